@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "collectives/world.h"
+
+namespace annulus {
+
+// Sums of float32 arrays over all ranks, in place, while the caller goes on computing. The seam between a training
+// step and the algorithm that adds its gradients.
+//
+// Every rank enqueues the same sequence of sizes. The sum is the same to the bit on every rank. Until wait() has
+// returned for it, an array belongs to the all-reduce.
+class AllReduce {
+ public:
+  using Ticket = std::uint64_t;
+
+  virtual ~AllReduce() = default;
+
+  virtual std::string description() const = 0;           // one line for the user: the algorithm, its wire, and why
+  virtual Ticket enqueue(std::span<float> values) = 0;   // returns at once
+  virtual void wait(Ticket ticket) = 0;                  // until that sum, and all before it, are complete; throws
+                                                         // Error where one failed
+  virtual std::uint64_t bytes_sent() const = 0;          // by this rank so far
+};
+
+// `algorithm`: "ring" (ours) or "mpi" (MPI_Allreduce). In a world of one there is nothing to add: every algorithm
+// does nothing. Collective over the world.
+std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world);
+
+}  // namespace annulus

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <source_location>
+
+namespace annulus {
+
+// Throws Error with MPI's own text where an MPI call failed. Works because errors are returned on every communicator
+// that this program uses (MPI's default is to end the process).
+void check(int mpi_result, std::source_location place = std::source_location::current());
+
+// MPI counts are int; throws Error where a size does not fit.
+int mpi_count(std::size_t count);
+
+// MPI from its start to its end in this process, with MPI_THREAD_MULTIPLE: the ring's worker thread calls MPI while
+// the main thread does.
+class MpiSession {
+ public:
+  MpiSession();
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+};
+
+// Owns a communicator. Each thread that talks to other ranks has its own, so that messages cannot be mixed up.
+class Communicator {
+ public:
+  Communicator() = default;
+  static Communicator duplicate(MPI_Comm original);  // collective over `original`
+  Communicator(Communicator&& other) noexcept;
+  Communicator& operator=(Communicator&& other) noexcept;
+  ~Communicator();
+
+  MPI_Comm handle() const { return handle_; }
+
+ private:
+  explicit Communicator(MPI_Comm handle) : handle_(handle) {}
+  MPI_Comm handle_ = MPI_COMM_NULL;
+};
+
+}  // namespace annulus

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace annulus {
+
+// The one exception of this program: a line for the user that says what, where and what to do.
+// main() prints it once, with the rank, and ends the job on every rank.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+template <class... Arguments>
+[[noreturn]] void fail(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  throw Error(fmt::format(format, std::forward<Arguments>(arguments)...));
+}
+
+}  // namespace annulus

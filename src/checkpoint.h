@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "kernels/tensor.h"
+#include "src/data/sampler.h"
+
+namespace annulus {
+
+// A parameter as every device and every number of ranks understands it: row-major float32.
+struct NamedTensor {
+  std::string name;  // "stage1.block1.convolution1.weight"
+  Shape shape;
+  std::vector<float> values;
+  std::vector<float> velocity;  // the optimizer's momentum; empty for parameters that it does not update
+};
+
+// All that a run needs to go on where it was. Knows nothing of ranks or devices.
+struct Checkpoint {
+  std::string model;          // name in the zoo
+  std::string configuration;  // the run's configuration as TOML, for the reader
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;     // steps done
+  Cursor cursor;              // where the data goes on
+  std::vector<NamedTensor> parameters;
+};
+
+// An HDF5 file:
+//   attributes of the root group: format ("annulus checkpoint"), version (1), model, configuration, seed, step, epoch, position
+//   /parameters/<name>   float32, row-major
+//   /velocity/<name>     the same shape, for the parameters that the optimizer updates
+// Written under another name in the same folder, flushed to the disk and renamed: at every instant `file` is either
+// the old checkpoint or the new one, whole. Throws Error (a full disk, no permission) with the old one untouched.
+void write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint);
+
+// Throws Error naming the file and what is wrong: missing, truncated, not a checkpoint, a version from the future.
+Checkpoint read_checkpoint(const std::filesystem::path& file);
+
+}  // namespace annulus
