@@ -79,7 +79,8 @@ class Device {
   virtual void copy(DeviceView from, DeviceView to) = 0;
   virtual void add(DeviceView from, DeviceView to) = 0;
   virtual void sgd(DeviceView weights, DeviceView gradients, DeviceView velocity, const SgdStep& step) = 0;
-  virtual void average(DeviceView running, DeviceView batch, float momentum) = 0;  // running += momentum (batch - running)
+  virtual void average(DeviceView running, DeviceView batch,
+                       float momentum) = 0;  // running += momentum (batch - running)
 };
 
 // "cpu", with as many threads as this process may use, or `threads` where that is positive.

@@ -58,8 +58,8 @@ struct Add {};
 // samples' losses and the number of samples whose largest logit is their label's. The last operation of a network.
 struct SoftmaxCrossEntropy {};
 
-using Operation = std::variant<ImageInput, Convolution, Dense, MaxPool, GlobalAveragePool, BatchNorm, Relu, Add,
-                               SoftmaxCrossEntropy>;
+using Operation =
+    std::variant<ImageInput, Convolution, Dense, MaxPool, GlobalAveragePool, BatchNorm, Relu, Add, SoftmaxCrossEntropy>;
 
 // What becomes of a parameter in a step. Every parameter has a slot in the gradient arena that is summed over all
 // ranks with each rank's share weighted by 1 / global batch, so whatever a slot holds comes out as a mean over the
@@ -75,8 +75,8 @@ struct ParameterDeclaration {
   std::string name;
   Shape shape;
   Role role;
-  float initial = 0;      // the value it starts with, or,
-  float deviation = 0;    // where this is positive, normally distributed around 0 with this standard deviation
+  float initial = 0;    // the value it starts with, or,
+  float deviation = 0;  // where this is positive, normally distributed around 0 with this standard deviation
 };
 
 std::string_view name(const Operation& operation);  // "convolution"

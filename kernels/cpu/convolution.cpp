@@ -1,0 +1,156 @@
+#include "kernels/cpu/dnnl_memory.h"
+#include "kernels/cpu/flat.h"
+#include "kernels/cpu/operations.h"
+
+namespace annulus::cpu {
+namespace {
+
+using Forward = dnnl::convolution_forward;
+using BackwardData = dnnl::convolution_backward_data;
+using BackwardWeights = dnnl::convolution_backward_weights;
+using dnnl::memory;
+
+constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
+
+// The descriptions that the three passes of a convolution share.
+struct Problem {
+  memory::desc source, weights, bias, destination;
+  memory::dims strides, padding;
+};
+
+Forward::primitive_desc plan_forward(const Problem& p, Mode mode, bool relu) {
+  dnnl::primitive_attr attributes;
+  if (relu) {
+    dnnl::post_ops after;
+    after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+    attributes.set_post_ops(after);
+  }
+  const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
+  return {{kind, kAlgorithm, p.source, p.weights, p.bias, p.destination, p.strides, p.padding, p.padding},
+          attributes,
+          engine()};
+}
+
+class ConvolutionOp : public Op {
+ public:
+  ConvolutionOp(const Convolution& operation, const Specs& inputs, Mode mode, const Specs& fixed)
+      : operation_(operation), mode_(mode), input_(desc(inputs[0])) {
+    const auto declared = annulus::parameters(Operation(operation), {inputs[0].shape});
+    const Shape output = output_shape(Operation(operation), {inputs[0].shape});
+    const auto stride = static_cast<memory::dim>(operation.stride);
+    const auto padding = static_cast<memory::dim>(operation.padding);
+    Problem any{any_layout(inputs[0].shape),
+                any_layout(declared[0].shape),
+                operation.bias ? plain_layout(declared[1].shape) : memory::desc(),
+                any_layout(output),
+                {stride, stride},
+                {padding, padding}};
+
+    Problem problem = any;
+    problem.weights = fixed_or_any(fixed, 0, declared[0].shape);
+    forward_ = plan_without_reorder(problem);
+    output_ = spec(output, forward_.dst_desc());
+    parameters_ = {spec(declared[0].shape, forward_.weights_desc())};
+    if (operation.bias) parameters_.push_back(spec(declared[1].shape, any.bias));
+
+    if (mode == Mode::inference) return;
+    backward_weights_ = {
+        {kAlgorithm, any.source, any.weights, any.bias, any.destination, any.strides, any.padding, any.padding},
+        engine(),
+        forward_};
+    backward_data_ = {{kAlgorithm, any.source, any.weights, any.destination, any.strides, any.padding, any.padding},
+                      engine(),
+                      forward_};
+  }
+
+  void bind(const Bindings& bindings) override {
+    const memory::desc& output = desc(output_);
+    const memory::desc& weights = desc(parameters_[0]);
+    const auto bias = [&](const std::vector<DeviceView>& from) {
+      return operation_.bias ? memory_at(desc(parameters_[1]), from[1]) : memory();
+    };
+    forward_source_ = {input_, forward_.src_desc(), bindings.inputs[0]};
+    run_forward_ = {Forward(forward_), with_bias(DNNL_ARG_BIAS, bias(bindings.parameters),
+                                                 {{DNNL_ARG_SRC, forward_source_.wanted()},
+                                                  {DNNL_ARG_WEIGHTS, memory_at(weights, bindings.parameters[0])},
+                                                  {DNNL_ARG_DST, memory_at(output, bindings.output)}})};
+    if (mode_ == Mode::inference) return;
+
+    relu_output_ = floats(bindings.output);
+    output_gradient_ = floats(bindings.output_gradient);
+
+    weights_source_ = {input_, backward_weights_.src_desc(), bindings.inputs[0]};
+    weights_output_gradient_ = {output, backward_weights_.diff_dst_desc(), bindings.output_gradient};
+    weights_gradient_ = {weights, backward_weights_.diff_weights_desc(), bindings.parameter_gradients[0]};
+    run_backward_weights_ = {BackwardWeights(backward_weights_),
+                             with_bias(DNNL_ARG_DIFF_BIAS, bias(bindings.parameter_gradients),
+                                       {{DNNL_ARG_SRC, weights_source_.wanted()},
+                                        {DNNL_ARG_DIFF_DST, weights_output_gradient_.wanted()},
+                                        {DNNL_ARG_DIFF_WEIGHTS, weights_gradient_.wanted()}})};
+
+    if (!bindings.input_gradients[0]) return;
+    data_weights_ = {weights, backward_data_.weights_desc(), bindings.parameters[0]};
+    data_output_gradient_ = {output, backward_data_.diff_dst_desc(), bindings.output_gradient};
+    data_input_gradient_ = {input_, backward_data_.diff_src_desc(), bindings.input_gradients[0]};
+    run_backward_data_ = {BackwardData(backward_data_),
+                          {{DNNL_ARG_WEIGHTS, data_weights_.wanted()},
+                           {DNNL_ARG_DIFF_DST, data_output_gradient_.wanted()},
+                           {DNNL_ARG_DIFF_SRC, data_input_gradient_.wanted()}}};
+  }
+
+  void forward() override {
+    forward_source_.load();
+    run_forward_.run();
+  }
+
+  void backward(float) override {
+    if (operation_.relu) relu_backward(relu_output_, output_gradient_, output_gradient_);
+    weights_source_.load();
+    weights_output_gradient_.load();
+    run_backward_weights_.run();
+    weights_gradient_.store();
+
+    data_weights_.load();
+    data_output_gradient_.load();
+    run_backward_data_.run();
+    data_input_gradient_.store();
+  }
+
+ private:
+  // The input as it lies there, if oneDNN has fast code for that; else in the layout that it would rather have.
+  Forward::primitive_desc plan_without_reorder(Problem problem) const {
+    const auto preferred = plan_forward(problem, mode_, operation_.relu);
+    problem.source = input_;
+    try {
+      const auto direct = plan_forward(problem, mode_, operation_.relu);
+      if (std::string_view(direct.impl_info_str()).starts_with("jit")) return direct;
+    } catch (const dnnl::error&) {  // unsupported
+    }
+    return preferred;
+  }
+
+  static Primitive::Arguments with_bias(int index, const memory& bias, Primitive::Arguments arguments) {
+    if (bias) arguments.emplace_back(index, bias);
+    return arguments;
+  }
+
+  Convolution operation_;
+  Mode mode_;
+  memory::desc input_;
+  Forward::primitive_desc forward_;
+  BackwardWeights::primitive_desc backward_weights_;
+  BackwardData::primitive_desc backward_data_;
+  Adapted forward_source_, weights_source_, weights_output_gradient_, weights_gradient_, data_weights_,
+      data_output_gradient_, data_input_gradient_;
+  Primitive run_forward_, run_backward_weights_, run_backward_data_;
+  std::span<const float> relu_output_;
+  std::span<float> output_gradient_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, const Specs& parameters) {
+  return std::make_unique<ConvolutionOp>(operation, inputs, mode, parameters);
+}
+
+}  // namespace annulus::cpu

@@ -1,0 +1,112 @@
+#include "kernels/cpu/cpu_device.h"
+
+#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cpu/dnnl_memory.h"
+#include "kernels/cpu/flat.h"
+#include "kernels/cpu/operations.h"
+#include "kernels/error.h"
+
+namespace annulus {
+namespace cpu {
+namespace {
+
+std::string_view isa() {
+  switch (dnnl::get_effective_cpu_isa()) {
+    case dnnl::cpu_isa::sse41:
+      return "SSE4.1";
+    case dnnl::cpu_isa::avx:
+      return "AVX";
+    case dnnl::cpu_isa::avx2:
+    case dnnl::cpu_isa::avx2_vnni:
+      return "AVX2";
+    default:
+      return "AVX-512 or later";
+  }
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(int threads) : threads_(threads) {
+  omp_set_num_threads(threads);
+}
+
+std::string CpuDevice::description() const {
+  const auto* version = dnnl::version();
+  return fmt::format("cpu, {} thread{}, oneDNN {}.{}.{} with {}", threads_, threads_ == 1 ? "" : "s", version->major,
+                     version->minor, version->patch, isa());
+}
+
+std::unique_ptr<Op> CpuDevice::plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
+                                    const std::vector<TensorSpec>& parameters) {
+  try {
+    return std::visit([&](const auto& o) { return cpu::plan(o, inputs, mode, parameters); }, operation);
+  } catch (const dnnl::error& error) {
+    fail("oneDNN cannot plan {} over {}: {}", name(operation), to_string(inputs[0].shape), error.what());
+  }
+}
+
+TensorSpec CpuDevice::plain(const Shape& shape, DataType type) {
+  return {shape, type, std::make_shared<DnnlLayout>(plain_layout(shape, type))};
+}
+
+Buffer CpuDevice::allocate(std::size_t bytes) {
+  // Whole huge pages' alignment for what is large enough to have them; a cache line's for the rest.
+  const std::size_t alignment = bytes >= (2u << 20) ? (2u << 20) : 64;
+  const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  auto* address = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
+  if (address == nullptr) fail("cannot allocate {} bytes of memory: use a smaller batch or model", bytes);
+  std::memset(address, 0, rounded);
+  return {address, bytes, [](std::byte* memory) { std::free(memory); }};
+}
+
+void CpuDevice::upload(std::span<const std::byte> host, DeviceView to) {
+  std::memcpy(to.address, host.data(), host.size());
+}
+
+void CpuDevice::download(DeviceView from, std::span<std::byte> host) {
+  std::memcpy(host.data(), from.address, host.size());
+}
+
+void CpuDevice::write(std::span<const float> host, const TensorSpec& spec, DeviceView to) {
+  const dnnl::memory source(plain_layout(spec.shape), engine(), const_cast<float*>(host.data()));
+  const dnnl::memory target = memory_at(desc(spec), to);
+  Primitive(dnnl::reorder(source, target), {{DNNL_ARG_FROM, source}, {DNNL_ARG_TO, target}}).run();
+}
+
+void CpuDevice::read(const TensorSpec& spec, DeviceView from, std::span<float> host) {
+  const dnnl::memory source = memory_at(desc(spec), from);
+  const dnnl::memory target(plain_layout(spec.shape), engine(), host.data());
+  Primitive(dnnl::reorder(source, target), {{DNNL_ARG_FROM, source}, {DNNL_ARG_TO, target}}).run();
+}
+
+void CpuDevice::copy(DeviceView from, DeviceView to) {
+  cpu::copy(floats(from), floats(to));
+}
+void CpuDevice::add(DeviceView from, DeviceView to) {
+  cpu::add(floats(from), floats(to));
+}
+
+void CpuDevice::sgd(DeviceView weights, DeviceView gradients, DeviceView velocity, const SgdStep& step) {
+  cpu::sgd(floats(weights), floats(gradients), floats(velocity), step);
+}
+
+void CpuDevice::average(DeviceView running, DeviceView batch, float momentum) {
+  cpu::average(floats(running), floats(batch), momentum);
+}
+
+}  // namespace cpu
+
+int processors_allowed() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return omp_get_num_procs();
+  return CPU_COUNT(&allowed);
+}
+
+}  // namespace annulus

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "kernels/device.h"
+
+namespace annulus::cpu {
+
+// The processors of this process as a device: oneDNN and our own kernels, on `threads` threads. Its lane is the
+// calling thread: everything is done when a call returns.
+class CpuDevice : public Device {
+ public:
+  explicit CpuDevice(int threads);
+
+  std::string description() const override;
+  std::unique_ptr<Op> plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
+                           const std::vector<TensorSpec>& parameters) override;
+  TensorSpec plain(const Shape& shape, DataType type) override;
+  Buffer allocate(std::size_t bytes) override;
+  void upload(std::span<const std::byte> host, DeviceView to) override;
+  void download(DeviceView from, std::span<std::byte> host) override;
+  void write(std::span<const float> host, const TensorSpec& spec, DeviceView to) override;
+  void read(const TensorSpec& spec, DeviceView from, std::span<float> host) override;
+  void copy(DeviceView from, DeviceView to) override;
+  void add(DeviceView from, DeviceView to) override;
+  void sgd(DeviceView weights, DeviceView gradients, DeviceView velocity, const SgdStep& step) override;
+  void average(DeviceView running, DeviceView batch, float momentum) override;
+
+ private:
+  int threads_;
+};
+
+}  // namespace annulus::cpu

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <oneapi/dnnl/dnnl.hpp>
+#include <utility>
+#include <vector>
+
+#include "kernels/device.h"
+
+// What the CPU's operations share in using oneDNN.
+namespace annulus::cpu {
+
+const dnnl::engine& engine();
+
+class DnnlLayout : public Layout {
+ public:
+  explicit DnnlLayout(const dnnl::memory::desc& description) : desc(description) {}
+  std::size_t bytes() const override { return desc.get_size(); }
+  std::string name() const override;
+
+  const dnnl::memory::desc desc;
+};
+
+TensorSpec spec(const Shape& shape, const dnnl::memory::desc& desc);
+const dnnl::memory::desc& desc(const TensorSpec& spec);
+
+dnnl::memory::desc any_layout(const Shape& shape);  // float32; oneDNN chooses
+dnnl::memory::desc plain_layout(const Shape& shape, DataType type = DataType::f32);
+
+// The layout that `parameters[index]` already has, or any where there are none yet.
+dnnl::memory::desc fixed_or_any(const std::vector<TensorSpec>& parameters, std::size_t index, const Shape& shape);
+
+dnnl::memory memory_at(const dnnl::memory::desc& desc, DeviceView view);
+std::span<float> floats(DeviceView view);
+
+// Images are an array of {outer, height, width, inner} in every layout that oneDNN chooses for them: inner is the
+// channel block of a blocked layout, all channels of a channels-last one, 1 of a plain one.
+struct ImageLayout {
+  std::size_t outer, height, width, inner;
+};
+ImageLayout image_layout(const TensorSpec& spec);
+
+// A primitive with its arguments, ready to run: argument lists are built once and not at every step.
+class Primitive {
+ public:
+  using Arguments = std::vector<std::pair<int, dnnl::memory>>;
+
+  Primitive() = default;
+  Primitive(const dnnl::primitive& primitive, const Arguments& arguments);
+  void run() const;
+
+ private:
+  dnnl::primitive primitive_;
+  std::vector<dnnl::memory> memories_;  // kept alive for arguments_
+  std::vector<dnnl_exec_arg_t> arguments_;
+};
+
+// A tensor in the layout that a primitive wants it in: the tensor itself where it has this layout already, else a
+// copy, to be loaded from the tensor before the primitive runs, or stored to it afterwards.
+class Adapted {
+ public:
+  Adapted() = default;
+  Adapted(const dnnl::memory::desc& have, const dnnl::memory::desc& want, DeviceView tensor);
+
+  const dnnl::memory& wanted() const { return wanted_; }
+  void load() const { load_.run(); }
+  void store() const { store_.run(); }
+
+ private:
+  dnnl::memory wanted_;
+  Primitive load_, store_;  // empty, and nothing to do, where the layouts agree
+};
+
+}  // namespace annulus::cpu

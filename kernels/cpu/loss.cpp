@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/dnnl_memory.h"
+#include "kernels/cpu/flat.h"
+#include "kernels/cpu/operations.h"
+
+namespace annulus::cpu {
+namespace {
+
+class SoftmaxCrossEntropyOp : public Op {
+ public:
+  SoftmaxCrossEntropyOp(const Specs& inputs, Mode mode)
+      : mode_(mode), batch_(inputs[0].shape[0]), classes_(inputs[0].shape[1]), losses_(batch_), hits_(batch_) {
+    output_ = spec({2}, plain_layout({2}));
+    parameters_ = {output_};
+    if (mode == Mode::training) probabilities_.resize(batch_ * classes_);
+  }
+
+  void bind(const Bindings& bindings) override {
+    logits_ = floats(bindings.inputs[0]).data();
+    labels_ = reinterpret_cast<const std::int32_t*>(bindings.inputs[1].address);
+    sums_ = floats(bindings.output).data();
+    if (mode_ == Mode::inference) return;
+    logits_gradient_ = floats(bindings.input_gradients[0]).data();
+    metrics_ = floats(bindings.parameter_gradients[0]).data();
+  }
+
+  void forward() override {
+#pragma omp parallel for schedule(static) if (batch_ * classes_ >= 4096)
+    for (std::size_t sample = 0; sample < batch_; ++sample) forward_sample(sample);
+    // Summed in the samples' order, whatever the number of threads.
+    double loss = 0;
+    int correct = 0;
+    for (std::size_t sample = 0; sample < batch_; ++sample) {
+      loss += losses_[sample];
+      correct += hits_[sample];
+    }
+    sums_[0] = static_cast<float>(loss);
+    sums_[1] = static_cast<float>(correct);
+  }
+
+  // d(mean loss) / d(logits) = (probabilities - one-hot label) / global batch.
+  void backward(float sample_weight) override {
+    scale(probabilities_, sample_weight, {logits_gradient_, batch_ * classes_});
+    for (std::size_t sample = 0; sample < batch_; ++sample)
+      logits_gradient_[sample * classes_ + static_cast<std::size_t>(labels_[sample])] -= sample_weight;
+    metrics_[0] = sums_[0] * sample_weight;
+    metrics_[1] = sums_[1] * sample_weight;
+  }
+
+ private:
+  void forward_sample(std::size_t sample) {
+    const std::span logits(logits_ + sample * classes_, classes_);
+    const auto label = static_cast<std::size_t>(labels_[sample]);
+    const auto largest = std::max_element(logits.begin(), logits.end());
+    // Shifted by the largest, so that no exponential overflows.
+    double total = 0;
+    for (const float logit : logits) total += std::exp(logit - *largest);
+    losses_[sample] = std::log(total) - static_cast<double>(logits[label] - *largest);
+    hits_[sample] = static_cast<std::size_t>(largest - logits.begin()) == label;
+    if (mode_ == Mode::inference) return;
+    for (std::size_t c = 0; c < classes_; ++c)
+      probabilities_[sample * classes_ + c] = std::exp(logits[c] - *largest) / static_cast<float>(total);
+  }
+
+  Mode mode_;
+  std::size_t batch_, classes_;
+  std::vector<double> losses_;
+  std::vector<std::uint8_t> hits_;
+  std::vector<float> probabilities_;
+  const float* logits_ = nullptr;
+  const std::int32_t* labels_ = nullptr;
+  float* sums_ = nullptr;
+  float* logits_gradient_ = nullptr;
+  float* metrics_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> plan(const SoftmaxCrossEntropy&, const Specs& inputs, Mode mode, const Specs&) {
+  return std::make_unique<SoftmaxCrossEntropyOp>(inputs, mode);
+}
+
+}  // namespace annulus::cpu

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace annulus::cpu {
+
+// One factory for each operation, as Device::plan describes it.
+using Specs = std::vector<TensorSpec>;
+
+std::unique_ptr<Op> plan(const ImageInput& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const Dense& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const MaxPool& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const GlobalAveragePool& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const BatchNorm& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const Relu& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const Add& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+
+}  // namespace annulus::cpu

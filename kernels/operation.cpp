@@ -1,0 +1,141 @@
+#include "kernels/operation.h"
+
+#include <cmath>
+
+#include "kernels/error.h"
+
+namespace annulus {
+namespace {
+
+// The output's extent of a window that slides over `input` pixels.
+std::size_t windows(std::size_t input, std::size_t kernel, std::size_t stride, std::size_t padding) {
+  if (input + 2 * padding < kernel)
+    fail("a {0}x{0} window does not fit images of {1} pixels: use larger images or another model", kernel, input);
+  return (input + 2 * padding - kernel) / stride + 1;
+}
+
+void expect_image(const Shape& shape, std::string_view operation) {
+  if (shape.size() != 4) fail("{} takes {{batch, channels, height, width}}, not {}", operation, to_string(shape));
+}
+
+// He et al., "Delving deep into rectifiers", ICCV 2015: keeps the variance of what a ReLU lets through.
+float he_deviation(std::size_t fan_in) {
+  return std::sqrt(2.0f / static_cast<float>(fan_in));
+}
+
+std::size_t features(const Shape& shape) {
+  return elements(shape) / shape[0];
+}
+
+struct Name {
+  std::string_view operator()(const ImageInput&) const { return "image input"; }
+  std::string_view operator()(const Convolution&) const { return "convolution"; }
+  std::string_view operator()(const Dense&) const { return "dense"; }
+  std::string_view operator()(const MaxPool&) const { return "max pool"; }
+  std::string_view operator()(const GlobalAveragePool&) const { return "global average pool"; }
+  std::string_view operator()(const BatchNorm&) const { return "batch norm"; }
+  std::string_view operator()(const Relu&) const { return "relu"; }
+  std::string_view operator()(const Add&) const { return "add"; }
+  std::string_view operator()(const SoftmaxCrossEntropy&) const { return "softmax cross-entropy"; }
+};
+
+struct OutputShape {
+  const std::vector<Shape>& inputs;
+  const Shape& in = inputs[0];
+
+  Shape operator()(const ImageInput& o) const {
+    expect_image(in, "image input");
+    if (o.mean.size() != in[3] || o.deviation.size() != in[3])
+      fail("images have {} channels, but there is a mean for {} and a deviation for {}", in[3], o.mean.size(),
+           o.deviation.size());
+    return {in[0], in[3], in[1], in[2]};
+  }
+  Shape operator()(const Convolution& o) const {
+    expect_image(in, "convolution");
+    return {in[0], o.channels, windows(in[2], o.kernel, o.stride, o.padding),
+            windows(in[3], o.kernel, o.stride, o.padding)};
+  }
+  Shape operator()(const Dense& o) const { return {in[0], o.units}; }
+  Shape operator()(const MaxPool& o) const {
+    expect_image(in, "max pool");
+    return {in[0], in[1], windows(in[2], o.kernel, o.stride, o.padding), windows(in[3], o.kernel, o.stride, o.padding)};
+  }
+  Shape operator()(const GlobalAveragePool&) const {
+    expect_image(in, "global average pool");
+    return {in[0], in[1], 1, 1};
+  }
+  Shape operator()(const BatchNorm&) const {
+    expect_image(in, "batch norm");
+    return in;
+  }
+  Shape operator()(const Relu&) const { return in; }
+  Shape operator()(const Add&) const {
+    if (inputs.size() != 2 || inputs[1] != in)
+      fail("add takes two inputs of one shape, the first is {}", to_string(in));
+    return in;
+  }
+  Shape operator()(const SoftmaxCrossEntropy&) const {
+    if (inputs.size() != 2 || in.size() != 2 || inputs[1] != Shape{in[0]})
+      fail("softmax cross-entropy takes {{batch, classes}} and {{batch}}, the first is {}", to_string(in));
+    return {2};
+  }
+};
+
+struct Parameters {
+  const Shape& in;
+  using Declarations = std::vector<ParameterDeclaration>;
+
+  Declarations operator()(const Convolution& o) const {
+    Declarations all{{"weight",
+                      {o.channels, in[1], o.kernel, o.kernel},
+                      Role::weight,
+                      0,
+                      he_deviation(in[1] * o.kernel * o.kernel)}};
+    if (o.bias) all.push_back({"bias", {o.channels}, Role::offset});
+    return all;
+  }
+  Declarations operator()(const Dense& o) const {
+    Shape weight = in;
+    weight[0] = o.units;
+    return {{"weight", weight, Role::weight, 0, he_deviation(features(in))}, {"bias", {o.units}, Role::offset}};
+  }
+  Declarations operator()(const BatchNorm&) const {
+    const Shape channels{in[1]};
+    return {{"scale", channels, Role::offset, 1},
+            {"shift", channels, Role::offset, 0},
+            {"mean", channels, Role::statistic, 0},
+            {"variance", channels, Role::statistic, 1}};
+  }
+  Declarations operator()(const SoftmaxCrossEntropy&) const { return {{"metrics", {2}, Role::metric}}; }
+  Declarations operator()(const auto&) const { return {}; }
+};
+
+struct Flops {
+  const std::vector<Shape>& inputs;
+
+  std::uint64_t operator()(const Convolution& o) const {
+    return 2 * elements(OutputShape{inputs}(o)) * inputs[0][1] * o.kernel * o.kernel;
+  }
+  std::uint64_t operator()(const Dense& o) const { return 2 * elements(inputs[0]) * o.units; }
+  std::uint64_t operator()(const auto&) const { return 0; }
+};
+
+}  // namespace
+
+std::string_view name(const Operation& operation) {
+  return std::visit(Name{}, operation);
+}
+
+Shape output_shape(const Operation& operation, const std::vector<Shape>& inputs) {
+  return std::visit(OutputShape{inputs}, operation);
+}
+
+std::vector<ParameterDeclaration> parameters(const Operation& operation, const std::vector<Shape>& inputs) {
+  return std::visit(Parameters{inputs[0]}, operation);
+}
+
+std::uint64_t flops(const Operation& operation, const std::vector<Shape>& inputs) {
+  return std::visit(Flops{inputs}, operation);
+}
+
+}  // namespace annulus

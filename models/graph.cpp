@@ -1,0 +1,44 @@
+#include "models/graph.h"
+
+#include <fmt/ranges.h>
+
+#include "kernels/error.h"
+
+namespace annulus {
+
+Value Graph::add(std::string name, Operation operation, std::vector<Value> inputs) {
+  Node node{std::move(name), std::move(operation), std::move(inputs)};
+  try {
+    shapes_.push_back(output_shape(node.operation, input_shapes(node, 1)));
+  } catch (const Error& error) {
+    fail("layer {}: {}", node.name, error.what());
+  }
+  nodes_.push_back(std::move(node));
+  return values() - 1;
+}
+
+std::vector<Shape> Graph::shapes(std::size_t batch) const {
+  std::vector<Shape> all = shapes_;
+  for (std::size_t value = 0; value < all.size(); ++value)
+    if (value < kFirstNode || value + 1 < all.size()) all[value][0] = batch;  // the loss's output is the same for all
+  return all;
+}
+
+std::vector<Shape> Graph::input_shapes(const Node& node, std::size_t batch) const {
+  std::vector<Shape> all;
+  for (const Value input : node.inputs) {
+    all.push_back(shapes_.at(input));
+    all.back()[0] = batch;
+  }
+  return all;
+}
+
+std::string Graph::description() const {
+  std::string text;
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    text += fmt::format("{} {} ({}) -> {}\n", nodes_[i].name, annulus::name(nodes_[i].operation),
+                        fmt::join(nodes_[i].inputs, ","), to_string(shapes_[output(i)]));
+  return text;
+}
+
+}  // namespace annulus

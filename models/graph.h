@@ -1,0 +1,57 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/operation.h"
+
+namespace annulus {
+
+// A value that flows through a network: what a node makes, or one of the two that come from outside.
+using Value = std::size_t;
+
+struct Node {
+  std::string name;  // "stage1.block2.conv1"; its parameters are <name>.<parameter>
+  Operation operation;
+  std::vector<Value> inputs;
+};
+
+// What a network is built for.
+struct ImageShape {
+  std::size_t height, width, channels;
+};
+
+// A network as data: a directed acyclic graph of operations in an order in which they can run, ending in the loss.
+// Independent of device and batch size.
+class Graph {
+ public:
+  static constexpr Value kImages = 0;  // {batch, height, width, channels}, uint8
+  static constexpr Value kLabels = 1;  // {batch}, int32
+
+  explicit Graph(const ImageShape& image) : image_(image) {}
+
+  // Appends a node and returns what it makes. Throws Error, naming the node, where the inputs do not fit.
+  Value add(std::string name, Operation operation, std::vector<Value> inputs);
+
+  const ImageShape& image() const { return image_; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  static Value output(std::size_t node) { return node + kFirstNode; }
+
+  // The number of values, and the node that makes one; kImages and kLabels have none.
+  std::size_t values() const { return nodes_.size() + kFirstNode; }
+  static bool has_node(Value value) { return value >= kFirstNode; }
+  const Node& node(Value value) const { return nodes_[value - kFirstNode]; }
+
+  std::vector<Shape> shapes(std::size_t batch) const;  // of every value
+  std::vector<Shape> input_shapes(const Node& node, std::size_t batch) const;
+  std::string description() const;  // every node, for comparing graphs
+
+ private:
+  static constexpr Value kFirstNode = 2;
+
+  ImageShape image_;
+  std::vector<Node> nodes_;
+  std::vector<Shape> shapes_{{1, image_.height, image_.width, image_.channels}, {1}};  // for a batch of one
+};
+
+}  // namespace annulus

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "models/network.h"
+
+namespace annulus {
+
+// A network's parameters, and the network planned for every batch size and mode in which it is used (an epoch's last
+// batch is smaller, evaluation has its own), all over the same parameters.
+class Model {
+ public:
+  // The parameters' layouts are chosen for this mode and batch size. Both references must outlive the model.
+  Model(Device& device, Graph graph, Mode mode, std::size_t batch);
+
+  Device& device() { return device_; }
+  const Graph& graph() const { return graph_; }
+  Parameters& parameters() { return *parameters_; }
+
+  // Planned the first time it is asked for; ask before the first step.
+  Network& network(Mode mode, std::size_t batch);
+
+ private:
+  Device& device_;
+  const Graph graph_;
+  std::vector<std::vector<TensorSpec>> layouts_;
+  std::unique_ptr<Parameters> parameters_;
+  std::map<std::pair<Mode, std::size_t>, std::unique_ptr<Network>> networks_;
+};
+
+}  // namespace annulus

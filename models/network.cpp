@@ -1,0 +1,114 @@
+#include "models/network.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/error.h"
+
+namespace annulus {
+
+Network::Network(Device& device, const Graph& graph, Mode mode, std::size_t batch,
+                 const std::vector<std::vector<TensorSpec>>& layouts)
+    : device_(device), graph_(graph), mode_(mode), batch_(batch) {
+  const auto shapes = graph.shapes(batch);
+  specs_ = {device.plain(shapes[Graph::kImages], DataType::u8), device.plain(shapes[Graph::kLabels], DataType::i32)};
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    std::vector<TensorSpec> inputs;
+    for (const Value input : node.inputs) inputs.push_back(specs_[input]);
+    Step step;
+    try {
+      step.op = device.plan(node.operation, inputs, mode, layouts.empty() ? std::vector<TensorSpec>{} : layouts[i]);
+    } catch (const Error& error) {
+      fail("layer {}: {}", node.name, error.what());
+    }
+    specs_.push_back(step.op->output());
+    steps_.push_back(std::move(step));
+  }
+  for (const TensorSpec& spec : specs_) values_.push_back(device.allocate(spec.layout->bytes()));
+}
+
+std::vector<std::vector<TensorSpec>> Network::parameter_layouts() const {
+  std::vector<std::vector<TensorSpec>> layouts;
+  for (const Step& step : steps_) layouts.push_back(step.op->parameters());
+  return layouts;
+}
+
+// A value's gradient is wanted where something below it has parameters.
+std::vector<bool> Network::wanted_gradients() const {
+  std::vector<bool> wanted(graph_.values(), false);
+  if (mode_ == Mode::inference) return wanted;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const auto& inputs = graph_.nodes()[i].inputs;
+    wanted[Graph::output(i)] =
+        !steps_[i].op->parameters().empty() || std::ranges::any_of(inputs, [&](Value input) { return wanted[input]; });
+  }
+  return wanted;
+}
+
+void Network::bind(const Parameters& parameters) {
+  const auto wanted = wanted_gradients();
+  const bool training = mode_ == Mode::training;
+  gradients_.resize(graph_.values());
+  std::size_t largest = 0;
+  for (Value value = 0; value + 1 < graph_.values(); ++value)
+    if (wanted[value]) {
+      gradients_[value] = device_.allocate(specs_[value].layout->bytes());
+      largest = std::max(largest, specs_[value].layout->bytes());
+    }
+
+  // In backward's order, so that the first reader of a value that is met here is the first to write its gradient.
+  std::vector<bool> written(graph_.values(), false);
+  for (std::size_t i = steps_.size(); i-- > 0;) {
+    Step& step = steps_[i];
+    const Value output = Graph::output(i);
+    Bindings bindings;
+    bindings.output = value(output);
+    bindings.output_gradient = gradients_[output].view();
+    const auto& inputs = graph_.nodes()[i].inputs;
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      bindings.inputs.push_back(value(inputs[k]));
+      DeviceView gradient = gradients_[inputs[k]].view();
+      if (wanted[inputs[k]] && written[inputs[k]]) {
+        if (!partial_[k].view()) partial_[k] = device_.allocate(largest);
+        const DeviceView partial = partial_[k].view().slice(0, gradient.bytes);
+        step.additions.emplace_back(partial, gradient);
+        gradient = partial;
+      }
+      written[inputs[k]] = true;
+      bindings.input_gradients.push_back(gradient);
+    }
+    for (const Parameter* parameter : parameters.of_node(i)) {
+      bindings.parameters.push_back(parameters.weight(*parameter));
+      if (training) bindings.parameter_gradients.push_back(parameters.gradient(*parameter));
+    }
+    if (!bindings.parameters.empty()) step.gradients_end = parameters.end_of_node(i) / sizeof(float);
+    step.op->bind(bindings);
+  }
+}
+
+void Network::load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
+  device_.upload(std::as_bytes(images), value(Graph::kImages));
+  device_.upload(std::as_bytes(labels), value(Graph::kLabels));
+}
+
+void Network::forward() {
+  for (const Step& step : steps_) step.op->forward();
+}
+
+void Network::backward(float sample_weight, const Ready& ready) {
+  for (std::size_t i = steps_.size(); i-- > 0;) {
+    const Step& step = steps_[i];
+    step.op->backward(sample_weight);
+    for (const auto& [partial, gradient] : step.additions) device_.add(partial, gradient);
+    if (step.gradients_end > 0) ready(step.gradients_end);
+  }
+}
+
+LossSums Network::loss() const {
+  std::array<float, 2> sums{};
+  device_.download(value(graph_.values() - 1), std::as_writable_bytes(std::span(sums)));
+  return {sums[0], sums[1]};
+}
+
+}  // namespace annulus

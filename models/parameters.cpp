@@ -1,0 +1,75 @@
+#include "models/parameters.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "kernels/random.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kSlotAlignment = 64;
+
+// Uniform in (0, 1], from the upper 53 bits.
+double uniform(std::uint64_t word) {
+  return (static_cast<double>(word >> 11) + 1) * 0x1p-53;
+}
+
+// Normally distributed (Box and Muller, 1958).
+float normal(std::uint64_t seed, std::uint64_t parameter, std::uint64_t element) {
+  const double radius = std::sqrt(-2 * std::log(uniform(mix(seed, parameter, 2 * element))));
+  return static_cast<float>(radius * std::cos(2 * std::numbers::pi * uniform(mix(seed, parameter, 2 * element + 1))));
+}
+
+}  // namespace
+
+Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts)
+    : device_(device), node_begin_(layouts.size()), node_count_(layouts.size()), node_end_(layouts.size()) {
+  append({"steering", Role::metric, 0, 0, device.plain({kSteering}, DataType::f32), 0, 0});
+  for (std::size_t node = layouts.size(); node-- > 0;) {
+    const Node& n = graph.nodes()[node];
+    const auto declared = parameters(n.operation, graph.input_shapes(n, 1));
+    node_begin_[node] = all_.size();
+    node_count_[node] = declared.size();
+    for (std::size_t i = 0; i < declared.size(); ++i)
+      append({n.name + "." + declared[i].name, declared[i].role, declared[i].initial, declared[i].deviation,
+              layouts[node][i], 0, 0});
+    node_end_[node] = bytes_;
+  }
+  weights_ = device.allocate(bytes_);
+  gradients_ = device.allocate(bytes_);
+}
+
+void Parameters::append(Parameter parameter) {
+  parameter.offset = bytes_;
+  parameter.bytes = (parameter.spec.layout->bytes() + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  bytes_ += parameter.bytes;
+  all_.push_back(std::move(parameter));
+}
+
+std::size_t Parameters::count() const {
+  std::size_t total = 0;
+  for (const Parameter& p : all_)
+    if (p.trained()) total += elements(p.spec.shape);
+  return total;
+}
+
+std::vector<const Parameter*> Parameters::of_node(std::size_t node) const {
+  std::vector<const Parameter*> own;
+  for (std::size_t i = 0; i < node_count_[node]; ++i) own.push_back(&all_[node_begin_[node] + i]);
+  return own;
+}
+
+void Parameters::initialize(std::uint64_t seed) {
+  std::vector<float> values;
+  for (std::size_t i = 0; i < all_.size(); ++i) {
+    const Parameter& p = all_[i];
+    values.assign(elements(p.spec.shape), p.initial);
+    if (p.deviation > 0)
+      for (std::size_t element = 0; element < values.size(); ++element)
+        values[element] = p.deviation * normal(seed, i, element);
+    device_.write(values, p.spec, weight(p));
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+#include "models/graph.h"
+
+namespace annulus {
+
+struct Parameter {
+  std::string name;  // "conv1.weight"
+  Role role;
+  float initial, deviation;
+  TensorSpec spec;
+  std::size_t offset;  // of its slot in each arena, in bytes
+  std::size_t bytes;   // of its slot: the tensor, padded to a whole cache line with zeros
+
+  bool trained() const { return role == Role::weight || role == Role::offset; }
+};
+
+// All parameters of a network in one arena, their gradients in another of the same layout. They lie in the order in
+// which backward finishes the gradients, so that any stretch of gradients that becomes final together is a slice.
+//
+// The first slot is the steering one: kSteering floats, metrics that the training loop itself sums over the ranks.
+class Parameters {
+ public:
+  static constexpr std::size_t kSteering = 1;
+
+  // `layouts`: for each node of the graph, its parameters' layouts.
+  Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts);
+
+  const std::vector<Parameter>& all() const { return all_; }
+  const Parameter& steering() const { return all_.front(); }
+  const Parameter& metrics() const { return all_[1]; }  // of the loss, the first node that backward finishes
+  std::size_t count() const;                            // of trained values, padding not counted
+
+  DeviceView weights() const { return weights_.view(); }
+  DeviceView gradients() const { return gradients_.view(); }
+  DeviceView weight(const Parameter& p) const { return weights().slice(p.offset, p.bytes); }
+  DeviceView gradient(const Parameter& p) const { return gradients().slice(p.offset, p.bytes); }
+
+  // Of a node: its parameters in the order of their declaration, and where its gradients end, in bytes.
+  std::vector<const Parameter*> of_node(std::size_t node) const;
+  std::size_t end_of_node(std::size_t node) const { return node_end_[node]; }
+
+  // Values that depend on nothing but the seed and each parameter's place.
+  void initialize(std::uint64_t seed);
+
+ private:
+  void append(Parameter parameter);
+
+  Device& device_;
+  std::vector<Parameter> all_;
+  std::vector<std::size_t> node_begin_;  // index into all_ of a node's first parameter
+  std::vector<std::size_t> node_count_;
+  std::vector<std::size_t> node_end_;
+  std::size_t bytes_ = 0;
+  Buffer weights_, gradients_;
+};
+
+}  // namespace annulus
