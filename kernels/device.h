@@ -76,6 +76,7 @@ class Device {
   virtual void read(const TensorSpec& spec, DeviceView from, std::span<float> host) = 0;
 
   // The flat kernels over slices of the arenas (float32).
+  virtual void zero(DeviceView to) = 0;
   virtual void copy(DeviceView from, DeviceView to) = 0;
   virtual void add(DeviceView from, DeviceView to) = 0;
   virtual void sgd(DeviceView weights, DeviceView gradients, DeviceView velocity, const SgdStep& step) = 0;

@@ -85,6 +85,9 @@ void CpuDevice::read(const TensorSpec& spec, DeviceView from, std::span<float> h
   Primitive(dnnl::reorder(source, target), {{DNNL_ARG_FROM, source}, {DNNL_ARG_TO, target}}).run();
 }
 
+void CpuDevice::zero(DeviceView to) {
+  std::memset(to.address, 0, to.bytes);
+}
 void CpuDevice::copy(DeviceView from, DeviceView to) {
   cpu::copy(floats(from), floats(to));
 }

@@ -19,6 +19,7 @@ class CpuDevice : public Device {
   void download(DeviceView from, std::span<std::byte> host) override;
   void write(std::span<const float> host, const TensorSpec& spec, DeviceView to) override;
   void read(const TensorSpec& spec, DeviceView from, std::span<float> host) override;
+  void zero(DeviceView to) override;
   void copy(DeviceView from, DeviceView to) override;
   void add(DeviceView from, DeviceView to) override;
   void sgd(DeviceView weights, DeviceView gradients, DeviceView velocity, const SgdStep& step) override;

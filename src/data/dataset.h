@@ -14,8 +14,8 @@ namespace annulus {
 struct DatasetInfo {
   std::size_t size = 0;  // images of this split
   std::size_t height = 0, width = 0, channels = 0;
-  std::vector<std::string> classes;              // names, by label
-  std::vector<float> mean, deviation;            // of each channel of the training images, pixels scaled to 0..1
+  std::vector<std::string> classes;    // names, by label
+  std::vector<float> mean, deviation;  // of each channel of the training images, pixels scaled to 0..1
 
   std::size_t image_bytes() const { return height * width * channels; }
 };

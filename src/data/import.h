@@ -7,10 +7,10 @@
 namespace annulus {
 
 struct ImportOptions {
-  std::filesystem::path output;          // the data file to make (see dataset.h for its format)
+  std::filesystem::path output;  // the data file to make (see dataset.h for its format)
   std::string format = "idx";
-  std::filesystem::path source;          // a folder
-  std::vector<std::string> classes;      // names by label; "0", "1", ... where empty
+  std::filesystem::path source;      // a folder
+  std::vector<std::string> classes;  // names by label; "0", "1", ... where empty
 };
 
 // Makes a data file. The file appears whole or not at all: it is written under another name and renamed.

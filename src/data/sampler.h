@@ -8,8 +8,8 @@
 namespace annulus {
 
 // The order of the samples in an epoch: a permutation of [0, size) that is a function of (seed, epoch) and of nothing
-// else, neither the rank nor the number of ranks. It needs no memory and any position is found at once: a four-round Feistel
-// network on the smallest even number of bits that holds `size`, walked until the value is in range (Black and
+// else, neither the rank nor the number of ranks. It needs no memory and any position is found at once: a four-round
+// Feistel network on the smallest even number of bits that holds `size`, walked until the value is in range (Black and
 // Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002, section 4).
 class EpochOrder {
  public:

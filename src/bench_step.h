@@ -1,0 +1,12 @@
+#pragma once
+
+#include "collectives/world.h"
+#include "src/options.h"
+
+namespace annulus {
+
+// Times the training step that `annulus train` makes, all-reduce and optimizer included, on random images in memory.
+// A step's time is that of the slowest rank. The root prints a table. Collective.
+void bench_step(const World& world, const BenchStepOptions& options);
+
+}  // namespace annulus

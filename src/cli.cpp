@@ -1,0 +1,253 @@
+#include "src/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <memory>
+
+#include "kernels/error.h"
+#include "models/zoo.h"
+#include "src/bench_all_reduce.h"
+#include "src/bench_step.h"
+#include "src/data/import.h"
+#include "src/doctor.h"
+#include "src/options.h"
+#include "src/scheduler.h"
+#include "src/train.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kUsageExitCode = 2;
+
+// A configuration file is flat: its keys are the options of the command that is being run, without the dashes.
+class FlatConfig : public CLI::ConfigTOML {
+ public:
+  explicit FlatConfig(const CLI::App& app) : app_(app) {}
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& stream) const override {
+    auto items = CLI::ConfigTOML::from_config(stream);
+    std::vector<std::string> commands;
+    for (const auto* app = &app_; !app->get_subcommands().empty(); commands.push_back(app->get_name()))
+      app = app->get_subcommands().front();
+    for (auto& item : items) item.parents.insert(item.parents.begin(), commands.begin(), commands.end());
+    return items;
+  }
+
+ private:
+  const CLI::App& app_;
+};
+
+const CLI::AsSizeValue kBytes(true);  // "64KB" is 64,000 bytes, "64KiB" 65,536
+
+// An Slurm task that takes itself for a whole run is worse than none.
+void expect_whole_world(const World& world) {
+  if (const auto complaint = scheduler_complaint(world.size())) fail("{}", *complaint);
+}
+
+void add_device_options(CLI::App& command, DeviceOptions& options) {
+  command.add_option("--device", options.device, "What computes: cpu")->capture_default_str();
+  command.add_option("--threads", options.threads, "Threads of each rank; 0: as many as it is bound to")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+void add_all_reduce_options(CLI::App& command, std::string& algorithm, std::size_t& bucket_bytes) {
+  command.add_option("--all-reduce", algorithm, "Who adds the gradients: ring (ours) or mpi (MPI_Allreduce)")
+      ->capture_default_str();
+  command.add_option("--bucket", bucket_bytes, "Gradients that are sent together, for example 256KiB or 4MiB")
+      ->transform(kBytes)
+      ->check(CLI::Range(std::size_t{4096}, std::size_t{1} << 40, "at least 4KiB"))
+      ->default_str("1MiB");
+}
+
+std::string model_help() {
+  std::string text = "One of:";
+  for (const ZooEntry& entry : zoo()) text += fmt::format("\n{:<10}{}", entry.name, entry.description);
+  return text;
+}
+
+void add_train(CLI::App& app, Command& chosen) {
+  auto* command = app.add_subcommand("train", "Train a model");
+  auto options = std::make_shared<TrainOptions>();
+  auto& o = *options;
+  command->add_option("--data", o.data, "Data file, made by annulus import")->required();
+  command->add_option("--out", o.out, "Folder for all that the run writes: checkpoint.h5, results.json, config.toml")
+      ->required();
+  command->add_option("--model", o.model, model_help())->capture_default_str();
+  command->add_option("--epochs", o.epochs, "Passes over the training images")->capture_default_str();
+  command->add_option("--max-steps", o.max_steps, "Stop after so many steps; 0: no limit")->capture_default_str();
+
+  auto* batch = command->add_option("--batch", o.batch, "Images a step on each rank");
+  batch->check(CLI::PositiveNumber)->capture_default_str()->group("Training");
+  command->add_option("--global-batch", o.global_batch, "Images a step over all ranks, shared as evenly as it goes")
+      ->check(CLI::PositiveNumber)
+      ->excludes(batch)
+      ->group("Training");
+  command->add_option("--lr", o.rate, "Learning rate, for the gradient's mean over the global batch")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group("Training");
+  command->add_option("--momentum", o.momentum, "Momentum of SGD")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->group("Training");
+  command->add_flag("--nesterov", o.nesterov, "Nesterov's momentum")->group("Training");
+  command->add_option("--weight-decay", o.weight_decay, "Of the weights, not of biases and batch norm")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group("Training");
+  command->add_option("--seed", o.seed, "Of the first weights and of the order of the images")
+      ->capture_default_str()
+      ->group("Training");
+
+  command->add_flag("--resume", o.resume, "Go on from the checkpoint in --out; begin anew where there is none")
+      ->configurable(false)
+      ->group("Checkpoints");
+  command->add_option("--checkpoint-every", o.checkpoint_every, "Steps between checkpoints; 0: one an epoch")
+      ->capture_default_str()
+      ->group("Checkpoints");
+  add_all_reduce_options(*command, o.all_reduce, o.bucket_bytes);
+  add_device_options(*command, o.device);
+
+  command->callback([&chosen, command, options] {
+    options->configuration = command->config_to_str(true, false);
+    chosen = [options](const World& world) {
+      expect_whole_world(world);
+      return train(world, *options);
+    };
+  });
+}
+
+void add_eval(CLI::App& app, Command& chosen) {
+  auto* command = app.add_subcommand("eval", "Evaluate a checkpoint");
+  auto options = std::make_shared<EvaluateOptions>();
+  auto& o = *options;
+  command->add_option("--data", o.data, "Data file, made by annulus import")->required();
+  command->add_option("--checkpoint", o.checkpoint, "A run's checkpoint.h5")->required();
+  command->add_option("--split", o.split, "Which images of the file: train or test")->capture_default_str();
+  command->add_option("--batch", o.batch, "Images at once on each rank")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--json", o.json, "Write the result to this file as well");
+  add_device_options(*command, o.device);
+  command->callback([&chosen, options] {
+    chosen = [options](const World& world) {
+      expect_whole_world(world);
+      evaluate(world, *options);
+      return 0;
+    };
+  });
+}
+
+void add_import(CLI::App& app, Command& chosen) {
+  auto* command = app.add_subcommand("import", "Make a data file from a data set in another format");
+  auto options = std::make_shared<ImportOptions>();
+  auto& o = *options;
+  command->add_option("file", o.output, "The HDF5 file to make")->required();
+  command->add_option("source", o.source, "Folder of the data set")->required();
+  command->add_option("--from", o.format, "Its format: idx (as MNIST is distributed, gzip-compressed or not)")
+      ->capture_default_str();
+  command->add_option("--classes", o.classes, "Names of the classes by label, separated by commas")->delimiter(',');
+  command->callback([&chosen, options] {
+    chosen = [options](const World& world) {
+      if (world.root()) import_data(*options);
+      world.barrier();
+      return 0;
+    };
+  });
+}
+
+void add_bench(CLI::App& app, Command& chosen) {
+  auto* bench = app.add_subcommand("bench", "Measure");
+  bench->require_subcommand(1);
+
+  auto* step = bench->add_subcommand("step", "Time the training step on random images");
+  auto step_options = std::make_shared<BenchStepOptions>();
+  auto& s = *step_options;
+  step->add_option("--model", s.model, model_help())->capture_default_str();
+  step->add_option("--batch", s.batch, "Images a step on each rank")->check(CLI::PositiveNumber)->capture_default_str();
+  step->add_option("--image", s.image, "Height, width and channels")
+      ->delimiter('x')
+      ->expected(3)
+      ->default_str("28x28x1");
+  step->add_option("--classes", s.classes, "Classes")->check(CLI::PositiveNumber)->capture_default_str();
+  step->add_option("--seconds", s.seconds, "How long to measure")->check(CLI::PositiveNumber)->capture_default_str();
+  step->add_option("--json", s.json, "Write the table to this file as well");
+  add_all_reduce_options(*step, s.all_reduce, s.bucket_bytes);
+  add_device_options(*step, s.device);
+  step->callback([&chosen, step_options] {
+    chosen = [step_options](const World& world) {
+      expect_whole_world(world);
+      bench_step(world, *step_options);
+      return 0;
+    };
+  });
+
+  auto* reduce = bench->add_subcommand("all-reduce", "Time the sum of an array over all ranks");
+  auto reduce_options = std::make_shared<BenchAllReduceOptions>();
+  auto& r = *reduce_options;
+  r.sizes_bytes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
+  r.algorithms = {"ring", "mpi"};
+  reduce->add_option("--sizes", r.sizes_bytes, "Sizes of the array, separated by commas")
+      ->delimiter(',')
+      ->transform(kBytes)
+      ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
+  reduce->add_option("--algorithms", r.algorithms, "As --all-reduce, separated by commas")
+      ->delimiter(',')
+      ->default_str("ring,mpi");
+  reduce->add_option("--seconds", r.seconds, "How long to measure each row")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  reduce->add_option("--json", r.json, "Write the table to this file as well");
+  reduce->callback([&chosen, reduce_options] {
+    chosen = [reduce_options](const World& world) {
+      expect_whole_world(world);
+      bench_all_reduce(world, *reduce_options);
+      return 0;
+    };
+  });
+}
+
+void add_doctor(CLI::App& app, Command& chosen) {
+  app.add_subcommand("doctor", "Versions, devices and links: what can be used here, and why not the rest")
+      ->callback([&chosen] {
+        chosen = [](const World& world) {
+          doctor(world);
+          return 0;
+        };
+      });
+}
+
+}  // namespace
+
+Command parse_command_line(int argc, char** argv, bool speaks) {
+  CLI::App app(
+      "Synchronous data-parallel training. Run it alone, or as many ranks under mpirun or srun.\n"
+      "annulus COMMAND --help lists a command's options.",
+      "annulus");
+  app.set_version_flag("--version", std::string("annulus ") + ANNULUS_VERSION);
+  app.set_config("--config", "", "Read the command's options from this file; a TOML file of lines such as lr = 0.05");
+  app.config_formatter(std::make_shared<FlatConfig>(app));
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.require_subcommand(1);
+  app.fallthrough();
+
+  Command chosen;
+  add_train(app, chosen);
+  add_eval(app, chosen);
+  add_import(app, chosen);
+  add_bench(app, chosen);
+  add_doctor(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    if (speaks) app.exit(help);
+    std::exit(0);
+  } catch (const CLI::ParseError& error) {
+    if (speaks) fmt::print(stderr, "annulus: {}; see annulus --help\n", error.what());
+    std::exit(kUsageExitCode);
+  }
+  return chosen;
+}
+
+}  // namespace annulus

@@ -1,0 +1,98 @@
+#include "src/doctor.h"
+
+#include <H5public.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "collectives/all_reduce.h"
+#include "kernels/device.h"
+#include "models/zoo.h"
+#include "src/scheduler.h"
+
+namespace annulus {
+namespace {
+
+void line(std::string_view what, const std::string& text) {
+  fmt::print("  {:<14}{}\n", what, text);
+}
+
+std::string mpi_library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check(MPI_Get_library_version(text.data(), &length));
+  const std::string whole(text.data(), static_cast<std::size_t>(length));
+  return whole.substr(0, whole.find(','));
+}
+
+std::string hdf5_library() {
+  unsigned major = 0, minor = 0, release = 0;
+  hbool_t thread_safe = false;
+  H5get_libversion(&major, &minor, &release);
+  H5is_library_threadsafe(&thread_safe);
+  return fmt::format("{}.{}.{}{}", major, minor, release, thread_safe ? ", thread-safe" : "");
+}
+
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string text; std::getline(info, text);)
+    if (text.starts_with("model name")) return text.substr(text.find(':') + 2);
+  return "unknown processor";
+}
+
+std::string host() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+void print_binding(const World& world) {
+  const int allowed = processors_allowed();
+  const auto present = static_cast<int>(std::thread::hardware_concurrency());
+  line("threads", fmt::format("{} for each rank: what the affinity mask allows, of {} processors", allowed, present));
+  if (allowed * world.local_size() > present)
+    line("",
+         fmt::format("warning: {} ranks on this node share {} processors: bind them (mpirun --bind-to core), or use "
+                     "--threads",
+                     world.local_size(), present));
+}
+
+void print_usable(const World& world) {
+  fmt::print("usable here\n");
+  line("cpu", "yes: " + make_device("cpu")->description());
+  line("cuda", "no: this program was built without CUDA");
+  if (world.size() == 1) {
+    line("ring, mpi", "nothing to do: a world of one rank; see mpirun -np 2 annulus doctor");
+    return;
+  }
+  for (const std::string name : {"ring", "mpi"}) line(name, "yes: " + make_all_reduce(name, world)->description());
+}
+
+}  // namespace
+
+void doctor(const World& world) {
+  const auto scheduler = scheduler_complaint(world.size());
+  if (world.root()) {
+    fmt::print("annulus {}\n", ANNULUS_VERSION);
+    line("compiler", __VERSION__);
+    line("MPI", mpi_library());
+    line("HDF5", hdf5_library());
+    fmt::print("this machine\n");
+    line("host", fmt::format("{}, {}", host(), processor()));
+    line("world",
+         fmt::format("{} rank{}, {} on this node", world.size(), world.size() == 1 ? "" : "s", world.local_size()));
+    print_binding(world);
+    if (scheduler) line("scheduler", *scheduler);
+  }
+  // Making an all-reduce takes all ranks.
+  if (world.root())
+    print_usable(world);
+  else if (world.size() > 1)
+    for (const std::string name : {"ring", "mpi"}) make_all_reduce(name, world);
+}
+
+}  // namespace annulus

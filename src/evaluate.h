@@ -1,0 +1,21 @@
+#pragma once
+
+#include "collectives/world.h"
+#include "models/model.h"
+#include "src/data/dataset.h"
+
+namespace annulus {
+
+struct Evaluation {
+  std::size_t count = 0;
+  std::size_t correct = 0;
+  double loss = 0;  // mean
+
+  double accuracy() const { return static_cast<double>(correct) / static_cast<double>(count); }
+};
+
+// The whole data set, each sample once, shared out over the ranks; the same result on every rank. Collective.
+// Plans what it needs at the first call for a batch size.
+Evaluation evaluate(const World& world, Model& model, const Dataset& dataset, std::size_t batch);
+
+}  // namespace annulus

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace annulus {
+
+// What each command can be asked for (src/cli.cpp gives these their names on the command line).
+
+struct DeviceOptions {
+  std::string device = "cpu";
+  int threads = 0;  // 0: as many as the affinity mask gives this rank
+};
+
+struct TrainOptions {
+  DeviceOptions device;
+  std::filesystem::path data;
+  std::filesystem::path out;
+  std::string model = "lenet";
+  std::size_t batch = 64;        // per rank
+  std::size_t global_batch = 0;  // over all ranks; 0: batch on each
+  std::size_t epochs = 1;
+  std::size_t max_steps = 0;  // 0: no limit
+  float rate = 0.05f;
+  float momentum = 0.9f;
+  float weight_decay = 0;
+  bool nesterov = false;
+  std::uint64_t seed = 1;
+  std::string all_reduce = "ring";
+  std::size_t bucket_bytes = 0;
+  std::size_t checkpoint_every = 0;  // steps; 0: at the end of every epoch
+  bool resume = false;
+  std::string configuration;  // all of the above as TOML
+};
+
+struct EvaluateOptions {
+  DeviceOptions device;
+  std::filesystem::path data;
+  std::filesystem::path checkpoint;
+  std::string split = "test";
+  std::size_t batch = 64;
+  std::filesystem::path json;
+};
+
+struct BenchStepOptions {
+  DeviceOptions device;
+  std::string model = "lenet";
+  std::size_t batch = 64;  // per rank
+  std::vector<std::size_t> image{28, 28, 1};
+  std::size_t classes = 10;
+  std::string all_reduce = "ring";
+  std::size_t bucket_bytes = 0;
+  double seconds = 5;
+  std::filesystem::path json;
+};
+
+}  // namespace annulus

@@ -1,0 +1,93 @@
+#include "src/restore.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/error.h"
+
+namespace annulus {
+namespace {
+
+// What a checkpoint keeps: metrics are of the moment.
+bool kept(const Parameter& parameter) {
+  return parameter.role != Role::metric;
+}
+
+std::vector<float> read(Device& device, const Parameter& parameter, DeviceView from) {
+  std::vector<float> values(elements(parameter.spec.shape));
+  device.read(parameter.spec, from, values);
+  return values;
+}
+
+const NamedTensor& find(const Checkpoint& checkpoint, const std::filesystem::path& file, const Parameter& parameter) {
+  const auto found = std::ranges::find(checkpoint.parameters, parameter.name, &NamedTensor::name);
+  if (found == checkpoint.parameters.end())
+    fail("{} has no parameter {}: it is of another model ({})", file.string(), parameter.name, checkpoint.model);
+  if (found->shape != parameter.spec.shape)
+    fail("{}: {} is {}, but the model's is {}: it was trained on other images or classes", file.string(),
+         parameter.name, to_string(found->shape), to_string(parameter.spec.shape));
+  return *found;
+}
+
+void restore_velocity(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
+                      const Optimizer& optimizer) {
+  for (const Parameter& parameter : model.parameters().all()) {
+    if (!parameter.trained()) continue;
+    const NamedTensor& saved = find(checkpoint, file, parameter);
+    if (saved.velocity.size() != saved.values.size())
+      fail("{} has no velocity of {}: it cannot be resumed", file.string(), parameter.name);
+    model.device().write(saved.velocity, parameter.spec, optimizer.velocity(parameter));
+  }
+}
+
+// Rank 0's memory to every rank's.
+void broadcast(const World& world, Device& device, DeviceView view) {
+  std::vector<std::byte> bytes(view.bytes);
+  if (world.root()) device.download(view, bytes);
+  world.broadcast(bytes);
+  device.upload(bytes, view);
+}
+
+}  // namespace
+
+Checkpoint snapshot(Model& model, const Optimizer& optimizer) {
+  Checkpoint checkpoint;
+  const Parameters& parameters = model.parameters();
+  for (const Parameter& p : parameters.all()) {
+    if (!kept(p)) continue;
+    NamedTensor tensor{p.name, p.spec.shape, read(model.device(), p, parameters.weight(p)), {}};
+    if (p.trained()) tensor.velocity = read(model.device(), p, optimizer.velocity(p));
+    checkpoint.parameters.push_back(std::move(tensor));
+  }
+  return checkpoint;
+}
+
+void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model) {
+  const Parameters& parameters = model.parameters();
+  for (const Parameter& p : parameters.all())
+    if (kept(p)) model.device().write(find(checkpoint, file, p).values, p.spec, parameters.weight(p));
+}
+
+std::optional<Restored> restore(const World& world, const std::filesystem::path& file, const std::string& model_name,
+                                std::uint64_t seed, Model& model, Optimizer& optimizer) {
+  enum { kFound, kStep, kEpoch, kPosition, kFields };
+  std::array<std::uint64_t, kFields> state{};
+  if (world.root() && std::filesystem::exists(file)) {
+    const Checkpoint checkpoint = read_checkpoint(file);
+    if (checkpoint.model != model_name)
+      fail("{} is of model {}: resume it with --model {}", file.string(), checkpoint.model, checkpoint.model);
+    if (checkpoint.seed != seed)
+      fail("{} was made with --seed {}: resume it with that, or the order of the samples would change", file.string(),
+           checkpoint.seed);
+    restore_parameters(checkpoint, file, model);
+    restore_velocity(checkpoint, file, model, optimizer);
+    state = {1, checkpoint.step, checkpoint.cursor.epoch, checkpoint.cursor.position};
+  }
+  world.broadcast(std::as_writable_bytes(std::span(state)));
+  if (state[kFound] == 0) return std::nullopt;
+  broadcast(world, model.device(), model.parameters().weights());
+  broadcast(world, model.device(), optimizer.velocity());
+  return Restored{{state[kEpoch], state[kPosition]}, state[kStep]};
+}
+
+}  // namespace annulus

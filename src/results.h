@@ -1,0 +1,43 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "src/evaluate.h"
+#include "src/ledger.h"
+
+namespace annulus {
+
+// What a run found, as it stands in results.json and in the summary that is printed at its end.
+struct EpochResult {
+  std::size_t epoch = 0;  // 1 is the first
+  std::size_t images = 0, steps = 0;
+  double train_loss = 0, train_accuracy = 0;
+  double seconds = 0;  // of its steps
+  Evaluation test;
+};
+
+struct RunResult {
+  std::string status;  // "complete", "stopped", "running"
+  int ranks = 1;
+  std::size_t global_batch = 0;
+  std::string device, all_reduce;
+  std::vector<nlohmann::json> earlier_epochs;  // of the run that this one resumes
+  std::vector<EpochResult> epochs;
+  StepTimes steps;
+  double startup_seconds = 0, evaluation_seconds = 0, checkpoint_seconds = 0, total_seconds = 0;
+
+  double images_per_second() const;  // of all ranks together, over the steps' time
+};
+
+nlohmann::json ledger_json(const StepTimes& times);
+std::string ledger_table(const StepTimes& times);  // milliseconds a step and shares
+nlohmann::json to_json(const EpochResult& epoch);
+nlohmann::json to_json(const RunResult& result);
+std::string summary(const RunResult& result);
+
+// Whole or not at all.
+void write_json(const std::filesystem::path& file, const nlohmann::json& json);
+
+}  // namespace annulus

@@ -1,0 +1,274 @@
+#include "src/train.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "collectives/aligned_clock.h"
+#include "kernels/clock.h"
+#include "kernels/error.h"
+#include "models/zoo.h"
+#include "src/atomic_file.h"
+#include "src/checkpoint.h"
+#include "src/progress.h"
+#include "src/replicas.h"
+#include "src/restore.h"
+#include "src/results.h"
+#include "src/signals.h"
+#include "src/trainer.h"
+
+namespace annulus {
+namespace {
+
+Task task_of(const DatasetInfo& info) {
+  return {{info.height, info.width, info.channels}, info.mean, info.deviation, info.classes.size()};
+}
+
+std::size_t global_batch_of(const World& world, const TrainOptions& options) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const std::size_t batch = options.global_batch > 0 ? options.global_batch : options.batch * ranks;
+  if (batch < ranks)
+    fail("a global batch of {} cannot be shared by {} ranks: use --global-batch {} or more, or fewer ranks", batch,
+         ranks, ranks);
+  return batch;
+}
+
+// One run of `annulus train`: everything that it needs, in the order in which it depends on each other.
+class TrainingRun {
+ public:
+  TrainingRun(const World& world, const TrainOptions& options);
+  int run();
+
+ private:
+  std::size_t share(std::size_t count) const {
+    return split(count, static_cast<std::size_t>(world_.size()), static_cast<std::size_t>(world_.rank())).size();
+  }
+  bool steps_left() const { return options_.max_steps == 0 || step_ < options_.max_steps; }
+  std::filesystem::path checkpoint_file() const { return options_.out / "checkpoint.h5"; }
+
+  void claim_output() const;
+  void plan_networks();
+  void resume();
+  void announce() const;
+  bool run_epoch();  // false where it was stopped
+  void checkpoint();
+  void close_epoch(EpochResult epoch);
+  void save_results(const std::string& status);
+
+  const double begun_ = now_seconds();
+  const World& world_;
+  const TrainOptions& options_;
+  std::unique_ptr<Device> device_;
+  Dataset training_, test_;
+  std::size_t global_batch_;
+  Model model_;
+  Optimizer optimizer_;
+  std::unique_ptr<AllReduce> all_reduce_;
+  Ledger ledger_;
+  Trainer trainer_;
+  Progress progress_;
+  Cursor cursor_;
+  std::uint64_t step_ = 0;
+  std::unique_ptr<Loader> loader_;  // begins at cursor_
+  RunResult result_;
+};
+
+TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
+    : world_(world),
+      options_(options),
+      device_(make_device(options.device.device, options.device.threads)),
+      training_(options.data, "train"),
+      test_(options.data, "test"),
+      global_batch_(global_batch_of(world, options)),
+      model_(*device_, make_model(options.model, task_of(training_.info())), Mode::training,
+             std::max<std::size_t>(share(std::min(global_batch_, training_.info().size)), 1)),
+      optimizer_(*device_, model_.parameters(),
+                 {options.rate, options.momentum, options.weight_decay, options.nesterov}),
+      all_reduce_(make_all_reduce(options.all_reduce, world)),
+      ledger_(clock_offset_to_root(world)),
+      trainer_(model_, *all_reduce_, optimizer_, ledger_, options.bucket_bytes),
+      progress_(world.root(), options.epochs) {
+  claim_output();
+  plan_networks();
+  model_.parameters().initialize(options.seed);
+  if (options.resume) resume();
+  announce();
+  loader_ = std::make_unique<Loader>(training_, options.seed, global_batch_, world.rank(), world.size(), cursor_);
+  result_.ranks = world.size();
+  result_.global_batch = global_batch_;
+  result_.device = device_->description();
+  result_.all_reduce = all_reduce_->description();
+}
+
+// Everything that a run writes goes into one folder, which holds one run: an earlier one's results are never lost.
+void TrainingRun::claim_output() const {
+  if (!world_.root()) return;
+  std::error_code error;
+  std::filesystem::create_directories(options_.out, error);
+  if (error) fail("cannot make the folder {}: {}", options_.out.string(), error.message());
+  if (!options_.resume && std::filesystem::exists(checkpoint_file()))
+    fail("{} is there already, of an earlier run: go on with it by --resume, or choose another --out",
+         checkpoint_file().string());
+  write_atomically(options_.out / "config.toml", std::as_bytes(std::span(options_.configuration)));
+}
+
+// All that will be needed, so that no step has to plan: an epoch's last batch is smaller, and so is evaluation's.
+void TrainingRun::plan_networks() {
+  const std::size_t size = training_.info().size;
+  for (const std::size_t count : {share(std::min(global_batch_, size)), share(size % global_batch_)})
+    if (count > 0) model_.network(Mode::training, count);
+}
+
+void TrainingRun::resume() {
+  const auto restored = restore(world_, checkpoint_file(), options_.model, options_.seed, model_, optimizer_);
+  if (!restored) {
+    progress_.line(fmt::format("nothing to resume in {}: beginning anew", options_.out.string()));
+    return;
+  }
+  cursor_ = restored->cursor;
+  step_ = restored->step;
+  check_replicas(world_, model_, optimizer_, "after resuming");
+  if (!world_.root()) return;
+  std::ifstream file(options_.out / "results.json");
+  const auto earlier = nlohmann::json::parse(file, nullptr, false);
+  if (earlier.is_object())
+    for (const auto& epoch : earlier.value("epochs", nlohmann::json::array()))
+      if (epoch.value("epoch", std::size_t{0}) <= cursor_.epoch) result_.earlier_epochs.push_back(epoch);
+  progress_.line(fmt::format("resuming after {} steps: epoch {}, image {} of {}", step_, cursor_.epoch + 1,
+                             cursor_.position, training_.info().size));
+}
+
+void TrainingRun::announce() const {
+  if (!world_.root()) return;
+  const DatasetInfo& data = training_.info();
+  fmt::print("annulus {}: {} on {} rank{}, {}\n", ANNULUS_VERSION, options_.model, world_.size(),
+             world_.size() == 1 ? "" : "s", device_->description());
+  fmt::print("  data        {}: {} training and {} test images of {}x{}x{}, {} classes\n", options_.data.string(),
+             data.size, test_.info().size, data.height, data.width, data.channels, data.classes.size());
+  fmt::print("  parameters  {}, gradients {:.2f} MB in {} bucket{}\n", model_.parameters().count(),
+             static_cast<double>(model_.parameters().gradients().bytes) / 1e6, trainer_.buckets(),
+             trainer_.buckets() == 1 ? "" : "s");
+  fmt::print("  all-reduce  {}\n", all_reduce_->description());
+  fmt::print("  step        global batch {} ({} on rank 0), learning rate {}, the mean over the global batch\n",
+             global_batch_, share(global_batch_), options_.rate);
+  fmt::print("  writes to   {}\n", options_.out.string());
+  fmt::print("configuration (also in {}):\n", (options_.out / "config.toml").string());
+  fmt::print("{}", options_.configuration);
+  std::fflush(stdout);
+}
+
+int TrainingRun::run() {
+  watch_for_stop_signals();
+  result_.startup_seconds = now_seconds() - begun_;
+  while (cursor_.epoch < options_.epochs && steps_left())
+    if (!run_epoch()) {
+      save_results("stopped");
+      progress_.line(fmt::format("stopped after {} steps, as asked; go on with the same command and --resume", step_));
+      return kStoppedExitCode;
+    }
+  save_results("complete");
+  if (world_.root()) fmt::print("\n{}", summary(result_));
+  return 0;
+}
+
+bool TrainingRun::run_epoch() {
+  EpochResult epoch;
+  epoch.epoch = cursor_.epoch + 1;
+  progress_.begin_epoch(epoch.epoch, training_.info().size);
+  bool last = false;
+  bool stopped = false;
+  while (!last && !stopped && steps_left()) {
+    const double begun = now_seconds();
+    const Batch& batch = loader_->next();
+    StepMetrics metrics;
+    try {
+      metrics = trainer_.step(batch, stop_requested() ? 1.0f : 0.0f, begun);
+    } catch (const Error& error) {
+      fail("step {} (epoch {}): {}", step_ + 1, epoch.epoch, error.what());
+    }
+    ++step_;
+    ++epoch.steps;
+    const std::size_t count = batch.step.global_batch();
+    epoch.images += count;
+    epoch.train_loss += metrics.loss * static_cast<double>(count);
+    epoch.train_accuracy += metrics.accuracy * static_cast<double>(count);
+    cursor_ = after(batch.step);
+    last = batch.step.last_of_epoch;
+    stopped = metrics.votes > 0;
+    progress_.update(batch.step.positions.end, metrics.loss);
+    const bool due = options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0;
+    if (stopped || last || due || !steps_left()) checkpoint();
+  }
+  const StepTimes times = ledger_.close(world_);
+  result_.steps += times;
+  epoch.seconds = times.wall();
+  epoch.train_loss /= static_cast<double>(epoch.images);
+  epoch.train_accuracy /= static_cast<double>(epoch.images);
+  // A stop that comes with the last step finds the run complete.
+  const bool complete = last && cursor_.epoch == options_.epochs;
+  if (stopped && !complete) return false;
+  close_epoch(epoch);
+  return true;
+}
+
+void TrainingRun::checkpoint() {
+  const double begun = now_seconds();
+  check_replicas(world_, model_, optimizer_, fmt::format("after step {}", step_));
+  if (world_.root()) {
+    Checkpoint saved = snapshot(model_, optimizer_);
+    saved.model = options_.model;
+    saved.configuration = options_.configuration;
+    saved.seed = options_.seed;
+    saved.step = step_;
+    saved.cursor = cursor_;
+    write_checkpoint(checkpoint_file(), saved);
+  }
+  world_.barrier();  // nobody runs ahead of a checkpoint that may yet fail
+  result_.checkpoint_seconds += now_seconds() - begun;
+}
+
+void TrainingRun::close_epoch(EpochResult epoch) {
+  const double begun = now_seconds();
+  epoch.test = evaluate(world_, model_, test_, std::max<std::size_t>(share(global_batch_), 1));
+  result_.evaluation_seconds += now_seconds() - begun;
+  progress_.line(
+      fmt::format("epoch {}/{}  loss {:.4f}  accuracy {:.2f} %  test loss {:.4f}  test accuracy {:.2f} %  "
+                  "{:.0f} images/s  {:.1f} s",
+                  epoch.epoch, options_.epochs, epoch.train_loss, 100 * epoch.train_accuracy, epoch.test.loss,
+                  100 * epoch.test.accuracy(), static_cast<double>(epoch.images) / epoch.seconds, epoch.seconds));
+  result_.epochs.push_back(epoch);
+  save_results("running");
+}
+
+void TrainingRun::save_results(const std::string& status) {
+  result_.status = status;
+  result_.total_seconds = now_seconds() - begun_;
+  if (world_.root()) write_json(options_.out / "results.json", to_json(result_));
+}
+
+}  // namespace
+
+int train(const World& world, const TrainOptions& options) {
+  return TrainingRun(world, options).run();
+}
+
+void evaluate(const World& world, const EvaluateOptions& options) {
+  const auto device = make_device(options.device.device, options.device.threads);
+  const Dataset dataset(options.data, options.split);
+  const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
+  Model model(*device, make_model(checkpoint.model, task_of(dataset.info())), Mode::inference, options.batch);
+  restore_parameters(checkpoint, options.checkpoint, model);
+  const Evaluation found = evaluate(world, model, dataset, options.batch);
+  if (!world.root()) return;
+  fmt::print("{} after {} steps on {} ({}): accuracy {:.2f} %, loss {:.4f}, {} of {} images\n", checkpoint.model,
+             checkpoint.step, options.data.string(), options.split, 100 * found.accuracy(), found.loss, found.correct,
+             found.count);
+  if (!options.json.empty())
+    write_json(options.json, {{"accuracy", found.accuracy()},
+                              {"loss", found.loss},
+                              {"correct", found.correct},
+                              {"count", found.count},
+                              {"model", checkpoint.model},
+                              {"step", checkpoint.step}});
+}
+
+}  // namespace annulus

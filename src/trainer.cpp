@@ -1,0 +1,83 @@
+#include "src/trainer.h"
+
+#include <cmath>
+
+#include "kernels/clock.h"
+#include "kernels/error.h"
+
+namespace annulus {
+namespace {
+
+std::span<float> gradient_floats(const Parameters& parameters) {
+  const DeviceView view = parameters.gradients();
+  return {reinterpret_cast<float*>(view.address), view.bytes / sizeof(float)};
+}
+
+std::vector<Range> plan_buckets(const Parameters& parameters, std::size_t bucket_bytes) {
+  std::vector<std::size_t> ends;
+  for (const Parameter& p : parameters.all()) ends.push_back((p.offset + p.bytes) / sizeof(float));
+  return cut_buckets(ends, bucket_bytes);
+}
+
+}  // namespace
+
+Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, std::size_t bucket_bytes)
+    : model_(model),
+      optimizer_(optimizer),
+      ledger_(ledger),
+      buckets_(gradient_floats(model.parameters()), plan_buckets(model.parameters(), bucket_bytes), all_reduce) {}
+
+StepMetrics Trainer::step(const Batch& batch, float vote, double begun) {
+  const double input_done = now_seconds();
+  ledger_.add(StepTimes::input, input_done - begun);
+
+  const Parameters& parameters = model_.parameters();
+  model_.device().upload(std::as_bytes(std::span(&vote, 1)), parameters.gradient(parameters.steering()));
+  buckets_.begin_step();
+  compute(batch);
+  ledger_.add(StepTimes::compute, now_seconds() - input_done);
+
+  StepMetrics found;
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    buckets_.wait(bucket);
+    const double summed = now_seconds();
+    if (bucket == 0) {  // holds the metrics
+      found = metrics();
+      if (!std::isfinite(found.loss))
+        fail("the loss is {}: the parameters of the step before are the last good ones; lower --lr", found.loss);
+    }
+    optimizer_.update(buckets_.range(bucket));
+    ledger_.add(StepTimes::optimizer, now_seconds() - summed);
+  }
+  ledger_.add_waits(buckets_.times());
+  ledger_.end_step(now_seconds() - begun);
+  return found;
+}
+
+// The gradients of this rank's share, sent bucket by bucket as they become final.
+void Trainer::compute(const Batch& batch) {
+  if (batch.size() == 0) {  // nothing to add to the others' sums but zeros
+    const Parameters& parameters = model_.parameters();
+    const DeviceView all = parameters.gradients();
+    const std::size_t steering = parameters.steering().bytes;
+    model_.device().zero(all.slice(steering, all.bytes - steering));
+    buckets_.ready(all.bytes / sizeof(float));
+    return;
+  }
+  Network& network = model_.network(Mode::training, batch.size());
+  network.load(batch.images, batch.labels);
+  network.forward();
+  network.backward(1.0f / static_cast<float>(batch.step.global_batch()),
+                   [this](std::size_t gradients) { buckets_.ready(gradients); });
+}
+
+StepMetrics Trainer::metrics() const {
+  const Parameters& parameters = model_.parameters();
+  std::array<float, 2> means{};
+  float votes = 0;
+  model_.device().download(parameters.gradient(parameters.metrics()), std::as_writable_bytes(std::span(means)));
+  model_.device().download(parameters.gradient(parameters.steering()), std::as_writable_bytes(std::span(&votes, 1)));
+  return {means[0], means[1], votes};
+}
+
+}  // namespace annulus

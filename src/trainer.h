@@ -1,0 +1,42 @@
+#pragma once
+
+#include "collectives/all_reduce.h"
+#include "collectives/gradient_buckets.h"
+#include "models/model.h"
+#include "src/data/loader.h"
+#include "src/ledger.h"
+#include "src/optimizer.h"
+
+namespace annulus {
+
+// What one step found, over the whole global batch, the same on every rank.
+struct StepMetrics {
+  double loss = 0;      // mean
+  double accuracy = 0;  // of the forward pass, before the update
+  double votes = 0;     // sum of what the ranks passed to step()
+};
+
+// The synchronous data-parallel training step: every rank's gradients of its share of the batch, summed while they
+// are still being computed, and the same update on every rank. All references must outlive the trainer.
+class Trainer {
+ public:
+  Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, std::size_t bucket_bytes);
+
+  // `batch`: this rank's share, possibly empty. `vote` is summed over the ranks and acted on by the caller: what all
+  // ranks must agree on goes along with the gradients. Throws Error where the loss is not finite, before any
+  // parameter has changed. `begun`: when the step began, in now_seconds(), for the ledger.
+  StepMetrics step(const Batch& batch, float vote, double begun);
+
+  std::size_t buckets() const { return buckets_.size(); }
+
+ private:
+  void compute(const Batch& batch);
+  StepMetrics metrics() const;
+
+  Model& model_;
+  Optimizer& optimizer_;
+  Ledger& ledger_;
+  GradientBuckets buckets_;
+};
+
+}  // namespace annulus
