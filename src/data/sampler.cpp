@@ -1,0 +1,57 @@
+#include "src/data/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "kernels/error.h"
+#include "kernels/random.h"
+
+namespace annulus {
+
+EpochOrder::EpochOrder(std::size_t size, std::uint64_t seed, std::uint64_t epoch)
+    : size_(size), key_(mix(seed, epoch)), half_bits_(static_cast<int>((std::bit_width(size - 1) + 1) / 2)) {}
+
+// Any round function makes a permutation: a round is undone by doing it again.
+std::uint64_t EpochOrder::encrypt(std::uint64_t value) const {
+  constexpr std::uint64_t kRounds = 4;
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  std::uint64_t left = value >> half_bits_;
+  std::uint64_t right = value & mask;
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    left ^= mix(key_ + round, right) & mask;
+    std::swap(left, right);
+  }
+  return left << half_bits_ | right;
+}
+
+// Encrypting again what fell outside follows a cycle of the permutation, which comes back inside: at the latest at
+// `position`. The domain is less than four times `size`, so the walk is short.
+std::size_t EpochOrder::sample(std::size_t position) const {
+  std::uint64_t value = position;
+  do {
+    value = encrypt(value);
+  } while (value >= size_);
+  return value;
+}
+
+Range StepPlan::share(int rank, int ranks) const {
+  const Range part = split(positions.size(), static_cast<std::size_t>(ranks), static_cast<std::size_t>(rank));
+  return {positions.begin + part.begin, positions.begin + part.end};
+}
+
+StepPlan plan_step(const Cursor& cursor, std::size_t dataset_size, std::size_t global_batch) {
+  if (cursor.position >= dataset_size) {
+    fail("cannot go on at sample {} of an epoch of {}; the checkpoint was made with other data", cursor.position,
+         dataset_size);
+  }
+  const std::size_t end = cursor.position + std::min(global_batch, dataset_size - cursor.position);
+  return {cursor.epoch, {cursor.position, end}, end == dataset_size};
+}
+
+Cursor after(const StepPlan& step) {
+  if (step.last_of_epoch) return {step.epoch + 1, 0};
+  return {step.epoch, step.positions.end};
+}
+
+}  // namespace annulus

@@ -1,0 +1,122 @@
+#include "src/data/sampler.h"
+
+#include <catch2/catch.hpp>
+#include <numeric>
+#include <vector>
+
+#include "tests/unit/error_text.h"
+
+namespace annulus {
+namespace {
+
+std::vector<std::size_t> samples(std::size_t size, std::uint64_t seed, std::uint64_t epoch) {
+  const EpochOrder order(size, seed, epoch);
+  std::vector<std::size_t> result;
+  for (std::size_t position = 0; position < size; ++position) result.push_back(order.sample(position));
+  return result;
+}
+
+// The samples of `steps` steps in the order of the positions, gathered from the shares of all ranks.
+std::vector<std::size_t> gathered(std::size_t size, std::size_t global_batch, int ranks, int steps) {
+  std::vector<std::size_t> result;
+  Cursor cursor;
+  for (int i = 0; i < steps; ++i) {
+    const StepPlan step = plan_step(cursor, size, global_batch);
+    const EpochOrder order(size, 7, step.epoch);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Range share = step.share(rank, ranks);
+      for (std::size_t position = share.begin; position < share.end; ++position) {
+        result.push_back(order.sample(position));
+      }
+    }
+    cursor = after(step);
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("an epoch's order is a permutation", "[sampler]") {
+  for (const std::size_t size : {1u, 2u, 3u, 5u, 16u, 17u, 1000u, 60000u}) {
+    std::vector<bool> seen(size, false);
+    for (const std::size_t sample : samples(size, 1, 2)) {
+      REQUIRE(sample < size);
+      REQUIRE_FALSE(seen[sample]);
+      seen[sample] = true;
+    }
+  }
+}
+
+TEST_CASE("an epoch's order is a function of seed and epoch", "[sampler]") {
+  CHECK(samples(1000, 1, 0) == samples(1000, 1, 0));
+  CHECK(samples(1000, 1, 0) != samples(1000, 2, 0));
+  CHECK(samples(1000, 1, 0) != samples(1000, 1, 1));
+}
+
+TEST_CASE("an epoch's order looks random", "[sampler]") {
+  // A random permutation has one fixed point on average, and neighbours a third of the size apart.
+  constexpr std::size_t kSize = 60000;
+  const std::vector<std::size_t> order = samples(kSize, 3, 0);
+  std::size_t fixed = 0;
+  double distance = 0;
+  for (std::size_t i = 1; i < kSize; ++i) {
+    fixed += order[i] == i;
+    distance += std::abs(static_cast<double>(order[i]) - static_cast<double>(order[i - 1]));
+  }
+  CHECK(fixed < 10);
+  CHECK(distance / kSize == Approx(kSize / 3.0).epsilon(0.02));
+}
+
+TEST_CASE("small orders are all drawn", "[sampler]") {
+  // Each of the 6 permutations of 3 things should come up for about a sixth of the seeds.
+  std::vector<int> drawn(27, 0);
+  for (std::uint64_t seed = 0; seed < 6000; ++seed) {
+    const std::vector<std::size_t> order = samples(3, seed, 0);
+    ++drawn[9 * order[0] + 3 * order[1] + order[2]];
+  }
+  for (const std::size_t code : {5u, 7u, 11u, 15u, 19u, 21u}) CHECK(drawn[code] == Approx(1000).margin(200));
+}
+
+TEST_CASE("the ranks' shares partition every step", "[sampler]") {
+  constexpr std::size_t kSize = 103;
+  for (const int ranks : {1, 2, 3, 4, 7}) {
+    for (const std::size_t global_batch : {1u, 2u, 5u, 10u, 64u, 103u, 200u}) {
+      Cursor cursor;
+      while (cursor.epoch == 0) {
+        const StepPlan step = plan_step(cursor, kSize, global_batch);
+        std::size_t end = step.positions.begin;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const Range share = step.share(rank, ranks);
+          REQUIRE(share.begin == end);
+          end = share.end;
+        }
+        REQUIRE(end == step.positions.end);
+        cursor = after(step);
+      }
+    }
+  }
+}
+
+TEST_CASE("the last step of an epoch is shorter and rolls over", "[sampler]") {
+  const StepPlan first = plan_step({4, 0}, 10, 8);
+  CHECK(first.positions == Range{0, 8});
+  CHECK_FALSE(first.last_of_epoch);
+  CHECK(after(first) == Cursor{4, 8});
+  const StepPlan last = plan_step(after(first), 10, 8);
+  CHECK(last.positions == Range{8, 10});
+  CHECK(last.global_batch() == 2);
+  CHECK(last.last_of_epoch);
+  CHECK(after(last) == Cursor{5, 0});
+  CHECK(plan_step({0, 8}, 16, 8).last_of_epoch);
+}
+
+TEST_CASE("the order of the samples does not depend on the number of ranks", "[sampler]") {
+  const std::vector<std::size_t> alone = gathered(103, 10, 1, 25);
+  for (const int ranks : {2, 3, 4, 7, 16}) CHECK(gathered(103, 10, ranks, 25) == alone);
+}
+
+TEST_CASE("a cursor beyond the data is an error", "[sampler]") {
+  CHECK_THAT(test::error_of([] { plan_step({0, 10}, 10, 4); }), Catch::Contains("sample 10 of an epoch of 10"));
+}
+
+}  // namespace annulus
