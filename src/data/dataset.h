@@ -24,8 +24,9 @@ struct DatasetInfo {
 //   /<split>/images   uint8, N x height x width x channels
 //   /<split>/labels   integers, N, each in [0, classes)
 //   attributes of the root group: classes (strings), mean and deviation (float32, one each per channel)
-// Opened read-only and without file locks; images are read one by one where they are asked for, from any thread.
-// Throws Error naming the file and what is wrong with it.
+// Opened read-only and without file locks; images are read one by one where they are asked for, from any thread. Those
+// of a contiguous dataset (HDF5's default) come straight from the file; chunked and compressed ones through HDF5,
+// slowly. Throws Error naming the file and what is wrong with it.
 class Dataset {
  public:
   Dataset(const std::filesystem::path& file, const std::string& split);

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "kernels/tensor.h"
+
+namespace annulus::test {
+
+// A data file with one split, "train", and every part of it open to change. As it stands it is right: two classes, and
+// `size` images of 2x2x1 whose pixels are all the sample's number modulo 256.
+struct DataFile {
+  explicit DataFile(std::size_t size);
+
+  Shape images_shape, labels_shape;
+  std::vector<std::uint8_t> images;
+  std::vector<std::int64_t> labels;
+  std::vector<std::string> classes{"even", "odd"};
+  std::vector<float> mean{0.5f}, deviation{0.25f};
+  std::size_t images_per_chunk = 0;  // 0: contiguous; else compressed as well
+
+  void write(const std::filesystem::path& file) const;
+};
+
+}  // namespace annulus::test
