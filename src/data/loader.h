@@ -1,10 +1,11 @@
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -36,19 +37,23 @@ class Loader {
   static constexpr std::size_t kDepth = 4;
 
   void read_ahead(std::stop_token stop);
-  void fill(Batch& batch) const;
+  void fill(Batch& batch, const StepPlan& step) const;
 
   const Dataset& dataset_;
   const std::uint64_t seed_;
   const std::size_t global_batch_;
   const int rank_, ranks_;
-  Cursor cursor_;
-  std::mutex mutex_;
+  Cursor cursor_;  // where the reading thread is
+
+  // A ring: batch number n lies in slot n % kDepth. Those in [taken_, filled_) are ready, taken_ - 1 is the caller's.
+  std::array<Batch, kDepth> ring_;
+  std::mutex mutex_;  // guards what follows
   std::condition_variable_any changed_;
-  std::deque<Batch> ready_, free_;
-  Batch current_;
+  std::uint64_t filled_ = 0;
+  std::uint64_t taken_ = 0;
   std::exception_ptr failure_;
-  std::jthread thread_;
+
+  std::jthread thread_;  // last: it stops before what it uses goes away
 };
 
 }  // namespace annulus
