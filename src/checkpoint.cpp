@@ -1,0 +1,84 @@
+#include "src/checkpoint.h"
+
+#include <span>
+
+#include "kernels/error.h"
+#include "src/atomic_file.h"
+#include "src/data/hdf5.h"
+
+namespace annulus {
+namespace {
+
+constexpr const char* kFormat = "annulus checkpoint";
+constexpr std::uint64_t kVersion = 1;
+
+void require_known_format(const hdf5::Group& root) {
+  if (!root.has_attribute("format") || root.string("format") != kFormat) {
+    fail("{}: an HDF5 file, but not a checkpoint of this program", root.place());
+  }
+  const std::uint64_t version = root.integer("version");
+  if (version > kVersion) {
+    fail("{}: a checkpoint of version {}, but this program reads up to {}; use a newer one", root.place(), version,
+         kVersion);
+  }
+}
+
+std::vector<float> read_floats(const hdf5::Dataset& dataset) {
+  if (!dataset.holds<float>()) fail("{}: must hold float32", dataset.place());
+  return dataset.read<float>();
+}
+
+NamedTensor read_parameter(const hdf5::Group& parameters, const hdf5::Group& velocities, const std::string& name) {
+  const hdf5::Dataset values = parameters.dataset(name);
+  NamedTensor tensor{name, values.shape(), read_floats(values), {}};
+  if (velocities.has(name)) {
+    const hdf5::Dataset velocity = velocities.dataset(name);
+    if (velocity.shape() != tensor.shape) {
+      fail("{}: shape {}, but the parameter's is {}", velocity.place(), to_string(velocity.shape()),
+           to_string(tensor.shape));
+    }
+    tensor.velocity = read_floats(velocity);
+  }
+  return tensor;
+}
+
+}  // namespace
+
+void write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint) {
+  hdf5::NewFile hdf5(file);
+  hdf5::Group root = hdf5.root();
+  root.set_string("format", kFormat);
+  root.set_integer("version", kVersion);
+  root.set_string("model", checkpoint.model);
+  root.set_string("configuration", checkpoint.configuration);
+  root.set_integer("seed", checkpoint.seed);
+  root.set_integer("step", checkpoint.step);
+  root.set_integer("epoch", checkpoint.cursor.epoch);
+  root.set_integer("position", checkpoint.cursor.position);
+  hdf5::Group parameters = root.create_group("parameters");
+  hdf5::Group velocities = root.create_group("velocity");
+  for (const NamedTensor& tensor : checkpoint.parameters) {
+    parameters.write(tensor.name, tensor.shape, std::span(tensor.values));
+    if (!tensor.velocity.empty()) velocities.write(tensor.name, tensor.shape, std::span(tensor.velocity));
+  }
+  write_atomically(file, hdf5.image());
+}
+
+Checkpoint read_checkpoint(const std::filesystem::path& file) {
+  const hdf5::Group root = hdf5::File(file).root();
+  require_known_format(root);
+  Checkpoint checkpoint{root.string("model"),
+                        root.string("configuration"),
+                        root.integer("seed"),
+                        root.integer("step"),
+                        {root.integer("epoch"), root.integer("position")},
+                        {}};
+  const hdf5::Group parameters = root.group("parameters");
+  const hdf5::Group velocities = root.group("velocity");
+  for (const std::string& name : parameters.names()) {
+    checkpoint.parameters.push_back(read_parameter(parameters, velocities, name));
+  }
+  return checkpoint;
+}
+
+}  // namespace annulus

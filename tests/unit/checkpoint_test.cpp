@@ -1,0 +1,180 @@
+#include "src/checkpoint.h"
+
+#include <array>
+#include <bit>
+#include <catch2/catch.hpp>
+#include <limits>
+
+#include "src/atomic_file.h"
+#include "src/data/hdf5.h"
+#include "tests/unit/error_text.h"
+#include "tests/unit/file_size_limit.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace annulus {
+namespace {
+
+using Catch::Contains;
+
+std::vector<std::uint32_t> bits(const std::vector<float>& values) {
+  std::vector<std::uint32_t> result;
+  for (const float value : values) result.push_back(std::bit_cast<std::uint32_t>(value));
+  return result;
+}
+
+Checkpoint example() {
+  const float quiet = std::bit_cast<float>(0x7fc12345u), signaling = std::bit_cast<float>(0xff812345u);
+  const float smallest = std::numeric_limits<float>::denorm_min(), infinite = std::numeric_limits<float>::infinity();
+  Checkpoint checkpoint;
+  checkpoint.model = "lenet";
+  checkpoint.configuration = "[run]\nname = \"größer\"\n";
+  checkpoint.seed = 0xfedcba9876543210;
+  checkpoint.step = 1234;
+  checkpoint.cursor = {7, 4096};
+  checkpoint.parameters = {
+      {"z.weight", {2, 3}, {0.1f, -0.0f, smallest, quiet, signaling, -infinite}, {1, 2, 3, 4, quiet, -0.0f}},
+      {"a.bias", {2}, {1.5f, -2.5f}, {0.5f, 0.25f}},
+      {"m.running_mean", {1}, {3.0f}, {}},
+      {"scalar", {}, {42.0f}, {}},
+  };
+  return checkpoint;
+}
+
+void check_equal(const Checkpoint& one, const Checkpoint& other) {
+  CHECK(one.model == other.model);
+  CHECK(one.configuration == other.configuration);
+  CHECK(one.seed == other.seed);
+  CHECK(one.step == other.step);
+  CHECK(one.cursor == other.cursor);
+  REQUIRE(one.parameters.size() == other.parameters.size());
+  for (std::size_t i = 0; i < one.parameters.size(); ++i) {
+    CHECK(one.parameters[i].name == other.parameters[i].name);
+    CHECK(one.parameters[i].shape == other.parameters[i].shape);
+    CHECK(bits(one.parameters[i].values) == bits(other.parameters[i].values));
+    CHECK(bits(one.parameters[i].velocity) == bits(other.parameters[i].velocity));
+  }
+}
+
+std::string error_of_reading(const std::filesystem::path& file) {
+  return test::error_of([&] { read_checkpoint(file); });
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint comes back bit by bit, in the same order", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  write_checkpoint(folder / "run.h5", example());
+  check_equal(read_checkpoint(folder / "run.h5"), example());
+  CHECK(folder.files() == 1);
+}
+
+TEST_CASE("equal checkpoints are equal files", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  write_checkpoint(folder / "a.h5", example());
+  write_checkpoint(folder / "b.h5", example());
+  CHECK(test::read_text(folder / "a.h5") == test::read_text(folder / "b.h5"));
+}
+
+TEST_CASE("a checkpoint without parameters", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  write_checkpoint(folder / "run.h5", {});
+  check_equal(read_checkpoint(folder / "run.h5"), {});
+}
+
+TEST_CASE("values that do not fill their shape are an error", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  Checkpoint checkpoint = example();
+  checkpoint.parameters[1].velocity.pop_back();
+  CHECK_THAT(test::error_of([&] { write_checkpoint(folder / "run.h5", checkpoint); }),
+             Contains("/velocity/a.bias: 1 values for shape 2"));
+  CHECK(folder.files() == 0);
+}
+
+TEST_CASE("the old checkpoint survives a failed write", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  write_checkpoint(folder / "run.h5", example());
+  Checkpoint larger = example();
+  larger.parameters.push_back({"large", {100000}, std::vector<float>(100000), {}});
+  for (const rlim_t bytes : {0, 1000, 10000, 300000}) {
+    const test::FileSizeLimit limit(bytes);
+    CHECK_THAT(test::error_of([&] { write_checkpoint(folder / "run.h5", larger); }),
+               Contains("run.h5") && Contains("File too large"));
+    check_equal(read_checkpoint(folder / "run.h5"), example());
+    CHECK(folder.files() == 1);
+  }
+  write_checkpoint(folder / "run.h5", larger);
+  check_equal(read_checkpoint(folder / "run.h5"), larger);
+}
+
+TEST_CASE("a folder that does not exist is an error", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  CHECK_THAT(test::error_of([&] { write_checkpoint(folder / "none/run.h5", example()); }),
+             Contains("none/run.h5") && Contains("No such file or directory"));
+}
+
+TEST_CASE("a checkpoint that is missing or cut off anywhere is named", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  CHECK_THAT(error_of_reading(folder / "run.h5"), Contains("run.h5") && Contains("No such file or directory"));
+  write_checkpoint(folder / "whole.h5", example());
+  const std::string whole = test::read_text(folder / "whole.h5");
+  for (std::size_t size = 0; size < whole.size(); size += 97) {
+    test::write_text(folder / "run.h5", whole.substr(0, size));
+    CHECK_THAT(error_of_reading(folder / "run.h5"), Contains("run.h5"));
+  }
+}
+
+TEST_CASE("HDF5 files that are no checkpoints of ours are named", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  hdf5::NewFile file(folder / "run.h5");
+  hdf5::Group root = file.root();
+  const std::array<float, 3> three{1, 2, 3};
+  const std::span<const float> floats(three);
+  const std::array<std::int64_t, 1> one{1};
+  const std::span<const std::int64_t> integers(one);
+  const auto error = [&] {
+    write_atomically(folder / "run.h5", file.image());
+    return error_of_reading(folder / "run.h5");
+  };
+  SECTION("foreign") {
+    CHECK_THAT(error(), Contains("not a checkpoint"));
+  }
+  SECTION("another format") {
+    root.set_string("format", "keras");
+    CHECK_THAT(error(), Contains("not a checkpoint"));
+  }
+  SECTION("from the future") {
+    root.set_string("format", "annulus checkpoint");
+    root.set_integer("version", 2);
+    CHECK_THAT(error(), Contains("run.h5") && Contains("version 2") && Contains("newer"));
+  }
+  SECTION("parts missing") {
+    root.set_string("format", "annulus checkpoint");
+    root.set_integer("version", 1);
+    for (const char* name : {"model", "configuration"}) {
+      CHECK_THAT(error(), Contains(std::string("'") + name + "': missing"));
+      root.set_string(name, "x");
+    }
+    for (const char* name : {"seed", "step", "epoch", "position"}) {
+      CHECK_THAT(error(), Contains(std::string("'") + name + "': missing"));
+      root.set_integer(name, 0);
+    }
+    CHECK_THAT(error(), Contains("/parameters: missing"));
+    hdf5::Group parameters = root.create_group("parameters");
+    CHECK_THAT(error(), Contains("/velocity: missing"));
+    hdf5::Group velocities = root.create_group("velocity");
+    parameters.write("weight", {2}, floats.first(2));
+    velocities.write("weight", {3}, floats);
+    CHECK_THAT(error(), Contains("/velocity/weight: shape 3, but the parameter's is 2"));
+  }
+  SECTION("not float32") {
+    root.set_string("format", "annulus checkpoint");
+    root.set_integer("version", 1);
+    for (const char* name : {"model", "configuration"}) root.set_string(name, "x");
+    for (const char* name : {"seed", "step", "epoch", "position"}) root.set_integer(name, 0);
+    root.create_group("velocity");
+    root.create_group("parameters").write("weight", {1}, integers);
+    CHECK_THAT(error(), Contains("/parameters/weight: must hold float32"));
+  }
+}
+
+}  // namespace annulus
