@@ -1,0 +1,54 @@
+"""The doctor and the benchmarks: that they run, and that their numbers fit together."""
+import json
+
+import helper
+
+
+class Doctor(helper.ProgramTest):
+    def test_says_what_is_there(self):
+        for ranks in (0, 2):
+            with self.subTest(ranks=ranks):
+                result = self.succeed("doctor", ranks=ranks)
+                for word in ("Open MPI", "HDF5", "oneDNN"):
+                    self.assertEqual(result.out.lower().count(word.lower()) > 0, True, f"{word}\n{result}")
+
+
+class Bench(helper.ProgramTest):
+    def rows(self, *arguments, ranks):
+        file = self.folder / "bench.json"
+        self.succeed("bench", *arguments, "--json", file, ranks=ranks)
+        return json.loads(file.read_text())["rows"]
+
+    def test_step(self):
+        for ranks in (0, 2):
+            with self.subTest(ranks=ranks):
+                rows = self.rows("step", "--model", "lenet", "--batch", 16, ranks=ranks)
+                self.assertEqual(len(rows), 1)
+                row = rows[0]
+                self.assertEqual((row["model"], row["batch"], row["ranks"]), ("lenet", 16, max(ranks, 1)))
+                expected = 16 * max(ranks, 1) / row["median_seconds"]
+                self.assertAlmostEqual(row["images_per_second"], expected, delta=0.01 * expected)
+
+    def test_all_reduce(self):
+        rows = self.rows("all-reduce", "--sizes", "4KiB,1MiB", "--algorithms", "ring,mpi", ranks=2)
+        self.assertEqual({(row["algorithm"], row["bytes"]) for row in rows},
+                         {(a, b) for a in ("ring", "mpi") for b in (4096, 1 << 20)})
+        self.assertEqual(len(rows), 4)
+        for row in rows:
+            self.assertGreater(row["min_seconds"], 0)
+            self.assertGreaterEqual(row["median_seconds"], row["min_seconds"])
+            self.assertLess(row["median_seconds"], 1)
+
+    def test_wrong_words(self):
+        for arguments, word in ((("step", "--model", "squeezenet"), "squeezenet"),
+                                (("all-reduce", "--sizes", "many"), "many|sizes"),
+                                (("all-reduce", "--sizes", "4KiB", "--algorithms", "pigeon"), "pigeon")):
+            with self.subTest(arguments=arguments):
+                result = helper.run("bench", *arguments, ranks=2)
+                self.assertNotEqual(result.status, 0, str(result))
+                self.assertEqual(len(result.messages), 1, str(result))
+                self.assertRegex(result.messages[0], word)
+
+
+if __name__ == "__main__":
+    helper.main()

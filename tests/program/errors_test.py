@@ -1,0 +1,195 @@
+"""What goes wrong is said in one line that names it, on any number of ranks, soon, and harms nothing."""
+import os
+import subprocess
+import unittest
+
+import h5py
+import numpy as np
+
+import helper
+from helper import read_checkpoint, run
+
+WORLDS = (0, 2)  # without mpirun, and two ranks
+
+
+class ErrorTest(helper.ProgramTest):
+    def fails(self, arguments, names, ranks, **options):
+        """One line, "annulus: ...", that matches the regular expression `names`; and no success, soon."""
+        result = run(*arguments, ranks=ranks, **options)
+        self.assertGreater(result.status, 0, str(result))
+        self.assertLess(result.status, 128, f"ended by a signal\n{result}")
+        self.assertNotEqual(result.status, helper.STOPPED, str(result))
+        self.assertLess(result.seconds, 20)
+        self.assertEqual(len(result.messages), 1, str(result))
+        self.assertRegex(result.messages[0], names)
+        for line in ("terminate called", "HDF5-DIAG", "AddressSanitizer"):
+            self.assertNotIn(line, result.err)
+        return result
+
+    def training_fails(self, names, worlds=WORLDS, **options):
+        for ranks in worlds:
+            with self.subTest(ranks=ranks, **{name: str(value) for name, value in options.items()}):
+                out = options.get("out", self.folder / f"out-{ranks}")
+                self.fails(self.training(**{**options, "out": out}), names, ranks)
+
+
+class Errors(ErrorTest):
+    def test_missing_data(self):
+        self.training_fails(r"nowhere\.h5", data=self.folder / "nowhere.h5")
+
+    def test_truncated_data(self):
+        broken = self.folder / "broken.h5"
+        whole = self.data.read_bytes()
+        for length in (0, 100, len(whole) // 2, len(whole) - 1000):
+            broken.write_bytes(whole[:length])
+            self.training_fails(r"broken\.h5", data=broken)
+
+    def test_data_of_another_format(self):
+        text = self.folder / "text.h5"
+        text.write_text("not at all an HDF5 file\n" * 100)
+        self.training_fails(r"text\.h5", data=text)
+        other = self.folder / "other.h5"
+        with h5py.File(other, "w") as file:
+            file["something"] = np.zeros(3)
+        self.training_fails(r"other\.h5", data=other)
+
+    def test_data_without_a_test_split(self):
+        data = helper.write_data(self.folder / "half.h5")
+        with h5py.File(data, "a") as file:
+            del file["test"]
+        self.training_fails(r"half\.h5.*test|test.*half\.h5", data=data)
+
+    def test_labels_beyond_the_classes(self):
+        data = helper.write_data(self.folder / "labels.h5")
+        for label in (10, -1):
+            with h5py.File(data, "a") as file:
+                file["train/labels"][123] = label
+            self.training_fails(r"labels\.h5", data=data)
+
+    def test_fewer_labels_than_images(self):
+        data = helper.write_data(self.folder / "fewer.h5")
+        with h5py.File(data, "a") as file:
+            labels = file["train/labels"][:-1]
+            del file["train/labels"]
+            file["train/labels"] = labels
+        self.training_fails(r"fewer\.h5", data=data)
+
+    def test_images_too_small_for_the_network(self):
+        data = self.folder / "small.h5"
+        with h5py.File(data, "w") as file:
+            for split in ("train", "test"):
+                file[f"{split}/images"] = np.zeros((60, 6, 6, 1), np.uint8)
+                file[f"{split}/labels"] = np.zeros(60, np.int32)
+            file.attrs["mean"] = file.attrs["deviation"] = np.float32([0.5])
+            file.attrs["classes"] = ["a", "b"]
+        self.training_fails(r"(?i)lenet|convolution|conv2|6x6|3x3", data=data, model="lenet")
+
+    def test_out_under_a_file(self):
+        file = self.folder / "file"
+        file.write_text("in the way")
+        self.training_fails(r"file/run|/file\b", out=file / "run")
+        self.assertEqual(file.read_text(), "in the way")
+
+    def test_wrong_words(self):
+        self.training_fails(r"squeezenet", model="squeezenet")
+        self.training_fails(r"pigeon", all_reduce="pigeon")
+        self.training_fails(r"--bogus", bogus=1)
+        self.training_fails(r"(?i)batch", batch=0)
+        self.training_fails(r"(?i)batch|many", batch="many")
+        self.training_fails(r"(?i)bucket", bucket="1XB")
+        self.training_fails(r"(?i)lr", lr="fast")
+
+    def test_unknown_command(self):
+        for ranks in WORLDS:
+            with self.subTest(ranks=ranks):
+                self.fails(["trian"], "trian", ranks)
+
+    def test_required_options(self):
+        for ranks in WORLDS:
+            with self.subTest(ranks=ranks):
+                self.fails(["train", "--model", "mlp", "--out", self.folder / "out"], "--data", ranks)
+
+    def test_more_ranks_than_images_in_a_step(self):
+        self.training_fails(r"(?i)global.batch", worlds=(3,), global_batch=2)
+
+    def test_configuration_file(self):
+        file = self.folder / "run.toml"
+        for text, names in (("bogus = 1\n", r"bogus|run\.toml"), ("= = [\n", r"(?i)run\.toml|pars"), (None, r"nowhere\.toml")):
+            config = file if text else self.folder / "nowhere.toml"
+            file.write_text(text or "")
+            self.training_fails(names, config=config)
+
+    def test_loss_that_is_not_a_number(self):
+        self.training_fails(r"(?i)loss", lr=1e30, epochs=3)
+
+    def test_eval_without_a_checkpoint(self):
+        for ranks in WORLDS:
+            with self.subTest(ranks=ranks):
+                self.fails(["eval", "--data", self.data, "--checkpoint", self.folder / "none.h5"], r"none\.h5", ranks)
+
+    def test_slurm_started_a_world_of_ones(self):
+        # srun without Open MPI's plug-in starts every rank as a world of its own: four runs would write one folder.
+        self.fails(self.training(self.folder / "out"), r"(?i)slurm|srun", 0, environment={"SLURM_STEP_NUM_TASKS": "4"})
+
+
+class OldCheckpoint(ErrorTest):
+    """Errors of a run that has something to lose."""
+
+    def setUp(self):
+        super().setUp()
+        self.out = self.folder / "out"
+        self.train(self.out, ranks=2, max_steps=3)
+        self.checkpoint = self.out / "checkpoint.h5"
+
+    def spared(self, names, **options):
+        before = self.checkpoint.read_bytes()
+        self.training_fails(names, **{"out": self.out, "resume": True, **options})
+        self.assertEqual(before, self.checkpoint.read_bytes(), "the old checkpoint was touched")
+
+    def test_truncated(self):
+        whole = self.checkpoint.read_bytes()
+        for length in (0, 100, len(whole) // 2, len(whole) - 100):
+            self.checkpoint.write_bytes(whole[:length])
+            self.spared(r"checkpoint\.h5")
+
+    def test_damaged(self):
+        def rename(file): file.attrs["format"] = "something else"
+        def from_the_future(file): file.attrs["version"] = 1000
+        def without_a_parameter(file): del file["parameters"][next(iter(file["parameters"]))]
+
+        whole = self.checkpoint.read_bytes()
+        for damage in (rename, from_the_future, without_a_parameter):
+            with self.subTest(damage.__name__):
+                self.checkpoint.write_bytes(whole)
+                with h5py.File(self.checkpoint, "a") as file:
+                    damage(file)
+                self.spared(r"checkpoint\.h5")
+
+    def test_of_another_model(self):
+        self.spared(r"(?i)mlp", model="lenet")
+
+    def test_loss_that_is_not_a_number(self):
+        self.spared(r"(?i)loss", lr=1e30, epochs=3)
+
+    def test_unknown_option(self):
+        self.spared(r"--bogus", bogus=1)
+
+    def test_full_disk(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        size = int(1.6 * self.checkpoint.stat().st_size)  # room for one checkpoint, not for two
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+            raise unittest.SkipTest("a full disk is not tried: may not mount a small one here")
+        self.addCleanup(subprocess.run, ["umount", "-l", str(disk)])
+        self.out = disk / "run"
+        self.train(self.out, ranks=2, max_steps=3)
+        self.checkpoint = self.out / "checkpoint.h5"
+        files = sorted(path.name for path in self.out.iterdir())
+        self.spared(r"checkpoint\.h5|(?i:space|disk)", max_steps=6)
+        self.assertEqual(files, sorted(path.name for path in self.out.iterdir()), "a half-written file was left behind")
+        self.assertEqual(read_checkpoint(self.checkpoint)["attributes"]["step"], 3)
+
+
+if __name__ == "__main__":
+    helper.main()

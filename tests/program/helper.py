@@ -1,0 +1,166 @@
+"""Runs the built program as a user does: from the command line, alone or under mpirun."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import h5py
+import numpy as np
+
+ANNULUS = os.environ.get("ANNULUS") or str(pathlib.Path(__file__).resolve().parents[2] / "build" / "annulus")
+MPIRUN = os.environ.get("MPIRUN") or "mpirun"
+TIMEOUT = 60
+
+# Ranks outnumber cores here; a rank's idle threads must not burn what the others need. Where /tmp is a container's overlay or
+# ptrace is not allowed, Open MPI would fail or warn without the second.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+
+STOPPED = 75  # EX_TEMPFAIL: stopped by a signal, with a checkpoint to go on from
+
+
+class Result:
+    def __init__(self, status, out, err, seconds):
+        self.status, self.out, self.err, self.seconds = status, out, err, seconds
+
+    @property
+    def messages(self):
+        """The program's own error lines; mpirun adds a banner of its own around them."""
+        return [line for line in self.err.splitlines() if line.startswith("annulus:")]
+
+    def __str__(self):
+        return f"exit status {self.status}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+def command(arguments, ranks):
+    """Without mpirun where ranks is 0: MPI then makes a world of one."""
+    start = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
+    return start + [ANNULUS] + [str(a) for a in arguments]
+
+
+def start(*arguments, ranks=0, environment=None, prefix=()):
+    return subprocess.Popen(
+        list(prefix) + command(arguments, ranks), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env={**os.environ, **ENVIRONMENT, **(environment or {})},
+        start_new_session=True)
+
+
+def finish(process, timeout=TIMEOUT, since=None):
+    since = since or time.monotonic()
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"not done after {timeout} s: {' '.join(process.args)}\n{Result('killed', out, err, timeout)}")
+    return Result(process.returncode, out, err, time.monotonic() - since)
+
+
+def run(*arguments, ranks=0, timeout=TIMEOUT, environment=None, prefix=()):
+    since = time.monotonic()
+    return finish(start(*arguments, ranks=ranks, environment=environment, prefix=prefix), timeout, since)
+
+
+def images(count, seed, size=28, channels=1, classes=10):
+    """Images that a network can learn in a few steps: a bright square whose place says the class, and noise."""
+    random = np.random.default_rng(seed)
+    pixels = random.integers(0, 96, (count, size, size, channels), dtype=np.uint8)
+    labels = random.integers(0, classes, count, dtype=np.int32)
+    for image, label in zip(pixels, labels):
+        row, column = 3 + 11 * (label // 5), 1 + 5 * (label % 5)
+        image[row:row + 9, column:column + 5] += np.uint8(128)
+    return pixels, labels
+
+
+def write_data(path, train=500, test=100, size=28, channels=1):
+    """A data file as src/data/dataset.h describes it."""
+    with h5py.File(path, "w") as file:
+        for split, count, seed in (("train", train, 1), ("test", test, 2)):
+            pixels, labels = images(count, seed, size, channels)
+            file[f"{split}/images"] = pixels
+            file[f"{split}/labels"] = labels
+            if split == "train":
+                scaled = pixels / 255
+                file.attrs["mean"] = np.float32(scaled.mean((0, 1, 2)))
+                file.attrs["deviation"] = np.float32(scaled.std((0, 1, 2)))
+        file.attrs["classes"] = [f"class {n}" for n in range(10)]
+    return path
+
+
+def read_checkpoint(path):
+    """{"attributes": {...}, "parameters": {name: array}, "velocity": {name: array}}"""
+    found = {"attributes": {}, "parameters": {}, "velocity": {}}
+    with h5py.File(path, "r") as file:
+        found["attributes"] = dict(file.attrs)
+        for group in ("parameters", "velocity"):
+            def visit(name, item, group=group):
+                if isinstance(item, h5py.Dataset):
+                    found[group][name] = item[()]
+            file[group].visititems(visit)
+    return found
+
+
+class ProgramTest(unittest.TestCase):
+    """Gives each test a folder, and each class a data file."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="annulus-test-"))
+        cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
+        cls.data = write_data(cls.shared / "data.h5")
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=self.shared))
+
+    def succeed(self, *arguments, **options):
+        result = run(*arguments, **options)
+        self.assertEqual(result.status, 0, f"{' '.join(map(str, arguments))}\n{result}")
+        return result
+
+    def training(self, out, model="mlp", **options):
+        """The arguments of a training run; options by their names, global_batch=50."""
+        options = {"data": self.data, "model": model, "epochs": 1, "lr": 0.02, "momentum": 0.9, "seed": 7, "threads": 1,
+                   "out": out, **options}
+        if "global_batch" not in options:
+            options.setdefault("batch", 20)
+        arguments = ["train"]
+        for name, value in options.items():
+            if value is None:
+                continue
+            arguments.append("--" + name.replace("_", "-"))
+            if value is not True:
+                arguments.append(value)
+        return arguments
+
+    def train(self, out, ranks=0, model="mlp", **options):
+        """Trains, and returns results.json."""
+        self.succeed(*self.training(out, model, **options), ranks=ranks)
+        return json.loads((out / "results.json").read_text())
+
+    def assert_same_state(self, a, b):
+        """Two checkpoints with the same parameters and velocity, to the bit."""
+        a, b = read_checkpoint(a), read_checkpoint(b)
+        self.assertTrue(a["parameters"] and a["velocity"])
+        for group in ("parameters", "velocity"):
+            self.assertEqual(a[group].keys(), b[group].keys())
+            for name, values in a[group].items():
+                self.assertEqual(values.tobytes(), b[group][name].tobytes(), f"{group}/{name} differs")
+        self.assertEqual(a["attributes"]["step"], b["attributes"]["step"])
+
+    def farthest(self, a, b):
+        """How far two checkpoints' parameters are apart: the largest |a - b| / |a| over the parameters."""
+        a, b = read_checkpoint(a)["parameters"], read_checkpoint(b)["parameters"]
+        self.assertTrue(a)
+        self.assertEqual(a.keys(), b.keys())
+        return max(np.linalg.norm(a[name] - b[name]) / (np.linalg.norm(a[name]) + 1e-30) for name in a)
+
+
+def main():
+    if not os.access(ANNULUS, os.X_OK):
+        sys.exit(f"{ANNULUS} is not there: build it, or say where it is with ANNULUS=...")
+    unittest.main()

@@ -1,0 +1,72 @@
+"""A run that was stopped and goes on is the run that was not stopped."""
+import json
+
+import helper
+from helper import read_checkpoint
+
+STEPS = 20  # of 40 images each: an epoch of 500 is 13 steps
+
+
+class Resume(helper.ProgramTest):
+    def run_to(self, out, steps, ranks=2, **options):
+        return self.train(out, ranks=ranks, max_steps=steps, epochs=3, global_batch=40, **options)
+
+    def test_same_bits(self):
+        for model in ("mlp", "lenet", "resnet20"):
+            whole = self.folder / model / "whole"
+            self.run_to(whole, STEPS, model=model, weight_decay=0.001)
+            for stop in (5, 13, 17):  # within the first epoch, at its end, within the second
+                with self.subTest(model=model, stop=stop):
+                    parts = self.folder / model / f"stop-{stop}"
+                    self.run_to(parts, stop, model=model, weight_decay=0.001)
+                    self.assertEqual(read_checkpoint(parts / "checkpoint.h5")["attributes"]["step"], stop)
+                    self.run_to(parts, STEPS, model=model, weight_decay=0.001, resume=True)
+                    self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
+
+    def test_on_another_number_of_ranks(self):
+        whole = self.folder / "whole"
+        self.run_to(whole, STEPS)
+        for ranks in (0, 3):
+            with self.subTest(ranks=ranks):
+                parts = self.folder / f"ranks-{ranks}"
+                self.run_to(parts, 7)
+                self.run_to(parts, STEPS, ranks=ranks, resume=True)
+                # Close only if every step saw the samples that the whole run saw: others move the parameters by 1e-2.
+                self.assertLess(self.farthest(whole / "checkpoint.h5", parts / "checkpoint.h5"), 1e-4)
+
+    def test_checkpoints_on_the_way(self):
+        out = self.folder / "out"
+        self.run_to(out, 9, checkpoint_every=4)
+        plain = self.folder / "plain"
+        self.run_to(plain, 9)
+        self.assert_same_state(out / "checkpoint.h5", plain / "checkpoint.h5")  # writing one changes nothing
+
+    def test_nothing_to_resume_starts_from_the_beginning(self):
+        fresh, whole = self.folder / "fresh", self.folder / "whole"
+        result = self.succeed(
+            *self.training(fresh, max_steps=6, global_batch=40, resume=True), ranks=2)
+        self.assertRegex(result.out + result.err, r"(?i)no checkpoint|from the (beginning|start)|starts? anew")
+        self.run_to(whole, 6)
+        self.assert_same_state(fresh / "checkpoint.h5", whole / "checkpoint.h5")
+
+    def test_a_run_that_is_done_stays_as_it_is(self):
+        out = self.folder / "out"
+        self.train(out, ranks=2)
+        before = (out / "checkpoint.h5").read_bytes()
+        state = self.folder / "before.h5"
+        state.write_bytes(before)
+        self.train(out, ranks=2, resume=True)
+        self.assert_same_state(state, out / "checkpoint.h5")
+
+    def test_more_epochs(self):
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        self.train(whole, ranks=2, epochs=3)
+        self.train(parts, ranks=2, epochs=1)
+        self.train(parts, ranks=2, epochs=3, resume=True)
+        self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
+        accuracy = [json.loads((out / "results.json").read_text())["test_accuracy"] for out in (whole, parts)]
+        self.assertEqual(*accuracy)
+
+
+if __name__ == "__main__":
+    helper.main()

@@ -1,0 +1,76 @@
+"""A signal, as a batch system sends before it takes the machine away, ends a run with a checkpoint to go on from."""
+import os
+import pathlib
+import signal
+import time
+
+import helper
+from helper import read_checkpoint
+
+
+def ranks_of(mpirun):
+    """The processes that mpirun started here."""
+    children = pathlib.Path(f"/proc/{mpirun.pid}/task/{mpirun.pid}/children").read_text().split()
+    return [int(child) for child in children]
+
+
+class Signals(helper.ProgramTest):
+    def endless(self, out, ranks, **options):
+        """A training run in full swing: its first checkpoint is there."""
+        process = helper.start(
+            *self.training(out, epochs=1000000, global_batch=40, checkpoint_every=20, **options), ranks=ranks)
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        deadline = time.monotonic() + 30
+        while not (out / "checkpoint.h5").exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.fail(f"no checkpoint\n{helper.finish(process, 1)}")
+            time.sleep(0.01)
+        return process
+
+    def check_stopped(self, out, ranks, result, **options):
+        self.assertEqual(result.status, helper.STOPPED, str(result))
+        self.assertLess(result.seconds, 10)
+        step = int(read_checkpoint(out / "checkpoint.h5")["attributes"]["step"])
+        self.assertGreaterEqual(step, 20)
+        # What it stopped at is what a run that was not stopped has there, and so is what follows.
+        whole = self.folder / "whole"
+        for steps in (step, step + 3):
+            self.train(whole, ranks=ranks, epochs=1000000, global_batch=40, max_steps=steps, resume=True, **options)
+            if steps > step:
+                self.train(out, ranks=ranks, epochs=1000000, global_batch=40, max_steps=steps, resume=True, **options)
+            self.assert_same_state(whole / "checkpoint.h5", out / "checkpoint.h5")
+
+    def test_one_process(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            with self.subTest(number.name):
+                self.folder = self.folder / number.name
+                out = self.folder / "out"
+                process = self.endless(out, ranks=0)
+                process.send_signal(number)
+                self.check_stopped(out, 0, helper.finish(process))
+
+    def test_mpirun_passes_it_to_every_rank(self):
+        out = self.folder / "out"
+        process = self.endless(out, ranks=2)
+        process.send_signal(signal.SIGUSR1)  # SIGTERM to mpirun itself is mpirun's: it ends the job its own way
+        self.check_stopped(out, 2, helper.finish(process))
+
+    def test_one_rank_gets_it_and_all_stop_at_one_step(self):
+        out = self.folder / "out"
+        process = self.endless(out, ranks=3, model="lenet")
+        ranks = ranks_of(process)
+        self.assertEqual(len(ranks), 3)
+        os.kill(ranks[-1], signal.SIGTERM)
+        self.check_stopped(out, 3, helper.finish(process), model="lenet")
+
+    def test_every_rank_gets_it_one_after_another(self):
+        out = self.folder / "out"
+        process = self.endless(out, ranks=2)
+        for rank in ranks_of(process):
+            os.kill(rank, signal.SIGTERM)
+            time.sleep(0.005)
+        self.check_stopped(out, 2, helper.finish(process))
+
+
+if __name__ == "__main__":
+    helper.main()
