@@ -17,8 +17,8 @@ ALLOWED = {
     "src": {"kernels", "collectives", "models", "src"},
     "tests": {"kernels", "collectives", "models", "src", "tests"},
 }
-# Which libraries only certain files know. The vendors' stay below the device's seam; a .cpp above it may ask one for its
-# version, or, in collectives/, be an algorithm of a vendor's.
+# Which libraries only certain files know. The vendors' stay below the device's seam; a .cpp above it may ask one for
+# its version, or, in collectives/, be an algorithm of a vendor's.
 VENDOR = re.compile(r"^(dnnl|oneapi/dnnl|cuda|cudnn|cublas|nccl|nv)", re.IGNORECASE)
 HDF5 = re.compile(r"^(hdf5|H5)")
 

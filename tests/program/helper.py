@@ -17,8 +17,7 @@ ANNULUS = os.environ.get("ANNULUS") or str(pathlib.Path(__file__).resolve().pare
 MPIRUN = os.environ.get("MPIRUN") or "mpirun"
 TIMEOUT = 60
 
-# Ranks outnumber cores here; a rank's idle threads must not burn what the others need. Where /tmp is a container's overlay or
-# ptrace is not allowed, Open MPI would fail or warn without the second.
+# Ranks outnumber cores here, so one thread each. In containers without ptrace Open MPI's single-copy transfers fail.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal, with a checkpoint to go on from
@@ -57,7 +56,8 @@ def finish(process, timeout=TIMEOUT, since=None):
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
-        raise AssertionError(f"not done after {timeout} s: {' '.join(process.args)}\n{Result('killed', out, err, timeout)}")
+        result = Result("killed", out, err, timeout)
+        raise AssertionError(f"not done after {timeout} s: {' '.join(process.args)}\n{result}")
     return Result(process.returncode, out, err, time.monotonic() - since)
 
 
@@ -90,6 +90,11 @@ def write_data(path, train=500, test=100, size=28, channels=1):
                 file.attrs["deviation"] = np.float32(scaled.std((0, 1, 2)))
         file.attrs["classes"] = [f"class {n}" for n in range(10)]
     return path
+
+
+def text(value):
+    """An HDF5 string, fixed-size or not."""
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def read_checkpoint(path):

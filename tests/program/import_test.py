@@ -14,7 +14,8 @@ def write_idx(folder, train, test, compress):
     for name, (pixels, labels) in (("train", train), ("t10k", test)):
         for file, content in (
                 (f"{name}-images-idx3-ubyte", struct.pack(">4i", 2051, *pixels.shape[:3]) + pixels.tobytes()),
-                (f"{name}-labels-idx1-ubyte", struct.pack(">2i", 2049, len(labels)) + labels.astype(np.uint8).tobytes())):
+                (f"{name}-labels-idx1-ubyte",
+                 struct.pack(">2i", 2049, len(labels)) + labels.astype(np.uint8).tobytes())):
             if compress:
                 (folder / f"{file}.gz").write_bytes(gzip.compress(content))
             else:
@@ -44,7 +45,7 @@ class Import(helper.ProgramTest):
                     scaled = self.train_split[0] / 255  # of the training images alone
                     np.testing.assert_allclose(file.attrs["mean"], [scaled.mean()], rtol=1e-5)
                     np.testing.assert_allclose(file.attrs["deviation"], [scaled.std()], rtol=1e-3)
-                    classes = [c.decode() if isinstance(c, bytes) else c for c in file.attrs["classes"]]
+                    classes = [helper.text(name) for name in file.attrs["classes"]]
                 self.assertEqual(classes, ["T-shirt/top", "b", "c", "d", "e", "f", "g", "h", "i", "Ankle boot"])
                 # And the program reads what it wrote.
                 self.train(self.folder / f"run-{compress}", data=self.output, max_steps=1)
@@ -53,7 +54,7 @@ class Import(helper.ProgramTest):
         write_idx(self.source, self.train_split, self.test_split, True)
         self.succeed(*self.import_arguments())
         with h5py.File(self.output, "r") as file:
-            classes = [c.decode() if isinstance(c, bytes) else c for c in file.attrs["classes"]]
+            classes = [helper.text(name) for name in file.attrs["classes"]]
         self.assertEqual(classes, [str(n) for n in range(10)])
 
     def fails(self, names, *more):

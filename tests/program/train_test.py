@@ -29,8 +29,7 @@ class Train(helper.ProgramTest):
                 out = self.folder / model
                 self.check_results(self.train(out, ranks=2, model=model), ranks=2, epochs=1)
                 state = read_checkpoint(out / "checkpoint.h5")
-                self.assertEqual(str(state["attributes"]["model"].decode() if isinstance(
-                    state["attributes"]["model"], bytes) else state["attributes"]["model"]), model)
+                self.assertEqual(helper.text(state["attributes"]["model"]), model)
                 self.assertEqual(state["attributes"]["step"], 13)  # 500 images, 40 a step: the last one is short
 
     def test_any_number_of_ranks(self):
@@ -86,7 +85,8 @@ class Train(helper.ProgramTest):
         results = self.train(out, ranks=2, model="cnn", epochs=2)
         for ranks in (0, 3):
             file = self.folder / f"eval-{ranks}.json"
-            self.succeed("eval", "--data", self.data, "--checkpoint", out / "checkpoint.h5", "--json", file, ranks=ranks)
+            self.succeed("eval", "--data", self.data, "--checkpoint", out / "checkpoint.h5", "--json", file,
+                         ranks=ranks)
             found = json.loads(file.read_text())
             self.assertEqual(found["count"], 100)
             self.assertAlmostEqual(found["accuracy"], found["correct"] / found["count"])
