@@ -165,6 +165,12 @@ class OldCheckpoint(ErrorTest):
                     damage(file)
                 self.spared(r"checkpoint\.h5")
 
+    def test_a_run_without_resume(self):
+        self.spared(r"out.*--resume", resume=None)
+
+    def test_of_another_seed(self):
+        self.spared(r"--seed", seed=8)
+
     def test_of_another_model(self):
         self.spared(r"(?i)mlp", model="lenet")
 
