@@ -28,7 +28,9 @@ class MpiSession {
 class Communicator {
  public:
   Communicator() = default;
-  static Communicator duplicate(MPI_Comm original);  // collective over `original`
+  // Both are collective over `original` and keep its order of ranks.
+  static Communicator duplicate(MPI_Comm original);
+  static Communicator on_this_node(MPI_Comm original);  // the ranks that share this node's memory
   Communicator(Communicator&& other) noexcept;
   Communicator& operator=(Communicator&& other) noexcept;
   ~Communicator();
@@ -36,7 +38,6 @@ class Communicator {
   MPI_Comm handle() const { return handle_; }
 
  private:
-  explicit Communicator(MPI_Comm handle) : handle_(handle) {}
   MPI_Comm handle_ = MPI_COMM_NULL;
 };
 
