@@ -1,0 +1,85 @@
+#include "collectives/ring.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/ring_schedule.h"
+#include "kernels/error.h"
+#include "kernels/split.h"
+
+namespace annulus {
+
+namespace {
+
+std::span<float> part_of(std::span<float> values, std::size_t parts, std::size_t part) {
+  const Range range = split(values.size(), parts, part);
+  return values.subspan(range.begin, range.size());
+}
+
+// `bytes` lie in scratch memory that never overlaps `sum`, which lets the compiler use vector instructions.
+void add(std::span<float> sum, std::span<const std::byte> bytes) {
+  float* __restrict to = sum.data();
+  const float* __restrict from = reinterpret_cast<const float*>(bytes.data());
+  for (std::size_t i = 0; i < sum.size(); ++i) to[i] += from[i];
+}
+
+}  // namespace
+
+Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, RingOptions options)
+    : link_(std::move(link)), rank_(rank), size_(size), options_(options) {
+  if (options.segment_bytes < sizeof(float) || options.in_flight == 0)
+    fail("a ring cannot work with segments of {} bytes, {} in flight; it needs at least {} bytes and 1",
+         options.segment_bytes, options.in_flight, sizeof(float));
+}
+
+// While the window is full, the oldest exchange makes room for the next. At the end the window runs empty.
+void Ring::sum(std::span<float> values) {
+  const Cut cut = this->cut(values.size());
+  slots_.resize(std::max(slots_.size(), cut.window * cut.largest));
+  for (std::size_t number = 0; number < cut.exchanges + cut.window; ++number) {
+    if (number >= cut.window) collect(exchange(values, cut.segments, number - cut.window));
+    if (number < cut.exchanges) post(exchange(values, cut.segments, number), slot(cut, number));
+  }
+}
+
+Ring::Cut Ring::cut(std::size_t count) const {
+  const std::size_t largest_chunk = split(count, size_, 0).size();
+  const std::size_t per_segment = options_.segment_bytes / sizeof(float);
+  const std::size_t segments = std::max<std::size_t>(1, (largest_chunk + per_segment - 1) / per_segment);
+  return {.segments = segments,
+          .exchanges = 2 * (size_ - 1) * segments,
+          .window = std::min(segments, options_.in_flight),
+          .largest = split(largest_chunk, segments, 0).size()};
+}
+
+Ring::Exchange Ring::exchange(std::span<float> values, std::size_t segments, std::size_t number) const {
+  const std::size_t step = number / segments;
+  const std::size_t half = size_ - 1;
+  const bool adds = step < half;
+  const RingStep chunks = adds ? reduce_scatter(rank_, size_)[step] : all_gather(rank_, size_)[step - half];
+  const auto segment = [&](std::size_t chunk) {
+    return part_of(part_of(values, size_, chunk), segments, number % segments);
+  };
+  return {.send = segment(chunks.send), .receive = segment(chunks.receive), .adds = adds};
+}
+
+// An exchange's slot is free again when the exchange has been collected, and `window` exchanges later it must be.
+std::span<float> Ring::slot(const Cut& cut, std::size_t number) {
+  return std::span(slots_).subspan(number % cut.window * cut.largest, cut.largest);
+}
+
+void Ring::post(const Exchange& exchange, std::span<float> slot) {
+  const std::span<float> landing = exchange.adds ? slot.first(exchange.receive.size()) : exchange.receive;
+  link_->post(std::as_bytes(exchange.send), std::as_writable_bytes(landing));
+  bytes_sent_ += exchange.send.size_bytes();
+}
+
+void Ring::collect(const Exchange& exchange) {
+  const std::span<const std::byte> arrived = link_->collect();
+  if (exchange.adds)
+    add(exchange.receive, arrived);
+  else if (arrived.data() != std::as_bytes(exchange.receive).data())
+    std::memcpy(exchange.receive.data(), arrived.data(), arrived.size());
+}
+
+}  // namespace annulus

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives/ring_link.h"
+#include "collectives/sum_algorithm.h"
+
+namespace annulus {
+
+// The ring all-reduce
+// ===================
+//
+// The ranks stand in a ring. Each one sends only to the next and receives only from the previous, all at the same time,
+// so that every wire is busy and none is shared:
+//
+//              .-----> rank 1 ------.
+//              |                    v
+//            rank 0               rank 2
+//              ^                    |
+//              '------ rank 3 <-----'
+//
+// An array is cut into as many chunks as there are ranks. Four ranks a, b, c, d have four chunks each; a1 is rank a's
+// share of chunk 1, and bc1 means b1 + c1.
+//
+// First half, reduce-scatter: a chunk starts at the rank of its own number, goes round the ring and collects a share
+// at every rank. A rank adds what arrives to its own share (marked *), and sends that in the next step.
+//
+//                    chunk 0   chunk 1   chunk 2   chunk 3
+//    start   rank a    a0        a1        a2        a3        a sends chunk 0, b 1, c 2, d 3
+//            rank b    b0        b1        b2        b3
+//            rank c    c0        c1        c2        c3
+//            rank d    d0        d1        d2        d3
+//
+//    step 1  rank a    a0        a1        a2        da3 *     a sends chunk 3, b 0, c 1, d 2
+//            rank b    ab0 *     b1        b2        b3
+//            rank c    c0        bc1 *     c2        c3
+//            rank d    d0        d1        cd2 *     d3
+//
+//    step 2  rank a    a0        a1        cda2 *    da3       a sends chunk 2, b 3, c 0, d 1
+//            rank b    ab0       b1        b2        dab3 *
+//            rank c    abc0 *    bc1       c2        c3
+//            rank d    d0        bcd1 *    cd2       d3
+//
+//    step 3  rank a    a0        bcda1 *   cda2      da3       every rank has one complete chunk
+//            rank b    ab0       b1        cdab2 *   dab3
+//            rank c    abc0      bc1       c2        dabc3 *
+//            rank d    abcd0 *   bcd1      cd2       d3
+//
+// Second half, all-gather: the complete chunks go round in the same way, three more steps, and replace what they find.
+// Each chunk was added up along one path, by one rank after another, so all ranks end with the same bits.
+//
+// As a textbook would write it (ring_schedule.h has the two schedules):
+//
+//    for (RingStep step : reduce_scatter(rank, size)) { send(chunk(step.send)); chunk(step.receive) += receive(); }
+//    for (RingStep step : all_gather(rank, size))     { send(chunk(step.send)); chunk(step.receive)  = receive(); }
+//
+// Cost, for N ranks and n bytes: 2(N-1) steps, in each of which every rank sends n/N bytes. A rank sends
+//
+//                        N - 1
+//                    2 * ----- * n   bytes,
+//                          N
+//
+// less than 2n however many ranks there are, and no algorithm sends less (Patarasuk and Yuan 2009). The price is 2(N-1)
+// latencies one after another: for small arrays on many ranks a tree is faster.
+//
+// Segments
+// --------
+// Written like that, the wire rests while a rank adds. So every chunk is cut into S segments, and a step into S
+// exchanges that follow each other on the wire:
+//
+//    exchange     0     1    ...   S-1  |   S    S+1   ...  2S-1  |  2S   ...
+//    step         0     0           0   |   1     1           1   |   2
+//    segment      0     1          S-1  |   0     1          S-1  |   0
+//
+// What exchange e sends, exchange e - S has received and added. So up to S exchanges may be in flight while the ring
+// adds what came before them; `in_flight` bounds them, and with them the scratch memory.
+struct RingOptions {
+  std::size_t segment_bytes = 256 * 1024;  // at most; a segment and its copies should fit the cache
+  std::size_t in_flight = 4;               // exchanges on the wire at once
+};
+
+class Ring final : public SumAlgorithm {
+ public:
+  Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, RingOptions options = {});
+
+  void sum(std::span<float> values) override;
+  std::uint64_t bytes_sent() const override { return bytes_sent_; }  // of the arrays, without the link's own headers
+
+ private:
+  // How one array is cut; the same on every rank.
+  struct Cut {
+    std::size_t segments;   // of every chunk
+    std::size_t exchanges;  // segments times the steps of both halves
+    std::size_t window;     // exchanges that may be in flight
+    std::size_t largest;    // segment, in floats
+  };
+  struct Exchange {
+    std::span<float> send, receive;
+    bool adds;  // else what arrives replaces what is there
+  };
+
+  Cut cut(std::size_t count) const;
+  Exchange exchange(std::span<float> values, std::size_t segments, std::size_t number) const;
+  std::span<float> slot(const Cut& cut, std::size_t number);
+  void post(const Exchange& exchange, std::span<float> slot);
+  void collect(const Exchange& exchange);
+
+  std::unique_ptr<RingLink> link_;
+  std::size_t rank_, size_;
+  RingOptions options_;
+  std::vector<float> slots_;  // where sums' other operands land; grows to the largest need and stays
+  std::uint64_t bytes_sent_ = 0;
+};
+
+}  // namespace annulus
