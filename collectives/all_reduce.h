@@ -20,11 +20,12 @@ class AllReduce {
 
   virtual ~AllReduce() = default;
 
-  virtual std::string description() const = 0;           // one line for the user: the algorithm, its wire, and why
-  virtual Ticket enqueue(std::span<float> values) = 0;   // returns at once
-  virtual void wait(Ticket ticket) = 0;                  // until that sum, and all before it, are complete; throws
-                                                         // Error where one failed
-  virtual std::uint64_t bytes_sent() const = 0;          // by this rank so far
+  virtual std::string description() const = 0;          // one line for the user: the algorithm, its wire, and why
+  virtual Ticket enqueue(std::span<float> values) = 0;  // returns at once
+  virtual void wait(Ticket ticket) = 0;                 // until that sum, and all before it, are complete; throws
+                                                        // Error where one failed
+  virtual std::uint64_t bytes_sent() const = 0;         // by this rank in completed sums; 0 where the algorithm
+                                                        // cannot tell (MPI_Allreduce)
 };
 
 // `algorithm`: "ring" (ours) or "mpi" (MPI_Allreduce). In a world of one there is nothing to add: every algorithm

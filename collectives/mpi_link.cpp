@@ -1,0 +1,65 @@
+#include "collectives/mpi_link.h"
+
+#include "kernels/error.h"
+
+namespace annulus {
+
+namespace {
+
+constexpr int kTag = 0;  // MPI keeps messages between two ranks in order
+
+}  // namespace
+
+MpiLink::MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<const Patience> patience)
+    : communicator_(world.duplicate()),
+      next_((world.rank() + 1) % world.size()),
+      previous_((world.rank() + world.size() - 1) % world.size()),
+      patience_(std::move(patience)),
+      exchanges_(in_flight) {}
+
+// Exchanges that were posted and not collected are given up: what still arrives must not be written anywhere.
+MpiLink::~MpiLink() {
+  for (Exchange& exchange : exchanges_)
+    for (MPI_Request& request : exchange.requests)
+      if (request != MPI_REQUEST_NULL) {
+        MPI_Cancel(&request);
+        MPI_Request_free(&request);
+      }
+}
+
+void MpiLink::post(std::span<const std::byte> to_next, std::span<std::byte> landing) {
+  if (posted_ - collected_ == exchanges_.size())
+    fail("more than {} exchanges in flight on one link", exchanges_.size());
+  Exchange& exchange = exchanges_[posted_++ % exchanges_.size()];
+  exchange.landing = landing;
+  // The receive first: a message that finds its receive posted goes straight to its place.
+  check(MPI_Irecv(landing.data(), mpi_count(landing.size()), MPI_BYTE, previous_, kTag, communicator_.handle(),
+                  &exchange.requests[0]));
+  check(MPI_Isend(to_next.data(), mpi_count(to_next.size()), MPI_BYTE, next_, kTag, communicator_.handle(),
+                  &exchange.requests[1]));
+}
+
+std::span<const std::byte> MpiLink::collect() {
+  Exchange& exchange = exchanges_[collected_++ % exchanges_.size()];
+  while (!complete(exchange)) patience_->pause();
+  return exchange.landing;
+}
+
+bool MpiLink::complete(Exchange& exchange) {
+  int done = 0;
+  std::array<MPI_Status, 2> statuses;
+  const int result = MPI_Testall(2, exchange.requests.data(), &done, statuses.data());
+  if (result == MPI_ERR_IN_STATUS)
+    for (const MPI_Status& status : statuses)
+      if (status.MPI_ERROR != MPI_ERR_PENDING) check(status.MPI_ERROR);
+  check(result);
+  if (!done) return false;
+  int received = 0;
+  check(MPI_Get_count(&statuses[0], MPI_BYTE, &received));
+  if (static_cast<std::size_t>(received) != exchange.landing.size())
+    fail("{} bytes arrived from rank {} where {} were expected: the ranks add arrays of different sizes", received,
+         previous_, exchange.landing.size());
+  return true;
+}
+
+}  // namespace annulus

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/mpi.h"
+#include "collectives/patience.h"
+#include "collectives/ring_link.h"
+#include "collectives/world.h"
+
+namespace annulus {
+
+// The ring's wire as MPI messages, on a communicator of its own. Receives land where the ring wants them.
+class MpiLink final : public RingLink {
+ public:
+  // Collective over the world. At most `in_flight` exchanges may be posted and not yet collected.
+  MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<const Patience> patience);
+  ~MpiLink() override;
+
+  void post(std::span<const std::byte> to_next, std::span<std::byte> landing) override;
+  std::span<const std::byte> collect() override;
+
+ private:
+  struct Exchange {
+    std::array<MPI_Request, 2> requests = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};  // receive, send
+    std::span<std::byte> landing;
+  };
+
+  bool complete(Exchange& exchange);
+
+  Communicator communicator_;
+  int next_, previous_;
+  std::shared_ptr<const Patience> patience_;
+  std::vector<Exchange> exchanges_;  // exchange number n is at n % size()
+  std::uint64_t posted_ = 0;
+  std::uint64_t collected_ = 0;
+};
+
+}  // namespace annulus
