@@ -16,7 +16,7 @@ class Model {
 
   Device& device() { return device_; }
   const Graph& graph() const { return graph_; }
-  Parameters& parameters() { return *parameters_; }
+  Parameters& parameters() const { return *parameters_; }
 
   // Planned the first time it is asked for; ask before the first step.
   Network& network(Mode mode, std::size_t batch);

@@ -1,5 +1,7 @@
 #include "src/bench_step.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "collectives/aligned_clock.h"

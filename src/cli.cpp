@@ -25,12 +25,12 @@ class FlatConfig : public CLI::ConfigTOML {
   explicit FlatConfig(const CLI::App& app) : app_(app) {}
 
   std::vector<CLI::ConfigItem> from_config(std::istream& stream) const override {
-    auto items = CLI::ConfigTOML::from_config(stream);
+    auto entries = CLI::ConfigTOML::from_config(stream);
     std::vector<std::string> commands;
     for (const auto* app = &app_; !app->get_subcommands().empty(); commands.push_back(app->get_name()))
       app = app->get_subcommands().front();
-    for (auto& item : items) item.parents.insert(item.parents.begin(), commands.begin(), commands.end());
-    return items;
+    for (auto& entry : entries) entry.parents.insert(entry.parents.begin(), commands.begin(), commands.end());
+    return entries;
   }
 
  private:

@@ -29,7 +29,7 @@ struct TrainOptions {
   bool nesterov = false;
   std::uint64_t seed = 1;
   std::string all_reduce = "ring";
-  std::size_t bucket_bytes = 0;
+  std::size_t bucket_bytes = 1 << 20;
   std::size_t checkpoint_every = 0;  // steps; 0: at the end of every epoch
   bool resume = false;
   std::string configuration;  // all of the above as TOML
@@ -51,7 +51,7 @@ struct BenchStepOptions {
   std::vector<std::size_t> image{28, 28, 1};
   std::size_t classes = 10;
   std::string all_reduce = "ring";
-  std::size_t bucket_bytes = 0;
+  std::size_t bucket_bytes = 1 << 20;
   double seconds = 5;
   std::filesystem::path json;
 };

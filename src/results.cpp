@@ -92,7 +92,8 @@ std::string summary(const RunResult& r) {
 }
 
 void write_json(const std::filesystem::path& file, const nlohmann::json& json) {
-  write_atomically(file, std::as_bytes(std::span(json.dump(2) + '\n')));
+  const std::string text = json.dump(2) + '\n';
+  write_atomically(file, std::as_bytes(std::span(text)));
 }
 
 }  // namespace annulus

@@ -1,0 +1,161 @@
+#include "src/bench_all_reduce.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "collectives/all_reduce.h"
+#include "kernels/clock.h"
+#include "kernels/error.h"
+#include "src/bytes.h"
+
+namespace annulus {
+
+namespace {
+
+constexpr std::size_t kFewestRounds = 5;
+constexpr std::size_t kMostRounds = 2000;
+
+struct Contestant {
+  std::string name;
+  std::unique_ptr<AllReduce> all_reduce;
+  std::vector<double> seconds;  // of every call of the current size
+};
+
+struct Row {
+  std::string algorithm;
+  std::size_t bytes;
+  int ranks;
+  double median_seconds;
+  double min_seconds;
+  std::size_t iterations;
+
+  double algbw() const { return static_cast<double>(bytes) / median_seconds; }  // bytes per second
+  double busbw() const { return algbw() * 2 * (ranks - 1) / ranks; }
+};
+
+std::string first_cpu_model() {
+  constexpr std::string_view key = "model name\t: ";
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key)) return line.substr(key.size());
+  return "unknown";
+}
+
+nlohmann::json machine_facts(const World& world) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> mpi{};
+  int length = 0;
+  check(MPI_Get_library_version(mpi.data(), &length));
+  return {{"host", host.data()}, {"processor", first_cpu_model()}, {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
+          {"mpi", mpi.data()},   {"ranks", world.size()},          {"ranks_on_root_node", world.local_size()}};
+}
+
+// Small integers: float32 adds them without rounding in any order.
+void check_exactness(const World& world, const Contestant& contestant, std::span<float> values) {
+  constexpr std::size_t period = 1021;
+  const auto ranks = static_cast<std::size_t>(world.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(i % period + static_cast<std::size_t>(world.rank()));
+  contestant.all_reduce->wait(contestant.all_reduce->enqueue(values));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto expected = static_cast<float>(ranks * (i % period) + ranks * (ranks - 1) / 2);
+    if (values[i] != expected)
+      fail("all-reduce '{}' is wrong: element {} of {} is {} instead of {}", contestant.name, i, values.size(),
+           values[i], expected);
+  }
+}
+
+double time_one_call(const World& world, AllReduce& all_reduce, std::span<float> values) {
+  world.barrier();
+  const double begin = now_seconds();
+  all_reduce.wait(all_reduce.enqueue(values));
+  double seconds = now_seconds() - begin;
+  world.maximum({&seconds, 1});
+  return seconds;
+}
+
+// All ranks see the same times, so all of them stop after the same round.
+void time_rounds(const World& world, std::vector<Contestant>& contestants, std::span<float> values, double seconds) {
+  const double enough = seconds * static_cast<double>(contestants.size());
+  double spent = 0;
+  for (std::size_t round = 0; round < kMostRounds && (round < kFewestRounds || spent < enough); ++round)
+    for (Contestant& contestant : contestants) {
+      contestant.seconds.push_back(time_one_call(world, *contestant.all_reduce, values));
+      spent += contestant.seconds.back();
+    }
+}
+
+Row summarize(const World& world, Contestant& contestant, std::size_t bytes) {
+  std::vector<double>& seconds = contestant.seconds;
+  std::ranges::sort(seconds);
+  return {.algorithm = contestant.name,
+          .bytes = bytes,
+          .ranks = world.size(),
+          .median_seconds = seconds[seconds.size() / 2],
+          .min_seconds = seconds.front(),
+          .iterations = seconds.size()};
+}
+
+std::vector<Row> bench_size(const World& world, std::vector<Contestant>& contestants, std::size_t bytes,
+                            double seconds) {
+  std::vector<float> values(bytes / sizeof(float));
+  for (Contestant& contestant : contestants) {
+    check_exactness(world, contestant, values);
+    contestant.seconds.clear();
+  }
+  std::ranges::fill(values, 0.0f);  // sums of sums would overflow
+  time_rounds(world, contestants, values, seconds);
+  std::vector<Row> rows;
+  for (Contestant& contestant : contestants) rows.push_back(summarize(world, contestant, bytes));
+  return rows;
+}
+
+void print(const Row& row) {
+  fmt::print("{:>10}  {:<9} {:>12.1f} {:>12.1f} {:>9.3f} {:>9.3f} {:>7}\n", format_bytes(row.bytes), row.algorithm,
+             row.median_seconds * 1e6, row.min_seconds * 1e6, row.algbw() / 1e9, row.busbw() / 1e9, row.iterations);
+}
+
+void write_json(const std::filesystem::path& path, nlohmann::json machine, std::span<const Row> rows) {
+  nlohmann::json json = {{"machine", std::move(machine)}, {"rows", nlohmann::json::array()}};
+  for (const Row& row : rows)
+    json["rows"].push_back({{"algorithm", row.algorithm},
+                            {"bytes", row.bytes},
+                            {"ranks", row.ranks},
+                            {"median_seconds", row.median_seconds},
+                            {"min_seconds", row.min_seconds},
+                            {"algbw_bytes_per_second", row.algbw()},
+                            {"busbw_bytes_per_second", row.busbw()},
+                            {"iterations", row.iterations}});
+  std::ofstream file(path);
+  file << json.dump(2) << '\n';
+  if (!file.flush()) fail("cannot write {}; check that its folder exists and has room", path.string());
+}
+
+}  // namespace
+
+void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) {
+  for (const std::size_t bytes : options.sizes_bytes)
+    if (bytes == 0 || bytes % sizeof(float) != 0) fail("cannot sum {} bytes of float32; give a multiple of 4", bytes);
+  std::vector<Contestant> contestants;
+  for (const std::string& name : options.algorithms) contestants.push_back({name, make_all_reduce(name, world), {}});
+  if (world.root()) {
+    for (const Contestant& contestant : contestants)
+      fmt::print("{}: {}\n", contestant.name, contestant.all_reduce->description());
+    fmt::print("{:>10}  {:<9} {:>12} {:>12} {:>9} {:>9} {:>7}\n", "size", "algorithm", "median us", "minimum us",
+               "algbw GB/s", "busbw GB/s", "calls");
+  }
+  std::vector<Row> rows;
+  for (const std::size_t bytes : options.sizes_bytes)
+    for (Row& row : bench_size(world, contestants, bytes, options.seconds)) {
+      if (world.root()) print(row);
+      rows.push_back(std::move(row));
+    }
+  if (world.root() && !options.json.empty()) write_json(options.json, machine_facts(world), rows);
+}
+
+}  // namespace annulus

@@ -1,0 +1,54 @@
+#define CATCH_CONFIG_RUNNER
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
+#include <catch2/catch.hpp>
+#include <iostream>
+#include <sstream>
+
+#include "collectives/mpi.h"
+
+namespace {
+
+int world_rank() {
+  int rank = 0;
+  annulus::check(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+  return rank;
+}
+
+// All ranks run the same tests together. Where an assertion fails on one of them, the others would wait for it in the
+// next collective call: so the first failure is printed by the rank that sees it, and ends the job.
+struct EndTheJobOnFailure : Catch::TestEventListenerBase {
+  using TestEventListenerBase::TestEventListenerBase;
+
+  void testCaseStarting(const Catch::TestCaseInfo& test) override {
+    TestEventListenerBase::testCaseStarting(test);
+    name_ = test.name;
+  }
+
+  bool assertionEnded(const Catch::AssertionStats& stats) override {
+    const Catch::AssertionResult& result = stats.assertionResult;
+    if (result.isOk()) return true;
+    std::cerr << "\nFAILED on rank " << world_rank() << ": " << name_ << "\n  " << result.getSourceInfo() << "\n  "
+              << result.getExpression() << "\n  " << result.getExpandedExpression() << "\n  " << result.getMessage()
+              << '\n';
+    for (const Catch::MessageInfo& info : stats.infoMessages) std::cerr << "  " << info.message << '\n';
+    std::cerr << std::flush;
+    MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+    return false;
+  }
+
+ private:
+  std::string name_;
+};
+CATCH_REGISTER_LISTENER(EndTheJobOnFailure)
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const annulus::MpiSession mpi;
+  const std::ostringstream unheard;
+  std::streambuf* const terminal = std::cout.rdbuf();
+  if (world_rank() != 0) std::cout.rdbuf(unheard.rdbuf());  // only rank 0 reports
+  const int result = Catch::Session().run(argc, argv);
+  std::cout.rdbuf(terminal);
+  return result;
+}
