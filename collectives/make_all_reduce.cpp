@@ -1,5 +1,4 @@
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -56,8 +55,7 @@ std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const W
     fail("there is no all-reduce called '{}'; choose one of: {}", algorithm,
          fmt::join(kChoices | std::views::transform(&Choice::name), ", "));
   if (world.size() == 1) return std::make_unique<NothingToAdd>();
-  const bool crowded = world.local_size() > sysconf(_SC_NPROCESSORS_ONLN);
-  return choice->make(world, std::make_shared<Patience>(crowded));
+  return choice->make(world, std::make_shared<Patience>());
 }
 
 }  // namespace annulus

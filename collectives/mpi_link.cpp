@@ -10,7 +10,7 @@ constexpr int kTag = 0;  // MPI keeps messages between two ranks in order
 
 }  // namespace
 
-MpiLink::MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<const Patience> patience)
+MpiLink::MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<Patience> patience)
     : communicator_(world.duplicate()),
       next_((world.rank() + 1) % world.size()),
       previous_((world.rank() + world.size() - 1) % world.size()),

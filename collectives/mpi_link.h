@@ -16,7 +16,7 @@ namespace annulus {
 class MpiLink final : public RingLink {
  public:
   // Collective over the world. At most `in_flight` exchanges may be posted and not yet collected.
-  MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<const Patience> patience);
+  MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<Patience> patience);
   ~MpiLink() override;
 
   void post(std::span<const std::byte> to_next, std::span<std::byte> landing) override;
@@ -32,7 +32,7 @@ class MpiLink final : public RingLink {
 
   Communicator communicator_;
   int next_, previous_;
-  std::shared_ptr<const Patience> patience_;
+  std::shared_ptr<Patience> patience_;
   std::vector<Exchange> exchanges_;  // exchange number n is at n % size()
   std::uint64_t posted_ = 0;
   std::uint64_t collected_ = 0;

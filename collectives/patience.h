@@ -1,25 +1,26 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
 
 namespace annulus {
 
 // How a communication thread waits for the wire. A message can only be waited for by looking again and again, and the
 // thread often shares its core with the computation that it is meant to hide behind. So it looks without rest only
-// while somebody does nothing but wait for it, and sleeps between looks otherwise.
+// while somebody does nothing but wait for it, and naps between looks otherwise.
 //
-// One thread waits with pause(); another one sets how.
+// One thread waits, with pause(); another one says how.
 class Patience {
  public:
-  explicit Patience(bool crowded) : crowded_(crowded) {}  // crowded: more ranks than cores on this node
+  void set_urgent(bool urgent);  // ends a nap
+  void abandon();                // from now on pause() throws Error
 
-  void set_urgent(bool urgent) { urgent_.store(urgent, std::memory_order_relaxed); }
-  void abandon() { abandoned_.store(true, std::memory_order_relaxed); }  // from now on pause() throws Error
-
-  void pause() const;  // to be called between two looks
+  void pause();  // to be called between two looks
 
  private:
-  bool crowded_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
   std::atomic<bool> urgent_ = false;
   std::atomic<bool> abandoned_ = false;
 };

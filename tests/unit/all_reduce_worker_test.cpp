@@ -1,0 +1,68 @@
+#include "collectives/all_reduce_worker.h"
+
+#include <catch2/catch.hpp>
+
+#include "kernels/error.h"
+
+using namespace annulus;
+
+namespace {
+
+// Adds one to every element, as if the other ranks had sent ones; refuses arrays that begin with a negative number,
+// and waits for ever, patiently, on those that begin with 1000.
+class AddOne final : public SumAlgorithm {
+ public:
+  explicit AddOne(std::shared_ptr<Patience> patience) : patience_(std::move(patience)) {}
+
+  void sum(std::span<float> values) override {
+    if (values[0] < 0) fail("broken wire");
+    while (values[0] == 1000) patience_->pause();
+    for (float& value : values) value += 1;
+    bytes_ += values.size_bytes();
+  }
+  std::uint64_t bytes_sent() const override { return bytes_; }
+
+ private:
+  std::shared_ptr<Patience> patience_;
+  std::uint64_t bytes_ = 0;
+};
+
+std::unique_ptr<AllReduce> make_worker() {
+  auto patience = std::make_shared<Patience>();
+  return std::make_unique<AllReduceWorker>(std::make_unique<AddOne>(patience), patience, "adds one");
+}
+
+}  // namespace
+
+TEST_CASE("arrays are added one after the other, and waiting for one is waiting for all before it") {
+  const auto worker = make_worker();
+  std::vector<std::vector<float>> arrays(50, std::vector<float>(100, 7));
+  for (int step = 0; step < 20; ++step) {
+    AllReduce::Ticket last = 0;
+    for (auto& array : arrays) {
+      const AllReduce::Ticket ticket = worker->enqueue(array);
+      CHECK(ticket > last);
+      last = ticket;
+    }
+    worker->wait(last);
+    CHECK(arrays == std::vector(50, std::vector<float>(100, static_cast<float>(8 + step))));
+  }
+  CHECK(worker->bytes_sent() == 20 * 50 * 100 * sizeof(float));
+}
+
+TEST_CASE("an error in the worker comes out of wait() and of every later call") {
+  const auto worker = make_worker();
+  std::vector<float> good(10, 1), bad(10, -1);
+  worker->wait(worker->enqueue(good));
+  const AllReduce::Ticket ticket = worker->enqueue(bad);
+  CHECK_THROWS_WITH(worker->wait(ticket), "broken wire");
+  CHECK_THROWS_WITH(worker->wait(ticket), "broken wire");
+  CHECK_THROWS_WITH(worker->enqueue(good), "broken wire");
+}
+
+TEST_CASE("destroying the worker abandons sums that never complete") {
+  const auto worker = make_worker();
+  std::vector<float> hopeless(10, 1000), never_begun(10, 1);
+  worker->enqueue(hopeless);
+  worker->enqueue(never_begun);
+}

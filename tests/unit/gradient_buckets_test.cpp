@@ -1,0 +1,113 @@
+#include "collectives/gradient_buckets.h"
+
+#include <catch2/catch.hpp>
+
+#include "kernels/clock.h"
+#include "kernels/error.h"
+
+using namespace annulus;
+
+namespace {
+
+using Ranges = std::vector<Range>;
+
+Ranges cut(std::vector<std::size_t> ends, std::size_t elements_per_bucket) {
+  return cut_buckets(ends, elements_per_bucket * sizeof(float));
+}
+
+// Writes down what it is asked.
+class Recorder final : public AllReduce {
+ public:
+  std::string description() const override { return "recorder"; }
+  Ticket enqueue(std::span<float> values) override {
+    enqueued.push_back(values);
+    return 100 + enqueued.size();
+  }
+  void wait(Ticket ticket) override { waited.push_back(ticket); }
+  std::uint64_t bytes_sent() const override { return 0; }
+
+  std::vector<std::span<float>> enqueued;
+  std::vector<Ticket> waited;
+};
+
+}  // namespace
+
+TEST_CASE("buckets end where parameters end") {
+  CHECK(cut({10, 20, 30, 40}, 20) == Ranges{{0, 20}, {20, 40}});
+  CHECK(cut({10, 20, 30, 40}, 29) == Ranges{{0, 20}, {20, 40}});
+  CHECK(cut({10, 20, 30, 40}, 30) == Ranges{{0, 30}, {30, 40}});
+  CHECK(cut({10, 20, 30, 40}, 10) == Ranges{{0, 10}, {10, 20}, {20, 30}, {30, 40}});
+  CHECK(cut({10, 20, 30, 40}, 1000) == Ranges{{0, 40}});
+  CHECK(cut({10, 10, 20}, 10) == Ranges{{0, 10}, {10, 20}});
+}
+
+TEST_CASE("a parameter larger than a bucket is cut into several, and what is left of it shares the next") {
+  CHECK(cut({5, 30}, 10) == Ranges{{0, 5}, {5, 15}, {15, 25}, {25, 30}});
+  CHECK(cut({5, 27, 33}, 10) == Ranges{{0, 5}, {5, 15}, {15, 25}, {25, 33}});
+  CHECK(cut({3}, 1) == Ranges{{0, 1}, {1, 2}, {2, 3}});
+}
+
+TEST_CASE("no gradients make no bucket; a bucket that holds nothing is refused") {
+  CHECK(cut({}, 10).empty());
+  CHECK(cut({0}, 10).empty());
+  CHECK_THROWS_AS(cut_buckets(std::vector<std::size_t>{10}, 3), Error);
+}
+
+TEST_CASE("a bucket of any size in bytes is cut") {
+  CHECK(cut_buckets(std::vector<std::size_t>{10, 20}, std::numeric_limits<std::size_t>::max()) == Ranges{{0, 20}});
+}
+
+TEST_CASE("buckets are enqueued as soon as their last gradient is ready, in order, and once in a step") {
+  std::vector<float> arena(30);
+  Recorder recorder;
+  GradientBuckets buckets(arena, {{0, 10}, {10, 20}, {20, 30}}, recorder);
+  for (std::size_t step = 1; step <= 2; ++step) {
+    const std::size_t before = 3 * (step - 1);
+    buckets.begin_step();
+    buckets.ready(9);
+    CHECK(recorder.enqueued.size() == before);
+    buckets.ready(10);
+    buckets.ready(15);
+    CHECK(recorder.enqueued.size() == before + 1);
+    buckets.ready(30);
+    REQUIRE(recorder.enqueued.size() == before + 3);
+    for (std::size_t bucket = 0; bucket < 3; ++bucket) {
+      CHECK(recorder.enqueued[before + bucket].data() == arena.data() + buckets.range(bucket).begin);
+      CHECK(recorder.enqueued[before + bucket].size() == 10);
+      buckets.wait(bucket);
+      CHECK(recorder.waited.back() == 100 + before + bucket + 1);
+    }
+  }
+}
+
+TEST_CASE("a bucket's times are in order, and of the current step") {
+  std::vector<float> arena(20);
+  Recorder recorder;
+  GradientBuckets buckets(arena, {{0, 10}, {10, 20}}, recorder);
+  const double begin = now_seconds();
+  buckets.begin_step();
+  buckets.ready(10);
+  buckets.ready(20);
+  for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) buckets.wait(bucket);
+  REQUIRE(buckets.times().size() == 2);
+  for (const auto& times : buckets.times()) {
+    CHECK(begin <= times.ready);
+    CHECK(times.ready <= times.wait_begin);
+    CHECK(times.wait_begin <= times.wait_end);
+    CHECK(times.wait_end <= now_seconds());
+  }
+  CHECK(buckets.times()[0].ready <= buckets.times()[1].ready);
+  buckets.begin_step();
+  CHECK(buckets.times()[0].ready == 0);
+}
+
+TEST_CASE("wrong uses of buckets are refused") {
+  std::vector<float> arena(20);
+  Recorder recorder;
+  CHECK_THROWS_AS(GradientBuckets(arena, {{0, 10}}, recorder), Error);
+  GradientBuckets buckets(arena, {{0, 10}, {10, 20}}, recorder);
+  buckets.begin_step();
+  buckets.ready(10);
+  CHECK_NOTHROW(buckets.wait(0));
+  CHECK_THROWS_AS(buckets.wait(1), Error);
+}

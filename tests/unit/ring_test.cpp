@@ -1,0 +1,156 @@
+#include "collectives/ring.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "collectives/loopback_link.h"
+#include "kernels/error.h"
+#include "kernels/split.h"
+
+using namespace annulus;
+
+namespace {
+
+using Arrays = std::vector<std::vector<float>>;  // one for each rank
+
+struct Result {
+  Arrays sums;
+  std::vector<std::uint64_t> bytes_sent;
+};
+
+// Each rank is a thread, and adds the same array `times` times with the same ring, as steps of a training do.
+Result sum_over_threads(const Arrays& arrays, RingOptions options, LoopbackDelivery delivery, int times = 1) {
+  const std::size_t size = arrays.size();
+  auto links = loopback_ring(size, delivery);
+  Result result{arrays, std::vector<std::uint64_t>(size)};
+  std::vector<std::jthread> ranks;
+  for (std::size_t rank = 0; rank < size; ++rank)
+    ranks.emplace_back([&, rank] {
+      Ring ring(std::move(links[rank]), rank, size, options);
+      for (int time = 0; time < times; ++time) {
+        result.sums[rank] = arrays[rank];
+        ring.sum(result.sums[rank]);
+      }
+      result.bytes_sent[rank] = ring.bytes_sent();
+    });
+  ranks.clear();  // joins
+  return result;
+}
+
+// Small integers, so that float32 sums them exactly in any order.
+Arrays integers(std::size_t size, std::size_t count) {
+  Arrays arrays(size, std::vector<float>(count));
+  for (std::size_t rank = 0; rank < size; ++rank)
+    for (std::size_t i = 0; i < count; ++i) arrays[rank][i] = static_cast<float>((i * 31 + rank * 7) % 1009);
+  return arrays;
+}
+
+std::vector<float> exact_sum(const Arrays& arrays) {
+  std::vector<float> sum(arrays[0].size());
+  for (const auto& array : arrays)
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += array[i];
+  return sum;
+}
+
+// The ring's cost, exactly: a rank sends every chunk but the one that it completes, and every chunk but the next one.
+std::uint64_t expected_bytes(std::size_t rank, std::size_t size, std::size_t count) {
+  const auto chunk = [&](std::size_t number) { return split(count, size, number % size).size(); };
+  return sizeof(float) * (2 * count - chunk(rank + 1) - chunk(rank + 2));
+}
+
+}  // namespace
+
+TEST_CASE("the ring adds exactly, sends 2(N-1)/N of the array, and leaves the same on every rank") {
+  const auto size = GENERATE(as<std::size_t>{}, 1, 2, 3, 4, 7);
+  const auto segment_bytes = GENERATE(as<std::size_t>{}, 4, 12, 256 * 1024);
+  const auto in_flight = GENERATE(as<std::size_t>{}, 1, 2, 4);
+  const auto delivery = GENERATE(LoopbackDelivery::into_landing, LoopbackDelivery::into_memory_of_the_link);
+  for (const std::size_t count : std::set<std::size_t>{0, 1, size - 1, size, size + 1, 97, 997}) {
+    CAPTURE(size, segment_bytes, in_flight, count);
+    const Arrays arrays = integers(size, count);
+    const Result result = sum_over_threads(arrays, {segment_bytes, in_flight}, delivery);
+    CHECK(result.sums == Arrays(size, exact_sum(arrays)));
+    for (std::size_t rank = 0; rank < size; ++rank) CHECK(result.bytes_sent[rank] == expected_bytes(rank, size, count));
+  }
+}
+
+TEST_CASE("where the array divides evenly, every rank sends exactly 2(N-1)/N of it") {
+  const auto size = GENERATE(as<std::size_t>{}, 1, 2, 3, 4, 7);
+  const std::size_t count = 1000 * size;
+  const Result result = sum_over_threads(integers(size, count), {.segment_bytes = 256}, LoopbackDelivery::into_landing);
+  for (const std::uint64_t bytes : result.bytes_sent) CHECK(bytes == 2 * (size - 1) * count * sizeof(float) / size);
+}
+
+TEST_CASE("large arrays go through in many segments") {
+  const auto size = GENERATE(as<std::size_t>{}, 2, 3, 4);
+  for (const std::size_t count : {std::size_t{10'007}, std::size_t{1'000'003}}) {
+    const Arrays arrays = integers(size, count);
+    CHECK(sum_over_threads(arrays, {.segment_bytes = 4096}, LoopbackDelivery::into_landing).sums ==
+          Arrays(size, exact_sum(arrays)));
+    CHECK(sum_over_threads(arrays, {}, LoopbackDelivery::into_landing).sums == Arrays(size, exact_sum(arrays)));
+  }
+}
+
+TEST_CASE("a ring that is used again gives the same again") {
+  const Arrays arrays = integers(3, 997);
+  const Result result = sum_over_threads(arrays, {.segment_bytes = 64}, LoopbackDelivery::into_landing, 20);
+  CHECK(result.sums == Arrays(3, exact_sum(arrays)));
+  CHECK(result.bytes_sent[0] == 20 * expected_bytes(0, 3, 997));
+}
+
+TEST_CASE("sums that round are the same to the bit on every rank, however they are cut into segments") {
+  const auto size = GENERATE(as<std::size_t>{}, 2, 3, 4, 7);
+  Arrays arrays = integers(size, 10'007);
+  for (auto& array : arrays)
+    for (float& value : array) value = std::sin(value) / 3;
+  const Arrays whole = sum_over_threads(arrays, {}, LoopbackDelivery::into_landing).sums;
+  const Arrays segments = sum_over_threads(arrays, {.segment_bytes = 40}, LoopbackDelivery::into_landing).sums;
+  CHECK(whole == Arrays(size, whole[0]));
+  CHECK(segments == whole);
+}
+
+TEST_CASE("segments must hold a number, and one exchange must be in flight") {
+  CHECK_THROWS_AS(Ring(nullptr, 0, 2, {.segment_bytes = 3}), Error);
+  CHECK_THROWS_AS(Ring(nullptr, 0, 2, {.in_flight = 0}), Error);
+}
+
+TEST_CASE("a rank whose neighbour has gone away gets an error instead of waiting for ever") {
+  const auto gone = GENERATE(as<std::size_t>{}, 0, 1, 2);
+  auto links = loopback_ring(3, LoopbackDelivery::into_landing);
+  std::vector<int> errors(3);
+  std::vector<std::jthread> ranks;
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      Ring ring(std::move(links[rank]), rank, 3, {.segment_bytes = 16});
+      if (rank == gone) return;
+      std::vector<float> values(100);
+      try {
+        ring.sum(values);
+      } catch (const Error&) {
+        errors[rank] = 1;
+      }
+    });
+  ranks.clear();
+  CHECK(std::accumulate(errors.begin(), errors.end(), 0) == 2);
+}
+
+TEST_CASE("ranks that add arrays of different sizes get an error") {
+  auto links = loopback_ring(2, LoopbackDelivery::into_landing);
+  std::vector<int> errors(2);
+  std::vector<std::jthread> ranks;
+  for (std::size_t rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      Ring ring(std::move(links[rank]), rank, 2);
+      std::vector<float> values(100 + 10 * rank);
+      try {
+        ring.sum(values);
+      } catch (const Error&) {
+        errors[rank] = 1;
+      }
+    });
+  ranks.clear();
+  CHECK(errors == std::vector<int>{1, 1});
+}
