@@ -119,7 +119,7 @@ std::vector<std::int32_t> read_labels(const hdf5::Dataset& dataset, const Datase
 
 }  // namespace
 
-Dataset::Dataset(const std::filesystem::path& file, const std::string& split) {
+Dataset::Dataset(const std::filesystem::path& file, const std::string& split) try {
   const hdf5::Group root = hdf5::File(file).root();
   const hdf5::Group group = root.group(split);
   hdf5::Dataset images = group.dataset("images");
@@ -130,6 +130,8 @@ Dataset::Dataset(const std::filesystem::path& file, const std::string& split) {
   } else {
     images_ = std::make_unique<Images::Chunked>(std::move(images));
   }
+} catch (const Error& error) {
+  fail("{}; 'annulus import' makes data files, src/data/dataset.h describes them", error.what());
 }
 
 Dataset::~Dataset() = default;
