@@ -35,10 +35,12 @@ struct Dense {
   bool relu = false;
 };
 
+// With relu, the maximum of a window and 0: a ReLU before or after it, which come to the same.
 struct MaxPool {
   std::size_t kernel;
   std::size_t stride;
   std::size_t padding = 0;
+  bool relu = false;
 };
 
 // The mean over each channel's pixels: output {batch, channels, 1, 1}.

@@ -1,15 +1,28 @@
 #include "models/fusion.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace annulus {
 namespace {
 
-// The operation with a ReLU at its end, if it can have one.
-bool absorb_relu(Operation& operation) {
-  if (auto* convolution = std::get_if<Convolution>(&operation)) return convolution->relu = true;
-  if (auto* dense = std::get_if<Dense>(&operation)) return dense->relu = true;
-  return false;
+// The one operation that does the work of two, where there is one.
+using Rule = std::optional<Operation> (*)(const Operation& first, const Operation& second);
+
+// The maximum of ReLUs is the ReLU of the maximum, and there is only one of those for a window.
+std::optional<Operation> relu_before_pool(const Operation& first, const Operation& second) {
+  const auto* pool = std::get_if<MaxPool>(&second);
+  if (!std::holds_alternative<Relu>(first) || pool == nullptr) return std::nullopt;
+  return MaxPool{pool->kernel, pool->stride, pool->padding, true};
+}
+
+template <class Absorber>
+std::optional<Operation> relu_after(const Operation& first, const Operation& second) {
+  const auto* absorber = std::get_if<Absorber>(&first);
+  if (absorber == nullptr || !std::holds_alternative<Relu>(second)) return std::nullopt;
+  Absorber both = *absorber;
+  both.relu = true;
+  return both;
 }
 
 std::vector<std::size_t> count_readers(const Graph& graph) {
@@ -19,28 +32,38 @@ std::vector<std::size_t> count_readers(const Graph& graph) {
   return readers;
 }
 
-}  // namespace
-
-Graph fuse(const Graph& graph) {
+// Replaces each two neighbours that the rule has one operation for, where the second alone reads the first. The name
+// that stays is that of the one with parameters, or of the second.
+Graph merge(const Graph& graph, Rule rule) {
   const auto readers = count_readers(graph);
-  // A ReLU right behind its producer is dropped when the producer is copied; `renamed` says what became of a value.
-  std::vector<Value> renamed(graph.values());
+  std::vector<Value> renamed(graph.values());  // what became of each value
   renamed[Graph::kLabels] = Graph::kLabels;
-  Graph fused(graph.image());
+  Graph merged(graph.image());
   const auto& nodes = graph.nodes();
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     Node node = nodes[i];
-    const Value value = Graph::output(i);
-    const bool relu_follows = i + 1 < nodes.size() && std::holds_alternative<Relu>(nodes[i + 1].operation) &&
-                              nodes[i + 1].inputs[0] == value && readers[value] == 1;
-    const bool absorbed = relu_follows && absorb_relu(node.operation);
-    std::ranges::transform(node.inputs, node.inputs.begin(), [&](Value input) { return renamed[input]; });
-    renamed[value] = fused.add(node.name, node.operation, node.inputs);
-    if (absorbed) {
-      renamed[value + 1] = renamed[value];
-      ++i;
+    std::optional<Operation> both;
+    const bool chained =
+        i + 1 < nodes.size() && nodes[i + 1].inputs == std::vector{Graph::output(i)} && readers[Graph::output(i)] == 1;
+    if (chained) both = rule(node.operation, nodes[i + 1].operation);
+    if (both) {
+      if (std::holds_alternative<Relu>(node.operation)) node.name = nodes[i + 1].name;
+      node.operation = *both;
     }
+    std::ranges::transform(node.inputs, node.inputs.begin(), [&](Value input) { return renamed[input]; });
+    const Value value = merged.add(node.name, node.operation, node.inputs);
+    renamed[Graph::output(i)] = value;
+    if (both) renamed[Graph::output(++i)] = value;
   }
+  return merged;
+}
+
+}  // namespace
+
+Graph fuse(const Graph& graph) {
+  Graph fused = graph;
+  for (const Rule rule : {relu_before_pool, relu_after<MaxPool>, relu_after<Convolution>, relu_after<Dense>})
+    fused = merge(fused, rule);
   return fused;
 }
 

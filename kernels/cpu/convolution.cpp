@@ -1,4 +1,7 @@
+#include <optional>
+
 #include "kernels/cpu/dnnl_memory.h"
+#include "kernels/cpu/first_convolution.h"
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/operations.h"
 
@@ -54,6 +57,8 @@ class ConvolutionOp : public Op {
     if (operation.bias) parameters_.push_back(spec(declared[1].shape, any.bias));
 
     if (mode == Mode::inference) return;
+    if (FirstConvolutionGradient::supports(operation, inputs[0], output_, parameters_[0]))
+      first_.emplace(operation, inputs[0], output_);
     backward_weights_ = {
         {kAlgorithm, any.source, any.weights, any.bias, any.destination, any.strides, any.padding, any.padding},
         engine(),
@@ -76,8 +81,11 @@ class ConvolutionOp : public Op {
                                                   {DNNL_ARG_DST, memory_at(output, bindings.output)}})};
     if (mode_ == Mode::inference) return;
 
-    relu_output_ = floats(bindings.output);
+    output_values_ = floats(bindings.output);
     output_gradient_ = floats(bindings.output_gradient);
+    first_input_ = floats(bindings.inputs[0]);
+    first_weights_ = floats(bindings.parameter_gradients[0]);
+    if (operation_.bias) first_bias_ = floats(bindings.parameter_gradients[1]);
 
     weights_source_ = {input_, backward_weights_.src_desc(), bindings.inputs[0]};
     weights_output_gradient_ = {output, backward_weights_.diff_dst_desc(), bindings.output_gradient};
@@ -104,12 +112,8 @@ class ConvolutionOp : public Op {
   }
 
   void backward(float) override {
-    if (operation_.relu) relu_backward(relu_output_, output_gradient_, output_gradient_);
-    weights_source_.load();
-    weights_output_gradient_.load();
-    run_backward_weights_.run();
-    weights_gradient_.store();
-
+    if (operation_.relu) relu_backward(output_values_, output_gradient_, output_gradient_);
+    backward_weights();
     data_weights_.load();
     data_output_gradient_.load();
     run_backward_data_.run();
@@ -117,6 +121,14 @@ class ConvolutionOp : public Op {
   }
 
  private:
+  void backward_weights() {
+    if (first_) return first_->run(first_input_.data(), output_gradient_.data(), first_weights_, first_bias_);
+    weights_source_.load();
+    weights_output_gradient_.load();
+    run_backward_weights_.run();
+    weights_gradient_.store();
+  }
+
   // The input as it lies there, if oneDNN has fast code for that; else in the layout that it would rather have.
   Forward::primitive_desc plan_without_reorder(Problem problem) const {
     const auto preferred = plan_forward(problem, mode_, operation_.relu);
@@ -143,8 +155,9 @@ class ConvolutionOp : public Op {
   Adapted forward_source_, weights_source_, weights_output_gradient_, weights_gradient_, data_weights_,
       data_output_gradient_, data_input_gradient_;
   Primitive run_forward_, run_backward_weights_, run_backward_data_;
-  std::span<const float> relu_output_;
-  std::span<float> output_gradient_;
+  std::optional<FirstConvolutionGradient> first_;  // where it is faster than oneDNN
+  std::span<const float> output_values_, first_input_;
+  std::span<float> output_gradient_, first_weights_, first_bias_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/operations.h"
@@ -9,123 +10,160 @@
 namespace annulus::cpu {
 namespace {
 
+constexpr std::size_t kVector = 8;  // floats in a vector register
+
 // Max pooling of our own, over every layout alike: oneDNN's takes half of a small network's step. Each output
 // remembers which pixel of its window it came from (the first of equals), and backward hands its gradient there.
 class MaxPoolOp : public Op {
  public:
   MaxPoolOp(const MaxPool& operation, const Specs& inputs, Mode mode) : pool_(operation), in_(image_layout(inputs[0])) {
     const Shape shape = output_shape(Operation(operation), {inputs[0].shape});
-    if (pool_.kernel * pool_.kernel > std::numeric_limits<std::uint8_t>::max())
+    if (pool_.kernel * pool_.kernel > kNoPixel)
       fail("max pool windows of {0}x{0} are too large: at most 15x15", pool_.kernel);
     output_ = spec(shape, output_layout(inputs[0], shape));
     out_ = image_layout(output_);
+    tiled_ = pool_.stride == pool_.kernel && in_.height == out_.height * pool_.stride &&
+             in_.width == out_.width * pool_.stride;
     if (mode == Mode::training) from_.resize(out_.outer * out_.height * out_.width * out_.inner);
   }
 
   void bind(const Bindings& bindings) override {
     input_ = floats(bindings.inputs[0]).data();
-    out_values_ = floats(bindings.output).data();
+    output_values_ = floats(bindings.output).data();
     if (from_.empty()) return;
     output_gradient_ = floats(bindings.output_gradient).data();
-    if (bindings.input_gradients[0]) input_gradient_ = floats(bindings.input_gradients[0]).data();
+    input_gradient_ = floats(bindings.input_gradients[0]).data();
   }
 
   void forward() override {
-    for_each_row([this](std::size_t outer, std::size_t y) {
-      for (std::size_t x = 0; x < out_.width; ++x) forward_window(outer, y, x);
+    const bool training = !from_.empty();
+    for_each_plane([&](std::size_t outer, auto block) {
+      training ? forward_plane<block, true>(outer) : forward_plane<block, false>(outer);
     });
   }
 
   void backward(float) override {
     if (input_gradient_ == nullptr) return;
-    const std::size_t plane = in_.height * in_.width * in_.inner;
-#pragma omp parallel for schedule(static)
-    for (std::size_t outer = 0; outer < in_.outer; ++outer) {
-      std::fill_n(input_gradient_ + outer * plane, plane, 0.0f);
-      for (std::size_t y = 0; y < out_.height; ++y)
-        for (std::size_t x = 0; x < out_.width; ++x) backward_window(outer, y, x);
-    }
+    for_each_plane([&](std::size_t outer, auto block) {
+      tiled_ ? backward_plane<block, true>(outer) : backward_plane<block, false>(outer);
+    });
   }
 
  private:
+  static constexpr std::uint8_t kNoPixel = 255;  // the ReLU let nothing through
+
+  // The pixels of the image that a window covers: rows and columns that lie outside are left out.
+  struct Window {
+    std::size_t row, rows_end, column, columns_end;
+    std::size_t first_row, first_column;  // of the window itself; may lie before 0, and wrap
+  };
+
   // The same kind of layout as the input's.
   static dnnl::memory::desc output_layout(const TensorSpec& input, const Shape& shape) {
+    const dnnl::memory::dims window{static_cast<dnnl_dim_t>(input.shape[2] - shape[2] + 1),
+                                    static_cast<dnnl_dim_t>(input.shape[3] - shape[3] + 1)};
     const auto probe = dnnl::pooling_forward::primitive_desc({dnnl::prop_kind::forward_inference,
                                                               dnnl::algorithm::pooling_max,
                                                               desc(input),
                                                               any_layout(shape),
                                                               {1, 1},
-                                                              {static_cast<dnnl_dim_t>(input.shape[2] - shape[2] + 1),
-                                                               static_cast<dnnl_dim_t>(input.shape[3] - shape[3] + 1)},
+                                                              window,
                                                               {0, 0},
                                                               {0, 0}},
                                                              engine());
     return probe.dst_desc();
   }
 
+  // Calls body(plane, block): planes on all threads, channels in blocks that fill a vector register where they can.
   template <class Body>
-  void for_each_row(const Body& body) const {
-#pragma omp parallel for collapse(2) schedule(static)
-    for (std::size_t outer = 0; outer < out_.outer; ++outer)
-      for (std::size_t y = 0; y < out_.height; ++y) body(outer, y);
+  void for_each_plane(const Body& body) const {
+    const bool vectors = in_.inner % kVector == 0;
+#pragma omp parallel for schedule(static)
+    for (std::size_t outer = 0; outer < in_.outer; ++outer)
+      if (vectors)
+        body(outer, std::integral_constant<std::size_t, kVector>{});
+      else
+        body(outer, std::integral_constant<std::size_t, 1>{});
   }
 
-  // Calls body(pixel's number in the window, pixel's offset) for the pixels of a window that lie in the image.
+  Window window(std::size_t y, std::size_t x) const {
+    const auto clip = [&](std::size_t position, std::size_t extent, std::size_t& begin, std::size_t& end) {
+      const std::size_t start = position * pool_.stride;
+      begin = start > pool_.padding ? start - pool_.padding : 0;
+      end = std::min(start + pool_.kernel - pool_.padding, extent);
+      return start - pool_.padding;
+    };
+    Window w{};
+    w.first_row = clip(y, in_.height, w.row, w.rows_end);
+    w.first_column = clip(x, in_.width, w.column, w.columns_end);
+    return w;
+  }
+
+  // Calls body(pixel's number in the window, its offset) for the window's pixels in the image.
   template <class Body>
-  void for_each_pixel(std::size_t outer, std::size_t y, std::size_t x, const Body& body) const {
-    for (std::size_t ky = 0; ky < pool_.kernel; ++ky) {
-      const std::size_t row = y * pool_.stride + ky - pool_.padding;  // wraps to a huge number above the image
-      if (row >= in_.height) continue;
-      for (std::size_t kx = 0; kx < pool_.kernel; ++kx) {
-        const std::size_t column = x * pool_.stride + kx - pool_.padding;
-        if (column >= in_.width) continue;
-        body(ky * pool_.kernel + kx, ((outer * in_.height + row) * in_.width + column) * in_.inner);
-      }
-    }
+  void for_each_pixel(std::size_t outer, const Window& w, const Body& body) const {
+    for (std::size_t row = w.row; row < w.rows_end; ++row)
+      for (std::size_t column = w.column; column < w.columns_end; ++column)
+        body((row - w.first_row) * pool_.kernel + (column - w.first_column),
+             ((outer * in_.height + row) * in_.width + column) * in_.inner);
   }
 
-  std::size_t output_offset(std::size_t outer, std::size_t y, std::size_t x) const {
-    return ((outer * out_.height + y) * out_.width + x) * out_.inner;
+  // Calls body(window, offset of its output, channel) for all of a plane's windows and channel blocks.
+  template <std::size_t block, class Body>
+  void for_each_window(std::size_t outer, const Body& body) const {
+    for (std::size_t y = 0; y < out_.height; ++y)
+      for (std::size_t x = 0; x < out_.width; ++x)
+        for (std::size_t channel = 0; channel < in_.inner; channel += block)
+          body(window(y, x), ((outer * out_.height + y) * out_.width + x) * out_.inner + channel, channel);
   }
 
-  void forward_window(std::size_t outer, std::size_t y, std::size_t x) {
-    const std::size_t to = output_offset(outer, y, x);
-    float* best = out_values_ + to;
-    std::fill_n(best, in_.inner, -std::numeric_limits<float>::infinity());
-    if (from_.empty()) {
-      for_each_pixel(outer, y, x, [&](std::size_t, std::size_t offset) {
-        const float* values = input_ + offset;
-        for (std::size_t c = 0; c < in_.inner; ++c) best[c] = values[c] > best[c] ? values[c] : best[c];
+  template <std::size_t block, bool training>
+  void forward_plane(std::size_t outer) {
+    for_each_window<block>(outer, [&](const Window& w, std::size_t to, std::size_t channel) {
+      float best[block];
+      std::uint32_t from[block];
+      std::fill_n(best, block, pool_.relu ? 0.0f : -std::numeric_limits<float>::infinity());
+      std::fill_n(from, block, std::uint32_t{kNoPixel});
+      for_each_pixel(outer, w, [&](std::size_t pixel, std::size_t offset) {
+        const float* values = input_ + offset + channel;
+        for (std::size_t c = 0; c < block; ++c) {
+          // True for NaN, and never again after one: a network that has diverged must not look healthy.
+          const bool larger = !(values[c] <= best[c]) & (best[c] == best[c]);
+          best[c] = larger ? values[c] : best[c];
+          if (training) from[c] = larger ? static_cast<std::uint32_t>(pixel) : from[c];
+        }
       });
-      return;
-    }
-    std::uint8_t* from = from_.data() + to;
-    std::fill_n(from, in_.inner, std::uint8_t{0});
-    for_each_pixel(outer, y, x, [&](std::size_t pixel, std::size_t offset) {
-      const float* values = input_ + offset;
-      for (std::size_t c = 0; c < in_.inner; ++c) {
-        const bool larger = values[c] > best[c];
-        best[c] = larger ? values[c] : best[c];
-        from[c] = larger ? static_cast<std::uint8_t>(pixel) : from[c];
-      }
+      std::copy_n(best, block, output_values_ + to);
+      if (training)
+        for (std::size_t c = 0; c < block; ++c) from_[to + c] = static_cast<std::uint8_t>(from[c]);
     });
   }
 
-  void backward_window(std::size_t outer, std::size_t y, std::size_t x) {
-    const std::size_t at = output_offset(outer, y, x);
-    const float* gradient = output_gradient_ + at;
-    const std::uint8_t* from = from_.data() + at;
-    for_each_pixel(outer, y, x, [&](std::size_t pixel, std::size_t offset) {
-      float* to = input_gradient_ + offset;
-      for (std::size_t c = 0; c < in_.inner; ++c) to[c] += from[c] == pixel ? gradient[c] : 0;
+  // Where the windows are tiles of the image each pixel is written once, otherwise gradients are added up.
+  template <std::size_t block, bool tiled>
+  void backward_plane(std::size_t outer) {
+    const std::size_t plane = in_.height * in_.width * in_.inner;
+    if (!tiled) std::fill_n(input_gradient_ + outer * plane, plane, 0.0f);
+    for_each_window<block>(outer, [&](const Window& w, std::size_t at, std::size_t channel) {
+      const float* gradient = output_gradient_ + at;
+      std::uint32_t from[block];
+      for (std::size_t c = 0; c < block; ++c) from[c] = from_[at + c];
+      for_each_pixel(outer, w, [&](std::size_t pixel, std::size_t offset) {
+        float* to = input_gradient_ + offset + channel;
+        for (std::size_t c = 0; c < block; ++c) {
+          const float passed = from[c] == pixel ? gradient[c] : 0;
+          to[c] = tiled ? passed : to[c] + passed;
+        }
+      });
     });
   }
 
   MaxPool pool_;
   ImageLayout in_, out_{};
+  bool tiled_ = false;
   std::vector<std::uint8_t> from_;  // for each output, the pixel's number in its window; empty in inference
   const float* input_ = nullptr;
-  float* out_values_ = nullptr;
+  float* output_values_ = nullptr;
   const float* output_gradient_ = nullptr;
   float* input_gradient_ = nullptr;
 };
