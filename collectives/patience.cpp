@@ -9,8 +9,7 @@ namespace annulus {
 
 namespace {
 
-// Linux adds some 50 us of its own. Long enough that looking takes a few per cent of a core, and short enough that the
-// exchanges in flight keep the wire busy meanwhile.
+// Linux adds some 50 us of its own. The exchanges in flight keep the wire busy meanwhile.
 constexpr auto kNap = std::chrono::microseconds(20);
 
 }  // namespace

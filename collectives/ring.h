@@ -109,10 +109,10 @@ class Ring final : public SumAlgorithm {
   void post(const Exchange& exchange, std::span<float> slot);
   void collect(const Exchange& exchange);
 
+  std::vector<float> slots_;  // where sums' other operands land; grows to the largest need, and outlives the link
   std::unique_ptr<RingLink> link_;
   std::size_t rank_, size_;
   RingOptions options_;
-  std::vector<float> slots_;  // where sums' other operands land; grows to the largest need and stays
   std::uint64_t bytes_sent_ = 0;
 };
 

@@ -124,9 +124,9 @@ TEST_CASE("a rank whose neighbour has gone away gets an error instead of waiting
   std::vector<std::jthread> ranks;
   for (std::size_t rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
+      std::vector<float> values(100);
       Ring ring(std::move(links[rank]), rank, 3, {.segment_bytes = 16});
       if (rank == gone) return;
-      std::vector<float> values(100);
       try {
         ring.sum(values);
       } catch (const Error&) {
@@ -143,8 +143,8 @@ TEST_CASE("ranks that add arrays of different sizes get an error") {
   std::vector<std::jthread> ranks;
   for (std::size_t rank = 0; rank < 2; ++rank)
     ranks.emplace_back([&, rank] {
-      Ring ring(std::move(links[rank]), rank, 2);
       std::vector<float> values(100 + 10 * rank);
+      Ring ring(std::move(links[rank]), rank, 2);
       try {
         ring.sum(values);
       } catch (const Error&) {
