@@ -12,6 +12,24 @@ namespace {
 
 constexpr std::size_t kVector = 8;  // floats in a vector register
 
+// `size` values that are worked on at once.
+template <std::size_t size>
+struct Lanes {
+  typedef float Floats __attribute__((vector_size(size * sizeof(float)), aligned(alignof(float))));
+  typedef std::int32_t Ints __attribute__((vector_size(size * sizeof(float)), aligned(alignof(float))));
+  typedef std::uint8_t Bytes __attribute__((vector_size(size), aligned(1)));
+};
+
+template <class Vector, class Element>
+Vector load(const Element* from) {
+  return *reinterpret_cast<const Vector*>(from);
+}
+
+template <class Vector, class Element>
+void store(Vector values, Element* to) {
+  *reinterpret_cast<Vector*>(to) = values;
+}
+
 // Max pooling of our own, over every layout alike: oneDNN's takes half of a small network's step. Each output
 // remembers which pixel of its window it came from (the first of equals), and backward hands its gradient there.
 class MaxPoolOp : public Op {
@@ -104,7 +122,7 @@ class MaxPoolOp : public Op {
   void for_each_pixel(std::size_t outer, const Window& w, const Body& body) const {
     for (std::size_t row = w.row; row < w.rows_end; ++row)
       for (std::size_t column = w.column; column < w.columns_end; ++column)
-        body((row - w.first_row) * pool_.kernel + (column - w.first_column),
+        body(static_cast<std::int32_t>((row - w.first_row) * pool_.kernel + (column - w.first_column)),
              ((outer * in_.height + row) * in_.width + column) * in_.inner);
   }
 
@@ -120,22 +138,19 @@ class MaxPoolOp : public Op {
   template <std::size_t block, bool training>
   void forward_plane(std::size_t outer) {
     for_each_window<block>(outer, [&](const Window& w, std::size_t to, std::size_t channel) {
-      float best[block];
-      std::uint32_t from[block];
-      std::fill_n(best, block, pool_.relu ? 0.0f : -std::numeric_limits<float>::infinity());
-      std::fill_n(from, block, std::uint32_t{kNoPixel});
-      for_each_pixel(outer, w, [&](std::size_t pixel, std::size_t offset) {
-        const float* values = input_ + offset + channel;
-        for (std::size_t c = 0; c < block; ++c) {
-          // True for NaN, and never again after one: a network that has diverged must not look healthy.
-          const bool larger = !(values[c] <= best[c]) & (best[c] == best[c]);
-          best[c] = larger ? values[c] : best[c];
-          if (training) from[c] = larger ? static_cast<std::uint32_t>(pixel) : from[c];
-        }
+      using Floats = typename Lanes<block>::Floats;
+      using Ints = typename Lanes<block>::Ints;
+      Floats best = Floats{} + (pool_.relu ? 0.0f : -std::numeric_limits<float>::infinity());
+      Ints from = Ints{} + kNoPixel;
+      for_each_pixel(outer, w, [&](std::int32_t pixel, std::size_t offset) {
+        const auto values = load<Floats>(input_ + offset + channel);
+        // True for NaN, and never again after one: a network that has diverged must not look healthy.
+        const Ints larger = ~(values <= best) & (best == best);
+        best = larger ? values : best;
+        if (training) from = larger ? Ints{} + pixel : from;
       });
-      std::copy_n(best, block, output_values_ + to);
-      if (training)
-        for (std::size_t c = 0; c < block; ++c) from_[to + c] = static_cast<std::uint8_t>(from[c]);
+      store(best, output_values_ + to);
+      if (training) store(__builtin_convertvector(from, typename Lanes<block>::Bytes), from_.data() + to);
     });
   }
 
@@ -145,15 +160,14 @@ class MaxPoolOp : public Op {
     const std::size_t plane = in_.height * in_.width * in_.inner;
     if (!tiled) std::fill_n(input_gradient_ + outer * plane, plane, 0.0f);
     for_each_window<block>(outer, [&](const Window& w, std::size_t at, std::size_t channel) {
-      const float* gradient = output_gradient_ + at;
-      std::uint32_t from[block];
-      for (std::size_t c = 0; c < block; ++c) from[c] = from_[at + c];
-      for_each_pixel(outer, w, [&](std::size_t pixel, std::size_t offset) {
+      using Floats = typename Lanes<block>::Floats;
+      using Ints = typename Lanes<block>::Ints;
+      const auto gradient = load<Floats>(output_gradient_ + at);
+      const Ints from = __builtin_convertvector(load<typename Lanes<block>::Bytes>(from_.data() + at), Ints);
+      for_each_pixel(outer, w, [&](std::int32_t pixel, std::size_t offset) {
         float* to = input_gradient_ + offset + channel;
-        for (std::size_t c = 0; c < block; ++c) {
-          const float passed = from[c] == pixel ? gradient[c] : 0;
-          to[c] = tiled ? passed : to[c] + passed;
-        }
+        const Floats passed = from == pixel ? gradient : Floats{};
+        store(tiled ? passed : load<Floats>(to) + passed, to);
       });
     });
   }
