@@ -22,7 +22,7 @@ class Bench(helper.ProgramTest):
     def test_step(self):
         for ranks in (0, 2):
             with self.subTest(ranks=ranks):
-                rows = self.rows("step", "--model", "lenet", "--batch", 16, ranks=ranks)
+                rows = self.rows("step", "--model", "lenet", "--batch", 16, "--seconds", 1, ranks=ranks)
                 self.assertEqual(len(rows), 1)
                 row = rows[0]
                 self.assertEqual((row["model"], row["batch"], row["ranks"]), ("lenet", 16, max(ranks, 1)))
@@ -30,7 +30,7 @@ class Bench(helper.ProgramTest):
                 self.assertAlmostEqual(row["images_per_second"], expected, delta=0.01 * expected)
 
     def test_all_reduce(self):
-        rows = self.rows("all-reduce", "--sizes", "4KiB,1MiB", "--algorithms", "ring,mpi", ranks=2)
+        rows = self.rows("all-reduce", "--sizes", "4KiB,1MiB", "--algorithms", "ring,mpi", "--seconds", 0.2, ranks=2)
         self.assertEqual({(row["algorithm"], row["bytes"]) for row in rows},
                          {(a, b) for a in ("ring", "mpi") for b in (4096, 1 << 20)})
         self.assertEqual(len(rows), 4)

@@ -18,20 +18,21 @@ class Signals(helper.ProgramTest):
     def endless(self, out, ranks, **options):
         """A training run in full swing: its first checkpoint is there."""
         process = helper.start(
-            *self.training(out, epochs=1000000, global_batch=40, checkpoint_every=20, **options), ranks=ranks)
+            *self.training(out, epochs=1000000, global_batch=40, **options), ranks=ranks)
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         deadline = time.monotonic() + 30
         while not (out / "checkpoint.h5").exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 self.fail(f"no checkpoint\n{helper.finish(process, 1)}")
             time.sleep(0.01)
+        time.sleep(0.2)  # to anywhere between two checkpoints
         return process
 
     def check_stopped(self, out, ranks, result, **options):
         self.assertEqual(result.status, helper.STOPPED, str(result))
         self.assertLess(result.seconds, 10)
         step = int(read_checkpoint(out / "checkpoint.h5")["attributes"]["step"])
-        self.assertGreaterEqual(step, 20)
+        self.assertGreaterEqual(step, 13)
         # What it stopped at is what a run that was not stopped has there, and so is what follows.
         whole = self.folder / "whole"
         for steps in (step, step + 3):
