@@ -77,11 +77,14 @@ void add_train(CLI::App& app, Command& chosen) {
   command->add_option("--epochs", o.epochs, "Passes over the training images")->capture_default_str();
   command->add_option("--max-steps", o.max_steps, "Stop after so many steps; 0: no limit")->capture_default_str();
 
-  auto* batch = command->add_option("--batch", o.batch, "Images a step on each rank");
-  batch->check(CLI::PositiveNumber)->capture_default_str()->group("Training");
-  command->add_option("--global-batch", o.global_batch, "Images a step over all ranks, shared as evenly as it goes")
+  command->add_option("--batch", o.batch, "Images a step on each rank")
       ->check(CLI::PositiveNumber)
-      ->excludes(batch)
+      ->capture_default_str()
+      ->group("Training");
+  command
+      ->add_option("--global-batch", o.global_batch,
+                   "Images a step over all ranks, shared as evenly as it goes; where it is not 0, instead of --batch")
+      ->capture_default_str()
       ->group("Training");
   command->add_option("--lr", o.rate, "Learning rate, for the gradient's mean over the global batch")
       ->check(CLI::PositiveNumber)
@@ -229,7 +232,6 @@ Command parse_command_line(int argc, char** argv, bool speaks) {
   app.set_config("--config", "", "Read the command's options from this file; a TOML file of lines such as lr = 0.05");
   app.config_formatter(std::make_shared<FlatConfig>(app));
   app.allow_config_extras(CLI::config_extras_mode::error);
-  app.require_subcommand(1);
   app.fallthrough();
 
   Command chosen;
@@ -245,6 +247,10 @@ Command parse_command_line(int argc, char** argv, bool speaks) {
     std::exit(0);
   } catch (const CLI::ParseError& error) {
     if (speaks) fmt::print(stderr, "annulus: {}; see annulus --help\n", error.what());
+    std::exit(kUsageExitCode);
+  }
+  if (!chosen) {
+    if (speaks) fmt::print("{}", app.help());
     std::exit(kUsageExitCode);
   }
   return chosen;

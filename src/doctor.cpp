@@ -1,6 +1,5 @@
 #include "src/doctor.h"
 
-#include <H5public.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,7 +10,7 @@
 
 #include "collectives/all_reduce.h"
 #include "kernels/device.h"
-#include "models/zoo.h"
+#include "src/data/hdf5.h"
 #include "src/scheduler.h"
 
 namespace annulus {
@@ -27,14 +26,6 @@ std::string mpi_library() {
   check(MPI_Get_library_version(text.data(), &length));
   const std::string whole(text.data(), static_cast<std::size_t>(length));
   return whole.substr(0, whole.find(','));
-}
-
-std::string hdf5_library() {
-  unsigned major = 0, minor = 0, release = 0;
-  hbool_t thread_safe = false;
-  H5get_libversion(&major, &minor, &release);
-  H5is_library_threadsafe(&thread_safe);
-  return fmt::format("{}.{}.{}{}", major, minor, release, thread_safe ? ", thread-safe" : "");
 }
 
 std::string processor() {
@@ -80,7 +71,7 @@ void doctor(const World& world) {
     fmt::print("annulus {}\n", ANNULUS_VERSION);
     line("compiler", __VERSION__);
     line("MPI", mpi_library());
-    line("HDF5", hdf5_library());
+    line("HDF5", fmt::format("{}{}", hdf5::version(), hdf5::thread_safe() ? ", thread-safe" : ", not thread-safe"));
     fmt::print("this machine\n");
     line("host", fmt::format("{}, {}", host(), processor()));
     line("world",

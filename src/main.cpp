@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <thread>
@@ -20,7 +21,8 @@ bool first_of_launch() {
 // Says what went wrong, once, and ends the job on every rank. Most errors (a missing file) are met by all ranks at
 // the same time: the others leave rank 0 the time to say it and to end them.
 int end_job(const annulus::World& world, const char* what) {
-  if (!world.root()) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::signal(SIGTERM, SIG_DFL);  // so that rank 0 can
+  if (!world.root()) std::this_thread::sleep_for(std::chrono::seconds(1));
   fmt::print(stderr, "annulus: {}{}\n", world.root() ? "" : fmt::format("rank {}: ", world.rank()), what);
   std::fflush(stderr);
   if (world.size() > 1) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);

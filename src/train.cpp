@@ -8,6 +8,7 @@
 #include "kernels/error.h"
 #include "models/zoo.h"
 #include "src/atomic_file.h"
+#include "src/bytes.h"
 #include "src/checkpoint.h"
 #include "src/progress.h"
 #include "src/replicas.h"
@@ -144,8 +145,8 @@ void TrainingRun::announce() const {
              world_.size() == 1 ? "" : "s", device_->description());
   fmt::print("  data        {}: {} training and {} test images of {}x{}x{}, {} classes\n", options_.data.string(),
              data.size, test_.info().size, data.height, data.width, data.channels, data.classes.size());
-  fmt::print("  parameters  {}, gradients {:.2f} MB in {} bucket{}\n", model_.parameters().count(),
-             static_cast<double>(model_.parameters().gradients().bytes) / 1e6, trainer_.buckets(),
+  fmt::print("  parameters  {}, gradients {} in {} bucket{}\n", model_.parameters().count(),
+             format_bytes(model_.parameters().gradients().bytes), trainer_.buckets(),
              trainer_.buckets() == 1 ? "" : "s");
   fmt::print("  all-reduce  {}\n", all_reduce_->description());
   fmt::print("  step        global batch {} ({} on rank 0), learning rate {}, the mean over the global batch\n",

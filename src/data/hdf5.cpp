@@ -165,6 +165,12 @@ Type text_type() {
 
 }  // namespace
 
+std::string version() {
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return fmt::format("{}.{}.{}", major, minor, release);
+}
+
 bool thread_safe() {
   hbool_t result = false;
   return H5is_library_threadsafe(&result) >= 0 && result;

@@ -18,6 +18,7 @@
 // thread_safe() tells of one that has not.
 namespace annulus::hdf5 {
 
+std::string version();  // of the library in use
 bool thread_safe();
 
 // Owns one of HDF5's identifiers.
