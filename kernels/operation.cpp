@@ -18,9 +18,10 @@ void expect_image(const Shape& shape, std::string_view operation) {
   if (shape.size() != 4) fail("{} takes {{batch, channels, height, width}}, not {}", operation, to_string(shape));
 }
 
-// He et al., "Delving deep into rectifiers", ICCV 2015: keeps the variance of what a ReLU lets through.
-float he_deviation(std::size_t fan_in) {
-  return std::sqrt(2.0f / static_cast<float>(fan_in));
+// Keeps the variance of what comes out, half of which a ReLU behind it will not let through (He et al., "Delving deep
+// into rectifiers", ICCV 2015).
+float deviation(std::size_t fan_in, bool relu) {
+  return std::sqrt((relu ? 2.0f : 1.0f) / static_cast<float>(fan_in));
 }
 
 std::size_t features(const Shape& shape) {
@@ -90,14 +91,14 @@ struct Parameters {
                       {o.channels, in[1], o.kernel, o.kernel},
                       Role::weight,
                       0,
-                      he_deviation(in[1] * o.kernel * o.kernel)}};
+                      deviation(in[1] * o.kernel * o.kernel, true)}};
     if (o.bias) all.push_back({"bias", {o.channels}, Role::offset});
     return all;
   }
   Declarations operator()(const Dense& o) const {
     Shape weight = in;
     weight[0] = o.units;
-    return {{"weight", weight, Role::weight, 0, he_deviation(features(in))}, {"bias", {o.units}, Role::offset}};
+    return {{"weight", weight, Role::weight, 0, deviation(features(in), o.relu)}, {"bias", {o.units}, Role::offset}};
   }
   Declarations operator()(const BatchNorm&) const {
     const Shape channels{in[1]};
