@@ -20,6 +20,10 @@ class AllReduce {
 
   virtual ~AllReduce() = default;
 
+  // Zeroed memory for arrays that will be summed often: sums of what lies there need the fewest copies. An array must
+  // lie at the same place in it on every rank. It lives as long as this. Collective, before the first sum.
+  virtual std::span<std::byte> allocate(std::size_t bytes) = 0;
+
   virtual std::string description() const = 0;          // one line for the user: the algorithm, its wire, and why
   virtual Ticket enqueue(std::span<float> values) = 0;  // returns at once
   virtual void wait(Ticket ticket) = 0;                 // until that sum, and all before it, are complete; throws
@@ -28,8 +32,9 @@ class AllReduce {
                                                         // cannot tell (MPI_Allreduce)
 };
 
-// `algorithm`: "ring" (ours) or "mpi" (MPI_Allreduce). In a world of one there is nothing to add: every algorithm
-// does nothing. Collective over the world.
+// `algorithm`: "ring" (ours, over messages), "direct" (ours, in the memory that the ranks of a node share), "mpi"
+// (MPI_Allreduce), or "auto", the best that the ranks' places allow. In a world of one there is nothing to add: every
+// algorithm does nothing. Collective over the world. Throws Error where this one cannot be used here.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world);
 
 }  // namespace annulus

@@ -4,6 +4,13 @@
 
 namespace annulus {
 
+namespace {
+
+// What takes less time than waking the thread can wait until somebody waits for it.
+constexpr std::size_t kWorthWakingBytes = 64 * 1024;
+
+}  // namespace
+
 AllReduceWorker::AllReduceWorker(std::unique_ptr<SumAlgorithm> algorithm, std::shared_ptr<Patience> patience,
                                  std::string description)
     : algorithm_(std::move(algorithm)),
@@ -17,56 +24,63 @@ AllReduceWorker::~AllReduceWorker() {
     stopping_ = true;
   }
   patience_->abandon();
-  enqueued_.notify_one();
+  work_there_.notify_one();
 }
 
 AllReduce::Ticket AllReduceWorker::enqueue(std::span<float> values) {
   const std::scoped_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   jobs_.push_back(values);
-  enqueued_.notify_one();
+  if (values.size_bytes() >= kWorthWakingBytes) {
+    worth_waking_ = true;
+    work_there_.notify_one();
+  }
   return ++last_enqueued_;
 }
 
 void AllReduceWorker::wait(Ticket ticket) {
   std::unique_lock lock(mutex_);
   patience_->set_urgent(true);
-  completed_.wait(lock, [&] { return last_completed_ >= ticket || failure_; });
+  while (last_completed_ < ticket && !failure_)
+    if (idle())
+      run_next(lock);
+    else
+      completed_.wait(lock);
   patience_->set_urgent(false);
   if (failure_) std::rethrow_exception(failure_);
 }
 
 void AllReduceWorker::work() {
-  try {
-    // Two vectors change places: enqueue() fills one while this thread empties the other, and both keep their memory.
-    for (Jobs jobs; take(jobs); jobs.clear())
-      for (const std::span<float> values : jobs) {
-        algorithm_->sum(values);
-        bytes_sent_ = algorithm_->bytes_sent();
-        if (!complete_one()) return;
-      }
-  } catch (...) {
-    fail_with(std::current_exception());
+  std::unique_lock lock(mutex_);
+  while (true) {
+    work_there_.wait(lock, [&] { return stopping_ || failure_ || (worth_waking_ && idle()); });
+    if (stopping_ || failure_) return;
+    run_next(lock);
   }
 }
 
-bool AllReduceWorker::take(Jobs& jobs) {
-  std::unique_lock lock(mutex_);
-  enqueued_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
-  jobs.swap(jobs_);
-  return !stopping_;
-}
-
-bool AllReduceWorker::complete_one() {
-  const std::scoped_lock lock(mutex_);
-  ++last_completed_;
-  completed_.notify_one();
-  return !stopping_;
-}
-
-void AllReduceWorker::fail_with(std::exception_ptr failure) {
-  const std::scoped_lock lock(mutex_);
-  failure_ = std::move(failure);
+void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
+  const std::span<float> values = jobs_[next_job_++];
+  if (next_job_ == jobs_.size()) {  // keeps its memory
+    jobs_.clear();
+    next_job_ = 0;
+    worth_waking_ = false;
+  }
+  running_ = true;
+  lock.unlock();
+  std::exception_ptr failure;
+  try {
+    algorithm_->sum(values);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  running_ = false;
+  bytes_sent_ = algorithm_->bytes_sent();
+  if (failure)
+    failure_ = failure;
+  else
+    ++last_completed_;
   completed_.notify_one();
 }
 

@@ -15,10 +15,13 @@
 
 namespace annulus {
 
-// An AllReduce that runs a blocking algorithm on a thread of its own, one array after the other in the order in which
-// they were enqueued. MPI only moves messages while somebody calls it: this thread does, while the caller computes.
+// An AllReduce that runs a blocking algorithm, one array after the other in the order in which they were enqueued, on
+// a thread of its own while the caller computes. (MPI only moves messages while somebody calls it: this thread does.)
 //
-// An error in the algorithm ends the thread; the caller gets it from wait() and from every later call. Destroying the
+// A caller that waits has nothing else to do, so it runs what has not begun itself: handing a sum over to the other
+// thread and back costs more than a small sum does. And small sums alone do not wake the thread.
+//
+// An error in the algorithm ends all sums; the caller gets it from wait() and from every later call. Destroying the
 // worker abandons sums that nobody has waited for, so that an exception elsewhere can leave without waiting for ranks
 // that never come (MPI_Allreduce cannot be abandoned: the one that has begun is waited for).
 class AllReduceWorker final : public AllReduce {
@@ -28,17 +31,16 @@ class AllReduceWorker final : public AllReduce {
   ~AllReduceWorker() override;
 
   std::string description() const override { return description_; }
+  std::span<std::byte> allocate(std::size_t bytes) override { return algorithm_->allocate(bytes); }
   Ticket enqueue(std::span<float> values) override;
   void wait(Ticket ticket) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
-  using Jobs = std::vector<std::span<float>>;
-
   void work();
-  bool take(Jobs& jobs);  // both: false where it is time to stop
-  bool complete_one();
-  void fail_with(std::exception_ptr failure);
+  void run_next(std::unique_lock<std::mutex>& lock);  // the oldest sum that has not begun; unlocked meanwhile
+
+  bool idle() const { return !running_ && next_job_ < jobs_.size(); }
 
   std::unique_ptr<SumAlgorithm> algorithm_;
   std::shared_ptr<Patience> patience_;
@@ -46,8 +48,11 @@ class AllReduceWorker final : public AllReduce {
   std::atomic<std::uint64_t> bytes_sent_ = 0;
 
   std::mutex mutex_;  // guards what follows
-  std::condition_variable enqueued_, completed_;
-  Jobs jobs_;
+  std::condition_variable work_there_, completed_;
+  std::vector<std::span<float>> jobs_;  // in order; those before next_job_ have begun
+  std::size_t next_job_ = 0;
+  bool running_ = false;       // some thread is in algorithm_
+  bool worth_waking_ = false;  // some sum that has not begun is large enough to be overlapped
   Ticket last_enqueued_ = 0;
   Ticket last_completed_ = 0;
   std::exception_ptr failure_;

@@ -55,6 +55,13 @@ Communicator Communicator::on_this_node(MPI_Comm original) {
   return result;
 }
 
+Communicator Communicator::split(MPI_Comm original, int color) {
+  Communicator result;
+  check(MPI_Comm_split(original, color, 0, &result.handle_));
+  check(MPI_Comm_set_errhandler(result.handle_, MPI_ERRORS_RETURN));
+  return result;
+}
+
 Communicator::Communicator(Communicator&& other) noexcept : handle_(std::exchange(other.handle_, MPI_COMM_NULL)) {}
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {

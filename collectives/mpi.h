@@ -28,9 +28,10 @@ class MpiSession {
 class Communicator {
  public:
   Communicator() = default;
-  // Both are collective over `original` and keep its order of ranks.
+  // All are collective over `original` and keep its order of ranks.
   static Communicator duplicate(MPI_Comm original);
-  static Communicator on_this_node(MPI_Comm original);  // the ranks that share this node's memory
+  static Communicator split(MPI_Comm original, int color);  // the ranks that give the same color
+  static Communicator on_this_node(MPI_Comm original);      // the ranks that share this node's memory
   Communicator(Communicator&& other) noexcept;
   Communicator& operator=(Communicator&& other) noexcept;
   ~Communicator();

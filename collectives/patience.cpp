@@ -26,8 +26,12 @@ void Patience::abandon() {
   changed_.notify_one();
 }
 
-void Patience::pause() {
+void Patience::expect_not_abandoned() const {
   if (abandoned_) fail("a sum over the ranks was abandoned before it was complete");
+}
+
+void Patience::pause() {
+  expect_not_abandoned();
   if (urgent_) {
     std::this_thread::yield();  // the rank that is waited for may be waiting for this core
     return;

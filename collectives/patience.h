@@ -18,6 +18,10 @@ class Patience {
 
   void pause();  // to be called between two looks
 
+  // For those who can sleep until they are woken (signal.h): whether it is worth looking for a while first.
+  bool urgent() const { return urgent_; }
+  void expect_not_abandoned() const;  // throws Error where it was
+
  private:
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -2,10 +2,14 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
+
+#include "kernels/host_memory.h"
 
 namespace annulus {
 
-// One way to add arrays over all ranks. Blocks, and is used by one thread: AllReduceWorker makes an AllReduce of it.
+// One way to add arrays over all ranks. Blocks, and is used by one thread at a time: AllReduceWorker makes an AllReduce
+// of it.
 class SumAlgorithm {
  public:
   virtual ~SumAlgorithm() = default;
@@ -13,7 +17,16 @@ class SumAlgorithm {
   // In place; every rank calls it with the same sizes in the same order. The same bits on every rank.
   virtual void sum(std::span<float> values) = 0;
 
+  // See AllReduce::allocate. Ordinary memory, where an algorithm has no better.
+  virtual std::span<std::byte> allocate(std::size_t bytes) {
+    const DeviceView memory = memory_.emplace_back(allocate_host(bytes)).view();
+    return {memory.address, memory.bytes};
+  }
+
   virtual std::uint64_t bytes_sent() const = 0;  // by this rank so far; 0 where the algorithm cannot tell
+
+ private:
+  std::vector<Buffer> memory_;
 };
 
 }  // namespace annulus

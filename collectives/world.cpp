@@ -1,5 +1,8 @@
 #include "collectives/world.h"
 
+#include <array>
+#include <utility>
+
 namespace annulus {
 
 namespace {
@@ -28,14 +31,34 @@ std::vector<T> all_gather(T value, MPI_Datatype type, const Communicator& commun
   return values;
 }
 
+Communicator node_of(const Communicator& all, int ranks_per_node) {
+  Communicator node = Communicator::on_this_node(all.handle());
+  return ranks_per_node == 0 ? std::move(node) : Communicator::split(node.handle(), rank_in(node) / ranks_per_node);
+}
+
 }  // namespace
 
-World::World() : communicator_(Communicator::duplicate(MPI_COMM_WORLD)) {
+World::World(int ranks_per_node) : World(Communicator::duplicate(MPI_COMM_WORLD), ranks_per_node) {}
+
+World::World(Communicator communicator, int ranks_per_node)
+    : communicator_(std::move(communicator)), ranks_per_node_(ranks_per_node) {
   rank_ = rank_in(communicator_);
   size_ = size_of(communicator_);
-  const Communicator node = Communicator::on_this_node(communicator_.handle());
+  const Communicator node = node_of(communicator_, ranks_per_node);
   local_rank_ = rank_in(node);
   local_size_ = size_of(node);
+  std::array<int, 2> extremes{-local_size_, local_size_};
+  check(MPI_Allreduce(MPI_IN_PLACE, extremes.data(), 2, MPI_INT, MPI_MAX, communicator_.handle()));
+  smallest_node_ = -extremes[0];
+  largest_node_ = extremes[1];
+}
+
+World World::node() const {
+  return World(node_of(communicator_, ranks_per_node_), ranks_per_node_);
+}
+
+World World::across_nodes() const {
+  return World(Communicator::split(communicator_.handle(), local_rank_), 1);
 }
 
 Communicator World::duplicate() const {

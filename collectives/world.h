@@ -13,13 +13,22 @@ namespace annulus {
 // Gradients do not go this way (all_reduce.h). All member functions but the accessors are collective.
 class World {
  public:
-  World();  // every rank of MPI_COMM_WORLD; needs an MpiSession
+  // Every rank of MPI_COMM_WORLD; needs an MpiSession. A node is what shares memory, or so many neighbouring ranks of
+  // it where `ranks_per_node` is not 0: what several nodes do can be tried on one.
+  explicit World(int ranks_per_node = 0);
+
+  // Parts of it, as worlds of their own. Collective.
+  World node() const;          // the ranks of this node
+  World across_nodes() const;  // the ranks that have this one's local rank on their nodes; one node's ranks are even
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   int local_rank() const { return local_rank_; }  // among the ranks that share this node's memory
   int local_size() const { return local_size_; }
   bool root() const { return rank_ == 0; }
+  int smallest_node() const { return smallest_node_; }  // ranks of the node that has the fewest
+  int largest_node() const { return largest_node_; }
+  bool one_node() const { return local_size_ == size_; }
 
   Communicator duplicate() const;  // for a thread of its own
 
@@ -32,8 +41,12 @@ class World {
   std::vector<double> gather(double value) const;
 
  private:
+  World(Communicator communicator, int ranks_per_node);
+
   Communicator communicator_;
+  int ranks_per_node_;
   int rank_, size_, local_rank_, local_size_;
+  int smallest_node_, largest_node_;
 };
 
 }  // namespace annulus

@@ -4,10 +4,12 @@
 
 namespace annulus {
 
-Model::Model(Device& device, Graph graph, Mode mode, std::size_t batch) : device_(device), graph_(fuse(graph)) {
+Model::Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,
+             const Parameters::Allocate& allocate_gradients)
+    : device_(device), graph_(fuse(graph)) {
   auto first = std::make_unique<Network>(device, graph_, mode, batch, layouts_);
   layouts_ = first->parameter_layouts();
-  parameters_ = std::make_unique<Parameters>(device, graph_, layouts_);
+  parameters_ = std::make_unique<Parameters>(device, graph_, layouts_, allocate_gradients);
   first->bind(*parameters_);
   networks_[{mode, batch}] = std::move(first);
 }

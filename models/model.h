@@ -11,8 +11,9 @@ namespace annulus {
 // batch is smaller, evaluation has its own), all over the same parameters.
 class Model {
  public:
-  // The parameters' layouts are chosen for this mode and batch size. Both references must outlive the model.
-  Model(Device& device, Graph graph, Mode mode, std::size_t batch);
+  // The parameters' layouts are chosen for this mode and batch size. The device must outlive the model.
+  Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,
+        const Parameters::Allocate& allocate_gradients = {});
 
   Device& device() { return device_; }
   const Graph& graph() const { return graph_; }

@@ -23,7 +23,8 @@ float normal(std::uint64_t seed, std::uint64_t parameter, std::uint64_t element)
 
 }  // namespace
 
-Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts)
+Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
+                       const Allocate& allocate_gradients)
     : device_(device), node_begin_(layouts.size()), node_count_(layouts.size()), node_end_(layouts.size()) {
   append({"steering", Role::metric, 0, 0, device.plain({kSteering}, DataType::f32), 0, 0});
   for (std::size_t node = layouts.size(); node-- > 0;) {
@@ -37,7 +38,8 @@ Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std
     node_end_[node] = bytes_;
   }
   weights_ = device.allocate(bytes_);
-  gradients_ = device.allocate(bytes_);
+  if (!allocate_gradients) own_gradients_ = device.allocate(bytes_);
+  gradients_ = allocate_gradients ? allocate_gradients(bytes_) : own_gradients_.view();
 }
 
 void Parameters::append(Parameter parameter) {

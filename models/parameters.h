@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,12 @@ class Parameters {
  public:
   static constexpr std::size_t kSteering = 1;
 
+  // Where the gradients' arena lies: memory of so many bytes, zeroed, that outlives this. The device's own if not set.
+  using Allocate = std::function<DeviceView(std::size_t bytes)>;
+
   // `layouts`: for each node of the graph, its parameters' layouts.
-  Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts);
+  Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
+             const Allocate& allocate_gradients);
 
   const std::vector<Parameter>& all() const { return all_; }
   const Parameter& steering() const { return all_.front(); }
@@ -37,7 +42,7 @@ class Parameters {
   std::size_t count() const;                            // of trained values, padding not counted
 
   DeviceView weights() const { return weights_.view(); }
-  DeviceView gradients() const { return gradients_.view(); }
+  DeviceView gradients() const { return gradients_; }
   DeviceView weight(const Parameter& p) const { return weights().slice(p.offset, p.bytes); }
   DeviceView gradient(const Parameter& p) const { return gradients().slice(p.offset, p.bytes); }
 
@@ -57,7 +62,8 @@ class Parameters {
   std::vector<std::size_t> node_count_;
   std::vector<std::size_t> node_end_;
   std::size_t bytes_ = 0;
-  Buffer weights_, gradients_;
+  Buffer weights_, own_gradients_;
+  DeviceView gradients_;
 };
 
 }  // namespace annulus

@@ -22,6 +22,7 @@ constexpr std::size_t kMostRounds = 2000;
 struct Contestant {
   std::string name;
   std::unique_ptr<AllReduce> all_reduce;
+  std::span<float> memory;      // for the largest size, where it likes it best
   std::vector<double> seconds;  // of every call of the current size
 };
 
@@ -80,12 +81,12 @@ double time_one_call(const World& world, AllReduce& all_reduce, std::span<float>
 }
 
 // All ranks see the same times, so all of them stop after the same round.
-void time_rounds(const World& world, std::vector<Contestant>& contestants, std::span<float> values, double seconds) {
+void time_rounds(const World& world, std::vector<Contestant>& contestants, std::size_t count, double seconds) {
   const double enough = seconds * static_cast<double>(contestants.size());
   double spent = 0;
   for (std::size_t round = 0; round < kMostRounds && (round < kFewestRounds || spent < enough); ++round)
     for (Contestant& contestant : contestants) {
-      contestant.seconds.push_back(time_one_call(world, *contestant.all_reduce, values));
+      contestant.seconds.push_back(time_one_call(world, *contestant.all_reduce, contestant.memory.first(count)));
       spent += contestant.seconds.back();
     }
 }
@@ -103,13 +104,13 @@ Row summarize(const World& world, Contestant& contestant, std::size_t bytes) {
 
 std::vector<Row> bench_size(const World& world, std::vector<Contestant>& contestants, std::size_t bytes,
                             double seconds) {
-  std::vector<float> values(bytes / sizeof(float));
+  const std::size_t count = bytes / sizeof(float);
   for (Contestant& contestant : contestants) {
-    check_exactness(world, contestant, values);
+    check_exactness(world, contestant, contestant.memory.first(count));
+    std::ranges::fill(contestant.memory, 0.0f);  // sums of sums would overflow
     contestant.seconds.clear();
   }
-  std::ranges::fill(values, 0.0f);  // sums of sums would overflow
-  time_rounds(world, contestants, values, seconds);
+  time_rounds(world, contestants, count, seconds);
   std::vector<Row> rows;
   for (Contestant& contestant : contestants) rows.push_back(summarize(world, contestant, bytes));
   return rows;
@@ -142,7 +143,13 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   for (const std::size_t bytes : options.sizes_bytes)
     if (bytes == 0 || bytes % sizeof(float) != 0) fail("cannot sum {} bytes of float32; give a multiple of 4", bytes);
   std::vector<Contestant> contestants;
-  for (const std::string& name : options.algorithms) contestants.push_back({name, make_all_reduce(name, world), {}});
+  const std::size_t largest = std::ranges::max(options.sizes_bytes);
+  for (const std::string& name : options.algorithms) {
+    auto all_reduce = make_all_reduce(name, world);
+    const auto memory = all_reduce->allocate(largest);
+    contestants.push_back(
+        {name, std::move(all_reduce), {reinterpret_cast<float*>(memory.data()), memory.size() / sizeof(float)}, {}});
+  }
   if (world.root()) {
     for (const Contestant& contestant : contestants)
       fmt::print("{}: {}\n", contestant.name, contestant.all_reduce->description());

@@ -37,10 +37,10 @@ void bench_step(const World& world, const BenchStepOptions& options) {
                   std::vector<float>(image[2], 0.5f),
                   std::vector<float>(image[2], 0.25f),
                   options.classes};
-  Model model(*device, make_model(options.model, task), Mode::training, options.batch);
+  const auto all_reduce = make_all_reduce(options.all_reduce, world);
+  Model model(*device, make_model(options.model, task), Mode::training, options.batch, allocate_in(*all_reduce));
   model.parameters().initialize(1);
   Optimizer optimizer(*device, model.parameters(), {.rate = 1e-4f, .momentum = 0.9f});
-  const auto all_reduce = make_all_reduce(options.all_reduce, world);
   Ledger ledger(clock_offset_to_root(world));
   Trainer trainer(model, *all_reduce, optimizer, ledger, options.bucket_bytes);
   const Batch batch = random_batch(options, world);

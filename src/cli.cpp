@@ -52,7 +52,9 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
 }
 
 void add_all_reduce_options(CLI::App& command, std::string& algorithm, std::size_t& bucket_bytes) {
-  command.add_option("--all-reduce", algorithm, "Who adds the gradients: ring (ours) or mpi (MPI_Allreduce)")
+  command
+      .add_option("--all-reduce", algorithm,
+                  "Who adds the gradients: auto, ring or direct (ours), or mpi (MPI_Allreduce)")
       ->capture_default_str();
   command.add_option("--bucket", bucket_bytes, "Gradients that are sent together, for example 256KiB or 4MiB")
       ->transform(kBytes)
@@ -190,14 +192,14 @@ void add_bench(CLI::App& app, Command& chosen) {
   auto reduce_options = std::make_shared<BenchAllReduceOptions>();
   auto& r = *reduce_options;
   r.sizes_bytes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
-  r.algorithms = {"ring", "mpi"};
+  r.algorithms = {"direct", "ring", "mpi"};
   reduce->add_option("--sizes", r.sizes_bytes, "Sizes of the array, separated by commas")
       ->delimiter(',')
       ->transform(kBytes)
       ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
   reduce->add_option("--algorithms", r.algorithms, "As --all-reduce, separated by commas")
       ->delimiter(',')
-      ->default_str("ring,mpi");
+      ->default_str("direct,ring,mpi");
   reduce->add_option("--seconds", r.seconds, "How long to measure each row")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

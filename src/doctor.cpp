@@ -57,10 +57,11 @@ void print_usable(const World& world) {
   line("cpu", "yes: " + make_device("cpu")->description());
   line("cuda", "no: this program was built without CUDA");
   if (world.size() == 1) {
-    line("ring, mpi", "nothing to do: a world of one rank; see mpirun -np 2 annulus doctor");
+    line("all-reduce", "nothing to do: a world of one rank; see mpirun -np 2 annulus doctor");
     return;
   }
-  for (const std::string name : {"ring", "mpi"}) line(name, "yes: " + make_all_reduce(name, world)->description());
+  for (const std::string name : {"direct", "ring", "mpi"})
+    line(name, "yes: " + make_all_reduce(name, world)->description());
 }
 
 }  // namespace
@@ -83,7 +84,7 @@ void doctor(const World& world) {
   if (world.root())
     print_usable(world);
   else if (world.size() > 1)
-    for (const std::string name : {"ring", "mpi"}) make_all_reduce(name, world);
+    for (const std::string name : {"direct", "ring", "mpi"}) make_all_reduce(name, world);
 }
 
 }  // namespace annulus

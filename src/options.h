@@ -28,7 +28,7 @@ struct TrainOptions {
   float weight_decay = 0;
   bool nesterov = false;
   std::uint64_t seed = 1;
-  std::string all_reduce = "ring";
+  std::string all_reduce = "auto";
   std::size_t bucket_bytes = 1 << 20;
   std::size_t checkpoint_every = 0;  // steps; 0: at the end of every epoch
   bool resume = false;
@@ -50,7 +50,7 @@ struct BenchStepOptions {
   std::size_t batch = 64;  // per rank
   std::vector<std::size_t> image{28, 28, 1};
   std::size_t classes = 10;
-  std::string all_reduce = "ring";
+  std::string all_reduce = "auto";
   std::size_t bucket_bytes = 1 << 20;
   double seconds = 5;
   std::filesystem::path json;

@@ -61,9 +61,9 @@ class TrainingRun {
   std::unique_ptr<Device> device_;
   Dataset training_, test_;
   std::size_t global_batch_;
+  std::unique_ptr<AllReduce> all_reduce_;
   Model model_;
   Optimizer optimizer_;
-  std::unique_ptr<AllReduce> all_reduce_;
   Ledger ledger_;
   Trainer trainer_;
   Progress progress_;
@@ -80,11 +80,12 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
       training_(options.data, "train"),
       test_(options.data, "test"),
       global_batch_(global_batch_of(world, options)),
+      all_reduce_(make_all_reduce(options.all_reduce, world)),
       model_(*device_, make_model(options.model, task_of(training_.info())), Mode::training,
-             std::max<std::size_t>(share(std::min(global_batch_, training_.info().size)), 1)),
+             std::max<std::size_t>(share(std::min(global_batch_, training_.info().size)), 1),
+             allocate_in(*all_reduce_)),
       optimizer_(*device_, model_.parameters(),
                  {options.rate, options.momentum, options.weight_decay, options.nesterov}),
-      all_reduce_(make_all_reduce(options.all_reduce, world)),
       ledger_(clock_offset_to_root(world)),
       trainer_(model_, *all_reduce_, optimizer_, ledger_, options.bucket_bytes),
       progress_(world.root(), options.epochs) {

@@ -21,6 +21,13 @@ std::vector<Range> plan_buckets(const Parameters& parameters, std::size_t bucket
 
 }  // namespace
 
+Parameters::Allocate allocate_in(AllReduce& all_reduce) {
+  return [&all_reduce](std::size_t bytes) {
+    const auto memory = all_reduce.allocate(bytes);
+    return DeviceView{memory.data(), memory.size()};
+  };
+}
+
 Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, std::size_t bucket_bytes)
     : model_(model),
       optimizer_(optimizer),

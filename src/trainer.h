@@ -9,6 +9,9 @@
 
 namespace annulus {
 
+// For Model: the gradients where the all-reduce has the least work with them.
+Parameters::Allocate allocate_in(AllReduce& all_reduce);
+
 // What one step found, over the whole global batch, the same on every rank.
 struct StepMetrics {
   double loss = 0;      // mean

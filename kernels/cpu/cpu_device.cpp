@@ -3,14 +3,13 @@
 #include <omp.h>
 #include <sched.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/error.h"
+#include "kernels/host_memory.h"
 
 namespace annulus {
 namespace cpu {
@@ -56,13 +55,7 @@ TensorSpec CpuDevice::plain(const Shape& shape, DataType type) {
 }
 
 Buffer CpuDevice::allocate(std::size_t bytes) {
-  // Whole huge pages' alignment for what is large enough to have them; a cache line's for the rest.
-  const std::size_t alignment = bytes >= (2u << 20) ? (2u << 20) : 64;
-  const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
-  auto* address = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
-  if (address == nullptr) fail("cannot allocate {} bytes of memory: use a smaller batch or model", bytes);
-  std::memset(address, 0, rounded);
-  return {address, bytes, [](std::byte* memory) { std::free(memory); }};
+  return allocate_host(bytes);
 }
 
 void CpuDevice::upload(std::span<const std::byte> host, DeviceView to) {

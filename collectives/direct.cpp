@@ -1,0 +1,101 @@
+#include "collectives/direct.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "kernels/split.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kSmallBytes = 32 * 1024;    // up to which every rank adds for itself
+constexpr std::size_t kStageBytes = 1024 * 1024;  // pieces of arrays that lie elsewhere
+constexpr std::size_t kBlock = 2048;  // floats that are added at a time: they and their sum fit the L1 cache
+
+// About 50 us of looking, which is cheaper than falling asleep and being woken; little where ranks must share cores.
+constexpr int kLooks = 2000;
+constexpr int kLooksOfMany = 50;
+
+float* floats(std::byte* bytes, std::size_t offset = 0) {
+  return reinterpret_cast<float*>(bytes) + offset;
+}
+
+// to = a + b. `to` may be `a` or `b` themselves, but must not overlap them otherwise.
+void sum_of_two(const float* a, const float* b, float* to, std::size_t count) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) to[i] = a[i] + b[i];
+}
+
+// The sum of `count` floats at `offset` of every array, in the arrays' order, to `to`.
+void sum_of_all(std::span<std::byte* const> arrays, std::size_t offset, std::size_t count, float* to) {
+  sum_of_two(floats(arrays[0], offset), floats(arrays[1], offset), to, count);
+  for (const auto array : arrays.subspan(2)) sum_of_two(to, floats(array, offset), to, count);
+}
+
+}  // namespace
+
+Direct::Direct(World node, std::shared_ptr<Patience> patience)
+    : memory_(std::move(node)), patience_(std::move(patience)) {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  looks_ = memory_.node().size() <= cores ? kLooks : kLooksOfMany;
+  const auto own = memory_.allocate(sizeof(Signals));
+  new (own.data()) Signals;
+  for (std::byte* address : memory_.everywhere(own)) signals_.push_back(reinterpret_cast<Signals*>(address));
+  for (auto& copy : copies_) copy = memory_.allocate(kSmallBytes);
+  stage_ = memory_.allocate(kStageBytes);
+  memory_.node().barrier();  // everybody's signals are there
+}
+
+void Direct::sum(std::span<float> values) {
+  if (values.size_bytes() <= kSmallBytes) return sum_copies(values);
+  const auto arrays = memory_.everywhere(std::as_bytes(values));
+  if (arrays.empty()) return sum_staged(values);
+  sum_in_place(arrays, values.size());
+}
+
+// The copies are taken in turns, which makes one moment of waiting enough: a rank writes its copy for sum s + 2 after
+// all ranks arrived at s + 1, and they did that after reading what it wrote for s.
+void Direct::sum_copies(std::span<float> values) {
+  ++sums_;
+  const auto own = copies_[sums_ % 2];
+  std::memcpy(own.data(), values.data(), values.size_bytes());
+  await_all(&Signals::arrived);
+  sum_of_all(memory_.everywhere(own), 0, values.size(), values.data());
+  signals(memory_.node().rank()).done.raise(sums_);  // nobody waits for it; it keeps in step with `arrived`
+}
+
+void Direct::sum_in_place(std::span<std::byte* const> arrays, std::size_t count) {
+  ++sums_;
+  await_all(&Signals::arrived);
+  const auto rank = static_cast<std::size_t>(memory_.node().rank());
+  const Range chunk = split(count, arrays.size(), rank);
+  alignas(64) float block[kBlock];
+  for (std::size_t begin = chunk.begin; begin < chunk.end; begin += kBlock) {
+    const std::size_t size = std::min(kBlock, chunk.end - begin);
+    sum_of_all(arrays, begin, size, block);
+    for (std::byte* array : arrays) std::memcpy(floats(array, begin), block, size * sizeof(float));
+  }
+  await_all(&Signals::done);
+}
+
+void Direct::sum_staged(std::span<float> values) {
+  while (!values.empty()) {
+    const std::span<float> piece = values.first(std::min(values.size(), stage_.size() / sizeof(float)));
+    std::memcpy(stage_.data(), piece.data(), piece.size_bytes());
+    sum_in_place(memory_.everywhere(stage_), piece.size());
+    std::memcpy(piece.data(), stage_.data(), piece.size_bytes());
+    values = values.subspan(piece.size());
+  }
+}
+
+// Says that this rank is so far, and waits until all are.
+void Direct::await_all(Signal Signals::*signal) const {
+  const int own = memory_.node().rank();
+  (signals(own).*signal).raise(sums_);
+  for (int rank = 0; rank < memory_.node().size(); ++rank)
+    if (rank != own) (signals(rank).*signal).await(sums_, *patience_, looks_);
+}
+
+}  // namespace annulus

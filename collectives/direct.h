@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "collectives/patience.h"
+#include "collectives/shared_memory.h"
+#include "collectives/signal.h"
+#include "collectives/sum_algorithm.h"
+
+namespace annulus {
+
+// The all-reduce of ranks that see each other's memory: nothing is sent, every rank adds where the arrays lie.
+//
+// An array is cut into as many chunks as there are ranks. A rank adds up its chunk out of every rank's array and writes
+// the sum into every rank's array. For four ranks a, b, c, d:
+//
+//                chunk 0            chunk 1            chunk 2            chunk 3
+//    rank a      a0+b0+c0+d0        |                  |                  |
+//    rank b      = by rank a, into  a1+b1+c1+d1        |                  |
+//    rank c      all four arrays    by rank b          a2+b2+c2+d2        |
+//    rank d                                            by rank c          a3+b3+c3+d3 by rank d
+//
+// One pass over memory where a ring makes 2(N-1) steps, and two moments of waiting: before, until every rank's array
+// is there, and after, until every rank's chunk is. Each element is added by one rank, in the order of the ranks, so
+// all ranks have the same bits.
+//
+// Small arrays: every rank copies its array to a place where all see it, waits until all have, and adds up all copies
+// for itself. That is more additions, but only one moment of waiting, and it is waiting that a small array is made of.
+//
+// Arrays in allocate()'s memory are added where they lie; others go through there piece by piece. An array must lie at
+// the same place in that memory on all ranks.
+class Direct final : public SumAlgorithm {
+ public:
+  Direct(World node, std::shared_ptr<Patience> patience);
+
+  void sum(std::span<float> values) override;
+  std::span<std::byte> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  std::uint64_t bytes_sent() const override { return 0; }  // nothing is
+
+ private:
+  struct Signals {
+    Signal arrived;  // the array of this sum may be read
+    Signal done;     // this rank's chunk of it is complete
+  };
+
+  void sum_copies(std::span<float> values);
+  void sum_in_place(std::span<std::byte* const> arrays, std::size_t count);
+  void sum_staged(std::span<float> values);
+  void await_all(Signal Signals::*signal) const;
+  Signals& signals(int rank) const { return *signals_[static_cast<std::size_t>(rank)]; }
+
+  SharedMemory memory_;
+  std::shared_ptr<Patience> patience_;
+  int looks_;  // before sleeping
+  std::vector<Signals*> signals_;
+  std::span<std::byte> copies_[2];  // of small arrays; taken in turns
+  std::span<std::byte> stage_;
+  std::uint32_t sums_ = 0;  // so far
+};
+
+}  // namespace annulus
