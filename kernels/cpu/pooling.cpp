@@ -40,7 +40,7 @@ class MaxPoolOp : public Op {
       fail("max pool windows of {0}x{0} are too large: at most 15x15", pool_.kernel);
     output_ = spec(shape, output_layout(inputs[0], shape));
     out_ = image_layout(output_);
-    tiled_ = pool_.stride == pool_.kernel && in_.height == out_.height * pool_.stride &&
+    tiled_ = pool_.padding == 0 && pool_.stride == pool_.kernel && in_.height == out_.height * pool_.stride &&
              in_.width == out_.width * pool_.stride;
     if (mode == Mode::training) from_.resize(out_.outer * out_.height * out_.width * out_.inner);
   }
