@@ -57,6 +57,9 @@ class BatchNormOp : public Op {
 
     mean_ = floats(bindings.parameter_gradients[kMean]);
     variance_ = floats(bindings.parameter_gradients[kVariance]);
+    // oneDNN writes it even where nobody wants it, behind the image input.
+    const DeviceView wanted = bindings.input_gradients[0];
+    const auto input_gradient = wanted ? memory_at(layout_, wanted) : dnnl::memory(layout_, engine());
     run_backward_ = {Backward(backward_),
                      {{DNNL_ARG_SRC, input},
                       {DNNL_ARG_SCALE, scale},
@@ -64,7 +67,7 @@ class BatchNormOp : public Op {
                       {DNNL_ARG_MEAN, mean},
                       {DNNL_ARG_VARIANCE, variance},
                       {DNNL_ARG_DIFF_DST, memory_at(layout_, bindings.output_gradient)},
-                      {DNNL_ARG_DIFF_SRC, memory_at(layout_, bindings.input_gradients[0])},
+                      {DNNL_ARG_DIFF_SRC, input_gradient},
                       {DNNL_ARG_DIFF_SCALE, channels(bindings.parameter_gradients[kScale])},
                       {DNNL_ARG_DIFF_SHIFT, channels(bindings.parameter_gradients[kShift])}}};
   }
