@@ -1,5 +1,6 @@
 #include "src/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/clock.h"
@@ -16,7 +17,9 @@ std::span<float> gradient_floats(const Parameters& parameters) {
 std::vector<Range> plan_buckets(const Parameters& parameters, std::size_t bucket_bytes) {
   std::vector<std::size_t> ends;
   for (const Parameter& p : parameters.all()) ends.push_back((p.offset + p.bytes) / sizeof(float));
-  return cut_buckets(ends, bucket_bytes);
+  // The first bucket holds all metrics: a step reads them from it, before it updates anything.
+  const Parameter& metrics = parameters.metrics();
+  return cut_buckets(ends, std::max(bucket_bytes, metrics.offset + metrics.bytes));
 }
 
 }  // namespace
