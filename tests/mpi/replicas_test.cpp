@@ -1,0 +1,68 @@
+#include "src/replicas.h"
+
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+
+#include "kernels/error.h"
+#include "models/zoo.h"
+
+using namespace annulus;
+
+namespace {
+
+struct Replica {
+  Replica() { model.parameters().initialize(3); }
+
+  std::string complaint(const World& world) {
+    try {
+      check_replicas(world, model, optimizer, "after step 17");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return {};
+  }
+
+  std::unique_ptr<Device> device = make_device("cpu", 1);
+  Model model{*device, make_model("mlp", {{4, 4, 1}, {0.5f}, {0.25f}, 4}), Mode::training, 2};
+  Optimizer optimizer{*device, model.parameters(), {.rate = 0.1f, .momentum = 0.9f}};
+};
+
+void flip_a_bit(DeviceView view) {
+  view.address[view.bytes / 2] ^= std::byte{1};
+}
+
+}  // namespace
+
+TEST_CASE("equal replicas are not complained about") {
+  const World world;
+  Replica replica;
+  CHECK(replica.complaint(world).empty());
+  flip_a_bit(replica.model.parameters().weights());  // on every rank alike
+  CHECK(replica.complaint(world).empty());
+}
+
+TEST_CASE("a flipped bit on one rank is found, and the rank named on every rank") {
+  const World world;
+  if (world.size() == 1) return;
+  const bool in_velocity = GENERATE(false, true);
+  for (int wrong = 0; wrong < world.size(); ++wrong) {
+    Replica replica;
+    if (world.rank() == wrong)
+      flip_a_bit(in_velocity ? replica.optimizer.velocity() : replica.model.parameters().weights());
+    // Of two that differ nobody can tell which is right: rank 0 is taken to be.
+    const int named = world.size() == 2 ? 1 : wrong;
+    CAPTURE(wrong, in_velocity);
+    CHECK_THAT(replica.complaint(world),
+               Catch::Contains(fmt::format("rank {} does not have", named)) && Catch::Contains("after step 17"));
+  }
+}
+
+TEST_CASE("where several replicas are wrong, each is named, and the most common is right") {
+  const World world;
+  if (world.size() < 5) return;
+  Replica replica;
+  if (world.rank() == 0) flip_a_bit(replica.model.parameters().weights());
+  if (world.rank() == 2) flip_a_bit(replica.optimizer.velocity());
+  CHECK_THAT(replica.complaint(world), Catch::Contains("rank 0, 2 does not have"));
+}

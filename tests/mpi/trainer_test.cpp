@@ -1,0 +1,154 @@
+#include "src/trainer.h"
+
+#include <xxhash.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+
+#include "kernels/clock.h"
+#include "kernels/error.h"
+#include "models/zoo.h"
+#include "tests/unit/random_values.h"
+
+using namespace annulus;
+
+namespace {
+
+const Task kTask{{6, 5, 1}, {0.5f}, {0.25f}, 4};
+constexpr std::size_t kPixels = 30;
+constexpr SgdStep kRule{.rate = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f};
+
+std::vector<float> floats(DeviceView view) {
+  return {reinterpret_cast<float*>(view.address), reinterpret_cast<float*>(view.address + view.bytes)};
+}
+
+std::uint64_t hash(DeviceView view) {
+  return XXH3_64bits(view.address, view.bytes);
+}
+
+// Samples [begin, end) of an endless random data set.
+Batch samples(const StepPlan& step, const Range& range) {
+  Batch batch{step, {}, {}};
+  for (std::size_t i = range.begin; i < range.end; ++i) {
+    const auto image = test::random_pixels(kPixels, i);
+    batch.images.insert(batch.images.end(), image.begin(), image.end());
+    batch.labels.push_back(static_cast<std::int32_t>(mix(i) % kTask.classes));
+  }
+  return batch;
+}
+
+StepPlan plan(std::size_t step, std::size_t global_batch) {
+  return {0, {step * global_batch, (step + 1) * global_batch}, false};
+}
+
+struct Replica {
+  Replica(const World& world, const std::string& algorithm, std::size_t bucket_bytes)
+      : all_reduce(make_all_reduce(algorithm, world)), trainer(model, *all_reduce, optimizer, ledger, bucket_bytes) {
+    model.parameters().initialize(3);
+  }
+
+  StepMetrics step(const World& world, const StepPlan& step, float vote = 0) {
+    return trainer.step(samples(step, step.share(world.rank(), world.size())), vote, now_seconds());
+  }
+
+  std::unique_ptr<Device> device = make_device("cpu", 1);
+  Model model{*device, make_model("mlp", kTask), Mode::training, 2};
+  Optimizer optimizer{*device, model.parameters(), kRule};
+  Ledger ledger{0};
+  std::unique_ptr<AllReduce> all_reduce;
+  Trainer trainer;
+};
+
+// The same training without any of the trainer: the whole global batch at once.
+struct Alone {
+  Alone() { model.parameters().initialize(3); }
+
+  LossSums step(const StepPlan& step) {
+    const Batch batch = samples(step, step.positions);
+    Network& network = model.network(Mode::training, batch.size());
+    network.load(batch.images, batch.labels);
+    network.forward();
+    network.backward(1.0f / static_cast<float>(batch.size()), [](std::size_t) {});
+    optimizer.update({0, model.parameters().weights().bytes / sizeof(float)});
+    return network.loss();
+  }
+
+  std::unique_ptr<Device> device = make_device("cpu", 1);
+  Model model{*device, make_model("mlp", kTask), Mode::training, 2};
+  Optimizer optimizer{*device, model.parameters(), kRule};
+};
+
+}  // namespace
+
+TEST_CASE("ranks with uneven and empty shares train like one process") {
+  const World world;
+  const std::string algorithm = GENERATE("ring", "mpi");
+  // Buckets of a few parameters each, of parts of one, of a single slot: the loss comes in one of its own.
+  const std::size_t bucket_bytes = GENERATE(1 << 20, 16'384, 1000, 64);
+  if (bucket_bytes == 64 && algorithm == "mpi") return;
+  const auto n = static_cast<std::size_t>(world.size());
+  CAPTURE(algorithm, bucket_bytes);
+  Replica replica(world, algorithm, bucket_bytes);
+  Alone alone;
+  const auto start = floats(alone.model.parameters().weights());
+  REQUIRE(floats(replica.model.parameters().weights()) == start);
+
+  // Of every rank one, of some two, of all but one none, ...
+  const std::size_t global_batches[] = {n, 2 * n - 1, 1, n + 1, n > 1 ? n - 1 : 3};
+  for (std::size_t step = 0; step < 5; ++step) {
+    CAPTURE(step);
+    const StepPlan what = plan(step, global_batches[step]);
+    const StepMetrics found = replica.step(world, what);
+    const LossSums expected = alone.step(what);
+    const auto size = static_cast<double>(what.global_batch());
+    CHECK(found.loss == Approx(expected.loss / size).epsilon(1e-5));
+    CHECK(found.accuracy == Approx(expected.correct / size).epsilon(1e-5));
+  }
+
+  const std::uint64_t bits = hash(replica.model.parameters().weights());
+  CHECK(world.gather(bits) == std::vector(n, bits));
+  const std::uint64_t state = hash(replica.optimizer.velocity());
+  CHECK(world.gather(state) == std::vector(n, state));
+
+  const auto together = floats(replica.model.parameters().weights());
+  const auto single = floats(alone.model.parameters().weights());
+  double off = 0, moved = 0;
+  for (std::size_t i = 0; i < single.size(); ++i) {
+    off = std::max(off, static_cast<double>(std::abs(together[i] - single[i])));
+    moved = std::max(moved, static_cast<double>(std::abs(start[i] - single[i])));
+  }
+  CHECK(off < 1e-5);
+  CHECK(moved > 1e-2);
+  CHECK(replica.ledger.close(world).steps == 5);
+}
+
+TEST_CASE("votes are summed, also those of ranks without samples") {
+  const World world;
+  const int n = world.size();
+  Replica replica(world, "ring", GENERATE(1 << 20, 64));
+  for (const std::size_t batch : {std::size_t{1}, static_cast<std::size_t>(2 * n)}) {
+    const StepPlan what = plan(0, batch);
+    CHECK(replica.step(world, what, static_cast<float>(world.rank() + 1)).votes == n * (n + 1) / 2);
+    CHECK(replica.step(world, what, world.root() ? 1 : 0).votes == 1);
+    CHECK(replica.step(world, what, 0).votes == 0);
+  }
+}
+
+TEST_CASE("a loss that is not finite stops every rank before any parameter has changed") {
+  const World world;
+  const float bad = GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());
+  Replica replica(world, "ring", GENERATE(1 << 20, 1000, 64));
+  const auto n = static_cast<std::size_t>(world.size());
+  replica.step(world, plan(0, n));
+  const Parameters& parameters = replica.model.parameters();
+  if (world.rank() == world.size() - 1) {  // only one rank sees it by itself
+    const auto& all = parameters.all();
+    const auto bias = std::find_if(all.begin(), all.end(), [](const Parameter& p) { return p.name == "dense3.bias"; });
+    replica.device->write(std::vector<float>(kTask.classes, bad), bias->spec, parameters.weight(*bias));
+  }
+  const std::uint64_t weights = hash(parameters.weights()), velocity = hash(replica.optimizer.velocity());
+  CHECK_THROWS_WITH(replica.step(world, plan(1, n)), Catch::Contains("the loss is"));
+  CHECK(hash(parameters.weights()) == weights);
+  CHECK(hash(replica.optimizer.velocity()) == velocity);
+}

@@ -1,0 +1,187 @@
+#include "models/fusion.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/small_network.h"
+
+namespace annulus {
+namespace {
+
+const ImageShape kImage{8, 8, 2};
+
+// Builds a graph line by line; the loss comes last.
+struct Builder {
+  Value add(std::string name, Operation operation, std::vector<Value> inputs) {
+    return graph.add(std::move(name), std::move(operation), std::move(inputs));
+  }
+  Graph done(Value x) {
+    add("loss", SoftmaxCrossEntropy{}, {add("dense", Dense{3}, {x}), Graph::kLabels});
+    return graph;
+  }
+
+  Graph graph{kImage};
+  Value input = graph.add("input", ImageInput{{0.5f, 0.5f}, {0.25f, 0.25f}}, {Graph::kImages});
+};
+
+const Convolution kConvolution{.channels = 6, .kernel = 3, .padding = 1};
+
+Graph conv_relu_pool() {
+  Builder b;
+  const Value relu = b.add("relu1", Relu{}, {b.add("conv1", kConvolution, {b.input})});
+  return b.done(b.add("pool1", MaxPool{2, 2}, {relu}));
+}
+
+Graph conv_pool_relu() {
+  Builder b;
+  const Value pool = b.add("pool1", MaxPool{3, 2, 1}, {b.add("conv1", kConvolution, {b.input})});
+  return b.done(b.add("relu1", Relu{}, {pool}));
+}
+
+Graph conv_relu() {
+  Builder b;
+  return b.done(b.add("relu1", Relu{}, {b.add("conv1", kConvolution, {b.input})}));
+}
+
+Graph dense_relu() {
+  Builder b;
+  return b.done(b.add("relu1", Relu{}, {b.add("hidden", Dense{9}, {b.input})}));
+}
+
+// The pool must not take the ReLU: the convolution reads it too. But the first convolution may.
+Graph relu_with_two_readers() {
+  Builder b;
+  const Value relu = b.add("relu1", Relu{}, {b.add("conv1", kConvolution, {b.input})});
+  const Value pool = b.add("pool1", MaxPool{3, 1, 1}, {relu});
+  return b.done(b.add("add", Add{}, {pool, b.add("conv2", kConvolution, {relu})}));
+}
+
+// Nor the convolution the ReLU here: someone reads what is below 0.
+Graph convolution_with_two_readers() {
+  Builder b;
+  const Value conv = b.add("conv1", kConvolution, {b.input});
+  const Value relu = b.add("relu1", Relu{}, {conv});
+  return b.done(b.add("add", Add{}, {relu, conv}));
+}
+
+Graph residual_blocks() {
+  Builder b;
+  Value x = b.add("stem.relu", Relu{}, {b.add("stem", kConvolution, {b.input})});
+  for (const std::string block : {"block1", "block2"}) {
+    const Value shortcut = x;
+    x = b.add(block + ".norm1", BatchNorm{}, {b.add(block + ".conv1", kConvolution, {x})});
+    x = b.add(block + ".relu1", Relu{}, {x});
+    x = b.add(block + ".relu2", Relu{}, {b.add(block + ".conv2", kConvolution, {x})});
+    x = b.add(block + ".add", Add{}, {x, shortcut});
+    x = b.add(block + ".relu3", Relu{}, {x});
+  }
+  return b.done(b.add("pool", MaxPool{2, 2}, {x}));
+}
+
+// Several in a row; and ReLUs that are no neighbours of what they read, which are left alone.
+Graph chains() {
+  Builder b;
+  const Value first = b.add("conv1", kConvolution, {b.input});
+  const Value second = b.add("conv2", kConvolution, {b.input});
+  const Value relu1 = b.add("relu1", Relu{}, {first});
+  const Value relu2 = b.add("relu2", Relu{}, {b.add("relu2a", Relu{}, {second})});
+  Value x = b.add("pool1", MaxPool{2, 2}, {b.add("add", Add{}, {relu1, relu2})});
+  x = b.add("relu3", Relu{}, {b.add("pool2", MaxPool{2, 2}, {b.add("relu4", Relu{}, {x})})});
+  return b.done(x);
+}
+
+struct Named {
+  const char* name;
+  Graph (*make)();
+  std::vector<std::string> nodes;  // that are left between the input and the last dense layer, in order
+};
+
+const std::vector<Named> kGraphs{
+    {"conv relu pool", conv_relu_pool, {"conv1", "pool1"}},
+    {"conv pool relu", conv_pool_relu, {"conv1", "pool1"}},
+    {"conv relu", conv_relu, {"conv1"}},
+    {"dense relu", dense_relu, {"hidden"}},
+    {"relu with two readers", relu_with_two_readers, {"conv1", "pool1", "conv2", "add"}},
+    {"convolution with two readers", convolution_with_two_readers, {"conv1", "relu1", "add"}},
+    {"residual blocks",
+     residual_blocks,
+     {"stem", "block1.conv1", "block1.norm1", "block1.relu1", "block1.conv2", "block1.add", "block1.relu3",
+      "block2.conv1", "block2.norm1", "block2.relu1", "block2.conv2", "block2.add", "pool"}},
+    {"chains", chains, {"conv1", "conv2", "relu1", "relu2a", "relu2", "add", "pool1", "pool2"}},
+};
+
+bool has_relu(const Graph& graph, const std::string& name) {
+  for (const Node& node : graph.nodes())
+    if (node.name == name) {
+      if (const auto* conv = std::get_if<Convolution>(&node.operation)) return conv->relu;
+      if (const auto* pool = std::get_if<MaxPool>(&node.operation)) return pool->relu;
+      if (const auto* dense = std::get_if<Dense>(&node.operation)) return dense->relu;
+    }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("fusion leaves these nodes, by these names") {
+  for (const Named& named : kGraphs) {
+    CAPTURE(named.name);
+    std::vector<std::string> names;
+    const Graph fused = fuse(named.make());
+    for (const Node& node : fused.nodes()) names.push_back(node.name);
+    auto expected = named.nodes;
+    expected.insert(expected.begin(), "input");
+    expected.insert(expected.end(), {"dense", "loss"});
+    CHECK(names == expected);
+    CHECK(fuse(fused).description() == fused.description());
+    CHECK_FALSE(has_relu(fused, "dense"));
+  }
+  CHECK(has_relu(fuse(conv_relu_pool()), "pool1"));
+  CHECK_FALSE(has_relu(fuse(conv_relu_pool()), "conv1"));
+  CHECK(has_relu(fuse(conv_pool_relu()), "pool1"));
+  CHECK(has_relu(fuse(conv_relu()), "conv1"));
+  CHECK(has_relu(fuse(dense_relu()), "hidden"));
+  CHECK(has_relu(fuse(relu_with_two_readers()), "conv1"));
+  CHECK_FALSE(has_relu(fuse(relu_with_two_readers()), "pool1"));
+  CHECK_FALSE(has_relu(fuse(relu_with_two_readers()), "conv2"));
+  CHECK_FALSE(has_relu(fuse(convolution_with_two_readers()), "conv1"));
+}
+
+TEST_CASE("a convolution's own settings survive its fusion") {
+  Builder b;
+  const Convolution special{.channels = 5, .kernel = 5, .stride = 2, .padding = 1, .bias = false};
+  const Graph fused = fuse(b.done(b.add("relu", Relu{}, {b.add("conv", special, {b.input})})));
+  const auto& conv = std::get<Convolution>(fused.nodes()[1].operation);
+  CHECK(conv.channels == 5);
+  CHECK(conv.kernel == 5);
+  CHECK(conv.stride == 2);
+  CHECK(conv.padding == 1);
+  CHECK_FALSE(conv.bias);
+  CHECK(conv.relu);
+}
+
+TEST_CASE("the fused graph has the loss and the gradients of the one as written") {
+  const Named named = GENERATE(from_range(kGraphs));
+  const std::size_t batch = GENERATE(1, 3);
+  const int threads = GENERATE(1, 2);
+  CAPTURE(named.name, batch, threads);
+  const auto device = make_device("cpu", threads);
+  const Graph graph = named.make();
+  const Graph fused = fuse(graph);
+  test::PlainNetwork one(*device, graph, batch), other(*device, fused, batch);
+  const test::Samples samples(graph, batch, 3, 11);
+  for (test::PlainNetwork* plain : {&one, &other}) {
+    plain->parameters.initialize(8);
+    test::run(plain->network, samples, 0.5f);
+  }
+  CHECK(other.network.loss().loss == Approx(one.network.loss().loss).epsilon(1e-6));
+  CHECK(other.network.loss().correct == one.network.loss().correct);
+  const auto expected = test::gradients(*device, one.parameters);
+  const auto ours = test::gradients(*device, other.parameters);
+  REQUIRE(ours.size() == expected.size());
+  for (const auto& [name, values] : expected) {
+    CAPTURE(name);
+    CHECK(test::distance(ours.at(name), values) <= 1e-5 * (0.01 + test::norm(values)));
+    CHECK(test::norm(values) > 0);
+  }
+}
+
+}  // namespace annulus

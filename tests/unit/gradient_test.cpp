@@ -1,0 +1,227 @@
+// Gradients through whole graphs, whose values have one reader or several, against central differences of the loss;
+// and what all networks over the same parameters have in common.
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "src/optimizer.h"
+#include "tests/unit/small_network.h"
+
+namespace annulus {
+namespace {
+
+using test::PlainNetwork;
+using test::Samples;
+
+constexpr std::size_t kClasses = 4;
+const ImageShape kImage{8, 9, 3};
+
+Graph with_input() {
+  Graph g(kImage);
+  g.add("input", ImageInput{{0.5f, 0.4f, 0.3f}, {0.25f, 0.5f, 0.3f}}, {Graph::kImages});
+  return g;
+}
+
+Graph with_loss(Graph g, Value x) {
+  x = g.add("dense", Dense{kClasses}, {x});
+  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  return g;
+}
+
+constexpr Value kInput = 2;
+
+Graph chain() {
+  Graph g = with_input();
+  Value x = g.add("conv1", Convolution{.channels = 6, .kernel = 3, .padding = 1}, {kInput});
+  x = g.add("relu1", Relu{}, {x});
+  x = g.add("pool1", MaxPool{3, 2, 1}, {x});
+  x = g.add("conv2", Convolution{.channels = 9, .kernel = 3, .bias = false, .relu = true}, {x});
+  x = g.add("hidden", Dense{11, true}, {x});
+  return with_loss(g, x);
+}
+
+Graph residual() {
+  Graph g = with_input();
+  Value x = g.add("stem", Convolution{.channels = 5, .kernel = 3, .padding = 1, .bias = false}, {kInput});
+  x = g.add("norm0", BatchNorm{}, {x});
+  const Value shortcut = g.add("relu0", Relu{}, {x});
+  x = g.add("conv1", Convolution{.channels = 5, .kernel = 3, .padding = 1, .bias = false}, {shortcut});
+  x = g.add("norm1", BatchNorm{}, {x});
+  x = g.add("relu1", Relu{}, {x});
+  x = g.add("conv2", Convolution{.channels = 5, .kernel = 3, .padding = 1}, {x});
+  x = g.add("add", Add{}, {x, shortcut});
+  const Value narrow = g.add("relu2", Relu{}, {x});
+  const Value project = g.add("project", Convolution{.channels = 16, .kernel = 1, .stride = 2}, {narrow});
+  x = g.add("conv3", Convolution{.channels = 16, .kernel = 3, .stride = 2, .padding = 1}, {narrow});
+  x = g.add("add2", Add{}, {x, project});
+  x = g.add("pool", GlobalAveragePool{}, {x});
+  return with_loss(g, x);
+}
+
+// One value that four nodes read, one of them twice, and sums over different layouts: the input's is plain.
+Graph many_readers() {
+  Graph g = with_input();
+  const Value a = g.add("conv", Convolution{.channels = 3, .kernel = 3, .padding = 1}, {kInput});
+  const Value b = g.add("relu", Relu{}, {a});
+  const Value c = g.add("conv2", Convolution{.channels = 3, .kernel = 3, .padding = 1}, {a});
+  const Value d = g.add("twice", Add{}, {a, a});
+  const Value e = g.add("input_first", Add{}, {kInput, b});
+  const Value f = g.add("input_second", Add{}, {c, kInput});
+  const Value h = g.add("pool", MaxPool{3, 3, 1}, {g.add("sum1", Add{}, {e, f})});
+  const Value k = g.add("pool2", MaxPool{3, 3, 1}, {g.add("sum2", Add{}, {d, a})});
+  return with_loss(g, g.add("sum3", Add{}, {h, k}));
+}
+
+// Nothing below the first layer with parameters wants a gradient, whichever layer that is.
+Graph norm_first() {
+  Graph g = with_input();
+  Value x = g.add("pool", MaxPool{2, 2}, {g.add("relu", Relu{}, {kInput})});
+  x = g.add("norm", BatchNorm{}, {x});
+  return with_loss(g, x);
+}
+
+Graph dense_first() {
+  Graph g = with_input();
+  return with_loss(g, g.add("hidden", Dense{7, true}, {kInput}));
+}
+
+struct Named {
+  const char* name;
+  Graph (*make)();
+};
+
+const Named kGraphs[] = {{"chain", chain},
+                         {"residual", residual},
+                         {"many readers", many_readers},
+                         {"norm first", norm_first},
+                         {"dense first", dense_first}};
+
+// The sum of the samples' losses, from the logits, without float32's rounding of the sum.
+double loss(Device& device, const Graph& graph, Network& network, const std::vector<std::int32_t>& labels) {
+  network.forward();
+  const Value logits_value = graph.values() - 2;
+  std::vector<float> logits(elements(network.spec(logits_value).shape));
+  device.read(network.spec(logits_value), network.value(logits_value), logits);
+  double sum = 0;
+  for (std::size_t n = 0; n < labels.size(); ++n) {
+    double total = 0;
+    for (std::size_t c = 0; c < kClasses; ++c) total += std::exp(static_cast<double>(logits[n * kClasses + c]));
+    sum += std::log(total) - static_cast<double>(logits[n * kClasses + static_cast<std::size_t>(labels[n])]);
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("the loss changes along each parameter as its gradient says") {
+  const Named named = GENERATE(from_range(std::begin(kGraphs), std::end(kGraphs)));
+  const std::size_t batch = GENERATE(1, 3);
+  const int threads = GENERATE(1, 2);
+  CAPTURE(named.name, batch, threads);
+  const auto device = make_device("cpu", threads);
+  const Graph graph = named.make();
+  PlainNetwork plain(*device, graph, batch);
+  plain.parameters.initialize(4);
+  const Samples samples(graph, batch, kClasses, 7);
+  for (int repeat = 0; repeat < 2; ++repeat) test::run(plain.network, samples, 1);  // nothing is left from before
+
+  std::uint64_t seed = 0;
+  for (const Parameter& p : plain.parameters.all()) {
+    if (!p.trained()) continue;
+    const auto gradient = test::read(*device, p, plain.parameters.gradient(p));
+    const auto weights = test::read(*device, p, plain.parameters.weight(p));
+    const double length = test::norm(gradient);
+    // Half along the gradient, where the change is largest, half anywhere.
+    const auto random = test::random_values(gradient.size(), ++seed);
+    std::vector<float> direction(gradient.size());
+    double expected = 0;
+    for (std::size_t i = 0; i < direction.size(); ++i) {
+      direction[i] = static_cast<float>(gradient[i] / (length + 1e-9) + random[i] / test::norm(random));
+      expected += gradient[i] * direction[i];
+    }
+    const auto loss_at = [&](float step) {
+      auto moved = weights;
+      for (std::size_t i = 0; i < moved.size(); ++i) moved[i] += step * direction[i];
+      device->write(moved, p.spec, plain.parameters.weight(p));
+      return loss(*device, graph, plain.network, samples.labels);
+    };
+    constexpr float kStep = 1e-3f;
+    const double measured = (loss_at(kStep) - loss_at(-kStep)) / (2 * static_cast<double>(kStep));
+    device->write(weights, p.spec, plain.parameters.weight(p));
+    CAPTURE(p.name, length);
+    CHECK(measured == Approx(expected).epsilon(0.01).margin(2e-3));
+  }
+}
+
+TEST_CASE("networks of another batch size over the same parameters find the same losses and gradients") {
+  const Named named = GENERATE(from_range(std::begin(kGraphs), std::end(kGraphs)));
+  CAPTURE(named.name);
+  const bool norm = named.make == residual || named.make == norm_first;
+  const auto device = make_device("cpu", 2);
+  Model model(*device, named.make(), Mode::training, 32);
+  model.parameters().initialize(3);
+  const Samples samples(model.graph(), 32, kClasses, 5);
+  const std::size_t pixels = samples.images.size() / 32;
+
+  // Batch norm's statistics are those of the batch, but for inference.
+  const Mode mode = norm ? Mode::inference : Mode::training;
+  const auto run = [&](std::size_t begin, std::size_t count) {
+    Network& network = model.network(mode, count);
+    network.load(std::span(samples.images).subspan(begin * pixels, count * pixels),
+                 std::span(samples.labels).subspan(begin, count));
+    network.forward();
+    if (mode == Mode::training) network.backward(1.0f / 32, [](std::size_t) {});
+    return network.loss();
+  };
+  const LossSums whole = run(0, 32);
+  const auto expected = test::gradients(*device, model.parameters());
+  std::map<std::string, std::vector<float>> sums;
+  for (const std::size_t size : {1, 8, 16}) {
+    CAPTURE(size);
+    LossSums parts;
+    sums.clear();
+    for (std::size_t begin = 0; begin < 32; begin += size) {
+      const LossSums part = run(begin, size);
+      parts.loss += part.loss;
+      parts.correct += part.correct;
+      for (const auto& [name, values] : test::gradients(*device, model.parameters())) {
+        sums[name].resize(values.size());
+        for (std::size_t i = 0; i < values.size(); ++i) sums[name][i] += values[i];
+      }
+    }
+    CHECK(parts.loss == Approx(whole.loss).epsilon(1e-5));
+    CHECK(parts.correct == whole.correct);
+    if (mode == Mode::inference) continue;
+    for (const auto& [name, values] : expected) {
+      CAPTURE(name);
+      CHECK(test::distance(values, sums[name]) <= 1e-5 * (1 + test::norm(values)));
+    }
+  }
+}
+
+TEST_CASE("what pads the parameters' layouts stays zero") {
+  const Named named = GENERATE(from_range(std::begin(kGraphs), std::end(kGraphs)));
+  CAPTURE(named.name);
+  const auto device = make_device("cpu", 2);
+  Model model(*device, named.make(), Mode::training, 3);
+  Parameters& parameters = model.parameters();
+  parameters.initialize(3);
+  Optimizer optimizer(*device, parameters, {.rate = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true});
+  const Samples samples(model.graph(), 3, kClasses, 5);
+  for (int step = 0; step < 3; ++step) {
+    test::run(model.network(Mode::training, 3), samples, 1.0f / 3);
+    optimizer.update({0, parameters.weights().bytes / sizeof(float)});
+  }
+  std::size_t padding = 0;
+  for (const Parameter& p : parameters.all())
+    for (const DeviceView view : {parameters.weight(p), parameters.gradient(p), optimizer.velocity(p)}) {
+      const Buffer clean = device->allocate(p.bytes);
+      device->write(test::read(*device, p, view), p.spec, clean.view());
+      CAPTURE(p.name);
+      CHECK(std::memcmp(clean.view().address, view.address, p.bytes) == 0);
+      padding += p.bytes - elements(p.spec.shape) * sizeof(float);
+    }
+  CHECK(padding > 0);
+}
+
+}  // namespace annulus

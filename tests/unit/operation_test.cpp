@@ -1,0 +1,588 @@
+// Each operation of the CPU against plain loops in double precision (naive_operation.h): its output, and its gradients
+// against central differences of those loops.
+
+#include "kernels/operation.h"
+
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/first_convolution.h"
+#include "kernels/device.h"
+#include "tests/unit/naive_operation.h"
+#include "tests/unit/random_values.h"
+
+namespace annulus {
+namespace {
+
+using test::random_values;
+using test::Tensor;
+
+// What float32 sums over some hundred products may be off, relative to the largest of the tensor.
+constexpr double kTolerance = 1e-5;
+
+// A tensor on the device.
+struct Operand {
+  Operand(Device& on, const TensorSpec& layout, const std::vector<float>& values)
+      : device(on), spec(layout), memory(on.allocate(spec.layout->bytes())) {
+    device.write(values, spec, memory.view());
+  }
+
+  std::vector<float> read() const {
+    std::vector<float> values(elements(spec.shape));
+    device.read(spec, memory.view(), values);
+    return values;
+  }
+
+  // That nothing but zeros lies between the values.
+  bool clean() const {
+    const Operand copy(device, spec, read());
+    return std::memcmp(copy.memory.view().address, memory.view().address, memory.view().bytes) == 0;
+  }
+
+  Tensor tensor() const {
+    const auto values = read();
+    return {spec.shape, {values.begin(), values.end()}};
+  }
+
+  Device& device;
+  TensorSpec spec;
+  Buffer memory;
+};
+
+// Images of this shape in the layout that convolutions make.
+TensorSpec blocked(Device& device, const Shape& shape) {
+  const Convolution same{.channels = shape[1], .kernel = 3, .padding = 1};
+  return device.plan(same, {device.plain(shape, DataType::f32)}, Mode::inference, {})->output();
+}
+
+// An operation over random operands. What it has to write is full of rubbish before.
+struct Trial {
+  Trial(Device& device, const Operation& what, const std::vector<TensorSpec>& specs, bool wanted = true,
+        Mode mode = Mode::training)
+      : operation(what), op(device.plan(operation, specs, mode, {})) {
+    std::uint64_t seed = 1;
+    const auto random = [&](const TensorSpec& spec) {
+      return Operand(device, spec, random_values(elements(spec.shape), ++seed));
+    };
+    const auto rubbish = [&](const TensorSpec& spec) {
+      return Operand(device, spec, std::vector<float>(elements(spec.shape), 1e6f));
+    };
+    for (const TensorSpec& spec : specs) inputs.push_back(random(spec));
+    for (const TensorSpec& spec : specs) input_gradients.push_back(rubbish(spec));
+    for (const TensorSpec& spec : op->parameters()) parameters.push_back(random(spec));
+    for (const TensorSpec& spec : op->parameters()) parameter_gradients.push_back(rubbish(spec));
+    output.push_back(rubbish(op->output()));
+    output_gradient.push_back(random(op->output()));
+    seeded = output_gradient[0].tensor().values;
+
+    Bindings bindings;
+    for (const Operand& o : inputs) bindings.inputs.push_back(o.memory.view());
+    bindings.output = output[0].memory.view();
+    for (const Operand& o : parameters) bindings.parameters.push_back(o.memory.view());
+    if (mode == Mode::training) {
+      for (const Operand& o : parameter_gradients) bindings.parameter_gradients.push_back(o.memory.view());
+      for (const Operand& o : input_gradients)
+        bindings.input_gradients.push_back(wanted ? o.memory.view() : DeviceView{});
+      bindings.output_gradient = output_gradient[0].memory.view();
+    } else {
+      bindings.input_gradients.resize(inputs.size());
+    }
+    op->bind(bindings);
+  }
+
+  static std::vector<Tensor> tensors(const std::vector<Operand>& operands) {
+    std::vector<Tensor> all;
+    for (const Operand& o : operands) all.push_back(o.tensor());
+    return all;
+  }
+
+  // The sum of the outputs, each times the gradient that backward was seeded with.
+  double objective(const std::vector<Tensor>& at_inputs, const std::vector<Tensor>& at_parameters) const {
+    const Tensor made = test::naive_forward(operation, at_inputs, at_parameters);
+    double sum = 0;
+    for (std::size_t i = 0; i < made.values.size(); ++i) sum += seeded[i] * made.values[i];
+    return sum;
+  }
+
+  Operation operation;
+  std::unique_ptr<Op> op;
+  std::vector<Operand> inputs, input_gradients, parameters, parameter_gradients, output, output_gradient;
+  std::vector<double> seeded;
+};
+
+double largest(const std::vector<double>& values) {
+  double most = 0;
+  for (const double value : values) most = std::max(most, std::abs(value));
+  return most;
+}
+
+// NaN is further than anything.
+double distance(const std::vector<double>& ours, const std::vector<double>& expected) {
+  REQUIRE(ours.size() == expected.size());
+  double most = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const double off = std::abs(ours[i] - expected[i]);
+    most = std::isnan(off) ? std::numeric_limits<double>::infinity() : std::max(most, off);
+  }
+  return most;
+}
+
+void check_output(const Trial& trial) {
+  const auto expected =
+      test::naive_forward(trial.operation, Trial::tensors(trial.inputs), Trial::tensors(trial.parameters)).values;
+  CHECK(distance(trial.output[0].tensor().values, expected) <= kTolerance * std::max(1.0, largest(expected)));
+  CHECK(trial.output[0].clean());
+}
+
+// The gradient by a tensor (`at`, one of those that `objective` reads) against central differences: for some of its
+// elements one by one, and for all of them together along a random direction. The step is far below what makes a
+// random operand cross a kink.
+template <class Objective>
+void check_gradient(const Operand& gradient, Tensor& at, const Objective& objective) {
+  constexpr double kStep = 1e-6;
+  constexpr std::size_t kSingles = 6;
+  const auto ours = gradient.tensor().values;
+  const auto original = at.values;
+  const auto along = [&](const auto& direction) {
+    for (std::size_t i = 0; i < original.size(); ++i) at.values[i] = original[i] + kStep * direction(i);
+    const double above = objective();
+    for (std::size_t i = 0; i < original.size(); ++i) at.values[i] = original[i] - kStep * direction(i);
+    const double below = objective();
+    at.values = original;
+    return (above - below) / (2 * kStep);
+  };
+  double scale = 1;
+  const std::size_t stride = (ours.size() + kSingles - 1) / kSingles;
+  for (std::size_t i = 0; i < ours.size(); i += stride) {
+    const double expected = along([&](std::size_t k) { return k == i ? 1.0 : 0.0; });
+    scale = std::max(scale, std::abs(expected));
+    CAPTURE(i, ours[i], expected);
+    CHECK(std::abs(ours[i] - expected) <= kTolerance * scale);
+  }
+  const auto direction = random_values(ours.size(), 1000);
+  const double expected = along([&](std::size_t i) { return direction[i]; });
+  double sum = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) sum += ours[i] * direction[i];
+  CAPTURE(sum, expected);
+  CHECK(std::abs(sum - expected) <= kTolerance * scale * std::sqrt(static_cast<double>(ours.size())));
+  CHECK(gradient.clean());
+}
+
+// `differentiable`: how many of the parameters, from the first, have gradients (not statistics) in their slots.
+void check_trial(Trial& trial, bool wanted, std::size_t differentiable) {
+  trial.op->forward();
+  check_output(trial);
+  trial.op->backward(1);
+  auto inputs = Trial::tensors(trial.inputs);
+  auto parameters = Trial::tensors(trial.parameters);
+  const auto objective = [&] { return trial.objective(inputs, parameters); };
+  for (std::size_t i = 0; wanted && i < inputs.size(); ++i) {
+    INFO("gradient of input " << i);
+    check_gradient(trial.input_gradients[i], inputs[i], objective);
+  }
+  for (std::size_t i = 0; i < differentiable; ++i) {
+    INFO("gradient of parameter " << i);
+    check_gradient(trial.parameter_gradients[i], parameters[i], objective);
+  }
+}
+
+void check_operation(Device& device, const Operation& operation, const std::vector<TensorSpec>& inputs,
+                     bool wanted = true) {
+  Trial trial(device, operation, inputs, wanted);
+  check_trial(trial, wanted, trial.parameters.size());
+}
+
+std::string text(const Convolution& c) {
+  return fmt::format("{} channels, kernel {}, stride {}, padding {}, bias {}, relu {}", c.channels, c.kernel, c.stride,
+                     c.padding, c.bias, c.relu);
+}
+
+}  // namespace
+
+TEST_CASE("pixels are scaled and normalized channel by channel") {
+  const int threads = GENERATE(1, 2);
+  const auto device = make_device("cpu", threads);
+  const ImageInput operation{{0.5f, 0.1f, 0.0f}, {0.25f, 2.0f, 1.0f}};
+  const Shape shape{2, 9, 16, 3};
+  const TensorSpec spec = device->plain(shape, DataType::u8);
+  std::vector<std::uint8_t> pixels(elements(shape));
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * 7);  // every one of 0..255
+  const Buffer raw = device->allocate(pixels.size());
+  device->upload(std::as_bytes(std::span(pixels)), raw.view());
+  const auto op = device->plan(operation, {spec}, Mode::training, {});
+  REQUIRE(op->output().shape == Shape{2, 3, 9, 16});
+  REQUIRE(op->parameters().empty());
+  const Operand output(*device, op->output(), std::vector<float>(pixels.size(), 1e6f));
+  op->bind({.inputs = {raw.view()},
+            .output = output.memory.view(),
+            .parameters = {},
+            .parameter_gradients = {},
+            .input_gradients = {{}},
+            .output_gradient = {}});
+  op->forward();
+  op->backward(1);
+  const auto values = output.read();
+  for (std::size_t n = 0; n < 2; ++n)
+    for (std::size_t c = 0; c < 3; ++c)
+      for (std::size_t i = 0; i < 9 * 16; ++i) {
+        const double expected = (pixels[(n * 9 * 16 + i) * 3 + c] / 255.0 - static_cast<double>(operation.mean[c])) /
+                                operation.deviation[c];
+        REQUIRE(values[(n * 3 + c) * 9 * 16 + i] == Approx(expected).epsilon(0).margin(1e-6));
+      }
+}
+
+TEST_CASE("convolutions of every kind") {
+  const int threads = GENERATE(1, 2);
+  const auto device = make_device("cpu", threads);
+  std::size_t trials = 0, ours = 0;
+  for (const std::size_t kernel : {1, 3, 5, 7})
+    for (const std::size_t stride : {1, 2})
+      for (const std::size_t channels_in : {1, 2, 3, 4, 5, 16})
+        for (const bool first : {true, false}) {
+          // What is left is varied along with these, so that each meets each sooner or later.
+          const std::uint64_t draw = mix(kernel, stride, channels_in, std::uint64_t{first});
+          const std::size_t channels[] = {1, 5, 8, 12, 17};
+          const Convolution operation{.channels = channels[draw % 5],
+                                      .kernel = kernel,
+                                      .stride = stride,
+                                      .padding = (draw >> 8) % (kernel / 2 + 1),
+                                      .bias = (draw >> 16) % 2 == 0,
+                                      .relu = (draw >> 17) % 2 == 0};
+          const std::size_t batch = (draw >> 18) % 2 == 0 ? 1 : 3;
+          const Shape shape{batch, channels_in, 7, 9};
+          const TensorSpec input = first ? device->plain(shape, DataType::f32) : blocked(*device, shape);
+          CAPTURE(text(operation), to_string(shape), first, threads);
+          Trial trial(*device, operation, {input}, !first);
+          ++trials;
+          ours +=
+              cpu::FirstConvolutionGradient::supports(operation, input, trial.op->output(), trial.op->parameters()[0]);
+          check_trial(trial, !first, trial.parameters.size());
+        }
+  CHECK(trials == 96);
+  if (ours < 16) WARN("only " << ours << " of " << trials << " convolutions were the first convolution's kernel");
+}
+
+TEST_CASE("a first convolution's weight gradient, each element") {
+  const int threads = GENERATE(1, 2);
+  const auto device = make_device("cpu", threads);
+  for (const std::size_t kernel : {1, 3, 5, 7, 11})
+    for (const std::size_t stride : {1, 2, 3})
+      for (const std::size_t channels_in : {1, 3}) {
+        const Convolution operation{
+            .channels = 11, .kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = kernel != 5};
+        const Shape shape{3, channels_in, 10, 12};
+        Trial trial(*device, operation, {device->plain(shape, DataType::f32)}, false);
+        CAPTURE(text(operation), channels_in, threads);
+        trial.op->forward();
+        for (int repeat = 0; repeat < 2; ++repeat) {  // nothing is left over from the step before
+          trial.op->backward(1);
+          const Tensor in = trial.inputs[0].tensor();
+          const Shape& out = trial.op->output().shape;
+          std::vector<double> weights(elements(trial.op->parameters()[0].shape)), bias(operation.channels);
+          for (std::size_t n = 0; n < out[0]; ++n)
+            for (std::size_t c = 0; c < out[1]; ++c)
+              for (std::size_t y = 0; y < out[2]; ++y)
+                for (std::size_t x = 0; x < out[3]; ++x) {
+                  const double g = trial.seeded[((n * out[1] + c) * out[2] + y) * out[3] + x];
+                  bias[c] += g;
+                  for (std::size_t from = 0; from < channels_in; ++from)
+                    for (std::size_t i = 0; i < kernel; ++i)
+                      for (std::size_t j = 0; j < kernel; ++j) {
+                        const std::size_t row = y * stride + i - kernel / 2;  // outside, it wraps
+                        const std::size_t column = x * stride + j - kernel / 2;
+                        if (row >= shape[2] || column >= shape[3]) continue;
+                        weights[((c * channels_in + from) * kernel + i) * kernel + j] +=
+                            g * in.values[((n * channels_in + from) * shape[2] + row) * shape[3] + column];
+                      }
+                }
+          const Operand& gradient = trial.parameter_gradients[0];
+          CHECK(distance(gradient.tensor().values, weights) <= kTolerance * largest(weights));
+          CHECK(gradient.clean());
+          if (operation.bias)
+            CHECK(distance(trial.parameter_gradients[1].tensor().values, bias) <= kTolerance * largest(bias));
+        }
+      }
+}
+
+TEST_CASE("dense layers over images in any layout and over vectors") {
+  const int threads = GENERATE(1, 2);
+  const std::size_t batch = GENERATE(1, 3);
+  const bool relu = GENERATE(false, true);
+  const auto device = make_device("cpu", threads);
+  CAPTURE(threads, batch, relu);
+  for (const std::size_t units : {1, 7, 16})
+    for (const std::size_t channels : {1, 3, 5, 16}) {
+      CAPTURE(units, channels);
+      const Shape shape{batch, channels, 3, 4};
+      const Dense operation{units, relu};
+      check_operation(*device, operation, {device->plain(shape, DataType::f32)}, channels != 3);
+      check_operation(*device, operation, {blocked(*device, shape)});
+      check_operation(*device, operation, {device->plain({batch, channels}, DataType::f32)});
+    }
+}
+
+TEST_CASE("max pools, tiled and overlapping") {
+  const int threads = GENERATE(1, 2);
+  const bool relu = GENERATE(false, true);
+  const auto device = make_device("cpu", threads);
+  for (const MaxPool& pool : {MaxPool{2, 2}, MaxPool{3, 2, 1}, MaxPool{3, 3}, MaxPool{3, 3, 1}, MaxPool{3, 1, 1},
+                              MaxPool{2, 3}, MaxPool{4, 2, 1}, MaxPool{1, 1}, MaxPool{1, 2}})
+    for (const std::size_t height : {6, 7})
+      for (const std::size_t channels : {1, 5, 8, 20}) {
+        const MaxPool operation{pool.kernel, pool.stride, pool.padding, relu};
+        const Shape shape{3, channels, height, 9};
+        CAPTURE(threads, relu, pool.kernel, pool.stride, pool.padding, to_string(shape));
+        check_operation(*device, operation, {device->plain(shape, DataType::f32)});
+        check_operation(*device, operation, {blocked(*device, shape)});
+        check_operation(*device, operation, {device->plain(shape, DataType::f32)}, false);
+      }
+}
+
+TEST_CASE("of equal pixels the first in a max pool's window gets the gradient; NaN passes through") {
+  const auto device = make_device("cpu", 1);
+  const bool vectors = GENERATE(false, true);
+  const Shape shape{1, vectors ? 16u : 1u, 4, 4};
+  const TensorSpec spec = vectors ? blocked(*device, shape) : device->plain(shape, DataType::f32);
+  const std::size_t channels = shape[1];
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto pooled = [&](const MaxPool& operation, const std::vector<float>& channel) {
+    Trial trial(*device, operation, {spec});
+    std::vector<float> values;
+    for (std::size_t c = 0; c < channels; ++c) values.insert(values.end(), channel.begin(), channel.end());
+    device->write(values, spec, trial.inputs[0].memory.view());
+    const std::vector<float> ones(elements(trial.op->output().shape), 1.0f);
+    device->write(ones, trial.op->output(), trial.output_gradient[0].memory.view());
+    trial.op->forward();
+    trial.op->backward(1);
+    auto output = trial.output[0].read(), gradient = trial.input_gradients[0].read();
+    const auto same_in_every_channel = [&](std::vector<float>& all) {
+      const std::size_t area = all.size() / channels;
+      for (std::size_t i = area; i < all.size(); ++i) REQUIRE(std::memcmp(&all[i], &all[i % area], sizeof(float)) == 0);
+      all.resize(area);
+    };
+    same_in_every_channel(output);
+    same_in_every_channel(gradient);
+    return std::pair(output, gradient);
+  };
+
+  const std::vector<float> equal(16, 2.0f);
+  CHECK(pooled({2, 2}, equal).second == std::vector<float>{1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0});
+  CHECK(pooled({3, 2, 1}, equal).second == std::vector<float>{1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  // A ReLU lets neither the value nor the gradient of what is not positive through.
+  CHECK(pooled({2, 2, 0, true}, std::vector<float>(16, 0.0f)).second == std::vector<float>(16, 0.0f));
+  CHECK(pooled({2, 2, 0, true}, std::vector<float>(16, -1.0f)).first == std::vector<float>(4, 0.0f));
+
+  for (const bool relu : {false, true})
+    for (std::size_t position = 0; position < 4; ++position) {
+      std::vector<float> values(16, 3.0f);
+      values[position / 2 * 4 + position % 2] = nan;
+      const auto [output, gradient] = pooled({2, 2, 0, relu}, values);
+      CAPTURE(relu, position);
+      CHECK(std::isnan(output[0]));
+      CHECK(output[1] == 3);
+      CHECK(gradient[position / 2 * 4 + position % 2] == 1);
+    }
+}
+
+TEST_CASE("a max pool's window that its memory of a pixel cannot hold is refused") {
+  const auto device = make_device("cpu", 1);
+  const TensorSpec spec = device->plain({1, 1, 20, 20}, DataType::f32);
+  CHECK_NOTHROW(device->plan(MaxPool{15, 1}, {spec}, Mode::training, {}));
+  CHECK_THROWS_WITH(device->plan(MaxPool{16, 1}, {spec}, Mode::training, {}), Catch::Contains("16x16"));
+}
+
+TEST_CASE("global average pools") {
+  const int threads = GENERATE(1, 2);
+  const auto device = make_device("cpu", threads);
+  for (const std::size_t batch : {1, 3})
+    for (const std::size_t channels : {1, 5, 8, 16}) {
+      const Shape shape{batch, channels, 5, 3};
+      CAPTURE(threads, batch, channels);
+      check_operation(*device, GlobalAveragePool{}, {device->plain(shape, DataType::f32)});
+      check_operation(*device, GlobalAveragePool{}, {blocked(*device, shape)});
+      check_operation(*device, GlobalAveragePool{}, {device->plain(shape, DataType::f32)}, false);
+    }
+}
+
+TEST_CASE("relu and add, of equal layouts and of different ones") {
+  const int threads = GENERATE(1, 2);
+  const auto device = make_device("cpu", threads);
+  for (const std::size_t channels : {1, 3, 5, 16}) {
+    const Shape shape{3, channels, 5, 3};
+    const TensorSpec plain = device->plain(shape, DataType::f32), other = blocked(*device, shape);
+    CAPTURE(threads, channels);
+    for (const TensorSpec& first : {plain, other}) {
+      check_operation(*device, Relu{}, {first});
+      check_operation(*device, Relu{}, {first}, false);
+      for (const TensorSpec& second : {plain, other}) check_operation(*device, Add{}, {first, second});
+    }
+    check_operation(*device, Add{}, {plain, other}, false);
+  }
+  // Large enough for all threads.
+  check_operation(*device, Relu{}, {device->plain({2, 1, 150, 150}, DataType::f32)});
+}
+
+TEST_CASE("a relu lets NaN through") {
+  const auto device = make_device("cpu", 1);
+  const TensorSpec plain = device->plain({1, 3, 4, 4}, DataType::f32);
+  Trial trial(*device, Relu{}, {plain});
+  std::vector<float> values(elements(plain.shape), -1.0f);
+  values[5] = std::numeric_limits<float>::quiet_NaN();
+  device->write(values, plain, trial.inputs[0].memory.view());
+  trial.op->forward();
+  const auto output = trial.output[0].read();
+  CHECK(std::isnan(output[5]));
+  CHECK(output[4] == 0);
+}
+
+TEST_CASE("batch norm trains with its batch's statistics, and hands them on weighted") {
+  const int threads = GENERATE(1, 2);
+  const auto device = make_device("cpu", threads);
+  for (const std::size_t batch : {1, 3})
+    for (const std::size_t channels : {1, 5, 8, 12})
+      for (const bool plain : {false, true})
+        for (const bool wanted : {true, false}) {
+          const Shape shape{batch, channels, 5, 3};
+          CAPTURE(threads, batch, channels, plain, wanted);
+          const TensorSpec spec = plain ? device->plain(shape, DataType::f32) : blocked(*device, shape);
+          Trial trial(*device, BatchNorm{1e-3f}, {spec}, wanted);
+          check_trial(trial, wanted, 2);
+
+          // backward(weight) again: the statistics are forward's, then weighted by batch times weight.
+          const double weight = 0.125;
+          trial.op->forward();
+          trial.op->backward(static_cast<float>(weight));
+          const Tensor in = trial.inputs[0].tensor();
+          const std::size_t area = 15;
+          const auto count = static_cast<double>(batch * area);
+          const auto mean = trial.parameter_gradients[2].read(), variance = trial.parameter_gradients[3].read();
+          for (std::size_t c = 0; c < channels; ++c) {
+            double sum = 0, squares = 0;
+            for (std::size_t i = 0; i < in.values.size(); ++i)
+              if (i / area % channels == c) sum += in.values[i];
+            for (std::size_t i = 0; i < in.values.size(); ++i)
+              if (i / area % channels == c) squares += std::pow(in.values[i] - sum / count, 2);
+            const double share = weight * static_cast<double>(batch);
+            CHECK(mean[c] == Approx(share * sum / count).epsilon(1e-5).margin(1e-6));
+            CHECK(variance[c] == Approx(share * squares / (count - 1)).epsilon(1e-5));
+          }
+        }
+}
+
+TEST_CASE("batch norm infers with the running statistics") {
+  const auto device = make_device("cpu", GENERATE(1, 2));
+  const BatchNorm operation{1e-2f};
+  for (const std::size_t channels : {1, 5, 12}) {
+    const Shape shape{3, channels, 5, 3};
+    Trial trial(*device, operation, {blocked(*device, shape)}, false, Mode::inference);
+    std::vector<float> variance = random_values(channels, 99);
+    for (float& value : variance) value = 1.5f + value;
+    device->write(variance, trial.op->parameters()[3], trial.parameters[3].memory.view());
+    trial.op->forward();
+    const auto p = Trial::tensors(trial.parameters);
+    const auto in = trial.inputs[0].tensor().values, out = trial.output[0].tensor().values;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      const std::size_t c = i / 15 % channels;
+      const double expected =
+          p[0].values[c] * (in[i] - p[2].values[c]) / std::sqrt(p[3].values[c] + operation.epsilon) + p[1].values[c];
+      REQUIRE(out[i] == Approx(expected).margin(1e-5));
+    }
+  }
+}
+
+namespace {
+
+struct LossTrial {
+  LossTrial(Device& device, std::size_t batch, std::size_t classes, const std::vector<float>& logits,
+            const std::vector<std::int32_t>& labels)
+      : op(device.plan(SoftmaxCrossEntropy{},
+                       {device.plain({batch, classes}, DataType::f32), device.plain({batch}, DataType::i32)},
+                       Mode::training, {})),
+        in(device, device.plain({batch, classes}, DataType::f32), logits),
+        gradient(device, device.plain({batch, classes}, DataType::f32), std::vector<float>(logits.size(), 1e6f)),
+        sums(device, op->output(), {1e6f, 1e6f}),
+        metrics(device, op->parameters().at(0), {1e6f, 1e6f}),
+        label_memory(device.allocate(batch * sizeof(std::int32_t))) {
+    device.upload(std::as_bytes(std::span(labels)), label_memory.view());
+    op->bind({.inputs = {in.memory.view(), label_memory.view()},
+              .output = sums.memory.view(),
+              .parameters = {metrics.memory.view()},
+              .parameter_gradients = {metrics.memory.view()},
+              .input_gradients = {gradient.memory.view(), {}},
+              .output_gradient = {}});
+    op->forward();
+  }
+
+  std::unique_ptr<Op> op;
+  Operand in, gradient, sums, metrics;
+  Buffer label_memory;
+};
+
+}  // namespace
+
+TEST_CASE("softmax cross-entropy's losses, hits, gradients and metrics") {
+  const auto device = make_device("cpu", GENERATE(1, 2));
+  const auto [batch, classes] =
+      GENERATE(std::pair<std::size_t, std::size_t>{1, 2}, std::pair<std::size_t, std::size_t>{3, 10},
+               std::pair<std::size_t, std::size_t>{50, 100});
+  auto logits = random_values(batch * classes, 5);
+  for (float& logit : logits) logit *= 5;
+  const auto labels = test::random_labels(batch, classes, 6);
+  LossTrial trial(*device, batch, classes, logits, labels);
+  const float weight = 0.25f;
+  trial.op->backward(weight);
+  const auto gradient = trial.gradient.read();
+  double loss = 0;
+  int correct = 0;
+  for (std::size_t n = 0; n < batch; ++n) {
+    const float* row = logits.data() + n * classes;
+    const auto label = static_cast<std::size_t>(labels[n]);
+    double total = 0;
+    for (std::size_t c = 0; c < classes; ++c) total += std::exp(static_cast<double>(row[c]));
+    loss += std::log(total) - static_cast<double>(row[label]);
+    correct += std::max_element(row, row + classes) == row + label;
+    for (std::size_t c = 0; c < classes; ++c)
+      REQUIRE(gradient[n * classes + c] ==
+              Approx(weight * (std::exp(static_cast<double>(row[c])) / total - (c == label))).margin(1e-6));
+  }
+  const auto sums = trial.sums.read(), metrics = trial.metrics.read();
+  CHECK(sums[0] == Approx(loss).epsilon(1e-6));
+  CHECK(sums[1] == static_cast<float>(correct));
+  CHECK(metrics[0] == weight * sums[0]);
+  CHECK(metrics[1] == weight * sums[1]);
+}
+
+TEST_CASE("softmax cross-entropy neither overflows nor hides NaN") {
+  const auto device = make_device("cpu", 1);
+  {
+    LossTrial trial(*device, 2, 3, {1e4f, -1e4f, 0, 1e4f, -1e4f, 0}, {0, 1});
+    trial.op->backward(1);
+    CHECK(trial.sums.read() == std::vector<float>{2e4f, 1});
+    CHECK(trial.gradient.read() == std::vector<float>{0, 0, 0, 1, -1, 0});
+  }
+  for (std::size_t position = 0; position < 3; ++position) {
+    std::vector<float> logits{1, 2, 3};
+    logits[position] = std::numeric_limits<float>::quiet_NaN();
+    LossTrial trial(*device, 1, 3, logits, {2});
+    CAPTURE(position);
+    CHECK(std::isnan(trial.sums.read()[0]));
+  }
+}
+
+TEST_CASE("shapes that do not fit an operation are refused") {
+  CHECK(output_shape(MaxPool{3, 2, 1}, {{2, 5, 7, 8}}) == Shape{2, 5, 4, 4});
+  CHECK(output_shape(Convolution{.channels = 9, .kernel = 5, .stride = 2}, {{2, 5, 7, 8}}) == Shape{2, 9, 2, 2});
+  CHECK_THROWS_WITH(output_shape(Convolution{.channels = 9, .kernel = 5}, {{2, 5, 7, 4}}), Catch::Contains("5x5"));
+  CHECK_THROWS_WITH(output_shape(Convolution{.channels = 9, .kernel = 5}, {{2, 5}}), Catch::Contains("2x5"));
+  CHECK_THROWS_WITH(output_shape(Add{}, {{2, 5}, {2, 6}}), Catch::Contains("one shape"));
+  CHECK_THROWS_WITH(output_shape(SoftmaxCrossEntropy{}, {{2, 5}, {3}}), Catch::Contains("2x5"));
+  CHECK_THROWS_WITH(output_shape(ImageInput{{0.5f}, {0.5f}}, {{2, 5, 5, 3}}), Catch::Contains("3 channels"));
+  CHECK(flops(Convolution{.channels = 4, .kernel = 3, .padding = 1}, {{2, 5, 6, 7}}) == 2u * 2 * 4 * 6 * 7 * 5 * 9);
+  CHECK(flops(Dense{10}, {{2, 5, 6, 7}}) == 2u * 2 * 5 * 6 * 7 * 10);
+}
+
+}  // namespace annulus

@@ -1,0 +1,63 @@
+#include "src/scheduler.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+namespace annulus {
+namespace {
+
+// Sets one of Slurm's variables, or takes it away, while this lives.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    value != nullptr ? setenv(name, value, 1) : unsetenv(name);
+  }
+  ~Environment() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+std::optional<std::string> complaint(const char* step, const char* job, int world_size) {
+  const Environment step_tasks("SLURM_STEP_NUM_TASKS", step);
+  const Environment job_tasks("SLURM_NTASKS", job);
+  return scheduler_complaint(world_size);
+}
+
+}  // namespace
+
+TEST_CASE("several tasks in a world of one are complained about") {
+  const auto step = complaint("4", nullptr, 1);
+  REQUIRE(step.has_value());
+  CHECK_THAT(*step, Catch::Contains("4 tasks (SLURM_STEP_NUM_TASKS)") && Catch::Contains("srun --mpi=pmix") &&
+                        Catch::Contains("-np 4"));
+  const auto job = complaint(nullptr, "3", 1);
+  REQUIRE(job.has_value());
+  CHECK_THAT(*job, Catch::Contains("3 tasks (SLURM_NTASKS)"));
+}
+
+TEST_CASE("a step's tasks count more than its job's") {
+  CHECK_FALSE(complaint("1", "8", 1));
+  const auto both = complaint("2", "8", 1);
+  REQUIRE(both.has_value());
+  CHECK_THAT(*both, Catch::Contains("2 tasks"));
+}
+
+TEST_CASE("no complaint where there is nothing wrong") {
+  CHECK_FALSE(complaint(nullptr, nullptr, 1));
+  CHECK_FALSE(complaint(nullptr, nullptr, 4));
+  CHECK_FALSE(complaint("1", nullptr, 1));
+  CHECK_FALSE(complaint(nullptr, "1", 1));
+  CHECK_FALSE(complaint("4", "4", 4));
+  CHECK_FALSE(complaint("4", "4", 2));  // as many ranks as it may be: only a world of one is surely wrong
+  CHECK_FALSE(complaint("", nullptr, 1));
+  CHECK_FALSE(complaint("many", nullptr, 1));
+}
+
+}  // namespace annulus
