@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "kernels/error.h"
@@ -16,6 +18,16 @@ std::uint64_t hash(Device& device, DeviceView view, std::uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
+void expect_finite(Model& model, const std::string& when) {
+  std::vector<float> values;
+  for (const Parameter& p : model.parameters().all()) {
+    values.resize(elements(p.spec.shape));
+    model.device().read(p.spec, model.parameters().weight(p), values);
+    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
+      fail("{} is no longer finite {}: lower --lr; the last checkpoint is good", p.name, when);
+  }
+}
+
 }  // namespace
 
 void check_replicas(const World& world, Model& model, const Optimizer& optimizer, const std::string& when) {
@@ -24,7 +36,7 @@ void check_replicas(const World& world, Model& model, const Optimizer& optimizer
   const auto hashes = world.gather(own);
   std::map<std::uint64_t, int> votes;
   for (const std::uint64_t h : hashes) ++votes[h];
-  if (votes.size() == 1) return;
+  if (votes.size() == 1) return expect_finite(model, when);
   // The hash that most ranks have is taken for the right one, rank 0's where there are as many of another.
   std::uint64_t right = hashes[0];
   for (const auto& [h, count] : votes)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <limits>
 
 #include "kernels/error.h"
 #include "models/zoo.h"
@@ -65,4 +66,14 @@ TEST_CASE("where several replicas are wrong, each is named, and the most common 
   if (world.rank() == 0) flip_a_bit(replica.model.parameters().weights());
   if (world.rank() == 2) flip_a_bit(replica.optimizer.velocity());
   CHECK_THAT(replica.complaint(world), Catch::Contains("rank 0, 2 does not have"));
+}
+
+TEST_CASE("a parameter that is not finite is found") {
+  const World world;
+  Replica replica;
+  const Parameter& bias = replica.model.parameters().all()[3];
+  std::vector<float> values(elements(bias.spec.shape), 1.0f);
+  values.back() = std::numeric_limits<float>::quiet_NaN();
+  replica.device->write(values, bias.spec, replica.model.parameters().weight(bias));
+  CHECK_THAT(replica.complaint(world), Catch::Contains(bias.name) && Catch::Contains("after step 17"));
 }
