@@ -17,6 +17,7 @@ namespace annulus {
 class AllReduce {
  public:
   using Ticket = std::uint64_t;
+  enum class Next { compute, wait };  // what the caller does after enqueue()
 
   virtual ~AllReduce() = default;
 
@@ -24,17 +25,18 @@ class AllReduce {
   // lie at the same place in it on every rank. It lives as long as this. Collective, before the first sum.
   virtual std::span<std::byte> allocate(std::size_t bytes) = 0;
 
-  virtual std::string description() const = 0;          // one line for the user: the algorithm, its wire, and why
-  virtual Ticket enqueue(std::span<float> values) = 0;  // returns at once
-  virtual void wait(Ticket ticket) = 0;                 // until that sum, and all before it, are complete; throws
-                                                        // Error where one failed
-  virtual std::uint64_t bytes_sent() const = 0;         // by this rank in completed sums; 0 where the algorithm
-                                                        // cannot tell (MPI_Allreduce)
+  virtual std::string description() const = 0;  // one line for the user: the algorithm, its wire, and why
+  virtual Ticket enqueue(std::span<float> values, Next next = Next::compute) = 0;  // returns at once
+  virtual void wait(Ticket ticket) = 0;          // until that sum, and all before it, are complete; throws
+                                                 // Error where one failed
+  virtual std::uint64_t bytes_sent() const = 0;  // by this rank in completed sums; 0 where the algorithm
+                                                 // cannot tell (MPI_Allreduce)
 };
 
-// `algorithm`: "ring" (ours, over messages), "direct" (ours, in the memory that the ranks of a node share), "mpi"
-// (MPI_Allreduce), or "auto", the best that the ranks' places allow. In a world of one there is nothing to add: every
-// algorithm does nothing. Collective over the world. Throws Error where this one cannot be used here.
+// `algorithm`: "ring" or "doubling" (ours, over messages), "direct" (ours, in the memory that the ranks of a node
+// share), "hierarchical" (direct on each node, messages between nodes), "mpi" (MPI_Allreduce), or "auto", the best that
+// the ranks' places allow. In a world of one there is nothing to add: every algorithm does nothing. Collective over the
+// world. Throws Error where this one cannot be used here.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world);
 
 }  // namespace annulus

@@ -27,11 +27,11 @@ AllReduceWorker::~AllReduceWorker() {
   work_there_.notify_one();
 }
 
-AllReduce::Ticket AllReduceWorker::enqueue(std::span<float> values) {
+AllReduce::Ticket AllReduceWorker::enqueue(std::span<float> values, Next next) {
   const std::scoped_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   jobs_.push_back(values);
-  if (values.size_bytes() >= kWorthWakingBytes) {
+  if (next == Next::compute && values.size_bytes() >= kWorthWakingBytes) {
     worth_waking_ = true;
     work_there_.notify_one();
   }

@@ -19,7 +19,8 @@ namespace annulus {
 // a thread of its own while the caller computes. (MPI only moves messages while somebody calls it: this thread does.)
 //
 // A caller that waits has nothing else to do, so it runs what has not begun itself: handing a sum over to the other
-// thread and back costs more than a small sum does. And small sums alone do not wake the thread.
+// thread and back costs more than a small sum does. So small sums, and those that are waited for at once, do not wake
+// the thread.
 //
 // An error in the algorithm ends all sums; the caller gets it from wait() and from every later call. Destroying the
 // worker abandons sums that nobody has waited for, so that an exception elsewhere can leave without waiting for ranks
@@ -32,7 +33,7 @@ class AllReduceWorker final : public AllReduce {
 
   std::string description() const override { return description_; }
   std::span<std::byte> allocate(std::size_t bytes) override { return algorithm_->allocate(bytes); }
-  Ticket enqueue(std::span<float> values) override;
+  Ticket enqueue(std::span<float> values, Next next) override;
   void wait(Ticket ticket) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <thread>
 
 #include "kernels/split.h"
 
@@ -13,10 +12,6 @@ namespace {
 constexpr std::size_t kSmallBytes = 32 * 1024;    // up to which every rank adds for itself
 constexpr std::size_t kStageBytes = 1024 * 1024;  // pieces of arrays that lie elsewhere
 constexpr std::size_t kBlock = 2048;  // floats that are added at a time: they and their sum fit the L1 cache
-
-// About 50 us of looking, which is cheaper than falling asleep and being woken; little where ranks must share cores.
-constexpr int kLooks = 2000;
-constexpr int kLooksOfMany = 50;
 
 float* floats(std::byte* bytes, std::size_t offset = 0) {
   return reinterpret_cast<float*>(bytes) + offset;
@@ -36,10 +31,8 @@ void sum_of_all(std::span<std::byte* const> arrays, std::size_t offset, std::siz
 
 }  // namespace
 
-Direct::Direct(World node, std::shared_ptr<Patience> patience)
-    : memory_(std::move(node)), patience_(std::move(patience)) {
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  looks_ = memory_.node().size() <= cores ? kLooks : kLooksOfMany;
+Direct::Direct(World node, std::unique_ptr<SumAlgorithm> across_nodes, std::shared_ptr<Patience> patience)
+    : memory_(std::move(node)), across_nodes_(std::move(across_nodes)), patience_(std::move(patience)) {
   const auto own = memory_.allocate(sizeof(Signals));
   new (own.data()) Signals;
   for (std::byte* address : memory_.everywhere(own)) signals_.push_back(reinterpret_cast<Signals*>(address));
@@ -63,6 +56,7 @@ void Direct::sum_copies(std::span<float> values) {
   std::memcpy(own.data(), values.data(), values.size_bytes());
   await_all(&Signals::arrived);
   sum_of_all(memory_.everywhere(own), 0, values.size(), values.data());
+  if (across_nodes_) across_nodes_->sum(values);
   signals(memory_.node().rank()).done.raise(sums_);  // nobody waits for it; it keeps in step with `arrived`
 }
 
@@ -71,13 +65,35 @@ void Direct::sum_in_place(std::span<std::byte* const> arrays, std::size_t count)
   await_all(&Signals::arrived);
   const auto rank = static_cast<std::size_t>(memory_.node().rank());
   const Range chunk = split(count, arrays.size(), rank);
+  if (across_nodes_)
+    sum_chunk_across_nodes(arrays, chunk);
+  else
+    sum_chunk(arrays, chunk);
+  await_all(&Signals::done);
+}
+
+// Block by block through the L1 cache: each array is read once and written once.
+void Direct::sum_chunk(std::span<std::byte* const> arrays, const Range& chunk) {
   alignas(64) float block[kBlock];
   for (std::size_t begin = chunk.begin; begin < chunk.end; begin += kBlock) {
     const std::size_t size = std::min(kBlock, chunk.end - begin);
     sum_of_all(arrays, begin, size, block);
     for (std::byte* array : arrays) std::memcpy(floats(array, begin), block, size * sizeof(float));
   }
-  await_all(&Signals::done);
+}
+
+void Direct::sum_chunk_across_nodes(std::span<std::byte* const> arrays, const Range& chunk) {
+  const auto own = static_cast<std::size_t>(memory_.node().rank());
+  float* const sum = floats(arrays[own], chunk.begin);
+  alignas(64) float block[kBlock];
+  for (std::size_t begin = chunk.begin; begin < chunk.end; begin += kBlock) {
+    const std::size_t size = std::min(kBlock, chunk.end - begin);
+    sum_of_all(arrays, begin, size, block);
+    std::memcpy(floats(arrays[own], begin), block, size * sizeof(float));
+  }
+  across_nodes_->sum({sum, chunk.size()});
+  for (std::size_t rank = 0; rank < arrays.size(); ++rank)
+    if (rank != own) std::memcpy(floats(arrays[rank], chunk.begin), sum, chunk.size() * sizeof(float));
 }
 
 void Direct::sum_staged(std::span<float> values) {
@@ -95,7 +111,7 @@ void Direct::await_all(Signal Signals::*signal) const {
   const int own = memory_.node().rank();
   (signals(own).*signal).raise(sums_);
   for (int rank = 0; rank < memory_.node().size(); ++rank)
-    if (rank != own) (signals(rank).*signal).await(sums_, *patience_, looks_);
+    if (rank != own) (signals(rank).*signal).await(sums_, *patience_);
 }
 
 }  // namespace annulus

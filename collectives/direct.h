@@ -8,6 +8,7 @@
 #include "collectives/shared_memory.h"
 #include "collectives/signal.h"
 #include "collectives/sum_algorithm.h"
+#include "kernels/split.h"
 
 namespace annulus {
 
@@ -29,15 +30,21 @@ namespace annulus {
 // Small arrays: every rank copies its array to a place where all see it, waits until all have, and adds up all copies
 // for itself. That is more additions, but only one moment of waiting, and it is waiting that a small array is made of.
 //
+// Several nodes: before it is written everywhere, each node's sum of a chunk is added up over the nodes by another
+// algorithm, between the ranks that have this chunk on their nodes. So a node's wire carries each element once and not
+// once for every rank, and all ranks of a node share the work of sending. (Small arrays go over the wire whole, by
+// every rank of a node alike.)
+//
 // Arrays in allocate()'s memory are added where they lie; others go through there piece by piece. An array must lie at
 // the same place in that memory on all ranks.
 class Direct final : public SumAlgorithm {
  public:
-  Direct(World node, std::shared_ptr<Patience> patience);
+  // `across_nodes`: null where all ranks are on one node.
+  Direct(World node, std::unique_ptr<SumAlgorithm> across_nodes, std::shared_ptr<Patience> patience);
 
   void sum(std::span<float> values) override;
   std::span<std::byte> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
-  std::uint64_t bytes_sent() const override { return 0; }  // nothing is
+  std::uint64_t bytes_sent() const override { return across_nodes_ ? across_nodes_->bytes_sent() : 0; }
 
  private:
   struct Signals {
@@ -47,13 +54,15 @@ class Direct final : public SumAlgorithm {
 
   void sum_copies(std::span<float> values);
   void sum_in_place(std::span<std::byte* const> arrays, std::size_t count);
+  void sum_chunk(std::span<std::byte* const> arrays, const Range& chunk);
+  void sum_chunk_across_nodes(std::span<std::byte* const> arrays, const Range& chunk);
   void sum_staged(std::span<float> values);
   void await_all(Signal Signals::*signal) const;
   Signals& signals(int rank) const { return *signals_[static_cast<std::size_t>(rank)]; }
 
-  SharedMemory memory_;
+  SharedMemory memory_;  // before what may still send from it
+  std::unique_ptr<SumAlgorithm> across_nodes_;
   std::shared_ptr<Patience> patience_;
-  int looks_;  // before sleeping
   std::vector<Signals*> signals_;
   std::span<std::byte> copies_[2];  // of small arrays; taken in turns
   std::span<std::byte> stage_;

@@ -39,7 +39,9 @@ void GradientBuckets::begin_step() {
 void GradientBuckets::ready(std::size_t elements) {
   for (; enqueued_ < size() && range(enqueued_).end <= elements; ++enqueued_) {
     times_[enqueued_].ready = now_seconds();
-    tickets_[enqueued_] = all_reduce_.enqueue(gradients_.subspan(range(enqueued_).begin, range(enqueued_).size()));
+    const auto next = enqueued_ + 1 == size() ? AllReduce::Next::wait : AllReduce::Next::compute;
+    tickets_[enqueued_] =
+        all_reduce_.enqueue(gradients_.subspan(range(enqueued_).begin, range(enqueued_).size()), next);
   }
 }
 

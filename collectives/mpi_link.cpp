@@ -41,7 +41,7 @@ void MpiLink::post(std::span<const std::byte> to_next, std::span<std::byte> land
 
 std::span<const std::byte> MpiLink::collect() {
   Exchange& exchange = exchanges_[collected_++ % exchanges_.size()];
-  while (!complete(exchange)) patience_->pause();
+  for (int looks = 0; !complete(exchange); ++looks) patience_->pause(looks);
   return exchange.landing;
 }
 

@@ -1,5 +1,8 @@
 #include "collectives/patience.h"
 
+#include <immintrin.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <thread>
 
@@ -30,14 +33,22 @@ void Patience::expect_not_abandoned() const {
   if (abandoned_) fail("a sum over the ranks was abandoned before it was complete");
 }
 
-void Patience::pause() {
+void Patience::pause(int looks) {
   expect_not_abandoned();
   if (urgent_) {
-    std::this_thread::yield();  // the rank that is waited for may be waiting for this core
+    if (looks < looks_)
+      _mm_pause();
+    else
+      std::this_thread::yield();
     return;
   }
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kNap, [&] { return urgent_ || abandoned_; });
+}
+
+int looks_on_this_node(int ranks) {
+  constexpr int kLooks = 1000, kLooksOfMany = 20;
+  return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? kLooks : kLooksOfMany;
 }
 
 }  // namespace annulus

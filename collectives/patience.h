@@ -6,27 +6,35 @@
 
 namespace annulus {
 
-// How a communication thread waits for the wire. A message can only be waited for by looking again and again, and the
-// thread often shares its core with the computation that it is meant to hide behind. So it looks without rest only
-// while somebody does nothing but wait for it, and naps between looks otherwise.
+// How a thread waits for other ranks. It can only look again and again, and it often shares its core: with the
+// computation that the communication is meant to hide behind, or, where ranks outnumber cores, with the very rank that
+// it waits for. So it looks without rest only for a moment, and only while somebody does nothing but wait for it.
 //
-// One thread waits, with pause(); another one says how.
+// One thread waits at a time, with pause(); another one may say how.
 class Patience {
  public:
+  // `looks`: how often to look before giving the core away. See looks_on_this_node().
+  explicit Patience(int looks) : looks_(looks) {}
+
   void set_urgent(bool urgent);  // ends a nap
-  void abandon();                // from now on pause() throws Error
+  void abandon();                // from now on waiting throws Error
 
-  void pause();  // to be called between two looks
+  // Between two looks; `looks` of this wait were in vain so far.
+  void pause(int looks);
 
-  // For those who can sleep until they are woken (signal.h): whether it is worth looking for a while first.
-  bool urgent() const { return urgent_; }
+  // For those who can sleep until they are woken (signal.h).
+  int looks_before_sleep() const { return urgent_ ? looks_ : 0; }
   void expect_not_abandoned() const;  // throws Error where it was
 
  private:
+  const int looks_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> urgent_ = false;
   std::atomic<bool> abandoned_ = false;
 };
+
+// Some 50 us of looking where every rank of a node has a core; nearly none where they must share.
+int looks_on_this_node(int ranks);
 
 }  // namespace annulus

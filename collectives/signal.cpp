@@ -28,8 +28,8 @@ void Signal::raise(std::uint32_t value) {
   if (sleepers_.load(std::memory_order_relaxed) > 0) futex(value_, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-void Signal::await(std::uint32_t value, const Patience& patience, int looks) const {
-  for (int i = 0; i < looks && patience.urgent(); ++i) {
+void Signal::await(std::uint32_t value, const Patience& patience) const {
+  for (int looks = 0; looks < patience.looks_before_sleep(); ++looks) {
     if (reached(value)) return;
     _mm_pause();
   }

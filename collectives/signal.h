@@ -20,7 +20,7 @@ class alignas(64) Signal {  // a cache line of its own: neighbours' signals must
   // Until the signal is at `value` or beyond. Looks for a while where that is urgent, then sleeps until it is raised:
   // ranks may outnumber cores, and the one that is waited for may be waiting for this core. Throws Error where the
   // wait is abandoned.
-  void await(std::uint32_t value, const Patience& patience, int looks) const;
+  void await(std::uint32_t value, const Patience& patience) const;
 
  private:
   bool reached(std::uint32_t value) const {

@@ -54,7 +54,7 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
 void add_all_reduce_options(CLI::App& command, std::string& algorithm, std::size_t& bucket_bytes) {
   command
       .add_option("--all-reduce", algorithm,
-                  "Who adds the gradients: auto, ring or direct (ours), or mpi (MPI_Allreduce)")
+                  "Who adds the gradients: auto, ring, direct, hierarchical, doubling, or mpi (MPI_Allreduce)")
       ->capture_default_str();
   command.add_option("--bucket", bucket_bytes, "Gradients that are sent together, for example 256KiB or 4MiB")
       ->transform(kBytes)

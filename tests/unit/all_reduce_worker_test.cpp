@@ -16,7 +16,7 @@ class AddOne final : public SumAlgorithm {
 
   void sum(std::span<float> values) override {
     if (values[0] < 0) fail("broken wire");
-    while (values[0] == 1000) patience_->pause();
+    for (int looks = 0; values[0] == 1000; ++looks) patience_->pause(looks);
     for (float& value : values) value += 1;
     bytes_ += values.size_bytes();
   }
@@ -28,7 +28,7 @@ class AddOne final : public SumAlgorithm {
 };
 
 std::unique_ptr<AllReduce> make_worker() {
-  auto patience = std::make_shared<Patience>();
+  auto patience = std::make_shared<Patience>(100);
   return std::make_unique<AllReduceWorker>(std::make_unique<AddOne>(patience), patience, "adds one");
 }
 
@@ -62,7 +62,7 @@ TEST_CASE("an error in the worker comes out of wait() and of every later call") 
 
 TEST_CASE("destroying the worker abandons sums that never complete") {
   const auto worker = make_worker();
-  std::vector<float> hopeless(10, 1000), never_begun(10, 1);
-  worker->enqueue(hopeless);
+  std::vector<float> hopeless(1 << 16, 1000), never_begun(10, 1);
+  worker->enqueue(hopeless);  // large enough to be begun by the thread
   worker->enqueue(never_begun);
 }

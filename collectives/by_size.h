@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+
+#include "collectives/sum_algorithm.h"
+#include "collectives/world.h"
+
+namespace annulus {
+
+// Two algorithms, each for the sizes that it is better at: what counts for small arrays is the number of messages, for
+// large ones their bytes.
+class BySize final : public SumAlgorithm {
+ public:
+  // Arrays of up to `crossover_bytes` go to `small`.
+  BySize(std::unique_ptr<SumAlgorithm> small, std::unique_ptr<SumAlgorithm> large, std::size_t crossover_bytes)
+      : small_(std::move(small)), large_(std::move(large)), crossover_bytes_(crossover_bytes) {}
+
+  void sum(std::span<float> values) override {
+    (values.size_bytes() <= crossover_bytes_ ? *small_ : *large_).sum(values);
+  }
+  std::span<std::byte> allocate(std::size_t bytes) override { return large_->allocate(bytes); }
+  std::uint64_t bytes_sent() const override { return small_->bytes_sent() + large_->bytes_sent(); }
+
+ private:
+  std::unique_ptr<SumAlgorithm> small_, large_;
+  std::size_t crossover_bytes_;
+};
+
+// The largest of a few sizes up to which `small` is not slower than `large`, by timing both; 0 where it never is. The
+// same on every rank. Takes some milliseconds. Collective.
+std::size_t measure_crossover(const World& world, SumAlgorithm& small, SumAlgorithm& large);
+
+}  // namespace annulus

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives/patience.h"
+#include "collectives/sum_algorithm.h"
+#include "collectives/world.h"
+
+namespace annulus {
+
+// Recursive doubling, for small arrays: log2(N) exchanges of the whole array, where a ring makes 2(N-1) of small
+// pieces. In round k a rank exchanges with the one whose number differs in bit k, and both add:
+//
+//    rank         0      1      2      3
+//    round 0      01     01     23     23        with the neighbour
+//    round 1      0123   0123   0123   0123      with the one two away
+//
+// Where N is not a power of two, each rank beyond the largest one first gives its array to a rank below, and gets the
+// sum at the end. Adding commutes, so both sides of an exchange have the same bits, and so have all ranks.
+// (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.)
+class Doubling final : public SumAlgorithm {
+ public:
+  Doubling(const World& world, std::shared_ptr<Patience> patience);
+
+  void sum(std::span<float> values) override;
+  std::uint64_t bytes_sent() const override { return bytes_sent_; }
+
+ private:
+  void send(std::span<const float> values, int to);
+  void receive(std::span<float> values, int from);
+  void exchange(std::span<float> values, int with);
+  void wait(std::span<MPI_Request> requests);
+
+  Communicator communicator_;
+  std::shared_ptr<Patience> patience_;
+  int rank_, size_;
+  int power_;  // the largest power of two up to size_
+  std::vector<float> arrived_;
+  std::uint64_t bytes_sent_ = 0;
+};
+
+}  // namespace annulus
