@@ -1,0 +1,73 @@
+#!/usr/bin/python3
+"""PyTorch's all_reduce over gloo: what DistributedDataParallel calls on a CPU.
+
+  all_reduce_torch.py NAME BYTES,BYTES,... SECONDS RANKS      as all_reduce_peer.h says, and the rows too
+"""
+import ctypes
+import json
+import mmap
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+
+FEWEST_CALLS, MOST_CALLS = 3, 2000
+HUGE_PAGE = 2 << 20
+
+
+def huge_buffer(size):
+    memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    skip = -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % HUGE_PAGE
+    return torch.frombuffer(memory, dtype=torch.float32, count=size // 4, offset=skip).zero_()
+
+
+def check_exactness(values, rank, ranks):
+    pattern = (torch.arange(len(values), dtype=torch.int32) % 1021).to(torch.float32)
+    values.copy_(pattern).add_(rank)
+    dist.all_reduce(values)
+    if not torch.equal(values, pattern.mul_(ranks).add_(ranks * (ranks - 1) // 2)):
+        sys.exit("wrong sum")
+    values.zero_()
+
+
+def time_call(values):
+    dist.barrier()
+    begin = time.perf_counter()
+    dist.all_reduce(values)
+    took = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
+    dist.all_reduce(took, dist.ReduceOp.MAX)
+    return took.item()
+
+
+def rank_main(rank, name, sizes, seconds, ranks, folder):
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: not without the program that started it
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
+    buffer = huge_buffer(max(sizes))
+    for size in sizes:
+        values = buffer[:size // 4]
+        check_exactness(values, rank, ranks)
+        times = []
+        while len(times) < MOST_CALLS and (len(times) < FEWEST_CALLS or sum(times) < seconds):
+            times.append(time_call(values))
+        if rank == 0:
+            print(json.dumps({"algorithm": name, "bytes": size, "ranks": ranks, "iterations": len(times),
+                              "median_seconds": statistics.median(times), "min_seconds": min(times)}), flush=True)
+    dist.barrier()
+    os._exit(0)  # taking gloo's connections down in order is not what is measured, and does not always go well
+
+
+if __name__ == "__main__":
+    name, sizes, seconds, ranks = sys.argv[1:]
+    sizes = [int(size) for size in sizes.split(",")]
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(rank_main, (name, sizes, float(seconds), int(ranks), folder), int(ranks))
