@@ -23,7 +23,7 @@ TEST_CASE("the benchmark writes a row for every size and algorithm") {
   CHECK(row["algorithm"] == "ring");
   CHECK(row["bytes"] == 40'000);
   CHECK(row["ranks"] == world.size());
-  CHECK(row["iterations"] >= 5);
+  CHECK(row["iterations"] >= 3);
   CHECK(row["min_seconds"] <= row["median_seconds"]);
   CHECK(row["algbw_bytes_per_second"].get<double>() == Approx(40'000 / row["median_seconds"].get<double>()));
   CHECK(row["busbw_bytes_per_second"].get<double>() ==
