@@ -1,19 +1,27 @@
 #include "collectives/all_reduce.h"
 
+#include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
-#include <cmath>
-#include <set>
 #include <string_view>
 
 #include "kernels/error.h"
+#include "kernels/random.h"
 #include "kernels/split.h"
 
 using namespace annulus;
 
-// One specification for every algorithm.
+// One specification for every algorithm. A new one is tested by being in this list.
 
 namespace {
 
+constexpr std::array kAlgorithms = {"ring", "mpi"};
+
+std::string any_algorithm() {
+  return GENERATE(from_range(kAlgorithms));
+}
+
+// A share of small integers: float32 adds them without rounding in any order.
 std::vector<float> integers(std::size_t count, int rank) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>((i * 31) % 1009 + static_cast<unsigned>(rank));
@@ -22,11 +30,17 @@ std::vector<float> integers(std::size_t count, int rank) {
 
 std::vector<float> exact_sum(std::size_t count, int size) {
   std::vector<float> sum(count);
-  for (int rank = 0; rank < size; ++rank) {
-    const std::vector<float> share = integers(count, rank);
-    for (std::size_t i = 0; i < count; ++i) sum[i] += share[i];
-  }
+  const auto n = static_cast<std::size_t>(size);
+  for (std::size_t i = 0; i < count; ++i) sum[i] = static_cast<float>(n * ((i * 31) % 1009) + n * (n - 1) / 2);
   return sum;
+}
+
+// A share whose sums round, so that their bits depend on the order of adding.
+std::vector<float> fractions(std::size_t count, int rank) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = 1.0f / static_cast<float>(3 + (i * 31) % 1009 + 7 * static_cast<unsigned>(rank));
+  return values;
 }
 
 std::uint64_t hash(const std::vector<float>& values) {
@@ -34,53 +48,110 @@ std::uint64_t hash(const std::vector<float>& values) {
   return std::hash<std::string_view>()({bytes, values.size() * sizeof(float)});
 }
 
-std::set<std::size_t> sizes_for(int ranks) {
+// Not CHECK(a == b), which prints all of both where they differ.
+void check_equal(const std::vector<float>& values, const std::vector<float>& expected) {
+  REQUIRE(values.size() == expected.size());
+  const auto [wrong, right] = std::ranges::mismatch(values, expected);
+  if (wrong == values.end()) return;
+  FAIL("element " << wrong - values.begin() << " of " << values.size() << " is " << *wrong << " instead of " << *right);
+}
+
+void check_same_on_every_rank(const World& world, const std::vector<float>& values) {
+  const std::uint64_t mine = hash(values);
+  CHECK(world.gather(mine) == std::vector(static_cast<std::size_t>(world.size()), mine));
+}
+
+constexpr std::size_t kLarge = (3 << 20) / sizeof(float);
+
+// The borders where an array is cut, one large array, and sizes drawn once and for all: any up to 100,000, half of
+// them small. The same on every rank.
+std::vector<std::size_t> sizes_for(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
-  return {0, 1, n - 1, n, n + 1, 997, 10'007, 262'144 + 1};
+  std::vector<std::size_t> sizes = {0, 1, n - 1, n, n + 1, 16 * n, 997, 65'536, 65'537, kLarge};
+  for (std::uint64_t draw = 0; draw < 20; ++draw) sizes.push_back(mix(1, draw) % (draw % 2 == 0 ? 1'000 : 100'001));
+  for (std::size_t i = sizes.size(); i > 1; --i) std::swap(sizes[i - 1], sizes[mix(2, i) % i]);
+  return sizes;
+}
+
+// What is enqueued together, as lists of sizes: `together` at a time.
+std::vector<std::vector<std::size_t>> groups(const std::vector<std::size_t>& sizes, std::size_t together) {
+  std::vector<std::vector<std::size_t>> groups;
+  for (std::size_t begin = 0; begin < sizes.size(); begin += together)
+    groups.emplace_back(sizes.begin() + begin, sizes.begin() + std::min(begin + together, sizes.size()));
+  return groups;
+}
+
+// What a rank of the ring sends of an array. In each half that is every chunk but the one that it ends up with: the
+// sum that it is the last to add to, and the chunk that reaches it last.
+std::uint64_t ring_bytes(std::size_t count, int rank, int ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  const auto chunk = [&](std::size_t number) { return split(count, n, number % n).size(); };
+  const auto r = static_cast<std::size_t>(rank);
+  return (2 * count - chunk(r + 1) - chunk(r + 2)) * sizeof(float);
 }
 
 }  // namespace
 
-TEST_CASE("arrays of any size are summed exactly") {
+TEST_CASE("arrays of any sizes, any number under way at once, are summed exactly") {
   const World world;
-  const std::string algorithm = GENERATE("ring", "mpi");
+  const std::string algorithm = any_algorithm();
+  const std::size_t together = GENERATE(1, 3, 30);
   const auto all_reduce = make_all_reduce(algorithm, world);
-  for (const std::size_t count : sizes_for(world.size())) {
-    CAPTURE(algorithm, count);
-    std::vector<float> values = integers(count, world.rank());
-    all_reduce->wait(all_reduce->enqueue(values));
-    CHECK(values == exact_sum(count, world.size()));
+  for (const auto& sizes : groups(sizes_for(world.size()), together)) {
+    std::vector<std::vector<float>> arrays;
+    for (const std::size_t size : sizes) arrays.push_back(integers(size, world.rank()));
+    std::vector<AllReduce::Ticket> tickets;
+    for (auto& array : arrays) tickets.push_back(all_reduce->enqueue(array));
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      CAPTURE(algorithm, together, sizes[i]);
+      all_reduce->wait(tickets[i]);
+      check_equal(arrays[i], exact_sum(sizes[i], world.size()));
+    }
   }
 }
 
-TEST_CASE("several arrays are under way at once, and each is waited for by itself") {
+TEST_CASE("sums that round are the same to the bit on every rank") {
   const World world;
-  const std::string algorithm = GENERATE("ring", "mpi");
+  const std::string algorithm = any_algorithm();
+  const std::size_t together = GENERATE(1, 30);
   const auto all_reduce = make_all_reduce(algorithm, world);
-  const std::vector<std::size_t> counts = {10'007, 1, 300'000, 0, 997, 65'536};
-  for (int step = 0; step < 3; ++step) {
+  for (const auto& sizes : groups(sizes_for(world.size()), together)) {
     std::vector<std::vector<float>> arrays;
-    for (const std::size_t count : counts) arrays.push_back(integers(count, world.rank()));
-    std::vector<AllReduce::Ticket> tickets;
-    for (auto& array : arrays) tickets.push_back(all_reduce->enqueue(array));
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      CAPTURE(algorithm, step, i);
-      all_reduce->wait(tickets[i]);
-      CHECK(arrays[i] == exact_sum(counts[i], world.size()));
+    for (const std::size_t size : sizes) arrays.push_back(fractions(size, world.rank()));
+    AllReduce::Ticket last = 0;
+    for (auto& array : arrays) last = all_reduce->enqueue(array);
+    all_reduce->wait(last);
+    for (const auto& array : arrays) {
+      CAPTURE(algorithm, together, array.size());
+      check_same_on_every_rank(world, array);
     }
+  }
+}
+
+TEST_CASE("the same sum has the same bits every time") {
+  const World world;
+  const std::string algorithm = any_algorithm();
+  const auto all_reduce = make_all_reduce(algorithm, world);
+  for (const std::size_t size : {std::size_t{997}, kLarge}) {
+    CAPTURE(algorithm, size);
+    std::vector<float> first = fractions(size, world.rank());
+    std::vector<float> second = first;
+    all_reduce->enqueue(first);
+    all_reduce->wait(all_reduce->enqueue(second));
+    check_equal(second, first);
   }
 }
 
 TEST_CASE("waiting for the last array is waiting for all") {
   const World world;
-  const std::string algorithm = GENERATE("ring", "mpi");
+  const std::string algorithm = any_algorithm();
   const auto all_reduce = make_all_reduce(algorithm, world);
   std::vector<float> large = integers(100'000, world.rank());
   std::vector<float> small = integers(10, world.rank());
   all_reduce->enqueue(large);
   all_reduce->wait(all_reduce->enqueue(small));
-  CHECK(large == exact_sum(100'000, world.size()));
-  CHECK(small == exact_sum(10, world.size()));
+  check_equal(large, exact_sum(100'000, world.size()));
+  check_equal(small, exact_sum(10, world.size()));
 }
 
 TEST_CASE("two all-reduces at work at once do not mix up their messages") {
@@ -94,30 +165,25 @@ TEST_CASE("two all-reduces at work at once do not mix up their messages") {
   world.barrier();  // and the main thread's messages go their own way too
   other->wait(second_ticket);
   one->wait(first_ticket);
-  CHECK(first == exact_sum(50'000, world.size()));
-  CHECK(second == exact_sum(40'000, world.size()));
+  check_equal(first, exact_sum(50'000, world.size()));
+  check_equal(second, exact_sum(40'000, world.size()));
 }
 
-TEST_CASE("sums that round are the same to the bit on every rank") {
+TEST_CASE("the ring sends 2(N-1)/N of an array that N divides, and of others what the cut says") {
   const World world;
-  const std::string algorithm = GENERATE("ring", "mpi");
-  const auto all_reduce = make_all_reduce(algorithm, world);
-  for (const std::size_t count : {std::size_t{997}, std::size_t{300'007}}) {
-    std::vector<float> values = integers(count, world.rank());
-    for (float& value : values) value = std::sin(value) / 3;
-    all_reduce->wait(all_reduce->enqueue(values));
-    const std::uint64_t mine = hash(values);
-    CHECK(world.gather(mine) == std::vector(static_cast<std::size_t>(world.size()), mine));
-  }
-}
-
-TEST_CASE("the ring sends 2(N-1)/N of an array") {
-  const World world;
-  const auto all_reduce = make_all_reduce("ring", world);
   const auto n = static_cast<std::size_t>(world.size());
-  std::vector<float> values(1000 * n);
-  all_reduce->wait(all_reduce->enqueue(values));
-  CHECK(all_reduce->bytes_sent() == 2 * (n - 1) * 1000 * sizeof(float));
+  std::vector<std::size_t> sizes = sizes_for(world.size());
+  for (const std::size_t size : sizes_for(world.size())) sizes.push_back(size / n * n);
+  const auto all_reduce = make_all_reduce("ring", world);
+  for (const std::size_t size : sizes) {
+    CAPTURE(size);
+    std::vector<float> values(size);
+    const std::uint64_t before = all_reduce->bytes_sent();
+    all_reduce->wait(all_reduce->enqueue(values));
+    const std::uint64_t sent = all_reduce->bytes_sent() - before;
+    CHECK(sent == ring_bytes(size, world.rank(), world.size()));
+    if (size % n == 0) CHECK(sent == 2 * (n - 1) * (size / n) * sizeof(float));
+  }
 }
 
 TEST_CASE("an algorithm that does not exist is refused with the ones that do") {
