@@ -1,8 +1,8 @@
 #include "collectives/all_reduce.h"
 
 #include <algorithm>
-#include <array>
 #include <catch2/catch.hpp>
+#include <ostream>
 #include <string_view>
 
 #include "kernels/error.h"
@@ -15,10 +15,23 @@ using namespace annulus;
 
 namespace {
 
-constexpr std::array kAlgorithms = {"ring", "mpi"};
+// Some of them on nodes that are only pretended: this many ranks each.
+struct Case {
+  std::string algorithm;
+  int ranks_per_node = 0;  // 0: as it is
+};
 
-std::string any_algorithm() {
-  return GENERATE(from_range(kAlgorithms));
+std::ostream& operator<<(std::ostream& stream, const Case& c) {
+  return stream << c.algorithm << ", " << c.ranks_per_node << " ranks per node";
+}
+
+// Those that this world can have.
+std::vector<Case> cases() {
+  const World world;
+  std::vector<Case> all{{"ring"}, {"mpi"}, {"direct"}, {"doubling"}, {"auto"}, {"auto", 1}, {"auto", 2}};
+  for (const int ranks : {2, 3})
+    if (world.size() > ranks && world.size() % ranks == 0) all.push_back({"hierarchical", ranks});
+  return all;
 }
 
 // A share of small integers: float32 adds them without rounding in any order.
@@ -93,10 +106,10 @@ std::uint64_t ring_bytes(std::size_t count, int rank, int ranks) {
 }  // namespace
 
 TEST_CASE("arrays of any sizes, any number under way at once, are summed exactly") {
-  const World world;
-  const std::string algorithm = any_algorithm();
+  const Case algorithm = GENERATE(from_range(cases()));
+  const World world(algorithm.ranks_per_node);
   const std::size_t together = GENERATE(1, 3, 30);
-  const auto all_reduce = make_all_reduce(algorithm, world);
+  const auto all_reduce = make_all_reduce(algorithm.algorithm, world);
   for (const auto& sizes : groups(sizes_for(world.size()), together)) {
     std::vector<std::vector<float>> arrays;
     for (const std::size_t size : sizes) arrays.push_back(integers(size, world.rank()));
@@ -111,10 +124,10 @@ TEST_CASE("arrays of any sizes, any number under way at once, are summed exactly
 }
 
 TEST_CASE("sums that round are the same to the bit on every rank") {
-  const World world;
-  const std::string algorithm = any_algorithm();
+  const Case algorithm = GENERATE(from_range(cases()));
+  const World world(algorithm.ranks_per_node);
   const std::size_t together = GENERATE(1, 30);
-  const auto all_reduce = make_all_reduce(algorithm, world);
+  const auto all_reduce = make_all_reduce(algorithm.algorithm, world);
   for (const auto& sizes : groups(sizes_for(world.size()), together)) {
     std::vector<std::vector<float>> arrays;
     for (const std::size_t size : sizes) arrays.push_back(fractions(size, world.rank()));
@@ -129,9 +142,9 @@ TEST_CASE("sums that round are the same to the bit on every rank") {
 }
 
 TEST_CASE("the same sum has the same bits every time") {
-  const World world;
-  const std::string algorithm = any_algorithm();
-  const auto all_reduce = make_all_reduce(algorithm, world);
+  const Case algorithm = GENERATE(from_range(cases()));
+  const World world(algorithm.ranks_per_node);
+  const auto all_reduce = make_all_reduce(algorithm.algorithm, world);
   for (const std::size_t size : {std::size_t{997}, kLarge}) {
     CAPTURE(algorithm, size);
     std::vector<float> first = fractions(size, world.rank());
@@ -143,15 +156,33 @@ TEST_CASE("the same sum has the same bits every time") {
 }
 
 TEST_CASE("waiting for the last array is waiting for all") {
-  const World world;
-  const std::string algorithm = any_algorithm();
-  const auto all_reduce = make_all_reduce(algorithm, world);
+  const Case algorithm = GENERATE(from_range(cases()));
+  const World world(algorithm.ranks_per_node);
+  const auto all_reduce = make_all_reduce(algorithm.algorithm, world);
   std::vector<float> large = integers(100'000, world.rank());
   std::vector<float> small = integers(10, world.rank());
   all_reduce->enqueue(large);
   all_reduce->wait(all_reduce->enqueue(small));
   check_equal(large, exact_sum(100'000, world.size()));
   check_equal(small, exact_sum(10, world.size()));
+}
+
+TEST_CASE("arrays in the all-reduce's own memory are summed exactly, wherever they lie in it") {
+  const Case algorithm = GENERATE(from_range(cases()));
+  const World world(algorithm.ranks_per_node);
+  const auto all_reduce = make_all_reduce(algorithm.algorithm, world);
+  const auto memory = all_reduce->allocate(kLarge * sizeof(float));
+  const std::span floats(reinterpret_cast<float*>(memory.data()), kLarge);
+  std::size_t begin = 0;
+  for (const std::size_t size : {0, 1, 16, 997, 8'192, 8'193, 100'000, 300'001}) {
+    CAPTURE(algorithm, size, begin);
+    const auto values = floats.subspan(begin, size);
+    std::ranges::copy(integers(size, world.rank()), values.begin());
+    all_reduce->wait(all_reduce->enqueue(values));
+    check_equal({values.begin(), values.end()}, exact_sum(size, world.size()));
+    begin += size;
+  }
+  CHECK(std::ranges::all_of(floats.subspan(begin), [](float value) { return value == 0; }));
 }
 
 TEST_CASE("two all-reduces at work at once do not mix up their messages") {
