@@ -40,6 +40,12 @@ void Ring::sum(std::span<float> values) {
     if (number >= cut.window) collect(exchange(values, cut.segments, number - cut.window));
     if (number < cut.exchanges) post(exchange(values, cut.segments, number), slot(cut, number));
   }
+  link_->finish();
+}
+
+std::span<std::byte> Ring::allocate(std::size_t bytes) {
+  const auto memory = link_->allocate(bytes);
+  return memory.empty() ? SumAlgorithm::allocate(bytes) : memory;
 }
 
 Ring::Cut Ring::cut(std::size_t count) const {
@@ -60,7 +66,7 @@ Ring::Exchange Ring::exchange(std::span<float> values, std::size_t segments, std
   const auto segment = [&](std::size_t chunk) {
     return part_of(part_of(values, size_, chunk), segments, number % segments);
   };
-  return {.send = segment(chunks.send), .receive = segment(chunks.receive), .adds = adds};
+  return {.send = segment(chunks.send), .receive = segment(chunks.receive), .adds = adds, .complete = step == half};
 }
 
 // An exchange's slot is free again when the exchange has been collected, and `window` exchanges later it must be.
@@ -70,6 +76,7 @@ std::span<float> Ring::slot(const Cut& cut, std::size_t number) {
 
 void Ring::post(const Exchange& exchange, std::span<float> slot) {
   const std::span<float> landing = exchange.adds ? slot.first(exchange.receive.size()) : exchange.receive;
+  if (exchange.complete) link_->round(exchange.send);  // or this rank would keep other bits than all others
   link_->post(std::as_bytes(exchange.send), std::as_writable_bytes(landing));
   bytes_sent_ += exchange.send.size_bytes();
 }

@@ -88,7 +88,8 @@ class Ring final : public SumAlgorithm {
   Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, RingOptions options = {});
 
   void sum(std::span<float> values) override;
-  std::uint64_t bytes_sent() const override { return bytes_sent_; }  // of the arrays, without the link's own headers
+  std::span<std::byte> allocate(std::size_t bytes) override;
+  std::uint64_t bytes_sent() const override { return bytes_sent_; }  // as float32, whatever the link makes of it
 
  private:
   // How one array is cut; the same on every rank.
@@ -100,7 +101,8 @@ class Ring final : public SumAlgorithm {
   };
   struct Exchange {
     std::span<float> send, receive;
-    bool adds;  // else what arrives replaces what is there
+    bool adds;      // else what arrives replaces what is there
+    bool complete;  // what is sent is the chunk that this rank was the last to add to
   };
 
   Cut cut(std::size_t count) const;

@@ -93,15 +93,23 @@ std::span<std::byte> SharedMemory::allocate(std::size_t bytes) {
   return regions_.back()->part(node_.rank()).first(bytes);
 }
 
+std::optional<SharedMemory::Place> SharedMemory::find(std::span<const std::byte> own) const {
+  for (std::size_t region = 0; region < regions_.size(); ++region) {
+    const std::span<std::byte> part = regions_[region]->part(node_.rank());
+    if (own.data() >= part.data() && own.data() + own.size() <= part.data() + part.size())
+      return Place{region, static_cast<std::uint64_t>(own.data() - part.data())};
+  }
+  return std::nullopt;
+}
+
+std::byte* SharedMemory::at(int rank, const Place& place) const {
+  return regions_[place.region]->part(rank).data() + place.offset;
+}
+
 std::span<std::byte* const> SharedMemory::everywhere(std::span<const std::byte> own) {
   found_.clear();
-  for (const auto& region : regions_) {
-    const std::span<std::byte> part = region->part(node_.rank());
-    if (own.data() < part.data() || own.data() + own.size() > part.data() + part.size()) continue;
-    const std::size_t offset = static_cast<std::size_t>(own.data() - part.data());
-    for (int rank = 0; rank < node_.size(); ++rank) found_.push_back(region->part(rank).data() + offset);
-    break;
-  }
+  if (const auto place = find(own))
+    for (int rank = 0; rank < node_.size(); ++rank) found_.push_back(at(rank, *place));
   return found_;
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,8 +22,17 @@ class SharedMemory {
   // same size on every rank. Throws Error where the system has not so much shared memory.
   std::span<std::byte> allocate(std::size_t bytes);
 
-  // Where the ranks' parts have what lies at `own`: one address for each rank, in their order. Empty where `own` does
-  // not lie in a part of this rank's. Valid until the next call.
+  // A place that all parts have, in every rank's own way to name it.
+  struct Place {
+    std::uint64_t region = 0, offset = 0;
+  };
+
+  // Where in this rank's parts `own` lies, if it does.
+  std::optional<Place> find(std::span<const std::byte> own) const;
+  std::byte* at(int rank, const Place& place) const;
+
+  // What lies at `own` in the parts of all ranks, in their order. Empty where `own` lies in none of this rank's. Valid
+  // until the next call.
   std::span<std::byte* const> everywhere(std::span<const std::byte> own);
 
  private:
