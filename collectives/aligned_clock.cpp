@@ -38,11 +38,21 @@ double ask_root(MPI_Comm communicator) {
 
 }  // namespace
 
-double clock_offset_to_root(const World& world) {
+double measured_clock_offset(const World& world, bool asks) {
   const Communicator communicator = world.duplicate();
-  if (!world.root()) return ask_root(communicator.handle());
-  for (int rank = 1; rank < world.size(); ++rank) answer(rank, communicator.handle());
+  const std::vector<std::uint64_t> asking = world.gather(std::uint64_t{asks});
+  if (asks) return ask_root(communicator.handle());
+  if (world.root())
+    for (int rank = 1; rank < world.size(); ++rank)
+      if (asking[static_cast<std::size_t>(rank)]) answer(rank, communicator.handle());
   return 0;
+}
+
+double clock_offset_to_root(const World& world) {
+  double offset = measured_clock_offset(world, world.local_rank() == 0 && !world.root());
+  const Communicator node = Communicator::on_this_node(world.duplicate().handle());
+  check(MPI_Bcast(&offset, 1, MPI_DOUBLE, 0, node.handle()));
+  return offset;
 }
 
 }  // namespace annulus
