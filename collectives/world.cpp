@@ -88,12 +88,40 @@ void World::maximum(std::span<double> values) const {
   all_reduce_in_place(values, MPI_DOUBLE, MPI_MAX, communicator_);
 }
 
+void World::minimum(std::span<double> values) const {
+  all_reduce_in_place(values, MPI_DOUBLE, MPI_MIN, communicator_);
+}
+
 std::vector<std::uint64_t> World::gather(std::uint64_t value) const {
   return all_gather(value, MPI_UINT64_T, communicator_);
 }
 
 std::vector<double> World::gather(double value) const {
   return all_gather(value, MPI_DOUBLE, communicator_);
+}
+
+std::vector<double> World::gather(std::span<const double> values) const {
+  std::vector<double> all(values.size() * static_cast<std::size_t>(size_));
+  const int count = mpi_count(values.size());
+  check(MPI_Allgather(values.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, communicator_.handle()));
+  return all;
+}
+
+// One message after the other: MPI_Gatherv would count all ranks' bytes together with an int.
+std::vector<std::string> World::gather_texts(const std::string& text) const {
+  constexpr int tag = 0;
+  const std::vector<std::uint64_t> sizes = gather(std::uint64_t{text.size()});
+  if (!root()) {
+    check(MPI_Send(text.data(), mpi_count(text.size()), MPI_CHAR, 0, tag, communicator_.handle()));
+    return {};
+  }
+  std::vector<std::string> texts{text};
+  for (int rank = 1; rank < size_; ++rank) {
+    std::string& other = texts.emplace_back(sizes[static_cast<std::size_t>(rank)], '\0');
+    check(MPI_Recv(other.data(), mpi_count(other.size()), MPI_CHAR, rank, tag, communicator_.handle(),
+                   MPI_STATUS_IGNORE));
+  }
+  return texts;
 }
 
 }  // namespace annulus

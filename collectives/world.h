@@ -37,8 +37,11 @@ class World {
   void sum(std::span<double> values) const;          // in place, the same bits on every rank
   void sum(std::span<std::int64_t> values) const;
   void maximum(std::span<double> values) const;
+  void minimum(std::span<double> values) const;
   std::vector<std::uint64_t> gather(std::uint64_t value) const;  // every rank's value, on every rank
   std::vector<double> gather(double value) const;
+  std::vector<double> gather(std::span<const double> values) const;      // as many of each rank, rank after rank
+  std::vector<std::string> gather_texts(const std::string& text) const;  // every rank's, on rank 0 only
 
  private:
   World(Communicator communicator, int ranks_per_node);

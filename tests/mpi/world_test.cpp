@@ -39,6 +39,27 @@ TEST_CASE("sums and maxima of the world") {
   world.maximum(largest);
   CHECK(largest[0] == n - 1);
   CHECK(largest[1] == -1);
+  std::array<double, 2> smallest = {static_cast<double>(world.rank()), -1.0 - world.rank()};
+  world.minimum(smallest);
+  CHECK(smallest[0] == 0);
+  CHECK(smallest[1] == -n);
+}
+
+TEST_CASE("every rank's numbers and texts, rank after rank") {
+  const World world;
+  const int n = world.size();
+  const std::array<double, 2> mine = {static_cast<double>(world.rank()), 0.5};
+  const std::vector<double> all = world.gather(mine);
+  REQUIRE(all.size() == 2 * static_cast<std::size_t>(n));
+  for (int rank = 0; rank < n; ++rank) {
+    CHECK(all[2 * static_cast<std::size_t>(rank)] == rank);
+    CHECK(all[2 * static_cast<std::size_t>(rank) + 1] == 0.5);
+  }
+
+  const auto text_of = [](int rank) { return std::string(static_cast<std::size_t>(rank % 3) * 100'000, 'a'); };
+  const std::vector<std::string> texts = world.gather_texts(text_of(world.rank()));
+  REQUIRE(texts.size() == (world.root() ? static_cast<std::size_t>(n) : 0));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) CHECK(texts[rank] == text_of(static_cast<int>(rank)));
 }
 
 TEST_CASE("sums of double are the same to the bit on every rank") {
