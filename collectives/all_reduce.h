@@ -6,6 +6,7 @@
 #include <string>
 
 #include "collectives/world.h"
+#include "kernels/trace.h"
 
 namespace annulus {
 
@@ -31,12 +32,18 @@ class AllReduce {
                                                  // Error where one failed
   virtual std::uint64_t bytes_sent() const = 0;  // by this rank in completed sums; 0 where the algorithm
                                                  // cannot tell (MPI_Allreduce)
+
+  // False where the arrays are left as they are, which is no training but a measure of what the sums cost.
+  virtual bool sums() const { return true; }
+
+  // Each sum, and what happens inside, becomes a span of this lane; of none where it is null. Before the first sum.
+  virtual void record_to(TraceLane*) {}
 };
 
 // `algorithm`: "ring" or "doubling" (ours, over messages), "direct" (ours, in the memory that the ranks of a node
-// share), "hierarchical" (direct on each node, messages between nodes), "mpi" (MPI_Allreduce), or "auto", the best that
-// the ranks' places allow. In a world of one there is nothing to add: every algorithm does nothing. Collective over the
-// world. Throws Error where this one cannot be used here.
+// share), "hierarchical" (direct on each node, messages between nodes), "mpi" (MPI_Allreduce), "auto", the best that
+// the ranks' places allow, or "none" (see sums()). In a world of one there is nothing to add: every algorithm does
+// nothing. Collective over the world. Throws Error where this one cannot be used here.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world);
 
 }  // namespace annulus

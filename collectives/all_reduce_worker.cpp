@@ -59,6 +59,11 @@ void AllReduceWorker::work() {
   }
 }
 
+void AllReduceWorker::record_to(TraceLane* lane) {
+  lane_ = lane;
+  algorithm_->record_to(lane);
+}
+
 void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   const std::span<float> values = jobs_[next_job_++];
   if (next_job_ == jobs_.size()) {  // keeps its memory
@@ -70,6 +75,7 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   std::exception_ptr failure;
   try {
+    const TraceSpan span(lane_, "sum of bucket", TraceSpan::kCounted);
     algorithm_->sum(values);
   } catch (...) {
     failure = std::current_exception();

@@ -36,6 +36,7 @@ class AllReduceWorker final : public AllReduce {
   Ticket enqueue(std::span<float> values, Next next) override;
   void wait(Ticket ticket) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
+  void record_to(TraceLane* lane) override;
 
  private:
   void work();
@@ -47,6 +48,7 @@ class AllReduceWorker final : public AllReduce {
   std::shared_ptr<Patience> patience_;
   std::string description_;
   std::atomic<std::uint64_t> bytes_sent_ = 0;
+  TraceLane* lane_ = nullptr;  // its owner may change what it records while no sum is under way
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable work_there_, completed_;

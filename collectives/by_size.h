@@ -20,6 +20,10 @@ class BySize final : public SumAlgorithm {
   }
   std::span<std::byte> allocate(std::size_t bytes) override { return large_->allocate(bytes); }
   std::uint64_t bytes_sent() const override { return small_->bytes_sent() + large_->bytes_sent(); }
+  void record_to(TraceLane* lane) override {
+    small_->record_to(lane);
+    large_->record_to(lane);
+  }
 
  private:
   std::unique_ptr<SumAlgorithm> small_, large_;

@@ -41,6 +41,11 @@ Direct::Direct(World node, std::unique_ptr<SumAlgorithm> across_nodes, std::shar
   memory_.node().barrier();  // everybody's signals are there
 }
 
+void Direct::record_to(TraceLane* lane) {
+  SumAlgorithm::record_to(lane);
+  if (across_nodes_) across_nodes_->record_to(lane);
+}
+
 void Direct::sum(std::span<float> values) {
   if (values.size_bytes() <= kSmallBytes) return sum_copies(values);
   const auto arrays = memory_.everywhere(std::as_bytes(values));
@@ -108,6 +113,7 @@ void Direct::sum_staged(std::span<float> values) {
 
 // Says that this rank is so far, and waits until all are.
 void Direct::await_all(Signal Signals::*signal) const {
+  const TraceSpan span(lane_, "wait for ranks");
   const int own = memory_.node().rank();
   (signals(own).*signal).raise(sums_);
   for (int rank = 0; rank < memory_.node().size(); ++rank)

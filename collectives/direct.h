@@ -45,6 +45,7 @@ class Direct final : public SumAlgorithm {
   void sum(std::span<float> values) override;
   std::span<std::byte> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
   std::uint64_t bytes_sent() const override { return across_nodes_ ? across_nodes_->bytes_sent() : 0; }
+  void record_to(TraceLane* lane) override;
 
  private:
   struct Signals {

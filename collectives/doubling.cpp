@@ -61,6 +61,7 @@ void Doubling::receive(std::span<float> values, int from) {
 }
 
 void Doubling::wait(std::span<MPI_Request> requests) {
+  const TraceSpan span(lane_, "wait for bytes");
   const auto complete = [&] {
     int done = 0;
     check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));

@@ -18,9 +18,13 @@ namespace annulus {
 
 namespace {
 
-class NothingToAdd final : public AllReduce {
+class NoSum final : public AllReduce {
  public:
-  std::string description() const override { return "none: a world of one has nothing to add"; }
+  // `sums`: whether this is nevertheless the sum, as it is in a world of one.
+  NoSum(std::string description, bool sums) : description_(std::move(description)), sums_(sums) {}
+
+  std::string description() const override { return description_; }
+  bool sums() const override { return sums_; }
   std::span<std::byte> allocate(std::size_t bytes) override {
     const DeviceView memory = memory_.emplace_back(allocate_host(bytes)).view();
     return {memory.address, memory.bytes};
@@ -30,6 +34,8 @@ class NothingToAdd final : public AllReduce {
   std::uint64_t bytes_sent() const override { return 0; }
 
  private:
+  std::string description_;
+  bool sums_;
   std::vector<Buffer> memory_;
   Ticket last_ = 0;
 };
@@ -127,13 +133,18 @@ Made make_auto(const World& world, const std::string&) {
   }
 }
 
+Made make_none(const World&, const std::string& why) {
+  return std::make_unique<NoSum>(fmt::format("none: gradients are not summed ({})", why), false);
+}
+
 struct Choice {
   std::string_view name;
   Made (*make)(const World&, const std::string& why);
 };
 constexpr std::array kChoices = {Choice{"auto", make_auto},         Choice{"ring", make_ring},
                                  Choice{"direct", make_direct},     Choice{"hierarchical", make_hierarchical},
-                                 Choice{"doubling", make_doubling}, Choice{"mpi", make_mpi}};
+                                 Choice{"doubling", make_doubling}, Choice{"mpi", make_mpi},
+                                 Choice{"none", make_none}};
 
 }  // namespace
 
@@ -142,7 +153,7 @@ std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const W
   if (choice == kChoices.end())
     fail("there is no all-reduce called '{}'; choose one of: {}", algorithm,
          fmt::join(kChoices | std::views::transform(&Choice::name), ", "));
-  if (world.size() == 1) return std::make_unique<NothingToAdd>();
+  if (world.size() == 1) return std::make_unique<NoSum>("none: a world of one has nothing to add", true);
   return choice->make(world, "asked for by --all-reduce " + algorithm);
 }
 

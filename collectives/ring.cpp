@@ -82,7 +82,11 @@ void Ring::post(const Exchange& exchange, std::span<float> slot) {
 }
 
 void Ring::collect(const Exchange& exchange) {
-  const std::span<const std::byte> arrived = link_->collect();
+  const TraceSpan span(lane_, exchange.adds ? "reduce-scatter" : "all-gather");
+  const std::span<const std::byte> arrived = [&] {
+    const TraceSpan wait(lane_, "wait for bytes");
+    return link_->collect();
+  }();
   if (exchange.adds)
     add(exchange.receive, arrived);
   else if (arrived.data() != std::as_bytes(exchange.receive).data())

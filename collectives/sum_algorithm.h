@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/host_memory.h"
+#include "kernels/trace.h"
 
 namespace annulus {
 
@@ -24,6 +25,12 @@ class SumAlgorithm {
   }
 
   virtual std::uint64_t bytes_sent() const = 0;  // by this rank so far; 0 where the algorithm cannot tell
+
+  // From now on what happens inside of a sum is spans of this lane; of none where it is null.
+  virtual void record_to(TraceLane* lane) { lane_ = lane; }
+
+ protected:
+  TraceLane* lane_ = nullptr;
 
  private:
   std::vector<Buffer> memory_;

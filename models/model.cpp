@@ -19,8 +19,15 @@ Network& Model::network(Mode mode, std::size_t batch) {
   if (!network) {
     network = std::make_unique<Network>(device_, graph_, mode, batch, layouts_);
     network->bind(*parameters_);
+    if (mode == Mode::training) network->record_to(lane_);
   }
   return *network;
+}
+
+void Model::record_to(TraceLane* lane) {
+  lane_ = lane;
+  for (auto& [use, network] : networks_)
+    if (use.first == Mode::training) network->record_to(lane);
 }
 
 }  // namespace annulus

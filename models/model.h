@@ -22,12 +22,15 @@ class Model {
   // Planned the first time it is asked for; ask before the first step.
   Network& network(Mode mode, std::size_t batch);
 
+  void record_to(TraceLane* lane);  // of training; see Network::record_to()
+
  private:
   Device& device_;
   const Graph graph_;
   std::vector<std::vector<TensorSpec>> layouts_;
   std::unique_ptr<Parameters> parameters_;
   std::map<std::pair<Mode, std::size_t>, std::unique_ptr<Network>> networks_;
+  TraceLane* lane_ = nullptr;
 };
 
 }  // namespace annulus

@@ -93,11 +93,17 @@ void Network::load(std::span<const std::uint8_t> images, std::span<const std::in
 }
 
 void Network::forward() {
-  for (const Step& step : steps_) step.op->forward();
+  const TraceSpan all(lane_, "forward");
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const TraceSpan layer(lane_, graph_.nodes()[i].name);
+    steps_[i].op->forward();
+  }
 }
 
 void Network::backward(float sample_weight, const Ready& ready) {
+  const TraceSpan all(lane_, "backward");
   for (std::size_t i = steps_.size(); i-- > 0;) {
+    const TraceSpan layer(lane_, graph_.nodes()[i].name);
     const Step& step = steps_[i];
     step.op->backward(sample_weight);
     for (const auto& [partial, gradient] : step.additions) device_.add(partial, gradient);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "kernels/trace.h"
 #include "models/graph.h"
 #include "models/parameters.h"
 
@@ -31,6 +32,9 @@ class Network {
   DeviceView value(Value value) const { return values_[value].view(); }
 
   void bind(const Parameters& parameters);
+
+  // From now on each layer's forward and backward are spans of this lane; of none where it is null.
+  void record_to(TraceLane* lane) { lane_ = lane; }
 
   // A step: load, forward, and in training backward.
   void load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
@@ -61,6 +65,7 @@ class Network {
   std::vector<Step> steps_;
   std::vector<Buffer> values_, gradients_;
   Buffer partial_[2];  // one for each input of a node
+  TraceLane* lane_ = nullptr;
 };
 
 }  // namespace annulus

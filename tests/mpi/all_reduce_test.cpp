@@ -217,6 +217,16 @@ TEST_CASE("the ring sends 2(N-1)/N of an array that N divides, and of others wha
   }
 }
 
+TEST_CASE("none leaves every rank's array as it is, and says so") {
+  const World world;
+  const auto none = make_all_reduce("none", world);
+  std::vector<float> values = integers(997, world.rank());
+  none->wait(none->enqueue(values));
+  CHECK(values == integers(997, world.rank()));
+  CHECK(none->sums() == (world.size() == 1));
+  CHECK(make_all_reduce("ring", world)->sums());
+}
+
 TEST_CASE("an algorithm that does not exist is refused with the ones that do") {
   const World world;
   CHECK_THROWS_WITH(make_all_reduce("tree", world),

@@ -60,6 +60,26 @@ TEST_CASE("an error in the worker comes out of wait() and of every later call") 
   CHECK_THROWS_WITH(worker->enqueue(good), "broken wire");
 }
 
+TEST_CASE("a step's sums are spans of the worker's lane, in order") {
+  const auto worker = make_worker();
+  TraceLane lane(10);
+  worker->record_to(&lane);
+  std::vector<float> values(10, 1);
+  for (int step = 5; step < 7; ++step) {
+    lane.record(true, step);
+    worker->enqueue(values);
+    worker->wait(worker->enqueue(values));
+  }
+  lane.record(false);
+  worker->wait(worker->enqueue(values));
+  REQUIRE(lane.spans().size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(lane.spans()[i].name == "sum of bucket");
+    CHECK(lane.spans()[i].number == static_cast<int>(i % 2));
+    CHECK(lane.spans()[i].step == 5 + static_cast<int>(i / 2));
+  }
+}
+
 TEST_CASE("destroying the worker abandons sums that never complete") {
   const auto worker = make_worker();
   std::vector<float> hopeless(1 << 16, 1000), never_begun(10, 1);

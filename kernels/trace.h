@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "kernels/clock.h"
+
+namespace annulus {
+
+// What one lane of work did when: spans, as they ended. Its memory is there from the start, so that recording allocates
+// nothing; what does not fit is counted and left out. Used by one thread at a time.
+class TraceLane {
+ public:
+  struct Span {
+    std::string_view name;
+    std::int64_t number;  // of a bucket, an epoch; kNone
+    std::int64_t step;    // of the training run; kNone
+    double begin, end;    // in now_seconds()
+  };
+  static constexpr std::int64_t kNone = -1;
+
+  explicit TraceLane(std::size_t capacity) { spans_.reserve(capacity); }
+
+  void record(bool on, std::int64_t step = kNone) {
+    recording_ = on;
+    step_ = step;
+    counted_ = 0;
+  }
+  bool recording() const { return recording_; }
+  std::int64_t step() const { return step_; }
+  std::int64_t count() { return counted_++; }  // 0, 1, 2, ... since record()
+
+  void add(const Span& span) {
+    if (spans_.size() < spans_.capacity())
+      spans_.push_back(span);
+    else
+      ++dropped_;
+  }
+
+  const std::vector<Span>& spans() const { return spans_; }
+  std::size_t dropped() const { return dropped_; }
+
+ private:
+  bool recording_ = false;
+  std::int64_t step_ = kNone, counted_ = 0;
+  std::vector<Span> spans_;
+  std::size_t dropped_ = 0;
+};
+
+// A span of a lane, from here (or an earlier `begin`, in now_seconds()) to the end of the scope. Scopes nest, and so do
+// the spans. Costs a comparison where `lane` is null or does not record.
+class TraceSpan {
+ public:
+  static constexpr std::int64_t kCounted = -2;  // as `number`: how many such spans the lane's step had before
+
+  // The characters of `name` must stay as they are for as long as the lane is read.
+  TraceSpan(TraceLane* lane, std::string_view name, std::int64_t number = TraceLane::kNone)
+      : TraceSpan(lane, name, number, lane != nullptr && lane->recording() ? now_seconds() : 0) {}
+  TraceSpan(TraceLane* lane, std::string_view name, std::int64_t number, double begin)
+      : lane_(lane != nullptr && lane->recording() ? lane : nullptr) {
+    if (lane_ == nullptr) return;
+    span_ = {name, number == kCounted ? lane_->count() : number, lane_->step(), begin, 0};
+  }
+  ~TraceSpan() {
+    if (lane_ == nullptr) return;
+    span_.end = now_seconds();
+    lane_->add(span_);
+  }
+  TraceSpan(const TraceSpan&) = delete;
+  TraceSpan& operator=(const TraceSpan&) = delete;
+
+ private:
+  TraceLane* const lane_;
+  TraceLane::Span span_;
+};
+
+}  // namespace annulus
