@@ -3,18 +3,58 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <deque>
 
 #include "collectives/aligned_clock.h"
 #include "kernels/clock.h"
 #include "kernels/random.h"
 #include "models/zoo.h"
 #include "src/results.h"
+#include "src/timeline.h"
 #include "src/trainer.h"
 
 namespace annulus {
 namespace {
 
-constexpr int kWarmUpSteps = 5;
+constexpr std::size_t kWarmUpSteps = 5;
+constexpr std::size_t kStepsOfTurn = 10;
+
+Task task_of(const BenchStepOptions& options) {
+  const auto& image = options.image;
+  return {{image[0], image[1], image[2]},
+          std::vector<float>(image[2], 0.5f),
+          std::vector<float>(image[2], 0.25f),
+          options.classes};
+}
+
+// An all-reduce, a model whose gradients lie where it wants them, and the steps that were made with it.
+struct Contestant {
+  Contestant(const std::string& algorithm, const World& world, const BenchStepOptions& options, Device& device,
+             double clock_offset, Timeline& timeline)
+      : name(algorithm),
+        all_reduce(make_all_reduce(algorithm, world)),
+        model(device, make_model(options.model, task_of(options)), Mode::training, options.batch,
+              allocate_in(*all_reduce)),
+        optimizer(device, model.parameters(), {.rate = 1e-4f, .momentum = 0.9f}),
+        ledger(clock_offset),
+        trainer(model, *all_reduce, optimizer, ledger, options.bucket_bytes, timeline.step()) {
+    model.parameters().initialize(1);
+    model.record_to(timeline.step());
+    all_reduce->record_to(timeline.all_reduce());
+  }
+
+  std::string name;
+  std::unique_ptr<AllReduce> all_reduce;
+  Model model;
+  Optimizer optimizer;
+  Ledger ledger;
+  Trainer trainer;
+  std::vector<double> seconds;  // of every step
+  std::vector<double> compute;  // seconds a step, the mean of each turn
+  Accounts accounts;            // of all steps
+};
+using Contestants = std::deque<Contestant>;  // which stay where they are
 
 Batch random_batch(const BenchStepOptions& options, const World& world) {
   Batch batch;
@@ -28,55 +68,131 @@ Batch random_batch(const BenchStepOptions& options, const World& world) {
   return batch;
 }
 
+double time_step(Contestant& contestant, const Batch& batch) {
+  const double begun = now_seconds();
+  contestant.trainer.step(batch, 0, begun);
+  return now_seconds() - begun;
+}
+
+// Returns how many turns fill the time that was asked for; the same on every rank.
+std::size_t warm_up(const World& world, Contestants& contestants, const Batch& batch, double seconds) {
+  double slowest = 0;
+  for (Contestant& contestant : contestants) {
+    double last = 0;
+    for (std::size_t i = 0; i < kWarmUpSteps; ++i) last = time_step(contestant, batch);
+    slowest = std::max(slowest, last);
+    contestant.ledger.close(world);
+  }
+  world.maximum(std::span(&slowest, 1));
+  return std::max<std::size_t>(1, static_cast<std::size_t>(seconds / (slowest * kStepsOfTurn)));
+}
+
+void take_turns(const World& world, Contestants& contestants, const Batch& batch, std::size_t turns,
+                Timeline& timeline) {
+  std::uint64_t step = 0;
+  for (std::size_t turn = 0; turn < turns; ++turn)
+    for (Contestant& contestant : contestants) {
+      for (std::size_t i = 0; i < kStepsOfTurn; ++i) {
+        timeline.begin_step(++step);
+        contestant.seconds.push_back(time_step(contestant, batch));
+      }
+      // Brings the ranks together again, too: without sums they run apart.
+      const Accounts accounts = contestant.ledger.close(world);
+      contestant.compute.push_back(accounts.mean().seconds[StepTimes::compute] / kStepsOfTurn);
+      contestant.accounts += accounts;
+    }
+  for (Contestant& contestant : contestants) world.maximum(contestant.seconds);
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+// In seconds, and in images per second. A step that something else on the machine held up does not count in a median.
+struct Summary {
+  Summary(const Contestant& c, double images)
+      : median_step(median(c.seconds)),
+        shortest_step(*std::ranges::min_element(c.seconds)),
+        compute(median(c.compute)),
+        speed(images / median_step) {}
+
+  double median_step, shortest_step, compute, speed;
+};
+
+void print(const Contestants& contestants, double images) {
+  for (const Contestant& c : contestants) fmt::print("{}\n", c.all_reduce->description());
+  fmt::print("{:<10} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "all-reduce", "steps", "median ms", "minimum ms",
+             "compute ms", "images/s");
+  for (const Contestant& c : contestants) {
+    const Summary found(c, images);
+    fmt::print("{:<10} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.0f}\n", c.name, c.seconds.size(),
+               1e3 * found.median_step, 1e3 * found.shortest_step, 1e3 * found.compute, found.speed);
+  }
+  for (const Contestant& c : contestants) {
+    fmt::print("\nall-reduce {}: {}", c.name, ledger_table(c.accounts));
+    if (const std::string late = lateness_line(c.accounts); !late.empty()) fmt::print("  {}\n", late);
+  }
+}
+
+// What sums take from the computation beside which they run: its cores, its caches, its memory.
+void print_slow_down(const Contestants& contestants) {
+  const auto alone = std::ranges::find_if(contestants, [](const Contestant& c) { return !c.all_reduce->sums(); });
+  if (alone == contestants.end()) return;
+  fmt::print("\n");
+  const double before = median(alone->compute);
+  for (const Contestant& c : contestants) {
+    if (!c.all_reduce->sums()) continue;
+    const double beside = median(c.compute);
+    const double percent = 100 * (beside / before - 1);
+    fmt::print("compute {:.3f} -> {:.3f} ms: {:.1f} % {} beside {}\n", 1e3 * before, 1e3 * beside, std::abs(percent),
+               percent < 0 ? "faster" : "slower", c.name);
+  }
+}
+
+nlohmann::json row(const Contestant& c, const World& world, const BenchStepOptions& options, double images) {
+  const Summary found(c, images);
+  return {{"model", options.model},
+          {"batch", options.batch},
+          {"ranks", world.size()},
+          {"algorithm", c.name},
+          {"steps", c.seconds.size()},
+          {"median_seconds", found.median_step},
+          {"min_seconds", found.shortest_step},
+          {"compute_seconds", found.compute},
+          {"images_per_second", found.speed},
+          {"ledger", ledger_json(c.accounts)}};
+}
+
 }  // namespace
 
 void bench_step(const World& world, const BenchStepOptions& options) {
   const auto device = make_device(options.device.device, options.device.threads);
-  const auto& image = options.image;
-  const Task task{{image[0], image[1], image[2]},
-                  std::vector<float>(image[2], 0.5f),
-                  std::vector<float>(image[2], 0.25f),
-                  options.classes};
-  const auto all_reduce = make_all_reduce(options.all_reduce, world);
-  Model model(*device, make_model(options.model, task), Mode::training, options.batch, allocate_in(*all_reduce));
-  model.parameters().initialize(1);
-  Optimizer optimizer(*device, model.parameters(), {.rate = 1e-4f, .momentum = 0.9f});
-  Ledger ledger(clock_offset_to_root(world));
-  Trainer trainer(model, *all_reduce, optimizer, ledger, options.bucket_bytes);
-  const Batch batch = random_batch(options, world);
+  const double clock_offset = clock_offset_to_root(world);
+  Timeline timeline(options.timeline, clock_offset);
+  timeline.claim(world);
+  Contestants contestants;
+  for (const std::string& name : options.all_reduce)
+    contestants.emplace_back(name, world, options, *device, clock_offset, timeline);
 
-  const auto time_step = [&] {
-    const double begun = now_seconds();
-    trainer.step(batch, 0, begun);
-    return now_seconds() - begun;
-  };
-  double slowest = 0;
-  for (int i = 0; i < kWarmUpSteps; ++i) slowest = time_step();
-  world.maximum(std::span(&slowest, 1));  // every rank must make as many steps
-  ledger.close(world);
-  std::vector<double> seconds(std::max<std::size_t>(5, static_cast<std::size_t>(options.seconds / slowest)));
-  for (double& s : seconds) s = time_step();
-  const StepTimes times = ledger.close(world);
-  world.maximum(seconds);
+  const Batch batch = random_batch(options, world);
+  const std::size_t turns = warm_up(world, contestants, batch, options.seconds);
+  take_turns(world, contestants, batch, turns, timeline);
+  const std::string timeline_text = timeline.write(world);
   if (!world.root()) return;
 
-  std::ranges::sort(seconds);
-  const double median = seconds[seconds.size() / 2];
+  const auto& image = options.image;
   const auto images = static_cast<double>(batch.step.global_batch());
-  fmt::print("{}, {} rank{} x {} images of {}x{}x{}, {}, all-reduce {}\n", options.model, world.size(),
-             world.size() == 1 ? "" : "s", options.batch, image[0], image[1], image[2], device->description(),
-             all_reduce->description());
-  fmt::print("{:>8} {:>12} {:>12} {:>12}\n", "steps", "median ms", "minimum ms", "images/s");
-  fmt::print("{:>8} {:>12.3f} {:>12.3f} {:>12.0f}\n", seconds.size(), 1e3 * median, 1e3 * seconds.front(),
-             images / median);
-  fmt::print("{}", ledger_table(times));
+  fmt::print("{}, {} rank{} x {} images of {}x{}x{}, {}\n", options.model, world.size(), world.size() == 1 ? "" : "s",
+             options.batch, image[0], image[1], image[2], device->description());
+  print(contestants, images);
+  print_slow_down(contestants);
+  if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);
   if (options.json.empty()) return;
-  nlohmann::json row{{"model", options.model},      {"batch", options.batch},
-                     {"ranks", world.size()},       {"algorithm", options.all_reduce},
-                     {"steps", seconds.size()},     {"median_seconds", median},
-                     {"min_seconds", seconds[0]},   {"images_per_second", images / median},
-                     {"ledger", ledger_json(times)}};
-  write_json(options.json, {{"version", ANNULUS_VERSION}, {"device", device->description()}, {"rows", {row}}});
+  nlohmann::json rows;
+  for (const Contestant& c : contestants) rows.push_back(row(c, world, options, images));
+  write_json(options.json, {{"version", ANNULUS_VERSION}, {"device", device->description()}, {"rows", rows}});
 }
 
 }  // namespace annulus

@@ -12,6 +12,7 @@
 #include "src/doctor.h"
 #include "src/options.h"
 #include "src/scheduler.h"
+#include "src/timeline.h"
 #include "src/train.h"
 
 namespace annulus {
@@ -51,15 +52,30 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
       ->capture_default_str();
 }
 
-void add_all_reduce_options(CLI::App& command, std::string& algorithm, std::size_t& bucket_bytes) {
-  command
-      .add_option("--all-reduce", algorithm,
-                  "Who adds the gradients: auto, ring, direct, hierarchical, doubling, or mpi (MPI_Allreduce)")
-      ->capture_default_str();
+constexpr const char* kAllReduceHelp =
+    "Who adds the gradients: auto, ring, direct, hierarchical, doubling, mpi (MPI_Allreduce), or none, which does not "
+    "train but shows what sums cost";
+
+void add_bucket_option(CLI::App& command, std::size_t& bucket_bytes) {
   command.add_option("--bucket", bucket_bytes, "Gradients that are sent together, for example 256KiB or 4MiB")
       ->transform(kBytes)
       ->check(CLI::Range(std::size_t{4096}, std::size_t{1} << 40, "at least 4KiB"))
       ->default_str("1MiB");
+}
+
+void add_timeline_options(CLI::App& command, TimelineOptions& options) {
+  command
+      .add_option("--timeline", options.file,
+                  "Write what all ranks did and when, for https://ui.perfetto.dev, to this file")
+      ->configurable(false)
+      ->group("Timeline");
+  command
+      .add_option("--timeline-steps", options.steps,
+                  fmt::format("So many steps of it, after the first {}", Timeline::kStepsBefore))
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->configurable(false)
+      ->group("Timeline");
 }
 
 std::string model_help() {
@@ -111,8 +127,10 @@ void add_train(CLI::App& app, Command& chosen) {
   command->add_option("--checkpoint-every", o.checkpoint_every, "Steps between checkpoints; 0: one an epoch")
       ->capture_default_str()
       ->group("Checkpoints");
-  add_all_reduce_options(*command, o.all_reduce, o.bucket_bytes);
+  command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)->capture_default_str();
+  add_bucket_option(*command, o.bucket_bytes);
   add_device_options(*command, o.device);
+  add_timeline_options(*command, o.timeline);
 
   command->callback([&chosen, command, options] {
     options->configuration = command->config_to_str(true, false);
@@ -176,10 +194,17 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->expected(3)
       ->default_str("28x28x1");
   step->add_option("--classes", s.classes, "Classes")->check(CLI::PositiveNumber)->capture_default_str();
-  step->add_option("--seconds", s.seconds, "How long to measure")->check(CLI::PositiveNumber)->capture_default_str();
+  step->add_option("--seconds", s.seconds, "How long to measure each row")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   step->add_option("--json", s.json, "Write the table to this file as well");
-  add_all_reduce_options(*step, s.all_reduce, s.bucket_bytes);
+  step->add_option("--all-reduce", s.all_reduce,
+                   fmt::format("{}; several, separated by commas, take turns", kAllReduceHelp))
+      ->delimiter(',')
+      ->default_str("auto");
+  add_bucket_option(*step, s.bucket_bytes);
   add_device_options(*step, s.device);
+  add_timeline_options(*step, s.timeline);
   step->callback([&chosen, step_options] {
     chosen = [step_options](const World& world) {
       expect_whole_world(world);

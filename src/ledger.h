@@ -23,6 +23,33 @@ struct StepTimes {
   StepTimes& operator+=(const StepTimes& other);
 };
 
+// How a rank's gradients came in, compared with the other ranks', over some steps.
+struct Arrival {
+  double behind_first = 0;  // seconds, added up: its last gradients were ready after the first rank's
+  std::size_t last = 0;     // steps in which it was the last rank
+};
+
+// A rank whose gradients are late.
+struct Lateness {
+  std::size_t rank = 0;
+  double seconds = 0;    // a step, behind the median rank
+  double share = 0;      // of the step
+  std::size_t last = 0;  // steps in which it was the last rank
+};
+
+// The books of all ranks over the same steps.
+struct Accounts {
+  std::vector<StepTimes> ranks;
+  std::vector<Arrival> arrivals;  // of each rank; empty where ranks do not wait for each other
+
+  StepTimes mean() const;
+  Accounts& operator+=(const Accounts& later);
+
+  // The rank that was behind by the most. Rank by rank the steps are added up before they are compared: that chance
+  // makes now this rank late and now that one cancels, and what stays is a rank that is slow.
+  Lateness latest() const;
+};
+
 // Keeps the books of a rank's steps.
 //
 // A step waits for a bucket's sum for one of two reasons: the bytes are still under way, or some rank has not yet
@@ -34,17 +61,22 @@ class Ledger {
   explicit Ledger(double clock_offset) : clock_offset_(clock_offset) {}
 
   void add(StepTimes::Part part, double seconds) { times_.seconds[part] += seconds; }
-  void add_waits(std::span<const GradientBuckets::Times> buckets);
+  void add_waits(std::span<const GradientBuckets::Times> buckets);  // a step's; without it, a step waited for nothing
   void end_step(double wall_seconds);
 
-  // The mean over the ranks of all that was booked since the last closing. Collective.
-  StepTimes close(const World& world);
+  // All that was booked since the last closing, of every rank, on every rank. Collective.
+  Accounts close(const World& world);
 
  private:
+  Arrival close_arrivals(const World& world);
+  void close_waits(const World& world);
+
   double clock_offset_;
   double wall_ = 0;
   StepTimes times_;
-  std::vector<double> ready_;  // of every step's every bucket, on the root's clock
+  // On the root's clock:
+  std::vector<double> ready_;     // of every step's every bucket
+  std::vector<double> finished_;  // of every step: its last bucket was ready
   struct Wait {
     double begin, end;
   };

@@ -14,8 +14,14 @@ struct DeviceOptions {
   int threads = 0;  // 0: as many as the affinity mask gives this rank
 };
 
+struct TimelineOptions {
+  std::filesystem::path file;  // empty: none
+  std::size_t steps = 20;      // to look at
+};
+
 struct TrainOptions {
   DeviceOptions device;
+  TimelineOptions timeline;
   std::filesystem::path data;
   std::filesystem::path out;
   std::string model = "lenet";
@@ -46,11 +52,12 @@ struct EvaluateOptions {
 
 struct BenchStepOptions {
   DeviceOptions device;
+  TimelineOptions timeline;
   std::string model = "lenet";
   std::size_t batch = 64;  // per rank
   std::vector<std::size_t> image{28, 28, 1};
   std::size_t classes = 10;
-  std::string all_reduce = "auto";
+  std::vector<std::string> all_reduce{"auto"};  // compared with each other
   std::size_t bucket_bytes = 1 << 20;
   double seconds = 5;
   std::filesystem::path json;

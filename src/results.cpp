@@ -19,39 +19,83 @@ std::string spoken(std::string_view name) {
   return text;
 }
 
+// The rank of the largest of what `seconds_of` says.
+template <class SecondsOf>
+std::size_t worst_rank(const Accounts& accounts, SecondsOf seconds_of) {
+  const auto worst = std::ranges::max_element(accounts.ranks, {}, seconds_of);
+  return static_cast<std::size_t>(worst - accounts.ranks.begin());
+}
+
 }  // namespace
 
-nlohmann::json ledger_json(const StepTimes& times) {
-  nlohmann::json json;
-  for (std::size_t part = 0; part < StepTimes::kParts; ++part) json[StepTimes::kNames[part]] = times.seconds[part];
-  json["wall"] = times.wall();
-  json["steps"] = times.steps;
+nlohmann::json ledger_json(const Accounts& accounts) {
+  const StepTimes mean = accounts.mean();
+  nlohmann::json json{{"wall", mean.wall()}, {"steps", mean.steps}};
+  nlohmann::json& ranks = json["ranks"];
+  for (std::size_t part = 0; part < StepTimes::kParts; ++part) {
+    const std::string name(StepTimes::kNames[part]);
+    json[name] = mean.seconds[part];
+    const std::size_t worst = worst_rank(accounts, [&](const StepTimes& rank) { return rank.seconds[part]; });
+    json["worst"][name] = {{"rank", worst}, {"seconds", accounts.ranks[worst].seconds[part]}};
+    for (const StepTimes& rank : accounts.ranks) ranks[name].push_back(rank.seconds[part]);
+  }
+  for (const StepTimes& rank : accounts.ranks) ranks["wall"].push_back(rank.wall());
+  for (const Arrival& arrival : accounts.arrivals) {
+    ranks["behind_first"].push_back(arrival.behind_first);
+    ranks["last"].push_back(arrival.last);
+  }
+  if (accounts.arrivals.size() < 2) return json;
+  const Lateness late = accounts.latest();
+  json["latest"] = {{"rank", late.rank}, {"seconds_a_step", late.seconds}, {"share", late.share}, {"last", late.last}};
   return json;
 }
 
-std::string ledger_table(const StepTimes& times) {
-  const double steps = static_cast<double>(std::max<std::size_t>(times.steps, 1));
-  const double wall = std::max(times.wall(), 1e-12);
-  std::string text = fmt::format("where a step's time went, mean of {} steps and all ranks:\n", times.steps);
-  const auto row = [&](std::string_view name, double seconds) {
-    text += fmt::format("  {:<26}{:>10.3f} ms {:>7.1f} %\n", spoken(name), 1e3 * seconds / steps, 100 * seconds / wall);
+std::string ledger_table(const Accounts& accounts) {
+  const StepTimes mean = accounts.mean();
+  const double steps = static_cast<double>(std::max<std::size_t>(mean.steps, 1));
+  const double wall = std::max(mean.wall(), 1e-12);
+  std::string text = fmt::format("where a step's time went, mean of {} steps and all ranks:\n", mean.steps);
+  const auto row = [&](std::string_view name, auto seconds_of) {
+    const double seconds = seconds_of(mean);
+    text += fmt::format("  {:<26}{:>10.3f} ms {:>7.1f} %", spoken(name), 1e3 * seconds / steps, 100 * seconds / wall);
+    if (accounts.ranks.size() > 1) {
+      const std::size_t worst = worst_rank(accounts, seconds_of);
+      text += fmt::format("   most: {:>10.3f} ms on rank {}", 1e3 * seconds_of(accounts.ranks[worst]) / steps, worst);
+    }
+    text += '\n';
   };
-  for (std::size_t part = 0; part < StepTimes::kParts; ++part) row(StepTimes::kNames[part], times.seconds[part]);
-  row("step", times.wall());
+  for (std::size_t part = 0; part < StepTimes::kParts; ++part)
+    row(StepTimes::kNames[part], [&](const StepTimes& rank) { return rank.seconds[part]; });
+  row("step", [](const StepTimes& rank) { return rank.wall(); });
   return text;
+}
+
+std::string lateness_line(const Accounts& accounts) {
+  if (accounts.arrivals.size() < 2) return "";
+  const Lateness late = accounts.latest();
+  const std::size_t steps = accounts.mean().steps;
+  return fmt::format(
+      "rank {} is the latest: its gradients are ready {:.3f} ms a step after the median rank's ({:.1f} % of the step), "
+      "last of all in {} of {} steps",
+      late.rank, 1e3 * late.seconds, 100 * late.share, late.last, steps);
 }
 
 double RunResult::images_per_second() const {
   std::size_t images = 0;
   for (const EpochResult& epoch : epochs) images += epoch.images;
-  return per_second(images, steps.wall());
+  return per_second(images, accounts.mean().wall());
 }
 
 nlohmann::json to_json(const EpochResult& e) {
-  return {{"epoch", e.epoch},           {"steps", e.steps},
-          {"train_loss", e.train_loss}, {"train_accuracy", e.train_accuracy},
-          {"test_loss", e.test.loss},   {"test_accuracy", e.test.accuracy()},
-          {"seconds", e.seconds},       {"images_per_second", per_second(e.images, e.seconds)}};
+  return {{"epoch", e.epoch},
+          {"steps", e.steps},
+          {"train_loss", e.train_loss},
+          {"train_accuracy", e.train_accuracy},
+          {"test_loss", e.test.loss},
+          {"test_accuracy", e.test.accuracy()},
+          {"seconds", e.seconds},
+          {"images_per_second", per_second(e.images, e.seconds)},
+          {"ledger", ledger_json(e.accounts)}};
 }
 
 nlohmann::json to_json(const RunResult& r) {
@@ -62,7 +106,8 @@ nlohmann::json to_json(const RunResult& r) {
                       {"device", r.device},
                       {"all_reduce", r.all_reduce},
                       {"train_images_per_second", r.images_per_second()},
-                      {"ledger", ledger_json(r.steps)},
+                      {"measuring", r.measuring},
+                      {"ledger", ledger_json(r.accounts)},
                       {"startup_seconds", r.startup_seconds},
                       {"evaluation_seconds", r.evaluation_seconds},
                       {"checkpoint_seconds", r.checkpoint_seconds},
@@ -85,9 +130,11 @@ std::string summary(const RunResult& r) {
   }
   text += fmt::format("{:.0f} images/s on {} rank{}, global batch {}\n", r.images_per_second(), r.ranks,
                       r.ranks == 1 ? "" : "s", r.global_batch);
-  text += ledger_table(r.steps);
+  text += ledger_table(r.accounts);
+  if (const std::string late = lateness_line(r.accounts); !late.empty()) text += "  " + late + '\n';
   text += fmt::format("{:.1f} s in all: start-up {:.1f}, steps {:.1f}, evaluation {:.1f}, checkpoints {:.1f}\n",
-                      r.total_seconds, r.startup_seconds, r.steps.wall(), r.evaluation_seconds, r.checkpoint_seconds);
+                      r.total_seconds, r.startup_seconds, r.accounts.mean().wall(), r.evaluation_seconds,
+                      r.checkpoint_seconds);
   return text;
 }
 

@@ -16,6 +16,7 @@ struct EpochResult {
   double train_loss = 0, train_accuracy = 0;
   double seconds = 0;  // of its steps
   Evaluation test;
+  Accounts accounts;
 };
 
 struct RunResult {
@@ -25,14 +26,16 @@ struct RunResult {
   std::string device, all_reduce;
   std::vector<nlohmann::json> earlier_epochs;  // of the run that this one resumes
   std::vector<EpochResult> epochs;
-  StepTimes steps;
+  Accounts accounts;
+  bool measuring = false;  // the gradients were not summed: this was no training
   double startup_seconds = 0, evaluation_seconds = 0, checkpoint_seconds = 0, total_seconds = 0;
 
   double images_per_second() const;  // of all ranks together, over the steps' time
 };
 
-nlohmann::json ledger_json(const StepTimes& times);
-std::string ledger_table(const StepTimes& times);  // milliseconds a step and shares
+nlohmann::json ledger_json(const Accounts& accounts);
+std::string ledger_table(const Accounts& accounts);   // milliseconds a step and shares
+std::string lateness_line(const Accounts& accounts);  // which rank is late; empty where the ranks do not wait
 nlohmann::json to_json(const EpochResult& epoch);
 nlohmann::json to_json(const RunResult& result);
 std::string summary(const RunResult& result);

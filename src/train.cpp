@@ -15,10 +15,13 @@
 #include "src/restore.h"
 #include "src/results.h"
 #include "src/signals.h"
+#include "src/timeline.h"
 #include "src/trainer.h"
 
 namespace annulus {
 namespace {
+
+constexpr double kWorthSaying = 0.02;  // of a step, of a rank's lateness
 
 Task task_of(const DatasetInfo& info) {
   return {{info.height, info.width, info.channels}, info.mean, info.deviation, info.classes.size()};
@@ -54,10 +57,13 @@ class TrainingRun {
   void checkpoint();
   void close_epoch(EpochResult epoch);
   void save_results(const std::string& status);
+  void finish(const std::string& status);
 
   const double begun_ = now_seconds();
   const World& world_;
   const TrainOptions& options_;
+  const double clock_offset_;
+  Timeline timeline_;
   std::unique_ptr<Device> device_;
   Dataset training_, test_;
   std::size_t global_batch_;
@@ -76,6 +82,8 @@ class TrainingRun {
 TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
     : world_(world),
       options_(options),
+      clock_offset_(clock_offset_to_root(world)),
+      timeline_(options.timeline, clock_offset_),
       device_(make_device(options.device.device, options.device.threads)),
       training_(options.data, "train"),
       test_(options.data, "test"),
@@ -86,10 +94,15 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
              allocate_in(*all_reduce_)),
       optimizer_(*device_, model_.parameters(),
                  {options.rate, options.momentum, options.weight_decay, options.nesterov}),
-      ledger_(clock_offset_to_root(world)),
-      trainer_(model_, *all_reduce_, optimizer_, ledger_, options.bucket_bytes),
+      ledger_(clock_offset_),
+      trainer_(model_, *all_reduce_, optimizer_, ledger_, options.bucket_bytes, timeline_.step()),
       progress_(world.root(), options.epochs) {
+  if (!all_reduce_->sums() && options.resume)
+    fail("--all-reduce none measures and does not train: it cannot go on with a run; leave out --resume");
   claim_output();
+  timeline_.claim(world);
+  all_reduce_->record_to(timeline_.all_reduce());
+  model_.record_to(timeline_.step());
   plan_networks();
   model_.parameters().initialize(options.seed);
   if (options.resume) resume();
@@ -99,6 +112,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
   result_.global_batch = global_batch_;
   result_.device = device_->description();
   result_.all_reduce = all_reduce_->description();
+  result_.measuring = !all_reduce_->sums();
 }
 
 // Everything that a run writes goes into one folder, which holds one run: an earlier one's results are never lost.
@@ -150,6 +164,10 @@ void TrainingRun::announce() const {
              format_bytes(model_.parameters().gradients().bytes), trainer_.buckets(),
              trainer_.buckets() == 1 ? "" : "s");
   fmt::print("  all-reduce  {}\n", all_reduce_->description());
+  if (!all_reduce_->sums())
+    fmt::print(
+        "  warning     this measures and does not train: the replicas drift apart and are not compared, no checkpoint "
+        "is written, a signal ends the run at once, and loss and accuracy mean nothing\n");
   fmt::print("  step        global batch {} ({} on rank 0), learning rate {}, the mean over the global batch\n",
              global_batch_, share(global_batch_), options_.rate);
   fmt::print("  writes to   {}\n", options_.out.string());
@@ -159,15 +177,16 @@ void TrainingRun::announce() const {
 }
 
 int TrainingRun::run() {
-  watch_for_stop_signals();
+  // Ranks that exchange nothing could not agree on the step to stop at. They leave nothing to go on from either.
+  if (all_reduce_->sums()) watch_for_stop_signals();
   result_.startup_seconds = now_seconds() - begun_;
   while (cursor_.epoch < options_.epochs && steps_left())
     if (!run_epoch()) {
-      save_results("stopped");
+      finish("stopped");
       progress_.line(fmt::format("stopped after {} steps, as asked; go on with the same command and --resume", step_));
       return kStoppedExitCode;
     }
-  save_results("complete");
+  finish("complete");
   if (world_.root()) fmt::print("\n{}", summary(result_));
   return 0;
 }
@@ -175,10 +194,12 @@ int TrainingRun::run() {
 bool TrainingRun::run_epoch() {
   EpochResult epoch;
   epoch.epoch = cursor_.epoch + 1;
+  const TraceSpan span(timeline_.run(), "epoch", static_cast<std::int64_t>(epoch.epoch));
   progress_.begin_epoch(epoch.epoch, training_.info().size);
   bool last = false;
   bool stopped = false;
   while (!last && !stopped && steps_left()) {
+    timeline_.begin_step(step_ + 1);
     const double begun = now_seconds();
     const Batch& batch = loader_->next();
     StepMetrics metrics;
@@ -200,9 +221,9 @@ bool TrainingRun::run_epoch() {
     const bool due = options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0;
     if (stopped || last || due || !steps_left()) checkpoint();
   }
-  const StepTimes times = ledger_.close(world_);
-  result_.steps += times;
-  epoch.seconds = times.wall();
+  epoch.accounts = ledger_.close(world_);
+  result_.accounts += epoch.accounts;
+  epoch.seconds = epoch.accounts.mean().wall();
   epoch.train_loss /= static_cast<double>(epoch.images);
   epoch.train_accuracy /= static_cast<double>(epoch.images);
   // A stop that comes with the last step finds the run complete.
@@ -213,6 +234,8 @@ bool TrainingRun::run_epoch() {
 }
 
 void TrainingRun::checkpoint() {
+  if (!all_reduce_->sums()) return;  // replicas that differ are nobody's state
+  const TraceSpan span(timeline_.run(), "checkpoint");
   const double begun = now_seconds();
   check_replicas(world_, model_, optimizer_, fmt::format("after step {}", step_));
   if (world_.root()) {
@@ -230,15 +253,25 @@ void TrainingRun::checkpoint() {
 
 void TrainingRun::close_epoch(EpochResult epoch) {
   const double begun = now_seconds();
-  epoch.test = evaluate(world_, model_, test_, std::max<std::size_t>(share(global_batch_), 1));
+  {
+    const TraceSpan span(timeline_.run(), "evaluation");
+    epoch.test = evaluate(world_, model_, test_, std::max<std::size_t>(share(global_batch_), 1));
+  }
   result_.evaluation_seconds += now_seconds() - begun;
   progress_.line(
       fmt::format("epoch {}/{}  loss {:.4f}  accuracy {:.2f} %  test loss {:.4f}  test accuracy {:.2f} %  "
                   "{:.0f} images/s  {:.1f} s",
                   epoch.epoch, options_.epochs, epoch.train_loss, 100 * epoch.train_accuracy, epoch.test.loss,
                   100 * epoch.test.accuracy(), static_cast<double>(epoch.images) / epoch.seconds, epoch.seconds));
+  if (epoch.accounts.latest().share > kWorthSaying) progress_.line("  " + lateness_line(epoch.accounts));
   result_.epochs.push_back(epoch);
   save_results("running");
+}
+
+void TrainingRun::finish(const std::string& status) {
+  save_results(status);
+  const std::string text = timeline_.write(world_);
+  if (!text.empty()) progress_.line(text);
 }
 
 void TrainingRun::save_results(const std::string& status) {

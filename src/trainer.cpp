@@ -31,13 +31,18 @@ Parameters::Allocate allocate_in(AllReduce& all_reduce) {
   };
 }
 
-Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, std::size_t bucket_bytes)
+Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, std::size_t bucket_bytes,
+                 TraceLane* lane)
     : model_(model),
+      all_reduce_(all_reduce),
       optimizer_(optimizer),
       ledger_(ledger),
+      lane_(lane),
       buckets_(gradient_floats(model.parameters()), plan_buckets(model.parameters(), bucket_bytes), all_reduce) {}
 
 StepMetrics Trainer::step(const Batch& batch, float vote, double begun) {
+  const TraceSpan span(lane_, "step", TraceLane::kNone, begun);
+  { const TraceSpan input(lane_, "wait for images", TraceLane::kNone, begun); }
   const double input_done = now_seconds();
   ledger_.add(StepTimes::input, input_done - begun);
 
@@ -49,8 +54,9 @@ StepMetrics Trainer::step(const Batch& batch, float vote, double begun) {
 
   StepMetrics found;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    buckets_.wait(bucket);
+    wait(bucket);
     const double summed = now_seconds();
+    const TraceSpan update(lane_, "update of bucket", static_cast<std::int64_t>(bucket));
     if (bucket == 0) {  // holds the metrics
       found = metrics();
       if (!std::isfinite(found.loss))
@@ -59,7 +65,7 @@ StepMetrics Trainer::step(const Batch& batch, float vote, double begun) {
     optimizer_.update(buckets_.range(bucket));
     ledger_.add(StepTimes::optimizer, now_seconds() - summed);
   }
-  ledger_.add_waits(buckets_.times());
+  if (all_reduce_.sums()) ledger_.add_waits(buckets_.times());
   ledger_.end_step(now_seconds() - begun);
   return found;
 }
@@ -79,6 +85,11 @@ void Trainer::compute(const Batch& batch) {
   network.forward();
   network.backward(1.0f / static_cast<float>(batch.step.global_batch()),
                    [this](std::size_t gradients) { buckets_.ready(gradients); });
+}
+
+void Trainer::wait(std::size_t bucket) {
+  const TraceSpan span(lane_, "wait for bucket", static_cast<std::int64_t>(bucket));
+  buckets_.wait(bucket);
 }
 
 StepMetrics Trainer::metrics() const {

@@ -2,6 +2,7 @@
 
 #include "collectives/all_reduce.h"
 #include "collectives/gradient_buckets.h"
+#include "kernels/trace.h"
 #include "models/model.h"
 #include "src/data/loader.h"
 #include "src/ledger.h"
@@ -12,7 +13,8 @@ namespace annulus {
 // For Model: the gradients where the all-reduce has the least work with them.
 Parameters::Allocate allocate_in(AllReduce& all_reduce);
 
-// What one step found, over the whole global batch, the same on every rank.
+// What one step found, over the whole global batch, the same on every rank; where the all-reduce does not sum, only
+// this rank's share of it.
 struct StepMetrics {
   double loss = 0;      // mean
   double accuracy = 0;  // of the forward pass, before the update
@@ -23,7 +25,9 @@ struct StepMetrics {
 // are still being computed, and the same update on every rank. All references must outlive the trainer.
 class Trainer {
  public:
-  Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, std::size_t bucket_bytes);
+  // `lane`: what each step does becomes spans of it; null for none.
+  Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, std::size_t bucket_bytes,
+          TraceLane* lane = nullptr);
 
   // `batch`: this rank's share, possibly empty. `vote` is summed over the ranks and acted on by the caller: what all
   // ranks must agree on goes along with the gradients. Throws Error where the loss is not finite, before any
@@ -34,11 +38,14 @@ class Trainer {
 
  private:
   void compute(const Batch& batch);
+  void wait(std::size_t bucket);
   StepMetrics metrics() const;
 
   Model& model_;
+  const AllReduce& all_reduce_;
   Optimizer& optimizer_;
   Ledger& ledger_;
+  TraceLane* const lane_;
   GradientBuckets buckets_;
 };
 

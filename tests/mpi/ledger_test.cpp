@@ -1,5 +1,6 @@
 #include "src/ledger.h"
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <vector>
 
@@ -18,7 +19,7 @@ TEST_CASE("the parts of the step times add up to the wall") {
     ledger.add_waits(buckets);
     ledger.end_step(8);
   }
-  const StepTimes times = ledger.close(world);
+  const StepTimes times = ledger.close(world).mean();
   const double mean = (world.size() + 1) / 2.0;
   CHECK(times.steps == 3);
   CHECK(times.wall() == Approx(24));
@@ -29,7 +30,7 @@ TEST_CASE("the parts of the step times add up to the wall") {
   CHECK(times.seconds[StepTimes::waiting_for_slower_ranks] == 0);
   CHECK(times.seconds[StepTimes::rest] == Approx(24 - 0.75 * mean - 9 - 1.5 - 3));
 
-  const StepTimes none = ledger.close(world);  // a closed book is empty
+  const StepTimes none = ledger.close(world).mean();  // a closed book is empty
   CHECK(none.steps == 0);
   CHECK(none.wall() == 0);
 }
@@ -43,7 +44,7 @@ TEST_CASE("a wait is for slower ranks until the last is ready, for communication
       {static_cast<double>(world.rank()), static_cast<double>(world.rank()), n + 1.0}};
   ledger.add_waits(buckets);
   ledger.end_step(n + 1.0 - world.rank());
-  const StepTimes times = ledger.close(world);
+  const StepTimes times = ledger.close(world).mean();
   // The last is ready at n - 1: the others wait n - 1 - r for it, and everyone 2 for the bytes.
   CHECK(times.seconds[StepTimes::waiting_for_slower_ranks] == Approx((n - 1) / 2.0));
   CHECK(times.seconds[StepTimes::exposed_communication] == Approx(2));
@@ -63,7 +64,7 @@ TEST_CASE("each step's each bucket has its own last rank") {
     ledger.add_waits(buckets);
     ledger.end_step(20);
   }
-  const StepTimes times = ledger.close(world);
+  const StepTimes times = ledger.close(world).mean();
   CHECK(times.seconds[StepTimes::waiting_for_slower_ranks] == Approx(2 * (1 + 2)));
   CHECK(times.seconds[StepTimes::exposed_communication] == Approx(2 * (3 + 2)));
   CHECK(times.seconds[StepTimes::rest] == Approx(2 * (20 - 8)));
@@ -76,7 +77,7 @@ TEST_CASE("a rank that is ready after a wait has ended does not make it longer")
   const std::vector<GradientBuckets::Times> buckets{{9, 4, 6}};
   ledger.add_waits(buckets);
   ledger.end_step(6);
-  const StepTimes times = ledger.close(world);
+  const StepTimes times = ledger.close(world).mean();
   CHECK(times.seconds[StepTimes::waiting_for_slower_ranks] == Approx(2));
   CHECK(times.seconds[StepTimes::exposed_communication] == 0);
   CHECK(times.seconds[StepTimes::rest] == Approx(4));
@@ -91,7 +92,7 @@ TEST_CASE("moments are compared on the root's clock") {
   const std::vector<GradientBuckets::Times> buckets{{late - offset, 5 - offset, 8 - offset}};
   ledger.add_waits(buckets);
   ledger.end_step(3);
-  const StepTimes times = ledger.close(world);
+  const StepTimes times = ledger.close(world).mean();
   CHECK(times.seconds[StepTimes::waiting_for_slower_ranks] == Approx(2));
   CHECK(times.seconds[StepTimes::exposed_communication] == Approx(1));
   CHECK(times.seconds[StepTimes::rest] == Approx(0).margin(1e-9));
@@ -107,4 +108,67 @@ TEST_CASE("step times add up") {
   CHECK(a.steps == 5);
   CHECK(a.wall() == 231);
   CHECK(a.seconds[StepTimes::rest] == 66);
+}
+
+namespace {
+
+constexpr int kSteps = 10;
+constexpr double kMargin = 1e-9;
+
+// Steps of 200 ms with two buckets, on clocks that differ by a second from rank to rank: the last rank computes for
+// 150 ms, the others for 100; the second bucket's sum is there 20 ms after the last rank's gradients.
+Accounts made_up_accounts(const World& world) {
+  const bool late = world.rank() == world.size() - 1;
+  const double offset = world.rank();
+  const double compute = late ? 0.15 : 0.1;
+  Ledger ledger(offset);
+  for (int step = 0; step < kSteps; ++step) {
+    const double begin = 100 + step - offset;
+    const GradientBuckets::Times first{begin + 0.05, begin + compute, begin + compute};
+    const GradientBuckets::Times second{begin + compute, begin + compute, begin + (world.size() > 1 ? 0.17 : compute)};
+    ledger.add(StepTimes::compute, compute);
+    ledger.add_waits(std::array{first, second});
+    ledger.end_step(0.2);
+  }
+  return ledger.close(world);
+}
+
+}  // namespace
+
+TEST_CASE("every rank's books add up to its wall time, and all ranks see all books") {
+  const World world;
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const Accounts accounts = made_up_accounts(world);
+  REQUIRE(accounts.ranks.size() == ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const StepTimes& times = accounts.ranks[rank];
+    const bool late = rank + 1 == ranks;
+    CAPTURE(rank);
+    CHECK(times.steps == kSteps);
+    CHECK(times.wall() == Approx(0.2 * kSteps));
+    CHECK(times.seconds[StepTimes::compute] == Approx((late ? 0.15 : 0.1) * kSteps));
+    CHECK(times.seconds[StepTimes::waiting_for_slower_ranks] == Approx(late ? 0 : 0.05 * kSteps).margin(kMargin));
+    CHECK(times.seconds[StepTimes::exposed_communication] == Approx(ranks > 1 ? 0.02 * kSteps : 0).margin(kMargin));
+  }
+  CHECK(accounts.mean().wall() == Approx(0.2 * kSteps));
+}
+
+TEST_CASE("the rank that made the others wait is named, and by how much") {
+  const World world;
+  const Lateness late = made_up_accounts(world).latest();
+  CHECK(late.rank == static_cast<std::size_t>(world.size() - 1));
+  CHECK(late.last == kSteps);
+  CHECK(late.seconds == Approx(world.size() > 1 ? 0.05 : 0).margin(kMargin));
+  CHECK(late.share == Approx(world.size() > 1 ? 0.25 : 0).margin(kMargin));
+}
+
+TEST_CASE("ranks that do not wait for each other are not late") {
+  const World world;
+  Ledger ledger(0);
+  ledger.add(StepTimes::compute, 1 + world.rank());
+  ledger.end_step(1 + world.rank());
+  const Accounts accounts = ledger.close(world);
+  CHECK(accounts.arrivals.empty());
+  CHECK(accounts.latest().seconds == 0);
+  CHECK(accounts.ranks.back().wall() == Approx(world.size()));
 }

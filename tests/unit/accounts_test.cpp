@@ -1,0 +1,83 @@
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "src/results.h"
+
+using namespace annulus;
+
+namespace {
+
+// Rank r's parts are r + 1 times 0.1, 0.2, ... seconds, but rank 1 waits the longest.
+Accounts accounts_of(std::size_t ranks) {
+  Accounts accounts;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    StepTimes& times = accounts.ranks.emplace_back();
+    for (std::size_t part = 0; part < StepTimes::kParts; ++part)
+      times.seconds[part] = 0.1 * static_cast<double>((part + 1) * (rank + 1));
+    times.steps = 10;
+  }
+  if (ranks > 1) accounts.ranks[1].seconds[StepTimes::waiting_for_slower_ranks] = 5;
+  return accounts;
+}
+
+}  // namespace
+
+TEST_CASE("the mean over the ranks adds up as each rank's books do") {
+  const Accounts accounts = accounts_of(3);
+  const StepTimes mean = accounts.mean();
+  CHECK(mean.steps == 10);
+  CHECK(mean.seconds[StepTimes::input] == Approx(0.2));
+  CHECK(mean.seconds[StepTimes::waiting_for_slower_ranks] == Approx((0.4 + 5 + 1.2) / 3));
+  double walls = 0;
+  for (const StepTimes& rank : accounts.ranks) walls += rank.wall();
+  CHECK(mean.wall() == Approx(walls / 3));
+}
+
+TEST_CASE("a rank that is always a little late is told from one that was late once in a while, as all are") {
+  Accounts accounts = accounts_of(3);
+  accounts.arrivals = {{0.5, 5}, {0.5, 5}, {0.4, 0}};
+  CHECK(accounts.latest().seconds == 0);
+  accounts.arrivals = {{0.1, 1}, {0.1, 0}, {0.4, 9}};
+  const Lateness late = accounts.latest();
+  CHECK(late.rank == 2);
+  CHECK(late.seconds == Approx(0.03));  // a step
+  CHECK(late.share == Approx(0.3 / accounts.mean().wall()));
+  CHECK(late.last == 9);
+}
+
+TEST_CASE("of two ranks, the late one is compared with the other") {
+  Accounts accounts = accounts_of(2);
+  accounts.arrivals = {{0.5, 10}, {0, 0}};
+  CHECK(accounts.latest().rank == 0);
+  CHECK(accounts.latest().seconds == Approx(0.05));
+}
+
+TEST_CASE("books of several epochs are added rank by rank") {
+  Accounts total;
+  Accounts epoch = accounts_of(2);
+  epoch.arrivals = {{0.5, 10}, {0, 0}};
+  total += epoch;
+  total += epoch;
+  CHECK(total.mean().steps == 20);
+  CHECK(total.ranks[1].seconds[StepTimes::input] == Approx(0.4));
+  CHECK(total.latest().seconds == Approx(0.05));
+  CHECK(total.latest().last == 20);
+}
+
+TEST_CASE("the table and the file name the worst rank; a world of one has none") {
+  Accounts accounts = accounts_of(3);
+  accounts.arrivals = {{0.1, 1}, {0.1, 0}, {0.4, 9}};
+  const nlohmann::json json = ledger_json(accounts);
+  CHECK(json["worst"]["waiting_for_slower_ranks"]["rank"] == 1);
+  CHECK(json["worst"]["waiting_for_slower_ranks"]["seconds"] == 5);
+  CHECK(json["worst"]["compute"]["rank"] == 2);
+  CHECK(json["ranks"]["compute"].size() == 3);
+  CHECK(json["latest"]["rank"] == 2);
+  CHECK_THAT(ledger_table(accounts), Catch::Contains("500.000 ms on rank 1"));
+  CHECK_THAT(lateness_line(accounts), Catch::Contains("rank 2") && Catch::Contains("9 of 10 steps"));
+
+  const Accounts alone = accounts_of(1);
+  CHECK_THAT(ledger_table(alone), !Catch::Contains("rank 0"));
+  CHECK(lateness_line(alone).empty());
+  CHECK(!ledger_json(alone).contains("latest"));
+}
