@@ -11,7 +11,7 @@ namespace annulus::test {
 // A graph as it stands, without the fusion that Model does, over parameters of its own.
 struct PlainNetwork {
   PlainNetwork(Device& device, const Graph& graph, std::size_t batch)
-      : network(device, graph, Mode::training, batch, {}), parameters(device, graph, network.parameter_layouts()) {
+      : network(device, graph, Mode::training, batch, {}), parameters(device, graph, network.parameter_layouts(), {}) {
     network.bind(parameters);
   }
 
