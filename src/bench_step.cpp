@@ -51,7 +51,7 @@ struct Contestant {
   Ledger ledger;
   Trainer trainer;
   std::vector<double> seconds;  // of every step
-  std::vector<double> compute;  // seconds a step, the mean of each turn
+  std::vector<double> compute;  // seconds of it that were computing, the mean of the ranks
   Accounts accounts;            // of all steps
 };
 using Contestants = std::deque<Contestant>;  // which stay where they are
@@ -68,19 +68,22 @@ Batch random_batch(const BenchStepOptions& options, const World& world) {
   return batch;
 }
 
-double time_step(Contestant& contestant, const Batch& batch) {
+void make_step(Contestant& contestant, const Batch& batch) {
+  const double computed = contestant.ledger.booked(StepTimes::compute);
   const double begun = now_seconds();
   contestant.trainer.step(batch, 0, begun);
-  return now_seconds() - begun;
+  contestant.seconds.push_back(now_seconds() - begun);
+  contestant.compute.push_back(contestant.ledger.booked(StepTimes::compute) - computed);
 }
 
 // Returns how many turns fill the time that was asked for; the same on every rank.
 std::size_t warm_up(const World& world, Contestants& contestants, const Batch& batch, double seconds) {
   double slowest = 0;
   for (Contestant& contestant : contestants) {
-    double last = 0;
-    for (std::size_t i = 0; i < kWarmUpSteps; ++i) last = time_step(contestant, batch);
-    slowest = std::max(slowest, last);
+    for (std::size_t i = 0; i < kWarmUpSteps; ++i) make_step(contestant, batch);
+    slowest = std::max(slowest, contestant.seconds.back());
+    contestant.seconds.clear();
+    contestant.compute.clear();
     contestant.ledger.close(world);
   }
   world.maximum(std::span(&slowest, 1));
@@ -92,16 +95,18 @@ void take_turns(const World& world, Contestants& contestants, const Batch& batch
   std::uint64_t step = 0;
   for (std::size_t turn = 0; turn < turns; ++turn)
     for (Contestant& contestant : contestants) {
+      world.barrier();  // without sums, ranks run apart
       for (std::size_t i = 0; i < kStepsOfTurn; ++i) {
         timeline.begin_step(++step);
-        contestant.seconds.push_back(time_step(contestant, batch));
+        make_step(contestant, batch);
       }
-      // Brings the ranks together again, too: without sums they run apart.
-      const Accounts accounts = contestant.ledger.close(world);
-      contestant.compute.push_back(accounts.mean().seconds[StepTimes::compute] / kStepsOfTurn);
-      contestant.accounts += accounts;
     }
-  for (Contestant& contestant : contestants) world.maximum(contestant.seconds);
+  for (Contestant& contestant : contestants) {
+    contestant.accounts = contestant.ledger.close(world);
+    world.maximum(contestant.seconds);
+    world.sum(contestant.compute);
+    for (double& seconds : contestant.compute) seconds /= world.size();
+  }
 }
 
 double median(std::vector<double> values) {

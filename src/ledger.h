@@ -61,6 +61,7 @@ class Ledger {
   explicit Ledger(double clock_offset) : clock_offset_(clock_offset) {}
 
   void add(StepTimes::Part part, double seconds) { times_.seconds[part] += seconds; }
+  double booked(StepTimes::Part part) const { return times_.seconds[part]; }  // by this rank, since the last closing
   void add_waits(std::span<const GradientBuckets::Times> buckets);  // a step's; without it, a step waited for nothing
   void end_step(double wall_seconds);
 

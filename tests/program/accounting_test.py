@@ -170,7 +170,8 @@ class Measuring(helper.ProgramTest):
         self.assertEqual([row["algorithm"] for row in rows], ["ring", "none", "mpi"])
         self.assertEqual(len({row["steps"] for row in rows}), 1)
         for row in rows:
-            self.assertLess(row["compute_seconds"], row["median_seconds"] * 2)
+            self.assertGreater(row["compute_seconds"], 0)
+            self.assertLess(row["compute_seconds"], row["median_seconds"])  # the mean rank's, and the slowest rank's
             self.assertEqual(row["ledger"]["exposed_communication"] == 0, row["algorithm"] == "none")
 
 
