@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "collectives/wire.h"
 #include "collectives/world.h"
 #include "kernels/trace.h"
 
@@ -40,10 +41,12 @@ class AllReduce {
   virtual void record_to(TraceLane*) {}
 };
 
-// `algorithm`: "ring" or "doubling" (ours, over messages), "direct" (ours, in the memory that the ranks of a node
-// share), "hierarchical" (direct on each node, messages between nodes), "mpi" (MPI_Allreduce), "auto", the best that
-// the ranks' places allow, or "none" (see sums()). In a world of one there is nothing to add: every algorithm does
-// nothing. Collective over the world. Throws Error where this one cannot be used here.
-std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world);
+// `algorithm`: "ring" (ours; in shared memory where all ranks are on one node, else over messages), "message-ring"
+// (over messages in any case), "doubling" (ours, over messages, for small arrays), "direct" (ours, in the memory that
+// the ranks of a node share), "hierarchical" (direct on each node, messages between nodes), "mpi" (MPI_Allreduce),
+// "none" (to measure what summing costs), or "auto", the best that the ranks' places allow. In a world of one there is
+// nothing to add: every algorithm does nothing. `wire`: what the rings' messages are made of. Collective over the
+// world. Throws Error where this one cannot be used here.
+std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Wire wire = Wire::fp32);
 
 }  // namespace annulus

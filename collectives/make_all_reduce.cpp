@@ -7,11 +7,13 @@
 
 #include "collectives/all_reduce_worker.h"
 #include "collectives/by_size.h"
+#include "collectives/coded_link.h"
 #include "collectives/direct.h"
 #include "collectives/doubling.h"
 #include "collectives/mpi_link.h"
 #include "collectives/mpi_sum.h"
 #include "collectives/ring.h"
+#include "collectives/shared_memory_link.h"
 #include "kernels/error.h"
 
 namespace annulus {
@@ -42,119 +44,144 @@ class NoSum final : public AllReduce {
 
 using Made = std::unique_ptr<AllReduce>;
 
-std::shared_ptr<Patience> make_patience(const World& world) {
-  return std::make_shared<Patience>(looks_on_this_node(world.local_size()));
+// What every way of making one starts from.
+struct Request {
+  const World& world;
+  Wire wire;
+  std::string why;  // this algorithm, for the user
+  std::shared_ptr<Patience> patience = std::make_shared<Patience>(looks_on_this_node(world.local_size()));
+};
+
+// An algorithm, and what to call it.
+struct Named {
+  std::unique_ptr<SumAlgorithm> algorithm;
+  std::string name;
+};
+
+Made make_worker(const Request& request, Named named) {
+  return std::make_unique<AllReduceWorker>(std::move(named.algorithm), request.patience,
+                                           fmt::format("{} ({})", named.name, request.why));
 }
 
-// The ring over messages, and what it is called.
-std::unique_ptr<SumAlgorithm> message_ring(const World& world, const std::shared_ptr<Patience>& patience) {
+// Said rather than silently left out.
+std::string unused_wire(const Request& request, std::string_view because) {
+  return request.wire == Wire::fp32 ? "" : fmt::format("; --wire {} unused, for {}", to_string(request.wire), because);
+}
+
+Named message_ring(const World& world, const Request& request) {
   const RingOptions options;
-  return std::make_unique<Ring>(std::make_unique<MpiLink>(world, options.in_flight, patience), world.rank(),
-                                world.size(), options);
+  std::unique_ptr<RingLink> link = std::make_unique<MpiLink>(world, options.in_flight, request.patience);
+  if (request.wire != Wire::fp32) link = std::make_unique<CodedLink>(std::move(link), request.wire, options.in_flight);
+  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), options),
+          fmt::format("ring over MPI messages of {}, {} KiB segments, {} in flight", to_string(request.wire),
+                      options.segment_bytes / 1024, options.in_flight)};
 }
 
-std::string ring_name() {
+Named shared_memory_ring(const Request& request) {
   const RingOptions options;
-  return fmt::format("ring over MPI messages, {} KiB segments, {} in flight", options.segment_bytes / 1024,
-                     options.in_flight);
-}
-
-Made make_worker(std::unique_ptr<SumAlgorithm> algorithm, std::shared_ptr<Patience> patience, std::string description) {
-  return std::make_unique<AllReduceWorker>(std::move(algorithm), std::move(patience), std::move(description));
-}
-
-Made make_ring(const World& world, const std::string& why) {
-  const auto patience = make_patience(world);
-  return make_worker(message_ring(world, patience), patience, fmt::format("{} ({})", ring_name(), why));
-}
-
-Made make_doubling(const World& world, const std::string& why) {
-  const auto patience = make_patience(world);
-  return make_worker(std::make_unique<Doubling>(world, patience), patience,
-                     fmt::format("recursive doubling over MPI messages ({})", why));
-}
-
-Made make_direct(const World& world, const std::string& why) {
-  if (!world.one_node())
-    fail("--all-reduce direct adds in shared memory, but the {} ranks are on several nodes: use hierarchical or auto",
-         world.size());
-  const auto patience = make_patience(world);
-  return make_worker(std::make_unique<Direct>(world.node(), nullptr, patience), patience,
-                     fmt::format("direct, in memory that the ranks share ({})", why));
+  const World& world = request.world;
+  auto link = std::make_unique<SharedMemoryLink>(std::make_shared<SharedMemory>(world.node()), options.in_flight,
+                                                 options.segment_bytes, request.patience);
+  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), options),
+          "ring in memory that the ranks share" + unused_wire(request, "nothing is sent")};
 }
 
 // Over messages, the better one for each size.
-std::unique_ptr<SumAlgorithm> over_messages(const World& world, const std::shared_ptr<Patience>& patience,
-                                            std::string& name) {
-  auto doubling = std::make_unique<Doubling>(world, patience);
-  auto ring = message_ring(world, patience);
-  patience->set_urgent(true);
-  const std::size_t crossover = measure_crossover(world, *doubling, *ring);
-  patience->set_urgent(false);
-  name = fmt::format("{}, recursive doubling up to {} KiB", ring_name(), crossover / 1024);
-  return std::make_unique<BySize>(std::move(doubling), std::move(ring), crossover);
+Named over_messages(const World& world, const Request& request) {
+  auto doubling = std::make_unique<Doubling>(world, request.patience);
+  Named ring = message_ring(world, request);
+  request.patience->set_urgent(true);
+  const std::size_t crossover = measure_crossover(world, *doubling, *ring.algorithm);
+  request.patience->set_urgent(false);
+  return {std::make_unique<BySize>(std::move(doubling), std::move(ring.algorithm), crossover),
+          fmt::format("{}, recursive doubling in fp32 up to {} KiB", ring.name, crossover / 1024)};
 }
 
-Made make_messages(const World& world, const std::string& why) {
-  const auto patience = make_patience(world);
-  std::string name;
-  auto algorithm = over_messages(world, patience, name);
-  return make_worker(std::move(algorithm), patience, fmt::format("{} ({})", name, why));
+Made make_ring(const Request& request) {
+  return make_worker(request,
+                     request.world.one_node() ? shared_memory_ring(request) : message_ring(request.world, request));
 }
 
-Made make_hierarchical(const World& world, const std::string& why) {
+Made make_message_ring(const Request& request) {
+  return make_worker(request, message_ring(request.world, request));
+}
+
+Made make_doubling(const Request& request) {
+  return make_worker(request, {std::make_unique<Doubling>(request.world, request.patience),
+                               "recursive doubling over MPI messages" + unused_wire(request, "it sends fp32")});
+}
+
+Made make_direct(const Request& request) {
+  const World& world = request.world;
+  if (!world.one_node())
+    fail("--all-reduce direct adds in shared memory, but the {} ranks are on several nodes: use hierarchical or auto",
+         world.size());
+  return make_worker(request, {std::make_unique<Direct>(world.node(), nullptr, request.patience),
+                               "direct, in memory that the ranks share" + unused_wire(request, "nothing is sent")});
+}
+
+Made make_hierarchical(const Request& request) {
+  const World& world = request.world;
   if (world.one_node() || world.smallest_node() != world.largest_node() || world.largest_node() == 1)
     fail(
-        "--all-reduce hierarchical is for several nodes with equally many ranks, more than one, on each; here nodes "
-        "have "
-        "{} to {} of {} ranks: use auto",
+        "--all-reduce hierarchical is for several nodes with equally many ranks, at least two, on each; these have {} "
+        "to {} of the {} ranks: use auto",
         world.smallest_node(), world.largest_node(), world.size());
-  const auto patience = make_patience(world);
-  std::string name;
-  auto across_nodes = over_messages(world.across_nodes(), patience, name);
-  return make_worker(std::make_unique<Direct>(world.node(), std::move(across_nodes), patience), patience,
-                     fmt::format("hierarchical, in shared memory on each node, between nodes {} ({})", name, why));
+  Named across_nodes = over_messages(world.across_nodes(), request);
+  return make_worker(request,
+                     {std::make_unique<Direct>(world.node(), std::move(across_nodes.algorithm), request.patience),
+                      "hierarchical: in shared memory on each node, between nodes " + across_nodes.name});
 }
 
-Made make_mpi(const World& world, const std::string& why) {
-  return make_worker(std::make_unique<MpiSum>(world), make_patience(world), fmt::format("MPI_Allreduce ({})", why));
+Made make_mpi(const Request& request) {
+  return make_worker(
+      request, {std::make_unique<MpiSum>(request.world), "MPI_Allreduce" + unused_wire(request, "MPI sends fp32")});
 }
 
-Made make_auto(const World& world, const std::string&) {
+Made make_auto(const Request& request) {
+  const World& world = request.world;
+  const auto because = [&](std::string why) { return Request{world, request.wire, std::move(why), request.patience}; };
+  const auto messages = [&](std::string why) {
+    return make_worker(because(std::move(why)), over_messages(world, request));
+  };
   const int ranks = world.largest_node();
-  if (ranks == 1) return make_messages(world, "every rank has a node of its own");
-  if (world.smallest_node() != ranks) return make_messages(world, "the nodes have different numbers of ranks");
+  if (ranks == 1) return messages("every rank has a node of its own");
+  if (world.smallest_node() != ranks) return messages("the nodes have different numbers of ranks");
+  if (!world.one_node())
+    return make_hierarchical(because(fmt::format("{} nodes with {} ranks each", world.size() / ranks, ranks)));
   try {
-    if (world.one_node()) return make_direct(world, "all ranks are on one node");
-    return make_hierarchical(world, fmt::format("{} nodes with {} ranks each", world.size() / ranks, ranks));
-  } catch (const Error& error) {  // shared memory failed, which every rank of the node was told, and no other
-    if (!world.one_node()) throw;
-    return make_messages(world, error.what());
+    return make_direct(because("all ranks are on one node"));
+  } catch (const Error& error) {  // no shared memory, which every rank was told
+    return messages(error.what());
   }
 }
 
-Made make_none(const World&, const std::string& why) {
-  return std::make_unique<NoSum>(fmt::format("none: gradients are not summed ({})", why), false);
+Made make_none(const Request& request) {
+  return std::make_unique<NoSum>(fmt::format("none: gradients are not summed ({})", request.why), false);
 }
 
 struct Choice {
   std::string_view name;
-  Made (*make)(const World&, const std::string& why);
+  Made (*make)(const Request& request);
 };
-constexpr std::array kChoices = {Choice{"auto", make_auto},         Choice{"ring", make_ring},
-                                 Choice{"direct", make_direct},     Choice{"hierarchical", make_hierarchical},
-                                 Choice{"doubling", make_doubling}, Choice{"mpi", make_mpi},
+constexpr std::array kChoices = {Choice{"auto", make_auto},
+                                 Choice{"ring", make_ring},
+                                 Choice{"message-ring", make_message_ring},
+                                 Choice{"direct", make_direct},
+                                 Choice{"hierarchical", make_hierarchical},
+                                 Choice{"doubling", make_doubling},
+                                 Choice{"mpi", make_mpi},
                                  Choice{"none", make_none}};
 
 }  // namespace
 
-std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world) {
+std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Wire wire) {
   const auto* choice = std::ranges::find(kChoices, algorithm, &Choice::name);
   if (choice == kChoices.end())
     fail("there is no all-reduce called '{}'; choose one of: {}", algorithm,
          fmt::join(kChoices | std::views::transform(&Choice::name), ", "));
   if (world.size() == 1) return std::make_unique<NoSum>("none: a world of one has nothing to add", true);
-  return choice->make(world, "asked for by --all-reduce " + algorithm);
+  return choice->make({world, wire, "asked for by --all-reduce " + algorithm});
 }
 
 }  // namespace annulus

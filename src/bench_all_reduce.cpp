@@ -150,7 +150,7 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   std::vector<Contestant> contestants;
   const std::size_t largest = std::ranges::max(options.sizes_bytes);
   for (const std::string& name : options.algorithms) {
-    auto all_reduce = make_all_reduce(name, world);
+    auto all_reduce = make_all_reduce(name, world, parse_wire(options.wire));
     const auto memory = all_reduce->allocate(largest);
     contestants.push_back(
         {name, std::move(all_reduce), {reinterpret_cast<float*>(memory.data()), memory.size() / sizeof(float)}, {}});

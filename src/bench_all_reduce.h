@@ -12,8 +12,9 @@ namespace annulus {
 struct BenchAllReduceOptions {
   std::vector<std::size_t> sizes_bytes;
   std::vector<std::string> algorithms;  // as make_all_reduce names them
-  double seconds = 1;                   // for each row, roughly
-  std::filesystem::path json;           // empty: the table only
+  std::string wire = "fp32";
+  double seconds = 1;          // for each row, roughly
+  std::filesystem::path json;  // empty: the table only
 };
 
 // Times sums of arrays of every size with every algorithm. All algorithms take turns call by call, so that a machine

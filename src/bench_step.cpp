@@ -33,7 +33,7 @@ struct Contestant {
   Contestant(const std::string& algorithm, const World& world, const BenchStepOptions& options, Device& device,
              double clock_offset, Timeline& timeline)
       : name(algorithm),
-        all_reduce(make_all_reduce(algorithm, world)),
+        all_reduce(make_all_reduce(algorithm, world, parse_wire(options.wire))),
         model(device, make_model(options.model, task_of(options)), Mode::training, options.batch,
               allocate_in(*all_reduce)),
         optimizer(device, model.parameters(), {.rate = 1e-4f, .momentum = 0.9f}),

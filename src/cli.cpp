@@ -53,8 +53,14 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
 }
 
 constexpr const char* kAllReduceHelp =
-    "Who adds the gradients: auto, ring, direct, hierarchical, doubling, mpi (MPI_Allreduce), or none, which does not "
-    "train but shows what sums cost";
+    "Who adds the gradients: auto, direct, hierarchical, ring, message-ring, doubling, mpi (MPI_Allreduce), or none, "
+    "which does not train but shows what sums cost";
+
+void add_wire_option(CLI::App& command, std::string& wire) {
+  command.add_option("--wire", wire, "What the rings' messages are made of; sums are made in fp32 in any case")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+}
 
 void add_bucket_option(CLI::App& command, std::size_t& bucket_bytes) {
   command.add_option("--bucket", bucket_bytes, "Gradients that are sent together, for example 256KiB or 4MiB")
@@ -128,6 +134,7 @@ void add_train(CLI::App& app, Command& chosen) {
       ->capture_default_str()
       ->group("Checkpoints");
   command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)->capture_default_str();
+  add_wire_option(*command, o.wire);
   add_bucket_option(*command, o.bucket_bytes);
   add_device_options(*command, o.device);
   add_timeline_options(*command, o.timeline);
@@ -202,6 +209,7 @@ void add_bench(CLI::App& app, Command& chosen) {
                    fmt::format("{}; several, separated by commas, take turns", kAllReduceHelp))
       ->delimiter(',')
       ->default_str("auto");
+  add_wire_option(*step, s.wire);
   add_bucket_option(*step, s.bucket_bytes);
   add_device_options(*step, s.device);
   add_timeline_options(*step, s.timeline);
@@ -217,14 +225,15 @@ void add_bench(CLI::App& app, Command& chosen) {
   auto reduce_options = std::make_shared<BenchAllReduceOptions>();
   auto& r = *reduce_options;
   r.sizes_bytes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
-  r.algorithms = {"direct", "ring", "mpi"};
+  r.algorithms = {"auto", "message-ring", "mpi"};
   reduce->add_option("--sizes", r.sizes_bytes, "Sizes of the array, separated by commas")
       ->delimiter(',')
       ->transform(kBytes)
       ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
   reduce->add_option("--algorithms", r.algorithms, "As --all-reduce, separated by commas")
       ->delimiter(',')
-      ->default_str("direct,ring,mpi");
+      ->default_str("auto,message-ring,mpi");
+  add_wire_option(*reduce, r.wire);
   reduce->add_option("--seconds", r.seconds, "How long to measure each row")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -10,6 +10,7 @@
 
 #include "collectives/all_reduce.h"
 #include "kernels/device.h"
+#include "kernels/error.h"
 #include "src/data/hdf5.h"
 #include "src/scheduler.h"
 
@@ -52,16 +53,21 @@ void print_binding(const World& world) {
                      world.local_size(), present));
 }
 
-void print_usable(const World& world) {
-  fmt::print("usable here\n");
-  line("cpu", "yes: " + make_device("cpu")->description());
-  line("cuda", "no: this program was built without CUDA");
+// The all-reduces that can be used here, and why not the others. Making one takes all ranks.
+void try_all_reduces(const World& world) {
   if (world.size() == 1) {
     line("all-reduce", "nothing to do: a world of one rank; see mpirun -np 2 annulus doctor");
     return;
   }
-  for (const std::string name : {"direct", "ring", "mpi"})
-    line(name, "yes: " + make_all_reduce(name, world)->description());
+  for (const std::string name : {"auto", "direct", "hierarchical", "ring", "message-ring", "doubling", "mpi"}) {
+    std::string text;
+    try {
+      text = "yes: " + make_all_reduce(name, world)->description();
+    } catch (const Error& error) {
+      text = std::string("no: ") + error.what();
+    }
+    if (world.root()) line(name, text);
+  }
 }
 
 }  // namespace
@@ -80,11 +86,12 @@ void doctor(const World& world) {
     print_binding(world);
     if (scheduler) line("scheduler", *scheduler);
   }
-  // Making an all-reduce takes all ranks.
-  if (world.root())
-    print_usable(world);
-  else if (world.size() > 1)
-    for (const std::string name : {"direct", "ring", "mpi"}) make_all_reduce(name, world);
+  if (world.root()) {
+    fmt::print("usable here\n");
+    line("cpu", "yes: " + make_device("cpu")->description());
+    line("cuda", "no: this program was built without CUDA");
+  }
+  try_all_reduces(world);
 }
 
 }  // namespace annulus

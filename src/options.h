@@ -35,6 +35,7 @@ struct TrainOptions {
   bool nesterov = false;
   std::uint64_t seed = 1;
   std::string all_reduce = "auto";
+  std::string wire = "fp32";
   std::size_t bucket_bytes = 1 << 20;
   std::size_t checkpoint_every = 0;  // steps; 0: at the end of every epoch
   bool resume = false;
@@ -58,6 +59,7 @@ struct BenchStepOptions {
   std::vector<std::size_t> image{28, 28, 1};
   std::size_t classes = 10;
   std::vector<std::string> all_reduce{"auto"};  // compared with each other
+  std::string wire = "fp32";
   std::size_t bucket_bytes = 1 << 20;
   double seconds = 5;
   std::filesystem::path json;

@@ -88,7 +88,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
       training_(options.data, "train"),
       test_(options.data, "test"),
       global_batch_(global_batch_of(world, options)),
-      all_reduce_(make_all_reduce(options.all_reduce, world)),
+      all_reduce_(make_all_reduce(options.all_reduce, world, parse_wire(options.wire))),
       model_(*device_, make_model(options.model, task_of(training_.info())), Mode::training,
              std::max<std::size_t>(share(std::min(global_batch_, training_.info().size)), 1),
              allocate_in(*all_reduce_)),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <ostream>
 #include <string_view>
 
@@ -28,7 +29,8 @@ std::ostream& operator<<(std::ostream& stream, const Case& c) {
 // Those that this world can have.
 std::vector<Case> cases() {
   const World world;
-  std::vector<Case> all{{"ring"}, {"mpi"}, {"direct"}, {"doubling"}, {"auto"}, {"auto", 1}, {"auto", 2}};
+  std::vector<Case> all{{"ring"},     {"message-ring"}, {"mpi"},     {"direct"},
+                        {"doubling"}, {"auto"},         {"auto", 1}, {"auto", 2}};
   for (const int ranks : {2, 3})
     if (world.size() > ranks && world.size() % ranks == 0) all.push_back({"hierarchical", ranks});
   return all;
@@ -185,6 +187,31 @@ TEST_CASE("arrays in the all-reduce's own memory are summed exactly, wherever th
   CHECK(std::ranges::all_of(floats.subspan(begin), [](float value) { return value == 0; }));
 }
 
+TEST_CASE("over 16-bit messages all ranks have the same bits, not far from the sum") {
+  const World world;
+  const Wire wire = GENERATE(Wire::bf16, Wire::fp16);
+  const std::string algorithm = GENERATE("message-ring", "auto");
+  const auto all_reduce = make_all_reduce(algorithm, world, wire);
+  std::vector<float> values = fractions(kLarge, world.rank());
+  std::vector<double> exact(values.size());
+  for (int rank = 0; rank < world.size(); ++rank)
+    std::ranges::transform(exact, fractions(kLarge, rank), exact.begin(), [](double a, float b) { return a + b; });
+  all_reduce->wait(all_reduce->enqueue(values));
+  check_same_on_every_rank(world, values);
+  // A third at most each; every hop rounds a part of the sum once.
+  const double allowed = (wire == Wire::bf16 ? 0x1p-9 : 0x1p-12) * world.size() * world.size();
+  double worst = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) worst = std::max(worst, std::abs(values[i] - exact[i]));
+  CHECK(worst <= allowed);
+}
+
+TEST_CASE("an algorithm that sends nothing in 16 bits says so") {
+  const World world;
+  const std::string algorithm = GENERATE("mpi", "doubling", "direct");
+  if (world.size() == 1) return;
+  CHECK_THAT(make_all_reduce(algorithm, world, Wire::bf16)->description(), Catch::Contains("--wire bf16 unused"));
+}
+
 TEST_CASE("two all-reduces at work at once do not mix up their messages") {
   const World world;
   const auto one = make_all_reduce("ring", world);
@@ -205,7 +232,7 @@ TEST_CASE("the ring sends 2(N-1)/N of an array that N divides, and of others wha
   const auto n = static_cast<std::size_t>(world.size());
   std::vector<std::size_t> sizes = sizes_for(world.size());
   for (const std::size_t size : sizes_for(world.size())) sizes.push_back(size / n * n);
-  const auto all_reduce = make_all_reduce("ring", world);
+  const auto all_reduce = make_all_reduce("message-ring", world);
   for (const std::size_t size : sizes) {
     CAPTURE(size);
     std::vector<float> values(size);
