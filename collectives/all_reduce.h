@@ -5,7 +5,9 @@
 #include <span>
 #include <string>
 
+#include "collectives/sum_activity.h"
 #include "collectives/wire.h"
+#include "collectives/world.h"
 #include "collectives/world.h"
 #include "kernels/trace.h"
 
@@ -39,6 +41,8 @@ class AllReduce {
 
   // Each sum, and what happens inside, becomes a span of this lane; of none where it is null. Before the first sum.
   virtual void record_to(TraceLane*) {}
+
+  virtual const SumActivity& activity() const = 0;  // what it is doing right now
 };
 
 // `algorithm`: "ring" (ours; in shared memory where all ranks are on one node, else over messages), "message-ring"

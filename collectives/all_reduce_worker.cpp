@@ -76,7 +76,9 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   std::exception_ptr failure;
   try {
     const TraceSpan span(lane_, "sum of bucket", TraceSpan::kCounted);
+    patience_->activity().begin_sum();
     algorithm_->sum(values);
+    patience_->activity().end_sum();
   } catch (...) {
     failure = std::current_exception();
   }

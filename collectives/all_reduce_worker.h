@@ -37,6 +37,7 @@ class AllReduceWorker final : public AllReduce {
   void wait(Ticket ticket) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
   void record_to(TraceLane* lane) override;
+  const SumActivity& activity() const override { return patience_->activity(); }
 
  private:
   void work();

@@ -117,7 +117,10 @@ void Direct::await_all(Signal Signals::*signal) const {
   const int own = memory_.node().rank();
   (signals(own).*signal).raise(sums_);
   for (int rank = 0; rank < memory_.node().size(); ++rank)
-    if (rank != own) (signals(rank).*signal).await(sums_, *patience_);
+    if (rank != own) {
+      patience_->activity().await(memory_.node().rank_in_job(rank));
+      (signals(rank).*signal).await(sums_, *patience_);
+    }
 }
 
 }  // namespace annulus

@@ -16,7 +16,9 @@ Doubling::Doubling(const World& world, std::shared_ptr<Patience> patience)
       patience_(std::move(patience)),
       rank_(world.rank()),
       size_(world.size()),
-      power_(static_cast<int>(std::bit_floor(static_cast<unsigned>(world.size())))) {}
+      power_(static_cast<int>(std::bit_floor(static_cast<unsigned>(world.size())))) {
+  for (int rank = 0; rank < size_; ++rank) ranks_in_job_.push_back(world.rank_in_job(rank));
+}
 
 void Doubling::sum(std::span<float> values) {
   arrived_.resize(std::max(arrived_.size(), values.size()));
@@ -43,7 +45,7 @@ void Doubling::exchange(std::span<float> values, int with) {
   check(
       MPI_Isend(values.data(), mpi_count(values.size()), MPI_FLOAT, with, kTag, communicator_.handle(), &requests[1]));
   bytes_sent_ += values.size_bytes();
-  wait(requests);
+  wait(requests, with);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
 }
 
@@ -51,16 +53,17 @@ void Doubling::send(std::span<const float> values, int to) {
   MPI_Request request;
   check(MPI_Isend(values.data(), mpi_count(values.size()), MPI_FLOAT, to, kTag, communicator_.handle(), &request));
   bytes_sent_ += values.size_bytes();
-  wait({&request, 1});
+  wait({&request, 1}, to);
 }
 
 void Doubling::receive(std::span<float> values, int from) {
   MPI_Request request;
   check(MPI_Irecv(values.data(), mpi_count(values.size()), MPI_FLOAT, from, kTag, communicator_.handle(), &request));
-  wait({&request, 1});
+  wait({&request, 1}, from);
 }
 
-void Doubling::wait(std::span<MPI_Request> requests) {
+void Doubling::wait(std::span<MPI_Request> requests, int peer) {
+  patience_->activity().await(ranks_in_job_[static_cast<std::size_t>(peer)]);
   const TraceSpan span(lane_, "wait for bytes");
   const auto complete = [&] {
     int done = 0;

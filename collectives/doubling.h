@@ -31,11 +31,12 @@ class Doubling final : public SumAlgorithm {
   void send(std::span<const float> values, int to);
   void receive(std::span<float> values, int from);
   void exchange(std::span<float> values, int with);
-  void wait(std::span<MPI_Request> requests);
+  void wait(std::span<MPI_Request> requests, int peer);
 
   Communicator communicator_;
   std::shared_ptr<Patience> patience_;
   int rank_, size_;
+  std::vector<int> ranks_in_job_;
   int power_;  // the largest power of two up to size_
   std::vector<float> arrived_;
   std::uint64_t bytes_sent_ = 0;

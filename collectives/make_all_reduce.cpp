@@ -34,10 +34,12 @@ class NoSum final : public AllReduce {
   Ticket enqueue(std::span<float>, Next) override { return ++last_; }
   void wait(Ticket) override {}
   std::uint64_t bytes_sent() const override { return 0; }
+  const SumActivity& activity() const override { return activity_; }
 
  private:
   std::string description_;
   bool sums_;
+  SumActivity activity_;
   std::vector<Buffer> memory_;
   Ticket last_ = 0;
 };

@@ -14,6 +14,7 @@ MpiLink::MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<Pati
     : communicator_(world.duplicate()),
       next_((world.rank() + 1) % world.size()),
       previous_((world.rank() + world.size() - 1) % world.size()),
+      previous_in_job_(world.rank_in_job(previous_)),
       patience_(std::move(patience)),
       exchanges_(in_flight) {}
 
@@ -41,6 +42,7 @@ void MpiLink::post(std::span<const std::byte> to_next, std::span<std::byte> land
 
 std::span<const std::byte> MpiLink::collect() {
   Exchange& exchange = exchanges_[collected_++ % exchanges_.size()];
+  patience_->activity().await(previous_in_job_);
   for (int looks = 0; !complete(exchange); ++looks) patience_->pause(looks);
   return exchange.landing;
 }

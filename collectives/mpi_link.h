@@ -32,6 +32,7 @@ class MpiLink final : public RingLink {
 
   Communicator communicator_;
   int next_, previous_;
+  int previous_in_job_;
   std::shared_ptr<Patience> patience_;
   std::vector<Exchange> exchanges_;  // exchange number n is at n % size()
   std::uint64_t posted_ = 0;

@@ -4,6 +4,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "collectives/sum_activity.h"
+
 namespace annulus {
 
 // How a thread waits for other ranks. It can only look again and again, and it often shares its core: with the
@@ -26,8 +28,12 @@ class Patience {
   int looks_before_sleep() const { return urgent_ ? looks_ : 0; }
   void expect_not_abandoned() const;  // throws Error where it was
 
+  // For whom it is waited, told by whoever waits.
+  SumActivity& activity() { return activity_; }
+
  private:
   const int looks_;
+  SumActivity activity_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> urgent_ = false;

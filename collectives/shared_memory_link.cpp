@@ -46,6 +46,7 @@ void SharedMemoryLink::post(std::span<const std::byte> to_next, std::span<std::b
 std::span<const std::byte> SharedMemoryLink::collect() {
   const std::uint32_t number = collected_++;
   board(rank_).taken.raise(number);  // all before this one
+  patience_->activity().await(memory_->node().rank_in_job(previous_));
   const Board& theirs = board(previous_);
   theirs.posted.await(number + 1, *patience_);
   return {memory_->at(previous_, theirs.places[number % kSlots]), sizes_[number % kSlots]};

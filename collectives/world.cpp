@@ -51,6 +51,9 @@ World::World(Communicator communicator, int ranks_per_node)
   check(MPI_Allreduce(MPI_IN_PLACE, extremes.data(), 2, MPI_INT, MPI_MAX, communicator_.handle()));
   smallest_node_ = -extremes[0];
   largest_node_ = extremes[1];
+  int job_rank = 0;
+  check(MPI_Comm_rank(MPI_COMM_WORLD, &job_rank));
+  ranks_in_job_ = all_gather(job_rank, MPI_INT, communicator_);
 }
 
 World World::node() const {

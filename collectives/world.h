@@ -26,6 +26,8 @@ class World {
   int local_rank() const { return local_rank_; }  // among the ranks that share this node's memory
   int local_size() const { return local_size_; }
   bool root() const { return rank_ == 0; }
+  // What a rank of this world, which may be a part of another, is called outside.
+  int rank_in_job(int rank) const { return ranks_in_job_[static_cast<std::size_t>(rank)]; }
   int smallest_node() const { return smallest_node_; }  // ranks of the node that has the fewest
   int largest_node() const { return largest_node_; }
   bool one_node() const { return local_size_ == size_; }
@@ -50,6 +52,7 @@ class World {
   int ranks_per_node_;
   int rank_, size_, local_rank_, local_size_;
   int smallest_node_, largest_node_;
+  std::vector<int> ranks_in_job_;
 };
 
 }  // namespace annulus
