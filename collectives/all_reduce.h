@@ -8,7 +8,6 @@
 #include "collectives/sum_activity.h"
 #include "collectives/wire.h"
 #include "collectives/world.h"
-#include "collectives/world.h"
 #include "kernels/trace.h"
 
 namespace annulus {

@@ -92,11 +92,12 @@ void Network::load(std::span<const std::uint8_t> images, std::span<const std::in
   device_.upload(std::as_bytes(labels), value(Graph::kLabels));
 }
 
-void Network::forward() {
+void Network::forward(const std::function<void()>& progress) {
   const TraceSpan all(lane_, "forward");
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const TraceSpan layer(lane_, graph_.nodes()[i].name);
     steps_[i].op->forward();
+    progress();
   }
 }
 

@@ -38,7 +38,8 @@ class Network {
 
   // A step: load, forward, and in training backward.
   void load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
-  void forward();
+  // `progress` is called after every layer, which may take seconds.
+  void forward(const std::function<void()>& progress = [] {});
 
   // Called with the number of gradients, from the arena's start, that are final. See Op::backward for the weight.
   using Ready = std::function<void(std::size_t gradients)>;

@@ -38,7 +38,7 @@ struct Contestant {
               allocate_in(*all_reduce)),
         optimizer(device, model.parameters(), {.rate = 1e-4f, .momentum = 0.9f}),
         ledger(clock_offset),
-        trainer(model, *all_reduce, optimizer, ledger, options.bucket_bytes, timeline.step()) {
+        trainer(model, *all_reduce, optimizer, ledger, options.bucket_bytes, activity, timeline.step()) {
     model.parameters().initialize(1);
     model.record_to(timeline.step());
     all_reduce->record_to(timeline.all_reduce());
@@ -49,6 +49,7 @@ struct Contestant {
   Model model;
   Optimizer optimizer;
   Ledger ledger;
+  Activity activity;
   Trainer trainer;
   std::vector<double> seconds;  // of every step
   std::vector<double> compute;  // seconds of it that were computing, the mean of the ranks

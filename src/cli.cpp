@@ -1,6 +1,7 @@
 #include "src/cli.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -84,6 +85,22 @@ void add_timeline_options(CLI::App& command, TimelineOptions& options) {
       ->group("Timeline");
 }
 
+// For the tests, and not in the help.
+void add_fault_option(CLI::App& command, std::vector<Fault>& faults) {
+  const auto parse = [&faults](const std::string& text) {
+    try {
+      faults.push_back(parse_fault(text));
+    } catch (const Error& error) {
+      throw CLI::ValidationError("--inject", error.what());
+    }
+  };
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--inject", [parse](const std::vector<std::string>& texts) { std::ranges::for_each(texts, parse); })
+      ->configurable(false)
+      ->group("");
+}
+
 std::string model_help() {
   std::string text = "One of:";
   for (const ZooEntry& entry : zoo()) text += fmt::format("\n{:<10}{}", entry.name, entry.description);
@@ -138,6 +155,12 @@ void add_train(CLI::App& app, Command& chosen) {
   add_bucket_option(*command, o.bucket_bytes);
   add_device_options(*command, o.device);
   add_timeline_options(*command, o.timeline);
+  command
+      ->add_option("--stall-timeout", o.stall_seconds,
+                   "End the job, saying where each rank stands, when nothing moves for so many seconds; 0: never")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  add_fault_option(*command, o.faults);
 
   command->callback([&chosen, command, options] {
     options->configuration = command->config_to_str(true, false);

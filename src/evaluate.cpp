@@ -7,7 +7,8 @@
 
 namespace annulus {
 
-Evaluation evaluate(const World& world, Model& model, const Dataset& dataset, std::size_t batch) {
+Evaluation evaluate(const World& world, Model& model, const Dataset& dataset, std::size_t batch, Activity& activity) {
+  activity.enter(Activity::Phase::evaluation);
   const DatasetInfo& info = dataset.info();
   const Range share = split(info.size, static_cast<std::size_t>(world.size()), static_cast<std::size_t>(world.rank()));
   std::vector<std::uint8_t> images(batch * info.image_bytes());
@@ -21,11 +22,12 @@ Evaluation evaluate(const World& world, Model& model, const Dataset& dataset, st
     }
     Network& network = model.network(Mode::inference, count);
     network.load(std::span(images).first(count * info.image_bytes()), std::span(labels).first(count));
-    network.forward();
+    network.forward([&activity] { activity.tick(); });
     const LossSums batch_sums = network.loss();
     sums[0] += batch_sums.loss;
     sums[1] += batch_sums.correct;
   }
+  activity.enter(Activity::Phase::meeting);
   world.sum(sums);
   return {info.size, static_cast<std::size_t>(sums[1]), sums[0] / static_cast<double>(info.size)};
 }

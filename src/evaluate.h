@@ -2,6 +2,7 @@
 
 #include "collectives/world.h"
 #include "models/model.h"
+#include "src/activity.h"
 #include "src/data/dataset.h"
 
 namespace annulus {
@@ -15,7 +16,7 @@ struct Evaluation {
 };
 
 // The whole data set, each sample once, shared out over the ranks; the same result on every rank. Collective.
-// Plans what it needs at the first call for a batch size.
-Evaluation evaluate(const World& world, Model& model, const Dataset& dataset, std::size_t batch);
+// Plans what it needs at the first call for a batch size. `activity` is told how it goes.
+Evaluation evaluate(const World& world, Model& model, const Dataset& dataset, std::size_t batch, Activity& activity);
 
 }  // namespace annulus

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "src/faults.h"
+
 namespace annulus {
 
 // What each command can be asked for (src/cli.cpp gives these their names on the command line).
@@ -39,6 +41,8 @@ struct TrainOptions {
   std::size_t bucket_bytes = 1 << 20;
   std::size_t checkpoint_every = 0;  // steps; 0: at the end of every epoch
   bool resume = false;
+  double stall_seconds = 60;  // 0: no watchdog
+  std::vector<Fault> faults;  // for tests
   std::string configuration;  // all of the above as TOML
 };
 

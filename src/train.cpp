@@ -7,6 +7,7 @@
 #include "kernels/clock.h"
 #include "kernels/error.h"
 #include "models/zoo.h"
+#include "src/alike.h"
 #include "src/atomic_file.h"
 #include "src/bytes.h"
 #include "src/checkpoint.h"
@@ -17,6 +18,7 @@
 #include "src/signals.h"
 #include "src/timeline.h"
 #include "src/trainer.h"
+#include "src/watchdog.h"
 
 namespace annulus {
 namespace {
@@ -46,9 +48,14 @@ class TrainingRun {
   std::size_t share(std::size_t count) const {
     return split(count, static_cast<std::size_t>(world_.size()), static_cast<std::size_t>(world_.rank())).size();
   }
+  // Rank 0's. What it chooses for its parameters' layouts, all ranks have.
+  std::size_t largest_share(std::size_t count) const {
+    return std::max<std::size_t>(split(count, static_cast<std::size_t>(world_.size()), 0).size(), 1);
+  }
   bool steps_left() const { return options_.max_steps == 0 || step_ < options_.max_steps; }
   std::filesystem::path checkpoint_file() const { return options_.out / "checkpoint.h5"; }
 
+  std::unique_ptr<AllReduce> connect() const;
   void claim_output() const;
   void plan_networks();
   void resume();
@@ -64,10 +71,12 @@ class TrainingRun {
   const TrainOptions& options_;
   const double clock_offset_;
   Timeline timeline_;
+  Activity activity_;
   std::unique_ptr<Device> device_;
   Dataset training_, test_;
   std::size_t global_batch_;
   std::unique_ptr<AllReduce> all_reduce_;
+  const Watchdog watchdog_;
   Model model_;
   Optimizer optimizer_;
   Ledger ledger_;
@@ -88,15 +97,17 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
       training_(options.data, "train"),
       test_(options.data, "test"),
       global_batch_(global_batch_of(world, options)),
-      all_reduce_(make_all_reduce(options.all_reduce, world, parse_wire(options.wire))),
+      all_reduce_(connect()),
+      watchdog_(activity_, all_reduce_->activity(), options.stall_seconds,
+                [this] { end_stalled_job(world_, activity_, all_reduce_->activity(), options_.stall_seconds); }),
       model_(*device_, make_model(options.model, task_of(training_.info())), Mode::training,
-             std::max<std::size_t>(share(std::min(global_batch_, training_.info().size)), 1),
-             allocate_in(*all_reduce_)),
+             largest_share(std::min(global_batch_, training_.info().size)), allocate_in(*all_reduce_)),
       optimizer_(*device_, model_.parameters(),
                  {options.rate, options.momentum, options.weight_decay, options.nesterov}),
       ledger_(clock_offset_),
-      trainer_(model_, *all_reduce_, optimizer_, ledger_, options.bucket_bytes, timeline_.step()),
+      trainer_(model_, *all_reduce_, optimizer_, ledger_, options.bucket_bytes, activity_, timeline_.step()),
       progress_(world.root(), options.epochs) {
+  check_same_network(world, model_);
   if (!all_reduce_->sums() && options.resume)
     fail("--all-reduce none measures and does not train: it cannot go on with a run; leave out --resume");
   claim_output();
@@ -115,6 +126,12 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
   result_.measuring = !all_reduce_->sums();
 }
 
+// The first things that the ranks do together: here a difference between them would hang or corrupt.
+std::unique_ptr<AllReduce> TrainingRun::connect() const {
+  check_alike(world_, options_, training_, test_);
+  return make_all_reduce(options_.all_reduce, world_, parse_wire(options_.wire));
+}
+
 // Everything that a run writes goes into one folder, which holds one run: an earlier one's results are never lost.
 void TrainingRun::claim_output() const {
   if (!world_.root()) return;
@@ -131,10 +148,14 @@ void TrainingRun::claim_output() const {
 void TrainingRun::plan_networks() {
   const std::size_t size = training_.info().size;
   for (const std::size_t count : {share(std::min(global_batch_, size)), share(size % global_batch_)})
-    if (count > 0) model_.network(Mode::training, count);
+    if (count > 0) {
+      model_.network(Mode::training, count);
+      activity_.tick();
+    }
 }
 
 void TrainingRun::resume() {
+  activity_.enter(Activity::Phase::meeting);
   const auto restored = restore(world_, checkpoint_file(), options_.model, options_.seed, model_, optimizer_);
   if (!restored) {
     progress_.line(fmt::format("nothing to resume in {}: beginning anew", options_.out.string()));
@@ -201,6 +222,8 @@ bool TrainingRun::run_epoch() {
   while (!last && !stopped && steps_left()) {
     timeline_.begin_step(step_ + 1);
     const double begun = now_seconds();
+    activity_.begin_step(step_ + 1);
+    inject(options_.faults, world_.rank(), step_ + 1, model_);
     const Batch& batch = loader_->next();
     StepMetrics metrics;
     try {
@@ -221,6 +244,7 @@ bool TrainingRun::run_epoch() {
     const bool due = options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0;
     if (stopped || last || due || !steps_left()) checkpoint();
   }
+  activity_.enter(Activity::Phase::meeting);
   epoch.accounts = ledger_.close(world_);
   result_.accounts += epoch.accounts;
   epoch.seconds = epoch.accounts.mean().wall();
@@ -237,6 +261,7 @@ void TrainingRun::checkpoint() {
   if (!all_reduce_->sums()) return;  // replicas that differ are nobody's state
   const TraceSpan span(timeline_.run(), "checkpoint");
   const double begun = now_seconds();
+  activity_.enter(Activity::Phase::checkpoint);
   check_replicas(world_, model_, optimizer_, fmt::format("after step {}", step_));
   if (world_.root()) {
     Checkpoint saved = snapshot(model_, optimizer_);
@@ -245,8 +270,10 @@ void TrainingRun::checkpoint() {
     saved.seed = options_.seed;
     saved.step = step_;
     saved.cursor = cursor_;
+    activity_.tick();
     write_checkpoint(checkpoint_file(), saved);
   }
+  activity_.enter(Activity::Phase::meeting);
   world_.barrier();  // nobody runs ahead of a checkpoint that may yet fail
   result_.checkpoint_seconds += now_seconds() - begun;
 }
@@ -255,7 +282,7 @@ void TrainingRun::close_epoch(EpochResult epoch) {
   const double begun = now_seconds();
   {
     const TraceSpan span(timeline_.run(), "evaluation");
-    epoch.test = evaluate(world_, model_, test_, std::max<std::size_t>(share(global_batch_), 1));
+    epoch.test = evaluate(world_, model_, test_, std::max<std::size_t>(share(global_batch_), 1), activity_);
   }
   result_.evaluation_seconds += now_seconds() - begun;
   progress_.line(
@@ -270,6 +297,7 @@ void TrainingRun::close_epoch(EpochResult epoch) {
 
 void TrainingRun::finish(const std::string& status) {
   save_results(status);
+  activity_.enter(Activity::Phase::meeting);
   const std::string text = timeline_.write(world_);
   if (!text.empty()) progress_.line(text);
 }
@@ -283,16 +311,20 @@ void TrainingRun::save_results(const std::string& status) {
 }  // namespace
 
 int train(const World& world, const TrainOptions& options) {
+  check_same_command(world, "train");
   return TrainingRun(world, options).run();
 }
 
 void evaluate(const World& world, const EvaluateOptions& options) {
+  check_same_command(world, "eval");
   const auto device = make_device(options.device.device, options.device.threads);
   const Dataset dataset(options.data, options.split);
   const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
   Model model(*device, make_model(checkpoint.model, task_of(dataset.info())), Mode::inference, options.batch);
   restore_parameters(checkpoint, options.checkpoint, model);
-  const Evaluation found = evaluate(world, model, dataset, options.batch);
+  check_alike(world, options, dataset, checkpoint);
+  Activity activity;
+  const Evaluation found = evaluate(world, model, dataset, options.batch, activity);
   if (!world.root()) return;
   fmt::print("{} after {} steps on {} ({}): accuracy {:.2f} %, loss {:.4f}, {} of {} images\n", checkpoint.model,
              checkpoint.step, options.data.string(), options.split, 100 * found.accuracy(), found.loss, found.correct,

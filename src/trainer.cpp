@@ -32,13 +32,16 @@ Parameters::Allocate allocate_in(AllReduce& all_reduce) {
 }
 
 Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, std::size_t bucket_bytes,
-                 TraceLane* lane)
+                 Activity& activity, TraceLane* lane)
     : model_(model),
       all_reduce_(all_reduce),
       optimizer_(optimizer),
       ledger_(ledger),
       lane_(lane),
-      buckets_(gradient_floats(model.parameters()), plan_buckets(model.parameters(), bucket_bytes), all_reduce) {}
+      buckets_(gradient_floats(model.parameters()), plan_buckets(model.parameters(), bucket_bytes), all_reduce),
+      activity_(activity) {
+  activity_.plan(buckets_.size());
+}
 
 StepMetrics Trainer::step(const Batch& batch, float vote, double begun) {
   const TraceSpan span(lane_, "step", TraceLane::kNone, begun);
@@ -54,7 +57,9 @@ StepMetrics Trainer::step(const Batch& batch, float vote, double begun) {
 
   StepMetrics found;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    activity_.enter(Activity::Phase::waiting_for_bucket, bucket);
     wait(bucket);
+    activity_.enter(Activity::Phase::optimizer, bucket);
     const double summed = now_seconds();
     const TraceSpan update(lane_, "update of bucket", static_cast<std::int64_t>(bucket));
     if (bucket == 0) {  // holds the metrics
@@ -82,9 +87,13 @@ void Trainer::compute(const Batch& batch) {
   }
   Network& network = model_.network(Mode::training, batch.size());
   network.load(batch.images, batch.labels);
-  network.forward();
-  network.backward(1.0f / static_cast<float>(batch.step.global_batch()),
-                   [this](std::size_t gradients) { buckets_.ready(gradients); });
+  activity_.enter(Activity::Phase::forward);
+  network.forward([this] { activity_.tick(); });
+  activity_.enter(Activity::Phase::backward);
+  network.backward(1.0f / static_cast<float>(batch.step.global_batch()), [this](std::size_t gradients) {
+    activity_.tick();
+    buckets_.ready(gradients);
+  });
 }
 
 void Trainer::wait(std::size_t bucket) {

@@ -4,6 +4,7 @@
 #include "collectives/gradient_buckets.h"
 #include "kernels/trace.h"
 #include "models/model.h"
+#include "src/activity.h"
 #include "src/data/loader.h"
 #include "src/ledger.h"
 #include "src/optimizer.h"
@@ -25,9 +26,9 @@ struct StepMetrics {
 // are still being computed, and the same update on every rank. All references must outlive the trainer.
 class Trainer {
  public:
-  // `lane`: what each step does becomes spans of it; null for none.
+  // `activity` is told what the step is doing. `lane`: what each step does becomes spans of it; null for none.
   Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, std::size_t bucket_bytes,
-          TraceLane* lane = nullptr);
+          Activity& activity, TraceLane* lane = nullptr);
 
   // `batch`: this rank's share, possibly empty. `vote` is summed over the ranks and acted on by the caller: what all
   // ranks must agree on goes along with the gradients. Throws Error where the loss is not finite, before any
@@ -47,6 +48,7 @@ class Trainer {
   Ledger& ledger_;
   TraceLane* const lane_;
   GradientBuckets buckets_;
+  Activity& activity_;
 };
 
 }  // namespace annulus

@@ -44,7 +44,8 @@ StepPlan plan(std::size_t step, std::size_t global_batch) {
 
 struct Replica {
   Replica(const World& world, const std::string& algorithm, std::size_t bucket_bytes)
-      : all_reduce(make_all_reduce(algorithm, world)), trainer(model, *all_reduce, optimizer, ledger, bucket_bytes) {
+      : all_reduce(make_all_reduce(algorithm, world)),
+        trainer(model, *all_reduce, optimizer, ledger, bucket_bytes, activity) {
     model.parameters().initialize(3);
   }
 
@@ -57,6 +58,7 @@ struct Replica {
   Optimizer optimizer{*device, model.parameters(), kRule};
   Ledger ledger{0};
   std::unique_ptr<AllReduce> all_reduce;
+  Activity activity;
   Trainer trainer;
 };
 

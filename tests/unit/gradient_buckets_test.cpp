@@ -26,9 +26,13 @@ class Recorder final : public AllReduce {
   }
   void wait(Ticket ticket) override { waited.push_back(ticket); }
   std::uint64_t bytes_sent() const override { return 0; }
+  const SumActivity& activity() const override { return activity_; }
 
   std::vector<std::span<float>> enqueued;
   std::vector<Ticket> waited;
+
+ private:
+  SumActivity activity_;
 };
 
 }  // namespace

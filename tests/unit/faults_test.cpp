@@ -1,0 +1,66 @@
+#include "src/faults.h"
+
+#include <catch2/catch.hpp>
+
+#include "kernels/error.h"
+#include "models/model.h"
+#include "models/zoo.h"
+
+using namespace annulus;
+
+TEST_CASE("faults are read from text") {
+  const Fault kill = parse_fault("kill:rank=1,step=30");
+  CHECK(kill.kind == Fault::Kind::kill);
+  CHECK(kill.rank == 1);
+  CHECK(kill.step == 30);
+  const Fault delay = parse_fault("delay:rank=0,seconds=0.01");
+  CHECK(delay.kind == Fault::Kind::delay);
+  CHECK(delay.rank == 0);
+  CHECK_FALSE(delay.step);
+  CHECK(delay.seconds == 0.01);
+  CHECK(parse_fault("hang:step=5,rank=2").step == 5);
+}
+
+TEST_CASE("what is wrong with a fault's text is said") {
+  const auto [text, complaint] = GENERATE(table<std::string, std::string>({
+      {"", "it begins with kill:"},
+      {"melt:rank=1,step=1", "it begins with kill:"},
+      {"kill", "needs rank=N"},
+      {"kill:rank=-1,step=1", "needs rank=N"},
+      {"kill:rank=1", "needs step=N"},
+      {"kill:rank=1,step=1,seconds=1", "no 'seconds'"},
+      {"flip:rank=1,step=", "'' is not"},
+      {"flip:rank=1,step=1x", "'1x' is not"},
+      {"delay:rank=1,step=1", "needs seconds=S"},
+      {"delay:rank=1,seconds=-1", "needs seconds=S"},
+      {"hang:rank", "'rank' has no value"},
+  }));
+  CHECK_THROWS_WITH(parse_fault(text), Catch::StartsWith(text) && Catch::Contains(complaint));
+}
+
+namespace {
+
+std::vector<std::byte> weights(Model& model) {
+  std::vector<std::byte> bytes(model.parameters().weights().bytes);
+  model.device().download(model.parameters().weights(), bytes);
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a flip turns over one bit, of its rank and step only") {
+  const auto device = make_device("cpu", 1);
+  Model model(*device, make_model("mlp", {{28, 28, 1}, {0.5f}, {0.5f}, 10}), Mode::training, 4);
+  model.parameters().initialize(1);
+  const auto before = weights(model);
+  const std::vector faults = {parse_fault("flip:rank=1,step=7")};
+  inject(faults, 0, 7, model);
+  inject(faults, 1, 6, model);
+  CHECK(weights(model) == before);
+  inject(faults, 1, 7, model);
+  const auto after = weights(model);
+  int bits = 0;
+  for (std::size_t i = 0; i < before.size(); ++i)
+    bits += __builtin_popcount(std::to_integer<unsigned>(before[i] ^ after[i]));
+  CHECK(bits == 1);
+}
