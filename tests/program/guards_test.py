@@ -1,0 +1,155 @@
+"""Ranks that were not started alike do not start; a rank that stands still, or has gone wrong, is named."""
+import re
+import signal
+
+import helper
+from helper import command, run
+
+STALL = 1.5  # seconds
+
+
+class Alike(helper.ProgramTest):
+    def differ(self, names, first=(1, {}), second=(1, {})):
+        """Rank by rank of two kinds, as mpirun starts them: (how many, what is different about their options)."""
+        (first_count, first_options), (second_count, second_options) = first, second
+        out = self.folder / "out"
+        prefix = command(self.training(out, **first_options), first_count) + [":", "-np", str(second_count)]
+        result = run(*self.training(out, **second_options), prefix=prefix)
+        self.assertEqual(result.status, 1, str(result))
+        self.assertLess(result.seconds, 10)
+        self.assertEqual(len(result.messages), 1, str(result))
+        self.assertRegex(result.messages[0], names)
+        self.assertFalse(out.exists(), "it began to write")
+
+    def test_options(self):
+        self.differ(r"--lr is 0\.1 on rank 0, but 0\.2 on rank 1", (1, {"lr": 0.1}), (1, {"lr": 0.2}))
+        self.differ(r"--model is .*lenet.* on rank 0, but .*mlp.* on rank 1", (1, {"model": "lenet"}))
+        self.differ(r"--bucket .* on rank 1", (1, {"bucket": "8KiB"}))
+        self.differ(r"--all-reduce .* on rank 1", (1, {"all_reduce": "mpi"}))
+        self.differ(r"--batch is 20 on rank 0, but 21 on rank 1", (1, {}), (1, {"batch": 21}))
+        self.differ(r"--resume is false on rank 0, but true on rank 1", (1, {}), (1, {"resume": True}))
+
+    def test_all_ranks_that_differ_are_named(self):
+        self.differ(r"--seed is 7 on rank 0, but 8 on ranks 1 and 2$", (1, {}), (2, {"seed": 8}))
+        self.differ(r"--seed is 7 on rank 0, but 8 on rank 2$", (2, {}), (1, {"seed": 8}))
+
+    def test_data(self):
+        def other(**options):
+            return (1, {"data": helper.write_data(self.folder / "other.h5", **options)})
+        self.differ(r"number of training images is 500 on rank 0, but 501 on rank 1", (1, {}), other(train=501))
+        self.differ(r"number of test images is 100 on rank 0, but 99 on rank 1", (1, {}), other(test=99))
+        self.differ(r"size of .* images is 28x28x1 on rank 0, but 20x20x1 on rank 1", (1, {}), other(size=20))
+
+    def test_content_of_data(self):
+        def change(what, index, value):
+            path = helper.write_data(self.folder / "changed.h5")
+            with helper.h5py.File(path, "a") as file:
+                if what in file:
+                    file[what][index] = value
+                else:
+                    values = list(file.attrs[what])
+                    values[index] = value
+                    file.attrs[what] = values
+            return (1, {"data": path})
+        self.differ(r"training labels .* rank 1", (1, {}), change("train/labels", 7, 3 if self.label(7) != 3 else 4))
+        self.differ(r"training images .* rank 1", (1, {}), change("train/images", 0, 255))
+        self.differ(r"test images .* rank 1", (1, {}), change("test/images", 0, 255))
+        self.differ(r"mean .* rank 1", (1, {}), change("mean", 0, 0.25))
+        self.differ(r"classes .* rank 1", (1, {}), change("classes", 3, "a cat"))
+
+    def label(self, sample):
+        with helper.h5py.File(self.data, "r") as file:
+            return file["train/labels"][sample]
+
+    def test_another_command(self):
+        checkpoint = self.folder / "done" / "checkpoint.h5"
+        self.train(checkpoint.parent, max_steps=1)
+        prefix = command(self.training(self.folder / "out"), 1) + [":", "-np", "1"]
+        result = run("eval", "--data", self.data, "--checkpoint", checkpoint, prefix=prefix)
+        self.assertEqual(result.status, 1, str(result))
+        self.assertRegex(result.err, r"the command is train on rank 0, but eval on rank 1")
+
+    def test_what_belongs_to_a_machine_may_differ(self):
+        data = helper.write_data(self.folder / "copy.h5")
+        prefix = command(self.training(self.folder / "out", max_steps=2), 1) + [":", "-np", "1"]
+        options = {"data": data, "threads": 2, "max_steps": 2}
+        result = run(*self.training(self.folder / "elsewhere", **options), prefix=prefix)
+        self.assertEqual(result.status, 0, str(result))
+
+
+class Faults(helper.ProgramTest):
+    def inject(self, *faults, ranks=3, **options):
+        options = {"bucket": "64KiB", "stall_timeout": STALL, **options}
+        arguments = self.training(self.folder / "out", **options)
+        for fault in faults:
+            arguments += ["--inject", fault]
+        return run(*arguments, ranks=ranks)
+
+    def test_every_rank_says_where_it_stands_when_one_hangs(self):
+        result = self.inject("hang:rank=1,step=5", all_reduce="ring")
+        self.assertGreater(result.status, 0, str(result))
+        self.assertLess(result.status, 128, str(result))
+        self.assertLess(result.seconds, STALL + 8)
+        lines = "\n".join(sorted(result.messages))
+        where = r"rank {}: nothing has moved for 1\.5 s .* in step 5: {}; all-reduce: {}"
+        self.assertRegex(lines, where.format(1, "waiting for input", "idle"))
+        self.assertRegex(
+            lines, where.format(2, "waiting for bucket 0", r"bucket 0, exchange 1, waiting for rank 1"))
+        self.assertRegex(lines, where.format(0, "waiting for bucket 0", r"bucket 0, exchange 1, waiting for rank 2"))
+
+    def test_a_hang_under_the_other_algorithms(self):
+        for algorithm, where in (("direct", ", exchange 1, waiting for rank 0"), ("mpi", "")):
+            with self.subTest(algorithm):
+                result = self.inject("hang:rank=0,step=3", ranks=2, all_reduce=algorithm)
+                self.assertGreater(result.status, 0, str(result))
+                self.assertLess(result.seconds, STALL + 8)
+                self.assertRegex(result.err, r"(?m)rank 1: nothing has moved .* in step 3: waiting for bucket 0; "
+                                             f"all-reduce: bucket 0{where}$")
+
+    def test_one_process_alone(self):
+        result = self.inject("hang:rank=0,step=2", ranks=0)
+        self.assertEqual(result.status, 1, str(result))
+        self.assertRegex(result.err, r"rank 0: nothing has moved .* in step 2")
+
+    def test_a_slow_rank_is_no_stall(self):
+        slow = self.inject("delay:rank=1,step=3,seconds=0.7", "delay:rank=2,seconds=0.05", max_steps=8)
+        self.assertEqual(slow.status, 0, str(slow))
+        self.assertGreater(slow.seconds, 1.1)
+
+    def test_no_watchdog(self):
+        result = self.inject("delay:rank=1,step=3,seconds=1", stall_timeout=0, max_steps=5)
+        self.assertEqual(result.status, 0, str(result))
+
+    def test_a_killed_rank_ends_the_job_and_the_checkpoint_is_whole(self):
+        result = self.inject("kill:rank=1,step=7", checkpoint_every=3, stall_timeout=60)
+        self.assertEqual(result.status, 128 + signal.SIGKILL, str(result))
+        self.assertLess(result.seconds, 8)
+        self.assertRegex(result.err, r"rank 1 .* signal 9")
+        checkpoint = self.folder / "out" / "checkpoint.h5"
+        self.assertEqual(helper.read_checkpoint(checkpoint)["attributes"]["step"], 6)
+        self.train(self.folder / "out", ranks=3, bucket="64KiB", resume=True)
+        self.train(self.folder / "whole", ranks=3, bucket="64KiB")
+        self.assert_same_state(checkpoint, self.folder / "whole" / "checkpoint.h5")
+
+    def test_a_flipped_bit_is_caught_and_its_rank_named(self):
+        result = self.inject("flip:rank=1,step=5", checkpoint_every=4)
+        self.assertEqual(result.status, 1, str(result))
+        self.assertRegex(result.messages[0], r"after step 8: rank 1 ")
+        checkpoint = helper.read_checkpoint(self.folder / "out" / "checkpoint.h5")
+        self.assertEqual(checkpoint["attributes"]["step"], 4, "a checkpoint was made of parameters that had gone wrong")
+
+    def test_wrong_words(self):
+        for text, names in (("melt:rank=1", "kill:, delay:, hang: or flip:"), ("kill:rank=1", "needs step"),
+                            ("delay:rank=1", "needs seconds"), ("hang:step=1", "needs rank"), ("hang:rank=x,step=1", "'x'"),
+                            ("kill:rank=1,step=1,seconds=2", "no 'seconds'"), ("hang:rank", "'rank' has no value")):
+            with self.subTest(text):
+                result = self.inject(text, ranks=0)
+                self.assertEqual(result.status, 2, str(result))
+                self.assertRegex(result.messages[0], re.escape(text) + ".*" + names)
+
+    def test_it_is_not_in_the_help(self):
+        self.assertNotIn("--inject", self.succeed("train", "--help").out)
+
+
+if __name__ == "__main__":
+    helper.main()

@@ -1,0 +1,100 @@
+"""Training over several hosts, started by scripts/launch: the same bits as on one, and no hang when a host is lost."""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import helper
+from helper import read_checkpoint
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HOSTS = ROOT / "tests" / "hosts" / "hosts"
+LAUNCH = ROOT / "scripts" / "launch"
+NAMES = ["h1", "h2", "h3"]
+
+# Hosts share the cores of one machine, so that waiting ranks must yield; and nothing but their own network is theirs.
+ENVIRONMENT = {"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_no_tree_spawn": "1", "OMPI_MCA_pml": "ob1",
+               "OMPI_MCA_btl": "self,vader,tcp", "OMPI_MCA_btl_tcp_if_include": "eth0",
+               "OMPI_MCA_oob_tcp_if_include": "eth0", "OMPI_MCA_mpi_yield_when_idle": "1"}
+
+
+class Hosts(helper.ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.lab = self.folder / "hosts"
+        self.addCleanup(self.hosts, "down")
+        made = self.hosts("up", len(NAMES), "1gbit")
+        if made.returncode != 0:
+            self.skipTest(f"several hosts are not tried: {made.stderr.strip() or 'cannot make them here'}")
+
+    def hosts(self, *arguments):
+        return subprocess.run([HOSTS, self.lab, *map(str, arguments)], stdin=subprocess.DEVNULL, text=True,
+                              capture_output=True)
+
+    def launch(self, arguments):
+        """Starts `arguments` from the first host, one rank on each."""
+        prefix = [HOSTS, self.lab, "exec", NAMES[0], LAUNCH, "-np", len(NAMES), "--hosts", ",".join(NAMES)]
+        environment = {**ENVIRONMENT, "OMPI_MCA_plm_rsh_agent": f"{HOSTS} {self.lab} rsh"}
+        process = helper.start(*arguments, prefix=map(str, prefix), environment=environment)
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        return process
+
+    def in_full_swing(self, **options):
+        """A long run whose first checkpoint is there."""
+        process = self.launch(self.training(self.folder / "out", all_reduce="ring", checkpoint_every=10, **options))
+        deadline = time.monotonic() + 30
+        while not (self.folder / "out" / "checkpoint.h5").exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.fail(f"no checkpoint\n{helper.finish(process, 1)}")
+            time.sleep(0.01)
+        return process
+
+    def assert_checkpoint_is_whole(self):
+        out = self.folder / "out"
+        step = int(read_checkpoint(out / "checkpoint.h5")["attributes"]["step"])
+        for path, resume in ((out, True), (self.folder / "undisturbed", None)):
+            self.train(path, ranks=3, all_reduce="ring", epochs=1000000, max_steps=step + 2, resume=resume)
+        self.assert_same_state(out / "checkpoint.h5", self.folder / "undisturbed" / "checkpoint.h5")
+
+    def test_the_same_bits_as_on_one_host(self):
+        options = {"all_reduce": "ring", "model": "lenet", "max_steps": 6, "bucket": "64KiB"}
+        result = helper.finish(self.launch(self.training(self.folder / "several", **options)))
+        self.assertEqual(result.status, 0, str(result))
+        self.assertIn("mpirun -np 3", result.err)  # scripts/launch prints what it runs
+        self.train(self.folder / "one", ranks=3, **options)
+        self.assert_same_state(self.folder / "one" / "checkpoint.h5", self.folder / "several" / "checkpoint.h5")
+
+    def test_a_cut_link_ends_the_job(self):
+        process = self.in_full_swing(epochs=1000000)
+        since = time.monotonic()
+        self.hosts("cut", "h2")
+        result = helper.finish(process, since=since)
+        self.assertGreater(result.status, 0, str(result))
+        self.assertLess(result.seconds, 15)
+        self.assertRegex(result.err, r"(?i)lost communication|connection")
+        self.assert_checkpoint_is_whole()
+
+    def test_a_killed_rank_ends_the_job(self):
+        since = time.monotonic()
+        process = self.launch(self.training(self.folder / "out", all_reduce="ring", epochs=1000000, checkpoint_every=10)
+                              + ["--inject", "kill:rank=2,step=35"])
+        result = helper.finish(process, since=since)
+        self.assertGreater(result.status, 0, str(result))
+        self.assertLess(result.seconds, 15)
+        self.assertRegex(result.err, r"rank 2 .*on node h3 .*signal 9")
+        self.assert_checkpoint_is_whole()
+
+    def test_a_host_that_is_frozen_for_a_while_goes_on(self):
+        process = self.in_full_swing(epochs=1000000, max_steps=150)
+        self.hosts("freeze", "h2")
+        time.sleep(4)
+        self.assertIsNone(process.poll(), "it ended, or was not frozen")
+        self.hosts("thaw", "h2")
+        result = helper.finish(process)
+        self.assertEqual(result.status, 0, str(result))
+        self.assert_checkpoint_is_whole()
+
+
+if __name__ == "__main__":
+    helper.main()
