@@ -35,6 +35,7 @@ nlohmann::json ledger_json(const Accounts& accounts) {
   for (std::size_t part = 0; part < StepTimes::kParts; ++part) {
     const std::string name(StepTimes::kNames[part]);
     json[name] = mean.seconds[part];
+    if (accounts.ranks.empty()) continue;  // a run that was complete when it was resumed
     const std::size_t worst = worst_rank(accounts, [&](const StepTimes& rank) { return rank.seconds[part]; });
     json["worst"][name] = {{"rank", worst}, {"seconds", accounts.ranks[worst].seconds[part]}};
     for (const StepTimes& rank : accounts.ranks) ranks[name].push_back(rank.seconds[part]);

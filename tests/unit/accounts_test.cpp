@@ -76,6 +76,10 @@ TEST_CASE("the table and the file name the worst rank; a world of one has none")
   CHECK_THAT(ledger_table(accounts), Catch::Contains("500.000 ms on rank 1"));
   CHECK_THAT(lateness_line(accounts), Catch::Contains("rank 2") && Catch::Contains("9 of 10 steps"));
 
+  const Accounts none;
+  CHECK(ledger_json(none)["wall"] == 0);
+  CHECK_THAT(ledger_table(none), Catch::Contains("0 steps"));
+
   const Accounts alone = accounts_of(1);
   CHECK_THAT(ledger_table(alone), !Catch::Contains("rank 0"));
   CHECK(lateness_line(alone).empty());
