@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <numeric>
 #include <ostream>
 #include <string_view>
 
@@ -58,20 +59,19 @@ std::vector<float> fractions(std::size_t count, int rank) {
   return values;
 }
 
-std::uint64_t hash(const std::vector<float>& values) {
-  const auto* bytes = reinterpret_cast<const char*>(values.data());
-  return std::hash<std::string_view>()({bytes, values.size() * sizeof(float)});
+std::uint64_t hash(std::span<const float> values) {
+  return std::hash<std::string_view>()({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
 }
 
 // Not CHECK(a == b), which prints all of both where they differ.
-void check_equal(const std::vector<float>& values, const std::vector<float>& expected) {
+void check_equal(std::span<const float> values, std::span<const float> expected) {
   REQUIRE(values.size() == expected.size());
   const auto [wrong, right] = std::ranges::mismatch(values, expected);
   if (wrong == values.end()) return;
   FAIL("element " << wrong - values.begin() << " of " << values.size() << " is " << *wrong << " instead of " << *right);
 }
 
-void check_same_on_every_rank(const World& world, const std::vector<float>& values) {
+void check_same_on_every_rank(const World& world, std::span<const float> values) {
   const std::uint64_t mine = hash(values);
   CHECK(world.gather(mine) == std::vector(static_cast<std::size_t>(world.size()), mine));
 }
@@ -88,13 +88,30 @@ std::vector<std::size_t> sizes_for(int ranks) {
   return sizes;
 }
 
-// What is enqueued together, as lists of sizes: `together` at a time.
-std::vector<std::vector<std::size_t>> groups(const std::vector<std::size_t>& sizes, std::size_t together) {
-  std::vector<std::vector<std::size_t>> groups;
-  for (std::size_t begin = 0; begin < sizes.size(); begin += together)
-    groups.emplace_back(sizes.begin() + begin, sizes.begin() + std::min(begin + together, sizes.size()));
-  return groups;
-}
+// Arrays for all the sizes, one after the other: in the all-reduce's own memory, or elsewhere.
+class Arrays {
+ public:
+  Arrays(AllReduce& all_reduce, bool own_memory, const std::vector<std::size_t>& sizes) {
+    const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+    std::span<float> left;
+    if (own_memory) {
+      left = {reinterpret_cast<float*>(all_reduce.allocate(total * sizeof(float)).data()), total};
+    } else {
+      elsewhere_.resize(total);
+      left = elsewhere_;
+    }
+    for (const std::size_t size : sizes) {
+      arrays_.push_back(left.first(size));
+      left = left.subspan(size);
+    }
+  }
+
+  std::span<float> operator[](std::size_t number) const { return arrays_[number]; }
+
+ private:
+  std::vector<float> elsewhere_;
+  std::vector<std::span<float>> arrays_;
+};
 
 // What a rank of the ring sends of an array. In each half that is every chunk but the one that it ends up with: the
 // sum that it is the last to add to, and the chunk that reaches it last.
@@ -107,40 +124,32 @@ std::uint64_t ring_bytes(std::size_t count, int rank, int ranks) {
 
 }  // namespace
 
-TEST_CASE("arrays of any sizes, any number under way at once, are summed exactly") {
+TEST_CASE("arrays of any size, any number under way at once, are summed exactly and to the same bits everywhere") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
-  const std::size_t together = GENERATE(1, 3, 30);
+  const std::size_t together = GENERATE(1, 8);
+  const bool own_memory = GENERATE(false, true);
+  const std::vector<std::size_t> sizes = sizes_for(world.size());
   const auto all_reduce = make_all_reduce(algorithm.algorithm, world);
-  for (const auto& sizes : groups(sizes_for(world.size()), together)) {
-    std::vector<std::vector<float>> arrays;
-    for (const std::size_t size : sizes) arrays.push_back(integers(size, world.rank()));
-    std::vector<AllReduce::Ticket> tickets;
-    for (auto& array : arrays) tickets.push_back(all_reduce->enqueue(array));
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      CAPTURE(algorithm, together, sizes[i]);
-      all_reduce->wait(tickets[i]);
-      check_equal(arrays[i], exact_sum(sizes[i], world.size()));
+  const Arrays arrays(*all_reduce, own_memory, sizes);
+  for (const bool exact : {true, false})
+    for (std::size_t begin = 0; begin < sizes.size(); begin += together) {
+      const std::size_t end = std::min(begin + together, sizes.size());
+      std::vector<AllReduce::Ticket> tickets;
+      for (std::size_t i = begin; i < end; ++i) {
+        std::ranges::copy(exact ? integers(sizes[i], world.rank()) : fractions(sizes[i], world.rank()),
+                          arrays[i].begin());
+        tickets.push_back(all_reduce->enqueue(arrays[i]));
+      }
+      for (std::size_t i = begin; i < end; ++i) {
+        CAPTURE(algorithm, together, own_memory, sizes[i]);
+        all_reduce->wait(tickets[i - begin]);
+        if (exact)
+          check_equal(arrays[i], exact_sum(sizes[i], world.size()));
+        else
+          check_same_on_every_rank(world, arrays[i]);
+      }
     }
-  }
-}
-
-TEST_CASE("sums that round are the same to the bit on every rank") {
-  const Case algorithm = GENERATE(from_range(cases()));
-  const World world(algorithm.ranks_per_node);
-  const std::size_t together = GENERATE(1, 30);
-  const auto all_reduce = make_all_reduce(algorithm.algorithm, world);
-  for (const auto& sizes : groups(sizes_for(world.size()), together)) {
-    std::vector<std::vector<float>> arrays;
-    for (const std::size_t size : sizes) arrays.push_back(fractions(size, world.rank()));
-    AllReduce::Ticket last = 0;
-    for (auto& array : arrays) last = all_reduce->enqueue(array);
-    all_reduce->wait(last);
-    for (const auto& array : arrays) {
-      CAPTURE(algorithm, together, array.size());
-      check_same_on_every_rank(world, array);
-    }
-  }
 }
 
 TEST_CASE("the same sum has the same bits every time") {
