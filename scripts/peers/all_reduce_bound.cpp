@@ -19,12 +19,19 @@ void add_part(float* first, std::size_t stride, std::size_t begin, std::size_t e
 
 auto* add_part_of(int ranks) {
   switch (ranks) {
-    case 2: return add_part<2>;
-    case 3: return add_part<3>;
-    case 4: return add_part<4>;
-    case 6: return add_part<6>;
-    case 8: return add_part<8>;
-    default: std::fprintf(stderr, "built for 2, 3, 4, 6 or 8 ranks, not for %d\n", ranks); std::exit(2);
+    case 2:
+      return add_part<2>;
+    case 3:
+      return add_part<3>;
+    case 4:
+      return add_part<4>;
+    case 6:
+      return add_part<6>;
+    case 8:
+      return add_part<8>;
+    default:
+      std::fprintf(stderr, "built for 2, 3, 4, 6 or 8 ranks, not for %d\n", ranks);
+      std::exit(2);
   }
 }
 
