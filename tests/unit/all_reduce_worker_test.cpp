@@ -81,8 +81,8 @@ TEST_CASE("a step's sums are spans of the worker's lane, in order") {
 }
 
 TEST_CASE("destroying the worker abandons sums that never complete") {
+  std::vector<float> hopeless(1 << 16, 1000), never_begun(10, 1);  // which the worker reads until it is gone
   const auto worker = make_worker();
-  std::vector<float> hopeless(1 << 16, 1000), never_begun(10, 1);
   worker->enqueue(hopeless);  // large enough to be begun by the thread
   worker->enqueue(never_begun);
 }
