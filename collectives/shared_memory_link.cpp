@@ -48,7 +48,6 @@ std::span<const std::byte> SharedMemoryLink::collect() {
   board(rank_).taken.raise(number);  // all before this one
   patience_->activity().await(memory_->node().rank_in_job(previous_));
   const Board& theirs = board(previous_);
-  patience_->activity().await(memory_->node().rank_in_job(previous_));
   theirs.posted.await(number + 1, *patience_);
   return {memory_->at(previous_, theirs.places[number % kSlots]), sizes_[number % kSlots]};
 }
