@@ -22,12 +22,18 @@ void* allocate(std::size_t bytes) {
 
 }  // namespace
 
-// For the whole test program, which does not mind.
+// For the whole test program, which does not mind. Every form without an alignment, so that they fit together.
 void* operator new(std::size_t bytes) {
   return allocate(bytes);
 }
 void* operator new[](std::size_t bytes) {
   return allocate(bytes);
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return std::malloc(bytes);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return std::malloc(bytes);
 }
 void operator delete(void* memory) noexcept {
   std::free(memory);
@@ -39,6 +45,12 @@ void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, const std::nothrow_t&) noexcept {
   std::free(memory);
 }
 
