@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "collectives/all_reduce.h"
 #include "kernels/clock.h"
 #include "kernels/error.h"
 #include "src/bytes.h"
+#include "src/machine.h"
+#include "src/results.h"
 
 namespace annulus {
 
@@ -38,22 +39,9 @@ struct Row {
   double busbw() const { return algbw() * 2 * (ranks - 1) / ranks; }
 };
 
-std::string first_cpu_model() {
-  constexpr std::string_view key = "model name\t: ";
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(key)) return line.substr(key.size());
-  return "unknown";
-}
-
 nlohmann::json machine_facts(const World& world) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> mpi{};
-  int length = 0;
-  check(MPI_Get_library_version(mpi.data(), &length));
-  return {{"host", host.data()}, {"processor", first_cpu_model()}, {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
-          {"mpi", mpi.data()},   {"ranks", world.size()},          {"ranks_on_root_node", world.local_size()}};
+  return {{"host", host_name()},  {"processor", processor_name()}, {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
+          {"mpi", mpi_library()}, {"ranks", world.size()},         {"ranks_on_root_node", world.local_size()}};
 }
 
 // Small integers: float32 adds them without rounding in any order.
@@ -140,7 +128,7 @@ void print(const Row& row) {
              row.median_seconds * 1e6, row.min_seconds * 1e6, row.algbw() / 1e9, row.busbw() / 1e9, row.iterations);
 }
 
-void write_json(const std::filesystem::path& path, nlohmann::json machine, std::span<const Row> rows) {
+nlohmann::json to_json(nlohmann::json machine, std::span<const Row> rows) {
   nlohmann::json json = {{"machine", std::move(machine)}, {"rows", nlohmann::json::array()}};
   for (const Row& row : rows)
     json["rows"].push_back({{"algorithm", row.algorithm},
@@ -151,9 +139,7 @@ void write_json(const std::filesystem::path& path, nlohmann::json machine, std::
                             {"algbw_bytes_per_second", row.algbw()},
                             {"busbw_bytes_per_second", row.busbw()},
                             {"iterations", row.iterations}});
-  std::ofstream file(path);
-  file << json.dump(2) << '\n';
-  if (!file.flush()) fail("cannot write {}; check that its folder exists and has room", path.string());
+  return json;
 }
 
 }  // namespace
@@ -181,7 +167,7 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
       if (world.root()) print(row);
       rows.push_back(std::move(row));
     }
-  if (world.root() && !options.json.empty()) write_json(options.json, machine_facts(world), rows);
+  if (world.root() && !options.json.empty()) write_json(options.json, to_json(machine_facts(world), rows));
 }
 
 }  // namespace annulus

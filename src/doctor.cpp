@@ -1,17 +1,13 @@
 #include "src/doctor.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <array>
-#include <cstdlib>
-#include <fstream>
 #include <thread>
 
 #include "collectives/all_reduce.h"
 #include "kernels/device.h"
 #include "kernels/error.h"
 #include "src/data/hdf5.h"
+#include "src/machine.h"
 #include "src/scheduler.h"
 
 namespace annulus {
@@ -19,27 +15,6 @@ namespace {
 
 void line(std::string_view what, const std::string& text) {
   fmt::print("  {:<14}{}\n", what, text);
-}
-
-std::string mpi_library() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  check(MPI_Get_library_version(text.data(), &length));
-  const std::string whole(text.data(), static_cast<std::size_t>(length));
-  return whole.substr(0, whole.find(','));
-}
-
-std::string processor() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string text; std::getline(info, text);)
-    if (text.starts_with("model name")) return text.substr(text.find(':') + 2);
-  return "unknown processor";
-}
-
-std::string host() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 void print_binding(const World& world) {
@@ -77,10 +52,11 @@ void doctor(const World& world) {
   if (world.root()) {
     fmt::print("annulus {}\n", ANNULUS_VERSION);
     line("compiler", __VERSION__);
-    line("MPI", mpi_library());
+    const std::string mpi = mpi_library();
+    line("MPI", mpi.substr(0, mpi.find(',')));
     line("HDF5", fmt::format("{}{}", hdf5::version(), hdf5::thread_safe() ? ", thread-safe" : ", not thread-safe"));
     fmt::print("this machine\n");
-    line("host", fmt::format("{}, {}", host(), processor()));
+    line("host", fmt::format("{}, {}", host_name(), processor_name()));
     line("world",
          fmt::format("{} rank{}, {} on this node", world.size(), world.size() == 1 ? "" : "s", world.local_size()));
     print_binding(world);

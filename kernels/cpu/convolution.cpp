@@ -22,15 +22,9 @@ struct Problem {
 };
 
 Forward::primitive_desc plan_forward(const Problem& p, Mode mode, bool relu) {
-  dnnl::primitive_attr attributes;
-  if (relu) {
-    dnnl::post_ops after;
-    after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
-    attributes.set_post_ops(after);
-  }
   const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
   return {{kind, kAlgorithm, p.source, p.weights, p.bias, p.destination, p.strides, p.padding, p.padding},
-          attributes,
+          ending(relu),
           engine()};
 }
 

@@ -18,15 +18,10 @@ class DenseOp : public Op {
     const Shape output = output_shape(Operation(operation), {inputs[0].shape});
     const auto bias = plain_layout(declared[1].shape);
 
-    dnnl::primitive_attr attributes;
-    if (operation.relu) {
-      dnnl::post_ops after;
-      after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
-      attributes.set_post_ops(after);
-    }
     const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
     const auto destination = plain_layout(output);
-    forward_ = {{kind, input_, fixed_or_any(fixed, 0, declared[0].shape), bias, destination}, attributes, engine()};
+    forward_ = {
+        {kind, input_, fixed_or_any(fixed, 0, declared[0].shape), bias, destination}, ending(operation.relu), engine()};
     output_ = spec(output, destination);
     const auto weights = forward_.weights_desc();
     parameters_ = {spec(declared[0].shape, weights), spec(declared[1].shape, bias)};

@@ -72,6 +72,15 @@ dnnl::memory::desc fixed_or_any(const std::vector<TensorSpec>& parameters, std::
   return parameters.empty() ? any_layout(shape) : desc(parameters[index]);
 }
 
+dnnl::primitive_attr ending(bool relu) {
+  dnnl::primitive_attr attributes;
+  if (!relu) return attributes;
+  dnnl::post_ops after;
+  after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+  attributes.set_post_ops(after);
+  return attributes;
+}
+
 dnnl::memory memory_at(const dnnl::memory::desc& desc, DeviceView view) {
   return {desc, engine(), view.address};
 }

@@ -29,6 +29,9 @@ dnnl::memory::desc plain_layout(const Shape& shape, DataType type = DataType::f3
 // The layout that `parameters[index]` already has, or any where there are none yet.
 dnnl::memory::desc fixed_or_any(const std::vector<TensorSpec>& parameters, std::size_t index, const Shape& shape);
 
+// Attributes of a primitive that ends in a ReLU, or in nothing.
+dnnl::primitive_attr ending(bool relu);
+
 dnnl::memory memory_at(const dnnl::memory::desc& desc, DeviceView view);
 std::span<float> floats(DeviceView view);
 

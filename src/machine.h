@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+namespace annulus {
+
+// What this process runs on and with, for people and reports.
+std::string host_name();
+std::string processor_name();
+std::string mpi_library();  // MPI's own long line; its name and version end at the first comma
+
+}  // namespace annulus
