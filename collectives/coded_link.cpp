@@ -1,17 +1,6 @@
 #include "collectives/coded_link.h"
 
-#include <algorithm>
-
 namespace annulus {
-namespace {
-
-// The first `count` of them, after making room for so many.
-std::span<std::uint16_t> first(std::vector<std::uint16_t>& numbers, std::size_t count) {
-  numbers.resize(std::max(numbers.size(), count));
-  return std::span(numbers).first(count);
-}
-
-}  // namespace
 
 CodedLink::CodedLink(std::unique_ptr<RingLink> link, Wire wire, std::size_t in_flight)
     : wire_(wire), exchanges_(in_flight), link_(std::move(link)) {}
@@ -20,9 +9,9 @@ void CodedLink::post(std::span<const std::byte> to_next, std::span<std::byte> la
   Exchange& exchange = exchanges_[posted_++ % exchanges_.size()];
   const std::span values(reinterpret_cast<const float*>(to_next.data()), to_next.size() / sizeof(float));
   exchange.landing = {reinterpret_cast<float*>(landing.data()), landing.size() / sizeof(float)};
-  const auto sent = first(exchange.sent, values.size());
+  const auto sent = exchange.sent.first(values.size());
   encode(wire_, values, sent);
-  link_->post(std::as_bytes(sent), std::as_writable_bytes(first(exchange.arrived, exchange.landing.size())));
+  link_->post(std::as_bytes(sent), std::as_writable_bytes(exchange.arrived.first(exchange.landing.size())));
 }
 
 std::span<const std::byte> CodedLink::collect() {

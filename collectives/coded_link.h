@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "collectives/ring_link.h"
 #include "collectives/wire.h"
+#include "kernels/host_memory.h"
 
 namespace annulus {
 
@@ -17,11 +19,12 @@ class CodedLink final : public RingLink {
   void post(std::span<const std::byte> to_next, std::span<std::byte> landing) override;
   std::span<const std::byte> collect() override;
   void finish() override { link_->finish(); }
+  std::size_t bytes_on_wire(std::size_t bytes) const override { return link_->bytes_on_wire(bytes / 2); }
   void round(std::span<float> values) const override;
 
  private:
   struct Exchange {
-    std::vector<std::uint16_t> sent, arrived;  // grow to the largest need
+    HostArray<std::uint16_t> sent, arrived;  // grow to the largest need
     std::span<float> landing;
   };
 

@@ -9,10 +9,15 @@ namespace {
 
 constexpr int kTag = 0;  // MPI keeps messages between two ranks in order
 
+void add(std::span<const float> values, std::span<float> to) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] += values[i];
+}
+
 }  // namespace
 
-Doubling::Doubling(const World& world, std::shared_ptr<Patience> patience)
+Doubling::Doubling(const World& world, Wire wire, std::shared_ptr<Patience> patience)
     : communicator_(world.duplicate()),
+      wire_(wire),
       patience_(std::move(patience)),
       rank_(world.rank()),
       size_(world.size()),
@@ -21,45 +26,63 @@ Doubling::Doubling(const World& world, std::shared_ptr<Patience> patience)
 }
 
 void Doubling::sum(std::span<float> values) {
-  arrived_.resize(std::max(arrived_.size(), values.size()));
   if (rank_ >= power_) {
     send(values, rank_ - power_);
-    receive(values, rank_ - power_);
+    std::ranges::copy(receive(values.size(), rank_ - power_), values.begin());
     return;
   }
   const bool stands_in = rank_ + power_ < size_;  // for a rank beyond the power of two
-  if (stands_in) {
-    const std::span<float> theirs = std::span(arrived_).first(values.size());
-    receive(theirs, rank_ + power_);
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
-  }
+  if (stands_in) add(receive(values.size(), rank_ + power_), values);
   for (int bit = 1; bit < power_; bit *= 2) exchange(values, rank_ ^ bit);
-  if (stands_in) send(values, rank_ + power_);
+  if (stands_in)
+    send(values, rank_ + power_);
+  else if (power_ < size_ && wire_ != Wire::fp32)
+    round_to(wire_, values);  // as those that stand in round what they send
 }
 
 void Doubling::exchange(std::span<float> values, int with) {
-  const std::span<float> theirs = std::span(arrived_).first(values.size());
-  std::array<MPI_Request, 2> requests;
-  check(
-      MPI_Irecv(theirs.data(), mpi_count(theirs.size()), MPI_FLOAT, with, kTag, communicator_.handle(), &requests[0]));
-  check(
-      MPI_Isend(values.data(), mpi_count(values.size()), MPI_FLOAT, with, kTag, communicator_.handle(), &requests[1]));
-  bytes_sent_ += values.size_bytes();
+  std::array requests = {start_receiving(values.size(), with), start_sending(values, with)};
   wait(requests, with);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] += theirs[i];
+  add(arrived(values.size()), values);
 }
 
-void Doubling::send(std::span<const float> values, int to) {
-  MPI_Request request;
-  check(MPI_Isend(values.data(), mpi_count(values.size()), MPI_FLOAT, to, kTag, communicator_.handle(), &request));
-  bytes_sent_ += values.size_bytes();
+void Doubling::send(std::span<float> values, int to) {
+  MPI_Request request = start_sending(values, to);
   wait({&request, 1}, to);
 }
 
-void Doubling::receive(std::span<float> values, int from) {
-  MPI_Request request;
-  check(MPI_Irecv(values.data(), mpi_count(values.size()), MPI_FLOAT, from, kTag, communicator_.handle(), &request));
+std::span<const float> Doubling::receive(std::size_t count, int from) {
+  MPI_Request request = start_receiving(count, from);
   wait({&request, 1}, from);
+  return arrived(count);
+}
+
+MPI_Request Doubling::start_sending(std::span<float> values, int to) {
+  std::span<const std::byte> bytes = std::as_bytes(values);
+  if (wire_ != Wire::fp32) {
+    const auto coded = coded_sent_.first(values.size());
+    round_to(wire_, values);
+    encode(wire_, values, coded);
+    bytes = std::as_bytes(coded);
+  }
+  MPI_Request request;
+  check(MPI_Isend(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, to, kTag, communicator_.handle(), &request));
+  bytes_sent_ += bytes.size();
+  return request;
+}
+
+MPI_Request Doubling::start_receiving(std::size_t count, int from) {
+  const auto landing = wire_ == Wire::fp32 ? std::as_writable_bytes(arrived_.first(count))
+                                           : std::as_writable_bytes(coded_arrived_.first(count));
+  MPI_Request request;
+  check(MPI_Irecv(landing.data(), mpi_count(landing.size()), MPI_BYTE, from, kTag, communicator_.handle(), &request));
+  return request;
+}
+
+std::span<const float> Doubling::arrived(std::size_t count) {
+  const std::span<float> values = arrived_.first(count);
+  if (wire_ != Wire::fp32) decode(wire_, coded_arrived_.first(count), values);
+  return values;
 }
 
 void Doubling::wait(std::span<MPI_Request> requests, int peer) {

@@ -6,6 +6,7 @@
 
 #include "collectives/patience.h"
 #include "collectives/sum_algorithm.h"
+#include "collectives/wire.h"
 #include "collectives/world.h"
 
 namespace annulus {
@@ -18,27 +19,34 @@ namespace annulus {
 //    round 1      0123   0123   0123   0123      with the one two away
 //
 // Where N is not a power of two, each rank beyond the largest one first gives its array to a rank below, and gets the
-// sum at the end. Adding commutes, so both sides of an exchange have the same bits, and so have all ranks.
+// sum at the end. Adding commutes, so both sides of an exchange have the same bits, and so have all ranks. What travels
+// in 16 bits is first rounded to them where it is, so that both sides add the same numbers.
 // (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.)
 class Doubling final : public SumAlgorithm {
  public:
-  Doubling(const World& world, std::shared_ptr<Patience> patience);
+  Doubling(const World& world, Wire wire, std::shared_ptr<Patience> patience);
 
   void sum(std::span<float> values) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
-  void send(std::span<const float> values, int to);
-  void receive(std::span<float> values, int from);
   void exchange(std::span<float> values, int with);
+  void send(std::span<float> values, int to);
+  std::span<const float> receive(std::size_t count, int from);  // valid until the next
+
+  MPI_Request start_sending(std::span<float> values, int to);  // what it cannot carry is rounded away in `values`
+  MPI_Request start_receiving(std::size_t count, int from);
+  std::span<const float> arrived(std::size_t count);
   void wait(std::span<MPI_Request> requests, int peer);
 
   Communicator communicator_;
+  Wire wire_;
   std::shared_ptr<Patience> patience_;
   int rank_, size_;
   std::vector<int> ranks_in_job_;
   int power_;  // the largest power of two up to size_
-  std::vector<float> arrived_;
+  HostArray<float> arrived_;
+  HostArray<std::uint16_t> coded_sent_, coded_arrived_;
   std::uint64_t bytes_sent_ = 0;
 };
 

@@ -80,7 +80,8 @@ Named message_ring(const World& world, const Request& request) {
 }
 
 Named shared_memory_ring(const Request& request) {
-  const RingOptions options;
+  const RingOptions options{.segment_bytes = 256 * 1024,
+                            .in_flight = 4};  // for the caches: no wire has to be kept busy
   const World& world = request.world;
   auto link = std::make_unique<SharedMemoryLink>(std::make_shared<SharedMemory>(world.node()), options.in_flight,
                                                  options.segment_bytes, request.patience);
@@ -90,13 +91,13 @@ Named shared_memory_ring(const Request& request) {
 
 // Over messages, the better one for each size.
 Named over_messages(const World& world, const Request& request) {
-  auto doubling = std::make_unique<Doubling>(world, request.patience);
+  auto doubling = std::make_unique<Doubling>(world, request.wire, request.patience);
   Named ring = message_ring(world, request);
   request.patience->set_urgent(true);
   const std::size_t crossover = measure_crossover(world, *doubling, *ring.algorithm);
   request.patience->set_urgent(false);
   return {std::make_unique<BySize>(std::move(doubling), std::move(ring.algorithm), crossover),
-          fmt::format("{}, recursive doubling in fp32 up to {} KiB", ring.name, crossover / 1024)};
+          fmt::format("{}, recursive doubling up to {} KiB", ring.name, crossover / 1024)};
 }
 
 Made make_ring(const Request& request) {
@@ -109,8 +110,8 @@ Made make_message_ring(const Request& request) {
 }
 
 Made make_doubling(const Request& request) {
-  return make_worker(request, {std::make_unique<Doubling>(request.world, request.patience),
-                               "recursive doubling over MPI messages" + unused_wire(request, "it sends fp32")});
+  return make_worker(request, {std::make_unique<Doubling>(request.world, request.wire, request.patience),
+                               fmt::format("recursive doubling over MPI messages of {}", to_string(request.wire))});
 }
 
 Made make_direct(const Request& request) {

@@ -12,7 +12,7 @@ namespace annulus {
 namespace {
 
 std::span<float> part_of(std::span<float> values, std::size_t parts, std::size_t part) {
-  const Range range = split(values.size(), parts, part);
+  const Range range = split_blocks(values.size(), Ring::kLine, parts, part);
   return values.subspan(range.begin, range.size());
 }
 
@@ -27,15 +27,14 @@ void add(std::span<float> sum, std::span<const std::byte> bytes) {
 
 Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, RingOptions options)
     : link_(std::move(link)), rank_(rank), size_(size), options_(options) {
-  if (options.segment_bytes < sizeof(float) || options.in_flight == 0)
+  if (options.segment_bytes < kLine * sizeof(float) || options.in_flight == 0)
     fail("a ring cannot work with segments of {} bytes, {} in flight; it needs at least {} bytes and 1",
-         options.segment_bytes, options.in_flight, sizeof(float));
+         options.segment_bytes, options.in_flight, kLine * sizeof(float));
 }
 
 // While the window is full, the oldest exchange makes room for the next. At the end the window runs empty.
 void Ring::sum(std::span<float> values) {
   const Cut cut = this->cut(values.size());
-  slots_.resize(std::max(slots_.size(), cut.window * cut.largest));
   for (std::size_t number = 0; number < cut.exchanges + cut.window; ++number) {
     if (number >= cut.window) collect(exchange(values, cut.segments, number - cut.window));
     if (number < cut.exchanges) post(exchange(values, cut.segments, number), slot(cut, number));
@@ -49,13 +48,13 @@ std::span<std::byte> Ring::allocate(std::size_t bytes) {
 }
 
 Ring::Cut Ring::cut(std::size_t count) const {
-  const std::size_t largest_chunk = split(count, size_, 0).size();
-  const std::size_t per_segment = options_.segment_bytes / sizeof(float);
+  const std::size_t largest_chunk = split_blocks(count, kLine, size_, 0).size();
+  const std::size_t per_segment = options_.segment_bytes / sizeof(float) / kLine * kLine;
   const std::size_t segments = std::max<std::size_t>(1, (largest_chunk + per_segment - 1) / per_segment);
   return {.segments = segments,
           .exchanges = 2 * (size_ - 1) * segments,
           .window = std::min(segments, options_.in_flight),
-          .largest = split(largest_chunk, segments, 0).size()};
+          .largest = split_blocks(largest_chunk, kLine, segments, 0).size()};
 }
 
 Ring::Exchange Ring::exchange(std::span<float> values, std::size_t segments, std::size_t number) const {
@@ -71,14 +70,14 @@ Ring::Exchange Ring::exchange(std::span<float> values, std::size_t segments, std
 
 // An exchange's slot is free again when the exchange has been collected, and `window` exchanges later it must be.
 std::span<float> Ring::slot(const Cut& cut, std::size_t number) {
-  return std::span(slots_).subspan(number % cut.window * cut.largest, cut.largest);
+  return slots_.first(cut.window * cut.largest).subspan(number % cut.window * cut.largest, cut.largest);
 }
 
 void Ring::post(const Exchange& exchange, std::span<float> slot) {
   const std::span<float> landing = exchange.adds ? slot.first(exchange.receive.size()) : exchange.receive;
   if (exchange.complete) link_->round(exchange.send);  // or this rank would keep other bits than all others
   link_->post(std::as_bytes(exchange.send), std::as_writable_bytes(landing));
-  bytes_sent_ += exchange.send.size_bytes();
+  bytes_sent_ += link_->bytes_on_wire(exchange.send.size_bytes());
 }
 
 void Ring::collect(const Exchange& exchange) {

@@ -27,6 +27,9 @@ class RingLink {
   // Memory from which it sends with the fewest copies; empty where all memory is alike.
   virtual std::span<std::byte> allocate(std::size_t) { return {}; }
 
+  // What so many bytes are on the wire.
+  virtual std::size_t bytes_on_wire(std::size_t bytes) const { return bytes; }
+
   // Makes values what the next rank will see of them, where a link does not carry every bit.
   virtual void round(std::span<float>) const {}
 };

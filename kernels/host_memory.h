@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "kernels/tensor.h"
 
 namespace annulus {
@@ -7,5 +9,19 @@ namespace annulus {
 // Zeroed memory of this process, aligned for any use; large ones lie on huge pages where the system has them. Throws
 // Error where there is not so much.
 Buffer allocate_host(std::size_t bytes);
+
+// Such memory as scratch: as much of it as was ever needed at once.
+template <class T>
+class HostArray {
+ public:
+  // The first `count`, after making room for so many, which may lose what they held.
+  std::span<T> first(std::size_t count) {
+    if (memory_.view().bytes < count * sizeof(T)) memory_ = allocate_host(count * sizeof(T));
+    return std::span(reinterpret_cast<T*>(memory_.view().address), count);
+  }
+
+ private:
+  Buffer memory_;
+};
 
 }  // namespace annulus

@@ -22,4 +22,11 @@ constexpr Range split(std::size_t count, std::size_t parts, std::size_t part) {
   return {begin, begin + size + (part < larger ? 1 : 0)};
 }
 
+// The same, but of blocks of `block` things that must not be cut; the last block may be smaller.
+constexpr Range split_blocks(std::size_t count, std::size_t block, std::size_t parts, std::size_t part) {
+  const Range blocks = split((count + block - 1) / block, parts, part);
+  const auto bounded = [count, block](std::size_t number) { return number * block < count ? number * block : count; };
+  return {bounded(blocks.begin), bounded(blocks.end)};
+}
+
 }  // namespace annulus

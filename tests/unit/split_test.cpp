@@ -1,0 +1,22 @@
+#include "kernels/split.h"
+
+#include <catch2/catch.hpp>
+
+using namespace annulus;
+
+TEST_CASE("parts differ by at most one, the larger first, without overlap or gap", "[split]") {
+  CHECK(split(7, 3, 0) == Range{0, 3});
+  CHECK(split(7, 3, 1) == Range{3, 5});
+  CHECK(split(7, 3, 2) == Range{5, 7});
+  CHECK(split(1, 2, 0) == Range{0, 1});
+  CHECK(split(1, 2, 1) == Range{1, 1});
+}
+
+TEST_CASE("blocks are not cut, but for what the last one lacks", "[split]") {
+  CHECK(split_blocks(100, 16, 3, 0) == Range{0, 48});
+  CHECK(split_blocks(100, 16, 3, 1) == Range{48, 80});
+  CHECK(split_blocks(100, 16, 3, 2) == Range{80, 100});
+  CHECK(split_blocks(5, 16, 2, 0) == Range{0, 5});
+  CHECK(split_blocks(5, 16, 2, 1) == Range{5, 5});
+  CHECK(split_blocks(0, 16, 2, 1) == Range{0, 0});
+}
