@@ -28,7 +28,9 @@ class AllReduce {
   // lie at the same place in it on every rank. It lives as long as this. Collective, before the first sum.
   virtual std::span<std::byte> allocate(std::size_t bytes) = 0;
 
-  virtual std::string description() const = 0;  // one line for the user: the algorithm, its wire, and why
+  // The algorithm, its wire and its borders. On the same ranks, the same text is the same bits.
+  virtual std::string algorithm() const = 0;
+  virtual std::string description() const = 0;  // one line for the user: the algorithm, and why this one
   virtual Ticket enqueue(std::span<float> values, Next next = Next::compute) = 0;  // returns at once
   virtual void wait(Ticket ticket) = 0;          // until that sum, and all before it, are complete; throws
                                                  // Error where one failed

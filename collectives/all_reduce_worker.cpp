@@ -12,10 +12,11 @@ constexpr std::size_t kWorthWakingBytes = 64 * 1024;
 }  // namespace
 
 AllReduceWorker::AllReduceWorker(std::unique_ptr<SumAlgorithm> algorithm, std::shared_ptr<Patience> patience,
-                                 std::string description)
+                                 std::string name, std::string why)
     : algorithm_(std::move(algorithm)),
       patience_(std::move(patience)),
-      description_(std::move(description)),
+      name_(std::move(name)),
+      why_(std::move(why)),
       thread_([this] { work(); }) {}
 
 AllReduceWorker::~AllReduceWorker() {

@@ -28,10 +28,13 @@ namespace annulus {
 class AllReduceWorker final : public AllReduce {
  public:
   // `patience` is the one with which the algorithm waits, if it can.
-  AllReduceWorker(std::unique_ptr<SumAlgorithm> algorithm, std::shared_ptr<Patience> patience, std::string description);
+  // `name`: see AllReduce::algorithm(). `why`: this one was taken.
+  AllReduceWorker(std::unique_ptr<SumAlgorithm> algorithm, std::shared_ptr<Patience> patience, std::string name,
+                  std::string why);
   ~AllReduceWorker() override;
 
-  std::string description() const override { return description_; }
+  std::string algorithm() const override { return name_; }
+  std::string description() const override { return name_ + " (" + why_ + ")"; }
   std::span<std::byte> allocate(std::size_t bytes) override { return algorithm_->allocate(bytes); }
   Ticket enqueue(std::span<float> values, Next next) override;
   void wait(Ticket ticket) override;
@@ -47,7 +50,7 @@ class AllReduceWorker final : public AllReduce {
 
   std::unique_ptr<SumAlgorithm> algorithm_;
   std::shared_ptr<Patience> patience_;
-  std::string description_;
+  std::string name_, why_;
   std::atomic<std::uint64_t> bytes_sent_ = 0;
   TraceLane* lane_ = nullptr;  // its owner may change what it records while no sum is under way
 

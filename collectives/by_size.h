@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "collectives/sum_algorithm.h"
-#include "collectives/world.h"
 
 namespace annulus {
 
@@ -29,9 +28,5 @@ class BySize final : public SumAlgorithm {
   std::unique_ptr<SumAlgorithm> small_, large_;
   std::size_t crossover_bytes_;
 };
-
-// The largest of a few sizes up to which `small` is not slower than `large`, by timing both; 0 where it never is. The
-// same on every rank. Takes some milliseconds. Collective.
-std::size_t measure_crossover(const World& world, SumAlgorithm& small, SumAlgorithm& large);
 
 }  // namespace annulus

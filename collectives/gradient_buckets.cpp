@@ -24,7 +24,7 @@ std::vector<Range> cut_buckets(std::span<const std::size_t> ends, std::size_t bu
 GradientBuckets::GradientBuckets(std::span<float> gradients, std::vector<Range> buckets, AllReduce& all_reduce)
     : gradients_(gradients),
       buckets_(std::move(buckets)),
-      all_reduce_(all_reduce),
+      all_reduce_(&all_reduce),
       tickets_(buckets_.size()),
       times_(buckets_.size()) {
   const std::size_t end = buckets_.empty() ? 0 : buckets_.back().end;
@@ -41,14 +41,14 @@ void GradientBuckets::ready(std::size_t elements) {
     times_[enqueued_].ready = now_seconds();
     const auto next = enqueued_ + 1 == size() ? AllReduce::Next::wait : AllReduce::Next::compute;
     tickets_[enqueued_] =
-        all_reduce_.enqueue(gradients_.subspan(range(enqueued_).begin, range(enqueued_).size()), next);
+        all_reduce_->enqueue(gradients_.subspan(range(enqueued_).begin, range(enqueued_).size()), next);
   }
 }
 
 void GradientBuckets::wait(std::size_t bucket) {
   if (bucket >= enqueued_) fail("bucket {} was waited for before its gradients were ready", bucket);
   times_[bucket].wait_begin = now_seconds();
-  all_reduce_.wait(tickets_[bucket]);
+  all_reduce_->wait(tickets_[bucket]);
   times_[bucket].wait_end = now_seconds();
 }
 

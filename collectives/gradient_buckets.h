@@ -37,7 +37,7 @@ class GradientBuckets {
  private:
   std::span<float> gradients_;
   std::vector<Range> buckets_;
-  AllReduce& all_reduce_;
+  AllReduce* all_reduce_;
   std::vector<AllReduce::Ticket> tickets_;
   std::vector<Times> times_;
   std::size_t enqueued_ = 0;

@@ -8,8 +8,11 @@
 
 #include "collectives/aligned_clock.h"
 #include "kernels/clock.h"
+#include "kernels/median.h"
 #include "kernels/random.h"
 #include "models/zoo.h"
+#include "src/bucket_tuner.h"
+#include "src/bytes.h"
 #include "src/results.h"
 #include "src/timeline.h"
 #include "src/trainer.h"
@@ -38,7 +41,7 @@ struct Contestant {
               allocate_in(*all_reduce)),
         optimizer(device, model.parameters(), {.rate = 1e-4f, .momentum = 0.9f}),
         ledger(clock_offset),
-        trainer(model, *all_reduce, optimizer, ledger, options.bucket_bytes, activity, timeline.step()) {
+        trainer(model, *all_reduce, optimizer, ledger, kBucketBytes, activity, timeline.step()) {
     model.parameters().initialize(1);
     model.record_to(timeline.step());
     all_reduce->record_to(timeline.all_reduce());
@@ -51,6 +54,7 @@ struct Contestant {
   Ledger ledger;
   Activity activity;
   Trainer trainer;
+  std::string buckets;          // their size
   std::vector<double> seconds;  // of every step
   std::vector<double> compute;  // seconds of it that were computing, the mean of the ranks
   Accounts accounts;            // of all steps
@@ -77,10 +81,21 @@ void make_step(Contestant& contestant, const Batch& batch) {
   contestant.compute.push_back(contestant.ledger.booked(StepTimes::compute) - computed);
 }
 
+void cut_buckets(const World& world, Contestant& contestant, const Batch& batch, std::size_t bytes) {
+  if (bytes == kTuneBuckets) {
+    contestant.buckets = to_string(tune_buckets(world, contestant.trainer, batch));
+  } else {
+    contestant.trainer.cut_buckets(bytes);
+    contestant.buckets = format_bytes(bytes);
+  }
+}
+
 // Returns how many turns fill the time that was asked for; the same on every rank.
-std::size_t warm_up(const World& world, Contestants& contestants, const Batch& batch, double seconds) {
+std::size_t warm_up(const World& world, Contestants& contestants, const Batch& batch, std::size_t bucket_bytes,
+                    double seconds) {
   double slowest = 0;
   for (Contestant& contestant : contestants) {
+    cut_buckets(world, contestant, batch, bucket_bytes);
     for (std::size_t i = 0; i < kWarmUpSteps; ++i) make_step(contestant, batch);
     slowest = std::max(slowest, contestant.seconds.back());
     contestant.seconds.clear();
@@ -110,12 +125,6 @@ void take_turns(const World& world, Contestants& contestants, const Batch& batch
   }
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 // In seconds, and in images per second. A step that something else on the machine held up does not count in a median.
 struct Summary {
   Summary(const Contestant& c, double images)
@@ -128,7 +137,8 @@ struct Summary {
 };
 
 void print(const Contestants& contestants, double images) {
-  for (const Contestant& c : contestants) fmt::print("{}\n", c.all_reduce->description());
+  for (const Contestant& c : contestants)
+    fmt::print("{}, buckets of up to {}\n", c.all_reduce->description(), c.buckets);
   fmt::print("{:<10} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "all-reduce", "steps", "median ms", "minimum ms",
              "compute ms", "images/s");
   for (const Contestant& c : contestants) {
@@ -163,6 +173,7 @@ nlohmann::json row(const Contestant& c, const World& world, const BenchStepOptio
           {"batch", options.batch},
           {"ranks", world.size()},
           {"algorithm", c.name},
+          {"buckets", c.buckets},
           {"steps", c.seconds.size()},
           {"median_seconds", found.median_step},
           {"min_seconds", found.shortest_step},
@@ -183,7 +194,7 @@ void bench_step(const World& world, const BenchStepOptions& options) {
     contestants.emplace_back(name, world, options, *device, clock_offset, timeline);
 
   const Batch batch = random_batch(options, world);
-  const std::size_t turns = warm_up(world, contestants, batch, options.seconds);
+  const std::size_t turns = warm_up(world, contestants, batch, options.bucket_bytes, options.seconds);
   take_turns(world, contestants, batch, turns, timeline);
   const std::string timeline_text = timeline.write(world);
   if (!world.root()) return;

@@ -55,6 +55,8 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_integer("step", checkpoint.step);
   root.set_integer("epoch", checkpoint.cursor.epoch);
   root.set_integer("position", checkpoint.cursor.position);
+  root.set_string("summing", checkpoint.summing);
+  root.set_integer("bucket_bytes", checkpoint.bucket_bytes);
   hdf5::Group parameters = root.create_group("parameters");
   hdf5::Group velocities = root.create_group("velocity");
   for (const NamedTensor& tensor : checkpoint.parameters) {
@@ -72,6 +74,8 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
                         root.integer("seed"),
                         root.integer("step"),
                         {root.integer("epoch"), root.integer("position")},
+                        root.has_attribute("summing") ? root.string("summing") : "",
+                        root.has_attribute("bucket_bytes") ? root.integer("bucket_bytes") : 0,
                         {}};
   const hdf5::Group parameters = root.group("parameters");
   const hdf5::Group velocities = root.group("velocity");

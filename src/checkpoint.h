@@ -23,15 +23,19 @@ struct Checkpoint {
   std::string model;          // name in the zoo
   std::string configuration;  // the run's configuration as TOML, for the reader
   std::uint64_t seed = 0;
-  std::uint64_t step = 0;  // steps done
-  Cursor cursor;           // where the data goes on
+  std::uint64_t step = 0;          // steps done
+  Cursor cursor;                   // where the data goes on
+  std::string summing;             // how the gradients were summed, which their last bits depend on; empty in old files
+  std::uint64_t bucket_bytes = 0;  // likewise; 0 in old files
   std::vector<NamedTensor> parameters;
 };
 
 // An HDF5 file:
 //   attributes of the root group: format ("annulus checkpoint"), version (1), model, configuration, seed, step, epoch,
-//   position /parameters/<name>   float32, row-major /velocity/<name>     the same shape, for the parameters that the
-//   optimizer updates
+//                                 position, summing, bucket_bytes
+//   /parameters/<name>            float32, row-major
+//   /velocity/<name>              the same shape, for the parameters that the optimizer updates
+//
 // Written under another name in the same folder, flushed to the disk and renamed: at every instant `file` is either
 // the old checkpoint or the new one, whole. Throws Error (a full disk, no permission) with the old one untouched.
 void write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint);

@@ -64,9 +64,23 @@ void add_wire_option(CLI::App& command, std::string& wire) {
 }
 
 void add_bucket_option(CLI::App& command, std::size_t& bucket_bytes) {
-  command.add_option("--bucket", bucket_bytes, "Gradients that are sent together, for example 256KiB or 4MiB")
-      ->transform(kBytes)
-      ->check(CLI::Range(std::size_t{4096}, std::size_t{1} << 40, "at least 4KiB"))
+  constexpr std::size_t smallest = 4096, largest = std::size_t{1} << 40;
+  const auto parse = [&bucket_bytes](std::string text) {
+    bucket_bytes = kTuneBuckets;
+    if (text == "auto") return;
+    try {
+      kBytes(text);
+      bucket_bytes = std::stoull(text);
+    } catch (const std::exception&) {  // it stays too small
+    }
+    if (bucket_bytes < smallest || bucket_bytes > largest)  // -1 is very large
+      throw CLI::ValidationError("--bucket", "give a size of at least 4KiB, such as 1MiB, or auto");
+  };
+  command
+      .add_option_function<std::string>(
+          "--bucket", parse,
+          "Gradients that are sent together, for example 256KiB or 4MiB; auto: what a few trials say")
+      ->type_name("SIZE")
       ->default_str("1MiB");
 }
 

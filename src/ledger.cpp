@@ -4,18 +4,9 @@
 #include <numeric>
 #include <utility>
 
+#include "kernels/median.h"
+
 namespace annulus {
-namespace {
-
-// The lower of the two in the middle where their number is even: of two ranks, the earlier one.
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
-}  // namespace
-
 double StepTimes::wall() const {
   return std::accumulate(seconds.begin(), seconds.end(), 0.0);
 }

@@ -21,6 +21,10 @@ struct TimelineOptions {
   std::size_t steps = 20;      // to look at
 };
 
+// Of buckets, where the user names no size.
+constexpr std::size_t kBucketBytes = 1 << 20;
+constexpr std::size_t kTuneBuckets = 0;  // --bucket auto
+
 struct TrainOptions {
   DeviceOptions device;
   TimelineOptions timeline;
@@ -38,7 +42,7 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   std::string all_reduce = "auto";
   std::string wire = "fp32";
-  std::size_t bucket_bytes = 1 << 20;
+  std::size_t bucket_bytes = kBucketBytes;
   std::size_t checkpoint_every = 0;  // steps; 0: at the end of every epoch
   bool resume = false;
   double stall_seconds = 60;  // 0: no watchdog
@@ -64,7 +68,7 @@ struct BenchStepOptions {
   std::size_t classes = 10;
   std::vector<std::string> all_reduce{"auto"};  // compared with each other
   std::string wire = "fp32";
-  std::size_t bucket_bytes = 1 << 20;
+  std::size_t bucket_bytes = kBucketBytes;
   double seconds = 5;
   std::filesystem::path json;
 };

@@ -106,6 +106,7 @@ nlohmann::json to_json(const RunResult& r) {
                       {"global_batch", r.global_batch},
                       {"device", r.device},
                       {"all_reduce", r.all_reduce},
+                      {"buckets", r.buckets},
                       {"train_images_per_second", r.images_per_second()},
                       {"measuring", r.measuring},
                       {"ledger", ledger_json(r.accounts)},

@@ -23,7 +23,7 @@ struct RunResult {
   std::string status;  // "complete", "stopped", "running"
   int ranks = 1;
   std::size_t global_batch = 0;
-  std::string device, all_reduce;
+  std::string device, all_reduce, buckets;
   std::vector<nlohmann::json> earlier_epochs;  // of the run that this one resumes
   std::vector<EpochResult> epochs;
   Accounts accounts;

@@ -9,6 +9,7 @@
 #include "models/zoo.h"
 #include "src/alike.h"
 #include "src/atomic_file.h"
+#include "src/bucket_tuner.h"
 #include "src/bytes.h"
 #include "src/checkpoint.h"
 #include "src/progress.h"
@@ -59,6 +60,8 @@ class TrainingRun {
   void claim_output() const;
   void plan_networks();
   void resume();
+  void choose_buckets();
+  std::string summing() const;  // what the last bits of sums depend on
   void announce() const;
   bool run_epoch();  // false where it was stopped
   void checkpoint();
@@ -84,6 +87,9 @@ class TrainingRun {
   Progress progress_;
   Cursor cursor_;
   std::uint64_t step_ = 0;
+  std::size_t bucket_bytes_;  // or kTuneBuckets, until they are chosen
+  std::string bucket_text_;
+  std::string summed_before_;       // by the run that this one resumes, where it said so
   std::unique_ptr<Loader> loader_;  // begins at cursor_
   RunResult result_;
 };
@@ -105,8 +111,9 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
       optimizer_(*device_, model_.parameters(),
                  {options.rate, options.momentum, options.weight_decay, options.nesterov}),
       ledger_(clock_offset_),
-      trainer_(model_, *all_reduce_, optimizer_, ledger_, options.bucket_bytes, activity_, timeline_.step()),
-      progress_(world.root(), options.epochs) {
+      trainer_(model_, *all_reduce_, optimizer_, ledger_, kBucketBytes, activity_, timeline_.step()),
+      progress_(world.root(), options.epochs),
+      bucket_bytes_(options.bucket_bytes) {
   check_same_network(world, model_);
   if (!all_reduce_->sums() && options.resume)
     fail("--all-reduce none measures and does not train: it cannot go on with a run; leave out --resume");
@@ -117,12 +124,14 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
   plan_networks();
   model_.parameters().initialize(options.seed);
   if (options.resume) resume();
+  choose_buckets();
   announce();
   loader_ = std::make_unique<Loader>(training_, options.seed, global_batch_, world.rank(), world.size(), cursor_);
   result_.ranks = world.size();
   result_.global_batch = global_batch_;
   result_.device = device_->description();
   result_.all_reduce = all_reduce_->description();
+  result_.buckets = bucket_text_;
   result_.measuring = !all_reduce_->sums();
 }
 
@@ -164,6 +173,8 @@ void TrainingRun::resume() {
   cursor_ = restored->cursor;
   step_ = restored->step;
   check_replicas(world_, model_, optimizer_, "after resuming");
+  if (bucket_bytes_ == kTuneBuckets) bucket_bytes_ = restored->bucket_bytes;  // the same sums as before
+  summed_before_ = restored->summing;
   if (!world_.root()) return;
   std::ifstream file(options_.out / "results.json");
   const auto earlier = nlohmann::json::parse(file, nullptr, false);
@@ -174,6 +185,23 @@ void TrainingRun::resume() {
                              cursor_.position, training_.info().size));
 }
 
+void TrainingRun::choose_buckets() {
+  if (bucket_bytes_ == kTuneBuckets) {
+    Loader loader(training_, options_.seed, global_batch_, world_.rank(), world_.size(), cursor_);
+    const BucketTuning tuning = tune_buckets(world_, trainer_, loader.next());
+    bucket_bytes_ = tuning.chosen_bytes;
+    bucket_text_ = to_string(tuning);
+  } else {
+    trainer_.cut_buckets(bucket_bytes_);
+    bucket_text_ = format_bytes(bucket_bytes_);
+  }
+}
+
+std::string TrainingRun::summing() const {
+  return fmt::format("{} ranks, {}, buckets of {}", world_.size(), all_reduce_->algorithm(),
+                     format_bytes(bucket_bytes_));
+}
+
 void TrainingRun::announce() const {
   if (!world_.root()) return;
   const DatasetInfo& data = training_.info();
@@ -181,10 +209,12 @@ void TrainingRun::announce() const {
              world_.size() == 1 ? "" : "s", device_->description());
   fmt::print("  data        {}: {} training and {} test images of {}x{}x{}, {} classes\n", options_.data.string(),
              data.size, test_.info().size, data.height, data.width, data.channels, data.classes.size());
-  fmt::print("  parameters  {}, gradients {} in {} bucket{}\n", model_.parameters().count(),
+  fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}\n", model_.parameters().count(),
              format_bytes(model_.parameters().gradients().bytes), trainer_.buckets(),
-             trainer_.buckets() == 1 ? "" : "s");
+             trainer_.buckets() == 1 ? "" : "s", bucket_text_);
   fmt::print("  all-reduce  {}\n", all_reduce_->description());
+  if (!summed_before_.empty() && summed_before_ != summing())
+    fmt::print("  note        sums may round otherwise than before the checkpoint, which had {}\n", summed_before_);
   if (!all_reduce_->sums())
     fmt::print(
         "  warning     this measures and does not train: the replicas drift apart and are not compared, no checkpoint "
@@ -270,6 +300,8 @@ void TrainingRun::checkpoint() {
     saved.seed = options_.seed;
     saved.step = step_;
     saved.cursor = cursor_;
+    saved.summing = summing();
+    saved.bucket_bytes = bucket_bytes_;
     activity_.tick();
     write_checkpoint(checkpoint_file(), saved);
   }

@@ -43,15 +43,19 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
   activity_.plan(buckets_.size());
 }
 
+void Trainer::cut_buckets(std::size_t bucket_bytes) {
+  const Parameters& parameters = model_.parameters();
+  buckets_ = GradientBuckets(gradient_floats(parameters), plan_buckets(parameters, bucket_bytes), all_reduce_);
+  activity_.plan(buckets_.size());
+}
+
 StepMetrics Trainer::step(const Batch& batch, float vote, double begun) {
   const TraceSpan span(lane_, "step", TraceLane::kNone, begun);
   { const TraceSpan input(lane_, "wait for images", TraceLane::kNone, begun); }
   const double input_done = now_seconds();
   ledger_.add(StepTimes::input, input_done - begun);
 
-  const Parameters& parameters = model_.parameters();
-  model_.device().upload(std::as_bytes(std::span(&vote, 1)), parameters.gradient(parameters.steering()));
-  buckets_.begin_step();
+  begin(vote);
   compute(batch);
   ledger_.add(StepTimes::compute, now_seconds() - input_done);
 
@@ -73,6 +77,23 @@ StepMetrics Trainer::step(const Batch& batch, float vote, double begun) {
   if (all_reduce_.sums()) ledger_.add_waits(buckets_.times());
   ledger_.end_step(now_seconds() - begun);
   return found;
+}
+
+double Trainer::rehearse(const Batch& batch) {
+  const double begun = now_seconds();
+  begin(0);
+  compute(batch);
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    activity_.enter(Activity::Phase::waiting_for_bucket, bucket);
+    buckets_.wait(bucket);
+  }
+  return now_seconds() - begun;
+}
+
+void Trainer::begin(float vote) {
+  const Parameters& parameters = model_.parameters();
+  model_.device().upload(std::as_bytes(std::span(&vote, 1)), parameters.gradient(parameters.steering()));
+  buckets_.begin_step();
 }
 
 // The gradients of this rank's share, sent bucket by bucket as they become final.

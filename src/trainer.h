@@ -35,15 +35,23 @@ class Trainer {
   // parameter has changed. `begun`: when the step began, in now_seconds(), for the ledger.
   StepMetrics step(const Batch& batch, float vote, double begun);
 
+  // What of a step could be tried with other buckets: computing and summing, without the update. Changes gradients
+  // only. Returns the seconds that it took.
+  double rehearse(const Batch& batch);
+
+  void cut_buckets(std::size_t bucket_bytes);  // between steps; the same on every rank
   std::size_t buckets() const { return buckets_.size(); }
+  bool sums() const { return all_reduce_.sums(); }  // see AllReduce
+  std::size_t gradient_bytes() const { return model_.parameters().gradients().bytes; }
 
  private:
+  void begin(float vote);
   void compute(const Batch& batch);
   void wait(std::size_t bucket);
   StepMetrics metrics() const;
 
   Model& model_;
-  const AllReduce& all_reduce_;
+  AllReduce& all_reduce_;
   Optimizer& optimizer_;
   Ledger& ledger_;
   TraceLane* const lane_;

@@ -9,6 +9,8 @@
 #include "kernels/clock.h"
 #include "kernels/error.h"
 #include "models/zoo.h"
+#include "src/bucket_tuner.h"
+#include "src/options.h"
 #include "tests/unit/random_values.h"
 
 using namespace annulus;
@@ -43,8 +45,9 @@ StepPlan plan(std::size_t step, std::size_t global_batch) {
 }
 
 struct Replica {
-  Replica(const World& world, const std::string& algorithm, std::size_t bucket_bytes)
-      : all_reduce(make_all_reduce(algorithm, world)),
+  Replica(const World& world, const std::string& algorithm, std::size_t bucket_bytes, const Task& task = kTask)
+      : model(*device, make_model("mlp", task), Mode::training, 2),
+        all_reduce(make_all_reduce(algorithm, world)),
         trainer(model, *all_reduce, optimizer, ledger, bucket_bytes, activity) {
     model.parameters().initialize(3);
   }
@@ -54,7 +57,7 @@ struct Replica {
   }
 
   std::unique_ptr<Device> device = make_device("cpu", 1);
-  Model model{*device, make_model("mlp", kTask), Mode::training, 2};
+  Model model;
   Optimizer optimizer{*device, model.parameters(), kRule};
   Ledger ledger{0};
   std::unique_ptr<AllReduce> all_reduce;
@@ -123,6 +126,29 @@ TEST_CASE("ranks with uneven and empty shares train like one process") {
   CHECK(off < 1e-5);
   CHECK(moved > 1e-2);
   CHECK(replica.ledger.close(world).mean().steps == 5);
+}
+
+TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  Task task = kTask;
+  task.classes = 1000;  // gradients that 256 KiB do not hold
+  Replica replica(world, "ring", 64, task);
+  replica.step(world, plan(0, 2 * n));
+  const std::uint64_t weights = hash(replica.model.parameters().weights());
+  const std::uint64_t velocity = hash(replica.optimizer.velocity());
+  const StepPlan what = plan(1, n - 1);  // the last rank has nothing
+  const BucketTuning tuning =
+      tune_buckets(world, replica.trainer, samples(what, what.share(world.rank(), world.size())));
+  CHECK(hash(replica.model.parameters().weights()) == weights);
+  CHECK(hash(replica.optimizer.velocity()) == velocity);
+  CHECK(world.gather(tuning.chosen_bytes) == std::vector<std::uint64_t>(n, tuning.chosen_bytes));
+  std::vector<std::size_t> tried;
+  for (const BucketTrial& trial : tuning.trials) tried.push_back(trial.bytes);
+  CHECK(tried ==
+        (n == 1 ? std::vector<std::size_t>{} : std::vector<std::size_t>{256 * 1024, replica.trainer.gradient_bytes()}));
+  replica.trainer.cut_buckets(tuning.chosen_bytes);
+  CHECK(replica.step(world, plan(1, 2 * n)).votes == 0);  // rehearsals leave no vote behind
 }
 
 TEST_CASE("votes are summed, also those of ranks without samples") {

@@ -96,7 +96,8 @@ class Errors(ErrorTest):
         self.training_fails(r"--bogus", bogus=1)
         self.training_fails(r"(?i)batch", batch=0)
         self.training_fails(r"(?i)batch|many", batch="many")
-        self.training_fails(r"(?i)bucket", bucket="1XB")
+        for bucket in ("1XB", "much", "4095", "-1"):
+            self.training_fails(r"--bucket: give a size of at least 4KiB", bucket=bucket)
         self.training_fails(r"(?i)lr", lr="fast")
 
     def test_unknown_command(self):

@@ -11,6 +11,10 @@ class Resume(helper.ProgramTest):
     def run_to(self, out, steps, ranks=2, **options):
         return self.train(out, ranks=ranks, max_steps=steps, epochs=3, global_batch=40, **options)
 
+    def run_again(self, out, steps, ranks=2, **options):
+        return self.succeed(*self.training(out, max_steps=steps, epochs=3, global_batch=40, resume=True, **options),
+                            ranks=ranks)
+
     def test_same_bits(self):
         for model in ("mlp", "lenet", "resnet20"):
             whole = self.folder / model / "whole"
@@ -22,6 +26,20 @@ class Resume(helper.ProgramTest):
                     self.assertEqual(read_checkpoint(parts / "checkpoint.h5")["attributes"]["step"], stop)
                     self.run_to(parts, STEPS, model=model, weight_decay=0.001, resume=True)
                     self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
+
+    def test_tuned_buckets_stay_as_they_were_tuned(self):
+        parts, whole = self.folder / "parts", self.folder / "whole"
+        options = {"ranks": 3, "all_reduce": "ring", "model": "cnn"}  # three round differently in other buckets
+        result = self.run_to(parts, 2, bucket="auto", **options)
+        self.assertRegex(result["buckets"], r"(KiB|MiB) \(of 256 KiB [\d.]+ ms, 1 MiB [\d.]+ ms, 1.609 MiB [\d.]+ ms\)")
+        bucket = int(read_checkpoint(parts / "checkpoint.h5")["attributes"]["bucket_bytes"])
+        again = self.run_again(parts, 4, bucket="auto", **options)
+        self.assertNotIn("may round otherwise", again.out)
+        self.run_to(whole, 4, bucket=bucket, **options)
+        self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
+        again = self.run_again(parts, 5, bucket="64KiB", **options)
+        self.assertRegex(again.out, r"may round otherwise than before the checkpoint, which had 3 ranks, ring in memory "
+                                     r".*, buckets of ")
 
     def test_on_another_number_of_ranks(self):
         whole = self.folder / "whole"

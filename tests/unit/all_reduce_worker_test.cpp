@@ -29,7 +29,7 @@ class AddOne final : public SumAlgorithm {
 
 std::unique_ptr<AllReduce> make_worker() {
   auto patience = std::make_shared<Patience>(100);
-  return std::make_unique<AllReduceWorker>(std::make_unique<AddOne>(patience), patience, "adds one");
+  return std::make_unique<AllReduceWorker>(std::make_unique<AddOne>(patience), patience, "adds one", "tested");
 }
 
 }  // namespace

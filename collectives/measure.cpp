@@ -1,9 +1,9 @@
-#include "collectives/by_size.h"
+#include "collectives/measure.h"
 
-#include <algorithm>
+#include <vector>
 
-#include "collectives/world.h"
 #include "kernels/clock.h"
+#include "kernels/median.h"
 
 namespace annulus {
 namespace {
@@ -12,8 +12,10 @@ constexpr std::size_t kSmallest = 4 * 1024;
 constexpr std::size_t kLargest = 1024 * 1024;
 constexpr int kTries = 7;
 
-// The slowest rank's median.
+}  // namespace
+
 double seconds_of_sum(const World& world, SumAlgorithm& algorithm, std::span<float> values) {
+  algorithm.sum(values);  // the first time memory is made and connections are opened
   std::vector<double> tries(kTries);
   for (double& seconds : tries) {
     world.barrier();
@@ -22,18 +24,14 @@ double seconds_of_sum(const World& world, SumAlgorithm& algorithm, std::span<flo
     seconds = now_seconds() - begun;
   }
   world.maximum(tries);
-  std::ranges::nth_element(tries, tries.begin() + kTries / 2);
-  return tries[kTries / 2];
+  return median(tries);
 }
-
-}  // namespace
 
 std::size_t measure_crossover(const World& world, SumAlgorithm& small, SumAlgorithm& large) {
   std::vector<float> values(kLargest / sizeof(float));
   std::size_t crossover = 0;
   for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 2) {
     const auto some = std::span(values).first(bytes / sizeof(float));
-    seconds_of_sum(world, small, some);  // the first time memory is made and connections are opened
     if (seconds_of_sum(world, small, some) > seconds_of_sum(world, large, some)) break;
     crossover = bytes;
   }
