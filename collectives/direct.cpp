@@ -65,7 +65,7 @@ void Direct::sum_copies(std::span<float> values) {
   ++sums_;
   const auto own = copies_[sums_ % 2];
   std::memcpy(own.data(), values.data(), values.size_bytes());
-  await_all(&Signals::arrived);
+  await_all(&Signals::arrived, 1, 1);
   sum_of_all(memory_.everywhere(own), 0, values.size(), values.data());
   if (across_nodes_) across_nodes_->sum(values);
   signals(memory_.node().rank()).done.raise(sums_);  // nobody waits for it; it keeps in step with `arrived`
@@ -73,14 +73,14 @@ void Direct::sum_copies(std::span<float> values) {
 
 void Direct::sum_in_place(std::span<std::byte* const> arrays, std::size_t count) {
   ++sums_;
-  await_all(&Signals::arrived);
+  await_all(&Signals::arrived, 1, 2);
   const auto rank = static_cast<std::size_t>(memory_.node().rank());
   const Range chunk = split(count, arrays.size(), rank);
   if (across_nodes_)
     sum_chunk_across_nodes(arrays, chunk);
   else
     sum_chunk(arrays, chunk);
-  await_all(&Signals::done);
+  await_all(&Signals::done, 2, 2);
 }
 
 // Each array is read once and written once: of two, while their sum is in a register; of more, block by block through
@@ -121,8 +121,9 @@ void Direct::sum_staged(std::span<float> values) {
 }
 
 // Says that this rank is so far, and waits until all are.
-void Direct::await_all(Signal Signals::*signal) const {
+void Direct::await_all(Signal Signals::*signal, std::size_t barrier, std::size_t barriers) const {
   const TraceSpan span(lane_, "wait for ranks");
+  patience_->activity().enter({"barrier", barrier, barriers});
   const int own = memory_.node().rank();
   (signals(own).*signal).raise(sums_);
   for (int rank = 0; rank < memory_.node().size(); ++rank)

@@ -58,7 +58,7 @@ class Direct final : public SumAlgorithm {
   void sum_chunk(std::span<std::byte* const> arrays, const Range& chunk);
   void sum_chunk_across_nodes(std::span<std::byte* const> arrays, const Range& chunk);
   void sum_staged(std::span<float> values);
-  void await_all(Signal Signals::*signal) const;
+  void await_all(Signal Signals::*signal, std::size_t barrier, std::size_t barriers) const;
   Signals& signals(int rank) const { return *signals_[static_cast<std::size_t>(rank)]; }
 
   SharedMemory memory_;  // before what may still send from it

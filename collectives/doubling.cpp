@@ -21,20 +21,22 @@ Doubling::Doubling(const World& world, Wire wire, std::shared_ptr<Patience> pati
       patience_(std::move(patience)),
       rank_(world.rank()),
       size_(world.size()),
-      power_(static_cast<int>(std::bit_floor(static_cast<unsigned>(world.size())))) {
+      power_(static_cast<int>(std::bit_floor(static_cast<unsigned>(world.size())))),
+      stands_in_(rank_ + power_ < size_),
+      exchanges_(rank_ >= power_ ? 2 : std::countr_zero(static_cast<unsigned>(power_)) + (stands_in_ ? 2 : 0)) {
   for (int rank = 0; rank < size_; ++rank) ranks_in_job_.push_back(world.rank_in_job(rank));
 }
 
 void Doubling::sum(std::span<float> values) {
+  exchange_ = 0;
   if (rank_ >= power_) {
     send(values, rank_ - power_);
     std::ranges::copy(receive(values.size(), rank_ - power_), values.begin());
     return;
   }
-  const bool stands_in = rank_ + power_ < size_;  // for a rank beyond the power of two
-  if (stands_in) add(receive(values.size(), rank_ + power_), values);
+  if (stands_in_) add(receive(values.size(), rank_ + power_), values);
   for (int bit = 1; bit < power_; bit *= 2) exchange(values, rank_ ^ bit);
-  if (stands_in)
+  if (stands_in_)
     send(values, rank_ + power_);
   else if (power_ < size_ && wire_ != Wire::fp32)
     round_to(wire_, values);  // as those that stand in round what they send
@@ -86,6 +88,7 @@ std::span<const float> Doubling::arrived(std::size_t count) {
 }
 
 void Doubling::wait(std::span<MPI_Request> requests, int peer) {
+  patience_->activity().enter({"doubling exchange", ++exchange_, exchanges_});
   patience_->activity().await(ranks_in_job_[static_cast<std::size_t>(peer)]);
   const TraceSpan span(lane_, "wait for bytes");
   const auto complete = [&] {

@@ -44,7 +44,10 @@ class Doubling final : public SumAlgorithm {
   std::shared_ptr<Patience> patience_;
   int rank_, size_;
   std::vector<int> ranks_in_job_;
-  int power_;  // the largest power of two up to size_
+  int power_;              // the largest power of two up to size_
+  bool stands_in_;         // for a rank beyond it
+  std::size_t exchanges_;  // of this rank in a sum
+  std::size_t exchange_ = 0;
   HostArray<float> arrived_;
   HostArray<std::uint16_t> coded_sent_, coded_arrived_;
   std::uint64_t bytes_sent_ = 0;

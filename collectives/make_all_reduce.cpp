@@ -76,7 +76,7 @@ Named message_ring(const World& world, const Request& request) {
   const RingOptions options;
   std::unique_ptr<RingLink> link = std::make_unique<MpiLink>(world, options.in_flight, request.patience);
   if (request.wire != Wire::fp32) link = std::make_unique<CodedLink>(std::move(link), request.wire, options.in_flight);
-  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), options),
+  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.patience, options),
           fmt::format("ring over MPI messages of {}, {} KiB segments, {} in flight", to_string(request.wire),
                       options.segment_bytes / 1024, options.in_flight)};
 }
@@ -87,7 +87,7 @@ Named shared_memory_ring(const Request& request) {
   const World& world = request.world;
   auto link = std::make_unique<SharedMemoryLink>(std::make_shared<SharedMemory>(world.node()), options.in_flight,
                                                  options.segment_bytes, request.patience);
-  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), options),
+  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.patience, options),
           "ring in memory that the ranks share" + unused_wire(request, "nothing is sent")};
 }
 

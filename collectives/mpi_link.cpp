@@ -14,6 +14,7 @@ MpiLink::MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<Pati
     : communicator_(world.duplicate()),
       next_((world.rank() + 1) % world.size()),
       previous_((world.rank() + world.size() - 1) % world.size()),
+      next_in_job_(world.rank_in_job(next_)),
       previous_in_job_(world.rank_in_job(previous_)),
       patience_(std::move(patience)),
       exchanges_(in_flight) {}
@@ -42,26 +43,22 @@ void MpiLink::post(std::span<const std::byte> to_next, std::span<std::byte> land
 
 std::span<const std::byte> MpiLink::collect() {
   Exchange& exchange = exchanges_[collected_++ % exchanges_.size()];
-  patience_->activity().await(previous_in_job_);
-  for (int looks = 0; !complete(exchange); ++looks) patience_->pause(looks);
+  const MPI_Status arrived = wait(exchange.requests[0], previous_in_job_);
+  int received = 0;
+  check(MPI_Get_count(&arrived, MPI_BYTE, &received));
+  if (static_cast<std::size_t>(received) != exchange.landing.size())
+    fail("{} bytes arrived from rank {} where {} were expected: the ranks add arrays of different sizes", received,
+         previous_in_job_, exchange.landing.size());
+  wait(exchange.requests[1], next_in_job_);
   return exchange.landing;
 }
 
-bool MpiLink::complete(Exchange& exchange) {
+MPI_Status MpiLink::wait(MPI_Request& request, int peer) {
+  patience_->activity().await(peer);
+  MPI_Status status;
   int done = 0;
-  std::array<MPI_Status, 2> statuses;
-  const int result = MPI_Testall(2, exchange.requests.data(), &done, statuses.data());
-  if (result == MPI_ERR_IN_STATUS)
-    for (const MPI_Status& status : statuses)
-      if (status.MPI_ERROR != MPI_ERR_PENDING) check(status.MPI_ERROR);
-  check(result);
-  if (!done) return false;
-  int received = 0;
-  check(MPI_Get_count(&statuses[0], MPI_BYTE, &received));
-  if (static_cast<std::size_t>(received) != exchange.landing.size())
-    fail("{} bytes arrived from rank {} where {} were expected: the ranks add arrays of different sizes", received,
-         previous_, exchange.landing.size());
-  return true;
+  for (int looks = 0; check(MPI_Test(&request, &done, &status)), !done; ++looks) patience_->pause(looks);
+  return status;
 }
 
 }  // namespace annulus

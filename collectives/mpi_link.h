@@ -28,11 +28,11 @@ class MpiLink final : public RingLink {
     std::span<std::byte> landing;
   };
 
-  bool complete(Exchange& exchange);
+  MPI_Status wait(MPI_Request& request, int peer);  // the peer's rank in the job
 
   Communicator communicator_;
   int next_, previous_;
-  int previous_in_job_;
+  int next_in_job_, previous_in_job_;
   std::shared_ptr<Patience> patience_;
   std::vector<Exchange> exchanges_;  // exchange number n is at n % size()
   std::uint64_t posted_ = 0;

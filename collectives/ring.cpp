@@ -25,8 +25,9 @@ void add(std::span<float> sum, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, RingOptions options)
-    : link_(std::move(link)), rank_(rank), size_(size), options_(options) {
+Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Patience> patience,
+           RingOptions options)
+    : link_(std::move(link)), rank_(rank), size_(size), patience_(std::move(patience)), options_(options) {
   if (options.segment_bytes < kLine * sizeof(float) || options.in_flight == 0)
     fail("a ring cannot work with segments of {} bytes, {} in flight; it needs at least {} bytes and 1",
          options.segment_bytes, options.in_flight, kLine * sizeof(float));
@@ -65,7 +66,11 @@ Ring::Exchange Ring::exchange(std::span<float> values, std::size_t segments, std
   const auto segment = [&](std::size_t chunk) {
     return part_of(part_of(values, size_, chunk), segments, number % segments);
   };
-  return {.send = segment(chunks.send), .receive = segment(chunks.receive), .adds = adds, .complete = step == half};
+  return {.send = segment(chunks.send),
+          .receive = segment(chunks.receive),
+          .step = step,
+          .adds = adds,
+          .complete = step == half};
 }
 
 // An exchange's slot is free again when the exchange has been collected, and `window` exchanges later it must be.
@@ -82,6 +87,9 @@ void Ring::post(const Exchange& exchange, std::span<float> slot) {
 
 void Ring::collect(const Exchange& exchange) {
   const TraceSpan span(lane_, exchange.adds ? "reduce-scatter" : "all-gather");
+  patience_->activity().enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
+                               .number = exchange.step + 1,
+                               .of = 2 * (size_ - 1)});
   const std::span<const std::byte> arrived = [&] {
     const TraceSpan wait(lane_, "wait for bytes");
     return link_->collect();

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/patience.h"
 #include "collectives/ring_link.h"
 #include "collectives/sum_algorithm.h"
 
@@ -93,7 +94,9 @@ class Ring final : public SumAlgorithm {
  public:
   static constexpr std::size_t kLine = 16;  // floats, that are not cut
 
-  Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, RingOptions options = {});
+  // `patience`: the link's. It is told which step the ring is in.
+  Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Patience> patience,
+       RingOptions options = {});
 
   void sum(std::span<float> values) override;
   std::span<std::byte> allocate(std::size_t bytes) override;
@@ -109,6 +112,7 @@ class Ring final : public SumAlgorithm {
   };
   struct Exchange {
     std::span<float> send, receive;
+    std::size_t step;
     bool adds;      // else what arrives replaces what is there
     bool complete;  // what is sent is the chunk that this rank was the last to add to
   };
@@ -122,6 +126,7 @@ class Ring final : public SumAlgorithm {
   HostArray<float> slots_;  // where sums' other operands land; grows to the largest need, and outlives the link
   std::unique_ptr<RingLink> link_;
   std::size_t rank_, size_;
+  std::shared_ptr<Patience> patience_;
   RingOptions options_;
   std::uint64_t bytes_sent_ = 0;
 };

@@ -26,12 +26,17 @@ SharedMemoryLink::Board& SharedMemoryLink::board(int rank) const {
   return *reinterpret_cast<Board*>(memory_->at(rank, boards_));
 }
 
+void SharedMemoryLink::await(int rank, Signal Board::*signal, std::uint32_t exchanges) const {
+  patience_->activity().await(memory_->node().rank_in_job(rank));
+  (board(rank).*signal).await(exchanges, *patience_);
+}
+
 void SharedMemoryLink::post(std::span<const std::byte> to_next, std::span<std::byte> landing) {
   const std::uint32_t number = posted_++;
   const std::size_t slot = number % kSlots;
   sizes_[slot] = landing.size();
   // The slot is free when the next rank needs nothing any longer of the exchange that had it before.
-  board(next_).taken.await(number + 1 - kSlots, *patience_);
+  await(next_, &Board::taken, number + 1 - kSlots);
   auto place = memory_->find(to_next);
   if (!place) {
     const auto copy = copies_.subspan(slot * largest_bytes_, to_next.size());
@@ -46,15 +51,13 @@ void SharedMemoryLink::post(std::span<const std::byte> to_next, std::span<std::b
 std::span<const std::byte> SharedMemoryLink::collect() {
   const std::uint32_t number = collected_++;
   board(rank_).taken.raise(number);  // all before this one
-  patience_->activity().await(memory_->node().rank_in_job(previous_));
-  const Board& theirs = board(previous_);
-  theirs.posted.await(number + 1, *patience_);
-  return {memory_->at(previous_, theirs.places[number % kSlots]), sizes_[number % kSlots]};
+  await(previous_, &Board::posted, number + 1);
+  return {memory_->at(previous_, board(previous_).places[number % kSlots]), sizes_[number % kSlots]};
 }
 
 void SharedMemoryLink::finish() {
   board(rank_).taken.raise(collected_);
-  board(next_).taken.await(posted_, *patience_);
+  await(next_, &Board::taken, posted_);
 }
 
 }  // namespace annulus

@@ -40,6 +40,7 @@ class SharedMemoryLink final : public RingLink {
   };
 
   Board& board(int rank) const;
+  void await(int rank, Signal Board::*signal, std::uint32_t exchanges) const;
 
   std::shared_ptr<SharedMemory> memory_;
   std::shared_ptr<Patience> patience_;

@@ -1,56 +1,58 @@
 #pragma once
 
-#include <atomic>
+#include <cstddef>
 #include <cstdint>
+
+#include "kernels/relaxed.h"
 
 namespace annulus {
 
-// How far an all-reduce has come, for a watchdog. Written by the thread that adds, one at a time, and read by another
-// one, however the first is stuck: relaxed atomics, as in src/activity.h.
+// How far an all-reduce has come, for a watchdog. Written by the thread that adds and read by another one; of a sum
+// that stands still, all that is seen is of the same moment.
 class SumActivity {
  public:
   static constexpr int kNobody = -1;
 
+  struct Step {
+    const char* name = "";   // "ring step"; the characters stay as they are
+    std::size_t number = 0;  // the first is 1; 0 where the algorithm cannot tell
+    std::size_t of = 0;
+  };
+
   struct Snapshot {
     std::uint64_t moves = 0;             // grows with every call below
     std::uint64_t begun = 0, ended = 0;  // sums, since the start
-    std::uint64_t exchange = 0;          // of the sum that is under way, the first is 1; 0 where it cannot tell
-    int peer = kNobody;                  // the rank of the job that this exchange waits for
+    Step step;                           // of the sum that is under way
+    int peer = kNobody;                  // the rank of the job that it waits for
   };
 
   void begin_sum() {
-    set(exchange_, std::uint64_t{0});
-    set(peer_, kNobody);
-    increment(begun_);
-    increment(moves_);
+    peer_ = kNobody;
+    ++begun_;
+    enter({});
   }
-  void await(int peer) {  // the next exchange
-    set(peer_, peer);
-    increment(exchange_);
-    increment(moves_);
+  void enter(const Step& step) {
+    step_name_ = step.name;
+    step_number_ = step.number;
+    steps_ = step.of;
+    ++moves_;
+  }
+  void await(int peer) {
+    peer_ = peer;
+    ++moves_;
   }
   void end_sum() {
-    increment(ended_);
-    increment(moves_);
+    ++ended_;
+    ++moves_;
   }
 
-  Snapshot look() const { return {get(moves_), get(begun_), get(ended_), get(exchange_), get(peer_)}; }
+  Snapshot look() const { return {moves_, begun_, ended_, {step_name_, step_number_, steps_}, peer_}; }
 
  private:
-  template <class T>
-  static T get(const std::atomic<T>& value) {
-    return value.load(std::memory_order_relaxed);
-  }
-  template <class T>
-  static void set(std::atomic<T>& value, T to) {
-    value.store(to, std::memory_order_relaxed);
-  }
-  static void increment(std::atomic<std::uint64_t>& counter) {
-    set(counter, get(counter) + 1);
-  }  // one writer at a time
-
-  std::atomic<std::uint64_t> moves_ = 0, begun_ = 0, ended_ = 0, exchange_ = 0;
-  std::atomic<int> peer_ = kNobody;
+  Relaxed<std::uint64_t> moves_, begun_, ended_;
+  Relaxed<const char*> step_name_{""};
+  Relaxed<std::size_t> step_number_, steps_;
+  Relaxed<int> peer_{kNobody};
 };
 
 }  // namespace annulus

@@ -19,6 +19,11 @@ void write_line(const fmt::memory_buffer& line) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
+// Counted from 1, as in "bucket 7 of 7".
+void append_bucket(fmt::memory_buffer& text, std::uint64_t bucket, std::size_t buckets) {
+  fmt::format_to(std::back_inserter(text), "bucket {} of {}", bucket + 1, buckets);
+}
+
 void append_phase(fmt::memory_buffer& text, const Activity::Snapshot& activity) {
   using enum Activity::Phase;
   const auto append = [&text](std::string_view words) { text.append(words); };
@@ -32,9 +37,9 @@ void append_phase(fmt::memory_buffer& text, const Activity::Snapshot& activity) 
     case backward:
       return append("backward");
     case waiting_for_bucket:
-      return append("waiting for bucket "), append(fmt::format_int(activity.bucket).c_str());
+      return append("waiting for "), append_bucket(text, activity.bucket, activity.buckets);
     case optimizer:
-      return append("updating bucket "), append(fmt::format_int(activity.bucket).c_str());
+      return append("updating "), append_bucket(text, activity.bucket, activity.buckets);
     case evaluation:
       return append("evaluation");
     case checkpoint:
@@ -50,8 +55,10 @@ void append_sum(fmt::memory_buffer& text, const SumActivity::Snapshot& sums, std
     fmt::format_to(to, "idle");
     return;
   }
-  fmt::format_to(to, "bucket {}", buckets > 0 ? (sums.begun - 1) % buckets : 0);
-  if (sums.exchange > 0) fmt::format_to(to, ", exchange {}, waiting for rank {}", sums.exchange, sums.peer);
+  append_bucket(text, (sums.begun - 1) % std::max<std::size_t>(buckets, 1), buckets);
+  const auto& [name, number, of] = sums.step;
+  if (number > 0) fmt::format_to(to, ", {} {} of {}", name, number, of);
+  if (sums.peer != SumActivity::kNobody) fmt::format_to(to, ", waiting for rank {}", sums.peer);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ class Watchdog {
   std::jthread thread_;  // last: it uses all of the above
 };
 
-// "step 5: waiting for bucket 2; all-reduce: bucket 2, exchange 3, waiting for rank 0"
+// "step 5: waiting for bucket 2 of 7; all-reduce: bucket 2 of 7, all-gather, ring step 4 of 6, waiting for rank 0"
 fmt::memory_buffer describe(const Activity::Snapshot& activity, const SumActivity::Snapshot& sums);
 
 // What a watchdog of a rank does: says where the rank stands, leaves the other ranks a moment to say where they stand,

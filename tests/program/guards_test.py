@@ -93,19 +93,21 @@ class Faults(helper.ProgramTest):
         lines = "\n".join(sorted(result.messages))
         where = r"rank {}: nothing has moved for 1\.5 s .* in step 5: {}; all-reduce: {}"
         self.assertRegex(lines, where.format(1, "waiting for input", "idle"))
-        self.assertRegex(
-            lines, where.format(2, "waiting for bucket 0", r"bucket 0, exchange 1, waiting for rank 1"))
-        # Rank 2 had sent its own share before it began to wait: rank 0 is one exchange further.
-        self.assertRegex(lines, where.format(0, "waiting for bucket 0", r"bucket 0, exchange 2, waiting for rank 2"))
+        stands = r"waiting for bucket 1 of (\d+)", r"bucket 1 of \1, reduce-scatter, ring step {} of 4, waiting for rank {}"
+        self.assertRegex(lines, where.format(2, stands[0], stands[1].format(1, 1)))
+        # Rank 2 had sent its own share before it began to wait: rank 0 is one step further.
+        self.assertRegex(lines, where.format(0, stands[0], stands[1].format(2, 2)))
 
     def test_a_hang_under_the_other_algorithms(self):
-        for algorithm, where in (("direct", ", exchange 1, waiting for rank 0"), ("mpi", "")):
+        for algorithm, where in (("direct", ", barrier 1 of 1, waiting for rank 0"), ("mpi", ""),
+                                 ("message-ring", ", reduce-scatter, ring step 1 of 2, waiting for rank 0"),
+                                 ("doubling", ", doubling exchange 1 of 1, waiting for rank 0")):
             with self.subTest(algorithm):
                 result = self.inject("hang:rank=0,step=3", ranks=2, all_reduce=algorithm)
                 self.assertGreater(result.status, 0, str(result))
                 self.assertLess(result.seconds, STALL + 8)
-                self.assertRegex(result.err, r"(?m)rank 1: nothing has moved .* in step 3: waiting for bucket 0; "
-                                             f"all-reduce: bucket 0{where}$")
+                self.assertRegex(result.err, r"(?m)rank 1: nothing has moved .* in step 3: waiting for bucket 1 of (\d+); "
+                                             f"all-reduce: bucket 1 of \\1{where}$")
 
     def test_one_process_alone(self):
         result = self.inject("hang:rank=0,step=2", ranks=0)

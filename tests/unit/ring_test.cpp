@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "collectives/loopback_link.h"
+#include "collectives/patience.h"
 #include "kernels/error.h"
 #include "kernels/split.h"
 
@@ -29,7 +30,7 @@ Result sum_over_threads(const Arrays& arrays, RingOptions options, LoopbackDeliv
   std::vector<std::jthread> ranks;
   for (std::size_t rank = 0; rank < size; ++rank)
     ranks.emplace_back([&, rank] {
-      Ring ring(std::move(links[rank]), rank, size, options);
+      Ring ring(std::move(links[rank]), rank, size, std::make_shared<Patience>(0), options);
       for (int time = 0; time < times; ++time) {
         result.sums[rank] = arrays[rank];
         ring.sum(result.sums[rank]);
@@ -113,9 +114,49 @@ TEST_CASE("sums that round are the same to the bit on every rank, however they a
   CHECK(segments == whole);
 }
 
+TEST_CASE("while the ring waits, it says in which of its steps it is") {
+  // Notes down what is said when the ring begins to wait.
+  class Witness final : public RingLink {
+   public:
+    Witness(std::unique_ptr<RingLink> link, const SumActivity& activity, std::vector<std::string>& heard)
+        : link_(std::move(link)), activity_(activity), heard_(heard) {}
+    void post(std::span<const std::byte> to_next, std::span<std::byte> landing) override {
+      link_->post(to_next, landing);
+    }
+    std::span<const std::byte> collect() override {
+      const auto [name, number, of] = activity_.look().step;
+      heard_.push_back(fmt::format("{} {} of {}", name, number, of));
+      return link_->collect();
+    }
+
+   private:
+    std::unique_ptr<RingLink> link_;
+    const SumActivity& activity_;
+    std::vector<std::string>& heard_;
+  };
+
+  auto links = loopback_ring(3, LoopbackDelivery::into_landing);
+  std::vector<std::vector<std::string>> heard(3);
+  std::vector<std::jthread> ranks;
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      const auto patience = std::make_shared<Patience>(0);
+      std::vector<float> values(3 * 2 * Ring::kLine);  // two segments a step
+      Ring ring(std::make_unique<Witness>(std::move(links[rank]), patience->activity(), heard[rank]), rank, 3, patience,
+                {.segment_bytes = 64});
+      ring.sum(values);
+    });
+  ranks.clear();
+  for (const auto& lines : heard)
+    CHECK(lines == std::vector<std::string>{"reduce-scatter, ring step 1 of 4", "reduce-scatter, ring step 1 of 4",
+                                            "reduce-scatter, ring step 2 of 4", "reduce-scatter, ring step 2 of 4",
+                                            "all-gather, ring step 3 of 4", "all-gather, ring step 3 of 4",
+                                            "all-gather, ring step 4 of 4", "all-gather, ring step 4 of 4"});
+}
+
 TEST_CASE("segments must hold a cache line, and one exchange must be in flight") {
-  CHECK_THROWS_AS(Ring(nullptr, 0, 2, {.segment_bytes = 63}), Error);
-  CHECK_THROWS_AS(Ring(nullptr, 0, 2, {.in_flight = 0}), Error);
+  CHECK_THROWS_AS(Ring(nullptr, 0, 2, nullptr, {.segment_bytes = 63}), Error);
+  CHECK_THROWS_AS(Ring(nullptr, 0, 2, nullptr, {.in_flight = 0}), Error);
 }
 
 TEST_CASE("a rank whose neighbour has gone away gets an error instead of waiting for ever") {
@@ -126,7 +167,7 @@ TEST_CASE("a rank whose neighbour has gone away gets an error instead of waiting
   for (std::size_t rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
       std::vector<float> values(100);
-      Ring ring(std::move(links[rank]), rank, 3, {.segment_bytes = 64});
+      Ring ring(std::move(links[rank]), rank, 3, std::make_shared<Patience>(0), {.segment_bytes = 64});
       if (rank == gone) return;
       try {
         ring.sum(values);
@@ -145,7 +186,7 @@ TEST_CASE("ranks that add arrays of different sizes get an error") {
   for (std::size_t rank = 0; rank < 2; ++rank)
     ranks.emplace_back([&, rank] {
       std::vector<float> values(100 + 10 * rank);
-      Ring ring(std::move(links[rank]), rank, 2);
+      Ring ring(std::move(links[rank]), rank, 2, std::make_shared<Patience>(0));
       try {
         ring.sum(values);
       } catch (const Error&) {

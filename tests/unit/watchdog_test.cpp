@@ -25,9 +25,10 @@ TEST_CASE("a watchdog barks once, when nothing has moved for long enough") {
   const Watchdog watchdog(activity, sums, kStall, [&] { ++barks; });
   for (int i = 0; i < 10; ++i) {  // slow, but it moves: each kind of move in turn
     sleep(kStall / 4);
-    if (i % 3 == 0) activity.tick();
-    if (i % 3 == 1) activity.begin_step(1);
-    if (i % 3 == 2) sums.await(0);
+    if (i % 4 == 0) activity.tick();
+    if (i % 4 == 1) activity.begin_step(1);
+    if (i % 4 == 2) sums.await(0);
+    if (i % 4 == 3) sums.enter({"ring step", 1, 2});
   }
   CHECK(barks == 0);
   sleep(4 * kStall);
@@ -73,12 +74,17 @@ TEST_CASE("what a rank is doing, in words") {
     sums.end_sum();
   }
   sums.begin_sum();
-  CHECK(text() == "step 5: backward; all-reduce: bucket 1");
-  sums.await(7);
+  CHECK(text() == "step 5: backward; all-reduce: bucket 2 of 3");
+  sums.enter({"all-gather, ring step", 4, 6});
   sums.await(7);
   activity.enter(Phase::waiting_for_bucket, 1);
-  CHECK(text() == "step 5: waiting for bucket 1; all-reduce: bucket 1, exchange 2, waiting for rank 7");
+  CHECK(text() ==
+        "step 5: waiting for bucket 2 of 3; all-reduce: bucket 2 of 3, all-gather, ring step 4 of 6, waiting for rank "
+        "7");
+  sums.end_sum();
+  sums.begin_sum();
+  CHECK(text() == "step 5: waiting for bucket 2 of 3; all-reduce: bucket 3 of 3");
   sums.end_sum();
   activity.enter(Phase::optimizer, 1);
-  CHECK(text() == "step 5: updating bucket 1; all-reduce: idle");
+  CHECK(text() == "step 5: updating bucket 2 of 3; all-reduce: idle");
 }

@@ -71,7 +71,8 @@ TEST_CASE("a ring over 16-bit wires: the same bits on every rank, and not far fr
     std::vector<std::jthread> threads;
     for (std::size_t rank = 0; rank < ranks; ++rank)
       threads.emplace_back([&, rank] {
-        Ring ring(std::make_unique<CodedLink>(std::move(links[rank]), wire, options.in_flight), rank, ranks, options);
+        Ring ring(std::make_unique<CodedLink>(std::move(links[rank]), wire, options.in_flight), rank, ranks,
+                  std::make_shared<Patience>(0), options);
         ring.sum(arrays[rank]);
       });
   }
