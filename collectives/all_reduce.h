@@ -31,7 +31,8 @@ class AllReduce {
   // The algorithm, its wire and its borders. On the same ranks, the same text is the same bits.
   virtual std::string algorithm() const = 0;
   virtual std::string description() const = 0;  // one line for the user: the algorithm, and why this one
-  virtual Ticket enqueue(std::span<float> values, Next next = Next::compute) = 0;  // returns at once
+  // Returns at once. `bucket` is what reports and timelines call it.
+  virtual Ticket enqueue(std::span<float> values, Next next = Next::compute, std::size_t bucket = 0) = 0;
   virtual void wait(Ticket ticket) = 0;          // until that sum, and all before it, are complete; throws
                                                  // Error where one failed
   virtual std::uint64_t bytes_sent() const = 0;  // by this rank in completed sums; 0 where the algorithm

@@ -28,10 +28,10 @@ AllReduceWorker::~AllReduceWorker() {
   work_there_.notify_one();
 }
 
-AllReduce::Ticket AllReduceWorker::enqueue(std::span<float> values, Next next) {
+AllReduce::Ticket AllReduceWorker::enqueue(std::span<float> values, Next next, std::size_t bucket) {
   const std::scoped_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
-  jobs_.push_back(values);
+  jobs_.push_back({values, bucket});
   if (next == Next::compute && values.size_bytes() >= kWorthWakingBytes) {
     worth_waking_ = true;
     work_there_.notify_one();
@@ -66,7 +66,7 @@ void AllReduceWorker::record_to(TraceLane* lane) {
 }
 
 void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
-  const std::span<float> values = jobs_[next_job_++];
+  const Job job = jobs_[next_job_++];
   if (next_job_ == jobs_.size()) {  // keeps its memory
     jobs_.clear();
     next_job_ = 0;
@@ -76,9 +76,9 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   std::exception_ptr failure;
   try {
-    const TraceSpan span(lane_, "sum of bucket", TraceSpan::kCounted);
-    patience_->activity().begin_sum();
-    algorithm_->sum(values);
+    const TraceSpan span(lane_, "sum of bucket", static_cast<std::int64_t>(job.bucket));
+    patience_->activity().begin_sum(job.bucket);
+    algorithm_->sum(job.values);
     patience_->activity().end_sum();
   } catch (...) {
     failure = std::current_exception();

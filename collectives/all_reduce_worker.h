@@ -36,7 +36,7 @@ class AllReduceWorker final : public AllReduce {
   std::string algorithm() const override { return name_; }
   std::string description() const override { return name_ + " (" + why_ + ")"; }
   std::span<std::byte> allocate(std::size_t bytes) override { return algorithm_->allocate(bytes); }
-  Ticket enqueue(std::span<float> values, Next next) override;
+  Ticket enqueue(std::span<float> values, Next next, std::size_t bucket) override;
   void wait(Ticket ticket) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
   void record_to(TraceLane* lane) override;
@@ -56,7 +56,11 @@ class AllReduceWorker final : public AllReduce {
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable work_there_, completed_;
-  std::vector<std::span<float>> jobs_;  // in order; those before next_job_ have begun
+  struct Job {
+    std::span<float> values;
+    std::size_t bucket;
+  };
+  std::vector<Job> jobs_;  // in order; those before next_job_ have begun
   std::size_t next_job_ = 0;
   bool running_ = false;       // some thread is in algorithm_
   bool worth_waking_ = false;  // some sum that has not begun is large enough to be overlapped

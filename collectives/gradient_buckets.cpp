@@ -1,6 +1,7 @@
 #include "collectives/gradient_buckets.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/clock.h"
 #include "kernels/error.h"
@@ -21,34 +22,49 @@ std::vector<Range> cut_buckets(std::span<const std::size_t> ends, std::size_t bu
   return buckets;
 }
 
-GradientBuckets::GradientBuckets(std::span<float> gradients, std::vector<Range> buckets, AllReduce& all_reduce)
+std::size_t count_deferred(std::span<const Range> buckets, double share) {
+  if (buckets.empty()) return 0;
+  const double limit = share * static_cast<double>(buckets.back().end);
+  std::size_t deferred = 0;
+  while (deferred + 1 < buckets.size() && static_cast<double>(buckets[deferred + 1].end - buckets[0].end) <= limit)
+    ++deferred;
+  return deferred;
+}
+
+GradientBuckets::GradientBuckets(std::span<float> gradients, std::vector<Range> buckets, AllReduce& all_reduce,
+                                 std::size_t deferred)
     : gradients_(gradients),
       buckets_(std::move(buckets)),
       all_reduce_(&all_reduce),
       tickets_(buckets_.size()),
-      times_(buckets_.size()) {
+      times_(buckets_.size()),
+      deferred_(deferred) {
   const std::size_t end = buckets_.empty() ? 0 : buckets_.back().end;
   if (end != gradients.size()) fail("the buckets hold {} gradients where there are {}", end, gradients.size());
+  if (deferred > 0 && deferred >= size()) fail("{} of {} buckets cannot be deferred: one must not", deferred, size());
+  for (std::size_t bucket = 0; bucket < size(); ++bucket)
+    if (bucket == 0 || bucket > deferred) order_.push_back(bucket);
+  for (std::size_t bucket = deferred; bucket > 0; --bucket) order_.push_back(bucket);
 }
 
 void GradientBuckets::begin_step() {
-  enqueued_ = 0;
-  std::ranges::fill(times_, Times{});
+  sent_ = 0;
 }
 
 void GradientBuckets::ready(std::size_t elements) {
-  for (; enqueued_ < size() && range(enqueued_).end <= elements; ++enqueued_) {
-    times_[enqueued_].ready = now_seconds();
-    const auto next = enqueued_ + 1 == size() ? AllReduce::Next::wait : AllReduce::Next::compute;
-    tickets_[enqueued_] =
-        all_reduce_->enqueue(gradients_.subspan(range(enqueued_).begin, range(enqueued_).size()), next);
+  for (; sent_ < size() && range(order_[sent_]).end <= elements; ++sent_) {
+    const std::size_t bucket = order_[sent_];
+    times_[bucket] = {.ready = now_seconds()};
+    const bool last = sent_ + 1 == size() && deferred_ == 0;
+    tickets_[bucket] = all_reduce_->enqueue(gradients_.subspan(range(bucket).begin, range(bucket).size()),
+                                            last ? AllReduce::Next::wait : AllReduce::Next::compute, bucket);
   }
 }
 
 void GradientBuckets::wait(std::size_t bucket) {
-  if (bucket >= enqueued_) fail("bucket {} was waited for before its gradients were ready", bucket);
+  if (tickets_[bucket] == 0) fail("bucket {} was waited for before its gradients were ready", bucket);
   times_[bucket].wait_begin = now_seconds();
-  all_reduce_->wait(tickets_[bucket]);
+  all_reduce_->wait(std::exchange(tickets_[bucket], 0));
   times_[bucket].wait_end = now_seconds();
 }
 

@@ -22,11 +22,13 @@ class SumActivity {
   struct Snapshot {
     std::uint64_t moves = 0;             // grows with every call below
     std::uint64_t begun = 0, ended = 0;  // sums, since the start
+    std::size_t bucket = 0;              // that is, or was last, summed; the first is 0
     Step step;                           // of the sum that is under way
     int peer = kNobody;                  // the rank of the job that it waits for
   };
 
-  void begin_sum() {
+  void begin_sum(std::size_t bucket) {
+    bucket_ = bucket;
     peer_ = kNobody;
     ++begun_;
     enter({});
@@ -46,10 +48,11 @@ class SumActivity {
     ++moves_;
   }
 
-  Snapshot look() const { return {moves_, begun_, ended_, {step_name_, step_number_, steps_}, peer_}; }
+  Snapshot look() const { return {moves_, begun_, ended_, bucket_, {step_name_, step_number_, steps_}, peer_}; }
 
  private:
   Relaxed<std::uint64_t> moves_, begun_, ended_;
+  Relaxed<std::size_t> bucket_;
   Relaxed<const char*> step_name_{""};
   Relaxed<std::size_t> step_number_, steps_;
   Relaxed<int> peer_{kNobody};

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/clock.h"
+#include "kernels/relaxed.h"
 
 namespace annulus {
 
@@ -26,11 +27,9 @@ class TraceLane {
   void record(bool on, std::int64_t step = kNone) {
     recording_ = on;
     step_ = step;
-    counted_ = 0;
   }
   bool recording() const { return recording_; }
   std::int64_t step() const { return step_; }
-  std::int64_t count() { return counted_++; }  // 0, 1, 2, ... since record()
 
   void add(const Span& span) {
     if (spans_.size() < spans_.capacity())
@@ -43,8 +42,8 @@ class TraceLane {
   std::size_t dropped() const { return dropped_; }
 
  private:
-  bool recording_ = false;
-  std::int64_t step_ = kNone, counted_ = 0;
+  Relaxed<bool> recording_{false};  // set by the thread that makes the steps, read by the one that records
+  Relaxed<std::int64_t> step_{kNone};
   std::vector<Span> spans_;
   std::size_t dropped_ = 0;
 };
@@ -53,15 +52,13 @@ class TraceLane {
 // the spans. Costs a comparison where `lane` is null or does not record.
 class TraceSpan {
  public:
-  static constexpr std::int64_t kCounted = -2;  // as `number`: how many such spans the lane's step had before
-
   // The characters of `name` must stay as they are for as long as the lane is read.
   TraceSpan(TraceLane* lane, std::string_view name, std::int64_t number = TraceLane::kNone)
       : TraceSpan(lane, name, number, lane != nullptr && lane->recording() ? now_seconds() : 0) {}
   TraceSpan(TraceLane* lane, std::string_view name, std::int64_t number, double begin)
       : lane_(lane != nullptr && lane->recording() ? lane : nullptr) {
     if (lane_ == nullptr) return;
-    span_ = {name, number == kCounted ? lane_->count() : number, lane_->step(), begin, 0};
+    span_ = {name, number, lane_->step(), begin, 0};
   }
   ~TraceSpan() {
     if (lane_ == nullptr) return;

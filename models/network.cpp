@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "kernels/error.h"
 
@@ -82,7 +83,9 @@ void Network::bind(const Parameters& parameters) {
       bindings.parameters.push_back(parameters.weight(*parameter));
       if (training) bindings.parameter_gradients.push_back(parameters.gradient(*parameter));
     }
-    if (!bindings.parameters.empty()) step.gradients_end = parameters.end_of_node(i) / sizeof(float);
+    if (!bindings.parameters.empty())
+      step.parameters = {parameters.of_node(i).front()->offset / sizeof(float),
+                         parameters.end_of_node(i) / sizeof(float)};
     step.op->bind(bindings);
   }
 }
@@ -92,12 +95,15 @@ void Network::load(std::span<const std::uint8_t> images, std::span<const std::in
   device_.upload(std::as_bytes(labels), value(Graph::kLabels));
 }
 
-void Network::forward(const std::function<void()>& progress) {
+// The arena lies in backward's order, so forward needs it from its end.
+void Network::forward(const Needed& needed) {
   const TraceSpan all(lane_, "forward");
+  std::size_t from = std::numeric_limits<std::size_t>::max();
   for (std::size_t i = 0; i < steps_.size(); ++i) {
+    if (steps_[i].parameters.size() > 0) from = std::min(from, steps_[i].parameters.begin);
+    needed(from);
     const TraceSpan layer(lane_, graph_.nodes()[i].name);
     steps_[i].op->forward();
-    progress();
   }
 }
 
@@ -108,7 +114,7 @@ void Network::backward(float sample_weight, const Ready& ready) {
     const Step& step = steps_[i];
     step.op->backward(sample_weight);
     for (const auto& [partial, gradient] : step.additions) device_.add(partial, gradient);
-    if (step.gradients_end > 0) ready(step.gradients_end);
+    if (step.parameters.size() > 0) ready(step.parameters.end);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "kernels/split.h"
 #include "kernels/trace.h"
 #include "models/graph.h"
 #include "models/parameters.h"
@@ -38,8 +39,10 @@ class Network {
 
   // A step: load, forward, and in training backward.
   void load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
-  // `progress` is called after every layer, which may take seconds.
-  void forward(const std::function<void()>& progress = [] {});
+  // Called before every layer, which may take seconds, with the place in the arena from which on parameters must be
+  // those of this step.
+  using Needed = std::function<void(std::size_t parameters_from)>;
+  void forward(const Needed& needed = [](std::size_t) {});
 
   // Called with the number of gradients, from the arena's start, that are final. See Op::backward for the weight.
   using Ready = std::function<void(std::size_t gradients)>;
@@ -53,7 +56,7 @@ class Network {
     // Gradients of values that several nodes read: the first writes it in place, the others to `partial`, from where
     // it is added.
     std::vector<std::pair<DeviceView, DeviceView>> additions;
-    std::size_t gradients_end = 0;  // in floats; 0 where it has no parameters
+    Range parameters;  // in the arena, in floats; empty where it has none
   };
 
   std::vector<bool> wanted_gradients() const;

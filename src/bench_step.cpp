@@ -12,7 +12,6 @@
 #include "kernels/random.h"
 #include "models/zoo.h"
 #include "src/bucket_tuner.h"
-#include "src/bytes.h"
 #include "src/results.h"
 #include "src/timeline.h"
 #include "src/trainer.h"
@@ -41,7 +40,8 @@ struct Contestant {
               allocate_in(*all_reduce)),
         optimizer(device, model.parameters(), {.rate = 1e-4f, .momentum = 0.9f}),
         ledger(clock_offset),
-        trainer(model, *all_reduce, optimizer, ledger, kBucketBytes, activity, timeline.step()) {
+        trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step()),
+        buckets(to_string(options.buckets)) {
     model.parameters().initialize(1);
     model.record_to(timeline.step());
     all_reduce->record_to(timeline.all_reduce());
@@ -81,22 +81,13 @@ void make_step(Contestant& contestant, const Batch& batch) {
   contestant.compute.push_back(contestant.ledger.booked(StepTimes::compute) - computed);
 }
 
-void cut_buckets(const World& world, Contestant& contestant, const Batch& batch, std::size_t bytes) {
-  if (bytes == kTuneBuckets) {
-    contestant.buckets = to_string(tune_buckets(world, contestant.trainer, batch));
-  } else {
-    contestant.trainer.cut_buckets(bytes);
-    contestant.buckets = format_bytes(bytes);
-  }
-}
-
 // Returns how many turns fill the time that was asked for; the same on every rank.
-std::size_t warm_up(const World& world, Contestants& contestants, const Batch& batch, std::size_t bucket_bytes,
-                    double seconds) {
+std::size_t warm_up(const World& world, Contestants& contestants, const Batch& batch, bool tune, double seconds) {
   double slowest = 0;
   for (Contestant& contestant : contestants) {
-    cut_buckets(world, contestant, batch, bucket_bytes);
+    if (tune) contestant.buckets = to_string(tune_buckets(world, contestant.trainer, batch));
     for (std::size_t i = 0; i < kWarmUpSteps; ++i) make_step(contestant, batch);
+    contestant.trainer.finish();
     slowest = std::max(slowest, contestant.seconds.back());
     contestant.seconds.clear();
     contestant.compute.clear();
@@ -116,6 +107,7 @@ void take_turns(const World& world, Contestants& contestants, const Batch& batch
         timeline.begin_step(++step);
         make_step(contestant, batch);
       }
+      contestant.trainer.finish();
     }
   for (Contestant& contestant : contestants) {
     contestant.accounts = contestant.ledger.close(world);
@@ -194,7 +186,7 @@ void bench_step(const World& world, const BenchStepOptions& options) {
     contestants.emplace_back(name, world, options, *device, clock_offset, timeline);
 
   const Batch batch = random_batch(options, world);
-  const std::size_t turns = warm_up(world, contestants, batch, options.bucket_bytes, options.seconds);
+  const std::size_t turns = warm_up(world, contestants, batch, options.tune_buckets, options.seconds);
   take_turns(world, contestants, batch, turns, timeline);
   const std::string timeline_text = timeline.write(world);
   if (!world.root()) return;

@@ -1,54 +1,61 @@
 #include "src/bucket_tuner.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <ranges>
+#include <array>
 
 #include "kernels/median.h"
 #include "src/bytes.h"
-#include "src/options.h"
 
 namespace annulus {
 namespace {
 
 constexpr std::size_t kSmallest = 256 * 1024;
 constexpr std::size_t kFactor = 4;
+constexpr std::array kDeferred = {0.0, 0.25, 0.5};
 constexpr std::size_t kFewestRounds = 2, kMostRounds = 15;
-constexpr double kEnoughSeconds = 3;
+constexpr double kEnoughSeconds = 5;
 constexpr double kWorthChanging = 0.98;  // of the default's time
 
-// Those that cut this model's gradients differently, the last one not at all.
-std::vector<std::size_t> sizes_to_try(Trainer& trainer) {
-  std::vector<std::size_t> sizes;
-  std::size_t before = 0;
-  for (std::size_t bytes = kSmallest; before != 1; bytes *= kFactor) {
-    trainer.cut_buckets(bytes);
-    if (trainer.buckets() != before) sizes.push_back(std::min(bytes, trainer.gradient_bytes()));
-    before = trainer.buckets();
+// Those that cut this model's gradients differently; of the last size one bucket holds them all.
+std::vector<BucketOptions> worth_trying(Trainer& trainer) {
+  std::vector<BucketOptions> all;
+  std::size_t buckets_before = 0;
+  for (std::size_t bytes = kSmallest; buckets_before != 1; bytes *= kFactor) {
+    trainer.cut_buckets({bytes, 0});
+    if (trainer.buckets().size() == buckets_before) continue;
+    buckets_before = trainer.buckets().size();
+    std::size_t deferred_before = 0;
+    for (const double share : kDeferred) {
+      trainer.cut_buckets({bytes, share});
+      if (share > 0 && trainer.buckets().deferred() == deferred_before) continue;
+      deferred_before = trainer.buckets().deferred();
+      all.push_back({bytes, share});
+    }
   }
-  return sizes;
+  return all;
 }
 
-std::size_t best_of(const std::vector<BucketTrial>& trials) {
+BucketOptions best_of(const std::vector<BucketTrial>& trials) {
   const BucketTrial best = *std::ranges::min_element(trials, {}, &BucketTrial::seconds);
-  const auto usual = std::ranges::find(trials, kBucketBytes, &BucketTrial::bytes);
-  return usual != trials.end() && best.seconds > kWorthChanging * usual->seconds ? usual->bytes : best.bytes;
+  const auto usual = std::ranges::find(trials, BucketOptions{}, &BucketTrial::buckets);
+  return usual != trials.end() && best.seconds > kWorthChanging * usual->seconds ? usual->buckets : best.buckets;
 }
 
 }  // namespace
 
 BucketTuning tune_buckets(const World& world, Trainer& trainer, const Batch& batch) {
-  const std::vector<std::size_t> sizes = sizes_to_try(trainer);
-  if (world.size() == 1 || !trainer.sums() || sizes.size() == 1) {
-    trainer.cut_buckets(kBucketBytes);
-    return {kBucketBytes, {}};
+  const std::vector<BucketOptions> options = worth_trying(trainer);
+  if (world.size() == 1 || !trainer.sums() || options.size() == 1) {
+    trainer.cut_buckets({});
+    return {};
   }
-  std::vector<std::vector<double>> seconds(sizes.size());
+  std::vector<std::vector<double>> seconds(options.size());
   double spent = 0;
   for (std::size_t round = 0; round < kMostRounds && (round < kFewestRounds || spent < kEnoughSeconds); ++round)
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      trainer.cut_buckets(sizes[i]);
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      trainer.cut_buckets(options[i]);
       if (round == 0) trainer.rehearse(batch);  // memory is made, connections are opened
       world.barrier();
       double step = trainer.rehearse(batch);
@@ -56,20 +63,24 @@ BucketTuning tune_buckets(const World& world, Trainer& trainer, const Batch& bat
       seconds[i].push_back(step);
       spent += step;
     }
-  std::vector<BucketTrial> trials;
-  for (std::size_t i = 0; i < sizes.size(); ++i) trials.push_back({sizes[i], median(seconds[i])});
-  const std::size_t chosen = best_of(trials);
-  trainer.cut_buckets(chosen);
-  return {chosen, trials};
+  BucketTuning tuning;
+  for (std::size_t i = 0; i < options.size(); ++i) tuning.trials.push_back({options[i], median(seconds[i])});
+  tuning.chosen = best_of(tuning.trials);
+  trainer.cut_buckets(tuning.chosen);
+  return tuning;
+}
+
+std::string to_string(const BucketOptions& buckets) {
+  return format_bytes(buckets.bytes) +
+         (buckets.deferred > 0 ? fmt::format(", {:.0f} % deferred", 100 * buckets.deferred) : "");
 }
 
 std::string to_string(const BucketTuning& tuning) {
-  const auto text = [](const BucketTrial& trial) {
-    return fmt::format("{} {:.2f} ms", format_bytes(trial.bytes), 1e3 * trial.seconds);
-  };
-  if (tuning.trials.empty()) return format_bytes(tuning.chosen_bytes);
-  return fmt::format("{} (of {})", format_bytes(tuning.chosen_bytes),
-                     fmt::join(tuning.trials | std::views::transform(text), ", "));
+  std::string text = to_string(tuning.chosen);
+  if (tuning.trials.empty()) return text;
+  const auto [best, worst] = std::ranges::minmax_element(tuning.trials, {}, &BucketTrial::seconds);
+  return text + fmt::format(" (of {} tried, {:.2f} to {:.2f} ms a step)", tuning.trials.size(), 1e3 * best->seconds,
+                            1e3 * worst->seconds);
 }
 
 }  // namespace annulus

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -9,25 +8,25 @@
 
 namespace annulus {
 
-// A size of buckets, and how long a step takes with it: the median, of the slowest rank.
+// Buckets that were tried, and how long a step takes with them: the median, of the slowest rank.
 struct BucketTrial {
-  std::size_t bytes;
+  BucketOptions buckets;
   double seconds;
 };
 
 struct BucketTuning {
-  std::size_t chosen_bytes;
+  BucketOptions chosen;
   std::vector<BucketTrial> trials;  // none where nothing is sent, or one bucket is all
 };
 
 // Small buckets begin their sums early and pay the sum's latency often, large ones the other way round; where the best
-// lies depends on the network, the machine and the model. So a few sizes are tried on rehearsals of the step with
-// `batch`, in turns, which change neither parameters nor the optimizer's state. Leaves the trainer with the best, or
-// with the default where no other one gains much. The same on every rank. Takes some seconds at most, or three
+// lies depends on the network, the machine and the model. So a few sizes are tried, and shares to defer, on rehearsals
+// of the step with `batch`, in turns, which change neither parameters nor the optimizer's state. Leaves the trainer
+// with the best, or with the default where no other gains much. The same on every rank. Takes some seconds, or two
 // steps with each where those take longer. Collective.
 BucketTuning tune_buckets(const World& world, Trainer& trainer, const Batch& batch);
 
-// "1 MiB (of 256 KiB 3.91 ms, 1 MiB 3.60 ms, 1.6 MiB 4.02 ms)"
-std::string to_string(const BucketTuning& tuning);
+std::string to_string(const BucketOptions& buckets);  // "1 MiB, 25 % deferred"
+std::string to_string(const BucketTuning& tuning);    // and what the others took
 
 }  // namespace annulus

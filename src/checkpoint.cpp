@@ -1,5 +1,6 @@
 #include "src/checkpoint.h"
 
+#include <cmath>
 #include <span>
 
 #include "kernels/error.h"
@@ -26,6 +27,11 @@ void require_known_format(const hdf5::Group& root) {
 std::vector<float> read_floats(const hdf5::Dataset& dataset) {
   if (!dataset.holds<float>()) fail("{}: must hold float32", dataset.place());
   return dataset.read<float>();
+}
+
+BucketOptions read_buckets(const hdf5::Group& root) {
+  if (!root.has_attribute("bucket_bytes")) return {.bytes = 0};
+  return {root.integer("bucket_bytes"), static_cast<double>(root.integer("deferred_percent")) / 100};
 }
 
 NamedTensor read_parameter(const hdf5::Group& parameters, const hdf5::Group& velocities, const std::string& name) {
@@ -56,7 +62,8 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_integer("epoch", checkpoint.cursor.epoch);
   root.set_integer("position", checkpoint.cursor.position);
   root.set_string("summing", checkpoint.summing);
-  root.set_integer("bucket_bytes", checkpoint.bucket_bytes);
+  root.set_integer("bucket_bytes", checkpoint.buckets.bytes);
+  root.set_integer("deferred_percent", static_cast<std::uint64_t>(std::lround(100 * checkpoint.buckets.deferred)));
   hdf5::Group parameters = root.create_group("parameters");
   hdf5::Group velocities = root.create_group("velocity");
   for (const NamedTensor& tensor : checkpoint.parameters) {
@@ -75,7 +82,7 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
                         root.integer("step"),
                         {root.integer("epoch"), root.integer("position")},
                         root.has_attribute("summing") ? root.string("summing") : "",
-                        root.has_attribute("bucket_bytes") ? root.integer("bucket_bytes") : 0,
+                        read_buckets(root),
                         {}};
   const hdf5::Group parameters = root.group("parameters");
   const hdf5::Group velocities = root.group("velocity");

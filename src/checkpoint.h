@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/gradient_buckets.h"
 #include "kernels/tensor.h"
 #include "src/data/sampler.h"
 
@@ -23,16 +24,16 @@ struct Checkpoint {
   std::string model;          // name in the zoo
   std::string configuration;  // the run's configuration as TOML, for the reader
   std::uint64_t seed = 0;
-  std::uint64_t step = 0;          // steps done
-  Cursor cursor;                   // where the data goes on
-  std::string summing;             // how the gradients were summed, which their last bits depend on; empty in old files
-  std::uint64_t bucket_bytes = 0;  // likewise; 0 in old files
+  std::uint64_t step = 0;  // steps done
+  Cursor cursor;           // where the data goes on
+  std::string summing;     // how the gradients were summed, which their last bits depend on; empty in old files
+  BucketOptions buckets;   // likewise; of 0 bytes in old files
   std::vector<NamedTensor> parameters;
 };
 
 // An HDF5 file:
 //   attributes of the root group: format ("annulus checkpoint"), version (1), model, configuration, seed, step, epoch,
-//                                 position, summing, bucket_bytes
+//                                 position, summing, bucket_bytes, deferred_percent
 //   /parameters/<name>            float32, row-major
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
 //

@@ -63,25 +63,32 @@ void add_wire_option(CLI::App& command, std::string& wire) {
       ->capture_default_str();
 }
 
-void add_bucket_option(CLI::App& command, std::size_t& bucket_bytes) {
+void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool& tune) {
   constexpr std::size_t smallest = 4096, largest = std::size_t{1} << 40;
-  const auto parse = [&bucket_bytes](std::string text) {
-    bucket_bytes = kTuneBuckets;
-    if (text == "auto") return;
+  const auto parse = [&buckets, &tune](std::string text) {
+    tune = text == "auto";
+    if (tune) return;
+    buckets.bytes = 0;
     try {
       kBytes(text);
-      bucket_bytes = std::stoull(text);
+      buckets.bytes = std::stoull(text);
     } catch (const std::exception&) {  // it stays too small
     }
-    if (bucket_bytes < smallest || bucket_bytes > largest)  // -1 is very large
+    if (buckets.bytes < smallest || buckets.bytes > largest)  // -1 is very large
       throw CLI::ValidationError("--bucket", "give a size of at least 4KiB, such as 1MiB, or auto");
   };
   command
-      .add_option_function<std::string>(
-          "--bucket", parse,
-          "Gradients that are sent together, for example 256KiB or 4MiB; auto: what a few trials say")
+      .add_option_function<std::string>("--bucket", parse,
+                                        "Gradients that are sent together, for example 256KiB or 4MiB; "
+                                        "auto: what trials say, and --defer too")
       ->type_name("SIZE")
       ->default_str("1MiB");
+  command
+      .add_option("--defer", buckets.deferred,
+                  "Share of the gradients, those of the uppermost layers, whose sums may go on during the next step's "
+                  "forward pass")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
 }
 
 void add_timeline_options(CLI::App& command, TimelineOptions& options) {
@@ -166,7 +173,7 @@ void add_train(CLI::App& app, Command& chosen) {
       ->group("Checkpoints");
   command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)->capture_default_str();
   add_wire_option(*command, o.wire);
-  add_bucket_option(*command, o.bucket_bytes);
+  add_bucket_options(*command, o.buckets, o.tune_buckets);
   add_device_options(*command, o.device);
   add_timeline_options(*command, o.timeline);
   command
@@ -247,7 +254,7 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->delimiter(',')
       ->default_str("auto");
   add_wire_option(*step, s.wire);
-  add_bucket_option(*step, s.bucket_bytes);
+  add_bucket_options(*step, s.buckets, s.tune_buckets);
   add_device_options(*step, s.device);
   add_timeline_options(*step, s.timeline);
   step->callback([&chosen, step_options] {

@@ -22,7 +22,7 @@ Evaluation evaluate(const World& world, Model& model, const Dataset& dataset, st
     }
     Network& network = model.network(Mode::inference, count);
     network.load(std::span(images).first(count * info.image_bytes()), std::span(labels).first(count));
-    network.forward([&activity] { activity.tick(); });
+    network.forward([&activity](std::size_t) { activity.tick(); });
     const LossSums batch_sums = network.loss();
     sums[0] += batch_sums.loss;
     sums[1] += batch_sums.correct;

@@ -49,12 +49,13 @@ Lateness Accounts::latest() const {
   return {rank, seconds / steps, all.wall() > 0 ? seconds / all.wall() : 0, arrivals[rank].last};
 }
 
-void Ledger::add_waits(std::span<const GradientBuckets::Times> buckets) {
-  for (const auto& bucket : buckets) {
-    ready_.push_back(bucket.ready + clock_offset_);
-    waits_.push_back({bucket.wait_begin + clock_offset_, bucket.wait_end + clock_offset_});
-  }
-  finished_.push_back(buckets.back().ready + clock_offset_);
+void Ledger::add_wait(const GradientBuckets::Times& bucket) {
+  ready_.push_back(bucket.ready + clock_offset_);
+  waits_.push_back({bucket.wait_begin + clock_offset_, bucket.wait_end + clock_offset_});
+}
+
+void Ledger::add_arrival(double ready) {
+  finished_.push_back(ready + clock_offset_);
 }
 
 void Ledger::end_step(double wall_seconds) {

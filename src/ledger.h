@@ -62,8 +62,10 @@ class Ledger {
 
   void add(StepTimes::Part part, double seconds) { times_.seconds[part] += seconds; }
   double booked(StepTimes::Part part) const { return times_.seconds[part]; }  // by this rank, since the last closing
-  void add_waits(std::span<const GradientBuckets::Times> buckets);  // a step's; without it, a step waited for nothing
+  void add_wait(const GradientBuckets::Times& bucket);                        // every rank's in the same order
+  void add_arrival(double ready);  // of a step's last gradients, in now_seconds(); none where ranks do not wait
   void end_step(double wall_seconds);
+  void add_between_steps(double wall_seconds) { wall_ += wall_seconds; }
 
   // All that was booked since the last closing, of every rank, on every rank. Collective.
   Accounts close(const World& world);
@@ -76,7 +78,7 @@ class Ledger {
   double wall_ = 0;
   StepTimes times_;
   // On the root's clock:
-  std::vector<double> ready_;     // of every step's every bucket
+  std::vector<double> ready_;     // of every wait's bucket
   std::vector<double> finished_;  // of every step: its last bucket was ready
   struct Wait {
     double begin, end;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/gradient_buckets.h"
 #include "src/faults.h"
 
 namespace annulus {
@@ -20,10 +21,6 @@ struct TimelineOptions {
   std::filesystem::path file;  // empty: none
   std::size_t steps = 20;      // to look at
 };
-
-// Of buckets, where the user names no size.
-constexpr std::size_t kBucketBytes = 1 << 20;
-constexpr std::size_t kTuneBuckets = 0;  // --bucket auto
 
 struct TrainOptions {
   DeviceOptions device;
@@ -42,7 +39,8 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   std::string all_reduce = "auto";
   std::string wire = "fp32";
-  std::size_t bucket_bytes = kBucketBytes;
+  BucketOptions buckets;
+  bool tune_buckets = false;
   std::size_t checkpoint_every = 0;  // steps; 0: at the end of every epoch
   bool resume = false;
   double stall_seconds = 60;  // 0: no watchdog
@@ -68,7 +66,8 @@ struct BenchStepOptions {
   std::size_t classes = 10;
   std::vector<std::string> all_reduce{"auto"};  // compared with each other
   std::string wire = "fp32";
-  std::size_t bucket_bytes = kBucketBytes;
+  BucketOptions buckets;
+  bool tune_buckets = false;
   double seconds = 5;
   std::filesystem::path json;
 };

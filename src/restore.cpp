@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "kernels/error.h"
 
@@ -70,7 +71,7 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
 
 std::optional<Restored> restore(const World& world, const std::filesystem::path& file, const std::string& model_name,
                                 std::uint64_t seed, Model& model, Optimizer& optimizer) {
-  enum { kFound, kStep, kEpoch, kPosition, kBucketBytes, kFields };
+  enum { kFound, kStep, kEpoch, kPosition, kBucketBytes, kDeferred, kFields };
   std::array<std::uint64_t, kFields> state{};
   std::string summing;
   if (world.root() && std::filesystem::exists(file)) {
@@ -82,14 +83,22 @@ std::optional<Restored> restore(const World& world, const std::filesystem::path&
            checkpoint.seed);
     restore_parameters(checkpoint, file, model);
     restore_velocity(checkpoint, file, model, optimizer);
-    state = {1, checkpoint.step, checkpoint.cursor.epoch, checkpoint.cursor.position, checkpoint.bucket_bytes};
+    state = {1,
+             checkpoint.step,
+             checkpoint.cursor.epoch,
+             checkpoint.cursor.position,
+             checkpoint.buckets.bytes,
+             std::bit_cast<std::uint64_t>(checkpoint.buckets.deferred)};
     summing = checkpoint.summing;
   }
   world.broadcast(std::as_writable_bytes(std::span(state)));
   if (state[kFound] == 0) return std::nullopt;
   broadcast(world, model.device(), model.parameters().weights());
   broadcast(world, model.device(), optimizer.velocity());
-  return Restored{{state[kEpoch], state[kPosition]}, state[kStep], state[kBucketBytes], summing};
+  return Restored{{state[kEpoch], state[kPosition]},
+                  state[kStep],
+                  {state[kBucketBytes], std::bit_cast<double>(state[kDeferred])},
+                  summing};
 }
 
 }  // namespace annulus

@@ -22,8 +22,8 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
 struct Restored {
   Cursor cursor;
   std::uint64_t step;
-  std::uint64_t bucket_bytes;  // as in Checkpoint
-  std::string summing;         // on rank 0
+  BucketOptions buckets;  // as in Checkpoint
+  std::string summing;    // on rank 0
 };
 
 // Rank 0 reads the file and every rank gets what is in it; nothing where there is no such file. Throws Error where it

@@ -87,7 +87,8 @@ class TrainingRun {
   Progress progress_;
   Cursor cursor_;
   std::uint64_t step_ = 0;
-  std::size_t bucket_bytes_;  // or kTuneBuckets, until they are chosen
+  BucketOptions buckets_;
+  bool tune_buckets_;  // or rather not, where a checkpoint says what the tuning found
   std::string bucket_text_;
   std::string summed_before_;       // by the run that this one resumes, where it said so
   std::unique_ptr<Loader> loader_;  // begins at cursor_
@@ -111,9 +112,11 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
       optimizer_(*device_, model_.parameters(),
                  {options.rate, options.momentum, options.weight_decay, options.nesterov}),
       ledger_(clock_offset_),
-      trainer_(model_, *all_reduce_, optimizer_, ledger_, kBucketBytes, activity_, timeline_.step()),
+      trainer_(model_, *all_reduce_, optimizer_, ledger_, options.buckets, activity_, timeline_.step()),
       progress_(world.root(), options.epochs),
-      bucket_bytes_(options.bucket_bytes) {
+      buckets_(options.buckets),
+      tune_buckets_(options.tune_buckets),
+      bucket_text_(to_string(options.buckets)) {
   check_same_network(world, model_);
   if (!all_reduce_->sums() && options.resume)
     fail("--all-reduce none measures and does not train: it cannot go on with a run; leave out --resume");
@@ -173,7 +176,12 @@ void TrainingRun::resume() {
   cursor_ = restored->cursor;
   step_ = restored->step;
   check_replicas(world_, model_, optimizer_, "after resuming");
-  if (bucket_bytes_ == kTuneBuckets) bucket_bytes_ = restored->bucket_bytes;  // the same sums as before
+  if (tune_buckets_ && restored->buckets.bytes > 0) {  // the same sums as before
+    tune_buckets_ = false;
+    buckets_ = restored->buckets;
+    bucket_text_ = to_string(buckets_);
+    trainer_.cut_buckets(buckets_);
+  }
   summed_before_ = restored->summing;
   if (!world_.root()) return;
   std::ifstream file(options_.out / "results.json");
@@ -186,20 +194,16 @@ void TrainingRun::resume() {
 }
 
 void TrainingRun::choose_buckets() {
-  if (bucket_bytes_ == kTuneBuckets) {
-    Loader loader(training_, options_.seed, global_batch_, world_.rank(), world_.size(), cursor_);
-    const BucketTuning tuning = tune_buckets(world_, trainer_, loader.next());
-    bucket_bytes_ = tuning.chosen_bytes;
-    bucket_text_ = to_string(tuning);
-  } else {
-    trainer_.cut_buckets(bucket_bytes_);
-    bucket_text_ = format_bytes(bucket_bytes_);
-  }
+  if (!tune_buckets_) return;
+  Loader loader(training_, options_.seed, global_batch_, world_.rank(), world_.size(), cursor_);
+  const BucketTuning tuning = tune_buckets(world_, trainer_, loader.next());
+  buckets_ = tuning.chosen;
+  bucket_text_ = to_string(tuning);
 }
 
 std::string TrainingRun::summing() const {
   return fmt::format("{} ranks, {}, buckets of {}", world_.size(), all_reduce_->algorithm(),
-                     format_bytes(bucket_bytes_));
+                     format_bytes(buckets_.bytes));
 }
 
 void TrainingRun::announce() const {
@@ -210,8 +214,8 @@ void TrainingRun::announce() const {
   fmt::print("  data        {}: {} training and {} test images of {}x{}x{}, {} classes\n", options_.data.string(),
              data.size, test_.info().size, data.height, data.width, data.channels, data.classes.size());
   fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}\n", model_.parameters().count(),
-             format_bytes(model_.parameters().gradients().bytes), trainer_.buckets(),
-             trainer_.buckets() == 1 ? "" : "s", bucket_text_);
+             format_bytes(model_.parameters().gradients().bytes), trainer_.buckets().size(),
+             trainer_.buckets().size() == 1 ? "" : "s", bucket_text_);
   fmt::print("  all-reduce  {}\n", all_reduce_->description());
   if (!summed_before_.empty() && summed_before_ != summing())
     fmt::print("  note        sums may round otherwise than before the checkpoint, which had {}\n", summed_before_);
@@ -274,6 +278,7 @@ bool TrainingRun::run_epoch() {
     const bool due = options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0;
     if (stopped || last || due || !steps_left()) checkpoint();
   }
+  trainer_.finish();
   activity_.enter(Activity::Phase::meeting);
   epoch.accounts = ledger_.close(world_);
   result_.accounts += epoch.accounts;
@@ -291,6 +296,7 @@ void TrainingRun::checkpoint() {
   if (!all_reduce_->sums()) return;  // replicas that differ are nobody's state
   const TraceSpan span(timeline_.run(), "checkpoint");
   const double begun = now_seconds();
+  trainer_.finish();
   activity_.enter(Activity::Phase::checkpoint);
   check_replicas(world_, model_, optimizer_, fmt::format("after step {}", step_));
   if (world_.root()) {
@@ -301,7 +307,7 @@ void TrainingRun::checkpoint() {
     saved.step = step_;
     saved.cursor = cursor_;
     saved.summing = summing();
-    saved.bucket_bytes = bucket_bytes_;
+    saved.buckets = buckets_;
     activity_.tick();
     write_checkpoint(checkpoint_file(), saved);
   }

@@ -22,6 +22,12 @@ std::vector<Range> plan_buckets(const Parameters& parameters, std::size_t bucket
   return cut_buckets(ends, std::max(bucket_bytes, metrics.offset + metrics.bytes));
 }
 
+GradientBuckets make_buckets(const Parameters& parameters, const BucketOptions& options, AllReduce& all_reduce) {
+  std::vector<Range> plan = plan_buckets(parameters, options.bytes);
+  const std::size_t deferred = count_deferred(plan, options.deferred);
+  return {gradient_floats(parameters), std::move(plan), all_reduce, deferred};
+}
+
 }  // namespace
 
 Parameters::Allocate allocate_in(AllReduce& all_reduce) {
@@ -31,21 +37,20 @@ Parameters::Allocate allocate_in(AllReduce& all_reduce) {
   };
 }
 
-Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, std::size_t bucket_bytes,
-                 Activity& activity, TraceLane* lane)
+Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger,
+                 const BucketOptions& buckets, Activity& activity, TraceLane* lane)
     : model_(model),
       all_reduce_(all_reduce),
       optimizer_(optimizer),
       ledger_(ledger),
       lane_(lane),
-      buckets_(gradient_floats(model.parameters()), plan_buckets(model.parameters(), bucket_bytes), all_reduce),
-      activity_(activity) {
+      activity_(activity),
+      buckets_(make_buckets(model.parameters(), buckets, all_reduce)) {
   activity_.plan(buckets_.size());
 }
 
-void Trainer::cut_buckets(std::size_t bucket_bytes) {
-  const Parameters& parameters = model_.parameters();
-  buckets_ = GradientBuckets(gradient_floats(parameters), plan_buckets(parameters, bucket_bytes), all_reduce_);
+void Trainer::cut_buckets(const BucketOptions& options) {
+  buckets_ = make_buckets(model_.parameters(), options, all_reduce_);
   activity_.plan(buckets_.size());
 }
 
@@ -55,50 +60,54 @@ StepMetrics Trainer::step(const Batch& batch, float vote, double begun) {
   const double input_done = now_seconds();
   ledger_.add(StepTimes::input, input_done - begun);
 
-  begin(vote);
-  compute(batch);
-  ledger_.add(StepTimes::compute, now_seconds() - input_done);
+  finishing_ = 0;
+  compute(batch, vote);
+  const double computed = now_seconds();
+  ledger_.add(StepTimes::compute, computed - input_done - finishing_);
+  if (all_reduce_.sums()) ledger_.add_arrival(computed);
 
-  StepMetrics found;
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    activity_.enter(Activity::Phase::waiting_for_bucket, bucket);
-    wait(bucket);
-    activity_.enter(Activity::Phase::optimizer, bucket);
-    const double summed = now_seconds();
-    const TraceSpan update(lane_, "update of bucket", static_cast<std::int64_t>(bucket));
-    if (bucket == 0) {  // holds the metrics
-      found = metrics();
-      if (!std::isfinite(found.loss))
-        fail("the loss is {}: the parameters of the step before are the last good ones; lower --lr", found.loss);
-    }
-    optimizer_.update(buckets_.range(bucket));
-    ledger_.add(StepTimes::optimizer, now_seconds() - summed);
-  }
-  if (all_reduce_.sums()) ledger_.add_waits(buckets_.times());
+  wait(0);  // it holds the metrics
+  const StepMetrics found = metrics();
+  if (!std::isfinite(found.loss))
+    fail("the loss is {}: the parameters of the step before are the last good ones; lower --lr", found.loss);
+  update(0);
+  finish_undeferred();
   ledger_.end_step(now_seconds() - begun);
   return found;
 }
 
-double Trainer::rehearse(const Batch& batch) {
+void Trainer::finish() {
   const double begun = now_seconds();
-  begin(0);
-  compute(batch);
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    activity_.enter(Activity::Phase::waiting_for_bucket, bucket);
-    buckets_.wait(bucket);
-  }
-  return now_seconds() - begun;
+  finish_from(0);
+  ledger_.add_between_steps(now_seconds() - begun);
 }
 
-void Trainer::begin(float vote) {
-  const Parameters& parameters = model_.parameters();
-  model_.device().upload(std::as_bytes(std::span(&vote, 1)), parameters.gradient(parameters.steering()));
-  buckets_.begin_step();
+double Trainer::rehearse(const Batch& batch) {
+  rehearsing_ = true;
+  double seconds = 0;
+  // The second one begins as steps do: with what the one before has deferred.
+  for (int time = buckets_.deferred() > 0 ? 0 : 1; time < 2; ++time) {
+    const double begun = now_seconds();
+    compute(batch, 0);
+    finish(0);
+    finish_undeferred();
+    seconds = now_seconds() - begun;
+  }
+  finish_from(0);
+  rehearsing_ = false;
+  return seconds;
+}
+
+void Trainer::finish_undeferred() {
+  for (std::size_t bucket = buckets_.deferred() + 1; bucket < buckets_.size(); ++bucket) finish(bucket);
+  pending_ = buckets_.deferred();
 }
 
 // The gradients of this rank's share, sent bucket by bucket as they become final.
-void Trainer::compute(const Batch& batch) {
+void Trainer::compute(const Batch& batch, float vote) {
   if (batch.size() == 0) {  // nothing to add to the others' sums but zeros
+    finish_from(0);
+    begin_backward(vote);
     const Parameters& parameters = model_.parameters();
     const DeviceView all = parameters.gradients();
     const std::size_t steering = parameters.steering().bytes;
@@ -109,7 +118,11 @@ void Trainer::compute(const Batch& batch) {
   Network& network = model_.network(Mode::training, batch.size());
   network.load(batch.images, batch.labels);
   activity_.enter(Activity::Phase::forward);
-  network.forward([this] { activity_.tick(); });
+  network.forward([this](std::size_t parameters) {
+    activity_.tick();
+    finish_from(parameters);
+  });
+  begin_backward(vote);
   activity_.enter(Activity::Phase::backward);
   network.backward(1.0f / static_cast<float>(batch.step.global_batch()), [this](std::size_t gradients) {
     activity_.tick();
@@ -117,9 +130,40 @@ void Trainer::compute(const Batch& batch) {
   });
 }
 
+// From here on gradients are overwritten.
+void Trainer::begin_backward(float vote) {
+  const Parameters& parameters = model_.parameters();
+  model_.device().upload(std::as_bytes(std::span(&vote, 1)), parameters.gradient(parameters.steering()));
+  buckets_.begin_step();
+}
+
+void Trainer::finish_from(std::size_t parameters) {
+  if (pending_ == 0 || buckets_.range(pending_).end <= parameters) return;
+  const double begun = now_seconds();
+  for (; pending_ > 0 && buckets_.range(pending_).end > parameters; --pending_) finish(pending_);
+  activity_.enter(Activity::Phase::forward);
+  finishing_ += now_seconds() - begun;
+}
+
+void Trainer::finish(std::size_t bucket) {
+  wait(bucket);
+  update(bucket);
+}
+
 void Trainer::wait(std::size_t bucket) {
+  activity_.enter(Activity::Phase::waiting_for_bucket, bucket);
   const TraceSpan span(lane_, "wait for bucket", static_cast<std::int64_t>(bucket));
   buckets_.wait(bucket);
+  if (all_reduce_.sums() && !rehearsing_) ledger_.add_wait(buckets_.times(bucket));
+}
+
+void Trainer::update(std::size_t bucket) {
+  if (rehearsing_) return;
+  activity_.enter(Activity::Phase::optimizer, bucket);
+  const double begun = now_seconds();
+  const TraceSpan span(lane_, "update of bucket", static_cast<std::int64_t>(bucket));
+  optimizer_.update(buckets_.range(bucket));
+  ledger_.add(StepTimes::optimizer, now_seconds() - begun);
 }
 
 StepMetrics Trainer::metrics() const {

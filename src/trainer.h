@@ -27,7 +27,7 @@ struct StepMetrics {
 class Trainer {
  public:
   // `activity` is told what the step is doing. `lane`: what each step does becomes spans of it; null for none.
-  Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, std::size_t bucket_bytes,
+  Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, const BucketOptions& buckets,
           Activity& activity, TraceLane* lane = nullptr);
 
   // `batch`: this rank's share, possibly empty. `vote` is summed over the ranks and acted on by the caller: what all
@@ -35,19 +35,26 @@ class Trainer {
   // parameter has changed. `begun`: when the step began, in now_seconds(), for the ledger.
   StepMetrics step(const Batch& batch, float vote, double begun);
 
-  // What of a step could be tried with other buckets: computing and summing, without the update. Changes gradients
-  // only. Returns the seconds that it took.
+  // Of deferred buckets (see GradientBuckets) step() leaves the sums under way and the parameters as they were, and the
+  // next step goes on with them. This ends that, for whoever wants to see the parameters or to close the books.
+  void finish();
+
+  // What of a step is tried with other buckets: computing and summing, without the update. Changes gradients only.
+  // Returns the seconds that it took.
   double rehearse(const Batch& batch);
 
-  void cut_buckets(std::size_t bucket_bytes);  // between steps; the same on every rank
-  std::size_t buckets() const { return buckets_.size(); }
+  void cut_buckets(const BucketOptions& options);  // the same on every rank, after finish()
+  const GradientBuckets& buckets() const { return buckets_; }
   bool sums() const { return all_reduce_.sums(); }  // see AllReduce
-  std::size_t gradient_bytes() const { return model_.parameters().gradients().bytes; }
 
  private:
-  void begin(float vote);
-  void compute(const Batch& batch);
+  void compute(const Batch& batch, float vote);
+  void begin_backward(float vote);
+  void finish_undeferred();
+  void finish_from(std::size_t parameters);  // deferred buckets that reach beyond this place in the arena
+  void finish(std::size_t bucket);
   void wait(std::size_t bucket);
+  void update(std::size_t bucket);
   StepMetrics metrics() const;
 
   Model& model_;
@@ -55,8 +62,11 @@ class Trainer {
   Optimizer& optimizer_;
   Ledger& ledger_;
   TraceLane* const lane_;
-  GradientBuckets buckets_;
   Activity& activity_;
+  GradientBuckets buckets_;
+  std::size_t pending_ = 0;  // deferred buckets that are not finished: 1 to this one
+  double finishing_ = 0;     // seconds of this step's forward that went to finishing them
+  bool rehearsing_ = false;  // nothing is updated or booked
 };
 
 }  // namespace annulus

@@ -55,7 +55,7 @@ void append_sum(fmt::memory_buffer& text, const SumActivity::Snapshot& sums, std
     fmt::format_to(to, "idle");
     return;
   }
-  append_bucket(text, (sums.begun - 1) % std::max<std::size_t>(buckets, 1), buckets);
+  append_bucket(text, sums.bucket, buckets);
   const auto& [name, number, of] = sums.step;
   if (number > 0) fmt::format_to(to, ", {} {} of {}", name, number, of);
   if (sums.peer != SumActivity::kNobody) fmt::format_to(to, ", waiting for rank {}", sums.peer);

@@ -6,6 +6,16 @@
 
 using namespace annulus;
 
+namespace {
+
+// All of a step.
+void add_waits(Ledger& ledger, std::span<const GradientBuckets::Times> buckets) {
+  for (const GradientBuckets::Times& bucket : buckets) ledger.add_wait(bucket);
+  ledger.add_arrival(buckets.back().ready);
+}
+
+}  // namespace
+
 TEST_CASE("the parts of the step times add up to the wall") {
   const World world;
   Ledger ledger(0);
@@ -16,7 +26,7 @@ TEST_CASE("the parts of the step times add up to the wall") {
     ledger.add(StepTimes::compute, 1);
     ledger.add(StepTimes::optimizer, 0.5);
     const std::vector<GradientBuckets::Times> buckets{{10, 11, 12}};
-    ledger.add_waits(buckets);
+    add_waits(ledger, buckets);
     ledger.end_step(8);
   }
   const StepTimes times = ledger.close(world).mean();
@@ -42,7 +52,7 @@ TEST_CASE("a wait is for slower ranks until the last is ready, for communication
   // Rank r is ready at r and begins to wait at once. All sums are there at n + 1.
   const std::vector<GradientBuckets::Times> buckets{
       {static_cast<double>(world.rank()), static_cast<double>(world.rank()), n + 1.0}};
-  ledger.add_waits(buckets);
+  add_waits(ledger, buckets);
   ledger.end_step(n + 1.0 - world.rank());
   const StepTimes times = ledger.close(world).mean();
   // The last is ready at n - 1: the others wait n - 1 - r for it, and everyone 2 for the bytes.
@@ -61,7 +71,7 @@ TEST_CASE("each step's each bucket has its own last rank") {
   for (int step = 0; step < 2; ++step) {
     const std::vector<GradientBuckets::Times> buckets{{world.root() ? late : early, 10, 14},
                                                       {world.rank() == n - 1 ? late + 1 : early, 10, 14}};
-    ledger.add_waits(buckets);
+    add_waits(ledger, buckets);
     ledger.end_step(20);
   }
   const StepTimes times = ledger.close(world).mean();
@@ -75,7 +85,7 @@ TEST_CASE("a rank that is ready after a wait has ended does not make it longer")
   Ledger ledger(0);
   // No clock is perfect: another rank seems to be ready only at 9, after the sum was there at 6.
   const std::vector<GradientBuckets::Times> buckets{{9, 4, 6}};
-  ledger.add_waits(buckets);
+  add_waits(ledger, buckets);
   ledger.end_step(6);
   const StepTimes times = ledger.close(world).mean();
   CHECK(times.seconds[StepTimes::waiting_for_slower_ranks] == Approx(2));
@@ -90,7 +100,7 @@ TEST_CASE("moments are compared on the root's clock") {
   Ledger ledger(offset);
   const double late = world.root() ? 7 : 1;
   const std::vector<GradientBuckets::Times> buckets{{late - offset, 5 - offset, 8 - offset}};
-  ledger.add_waits(buckets);
+  add_waits(ledger, buckets);
   ledger.end_step(3);
   const StepTimes times = ledger.close(world).mean();
   CHECK(times.seconds[StepTimes::waiting_for_slower_ranks] == Approx(2));
@@ -127,7 +137,7 @@ Accounts made_up_accounts(const World& world) {
     const GradientBuckets::Times first{begin + 0.05, begin + compute, begin + compute};
     const GradientBuckets::Times second{begin + compute, begin + compute, begin + (world.size() > 1 ? 0.17 : compute)};
     ledger.add(StepTimes::compute, compute);
-    ledger.add_waits(std::array{first, second});
+    add_waits(ledger, std::array{first, second});
     ledger.end_step(0.2);
   }
   return ledger.close(world);
@@ -171,4 +181,19 @@ TEST_CASE("ranks that do not wait for each other are not late") {
   CHECK(accounts.arrivals.empty());
   CHECK(accounts.latest().seconds == 0);
   CHECK(accounts.ranks.back().wall() == Approx(world.size()));
+}
+
+TEST_CASE("what is waited for between steps is in the books, and belongs to no step") {
+  const World world;
+  Ledger ledger(0);
+  ledger.add(StepTimes::compute, 3);
+  ledger.add_arrival(3);
+  ledger.end_step(3);
+  ledger.add_wait({.ready = 1, .wait_begin = 4, .wait_end = 6});
+  ledger.add_between_steps(2.5);
+  const StepTimes times = ledger.close(world).mean();
+  CHECK(times.steps == 1);
+  CHECK(times.seconds[StepTimes::exposed_communication] == Approx(2));
+  CHECK(times.seconds[StepTimes::rest] == Approx(0.5));
+  CHECK(times.wall() == Approx(5.5));
 }

@@ -10,7 +10,6 @@
 #include "kernels/error.h"
 #include "models/zoo.h"
 #include "src/bucket_tuner.h"
-#include "src/options.h"
 #include "tests/unit/random_values.h"
 
 using namespace annulus;
@@ -45,10 +44,10 @@ StepPlan plan(std::size_t step, std::size_t global_batch) {
 }
 
 struct Replica {
-  Replica(const World& world, const std::string& algorithm, std::size_t bucket_bytes, const Task& task = kTask)
+  Replica(const World& world, const std::string& algorithm, const BucketOptions& buckets, const Task& task = kTask)
       : model(*device, make_model("mlp", task), Mode::training, 2),
         all_reduce(make_all_reduce(algorithm, world)),
-        trainer(model, *all_reduce, optimizer, ledger, bucket_bytes, activity) {
+        trainer(model, *all_reduce, optimizer, ledger, buckets, activity) {
     model.parameters().initialize(3);
   }
 
@@ -93,8 +92,9 @@ TEST_CASE("ranks with uneven and empty shares train like one process") {
   const std::size_t bucket_bytes = GENERATE(1 << 20, 16'384, 1000, 64);
   if (bucket_bytes == 64 && algorithm == "mpi") return;
   const auto n = static_cast<std::size_t>(world.size());
-  CAPTURE(algorithm, bucket_bytes);
-  Replica replica(world, algorithm, bucket_bytes);
+  const double deferred = GENERATE(0.0, 0.5, 1.0);
+  CAPTURE(algorithm, bucket_bytes, deferred);
+  Replica replica(world, algorithm, {bucket_bytes, deferred});
   Alone alone;
   const auto start = floats(alone.model.parameters().weights());
   REQUIRE(floats(replica.model.parameters().weights()) == start);
@@ -110,6 +110,7 @@ TEST_CASE("ranks with uneven and empty shares train like one process") {
     CHECK(found.loss == Approx(expected.loss / size).epsilon(1e-5));
     CHECK(found.accuracy == Approx(expected.correct / size).epsilon(1e-5));
   }
+  replica.trainer.finish();
 
   const std::uint64_t bits = hash(replica.model.parameters().weights());
   CHECK(world.gather(bits) == std::vector(n, bits));
@@ -133,8 +134,9 @@ TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike")
   const auto n = static_cast<std::size_t>(world.size());
   Task task = kTask;
   task.classes = 1000;  // gradients that 256 KiB do not hold
-  Replica replica(world, "ring", 64, task);
+  Replica replica(world, "ring", {64, 0.5}, task);
   replica.step(world, plan(0, 2 * n));
+  replica.trainer.finish();
   const std::uint64_t weights = hash(replica.model.parameters().weights());
   const std::uint64_t velocity = hash(replica.optimizer.velocity());
   const StepPlan what = plan(1, n - 1);  // the last rank has nothing
@@ -142,19 +144,19 @@ TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike")
       tune_buckets(world, replica.trainer, samples(what, what.share(world.rank(), world.size())));
   CHECK(hash(replica.model.parameters().weights()) == weights);
   CHECK(hash(replica.optimizer.velocity()) == velocity);
-  CHECK(world.gather(tuning.chosen_bytes) == std::vector<std::uint64_t>(n, tuning.chosen_bytes));
-  std::vector<std::size_t> tried;
-  for (const BucketTrial& trial : tuning.trials) tried.push_back(trial.bytes);
-  CHECK(tried ==
-        (n == 1 ? std::vector<std::size_t>{} : std::vector<std::size_t>{256 * 1024, replica.trainer.gradient_bytes()}));
-  replica.trainer.cut_buckets(tuning.chosen_bytes);
+  CHECK(world.gather(std::uint64_t{tuning.chosen.bytes}) == std::vector<std::uint64_t>(n, tuning.chosen.bytes));
+  CHECK(world.gather(tuning.chosen.deferred) == std::vector<double>(n, tuning.chosen.deferred));
+  std::vector<BucketOptions> tried;
+  for (const BucketTrial& trial : tuning.trials) tried.push_back(trial.buckets);
+  using Tried = std::vector<BucketOptions>;
+  CHECK(tried == (n == 1 ? Tried{} : Tried{{256 << 10, 0}, {256 << 10, 0.5}, {1 << 20, 0}}));
   CHECK(replica.step(world, plan(1, 2 * n)).votes == 0);  // rehearsals leave no vote behind
 }
 
 TEST_CASE("votes are summed, also those of ranks without samples") {
   const World world;
   const int n = world.size();
-  Replica replica(world, "ring", GENERATE(1 << 20, 64));
+  Replica replica(world, "ring", {GENERATE(1 << 20, 64), GENERATE(0.0, 0.5)});
   for (const std::size_t batch : {std::size_t{1}, static_cast<std::size_t>(2 * n)}) {
     const StepPlan what = plan(0, batch);
     CHECK(replica.step(world, what, static_cast<float>(world.rank() + 1)).votes == n * (n + 1) / 2);
@@ -166,9 +168,10 @@ TEST_CASE("votes are summed, also those of ranks without samples") {
 TEST_CASE("a loss that is not finite stops every rank before any parameter has changed") {
   const World world;
   const float bad = GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());
-  Replica replica(world, "ring", GENERATE(1 << 20, 1000, 64));
+  Replica replica(world, "ring", {GENERATE(1 << 20, 1000, 64), GENERATE(0.0, 0.5)});
   const auto n = static_cast<std::size_t>(world.size());
   replica.step(world, plan(0, n));
+  replica.trainer.finish();
   const Parameters& parameters = replica.model.parameters();
   if (world.rank() == world.size() - 1) {  // only one rank sees it by itself
     const auto& all = parameters.all();

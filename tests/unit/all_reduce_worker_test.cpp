@@ -67,8 +67,8 @@ TEST_CASE("a step's sums are spans of the worker's lane, in order") {
   std::vector<float> values(10, 1);
   for (int step = 5; step < 7; ++step) {
     lane.record(true, step);
-    worker->enqueue(values);
-    worker->wait(worker->enqueue(values));
+    worker->enqueue(values, AllReduce::Next::compute, 0);
+    worker->wait(worker->enqueue(values, AllReduce::Next::wait, 1));
   }
   lane.record(false);
   worker->wait(worker->enqueue(values));

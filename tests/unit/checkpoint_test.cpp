@@ -32,7 +32,7 @@ Checkpoint example() {
   checkpoint.step = 1234;
   checkpoint.cursor = {7, 4096};
   checkpoint.summing = "3 ranks, ring, buckets of 1 MiB";
-  checkpoint.bucket_bytes = 1 << 20;
+  checkpoint.buckets = {.bytes = 1 << 20, .deferred = 0.25};
   checkpoint.parameters = {
       {"z.weight", {2, 3}, {0.1f, -0.0f, smallest, quiet, signaling, -infinite}, {1, 2, 3, 4, quiet, -0.0f}},
       {"a.bias", {2}, {1.5f, -2.5f}, {0.5f, 0.25f}},
@@ -49,7 +49,7 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
   CHECK(one.step == other.step);
   CHECK(one.cursor == other.cursor);
   CHECK(one.summing == other.summing);
-  CHECK(one.bucket_bytes == other.bucket_bytes);
+  CHECK(one.buckets == other.buckets);
   REQUIRE(one.parameters.size() == other.parameters.size());
   for (std::size_t i = 0; i < one.parameters.size(); ++i) {
     CHECK(one.parameters[i].name == other.parameters[i].name);

@@ -21,7 +21,7 @@ class Recorder final : public AllReduce {
   std::string algorithm() const override { return "recorder"; }
   std::string description() const override { return "recorder"; }
   std::span<std::byte> allocate(std::size_t) override { return {}; }
-  Ticket enqueue(std::span<float> values, Next) override {
+  Ticket enqueue(std::span<float> values, Next, std::size_t) override {
     enqueued.push_back(values);
     return 100 + enqueued.size();
   }
@@ -95,22 +95,58 @@ TEST_CASE("a bucket's times are in order, and of the current step") {
   buckets.ready(10);
   buckets.ready(20);
   for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) buckets.wait(bucket);
-  REQUIRE(buckets.times().size() == 2);
-  for (const auto& times : buckets.times()) {
+  for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
+    const GradientBuckets::Times& times = buckets.times(bucket);
     CHECK(begin <= times.ready);
     CHECK(times.ready <= times.wait_begin);
     CHECK(times.wait_begin <= times.wait_end);
     CHECK(times.wait_end <= now_seconds());
   }
-  CHECK(buckets.times()[0].ready <= buckets.times()[1].ready);
-  buckets.begin_step();
-  CHECK(buckets.times()[0].ready == 0);
+  CHECK(buckets.times(0).ready <= buckets.times(1).ready);
+}
+
+TEST_CASE("as many buckets are deferred as fit the share, never the first") {
+  const Ranges buckets{{0, 10}, {10, 30}, {30, 40}, {40, 100}};
+  CHECK(count_deferred(buckets, 0) == 0);
+  CHECK(count_deferred(buckets, 0.19) == 0);
+  CHECK(count_deferred(buckets, 0.2) == 1);
+  CHECK(count_deferred(buckets, 0.3) == 2);
+  CHECK(count_deferred(buckets, 0.89) == 2);
+  CHECK(count_deferred(buckets, 1) == 3);
+  CHECK(count_deferred({}, 1) == 0);
+  CHECK(count_deferred(Ranges{{0, 10}}, 1) == 0);
+}
+
+TEST_CASE("deferred buckets are sent last, the lowest layers' first, and may be waited for in the next step") {
+  std::vector<float> arena(50);
+  Recorder recorder;
+  GradientBuckets buckets(arena, {{0, 10}, {10, 20}, {20, 30}, {30, 40}, {40, 50}}, recorder, 2);
+  const auto sent = [&] {
+    std::vector<std::size_t> numbers;
+    for (const auto& values : recorder.enqueued)
+      numbers.push_back(static_cast<std::size_t>(values.data() - arena.data()) / 10);
+    return numbers;
+  };
+  for (int step = 0; step < 2; ++step) {
+    recorder.enqueued.clear();
+    buckets.begin_step();
+    buckets.ready(30);
+    CHECK(sent() == std::vector<std::size_t>{0});
+    buckets.ready(40);
+    CHECK(sent() == std::vector<std::size_t>{0, 3});
+    buckets.ready(50);
+    CHECK(sent() == std::vector<std::size_t>{0, 3, 4, 2, 1});
+    recorder.waited.clear();
+    for (const std::size_t bucket : {0, 3, 4, 2, 1}) buckets.wait(bucket);
+    CHECK(recorder.waited == std::vector<AllReduce::Ticket>{101, 102, 103, 104, 105});
+  }
 }
 
 TEST_CASE("wrong uses of buckets are refused") {
   std::vector<float> arena(20);
   Recorder recorder;
   CHECK_THROWS_AS(GradientBuckets(arena, {{0, 10}}, recorder), Error);
+  CHECK_THROWS_AS(GradientBuckets(arena, {{0, 20}}, recorder, 1), Error);
   GradientBuckets buckets(arena, {{0, 10}, {10, 20}}, recorder);
   buckets.begin_step();
   buckets.ready(10);

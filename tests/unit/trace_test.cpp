@@ -42,7 +42,7 @@ TEST_CASE("a lane's memory does not grow: what does not fit is counted") {
   TraceLane lane(3);
   lane.record(true);
   const auto* memory = lane.spans().data();
-  for (int i = 0; i < 5; ++i) const TraceSpan span(&lane, "span", TraceSpan::kCounted);
+  for (int i = 0; i < 5; ++i) const TraceSpan span(&lane, "span", i);
   CHECK(lane.spans().data() == memory);
   REQUIRE(lane.spans().size() == 3);
   CHECK(lane.spans()[2].number == 2);
