@@ -76,7 +76,7 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   std::exception_ptr failure;
   try {
-    const TraceSpan span(lane_, "sum of bucket", static_cast<std::int64_t>(job.bucket));
+    const TraceSpan span(lane_, "sum of bucket", static_cast<std::int64_t>(job.bucket + 1));
     patience_->activity().begin_sum(job.bucket);
     algorithm_->sum(job.values);
     patience_->activity().end_sum();

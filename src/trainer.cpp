@@ -152,7 +152,7 @@ void Trainer::finish(std::size_t bucket) {
 
 void Trainer::wait(std::size_t bucket) {
   activity_.enter(Activity::Phase::waiting_for_bucket, bucket);
-  const TraceSpan span(lane_, "wait for bucket", static_cast<std::int64_t>(bucket));
+  const TraceSpan span(lane_, "wait for bucket", static_cast<std::int64_t>(bucket + 1));
   buckets_.wait(bucket);
   if (all_reduce_.sums() && !rehearsing_) ledger_.add_wait(buckets_.times(bucket));
 }
@@ -161,7 +161,7 @@ void Trainer::update(std::size_t bucket) {
   if (rehearsing_) return;
   activity_.enter(Activity::Phase::optimizer, bucket);
   const double begun = now_seconds();
-  const TraceSpan span(lane_, "update of bucket", static_cast<std::int64_t>(bucket));
+  const TraceSpan span(lane_, "update of bucket", static_cast<std::int64_t>(bucket + 1));
   optimizer_.update(buckets_.range(bucket));
   ledger_.add(StepTimes::optimizer, now_seconds() - begun);
 }

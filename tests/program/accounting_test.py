@@ -127,7 +127,7 @@ class Timeline(helper.ProgramTest):
                      "--timeline-steps", 3, ranks=2)
         lanes, _ = self.events(file)
         self.assertEqual(sum(e["name"] == "step" for e in lanes[1, STEP]), 3)
-        for name in ("sum of bucket 0", "wait for ranks"):  # in shared memory, which is what two ranks of a node get
+        for name in ("sum of bucket 1", "wait for ranks"):  # in shared memory, which is what two ranks of a node get
             self.assertIn(name, [e["name"] for e in lanes[1, ALL_REDUCE]])
         self.check_nesting(lanes[1, ALL_REDUCE])
 
