@@ -61,13 +61,17 @@ std::string hash_pixels(const Dataset& dataset) {
 
 // One field for every option, so that none is forgotten: lines such as lr=0.05.
 void add_configuration(Agreement& agreement, const std::string& toml) {
-  constexpr std::array<std::string_view, 3> kOfTheMachine = {"data", "out", "threads"};
+  constexpr std::array<std::string_view, 4> kOfTheMachine = {"data", "json", "out", "threads"};
   std::istringstream lines(toml);
   for (std::string line; std::getline(lines, line);) {
     const std::string name = line.substr(0, line.find('='));
     if (std::ranges::find(kOfTheMachine, name) == kOfTheMachine.end())
       agreement.add("--" + name, line.substr(std::min(line.size(), name.size() + 1)));
   }
+}
+
+void add_timeline(Agreement& agreement, const TimelineOptions& options) {
+  agreement.add("--timeline, given or not,", !options.file.empty());
 }
 
 void add_dataset(Agreement& agreement, const std::string& split, const Dataset& dataset) {
@@ -94,7 +98,7 @@ void check_alike(const World& world, const TrainOptions& options, const Dataset&
   Agreement agreement(world);
   add_configuration(agreement, options.configuration);
   agreement.add("--resume", options.resume);
-  agreement.add("--timeline, given or not,", !options.timeline.file.empty());
+  add_timeline(agreement, options.timeline);
   add_dataset(agreement, "training", training);
   add_dataset(agreement, "test", test);
   agreement.check();
@@ -107,6 +111,19 @@ void check_alike(const World& world, const EvaluateOptions& options, const Datas
   agreement.add("--batch", options.batch);
   agreement.add("the checkpoint", fmt::format("{} after {} steps", checkpoint.model, checkpoint.step));
   add_dataset(agreement, "evaluated", dataset);
+  agreement.check();
+}
+
+void check_alike(const World& world, const BenchStepOptions& options) {
+  Agreement agreement(world);
+  add_configuration(agreement, options.configuration);
+  add_timeline(agreement, options.timeline);
+  agreement.check();
+}
+
+void check_alike(const World& world, const BenchAllReduceOptions& options) {
+  Agreement agreement(world);
+  add_configuration(agreement, options.configuration);
   agreement.check();
 }
 

@@ -19,6 +19,8 @@ void check_same_command(const World& world, const std::string& command);
 void check_alike(const World& world, const TrainOptions& options, const Dataset& training, const Dataset& test);
 void check_alike(const World& world, const EvaluateOptions& options, const Dataset& dataset,
                  const Checkpoint& checkpoint);
+void check_alike(const World& world, const BenchStepOptions& options);
+void check_alike(const World& world, const BenchAllReduceOptions& options);
 
 // The network, and how its parameters lie in memory, which is also how gradients are cut into buckets. To be called
 // before the first sum.

@@ -9,6 +9,7 @@
 #include "collectives/all_reduce.h"
 #include "kernels/clock.h"
 #include "kernels/error.h"
+#include "src/alike.h"
 #include "src/bytes.h"
 #include "src/machine.h"
 #include "src/results.h"
@@ -145,6 +146,8 @@ nlohmann::json to_json(nlohmann::json machine, std::span<const Row> rows) {
 }  // namespace
 
 void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) {
+  check_same_command(world, "bench all-reduce");
+  check_alike(world, options);
   for (const std::size_t bytes : options.sizes_bytes)
     if (bytes == 0 || bytes % sizeof(float) != 0) fail("cannot sum {} bytes of float32; give a multiple of 4", bytes);
   std::vector<Contestant> contestants;

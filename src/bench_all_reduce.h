@@ -1,21 +1,9 @@
 #pragma once
 
-#include <cstddef>
-#include <filesystem>
-#include <string>
-#include <vector>
-
 #include "collectives/world.h"
+#include "src/options.h"
 
 namespace annulus {
-
-struct BenchAllReduceOptions {
-  std::vector<std::size_t> sizes_bytes;
-  std::vector<std::string> algorithms;  // as make_all_reduce names them
-  std::string wire = "fp32";
-  double seconds = 1;          // for each row, roughly
-  std::filesystem::path json;  // empty: the table only
-};
 
 // Times sums of arrays of every size with every algorithm. All algorithms take turns call by call, so that a machine
 // that drifts drifts for all of them. A call's time is the longest that any rank needed, from a common start until its

@@ -11,6 +11,7 @@
 #include "kernels/median.h"
 #include "kernels/random.h"
 #include "models/zoo.h"
+#include "src/alike.h"
 #include "src/bucket_tuner.h"
 #include "src/results.h"
 #include "src/timeline.h"
@@ -177,6 +178,8 @@ nlohmann::json row(const Contestant& c, const World& world, const BenchStepOptio
 }  // namespace
 
 void bench_step(const World& world, const BenchStepOptions& options) {
+  check_same_command(world, "bench step");
+  check_alike(world, options);
   const auto device = make_device(options.device.device, options.device.threads);
   const double clock_offset = clock_offset_to_root(world);
   Timeline timeline(options.timeline, clock_offset);

@@ -257,7 +257,8 @@ void add_bench(CLI::App& app, Command& chosen) {
   add_bucket_options(*step, s.buckets, s.tune_buckets);
   add_device_options(*step, s.device);
   add_timeline_options(*step, s.timeline);
-  step->callback([&chosen, step_options] {
+  step->callback([&chosen, step, step_options] {
+    step_options->configuration = step->config_to_str(true, false);
     chosen = [step_options](const World& world) {
       expect_whole_world(world);
       bench_step(world, *step_options);
@@ -282,7 +283,8 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   reduce->add_option("--json", r.json, "Write the table to this file as well");
-  reduce->callback([&chosen, reduce_options] {
+  reduce->callback([&chosen, reduce, reduce_options] {
+    reduce_options->configuration = reduce->config_to_str(true, false);
     chosen = [reduce_options](const World& world) {
       expect_whole_world(world);
       bench_all_reduce(world, *reduce_options);

@@ -70,6 +70,16 @@ struct BenchStepOptions {
   bool tune_buckets = false;
   double seconds = 5;
   std::filesystem::path json;
+  std::string configuration;  // all of the above as TOML
+};
+
+struct BenchAllReduceOptions {
+  std::vector<std::size_t> sizes_bytes;
+  std::vector<std::string> algorithms;  // as make_all_reduce names them
+  std::string wire = "fp32";
+  double seconds = 1;            // for each row, roughly
+  std::filesystem::path json{};  // empty: the table only
+  std::string configuration{};   // all of the above as TOML
 };
 
 }  // namespace annulus

@@ -9,16 +9,19 @@ STALL = 1.5  # seconds
 
 
 class Alike(helper.ProgramTest):
-    def differ(self, names, first=(1, {}), second=(1, {})):
-        """Rank by rank of two kinds, as mpirun starts them: (how many, what is different about their options)."""
-        (first_count, first_options), (second_count, second_options) = first, second
-        out = self.folder / "out"
-        prefix = command(self.training(out, **first_options), first_count) + [":", "-np", str(second_count)]
-        result = run(*self.training(out, **second_options), prefix=prefix)
+    def refused(self, names, first, second):
+        """Two kinds of ranks, each (how many, their command line), as mpirun starts them."""
+        prefix = command(first[1], first[0]) + [":", "-np", str(second[0])]
+        result = run(*second[1], prefix=prefix)
         self.assertEqual(result.status, 1, str(result))
         self.assertLess(result.seconds, 10)
         self.assertEqual(len(result.messages), 1, str(result))
         self.assertRegex(result.messages[0], names)
+
+    def differ(self, names, first=(1, {}), second=(1, {})):
+        """Trainings: (how many ranks, what is different about their options)."""
+        out = self.folder / "out"
+        self.refused(names, *((count, self.training(out, **options)) for count, options in (first, second)))
         self.assertFalse(out.exists(), "it began to write")
 
     def test_options(self):
@@ -64,10 +67,29 @@ class Alike(helper.ProgramTest):
     def test_another_command(self):
         checkpoint = self.folder / "done" / "checkpoint.h5"
         self.train(checkpoint.parent, max_steps=1)
-        prefix = command(self.training(self.folder / "out"), 1) + [":", "-np", "1"]
-        result = run("eval", "--data", self.data, "--checkpoint", checkpoint, prefix=prefix)
-        self.assertEqual(result.status, 1, str(result))
-        self.assertRegex(result.err, r"the command is train on rank 0, but eval on rank 1")
+        self.refused(r"the command is train on rank 0, but eval on rank 1", (1, self.training(self.folder / "out")),
+                     (1, ["eval", "--data", self.data, "--checkpoint", checkpoint]))
+        self.refused(r"the command is bench step on rank 0, but bench all-reduce on rank 1", (1, ["bench", "step"]),
+                     (1, ["bench", "all-reduce"]))
+
+    def test_benchmarks(self):
+        step = ["bench", "step", "--model", "mlp", "--seconds", 0.1]
+        all_reduce = ["bench", "all-reduce", "--seconds", 0.1]
+        timeline = self.folder / "timeline.json"
+        for line, other, names in ((step, ["--batch", 8], r"--batch is 64 on rank 0, but 8 on rank 1$"),
+                                   (step, ["--bucket", "8KiB"], r"--bucket .* on rank 1$"),
+                                   (step, ["--image", "20x20x1"], r"--image .* on rank 1$"),
+                                   (step, ["--all-reduce", "auto,none"], r"--all-reduce .* on rank 1$"),
+                                   (step, ["--timeline", timeline], r"--timeline.* is false on rank 0, but true on rank 1$"),
+                                   (all_reduce, ["--sizes", "4KiB"], r"--sizes .* on rank 1$"),
+                                   (all_reduce, ["--algorithms", "mpi"], r"--algorithms .* on rank 1$"),
+                                   (all_reduce, ["--wire", "bf16"], r"--wire is .*fp32.* on rank 0, but .*bf16.* on rank 1$")):
+            with self.subTest(other):
+                self.refused(names, (1, line), (1, line + other))
+        # Only rank 0 writes this file.
+        prefix = command(all_reduce + ["--sizes", "4KiB", "--json", self.folder / "a.json"], 1) + [":", "-np", "1"]
+        result = run(*all_reduce, "--sizes", "4KiB", prefix=prefix)
+        self.assertEqual(result.status, 0, str(result))
 
     def test_what_belongs_to_a_machine_may_differ(self):
         data = helper.write_data(self.folder / "copy.h5")
