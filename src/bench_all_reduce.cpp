@@ -148,6 +148,8 @@ nlohmann::json to_json(nlohmann::json machine, std::span<const Row> rows) {
 void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) {
   check_same_command(world, "bench all-reduce");
   check_alike(world, options);
+  if (std::ranges::find(options.algorithms, "none") != options.algorithms.end())
+    fail("--algorithms none sums nothing that could be timed; bench step --all-reduce auto,none shows what sums cost");
   for (const std::size_t bytes : options.sizes_bytes)
     if (bytes == 0 || bytes % sizeof(float) != 0) fail("cannot sum {} bytes of float32; give a multiple of 4", bytes);
   std::vector<Contestant> contestants;

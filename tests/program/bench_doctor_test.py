@@ -42,12 +42,14 @@ class Bench(helper.ProgramTest):
     def test_wrong_words(self):
         for arguments, word in ((("step", "--model", "squeezenet"), "squeezenet"),
                                 (("all-reduce", "--sizes", "many"), "many|sizes"),
-                                (("all-reduce", "--sizes", "4KiB", "--algorithms", "pigeon"), "pigeon")):
-            with self.subTest(arguments=arguments):
-                result = helper.run("bench", *arguments, ranks=2)
-                self.assertNotEqual(result.status, 0, str(result))
-                self.assertEqual(len(result.messages), 1, str(result))
-                self.assertRegex(result.messages[0], word)
+                                (("all-reduce", "--sizes", "4KiB", "--algorithms", "pigeon"), "pigeon"),
+                                (("all-reduce", "--algorithms", "ring,none"), "none sums nothing")):
+            for ranks in (0, 2):
+                with self.subTest(arguments=arguments, ranks=ranks):
+                    result = helper.run("bench", *arguments, ranks=ranks)
+                    self.assertNotEqual(result.status, 0, str(result))
+                    self.assertEqual(len(result.messages), 1, str(result))
+                    self.assertRegex(result.messages[0], word)
 
 
 if __name__ == "__main__":
