@@ -8,6 +8,11 @@
 
 namespace annulus {
 
+std::size_t usual_bucket_bytes(std::size_t gradient_bytes) {
+  constexpr std::size_t kBuckets = 8, kSmallest = 64 * 1024, kLargest = 4 << 20;
+  return std::clamp(gradient_bytes / kBuckets, kSmallest, kLargest);
+}
+
 std::vector<Range> cut_buckets(std::span<const std::size_t> ends, std::size_t bucket_bytes) {
   const std::size_t largest = bucket_bytes / sizeof(float);
   if (largest == 0) fail("a bucket of {} bytes does not hold one gradient; ask for larger buckets", bucket_bytes);

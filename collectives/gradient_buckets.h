@@ -11,11 +11,14 @@ namespace annulus {
 
 // How gradients are put together.
 struct BucketOptions {
-  std::size_t bytes = std::size_t{1} << 20;  // of a bucket, at most
-  double deferred = 0;                       // share of the gradients, at most; see GradientBuckets
+  std::size_t bytes = 0;  // of a bucket, at most; 0: usual_bucket_bytes()
+  double deferred = 0;    // share of the gradients, at most; see GradientBuckets
 
   bool operator==(const BucketOptions&) const = default;
 };
+
+// So many that sums begin early in backward and end soon after it, but no more: every sum has its latencies.
+std::size_t usual_bucket_bytes(std::size_t gradient_bytes);
 
 // Cuts an arena whose parameters end at `ends` (in elements, ascending) into consecutive buckets of at most
 // `bucket_bytes` each, at parameters' ends where possible; a parameter larger than a bucket is cut into several.

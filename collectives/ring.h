@@ -84,10 +84,8 @@ namespace annulus {
 // ranks of a node are such copies) to a place that begins within a line takes two to three times as long on some
 // processors (AMD Zen 3's `rep movsb`).
 struct RingOptions {
-  // At most; a segment and its copies should fit the cache. At least a line.
-  std::size_t segment_bytes = 512 * 1024;
-  // Exchanges on the wire at once. They keep it busy while a rank is not on its core: 4 MiB are 30 ms at 1 Gbit/s.
-  std::size_t in_flight = 8;
+  std::size_t segment_bytes = 256 * 1024;  // at most; at least a line. A segment and its copies should fit the cache
+  std::size_t in_flight = 4;               // exchanges on the wire at once
 };
 
 class Ring final : public SumAlgorithm {

@@ -45,19 +45,22 @@ nlohmann::json machine_facts(const World& world) {
           {"mpi", mpi_library()}, {"ranks", world.size()},         {"ranks_on_root_node", world.local_size()}};
 }
 
-// Small integers: float32 adds them without rounding in any order.
-void check_exactness(const World& world, const Contestant& contestant, std::span<float> values) {
-  constexpr int period = 1021;
+// Small integers, which are added without rounding in any order: float32 holds all up to 2^24, bf16 up to 256.
+void check_exactness(const World& world, const Contestant& contestant, Wire wire, std::span<float> values) {
   const int ranks = world.size();
-  const auto next = [](int phase) { return phase + 1 == period ? 0 : phase + 1; };  // dividing would take its time
+  const int period = wire == Wire::fp32 ? 1021 : 3;
+  const auto share = [&](int rank) { return wire == Wire::fp32 ? rank : rank % 2; };
+  int shares = 0;
+  for (int rank = 0; rank < ranks; ++rank) shares += share(rank);
+  const auto next = [&](int phase) { return phase + 1 == period ? 0 : phase + 1; };  // dividing would take its time
   for (int phase = 0; float& value : values) {
-    value = static_cast<float>(phase + world.rank());
+    value = static_cast<float>(phase + share(world.rank()));
     phase = next(phase);
   }
   contestant.all_reduce->wait(contestant.all_reduce->enqueue(values));
   int phase = 0;
   for (std::size_t i = 0; i < values.size(); ++i, phase = next(phase)) {
-    const auto expected = static_cast<float>(ranks * phase + ranks * (ranks - 1) / 2);
+    const auto expected = static_cast<float>(ranks * phase + shares);
     if (values[i] != expected)
       fail("all-reduce '{}' is wrong: element {} of {} is {} instead of {}", contestant.name, i, values.size(),
            values[i], expected);
@@ -109,12 +112,12 @@ Row summarize(const World& world, Contestant& contestant, std::size_t bytes) {
           .iterations = seconds.size()};
 }
 
-std::vector<Row> bench_size(const World& world, std::vector<Contestant>& contestants, std::size_t bytes,
+std::vector<Row> bench_size(const World& world, std::vector<Contestant>& contestants, Wire wire, std::size_t bytes,
                             double seconds) {
   const std::size_t count = bytes / sizeof(float);
   for (Contestant& contestant : contestants) {
     const std::span<float> values = contestant.memory.first(count);
-    check_exactness(world, contestant, values);
+    check_exactness(world, contestant, wire, values);
     std::ranges::fill(values, 0.0f);  // sums of sums would overflow
     contestant.seconds.clear();
   }
@@ -153,9 +156,10 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   for (const std::size_t bytes : options.sizes_bytes)
     if (bytes == 0 || bytes % sizeof(float) != 0) fail("cannot sum {} bytes of float32; give a multiple of 4", bytes);
   std::vector<Contestant> contestants;
+  const Wire wire = parse_wire(options.wire);
   const std::size_t largest = std::ranges::max(options.sizes_bytes);
   for (const std::string& name : options.algorithms) {
-    auto all_reduce = make_all_reduce(name, world, parse_wire(options.wire));
+    auto all_reduce = make_all_reduce(name, world, wire);
     const auto memory = all_reduce->allocate(largest);
     contestants.push_back(
         {name, std::move(all_reduce), {reinterpret_cast<float*>(memory.data()), memory.size() / sizeof(float)}, {}});
@@ -168,7 +172,7 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   }
   std::vector<Row> rows;
   for (const std::size_t bytes : options.sizes_bytes)
-    for (Row& row : bench_size(world, contestants, bytes, options.seconds)) {
+    for (Row& row : bench_size(world, contestants, wire, bytes, options.seconds)) {
       if (world.root()) print(row);
       rows.push_back(std::move(row));
     }

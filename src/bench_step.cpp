@@ -42,7 +42,7 @@ struct Contestant {
         optimizer(device, model.parameters(), {.rate = 1e-4f, .momentum = 0.9f}),
         ledger(clock_offset),
         trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step()),
-        buckets(to_string(options.buckets)) {
+        buckets(to_string(trainer.bucket_options())) {
     model.parameters().initialize(1);
     model.record_to(timeline.step());
     all_reduce->record_to(timeline.all_reduce());

@@ -11,7 +11,6 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kSmallest = 256 * 1024;
 constexpr std::size_t kFactor = 4;
 constexpr std::array kDeferred = {0.0, 0.25, 0.5};
 constexpr std::size_t kFewestRounds = 2, kMostRounds = 15;
@@ -19,10 +18,10 @@ constexpr double kEnoughSeconds = 5;
 constexpr double kWorthChanging = 0.98;  // of the default's time
 
 // Those that cut this model's gradients differently; of the last size one bucket holds them all.
-std::vector<BucketOptions> worth_trying(Trainer& trainer) {
+std::vector<BucketOptions> worth_trying(Trainer& trainer, const BucketOptions& usual) {
   std::vector<BucketOptions> all;
   std::size_t buckets_before = 0;
-  for (std::size_t bytes = kSmallest; buckets_before != 1; bytes *= kFactor) {
+  for (std::size_t bytes = usual.bytes / kFactor; buckets_before != 1; bytes *= kFactor) {
     trainer.cut_buckets({bytes, 0});
     if (trainer.buckets().size() == buckets_before) continue;
     buckets_before = trainer.buckets().size();
@@ -37,19 +36,21 @@ std::vector<BucketOptions> worth_trying(Trainer& trainer) {
   return all;
 }
 
-BucketOptions best_of(const std::vector<BucketTrial>& trials) {
+BucketOptions best_of(const std::vector<BucketTrial>& trials, const BucketOptions& usual) {
   const BucketTrial best = *std::ranges::min_element(trials, {}, &BucketTrial::seconds);
-  const auto usual = std::ranges::find(trials, BucketOptions{}, &BucketTrial::buckets);
-  return usual != trials.end() && best.seconds > kWorthChanging * usual->seconds ? usual->buckets : best.buckets;
+  const auto trial = std::ranges::find(trials, usual, &BucketTrial::buckets);
+  return trial != trials.end() && best.seconds > kWorthChanging * trial->seconds ? usual : best.buckets;
 }
 
 }  // namespace
 
 BucketTuning tune_buckets(const World& world, Trainer& trainer, const Batch& batch) {
-  const std::vector<BucketOptions> options = worth_trying(trainer);
+  trainer.cut_buckets({});
+  const BucketOptions usual = trainer.bucket_options();
+  const std::vector<BucketOptions> options = worth_trying(trainer, usual);
   if (world.size() == 1 || !trainer.sums() || options.size() == 1) {
-    trainer.cut_buckets({});
-    return {};
+    trainer.cut_buckets(usual);
+    return {usual, {}};
   }
   std::vector<std::vector<double>> seconds(options.size());
   double spent = 0;
@@ -65,7 +66,7 @@ BucketTuning tune_buckets(const World& world, Trainer& trainer, const Batch& bat
     }
   BucketTuning tuning;
   for (std::size_t i = 0; i < options.size(); ++i) tuning.trials.push_back({options[i], median(seconds[i])});
-  tuning.chosen = best_of(tuning.trials);
+  tuning.chosen = best_of(tuning.trials, usual);
   trainer.cut_buckets(tuning.chosen);
   return tuning;
 }

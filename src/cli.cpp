@@ -66,23 +66,24 @@ void add_wire_option(CLI::App& command, std::string& wire) {
 void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool& tune) {
   constexpr std::size_t smallest = 4096, largest = std::size_t{1} << 40;
   const auto parse = [&buckets, &tune](std::string text) {
-    tune = text == "auto";
-    if (tune) return;
     buckets.bytes = 0;
+    tune = text == "auto";
+    if (tune || text == "usual") return;
     try {
       kBytes(text);
       buckets.bytes = std::stoull(text);
     } catch (const std::exception&) {  // it stays too small
     }
     if (buckets.bytes < smallest || buckets.bytes > largest)  // -1 is very large
-      throw CLI::ValidationError("--bucket", "give a size of at least 4KiB, such as 1MiB, or auto");
+      throw CLI::ValidationError("--bucket", "give a size of at least 4KiB, such as 1MiB, usual or auto");
   };
   command
-      .add_option_function<std::string>("--bucket", parse,
-                                        "Gradients that are sent together, for example 256KiB or 4MiB; "
-                                        "auto: what trials say, and --defer too")
+      .add_option_function<std::string>(
+          "--bucket", parse,
+          "Gradients that are sent together, for example 256KiB or 4MiB; usual: an eighth of all, but 64KiB to 4MiB; "
+          "auto: what trials say, and --defer too")
       ->type_name("SIZE")
-      ->default_str("1MiB");
+      ->default_str("usual");
   command
       .add_option("--defer", buckets.deferred,
                   "Share of the gradients, those of the uppermost layers, whose sums may go on during the next step's "

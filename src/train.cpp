@@ -87,7 +87,6 @@ class TrainingRun {
   Progress progress_;
   Cursor cursor_;
   std::uint64_t step_ = 0;
-  BucketOptions buckets_;
   bool tune_buckets_;  // or rather not, where a checkpoint says what the tuning found
   std::string bucket_text_;
   std::string summed_before_;       // by the run that this one resumes, where it said so
@@ -114,9 +113,8 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
       ledger_(clock_offset_),
       trainer_(model_, *all_reduce_, optimizer_, ledger_, options.buckets, activity_, timeline_.step()),
       progress_(world.root(), options.epochs),
-      buckets_(options.buckets),
       tune_buckets_(options.tune_buckets),
-      bucket_text_(to_string(options.buckets)) {
+      bucket_text_(to_string(trainer_.bucket_options())) {
   check_same_network(world, model_);
   if (!all_reduce_->sums() && options.resume)
     fail("--all-reduce none measures and does not train: it cannot go on with a run; leave out --resume");
@@ -178,9 +176,8 @@ void TrainingRun::resume() {
   check_replicas(world_, model_, optimizer_, "after resuming");
   if (tune_buckets_ && restored->buckets.bytes > 0) {  // the same sums as before
     tune_buckets_ = false;
-    buckets_ = restored->buckets;
-    bucket_text_ = to_string(buckets_);
-    trainer_.cut_buckets(buckets_);
+    trainer_.cut_buckets(restored->buckets);
+    bucket_text_ = to_string(trainer_.bucket_options());
   }
   summed_before_ = restored->summing;
   if (!world_.root()) return;
@@ -196,14 +193,12 @@ void TrainingRun::resume() {
 void TrainingRun::choose_buckets() {
   if (!tune_buckets_) return;
   Loader loader(training_, options_.seed, global_batch_, world_.rank(), world_.size(), cursor_);
-  const BucketTuning tuning = tune_buckets(world_, trainer_, loader.next());
-  buckets_ = tuning.chosen;
-  bucket_text_ = to_string(tuning);
+  bucket_text_ = to_string(tune_buckets(world_, trainer_, loader.next()));
 }
 
 std::string TrainingRun::summing() const {
   return fmt::format("{} ranks, {}, buckets of {}", world_.size(), all_reduce_->algorithm(),
-                     format_bytes(buckets_.bytes));
+                     format_bytes(trainer_.bucket_options().bytes));
 }
 
 void TrainingRun::announce() const {
@@ -307,7 +302,7 @@ void TrainingRun::checkpoint() {
     saved.step = step_;
     saved.cursor = cursor_;
     saved.summing = summing();
-    saved.buckets = buckets_;
+    saved.buckets = trainer_.bucket_options();
     activity_.tick();
     write_checkpoint(checkpoint_file(), saved);
   }

@@ -22,6 +22,11 @@ std::vector<Range> plan_buckets(const Parameters& parameters, std::size_t bucket
   return cut_buckets(ends, std::max(bucket_bytes, metrics.offset + metrics.bytes));
 }
 
+BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
+  if (options.bytes == 0) options.bytes = usual_bucket_bytes(parameters.gradients().bytes);
+  return options;
+}
+
 GradientBuckets make_buckets(const Parameters& parameters, const BucketOptions& options, AllReduce& all_reduce) {
   std::vector<Range> plan = plan_buckets(parameters, options.bytes);
   const std::size_t deferred = count_deferred(plan, options.deferred);
@@ -45,12 +50,14 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
       ledger_(ledger),
       lane_(lane),
       activity_(activity),
-      buckets_(make_buckets(model.parameters(), buckets, all_reduce)) {
+      bucket_options_(resolve(buckets, model.parameters())),
+      buckets_(make_buckets(model.parameters(), bucket_options_, all_reduce)) {
   activity_.plan(buckets_.size());
 }
 
 void Trainer::cut_buckets(const BucketOptions& options) {
-  buckets_ = make_buckets(model_.parameters(), options, all_reduce_);
+  bucket_options_ = resolve(options, model_.parameters());
+  buckets_ = make_buckets(model_.parameters(), bucket_options_, all_reduce_);
   activity_.plan(buckets_.size());
 }
 

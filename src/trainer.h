@@ -43,7 +43,8 @@ class Trainer {
   // Returns the seconds that it took.
   double rehearse(const Batch& batch);
 
-  void cut_buckets(const BucketOptions& options);  // the same on every rank, after finish()
+  void cut_buckets(const BucketOptions& options);                          // the same on every rank, after finish()
+  const BucketOptions& bucket_options() const { return bucket_options_; }  // with their size in bytes
   const GradientBuckets& buckets() const { return buckets_; }
   bool sums() const { return all_reduce_.sums(); }  // see AllReduce
 
@@ -63,6 +64,7 @@ class Trainer {
   Ledger& ledger_;
   TraceLane* const lane_;
   Activity& activity_;
+  BucketOptions bucket_options_;
   GradientBuckets buckets_;
   std::size_t pending_ = 0;  // deferred buckets that are not finished: 1 to this one
   double finishing_ = 0;     // seconds of this step's forward that went to finishing them

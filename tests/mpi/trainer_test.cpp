@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -133,7 +134,7 @@ TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike")
   const World world;
   const auto n = static_cast<std::size_t>(world.size());
   Task task = kTask;
-  task.classes = 1000;  // gradients that 256 KiB do not hold
+  task.classes = 1000;  // gradients of several buckets
   Replica replica(world, "ring", {64, 0.5}, task);
   replica.step(world, plan(0, 2 * n));
   replica.trainer.finish();
@@ -146,10 +147,18 @@ TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike")
   CHECK(hash(replica.optimizer.velocity()) == velocity);
   CHECK(world.gather(std::uint64_t{tuning.chosen.bytes}) == std::vector<std::uint64_t>(n, tuning.chosen.bytes));
   CHECK(world.gather(tuning.chosen.deferred) == std::vector<double>(n, tuning.chosen.deferred));
-  std::vector<BucketOptions> tried;
-  for (const BucketTrial& trial : tuning.trials) tried.push_back(trial.buckets);
-  using Tried = std::vector<BucketOptions>;
-  CHECK(tried == (n == 1 ? Tried{} : Tried{{256 << 10, 0}, {256 << 10, 0.5}, {1 << 20, 0}}));
+  CHECK(replica.trainer.bucket_options() == tuning.chosen);
+  CHECK(tuning.trials.empty() == (n == 1));
+  if (n > 1) {
+    replica.trainer.cut_buckets({});
+    const BucketOptions usual = replica.trainer.bucket_options();
+    CHECK(std::ranges::count(tuning.trials, usual, &BucketTrial::buckets) == 1);
+    CHECK(std::ranges::is_sorted(tuning.trials, {}, [](const BucketTrial& trial) { return trial.buckets.bytes; }));
+    CHECK(tuning.trials.front().buckets.bytes < usual.bytes);
+    CHECK(std::ranges::any_of(tuning.trials, [](const BucketTrial& trial) { return trial.buckets.deferred > 0; }));
+    replica.trainer.cut_buckets(tuning.trials.back().buckets);
+    CHECK(replica.trainer.buckets().size() == 1);
+  }
   CHECK(replica.step(world, plan(1, 2 * n)).votes == 0);  // rehearsals leave no vote behind
 }
 

@@ -31,7 +31,7 @@ class Resume(helper.ProgramTest):
         parts, whole = self.folder / "parts", self.folder / "whole"
         options = {"ranks": 3, "all_reduce": "ring", "model": "cnn"}  # three round differently in other buckets
         result = self.run_to(parts, 2, bucket="auto", **options)
-        self.assertRegex(result["buckets"], r"[KM]iB(, \d+ % deferred)? \(of \d tried, [\d.]+ to [\d.]+ ms a step\)")
+        self.assertRegex(result["buckets"], r"[KM]iB(, \d+ % deferred)? \(of \d+ tried, [\d.]+ to [\d.]+ ms a step\)")
         bucket = int(read_checkpoint(parts / "checkpoint.h5")["attributes"]["bucket_bytes"])
         again = self.run_again(parts, 4, bucket="auto", **options)
         self.assertNotIn("may round otherwise", again.out)

@@ -105,6 +105,12 @@ TEST_CASE("a bucket's times are in order, and of the current step") {
   CHECK(buckets.times(0).ready <= buckets.times(1).ready);
 }
 
+TEST_CASE("the usual bucket is an eighth of the gradients, within bounds") {
+  CHECK(usual_bucket_bytes(1 << 20) == 128 << 10);
+  CHECK(usual_bucket_bytes(1000) == 64 << 10);
+  CHECK(usual_bucket_bytes(std::size_t{1} << 30) == 4 << 20);
+}
+
 TEST_CASE("as many buckets are deferred as fit the share, never the first") {
   const Ranges buckets{{0, 10}, {10, 30}, {30, 40}, {40, 100}};
   CHECK(count_deferred(buckets, 0) == 0);
