@@ -1,6 +1,7 @@
 #include "collectives/all_reduce_worker.h"
 
 #include <catch2/catch.hpp>
+#include <thread>
 
 #include "kernels/error.h"
 
@@ -35,8 +36,15 @@ std::unique_ptr<AllReduce> make_worker() {
 }  // namespace
 
 TEST_CASE("arrays are added one after the other, and waiting for one is waiting for all before it") {
+  const std::size_t size = GENERATE(100, 20'000);  // left to who waits, and enough to wake the worker's thread
   const auto worker = make_worker();
-  std::vector<std::vector<float>> arrays(50, std::vector<float>(100, 7));
+  const std::jthread watchdog([&worker](std::stop_token stop) {  // may look at any time
+    while (!stop.stop_requested()) {
+      worker->activity().look();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  });
+  std::vector<std::vector<float>> arrays(20, std::vector<float>(size, 7));
   for (int step = 0; step < 20; ++step) {
     AllReduce::Ticket last = 0;
     for (auto& array : arrays) {
@@ -45,14 +53,15 @@ TEST_CASE("arrays are added one after the other, and waiting for one is waiting 
       last = ticket;
     }
     worker->wait(last);
-    CHECK(arrays == std::vector(50, std::vector<float>(100, static_cast<float>(8 + step))));
+    CHECK(arrays == std::vector(20, std::vector<float>(size, static_cast<float>(8 + step))));
   }
-  CHECK(worker->bytes_sent() == 20 * 50 * 100 * sizeof(float));
+  CHECK(worker->bytes_sent() == 20 * 20 * size * sizeof(float));
 }
 
 TEST_CASE("an error in the worker comes out of wait() and of every later call") {
   const auto worker = make_worker();
-  std::vector<float> good(10, 1), bad(10, -1);
+  const std::size_t size = GENERATE(10, 20'000);
+  std::vector<float> good(size, 1), bad(size, -1);
   worker->wait(worker->enqueue(good));
   const AllReduce::Ticket ticket = worker->enqueue(bad);
   CHECK_THROWS_WITH(worker->wait(ticket), "broken wire");
@@ -64,7 +73,7 @@ TEST_CASE("a step's sums are spans of the worker's lane, in order") {
   const auto worker = make_worker();
   TraceLane lane(10);
   worker->record_to(&lane);
-  std::vector<float> values(10, 1);
+  std::vector<float> values(GENERATE(10, 20'000), 1);
   for (int step = 5; step < 7; ++step) {
     lane.record(true, step);
     worker->enqueue(values, AllReduce::Next::compute, 0);

@@ -1,7 +1,12 @@
 #include "collectives/gradient_buckets.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <thread>
 
+#include "collectives/all_reduce_worker.h"
+#include "collectives/loopback_link.h"
+#include "collectives/ring.h"
 #include "kernels/clock.h"
 #include "kernels/error.h"
 
@@ -146,6 +151,36 @@ TEST_CASE("deferred buckets are sent last, the lowest layers' first, and may be 
     for (const std::size_t bucket : {0, 3, 4, 2, 1}) buckets.wait(bucket);
     CHECK(recorder.waited == std::vector<AllReduce::Ticket>{101, 102, 103, 104, 105});
   }
+}
+
+TEST_CASE("ranks sum buckets on threads of their own, and go on computing meanwhile") {
+  constexpr std::size_t kRanks = 3, kBuckets = 3, kSteps = 20;
+  constexpr std::size_t kSize = 20'000;  // enough to wake the all-reduce's thread
+  auto links = loopback_ring(kRanks, LoopbackDelivery::into_landing);
+  std::vector<std::size_t> right(kRanks);
+  std::vector<std::jthread> ranks;
+  for (std::size_t rank = 0; rank < kRanks; ++rank)
+    ranks.emplace_back([&, rank] {
+      const auto patience = std::make_shared<Patience>(0);
+      std::vector<float> arena(kBuckets * kSize);
+      AllReduceWorker worker(std::make_unique<Ring>(std::move(links[rank]), rank, kRanks, patience), patience, "ring");
+      GradientBuckets buckets(arena, {{0, kSize}, {kSize, 2 * kSize}, {2 * kSize, 3 * kSize}}, worker);
+      const auto bucket = [&](std::size_t number) { return std::span(arena).subspan(number * kSize, kSize); };
+      for (std::size_t step = 0; step < kSteps; ++step) {
+        buckets.begin_step();
+        for (std::size_t b = 0; b < kBuckets; ++b) {
+          std::ranges::fill(bucket(b), static_cast<float>(rank + b + step));
+          buckets.ready((b + 1) * kSize);
+        }
+        for (std::size_t b = 0; b < kBuckets; ++b) {
+          buckets.wait(b);
+          const auto sum = static_cast<float>(0 + 1 + 2 + kRanks * (b + step));
+          right[rank] += std::ranges::count(bucket(b), sum) == kSize;
+        }
+      }
+    });
+  ranks.clear();
+  CHECK(right == std::vector(kRanks, kBuckets * kSteps));
 }
 
 TEST_CASE("wrong uses of buckets are refused") {

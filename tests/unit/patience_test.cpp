@@ -1,0 +1,27 @@
+#include "collectives/patience.h"
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "kernels/error.h"
+
+using namespace annulus;
+
+TEST_CASE("who waits may be told at any time that it is urgent, and that it is in vain") {
+  Patience patience(10);
+  bool abandoned = false;
+  std::jthread waiter([&] {
+    try {
+      for (int looks = 0;; ++looks) patience.pause(looks);
+    } catch (const Error&) {
+      abandoned = true;
+    }
+  });
+  for (int i = 0; i < 100; ++i) {
+    patience.set_urgent(i % 2 == 0);
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  patience.abandon();
+  waiter.join();
+  CHECK(abandoned);
+}
