@@ -4,19 +4,13 @@
 
 namespace annulus {
 
-namespace {
-
-// What takes less time than waking the thread can wait until somebody waits for it.
-constexpr std::size_t kWorthWakingBytes = 64 * 1024;
-
-}  // namespace
-
 AllReduceWorker::AllReduceWorker(std::unique_ptr<SumAlgorithm> algorithm, std::shared_ptr<Patience> patience,
-                                 std::string name, std::string why)
+                                 std::string name, std::string why, std::size_t worth_waking)
     : algorithm_(std::move(algorithm)),
       patience_(std::move(patience)),
       name_(std::move(name)),
       why_(std::move(why)),
+      worth_waking_(worth_waking),
       thread_([this] { work(); }) {}
 
 AllReduceWorker::~AllReduceWorker() {
@@ -32,8 +26,8 @@ AllReduce::Ticket AllReduceWorker::enqueue(std::span<float> values, Next next, s
   const std::scoped_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   jobs_.push_back({values, bucket});
-  if (next == Next::compute && values.size_bytes() >= kWorthWakingBytes) {
-    worth_waking_ = true;
+  if (next == Next::compute && values.size_bytes() >= worth_waking_) {
+    wake_ = true;
     work_there_.notify_one();
   }
   return ++last_enqueued_;
@@ -54,7 +48,7 @@ void AllReduceWorker::wait(Ticket ticket) {
 void AllReduceWorker::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    work_there_.wait(lock, [&] { return stopping_ || failure_ || (worth_waking_ && idle()); });
+    work_there_.wait(lock, [&] { return stopping_ || failure_ || (wake_ && idle()); });
     if (stopping_ || failure_) return;
     run_next(lock);
   }
@@ -70,7 +64,7 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   if (next_job_ == jobs_.size()) {  // keeps its memory
     jobs_.clear();
     next_job_ = 0;
-    worth_waking_ = false;
+    wake_ = false;
   }
   running_ = true;
   lock.unlock();

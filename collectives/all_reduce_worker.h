@@ -19,7 +19,7 @@ namespace annulus {
 // a thread of its own while the caller computes. (MPI only moves messages while somebody calls it: this thread does.)
 //
 // A caller that waits has nothing else to do, so it runs what has not begun itself: handing a sum over to the other
-// thread and back costs more than a small sum does. So small sums, and those that are waited for at once, do not wake
+// thread and back costs more than a quick sum does. So quick sums, and those that are waited for at once, do not wake
 // the thread.
 //
 // An error in the algorithm ends all sums; the caller gets it from wait() and from every later call. Destroying the
@@ -28,9 +28,13 @@ namespace annulus {
 class AllReduceWorker final : public AllReduce {
  public:
   // `patience` is the one with which the algorithm waits, if it can.
-  // `name`: see AllReduce::algorithm(). `why`: this one was taken.
+  // A sum of less than kQuick bytes in shared memory takes less time than waking the thread.
+  static constexpr std::size_t kQuick = 64 * 1024;
+
+  // `name`: see AllReduce::algorithm(). `why`: this one was taken. `worth_waking`: smaller sums, in bytes, can wait
+  // until somebody waits for them.
   AllReduceWorker(std::unique_ptr<SumAlgorithm> algorithm, std::shared_ptr<Patience> patience, std::string name,
-                  std::string why);
+                  std::string why, std::size_t worth_waking = kQuick);
   ~AllReduceWorker() override;
 
   std::string algorithm() const override { return name_; }
@@ -51,6 +55,7 @@ class AllReduceWorker final : public AllReduce {
   std::unique_ptr<SumAlgorithm> algorithm_;
   std::shared_ptr<Patience> patience_;
   std::string name_, why_;
+  std::size_t worth_waking_;
   std::atomic<std::uint64_t> bytes_sent_ = 0;
   TraceLane* lane_ = nullptr;  // its owner may change what it records while no sum is under way
 
@@ -62,8 +67,8 @@ class AllReduceWorker final : public AllReduce {
   };
   std::vector<Job> jobs_;  // in order; those before next_job_ have begun
   std::size_t next_job_ = 0;
-  bool running_ = false;       // some thread is in algorithm_
-  bool worth_waking_ = false;  // some sum that has not begun is large enough to be overlapped
+  bool running_ = false;  // some thread is in algorithm_
+  bool wake_ = false;     // some sum that has not begun is worth it
   Ticket last_enqueued_ = 0;
   Ticket last_completed_ = 0;
   std::exception_ptr failure_;

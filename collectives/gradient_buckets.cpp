@@ -16,13 +16,23 @@ std::size_t usual_bucket_bytes(std::size_t gradient_bytes) {
 std::vector<Range> cut_buckets(std::span<const std::size_t> ends, std::size_t bucket_bytes) {
   const std::size_t largest = bucket_bytes / sizeof(float);
   if (largest == 0) fail("a bucket of {} bytes does not hold one gradient; ask for larger buckets", bucket_bytes);
+  constexpr std::size_t line = 16;  // floats of a cache line, which all-reduces would rather not see cut
   std::vector<Range> buckets;
   const std::size_t count = ends.empty() ? 0 : ends.back();
   for (std::size_t begin = 0; begin < count; begin = buckets.back().end) {
-    const std::size_t limit = count - begin > largest ? begin + largest : count;
-    const auto past = std::ranges::upper_bound(ends, limit);
-    const std::size_t last_end = past == ends.begin() ? 0 : *(past - 1);
-    buckets.push_back({begin, last_end > begin ? last_end : limit});
+    const auto past = std::ranges::upper_bound(ends, count - begin > largest ? begin + largest : count);
+    const std::size_t end = past == ends.begin() ? 0 : *(past - 1);
+    if (end > begin) {
+      buckets.push_back({begin, end});
+      continue;
+    }
+    const std::size_t size = *past - begin;  // of a parameter that no bucket holds
+    const std::size_t block = largest >= line ? line : 1;
+    const std::size_t parts = (size + largest / block * block - 1) / (largest / block * block);
+    for (std::size_t part = 0; part < parts; ++part) {
+      const Range range = split_blocks(size, block, parts, part);
+      buckets.push_back({begin + range.begin, begin + range.end});
+    }
   }
   return buckets;
 }

@@ -21,7 +21,9 @@ struct BucketOptions {
 std::size_t usual_bucket_bytes(std::size_t gradient_bytes);
 
 // Cuts an arena whose parameters end at `ends` (in elements, ascending) into consecutive buckets of at most
-// `bucket_bytes` each, at parameters' ends where possible; a parameter larger than a bucket is cut into several.
+// `bucket_bytes` each, at parameters' ends where possible. A parameter larger than a bucket is cut into several of
+// about the same size, and does not share them: what is left of it would wait for the parameters that are ready after
+// it.
 std::vector<Range> cut_buckets(std::span<const std::size_t> ends, std::size_t bucket_bytes);
 
 // How many of the first buckets, without the very first, hold no more than this share of all elements together.

@@ -63,8 +63,9 @@ struct Named {
 };
 
 Made make_worker(const Request& request, Named named) {
+  const std::size_t worth_waking = request.world.one_node() ? AllReduceWorker::kQuick : 0;
   return std::make_unique<AllReduceWorker>(std::move(named.algorithm), request.patience, std::move(named.name),
-                                           request.why);
+                                           request.why, worth_waking);
 }
 
 // Said rather than silently left out.

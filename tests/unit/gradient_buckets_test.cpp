@@ -52,9 +52,11 @@ TEST_CASE("buckets end where parameters end") {
   CHECK(cut({10, 10, 20}, 10) == Ranges{{0, 10}, {10, 20}});
 }
 
-TEST_CASE("a parameter larger than a bucket is cut into several, and what is left of it shares the next") {
-  CHECK(cut({5, 30}, 10) == Ranges{{0, 5}, {5, 15}, {15, 25}, {25, 30}});
-  CHECK(cut({5, 27, 33}, 10) == Ranges{{0, 5}, {5, 15}, {15, 25}, {25, 33}});
+TEST_CASE(
+    "a parameter larger than a bucket is cut into several of about its size, at cache lines where they hold one") {
+  CHECK(cut({5, 30}, 10) == Ranges{{0, 5}, {5, 14}, {14, 22}, {22, 30}});
+  CHECK(cut({5, 27, 33}, 10) == Ranges{{0, 5}, {5, 13}, {13, 20}, {20, 27}, {27, 33}});
+  CHECK(cut({16, 196, 200}, 64) == Ranges{{0, 16}, {16, 80}, {80, 144}, {144, 196}, {196, 200}});
   CHECK(cut({3}, 1) == Ranges{{0, 1}, {1, 2}, {2, 3}});
 }
 
@@ -163,7 +165,8 @@ TEST_CASE("ranks sum buckets on threads of their own, and go on computing meanwh
     ranks.emplace_back([&, rank] {
       const auto patience = std::make_shared<Patience>(0);
       std::vector<float> arena(kBuckets * kSize);
-      AllReduceWorker worker(std::make_unique<Ring>(std::move(links[rank]), rank, kRanks, patience), patience, "ring");
+      AllReduceWorker worker(std::make_unique<Ring>(std::move(links[rank]), rank, kRanks, patience), patience, "ring",
+                             "tested");
       GradientBuckets buckets(arena, {{0, kSize}, {kSize, 2 * kSize}, {2 * kSize, 3 * kSize}}, worker);
       const auto bucket = [&](std::size_t number) { return std::span(arena).subspan(number * kSize, kSize); };
       for (std::size_t step = 0; step < kSteps; ++step) {
