@@ -51,7 +51,7 @@ class AllReduce {
 // (over messages in any case), "doubling" (ours, over messages, for small arrays), "direct" (ours, in the memory that
 // the ranks of a node share), "hierarchical" (direct on each node, messages between nodes), "mpi" (MPI_Allreduce),
 // "none" (to measure what summing costs), or "auto", the best that the ranks' places allow. In a world of one there is
-// nothing to add: every algorithm does nothing. `wire`: what the rings' messages are made of. Collective over the
+// nothing to add: every algorithm does nothing. `wire`: what messages are made of. Collective over the
 // world. Throws Error where this one cannot be used here.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Wire wire = Wire::fp32);
 

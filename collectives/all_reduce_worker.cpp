@@ -42,6 +42,7 @@ void AllReduceWorker::wait(Ticket ticket) {
     else
       completed_.wait(lock);
   patience_->set_urgent(false);
+  if (wake_ && idle()) work_there_.notify_one();  // it was called while this thread was adding, and went back to sleep
   if (failure_) std::rethrow_exception(failure_);
 }
 

@@ -27,12 +27,11 @@ namespace annulus {
 // that never come (MPI_Allreduce cannot be abandoned: the one that has begun is waited for).
 class AllReduceWorker final : public AllReduce {
  public:
-  // `patience` is the one with which the algorithm waits, if it can.
   // A sum of less than kQuick bytes in shared memory takes less time than waking the thread.
   static constexpr std::size_t kQuick = 64 * 1024;
 
-  // `name`: see AllReduce::algorithm(). `why`: this one was taken. `worth_waking`: smaller sums, in bytes, can wait
-  // until somebody waits for them.
+  // `patience` is the one with which the algorithm waits, if it can. `name`: see AllReduce::algorithm(). `why`: this
+  // one was taken. `worth_waking`: smaller sums, in bytes, can wait until somebody waits for them.
   AllReduceWorker(std::unique_ptr<SumAlgorithm> algorithm, std::shared_ptr<Patience> patience, std::string name,
                   std::string why, std::size_t worth_waking = kQuick);
   ~AllReduceWorker() override;
@@ -57,7 +56,7 @@ class AllReduceWorker final : public AllReduce {
   std::string name_, why_;
   std::size_t worth_waking_;
   std::atomic<std::uint64_t> bytes_sent_ = 0;
-  TraceLane* lane_ = nullptr;  // its owner may change what it records while no sum is under way
+  TraceLane* lane_ = nullptr;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable work_there_, completed_;

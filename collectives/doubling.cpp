@@ -96,7 +96,16 @@ void Doubling::wait(std::span<MPI_Request> requests, int peer) {
     check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
     return done != 0;
   };
-  for (int looks = 0; !complete(); ++looks) patience_->pause(looks);
+  try {
+    for (int looks = 0; !complete(); ++looks) patience_->pause(looks);
+  } catch (...) {  // given up: what still arrives must not be written anywhere
+    for (MPI_Request& request : requests)
+      if (request != MPI_REQUEST_NULL) {
+        MPI_Cancel(&request);
+        MPI_Request_free(&request);
+      }
+    throw;
+  }
 }
 
 }  // namespace annulus

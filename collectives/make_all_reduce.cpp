@@ -112,8 +112,10 @@ auto measuring(const Request& request, const Measure& measure) {
 Named over_messages(const World& world, const Request& request) {
   auto doubling = std::make_unique<Doubling>(world, request.wire, request.patience);
   Named ring = message_ring(world, request);
-  const std::size_t crossover =
+  const std::uint64_t measured =
       measuring(request, [&] { return measure_crossover(world, *doubling, *ring.algorithm); });
+  // In a hierarchy several such worlds measure, and all ranks must round alike.
+  const std::size_t crossover = std::ranges::min(request.world.gather(measured));
   return {std::make_unique<BySize>(std::move(doubling), std::move(ring.algorithm), crossover),
           fmt::format("{}, recursive doubling up to {} KiB", ring.name, crossover / 1024)};
 }

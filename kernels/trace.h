@@ -11,13 +11,13 @@
 namespace annulus {
 
 // What one lane of work did when: spans, as they ended. Its memory is there from the start, so that recording allocates
-// nothing; what does not fit is counted and left out. Used by one thread at a time.
+// nothing; what does not fit is counted and left out. Spans come from one thread at a time; another one may switch it.
 class TraceLane {
  public:
   struct Span {
     std::string_view name;
     std::int64_t number;  // of a bucket, an epoch; kNone
-    std::int64_t step;    // of the training run; kNone
+    std::int64_t step;    // of the training run, in which it began; kNone
     double begin, end;    // in now_seconds()
   };
   static constexpr std::int64_t kNone = -1;
@@ -53,12 +53,11 @@ class TraceLane {
 class TraceSpan {
  public:
   // The characters of `name` must stay as they are for as long as the lane is read.
-  TraceSpan(TraceLane* lane, std::string_view name, std::int64_t number = TraceLane::kNone)
-      : TraceSpan(lane, name, number, lane != nullptr && lane->recording() ? now_seconds() : 0) {}
-  TraceSpan(TraceLane* lane, std::string_view name, std::int64_t number, double begin)
-      : lane_(lane != nullptr && lane->recording() ? lane : nullptr) {
-    if (lane_ == nullptr) return;
-    span_ = {name, number, lane_->step(), begin, 0};
+  TraceSpan(TraceLane* lane, std::string_view name, std::int64_t number = TraceLane::kNone) : TraceSpan(lane) {
+    if (lane_ != nullptr) span_ = {name, number, lane_->step(), now_seconds(), 0};
+  }
+  TraceSpan(TraceLane* lane, std::string_view name, std::int64_t number, double begin) : TraceSpan(lane) {
+    if (lane_ != nullptr) span_ = {name, number, lane_->step(), begin, 0};
   }
   ~TraceSpan() {
     if (lane_ == nullptr) return;
@@ -69,6 +68,8 @@ class TraceSpan {
   TraceSpan& operator=(const TraceSpan&) = delete;
 
  private:
+  explicit TraceSpan(TraceLane* lane) : lane_(lane != nullptr && lane->recording() ? lane : nullptr) {}
+
   TraceLane* const lane_;
   TraceLane::Span span_;
 };

@@ -21,7 +21,8 @@ constexpr double kWorthChanging = 0.98;  // of the default's time
 std::vector<BucketOptions> worth_trying(Trainer& trainer, const BucketOptions& usual) {
   std::vector<BucketOptions> all;
   std::size_t buckets_before = 0;
-  for (std::size_t bytes = usual.bytes / kFactor; buckets_before != 1; bytes *= kFactor) {
+  for (std::size_t bytes = usual.bytes / kFactor; buckets_before != 1;
+       bytes = bytes < usual.bytes ? usual.bytes : bytes * kFactor) {
     trainer.cut_buckets({bytes, 0});
     if (trainer.buckets().size() == buckets_before) continue;
     buckets_before = trainer.buckets().size();

@@ -29,9 +29,12 @@ std::vector<float> read_floats(const hdf5::Dataset& dataset) {
   return dataset.read<float>();
 }
 
-BucketOptions read_buckets(const hdf5::Group& root) {
-  if (!root.has_attribute("bucket_bytes")) return {.bytes = 0};
-  return {root.integer("bucket_bytes"), static_cast<double>(root.integer("deferred_percent")) / 100};
+// Files of the first days do not say.
+void read_summing(const hdf5::Group& root, Checkpoint& checkpoint) {
+  if (!root.has_attribute("summing")) return;
+  checkpoint.summing = root.string("summing");
+  checkpoint.buckets = {root.integer("bucket_bytes"), static_cast<double>(root.integer("deferred_percent")) / 100};
+  checkpoint.tuned_for_ranks = root.integer("tuned_for_ranks");
 }
 
 NamedTensor read_parameter(const hdf5::Group& parameters, const hdf5::Group& velocities, const std::string& name) {
@@ -63,6 +66,7 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_integer("position", checkpoint.cursor.position);
   root.set_string("summing", checkpoint.summing);
   root.set_integer("bucket_bytes", checkpoint.buckets.bytes);
+  root.set_integer("tuned_for_ranks", checkpoint.tuned_for_ranks);
   root.set_integer("deferred_percent", static_cast<std::uint64_t>(std::lround(100 * checkpoint.buckets.deferred)));
   hdf5::Group parameters = root.create_group("parameters");
   hdf5::Group velocities = root.create_group("velocity");
@@ -76,14 +80,13 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
 Checkpoint read_checkpoint(const std::filesystem::path& file) {
   const hdf5::Group root = hdf5::File(file).root();
   require_known_format(root);
-  Checkpoint checkpoint{root.string("model"),
-                        root.string("configuration"),
-                        root.integer("seed"),
-                        root.integer("step"),
-                        {root.integer("epoch"), root.integer("position")},
-                        root.has_attribute("summing") ? root.string("summing") : "",
-                        read_buckets(root),
-                        {}};
+  Checkpoint checkpoint;
+  checkpoint.model = root.string("model");
+  checkpoint.configuration = root.string("configuration");
+  checkpoint.seed = root.integer("seed");
+  checkpoint.step = root.integer("step");
+  checkpoint.cursor = {root.integer("epoch"), root.integer("position")};
+  read_summing(root, checkpoint);
   const hdf5::Group parameters = root.group("parameters");
   const hdf5::Group velocities = root.group("velocity");
   for (const std::string& name : parameters.names()) {

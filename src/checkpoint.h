@@ -27,13 +27,14 @@ struct Checkpoint {
   std::uint64_t step = 0;  // steps done
   Cursor cursor;           // where the data goes on
   std::string summing;     // how the gradients were summed, which their last bits depend on; empty in old files
-  BucketOptions buckets;   // likewise; of 0 bytes in old files
+  BucketOptions buckets;   // likewise
+  std::uint64_t tuned_for_ranks = 0;  // the buckets, where --bucket auto chose them; 0: it did not
   std::vector<NamedTensor> parameters;
 };
 
 // An HDF5 file:
 //   attributes of the root group: format ("annulus checkpoint"), version (1), model, configuration, seed, step, epoch,
-//                                 position, summing, bucket_bytes, deferred_percent
+//                                 position, summing, bucket_bytes, deferred_percent, tuned_for_ranks
 //   /parameters/<name>            float32, row-major
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
 //

@@ -58,7 +58,7 @@ constexpr const char* kAllReduceHelp =
     "which does not train but shows what sums cost";
 
 void add_wire_option(CLI::App& command, std::string& wire) {
-  command.add_option("--wire", wire, "What the rings' messages are made of; sums are made in fp32 in any case")
+  command.add_option("--wire", wire, "What messages between nodes are made of; sums are made in fp32 in any case")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
 }
@@ -90,6 +90,11 @@ void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool& tune) {
                   "forward pass")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+}
+
+void expect_one_choice(const BucketOptions& buckets, bool tune) {
+  if (tune && buckets.deferred > 0)
+    throw CLI::ValidationError("--defer", "--bucket auto chooses what is deferred: leave it out, or name a size");
 }
 
 void add_timeline_options(CLI::App& command, TimelineOptions& options) {
@@ -185,6 +190,7 @@ void add_train(CLI::App& app, Command& chosen) {
   add_fault_option(*command, o.faults);
 
   command->callback([&chosen, command, options] {
+    expect_one_choice(options->buckets, options->tune_buckets);
     options->configuration = command->config_to_str(true, false);
     chosen = [options](const World& world) {
       expect_whole_world(world);
@@ -259,6 +265,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   add_device_options(*step, s.device);
   add_timeline_options(*step, s.timeline);
   step->callback([&chosen, step, step_options] {
+    expect_one_choice(step_options->buckets, step_options->tune_buckets);
     step_options->configuration = step->config_to_str(true, false);
     chosen = [step_options](const World& world) {
       expect_whole_world(world);

@@ -71,7 +71,7 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
 
 std::optional<Restored> restore(const World& world, const std::filesystem::path& file, const std::string& model_name,
                                 std::uint64_t seed, Model& model, Optimizer& optimizer) {
-  enum { kFound, kStep, kEpoch, kPosition, kBucketBytes, kDeferred, kFields };
+  enum { kFound, kStep, kEpoch, kPosition, kBucketBytes, kDeferred, kTunedForRanks, kFields };
   std::array<std::uint64_t, kFields> state{};
   std::string summing;
   if (world.root() && std::filesystem::exists(file)) {
@@ -88,7 +88,8 @@ std::optional<Restored> restore(const World& world, const std::filesystem::path&
              checkpoint.cursor.epoch,
              checkpoint.cursor.position,
              checkpoint.buckets.bytes,
-             std::bit_cast<std::uint64_t>(checkpoint.buckets.deferred)};
+             std::bit_cast<std::uint64_t>(checkpoint.buckets.deferred),
+             checkpoint.tuned_for_ranks};
     summing = checkpoint.summing;
   }
   world.broadcast(std::as_writable_bytes(std::span(state)));
@@ -98,6 +99,7 @@ std::optional<Restored> restore(const World& world, const std::filesystem::path&
   return Restored{{state[kEpoch], state[kPosition]},
                   state[kStep],
                   {state[kBucketBytes], std::bit_cast<double>(state[kDeferred])},
+                  state[kTunedForRanks],
                   summing};
 }
 

@@ -22,8 +22,9 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
 struct Restored {
   Cursor cursor;
   std::uint64_t step;
-  BucketOptions buckets;  // as in Checkpoint
-  std::string summing;    // on rank 0
+  BucketOptions buckets;  // this and the next as in Checkpoint
+  std::uint64_t tuned_for_ranks;
+  std::string summing;  // on rank 0
 };
 
 // Rank 0 reads the file and every rank gets what is in it; nothing where there is no such file. Throws Error where it

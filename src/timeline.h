@@ -30,7 +30,7 @@ class Timeline {
   TraceLane* step() { return on() ? &step_ : nullptr; }              // steps, down to the layers
   TraceLane* all_reduce() { return on() ? &all_reduce_ : nullptr; }  // sums, down to the exchanges between ranks
 
-  // To be called before each step, with its number in the training run, while no sum is under way.
+  // To be called before each step, with its number in the training run.
   void begin_step(std::uint64_t number);
 
   // Returns what to tell the user, nothing where no timeline was asked for. Collective. Throws Error.

@@ -87,7 +87,7 @@ class TrainingRun {
   Progress progress_;
   Cursor cursor_;
   std::uint64_t step_ = 0;
-  bool tune_buckets_;  // or rather not, where a checkpoint says what the tuning found
+  std::uint64_t tuned_for_ranks_ = 0;  // the buckets; see Checkpoint
   std::string bucket_text_;
   std::string summed_before_;       // by the run that this one resumes, where it said so
   std::unique_ptr<Loader> loader_;  // begins at cursor_
@@ -113,7 +113,6 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
       ledger_(clock_offset_),
       trainer_(model_, *all_reduce_, optimizer_, ledger_, options.buckets, activity_, timeline_.step()),
       progress_(world.root(), options.epochs),
-      tune_buckets_(options.tune_buckets),
       bucket_text_(to_string(trainer_.bucket_options())) {
   check_same_network(world, model_);
   if (!all_reduce_->sums() && options.resume)
@@ -174,10 +173,10 @@ void TrainingRun::resume() {
   cursor_ = restored->cursor;
   step_ = restored->step;
   check_replicas(world_, model_, optimizer_, "after resuming");
-  if (tune_buckets_ && restored->buckets.bytes > 0) {  // the same sums as before
-    tune_buckets_ = false;
+  if (options_.tune_buckets && restored->tuned_for_ranks == static_cast<std::uint64_t>(world_.size())) {
+    tuned_for_ranks_ = restored->tuned_for_ranks;  // the same sums as before
     trainer_.cut_buckets(restored->buckets);
-    bucket_text_ = to_string(trainer_.bucket_options());
+    bucket_text_ = to_string(trainer_.bucket_options()) + ", as tuned before";
   }
   summed_before_ = restored->summing;
   if (!world_.root()) return;
@@ -191,12 +190,14 @@ void TrainingRun::resume() {
 }
 
 void TrainingRun::choose_buckets() {
-  if (!tune_buckets_) return;
+  if (!options_.tune_buckets || tuned_for_ranks_ > 0) return;
+  tuned_for_ranks_ = static_cast<std::uint64_t>(world_.size());
   Loader loader(training_, options_.seed, global_batch_, world_.rank(), world_.size(), cursor_);
   bucket_text_ = to_string(tune_buckets(world_, trainer_, loader.next()));
 }
 
 std::string TrainingRun::summing() const {
+  if (world_.size() == 1) return "one rank";
   return fmt::format("{} ranks, {}, buckets of {}", world_.size(), all_reduce_->algorithm(),
                      format_bytes(trainer_.bucket_options().bytes));
 }
@@ -289,9 +290,9 @@ bool TrainingRun::run_epoch() {
 
 void TrainingRun::checkpoint() {
   if (!all_reduce_->sums()) return;  // replicas that differ are nobody's state
+  trainer_.finish();
   const TraceSpan span(timeline_.run(), "checkpoint");
   const double begun = now_seconds();
-  trainer_.finish();
   activity_.enter(Activity::Phase::checkpoint);
   check_replicas(world_, model_, optimizer_, fmt::format("after step {}", step_));
   if (world_.root()) {
@@ -303,6 +304,7 @@ void TrainingRun::checkpoint() {
     saved.cursor = cursor_;
     saved.summing = summing();
     saved.buckets = trainer_.bucket_options();
+    saved.tuned_for_ranks = tuned_for_ranks_;
     activity_.tick();
     write_checkpoint(checkpoint_file(), saved);
   }

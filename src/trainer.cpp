@@ -101,6 +101,7 @@ double Trainer::rehearse(const Batch& batch) {
     seconds = now_seconds() - begun;
   }
   finish_from(0);
+  activity_.enter(Activity::Phase::meeting);  // its time is compared with the others'
   rehearsing_ = false;
   return seconds;
 }

@@ -89,6 +89,23 @@ TEST_CASE("a step's sums are spans of the worker's lane, in order") {
   }
 }
 
+TEST_CASE("a large sum is begun though nobody waits for it, even if a small one before it is waited for") {
+  class Slow final : public SumAlgorithm {
+   public:
+    void sum(std::span<float>) override { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
+    std::uint64_t bytes_sent() const override { return 0; }
+  };
+  AllReduceWorker worker(std::make_unique<Slow>(), std::make_shared<Patience>(0), "slow", "tested");
+  std::vector<float> small(10), large(1 << 16);
+  const auto first = worker.enqueue(small, AllReduce::Next::compute, 0);
+  worker.enqueue(large, AllReduce::Next::compute, 1);  // the thread wakes up, and finds the small one being summed here
+  worker.wait(first);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (worker.activity().look().ended < 2 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  CHECK(worker.activity().look().ended == 2);
+}
+
 TEST_CASE("destroying the worker abandons sums that never complete") {
   std::vector<float> hopeless(1 << 16, 1000), never_begun(10, 1);  // which the worker reads until it is gone
   const auto worker = make_worker();

@@ -33,6 +33,7 @@ Checkpoint example() {
   checkpoint.cursor = {7, 4096};
   checkpoint.summing = "3 ranks, ring, buckets of 1 MiB";
   checkpoint.buckets = {.bytes = 1 << 20, .deferred = 0.25};
+  checkpoint.tuned_for_ranks = 3;
   checkpoint.parameters = {
       {"z.weight", {2, 3}, {0.1f, -0.0f, smallest, quiet, signaling, -infinite}, {1, 2, 3, 4, quiet, -0.0f}},
       {"a.bias", {2}, {1.5f, -2.5f}, {0.5f, 0.25f}},
@@ -50,6 +51,7 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
   CHECK(one.cursor == other.cursor);
   CHECK(one.summing == other.summing);
   CHECK(one.buckets == other.buckets);
+  CHECK(one.tuned_for_ranks == other.tuned_for_ranks);
   REQUIRE(one.parameters.size() == other.parameters.size());
   for (std::size_t i = 0; i < one.parameters.size(); ++i) {
     CHECK(one.parameters[i].name == other.parameters[i].name);
