@@ -98,12 +98,8 @@ void Doubling::wait(std::span<MPI_Request> requests, int peer) {
   };
   try {
     for (int looks = 0; !complete(); ++looks) patience_->pause(looks);
-  } catch (...) {  // given up: what still arrives must not be written anywhere
-    for (MPI_Request& request : requests)
-      if (request != MPI_REQUEST_NULL) {
-        MPI_Cancel(&request);
-        MPI_Request_free(&request);
-      }
+  } catch (...) {
+    give_up(requests);
     throw;
   }
 }

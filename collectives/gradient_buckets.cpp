@@ -5,6 +5,7 @@
 
 #include "kernels/clock.h"
 #include "kernels/error.h"
+#include "kernels/host_memory.h"
 
 namespace annulus {
 
@@ -16,7 +17,7 @@ std::size_t usual_bucket_bytes(std::size_t gradient_bytes) {
 std::vector<Range> cut_buckets(std::span<const std::size_t> ends, std::size_t bucket_bytes) {
   const std::size_t largest = bucket_bytes / sizeof(float);
   if (largest == 0) fail("a bucket of {} bytes does not hold one gradient; ask for larger buckets", bucket_bytes);
-  constexpr std::size_t line = 16;  // floats of a cache line, which all-reduces would rather not see cut
+  constexpr std::size_t line = kCacheLine / sizeof(float);  // which all-reduces would rather not see cut
   std::vector<Range> buckets;
   const std::size_t count = ends.empty() ? 0 : ends.back();
   for (std::size_t begin = 0; begin < count; begin = buckets.back().end) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <source_location>
+#include <span>
 
 namespace annulus {
 
@@ -13,6 +14,9 @@ void check(int mpi_result, std::source_location place = std::source_location::cu
 
 // MPI counts are int; throws Error where a size does not fit.
 int mpi_count(std::size_t count);
+
+// Cancels and frees those that are under way: what still arrives is not written anywhere.
+void give_up(std::span<MPI_Request> requests);
 
 // MPI from its start to its end in this process, with MPI_THREAD_MULTIPLE: the ring's worker thread calls MPI while
 // the main thread does.

@@ -19,14 +19,8 @@ MpiLink::MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<Pati
       patience_(std::move(patience)),
       exchanges_(in_flight) {}
 
-// Exchanges that were posted and not collected are given up: what still arrives must not be written anywhere.
 MpiLink::~MpiLink() {
-  for (Exchange& exchange : exchanges_)
-    for (MPI_Request& request : exchange.requests)
-      if (request != MPI_REQUEST_NULL) {
-        MPI_Cancel(&request);
-        MPI_Request_free(&request);
-      }
+  for (Exchange& exchange : exchanges_) give_up(exchange.requests);  // those that were posted and not collected
 }
 
 void MpiLink::post(std::span<const std::byte> to_next, std::span<std::byte> landing) {

@@ -90,7 +90,7 @@ struct RingOptions {
 
 class Ring final : public SumAlgorithm {
  public:
-  static constexpr std::size_t kLine = 16;  // floats, that are not cut
+  static constexpr std::size_t kLine = kCacheLine / sizeof(float);  // floats, that are not cut
 
   // `patience`: the link's. It is told which step the ring is in.
   Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Patience> patience,

@@ -11,7 +11,6 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 }  // namespace

@@ -88,9 +88,8 @@ class TrainingRun {
   Cursor cursor_;
   std::uint64_t step_ = 0;
   std::uint64_t tuned_for_ranks_ = 0;  // the buckets; see Checkpoint
-  std::string bucket_text_;
-  std::string summed_before_;       // by the run that this one resumes, where it said so
-  std::unique_ptr<Loader> loader_;  // begins at cursor_
+  std::string summed_before_;          // by the run that this one resumes, where it said so
+  std::unique_ptr<Loader> loader_;     // begins at cursor_
   RunResult result_;
 };
 
@@ -112,8 +111,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
                  {options.rate, options.momentum, options.weight_decay, options.nesterov}),
       ledger_(clock_offset_),
       trainer_(model_, *all_reduce_, optimizer_, ledger_, options.buckets, activity_, timeline_.step()),
-      progress_(world.root(), options.epochs),
-      bucket_text_(to_string(trainer_.bucket_options())) {
+      progress_(world.root(), options.epochs) {
   check_same_network(world, model_);
   if (!all_reduce_->sums() && options.resume)
     fail("--all-reduce none measures and does not train: it cannot go on with a run; leave out --resume");
@@ -123,6 +121,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
   model_.record_to(timeline_.step());
   plan_networks();
   model_.parameters().initialize(options.seed);
+  result_.buckets = to_string(trainer_.bucket_options());
   if (options.resume) resume();
   choose_buckets();
   announce();
@@ -131,7 +130,6 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
   result_.global_batch = global_batch_;
   result_.device = device_->description();
   result_.all_reduce = all_reduce_->description();
-  result_.buckets = bucket_text_;
   result_.measuring = !all_reduce_->sums();
 }
 
@@ -176,7 +174,7 @@ void TrainingRun::resume() {
   if (options_.tune_buckets && restored->tuned_for_ranks == static_cast<std::uint64_t>(world_.size())) {
     tuned_for_ranks_ = restored->tuned_for_ranks;  // the same sums as before
     trainer_.cut_buckets(restored->buckets);
-    bucket_text_ = to_string(trainer_.bucket_options()) + ", as tuned before";
+    result_.buckets = to_string(trainer_.bucket_options()) + ", as tuned before";
   }
   summed_before_ = restored->summing;
   if (!world_.root()) return;
@@ -193,7 +191,7 @@ void TrainingRun::choose_buckets() {
   if (!options_.tune_buckets || tuned_for_ranks_ > 0) return;
   tuned_for_ranks_ = static_cast<std::uint64_t>(world_.size());
   Loader loader(training_, options_.seed, global_batch_, world_.rank(), world_.size(), cursor_);
-  bucket_text_ = to_string(tune_buckets(world_, trainer_, loader.next()));
+  result_.buckets = to_string(tune_buckets(world_, trainer_, loader.next()));
 }
 
 std::string TrainingRun::summing() const {
@@ -211,7 +209,7 @@ void TrainingRun::announce() const {
              data.size, test_.info().size, data.height, data.width, data.channels, data.classes.size());
   fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}\n", model_.parameters().count(),
              format_bytes(model_.parameters().gradients().bytes), trainer_.buckets().size(),
-             trainer_.buckets().size() == 1 ? "" : "s", bucket_text_);
+             trainer_.buckets().size() == 1 ? "" : "s", result_.buckets);
   fmt::print("  all-reduce  {}\n", all_reduce_->description());
   if (!summed_before_.empty() && summed_before_ != summing())
     fmt::print("  note        sums may round otherwise than before the checkpoint, which had {}\n", summed_before_);

@@ -57,6 +57,14 @@ class Hosts(helper.ProgramTest):
             self.train(path, ranks=3, all_reduce="ring", epochs=1000000, max_steps=step + 2, resume=resume)
         self.assert_same_state(out / "checkpoint.h5", self.folder / "undisturbed" / "checkpoint.h5")
 
+    def assert_job_ends(self, process, since, cause):
+        """Within seconds, saying why, and with nothing lost."""
+        result = helper.finish(process, since=since)
+        self.assertGreater(result.status, 0, str(result))
+        self.assertLess(result.seconds, 15)
+        self.assertRegex(result.err, cause)
+        self.assert_checkpoint_is_whole()
+
     def test_the_same_bits_as_on_one_host(self):
         options = {"all_reduce": "ring", "model": "lenet", "max_steps": 6, "bucket": "64KiB"}
         result = helper.finish(self.launch(self.training(self.folder / "several", **options)))
@@ -69,21 +77,13 @@ class Hosts(helper.ProgramTest):
         process = self.in_full_swing(epochs=1000000)
         since = time.monotonic()
         self.hosts("cut", "h2")
-        result = helper.finish(process, since=since)
-        self.assertGreater(result.status, 0, str(result))
-        self.assertLess(result.seconds, 15)
-        self.assertRegex(result.err, r"(?i)lost communication|connection")
-        self.assert_checkpoint_is_whole()
+        self.assert_job_ends(process, since, r"(?i)lost communication|connection")
 
     def test_a_killed_rank_ends_the_job(self):
         since = time.monotonic()
         process = self.launch(self.training(self.folder / "out", all_reduce="ring", epochs=1000000, checkpoint_every=10)
                               + ["--inject", "kill:rank=2,step=35"])
-        result = helper.finish(process, since=since)
-        self.assertGreater(result.status, 0, str(result))
-        self.assertLess(result.seconds, 15)
-        self.assertRegex(result.err, r"rank 2 .*on node h3 .*signal 9")
-        self.assert_checkpoint_is_whole()
+        self.assert_job_ends(process, since, r"rank 2 .*on node h3 .*signal 9")
 
     def test_a_host_that_is_frozen_for_a_while_goes_on(self):
         process = self.in_full_swing(epochs=1000000, max_steps=150)
