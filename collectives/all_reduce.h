@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "collectives/sum_activity.h"
 #include "collectives/wire.h"
 #include "collectives/world.h"
+#include "kernels/device.h"
 #include "kernels/trace.h"
 
 namespace annulus {
@@ -15,8 +15,11 @@ namespace annulus {
 // Sums of float32 arrays over all ranks, in place, while the caller goes on computing. The seam between a training
 // step and the algorithm that adds its gradients.
 //
-// Every rank enqueues the same sequence of sizes. The sum is the same to the bit on every rank. Until wait() has
-// returned for it, an array belongs to the all-reduce.
+// The arrays lie in the device's memory. What the device's lane has been given before enqueue() is in the sum; what it
+// is given after join() comes after the sum, though on a GPU neither the one nor the other need be done by then.
+//
+// Every rank enqueues the same sequence of sizes. The sum is the same to the bit on every rank. Until wait() or join()
+// has returned for it, an array belongs to the all-reduce.
 class AllReduce {
  public:
   using Ticket = std::uint64_t;
@@ -26,17 +29,22 @@ class AllReduce {
 
   // Zeroed memory for arrays that will be summed often: sums of what lies there need the fewest copies. An array must
   // lie at the same place in it on every rank. It lives as long as this. Collective, before the first sum.
-  virtual std::span<std::byte> allocate(std::size_t bytes) = 0;
+  virtual DeviceView allocate(std::size_t bytes) = 0;
 
   // The algorithm, its wire and its borders. On the same ranks, the same text is the same bits.
   virtual std::string algorithm() const = 0;
   virtual std::string description() const = 0;  // one line for the user: the algorithm, and why this one
   // Returns at once. `bucket` is what reports and timelines call it.
-  virtual Ticket enqueue(std::span<float> values, Next next = Next::compute, std::size_t bucket = 0) = 0;
-  virtual void wait(Ticket ticket) = 0;          // until that sum, and all before it, are complete; throws
-                                                 // Error where one failed
-  virtual std::uint64_t bytes_sent() const = 0;  // by this rank in completed sums; 0 where the algorithm
-                                                 // cannot tell (MPI_Allreduce)
+  virtual Ticket enqueue(DeviceView values, Next next = Next::compute, std::size_t bucket = 0) = 0;
+  virtual void wait(Ticket ticket) = 0;               // until that sum, and all before it, are complete; throws
+                                                      // Error where one failed
+  virtual void join(Ticket ticket) { wait(ticket); }  // the device's lane waits, this thread only if it must
+  virtual std::uint64_t bytes_sent() const = 0;       // by this rank in completed sums; 0 where the algorithm
+                                                      // cannot tell (MPI_Allreduce)
+
+  // Sums that nobody will wait for end now, wherever they are: for the way out of an error, before memory that they may
+  // still use goes away (see OnError). No other call may follow.
+  virtual void abandon() noexcept {}
 
   // False where the arrays are left as they are, which is no training but a measure of what the sums cost.
   virtual bool sums() const { return true; }
@@ -51,8 +59,14 @@ class AllReduce {
 // (over messages in any case), "doubling" (ours, over messages, for small arrays), "direct" (ours, in the memory that
 // the ranks of a node share), "hierarchical" (direct on each node, messages between nodes), "mpi" (MPI_Allreduce),
 // "none" (to measure what summing costs), or "auto", the best that the ranks' places allow. In a world of one there is
-// nothing to add: every algorithm does nothing. `wire`: what messages are made of. Collective over the
-// world. Throws Error where this one cannot be used here.
-std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Wire wire = Wire::fp32);
+// nothing to add: every algorithm does nothing.
+//
+// On GPUs "ring" goes over the memory of a node's GPUs, and between nodes over messages; "nccl" is NCCL's; the others
+// are the host's algorithms, which arrays go through the host's memory for; "auto" is "ring" where that can be.
+//
+// `wire`: what messages are made of. Collective over the world. Throws Error where this one cannot be used here. The
+// device must outlive it.
+std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,
+                                           Wire wire = Wire::fp32);
 
 }  // namespace annulus

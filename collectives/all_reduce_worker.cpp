@@ -14,19 +14,24 @@ AllReduceWorker::AllReduceWorker(std::unique_ptr<SumAlgorithm> algorithm, std::s
       thread_([this] { work(); }) {}
 
 AllReduceWorker::~AllReduceWorker() {
+  abandon();
+}
+
+void AllReduceWorker::abandon() noexcept {
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
   patience_->abandon();
   work_there_.notify_one();
+  if (thread_.joinable()) thread_.join();
 }
 
-AllReduce::Ticket AllReduceWorker::enqueue(std::span<float> values, Next next, std::size_t bucket) {
+AllReduce::Ticket AllReduceWorker::enqueue(DeviceView values, Next next, std::size_t bucket) {
   const std::scoped_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
-  jobs_.push_back({values, bucket});
-  if (next == Next::compute && values.size_bytes() >= worth_waking_) {
+  jobs_.push_back({floats(values), bucket});
+  if (next == Next::compute && values.bytes >= worth_waking_) {
     wake_ = true;
     work_there_.notify_one();
   }

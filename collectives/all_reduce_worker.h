@@ -38,9 +38,13 @@ class AllReduceWorker final : public AllReduce {
 
   std::string algorithm() const override { return name_; }
   std::string description() const override { return name_ + " (" + why_ + ")"; }
-  std::span<std::byte> allocate(std::size_t bytes) override { return algorithm_->allocate(bytes); }
-  Ticket enqueue(std::span<float> values, Next next, std::size_t bucket) override;
+  DeviceView allocate(std::size_t bytes) override {
+    const auto memory = algorithm_->allocate(bytes);
+    return {memory.data(), memory.size()};
+  }
+  Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override;
   void wait(Ticket ticket) override;
+  void abandon() noexcept override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
   void record_to(TraceLane* lane) override;
   const SumActivity& activity() const override { return patience_->activity(); }

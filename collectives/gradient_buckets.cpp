@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/clock.h"
 #include "kernels/error.h"
 #include "kernels/host_memory.h"
 
@@ -47,16 +46,18 @@ std::size_t count_deferred(std::span<const Range> buckets, double share) {
   return deferred;
 }
 
-GradientBuckets::GradientBuckets(std::span<float> gradients, std::vector<Range> buckets, AllReduce& all_reduce,
+GradientBuckets::GradientBuckets(Lane& lane, DeviceView gradients, std::vector<Range> buckets, AllReduce& all_reduce,
                                  std::size_t deferred)
-    : gradients_(gradients),
+    : lane_(&lane),
+      gradients_(gradients),
       buckets_(std::move(buckets)),
       all_reduce_(&all_reduce),
       tickets_(buckets_.size()),
       times_(buckets_.size()),
       deferred_(deferred) {
   const std::size_t end = buckets_.empty() ? 0 : buckets_.back().end;
-  if (end != gradients.size()) fail("the buckets hold {} gradients where there are {}", end, gradients.size());
+  const std::size_t count = gradients.bytes / sizeof(float);
+  if (end != count) fail("the buckets hold {} gradients where there are {}", end, count);
   if (deferred > 0 && deferred >= size()) fail("{} of {} buckets cannot be deferred: one must not", deferred, size());
   for (std::size_t bucket = 0; bucket < size(); ++bucket)
     if (bucket == 0 || bucket > deferred) order_.push_back(bucket);
@@ -70,18 +71,25 @@ void GradientBuckets::begin_step() {
 void GradientBuckets::ready(std::size_t elements) {
   for (; sent_ < size() && range(order_[sent_]).end <= elements; ++sent_) {
     const std::size_t bucket = order_[sent_];
-    times_[bucket] = {.ready = now_seconds()};
+    times_[bucket] = {.ready = lane_->mark(), .wait_begin = {}, .wait_end = {}};
     const bool last = sent_ + 1 == size() && deferred_ == 0;
-    tickets_[bucket] = all_reduce_->enqueue(gradients_.subspan(range(bucket).begin, range(bucket).size()),
-                                            last ? AllReduce::Next::wait : AllReduce::Next::compute, bucket);
+    tickets_[bucket] = all_reduce_->enqueue(
+        gradients_.slice(range(bucket).begin * sizeof(float), range(bucket).size() * sizeof(float)),
+        last ? AllReduce::Next::wait : AllReduce::Next::compute, bucket);
   }
 }
 
-void GradientBuckets::wait(std::size_t bucket) {
+void GradientBuckets::join(std::size_t bucket) {
   if (tickets_[bucket] == 0) fail("bucket {} was waited for before its gradients were ready", bucket);
-  times_[bucket].wait_begin = now_seconds();
-  all_reduce_->wait(std::exchange(tickets_[bucket], 0));
-  times_[bucket].wait_end = now_seconds();
+  times_[bucket].wait_begin = lane_->mark();
+  all_reduce_->join(std::exchange(tickets_[bucket], 0));
+  times_[bucket].wait_end = lane_->mark();
+}
+
+void GradientBuckets::wait(std::size_t bucket) {
+  const AllReduce::Ticket ticket = tickets_[bucket];
+  join(bucket);
+  all_reduce_->wait(ticket);
 }
 
 }  // namespace annulus

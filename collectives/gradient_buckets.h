@@ -47,15 +47,15 @@ std::size_t count_deferred(std::span<const Range> buckets, double share);
 // al., "Priority-based parameter propagation", 2019, reorder at run time; here it is part of the plan.)
 class GradientBuckets {
  public:
-  // When each thing happened, in now_seconds().
+  // When each thing happened on the lane.
   struct Times {
-    double ready = 0;       // this rank's gradients of the bucket were final
-    double wait_begin = 0;  // the step had nothing else left to do
-    double wait_end = 0;    // the sum was there
+    Mark ready;       // this rank's gradients of the bucket were final
+    Mark wait_begin;  // the step had nothing else left to do
+    Mark wait_end;    // the sum was there
   };
 
-  // Buckets 1 to `deferred` are deferred.
-  GradientBuckets(std::span<float> gradients, std::vector<Range> buckets, AllReduce& all_reduce,
+  // `lane`: the device's, on which gradients become final. Buckets 1 to `deferred` are deferred.
+  GradientBuckets(Lane& lane, DeviceView gradients, std::vector<Range> buckets, AllReduce& all_reduce,
                   std::size_t deferred = 0);
 
   std::size_t size() const { return buckets_.size(); }
@@ -65,10 +65,12 @@ class GradientBuckets {
 
   void begin_step();                 // all of the last step's buckets must have been waited for
   void ready(std::size_t elements);  // gradients [0, elements) are final: enqueues what may now be sent
-  void wait(std::size_t bucket);     // until the bucket's sum over all ranks is in the arena
+  void join(std::size_t bucket);     // from here on the lane finds the bucket's sum over all ranks in the arena
+  void wait(std::size_t bucket);     // and so does peek()
 
  private:
-  std::span<float> gradients_;
+  Lane* lane_;
+  DeviceView gradients_;
   std::vector<Range> buckets_;
   AllReduce* all_reduce_;
   std::vector<AllReduce::Ticket> tickets_;

@@ -1,7 +1,6 @@
 #include "collectives/ring.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "collectives/ring_schedule.h"
 #include "kernels/error.h"
@@ -16,18 +15,16 @@ std::span<float> part_of(std::span<float> values, std::size_t parts, std::size_t
   return values.subspan(range.begin, range.size());
 }
 
-// `bytes` lie in scratch memory that never overlaps `sum`, which lets the compiler use vector instructions.
-void add(std::span<float> sum, std::span<const std::byte> bytes) {
-  float* __restrict to = sum.data();
-  const float* __restrict from = reinterpret_cast<const float*>(bytes.data());
-  for (std::size_t i = 0; i < sum.size(); ++i) to[i] += from[i];
-}
-
 }  // namespace
 
 Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Patience> patience,
-           RingOptions options)
-    : link_(std::move(link)), rank_(rank), size_(size), patience_(std::move(patience)), options_(options) {
+           RingOptions options, std::unique_ptr<RingMemory> memory)
+    : memory_(std::move(memory)),
+      link_(std::move(link)),
+      rank_(rank),
+      size_(size),
+      patience_(std::move(patience)),
+      options_(options) {
   if (options.segment_bytes < kLine * sizeof(float) || options.in_flight == 0)
     fail("a ring cannot work with segments of {} bytes, {} in flight; it needs at least {} bytes and 1",
          options.segment_bytes, options.in_flight, kLine * sizeof(float));
@@ -45,7 +42,7 @@ void Ring::sum(std::span<float> values) {
 
 std::span<std::byte> Ring::allocate(std::size_t bytes) {
   const auto memory = link_->allocate(bytes);
-  return memory.empty() ? SumAlgorithm::allocate(bytes) : memory;
+  return memory.empty() ? memory_->allocate(bytes) : memory;
 }
 
 Ring::Cut Ring::cut(std::size_t count) const {
@@ -75,7 +72,7 @@ Ring::Exchange Ring::exchange(std::span<float> values, std::size_t segments, std
 
 // An exchange's slot is free again when the exchange has been collected, and `window` exchanges later it must be.
 std::span<float> Ring::slot(const Cut& cut, std::size_t number) {
-  return slots_.first(cut.window * cut.largest).subspan(number % cut.window * cut.largest, cut.largest);
+  return memory_->scratch(cut.window * cut.largest).subspan(number % cut.window * cut.largest, cut.largest);
 }
 
 void Ring::post(const Exchange& exchange, std::span<float> slot) {
@@ -95,9 +92,9 @@ void Ring::collect(const Exchange& exchange) {
     return link_->collect();
   }();
   if (exchange.adds)
-    add(exchange.receive, arrived);
+    memory_->add(exchange.receive, arrived);
   else if (arrived.data() != std::as_bytes(exchange.receive).data())
-    std::memcpy(exchange.receive.data(), arrived.data(), arrived.size());
+    memory_->copy(exchange.receive, arrived);
 }
 
 }  // namespace annulus

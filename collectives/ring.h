@@ -8,6 +8,7 @@
 
 #include "collectives/patience.h"
 #include "collectives/ring_link.h"
+#include "collectives/ring_memory.h"
 #include "collectives/sum_algorithm.h"
 
 namespace annulus {
@@ -92,9 +93,9 @@ class Ring final : public SumAlgorithm {
  public:
   static constexpr std::size_t kLine = kCacheLine / sizeof(float);  // floats, that are not cut
 
-  // `patience`: the link's. It is told which step the ring is in.
+  // `patience`: the link's. It is told which step the ring is in. `memory`: where the arrays lie.
   Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Patience> patience,
-       RingOptions options = {});
+       RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
 
   void sum(std::span<float> values) override;
   std::span<std::byte> allocate(std::size_t bytes) override;
@@ -121,7 +122,7 @@ class Ring final : public SumAlgorithm {
   void post(const Exchange& exchange, std::span<float> slot);
   void collect(const Exchange& exchange);
 
-  HostArray<float> slots_;  // where sums' other operands land; grows to the largest need, and outlives the link
+  std::unique_ptr<RingMemory> memory_;  // outlives the link, which may still write to its scratch
   std::unique_ptr<RingLink> link_;
   std::size_t rank_, size_;
   std::shared_ptr<Patience> patience_;

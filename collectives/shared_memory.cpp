@@ -10,11 +10,11 @@
 #include <cstring>
 
 #include "kernels/error.h"
+#include "kernels/host_memory.h"
 
 namespace annulus {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 // Between the parts. Addresses that are a large power of two apart compete for the same cache sets.
 constexpr std::size_t kSkew = 5 * kPage + 512;
 

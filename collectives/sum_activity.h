@@ -17,6 +17,7 @@ class SumActivity {
     const char* name = "";   // "ring step"; the characters stay as they are
     std::size_t number = 0;  // the first is 1; 0 where the algorithm cannot tell
     std::size_t of = 0;
+    bool operator==(const Step&) const = default;
   };
 
   struct Snapshot {

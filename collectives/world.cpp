@@ -1,7 +1,10 @@
 #include "collectives/world.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
+
+#include "kernels/error.h"
 
 namespace annulus {
 
@@ -108,6 +111,29 @@ std::vector<double> World::gather(std::span<const double> values) const {
   const int count = mpi_count(values.size());
   check(MPI_Allgather(values.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, communicator_.handle()));
   return all;
+}
+
+std::vector<std::byte> World::gather(std::span<const std::byte> bytes) const {
+  std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(size_));
+  const int count = mpi_count(bytes.size());
+  check(MPI_Allgather(bytes.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, communicator_.handle()));
+  return all;
+}
+
+void World::all_or_none(const std::function<void()>& attempt) const {
+  std::string failure;
+  try {
+    attempt();
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  const std::vector<std::uint64_t> sizes = gather(std::uint64_t{failure.size()});
+  const auto failed = std::ranges::find_if(sizes, [](std::uint64_t size) { return size > 0; });
+  if (failed == sizes.end()) return;
+  const auto rank = static_cast<int>(failed - sizes.begin());
+  failure.resize(*failed);
+  check(MPI_Bcast(failure.data(), mpi_count(failure.size()), MPI_CHAR, rank, communicator_.handle()));
+  fail("{} (rank {})", failure, rank_in_job(rank));
 }
 
 // One message after the other: MPI_Gatherv would count all ranks' bytes together with an int.

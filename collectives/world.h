@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,8 +43,13 @@ class World {
   void minimum(std::span<double> values) const;
   std::vector<std::uint64_t> gather(std::uint64_t value) const;  // every rank's value, on every rank
   std::vector<double> gather(double value) const;
-  std::vector<double> gather(std::span<const double> values) const;      // as many of each rank, rank after rank
+  std::vector<double> gather(std::span<const double> values) const;  // as many of each rank, rank after rank
+  std::vector<std::byte> gather(std::span<const std::byte> bytes) const;
   std::vector<std::string> gather_texts(const std::string& text) const;  // every rank's, on rank 0 only
+
+  // For what may fail on some ranks only: throws Error on all of them where it did, so that nobody waits for a rank
+  // that has gone. `attempt` waits for no other rank.
+  void all_or_none(const std::function<void()>& attempt) const;
 
  private:
   World(Communicator communicator, int ranks_per_node);

@@ -1,12 +1,18 @@
 #pragma once
 
+#include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "kernels/lane.h"
 #include "kernels/operation.h"
+#include "kernels/precision.h"
 #include "kernels/tensor.h"
+#include "kernels/update.h"
 
 namespace annulus {
 
@@ -16,11 +22,13 @@ enum class Mode { training, inference };
 struct Bindings {
   std::vector<DeviceView> inputs;
   DeviceView output;
-  std::vector<DeviceView> parameters;  // as declared by parameters(operation)
+  std::vector<DeviceView> parameters;  // as declared by parameters(operation), float32
+  std::vector<DeviceView> copies{};    // of them in the device's value type; empty views where that is float32
   // The rest is for Mode::training only.
-  std::vector<DeviceView> parameter_gradients;
-  std::vector<DeviceView> input_gradients;  // an empty view: nobody wants this one
-  DeviceView output_gradient;               // empty for the last operation
+  std::vector<DeviceView> parameter_gradients;  // float32
+  std::vector<DeviceView> input_gradients;      // an empty view: nobody wants this one
+  std::vector<bool> accumulate{};               // whether to add to it rather than write it; see adds_to_gradient()
+  DeviceView output_gradient;                   // empty for the last operation
 };
 
 // An operation planned on a device for fixed shapes: planned once, run every step. After bind(), running it
@@ -32,11 +40,15 @@ class Op {
   const TensorSpec& output() const { return output_; }
   const std::vector<TensorSpec>& parameters() const { return parameters_; }
 
+  // Whether backward can add to this input's gradient as cheaply as write it.
+  virtual bool adds_to_gradient(std::size_t /*input*/) const { return false; }
+
   virtual void bind(const Bindings& bindings) = 0;
   virtual void forward() = 0;
 
-  // Writes (never adds to) the gradients of the inputs that are wanted and of the parameters. `sample_weight` is
-  // 1 / global batch: the loss's gradient is seeded with it, and batch statistics are weighted by it times the batch.
+  // Writes (never adds to, but where bound to accumulate) the gradients of the inputs that are wanted and of the
+  // parameters. `sample_weight` is 1 / global batch: the loss's gradient is seeded with it, and batch statistics are
+  // weighted by it times the batch. May use the output's gradient as scratch.
   virtual void backward(float sample_weight) = 0;
 
  protected:
@@ -44,47 +56,87 @@ class Op {
   std::vector<TensorSpec> parameters_;
 };
 
-// Stochastic gradient descent with momentum: g += weight_decay w;  v = momentum v + g;  w -= rate v
-// (or, with Nesterov's momentum, w -= rate (g + momentum v)).
-struct SgdStep {
-  float rate;
-  float momentum = 0;
-  float weight_decay = 0;
-  bool nesterov = false;
+// Work that is put on a device's lane at less cost than by doing it.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void replay() = 0;
 };
 
-// One in-order lane of work on one processor. The seam between what is computed and how.
-class Device {
+// Gradients in 16 bits with a small range are computed of the loss times a scale that keeps them within it. (By the
+// time they are in the arena the scale is gone.) One that does not fit shows as infinite or NaN in the sums: then no
+// rank updates anything in this step, and the scale is halved; after many good steps it is doubled.
+// (Micikevicius et al., "Mixed precision training", ICLR 2018.)
+class LossScaling {
  public:
-  virtual ~Device() = default;
+  struct State {
+    float scale = 65536;
+    std::uint32_t good_steps = 0;  // since it changed
+  };
 
-  virtual std::string description() const = 0;  // one line for the user: name, threads or memory
+  virtual ~LossScaling() = default;
+  virtual void judge(DeviceView gradients) = 0;  // summed ones: all of a step's, before its first update
+  virtual void conclude() = 0;                   // after its last one
+  virtual State state() = 0;
+  virtual void set_state(const State& state) = 0;
+};
+
+// One in-order lane of work on one processor. The seam between what is computed and how. On a GPU all but download(),
+// read(), finish() and seconds() return before the work is done.
+class Device : public Lane {
+ public:
+  virtual std::string description() const = 0;  // one line for the user: name, threads or memory, precision
+  virtual DataType value_type() const { return DataType::f32; }  // of what flows through a network
+  virtual bool shares_host_memory() const { return true; }       // its memory is the process's own
 
   // Plans an operation. Where `parameters` is not empty these are the layouts that its parameters already have.
   virtual std::unique_ptr<Op> plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
                                    const std::vector<TensorSpec>& parameters) = 0;
+  // The segments are in the order of the arenas.
+  virtual std::unique_ptr<Update> plan(const UpdateRule& rule, const UpdateArenas& arenas,
+                                       const std::vector<UpdateSegment>& segments) = 0;
 
-  // A plain, row-major tensor.
+  // A plain, row-major tensor; and one as operations like what flows through a network.
   virtual TensorSpec plain(const Shape& shape, DataType type) = 0;
+  virtual TensorSpec values(const Shape& shape) { return plain(shape, DataType::f32); }
 
-  virtual Buffer allocate(std::size_t bytes) = 0;  // zeroed, aligned for any use
-  virtual void upload(std::span<const std::byte> host, DeviceView to) = 0;
+  virtual Buffer allocate(std::size_t bytes) = 0;                           // zeroed, aligned for any use
+  virtual void upload(std::span<const std::byte> host, DeviceView to) = 0;  // host may change once it returns
   virtual void download(DeviceView from, std::span<std::byte> host) = 0;
+  // The same, but does not wait for the lane: for what no work on it still changes.
+  virtual void peek(DeviceView from, std::span<std::byte> host) { download(from, host); }
 
-  // A float32 tensor from or to row-major host memory, whatever its layout. Padding is written as zeros.
+  // From or to row-major host memory, whatever the layout and the type are. Padding is written as zeros.
   virtual void write(std::span<const float> host, const TensorSpec& spec, DeviceView to) = 0;
   virtual void read(const TensorSpec& spec, DeviceView from, std::span<float> host) = 0;
 
-  // The flat kernels over slices of the arenas (float32).
+  // The flat kernels.
   virtual void zero(DeviceView to) = 0;
-  virtual void copy(DeviceView from, DeviceView to) = 0;
-  virtual void add(DeviceView from, DeviceView to) = 0;
-  virtual void sgd(DeviceView weights, DeviceView gradients, DeviceView velocity, const SgdStep& step) = 0;
-  virtual void average(DeviceView running, DeviceView batch,
-                       float momentum) = 0;  // running += momentum (batch - running)
+  virtual void add(DeviceView from, DeviceView to, DataType type) = 0;
+  virtual void narrow(DeviceView weights, DeviceView copies) = 0;  // float32 to the value type
+
+  // Null where gradients need no scale.
+  virtual LossScaling* loss_scaling() { return nullptr; }
+
+  virtual void finish() {}  // until all work on the lane is done
+
+  // Whether it gains from recordings of work; then record() takes down what work() would put on the lane, without
+  // doing it. What has never been done before may not be recordable.
+  virtual bool records() const { return false; }
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& work);
 };
 
-// "cpu", with as many threads as this process may use, or `threads` where that is positive.
+// Which device a rank wants, and how it shall compute.
+struct DeviceRequest {
+  std::string name = "auto";             // "cpu", "cuda", or "auto": a GPU where there is one
+  int threads = 0;                       // of the CPU; 0: as many as this process may use
+  std::optional<Precision> precision{};  // bf16 on a GPU and fp32 on a CPU, if not set
+  int gpu = 0;                           // its number
+  std::filesystem::path tuning{};        // file of measured convolution plans; empty: heuristics choose
+};
+
+// Throws Error where there is no such device here, or where it cannot compute like that.
+std::unique_ptr<Device> make_device(const DeviceRequest& request);
 std::unique_ptr<Device> make_device(const std::string& name, int threads = 0);
 
 // How many processors the affinity mask gives this process.

@@ -16,7 +16,7 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 }  // namespace
 
 Buffer allocate_host(std::size_t bytes) {
-  const std::size_t alignment = bytes >= kHugePage ? kHugePage : kCacheLine;
+  const std::size_t alignment = bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kCacheLine;
   const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
   auto* address = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
   if (address == nullptr) fail("cannot allocate {} bytes of memory: use a smaller batch or model", bytes);

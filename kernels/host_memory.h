@@ -7,10 +7,19 @@
 namespace annulus {
 
 constexpr std::size_t kCacheLine = 64;  // bytes
+constexpr std::size_t kPage = 4096;
 
-// Zeroed memory of this process, aligned for any use; large ones lie on huge pages where the system has them. Throws
-// Error where there is not so much.
+// Zeroed memory of this process, aligned for any use. From a page on, pieces share none with others; large ones lie on
+// huge pages where the system has them. Throws Error where there is not so much.
 Buffer allocate_host(std::size_t bytes);
+
+// Of memory that is the process's own, as float32.
+inline std::span<float> floats(DeviceView view) {
+  return {reinterpret_cast<float*>(view.address), view.bytes / sizeof(float)};
+}
+inline DeviceView view_of(std::span<float> values) {
+  return {reinterpret_cast<std::byte*>(values.data()), values.size_bytes()};
+}
 
 // Such memory as scratch: as much of it as was ever needed at once.
 template <class T>

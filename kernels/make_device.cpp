@@ -1,11 +1,34 @@
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cuda/make_cuda_device.h"
 #include "kernels/error.h"
 
 namespace annulus {
 
+namespace {
+
+std::string gpu_advice() {
+  const std::string why = why_no_gpu();
+  return why.empty() ? "use --device cuda" : "use a GPU (" + why + ")";
+}
+
+}  // namespace
+
+std::unique_ptr<Recording> Device::record(const std::function<void()>&) {
+  fail("{} does not record work", description());
+}
+
+std::unique_ptr<Device> make_device(const DeviceRequest& request) {
+  if (request.name != "auto" && request.name != "cpu" && request.name != "cuda")
+    fail("there is no device \"{}\": known are auto, cpu and cuda", request.name);
+  if (request.name == "cuda" || (request.name == "auto" && gpus_here() > 0)) return make_cuda_device(request);
+  if (request.precision.value_or(Precision::fp32) != Precision::fp32)
+    fail("a cpu computes in fp32 only, not in {}: leave out --precision, or {}", to_string(*request.precision),
+         gpu_advice());
+  return std::make_unique<cpu::CpuDevice>(request.threads > 0 ? request.threads : processors_allowed());
+}
+
 std::unique_ptr<Device> make_device(const std::string& name, int threads) {
-  if (name != "cpu") fail("there is no device \"{}\": known is cpu", name);
-  return std::make_unique<cpu::CpuDevice>(threads > 0 ? threads : processors_allowed());
+  return make_device(DeviceRequest{.name = name, .threads = threads});
 }
 
 }  // namespace annulus

@@ -65,8 +65,10 @@ struct OutputShape {
     expect_image(in, "global average pool");
     return {in[0], in[1], 1, 1};
   }
-  Shape operator()(const BatchNorm&) const {
+  Shape operator()(const BatchNorm& o) const {
     expect_image(in, "batch norm");
+    if (inputs.size() != (o.add ? 2u : 1u) || inputs.back() != in)
+      fail("batch norm takes {} of one shape, the first is {}", o.add ? "two inputs" : "an input", to_string(in));
     return in;
   }
   Shape operator()(const Relu&) const { return in; }
@@ -75,7 +77,8 @@ struct OutputShape {
       fail("add takes two inputs of one shape, the first is {}", to_string(in));
     return in;
   }
-  Shape operator()(const SoftmaxCrossEntropy&) const {
+  Shape operator()(const SoftmaxCrossEntropy& o) const {
+    if (!(o.smoothing >= 0 && o.smoothing < 1)) fail("labels cannot be smoothed by {}: 0 to below 1", o.smoothing);
     if (inputs.size() != 2 || in.size() != 2 || inputs[1] != Shape{in[0]})
       fail("softmax cross-entropy takes {{batch, classes}} and {{batch}}, the first is {}", to_string(in));
     return {2};

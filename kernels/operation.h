@@ -46,9 +46,12 @@ struct MaxPool {
 // The mean over each channel's pixels: output {batch, channels, 1, 1}.
 struct GlobalAveragePool {};
 
-// Ioffe and Szegedy, "Batch normalization", ICML 2015. Trains with the statistics of the rank's own batch.
+// Ioffe and Szegedy, "Batch normalization", ICML 2015. Trains with the statistics of the rank's own batch. With add, a
+// second input of the output's shape is added to what is normalized; with relu, max(0, .) of that.
 struct BatchNorm {
   float epsilon = 1e-5f;
+  bool add = false;
+  bool relu = false;
 };
 
 struct Relu {};
@@ -58,7 +61,12 @@ struct Add {};
 
 // Softmax cross-entropy over logits {batch, classes} and labels {batch} (int32). Output {2}, float32: the sum of the
 // samples' losses and the number of samples whose largest logit is their label's. The last operation of a network.
-struct SoftmaxCrossEntropy {};
+//
+// With smoothing s, a sample's loss is (1 - s) that of its label plus s times the mean of that of every class (Szegedy
+// et al., "Rethinking the Inception architecture", 2015, section 7). In inference it is 0.
+struct SoftmaxCrossEntropy {
+  float smoothing = 0;
+};
 
 using Operation =
     std::variant<ImageInput, Convolution, Dense, MaxPool, GlobalAveragePool, BatchNorm, Relu, Add, SoftmaxCrossEntropy>;

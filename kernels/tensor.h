@@ -13,7 +13,8 @@ using Shape = std::vector<std::size_t>;
 std::size_t elements(const Shape& shape);
 std::string to_string(const Shape& shape);  // "64x1x28x28"
 
-enum class DataType { f32, i32, u8 };
+enum class DataType { f32, f16, bf16, i32, u8 };
+std::size_t size_of(DataType type);  // in bytes
 
 // How a device lays a tensor out in its memory. Nobody above kernels/ looks inside.
 class Layout {

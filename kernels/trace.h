@@ -19,6 +19,8 @@ class TraceLane {
     std::int64_t number;  // of a bucket, an epoch; kNone
     std::int64_t step;    // of the training run, in which it began; kNone
     double begin, end;    // in now_seconds()
+    // Places in a device's lane whose time is not known yet: 0, none. See settle().
+    std::uint64_t begin_mark = 0, end_mark = 0;
   };
   static constexpr std::int64_t kNone = -1;
 
@@ -38,6 +40,16 @@ class TraceLane {
       ++dropped_;
   }
 
+  // Gives the first `count` spans the times of their marks.
+  template <class SecondsOf>
+  void settle(std::size_t count, const SecondsOf& seconds_of) {
+    for (; settled_ < count; ++settled_) {
+      Span& span = spans_[settled_];
+      if (span.begin_mark > 0) span.begin = seconds_of(span.begin_mark);
+      if (span.end_mark > 0) span.end = seconds_of(span.end_mark);
+    }
+  }
+
   const std::vector<Span>& spans() const { return spans_; }
   std::size_t dropped() const { return dropped_; }
 
@@ -46,6 +58,7 @@ class TraceLane {
   Relaxed<std::int64_t> step_{kNone};
   std::vector<Span> spans_;
   std::size_t dropped_ = 0;
+  std::size_t settled_ = 0;
 };
 
 // A span of a lane, from here (or an earlier `begin`, in now_seconds()) to the end of the scope. Scopes nest, and so do

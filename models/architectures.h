@@ -8,5 +8,6 @@ Graph mlp(const Task& task);
 Graph lenet(const Task& task);
 Graph cnn(const Task& task);
 Graph resnet20(const Task& task);
+Graph resnet50(const Task& task);
 
 }  // namespace annulus

@@ -14,7 +14,7 @@ Graph cnn(const Task& task) {
   x = g.add("dense1", Dense{128}, {x});
   x = g.add("relu3", Relu{}, {x});
   x = g.add("dense2", Dense{task.classes}, {x});
-  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  g.add("loss", SoftmaxCrossEntropy{task.label_smoothing}, {x, Graph::kLabels});
   return g;
 }
 

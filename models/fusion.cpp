@@ -25,11 +25,26 @@ std::optional<Operation> relu_after(const Operation& first, const Operation& sec
   return both;
 }
 
+// Batch norm, and the sum of what it makes with something that is there before it.
+std::optional<Operation> add_after_norm(const Operation& first, const Operation& second) {
+  const auto* norm = std::get_if<BatchNorm>(&first);
+  if (norm == nullptr || norm->add || norm->relu || !std::holds_alternative<Add>(second)) return std::nullopt;
+  return BatchNorm{norm->epsilon, true, false};
+}
+
 std::vector<std::size_t> count_readers(const Graph& graph) {
   std::vector<std::size_t> readers(graph.values());
   for (const Node& node : graph.nodes())
     for (const Value input : node.inputs) ++readers[input];
   return readers;
+}
+
+// The inputs of the second besides what the first makes; nothing where it does not read that, or twice, or where
+// somebody else does.
+std::optional<std::vector<Value>> other_inputs(const Node& second, Value first, std::size_t readers) {
+  std::vector<Value> others = second.inputs;
+  if (readers != 1 || std::erase(others, first) != 1) return std::nullopt;
+  return others;
 }
 
 // Replaces each two neighbours that the rule has one operation for, where the second alone reads the first. The name
@@ -43,10 +58,11 @@ Graph merge(const Graph& graph, Rule rule) {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     Node node = nodes[i];
     std::optional<Operation> both;
-    const bool chained =
-        i + 1 < nodes.size() && nodes[i + 1].inputs == std::vector{Graph::output(i)} && readers[Graph::output(i)] == 1;
-    if (chained) both = rule(node.operation, nodes[i + 1].operation);
+    std::optional<std::vector<Value>> others;
+    if (i + 1 < nodes.size()) others = other_inputs(nodes[i + 1], Graph::output(i), readers[Graph::output(i)]);
+    if (others) both = rule(node.operation, nodes[i + 1].operation);
     if (both) {
+      node.inputs.insert(node.inputs.end(), others->begin(), others->end());
       if (std::holds_alternative<Relu>(node.operation)) node.name = nodes[i + 1].name;
       node.operation = *both;
     }
@@ -62,7 +78,8 @@ Graph merge(const Graph& graph, Rule rule) {
 
 Graph fuse(const Graph& graph) {
   Graph fused = graph;
-  for (const Rule rule : {relu_before_pool, relu_after<MaxPool>, relu_after<Convolution>, relu_after<Dense>})
+  for (const Rule rule : {relu_before_pool, relu_after<MaxPool>, relu_after<Convolution>, relu_after<Dense>,
+                          add_after_norm, relu_after<BatchNorm>})
     fused = merge(fused, rule);
   return fused;
 }

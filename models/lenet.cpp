@@ -18,7 +18,7 @@ Graph lenet(const Task& task) {
   x = g.add("dense2", Dense{84}, {x});
   x = g.add("relu4", Relu{}, {x});
   x = g.add("dense3", Dense{task.classes}, {x});
-  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  g.add("loss", SoftmaxCrossEntropy{task.label_smoothing}, {x, Graph::kLabels});
   return g;
 }
 

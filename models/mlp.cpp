@@ -10,7 +10,7 @@ Graph mlp(const Task& task) {
   x = g.add("dense2", Dense{128}, {x});
   x = g.add("relu2", Relu{}, {x});
   x = g.add("dense3", Dense{task.classes}, {x});
-  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  g.add("loss", SoftmaxCrossEntropy{task.label_smoothing}, {x, Graph::kLabels});
   return g;
 }
 

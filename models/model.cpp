@@ -5,9 +5,9 @@
 namespace annulus {
 
 Model::Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,
-             const Parameters::Allocate& allocate_gradients)
-    : device_(device), graph_(fuse(graph)) {
-  auto first = std::make_unique<Network>(device, graph_, mode, batch, layouts_);
+             const Parameters::Allocate& allocate_gradients, const Network::Planned& planned)
+    : device_(device), graph_(fuse(graph)), planned_(planned) {
+  auto first = std::make_unique<Network>(device, graph_, mode, batch, layouts_, planned_);
   layouts_ = first->parameter_layouts();
   parameters_ = std::make_unique<Parameters>(device, graph_, layouts_, allocate_gradients);
   first->bind(*parameters_);
@@ -17,11 +17,20 @@ Model::Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,
 Network& Model::network(Mode mode, std::size_t batch) {
   auto& network = networks_[{mode, batch}];
   if (!network) {
-    network = std::make_unique<Network>(device_, graph_, mode, batch, layouts_);
+    network = std::make_unique<Network>(device_, graph_, mode, batch, layouts_, planned_);
     network->bind(*parameters_);
-    if (mode == Mode::training) network->record_to(lane_);
+    if (mode == Mode::training) {
+      network->record_to(lane_);
+      network->stop_at(stops_);
+    }
   }
   return *network;
+}
+
+void Model::stop_at(const Network::Stops& stops) {
+  stops_ = stops;
+  for (auto& [use, network] : networks_)
+    if (use.first == Mode::training) network->stop_at(stops);
 }
 
 void Model::record_to(TraceLane* lane) {

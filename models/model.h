@@ -12,8 +12,9 @@ namespace annulus {
 class Model {
  public:
   // The parameters' layouts are chosen for this mode and batch size. The device must outlive the model.
-  Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,
-        const Parameters::Allocate& allocate_gradients = {});
+  Model(
+      Device& device, const Graph& graph, Mode mode, std::size_t batch,
+      const Parameters::Allocate& allocate_gradients = {}, const Network::Planned& planned = [] {});
 
   Device& device() { return device_; }
   const Graph& graph() const { return graph_; }
@@ -22,15 +23,19 @@ class Model {
   // Planned the first time it is asked for; ask before the first step.
   Network& network(Mode mode, std::size_t batch);
 
-  void record_to(TraceLane* lane);  // of training; see Network::record_to()
+  // Of training; see Network.
+  void record_to(TraceLane* lane);
+  void stop_at(const Network::Stops& stops);
 
  private:
   Device& device_;
   const Graph graph_;
+  const Network::Planned planned_;
   std::vector<std::vector<TensorSpec>> layouts_;
   std::unique_ptr<Parameters> parameters_;
   std::map<std::pair<Mode, std::size_t>, std::unique_ptr<Network>> networks_;
   TraceLane* lane_ = nullptr;
+  Network::Stops stops_;
 };
 
 }  // namespace annulus

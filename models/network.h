@@ -23,9 +23,12 @@ struct LossSums {
 // A graph planned on a device for one batch size and mode, with memory for everything that flows through it.
 class Network {
  public:
+  using Planned = std::function<void()>;  // called after each operation that has been planned, which may take seconds
+
   // `layouts`: the layouts that each node's parameters already have; empty where the device may choose.
-  Network(Device& device, const Graph& graph, Mode mode, std::size_t batch,
-          const std::vector<std::vector<TensorSpec>>& layouts);
+  Network(
+      Device& device, const Graph& graph, Mode mode, std::size_t batch,
+      const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned = [] {});
 
   std::size_t batch() const { return batch_; }
   std::vector<std::vector<TensorSpec>> parameter_layouts() const;
@@ -37,9 +40,16 @@ class Network {
   // From now on each layer's forward and backward are spans of this lane; of none where it is null.
   void record_to(TraceLane* lane) { lane_ = lane; }
 
+  // Where the caller of forward() and backward() wants to be called back, as places in the arena. Devices that record
+  // work do so in stretches of layers between these; others call back at every layer.
+  struct Stops {
+    std::vector<std::size_t> forward, backward;  // ascending
+  };
+  void stop_at(const Stops& stops);
+
   // A step: load, forward, and in training backward.
   void load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
-  // Called before every layer, which may take seconds, with the place in the arena from which on parameters must be
+  // Called before every layer, or every stretch of layers, with the place in the arena from which on parameters must be
   // those of this step.
   using Needed = std::function<void(std::size_t parameters_from)>;
   void forward(const Needed& needed = [](std::size_t) {});
@@ -51,15 +61,34 @@ class Network {
   LossSums loss() const;  // of the last forward
 
  private:
+  struct Addition {
+    DeviceView partial, gradient;
+    DataType type;
+  };
   struct Step {
     std::unique_ptr<Op> op;
-    // Gradients of values that several nodes read: the first writes it in place, the others to `partial`, from where
-    // it is added.
-    std::vector<std::pair<DeviceView, DeviceView>> additions;
+    // Gradients of values that several nodes read: the first writes it in place, the others add to it, or write to
+    // `partial`, from where it is added.
+    std::vector<Addition> additions;
     Range parameters;  // in the arena, in floats; empty where it has none
   };
 
+  // Layers that run together, in forward's order, and what they need or make.
+  struct Stretch {
+    Range steps;
+    std::size_t
+        place;  // in the arena: forward needs parameters from here on, backward's gradients are final up to here
+    std::unique_ptr<Recording> recording;
+    bool done_before = false;
+  };
+
   std::vector<bool> wanted_gradients() const;
+  void plan_forward(std::span<const std::size_t> stops);
+  void plan_backward(std::span<const std::size_t> stops);
+  template <class Work>
+  void run(Stretch& stretch, const Work& work);
+  void forward_layers(const Range& steps);
+  void backward_layers(const Range& steps, float sample_weight);
 
   Device& device_;
   const Graph& graph_;
@@ -67,6 +96,8 @@ class Network {
   std::size_t batch_;
   std::vector<TensorSpec> specs_;  // of every value
   std::vector<Step> steps_;
+  std::vector<Stretch> forward_, backward_;  // in the order in which they run
+  float recorded_weight_ = 0;                // of samples, in backward_'s recordings
   std::vector<Buffer> values_, gradients_;
   Buffer partial_[2];  // one for each input of a node
   TraceLane* lane_ = nullptr;

@@ -38,6 +38,7 @@ Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std
     node_end_[node] = bytes_;
   }
   weights_ = device.allocate(bytes_);
+  if (device.value_type() != DataType::f32) copies_ = device.allocate(bytes_ / kNarrower);
   if (!allocate_gradients) own_gradients_ = device.allocate(bytes_);
   gradients_ = allocate_gradients ? allocate_gradients(bytes_) : own_gradients_.view();
 }
@@ -72,6 +73,11 @@ void Parameters::initialize(std::uint64_t seed) {
         values[element] = p.deviation * normal(seed, i, element);
     device_.write(values, p.spec, weight(p));
   }
+  weights_changed();
+}
+
+void Parameters::weights_changed() {
+  if (copies()) device_.narrow(weights(), copies());
 }
 
 }  // namespace annulus

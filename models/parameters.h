@@ -21,8 +21,9 @@ struct Parameter {
   bool trained() const { return role == Role::weight || role == Role::offset; }
 };
 
-// All parameters of a network in one arena, their gradients in another of the same layout. They lie in the order in
-// which backward finishes the gradients, so that any stretch of gradients that becomes final together is a slice.
+// All parameters of a network in one arena, float32, their gradients in another of the same layout. They lie in the
+// order in which backward finishes the gradients, so that any stretch of gradients that becomes final together is a
+// slice.
 //
 // The first slot is the steering one: kSteering floats, metrics that the training loop itself sums over the ranks.
 class Parameters {
@@ -43,7 +44,12 @@ class Parameters {
 
   DeviceView weights() const { return weights_.view(); }
   DeviceView gradients() const { return gradients_; }
+  // The weights in the device's value type, in an arena of the same order; empty where that is float32.
+  DeviceView copies() const { return copies_.view(); }
   DeviceView weight(const Parameter& p) const { return weights().slice(p.offset, p.bytes); }
+  DeviceView copy(const Parameter& p) const {
+    return copies() ? copies().slice(p.offset / kNarrower, p.bytes / kNarrower) : DeviceView{};
+  }
   DeviceView gradient(const Parameter& p) const { return gradients().slice(p.offset, p.bytes); }
 
   // Of a node: its parameters in the order of their declaration, and where its gradients end, in bytes.
@@ -53,7 +59,12 @@ class Parameters {
   // Values that depend on nothing but the seed and each parameter's place.
   void initialize(std::uint64_t seed);
 
+  // To be called when somebody else than an update has changed weights: brings the copies up to date.
+  void weights_changed();
+
  private:
+  static constexpr std::size_t kNarrower = 2;  // a copy is 16 bits
+
   void append(Parameter parameter);
 
   Device& device_;
@@ -62,7 +73,7 @@ class Parameters {
   std::vector<std::size_t> node_count_;
   std::vector<std::size_t> node_end_;
   std::size_t bytes_ = 0;
-  Buffer weights_, own_gradients_;
+  Buffer weights_, copies_, own_gradients_;
   DeviceView gradients_;
 };
 

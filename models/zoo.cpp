@@ -15,6 +15,7 @@ const std::vector<ZooEntry>& zoo() {
       {"lenet", "LeNet-5 with ReLU and max pooling (LeCun et al., 1998): 62k parameters for 28x28", lenet},
       {"cnn", "two 3x3 convolutions and two dense layers: 422k parameters for 28x28", cnn},
       {"resnet20", "ResNet-20 for small images (He et al., 2015, section 4.2), projection shortcuts", resnet20},
+      {"resnet50", "ResNet-50 (He et al., 2015), v1.5: 25.6M parameters for 1000 classes", resnet50},
   };
   return entries;
 }

@@ -12,6 +12,7 @@ struct Task {
   ImageShape image;
   std::vector<float> mean, deviation;  // of each channel, pixels scaled to 0..1
   std::size_t classes;
+  float label_smoothing = 0;  // see SoftmaxCrossEntropy
 };
 
 struct ZooEntry {

@@ -61,7 +61,7 @@ std::string hash_pixels(const Dataset& dataset) {
 
 // One field for every option, so that none is forgotten: lines such as lr=0.05.
 void add_configuration(Agreement& agreement, const std::string& toml) {
-  constexpr std::array<std::string_view, 4> kOfTheMachine = {"data", "json", "out", "threads"};
+  constexpr std::array<std::string_view, 5> kOfTheMachine = {"data", "json", "out", "threads", "tune"};
   std::istringstream lines(toml);
   for (std::string line; std::getline(lines, line);) {
     const std::string name = line.substr(0, line.find('='));

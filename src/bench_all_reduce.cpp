@@ -9,9 +9,11 @@
 #include "collectives/all_reduce.h"
 #include "kernels/clock.h"
 #include "kernels/error.h"
+#include "kernels/on_error.h"
 #include "src/alike.h"
 #include "src/bytes.h"
 #include "src/machine.h"
+#include "src/open_device.h"
 #include "src/results.h"
 
 namespace annulus {
@@ -24,7 +26,7 @@ constexpr std::size_t kMostRounds = 2000;
 struct Contestant {
   std::string name;
   std::unique_ptr<AllReduce> all_reduce;
-  std::span<float> memory;      // for the largest size, where it likes it best
+  DeviceView memory;            // for the largest size, where it likes it best
   std::vector<double> seconds;  // of every call of the current size
 };
 
@@ -46,18 +48,21 @@ nlohmann::json machine_facts(const World& world) {
 }
 
 // Small integers, which are added without rounding in any order: float32 holds all up to 2^24, bf16 up to 256.
-void check_exactness(const World& world, const Contestant& contestant, Wire wire, std::span<float> values) {
+void check_exactness(const World& world, Device& device, const Contestant& contestant, Wire wire, DeviceView array) {
   const int ranks = world.size();
   const int period = wire == Wire::fp32 ? 1021 : 3;
   const auto share = [&](int rank) { return wire == Wire::fp32 ? rank : rank % 2; };
   int shares = 0;
   for (int rank = 0; rank < ranks; ++rank) shares += share(rank);
   const auto next = [&](int phase) { return phase + 1 == period ? 0 : phase + 1; };  // dividing would take its time
+  std::vector<float> values(array.bytes / sizeof(float));
   for (int phase = 0; float& value : values) {
     value = static_cast<float>(phase + share(world.rank()));
     phase = next(phase);
   }
-  contestant.all_reduce->wait(contestant.all_reduce->enqueue(values));
+  device.upload(std::as_bytes(std::span(values)), array);
+  contestant.all_reduce->wait(contestant.all_reduce->enqueue(array));
+  device.download(array, std::as_writable_bytes(std::span(values)));
   int phase = 0;
   for (std::size_t i = 0; i < values.size(); ++i, phase = next(phase)) {
     const auto expected = static_cast<float>(ranks * phase + shares);
@@ -82,7 +87,7 @@ double common_start(const World& world) {
   return begin;
 }
 
-double time_one_call(const World& world, AllReduce& all_reduce, std::span<float> values) {
+double time_one_call(const World& world, AllReduce& all_reduce, DeviceView values) {
   const double begin = common_start(world);
   all_reduce.wait(all_reduce.enqueue(values, AllReduce::Next::wait));
   double seconds = now_seconds() - begin;
@@ -91,12 +96,12 @@ double time_one_call(const World& world, AllReduce& all_reduce, std::span<float>
 }
 
 // All ranks see the same times, so all of them stop after the same round.
-void time_rounds(const World& world, std::vector<Contestant>& contestants, std::size_t count, double seconds) {
+void time_rounds(const World& world, std::vector<Contestant>& contestants, std::size_t bytes, double seconds) {
   const double enough = seconds * static_cast<double>(contestants.size());
   double spent = 0;
   for (std::size_t round = 0; round < kMostRounds && (round < kFewestRounds || spent < enough); ++round)
     for (Contestant& contestant : contestants) {
-      contestant.seconds.push_back(time_one_call(world, *contestant.all_reduce, contestant.memory.first(count)));
+      contestant.seconds.push_back(time_one_call(world, *contestant.all_reduce, contestant.memory.slice(0, bytes)));
       spent += contestant.seconds.back();
     }
 }
@@ -112,16 +117,16 @@ Row summarize(const World& world, Contestant& contestant, std::size_t bytes) {
           .iterations = seconds.size()};
 }
 
-std::vector<Row> bench_size(const World& world, std::vector<Contestant>& contestants, Wire wire, std::size_t bytes,
-                            double seconds) {
-  const std::size_t count = bytes / sizeof(float);
+std::vector<Row> bench_size(const World& world, Device& device, std::vector<Contestant>& contestants, Wire wire,
+                            std::size_t bytes, double seconds) {
   for (Contestant& contestant : contestants) {
-    const std::span<float> values = contestant.memory.first(count);
-    check_exactness(world, contestant, wire, values);
-    std::ranges::fill(values, 0.0f);  // sums of sums would overflow
+    const DeviceView values = contestant.memory.slice(0, bytes);
+    check_exactness(world, device, contestant, wire, values);
+    device.zero(values);  // sums of sums would overflow
     contestant.seconds.clear();
   }
-  time_rounds(world, contestants, count, seconds);
+  device.finish();
+  time_rounds(world, contestants, bytes, seconds);
   std::vector<Row> rows;
   for (Contestant& contestant : contestants) rows.push_back(summarize(world, contestant, bytes));
   return rows;
@@ -155,16 +160,19 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
     fail("--algorithms none sums nothing that could be timed; bench step --all-reduce auto,none shows what sums cost");
   for (const std::size_t bytes : options.sizes_bytes)
     if (bytes == 0 || bytes % sizeof(float) != 0) fail("cannot sum {} bytes of float32; give a multiple of 4", bytes);
+  const auto device = open_device(world, options.device);
+  const std::string warning = device_warning(world, *device);
   std::vector<Contestant> contestants;
   const Wire wire = parse_wire(options.wire);
   const std::size_t largest = std::ranges::max(options.sizes_bytes);
   for (const std::string& name : options.algorithms) {
-    auto all_reduce = make_all_reduce(name, world, wire);
-    const auto memory = all_reduce->allocate(largest);
-    contestants.push_back(
-        {name, std::move(all_reduce), {reinterpret_cast<float*>(memory.data()), memory.size() / sizeof(float)}, {}});
+    auto all_reduce = make_all_reduce(name, world, *device, wire);
+    const DeviceView memory = all_reduce->allocate(largest);
+    contestants.push_back({name, std::move(all_reduce), memory, {}});
   }
+  const OnError abandon_sums([&] { std::ranges::for_each(contestants, [](auto& c) { c.all_reduce->abandon(); }); });
   if (world.root()) {
+    if (!warning.empty()) fmt::print("warning: {}\n", warning);
     for (const Contestant& contestant : contestants)
       fmt::print("{}: {}\n", contestant.name, contestant.all_reduce->description());
     fmt::print("{:>10}  {:<9} {:>12} {:>12} {:>9} {:>9} {:>7}\n", "size", "algorithm", "median us", "minimum us",
@@ -172,7 +180,7 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   }
   std::vector<Row> rows;
   for (const std::size_t bytes : options.sizes_bytes)
-    for (Row& row : bench_size(world, contestants, wire, bytes, options.seconds)) {
+    for (Row& row : bench_size(world, *device, contestants, wire, bytes, options.seconds)) {
       if (world.root()) print(row);
       rows.push_back(std::move(row));
     }

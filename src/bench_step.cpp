@@ -7,12 +7,13 @@
 #include <deque>
 
 #include "collectives/aligned_clock.h"
-#include "kernels/clock.h"
 #include "kernels/median.h"
+#include "kernels/on_error.h"
 #include "kernels/random.h"
 #include "models/zoo.h"
 #include "src/alike.h"
 #include "src/bucket_tuner.h"
+#include "src/open_device.h"
 #include "src/results.h"
 #include "src/timeline.h"
 #include "src/trainer.h"
@@ -28,7 +29,8 @@ Task task_of(const BenchStepOptions& options) {
   return {{image[0], image[1], image[2]},
           std::vector<float>(image[2], 0.5f),
           std::vector<float>(image[2], 0.25f),
-          options.classes};
+          options.classes,
+          0};
 }
 
 // An all-reduce, a model whose gradients lie where it wants them, and the steps that were made with it.
@@ -36,16 +38,20 @@ struct Contestant {
   Contestant(const std::string& algorithm, const World& world, const BenchStepOptions& options, Device& device,
              double clock_offset, Timeline& timeline)
       : name(algorithm),
-        all_reduce(make_all_reduce(algorithm, world, parse_wire(options.wire))),
+        all_reduce(make_all_reduce(algorithm, world, device, parse_wire(options.wire))),
         model(device, make_model(options.model, task_of(options)), Mode::training, options.batch,
               allocate_in(*all_reduce)),
-        optimizer(device, model.parameters(), {.rate = 1e-4f, .momentum = 0.9f}),
+        optimizer(device, model.parameters(), Sgd{.momentum = 0.9f}, 1e-4f),
         ledger(clock_offset),
         trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step()),
         buckets(to_string(trainer.bucket_options())) {
     model.parameters().initialize(1);
     model.record_to(timeline.step());
     all_reduce->record_to(timeline.all_reduce());
+    ledger.observe([this](double wall_seconds, double compute_seconds) {
+      seconds.push_back(wall_seconds);
+      compute.push_back(compute_seconds);
+    });
   }
 
   std::string name;
@@ -75,11 +81,7 @@ Batch random_batch(const BenchStepOptions& options, const World& world) {
 }
 
 void make_step(Contestant& contestant, const Batch& batch) {
-  const double computed = contestant.ledger.booked(StepTimes::compute);
-  const double begun = now_seconds();
-  contestant.trainer.step(batch, 0, begun);
-  contestant.seconds.push_back(now_seconds() - begun);
-  contestant.compute.push_back(contestant.ledger.booked(StepTimes::compute) - computed);
+  contestant.trainer.step(batch, 0, contestant.model.device().mark());
 }
 
 // Returns how many turns fill the time that was asked for; the same on every rank.
@@ -180,7 +182,8 @@ nlohmann::json row(const Contestant& c, const World& world, const BenchStepOptio
 void bench_step(const World& world, const BenchStepOptions& options) {
   check_same_command(world, "bench step");
   check_alike(world, options);
-  const auto device = make_device(options.device.device, options.device.threads);
+  const auto device = open_device(world, options.device);
+  const std::string warning = device_warning(world, *device);
   const double clock_offset = clock_offset_to_root(world);
   Timeline timeline(options.timeline, clock_offset);
   timeline.claim(world);
@@ -189,6 +192,7 @@ void bench_step(const World& world, const BenchStepOptions& options) {
     contestants.emplace_back(name, world, options, *device, clock_offset, timeline);
 
   const Batch batch = random_batch(options, world);
+  const OnError abandon_sums([&] { std::ranges::for_each(contestants, [](auto& c) { c.all_reduce->abandon(); }); });
   const std::size_t turns = warm_up(world, contestants, batch, options.tune_buckets, options.seconds);
   take_turns(world, contestants, batch, turns, timeline);
   const std::string timeline_text = timeline.write(world);
@@ -198,6 +202,7 @@ void bench_step(const World& world, const BenchStepOptions& options) {
   const auto images = static_cast<double>(batch.step.global_batch());
   fmt::print("{}, {} rank{} x {} images of {}x{}x{}, {}\n", options.model, world.size(), world.size() == 1 ? "" : "s",
              options.batch, image[0], image[1], image[2], device->description());
+  if (!warning.empty()) fmt::print("warning: {}\n", warning);
   print(contestants, images);
   print_slow_down(contestants);
   if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);

@@ -28,6 +28,7 @@ std::vector<BucketOptions> worth_trying(Trainer& trainer, const BucketOptions& u
     buckets_before = trainer.buckets().size();
     std::size_t deferred_before = 0;
     for (const double share : kDeferred) {
+      if (share > 0 && !trainer.may_defer()) break;
       trainer.cut_buckets({bytes, share});
       if (share > 0 && trainer.buckets().deferred() == deferred_before) continue;
       deferred_before = trainer.buckets().deferred();

@@ -1,5 +1,6 @@
 #include "src/checkpoint.h"
 
+#include <array>
 #include <cmath>
 #include <span>
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr const char* kFormat = "annulus checkpoint";
 constexpr std::uint64_t kVersion = 1;
+constexpr std::array kStateNames = {"velocity", "second_moment"};  // groups
 
 void require_known_format(const hdf5::Group& root) {
   if (!root.has_attribute("format") || root.string("format") != kFormat) {
@@ -37,18 +39,24 @@ void read_summing(const hdf5::Group& root, Checkpoint& checkpoint) {
   checkpoint.tuned_for_ranks = root.integer("tuned_for_ranks");
 }
 
-NamedTensor read_parameter(const hdf5::Group& parameters, const hdf5::Group& velocities, const std::string& name) {
+NamedTensor read_parameter(const hdf5::Group& parameters, const std::vector<hdf5::Group>& states,
+                           const std::string& name) {
   const hdf5::Dataset values = parameters.dataset(name);
   NamedTensor tensor{name, values.shape(), read_floats(values), {}};
-  if (velocities.has(name)) {
-    const hdf5::Dataset velocity = velocities.dataset(name);
-    if (velocity.shape() != tensor.shape) {
-      fail("{}: shape {}, but the parameter's is {}", velocity.place(), to_string(velocity.shape()),
-           to_string(tensor.shape));
+  for (const hdf5::Group& group : states) {
+    if (!group.has(name)) continue;
+    const hdf5::Dataset state = group.dataset(name);
+    if (state.shape() != tensor.shape) {
+      fail("{}: shape {}, but the parameter's is {}", state.place(), to_string(state.shape()), to_string(tensor.shape));
     }
-    tensor.velocity = read_floats(velocity);
+    tensor.states.push_back(read_floats(state));
   }
   return tensor;
+}
+
+void write_loss_scaling(hdf5::Group& root, const LossScaling::State& state) {
+  root.set_integer("loss_scale", static_cast<std::uint64_t>(state.scale));
+  root.set_integer("good_steps", state.good_steps);
 }
 
 }  // namespace
@@ -59,6 +67,7 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_string("format", kFormat);
   root.set_integer("version", kVersion);
   root.set_string("model", checkpoint.model);
+  root.set_string("optimizer", checkpoint.optimizer);
   root.set_string("configuration", checkpoint.configuration);
   root.set_integer("seed", checkpoint.seed);
   root.set_integer("step", checkpoint.step);
@@ -68,11 +77,15 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_integer("bucket_bytes", checkpoint.buckets.bytes);
   root.set_integer("tuned_for_ranks", checkpoint.tuned_for_ranks);
   root.set_integer("deferred_percent", static_cast<std::uint64_t>(std::lround(100 * checkpoint.buckets.deferred)));
+  if (checkpoint.loss_scaling) write_loss_scaling(root, *checkpoint.loss_scaling);
   hdf5::Group parameters = root.create_group("parameters");
-  hdf5::Group velocities = root.create_group("velocity");
+  std::vector<hdf5::Group> states;
+  states.push_back(root.create_group(kStateNames[0]));
   for (const NamedTensor& tensor : checkpoint.parameters) {
     parameters.write(tensor.name, tensor.shape, std::span(tensor.values));
-    if (!tensor.velocity.empty()) velocities.write(tensor.name, tensor.shape, std::span(tensor.velocity));
+    while (states.size() < tensor.states.size()) states.push_back(root.create_group(kStateNames[states.size()]));
+    for (std::size_t i = 0; i < tensor.states.size(); ++i)
+      states[i].write(tensor.name, tensor.shape, std::span(tensor.states[i]));
   }
   write_atomically(file, hdf5.image());
 }
@@ -82,16 +95,21 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   require_known_format(root);
   Checkpoint checkpoint;
   checkpoint.model = root.string("model");
+  if (root.has_attribute("optimizer")) checkpoint.optimizer = root.string("optimizer");
   checkpoint.configuration = root.string("configuration");
   checkpoint.seed = root.integer("seed");
   checkpoint.step = root.integer("step");
   checkpoint.cursor = {root.integer("epoch"), root.integer("position")};
   read_summing(root, checkpoint);
+  if (root.has_attribute("loss_scale"))
+    checkpoint.loss_scaling = {static_cast<float>(root.integer("loss_scale")),
+                               static_cast<std::uint32_t>(root.integer("good_steps"))};
   const hdf5::Group parameters = root.group("parameters");
-  const hdf5::Group velocities = root.group("velocity");
-  for (const std::string& name : parameters.names()) {
-    checkpoint.parameters.push_back(read_parameter(parameters, velocities, name));
-  }
+  std::vector<hdf5::Group> states;
+  states.push_back(root.group(kStateNames[0]));
+  if (root.has(kStateNames[1])) states.push_back(root.group(kStateNames[1]));
+  for (const std::string& name : parameters.names())
+    checkpoint.parameters.push_back(read_parameter(parameters, states, name));
   return checkpoint;
 }
 

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "collectives/gradient_buckets.h"
+#include "kernels/device.h"
 #include "kernels/tensor.h"
 #include "src/data/sampler.h"
 
@@ -16,12 +18,14 @@ struct NamedTensor {
   std::string name;  // "stage1.block1.convolution1.weight"
   Shape shape;
   std::vector<float> values;
-  std::vector<float> velocity;  // the optimizer's momentum; empty for parameters that it does not update
+  // What the optimizer remembers of it: momentum, and some the second moment; nothing of what it does not update.
+  std::vector<std::vector<float>> states;
 };
 
 // All that a run needs to go on where it was. Knows nothing of ranks or devices.
 struct Checkpoint {
   std::string model;          // name in the zoo
+  std::string optimizer;      // that the states are of; empty in old files
   std::string configuration;  // the run's configuration as TOML, for the reader
   std::uint64_t seed = 0;
   std::uint64_t step = 0;  // steps done
@@ -29,14 +33,17 @@ struct Checkpoint {
   std::string summing;     // how the gradients were summed, which their last bits depend on; empty in old files
   BucketOptions buckets;   // likewise
   std::uint64_t tuned_for_ranks = 0;  // the buckets, where --bucket auto chose them; 0: it did not
+  std::optional<LossScaling::State> loss_scaling;
   std::vector<NamedTensor> parameters;
 };
 
 // An HDF5 file:
-//   attributes of the root group: format ("annulus checkpoint"), version (1), model, configuration, seed, step, epoch,
-//                                 position, summing, bucket_bytes, deferred_percent, tuned_for_ranks
+//   attributes of the root group: format ("annulus checkpoint"), version (1), model, optimizer, configuration, seed,
+//                                 step, epoch, position, summing, bucket_bytes, deferred_percent, tuned_for_ranks
 //   /parameters/<name>            float32, row-major
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
+//   /second_moment/<name>         likewise, where the optimizer has it
+//   The step counts the optimizer's updates as well. loss_scale and good_steps are there after training in fp16.
 //
 // Written under another name in the same folder, flushed to the disk and renamed: at every instant `file` is either
 // the old checkpoint or the new one, whole. Throws Error (a full disk, no permission) with the old one untouched.

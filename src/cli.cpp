@@ -47,15 +47,25 @@ void expect_whole_world(const World& world) {
 }
 
 void add_device_options(CLI::App& command, DeviceOptions& options) {
-  command.add_option("--device", options.device, "What computes: cpu")->capture_default_str();
+  command.add_option("--device", options.device, "What computes: cpu, cuda, or auto, a GPU if every rank has one")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command
+      .add_option("--precision", options.precision,
+                  "fp32, tf32, bf16 or fp16; auto: bf16 on a GPU, fp32 on a CPU. Parameters and sums are fp32 in each")
+      ->check(CLI::IsMember({"auto", "fp32", "tf32", "bf16", "fp16"}))
+      ->capture_default_str();
+  command.add_option("--tune", options.tuning,
+                     "On a GPU, measure which convolution plans are fastest, and keep what was found in this file");
   command.add_option("--threads", options.threads, "Threads of each rank; 0: as many as it is bound to")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
 }
 
 constexpr const char* kAllReduceHelp =
-    "Who adds the gradients: auto, direct, hierarchical, ring, message-ring, doubling, mpi (MPI_Allreduce), or none, "
-    "which does not train but shows what sums cost";
+    "Who adds the gradients: auto, direct, hierarchical, ring, message-ring, doubling, mpi (MPI_Allreduce), nccl "
+    "(between "
+    "GPUs), or none, which does not train but shows what sums cost";
 
 void add_wire_option(CLI::App& command, std::string& wire) {
   command.add_option("--wire", wire, "What messages between nodes are made of; sums are made in fp32 in any case")
@@ -158,13 +168,21 @@ void add_train(CLI::App& app, Command& chosen) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group("Training");
-  command->add_option("--momentum", o.momentum, "Momentum of SGD")
+  command->add_option("--optimizer", o.optimizer, "sgd, lars or adamw")
+      ->check(CLI::IsMember({"sgd", "lars", "adamw"}))
+      ->capture_default_str()
+      ->group("Training");
+  command->add_option("--momentum", o.momentum, "Momentum of SGD and LARS")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str()
       ->group("Training");
-  command->add_flag("--nesterov", o.nesterov, "Nesterov's momentum")->group("Training");
+  command->add_flag("--nesterov", o.nesterov, "Nesterov's momentum, with sgd")->group("Training");
   command->add_option("--weight-decay", o.weight_decay, "Of the weights, not of biases and batch norm")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group("Training");
+  command->add_option("--label-smoothing", o.label_smoothing, "Share of a label that is spread over all classes")
+      ->check(CLI::Range(0.0, 0.9))
       ->capture_default_str()
       ->group("Training");
   command->add_option("--seed", o.seed, "Of the first weights and of the order of the images")
@@ -287,6 +305,7 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->delimiter(',')
       ->default_str("auto,message-ring,mpi");
   add_wire_option(*reduce, r.wire);
+  add_device_options(*reduce, r.device);
   reduce->add_option("--seconds", r.seconds, "How long to measure each row")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -1,13 +1,16 @@
 #include "src/doctor.h"
 
 #include <fmt/format.h>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "collectives/all_reduce.h"
-#include "kernels/device.h"
+#include "kernels/cuda/make_cuda_device.h"
 #include "kernels/error.h"
 #include "src/data/hdf5.h"
 #include "src/machine.h"
+#include "src/open_device.h"
 #include "src/scheduler.h"
 
 namespace annulus {
@@ -28,16 +31,23 @@ void print_binding(const World& world) {
                      world.local_size(), present));
 }
 
+void print_gpus() {
+  if (const std::string why = why_no_gpu(); !why.empty()) return line("cuda", "no: " + why);
+  for (int gpu = 0; gpu < gpus_here(); ++gpu) line(gpu == 0 ? "cuda" : "", "yes: " + gpu_name(gpu));
+}
+
 // The all-reduces that can be used here, and why not the others. Making one takes all ranks.
-void try_all_reduces(const World& world) {
+void try_all_reduces(const World& world, Device& device) {
   if (world.size() == 1) {
     line("all-reduce", "nothing to do: a world of one rank; see mpirun -np 2 annulus doctor");
     return;
   }
-  for (const std::string name : {"auto", "direct", "hierarchical", "ring", "message-ring", "doubling", "mpi"}) {
+  std::vector<std::string> names{"auto", "direct", "hierarchical", "ring", "message-ring", "doubling", "mpi"};
+  if (!device.shares_host_memory()) names.push_back("nccl");
+  for (const std::string& name : names) {
     std::string text;
     try {
-      text = "yes: " + make_all_reduce(name, world)->description();
+      text = "yes: " + make_all_reduce(name, world, device)->description();
     } catch (const Error& error) {
       text = std::string("no: ") + error.what();
     }
@@ -65,9 +75,12 @@ void doctor(const World& world) {
   if (world.root()) {
     fmt::print("usable here\n");
     line("cpu", "yes: " + make_device("cpu")->description());
-    line("cuda", "no: this program was built without CUDA");
+    print_gpus();
   }
-  try_all_reduces(world);
+  const auto device = open_device(world, {});
+  const std::string warning = device_warning(world, *device);
+  if (world.root() && !warning.empty()) line("", "warning: " + warning);
+  try_all_reduces(world, *device);
 }
 
 }  // namespace annulus

@@ -69,6 +69,7 @@ void flip_a_bit(Model& model) {
   model.device().download(view, std::as_writable_bytes(std::span(&bits, 1)));
   bits ^= kFlipped;
   model.device().upload(std::as_bytes(std::span(&bits, 1)), view);
+  model.parameters().weights_changed();
 }
 
 void happen(const Fault& fault, Model& model) {

@@ -49,9 +49,9 @@ Lateness Accounts::latest() const {
   return {rank, seconds / steps, all.wall() > 0 ? seconds / all.wall() : 0, arrivals[rank].last};
 }
 
-void Ledger::add_wait(const GradientBuckets::Times& bucket) {
-  ready_.push_back(bucket.ready + clock_offset_);
-  waits_.push_back({bucket.wait_begin + clock_offset_, bucket.wait_end + clock_offset_});
+void Ledger::add_wait(double ready, double wait_begin, double wait_end) {
+  ready_.push_back(ready + clock_offset_);
+  waits_.push_back({wait_begin + clock_offset_, wait_end + clock_offset_});
 }
 
 void Ledger::add_arrival(double ready) {
@@ -61,6 +61,8 @@ void Ledger::add_arrival(double ready) {
 void Ledger::end_step(double wall_seconds) {
   wall_ += wall_seconds;
   ++times_.steps;
+  const double compute = times_.seconds[StepTimes::compute];
+  if (observer_) observer_(wall_seconds, compute - std::exchange(compute_before_, compute));
 }
 
 Accounts Ledger::close(const World& world) {
@@ -69,6 +71,7 @@ Accounts Ledger::close(const World& world) {
   close_waits(world);
   times_.seconds[StepTimes::rest] = wall_ - times_.wall();
   wall_ = 0;
+  compute_before_ = 0;
   const StepTimes mine = std::exchange(times_, {});
 
   const std::vector<double> seconds = world.gather(mine.seconds);

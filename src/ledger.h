@@ -1,11 +1,11 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
 
-#include "collectives/gradient_buckets.h"
 #include "collectives/world.h"
 
 namespace annulus {
@@ -61,10 +61,13 @@ class Ledger {
   explicit Ledger(double clock_offset) : clock_offset_(clock_offset) {}
 
   void add(StepTimes::Part part, double seconds) { times_.seconds[part] += seconds; }
-  double booked(StepTimes::Part part) const { return times_.seconds[part]; }  // by this rank, since the last closing
-  void add_wait(const GradientBuckets::Times& bucket);                        // every rank's in the same order
+  // For a bucket's sum; all in now_seconds(). Every rank's in the same order.
+  void add_wait(double ready, double wait_begin, double wait_end);
   void add_arrival(double ready);  // of a step's last gradients, in now_seconds(); none where ranks do not wait
   void end_step(double wall_seconds);
+  // Is told of every step of this rank, as it is booked: its wall time, and what of it was computing.
+  using Observer = std::function<void(double wall_seconds, double compute_seconds)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
   void add_between_steps(double wall_seconds) { wall_ += wall_seconds; }
 
   // All that was booked since the last closing, of every rank, on every rank. Collective.
@@ -75,7 +78,9 @@ class Ledger {
   void close_waits(const World& world);
 
   double clock_offset_;
+  Observer observer_;
   double wall_ = 0;
+  double compute_before_ = 0;  // booked by the end of the step before
   StepTimes times_;
   // On the root's clock:
   std::vector<double> ready_;     // of every wait's bucket

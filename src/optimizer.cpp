@@ -5,43 +5,61 @@
 namespace annulus {
 namespace {
 
-// How fast the statistics that inference uses follow those of the batches.
-constexpr float kStatisticMomentum = 0.1f;
+Range floats_of(const Parameter& p) {
+  return {p.offset / sizeof(float), (p.offset + p.bytes) / sizeof(float)};
+}
+
+std::vector<Buffer> allocate_states(Device& device, std::size_t count, std::size_t bytes) {
+  std::vector<Buffer> states;
+  for (std::size_t i = 0; i < count; ++i) states.push_back(device.allocate(bytes));
+  return states;
+}
+
+std::unique_ptr<Update> plan(Device& device, const Parameters& parameters, const UpdateRule& rule,
+                             const std::vector<Buffer>& states) {
+  UpdateArenas arenas{parameters.weights(), parameters.gradients(), parameters.copies(), {}};
+  for (std::size_t i = 0; i < states.size(); ++i) arenas.states[i] = states[i].view();
+  std::vector<UpdateSegment> segments;
+  for (const Parameter& p : parameters.all()) segments.push_back({floats_of(p), p.role});
+  return device.plan(rule, arenas, segments);
+}
 
 }  // namespace
 
-Optimizer::Optimizer(Device& device, Parameters& parameters, const SgdStep& rule)
-    : device_(device),
-      parameters_(parameters),
-      weight_rule_(rule),
-      offset_rule_(rule),
-      velocity_(device.allocate(parameters.weights().bytes)) {
-  offset_rule_.weight_decay = 0;
-}
+Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate)
+    : parameters_(parameters),
+      name_(optimizer_name(rule)),
+      rate_(rate),
+      whole_parameters_(needs_whole_parameters(rule)),
+      states_(allocate_states(device, annulus::states(rule), parameters.weights().bytes)),
+      rule_(plan(device, parameters, rule, states_)),
+      arrived_(parameters.all().size()) {}
 
 void Optimizer::update(const Range& slice) {
-  const std::size_t begin = slice.begin * sizeof(float);
-  const std::size_t end = slice.end * sizeof(float);
+  if (whole_parameters_)
+    update_whole(slice);
+  else
+    rule_->run(slice, rate_, step_);
+}
+
+void Optimizer::update_whole(const Range& slice) {
   const auto& all = parameters_.all();
-  const auto first = std::ranges::upper_bound(all, begin, {}, [](const Parameter& p) { return p.offset + p.bytes; });
-  for (auto p = first; p != all.end() && p->offset < end; ++p) {
-    const std::size_t from = std::max(begin, p->offset);
-    const std::size_t bytes = std::min(end, p->offset + p->bytes) - from;
-    const auto part = [&](DeviceView arena) { return arena.slice(from, bytes); };
-    switch (p->role) {
-      case Role::weight:
-        device_.sgd(part(parameters_.weights()), part(parameters_.gradients()), part(velocity()), weight_rule_);
-        break;
-      case Role::offset:
-        device_.sgd(part(parameters_.weights()), part(parameters_.gradients()), part(velocity()), offset_rule_);
-        break;
-      case Role::statistic:
-        device_.average(part(parameters_.weights()), part(parameters_.gradients()), kStatisticMomentum);
-        break;
-      case Role::metric:
-        break;
+  const auto past = [](const Parameter& p) { return floats_of(p).end; };
+  Range complete{slice.begin, slice.begin};
+  for (auto p = std::ranges::upper_bound(all, slice.begin, {}, past); p != all.end(); ++p) {
+    const Range range = floats_of(*p);
+    if (range.begin >= slice.end) break;
+    std::size_t& arrived = arrived_[static_cast<std::size_t>(p - all.begin())];
+    arrived += std::min(range.end, slice.end) - std::max(range.begin, slice.begin);
+    if (arrived < range.size()) continue;
+    arrived = 0;
+    if (complete.end != range.begin) {
+      if (complete.size() > 0) rule_->run(complete, rate_, step_);
+      complete.begin = range.begin;
     }
+    complete.end = range.end;
   }
+  if (complete.size() > 0) rule_->run(complete, rate_, step_);
 }
 
 }  // namespace annulus

@@ -13,8 +13,10 @@ namespace annulus {
 // What each command can be asked for (src/cli.cpp gives these their names on the command line).
 
 struct DeviceOptions {
-  std::string device = "cpu";
-  int threads = 0;  // 0: as many as the affinity mask gives this rank
+  std::string device = "auto";
+  std::string precision = "auto";  // bf16 on a GPU, fp32 on a CPU
+  int threads = 0;                 // 0: as many as the affinity mask gives this rank
+  std::filesystem::path tuning;    // file of measured convolution plans; empty: none
 };
 
 struct TimelineOptions {
@@ -32,10 +34,12 @@ struct TrainOptions {
   std::size_t global_batch = 0;  // over all ranks; 0: batch on each
   std::size_t epochs = 1;
   std::size_t max_steps = 0;  // 0: no limit
+  std::string optimizer = "sgd";
   float rate = 0.05f;
   float momentum = 0.9f;
   float weight_decay = 0;
   bool nesterov = false;
+  float label_smoothing = 0;
   std::uint64_t seed = 1;
   std::string all_reduce = "auto";
   std::string wire = "fp32";
@@ -74,6 +78,7 @@ struct BenchStepOptions {
 };
 
 struct BenchAllReduceOptions {
+  DeviceOptions device{};
   std::vector<std::size_t> sizes_bytes;
   std::vector<std::string> algorithms;  // as make_all_reduce names them
   std::string wire = "fp32";

@@ -30,14 +30,19 @@ const NamedTensor& find(const Checkpoint& checkpoint, const std::filesystem::pat
   return *found;
 }
 
-void restore_velocity(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
-                      const Optimizer& optimizer) {
+void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
+                    const Optimizer& optimizer) {
+  if (!checkpoint.optimizer.empty() && checkpoint.optimizer != optimizer.name())
+    fail("{} was made with --optimizer {}: resume it with that, for its state means nothing to another", file.string(),
+         checkpoint.optimizer);
   for (const Parameter& parameter : model.parameters().all()) {
     if (!parameter.trained()) continue;
     const NamedTensor& saved = find(checkpoint, file, parameter);
-    if (saved.velocity.size() != saved.values.size())
-      fail("{} has no velocity of {}: it cannot be resumed", file.string(), parameter.name);
-    model.device().write(saved.velocity, parameter.spec, optimizer.velocity(parameter));
+    if (saved.states.size() != optimizer.states())
+      fail("{} has {} of the optimizer's {} states of {}: resume it with the same --optimizer", file.string(),
+           saved.states.size(), optimizer.states(), parameter.name);
+    for (std::size_t i = 0; i < optimizer.states(); ++i)
+      model.device().write(saved.states[i], parameter.spec, optimizer.state(i, parameter));
   }
 }
 
@@ -53,11 +58,14 @@ void broadcast(const World& world, Device& device, DeviceView view) {
 
 Checkpoint snapshot(Model& model, const Optimizer& optimizer) {
   Checkpoint checkpoint;
+  checkpoint.optimizer = optimizer.name();
   const Parameters& parameters = model.parameters();
+  if (LossScaling* scaling = model.device().loss_scaling()) checkpoint.loss_scaling = scaling->state();
   for (const Parameter& p : parameters.all()) {
     if (!kept(p)) continue;
     NamedTensor tensor{p.name, p.spec.shape, read(model.device(), p, parameters.weight(p)), {}};
-    if (p.trained()) tensor.velocity = read(model.device(), p, optimizer.velocity(p));
+    for (std::size_t i = 0; p.trained() && i < optimizer.states(); ++i)
+      tensor.states.push_back(read(model.device(), p, optimizer.state(i, p)));
     checkpoint.parameters.push_back(std::move(tensor));
   }
   return checkpoint;
@@ -67,11 +75,12 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
   const Parameters& parameters = model.parameters();
   for (const Parameter& p : parameters.all())
     if (kept(p)) model.device().write(find(checkpoint, file, p).values, p.spec, parameters.weight(p));
+  model.parameters().weights_changed();
 }
 
 std::optional<Restored> restore(const World& world, const std::filesystem::path& file, const std::string& model_name,
                                 std::uint64_t seed, Model& model, Optimizer& optimizer) {
-  enum { kFound, kStep, kEpoch, kPosition, kBucketBytes, kDeferred, kTunedForRanks, kFields };
+  enum { kFound, kStep, kEpoch, kPosition, kBucketBytes, kDeferred, kTunedForRanks, kLossScale, kGoodSteps, kFields };
   std::array<std::uint64_t, kFields> state{};
   std::string summing;
   if (world.root() && std::filesystem::exists(file)) {
@@ -82,20 +91,28 @@ std::optional<Restored> restore(const World& world, const std::filesystem::path&
       fail("{} was made with --seed {}: resume it with that, or the order of the samples would change", file.string(),
            checkpoint.seed);
     restore_parameters(checkpoint, file, model);
-    restore_velocity(checkpoint, file, model, optimizer);
+    restore_states(checkpoint, file, model, optimizer);
+    const LossScaling::State scaling = checkpoint.loss_scaling.value_or(LossScaling::State{});
     state = {1,
              checkpoint.step,
              checkpoint.cursor.epoch,
              checkpoint.cursor.position,
              checkpoint.buckets.bytes,
              std::bit_cast<std::uint64_t>(checkpoint.buckets.deferred),
-             checkpoint.tuned_for_ranks};
+             checkpoint.tuned_for_ranks,
+             std::bit_cast<std::uint32_t>(scaling.scale),
+             scaling.good_steps};
     summing = checkpoint.summing;
   }
   world.broadcast(std::as_writable_bytes(std::span(state)));
   if (state[kFound] == 0) return std::nullopt;
   broadcast(world, model.device(), model.parameters().weights());
-  broadcast(world, model.device(), optimizer.velocity());
+  model.parameters().weights_changed();
+  for (std::size_t i = 0; i < optimizer.states(); ++i) broadcast(world, model.device(), optimizer.state(i));
+  optimizer.set_step(state[kStep]);
+  if (LossScaling* scaling = model.device().loss_scaling())
+    scaling->set_state({std::bit_cast<float>(static_cast<std::uint32_t>(state[kLossScale])),
+                        static_cast<std::uint32_t>(state[kGoodSteps])});
   return Restored{{state[kEpoch], state[kPosition]},
                   state[kStep],
                   {state[kBucketBytes], std::bit_cast<double>(state[kDeferred])},

@@ -6,12 +6,14 @@
 #include "collectives/aligned_clock.h"
 #include "kernels/clock.h"
 #include "kernels/error.h"
+#include "kernels/on_error.h"
 #include "models/zoo.h"
 #include "src/alike.h"
 #include "src/atomic_file.h"
 #include "src/bucket_tuner.h"
 #include "src/bytes.h"
 #include "src/checkpoint.h"
+#include "src/open_device.h"
 #include "src/progress.h"
 #include "src/replicas.h"
 #include "src/restore.h"
@@ -26,8 +28,14 @@ namespace {
 
 constexpr double kWorthSaying = 0.02;  // of a step, of a rank's lateness
 
-Task task_of(const DatasetInfo& info) {
-  return {{info.height, info.width, info.channels}, info.mean, info.deviation, info.classes.size()};
+Task task_of(const DatasetInfo& info, float label_smoothing = 0) {
+  return {{info.height, info.width, info.channels}, info.mean, info.deviation, info.classes.size(), label_smoothing};
+}
+
+UpdateRule update_rule(const TrainOptions& options) {
+  if (options.optimizer == "lars") return Lars{.momentum = options.momentum, .weight_decay = options.weight_decay};
+  if (options.optimizer == "adamw") return AdamW{.weight_decay = options.weight_decay};
+  return Sgd{options.momentum, options.weight_decay, options.nesterov};
 }
 
 std::size_t global_batch_of(const World& world, const TrainOptions& options) {
@@ -91,6 +99,7 @@ class TrainingRun {
   std::string summed_before_;          // by the run that this one resumes, where it said so
   std::unique_ptr<Loader> loader_;     // begins at cursor_
   RunResult result_;
+  const OnError abandon_sums_{[this] { all_reduce_->abandon(); }};  // last, as freeing memory of a GPU waits for them
 };
 
 TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
@@ -98,17 +107,17 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
       options_(options),
       clock_offset_(clock_offset_to_root(world)),
       timeline_(options.timeline, clock_offset_),
-      device_(make_device(options.device.device, options.device.threads)),
+      device_(open_device(world, options.device)),
       training_(options.data, "train"),
       test_(options.data, "test"),
       global_batch_(global_batch_of(world, options)),
       all_reduce_(connect()),
       watchdog_(activity_, all_reduce_->activity(), options.stall_seconds,
                 [this] { end_stalled_job(world_, activity_, all_reduce_->activity(), options_.stall_seconds); }),
-      model_(*device_, make_model(options.model, task_of(training_.info())), Mode::training,
-             largest_share(std::min(global_batch_, training_.info().size)), allocate_in(*all_reduce_)),
-      optimizer_(*device_, model_.parameters(),
-                 {options.rate, options.momentum, options.weight_decay, options.nesterov}),
+      model_(*device_, make_model(options.model, task_of(training_.info(), options.label_smoothing)), Mode::training,
+             largest_share(std::min(global_batch_, training_.info().size)), allocate_in(*all_reduce_),
+             [this] { activity_.tick(); }),
+      optimizer_(*device_, model_.parameters(), update_rule(options), options.rate),
       ledger_(clock_offset_),
       trainer_(model_, *all_reduce_, optimizer_, ledger_, options.buckets, activity_, timeline_.step()),
       progress_(world.root(), options.epochs) {
@@ -136,7 +145,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
 // The first things that the ranks do together: here a difference between them would hang or corrupt.
 std::unique_ptr<AllReduce> TrainingRun::connect() const {
   check_alike(world_, options_, training_, test_);
-  return make_all_reduce(options_.all_reduce, world_, parse_wire(options_.wire));
+  return make_all_reduce(options_.all_reduce, world_, *device_, parse_wire(options_.wire));
 }
 
 // Everything that a run writes goes into one folder, which holds one run: an earlier one's results are never lost.
@@ -155,10 +164,7 @@ void TrainingRun::claim_output() const {
 void TrainingRun::plan_networks() {
   const std::size_t size = training_.info().size;
   for (const std::size_t count : {share(std::min(global_batch_, size)), share(size % global_batch_)})
-    if (count > 0) {
-      model_.network(Mode::training, count);
-      activity_.tick();
-    }
+    if (count > 0) model_.network(Mode::training, count);
 }
 
 void TrainingRun::resume() {
@@ -171,7 +177,8 @@ void TrainingRun::resume() {
   cursor_ = restored->cursor;
   step_ = restored->step;
   check_replicas(world_, model_, optimizer_, "after resuming");
-  if (options_.tune_buckets && restored->tuned_for_ranks == static_cast<std::uint64_t>(world_.size())) {
+  if (options_.tune_buckets && restored->tuned_for_ranks == static_cast<std::uint64_t>(world_.size()) &&
+      (restored->buckets.deferred == 0 || trainer_.may_defer())) {
     tuned_for_ranks_ = restored->tuned_for_ranks;  // the same sums as before
     trainer_.cut_buckets(restored->buckets);
     result_.buckets = to_string(trainer_.bucket_options()) + ", as tuned before";
@@ -201,6 +208,7 @@ std::string TrainingRun::summing() const {
 }
 
 void TrainingRun::announce() const {
+  const std::string warning = device_warning(world_, *device_);
   if (!world_.root()) return;
   const DatasetInfo& data = training_.info();
   fmt::print("annulus {}: {} on {} rank{}, {}\n", ANNULUS_VERSION, options_.model, world_.size(),
@@ -213,6 +221,7 @@ void TrainingRun::announce() const {
   fmt::print("  all-reduce  {}\n", all_reduce_->description());
   if (!summed_before_.empty() && summed_before_ != summing())
     fmt::print("  note        sums may round otherwise than before the checkpoint, which had {}\n", summed_before_);
+  if (!warning.empty()) fmt::print("  warning     {}\n", warning);
   if (!all_reduce_->sums())
     fmt::print(
         "  warning     this measures and does not train: the replicas drift apart and are not compared, no checkpoint "
@@ -249,7 +258,7 @@ bool TrainingRun::run_epoch() {
   bool stopped = false;
   while (!last && !stopped && steps_left()) {
     timeline_.begin_step(step_ + 1);
-    const double begun = now_seconds();
+    const Mark begun = device_->mark();
     activity_.begin_step(step_ + 1);
     inject(options_.faults, world_.rank(), step_ + 1, model_);
     const Batch& batch = loader_->next();
@@ -350,7 +359,7 @@ int train(const World& world, const TrainOptions& options) {
 
 void evaluate(const World& world, const EvaluateOptions& options) {
   check_same_command(world, "eval");
-  const auto device = make_device(options.device.device, options.device.threads);
+  const auto device = open_device(world, options.device);
   const Dataset dataset(options.data, options.split);
   const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
   Model model(*device, make_model(checkpoint.model, task_of(dataset.info())), Mode::inference, options.batch);

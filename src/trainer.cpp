@@ -5,14 +5,10 @@
 
 #include "kernels/clock.h"
 #include "kernels/error.h"
+#include "kernels/lane_span.h"
 
 namespace annulus {
 namespace {
-
-std::span<float> gradient_floats(const Parameters& parameters) {
-  const DeviceView view = parameters.gradients();
-  return {reinterpret_cast<float*>(view.address), view.bytes / sizeof(float)};
-}
 
 std::vector<Range> plan_buckets(const Parameters& parameters, std::size_t bucket_bytes) {
   std::vector<std::size_t> ends;
@@ -27,77 +23,133 @@ BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
   return options;
 }
 
-GradientBuckets make_buckets(const Parameters& parameters, const BucketOptions& options, AllReduce& all_reduce) {
+bool may_defer(Model& model) {
+  return model.device().loss_scaling() == nullptr;
+}
+
+GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllReduce& all_reduce) {
+  const Parameters& parameters = model.parameters();
   std::vector<Range> plan = plan_buckets(parameters, options.bytes);
   const std::size_t deferred = count_deferred(plan, options.deferred);
-  return {gradient_floats(parameters), std::move(plan), all_reduce, deferred};
+  if (deferred > 0 && !may_defer(model))
+    fail("--defer cannot be used with --precision fp16, where no parameter is updated before all sums are known");
+  Network::Stops stops;
+  for (std::size_t bucket = 0; bucket < plan.size(); ++bucket) {
+    if (bucket > 0 && bucket <= deferred) stops.forward.push_back(plan[bucket].end);
+    stops.backward.push_back(plan[bucket].end);
+  }
+  model.stop_at(stops);
+  return {model.device(), parameters.gradients(), std::move(plan), all_reduce, deferred};
 }
 
 }  // namespace
 
 Parameters::Allocate allocate_in(AllReduce& all_reduce) {
-  return [&all_reduce](std::size_t bytes) {
-    const auto memory = all_reduce.allocate(bytes);
-    return DeviceView{memory.data(), memory.size()};
-  };
+  return [&all_reduce](std::size_t bytes) { return all_reduce.allocate(bytes); };
 }
 
 Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger,
                  const BucketOptions& buckets, Activity& activity, TraceLane* lane)
     : model_(model),
+      device_(model.device()),
       all_reduce_(all_reduce),
       optimizer_(optimizer),
       ledger_(ledger),
       lane_(lane),
       activity_(activity),
       bucket_options_(resolve(buckets, model.parameters())),
-      buckets_(make_buckets(model.parameters(), bucket_options_, all_reduce)) {
+      buckets_(make_buckets(model, bucket_options_, all_reduce)) {
   activity_.plan(buckets_.size());
+}
+
+bool Trainer::may_defer() const {
+  return annulus::may_defer(model_);
 }
 
 void Trainer::cut_buckets(const BucketOptions& options) {
   bucket_options_ = resolve(options, model_.parameters());
-  buckets_ = make_buckets(model_.parameters(), bucket_options_, all_reduce_);
+  buckets_ = make_buckets(model_, bucket_options_, all_reduce_);
   activity_.plan(buckets_.size());
 }
 
-StepMetrics Trainer::step(const Batch& batch, float vote, double begun) {
-  const TraceSpan span(lane_, "step", TraceLane::kNone, begun);
-  { const TraceSpan input(lane_, "wait for images", TraceLane::kNone, begun); }
-  const double input_done = now_seconds();
-  ledger_.add(StepTimes::input, input_done - begun);
+StepMetrics Trainer::step(const Batch& batch, float vote, const Mark& begun) {
+  StepMetrics metrics;
+  books_.begun = begun;
+  {
+    const LaneSpan span(device_, lane_, "step", TraceLane::kNone, begun);
+    {
+      const LaneSpan input(device_, lane_, "wait for images", TraceLane::kNone, begun);
+      load(batch);
+    }
+    books_.loaded = device_.mark();
+    compute(batch, vote);
+    books_.computed = device_.mark();
 
-  finishing_ = 0;
-  compute(batch, vote);
-  const double computed = now_seconds();
-  ledger_.add(StepTimes::compute, computed - input_done - finishing_);
-  if (all_reduce_.sums()) ledger_.add_arrival(computed);
-
-  wait(0);  // it holds the metrics
-  const StepMetrics found = metrics();
-  if (!std::isfinite(found.loss))
-    fail("the loss is {}: the parameters of the step before are the last good ones; lower --lr", found.loss);
-  update(0);
-  finish_undeferred();
-  ledger_.end_step(now_seconds() - begun);
-  return found;
+    wait(0);  // it holds the metrics
+    settle(last_books_);
+    metrics = read_metrics();
+    if (!std::isfinite(metrics.loss))
+      fail("the loss is {}: the parameters of the step before are the last good ones; lower --lr", metrics.loss);
+    optimizer_.begin_step();
+    if (device_.loss_scaling() != nullptr) {
+      update_if_finite();
+    } else {
+      update(0);
+      finish_undeferred();
+    }
+    books_.open = true;
+    books_.ended = device_.mark();
+  }
+  if (lane_ != nullptr) books_.spans = lane_->spans().size();
+  std::swap(books_, last_books_);
+  if (device_.shares_host_memory()) settle(last_books_);  // all of it is done
+  return metrics;
 }
 
 void Trainer::finish() {
-  const double begun = now_seconds();
+  const Mark begun = device_.mark();
   finish_from(0);
-  ledger_.add_between_steps(now_seconds() - begun);
+  const Mark ended = device_.mark();
+  device_.finish();
+  settle(last_books_);
+  if (lane_ != nullptr) books_.spans = lane_->spans().size();
+  settle(books_);
+  ledger_.add_between_steps(device_.seconds(ended) - device_.seconds(begun));
+}
+
+// Into the ledger. What was not part of a step has only its waits and updates in it.
+void Trainer::settle(Books& books) {
+  if (books.open) {
+    double finishing = 0;
+    for (const Books::Part& part : books.finishing) finishing += seconds(part);
+    const double loaded = device_.seconds(books.loaded), computed = device_.seconds(books.computed);
+    ledger_.add(StepTimes::input, loaded - device_.seconds(books.begun));
+    ledger_.add(StepTimes::compute, computed - loaded - finishing);
+    if (all_reduce_.sums()) ledger_.add_arrival(computed);
+  }
+  for (const GradientBuckets::Times& wait : books.waits)
+    ledger_.add_wait(device_.seconds(wait.ready), device_.seconds(wait.wait_begin), device_.seconds(wait.wait_end));
+  for (const Books::Part& part : books.updates) ledger_.add(StepTimes::optimizer, seconds(part));
+  if (books.open) ledger_.end_step(device_.seconds(books.ended) - device_.seconds(books.begun));
+  if (lane_ != nullptr) annulus::settle(device_, *lane_, books.spans);
+  books.open = false;
+  books.finishing.clear();
+  books.waits.clear();
+  books.updates.clear();
 }
 
 double Trainer::rehearse(const Batch& batch) {
   rehearsing_ = true;
   double seconds = 0;
-  // The second one begins as steps do: with what the one before has deferred.
-  for (int time = buckets_.deferred() > 0 ? 0 : 1; time < 2; ++time) {
+  // The last one begins as steps do: with what the one before has deferred, and of a device that records work with the
+  // recordings that it makes in the second.
+  for (int time = device_.records() ? -1 : buckets_.deferred() > 0 ? 0 : 1; time < 2; ++time) {
     const double begun = now_seconds();
+    load(batch);
     compute(batch, 0);
     finish(0);
     finish_undeferred();
+    device_.finish();
     seconds = now_seconds() - begun;
   }
   finish_from(0);
@@ -109,6 +161,10 @@ double Trainer::rehearse(const Batch& batch) {
 void Trainer::finish_undeferred() {
   for (std::size_t bucket = buckets_.deferred() + 1; bucket < buckets_.size(); ++bucket) finish(bucket);
   pending_ = buckets_.deferred();
+}
+
+void Trainer::load(const Batch& batch) {
+  if (batch.size() > 0) model_.network(Mode::training, batch.size()).load(batch.images, batch.labels);
 }
 
 // The gradients of this rank's share, sent bucket by bucket as they become final.
@@ -124,7 +180,6 @@ void Trainer::compute(const Batch& batch, float vote) {
     return;
   }
   Network& network = model_.network(Mode::training, batch.size());
-  network.load(batch.images, batch.labels);
   activity_.enter(Activity::Phase::forward);
   network.forward([this](std::size_t parameters) {
     activity_.tick();
@@ -147,10 +202,10 @@ void Trainer::begin_backward(float vote) {
 
 void Trainer::finish_from(std::size_t parameters) {
   if (pending_ == 0 || buckets_.range(pending_).end <= parameters) return;
-  const double begun = now_seconds();
+  const Mark begun = device_.mark();
   for (; pending_ > 0 && buckets_.range(pending_).end > parameters; --pending_) finish(pending_);
   activity_.enter(Activity::Phase::forward);
-  finishing_ += now_seconds() - begun;
+  if (!rehearsing_) books_.finishing.push_back({begun, device_.mark()});
 }
 
 void Trainer::finish(std::size_t bucket) {
@@ -158,28 +213,43 @@ void Trainer::finish(std::size_t bucket) {
   update(bucket);
 }
 
+// Of the first bucket until this thread can read what a step has found, of the others until the lane can go on.
 void Trainer::wait(std::size_t bucket) {
   activity_.enter(Activity::Phase::waiting_for_bucket, bucket);
-  const TraceSpan span(lane_, "wait for bucket", static_cast<std::int64_t>(bucket + 1));
-  buckets_.wait(bucket);
-  if (all_reduce_.sums() && !rehearsing_) ledger_.add_wait(buckets_.times(bucket));
+  const LaneSpan span(device_, lane_, "wait for bucket", static_cast<std::int64_t>(bucket + 1));
+  if (bucket == 0)
+    buckets_.wait(bucket);
+  else
+    buckets_.join(bucket);
+  if (all_reduce_.sums() && !rehearsing_) books_.waits.push_back(buckets_.times(bucket));
 }
 
 void Trainer::update(std::size_t bucket) {
   if (rehearsing_) return;
   activity_.enter(Activity::Phase::optimizer, bucket);
-  const double begun = now_seconds();
-  const TraceSpan span(lane_, "update of bucket", static_cast<std::int64_t>(bucket + 1));
+  const Mark begun = device_.mark();
+  const LaneSpan span(device_, lane_, "update of bucket", static_cast<std::int64_t>(bucket + 1), begun);
   optimizer_.update(buckets_.range(bucket));
-  ledger_.add(StepTimes::optimizer, now_seconds() - begun);
+  books_.updates.push_back({begun, device_.mark()});
 }
 
-StepMetrics Trainer::metrics() const {
+// One gradient of any bucket that does not fit forbids the update of all.
+void Trainer::update_if_finite() {
+  LossScaling& scaling = *device_.loss_scaling();
+  for (std::size_t bucket = 1; bucket < buckets_.size(); ++bucket) wait(bucket);
+  scaling.judge(model_.parameters().gradients());
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) update(bucket);
+  scaling.conclude();
+}
+
+StepMetrics Trainer::read_metrics() const {
   const Parameters& parameters = model_.parameters();
   std::array<float, 2> means{};
   float votes = 0;
-  model_.device().download(parameters.gradient(parameters.metrics()), std::as_writable_bytes(std::span(means)));
-  model_.device().download(parameters.gradient(parameters.steering()), std::as_writable_bytes(std::span(&votes, 1)));
+  device_.peek(parameters.gradient(parameters.metrics()).slice(0, sizeof means),
+               std::as_writable_bytes(std::span(means)));
+  device_.peek(parameters.gradient(parameters.steering()).slice(0, sizeof votes),
+               std::as_writable_bytes(std::span(&votes, 1)));
   return {means[0], means[1], votes};
 }
 

@@ -32,11 +32,15 @@ class Trainer {
 
   // `batch`: this rank's share, possibly empty. `vote` is summed over the ranks and acted on by the caller: what all
   // ranks must agree on goes along with the gradients. Throws Error where the loss is not finite, before any
-  // parameter has changed. `begun`: when the step began, in now_seconds(), for the ledger.
-  StepMetrics step(const Batch& batch, float vote, double begun);
+  // parameter has changed. `begun`: where the step began on the device's lane, for the ledger.
+  //
+  // On a GPU the step may still be under way when this returns: the loss is known early in backward, and what is left
+  // of the step has been put on the lane. The books of a step are closed in the next one.
+  StepMetrics step(const Batch& batch, float vote, const Mark& begun);
 
   // Of deferred buckets (see GradientBuckets) step() leaves the sums under way and the parameters as they were, and the
-  // next step goes on with them. This ends that, for whoever wants to see the parameters or to close the books.
+  // next step goes on with them. This ends that, and waits for the device, for whoever wants to see the parameters or
+  // to close the books.
   void finish();
 
   // What of a step is tried with other buckets: computing and summing, without the update. Changes gradients only.
@@ -46,9 +50,25 @@ class Trainer {
   void cut_buckets(const BucketOptions& options);                          // the same on every rank, after finish()
   const BucketOptions& bucket_options() const { return bucket_options_; }  // with their size in bytes
   const GradientBuckets& buckets() const { return buckets_; }
+  bool may_defer() const;                           // not where gradients are scaled: see LossScaling
   bool sums() const { return all_reduce_.sums(); }  // see AllReduce
 
  private:
+  // Places in the lane from which a step's books are made, once the work there is done.
+  struct Books {
+    bool open = false;
+    bool arrival = false;  // whether ranks wait for this one
+    Mark begun, loaded, computed, ended;
+    struct Part {
+      Mark begin, end;
+    };
+    std::vector<Part> finishing;  // of deferred buckets, within the forward pass
+    std::vector<Part> updates;
+    std::vector<GradientBuckets::Times> waits;
+    std::size_t spans = 0;  // of the timeline's lane, when the step ended
+  };
+
+  void load(const Batch& batch);
   void compute(const Batch& batch, float vote);
   void begin_backward(float vote);
   void finish_undeferred();
@@ -56,9 +76,13 @@ class Trainer {
   void finish(std::size_t bucket);
   void wait(std::size_t bucket);
   void update(std::size_t bucket);
-  StepMetrics metrics() const;
+  void update_if_finite();  // all buckets
+  StepMetrics read_metrics() const;
+  void settle(Books& books);
+  double seconds(const Books::Part& part) { return device_.seconds(part.end) - device_.seconds(part.begin); }
 
   Model& model_;
+  Device& device_;
   AllReduce& all_reduce_;
   Optimizer& optimizer_;
   Ledger& ledger_;
@@ -66,9 +90,9 @@ class Trainer {
   Activity& activity_;
   BucketOptions bucket_options_;
   GradientBuckets buckets_;
-  std::size_t pending_ = 0;  // deferred buckets that are not finished: 1 to this one
-  double finishing_ = 0;     // seconds of this step's forward that went to finishing them
-  bool rehearsing_ = false;  // nothing is updated or booked
+  std::size_t pending_ = 0;   // deferred buckets that are not finished: 1 to this one
+  bool rehearsing_ = false;   // nothing is updated or booked
+  Books books_, last_books_;  // of this step, and of the one before
 };
 
 }  // namespace annulus

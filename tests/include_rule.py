@@ -20,6 +20,7 @@ ALLOWED = {
 # Which libraries only certain files know. The vendors' stay below the device's seam; a .cpp above it may ask one for
 # its version, or, in collectives/, be an algorithm of a vendor's.
 VENDOR = re.compile(r"^(dnnl|oneapi/dnnl|cuda|cudnn|cublas|nccl|nv)", re.IGNORECASE)
+TESTS_OF_VENDORS = {("tests", "cuda_emulation"), ("tests", "cuda")}
 HDF5 = re.compile(r"^(hdf5|H5)")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -41,7 +42,8 @@ def complaint(path, quote, name):
     if VENDOR.match(name):
         if folder == "models":
             return "models/ knows no vendor's library"
-        inside = folder == "kernels" and len(path.parts) > 2  # kernels/cpu/, kernels/cuda/
+        # kernels/cpu/, kernels/cuda/ and its tests; the emulation's headers are the vendor's
+        inside = folder == "kernels" and len(path.parts) > 2 or path.parts[:2] in TESTS_OF_VENDORS
         if path.suffix in (".h", ".cuh") and not inside:
             return "a public header passes no vendor's library on"
     # Tests make good and bad files with the library itself, not with the code that they test.

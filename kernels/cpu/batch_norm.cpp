@@ -13,10 +13,15 @@ using Flags = dnnl::normalization_flags;
 
 enum Index { kScale, kShift, kMean, kVariance, kCount };
 
+// What is fused with it works in place on the output, and backward on its gradient.
 class BatchNormOp : public Op {
  public:
   BatchNormOp(const BatchNorm& operation, const Specs& inputs, Mode mode)
-      : mode_(mode), layout_(desc(inputs[0])), batch_(static_cast<float>(inputs[0].shape[0])) {
+      : operation_(operation),
+        mode_(mode),
+        layout_(desc(inputs[0])),
+        added_layout_(desc(inputs.back())),
+        batch_(static_cast<float>(inputs[0].shape[0])) {
     const Shape& shape = inputs[0].shape;
     const auto values = static_cast<float>(shape[0] * shape[2] * shape[3]);  // that a channel's statistics are over
     unbias_ = values / std::max(values - 1, 1.0f);
@@ -53,7 +58,13 @@ class BatchNormOp : public Op {
                      {DNNL_ARG_MEAN, mean},
                      {DNNL_ARG_VARIANCE, variance},
                      {DNNL_ARG_DST, memory_at(layout_, bindings.output)}}};
+    output_values_ = floats(bindings.output);
+    if (operation_.add) added_ = {added_layout_, layout_, bindings.inputs[1]};
     if (!training) return;
+
+    output_gradient_ = floats(bindings.output_gradient);
+    if (operation_.add && bindings.input_gradients[1])
+      added_gradient_ = {added_layout_, layout_, bindings.input_gradients[1]};
 
     mean_ = floats(bindings.parameter_gradients[kMean]);
     variance_ = floats(bindings.parameter_gradients[kVariance]);
@@ -72,9 +83,21 @@ class BatchNormOp : public Op {
                       {DNNL_ARG_DIFF_SHIFT, channels(bindings.parameter_gradients[kShift])}}};
   }
 
-  void forward() override { run_forward_.run(); }
+  void forward() override {
+    run_forward_.run();
+    if (operation_.add) {
+      added_.load();
+      add(values(added_), output_values_);
+    }
+    if (operation_.relu) relu(output_values_, output_values_);
+  }
 
   void backward(float sample_weight) override {
+    if (operation_.relu) relu_backward(output_values_, output_gradient_, output_gradient_);
+    if (added_gradient_.wanted()) {
+      copy(output_gradient_, values(added_gradient_));
+      added_gradient_.store();
+    }
     run_backward_.run();
     // From now on they are this rank's part of the mean over the global batch. The variance that inference wants is
     // that of the population, the batch's is smaller by (n - 1) / n.
@@ -83,8 +106,15 @@ class BatchNormOp : public Op {
   }
 
  private:
+  std::span<float> values(const Adapted& adapted) const {
+    return {static_cast<float*>(adapted.wanted().get_data_handle()), layout_.get_size() / sizeof(float)};
+  }
+
+  BatchNorm operation_;
   Mode mode_;
-  dnnl::memory::desc layout_, channels_;
+  dnnl::memory::desc layout_, added_layout_, channels_;
+  Adapted added_, added_gradient_;
+  std::span<float> output_values_, output_gradient_;
   float batch_, unbias_;
   Forward::primitive_desc forward_;
   Backward::primitive_desc backward_;

@@ -8,6 +8,7 @@
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/cpu/update.h"
 #include "kernels/error.h"
 #include "kernels/host_memory.h"
 
@@ -50,6 +51,11 @@ std::unique_ptr<Op> CpuDevice::plan(const Operation& operation, const std::vecto
   }
 }
 
+std::unique_ptr<Update> CpuDevice::plan(const UpdateRule& rule, const UpdateArenas& arenas,
+                                        const std::vector<UpdateSegment>& segments) {
+  return plan_update(rule, arenas, segments);
+}
+
 TensorSpec CpuDevice::plain(const Shape& shape, DataType type) {
   return {shape, type, std::make_shared<DnnlLayout>(plain_layout(shape, type))};
 }
@@ -81,19 +87,8 @@ void CpuDevice::read(const TensorSpec& spec, DeviceView from, std::span<float> h
 void CpuDevice::zero(DeviceView to) {
   std::memset(to.address, 0, to.bytes);
 }
-void CpuDevice::copy(DeviceView from, DeviceView to) {
-  cpu::copy(floats(from), floats(to));
-}
-void CpuDevice::add(DeviceView from, DeviceView to) {
+void CpuDevice::add(DeviceView from, DeviceView to, DataType) {
   cpu::add(floats(from), floats(to));
-}
-
-void CpuDevice::sgd(DeviceView weights, DeviceView gradients, DeviceView velocity, const SgdStep& step) {
-  cpu::sgd(floats(weights), floats(gradients), floats(velocity), step);
-}
-
-void CpuDevice::average(DeviceView running, DeviceView batch, float momentum) {
-  cpu::average(floats(running), floats(batch), momentum);
 }
 
 }  // namespace cpu

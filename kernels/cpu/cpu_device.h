@@ -13,6 +13,8 @@ class CpuDevice : public Device {
   std::string description() const override;
   std::unique_ptr<Op> plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
                            const std::vector<TensorSpec>& parameters) override;
+  std::unique_ptr<Update> plan(const UpdateRule& rule, const UpdateArenas& arenas,
+                               const std::vector<UpdateSegment>& segments) override;
   TensorSpec plain(const Shape& shape, DataType type) override;
   Buffer allocate(std::size_t bytes) override;
   void upload(std::span<const std::byte> host, DeviceView to) override;
@@ -20,10 +22,8 @@ class CpuDevice : public Device {
   void write(std::span<const float> host, const TensorSpec& spec, DeviceView to) override;
   void read(const TensorSpec& spec, DeviceView from, std::span<float> host) override;
   void zero(DeviceView to) override;
-  void copy(DeviceView from, DeviceView to) override;
-  void add(DeviceView from, DeviceView to) override;
-  void sgd(DeviceView weights, DeviceView gradients, DeviceView velocity, const SgdStep& step) override;
-  void average(DeviceView running, DeviceView batch, float momentum) override;
+  void add(DeviceView from, DeviceView to, DataType type) override;
+  void narrow(DeviceView, DeviceView) override {}  // its weights are what it computes with
 
  private:
   int threads_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "kernels/host_memory.h"
 
 // What the CPU's operations share in using oneDNN.
 namespace annulus::cpu {
@@ -33,7 +34,6 @@ dnnl::memory::desc fixed_or_any(const std::vector<TensorSpec>& parameters, std::
 dnnl::primitive_attr ending(bool relu);
 
 dnnl::memory memory_at(const dnnl::memory::desc& desc, DeviceView view);
-std::span<float> floats(DeviceView view);
 
 // Images are an array of {outer, height, width, inner} in every layout that oneDNN chooses for them: inner is the
 // channel block of a blocked layout, all channels of a channels-last one, 1 of a plain one.

@@ -14,7 +14,5 @@ void relu(std::span<const float> from, std::span<float> to);                    
 void relu_backward(std::span<const float> output, std::span<const float> output_gradient,
                    std::span<float> input_gradient);  // may be in place
 void scale(std::span<const float> from, float factor, std::span<float> to);
-void average(std::span<float> running, std::span<const float> batch, float momentum);
-void sgd(std::span<float> weights, std::span<const float> gradients, std::span<float> velocity, const SgdStep& step);
 
 }  // namespace annulus::cpu

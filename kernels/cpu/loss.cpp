@@ -10,8 +10,13 @@ namespace {
 
 class SoftmaxCrossEntropyOp : public Op {
  public:
-  SoftmaxCrossEntropyOp(const Specs& inputs, Mode mode)
-      : mode_(mode), batch_(inputs[0].shape[0]), classes_(inputs[0].shape[1]), losses_(batch_), hits_(batch_) {
+  SoftmaxCrossEntropyOp(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode)
+      : mode_(mode),
+        smoothing_(mode == Mode::training ? operation.smoothing : 0),
+        batch_(inputs[0].shape[0]),
+        classes_(inputs[0].shape[1]),
+        losses_(batch_),
+        hits_(batch_) {
     output_ = spec({2}, plain_layout({2}));
     parameters_ = {output_};
     if (mode == Mode::training) probabilities_.resize(batch_ * classes_);
@@ -40,11 +45,14 @@ class SoftmaxCrossEntropyOp : public Op {
     sums_[1] = static_cast<float>(correct);
   }
 
-  // d(mean loss) / d(logits) = (probabilities - one-hot label) / global batch.
+  // d(mean loss) / d(logits) = (probabilities - what they should be) / global batch.
   void backward(float sample_weight) override {
-    scale(probabilities_, sample_weight, {logits_gradient_, batch_ * classes_});
+    const std::span gradient(logits_gradient_, batch_ * classes_);
+    scale(probabilities_, sample_weight, gradient);
+    if (smoothing_ > 0)
+      for (float& value : gradient) value -= sample_weight * smoothing_ / static_cast<float>(classes_);
     for (std::size_t sample = 0; sample < batch_; ++sample)
-      logits_gradient_[sample * classes_ + static_cast<std::size_t>(labels_[sample])] -= sample_weight;
+      gradient[sample * classes_ + static_cast<std::size_t>(labels_[sample])] -= sample_weight * (1 - smoothing_);
     metrics_[0] = sums_[0] * sample_weight;
     metrics_[1] = sums_[1] * sample_weight;
   }
@@ -57,14 +65,24 @@ class SoftmaxCrossEntropyOp : public Op {
     // Shifted by the largest, so that no exponential overflows.
     double total = 0;
     for (const float logit : logits) total += std::exp(logit - *largest);
-    losses_[sample] = std::log(total) - static_cast<double>(logits[label] - *largest);
+    losses_[sample] = std::log(total) - smoothed(logits, label, *largest);
     hits_[sample] = static_cast<std::size_t>(largest - logits.begin()) == label;
     if (mode_ == Mode::inference) return;
     for (std::size_t c = 0; c < classes_; ++c)
       probabilities_[sample * classes_ + c] = std::exp(logits[c] - *largest) / static_cast<float>(total);
   }
 
+  // What the label's logit counts as, below the largest.
+  double smoothed(std::span<const float> logits, std::size_t label, float largest) const {
+    const double own = static_cast<double>(logits[label] - largest);
+    if (smoothing_ == 0) return own;  // and a class may be as impossible as it likes
+    double sum = 0;
+    for (const float logit : logits) sum += static_cast<double>(logit - largest);
+    return own + smoothing_ * (sum / static_cast<double>(classes_) - own);
+  }
+
   Mode mode_;
+  float smoothing_;
   std::size_t batch_, classes_;
   std::vector<double> losses_;
   std::vector<std::uint8_t> hits_;
@@ -78,8 +96,8 @@ class SoftmaxCrossEntropyOp : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> plan(const SoftmaxCrossEntropy&, const Specs& inputs, Mode mode, const Specs&) {
-  return std::make_unique<SoftmaxCrossEntropyOp>(inputs, mode);
+std::unique_ptr<Op> plan(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode, const Specs&) {
+  return std::make_unique<SoftmaxCrossEntropyOp>(operation, inputs, mode);
 }
 
 }  // namespace annulus::cpu

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
-"""PyTorch's all_reduce over gloo: what DistributedDataParallel calls on a CPU.
+"""PyTorch's all_reduce over gloo: what DistributedDataParallel calls on a CPU, and where ranks share a GPU.
 
-  all_reduce_torch.py NAME BYTES,BYTES,... SECONDS RANKS      as all_reduce_peer.h says, and the rows too
+  all_reduce_torch.py NAME BYTES,BYTES,... SECONDS RANKS [cuda]      as all_reduce_peer.h says, and the rows too
+
+With `cuda` the arrays lie in a GPU's memory, the same GPU's for all ranks: gloo copies them to the host and back.
 """
 import ctypes
 import json
@@ -30,8 +32,12 @@ def huge_buffer(size):
     return torch.frombuffer(memory, dtype=torch.float32, count=size // 4, offset=skip).zero_()
 
 
+def allocate(size, device):
+    return huge_buffer(size) if device == "cpu" else torch.zeros(size // 4, device=device)
+
+
 def check_exactness(values, rank, ranks):
-    pattern = (torch.arange(len(values), dtype=torch.int32) % 1021).to(torch.float32)
+    pattern = (torch.arange(len(values), dtype=torch.int32, device=values.device) % 1021).to(torch.float32)
     values.copy_(pattern).add_(rank)
     dist.all_reduce(values)
     if not torch.equal(values, pattern.mul_(ranks).add_(ranks * (ranks - 1) // 2)):
@@ -58,14 +64,16 @@ def common_start():
 def time_call(values):
     begin = common_start()
     dist.all_reduce(values)
+    if values.is_cuda:
+        torch.cuda.synchronize()
     return maximum(time.perf_counter() - begin)
 
 
-def rank_main(rank, name, sizes, seconds, ranks, folder):
+def rank_main(rank, name, sizes, seconds, ranks, device, folder):
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: not without the program that started it
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
-    buffer = huge_buffer(max(sizes))
+    buffer = allocate(max(sizes), device)
     for size in sizes:
         values = buffer[:size // 4]
         check_exactness(values, rank, ranks)
@@ -80,7 +88,8 @@ def rank_main(rank, name, sizes, seconds, ranks, folder):
 
 
 if __name__ == "__main__":
-    name, sizes, seconds, ranks = sys.argv[1:]
+    name, sizes, seconds, ranks, *device = sys.argv[1:]
     sizes = [int(size) for size in sizes.split(",")]
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(rank_main, (name, sizes, float(seconds), int(ranks), folder), int(ranks))
+        torch.multiprocessing.spawn(rank_main, (name, sizes, float(seconds), int(ranks), *(device or ["cpu"]), folder),
+                                    int(ranks))

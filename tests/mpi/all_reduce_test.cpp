@@ -8,14 +8,19 @@
 #include <string_view>
 
 #include "kernels/error.h"
+#include "kernels/host_memory.h"
 #include "kernels/random.h"
 #include "kernels/split.h"
+#include "tests/mpi/shares.h"
 
 using namespace annulus;
+using namespace annulus::test;
 
 // One specification for every algorithm. A new one is tested by being in this list.
 
 namespace {
+
+const std::unique_ptr<Device> device = make_device("cpu", 1);
 
 // Some of them on nodes that are only pretended: this many ranks each.
 struct Case {
@@ -37,45 +42,6 @@ std::vector<Case> cases() {
   return all;
 }
 
-// A share of small integers: float32 adds them without rounding in any order.
-std::vector<float> integers(std::size_t count, int rank) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>((i * 31) % 1009 + static_cast<unsigned>(rank));
-  return values;
-}
-
-std::vector<float> exact_sum(std::size_t count, int size) {
-  std::vector<float> sum(count);
-  const auto n = static_cast<std::size_t>(size);
-  for (std::size_t i = 0; i < count; ++i) sum[i] = static_cast<float>(n * ((i * 31) % 1009) + n * (n - 1) / 2);
-  return sum;
-}
-
-// A share whose sums round, so that their bits depend on the order of adding.
-std::vector<float> fractions(std::size_t count, int rank) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i)
-    values[i] = 1.0f / static_cast<float>(3 + (i * 31) % 1009 + 7 * static_cast<unsigned>(rank));
-  return values;
-}
-
-std::uint64_t hash(std::span<const float> values) {
-  return std::hash<std::string_view>()({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
-}
-
-// Not CHECK(a == b), which prints all of both where they differ.
-void check_equal(std::span<const float> values, std::span<const float> expected) {
-  REQUIRE(values.size() == expected.size());
-  const auto [wrong, right] = std::ranges::mismatch(values, expected);
-  if (wrong == values.end()) return;
-  FAIL("element " << wrong - values.begin() << " of " << values.size() << " is " << *wrong << " instead of " << *right);
-}
-
-void check_same_on_every_rank(const World& world, std::span<const float> values) {
-  const std::uint64_t mine = hash(values);
-  CHECK(world.gather(mine) == std::vector(static_cast<std::size_t>(world.size()), mine));
-}
-
 constexpr std::size_t kLarge = (3 << 20) / sizeof(float);
 
 // The borders where an array is cut, one large array, and sizes drawn once and for all: any up to 100,000, half of
@@ -95,7 +61,7 @@ class Arrays {
     const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
     std::span<float> left;
     if (own_memory) {
-      left = {reinterpret_cast<float*>(all_reduce.allocate(total * sizeof(float)).data()), total};
+      left = floats(all_reduce.allocate(total * sizeof(float)));
     } else {
       elsewhere_.resize(total);
       left = elsewhere_;
@@ -130,7 +96,7 @@ TEST_CASE("arrays of any size, any number under way at once, are summed exactly 
   const std::size_t together = GENERATE(1, 8);
   const bool own_memory = GENERATE(false, true);
   const std::vector<std::size_t> sizes = sizes_for(world.size());
-  const auto all_reduce = make_all_reduce(algorithm.algorithm, world);
+  const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device);
   const Arrays arrays(*all_reduce, own_memory, sizes);
   for (const bool exact : {true, false})
     for (std::size_t begin = 0; begin < sizes.size(); begin += together) {
@@ -139,7 +105,7 @@ TEST_CASE("arrays of any size, any number under way at once, are summed exactly 
       for (std::size_t i = begin; i < end; ++i) {
         std::ranges::copy(exact ? integers(sizes[i], world.rank()) : fractions(sizes[i], world.rank()),
                           arrays[i].begin());
-        tickets.push_back(all_reduce->enqueue(arrays[i]));
+        tickets.push_back(all_reduce->enqueue(view_of(arrays[i])));
       }
       for (std::size_t i = begin; i < end; ++i) {
         CAPTURE(algorithm, together, own_memory, sizes[i]);
@@ -155,13 +121,13 @@ TEST_CASE("arrays of any size, any number under way at once, are summed exactly 
 TEST_CASE("the same sum has the same bits every time") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
-  const auto all_reduce = make_all_reduce(algorithm.algorithm, world);
+  const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device);
   for (const std::size_t size : {std::size_t{997}, kLarge}) {
     CAPTURE(algorithm, size);
     std::vector<float> first = fractions(size, world.rank());
     std::vector<float> second = first;
-    all_reduce->enqueue(first);
-    all_reduce->wait(all_reduce->enqueue(second));
+    all_reduce->enqueue(view_of(first));
+    all_reduce->wait(all_reduce->enqueue(view_of(second)));
     check_equal(second, first);
   }
 }
@@ -169,11 +135,11 @@ TEST_CASE("the same sum has the same bits every time") {
 TEST_CASE("waiting for the last array is waiting for all") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
-  const auto all_reduce = make_all_reduce(algorithm.algorithm, world);
+  const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device);
   std::vector<float> large = integers(100'000, world.rank());
   std::vector<float> small = integers(10, world.rank());
-  all_reduce->enqueue(large);
-  all_reduce->wait(all_reduce->enqueue(small));
+  all_reduce->enqueue(view_of(large));
+  all_reduce->wait(all_reduce->enqueue(view_of(small)));
   check_equal(large, exact_sum(100'000, world.size()));
   check_equal(small, exact_sum(10, world.size()));
 }
@@ -181,31 +147,30 @@ TEST_CASE("waiting for the last array is waiting for all") {
 TEST_CASE("arrays in the all-reduce's own memory are summed exactly, wherever they lie in it") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
-  const auto all_reduce = make_all_reduce(algorithm.algorithm, world);
-  const auto memory = all_reduce->allocate(kLarge * sizeof(float));
-  const std::span floats(reinterpret_cast<float*>(memory.data()), kLarge);
+  const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device);
+  const std::span memory = floats(all_reduce->allocate(kLarge * sizeof(float)));
   std::size_t begin = 0;
   for (const std::size_t size : {0, 1, 16, 997, 8'192, 8'193, 100'000, 300'001}) {
     CAPTURE(algorithm, size, begin);
-    const auto values = floats.subspan(begin, size);
+    const auto values = memory.subspan(begin, size);
     std::ranges::copy(integers(size, world.rank()), values.begin());
-    all_reduce->wait(all_reduce->enqueue(values));
+    all_reduce->wait(all_reduce->enqueue(view_of(values)));
     check_equal({values.begin(), values.end()}, exact_sum(size, world.size()));
     begin += size;
   }
-  CHECK(std::ranges::all_of(floats.subspan(begin), [](float value) { return value == 0; }));
+  CHECK(std::ranges::all_of(memory.subspan(begin), [](float value) { return value == 0; }));
 }
 
 TEST_CASE("over 16-bit messages all ranks have the same bits, not far from the sum") {
   const World world;
   const Wire wire = GENERATE(Wire::bf16, Wire::fp16);
   const std::string algorithm = GENERATE("message-ring", "doubling", "auto");
-  const auto all_reduce = make_all_reduce(algorithm, world, wire);
+  const auto all_reduce = make_all_reduce(algorithm, world, *device, wire);
   std::vector<float> values = fractions(kLarge, world.rank());
   std::vector<double> exact(values.size());
   for (int rank = 0; rank < world.size(); ++rank)
     std::ranges::transform(exact, fractions(kLarge, rank), exact.begin(), [](double a, float b) { return a + b; });
-  all_reduce->wait(all_reduce->enqueue(values));
+  all_reduce->wait(all_reduce->enqueue(view_of(values)));
   check_same_on_every_rank(world, values);
   // A third at most each; every hop rounds a part of the sum once.
   const double allowed = (wire == Wire::bf16 ? 0x1p-9 : 0x1p-12) * world.size() * world.size();
@@ -218,17 +183,18 @@ TEST_CASE("an algorithm that sends nothing in 16 bits says so") {
   const World world;
   const std::string algorithm = GENERATE("mpi", "direct");
   if (world.size() == 1) return;
-  CHECK_THAT(make_all_reduce(algorithm, world, Wire::bf16)->description(), Catch::Contains("--wire bf16 unused"));
+  CHECK_THAT(make_all_reduce(algorithm, world, *device, Wire::bf16)->description(),
+             Catch::Contains("--wire bf16 unused"));
 }
 
 TEST_CASE("two all-reduces at work at once do not mix up their messages") {
   const World world;
-  const auto one = make_all_reduce("ring", world);
-  const auto other = make_all_reduce("mpi", world);
+  const auto one = make_all_reduce("ring", world, *device);
+  const auto other = make_all_reduce("mpi", world, *device);
   std::vector<float> first = integers(50'000, world.rank());
   std::vector<float> second = integers(40'000, world.rank());
-  const AllReduce::Ticket first_ticket = one->enqueue(first);
-  const AllReduce::Ticket second_ticket = other->enqueue(second);
+  const AllReduce::Ticket first_ticket = one->enqueue(view_of(first));
+  const AllReduce::Ticket second_ticket = other->enqueue(view_of(second));
   world.barrier();  // and the main thread's messages go their own way too
   other->wait(second_ticket);
   one->wait(first_ticket);
@@ -243,12 +209,12 @@ TEST_CASE("the ring sends 2(N-1)/N of an array whose cache lines N divides, and 
   for (const std::size_t size : sizes_for(world.size())) sizes.push_back(size / (16 * n) * (16 * n));
   const Wire wire = GENERATE(Wire::fp32, Wire::bf16);
   const std::size_t bytes_of_value = wire == Wire::fp32 ? 4 : 2;
-  const auto all_reduce = make_all_reduce("message-ring", world, wire);
+  const auto all_reduce = make_all_reduce("message-ring", world, *device, wire);
   for (const std::size_t size : sizes) {
     CAPTURE(size);
     std::vector<float> values(size);
     const std::uint64_t before = all_reduce->bytes_sent();
-    all_reduce->wait(all_reduce->enqueue(values));
+    all_reduce->wait(all_reduce->enqueue(view_of(values)));
     const std::uint64_t sent = all_reduce->bytes_sent() - before;
     CHECK(sent == ring_values(size, world.rank(), world.size()) * bytes_of_value);
     if (size % (16 * n) == 0) CHECK(sent == 2 * (n - 1) * (size / n) * bytes_of_value);
@@ -257,23 +223,23 @@ TEST_CASE("the ring sends 2(N-1)/N of an array whose cache lines N divides, and 
 
 TEST_CASE("none leaves every rank's array as it is, and says so") {
   const World world;
-  const auto none = make_all_reduce("none", world);
+  const auto none = make_all_reduce("none", world, *device);
   std::vector<float> values = integers(997, world.rank());
-  none->wait(none->enqueue(values));
+  none->wait(none->enqueue(view_of(values)));
   CHECK(values == integers(997, world.rank()));
   CHECK(none->sums() == (world.size() == 1));
-  CHECK(make_all_reduce("ring", world)->sums());
+  CHECK(make_all_reduce("ring", world, *device)->sums());
 }
 
 TEST_CASE("an algorithm that does not exist is refused with the ones that do") {
   const World world;
-  CHECK_THROWS_WITH(make_all_reduce("tree", world),
+  CHECK_THROWS_WITH(make_all_reduce("tree", world, *device),
                     Catch::Contains("'tree'") && Catch::Contains("ring") && Catch::Contains("mpi"));
 }
 
 TEST_CASE("sums that nobody waits for do not keep a rank from leaving") {
   const World world;
   std::vector<float> values(1'000'000);
-  const auto all_reduce = make_all_reduce("ring", world);
-  if (world.root()) all_reduce->enqueue(values);
+  const auto all_reduce = make_all_reduce("ring", world, *device);
+  if (world.root()) all_reduce->enqueue(view_of(values));
 }

@@ -8,9 +8,13 @@ using namespace annulus;
 
 namespace {
 
+struct Wait {
+  double ready, begin, end;
+};
+
 // All of a step.
-void add_waits(Ledger& ledger, std::span<const GradientBuckets::Times> buckets) {
-  for (const GradientBuckets::Times& bucket : buckets) ledger.add_wait(bucket);
+void add_waits(Ledger& ledger, std::span<const Wait> buckets) {
+  for (const Wait& bucket : buckets) ledger.add_wait(bucket.ready, bucket.begin, bucket.end);
   ledger.add_arrival(buckets.back().ready);
 }
 
@@ -25,7 +29,7 @@ TEST_CASE("the parts of the step times add up to the wall") {
     ledger.add(StepTimes::compute, 2);
     ledger.add(StepTimes::compute, 1);
     ledger.add(StepTimes::optimizer, 0.5);
-    const std::vector<GradientBuckets::Times> buckets{{10, 11, 12}};
+    const std::vector<Wait> buckets{{10, 11, 12}};
     add_waits(ledger, buckets);
     ledger.end_step(8);
   }
@@ -50,8 +54,7 @@ TEST_CASE("a wait is for slower ranks until the last is ready, for communication
   const int n = world.size();
   Ledger ledger(0);
   // Rank r is ready at r and begins to wait at once. All sums are there at n + 1.
-  const std::vector<GradientBuckets::Times> buckets{
-      {static_cast<double>(world.rank()), static_cast<double>(world.rank()), n + 1.0}};
+  const std::vector<Wait> buckets{{static_cast<double>(world.rank()), static_cast<double>(world.rank()), n + 1.0}};
   add_waits(ledger, buckets);
   ledger.end_step(n + 1.0 - world.rank());
   const StepTimes times = ledger.close(world).mean();
@@ -69,8 +72,8 @@ TEST_CASE("each step's each bucket has its own last rank") {
   // Of two buckets: the first is late on rank 0, the second on the last rank; both waits last from 10 to 14.
   const double early = 3, late = 11;
   for (int step = 0; step < 2; ++step) {
-    const std::vector<GradientBuckets::Times> buckets{{world.root() ? late : early, 10, 14},
-                                                      {world.rank() == n - 1 ? late + 1 : early, 10, 14}};
+    const std::vector<Wait> buckets{{world.root() ? late : early, 10, 14},
+                                    {world.rank() == n - 1 ? late + 1 : early, 10, 14}};
     add_waits(ledger, buckets);
     ledger.end_step(20);
   }
@@ -84,7 +87,7 @@ TEST_CASE("a rank that is ready after a wait has ended does not make it longer")
   const World world;
   Ledger ledger(0);
   // No clock is perfect: another rank seems to be ready only at 9, after the sum was there at 6.
-  const std::vector<GradientBuckets::Times> buckets{{9, 4, 6}};
+  const std::vector<Wait> buckets{{9, 4, 6}};
   add_waits(ledger, buckets);
   ledger.end_step(6);
   const StepTimes times = ledger.close(world).mean();
@@ -99,7 +102,7 @@ TEST_CASE("moments are compared on the root's clock") {
   const double offset = 100.0 * world.rank();
   Ledger ledger(offset);
   const double late = world.root() ? 7 : 1;
-  const std::vector<GradientBuckets::Times> buckets{{late - offset, 5 - offset, 8 - offset}};
+  const std::vector<Wait> buckets{{late - offset, 5 - offset, 8 - offset}};
   add_waits(ledger, buckets);
   ledger.end_step(3);
   const StepTimes times = ledger.close(world).mean();
@@ -134,8 +137,8 @@ Accounts made_up_accounts(const World& world) {
   Ledger ledger(offset);
   for (int step = 0; step < kSteps; ++step) {
     const double begin = 100 + step - offset;
-    const GradientBuckets::Times first{begin + 0.05, begin + compute, begin + compute};
-    const GradientBuckets::Times second{begin + compute, begin + compute, begin + (world.size() > 1 ? 0.17 : compute)};
+    const Wait first{begin + 0.05, begin + compute, begin + compute};
+    const Wait second{begin + compute, begin + compute, begin + (world.size() > 1 ? 0.17 : compute)};
     ledger.add(StepTimes::compute, compute);
     add_waits(ledger, std::array{first, second});
     ledger.end_step(0.2);
@@ -189,7 +192,7 @@ TEST_CASE("what is waited for between steps is in the books, and belongs to no s
   ledger.add(StepTimes::compute, 3);
   ledger.add_arrival(3);
   ledger.end_step(3);
-  ledger.add_wait({.ready = 1, .wait_begin = 4, .wait_end = 6});
+  ledger.add_wait(1, 4, 6);
   ledger.add_between_steps(2.5);
   const StepTimes times = ledger.close(world).mean();
   CHECK(times.steps == 1);

@@ -26,7 +26,7 @@ struct Replica {
 
   std::unique_ptr<Device> device = make_device("cpu", 1);
   Model model{*device, make_model("mlp", {{4, 4, 1}, {0.5f}, {0.25f}, 4}), Mode::training, 2};
-  Optimizer optimizer{*device, model.parameters(), {.rate = 0.1f, .momentum = 0.9f}};
+  Optimizer optimizer{*device, model.parameters(), Sgd{.momentum = 0.9f}, 0.1f};
 };
 
 void flip_a_bit(DeviceView view) {
@@ -50,7 +50,7 @@ TEST_CASE("a flipped bit on one rank is found, and the rank named on every rank"
   for (int wrong = 0; wrong < world.size(); ++wrong) {
     Replica replica;
     if (world.rank() == wrong)
-      flip_a_bit(in_velocity ? replica.optimizer.velocity() : replica.model.parameters().weights());
+      flip_a_bit(in_velocity ? replica.optimizer.state(0) : replica.model.parameters().weights());
     // Of two that differ nobody can tell which is right: rank 0 is taken to be.
     const int named = world.size() == 2 ? 1 : wrong;
     CAPTURE(wrong, in_velocity);
@@ -64,7 +64,7 @@ TEST_CASE("where several replicas are wrong, each is named, and the most common 
   if (world.size() < 5) return;
   Replica replica;
   if (world.rank() == 0) flip_a_bit(replica.model.parameters().weights());
-  if (world.rank() == 2) flip_a_bit(replica.optimizer.velocity());
+  if (world.rank() == 2) flip_a_bit(replica.optimizer.state(0));
   CHECK_THAT(replica.complaint(world), Catch::Contains("rank 0, 2 does not have"));
 }
 

@@ -19,7 +19,8 @@ namespace {
 
 const Task kTask{{6, 5, 1}, {0.5f}, {0.25f}, 4};
 constexpr std::size_t kPixels = 30;
-constexpr SgdStep kRule{.rate = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f};
+constexpr Sgd kRule{.momentum = 0.9f, .weight_decay = 0.01f};
+constexpr float kRate = 0.1f;
 
 std::vector<float> floats(DeviceView view) {
   return {reinterpret_cast<float*>(view.address), reinterpret_cast<float*>(view.address + view.bytes)};
@@ -47,18 +48,18 @@ StepPlan plan(std::size_t step, std::size_t global_batch) {
 struct Replica {
   Replica(const World& world, const std::string& algorithm, const BucketOptions& buckets, const Task& task = kTask)
       : model(*device, make_model("mlp", task), Mode::training, 2),
-        all_reduce(make_all_reduce(algorithm, world)),
+        all_reduce(make_all_reduce(algorithm, world, *device)),
         trainer(model, *all_reduce, optimizer, ledger, buckets, activity) {
     model.parameters().initialize(3);
   }
 
   StepMetrics step(const World& world, const StepPlan& step, float vote = 0) {
-    return trainer.step(samples(step, step.share(world.rank(), world.size())), vote, now_seconds());
+    return trainer.step(samples(step, step.share(world.rank(), world.size())), vote, device->mark());
   }
 
   std::unique_ptr<Device> device = make_device("cpu", 1);
   Model model;
-  Optimizer optimizer{*device, model.parameters(), kRule};
+  Optimizer optimizer{*device, model.parameters(), kRule, kRate};
   Ledger ledger{0};
   std::unique_ptr<AllReduce> all_reduce;
   Activity activity;
@@ -81,7 +82,7 @@ struct Alone {
 
   std::unique_ptr<Device> device = make_device("cpu", 1);
   Model model{*device, make_model("mlp", kTask), Mode::training, 2};
-  Optimizer optimizer{*device, model.parameters(), kRule};
+  Optimizer optimizer{*device, model.parameters(), kRule, kRate};
 };
 
 }  // namespace
@@ -115,7 +116,7 @@ TEST_CASE("ranks with uneven and empty shares train like one process") {
 
   const std::uint64_t bits = hash(replica.model.parameters().weights());
   CHECK(world.gather(bits) == std::vector(n, bits));
-  const std::uint64_t state = hash(replica.optimizer.velocity());
+  const std::uint64_t state = hash(replica.optimizer.state(0));
   CHECK(world.gather(state) == std::vector(n, state));
 
   const auto together = floats(replica.model.parameters().weights());
@@ -139,12 +140,12 @@ TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike")
   replica.step(world, plan(0, 2 * n));
   replica.trainer.finish();
   const std::uint64_t weights = hash(replica.model.parameters().weights());
-  const std::uint64_t velocity = hash(replica.optimizer.velocity());
+  const std::uint64_t velocity = hash(replica.optimizer.state(0));
   const StepPlan what = plan(1, n - 1);  // the last rank has nothing
   const BucketTuning tuning =
       tune_buckets(world, replica.trainer, samples(what, what.share(world.rank(), world.size())));
   CHECK(hash(replica.model.parameters().weights()) == weights);
-  CHECK(hash(replica.optimizer.velocity()) == velocity);
+  CHECK(hash(replica.optimizer.state(0)) == velocity);
   CHECK(world.gather(std::uint64_t{tuning.chosen.bytes}) == std::vector<std::uint64_t>(n, tuning.chosen.bytes));
   CHECK(world.gather(tuning.chosen.deferred) == std::vector<double>(n, tuning.chosen.deferred));
   CHECK(replica.trainer.bucket_options() == tuning.chosen);
@@ -187,8 +188,8 @@ TEST_CASE("a loss that is not finite stops every rank before any parameter has c
     const auto bias = std::find_if(all.begin(), all.end(), [](const Parameter& p) { return p.name == "dense3.bias"; });
     replica.device->write(std::vector<float>(kTask.classes, bad), bias->spec, parameters.weight(*bias));
   }
-  const std::uint64_t weights = hash(parameters.weights()), velocity = hash(replica.optimizer.velocity());
+  const std::uint64_t weights = hash(parameters.weights()), velocity = hash(replica.optimizer.state(0));
   CHECK_THROWS_WITH(replica.step(world, plan(1, n)), Catch::Contains("the loss is"));
   CHECK(hash(parameters.weights()) == weights);
-  CHECK(hash(replica.optimizer.velocity()) == velocity);
+  CHECK(hash(replica.optimizer.state(0)) == velocity);
 }

@@ -42,6 +42,11 @@ class Ledger(helper.ProgramTest):
                 total = sum(epoch["ledger"]["wall"] for epoch in results["epochs"])
                 self.assertAlmostEqual(results["ledger"]["wall"], total, delta=1e-9 * total)
 
+    def test_rehearsals_of_buckets_are_not_booked(self):
+        ledger = self.train(self.folder / "out", ranks=2, model="lenet", bucket="auto", max_steps=1)["ledger"]
+        for part in PARTS[:-1]:
+            self.assertGreaterEqual(min(ledger["ranks"][part]), 0, part)
+
     def test_the_table_names_ranks_where_there_are_several(self):
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):

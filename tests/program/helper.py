@@ -20,6 +20,10 @@ TIMEOUT = 60
 # Ranks outnumber cores here, so one thread each. In containers without ptrace Open MPI's single-copy transfers fail.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 
+# A checkpoint's groups, and its attributes that a run goes on from.
+STATE = ("parameters", "velocity", "second_moment")
+PROGRESS = ("step", "epoch", "position", "loss_scale", "good_steps")
+
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal, with a checkpoint to go on from
 
 
@@ -98,15 +102,16 @@ def text(value):
 
 
 def read_checkpoint(path):
-    """{"attributes": {...}, "parameters": {name: array}, "velocity": {name: array}}"""
-    found = {"attributes": {}, "parameters": {}, "velocity": {}}
+    """{"attributes": {...}, and of each group in STATE: {name: array}}; groups that are not there are empty"""
+    found = {"attributes": {}, **{group: {} for group in STATE}}
     with h5py.File(path, "r") as file:
         found["attributes"] = dict(file.attrs)
-        for group in ("parameters", "velocity"):
+        for group in STATE:
             def visit(name, item, group=group):
                 if isinstance(item, h5py.Dataset):
                     found[group][name] = item[()]
-            file[group].visititems(visit)
+            if group in file:
+                file[group].visititems(visit)
     return found
 
 
@@ -142,20 +147,21 @@ class ProgramTest(unittest.TestCase):
                 arguments.append(value)
         return arguments
 
-    def train(self, out, ranks=0, model="mlp", **options):
+    def train(self, out, ranks=0, model="mlp", environment=None, **options):
         """Trains, and returns results.json."""
-        self.succeed(*self.training(out, model, **options), ranks=ranks)
+        self.succeed(*self.training(out, model, **options), ranks=ranks, environment=environment)
         return json.loads((out / "results.json").read_text())
 
     def assert_same_state(self, a, b):
-        """Two checkpoints with the same parameters and velocity, to the bit."""
+        """Two checkpoints of the same state, to the bit."""
         a, b = read_checkpoint(a), read_checkpoint(b)
         self.assertTrue(a["parameters"] and a["velocity"])
-        for group in ("parameters", "velocity"):
+        for group in STATE:
             self.assertEqual(a[group].keys(), b[group].keys())
             for name, values in a[group].items():
                 self.assertEqual(values.tobytes(), b[group][name].tobytes(), f"{group}/{name} differs")
-        self.assertEqual(a["attributes"]["step"], b["attributes"]["step"])
+        for name in PROGRESS:
+            self.assertEqual(a["attributes"].get(name), b["attributes"].get(name), name)
 
     def farthest(self, a, b):
         """How far two checkpoints' parameters are apart: the largest |a - b| / |a| over the parameters."""

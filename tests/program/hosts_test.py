@@ -19,7 +19,9 @@ ENVIRONMENT = {"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_no_tree_spawn": "1", "OM
                "OMPI_MCA_oob_tcp_if_include": "eth0", "OMPI_MCA_mpi_yield_when_idle": "1"}
 
 
-class Hosts(helper.ProgramTest):
+class HostsTest(helper.ProgramTest):
+    """Gives each test three hosts."""
+
     def setUp(self):
         super().setUp()
         self.lab = self.folder / "hosts"
@@ -40,6 +42,8 @@ class Hosts(helper.ProgramTest):
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         return process
 
+
+class Hosts(HostsTest):
     def in_full_swing(self, **options):
         """A long run whose first checkpoint is there."""
         process = self.launch(self.training(self.folder / "out", all_reduce="ring", checkpoint_every=10, **options))

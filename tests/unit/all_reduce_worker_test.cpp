@@ -48,7 +48,7 @@ TEST_CASE("arrays are added one after the other, and waiting for one is waiting 
   for (int step = 0; step < 20; ++step) {
     AllReduce::Ticket last = 0;
     for (auto& array : arrays) {
-      const AllReduce::Ticket ticket = worker->enqueue(array);
+      const AllReduce::Ticket ticket = worker->enqueue(view_of(array));
       CHECK(ticket > last);
       last = ticket;
     }
@@ -62,11 +62,11 @@ TEST_CASE("an error in the worker comes out of wait() and of every later call") 
   const auto worker = make_worker();
   const std::size_t size = GENERATE(10, 20'000);
   std::vector<float> good(size, 1), bad(size, -1);
-  worker->wait(worker->enqueue(good));
-  const AllReduce::Ticket ticket = worker->enqueue(bad);
+  worker->wait(worker->enqueue(view_of(good)));
+  const AllReduce::Ticket ticket = worker->enqueue(view_of(bad));
   CHECK_THROWS_WITH(worker->wait(ticket), "broken wire");
   CHECK_THROWS_WITH(worker->wait(ticket), "broken wire");
-  CHECK_THROWS_WITH(worker->enqueue(good), "broken wire");
+  CHECK_THROWS_WITH(worker->enqueue(view_of(good)), "broken wire");
 }
 
 TEST_CASE("a step's sums are spans of the worker's lane, in order") {
@@ -76,11 +76,11 @@ TEST_CASE("a step's sums are spans of the worker's lane, in order") {
   std::vector<float> values(GENERATE(10, 20'000), 1);
   for (int step = 5; step < 7; ++step) {
     lane.record(true, step);
-    worker->enqueue(values, AllReduce::Next::compute, 0);
-    worker->wait(worker->enqueue(values, AllReduce::Next::wait, 1));
+    worker->enqueue(view_of(values), AllReduce::Next::compute, 0);
+    worker->wait(worker->enqueue(view_of(values), AllReduce::Next::wait, 1));
   }
   lane.record(false);
-  worker->wait(worker->enqueue(values));
+  worker->wait(worker->enqueue(view_of(values)));
   REQUIRE(lane.spans().size() == 4);
   for (std::size_t i = 0; i < 4; ++i) {
     CHECK(lane.spans()[i].name == "sum of bucket");
@@ -97,8 +97,9 @@ TEST_CASE("a large sum is begun though nobody waits for it, even if a small one 
   };
   AllReduceWorker worker(std::make_unique<Slow>(), std::make_shared<Patience>(0), "slow", "tested");
   std::vector<float> small(10), large(1 << 16);
-  const auto first = worker.enqueue(small, AllReduce::Next::compute, 0);
-  worker.enqueue(large, AllReduce::Next::compute, 1);  // the thread wakes up, and finds the small one being summed here
+  const auto first = worker.enqueue(view_of(small), AllReduce::Next::compute, 0);
+  worker.enqueue(view_of(large), AllReduce::Next::compute,
+                 1);  // the thread wakes up, and finds the small one being summed here
   worker.wait(first);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (worker.activity().look().ended < 2 && std::chrono::steady_clock::now() < deadline)
@@ -109,6 +110,6 @@ TEST_CASE("a large sum is begun though nobody waits for it, even if a small one 
 TEST_CASE("destroying the worker abandons sums that never complete") {
   std::vector<float> hopeless(1 << 16, 1000), never_begun(10, 1);  // which the worker reads until it is gone
   const auto worker = make_worker();
-  worker->enqueue(hopeless);  // large enough to be begun by the thread
-  worker->enqueue(never_begun);
+  worker->enqueue(view_of(hopeless));  // large enough to be begun by the thread
+  worker->enqueue(view_of(never_begun));
 }

@@ -62,7 +62,7 @@ TEST_CASE("a training step allocates nothing") {
   const auto device = make_device("cpu", 1);
   Model model(*device, make_model(name, task), Mode::training, 16);
   model.parameters().initialize(1);
-  Optimizer optimizer(*device, model.parameters(), {.rate = 0.01f, .momentum = 0.9f});
+  Optimizer optimizer(*device, model.parameters(), Sgd{.momentum = 0.9f}, 0.01f);
   Network& network = model.network(Mode::training, 16);
   const std::vector<std::uint8_t> images(16 * 28 * 28, 100);
   const std::vector<std::int32_t> labels(16, 3);

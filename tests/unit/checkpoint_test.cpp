@@ -27,6 +27,7 @@ Checkpoint example() {
   const float smallest = std::numeric_limits<float>::denorm_min(), infinite = std::numeric_limits<float>::infinity();
   Checkpoint checkpoint;
   checkpoint.model = "lenet";
+  checkpoint.optimizer = "adamw";
   checkpoint.configuration = "[run]\nname = \"größer\"\n";
   checkpoint.seed = 0xfedcba9876543210;
   checkpoint.step = 1234;
@@ -34,9 +35,13 @@ Checkpoint example() {
   checkpoint.summing = "3 ranks, ring, buckets of 1 MiB";
   checkpoint.buckets = {.bytes = 1 << 20, .deferred = 0.25};
   checkpoint.tuned_for_ranks = 3;
+  checkpoint.loss_scaling = {.scale = 4096, .good_steps = 17};
   checkpoint.parameters = {
-      {"z.weight", {2, 3}, {0.1f, -0.0f, smallest, quiet, signaling, -infinite}, {1, 2, 3, 4, quiet, -0.0f}},
-      {"a.bias", {2}, {1.5f, -2.5f}, {0.5f, 0.25f}},
+      {"z.weight",
+       {2, 3},
+       {0.1f, -0.0f, smallest, quiet, signaling, -infinite},
+       {{1, 2, 3, 4, quiet, -0.0f}, {6, 5, 4, 3, 2, quiet}}},
+      {"a.bias", {2}, {1.5f, -2.5f}, {{0.5f, 0.25f}, {1, 2}}},
       {"m.running_mean", {1}, {3.0f}, {}},
       {"scalar", {}, {42.0f}, {}},
   };
@@ -45,6 +50,7 @@ Checkpoint example() {
 
 void check_equal(const Checkpoint& one, const Checkpoint& other) {
   CHECK(one.model == other.model);
+  CHECK(one.optimizer == other.optimizer);
   CHECK(one.configuration == other.configuration);
   CHECK(one.seed == other.seed);
   CHECK(one.step == other.step);
@@ -52,12 +58,19 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
   CHECK(one.summing == other.summing);
   CHECK(one.buckets == other.buckets);
   CHECK(one.tuned_for_ranks == other.tuned_for_ranks);
+  REQUIRE(one.loss_scaling.has_value() == other.loss_scaling.has_value());
+  if (one.loss_scaling) {
+    CHECK(one.loss_scaling->scale == other.loss_scaling->scale);
+    CHECK(one.loss_scaling->good_steps == other.loss_scaling->good_steps);
+  }
   REQUIRE(one.parameters.size() == other.parameters.size());
   for (std::size_t i = 0; i < one.parameters.size(); ++i) {
     CHECK(one.parameters[i].name == other.parameters[i].name);
     CHECK(one.parameters[i].shape == other.parameters[i].shape);
     CHECK(bits(one.parameters[i].values) == bits(other.parameters[i].values));
-    CHECK(bits(one.parameters[i].velocity) == bits(other.parameters[i].velocity));
+    REQUIRE(one.parameters[i].states.size() == other.parameters[i].states.size());
+    for (std::size_t k = 0; k < one.parameters[i].states.size(); ++k)
+      CHECK(bits(one.parameters[i].states[k]) == bits(other.parameters[i].states[k]));
   }
 }
 
@@ -90,7 +103,7 @@ TEST_CASE("a checkpoint without parameters", "[checkpoint]") {
 TEST_CASE("values that do not fill their shape are an error", "[checkpoint]") {
   const test::TemporaryFolder folder;
   Checkpoint checkpoint = example();
-  checkpoint.parameters[1].velocity.pop_back();
+  checkpoint.parameters[1].states[0].pop_back();
   CHECK_THAT(test::error_of([&] { write_checkpoint(folder / "run.h5", checkpoint); }),
              Contains("/velocity/a.bias: 1 values for shape 2"));
   CHECK(folder.files() == 0);

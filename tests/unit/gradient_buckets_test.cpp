@@ -25,17 +25,18 @@ class Recorder final : public AllReduce {
  public:
   std::string algorithm() const override { return "recorder"; }
   std::string description() const override { return "recorder"; }
-  std::span<std::byte> allocate(std::size_t) override { return {}; }
-  Ticket enqueue(std::span<float> values, Next, std::size_t) override {
-    enqueued.push_back(values);
+  DeviceView allocate(std::size_t) override { return {}; }
+  Ticket enqueue(DeviceView values, Next, std::size_t) override {
+    enqueued.push_back(floats(values));
     return 100 + enqueued.size();
   }
   void wait(Ticket ticket) override { waited.push_back(ticket); }
+  void join(Ticket ticket) override { joined.push_back(ticket); }
   std::uint64_t bytes_sent() const override { return 0; }
   const SumActivity& activity() const override { return activity_; }
 
   std::vector<std::span<float>> enqueued;
-  std::vector<Ticket> waited;
+  std::vector<Ticket> waited, joined;
 
  private:
   SumActivity activity_;
@@ -71,9 +72,10 @@ TEST_CASE("a bucket of any size in bytes is cut") {
 }
 
 TEST_CASE("buckets are enqueued as soon as their last gradient is ready, in order, and once in a step") {
+  Lane lane;
   std::vector<float> arena(30);
   Recorder recorder;
-  GradientBuckets buckets(arena, {{0, 10}, {10, 20}, {20, 30}}, recorder);
+  GradientBuckets buckets(lane, view_of(arena), {{0, 10}, {10, 20}, {20, 30}}, recorder);
   for (std::size_t step = 1; step <= 2; ++step) {
     const std::size_t before = 3 * (step - 1);
     buckets.begin_step();
@@ -94,9 +96,10 @@ TEST_CASE("buckets are enqueued as soon as their last gradient is ready, in orde
 }
 
 TEST_CASE("a bucket's times are in order, and of the current step") {
+  Lane lane;
   std::vector<float> arena(20);
   Recorder recorder;
-  GradientBuckets buckets(arena, {{0, 10}, {10, 20}}, recorder);
+  GradientBuckets buckets(lane, view_of(arena), {{0, 10}, {10, 20}}, recorder);
   const double begin = now_seconds();
   buckets.begin_step();
   buckets.ready(10);
@@ -104,12 +107,12 @@ TEST_CASE("a bucket's times are in order, and of the current step") {
   for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) buckets.wait(bucket);
   for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
     const GradientBuckets::Times& times = buckets.times(bucket);
-    CHECK(begin <= times.ready);
-    CHECK(times.ready <= times.wait_begin);
-    CHECK(times.wait_begin <= times.wait_end);
-    CHECK(times.wait_end <= now_seconds());
+    CHECK(begin <= times.ready.seconds);
+    CHECK(times.ready.seconds <= times.wait_begin.seconds);
+    CHECK(times.wait_begin.seconds <= times.wait_end.seconds);
+    CHECK(times.wait_end.seconds <= now_seconds());
   }
-  CHECK(buckets.times(0).ready <= buckets.times(1).ready);
+  CHECK(buckets.times(0).ready.seconds <= buckets.times(1).ready.seconds);
 }
 
 TEST_CASE("the usual bucket is an eighth of the gradients, within bounds") {
@@ -131,9 +134,10 @@ TEST_CASE("as many buckets are deferred as fit the share, never the first") {
 }
 
 TEST_CASE("deferred buckets are sent last, the lowest layers' first, and may be waited for in the next step") {
+  Lane lane;
   std::vector<float> arena(50);
   Recorder recorder;
-  GradientBuckets buckets(arena, {{0, 10}, {10, 20}, {20, 30}, {30, 40}, {40, 50}}, recorder, 2);
+  GradientBuckets buckets(lane, view_of(arena), {{0, 10}, {10, 20}, {20, 30}, {30, 40}, {40, 50}}, recorder, 2);
   const auto sent = [&] {
     std::vector<std::size_t> numbers;
     for (const auto& values : recorder.enqueued)
@@ -150,8 +154,11 @@ TEST_CASE("deferred buckets are sent last, the lowest layers' first, and may be 
     buckets.ready(50);
     CHECK(sent() == std::vector<std::size_t>{0, 3, 4, 2, 1});
     recorder.waited.clear();
-    for (const std::size_t bucket : {0, 3, 4, 2, 1}) buckets.wait(bucket);
-    CHECK(recorder.waited == std::vector<AllReduce::Ticket>{101, 102, 103, 104, 105});
+    recorder.joined.clear();
+    buckets.wait(0);
+    for (const std::size_t bucket : {3, 4, 2, 1}) buckets.join(bucket);
+    CHECK(recorder.joined == std::vector<AllReduce::Ticket>{101, 102, 103, 104, 105});
+    CHECK(recorder.waited == std::vector<AllReduce::Ticket>{101});
   }
 }
 
@@ -164,10 +171,11 @@ TEST_CASE("ranks sum buckets on threads of their own, and go on computing meanwh
   for (std::size_t rank = 0; rank < kRanks; ++rank)
     ranks.emplace_back([&, rank] {
       const auto patience = std::make_shared<Patience>(0);
+      Lane lane;
       std::vector<float> arena(kBuckets * kSize);
       AllReduceWorker worker(std::make_unique<Ring>(std::move(links[rank]), rank, kRanks, patience), patience, "ring",
                              "tested");
-      GradientBuckets buckets(arena, {{0, kSize}, {kSize, 2 * kSize}, {2 * kSize, 3 * kSize}}, worker);
+      GradientBuckets buckets(lane, view_of(arena), {{0, kSize}, {kSize, 2 * kSize}, {2 * kSize, 3 * kSize}}, worker);
       const auto bucket = [&](std::size_t number) { return std::span(arena).subspan(number * kSize, kSize); };
       for (std::size_t step = 0; step < kSteps; ++step) {
         buckets.begin_step();
@@ -187,11 +195,12 @@ TEST_CASE("ranks sum buckets on threads of their own, and go on computing meanwh
 }
 
 TEST_CASE("wrong uses of buckets are refused") {
+  Lane lane;
   std::vector<float> arena(20);
   Recorder recorder;
-  CHECK_THROWS_AS(GradientBuckets(arena, {{0, 10}}, recorder), Error);
-  CHECK_THROWS_AS(GradientBuckets(arena, {{0, 20}}, recorder, 1), Error);
-  GradientBuckets buckets(arena, {{0, 10}, {10, 20}}, recorder);
+  CHECK_THROWS_AS(GradientBuckets(lane, view_of(arena), {{0, 10}}, recorder), Error);
+  CHECK_THROWS_AS(GradientBuckets(lane, view_of(arena), {{0, 20}}, recorder, 1), Error);
+  GradientBuckets buckets(lane, view_of(arena), {{0, 10}, {10, 20}}, recorder);
   buckets.begin_step();
   buckets.ready(10);
   CHECK_NOTHROW(buckets.wait(0));

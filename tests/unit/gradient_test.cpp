@@ -6,6 +6,7 @@
 
 #include "src/optimizer.h"
 #include "tests/unit/small_network.h"
+#include "tests/unit/test_device.h"
 
 namespace annulus {
 namespace {
@@ -118,7 +119,7 @@ TEST_CASE("the loss changes along each parameter as its gradient says") {
   const std::size_t batch = GENERATE(1, 3);
   const int threads = GENERATE(1, 2);
   CAPTURE(named.name, batch, threads);
-  const auto device = make_device("cpu", threads);
+  const auto device = test::make_device(threads);
   const Graph graph = named.make();
   PlainNetwork plain(*device, graph, batch);
   plain.parameters.initialize(4);
@@ -157,7 +158,7 @@ TEST_CASE("networks of another batch size over the same parameters find the same
   const Named named = GENERATE(from_range(std::begin(kGraphs), std::end(kGraphs)));
   CAPTURE(named.name);
   const bool norm = named.make == residual || named.make == norm_first;
-  const auto device = make_device("cpu", 2);
+  const auto device = test::make_device(2);
   Model model(*device, named.make(), Mode::training, 32);
   model.parameters().initialize(3);
   const Samples samples(model.graph(), 32, kClasses, 5);
@@ -202,11 +203,11 @@ TEST_CASE("networks of another batch size over the same parameters find the same
 TEST_CASE("what pads the parameters' layouts stays zero") {
   const Named named = GENERATE(from_range(std::begin(kGraphs), std::end(kGraphs)));
   CAPTURE(named.name);
-  const auto device = make_device("cpu", 2);
+  const auto device = test::make_device(2);
   Model model(*device, named.make(), Mode::training, 3);
   Parameters& parameters = model.parameters();
   parameters.initialize(3);
-  Optimizer optimizer(*device, parameters, {.rate = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true});
+  Optimizer optimizer(*device, parameters, Sgd{.momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true}, 0.1f);
   const Samples samples(model.graph(), 3, kClasses, 5);
   for (int step = 0; step < 3; ++step) {
     test::run(model.network(Mode::training, 3), samples, 1.0f / 3);
@@ -214,11 +215,11 @@ TEST_CASE("what pads the parameters' layouts stays zero") {
   }
   std::size_t padding = 0;
   for (const Parameter& p : parameters.all())
-    for (const DeviceView view : {parameters.weight(p), parameters.gradient(p), optimizer.velocity(p)}) {
+    for (const DeviceView view : {parameters.weight(p), parameters.gradient(p), optimizer.state(0, p)}) {
       const Buffer clean = device->allocate(p.bytes);
       device->write(test::read(*device, p, view), p.spec, clean.view());
       CAPTURE(p.name);
-      CHECK(std::memcmp(clean.view().address, view.address, p.bytes) == 0);
+      CHECK(test::bytes_of(*device, clean.view()) == test::bytes_of(*device, view));
       padding += p.bytes - elements(p.spec.shape) * sizeof(float);
     }
   CHECK(padding > 0);

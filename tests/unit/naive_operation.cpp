@@ -95,8 +95,10 @@ struct Naive {
     for (std::size_t i = 0; i < in.values.size(); ++i)
       variance[channel(i)] += std::pow(in.values[i] - mean[channel(i)], 2) / count;
     return images([&](std::size_t n, std::size_t c, std::size_t y, std::size_t x) {
-      return parameters[0].values[c] * (at(in, n, c, y, x) - mean[c]) / std::sqrt(variance[c] + o.epsilon) +
-             parameters[1].values[c];
+      const double normalized = (at(in, n, c, y, x) - mean[c]) / std::sqrt(variance[c] + o.epsilon);
+      const double made =
+          parameters[0].values[c] * normalized + parameters[1].values[c] + (o.add ? at(inputs[1], n, c, y, x) : 0);
+      return o.relu ? std::max(made, 0.0) : made;
     });
   }
 

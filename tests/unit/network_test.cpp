@@ -7,6 +7,7 @@
 #include "models/model.h"
 #include "models/zoo.h"
 #include "src/data/hdf5.h"
+#include "tests/unit/test_device.h"
 
 namespace annulus {
 namespace {
@@ -78,7 +79,7 @@ TEST_CASE("a network's loss and gradients are PyTorch's") {
   const int threads = GENERATE(1, 2);
   INFO(name << ", " << threads << " threads");
   const Reference reference(name);
-  const auto device = make_device("cpu", threads);
+  const auto device = test::make_device(threads);
   const std::size_t batch = reference.labels.size();
   Model model(*device, make_model(name, reference.task), Mode::training, batch);
   Parameters& parameters = model.parameters();
@@ -123,7 +124,7 @@ TEST_CASE("a network's loss and gradients are PyTorch's") {
 
 TEST_CASE("gradients of the shares of a batch add up to those of the batch") {
   const Reference reference("lenet");
-  const auto device = make_device("cpu", 1);
+  const auto device = test::make_device(1);
   const std::size_t batch = reference.labels.size();
   Model model(*device, make_model("lenet", reference.task), Mode::training, batch);
   Parameters& parameters = model.parameters();
@@ -152,7 +153,7 @@ TEST_CASE("gradients of the shares of a batch add up to those of the batch") {
 
 TEST_CASE("inference is training's forward pass where there is no batch norm") {
   const Reference reference("cnn");
-  const auto device = make_device("cpu", 1);
+  const auto device = test::make_device(1);
   Model model(*device, make_model("cnn", reference.task), Mode::training, 4);
   model.parameters().initialize(3);
   Network& training = model.network(Mode::training, 4);
@@ -163,6 +164,20 @@ TEST_CASE("inference is training's forward pass where there is no batch norm") {
   }
   CHECK(training.loss().loss == Approx(inference.loss().loss).epsilon(1e-6));
   CHECK(training.loss().correct == inference.loss().correct);
+}
+
+TEST_CASE("ResNet-50 has as many parameters and operations as everybody's") {
+  const Graph graph = make_model("resnet50", {{224, 224, 3}, {0, 0, 0}, {1, 1, 1}, 1000});
+  std::size_t trained = 0;
+  std::uint64_t operations = 0;
+  for (const Node& node : graph.nodes()) {
+    const auto inputs = graph.input_shapes(node, 1);
+    for (const ParameterDeclaration& p : parameters(node.operation, inputs))
+      if (p.role == Role::weight || p.role == Role::offset) trained += elements(p.shape);
+    operations += flops(node.operation, inputs);
+  }
+  CHECK(trained == 25'557'032);
+  CHECK(operations == 2 * 4'089'184'256);  // multiply-adds of convolutions and the dense layer
 }
 
 TEST_CASE("an unknown model and images that are too small are named") {

@@ -14,6 +14,7 @@
 #include "kernels/device.h"
 #include "tests/unit/naive_operation.h"
 #include "tests/unit/random_values.h"
+#include "tests/unit/test_device.h"
 
 namespace annulus {
 namespace {
@@ -40,7 +41,7 @@ struct Operand {
   // That nothing but zeros lies between the values.
   bool clean() const {
     const Operand copy(device, spec, read());
-    return std::memcmp(copy.memory.view().address, memory.view().address, memory.view().bytes) == 0;
+    return test::bytes_of(device, copy.memory.view()) == test::bytes_of(device, memory.view());
   }
 
   Tensor tensor() const {
@@ -56,7 +57,7 @@ struct Operand {
 // Images of this shape in the layout that convolutions make.
 TensorSpec blocked(Device& device, const Shape& shape) {
   const Convolution same{.channels = shape[1], .kernel = 3, .padding = 1};
-  return device.plan(same, {device.plain(shape, DataType::f32)}, Mode::inference, {})->output();
+  return device.plan(same, {device.values(shape)}, Mode::inference, {})->output();
 }
 
 // An operation over random operands. What it has to write is full of rubbish before.
@@ -205,7 +206,7 @@ std::string text(const Convolution& c) {
 
 TEST_CASE("pixels are scaled and normalized channel by channel") {
   const int threads = GENERATE(1, 2);
-  const auto device = make_device("cpu", threads);
+  const auto device = test::make_device(threads);
   const ImageInput operation{{0.5f, 0.1f, 0.0f}, {0.25f, 2.0f, 1.0f}};
   const Shape shape{2, 9, 16, 3};
   const TensorSpec spec = device->plain(shape, DataType::u8);
@@ -237,7 +238,7 @@ TEST_CASE("pixels are scaled and normalized channel by channel") {
 
 TEST_CASE("convolutions of every kind") {
   const int threads = GENERATE(1, 2);
-  const auto device = make_device("cpu", threads);
+  const auto device = test::make_device(threads);
   std::size_t trials = 0, ours = 0;
   for (const std::size_t kernel : {1, 3, 5, 7})
     for (const std::size_t stride : {1, 2})
@@ -254,28 +255,29 @@ TEST_CASE("convolutions of every kind") {
                                       .relu = (draw >> 17) % 2 == 0};
           const std::size_t batch = (draw >> 18) % 2 == 0 ? 1 : 3;
           const Shape shape{batch, channels_in, 7, 9};
-          const TensorSpec input = first ? device->plain(shape, DataType::f32) : blocked(*device, shape);
+          const TensorSpec input = first ? device->values(shape) : blocked(*device, shape);
           CAPTURE(text(operation), to_string(shape), first, threads);
           Trial trial(*device, operation, {input}, !first);
           ++trials;
-          ours +=
-              cpu::FirstConvolutionGradient::supports(operation, input, trial.op->output(), trial.op->parameters()[0]);
+          ours += !test::on_gpu() && cpu::FirstConvolutionGradient::supports(operation, input, trial.op->output(),
+                                                                             trial.op->parameters()[0]);
           check_trial(trial, !first, trial.parameters.size());
         }
   CHECK(trials == 96);
-  if (ours < 16) WARN("only " << ours << " of " << trials << " convolutions were the first convolution's kernel");
+  if (ours < 16 && !test::on_gpu())
+    WARN("only " << ours << " of " << trials << " convolutions were the first convolution's kernel");
 }
 
 TEST_CASE("a first convolution's weight gradient, each element") {
   const int threads = GENERATE(1, 2);
-  const auto device = make_device("cpu", threads);
+  const auto device = test::make_device(threads);
   for (const std::size_t kernel : {1, 3, 5, 7, 11})
     for (const std::size_t stride : {1, 2, 3})
       for (const std::size_t channels_in : {1, 3}) {
         const Convolution operation{
             .channels = 11, .kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = kernel != 5};
         const Shape shape{3, channels_in, 10, 12};
-        Trial trial(*device, operation, {device->plain(shape, DataType::f32)}, false);
+        Trial trial(*device, operation, {device->values(shape)}, false);
         CAPTURE(text(operation), channels_in, threads);
         trial.op->forward();
         for (int repeat = 0; repeat < 2; ++repeat) {  // nothing is left over from the step before
@@ -312,23 +314,23 @@ TEST_CASE("dense layers over images in any layout and over vectors") {
   const int threads = GENERATE(1, 2);
   const std::size_t batch = GENERATE(1, 3);
   const bool relu = GENERATE(false, true);
-  const auto device = make_device("cpu", threads);
+  const auto device = test::make_device(threads);
   CAPTURE(threads, batch, relu);
   for (const std::size_t units : {1, 7, 16})
     for (const std::size_t channels : {1, 3, 5, 16}) {
       CAPTURE(units, channels);
       const Shape shape{batch, channels, 3, 4};
       const Dense operation{units, relu};
-      check_operation(*device, operation, {device->plain(shape, DataType::f32)}, channels != 3);
+      check_operation(*device, operation, {device->values(shape)}, channels != 3);
       check_operation(*device, operation, {blocked(*device, shape)});
-      check_operation(*device, operation, {device->plain({batch, channels}, DataType::f32)});
+      check_operation(*device, operation, {device->values({batch, channels})});
     }
 }
 
 TEST_CASE("max pools, tiled and overlapping") {
   const int threads = GENERATE(1, 2);
   const bool relu = GENERATE(false, true);
-  const auto device = make_device("cpu", threads);
+  const auto device = test::make_device(threads);
   for (const MaxPool& pool : {MaxPool{2, 2}, MaxPool{3, 2, 1}, MaxPool{3, 3}, MaxPool{3, 3, 1}, MaxPool{3, 1, 1},
                               MaxPool{2, 3}, MaxPool{4, 2, 1}, MaxPool{1, 1}, MaxPool{1, 2}})
     for (const std::size_t height : {6, 7})
@@ -336,17 +338,17 @@ TEST_CASE("max pools, tiled and overlapping") {
         const MaxPool operation{pool.kernel, pool.stride, pool.padding, relu};
         const Shape shape{3, channels, height, 9};
         CAPTURE(threads, relu, pool.kernel, pool.stride, pool.padding, to_string(shape));
-        check_operation(*device, operation, {device->plain(shape, DataType::f32)});
+        check_operation(*device, operation, {device->values(shape)});
         check_operation(*device, operation, {blocked(*device, shape)});
-        check_operation(*device, operation, {device->plain(shape, DataType::f32)}, false);
+        check_operation(*device, operation, {device->values(shape)}, false);
       }
 }
 
 TEST_CASE("of equal pixels the first in a max pool's window gets the gradient; NaN passes through") {
-  const auto device = make_device("cpu", 1);
+  const auto device = test::make_device(1);
   const bool vectors = GENERATE(false, true);
   const Shape shape{1, vectors ? 16u : 1u, 4, 4};
-  const TensorSpec spec = vectors ? blocked(*device, shape) : device->plain(shape, DataType::f32);
+  const TensorSpec spec = vectors ? blocked(*device, shape) : device->values(shape);
   const std::size_t channels = shape[1];
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto pooled = [&](const MaxPool& operation, const std::vector<float>& channel) {
@@ -389,31 +391,31 @@ TEST_CASE("of equal pixels the first in a max pool's window gets the gradient; N
 }
 
 TEST_CASE("a max pool's window that its memory of a pixel cannot hold is refused") {
-  const auto device = make_device("cpu", 1);
-  const TensorSpec spec = device->plain({1, 1, 20, 20}, DataType::f32);
+  const auto device = test::make_device(1);
+  const TensorSpec spec = device->values({1, 1, 20, 20});
   CHECK_NOTHROW(device->plan(MaxPool{15, 1}, {spec}, Mode::training, {}));
   CHECK_THROWS_WITH(device->plan(MaxPool{16, 1}, {spec}, Mode::training, {}), Catch::Contains("16x16"));
 }
 
 TEST_CASE("global average pools") {
   const int threads = GENERATE(1, 2);
-  const auto device = make_device("cpu", threads);
+  const auto device = test::make_device(threads);
   for (const std::size_t batch : {1, 3})
     for (const std::size_t channels : {1, 5, 8, 16}) {
       const Shape shape{batch, channels, 5, 3};
       CAPTURE(threads, batch, channels);
-      check_operation(*device, GlobalAveragePool{}, {device->plain(shape, DataType::f32)});
+      check_operation(*device, GlobalAveragePool{}, {device->values(shape)});
       check_operation(*device, GlobalAveragePool{}, {blocked(*device, shape)});
-      check_operation(*device, GlobalAveragePool{}, {device->plain(shape, DataType::f32)}, false);
+      check_operation(*device, GlobalAveragePool{}, {device->values(shape)}, false);
     }
 }
 
 TEST_CASE("relu and add, of equal layouts and of different ones") {
   const int threads = GENERATE(1, 2);
-  const auto device = make_device("cpu", threads);
+  const auto device = test::make_device(threads);
   for (const std::size_t channels : {1, 3, 5, 16}) {
     const Shape shape{3, channels, 5, 3};
-    const TensorSpec plain = device->plain(shape, DataType::f32), other = blocked(*device, shape);
+    const TensorSpec plain = device->values(shape), other = blocked(*device, shape);
     CAPTURE(threads, channels);
     for (const TensorSpec& first : {plain, other}) {
       check_operation(*device, Relu{}, {first});
@@ -423,12 +425,12 @@ TEST_CASE("relu and add, of equal layouts and of different ones") {
     check_operation(*device, Add{}, {plain, other}, false);
   }
   // Large enough for all threads.
-  check_operation(*device, Relu{}, {device->plain({2, 1, 150, 150}, DataType::f32)});
+  check_operation(*device, Relu{}, {device->values({2, 1, 150, 150})});
 }
 
 TEST_CASE("a relu lets NaN through") {
-  const auto device = make_device("cpu", 1);
-  const TensorSpec plain = device->plain({1, 3, 4, 4}, DataType::f32);
+  const auto device = test::make_device(1);
+  const TensorSpec plain = device->values({1, 3, 4, 4});
   Trial trial(*device, Relu{}, {plain});
   std::vector<float> values(elements(plain.shape), -1.0f);
   values[5] = std::numeric_limits<float>::quiet_NaN();
@@ -441,14 +443,14 @@ TEST_CASE("a relu lets NaN through") {
 
 TEST_CASE("batch norm trains with its batch's statistics, and hands them on weighted") {
   const int threads = GENERATE(1, 2);
-  const auto device = make_device("cpu", threads);
+  const auto device = test::make_device(threads);
   for (const std::size_t batch : {1, 3})
     for (const std::size_t channels : {1, 5, 8, 12})
       for (const bool plain : {false, true})
         for (const bool wanted : {true, false}) {
           const Shape shape{batch, channels, 5, 3};
           CAPTURE(threads, batch, channels, plain, wanted);
-          const TensorSpec spec = plain ? device->plain(shape, DataType::f32) : blocked(*device, shape);
+          const TensorSpec spec = plain ? device->values(shape) : blocked(*device, shape);
           Trial trial(*device, BatchNorm{1e-3f}, {spec}, wanted);
           check_trial(trial, wanted, 2);
 
@@ -473,8 +475,28 @@ TEST_CASE("batch norm trains with its batch's statistics, and hands them on weig
         }
 }
 
+TEST_CASE("batch norm with what is added to it, and with a relu behind that") {
+  const int threads = GENERATE(1, 2);
+  const auto device = test::make_device(threads);
+  for (const bool add : {false, true})
+    for (const bool relu : {false, true})
+      for (const std::size_t channels : {1, 5, 8, 17})
+        for (const bool wanted : {true, false}) {
+          const Shape shape{3, channels, 5, 3};
+          const TensorSpec plain = device->values(shape), other = blocked(*device, shape);
+          CAPTURE(threads, add, relu, channels, wanted);
+          for (const TensorSpec& first : {plain, other})
+            for (const TensorSpec& second : {plain, other}) {
+              std::vector<TensorSpec> inputs{first};
+              if (add) inputs.push_back(second);
+              Trial trial(*device, BatchNorm{1e-3f, add, relu}, inputs, wanted);
+              check_trial(trial, wanted, 2);
+            }
+        }
+}
+
 TEST_CASE("batch norm infers with the running statistics") {
-  const auto device = make_device("cpu", GENERATE(1, 2));
+  const auto device = test::make_device(GENERATE(1, 2));
   const BatchNorm operation{1e-2f};
   for (const std::size_t channels : {1, 5, 12}) {
     const Shape shape{3, channels, 5, 3};
@@ -498,12 +520,11 @@ namespace {
 
 struct LossTrial {
   LossTrial(Device& device, std::size_t batch, std::size_t classes, const std::vector<float>& logits,
-            const std::vector<std::int32_t>& labels)
-      : op(device.plan(SoftmaxCrossEntropy{},
-                       {device.plain({batch, classes}, DataType::f32), device.plain({batch}, DataType::i32)},
-                       Mode::training, {})),
-        in(device, device.plain({batch, classes}, DataType::f32), logits),
-        gradient(device, device.plain({batch, classes}, DataType::f32), std::vector<float>(logits.size(), 1e6f)),
+            const std::vector<std::int32_t>& labels, float smoothing = 0)
+      : op(device.plan(SoftmaxCrossEntropy{smoothing},
+                       {device.values({batch, classes}), device.plain({batch}, DataType::i32)}, Mode::training, {})),
+        in(device, device.values({batch, classes}), logits),
+        gradient(device, device.values({batch, classes}), std::vector<float>(logits.size(), 1e6f)),
         sums(device, op->output(), {1e6f, 1e6f}),
         metrics(device, op->parameters().at(0), {1e6f, 1e6f}),
         label_memory(device.allocate(batch * sizeof(std::int32_t))) {
@@ -525,14 +546,16 @@ struct LossTrial {
 }  // namespace
 
 TEST_CASE("softmax cross-entropy's losses, hits, gradients and metrics") {
-  const auto device = make_device("cpu", GENERATE(1, 2));
+  const auto device = test::make_device(GENERATE(1, 2));
   const auto [batch, classes] =
       GENERATE(std::pair<std::size_t, std::size_t>{1, 2}, std::pair<std::size_t, std::size_t>{3, 10},
                std::pair<std::size_t, std::size_t>{50, 100});
   auto logits = random_values(batch * classes, 5);
   for (float& logit : logits) logit *= 5;
   const auto labels = test::random_labels(batch, classes, 6);
-  LossTrial trial(*device, batch, classes, logits, labels);
+  const float smoothing = GENERATE(0.0f, 0.1f);
+  const double share = double{smoothing} / static_cast<double>(classes);  // of each class in what is wanted
+  LossTrial trial(*device, batch, classes, logits, labels, smoothing);
   const float weight = 0.25f;
   trial.op->backward(weight);
   const auto gradient = trial.gradient.read();
@@ -543,11 +566,12 @@ TEST_CASE("softmax cross-entropy's losses, hits, gradients and metrics") {
     const auto label = static_cast<std::size_t>(labels[n]);
     double total = 0;
     for (std::size_t c = 0; c < classes; ++c) total += std::exp(static_cast<double>(row[c]));
-    loss += std::log(total) - static_cast<double>(row[label]);
+    const auto wanted = [&](std::size_t c) { return share + (c == label ? 1 - double{smoothing} : 0); };
+    for (std::size_t c = 0; c < classes; ++c) loss += wanted(c) * (std::log(total) - static_cast<double>(row[c]));
     correct += std::max_element(row, row + classes) == row + label;
     for (std::size_t c = 0; c < classes; ++c)
       REQUIRE(gradient[n * classes + c] ==
-              Approx(weight * (std::exp(static_cast<double>(row[c])) / total - (c == label))).margin(1e-6));
+              Approx(weight * (std::exp(static_cast<double>(row[c])) / total - wanted(c))).margin(1e-6));
   }
   const auto sums = trial.sums.read(), metrics = trial.metrics.read();
   CHECK(sums[0] == Approx(loss).epsilon(1e-6));
@@ -557,7 +581,7 @@ TEST_CASE("softmax cross-entropy's losses, hits, gradients and metrics") {
 }
 
 TEST_CASE("softmax cross-entropy neither overflows nor hides NaN") {
-  const auto device = make_device("cpu", 1);
+  const auto device = test::make_device(1);
   {
     LossTrial trial(*device, 2, 3, {1e4f, -1e4f, 0, 1e4f, -1e4f, 0}, {0, 1});
     trial.op->backward(1);

@@ -1,0 +1,90 @@
+#include "collectives/gpu/all_reduce_stream.h"
+
+#include <utility>
+
+#include "kernels/clock.h"
+#include "kernels/cuda/lane_clock.h"
+#include "kernels/cuda/side_lane.h"
+
+namespace annulus {
+
+AllReduceStream::AllReduceStream(std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm,
+                                 std::string name, std::string why)
+    : lane_(std::move(lane)), algorithm_(std::move(algorithm)), name_(std::move(name)), why_(std::move(why)) {}
+
+AllReduceStream::~AllReduceStream() = default;
+
+AllReduce::Ticket AllReduceStream::enqueue(DeviceView values, Next, std::size_t bucket) {
+  algorithm_->expect_all_there();
+  collect();
+  lane_->begin();
+  Sum sum{.bucket = bucket, .bytes = algorithm_->bytes_to_send(values)};
+  if (trace_ != nullptr) sum.step = trace_->step();
+  sum.begin_mark = mark();
+  algorithm_->put(values);
+  sum.end_mark = mark();
+  sum.ticket = lane_->end();
+  pending_.push_back(sum);
+  if (pending_.size() == 1) patience_->activity().begin_sum(bucket);
+  return sum.ticket;
+}
+
+std::uint64_t AllReduceStream::mark() {
+  return trace_ != nullptr && trace_->recording() ? clock_->mark(lane_->stream()) : 0;
+}
+
+void AllReduceStream::join(Ticket ticket) {
+  lane_->join(ticket);
+}
+
+void AllReduceStream::wait(Ticket ticket) {
+  constexpr double kWithoutRest = 100e-6;  // seconds: a nap takes nearly as long
+  constexpr int kNapsOfQuickSums = 10;     // some milliseconds
+  const double begun = now_seconds();
+  for (int naps = 0; !lane_->done(ticket);) {
+    algorithm_->expect_all_there();
+    if (now_seconds() - begun < kWithoutRest) continue;
+    if (naps >= kNapsOfQuickSums) {
+      collect();
+      tell_activity();
+    }
+    patience_->pause(naps++);
+  }
+  collect();
+  algorithm_->expect_all_there();  // or it was no sum
+}
+
+void AllReduceStream::collect() {
+  SumActivity& activity = patience_->activity();
+  while (!pending_.empty() && lane_->done(pending_.front().ticket)) {
+    add_span(pending_.front());
+    bytes_sent_ += pending_.front().bytes;
+    pending_.pop_front();
+    activity.end_sum();
+    place_ = {};
+    if (!pending_.empty()) activity.begin_sum(pending_.front().bucket);
+  }
+}
+
+void AllReduceStream::add_span(const Sum& sum) {
+  if (sum.begin_mark == 0 || sum.end_mark == 0) return;
+  trace_->add({"sum of bucket", static_cast<std::int64_t>(sum.bucket + 1), sum.step, clock_->seconds(sum.begin_mark),
+               clock_->seconds(sum.end_mark)});
+}
+
+// Only what has changed: a watchdog takes what it is told for progress.
+void AllReduceStream::tell_activity() {
+  if (pending_.empty() || !lane_->begun(pending_.front().ticket)) return;
+  const StreamAlgorithm::Place place = algorithm_->look();
+  if (place == place_) return;
+  patience_->activity().enter(place.step);
+  patience_->activity().await(place.peer);
+  place_ = place;
+}
+
+void AllReduceStream::record_to(TraceLane* lane) {
+  if (lane != nullptr && !clock_) clock_ = std::make_unique<cuda::LaneClock>();
+  trace_ = lane;
+}
+
+}  // namespace annulus

@@ -1,0 +1,99 @@
+#include "collectives/gpu/make_gpu_all_reduce.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "collectives/gpu/all_reduce_stream.h"
+#include "collectives/gpu/ipc_ring.h"
+#include "collectives/gpu/message_ring.h"
+#include "collectives/gpu/nccl.h"
+#include "collectives/gpu/places.h"
+#include "collectives/gpu/staged.h"
+#include "kernels/cuda/compute_lane.h"
+#include "kernels/cuda/side_lane.h"
+#include "kernels/error.h"
+
+namespace annulus {
+namespace {
+
+using Made = std::unique_ptr<AllReduce>;
+
+struct Request {
+  const World& world;
+  Device& device;
+  Wire wire;
+  std::string why;  // this algorithm, for the user
+};
+
+// Said rather than silently left out.
+std::string unused_wire(const Request& request) {
+  return request.wire == Wire::fp32 ? ""
+                                    : fmt::format("; --wire {} unused, for GPUs read fp32", to_string(request.wire));
+}
+
+template <class Make>
+Made on_stream(const Request& request, const Make& make, std::string_view name) {
+  auto lane = std::make_unique<cuda::SideLane>(cuda::compute_lane(request.device));
+  auto algorithm = make(request.world, *lane);
+  return std::make_unique<AllReduceStream>(std::move(lane), std::move(algorithm),
+                                           std::string(name) + unused_wire(request), request.why);
+}
+
+Made make_ring(const Request& request) {
+  const auto make = [](const World& world, cuda::SideLane& lane) { return make_ipc_ring(world, lane); };
+  return on_stream(request, make, "ring over the GPUs' memory");
+}
+
+Made make_vendors(const Request& request) {
+  return on_stream(request, make_nccl, "NCCL's all-reduce");
+}
+
+// Through the host's memory, by the host's algorithm of this name.
+Made make_through_host(const std::string& algorithm, const Request& request, const std::string& because = "") {
+  HostSum sum = make_host_sum(algorithm, request.world, request.wire);
+  if (!because.empty()) sum.why = because + "; " + sum.why;
+  return make_staged(request.device, std::move(sum));
+}
+
+// Of all ranks alike.
+bool messages_take_gpu_memory(const World& world) {
+  return std::ranges::min(world.gather(std::uint64_t{mpi_takes_gpu_memory()})) == 1;
+}
+
+// `otherwise`: the host's algorithm where MPI cannot take messages from GPU memory, or not in 16 bits.
+Made make_between_nodes(const std::string& otherwise, const Request& request) {
+  const bool direct = messages_take_gpu_memory(request.world);
+  if (direct && request.wire == Wire::fp32)
+    return make_gpu_message_ring(request.world, request.device,
+                                 "the ranks are on several nodes, and MPI takes GPU memory");
+  return make_through_host(otherwise, request,
+                           fmt::format("the ranks are on several nodes, and MPI {}",
+                                       direct ? "sends fp32 only from GPU memory" : "does not take GPU memory"));
+}
+
+Made make_auto(const Request& request) {
+  const World& world = request.world;
+  const auto because = [&](std::string why) { return Request{world, request.device, request.wire, std::move(why)}; };
+  if (!world.one_node()) return make_between_nodes("auto", request);
+  std::string unreachable;
+  try {
+    return make_ring(because("all ranks are on one node, and each GPU reaches its neighbour's memory"));
+  } catch (const Error& error) {  // which every rank was told
+    unreachable = error.what();
+  }
+  if (!shared_gpu(world).empty()) return make_through_host("auto", request, unreachable);
+  return make_vendors(because(unreachable));
+}
+
+}  // namespace
+
+std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string& algorithm, const World& world, Device& device,
+                                               Wire wire) {
+  const Request request{world, device, wire, "asked for by --all-reduce " + algorithm};
+  if (algorithm == "auto") return make_auto(request);
+  if (algorithm == "nccl") return make_vendors(request);
+  if (algorithm == "ring") return world.one_node() ? make_ring(request) : make_between_nodes("ring", request);
+  return make_through_host(algorithm, request);
+}
+
+}  // namespace annulus

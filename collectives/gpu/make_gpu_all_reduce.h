@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "collectives/all_reduce.h"
+
+namespace annulus {
+
+// make_all_reduce() for arrays in the memory of GPUs, in a world of more than one.
+std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string& algorithm, const World& world, Device& device,
+                                               Wire wire);
+
+}  // namespace annulus

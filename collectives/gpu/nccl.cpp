@@ -1,0 +1,93 @@
+#include "collectives/gpu/nccl.h"
+
+#include <nccl.h>
+
+#include <deque>
+#include <exception>
+#include <memory>
+#include <source_location>
+#include <type_traits>
+
+#include "collectives/gpu/places.h"
+#include "kernels/cuda/side_lane.h"
+#include "kernels/error.h"
+
+namespace annulus {
+namespace {
+
+void check(ncclResult_t result, std::source_location place = std::source_location::current()) {
+  if (result != ncclSuccess)
+    fail("NCCL failed in {} ({}:{}): {} ({})", place.function_name(), place.file_name(), place.line(),
+         ncclGetErrorString(result), ncclGetLastError(nullptr));
+}
+
+struct Abort {
+  void operator()(ncclComm_t communicator) const { ncclCommAbort(communicator); }
+};
+using Communicator = std::unique_ptr<std::remove_pointer_t<ncclComm_t>, Abort>;
+
+class Nccl final : public StreamAlgorithm {
+ public:
+  Nccl(const World& world, cuda::SideLane& lane);
+  ~Nccl() override;
+
+  void abandon() noexcept override;
+  void put(DeviceView values) override;
+  DeviceView allocate(std::size_t bytes) override { return memory_.emplace_back(cuda::allocate_device(bytes)).view(); }
+  std::uint64_t bytes_to_send(DeviceView) const override { return 0; }  // NCCL chooses the algorithm
+  void expect_all_there() override;
+
+ private:
+  cudaStream_t stream_;
+  Communicator communicator_;
+  std::deque<Buffer> memory_;
+};
+
+Nccl::Nccl(const World& world, cuda::SideLane& lane) : stream_(lane.stream()) {
+  if (const std::string shared = shared_gpu(world); !shared.empty())
+    fail("NCCL cannot have two ranks on one GPU: {}; use --all-reduce ring, or fewer ranks", shared);
+  ncclUniqueId id{};
+  world.all_or_none([&] {
+    if (world.root()) check(ncclGetUniqueId(&id));
+  });
+  world.broadcast(std::as_writable_bytes(std::span(&id, 1)));
+  world.all_or_none([&] {
+    ncclComm_t communicator = nullptr;
+    check(ncclCommInitRank(&communicator, world.size(), id, world.rank()));
+    communicator_.reset(communicator);
+  });
+}
+
+// While an exception is on its way up, or sums are under way that nobody has waited for, other ranks may never come:
+// abort lets the kernels that wait for them end. Otherwise the communicator is taken down by all ranks together.
+Nccl::~Nccl() {
+  if (std::uncaught_exceptions() > 0 || cudaStreamQuery(stream_) != cudaSuccess)
+    abandon();
+  else
+    ncclCommDestroy(communicator_.release());
+}
+
+void Nccl::abandon() noexcept {
+  communicator_.reset();
+  cuda::drain_or_exit(stream_, [] {});
+}
+
+void Nccl::put(DeviceView values) {
+  const std::size_t count = values.bytes / sizeof(float);
+  if (count == 0) return;
+  check(ncclAllReduce(values.address, values.address, count, ncclFloat, ncclSum, communicator_.get(), stream_));
+}
+
+void Nccl::expect_all_there() {
+  ncclResult_t state = ncclSuccess;
+  check(ncclCommGetAsyncError(communicator_.get(), &state));
+  if (state != ncclInProgress) check(state);
+}
+
+}  // namespace
+
+std::unique_ptr<StreamAlgorithm> make_nccl(const World& world, cuda::SideLane& lane) {
+  return std::make_unique<Nccl>(world, lane);
+}
+
+}  // namespace annulus

@@ -1,0 +1,209 @@
+#include "collectives/gpu/staged.h"
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "collectives/gpu/host_driven.h"
+#include "kernels/cuda/compute_lane.h"
+#include "kernels/cuda/side_lane.h"
+#include "kernels/error.h"
+#include "kernels/host_memory.h"
+
+namespace annulus {
+namespace {
+
+// Memory of the host's that a GPU copies to and from without a detour.
+struct Unpin {
+  void operator()(std::byte* memory) const { cudaHostUnregister(memory); }
+};
+using Pinned = std::unique_ptr<std::byte, Unpin>;
+
+class StagedSum final : public HostDrivenSum {
+ public:
+  StagedSum(cudaStream_t lane, HostSum sum, const StagedOptions& options);
+  ~StagedSum() override;
+
+  std::span<std::byte> allocate(std::size_t bytes) override;
+
+  void begin(DeviceView values) override;      // queues the copies to the host
+  void sum(std::span<float> values) override;  // until the last copy back is queued
+  void join(std::uint64_t number) override;
+  bool done(std::uint64_t number) override { return cuda::done(done_[number % kRemembered].get()); }
+
+  std::uint64_t bytes_sent() const override { return host_->bytes_sent(); }
+  void record_to(TraceLane* lane) override {
+    SumAlgorithm::record_to(lane);
+    host_->record_to(lane);
+  }
+
+ private:
+  static constexpr std::uint64_t kRemembered = 256;  // sums; an older one's event is that of one that came later
+
+  // Device memory, and its place in the host's.
+  struct Mirror {
+    DeviceView device;
+    std::byte* host;
+  };
+  struct Piece {
+    DeviceView device;
+    std::span<float> host;
+    cuda::Event arrived;
+  };
+  using Pieces = std::deque<Piece>;
+
+  std::byte* pinned(std::size_t bytes);
+  std::byte* mirror(DeviceView values) const;  // null where it has none
+  void copy_to_host(const Piece& piece);
+  void sum_piece(const Piece& piece);
+  void sum_through_scratch(DeviceView values);
+  void await(cudaEvent_t event);
+  cuda::Event event();
+
+  const int device_;
+  cudaStream_t compute_;
+  StagedOptions options_;
+  std::shared_ptr<Patience> patience_;
+  std::unique_ptr<SumAlgorithm> host_;
+  std::vector<Pinned> pinned_;
+  std::deque<Buffer> buffers_;
+  std::vector<Mirror> mirrors_;
+  std::byte* scratch_;
+  cuda::Stream to_host_, from_host_;
+  cuda::Event ready_;
+  std::vector<cuda::Event> done_;
+  std::uint64_t sums_ = 0;
+
+  std::mutex mutex_;  // guards what follows
+  std::deque<Pieces> begun_;
+  std::vector<cuda::Event> spare_;
+};
+
+StagedSum::StagedSum(cudaStream_t lane, HostSum sum, const StagedOptions& options)
+    : device_(cuda::current_device()),
+      compute_(lane),
+      options_(options),
+      patience_(std::move(sum.patience)),
+      host_(std::move(sum.algorithm)),
+      scratch_(pinned(options.piece_bytes)),
+      to_host_(cuda::make_stream(true)),
+      from_host_(cuda::make_stream(true)),
+      ready_(cuda::make_event()),
+      done_(kRemembered) {
+  for (cuda::Event& done : done_) done = cuda::make_event();
+}
+
+// The streams wait for nothing but the lane and each other.
+StagedSum::~StagedSum() {
+  cudaStreamSynchronize(to_host_.get());
+  cudaStreamSynchronize(from_host_.get());
+}
+
+// Whole pages, as CUDA pins no page twice.
+std::byte* StagedSum::pinned(std::size_t bytes) {
+  const std::span<std::byte> memory = host_->allocate((std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage);
+  cuda::check(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault));
+  pinned_.emplace_back(memory.data());
+  return memory.data();
+}
+
+std::span<std::byte> StagedSum::allocate(std::size_t bytes) {
+  const DeviceView device = buffers_.emplace_back(cuda::allocate_device(bytes)).view();
+  mirrors_.push_back({device, pinned(bytes)});
+  return {device.address, device.bytes};
+}
+
+std::byte* StagedSum::mirror(DeviceView values) const {
+  for (const auto& [device, host] : mirrors_)
+    if (values.address >= device.address && values.address + values.bytes <= device.address + device.bytes)
+      return host + (values.address - device.address);
+  return nullptr;
+}
+
+void StagedSum::begin(DeviceView values) {
+  Pieces pieces;
+  cuda::check(cudaEventRecord(ready_.get(), compute_));
+  cuda::check(cudaStreamWaitEvent(to_host_.get(), ready_.get()));
+  if (std::byte* const host = mirror(values))
+    for (std::size_t begin = 0; begin < values.bytes; begin += options_.piece_bytes) {
+      const DeviceView piece = values.slice(begin, std::min(options_.piece_bytes, values.bytes - begin));
+      copy_to_host(pieces.emplace_back(piece, floats({host + begin, piece.bytes}), event()));
+    }
+  const std::scoped_lock lock(mutex_);
+  begun_.push_back(std::move(pieces));
+}
+
+void StagedSum::sum(std::span<float> values) {
+  cuda::check(cudaSetDevice(device_));  // it is a thread's own matter
+  Pieces pieces;
+  {
+    const std::scoped_lock lock(mutex_);
+    pieces = std::move(begun_.front());
+    begun_.pop_front();
+  }
+  if (pieces.empty()) sum_through_scratch(view_of(values));
+  for (const Piece& piece : pieces) sum_piece(piece);
+  cuda::check(cudaEventRecord(done_[++sums_ % kRemembered].get(), from_host_.get()));
+  const std::scoped_lock lock(mutex_);
+  for (Piece& piece : pieces) spare_.push_back(std::move(piece.arrived));
+}
+
+// One piece after the other, as they share their place. The copies follow what the lane had been given by begin().
+void StagedSum::sum_through_scratch(DeviceView values) {
+  Piece piece{{}, {}, event()};
+  for (std::size_t begin = 0; begin < values.bytes; begin += options_.piece_bytes) {
+    piece.device = values.slice(begin, std::min(options_.piece_bytes, values.bytes - begin));
+    piece.host = floats({scratch_, piece.device.bytes});
+    copy_to_host(piece);
+    sum_piece(piece);
+    cuda::check(cudaEventRecord(piece.arrived.get(), from_host_.get()));
+    await(piece.arrived.get());
+  }
+  const std::scoped_lock lock(mutex_);
+  spare_.push_back(std::move(piece.arrived));
+}
+
+void StagedSum::copy_to_host(const Piece& piece) {
+  cuda::check(cudaMemcpyAsync(piece.host.data(), piece.device.address, piece.device.bytes, cudaMemcpyDeviceToHost,
+                              to_host_.get()));
+  cuda::check(cudaEventRecord(piece.arrived.get(), to_host_.get()));
+}
+
+void StagedSum::sum_piece(const Piece& piece) {
+  await(piece.arrived.get());
+  host_->sum(piece.host);
+  cuda::check(cudaMemcpyAsync(piece.device.address, piece.host.data(), piece.device.bytes, cudaMemcpyHostToDevice,
+                              from_host_.get()));
+}
+
+void StagedSum::await(cudaEvent_t event) {
+  const TraceSpan span(lane_, "wait for copy");
+  for (int looks = 0; !cuda::done(event); ++looks) patience_->pause(looks);
+}
+
+void StagedSum::join(std::uint64_t number) {
+  cuda::check(cudaStreamWaitEvent(compute_, done_[number % kRemembered].get()));
+}
+
+cuda::Event StagedSum::event() {
+  const std::scoped_lock lock(mutex_);
+  if (spare_.empty()) return cuda::make_event();
+  cuda::Event event = std::move(spare_.back());
+  spare_.pop_back();
+  return event;
+}
+
+}  // namespace
+
+std::unique_ptr<AllReduce> make_staged(Device& device, HostSum sum, StagedOptions options) {
+  std::string name =
+      fmt::format("{}, staged through pinned memory in pieces of {} KiB", sum.name, options.piece_bytes / 1024);
+  const std::shared_ptr<Patience> patience = sum.patience;
+  std::string why = sum.why;
+  auto staged = std::make_unique<StagedSum>(cuda::compute_lane(device), std::move(sum), options);
+  return std::make_unique<HostDriven>(std::move(staged), patience, std::move(name), std::move(why));
+}
+
+}  // namespace annulus

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+
+#include "collectives/all_reduce.h"
+#include "collectives/host_sum.h"
+
+namespace annulus {
+
+// Sums of arrays in GPU memory by an algorithm of the host's: they go through the host's memory, piece by piece.
+//
+//    device's lane      ... backward ... | next layers' backward ...
+//    copies to host                      | piece 0 | piece 1 | piece 2 |
+//    worker thread                                 | sum 0   | sum 1   | sum 2   |
+//    copies back                                             | piece 0 | piece 1 | piece 2 |
+//
+// All copies of an array to the host are queued at once, behind what the lane had been given; the worker adds pieces as
+// they arrive. Every array in allocate()'s memory has a place of its own in pinned memory, which is the host
+// algorithm's own: nothing is copied there but by the GPU, and nobody waits for a place. An array's place is used again
+// when it is enqueued again, and by then its last sum has been waited for. Other arrays take turns in a scratch.
+struct StagedOptions {
+  std::size_t piece_bytes = 1 << 20;  // not measured yet
+};
+
+// `device` must outlive it.
+std::unique_ptr<AllReduce> make_staged(Device& device, HostSum sum, StagedOptions options = {});
+
+}  // namespace annulus

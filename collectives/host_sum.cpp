@@ -1,0 +1,193 @@
+#include "collectives/host_sum.h"
+
+#include <algorithm>
+#include <array>
+#include <ranges>
+#include <string_view>
+
+#include "collectives/by_size.h"
+#include "collectives/coded_link.h"
+#include "collectives/direct.h"
+#include "collectives/doubling.h"
+#include "collectives/measure.h"
+#include "collectives/mpi_link.h"
+#include "collectives/mpi_sum.h"
+#include "collectives/ring.h"
+#include "collectives/shared_memory_link.h"
+#include "kernels/error.h"
+
+namespace annulus {
+
+namespace {
+
+// What every way of making one starts from.
+struct Request {
+  const World& world;
+  Wire wire;
+  std::string why;  // this algorithm, for the user
+  std::shared_ptr<Patience> patience = std::make_shared<Patience>(looks_on_this_node(world.local_size()));
+};
+
+// An algorithm, and what to call it.
+struct Named {
+  std::unique_ptr<SumAlgorithm> algorithm;
+  std::string name;
+};
+
+HostSum complete(const Request& request, Named named) {
+  return {std::move(named.algorithm), std::move(named.name), request.why, request.patience};
+}
+
+// Said rather than silently left out.
+std::string unused_wire(const Request& request, std::string_view because) {
+  return request.wire == Wire::fp32 ? "" : fmt::format("; --wire {} unused, for {}", to_string(request.wire), because);
+}
+
+// Between nodes a segment is what MPI sends at once, without asking the receiver first (Open MPI's eager limit for TCP
+// is 64 KiB with its header): four hosts at 1 Gbit/s then use 98 % of what a TCP stream does, and 90 % with segments of
+// 512 KiB, which wait for the answer. Within a node it is a copy, and large copies cost less.
+RingOptions message_ring_options(const World& world) {
+  if (world.one_node()) return {.segment_bytes = 512 * 1024, .in_flight = 8};
+  return {.segment_bytes = 65'408, .in_flight = 16};
+}
+
+Named message_ring(const World& world, const Request& request) {
+  const RingOptions options = message_ring_options(request.world);
+  std::unique_ptr<RingLink> link = std::make_unique<MpiLink>(world, options.in_flight, request.patience);
+  if (request.wire != Wire::fp32) link = std::make_unique<CodedLink>(std::move(link), request.wire, options.in_flight);
+  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.patience, options),
+          fmt::format("ring over MPI messages of {}, segments of {} bytes, {} in flight", to_string(request.wire),
+                      options.segment_bytes, options.in_flight)};
+}
+
+Named shared_memory_ring(const Request& request) {
+  const RingOptions options;
+  const World& world = request.world;
+  auto link = std::make_unique<SharedMemoryLink>(std::make_shared<SharedMemory>(world.node()), options.in_flight,
+                                                 options.segment_bytes, request.patience);
+  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.patience, options),
+          "ring in memory that the ranks share" + unused_wire(request, "nothing is sent")};
+}
+
+// Measures as somebody who does nothing but wait.
+template <class Measure>
+auto measuring(const Request& request, const Measure& measure) {
+  request.patience->set_urgent(true);
+  const auto found = measure();
+  request.patience->set_urgent(false);
+  return found;
+}
+
+// Over messages, the better one for each size.
+Named over_messages(const World& world, const Request& request) {
+  auto doubling = std::make_unique<Doubling>(world, request.wire, request.patience);
+  Named ring = message_ring(world, request);
+  const std::uint64_t measured =
+      measuring(request, [&] { return measure_crossover(world, *doubling, *ring.algorithm); });
+  // In a hierarchy several such worlds measure, and all ranks must round alike.
+  const std::size_t crossover = std::ranges::min(request.world.gather(measured));
+  return {std::make_unique<BySize>(std::move(doubling), std::move(ring.algorithm), crossover),
+          fmt::format("{}, recursive doubling up to {} KiB", ring.name, crossover / 1024)};
+}
+
+HostSum make_ring(const Request& request) {
+  return complete(request,
+                  request.world.one_node() ? shared_memory_ring(request) : message_ring(request.world, request));
+}
+
+HostSum make_message_ring(const Request& request) {
+  return complete(request, message_ring(request.world, request));
+}
+
+HostSum make_doubling(const Request& request) {
+  return complete(request, {std::make_unique<Doubling>(request.world, request.wire, request.patience),
+                            fmt::format("recursive doubling over MPI messages of {}", to_string(request.wire))});
+}
+
+Named direct(const Request& request) {
+  return {std::make_unique<Direct>(request.world.node(), nullptr, request.patience),
+          "direct, in memory that the ranks share" + unused_wire(request, "nothing is sent")};
+}
+
+HostSum make_direct(const Request& request) {
+  const World& world = request.world;
+  if (!world.one_node())
+    fail("--all-reduce direct adds in shared memory, but the {} ranks are on several nodes: use hierarchical or auto",
+         world.size());
+  return complete(request, direct(request));
+}
+
+HostSum make_hierarchical(const Request& request) {
+  const World& world = request.world;
+  if (world.one_node() || world.smallest_node() != world.largest_node() || world.largest_node() == 1)
+    fail(
+        "--all-reduce hierarchical is for several nodes with equally many ranks, at least two, on each; these have {} "
+        "to {} of the {} ranks: use auto",
+        world.smallest_node(), world.largest_node(), world.size());
+  Named across_nodes = over_messages(world.across_nodes(), request);
+  return complete(request, {std::make_unique<Direct>(world.node(), std::move(across_nodes.algorithm), request.patience),
+                            "hierarchical: in shared memory on each node, between nodes " + across_nodes.name});
+}
+
+HostSum make_mpi(const Request& request) {
+  return complete(request,
+                  {std::make_unique<MpiSum>(request.world), "MPI_Allreduce" + unused_wire(request, "MPI sends fp32")});
+}
+
+// Of direct and the ring, and why. The ring must be faster by more than timings vary: on more than two ranks the two
+// round differently, and a run should sum in the same way each time.
+std::pair<Named, std::string> faster_in_shared_memory(const Request& request) {
+  constexpr std::size_t bytes = 1 << 20;
+  constexpr double clearly = 0.75;
+  const auto seconds = [&](SumAlgorithm& algorithm) {
+    const auto memory = algorithm.allocate(bytes);
+    const std::span values(reinterpret_cast<float*>(memory.data()), memory.size() / sizeof(float));
+    return measuring(request, [&] { return seconds_of_sum(request.world, algorithm, values); });
+  };
+  Named first = direct(request), second = shared_memory_ring(request);
+  const double of_direct = seconds(*first.algorithm), of_ring = seconds(*second.algorithm);
+  return {of_ring < clearly * of_direct ? std::move(second) : std::move(first),
+          fmt::format("all ranks are on one node; 1 MiB takes {:.0f} us by direct, {:.0f} us by the ring",
+                      1e6 * of_direct, 1e6 * of_ring)};
+}
+
+HostSum make_auto(const Request& request) {
+  const World& world = request.world;
+  const auto because = [&](std::string why) { return Request{world, request.wire, std::move(why), request.patience}; };
+  const auto messages = [&](std::string why) {
+    return complete(because(std::move(why)), over_messages(world, request));
+  };
+  const int ranks = world.largest_node();
+  if (ranks == 1) return messages("every rank has a node of its own");
+  if (world.smallest_node() != ranks) return messages("the nodes have different numbers of ranks");
+  if (!world.one_node())
+    return make_hierarchical(because(fmt::format("{} nodes with {} ranks each", world.size() / ranks, ranks)));
+  try {
+    auto [choice, why] = faster_in_shared_memory(request);
+    return complete(because(why), std::move(choice));
+  } catch (const Error& error) {  // no shared memory, which every rank was told
+    return messages(error.what());
+  }
+}
+
+struct Choice {
+  std::string_view name;
+  HostSum (*make)(const Request& request);
+};
+constexpr std::array kChoices = {Choice{"auto", make_auto},
+                                 Choice{"ring", make_ring},
+                                 Choice{"message-ring", make_message_ring},
+                                 Choice{"direct", make_direct},
+                                 Choice{"hierarchical", make_hierarchical},
+                                 Choice{"doubling", make_doubling},
+                                 Choice{"mpi", make_mpi}};
+
+}  // namespace
+
+HostSum make_host_sum(const std::string& algorithm, const World& world, Wire wire) {
+  const auto* choice = std::ranges::find(kChoices, algorithm, &Choice::name);
+  if (choice == kChoices.end()) fail("there is no sum in the host's memory called '{}'", algorithm);
+  return choice->make({world, wire, "asked for by --all-reduce " + algorithm});
+}
+
+}  // namespace annulus

@@ -1,0 +1,130 @@
+#include "kernels/cpu/update.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/cpu/dnnl_memory.h"
+#include "kernels/cpu/for_each_element.h"
+
+namespace annulus::cpu {
+namespace {
+
+// What a rule reads and writes of one stretch of parameters.
+struct Stretch {
+  std::size_t size;
+  float* weights;
+  const float* gradients;
+  float *first_state, *second_state;
+  float weight_decay;
+};
+
+void average(const Stretch& s) {
+  for_each_element(s.size, [w = s.weights, g = s.gradients](auto i) { w[i] += kStatisticMomentum * (g[i] - w[i]); });
+}
+
+void sgd(const Stretch& s, const Sgd& rule, float rate) {
+  const auto update = [w = s.weights, g = s.gradients, v = s.first_state, decay = s.weight_decay,
+                       momentum = rule.momentum, rate](auto i, auto nesterov) {
+    const float gradient = g[i] + decay * w[i];
+    v[i] = momentum * v[i] + gradient;
+    w[i] -= rate * (nesterov ? gradient + momentum * v[i] : v[i]);
+  };
+  // Two loops, so that neither asks inside.
+  if (rule.nesterov)
+    for_each_element(s.size, [&](auto i) { update(i, std::true_type{}); });
+  else
+    for_each_element(s.size, [&](auto i) { update(i, std::false_type{}); });
+}
+
+void lars(const Stretch& s, const Lars& rule, float rate) {
+  for_each_element(s.size, [w = s.weights, g = s.gradients, v = s.first_state, decay = s.weight_decay,
+                            momentum = rule.momentum, rate](auto i) {
+    v[i] = momentum * v[i] + rate * (g[i] + decay * w[i]);
+    w[i] -= v[i];
+  });
+}
+
+void adamw(const Stretch& s, const AdamW& rule, float rate, std::uint64_t step) {
+  // 1 / (1 - beta^step)
+  const auto correction = [&](float beta) {
+    return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(step))));
+  };
+  for_each_element(s.size, [w = s.weights, g = s.gradients, m = s.first_state, v = s.second_state,
+                            decay = s.weight_decay, beta1 = rule.beta1, beta2 = rule.beta2, epsilon = rule.epsilon,
+                            rate, correction1 = correction(rule.beta1), correction2 = correction(rule.beta2)](auto i) {
+    m[i] = beta1 * m[i] + (1 - beta1) * g[i];
+    v[i] = beta2 * v[i] + (1 - beta2) * g[i] * g[i];
+    w[i] -= rate * (m[i] * correction1 / (std::sqrt(v[i] * correction2) + epsilon) + decay * w[i]);
+  });
+}
+
+// Added up in blocks, and then the blocks in their order, so that the number of threads does not matter.
+double norm(const float* values, std::size_t size) {
+  constexpr std::size_t kBlock = 4096;
+  std::vector<double> sums((size + kBlock - 1) / kBlock);
+#pragma omp parallel for schedule(static) if (size >= static_cast <std::size_t>(kParallelElements))
+  for (std::size_t block = 0; block < sums.size(); ++block) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::size_t i = block * kBlock; i < std::min(size, (block + 1) * kBlock); ++i)
+      sum += static_cast<double>(values[i]) * values[i];
+    sums[block] = sum;
+  }
+  double sum = 0;
+  for (const double one : sums) sum += one;
+  return std::sqrt(sum);
+}
+
+float local_rate(const Stretch& s, const Lars& rule) {
+  const double weights = norm(s.weights, s.size), gradients = norm(s.gradients, s.size);
+  if (weights == 0 || gradients == 0) return 1;
+  return static_cast<float>(rule.trust * weights / (gradients + rule.weight_decay * weights));
+}
+
+class ArenaUpdate : public Update {
+ public:
+  ArenaUpdate(const UpdateRule& rule, const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments)
+      : rule_(rule), arenas_(arenas), segments_(segments) {}
+
+  void run(const Range& slice, float rate, std::uint64_t step) override {
+    const auto first = std::ranges::upper_bound(segments_, slice.begin, {}, [](const auto& s) { return s.range.end; });
+    for (auto segment = first; segment != segments_.end() && segment->range.begin < slice.end; ++segment) {
+      const Range part{std::max(slice.begin, segment->range.begin), std::min(slice.end, segment->range.end)};
+      update(part, segment->role, rate, step);
+    }
+  }
+
+ private:
+  void update(const Range& part, Role role, float rate, std::uint64_t step) const {
+    if (role == Role::metric) return;
+    Stretch stretch = at(part);
+    if (role == Role::statistic) return average(stretch);
+    if (role == Role::offset) stretch.weight_decay = 0;
+    if (const auto* rule = std::get_if<Sgd>(&rule_)) sgd(stretch, *rule, rate);
+    if (const auto* rule = std::get_if<AdamW>(&rule_)) adamw(stretch, *rule, rate, step);
+    if (const auto* rule = std::get_if<Lars>(&rule_))
+      lars(stretch, *rule, role == Role::weight ? rate * local_rate(stretch, *rule) : rate);
+  }
+
+  Stretch at(const Range& part) const {
+    const auto from = [&](DeviceView view) { return view ? floats(view).data() + part.begin : nullptr; };
+    const float decay = std::visit([](const auto& rule) { return rule.weight_decay; }, rule_);
+    return {
+        part.size(), from(arenas_.weights), from(arenas_.gradients), from(arenas_.states[0]), from(arenas_.states[1]),
+        decay};
+  }
+
+  UpdateRule rule_;
+  UpdateArenas arenas_;
+  std::vector<UpdateSegment> segments_;
+};
+
+}  // namespace
+
+std::unique_ptr<Update> plan_update(const UpdateRule& rule, const UpdateArenas& arenas,
+                                    const std::vector<UpdateSegment>& segments) {
+  return std::make_unique<ArenaUpdate>(rule, arenas, segments);
+}
+
+}  // namespace annulus::cpu

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/update.h"
+
+namespace annulus::cpu {
+
+// As Device::plan describes it.
+std::unique_ptr<Update> plan_update(const UpdateRule& rule, const UpdateArenas& arenas,
+                                    const std::vector<UpdateSegment>& segments);
+
+}  // namespace annulus::cpu

@@ -1,0 +1,180 @@
+#include "kernels/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/cuda/compute_lane.h"
+#include "kernels/cuda/flat.h"
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/make_cuda_device.h"
+#include "kernels/cuda/number.h"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/recording.h"
+#include "kernels/error.h"
+
+namespace annulus {
+namespace cuda {
+namespace {
+
+constexpr int kOldestMajor = 8;  // compute capability: before it there is no bf16 and no TF32
+
+cudaDeviceProp properties(int number) {
+  cudaDeviceProp found{};
+  check(cudaGetDeviceProperties(&found, number));
+  return found;
+}
+
+Context make_context(const DeviceRequest& request) {
+  check(cudaSetDevice(request.gpu));
+  const cudaDeviceProp gpu = properties(request.gpu);
+  if (gpu.major < kOldestMajor)
+    fail("{} has compute capability {}.{}, but {}.0 is needed: use --device cpu", gpu.name, gpu.major, gpu.minor,
+         kOldestMajor);
+  Context context{};
+  context.precision = request.precision.value_or(Precision::bf16);
+  context.multiprocessors = gpu.multiProcessorCount;
+  context.lane = make_stream();
+  context.convolutions = make_convolution_planner(request.tuning);
+  context.matmuls = make_matmul_planner();
+  return context;
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(const DeviceRequest& request)
+    : number_(request.gpu), context_(make_context(request)), side_(make_stream()) {
+  if (context_.precision == Precision::fp16) {
+    scaling_ = std::make_unique<DeviceLossScaling>(context_);
+    context_.loss_scale = scaling_->scale();
+    context_.unscale = scaling_->unscale();
+    context_.skip = scaling_->skip();
+    return;
+  }
+  constexpr std::array<float, 2> ones{1, 1};
+  ones_ = allocate(sizeof ones);
+  upload(std::as_bytes(std::span(ones)), ones_.view());
+  context_.loss_scale = reinterpret_cast<const float*>(ones_.view().address);
+  context_.unscale = context_.loss_scale + 1;
+}
+
+// What is under way still uses what goes away now.
+CudaDevice::~CudaDevice() {
+  cudaDeviceSynchronize();
+}
+
+std::string CudaDevice::description() const {
+  constexpr double kGiB = 1 << 30;
+  return fmt::format("cuda, {}, {:.0f} GiB, {}", gpu_name(number_),
+                     static_cast<double>(properties(number_).totalGlobalMem) / kGiB, to_string(context_.precision));
+}
+
+std::unique_ptr<Op> CudaDevice::plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
+                                     const std::vector<TensorSpec>&) {
+  return std::visit([&](const auto& o) { return cuda::plan(o, inputs, mode, context_); }, operation);
+}
+
+std::unique_ptr<Update> CudaDevice::plan(const UpdateRule& rule, const UpdateArenas& arenas,
+                                         const std::vector<UpdateSegment>& segments) {
+  return plan_update(rule, arenas, segments, context_);
+}
+
+TensorSpec CudaDevice::plain(const Shape& shape, DataType type) {
+  return {shape, type, std::make_shared<Plain>(shape, type)};
+}
+
+TensorSpec CudaDevice::values(const Shape& shape) {
+  return value_spec(shape, value_type());
+}
+
+Buffer CudaDevice::allocate(std::size_t bytes) {
+  return allocate_device(bytes);
+}
+
+void CudaDevice::upload(std::span<const std::byte> host, DeviceView to) {
+  uploader_.upload(host, to, lane());
+}
+
+void CudaDevice::download(DeviceView from, std::span<std::byte> host) {
+  check(cudaMemcpyAsync(host.data(), from.address, host.size(), cudaMemcpyDeviceToHost, lane()));
+  finish();
+}
+
+void CudaDevice::peek(DeviceView from, std::span<std::byte> host) {
+  check(cudaMemcpyAsync(host.data(), from.address, host.size(), cudaMemcpyDeviceToHost, side_.get()));
+  check(cudaStreamSynchronize(side_.get()));
+}
+
+void CudaDevice::write(std::span<const float> host, const TensorSpec& spec, DeviceView to) {
+  std::vector<float> packed(host.begin(), host.end());
+  if (const auto* layout = dynamic_cast<const ChannelsLast*>(spec.layout.get())) {
+    packed.resize(layout->count());
+    layout->pack(host, packed);
+  }
+  upload(encode(packed, spec.type), to);
+}
+
+void CudaDevice::read(const TensorSpec& spec, DeviceView from, std::span<float> host) {
+  std::vector<std::byte> bytes(spec.layout->bytes());
+  download(from, bytes);
+  const std::vector<float> packed = decode(bytes, spec.type);
+  if (const auto* layout = dynamic_cast<const ChannelsLast*>(spec.layout.get()))
+    layout->unpack(packed, host);
+  else
+    std::ranges::copy(packed, host.begin());
+}
+
+void CudaDevice::zero(DeviceView to) {
+  check(cudaMemsetAsync(to.address, 0, to.bytes, lane()));
+}
+
+void CudaDevice::add(DeviceView from, DeviceView to, DataType type) {
+  cuda::add(from, to, type, context_);
+}
+
+void CudaDevice::narrow(DeviceView weights, DeviceView copies) {
+  cuda::narrow(weights, copies, context_);
+}
+
+void CudaDevice::finish() {
+  check(cudaStreamSynchronize(lane()));
+}
+
+std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& work) {
+  return cuda::record(lane(), work);
+}
+
+cudaStream_t compute_lane(Device& device) {
+  return dynamic_cast<CudaDevice&>(device).lane();
+}
+
+}  // namespace cuda
+
+std::string why_no_gpu() {
+  int driver = 0, count = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) return "there is no NVIDIA driver";
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result != cudaSuccess) {
+    cudaGetLastError();  // it would be found by the next call that asks
+    return cudaGetErrorString(result);
+  }
+  return count > 0 ? "" : "there is none";
+}
+
+int gpus_here() {
+  int count = 0;
+  return why_no_gpu().empty() && cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+std::string gpu_name(int number) {
+  std::array<char, 32> bus{};
+  cuda::check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), number));
+  return fmt::format("{}, {}", bus.data(), cuda::properties(number).name);
+}
+
+std::unique_ptr<Device> make_cuda_device(const DeviceRequest& request) {
+  if (const std::string why = why_no_gpu(); !why.empty()) fail("cannot use a GPU: {}; use --device cpu", why);
+  if (request.gpu >= gpus_here()) fail("there is no GPU {}: {} are here", request.gpu, gpus_here());
+  return std::make_unique<cuda::CudaDevice>(request);
+}
+
+}  // namespace annulus

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/lane_clock.h"
+#include "kernels/cuda/loss_scaling.h"
+#include "kernels/cuda/upload.h"
+#include "kernels/device.h"
+
+namespace annulus::cuda {
+
+// A GPU: cuDNN, cuBLASLt and our own kernels, one after the other on one stream. What a call puts there is done later.
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const DeviceRequest& request);
+  ~CudaDevice() override;
+
+  cudaStream_t lane() const { return context_.lane.get(); }
+  int number() const { return number_; }
+
+  std::string description() const override;
+  DataType value_type() const override { return context_.type(); }
+  bool shares_host_memory() const override { return false; }
+  std::unique_ptr<Op> plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
+                           const std::vector<TensorSpec>& parameters) override;
+  std::unique_ptr<Update> plan(const UpdateRule& rule, const UpdateArenas& arenas,
+                               const std::vector<UpdateSegment>& segments) override;
+  TensorSpec plain(const Shape& shape, DataType type) override;
+  TensorSpec values(const Shape& shape) override;
+  Buffer allocate(std::size_t bytes) override;
+  void upload(std::span<const std::byte> host, DeviceView to) override;
+  void download(DeviceView from, std::span<std::byte> host) override;
+  void peek(DeviceView from, std::span<std::byte> host) override;
+  void write(std::span<const float> host, const TensorSpec& spec, DeviceView to) override;
+  void read(const TensorSpec& spec, DeviceView from, std::span<float> host) override;
+  void zero(DeviceView to) override;
+  void add(DeviceView from, DeviceView to, DataType type) override;
+  void narrow(DeviceView weights, DeviceView copies) override;
+  LossScaling* loss_scaling() override { return scaling_.get(); }
+  void finish() override;
+  Mark mark() override { return {0, clock_.mark(lane())}; }
+  double seconds(const Mark& mark) override { return clock_.seconds(mark.number); }
+  bool records() const override { return true; }
+  std::unique_ptr<Recording> record(const std::function<void()>& work) override;
+
+ private:
+  const int number_;
+  Context context_;
+  LaneClock clock_;
+  Uploader uploader_;
+  Stream side_;  // for peek()
+  std::unique_ptr<DeviceLossScaling> scaling_;
+  Buffer ones_;  // what stands for its scales where there is none
+};
+
+}  // namespace annulus::cuda

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "kernels/cuda/context.h"
+
+// Kernels over flat arrays of whole 16 bytes. They do not care for a tensor's layout: padding is zero and stays zero.
+namespace annulus::cuda {
+
+void add(DeviceView from, DeviceView to, DataType type, const Context& context);           // to += from
+void narrow(DeviceView weights, DeviceView copies, const Context& context);                // float32 to the value type
+void widen(const void* from, DeviceView to, const float* factor, const Context& context);  // to = *factor from
+
+}  // namespace annulus::cuda

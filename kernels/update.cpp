@@ -1,0 +1,18 @@
+#include "kernels/update.h"
+
+namespace annulus {
+
+std::string_view optimizer_name(const UpdateRule& rule) {
+  constexpr std::array<std::string_view, std::variant_size_v<UpdateRule>> kNames{"sgd", "lars", "adamw"};
+  return kNames[rule.index()];
+}
+
+std::size_t states(const UpdateRule& rule) {
+  return std::holds_alternative<AdamW>(rule) ? 2 : 1;
+}
+
+bool needs_whole_parameters(const UpdateRule& rule) {
+  return std::holds_alternative<Lars>(rule);
+}
+
+}  // namespace annulus

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "kernels/operation.h"
+#include "kernels/split.h"
+#include "kernels/tensor.h"
+
+namespace annulus {
+
+// How summed gradients change parameters. In all of them w is a weight, g its gradient, and parameters whose role is
+// `offset` are spared the weight decay.
+
+// Stochastic gradient descent with momentum: g += weight_decay w;  v = momentum v + g;  w -= rate v
+// (or, with Nesterov's momentum, w -= rate (g + momentum v)).
+struct Sgd {
+  float momentum = 0;
+  float weight_decay = 0;
+  bool nesterov = false;
+};
+
+// Layer-wise adaptive rates (You, Gitman, Ginsburg, "Large batch training of convolutional networks", 2017): with the
+// norms over a whole parameter, local = trust |w| / (|g| + weight_decay |w|), and then
+// v = momentum v + rate local (g + weight_decay w);  w -= v.  Where a norm is 0, and for offsets, local is 1.
+struct Lars {
+  float momentum = 0;
+  float weight_decay = 0;
+  float trust = 0.001f;
+};
+
+// Adam with decoupled weight decay (Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019), in step
+// t, the first of which is 1: m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
+// w -= rate (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay w).
+struct AdamW {
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0;
+};
+
+using UpdateRule = std::variant<Sgd, Lars, AdamW>;
+
+std::string_view optimizer_name(const UpdateRule& rule);  // sgd, lars or adamw
+std::size_t states(const UpdateRule& rule);               // arenas of its own: 1, momentum; or 2, both moments
+bool needs_whole_parameters(const UpdateRule& rule);      // and not any slice of them
+
+// How fast the statistics that inference uses follow those of the batches: w += kStatisticMomentum (g - w).
+constexpr float kStatisticMomentum = 0.1f;
+
+// The arenas that an update works on, float32 all but one, of one layout.
+struct UpdateArenas {
+  DeviceView weights, gradients;
+  DeviceView copies;  // of the weights, in the device's value type; empty where that is float32
+  std::array<DeviceView, 2> states;
+};
+
+// Of the arenas, in floats: a parameter.
+struct UpdateSegment {
+  Range range;
+  Role role;
+};
+
+// A rule planned on a device for certain arenas.
+class Update {
+ public:
+  virtual ~Update() = default;
+
+  // Updates what lies in this slice of the arenas, in floats: weights, their copies, states and statistics. A rule that
+  // needs whole parameters wants slices of such, a GPU those of whole 16 bytes. `step` counts from 1.
+  virtual void run(const Range& slice, float rate, std::uint64_t step) = 0;
+};
+
+}  // namespace annulus

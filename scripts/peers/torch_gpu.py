@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Training steps of PyTorch on one GPU, at its best, for somebody who lets it take turns with others.
+
+  torch_gpu.py facts                                     versions and the GPU, as one line of JSON
+  torch_gpu.py step MODEL BATCH [--image 224x224x3] [--classes 1000] [--precision bf16] [--variant eager]
+
+A variant is eager, compile, or compile:MODE with a mode of torch.compile's, such as max-autotune-no-cudagraphs.
+`step` makes it ready, which includes cuDNN's search for the fastest plans and the compiler's work, and prints
+{"ready_seconds": ...}, or {"error": ...}. Then it reads lines that say for how many seconds to measure, and answers
+each with {"median_seconds": ..., "images_per_second": ..., ...}, up to the end of its input. Without a GPU that PyTorch
+can use it prints {"missing": why} and that is all.
+
+A step is what it is in training: forward, cross-entropy, backward, SGD with momentum 0.9. It is at its best: channels
+last, cudnn.benchmark, autocast to 16 bits (fp16 with a GradScaler), TF32 for what stays in fp32, one fused kernel for
+all updates, gradients set to None. Images lie on the GPU already, normalized, in the type and layout that the network
+wants, and nobody reads the loss. Steps are timed by CUDA events, from the end of one to the end of the next.
+"""
+import argparse
+import json
+import statistics
+import sys
+import time
+
+try:
+    import torch
+    from torch import nn
+except ImportError as error:
+    print(json.dumps({"missing": f"no PyTorch: {error}"}))
+    sys.exit()
+
+import torch_ddp
+
+WARM_UP_STEPS = 10  # cuDNN has searched and PyTorch's memory has its size
+STEPS_AT_ONCE = 10  # between two looks at the clock
+TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+# --- ResNet-50 (He et al., 2015), v1.5: the 3x3 convolutions have the stride ------------------------------------------
+
+def convolution_norm(inputs, outputs, kernel, stride=1):
+    return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, inputs, channels, stride):
+        super().__init__()
+        self.body = nn.Sequential(
+            *convolution_norm(inputs, channels, 1), nn.ReLU(inplace=True),
+            *convolution_norm(channels, channels, 3, stride), nn.ReLU(inplace=True),
+            *convolution_norm(channels, 4 * channels, 1))
+        same = stride == 1 and inputs == 4 * channels
+        self.shortcut = nn.Identity() if same else nn.Sequential(*convolution_norm(inputs, 4 * channels, 1, stride))
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.relu(self.body(x) + self.shortcut(x))
+
+
+def resnet50(channels, classes):
+    layers = [*convolution_norm(channels, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    inputs = 64
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        for block in range(blocks):
+            layers.append(Bottleneck(inputs, 64 << stage, 2 if block == 0 and stage > 0 else 1))
+            inputs = 4 * (64 << stage)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+
+
+def make_network(name, image, classes):
+    if name == "resnet50":
+        return resnet50(image[2], classes)
+    if (image, classes) != ([28, 28, 1], 10):
+        sys.exit(f"{name} is for images of 28x28x1 in 10 classes")
+    return torch_ddp.MODELS[name]()
+
+
+# --- Steps ------------------------------------------------------------------------------------------------------------
+
+def make_step(options):
+    torch.manual_seed(1)
+    number = TYPES[options.precision]
+    height, width, channels = options.image
+    network = make_network(options.model, options.image, options.classes)
+    network = network.to("cuda", memory_format=torch.channels_last).train()
+    images = torch.randn(options.batch, channels, height, width, device="cuda", dtype=number)
+    images = images.to(memory_format=torch.channels_last)
+    labels = torch.randint(0, options.classes, (options.batch,), device="cuda")
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9, fused=True)
+    scaler = torch.amp.GradScaler("cuda", enabled=options.precision == "fp16")
+
+    def loss_of(images, labels):
+        with torch.autocast("cuda", dtype=number, enabled=options.precision != "fp32"):
+            return nn.functional.cross_entropy(network(images), labels)
+    kind, _, mode = options.variant.partition(":")
+    if kind == "compile":
+        loss_of = torch.compile(loss_of, mode=mode or None)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        scaler.scale(loss_of(images, labels)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return step
+
+
+def time_steps(step, count):
+    """Seconds of each of so many steps."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    events[0].record()
+    for event in events[1:]:
+        step()
+        event.record()
+    torch.cuda.synchronize()
+    return [before.elapsed_time(after) / 1e3 for before, after in zip(events, events[1:])]
+
+
+def measure(step, seconds):
+    time_steps(step, 3)  # others had the GPU
+    times = []
+    while len(times) < STEPS_AT_ONCE or sum(times) < seconds:
+        times += time_steps(step, STEPS_AT_ONCE)
+    return times
+
+
+def make_ready(options):
+    """The step, or None where it does not work: no compiler, too little memory."""
+    begin = time.perf_counter()
+    try:
+        step = make_step(options)
+        time_steps(step, WARM_UP_STEPS)
+    except Exception as error:
+        return answer({"error": (str(error).splitlines() or [type(error).__name__])[0]})
+    answer({"ready_seconds": time.perf_counter() - begin})
+    return step
+
+
+def serve(options):
+    step = make_ready(options)
+    for line in sys.stdin if step else ():
+        times = measure(step, float(line))
+        median = statistics.median(times)
+        answer({"median_seconds": median, "min_seconds": min(times), "steps": len(times),
+                "images_per_second": options.batch / median})
+
+
+def facts():
+    return {"pytorch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
+            "nccl": ".".join(map(str, torch.cuda.nccl.version())), "gpu": torch.cuda.get_device_name()}
+
+
+def answer(line):
+    print(json.dumps(line), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("facts")
+    step = commands.add_parser("step")
+    step.add_argument("model", choices=["resnet50", *torch_ddp.MODELS])
+    step.add_argument("batch", type=int)
+    step.add_argument("--image", type=lambda text: [int(word) for word in text.split("x")], default=[28, 28, 1])
+    step.add_argument("--classes", type=int, default=10)
+    step.add_argument("--precision", choices=TYPES, default="bf16")
+    step.add_argument("--variant", default="eager")
+    options = parser.parse_args()
+
+    if not torch.cuda.is_available():
+        return answer({"missing": f"PyTorch {torch.__version__} has no GPU that it can use"})
+    if options.command == "facts":
+        return answer(facts())
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    serve(options)
+
+
+if __name__ == "__main__":
+    main()

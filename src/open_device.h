@@ -1,0 +1,20 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "collectives/world.h"
+#include "kernels/device.h"
+#include "src/options.h"
+
+namespace annulus {
+
+// The device that this rank computes on: with "auto" a GPU, if every rank has one; of a node's GPUs the one that its
+// local rank falls on. Collective. Throws Error where there is none such.
+std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& options);
+
+// On rank 0, what a user should know of who computes on what: that ranks share a GPU, or leave GPUs unused because not
+// every rank has one. Empty where there is nothing to say. Collective.
+std::string device_warning(const World& world, const Device& device);
+
+}  // namespace annulus

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "kernels/precision.h"
+
+namespace emulated {
+
+// Throws Error where `address` is not `count` values of so many bytes each that a device can reach, aligned to 16
+// bytes. `what` names them.
+void check_operand(const char* what, const void* address, std::size_t count, std::size_t value_bytes);
+
+// Throws Error where it is no multiple of what 16 bytes hold.
+void check_multiple(const char* what, std::size_t count, annulus::Precision precision);
+
+// Values as float32; as factors, which tf32 rounds to 10 bits of mantissa.
+std::vector<float> load(const void* from, std::size_t count, annulus::DataType type);
+std::vector<float> load_factors(const void* from, std::size_t count, annulus::Precision precision);
+
+// Rounded to the type.
+void store(const std::vector<float>& values, void* to, annulus::DataType type);
+
+}  // namespace emulated

@@ -1,0 +1,175 @@
+"""scripts/gpu-check: what it reports, with an emulated GPU's program (ANNULUS) and with stand-ins for the others."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import helper
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/gpu-check"
+sys.path.insert(0, str(SCRIPT.parent / "peers"))
+import checks
+
+PASSES = "echo 'All tests passed (3 assertions in 2 test cases)'"
+DOCTOR = "echo 'usable here'; echo '  cuda          yes: a GPU'"
+
+# What scripts/peers/torch_gpu.py and all_reduce_torch.py say, of a PyTorch that makes 1000 images/s and sums in 1 ms.
+PYTORCH = f"""#!{sys.executable}
+import json, sys
+script, *arguments = sys.argv[1:]
+if script.endswith("all_reduce_torch.py"):
+    name, sizes, seconds, ranks, device = arguments
+    for size in sizes.split(","):
+        print(json.dumps({{"algorithm": name, "bytes": int(size), "ranks": int(ranks), "median_seconds": 1e-3}}))
+elif arguments[0] == "facts":
+    print(json.dumps({{"pytorch": "2.0"}}))
+elif "compile" in arguments:
+    print(json.dumps({{"error": "no compiler"}}))
+else:
+    print(json.dumps({{"ready_seconds": 1}}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps({{"median_seconds": 0.004, "images_per_second": 1000}}), flush=True)
+"""
+
+
+class GpuCheck(helper.ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.programs, self.out = self.folder / "programs", self.folder / "out"
+        self.programs.mkdir()
+
+    def stand_in(self, name, text):
+        """A program that does what the shell does with `text`."""
+        file = self.programs / name
+        file.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+        return file
+
+    def take_annulus(self):
+        (self.programs / "annulus").symlink_to(helper.ANNULUS)
+
+    def check(self, *arguments, status=0):
+        """The report, and its checks by name."""
+        run = subprocess.run(
+            [sys.executable, SCRIPT, "--quick", "--no-build", "--build", self.programs, "--out", self.out, "--mpirun",
+             helper.MPIRUN, *map(str, arguments)], capture_output=True, text=True, timeout=200,
+            env={**os.environ, **helper.ENVIRONMENT, "PATH": f"{self.programs}:{os.environ['PATH']}"})
+        self.assertEqual(run.returncode, status, run.stdout + run.stderr)
+        self.printed = run.stdout
+        report = json.loads((self.out / "report.json").read_text())
+        self.markdown = (self.out / "report.md").read_text()
+        return report, {check["name"]: check for check in report["checks"]}
+
+    def assert_status(self, check, status, reason=""):
+        self.assertEqual(check["status"], status, check)
+        self.assertIn(reason, check["reason"] or "")
+
+    def test_all_of_it(self):
+        self.take_annulus()
+        self.stand_in("annulus_unit_tests", f'[ "$ANNULUS_TEST_DEVICE" = cuda ] && {PASSES}')
+        self.stand_in("annulus_gpu_tests", PASSES)
+        self.stand_in("annulus_gpu_mpi_device_tests", f'[ "$OMPI_COMM_WORLD_RANK" != 0 ] || {PASSES}')
+        self.stand_in("compute-sanitizer", 'shift 4; exec "$@"')
+        missing = self.stand_in("no-pytorch", "echo '{\"missing\": \"nothing there\"}'")
+        report, made = self.check("--data", self.data, "--python", missing, "--skip", "train_precisions,small")
+        self.assertEqual(report["status"], "incomplete")
+        for name, check in made.items():
+            with self.subTest(name=name):
+                self.assert_status(check, "not run" if name == "plans" else "passed")
+                self.assertTrue((self.out / check["log"]).exists())
+                self.assertEqual(bool(check["commands"]), name != "plans")
+        self.assertIn("all-reduce", "".join(made["facts"]["figures"]["doctor"]))
+        self.assertIn("message-ring", "".join(made["facts"]["figures"]["doctor, 2 ranks"]))
+        self.assertEqual(made["plans"]["reason"], f"no program annulus_plan_tests in {self.programs}")
+        self.assertEqual(made["unit"]["figures"], {"test cases": 2, "assertions": 3})
+        self.assertGreaterEqual(made["train"]["figures"]["test accuracy"], 0.5)
+        self.assertEqual(len(set(made["resume"]["figures"].values())), 1)
+        self.assertEqual([row["ranks"] for row in made["train_ranks"]["rows"]], [2])
+        self.assertEqual({row["who"] for row in made["step"]["rows"]}, {"annulus", "annulus, tuned"})
+        self.assertEqual(made["step"]["figures"]["PyTorch eager"],
+                         "not run: no PyTorch with CUDA: nothing there")
+        self.assertEqual(len(made["shared_2"]["rows"]), 3)
+        self.assertEqual({(row["size"], row["who"]) for row in made["all_reduce_2"]["rows"]},
+                         {(size, who) for size in ("4 KiB", "64 KiB") for who in ("ring", "direct", "mpi")})
+        self.assertTrue(json.loads((self.out / "timeline.json").read_text()))
+        self.assertIn("emulated GPU", self.markdown)
+        statuses = {target["what"]: target["status"] for target in report["targets"]}
+        self.assertEqual(statuses["times PyTorch compile"], "not measured")
+        self.assertEqual(statuses["times one rank's images/s, together"], "not judged")  # the sizes are no measure
+
+    def test_beside_pytorch(self):
+        self.take_annulus()
+        report, made = self.check("--python", self.stand_in("pytorch", PYTORCH), "--only", "step,small,all_reduce_*")
+        for name in ("step", "small", "all_reduce_2"):
+            self.assert_status(made[name], "passed")
+        self.assertEqual(made["step"]["figures"]["PyTorch compile"], "failed: PyTorch: no compiler")
+        ours, eager = made["step"]["rows"]
+        self.assertEqual((ours["who"], eager["who"], eager["images/s"]), ("annulus", "PyTorch eager", 1000))
+        self.assertAlmostEqual(eager["ours / it"], ours["images/s"] / 1000)
+        for row in made["all_reduce_2"]["rows"]:
+            ring = next(r for r in made["all_reduce_2"]["rows"] if r["size"] == row["size"] and r["who"] == "ring")
+            self.assertAlmostEqual(row["it / our ring"], row["us"] / ring["us"])
+        measured = [target["value"] for target in report["targets"] if target["check"] == "all_reduce_2"]
+        self.assertEqual(len(measured), 2)
+
+    def test_what_fails_is_reported_and_the_rest_goes_on(self):
+        self.stand_in("annulus", DOCTOR)
+        self.stand_in("annulus_unit_tests", "echo 'a test: 1 is not 2'; exit 1")
+        self.stand_in("annulus_gpu_tests", "kill -SEGV $$")
+        self.stand_in("annulus_gpu_mpi_device_tests", "echo 'nothing was tested'")
+        self.stand_in("annulus_plan_tests", PASSES)
+        report, made = self.check("--only", "unit,kernels,sums_1,plans,train,step", status=1)
+        self.assertEqual(report["status"], "failed")
+        self.assert_status(made["unit"], "failed", "exit status 1: a test: 1 is not 2")
+        self.assert_status(made["kernels"], "failed", "SIGSEGV")
+        self.assert_status(made["sums_1"], "failed", "does not say that all tests passed")
+        self.assert_status(made["plans"], "passed")
+        self.assert_status(made["train"], "not run", "no data")
+        self.assert_status(made["step"], "failed")  # a program that writes no table
+        self.assertIn("a test: 1 is not 2", self.markdown)
+        self.assertIn("failed", self.printed)
+
+    def test_without_a_gpu_nothing_counts_as_passed(self):
+        self.stand_in("annulus", "echo '  cuda          no: there is no NVIDIA driver'")
+        self.stand_in("annulus_unit_tests", PASSES)
+        _, made = self.check("--only", "unit,tune", status=1)
+        self.assert_status(made["facts"], "failed", "no GPU: there is no NVIDIA driver")
+        self.assert_status(made["unit"], "not run", "no GPU")
+        self.assert_status(made["tune"], "not run", "no GPU")
+
+    def test_budget(self):
+        self.stand_in("annulus", DOCTOR)
+        self.stand_in("annulus_unit_tests", PASSES)
+        self.stand_in("annulus_gpu_tests", f"echo $$ > {self.folder}/pid; exec sleep 100")
+        self.stand_in("annulus_plan_tests", PASSES)
+        begin = time.monotonic()
+        report, made = self.check("--only", "unit,kernels,plans", "--seconds", 6, "--python", "false")
+        self.assertLess(time.monotonic() - begin, 15)
+        self.assertEqual(report["status"], "incomplete")
+        self.assert_status(made["unit"], "passed")
+        self.assert_status(made["kernels"], "not run", "out of time")
+        self.assert_status(made["plans"], "not run", "out of time")
+        pid = int((self.folder / "pid").read_text())
+        self.assertRaises(ProcessLookupError, os.kill, pid, 0)
+
+    def test_targets_that_are_missed_or_not_measured_are_listed(self):
+        listed = [checks.Check("a", "A", 1, None, (checks.Target("times B", "at least", 1.25),)),
+                  checks.Check("c", "C", 1, None, (checks.Target("exposed", "at most", 0.05),))]
+        results = [{"name": "a", "measured": {"times B": [("x", 1.3), ("y", 1.2)]}}]
+        self.assertEqual([(row["of"], row["status"]) for row in checks.judge(listed, results, quick=False)],
+                         [("x", "met"), ("y", "missed"), ("C", "not measured")])
+        results.append({"name": "c", "measured": {"exposed": [("z", 0.06)]}})
+        self.assertEqual(checks.judge(listed, results, quick=False)[-1]["status"], "missed")
+
+    def test_wrong_words(self):
+        run = subprocess.run([sys.executable, SCRIPT, "--only", "unti", "--out", self.out], capture_output=True,
+                             text=True)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("unti", run.stderr)
+        self.assertFalse(self.out.exists())
+
+
+if __name__ == "__main__":
+    helper.main()

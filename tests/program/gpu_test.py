@@ -1,0 +1,470 @@
+"""Training on GPUs: ANNULUS is the program with an emulated CUDA runtime, of as many as ANNULUS_EMULATED_GPUS says."""
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import time
+
+import helper
+import hosts_test
+import numpy as np
+from helper import command, read_checkpoint, run
+
+PARTS = ["input", "compute", "exposed_communication", "waiting_for_slower_ranks", "optimizer", "rest"]
+RUN, STEP, ALL_REDUCE = range(3)  # the timeline's lanes
+STALL = 1.5  # seconds
+
+
+def gpus(count):
+    return {"ANNULUS_EMULATED_GPUS": str(count)}
+
+
+class GpuTest(helper.ProgramTest):
+    """Small data: 5 steps of 16 an epoch. resnet20 gets images of its own, smaller and in color."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.data = helper.write_data(cls.shared / "few.h5", train=80, test=40)
+        cls.color = helper.write_data(cls.shared / "color.h5", train=40, test=20, size=12, channels=3)
+
+    def training(self, out, model="lenet", **options):
+        of_model = {"data": self.color, "global_batch": 8} if model == "resnet20" else {"global_batch": 16}
+        return super().training(out, model, **{"device": "cuda", **of_model, **options})
+
+    def train(self, out, ranks=0, model="lenet", **options):
+        return super().train(out, ranks, model, **options)
+
+    def losses(self, results):
+        return [epoch[name] for epoch in results["epochs"] for name in ("train_loss", "test_loss")]
+
+    def assert_same_losses(self, a, b, tolerance):
+        self.assertEqual(len(self.losses(a)), len(self.losses(b)))
+        for one, other in zip(self.losses(a), self.losses(b)):
+            self.assertAlmostEqual(one, other, delta=tolerance * one)
+
+    def assert_finite(self, checkpoint):
+        state = read_checkpoint(checkpoint)
+        for group in helper.STATE:
+            for name, values in state[group].items():
+                self.assertTrue(np.isfinite(values).all(), f"{group}/{name}")
+
+    def assert_refused(self, result, names, status=1):
+        """In one line, on every rank: none is left waiting for another."""
+        self.assertEqual(result.status, status, str(result))
+        self.assertEqual(len(result.messages), 1, str(result))
+        self.assertRegex(result.messages[0], names)
+        self.assertLess(result.seconds, 10)
+
+
+class Precision(GpuTest):
+    def test_fp32_gives_the_losses_of_the_cpu(self):
+        # Few steps: batch norm over small batches makes more of every difference with each.
+        for model, steps in (("mlp", 7), ("lenet", 7), ("resnet20", 3)):
+            with self.subTest(model):
+                options = {"model": model, "precision": "fp32", "epochs": 2, "max_steps": steps}
+                found = [self.train(self.folder / model / device, device=device, **options)
+                         for device in ("cpu", "cuda")]
+                self.assertRegex(found[1]["device"], r"^cuda, .*, fp32$")
+                self.assert_same_losses(*found, 1e-4)
+
+    def test_every_precision_learns(self):
+        for precision in ("tf32", "bf16", "fp16"):
+            with self.subTest(precision):
+                out = self.folder / precision
+                results = self.train(out, ranks=2, model="mlp", precision=precision, epochs=2)
+                self.assertRegex(results["device"], f", {precision}$")
+                losses = [epoch["train_loss"] for epoch in results["epochs"]]
+                self.assertLess(losses[1], 0.3 * losses[0])
+                self.assertGreater(results["test_accuracy"], 0.9)
+                self.assertEqual("loss_scale" in read_checkpoint(out / "checkpoint.h5")["attributes"],
+                                 precision == "fp16")
+
+    def test_bf16_is_what_a_gpu_gets_unasked(self):
+        self.assertRegex(self.train(self.folder / "out", max_steps=1, device=None)["device"], r"^cuda, .*, bf16$")
+
+    def test_fp16_skips_steps_until_the_gradients_fit(self):
+        out = self.folder / "out"
+        options = {"ranks": 2, "precision": "fp16", "epochs": 3, "resume": True}
+        self.train(out, max_steps=2, **options)
+        with helper.h5py.File(out / "checkpoint.h5", "a") as file:
+            file.attrs["loss_scale"] = np.uint64(2 ** 24)
+        before = read_checkpoint(out / "checkpoint.h5")
+        self.train(out, max_steps=4, **options)
+        skipped = read_checkpoint(out / "checkpoint.h5")
+        self.assertEqual(self.scaling(skipped), (2 ** 22, 0))
+        for group in helper.STATE:
+            for name, values in before[group].items():
+                self.assertEqual(values.tobytes(), skipped[group][name].tobytes(), f"{group}/{name} was updated")
+        self.train(out, max_steps=14, **options)
+        self.assert_finite(out / "checkpoint.h5")
+        scale, good_steps = self.scaling(read_checkpoint(out / "checkpoint.h5"))
+        self.assertGreater(good_steps, 0)
+        self.assertEqual(scale, 2 ** (24 - (12 - good_steps)))  # halved in each of the others
+
+    def scaling(self, state):
+        return tuple(int(state["attributes"][name]) for name in ("loss_scale", "good_steps"))
+
+
+class Ranks(GpuTest):
+    def test_any_number_of_ranks_gives_the_same_losses(self):
+        found = {ranks: self.train(self.folder / str(ranks), ranks=ranks, precision="fp32", epochs=2)
+                 for ranks in (0, 2, 3)}
+        for ranks, results in found.items():
+            self.assertEqual(results["ranks"], max(ranks, 1))
+            self.assert_same_losses(found[0], results, 1e-5)
+        self.assertLess(self.farthest(self.folder / "0/checkpoint.h5", self.folder / "3/checkpoint.h5"), 1e-5)
+
+    def test_fewer_images_than_ranks_in_the_last_step(self):
+        alone = self.train(self.folder / "alone", precision="fp32", global_batch=79)
+        three = self.train(self.folder / "three", ranks=3, precision="fp32", global_batch=79)  # then 1: two have none
+        self.assert_same_losses(alone, three, 1e-5)
+
+    def test_the_same_run_twice_gives_the_same_bits(self):
+        for name in ("a", "b"):
+            self.train(self.folder / name, ranks=3, model="resnet20")
+        self.assert_same_state(self.folder / "a" / "checkpoint.h5", self.folder / "b" / "checkpoint.h5")
+
+    def test_a_flipped_bit_is_caught_and_its_rank_named(self):
+        result = run(*self.training(self.folder / "out", checkpoint_every=2), "--inject", "flip:rank=1,step=3", ranks=3)
+        self.assertEqual(result.status, 1, str(result))
+        self.assertRegex(result.messages[0], r"the replicas differ after step 4: rank 1 ")
+        self.assertEqual(read_checkpoint(self.folder / "out" / "checkpoint.h5")["attributes"]["step"], 2)
+
+
+class Resume(GpuTest):
+    def checkpoint(self, name):
+        return self.folder / name / "checkpoint.h5"
+
+    def test_same_bits(self):
+        for precision, optimizer, model in (("bf16", "sgd", "resnet20"), ("fp16", "adamw", "lenet"),
+                                            ("bf16", "lars", "lenet")):
+            with self.subTest(precision=precision, optimizer=optimizer, model=model):
+                options = {"ranks": 2, "model": model, "precision": precision, "optimizer": optimizer, "epochs": 2,
+                           "weight_decay": 0.001}
+                self.train(self.folder / optimizer / "whole", max_steps=6, **options)
+                for steps in (3, 6):  # within the first epoch, within the second
+                    self.train(self.folder / optimizer / "parts", max_steps=steps, resume=True, **options)
+                self.assert_same_state(self.checkpoint(f"{optimizer}/whole"), self.checkpoint(f"{optimizer}/parts"))
+
+    def test_on_another_number_of_ranks_and_on_the_cpu(self):
+        options = {"precision": "fp32", "epochs": 2}
+        self.train(self.folder / "out", ranks=2, max_steps=4, **options)
+        for ranks, device in ((2, "cuda"), (0, "cuda"), (3, "cuda"), (2, "cpu")):
+            with self.subTest(ranks=ranks, device=device):
+                name = f"{ranks}-{device}"
+                shutil.copytree(self.folder / "out", self.folder / name)
+                self.train(self.folder / name, ranks=ranks, device=device, max_steps=8, resume=True, **options)
+                self.assertLess(self.farthest(self.checkpoint("2-cuda"), self.checkpoint(name)), 1e-4)
+
+    def test_either_device_evaluates_the_other_ones_checkpoints(self):
+        for trained, device, ranks in (("cuda", "cpu", 0), ("cpu", "cuda", 3)):
+            with self.subTest(trained=trained, evaluated=device):
+                results = self.train(self.folder / trained, device=trained, model="mlp")
+                file = self.folder / "eval.json"
+                self.succeed("eval", "--data", self.data, "--checkpoint", self.checkpoint(trained), "--device", device,
+                             "--json", file, ranks=ranks)
+                found = json.loads(file.read_text())
+                self.assertEqual(found["count"], 40)
+                self.assertAlmostEqual(found["accuracy"], results["test_accuracy"], delta=0.026)  # one image
+                self.assertAlmostEqual(found["loss"], results["test_loss"], delta=0.02 * results["test_loss"])
+
+    def test_another_optimizer_is_refused(self):
+        for before, after in (("sgd", "lars"), ("lars", "adamw"), ("adamw", "sgd")):
+            with self.subTest(before=before, after=after):
+                self.train(self.folder / before, optimizer=before, max_steps=2)
+                saved = self.checkpoint(before).read_bytes()
+                result = run(*self.training(self.folder / before, optimizer=after, resume=True, max_steps=3), ranks=2)
+                self.assert_refused(result, rf"checkpoint\.h5 was made with --optimizer {before}: resume it with that")
+                self.assertEqual(self.checkpoint(before).read_bytes(), saved, "the old checkpoint was touched")
+
+
+class Optimizers(GpuTest):
+    def test_they_are_those_of_the_cpu(self):
+        for options in ({"optimizer": "lars", "lr": 1}, {"optimizer": "adamw", "lr": 0.001, "label_smoothing": 0.1},
+                        {"optimizer": "sgd", "nesterov": True}):
+            with self.subTest(**options):
+                found = [self.train(self.folder / options["optimizer"] / device, ranks=2, device=device,
+                                    precision="fp32", weight_decay=0.01, **options) for device in ("cpu", "cuda")]
+                self.assert_same_losses(*found, 1e-4)
+                self.assertLess(self.farthest(*(self.folder / options["optimizer"] / device / "checkpoint.h5"
+                                                for device in ("cpu", "cuda"))), 1e-3)
+
+    def test_label_smoothing_keeps_the_loss_of_training_up(self):
+        results = self.train(self.folder / "out", model="mlp", epochs=3, label_smoothing=0.2)
+        self.assertGreater(results["epochs"][-1]["train_loss"], 0.8)  # no less than the entropy of the labels
+        self.assertLess(results["test_loss"], 0.8)
+
+
+class AllReduce(GpuTest):
+    def test_each_gives_the_same_sums(self):
+        found = {"auto": r"^ring over the GPUs' memory \(all ranks are on one node",
+                 "ring": r"^ring over the GPUs' memory \(asked for",
+                 "direct": r"^direct, .*, staged through pinned memory",
+                 "message-ring": r"^ring over MPI messages of fp32, .*, staged",
+                 "doubling": r"^recursive doubling over MPI messages of fp32, staged",
+                 "mpi": r"^MPI_Allreduce, staged"}
+        for name, description in found.items():
+            with self.subTest(name):
+                results = self.train(self.folder / name, ranks=3, precision="fp32", all_reduce=name, max_steps=3)
+                self.assertRegex(results["all_reduce"], description)
+                self.assertLess(self.farthest(self.folder / "auto/checkpoint.h5", self.folder / name / "checkpoint.h5"),
+                                1e-5)
+
+    def test_nccl(self):
+        # Two summands are added in one order only.
+        for name in ("nccl", "ring"):
+            results = self.train(self.folder / name, ranks=2, all_reduce=name, environment=gpus(2))
+            self.assertRegex(results["all_reduce"], "^NCCL's all-reduce" if name == "nccl" else "^ring over")
+        self.assert_same_state(self.folder / "nccl/checkpoint.h5", self.folder / "ring/checkpoint.h5")
+
+    def test_nccl_on_a_shared_gpu(self):
+        result = run(*self.training(self.folder / "out", all_reduce="nccl"), ranks=2)
+        self.assert_refused(result, r"NCCL cannot have two ranks on one GPU: ranks 0 and 1 share GPU .*"
+                                    r"use --all-reduce ring, or fewer ranks")
+
+    def test_none_measures(self):
+        out = self.folder / "out"
+        result = self.succeed(*self.training(out, all_reduce="none", checkpoint_every=1, max_steps=3), ranks=2)
+        self.assertIn("does not train", result.out)
+        self.assertFalse((out / "checkpoint.h5").exists())
+
+    def test_buckets_and_deferring_change_no_bit_of_two_summands(self):
+        whole = self.folder / "whole"
+        small = {"ranks": 2, "global_batch": 4, "max_steps": 5}
+        self.train(whole, **small)
+        for name, options in {"small": {"bucket": "8KiB"}, "tuned": {"bucket": "auto"},
+                              "deferred": {"defer": 0.5}}.items():
+            with self.subTest(name):
+                self.train(self.folder / name, **small, **options)
+                self.assert_same_state(whole / "checkpoint.h5", self.folder / name / "checkpoint.h5")
+
+    def test_deferring_with_each_optimizer(self):
+        for optimizer in ("lars", "adamw"):
+            with self.subTest(optimizer):
+                outs = [self.folder / optimizer / f"deferred-{share}" for share in (0, 0.5)]
+                for out, share in zip(outs, (0, 0.5)):
+                    self.train(out, ranks=3, optimizer=optimizer, bucket="16KiB", defer=share)
+                self.assert_same_state(*(out / "checkpoint.h5" for out in outs))
+
+    def test_deferring_in_fp16_is_refused(self):
+        result = run(*self.training(self.folder / "out", defer=0.5, precision="fp16"), ranks=2)
+        self.assert_refused(result, r"--defer cannot be used with --precision fp16")
+
+    def test_tuned_buckets_in_fp16(self):
+        results = self.train(self.folder / "out", ranks=2, bucket="auto", precision="fp16", global_batch=4, max_steps=2)
+        self.assertNotIn("deferred", results["buckets"])
+
+
+class Devices(GpuTest):
+    SHARED = r"warning +ranks 0, 1 share a GPU .*start as many ranks on a node as it has GPUs"
+
+    def test_ranks_that_share_a_gpu_are_warned(self):
+        for count in (1, 2):
+            with self.subTest(gpus=count):
+                result = self.succeed(*self.training(self.folder / str(count), max_steps=1), ranks=2,
+                                      environment=gpus(count))
+                (self.assertRegex if count == 1 else self.assertNotRegex)(result.out, self.SHARED)
+
+    def test_no_gpu(self):
+        for ranks in (0, 2):
+            with self.subTest(ranks=ranks):
+                result = run(*self.training(self.folder / "out"), ranks=ranks, environment=gpus(0))
+                self.assert_refused(result, r"cannot use a GPU: no CUDA-capable device is detected; use --device cpu")
+                self.assertFalse((self.folder / "out").exists(), "it began to write")
+
+    def test_auto_is_the_cpu_where_there_is_no_gpu(self):
+        results = self.train(self.folder / "out", ranks=2, device="auto", max_steps=2, environment=gpus(0))
+        self.assertRegex(results["device"], r"^cpu, ")
+
+    def test_16_bits_are_not_for_a_cpu(self):
+        for count, why in ((0, r"no CUDA-capable device is detected"), (1, r"--device cuda")):
+            with self.subTest(gpus=count):
+                result = run(*self.training(self.folder / "out", device="cpu", precision="bf16"), ranks=2,
+                             environment=gpus(count))
+                self.assert_refused(result, r"a cpu computes in fp32 only, not in bf16: leave out --precision.*" + why)
+
+    def mixed(self, first, second, **options):
+        """Two ranks that see different numbers of GPUs."""
+        arguments = self.training(self.folder / f"mixed-{first}-{second}", max_steps=2, **options)
+        count = "ANNULUS_EMULATED_GPUS"
+        start = command(arguments, 1)
+        start[-len(arguments) - 1:-len(arguments) - 1] = ["-x", f"{count}={first}"]
+        return run(*arguments, prefix=start + [":", "-np", "1", "-x", f"{count}={second}"])
+
+    def test_nodes_with_and_without_a_gpu(self):
+        for counts in ((1, 0), (0, 1)):
+            with self.subTest(gpus=counts):
+                result = self.mixed(*counts, device="auto")
+                self.assertEqual(result.status, 0, str(result))
+                self.assertIn("lenet on 2 ranks, cpu, ", result.out)
+                self.assertRegex(result.out, r"warning +1 of 2 ranks have a GPU, which is not used")
+                without = "" if counts[0] == 0 else "rank 1: "
+                self.assert_refused(self.mixed(*counts), without + r"cannot use a GPU: no CUDA-capable device")
+
+    def test_doctor(self):
+        for count, ranks in ((0, 0), (1, 2), (2, 2)):
+            with self.subTest(gpus=count, ranks=ranks):
+                result = self.succeed("doctor", ranks=ranks, environment=gpus(count))
+                found = re.findall(r"yes: 0000:\w\w:00\.0, emulated GPU$", result.out, re.M)
+                self.assertEqual(len(found), count, str(result))
+                self.assertEqual("share a GPU (" in result.out, count == 1 and ranks == 2, str(result))
+                if ranks == 0:
+                    continue
+                for name in ("auto", "direct", "ring", "message-ring", "doubling", "mpi"):
+                    self.assertRegex(result.out, rf"(?m)^  {name} +yes: ")
+                nccl = r"no: NCCL cannot have two ranks on one GPU" if count == 1 else r"yes: NCCL's all-reduce"
+                self.assertRegex(result.out, r"(?m)^  nccl +" + nccl)
+
+
+class Nodes(GpuTest, hosts_test.HostsTest):
+    def test_sums_go_through_the_memory_of_the_hosts(self):
+        one, several = self.folder / "one", self.folder / "several"
+        options = {"precision": "fp32", "max_steps": 3}
+        result = helper.finish(self.launch(self.training(several, **options)))
+        self.assertEqual(result.status, 0, str(result))
+        self.assertRegex(result.out, r"all-reduce .*, staged through pinned memory .*"
+                                     r"\(the ranks are on several nodes, and MPI does not take GPU memory; ")
+        self.assertNotIn("share a GPU", result.out)
+        self.train(one, ranks=3, **options)
+        self.assertLess(self.farthest(one / "checkpoint.h5", several / "checkpoint.h5"), 1e-5)
+
+
+class Faults(GpuTest):
+    def inject(self, fault, ranks=2, **options):
+        return run(*self.training(self.folder / "out", stall_timeout=STALL, epochs=2, **options), "--inject", fault,
+                   ranks=ranks)
+
+    def test_a_killed_rank_ends_the_job_and_the_checkpoint_is_whole(self):
+        result = self.inject("kill:rank=1,step=7", ranks=3, checkpoint_every=3)
+        self.assertEqual(result.status, 128 + signal.SIGKILL, str(result))
+        self.assertLess(result.seconds, 10)
+        self.assertEqual(read_checkpoint(self.folder / "out/checkpoint.h5")["attributes"]["step"], 6)
+        self.train(self.folder / "out", ranks=3, epochs=2, resume=True)
+        self.train(self.folder / "whole", ranks=3, epochs=2)
+        self.assert_same_state(self.folder / "out/checkpoint.h5", self.folder / "whole/checkpoint.h5")
+
+    def test_the_rank_waited_for_is_named_when_one_hangs(self):
+        result = self.inject("hang:rank=1,step=3")
+        self.assertEqual(result.status, 1, str(result))
+        self.assertLess(result.seconds, STALL + 10)
+        stands = (r"in step 3: waiting for bucket 1 of (\d+); all-reduce: bucket 1 of \1, reduce-scatter, "
+                  r"ring step 1 of 2, waiting for rank 1$")
+        self.assertRegex(result.err, r"(?m)rank 0: nothing has moved .* " + stands)
+        self.assertRegex(result.err, r"rank 1: nothing has moved .* in step 3: waiting for input")
+
+    def test_a_slow_rank_is_no_stall(self):
+        result = self.inject("delay:rank=1,step=3,seconds=0.7", max_steps=5)
+        self.assertEqual(result.status, 0, str(result))
+
+    def test_a_signal_leaves_a_checkpoint(self):
+        out = self.folder / "out"
+        process = helper.start(*self.training(out, epochs=1000000, precision="fp16"))
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        deadline = time.monotonic() + 30
+        while not (out / "checkpoint.h5").exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.fail(f"no checkpoint\n{helper.finish(process, 1)}")
+            time.sleep(0.01)
+        time.sleep(0.2)  # to anywhere between two checkpoints
+        process.send_signal(signal.SIGTERM)
+        result = helper.finish(process)
+        self.assertEqual(result.status, helper.STOPPED, str(result))
+        self.assertLess(result.seconds, 10)
+        step = int(read_checkpoint(out / "checkpoint.h5")["attributes"]["step"])
+        self.train(self.folder / "whole", precision="fp16", epochs=1000000, max_steps=step)
+        self.assert_same_state(self.folder / "whole/checkpoint.h5", out / "checkpoint.h5")
+
+    def test_a_loss_that_is_not_finite_ends_the_run(self):
+        for options in ({"precision": "fp32", "defer": 0.5}, {"precision": "fp16"},
+                        {"precision": "bf16", "optimizer": "adamw", "lr": 1e36}):
+            with self.subTest(**options):
+                out = self.folder / options["precision"]
+                result = run(*self.training(out, **{"lr": 1e30, "checkpoint_every": 1, **options}), ranks=2)
+                self.assert_refused(result, r"step \d+ \(epoch 1\): the loss is -?(nan|inf).*lower --lr|"
+                                            r"no longer finite .*lower --lr")
+                if (out / "checkpoint.h5").exists():
+                    self.assert_finite(out / "checkpoint.h5")
+
+
+class Measuring(GpuTest):
+    def test_the_ledger_adds_up(self):
+        ledger = self.train(self.folder / "out", ranks=2, epochs=2)["ledger"]
+        for part in PARTS[:-1]:
+            self.assertGreaterEqual(ledger[part], 0, part)
+        self.assertGreater(ledger["compute"], 0)
+        self.assertGreater(ledger["optimizer"], 0)
+        self.assertAlmostEqual(sum(ledger[part] for part in PARTS), ledger["wall"], delta=1e-6 * ledger["wall"])
+        for rank, wall in enumerate(ledger["ranks"]["wall"]):
+            self.assertAlmostEqual(sum(ledger["ranks"][part][rank] for part in PARTS), wall, delta=1e-6 * wall)
+            self.assertGreaterEqual(ledger["ranks"]["rest"][rank], -0.02 * wall)
+
+    def test_timeline(self):
+        file = self.folder / "timeline.json"
+        options = {"epochs": 2, "bucket": "64KiB", "timeline": file, "timeline_steps": 3}
+        result = self.succeed(*self.training(self.folder / "out", **options), ranks=2)
+        wall = 1e6 * result.seconds
+        lanes = {}
+        for event in json.loads(file.read_text()):
+            if event["ph"] == "X":
+                self.assertTrue(0 <= event["ts"] and 0 <= event["dur"] and event["ts"] + event["dur"] <= wall, event)
+                lanes.setdefault((event["pid"], event["tid"]), []).append(event)
+        self.assertEqual(set(lanes), {(rank, lane) for rank in range(2) for lane in (RUN, STEP, ALL_REDUCE)})
+        for rank in range(2):
+            self.check_steps(lanes[rank, STEP], lanes[rank, ALL_REDUCE])
+
+    def check_steps(self, events, sums):
+        steps = [event for event in events if event["name"] == "step"]
+        self.assertEqual([event["args"]["step"] for event in steps], [6, 7, 8])
+        end = 0
+        for step in steps:
+            self.assertGreaterEqual(step["ts"], end)
+            of_step = [e for e in events if e["args"].get("step") == step["args"]["step"]]
+            forward, backward = (self.only(of_step, name) for name in ("forward", "backward"))
+            self.assertGreaterEqual(backward["ts"], forward["ts"] + forward["dur"] - 0.002)
+            layers = [e for e in of_step if e["name"].startswith("conv1")]
+            for layer, around in zip(sorted(layers, key=lambda e: e["ts"]), (forward, backward), strict=True):
+                self.assertGreaterEqual(layer["ts"], around["ts"] - 0.002)
+                self.assertLessEqual(layer["ts"] + layer["dur"], around["ts"] + around["dur"] + 0.002)
+            self.check_sums(of_step, [e for e in sums if e["args"].get("step") == step["args"]["step"]], backward)
+            end = step["ts"]
+
+    def only(self, events, name):
+        found = [event for event in events if event["name"] == name]
+        self.assertEqual(len(found), 1, name)
+        return found[0]
+
+    def check_sums(self, events, sums, backward):
+        of_buckets = [event for event in sums if event["name"].startswith("sum of bucket")]
+        self.assertGreater(len(of_buckets), 1)
+        self.assertLess(min(e["ts"] for e in of_buckets), backward["ts"] + backward["dur"], "none ran beside backward")
+        for event in of_buckets:
+            self.assertGreaterEqual(event["ts"], backward["ts"])
+        self.assertEqual(sum(e["name"].startswith("update of bucket") for e in events), len(of_buckets))
+
+    def rows(self, *arguments, ranks=2):
+        file = self.folder / "bench.json"
+        self.succeed("bench", *arguments, "--device", "cuda", "--json", file, ranks=ranks)
+        return json.loads(file.read_text())["rows"]
+
+    def test_bench_step(self):
+        rows = self.rows("step", "--model", "lenet", "--batch", 4, "--seconds", 0.2, "--all-reduce", "auto,none")
+        self.assertEqual([row["algorithm"] for row in rows], ["auto", "none"])
+        for row in rows:
+            self.assertGreater(row["compute_seconds"], 0)
+            self.assertLessEqual(row["compute_seconds"], row["median_seconds"])
+            self.assertAlmostEqual(row["images_per_second"] * row["median_seconds"], 8, delta=1e-6)
+        self.assertEqual(rows[1]["ledger"]["exposed_communication"], 0)
+
+    def test_bench_all_reduce(self):
+        rows = self.rows("all-reduce", "--sizes", "4KiB,64KiB", "--seconds", 0.2, "--algorithms", "auto,mpi")
+        self.assertEqual({(row["algorithm"], row["bytes"]) for row in rows},
+                         {(a, b) for a in ("auto", "mpi") for b in (4096, 65536)})
+        for row in rows:
+            self.assertTrue(0 < row["min_seconds"] <= row["median_seconds"] and math.isfinite(row["median_seconds"]))
+
+
+if __name__ == "__main__":
+    helper.main()

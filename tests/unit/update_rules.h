@@ -1,0 +1,90 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/update.h"
+#include "tests/unit/random_values.h"
+
+// The rules of kernels/update.h once more, in double precision and one parameter after the other.
+namespace annulus::test {
+
+struct NaiveArenas {
+  std::vector<double> weights, gradients, first, second;
+};
+
+inline double norm(const std::vector<double>& values, const Range& range) {
+  double sum = 0;
+  for (std::size_t i = range.begin; i < range.end; ++i) sum += values[i] * values[i];
+  return std::sqrt(sum);
+}
+
+inline void naive_update(const UpdateRule& rule, NaiveArenas& a, const UpdateSegment& segment, double rate,
+                         double step) {
+  const bool decays = segment.role == Role::weight;
+  double local = 1;
+  if (const auto* lars = std::get_if<Lars>(&rule); lars != nullptr && decays) {
+    const double w = norm(a.weights, segment.range), g = norm(a.gradients, segment.range);
+    if (w > 0 && g > 0) local = lars->trust * w / (g + lars->weight_decay * w);
+  }
+  for (std::size_t i = segment.range.begin; i < segment.range.end; ++i) {
+    double &w = a.weights[i], &v = a.first[i], &s = a.second[i];
+    const double g = a.gradients[i];
+    if (segment.role == Role::metric) continue;
+    if (segment.role == Role::statistic) {
+      w += 0.1 * (g - w);
+    } else if (const auto* sgd = std::get_if<Sgd>(&rule)) {
+      const double decayed = g + (decays ? sgd->weight_decay : 0) * w;
+      v = sgd->momentum * v + decayed;
+      w -= rate * (sgd->nesterov ? decayed + sgd->momentum * v : v);
+    } else if (const auto* lars = std::get_if<Lars>(&rule)) {
+      v = lars->momentum * v + rate * local * (g + (decays ? lars->weight_decay : 0) * w);
+      w -= v;
+    } else {
+      const auto& adam = std::get<AdamW>(rule);
+      const double beta1 = adam.beta1, beta2 = adam.beta2;
+      v = beta1 * v + (1 - beta1) * g;
+      s = beta2 * s + (1 - beta2) * g * g;
+      const double mean = v / (1 - std::pow(beta1, step)), square = s / (1 - std::pow(beta2, step));
+      w -= rate * (mean / (std::sqrt(square) + adam.epsilon) + (decays ? adam.weight_decay : 0) * w);
+    }
+  }
+}
+
+inline const std::vector<UpdateRule> kRules{Sgd{.momentum = 0}, Sgd{.momentum = 0.9f, .weight_decay = 0.01f},
+                                            Sgd{.momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true},
+                                            Lars{.momentum = 0.9f, .weight_decay = 0.01f, .trust = 0.02f},
+                                            AdamW{.epsilon = 1e-6f, .weight_decay = 0.05f}};
+
+// Parameters of every role in slots of 16 floats, some of a single slot, one of many blocks of threads, and one whose
+// weights are all 0.
+inline std::vector<UpdateSegment> some_segments() {
+  std::vector<UpdateSegment> segments;
+  std::size_t at = 0;
+  for (const auto& [size, role] : {std::pair<std::size_t, Role>{16, Role::metric},
+                                   {16, Role::metric},
+                                   {16, Role::offset},
+                                   {48, Role::weight},
+                                   {32, Role::statistic},
+                                   {40000, Role::weight},
+                                   {16, Role::weight},
+                                   {16, Role::statistic},
+                                   {160, Role::offset},
+                                   {3200, Role::weight},
+                                   {33600, Role::offset}}) {
+    segments.push_back({{at, at + size}, role});
+    at += size;
+  }
+  return segments;
+}
+constexpr std::size_t kZeroSegment = 6;
+
+// Slices that an arena of those segments is updated in, from its end; of whole parameters or not.
+inline std::vector<Range> some_slices(bool whole) {
+  const auto segments = some_segments();
+  const std::size_t cut = whole ? segments[6].range.begin : segments[5].range.begin + 1204;
+  return {{cut, segments.back().range.end}, {segments[2].range.end, cut}, {0, segments[2].range.end}};
+}
+
+}  // namespace annulus::test

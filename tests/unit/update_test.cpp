@@ -1,0 +1,76 @@
+// Updates on the CPU against their formulas in double precision.
+
+#include "kernels/cpu/update.h"
+
+#include <catch2/catch.hpp>
+
+#include "kernels/cpu/cpu_device.h"
+#include "tests/unit/update_rules.h"
+
+namespace annulus {
+namespace {
+
+using test::random_values;
+
+struct Arena {
+  explicit Arena(std::vector<float> initial) : values(std::move(initial)) {}
+  DeviceView view() { return {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float)}; }
+
+  std::vector<float> values;
+};
+
+double distance(const std::vector<float>& ours, const std::vector<double>& expected) {
+  double most = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) most = std::max(most, std::abs(ours[i] - expected[i]));
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("updates do as their rules say, in any slices and on any number of threads") {
+  const UpdateRule rule = GENERATE(from_range(test::kRules));
+  const int threads = GENERATE(1, 2);
+  cpu::CpuDevice device(threads);
+  const auto segments = test::some_segments();
+  const std::size_t size = segments.back().range.end;
+  Arena weights(random_values(size, 1)), gradients(random_values(size, 2)), first{std::vector<float>(size)},
+      second{std::vector<float>(size)};
+  const Range zero = segments[test::kZeroSegment].range;
+  std::fill(weights.values.begin() + static_cast<long>(zero.begin),
+            weights.values.begin() + static_cast<long>(zero.end), 0.0f);
+  test::NaiveArenas naive{
+      {weights.values.begin(), weights.values.end()}, {}, std::vector<double>(size), std::vector<double>(size)};
+  const auto update = cpu::plan_update(
+      rule, {weights.view(), gradients.view(), {}, {first.view(), states(rule) > 1 ? second.view() : DeviceView{}}},
+      segments);
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    std::ranges::copy(random_values(size, 10 + step), gradients.values.begin());  // they stay where they are
+    naive.gradients.assign(gradients.values.begin(), gradients.values.end());
+    const float rate = 0.1f / static_cast<float>(step);
+    for (const Range& slice : test::some_slices(needs_whole_parameters(rule))) update->run(slice, rate, step);
+    for (const UpdateSegment& segment : segments)
+      test::naive_update(rule, naive, segment, double{rate}, static_cast<double>(step));
+  }
+  CAPTURE(rule.index(), threads);
+  CHECK(distance(weights.values, naive.weights) < 2e-6);
+  CHECK(distance(first.values, naive.first) < 2e-6);
+  CHECK(distance(second.values, naive.second) < 2e-6);
+  CHECK(states(rule) == (std::holds_alternative<AdamW>(rule) ? 2 : 1));
+}
+
+TEST_CASE("LARS's norms do not depend on the number of threads") {
+  const auto segments = test::some_segments();
+  const std::size_t size = segments.back().range.end;
+  std::vector<std::vector<float>> results;
+  for (const int threads : {1, 2, 3}) {
+    cpu::CpuDevice device(threads);
+    Arena weights(random_values(size, 1)), gradients(random_values(size, 2)), first{std::vector<float>(size)};
+    cpu::plan_update(Lars{}, {weights.view(), gradients.view(), {}, {first.view(), {}}}, segments)
+        ->run({0, size}, 1, 1);
+    results.push_back(weights.values);
+  }
+  CHECK(results[0] == results[1]);
+  CHECK(results[0] == results[2]);
+}
+
+}  // namespace annulus
