@@ -1,10 +1,9 @@
 #include "kernels/cuda/input_gradient.h"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/over_vectors.h"
 
 namespace annulus::cuda {
 namespace {
-
-constexpr unsigned kThreads = 256;
 
 template <class T>
 __global__ void rectify(const T* input, T* output, std::size_t vectors) {
@@ -22,16 +21,6 @@ __global__ void rectify_backward(const T* output, const T* output_gradient, Inpu
     Vector<T> gradient = load(output_gradient, i);
     for (unsigned k = 0; k < kLanes<T>; ++k) gradient.at[k] = out.at[k] > 0 ? gradient.at[k] : 0;
     to.put(gradient, i);
-  }
-}
-
-template <class T>
-__global__ void sum(const T* a, const T* b, T* to, std::size_t vectors) {
-  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
-    const Vector<T> more = load(b, i);
-    Vector<T> values = load(a, i);
-    for (unsigned k = 0; k < kLanes<T>; ++k) values.at[k] += more.at[k];
-    store(values, to, i);
   }
 }
 
@@ -55,8 +44,7 @@ class PointwiseOp : public Op {
  protected:
   template <class... Parameters, class... Arguments>
   void run(void (*kernel)(Parameters...), Arguments... arguments) const {
-    launch(kernel, blocks_for(vectors_, kThreads, context_.multiprocessors), kThreads, context_.lane.get(),
-           arguments..., vectors_);
+    over_vectors(kernel, vectors_, context_, arguments...);
   }
 
   Bindings bindings_;
@@ -90,7 +78,7 @@ class AddOp : public PointwiseOp<T> {
 
   void forward() override {
     const Bindings& b = this->bindings_;
-    this->run(sum<T>, data<T>(b.inputs[0]), data<T>(b.inputs[1]), data<T>(b.output));
+    this->run(add_vectors<T>, data<T>(b.inputs[0]), data<T>(b.inputs[1]), data<T>(b.output));
   }
 
   void backward(float) override {

@@ -1,11 +1,9 @@
 """Training on GPUs: ANNULUS is the program with an emulated CUDA runtime, of as many as ANNULUS_EMULATED_GPUS says."""
 import json
 import math
-import os
 import re
 import shutil
 import signal
-import time
 
 import helper
 import hosts_test
@@ -362,13 +360,7 @@ class Faults(GpuTest):
     def test_a_signal_leaves_a_checkpoint(self):
         out = self.folder / "out"
         process = helper.start(*self.training(out, epochs=1000000, precision="fp16"))
-        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
-        deadline = time.monotonic() + 30
-        while not (out / "checkpoint.h5").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                self.fail(f"no checkpoint\n{helper.finish(process, 1)}")
-            time.sleep(0.01)
-        time.sleep(0.2)  # to anywhere between two checkpoints
+        self.await_checkpoint(process, out)
         process.send_signal(signal.SIGTERM)
         result = helper.finish(process)
         self.assertEqual(result.status, helper.STOPPED, str(result))

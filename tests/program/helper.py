@@ -127,6 +127,16 @@ class ProgramTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=self.shared))
 
+    def await_checkpoint(self, process, out):
+        """Until a run that was started is in full swing: its first checkpoint is there. It ends with the test."""
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        deadline = time.monotonic() + 30
+        while not (out / "checkpoint.h5").exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.fail(f"no checkpoint\n{finish(process, 1)}")
+            time.sleep(0.01)
+        time.sleep(0.2)  # to anywhere between two checkpoints
+
     def succeed(self, *arguments, **options):
         result = run(*arguments, **options)
         self.assertEqual(result.status, 0, f"{' '.join(map(str, arguments))}\n{result}")

@@ -19,13 +19,7 @@ class Signals(helper.ProgramTest):
         """A training run in full swing: its first checkpoint is there."""
         process = helper.start(
             *self.training(out, epochs=1000000, global_batch=40, **options), ranks=ranks)
-        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
-        deadline = time.monotonic() + 30
-        while not (out / "checkpoint.h5").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                self.fail(f"no checkpoint\n{helper.finish(process, 1)}")
-            time.sleep(0.01)
-        time.sleep(0.2)  # to anywhere between two checkpoints
+        self.await_checkpoint(process, out)
         return process
 
     def check_stopped(self, out, ranks, result, **options):
