@@ -1,0 +1,76 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "src/bench_all_reduce.h"
+#include "src/bench_step.h"
+#include "src/cli/commands.h"
+#include "src/cli/common_options.h"
+
+namespace annulus {
+
+void add_bench(CLI::App& app, Command& chosen) {
+  auto* bench = app.add_subcommand("bench", "Measure");
+  bench->require_subcommand(1);
+
+  auto* step = bench->add_subcommand("step", "Time the training step on random images");
+  auto step_options = std::make_shared<BenchStepOptions>();
+  auto& s = *step_options;
+  step->add_option("--model", s.model, model_help())->capture_default_str();
+  step->add_option("--batch", s.batch, "Images a step on each rank")->check(CLI::PositiveNumber)->capture_default_str();
+  step->add_option("--image", s.image, "Height, width and channels")
+      ->delimiter('x')
+      ->expected(3)
+      ->default_str("28x28x1");
+  step->add_option("--classes", s.classes, "Classes")->check(CLI::PositiveNumber)->capture_default_str();
+  step->add_option("--seconds", s.seconds, "How long to measure each row")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  step->add_option("--json", s.json, "Write the table to this file as well");
+  step->add_option("--all-reduce", s.all_reduce,
+                   fmt::format("{}; several, separated by commas, take turns", kAllReduceHelp))
+      ->delimiter(',')
+      ->default_str("auto");
+  add_wire_option(*step, s.wire);
+  add_bucket_options(*step, s.buckets, s.tune_buckets);
+  add_device_options(*step, s.device);
+  add_timeline_options(*step, s.timeline);
+  step->callback([&chosen, step, step_options] {
+    expect_one_choice(step_options->buckets, step_options->tune_buckets);
+    step_options->configuration = step->config_to_str(true, false);
+    chosen = [step_options](const World& world) {
+      expect_whole_world(world);
+      bench_step(world, *step_options);
+      return 0;
+    };
+  });
+
+  auto* reduce = bench->add_subcommand("all-reduce", "Time the sum of an array over all ranks");
+  auto reduce_options = std::make_shared<BenchAllReduceOptions>();
+  auto& r = *reduce_options;
+  r.sizes_bytes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
+  r.algorithms = {"auto", "message-ring", "mpi"};
+  reduce->add_option("--sizes", r.sizes_bytes, "Sizes of the array, separated by commas")
+      ->delimiter(',')
+      ->transform(kBytes)
+      ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
+  reduce->add_option("--algorithms", r.algorithms, "As --all-reduce, separated by commas")
+      ->delimiter(',')
+      ->default_str("auto,message-ring,mpi");
+  add_wire_option(*reduce, r.wire);
+  add_device_options(*reduce, r.device);
+  reduce->add_option("--seconds", r.seconds, "How long to measure each row")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  reduce->add_option("--json", r.json, "Write the table to this file as well");
+  reduce->callback([&chosen, reduce, reduce_options] {
+    reduce_options->configuration = reduce->config_to_str(true, false);
+    chosen = [reduce_options](const World& world) {
+      expect_whole_world(world);
+      bench_all_reduce(world, *reduce_options);
+      return 0;
+    };
+  });
+}
+
+}  // namespace annulus

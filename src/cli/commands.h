@@ -1,0 +1,16 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "src/cli.h"
+
+namespace annulus {
+
+// Each adds a command, with its options, to the program's; where it is the one that was given, `chosen` becomes it.
+void add_train(CLI::App& app, Command& chosen);
+void add_eval(CLI::App& app, Command& chosen);
+void add_import(CLI::App& app, Command& chosen);
+void add_bench(CLI::App& app, Command& chosen);
+void add_doctor(CLI::App& app, Command& chosen);
+
+}  // namespace annulus

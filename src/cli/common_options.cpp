@@ -1,0 +1,95 @@
+#include "src/cli/common_options.h"
+
+#include <fmt/format.h>
+
+#include "kernels/error.h"
+#include "models/zoo.h"
+#include "src/scheduler.h"
+#include "src/timeline.h"
+
+namespace annulus {
+
+const CLI::AsSizeValue kBytes(true);
+
+std::string model_help() {
+  std::string text = "One of:";
+  for (const ZooEntry& entry : zoo()) text += fmt::format("\n{:<10}{}", entry.name, entry.description);
+  return text;
+}
+
+void add_device_options(CLI::App& command, DeviceOptions& options) {
+  command.add_option("--device", options.device, "What computes: cpu, cuda, or auto, a GPU if every rank has one")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command
+      .add_option("--precision", options.precision,
+                  "fp32, tf32, bf16 or fp16; auto: bf16 on a GPU, fp32 on a CPU. Parameters and sums are fp32 in each")
+      ->check(CLI::IsMember({"auto", "fp32", "tf32", "bf16", "fp16"}))
+      ->capture_default_str();
+  command.add_option("--tune", options.tuning,
+                     "On a GPU, measure which convolution plans are fastest, and keep what was found in this file");
+  command.add_option("--threads", options.threads, "Threads of each rank; 0: as many as it is bound to")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+void add_wire_option(CLI::App& command, std::string& wire) {
+  command.add_option("--wire", wire, "What messages between nodes are made of; sums are made in fp32 in any case")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+}
+
+void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool& tune) {
+  constexpr std::size_t smallest = 4096, largest = std::size_t{1} << 40;
+  const auto parse = [&buckets, &tune](std::string text) {
+    buckets.bytes = 0;
+    tune = text == "auto";
+    if (tune || text == "usual") return;
+    try {
+      kBytes(text);
+      buckets.bytes = std::stoull(text);
+    } catch (const std::exception&) {  // it stays too small
+    }
+    if (buckets.bytes < smallest || buckets.bytes > largest)  // -1 is very large
+      throw CLI::ValidationError("--bucket", "give a size of at least 4KiB, such as 1MiB, usual or auto");
+  };
+  command
+      .add_option_function<std::string>(
+          "--bucket", parse,
+          "Gradients that are sent together, for example 256KiB or 4MiB; usual: an eighth of all, but 64KiB to 4MiB; "
+          "auto: what trials say, and --defer too")
+      ->type_name("SIZE")
+      ->default_str("usual");
+  command
+      .add_option("--defer", buckets.deferred,
+                  "Share of the gradients, those of the uppermost layers, whose sums may go on during the next step's "
+                  "forward pass")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+}
+
+void expect_one_choice(const BucketOptions& buckets, bool tune) {
+  if (tune && buckets.deferred > 0)
+    throw CLI::ValidationError("--defer", "--bucket auto chooses what is deferred: leave it out, or name a size");
+}
+
+void add_timeline_options(CLI::App& command, TimelineOptions& options) {
+  command
+      .add_option("--timeline", options.file,
+                  "Write what all ranks did and when, for https://ui.perfetto.dev, to this file")
+      ->configurable(false)
+      ->group("Timeline");
+  command
+      .add_option("--timeline-steps", options.steps,
+                  fmt::format("So many steps of it, after the first {}", Timeline::kStepsBefore))
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->configurable(false)
+      ->group("Timeline");
+}
+
+void expect_whole_world(const World& world) {
+  if (const auto complaint = scheduler_complaint(world.size())) fail("{}", *complaint);
+}
+
+}  // namespace annulus

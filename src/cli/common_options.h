@@ -1,0 +1,33 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "collectives/world.h"
+#include "src/options.h"
+
+namespace annulus {
+
+// What several commands have in common.
+
+extern const CLI::AsSizeValue kBytes;  // "64KB" is 64,000 bytes, "64KiB" 65,536
+
+constexpr const char* kAllReduceHelp =
+    "Who adds the gradients: auto, direct, hierarchical, ring, message-ring, doubling, mpi (MPI_Allreduce), nccl "
+    "(between "
+    "GPUs), or none, which does not train but shows what sums cost";
+
+std::string model_help();
+
+void add_device_options(CLI::App& command, DeviceOptions& options);
+void add_wire_option(CLI::App& command, std::string& wire);
+void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool& tune);
+void add_timeline_options(CLI::App& command, TimelineOptions& options);
+
+// Throws where the options contradict each other.
+void expect_one_choice(const BucketOptions& buckets, bool tune);
+
+// A Slurm task that takes itself for a whole run is worse than none.
+void expect_whole_world(const World& world);
+
+}  // namespace annulus
