@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "collectives/sum_activity.h"
 #include "collectives/wire.h"
@@ -34,6 +35,8 @@ class AllReduce {
   // The algorithm, its wire and its borders. On the same ranks, the same text is the same bits.
   virtual std::string algorithm() const = 0;
   virtual std::string description() const = 0;  // one line for the user: the algorithm, and why this one
+  // Instead of a bucket's number: a sum that computing waits for in the middle of a pass, as batch norm's may.
+  static constexpr std::size_t kWithinPass = static_cast<std::size_t>(-1);
   // Returns at once. `bucket` is what reports and timelines call it.
   virtual Ticket enqueue(DeviceView values, Next next = Next::compute, std::size_t bucket = 0) = 0;
   virtual void wait(Ticket ticket) = 0;               // until that sum, and all before it, are complete; throws
@@ -54,6 +57,16 @@ class AllReduce {
 
   virtual const SumActivity& activity() const = 0;  // what it is doing right now
 };
+
+// What timelines call a sum.
+struct SumName {
+  std::string_view text;
+  std::int64_t number;
+};
+inline SumName name_of(std::size_t bucket) {
+  if (bucket == AllReduce::kWithinPass) return {"sum within a pass", TraceLane::kNone};
+  return {"sum of bucket", static_cast<std::int64_t>(bucket + 1)};
+}
 
 // `algorithm`: "ring" (ours; in shared memory where all ranks are on one node, else over messages), "message-ring"
 // (over messages in any case), "doubling" (ours, over messages, for small arrays), "direct" (ours, in the memory that

@@ -76,7 +76,8 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   std::exception_ptr failure;
   try {
-    const TraceSpan span(lane_, "sum of bucket", static_cast<std::int64_t>(job.bucket + 1));
+    const SumName name = name_of(job.bucket);
+    const TraceSpan span(lane_, name.text, name.number);
     patience_->activity().begin_sum(job.bucket);
     algorithm_->sum(job.values);
     patience_->activity().end_sum();

@@ -76,7 +76,11 @@ void World::barrier() const {
 }
 
 void World::broadcast(std::span<std::byte> bytes) const {
-  check(MPI_Bcast(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, 0, communicator_.handle()));
+  constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // MPI counts with an int
+  for (std::size_t begin = 0; begin < bytes.size(); begin += kMostAtOnce) {
+    const std::span<std::byte> piece = bytes.subspan(begin, std::min(kMostAtOnce, bytes.size() - begin));
+    check(MPI_Bcast(piece.data(), mpi_count(piece.size()), MPI_BYTE, 0, communicator_.handle()));
+  }
 }
 
 // MPI_Allreduce may add in another order on every rank. Here one rank adds and the others are told.
@@ -124,7 +128,7 @@ void World::all_or_none(const std::function<void()>& attempt) const {
   std::string failure;
   try {
     attempt();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     failure = error.what();
   }
   const std::vector<std::uint64_t> sizes = gather(std::uint64_t{failure.size()});
@@ -133,7 +137,7 @@ void World::all_or_none(const std::function<void()>& attempt) const {
   const auto rank = static_cast<int>(failed - sizes.begin());
   failure.resize(*failed);
   check(MPI_Bcast(failure.data(), mpi_count(failure.size()), MPI_CHAR, rank, communicator_.handle()));
-  fail("{} (rank {})", failure, rank_in_job(rank));
+  fail("{}{}", failure, rank_in_job(rank) == 0 ? "" : fmt::format(" (rank {})", rank_in_job(rank)));
 }
 
 // One message after the other: MPI_Gatherv would count all ranks' bytes together with an int.

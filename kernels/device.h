@@ -29,7 +29,12 @@ struct Bindings {
   std::vector<DeviceView> input_gradients;      // an empty view: nobody wants this one
   std::vector<bool> accumulate{};               // whether to add to it rather than write it; see adds_to_gradient()
   DeviceView output_gradient;                   // empty for the last operation
+  DeviceView second_output_gradient{};          // to be added to it; empty but for what sums_output_gradients()
+  DeviceView scratch{};                         // of scratch_bytes(), in every mode; others use it as well
 };
+
+// Adds a float32 array in the device's memory over all ranks, in place; in the lane's order.
+using SumOverRanks = std::function<void(DeviceView)>;
 
 // An operation planned on a device for fixed shapes: planned once, run every step. After bind(), running it
 // allocates nothing but what the vendor's library keeps for its own bookkeeping.
@@ -40,8 +45,25 @@ class Op {
   const TensorSpec& output() const { return output_; }
   const std::vector<TensorSpec>& parameters() const { return parameters_; }
 
+  // What memory need not be kept, or can be used twice. An operation that does not say gets what it may ever want.
+  virtual bool backward_reads_input(std::size_t /*input*/) const { return true; }
+  virtual bool backward_reads_output() const { return true; }
+  // Whether forward can write the output over this input, and backward this input's gradient over the output's.
+  virtual bool output_may_overwrite(std::size_t /*input*/) const { return false; }
+  virtual bool input_gradient_may_overwrite(std::size_t /*input*/) const { return false; }
+
   // Whether backward can add to this input's gradient as cheaply as write it.
   virtual bool adds_to_gradient(std::size_t /*input*/) const { return false; }
+  // Whether backward takes the output's gradient as a sum of two.
+  virtual bool sums_output_gradients() const { return false; }
+
+  // Memory that it needs while it runs, forward or backward.
+  virtual std::size_t scratch_bytes() const { return 0; }
+
+  // Whether it needs sums over the ranks in the middle of a pass; then `sum` makes them from now on, and every rank
+  // runs the same operations in the same order. Without it this rank is the only one.
+  virtual bool sums_over_ranks() const { return false; }
+  virtual void sum_over_ranks(const SumOverRanks& /*sum*/) {}
 
   virtual void bind(const Bindings& bindings) = 0;
   virtual void forward() = 0;
@@ -113,6 +135,9 @@ class Device : public Lane {
   // The flat kernels.
   virtual void zero(DeviceView to) = 0;
   virtual void add(DeviceView from, DeviceView to, DataType type) = 0;
+  // float32: to += share (from - to), but not in a step that must not change anything (see LossScaling).
+  virtual void follow(DeviceView from, DeviceView to, float share) = 0;
+  virtual void exchange(DeviceView a, DeviceView b) = 0;           // their contents, float32
   virtual void narrow(DeviceView weights, DeviceView copies) = 0;  // float32 to the value type
 
   // Null where gradients need no scale.

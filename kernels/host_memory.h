@@ -1,5 +1,6 @@
 #pragma once
 
+#include <new>
 #include <span>
 
 #include "kernels/tensor.h"
@@ -33,6 +34,20 @@ class HostArray {
 
  private:
   Buffer memory_;
+};
+
+// For containers whose elements shall begin on a cache line.
+template <class T>
+struct CacheLineAllocator {
+  using value_type = T;
+  CacheLineAllocator() = default;
+  template <class Other>
+  CacheLineAllocator(const CacheLineAllocator<Other>&) {}
+  T* allocate(std::size_t count) {
+    return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(kCacheLine)));
+  }
+  void deallocate(T* memory, std::size_t) { ::operator delete(memory, std::align_val_t(kCacheLine)); }
+  bool operator==(const CacheLineAllocator&) const = default;
 };
 
 }  // namespace annulus

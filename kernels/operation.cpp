@@ -1,17 +1,25 @@
 #include "kernels/operation.h"
 
 #include <cmath>
+#include <utility>
 
 #include "kernels/error.h"
 
 namespace annulus {
 namespace {
 
-// The output's extent of a window that slides over `input` pixels.
+// How many windows lie beside each other in a row of `input` pixels.
 std::size_t windows(std::size_t input, std::size_t kernel, std::size_t stride, std::size_t padding) {
-  if (input + 2 * padding < kernel)
-    fail("a {0}x{0} window does not fit images of {1} pixels: use larger images or another model", kernel, input);
   return (input + 2 * padding - kernel) / stride + 1;
+}
+
+// What comes out of windows that slide over images.
+Shape windows(const Shape& in, std::size_t channels, const Extent& kernel, std::size_t stride, const Extent& padding) {
+  if (in[2] + 2 * padding.height < kernel.height || in[3] + 2 * padding.width < kernel.width)
+    fail("a {}x{} window does not fit images of {}x{} pixels: use larger images or another model", kernel.height,
+         kernel.width, in[2], in[3]);
+  return {in[0], channels, windows(in[2], kernel.height, stride, padding.height),
+          windows(in[3], kernel.width, stride, padding.width)};
 }
 
 void expect_image(const Shape& shape, std::string_view operation) {
@@ -20,7 +28,7 @@ void expect_image(const Shape& shape, std::string_view operation) {
 
 // Keeps the variance of what comes out, half of which a ReLU behind it will not let through (He et al., "Delving deep
 // into rectifiers", ICCV 2015).
-float deviation(std::size_t fan_in, bool relu) {
+float he_deviation(std::size_t fan_in, bool relu) {
   return std::sqrt((relu ? 2.0f : 1.0f) / static_cast<float>(fan_in));
 }
 
@@ -33,10 +41,13 @@ struct Name {
   std::string_view operator()(const Convolution&) const { return "convolution"; }
   std::string_view operator()(const Dense&) const { return "dense"; }
   std::string_view operator()(const MaxPool&) const { return "max pool"; }
-  std::string_view operator()(const GlobalAveragePool&) const { return "global average pool"; }
+  std::string_view operator()(const AveragePool&) const { return "average pool"; }
+  std::string_view operator()(const AdaptiveAveragePool&) const { return "adaptive average pool"; }
   std::string_view operator()(const BatchNorm&) const { return "batch norm"; }
   std::string_view operator()(const Relu&) const { return "relu"; }
   std::string_view operator()(const Add&) const { return "add"; }
+  std::string_view operator()(const Concat&) const { return "concat"; }
+  std::string_view operator()(const Dropout&) const { return "dropout"; }
   std::string_view operator()(const SoftmaxCrossEntropy&) const { return "softmax cross-entropy"; }
 };
 
@@ -53,17 +64,20 @@ struct OutputShape {
   }
   Shape operator()(const Convolution& o) const {
     expect_image(in, "convolution");
-    return {in[0], o.channels, windows(in[2], o.kernel, o.stride, o.padding),
-            windows(in[3], o.kernel, o.stride, o.padding)};
+    return windows(in, o.channels, o.kernel, o.stride, o.padding);
   }
   Shape operator()(const Dense& o) const { return {in[0], o.units}; }
   Shape operator()(const MaxPool& o) const {
     expect_image(in, "max pool");
-    return {in[0], in[1], windows(in[2], o.kernel, o.stride, o.padding), windows(in[3], o.kernel, o.stride, o.padding)};
+    return windows(in, in[1], o.kernel, o.stride, o.padding);
   }
-  Shape operator()(const GlobalAveragePool&) const {
-    expect_image(in, "global average pool");
-    return {in[0], in[1], 1, 1};
+  Shape operator()(const AveragePool& o) const {
+    expect_image(in, "average pool");
+    return windows(in, in[1], o.kernel, o.stride, o.padding);
+  }
+  Shape operator()(const AdaptiveAveragePool& o) const {
+    expect_image(in, "adaptive average pool");
+    return {in[0], in[1], o.size.height, o.size.width};
   }
   Shape operator()(const BatchNorm& o) const {
     expect_image(in, "batch norm");
@@ -75,6 +89,22 @@ struct OutputShape {
   Shape operator()(const Add&) const {
     if (inputs.size() != 2 || inputs[1] != in)
       fail("add takes two inputs of one shape, the first is {}", to_string(in));
+    return in;
+  }
+  Shape operator()(const Concat&) const {
+    Shape out = in;
+    if (in.size() < 2) fail("concat takes images or vectors, not {}", to_string(in));
+    out[1] = 0;
+    for (Shape other : inputs) {
+      if (other.size() == in.size()) out[1] += std::exchange(other[1], in[1]);
+      if (other != in) fail("concat takes inputs that differ in their channels alone, the first is {}", to_string(in));
+    }
+    return out;
+  }
+  Shape operator()(const Dropout& o) const {
+    if (!(o.rate >= 0 && o.rate < 1)) fail("nothing is left after a dropout of {}: 0 to below 1", o.rate);
+    if (inputs.size() != 2 || inputs[1] != Shape{in[0]})
+      fail("dropout takes values and {{batch}} keys, the first is {}", to_string(in));
     return in;
   }
   Shape operator()(const SoftmaxCrossEntropy& o) const {
@@ -91,21 +121,22 @@ struct Parameters {
 
   Declarations operator()(const Convolution& o) const {
     Declarations all{{"weight",
-                      {o.channels, in[1], o.kernel, o.kernel},
+                      {o.channels, in[1], o.kernel.height, o.kernel.width},
                       Role::weight,
                       0,
-                      deviation(in[1] * o.kernel * o.kernel, true)}};
+                      o.deviation > 0 ? o.deviation : he_deviation(in[1] * o.kernel.area(), true)}};
     if (o.bias) all.push_back({"bias", {o.channels}, Role::offset});
     return all;
   }
   Declarations operator()(const Dense& o) const {
     Shape weight = in;
     weight[0] = o.units;
-    return {{"weight", weight, Role::weight, 0, deviation(features(in), o.relu)}, {"bias", {o.units}, Role::offset}};
+    return {{"weight", weight, Role::weight, 0, o.deviation > 0 ? o.deviation : he_deviation(features(in), o.relu)},
+            {"bias", {o.units}, Role::offset}};
   }
-  Declarations operator()(const BatchNorm&) const {
+  Declarations operator()(const BatchNorm& o) const {
     const Shape channels{in[1]};
-    return {{"scale", channels, Role::offset, 1},
+    return {{"scale", channels, Role::offset, o.initial_scale},
             {"shift", channels, Role::offset, 0},
             {"mean", channels, Role::statistic, 0},
             {"variance", channels, Role::statistic, 1}};
@@ -118,7 +149,7 @@ struct Flops {
   const std::vector<Shape>& inputs;
 
   std::uint64_t operator()(const Convolution& o) const {
-    return 2 * elements(OutputShape{inputs}(o)) * inputs[0][1] * o.kernel * o.kernel;
+    return 2 * elements(OutputShape{inputs}(o)) * inputs[0][1] * o.kernel.area();
   }
   std::uint64_t operator()(const Dense& o) const { return 2 * elements(inputs[0]) * o.units; }
   std::uint64_t operator()(const auto&) const { return 0; }

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/extent.h"
 #include "kernels/tensor.h"
 
 namespace annulus {
@@ -19,20 +20,22 @@ struct ImageInput {
   std::vector<float> deviation;
 };
 
-// Square kernels; output {batch, channels, ...}. With relu, the output is max(0, .).
+// Output {batch, channels, ...}. With relu, the output is max(0, .).
 struct Convolution {
   std::size_t channels;
-  std::size_t kernel;
+  Extent kernel;
   std::size_t stride = 1;
-  std::size_t padding = 0;
+  Extent padding = 0;
   bool bias = true;
   bool relu = false;
+  float deviation = 0;  // of the weights' first values; 0: sqrt(2 / fan-in) (He et al., 2015)
 };
 
 // A fully connected layer over everything but the batch: output {batch, units}. With relu, max(0, .).
 struct Dense {
   std::size_t units;
   bool relu = false;
+  float deviation = 0;  // of the weights' first values; 0: sqrt(1 / fan-in), with relu sqrt(2 / fan-in)
 };
 
 // With relu, the maximum of a window and 0: a ReLU before or after it, which come to the same.
@@ -43,21 +46,47 @@ struct MaxPool {
   bool relu = false;
 };
 
-// The mean over each channel's pixels: output {batch, channels, 1, 1}.
-struct GlobalAveragePool {};
+// The mean over each window, in which the border's pixels count as zeros.
+struct AveragePool {
+  std::size_t kernel;
+  std::size_t stride;
+  std::size_t padding = 0;
+};
 
-// Ioffe and Szegedy, "Batch normalization", ICML 2015. Trains with the statistics of the rank's own batch. With add, a
-// second input of the output's shape is added to what is normalized; with relu, max(0, .) of that.
+// Means over the parts of an image, to an output of `size` whatever the input's is: row y of h is the mean over the
+// input's rows from floor(y H / h) on, before ceil((y + 1) H / h), so that parts overlap where h does not divide H, and
+// repeat where it is larger. Columns likewise. {1} is the mean over each channel's pixels.
+struct AdaptiveAveragePool {
+  Extent size;
+};
+
+// Ioffe and Szegedy, "Batch normalization", ICML 2015. Trains with the statistics of the rank's own batch;
+// synchronized, with those of the batches of all ranks, as if they were one. With add, a second input of the output's
+// shape is added to what is normalized; with relu, max(0, .) of that.
 struct BatchNorm {
   float epsilon = 1e-5f;
   bool add = false;
   bool relu = false;
+  bool synchronized = false;
+  float initial_scale = 1;
 };
 
 struct Relu {};
 
 // The sum of two inputs of one shape.
 struct Add {};
+
+// Any number of images of one height and width, or of vectors, as one with the channels of all, in their order.
+struct Concat {};
+
+// Srivastava et al., "Dropout", JMLR 2014: in training, zero with probability `rate`, else 1 / (1 - rate) times the
+// input; in inference, the input. The second input is {batch} (int32), a random key of each sample in this epoch:
+// dropout_mask.h makes the mask of it, of the element's place in the sample and of `number`, so that it depends neither
+// on the rank nor on the batch. Dropouts of one network want different numbers.
+struct Dropout {
+  float rate;
+  std::uint32_t number = 0;
+};
 
 // Softmax cross-entropy over logits {batch, classes} and labels {batch} (int32). Output {2}, float32: the sum of the
 // samples' losses and the number of samples whose largest logit is their label's. The last operation of a network.
@@ -68,8 +97,8 @@ struct SoftmaxCrossEntropy {
   float smoothing = 0;
 };
 
-using Operation =
-    std::variant<ImageInput, Convolution, Dense, MaxPool, GlobalAveragePool, BatchNorm, Relu, Add, SoftmaxCrossEntropy>;
+using Operation = std::variant<ImageInput, Convolution, Dense, MaxPool, AveragePool, AdaptiveAveragePool, BatchNorm,
+                               Relu, Add, Concat, Dropout, SoftmaxCrossEntropy>;
 
 // What becomes of a parameter in a step. Every parameter has a slot in the gradient arena that is summed over all
 // ranks with each rank's share weighted by 1 / global batch, so whatever a slot holds comes out as a mean over the
@@ -80,6 +109,10 @@ enum class Role {
   statistic,  // a running average of what its slot holds: batch norm's mean and variance
   metric,     // only measured: the loss and the accuracy of the step
 };
+
+inline bool trained(Role role) {
+  return role == Role::weight || role == Role::offset;
+}
 
 struct ParameterDeclaration {
   std::string name;

@@ -16,7 +16,8 @@ namespace annulus {
 // `offset` are spared the weight decay.
 
 // Stochastic gradient descent with momentum: g += weight_decay w;  v = momentum v + g;  w -= rate v
-// (or, with Nesterov's momentum, w -= rate (g + momentum v)).
+// (or, with Nesterov's momentum, w -= rate (g + momentum v)). The velocity knows nothing of the rate, so a rate that
+// changes needs no correction of it (Goyal et al., "Accurate, large minibatch SGD", 2017, remark 2).
 struct Sgd {
   float momentum = 0;
   float weight_decay = 0;
@@ -25,7 +26,8 @@ struct Sgd {
 
 // Layer-wise adaptive rates (You, Gitman, Ginsburg, "Large batch training of convolutional networks", 2017): with the
 // norms over a whole parameter, local = trust |w| / (|g| + weight_decay |w|), and then
-// v = momentum v + rate local (g + weight_decay w);  w -= v.  Where a norm is 0, and for offsets, local is 1.
+// v = momentum v + rate local (g + weight_decay w);  w -= v.  Where a norm is 0, and for offsets, local is 1. Here, as
+// in that paper, the rate is part of the velocity: after a sudden change of it old rates go on for some steps.
 struct Lars {
   float momentum = 0;
   float weight_decay = 0;
@@ -64,6 +66,14 @@ struct UpdateSegment {
   Role role;
 };
 
+// Of a step's gradients, all parameters that a rule trains together.
+struct GradientNorms {
+  double sum = 0, largest = 0;
+  std::uint64_t steps = 0;
+
+  double mean() const { return steps > 0 ? sum / static_cast<double>(steps) : 0; }
+};
+
 // A rule planned on a device for certain arenas.
 class Update {
  public:
@@ -72,6 +82,12 @@ class Update {
   // Updates what lies in this slice of the arenas, in floats: weights, their copies, states and statistics. A rule that
   // needs whole parameters wants slices of such, a GPU those of whole 16 bytes. `step` counts from 1.
   virtual void run(const Range& slice, float rate, std::uint64_t step) = 0;
+
+  // Before a step's first run(), with all of its gradients: where their norm, over all parameters that are trained, is
+  // above `limit`, they are scaled down to it (Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent
+  // neural networks", ICML 2013, algorithm 1). The same bits on any number of threads; on a GPU nobody waits for it.
+  virtual void clip(float limit) = 0;
+  virtual GradientNorms take_norms() = 0;  // of the steps that were clipped, or not, since the last call
 };
 
 }  // namespace annulus

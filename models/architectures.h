@@ -8,6 +8,14 @@ Graph mlp(const Task& task);
 Graph lenet(const Task& task);
 Graph cnn(const Task& task);
 Graph resnet20(const Task& task);
+Graph resnet56(const Task& task);
+Graph resnet18(const Task& task);
+Graph resnet34(const Task& task);
 Graph resnet50(const Task& task);
+Graph resnet101(const Task& task);
+Graph resnet152(const Task& task);
+Graph alexnet(const Task& task);
+Graph vgg16(const Task& task);
+Graph inception_v3(const Task& task);
 
 }  // namespace annulus

@@ -1,21 +1,18 @@
 #include "models/architectures.h"
+#include "models/layers.h"
 
 namespace annulus {
 
 Graph cnn(const Task& task) {
   Graph g(task.image);
-  Value x = g.add("input", ImageInput{task.mean, task.deviation}, {Graph::kImages});
-  x = g.add("conv1", Convolution{.channels = 32, .kernel = 3, .padding = 1}, {x});
-  x = g.add("relu1", Relu{}, {x});
+  Value x = image_input(g, task);
+  x = convolution_relu(g, "conv1", x, {.channels = 32, .kernel = 3, .padding = 1});
   x = g.add("pool1", MaxPool{.kernel = 2, .stride = 2}, {x});
-  x = g.add("conv2", Convolution{.channels = 64, .kernel = 3, .padding = 1}, {x});
-  x = g.add("relu2", Relu{}, {x});
+  x = convolution_relu(g, "conv2", x, {.channels = 64, .kernel = 3, .padding = 1});
   x = g.add("pool2", MaxPool{.kernel = 2, .stride = 2}, {x});
-  x = g.add("dense1", Dense{128}, {x});
-  x = g.add("relu3", Relu{}, {x});
+  x = dense_relu(g, "dense1", x, {128});
   x = g.add("dense2", Dense{task.classes}, {x});
-  g.add("loss", SoftmaxCrossEntropy{task.label_smoothing}, {x, Graph::kLabels});
-  return g;
+  return with_loss(g, task, x);
 }
 
 }  // namespace annulus

@@ -29,7 +29,9 @@ std::optional<Operation> relu_after(const Operation& first, const Operation& sec
 std::optional<Operation> add_after_norm(const Operation& first, const Operation& second) {
   const auto* norm = std::get_if<BatchNorm>(&first);
   if (norm == nullptr || norm->add || norm->relu || !std::holds_alternative<Add>(second)) return std::nullopt;
-  return BatchNorm{norm->epsilon, true, false};
+  BatchNorm both = *norm;
+  both.add = true;
+  return both;
 }
 
 std::vector<std::size_t> count_readers(const Graph& graph) {
@@ -52,7 +54,7 @@ std::optional<std::vector<Value>> other_inputs(const Node& second, Value first, 
 Graph merge(const Graph& graph, Rule rule) {
   const auto readers = count_readers(graph);
   std::vector<Value> renamed(graph.values());  // what became of each value
-  renamed[Graph::kLabels] = Graph::kLabels;
+  for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kKeys}) renamed[outside] = outside;
   Graph merged(graph.image());
   const auto& nodes = graph.nodes();
   for (std::size_t i = 0; i < nodes.size(); ++i) {

@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// A value that flows through a network: what a node makes, or one of the two that come from outside.
+// A value that flows through a network: what a node makes, or one of the three that come from outside.
 using Value = std::size_t;
 
 struct Node {
@@ -27,6 +27,7 @@ class Graph {
  public:
   static constexpr Value kImages = 0;  // {batch, height, width, channels}, uint8
   static constexpr Value kLabels = 1;  // {batch}, int32
+  static constexpr Value kKeys = 2;    // {batch}, int32: a random key of each sample in this epoch, for Dropout
 
   explicit Graph(const ImageShape& image) : image_(image) {}
 
@@ -37,7 +38,7 @@ class Graph {
   const std::vector<Node>& nodes() const { return nodes_; }
   static Value output(std::size_t node) { return node + kFirstNode; }
 
-  // The number of values, and the node that makes one; kImages and kLabels have none.
+  // The number of values, and the node that makes one; those from outside have none.
   std::size_t values() const { return nodes_.size() + kFirstNode; }
   static bool has_node(Value value) { return value >= kFirstNode; }
   const Node& node(Value value) const { return nodes_[value - kFirstNode]; }
@@ -47,11 +48,11 @@ class Graph {
   std::string description() const;  // every node, for comparing graphs
 
  private:
-  static constexpr Value kFirstNode = 2;
+  static constexpr Value kFirstNode = 3;
 
   ImageShape image_;
   std::vector<Node> nodes_;
-  std::vector<Shape> shapes_{{1, image_.height, image_.width, image_.channels}, {1}};  // for a batch of one
+  std::vector<Shape> shapes_{{1, image_.height, image_.width, image_.channels}, {1}, {1}};  // for a batch of one
 };
 
 }  // namespace annulus

@@ -1,4 +1,5 @@
 #include "models/architectures.h"
+#include "models/layers.h"
 
 namespace annulus {
 
@@ -6,20 +7,15 @@ namespace annulus {
 // today: ReLU for tanh, max pooling for trainable subsampling.
 Graph lenet(const Task& task) {
   Graph g(task.image);
-  Value x = g.add("input", ImageInput{task.mean, task.deviation}, {Graph::kImages});
-  x = g.add("conv1", Convolution{.channels = 6, .kernel = 5, .padding = 2}, {x});
-  x = g.add("relu1", Relu{}, {x});
+  Value x = image_input(g, task);
+  x = convolution_relu(g, "conv1", x, {.channels = 6, .kernel = 5, .padding = 2});
   x = g.add("pool1", MaxPool{.kernel = 2, .stride = 2}, {x});
-  x = g.add("conv2", Convolution{.channels = 16, .kernel = 5}, {x});
-  x = g.add("relu2", Relu{}, {x});
+  x = convolution_relu(g, "conv2", x, {.channels = 16, .kernel = 5});
   x = g.add("pool2", MaxPool{.kernel = 2, .stride = 2}, {x});
-  x = g.add("dense1", Dense{120}, {x});
-  x = g.add("relu3", Relu{}, {x});
-  x = g.add("dense2", Dense{84}, {x});
-  x = g.add("relu4", Relu{}, {x});
+  x = dense_relu(g, "dense1", x, {120});
+  x = dense_relu(g, "dense2", x, {84});
   x = g.add("dense3", Dense{task.classes}, {x});
-  g.add("loss", SoftmaxCrossEntropy{task.label_smoothing}, {x, Graph::kLabels});
-  return g;
+  return with_loss(g, task, x);
 }
 
 }  // namespace annulus

@@ -4,13 +4,18 @@
 
 namespace annulus {
 
+std::size_t flow_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch) {
+  const Graph fused = fuse(graph);
+  return Network(device, fused, mode, batch, {}).dataflow().bytes();
+}
+
 Model::Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,
              const Parameters::Allocate& allocate_gradients, const Network::Planned& planned)
-    : device_(device), graph_(fuse(graph)), planned_(planned) {
+    : device_(device), graph_(fuse(graph)), planned_(planned), memory_(device) {
   auto first = std::make_unique<Network>(device, graph_, mode, batch, layouts_, planned_);
   layouts_ = first->parameter_layouts();
   parameters_ = std::make_unique<Parameters>(device, graph_, layouts_, allocate_gradients);
-  first->bind(*parameters_);
+  first->bind(*parameters_, memory_);
   networks_[{mode, batch}] = std::move(first);
 }
 
@@ -18,9 +23,10 @@ Network& Model::network(Mode mode, std::size_t batch) {
   auto& network = networks_[{mode, batch}];
   if (!network) {
     network = std::make_unique<Network>(device_, graph_, mode, batch, layouts_, planned_);
-    network->bind(*parameters_);
+    network->bind(*parameters_, memory_);
     if (mode == Mode::training) {
       network->record_to(lane_);
+      network->sum_over_ranks(sum_);
       network->stop_at(stops_);
     }
   }
@@ -31,6 +37,12 @@ void Model::stop_at(const Network::Stops& stops) {
   stops_ = stops;
   for (auto& [use, network] : networks_)
     if (use.first == Mode::training) network->stop_at(stops);
+}
+
+void Model::sum_over_ranks(const SumOverRanks& sum) {
+  sum_ = sum;
+  for (auto& [use, network] : networks_)
+    if (use.first == Mode::training) network->sum_over_ranks(sum);
 }
 
 void Model::record_to(TraceLane* lane) {

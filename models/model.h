@@ -7,6 +7,9 @@
 
 namespace annulus {
 
+// How much memory what flows through the network takes at once, parameters not counted. Plans every operation.
+std::size_t flow_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch);
+
 // A network's parameters, and the network planned for every batch size and mode in which it is used (an epoch's last
 // batch is smaller, evaluation has its own), all over the same parameters.
 class Model {
@@ -25,6 +28,7 @@ class Model {
 
   // Of training; see Network.
   void record_to(TraceLane* lane);
+  void sum_over_ranks(const SumOverRanks& sum);
   void stop_at(const Network::Stops& stops);
 
  private:
@@ -33,8 +37,10 @@ class Model {
   const Network::Planned planned_;
   std::vector<std::vector<TensorSpec>> layouts_;
   std::unique_ptr<Parameters> parameters_;
+  FlowMemory memory_;
   std::map<std::pair<Mode, std::size_t>, std::unique_ptr<Network>> networks_;
   TraceLane* lane_ = nullptr;
+  SumOverRanks sum_;
   Network::Stops stops_;
 };
 

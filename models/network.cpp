@@ -8,27 +8,62 @@
 #include "kernels/lane_span.h"
 
 namespace annulus {
+namespace {
+
+bool reads_keys(const Node& node) {
+  return std::ranges::find(node.inputs, Graph::kKeys) != node.inputs.end();
+}
+
+}  // namespace
+
+DeviceView FlowMemory::of(std::size_t bytes) {
+  if (buffers_.empty() || buffers_.back().view().bytes < bytes) buffers_.push_back(device_.allocate(bytes));
+  return buffers_.back().view();
+}
 
 Network::Network(Device& device, const Graph& graph, Mode mode, std::size_t batch,
                  const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned)
-    : device_(device), graph_(graph), mode_(mode), batch_(batch) {
-  const auto shapes = graph.shapes(batch);
-  specs_ = {device.plain(shapes[Graph::kImages], DataType::u8), device.plain(shapes[Graph::kLabels], DataType::i32)};
-  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
-    const Node& node = graph.nodes()[i];
+    : device_(device),
+      graph_(graph),
+      mode_(mode),
+      batch_(batch),
+      wants_keys_(mode == Mode::training && std::ranges::any_of(graph.nodes(), reads_keys)),
+      steps_(plan_steps(layouts, planned)),
+      dataflow_(graph, ops(), specs_, mode) {}
+
+// And the values' specs.
+std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<TensorSpec>>& layouts,
+                                               const Planned& planned) {
+  const auto shapes = graph_.shapes(batch_);
+  specs_ = {device_.plain(shapes[Graph::kImages], DataType::u8), device_.plain(shapes[Graph::kLabels], DataType::i32),
+            device_.plain(shapes[Graph::kKeys], DataType::i32)};
+  std::vector<Step> steps;
+  for (std::size_t i = 0; i < graph_.nodes().size(); ++i) {
+    const Node& node = graph_.nodes()[i];
     std::vector<TensorSpec> inputs;
     for (const Value input : node.inputs) inputs.push_back(specs_[input]);
     Step step;
     try {
-      step.op = device.plan(node.operation, inputs, mode, layouts.empty() ? std::vector<TensorSpec>{} : layouts[i]);
+      step.op = device_.plan(node.operation, inputs, mode_, layouts.empty() ? std::vector<TensorSpec>{} : layouts[i]);
     } catch (const Error& error) {
       fail("layer {}: {}", node.name, error.what());
     }
     planned();
     specs_.push_back(step.op->output());
-    steps_.push_back(std::move(step));
+    steps.push_back(std::move(step));
   }
-  for (const TensorSpec& spec : specs_) values_.push_back(device.allocate(spec.layout->bytes()));
+  return steps;
+}
+
+std::vector<const Op*> Network::ops() const {
+  std::vector<const Op*> all;
+  for (const Step& step : steps_) all.push_back(step.op.get());
+  return all;
+}
+
+DeviceView Network::value(Value value) const {
+  if (!Graph::has_node(value)) return outside_[value].view();
+  return view(dataflow_.value(value));
 }
 
 std::vector<std::vector<TensorSpec>> Network::parameter_layouts() const {
@@ -37,68 +72,51 @@ std::vector<std::vector<TensorSpec>> Network::parameter_layouts() const {
   return layouts;
 }
 
-// A value's gradient is wanted where something below it has parameters.
-std::vector<bool> Network::wanted_gradients() const {
-  std::vector<bool> wanted(graph_.values(), false);
-  if (mode_ == Mode::inference) return wanted;
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
-    const auto& inputs = graph_.nodes()[i].inputs;
-    wanted[Graph::output(i)] =
-        !steps_[i].op->parameters().empty() || std::ranges::any_of(inputs, [&](Value input) { return wanted[input]; });
-  }
-  return wanted;
-}
-
-void Network::bind(const Parameters& parameters) {
-  const auto wanted = wanted_gradients();
-  const bool training = mode_ == Mode::training;
-  gradients_.resize(graph_.values());
-  std::size_t largest = 0;
-  for (Value value = 0; value + 1 < graph_.values(); ++value)
-    if (wanted[value]) {
-      gradients_[value] = device_.allocate(specs_[value].layout->bytes());
-      largest = std::max(largest, specs_[value].layout->bytes());
-    }
-
-  // In backward's order, so that the first reader of a value that is met here is the first to write its gradient.
-  std::vector<bool> written(graph_.values(), false);
-  for (std::size_t i = steps_.size(); i-- > 0;) {
-    Step& step = steps_[i];
-    const Value output = Graph::output(i);
-    Bindings bindings;
-    bindings.output = value(output);
-    bindings.output_gradient = gradients_[output].view();
-    const auto& inputs = graph_.nodes()[i].inputs;
-    for (std::size_t k = 0; k < inputs.size(); ++k) {
-      bindings.inputs.push_back(value(inputs[k]));
-      DeviceView gradient = gradients_[inputs[k]].view();
-      const bool second = wanted[inputs[k]] && written[inputs[k]];
-      bindings.accumulate.push_back(second && step.op->adds_to_gradient(k));
-      if (second && !bindings.accumulate.back()) {
-        if (!partial_[k].view()) partial_[k] = device_.allocate(largest);
-        const DeviceView partial = partial_[k].view().slice(0, gradient.bytes);
-        step.additions.push_back({partial, gradient, specs_[inputs[k]].type});
-        gradient = partial;
-      }
-      written[inputs[k]] = true;
-      bindings.input_gradients.push_back(gradient);
-    }
-    for (const Parameter* parameter : parameters.of_node(i)) {
-      bindings.parameters.push_back(parameters.weight(*parameter));
-      bindings.copies.push_back(parameters.copy(*parameter));
-      if (training) bindings.parameter_gradients.push_back(parameters.gradient(*parameter));
-    }
-    if (!bindings.parameters.empty())
-      step.parameters = {parameters.of_node(i).front()->offset / sizeof(float),
-                         parameters.end_of_node(i) / sizeof(float)};
-    step.op->bind(bindings);
-  }
+void Network::bind(const Parameters& parameters, FlowMemory& memory) {
+  for (Value value = 0; !Graph::has_node(value); ++value)
+    outside_.push_back(device_.allocate(specs_[value].layout->bytes()));
+  flow_ = memory.of(dataflow_.bytes());
+  for (std::size_t i = 0; i < steps_.size(); ++i) bind_step(i, parameters);
   stop_at({});
 }
 
-void Network::load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
+void Network::bind_step(std::size_t node, const Parameters& parameters) {
+  Step& step = steps_[node];
+  const Value output = Graph::output(node);
+  Bindings bindings;
+  for (const Value input : graph_.nodes()[node].inputs) bindings.inputs.push_back(value(input));
+  bindings.output = value(output);
+  bindings.scratch = view(dataflow_.scratch());
+  bindings.output_gradient = view(dataflow_.gradient(output));
+  bindings.second_output_gradient = view(dataflow_.second_gradient(output));
+  for (std::size_t k = 0; k < bindings.inputs.size(); ++k) {
+    const auto& [piece, accumulate, added_to] = dataflow_.input_gradients(node)[k];
+    bindings.input_gradients.push_back(view(piece));
+    bindings.accumulate.push_back(accumulate);
+    if (added_to) step.additions.push_back({view(piece), view(added_to), specs_[graph_.nodes()[node].inputs[k]].type});
+  }
+  const auto own = parameters.of_node(node);
+  for (const Parameter* parameter : own) {
+    bindings.parameters.push_back(parameters.weight(*parameter));
+    bindings.copies.push_back(parameters.copy(*parameter));
+    if (mode_ == Mode::training) bindings.parameter_gradients.push_back(parameters.gradient(*parameter));
+  }
+  if (!own.empty())
+    step.parameters = {own.front()->offset / sizeof(float), parameters.end_of_node(node) / sizeof(float)};
+  step.op->bind(bindings);
+}
+
+void Network::load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
+                   std::span<const std::int32_t> keys) {
   device_.upload(std::as_bytes(images), value(Graph::kImages));
   device_.upload(std::as_bytes(labels), value(Graph::kLabels));
+  if (!wants_keys_) return;
+  if (keys.size() != batch_) fail("dropout wants a key for each of {} samples, there are {}", batch_, keys.size());
+  device_.upload(std::as_bytes(keys), value(Graph::kKeys));
+}
+
+void Network::sum_over_ranks(const SumOverRanks& sum) {
+  for (Step& step : steps_) step.op->sum_over_ranks(sum);
 }
 
 void Network::stop_at(const Stops& stops) {
@@ -114,8 +132,8 @@ void Network::plan_forward(std::span<const std::size_t> stops) {
     const std::size_t before = from;
     if (steps_[i].parameters.size() > 0) from = std::min(from, steps_[i].parameters.begin);
     const auto crossed = [&](std::size_t stop) { return from < stop && stop <= before; };
-    if (forward_.empty() || !device_.records() || std::ranges::any_of(stops, crossed))
-      forward_.push_back({{i, i + 1}, from, nullptr});
+    if (forward_.empty() || !recordable(i) || !forward_.back().recordable || std::ranges::any_of(stops, crossed))
+      forward_.push_back({{i, i + 1}, from, recordable(i), nullptr});
     forward_.back().steps.end = i + 1;
     forward_.back().place = from;
   }
@@ -128,11 +146,11 @@ void Network::plan_backward(std::span<const std::size_t> stops) {
   for (std::size_t i = steps_.size(); i-- > 0;) {
     const std::size_t before = final;
     if (steps_[i].parameters.size() > 0) final = steps_[i].parameters.end;
-    if (stopped) backward_.push_back({{i, i + 1}, final, nullptr});
+    if (stopped || !recordable(i)) backward_.push_back({{i, i + 1}, final, recordable(i), nullptr});
     backward_.back().steps.begin = i;
     backward_.back().place = final;
     const auto reached = [&](std::size_t stop) { return before < stop && stop <= final; };
-    stopped = !device_.records() || std::ranges::any_of(stops, reached);
+    stopped = !recordable(i) || std::ranges::any_of(stops, reached);
   }
 }
 
@@ -141,7 +159,7 @@ void Network::plan_backward(std::span<const std::size_t> stops) {
 template <class Work>
 void Network::run(Stretch& stretch, const Work& work) {
   const bool traced = lane_ != nullptr && lane_->recording();
-  if (!device_.records() || traced || !stretch.done_before) {
+  if (!stretch.recordable || traced || !stretch.done_before) {
     work();
     stretch.done_before = true;
     return;

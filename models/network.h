@@ -9,6 +9,7 @@
 #include "kernels/device.h"
 #include "kernels/split.h"
 #include "kernels/trace.h"
+#include "models/dataflow.h"
 #include "models/graph.h"
 #include "models/parameters.h"
 
@@ -20,7 +21,20 @@ struct LossSums {
   double correct = 0;  // samples whose largest logit is their label's
 };
 
-// A graph planned on a device for one batch size and mode, with memory for everything that flows through it.
+// Memory for what flows through networks that never run at the same time: they share it.
+class FlowMemory {
+ public:
+  explicit FlowMemory(Device& device) : device_(device) {}
+
+  // At least so much. What was given out before, and was too small, stays valid.
+  DeviceView of(std::size_t bytes);
+
+ private:
+  Device& device_;
+  std::vector<Buffer> buffers_;
+};
+
+// A graph planned on a device for one batch size and mode.
 class Network {
  public:
   using Planned = std::function<void()>;  // called after each operation that has been planned, which may take seconds
@@ -33,12 +47,18 @@ class Network {
   std::size_t batch() const { return batch_; }
   std::vector<std::vector<TensorSpec>> parameter_layouts() const;
   const TensorSpec& spec(Value value) const { return specs_[value]; }
-  DeviceView value(Value value) const { return values_[value].view(); }
+  // Once bound. After forward() it holds the images, the labels, the logits and the loss; of the others what a later
+  // layer has not written over.
+  DeviceView value(Value value) const;
+  const Dataflow& dataflow() const { return dataflow_; }
 
-  void bind(const Parameters& parameters);
+  void bind(const Parameters& parameters, FlowMemory& memory);
 
   // From now on each layer's forward and backward are spans of this lane; of none where it is null.
   void record_to(TraceLane* lane) { lane_ = lane; }
+
+  // For what needs sums over all ranks in the middle of a pass; without it this rank is the only one.
+  void sum_over_ranks(const SumOverRanks& sum);
 
   // Where the caller of forward() and backward() wants to be called back, as places in the arena. Devices that record
   // work do so in stretches of layers between these; others call back at every layer.
@@ -47,8 +67,10 @@ class Network {
   };
   void stop_at(const Stops& stops);
 
-  // A step: load, forward, and in training backward.
-  void load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
+  // A step: load, forward, and in training backward. Keys are Graph::kKeys: only training with dropout wants them, and
+  // throws Error where there are none.
+  void load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
+            std::span<const std::int32_t> keys = {});
   // Called before every layer, or every stretch of layers, with the place in the arena from which on parameters must be
   // those of this step.
   using Needed = std::function<void(std::size_t parameters_from)>;
@@ -67,10 +89,8 @@ class Network {
   };
   struct Step {
     std::unique_ptr<Op> op;
-    // Gradients of values that several nodes read: the first writes it in place, the others add to it, or write to
-    // `partial`, from where it is added.
-    std::vector<Addition> additions;
-    Range parameters;  // in the arena, in floats; empty where it has none
+    std::vector<Addition> additions;  // after its backward
+    Range parameters;                 // in the arena, in floats; empty where it has none
   };
 
   // Layers that run together, in forward's order, and what they need or make.
@@ -78,11 +98,16 @@ class Network {
     Range steps;
     std::size_t
         place;  // in the arena: forward needs parameters from here on, backward's gradients are final up to here
+    bool recordable = true;
     std::unique_ptr<Recording> recording;
     bool done_before = false;
   };
 
-  std::vector<bool> wanted_gradients() const;
+  std::vector<Step> plan_steps(const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned);
+  std::vector<const Op*> ops() const;
+  void bind_step(std::size_t node, const Parameters& parameters);
+  DeviceView view(const Dataflow::Piece& piece) const { return dataflow_.view(piece, flow_); }
+  bool recordable(std::size_t step) const { return device_.records() && !steps_[step].op->sums_over_ranks(); }
   void plan_forward(std::span<const std::size_t> stops);
   void plan_backward(std::span<const std::size_t> stops);
   template <class Work>
@@ -94,12 +119,14 @@ class Network {
   const Graph& graph_;
   Mode mode_;
   std::size_t batch_;
+  bool wants_keys_;
   std::vector<TensorSpec> specs_;  // of every value
   std::vector<Step> steps_;
+  Dataflow dataflow_;
+  std::vector<Buffer> outside_;              // the values that no node makes
+  DeviceView flow_;                          // where everything else lies that flows through it
   std::vector<Stretch> forward_, backward_;  // in the order in which they run
   float recorded_weight_ = 0;                // of samples, in backward_'s recordings
-  std::vector<Buffer> values_, gradients_;
-  Buffer partial_[2];  // one for each input of a node
   TraceLane* lane_ = nullptr;
 };
 

@@ -18,7 +18,7 @@ struct Parameter {
   std::size_t offset;  // of its slot in each arena, in bytes
   std::size_t bytes;   // of its slot: the tensor, padded to a whole cache line with zeros
 
-  bool trained() const { return role == Role::weight || role == Role::offset; }
+  bool trained() const { return annulus::trained(role); }
 };
 
 // All parameters of a network in one arena, float32, their gradients in another of the same layout. They lie in the

@@ -1,88 +1,145 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <span>
 
 #include "models/architectures.h"
+#include "models/layers.h"
+
+// He, Zhang, Ren, Sun, "Deep residual learning for image recognition", 2015. Convolutions begin with He et al.'s
+// weights by fan-out, as in torchvision; with Task::zero_init_last_norm each block begins as its shortcut alone (Goyal
+// et al., "Accurate, large minibatch SGD", 2017, section 5.1).
 
 namespace annulus {
 namespace {
 
 // A convolution without bias and its batch norm.
-Value convolution_norm(Graph& g, const std::string& conv, const std::string& norm, Value x, Convolution convolution) {
+Value convolution_norm(Graph& g, const std::string& conv, const std::string& norm, Value x, Convolution convolution,
+                       float scale = 1) {
   convolution.bias = false;
+  convolution.deviation = fan_out_deviation(convolution);
   x = g.add(conv, convolution, {x});
-  return g.add(norm, BatchNorm{}, {x});
+  return g.add(norm, BatchNorm{.initial_scale = scale}, {x});
 }
 
-// Two 3x3 convolutions around a shortcut, which is a 1x1 convolution where the shape changes.
-Value basic_block(Graph& g, const std::string& name, Value x, std::size_t channels, std::size_t stride, bool project) {
-  Value shortcut = x;
-  if (project)
-    shortcut = convolution_norm(g, name + ".shortcut.conv", name + ".shortcut.norm", x,
-                                {.channels = channels, .kernel = 1, .stride = stride});
+// Where a block stands, and what it makes of an image.
+struct Place {
+  std::string name;
+  std::size_t channels, stride;
+  bool project;     // whether its shortcut is a 1x1 convolution, as the shape changes
+  float end_scale;  // that its last batch norm begins with
+};
+
+Value shortcut(Graph& g, const Place& place, Value x, std::size_t channels) {
+  if (!place.project) return x;
+  return convolution_norm(g, place.name + ".shortcut.conv", place.name + ".shortcut.norm", x,
+                          {.channels = channels, .kernel = 1, .stride = place.stride});
+}
+
+// Two 3x3 convolutions around a shortcut.
+Value basic_block(Graph& g, const Place& place, Value x) {
+  const auto& [name, channels, stride, project, end_scale] = place;
+  const Value around = shortcut(g, place, x, channels);
   x = convolution_norm(g, name + ".conv1", name + ".norm1", x,
                        {.channels = channels, .kernel = 3, .stride = stride, .padding = 1});
   x = g.add(name + ".relu1", Relu{}, {x});
-  x = convolution_norm(g, name + ".conv2", name + ".norm2", x, {.channels = channels, .kernel = 3, .padding = 1});
-  x = g.add(name + ".add", Add{}, {x, shortcut});
+  x = convolution_norm(g, name + ".conv2", name + ".norm2", x, {.channels = channels, .kernel = 3, .padding = 1},
+                       end_scale);
+  x = g.add(name + ".add", Add{}, {x, around});
   return g.add(name + ".relu2", Relu{}, {x});
 }
 
+constexpr std::size_t kWidening = 4;
+
 // Four times the channels at its ends as in between. The stride is that of the 3x3 convolution, as everybody has it
 // today ("v1.5"), and not of the first 1x1.
-Value bottleneck_block(Graph& g, const std::string& name, Value x, std::size_t channels, std::size_t stride,
-                       bool project) {
-  const std::size_t wide = 4 * channels;
-  Value shortcut = x;
-  if (project)
-    shortcut = convolution_norm(g, name + ".shortcut.conv", name + ".shortcut.norm", x,
-                                {.channels = wide, .kernel = 1, .stride = stride});
+Value bottleneck_block(Graph& g, const Place& place, Value x) {
+  const auto& [name, channels, stride, project, end_scale] = place;
+  const Value around = shortcut(g, place, x, kWidening * channels);
   x = convolution_norm(g, name + ".conv1", name + ".norm1", x, {.channels = channels, .kernel = 1});
   x = g.add(name + ".relu1", Relu{}, {x});
   x = convolution_norm(g, name + ".conv2", name + ".norm2", x,
                        {.channels = channels, .kernel = 3, .stride = stride, .padding = 1});
   x = g.add(name + ".relu2", Relu{}, {x});
-  x = convolution_norm(g, name + ".conv3", name + ".norm3", x, {.channels = wide, .kernel = 1});
-  x = g.add(name + ".add", Add{}, {x, shortcut});
+  x = convolution_norm(g, name + ".conv3", name + ".norm3", x, {.channels = kWidening * channels, .kernel = 1},
+                       end_scale);
+  x = g.add(name + ".add", Add{}, {x, around});
   return g.add(name + ".relu3", Relu{}, {x});
+}
+
+using Block = Value (*)(Graph& g, const Place& place, Value x);
+
+// Stages of blocks: each but the first halves the image and doubles the channels. `widening`: of the blocks' ends.
+Value stages(Graph& g, const Task& task, Value x, Block block, std::size_t widening, std::size_t channels,
+             std::span<const std::size_t> blocks) {
+  for (std::size_t stage = 0; stage < blocks.size(); ++stage)
+    for (std::size_t number = 0; number < blocks[stage]; ++number) {
+      const bool first = number == 0;
+      x = block(g,
+                {.name = fmt::format("stage{}.block{}", stage + 1, number + 1),
+                 .channels = channels << stage,
+                 .stride = first && stage > 0 ? 2u : 1u,
+                 .project = first && (stage > 0 || widening > 1),
+                 .end_scale = task.zero_init_last_norm ? 0.0f : 1.0f},
+                x);
+    }
+  return x;
+}
+
+// Section 4.2: three stages of basic blocks for images of CIFAR's size. The paper's shortcuts without parameters
+// ("option A") are projections here.
+Graph small_resnet(const Task& task, std::size_t blocks) {
+  Graph g(task.image);
+  Value x = image_input(g, task);
+  x = convolution_norm(g, "stem.conv", "stem.norm", x, {.channels = 16, .kernel = 3, .padding = 1});
+  x = g.add("stem.relu", Relu{}, {x});
+  x = stages(g, task, x, basic_block, 1, 16, std::array{blocks, blocks, blocks});
+  x = g.add("pool", AdaptiveAveragePool{1}, {x});
+  x = g.add("dense", Dense{task.classes}, {x});
+  return with_loss(g, task, x);
+}
+
+// Section 4.1, table 1. The dense layer begins with a deviation of 0.01 (Goyal et al., section 5.1).
+Graph resnet(const Task& task, Block block, std::size_t widening, const std::array<std::size_t, 4>& blocks) {
+  Graph g(task.image);
+  Value x = image_input(g, task);
+  x = convolution_norm(g, "stem.conv", "stem.norm", x, {.channels = 64, .kernel = 7, .stride = 2, .padding = 3});
+  x = g.add("stem.relu", Relu{}, {x});
+  x = g.add("stem.pool", MaxPool{.kernel = 3, .stride = 2, .padding = 1}, {x});
+  x = stages(g, task, x, block, widening, 64, blocks);
+  x = g.add("pool", AdaptiveAveragePool{1}, {x});
+  x = g.add("dense", Dense{.units = task.classes, .deviation = 0.01f}, {x});
+  return with_loss(g, task, x);
 }
 
 }  // namespace
 
-// He, Zhang, Ren, Sun, "Deep residual learning for image recognition", 2015, section 4.2, with n = 3.
 Graph resnet20(const Task& task) {
-  Graph g(task.image);
-  Value x = g.add("input", ImageInput{task.mean, task.deviation}, {Graph::kImages});
-  x = convolution_norm(g, "stem.conv", "stem.norm", x, {.channels = 16, .kernel = 3, .padding = 1});
-  x = g.add("stem.relu", Relu{}, {x});
-  for (std::size_t stage = 1; stage <= 3; ++stage)
-    for (std::size_t block = 1; block <= 3; ++block) {
-      const bool first = block == 1 && stage > 1;  // halves the image, doubles the channels
-      x = basic_block(g, fmt::format("stage{}.block{}", stage, block), x, std::size_t{8} << stage, first ? 2 : 1,
-                      first);
-    }
-  x = g.add("pool", GlobalAveragePool{}, {x});
-  x = g.add("dense", Dense{task.classes}, {x});
-  g.add("loss", SoftmaxCrossEntropy{task.label_smoothing}, {x, Graph::kLabels});
-  return g;
+  return small_resnet(task, 3);
 }
 
-// Section 4.1: 3, 4, 6 and 3 bottleneck blocks.
+Graph resnet56(const Task& task) {
+  return small_resnet(task, 9);
+}
+
+Graph resnet18(const Task& task) {
+  return resnet(task, basic_block, 1, {2, 2, 2, 2});
+}
+
+Graph resnet34(const Task& task) {
+  return resnet(task, basic_block, 1, {3, 4, 6, 3});
+}
+
 Graph resnet50(const Task& task) {
-  constexpr std::array<std::size_t, 4> kBlocks = {3, 4, 6, 3};
-  Graph g(task.image);
-  Value x = g.add("input", ImageInput{task.mean, task.deviation}, {Graph::kImages});
-  x = convolution_norm(g, "stem.conv", "stem.norm", x, {.channels = 64, .kernel = 7, .stride = 2, .padding = 3});
-  x = g.add("stem.relu", Relu{}, {x});
-  x = g.add("stem.pool", MaxPool{.kernel = 3, .stride = 2, .padding = 1}, {x});
-  for (std::size_t stage = 0; stage < kBlocks.size(); ++stage)
-    for (std::size_t block = 0; block < kBlocks[stage]; ++block)
-      x = bottleneck_block(g, fmt::format("stage{}.block{}", stage + 1, block + 1), x, std::size_t{64} << stage,
-                           block == 0 && stage > 0 ? 2 : 1, block == 0);
-  x = g.add("pool", GlobalAveragePool{}, {x});
-  x = g.add("dense", Dense{task.classes}, {x});
-  g.add("loss", SoftmaxCrossEntropy{task.label_smoothing}, {x, Graph::kLabels});
-  return g;
+  return resnet(task, bottleneck_block, kWidening, {3, 4, 6, 3});
+}
+
+Graph resnet101(const Task& task) {
+  return resnet(task, bottleneck_block, kWidening, {3, 4, 23, 3});
+}
+
+Graph resnet152(const Task& task) {
+  return resnet(task, bottleneck_block, kWidening, {3, 8, 36, 3});
 }
 
 }  // namespace annulus

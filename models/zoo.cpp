@@ -3,29 +3,72 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/error.h"
 #include "models/architectures.h"
 
 namespace annulus {
+namespace {
+
+// The side of the smallest square images that a model takes, found by trying; nothing where size is not what is wrong.
+std::optional<std::size_t> least_side(const ZooEntry& entry, Task task) {
+  for (std::size_t side = 1; side <= entry.image.height; ++side) {
+    task.image.height = task.image.width = side;
+    try {
+      entry.make(task);
+      return side;
+    } catch (const Error&) {  // too small
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Task neutral_task(const ImageShape& image, std::size_t classes) {
+  return {image, std::vector<float>(image.channels, 0.5f), std::vector<float>(image.channels, 0.25f), classes};
+}
 
 const std::vector<ZooEntry>& zoo() {
+  static const ImageShape digits{28, 28, 1}, small{32, 32, 3}, photos{224, 224, 3}, large{299, 299, 3};
   static const std::vector<ZooEntry> entries{
-      {"mlp", "784-256-128-10 for 28x28 images: two hidden dense layers", mlp},
-      {"lenet", "LeNet-5 with ReLU and max pooling (LeCun et al., 1998): 62k parameters for 28x28", lenet},
-      {"cnn", "two 3x3 convolutions and two dense layers: 422k parameters for 28x28", cnn},
-      {"resnet20", "ResNet-20 for small images (He et al., 2015, section 4.2), projection shortcuts", resnet20},
-      {"resnet50", "ResNet-50 (He et al., 2015), v1.5: 25.6M parameters for 1000 classes", resnet50},
+      {"mlp", "784-256-128-10 for 28x28 images: two hidden dense layers", digits, 10, mlp},
+      {"lenet", "LeNet-5 with ReLU and max pooling (LeCun et al., 1998)", digits, 10, lenet},
+      {"cnn", "two 3x3 convolutions and two dense layers", digits, 10, cnn},
+      {"resnet20", "ResNet-20 for small images (He et al., 2015, section 4.2), projection shortcuts", small, 10,
+       resnet20},
+      {"resnet56", "ResNet-56, likewise", small, 10, resnet56},
+      {"resnet18", "ResNet-18 (He et al., 2015)", photos, 1000, resnet18},
+      {"resnet34", "ResNet-34", photos, 1000, resnet34},
+      {"resnet50", "ResNet-50, v1.5: the stride lies in the 3x3 convolutions", photos, 1000, resnet50},
+      {"resnet101", "ResNet-101, v1.5", photos, 1000, resnet101},
+      {"resnet152", "ResNet-152, v1.5", photos, 1000, resnet152},
+      {"alexnet", "AlexNet (Krizhevsky, \"One weird trick\", 2014)", photos, 1000, alexnet},
+      {"vgg16", "VGG-16 (Simonyan and Zisserman, 2014), without batch norm", photos, 1000, vgg16},
+      {"inception_v3", "Inception V3 (Szegedy et al., 2015), without the auxiliary classifier", large, 1000,
+       inception_v3},
   };
   return entries;
 }
 
-Graph make_model(const std::string& name, const Task& task) {
+const ZooEntry& zoo_entry(const std::string& name) {
   const auto entry = std::ranges::find(zoo(), name, &ZooEntry::name);
-  if (entry != zoo().end()) return entry->make(task);
+  if (entry != zoo().end()) return *entry;
   std::vector<std::string> names;
   std::ranges::transform(zoo(), std::back_inserter(names), &ZooEntry::name);
   fail("there is no model \"{}\": known are {}", name, fmt::join(names, ", "));
+}
+
+Graph make_model(const std::string& name, const Task& task) {
+  const ZooEntry& entry = zoo_entry(name);
+  try {
+    return entry.make(task);
+  } catch (const Error& error) {
+    const auto least = least_side(entry, task);
+    if (!least || std::min(task.image.height, task.image.width) >= *least) throw;
+    fail("{} ({} takes images from {}x{} pixels on)", error.what(), name, *least, *least);
+  }
 }
 
 }  // namespace annulus

@@ -17,6 +17,7 @@ class Activity {
     input,
     forward,
     backward,
+    waiting_within_pass,
     waiting_for_bucket,
     optimizer,
     evaluation,

@@ -1,67 +1,58 @@
 #include "src/alike.h"
 
 #include <fmt/ranges.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <sstream>
 #include <string_view>
 
+#include "kernels/error.h"
 #include "src/agreement.h"
+#include "src/hash.h"
 
 namespace annulus {
 namespace {
 
-constexpr std::size_t kImagesCompared = 256;  // of each split: a pixel that was changed on purpose may go unseen
+// Of each split: what was changed on purpose may go unseen.
+constexpr std::size_t kImagesCompared = 256;
+constexpr std::size_t kLabelsCompared = 65536;
 
-// A running hash, whatever it is fed with.
-class Hash {
- public:
-  template <class T>
-  void add(std::span<const T> values) {
-    XXH3_64bits_update(state_.get(), values.data(), values.size_bytes());
-  }
-  std::string text() const { return fmt::format("{:016x}", XXH3_64bits_digest(state_.get())); }
-
- private:
-  struct Free {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-  };
-  static XXH3_state_t* make() {
-    XXH3_state_t* state = XXH3_createState();
-    XXH3_64bits_reset(state);
-    return state;
-  }
-  std::unique_ptr<XXH3_state_t, Free> state_{make()};
-};
-
-std::string hash_labels(const Dataset& dataset) {
+// Of samples spread evenly over the data set. Whether a bad one ends the run is for others to say.
+template <class Add>
+std::string hash_samples(const Dataset& dataset, std::size_t most, const Add& add) {
   Hash hash;
-  for (std::size_t sample = 0; sample < dataset.info().size; ++sample) {
-    const std::int32_t label = dataset.label(sample);
-    hash.add(std::span(&label, 1));
+  const std::size_t size = dataset.info().size;
+  const std::size_t count = std::min(size, most);
+  for (std::size_t i = 0; i < count; ++i) {
+    try {
+      add(hash, i * size / count);
+    } catch (const Error&) {
+      hash.add(std::span(std::string_view("bad")));
+    }
   }
   return hash.text();
 }
 
-// Of images spread evenly over the data set.
-std::string hash_pixels(const Dataset& dataset) {
-  Hash hash;
-  const std::size_t size = dataset.info().size;
-  const std::size_t count = std::min(size, kImagesCompared);
+std::string hash_labels(const Dataset& dataset) {
+  return hash_samples(dataset, kLabelsCompared, [&](Hash& hash, std::size_t sample) {
+    const std::int32_t label = dataset.label(sample);
+    hash.add(std::span(&label, 1));
+  });
+}
+
+std::string hash_images(const Dataset& dataset) {
   std::vector<std::uint8_t> image(dataset.info().image_bytes());
-  for (std::size_t i = 0; i < count; ++i) {
-    dataset.read_image(i * size / count, image);
+  return hash_samples(dataset, kImagesCompared, [&](Hash& hash, std::size_t sample) {
+    dataset.info().encoded() ? dataset.read_encoded(sample, image) : dataset.read_image(sample, image);
     hash.add(std::span<const std::uint8_t>(image));
-  }
-  return hash.text();
+  });
 }
 
 // One field for every option, so that none is forgotten: lines such as lr=0.05.
 void add_configuration(Agreement& agreement, const std::string& toml) {
-  constexpr std::array<std::string_view, 5> kOfTheMachine = {"data", "json", "out", "threads", "tune"};
+  constexpr std::array<std::string_view, 7> kOfTheMachine = {"data",    "json", "out",    "prefetch",
+                                                             "threads", "tune", "workers"};
   std::istringstream lines(toml);
   for (std::string line; std::getline(lines, line);) {
     const std::string name = line.substr(0, line.find('='));
@@ -82,7 +73,7 @@ void add_dataset(Agreement& agreement, const std::string& split, const Dataset& 
   agreement.add("the pixels' mean", fmt::format("{}", fmt::join(info.mean, ", ")));
   agreement.add("the pixels' deviation", fmt::format("{}", fmt::join(info.deviation, ", ")));
   agreement.add("a hash of the " + split + " labels", hash_labels(dataset));
-  agreement.add("a hash of the " + split + " images", hash_pixels(dataset));
+  agreement.add("a hash of the " + split + " images", hash_images(dataset));
 }
 
 }  // namespace
@@ -108,6 +99,7 @@ void check_alike(const World& world, const EvaluateOptions& options, const Datas
                  const Checkpoint& checkpoint) {
   Agreement agreement(world);
   agreement.add("--split", options.split);
+  agreement.add("--weights", options.weights);
   agreement.add("--batch", options.batch);
   agreement.add("the checkpoint", fmt::format("{} after {} steps", checkpoint.model, checkpoint.step));
   add_dataset(agreement, "evaluated", dataset);

@@ -5,43 +5,12 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <system_error>
+#include <utility>
 
-#include "kernels/error.h"
-#include "src/file_descriptor.h"
+#include "src/file_io.h"
 
 namespace annulus {
 namespace {
-
-[[noreturn]] void fail_to_write(const std::filesystem::path& file) {
-  const std::string reason = std::generic_category().message(errno);
-  fail("{}: cannot write: {}; check the folder, its permissions and the space left", file.string(), reason);
-}
-
-// A name that goes away unless it was kept.
-class Temporary {
- public:
-  explicit Temporary(std::filesystem::path path) : path_(std::move(path)) {}
-  Temporary(const Temporary&) = delete;
-  ~Temporary() {
-    if (!path_.empty()) ::unlink(path_.c_str());
-  }
-
-  const std::filesystem::path& path() const { return path_; }
-  void keep() { path_.clear(); }
-
- private:
-  std::filesystem::path path_;
-};
-
-bool write_all(int descriptor, std::span<const std::byte> content) {
-  while (!content.empty()) {
-    const ssize_t written = ::write(descriptor, content.data(), content.size());
-    if (written < 0 && errno != EINTR) return false;
-    if (written > 0) content = content.subspan(static_cast<std::size_t>(written));
-  }
-  return true;
-}
 
 // The rename itself lives in the folder. Some file systems cannot flush one; theirs is then as safe as it gets.
 bool flush_folder_of(const std::filesystem::path& file) {
@@ -52,16 +21,41 @@ bool flush_folder_of(const std::filesystem::path& file) {
 
 }  // namespace
 
+std::filesystem::path AtomicFile::partial(const std::filesystem::path& file) {
+  return file.string() + ".partial";
+}
+
+AtomicFile::AtomicFile(const std::filesystem::path& file)
+    : file_(file),
+      partial_(partial(file)),
+      descriptor_(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (!descriptor_) fail_to_write(file_);
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : file_(std::move(other.file_)),
+      partial_(std::exchange(other.partial_, {})),
+      descriptor_(std::move(other.descriptor_)) {}
+
+AtomicFile::~AtomicFile() {
+  if (!partial_.empty()) ::unlink(partial_.c_str());
+}
+
+void AtomicFile::write_at(std::uint64_t position, std::span<const std::uint8_t> bytes) {
+  annulus::write_at(descriptor_, file_, position, bytes);
+}
+
+void AtomicFile::commit() {
+  flush(descriptor_, file_);
+  if (std::rename(partial_.c_str(), file_.c_str()) != 0) fail_to_write(file_);
+  partial_.clear();
+  if (!flush_folder_of(file_)) fail_to_write(file_);
+}
+
 void write_atomically(const std::filesystem::path& file, std::span<const std::byte> content) {
-  const FileDescriptor descriptor(
-      ::open((file.string() + ".partial").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!descriptor) fail_to_write(file);
-  Temporary temporary(file.string() + ".partial");
-  if (!write_all(descriptor.number(), content)) fail_to_write(file);
-  if (::fsync(descriptor.number()) != 0) fail_to_write(file);
-  if (std::rename(temporary.path().c_str(), file.c_str()) != 0) fail_to_write(file);
-  temporary.keep();
-  if (!flush_folder_of(file)) fail_to_write(file);
+  AtomicFile whole(file);
+  whole.write_at(0, {reinterpret_cast<const std::uint8_t*>(content.data()), content.size()});
+  whole.commit();
 }
 
 }  // namespace annulus

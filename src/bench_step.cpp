@@ -13,6 +13,8 @@
 #include "models/zoo.h"
 #include "src/alike.h"
 #include "src/bucket_tuner.h"
+#include "src/bytes.h"
+#include "src/machine.h"
 #include "src/open_device.h"
 #include "src/results.h"
 #include "src/timeline.h"
@@ -21,16 +23,18 @@
 namespace annulus {
 namespace {
 
+// Of steps that are not counted: the first ones plan and record, and more follow where they are short.
+constexpr std::size_t kFirstSteps = 3;
 constexpr std::size_t kWarmUpSteps = 5;
-constexpr std::size_t kStepsOfTurn = 10;
+constexpr double kWarmUpSeconds = 1;
+
+// Of a contestant's turn. Long steps make short ones.
+constexpr std::size_t kFewestSteps = 3;
+constexpr std::size_t kMostSteps = 10;
 
 Task task_of(const BenchStepOptions& options) {
   const auto& image = options.image;
-  return {{image[0], image[1], image[2]},
-          std::vector<float>(image[2], 0.5f),
-          std::vector<float>(image[2], 0.25f),
-          options.classes,
-          0};
+  return neutral_task({image[0], image[1], image[2]}, options.classes);
 }
 
 // An all-reduce, a model whose gradients lie where it wants them, and the steps that were made with it.
@@ -72,10 +76,12 @@ Batch random_batch(const BenchStepOptions& options, const World& world) {
   Batch batch;
   batch.images.resize(options.batch * options.image[0] * options.image[1] * options.image[2]);
   batch.labels.resize(options.batch);
+  batch.keys.resize(options.batch);
   const auto rank = static_cast<std::uint64_t>(world.rank());
   for (std::size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = static_cast<std::uint8_t>(mix(rank, 0, i));
   for (std::size_t i = 0; i < batch.labels.size(); ++i)
     batch.labels[i] = static_cast<std::int32_t>(mix(rank, 1, i) % options.classes);
+  for (std::size_t i = 0; i < batch.keys.size(); ++i) batch.keys[i] = static_cast<std::int32_t>(mix(rank, 2, i));
   batch.step = {0, {0, options.batch * static_cast<std::size_t>(world.size())}, false};
   return batch;
 }
@@ -84,29 +90,42 @@ void make_step(Contestant& contestant, const Batch& batch) {
   contestant.trainer.step(batch, 0, contestant.model.device().mark());
 }
 
-// Returns how many turns fill the time that was asked for; the same on every rank.
-std::size_t warm_up(const World& world, Contestants& contestants, const Batch& batch, bool tune, double seconds) {
+// Seconds of the last of these steps, on the slowest rank.
+double make_steps(const World& world, Contestant& contestant, const Batch& batch, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) make_step(contestant, batch);
+  contestant.trainer.finish();
+  double seconds = contestant.seconds.back();
+  world.maximum(std::span(&seconds, 1));
+  return seconds;
+}
+
+struct Turns {
+  std::size_t count, steps;
+};
+
+// Returns the turns that fill the time that was asked for; the same on every rank.
+Turns warm_up(const World& world, Contestants& contestants, const Batch& batch, bool tune, double seconds) {
   double slowest = 0;
   for (Contestant& contestant : contestants) {
     if (tune) contestant.buckets = to_string(tune_buckets(world, contestant.trainer, batch));
-    for (std::size_t i = 0; i < kWarmUpSteps; ++i) make_step(contestant, batch);
-    contestant.trainer.finish();
-    slowest = std::max(slowest, contestant.seconds.back());
+    const double first = make_steps(world, contestant, batch, kFirstSteps);
+    const auto more = static_cast<std::size_t>(std::min<double>(kWarmUpSteps, kWarmUpSeconds / first));
+    slowest = std::max(slowest, make_steps(world, contestant, batch, std::max<std::size_t>(1, more)));
     contestant.seconds.clear();
     contestant.compute.clear();
     contestant.ledger.close(world);
   }
-  world.maximum(std::span(&slowest, 1));
-  return std::max<std::size_t>(1, static_cast<std::size_t>(seconds / (slowest * kStepsOfTurn)));
+  const auto steps = static_cast<std::size_t>(std::clamp<double>(seconds / slowest, kFewestSteps, kMostSteps));
+  return {std::max<std::size_t>(1, static_cast<std::size_t>(seconds / (slowest * static_cast<double>(steps)))), steps};
 }
 
-void take_turns(const World& world, Contestants& contestants, const Batch& batch, std::size_t turns,
+void take_turns(const World& world, Contestants& contestants, const Batch& batch, const Turns& turns,
                 Timeline& timeline) {
   std::uint64_t step = 0;
-  for (std::size_t turn = 0; turn < turns; ++turn)
+  for (std::size_t turn = 0; turn < turns.count; ++turn)
     for (Contestant& contestant : contestants) {
       world.barrier();  // without sums, ranks run apart
-      for (std::size_t i = 0; i < kStepsOfTurn; ++i) {
+      for (std::size_t i = 0; i < turns.steps; ++i) {
         timeline.begin_step(++step);
         make_step(contestant, batch);
       }
@@ -193,9 +212,12 @@ void bench_step(const World& world, const BenchStepOptions& options) {
 
   const Batch batch = random_batch(options, world);
   const OnError abandon_sums([&] { std::ranges::for_each(contestants, [](auto& c) { c.all_reduce->abandon(); }); });
-  const std::size_t turns = warm_up(world, contestants, batch, options.tune_buckets, options.seconds);
+  const Turns turns = warm_up(world, contestants, batch, options.tune_buckets, options.seconds);
   take_turns(world, contestants, batch, turns, timeline);
   const std::string timeline_text = timeline.write(world);
+  auto peak_memory = static_cast<double>(peak_memory_bytes());
+  world.maximum(std::span(&peak_memory, 1));
+  const auto memory = static_cast<std::size_t>(peak_memory);
   if (!world.root()) return;
 
   const auto& image = options.image;
@@ -203,13 +225,16 @@ void bench_step(const World& world, const BenchStepOptions& options) {
   fmt::print("{}, {} rank{} x {} images of {}x{}x{}, {}\n", options.model, world.size(), world.size() == 1 ? "" : "s",
              options.batch, image[0], image[1], image[2], device->description());
   if (!warning.empty()) fmt::print("warning: {}\n", warning);
+  fmt::print("at most {} of memory on any rank\n", format_bytes(memory));
   print(contestants, images);
   print_slow_down(contestants);
   if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);
   if (options.json.empty()) return;
   nlohmann::json rows;
   for (const Contestant& c : contestants) rows.push_back(row(c, world, options, images));
-  write_json(options.json, {{"version", ANNULUS_VERSION}, {"device", device->description()}, {"rows", rows}});
+  write_json(
+      options.json,
+      {{"version", ANNULUS_VERSION}, {"device", device->description()}, {"peak_memory_bytes", memory}, {"rows", rows}});
 }
 
 }  // namespace annulus

@@ -14,6 +14,7 @@ namespace {
 constexpr const char* kFormat = "annulus checkpoint";
 constexpr std::uint64_t kVersion = 1;
 constexpr std::array kStateNames = {"velocity", "second_moment"};  // groups
+constexpr const char* kAverage = "average";
 
 void require_known_format(const hdf5::Group& root) {
   if (!root.has_attribute("format") || root.string("format") != kFormat) {
@@ -39,18 +40,19 @@ void read_summing(const hdf5::Group& root, Checkpoint& checkpoint) {
   checkpoint.tuned_for_ranks = root.integer("tuned_for_ranks");
 }
 
+std::vector<float> read_like(const NamedTensor& tensor, const hdf5::Group& group) {
+  const hdf5::Dataset values = group.dataset(tensor.name);
+  if (values.shape() != tensor.shape)
+    fail("{}: shape {}, but the parameter's is {}", values.place(), to_string(values.shape()), to_string(tensor.shape));
+  return read_floats(values);
+}
+
 NamedTensor read_parameter(const hdf5::Group& parameters, const std::vector<hdf5::Group>& states,
                            const std::string& name) {
   const hdf5::Dataset values = parameters.dataset(name);
   NamedTensor tensor{name, values.shape(), read_floats(values), {}};
-  for (const hdf5::Group& group : states) {
-    if (!group.has(name)) continue;
-    const hdf5::Dataset state = group.dataset(name);
-    if (state.shape() != tensor.shape) {
-      fail("{}: shape {}, but the parameter's is {}", state.place(), to_string(state.shape()), to_string(tensor.shape));
-    }
-    tensor.states.push_back(read_floats(state));
-  }
+  for (const hdf5::Group& group : states)
+    if (group.has(name)) tensor.states.push_back(read_like(tensor, group));
   return tensor;
 }
 
@@ -73,6 +75,9 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_integer("step", checkpoint.step);
   root.set_integer("epoch", checkpoint.cursor.epoch);
   root.set_integer("position", checkpoint.cursor.position);
+  root.set_string("order", checkpoint.order);
+  root.set_integer("image_height", checkpoint.image.height);
+  root.set_integer("image_width", checkpoint.image.width);
   root.set_string("summing", checkpoint.summing);
   root.set_integer("bucket_bytes", checkpoint.buckets.bytes);
   root.set_integer("tuned_for_ranks", checkpoint.tuned_for_ranks);
@@ -87,6 +92,11 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
     for (std::size_t i = 0; i < tensor.states.size(); ++i)
       states[i].write(tensor.name, tensor.shape, std::span(tensor.states[i]));
   }
+  if (checkpoint.averages()) {
+    hdf5::Group averages = root.create_group(kAverage);
+    for (const NamedTensor& tensor : checkpoint.parameters)
+      averages.write(tensor.name, tensor.shape, std::span(tensor.average));
+  }
   write_atomically(file, hdf5.image());
 }
 
@@ -100,6 +110,9 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   checkpoint.seed = root.integer("seed");
   checkpoint.step = root.integer("step");
   checkpoint.cursor = {root.integer("epoch"), root.integer("position")};
+  if (root.has_attribute("order")) checkpoint.order = root.string("order");
+  if (root.has_attribute("image_height"))
+    checkpoint.image = {root.integer("image_height"), root.integer("image_width")};
   read_summing(root, checkpoint);
   if (root.has_attribute("loss_scale"))
     checkpoint.loss_scaling = {static_cast<float>(root.integer("loss_scale")),
@@ -110,6 +123,8 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   if (root.has(kStateNames[1])) states.push_back(root.group(kStateNames[1]));
   for (const std::string& name : parameters.names())
     checkpoint.parameters.push_back(read_parameter(parameters, states, name));
+  if (root.has(kAverage))
+    for (NamedTensor& tensor : checkpoint.parameters) tensor.average = read_like(tensor, root.group(kAverage));
   return checkpoint;
 }
 

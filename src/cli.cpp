@@ -49,6 +49,7 @@ Command parse_command_line(int argc, char** argv, bool speaks) {
   add_eval(app, chosen);
   add_import(app, chosen);
   add_bench(app, chosen);
+  add_models(app, chosen);
   add_doctor(app, chosen);
   try {
     app.parse(argc, argv);

@@ -4,11 +4,23 @@
 
 #include <array>
 #include <fstream>
+#include <optional>
 #include <string_view>
 
 #include "collectives/mpi.h"
 
 namespace annulus {
+namespace {
+
+// What follows the key in the first line that begins with it.
+std::optional<std::string> line_of(const char* file, std::string_view key) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(key)) return line.substr(key.size());
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -17,11 +29,12 @@ std::string host_name() {
 }
 
 std::string processor_name() {
-  constexpr std::string_view key = "model name\t: ";
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with(key)) return line.substr(key.size());
-  return "unknown processor";
+  return line_of("/proc/cpuinfo", "model name\t: ").value_or("unknown processor");
+}
+
+// Not getrusage's: that begins with what the program had that started this one.
+std::size_t peak_memory_bytes() {
+  return std::stoull(line_of("/proc/self/status", "VmHWM:").value_or("0")) * 1024;
 }
 
 std::string mpi_library() {

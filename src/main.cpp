@@ -8,6 +8,7 @@
 
 #include "collectives/world.h"
 #include "src/cli.h"
+#include "src/file_io.h"
 
 namespace {
 
@@ -33,6 +34,7 @@ int end_job(const annulus::World& world, const char* what) {
 
 int main(int argc, char** argv) {
   const annulus::Command command = annulus::parse_command_line(argc, argv, first_of_launch());
+  annulus::allow_many_open_files();
   try {
     const annulus::MpiSession session;
     const annulus::World world;

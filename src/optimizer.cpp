@@ -26,12 +26,16 @@ std::unique_ptr<Update> plan(Device& device, const Parameters& parameters, const
 
 }  // namespace
 
-Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate)
-    : parameters_(parameters),
+Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay)
+    : device_(device),
+      parameters_(parameters),
       name_(optimizer_name(rule)),
       rate_(rate),
+      next_rate_(rate),
       whole_parameters_(needs_whole_parameters(rule)),
+      average_decay_(average_decay),
       states_(allocate_states(device, annulus::states(rule), parameters.weights().bytes)),
+      average_(average_decay > 0 ? device.allocate(parameters.weights().bytes) : Buffer{}),
       rule_(plan(device, parameters, rule, states_)),
       arrived_(parameters.all().size()) {}
 
@@ -39,7 +43,27 @@ void Optimizer::update(const Range& slice) {
   if (whole_parameters_)
     update_whole(slice);
   else
-    rule_->run(slice, rate_, step_);
+    run(slice);
+}
+
+void Optimizer::run(const Range& slice) {
+  rule_->run(slice, rate_, step_);
+  if (!average()) return;
+  const auto t = static_cast<double>(step_);
+  const double decay = std::min(average_decay_, (1 + t) / (10 + t));
+  const std::size_t begin = slice.begin * sizeof(float), bytes = slice.size() * sizeof(float);
+  device_.follow(parameters_.weights().slice(begin, bytes), average().slice(begin, bytes),
+                 static_cast<float>(1 - decay));
+}
+
+void Optimizer::exchange_average() {
+  if (!average()) return;
+  device_.exchange(parameters_.weights(), average());
+  parameters_.weights_changed();
+}
+
+void Optimizer::begin_average() {
+  if (average()) device_.follow(parameters_.weights(), average(), 1);
 }
 
 void Optimizer::update_whole(const Range& slice) {
@@ -54,12 +78,12 @@ void Optimizer::update_whole(const Range& slice) {
     if (arrived < range.size()) continue;
     arrived = 0;
     if (complete.end != range.begin) {
-      if (complete.size() > 0) rule_->run(complete, rate_, step_);
+      if (complete.size() > 0) run(complete);
       complete.begin = range.begin;
     }
     complete.end = range.end;
   }
-  if (complete.size() > 0) rule_->run(complete, rate_, step_);
+  if (complete.size() > 0) run(complete);
 }
 
 }  // namespace annulus

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "collectives/gradient_buckets.h"
+#include "src/data/data_options.h"
 #include "src/faults.h"
+#include "src/schedule.h"
 
 namespace annulus {
 
@@ -20,26 +22,36 @@ struct DeviceOptions {
 };
 
 struct TimelineOptions {
-  std::filesystem::path file;  // empty: none
-  std::size_t steps = 20;      // to look at
+  std::filesystem::path file{};  // empty: none
+  std::size_t steps = 20;        // to look at
+  std::size_t first = 5;         // that are not looked at before: memory is touched for the first time there
 };
 
 struct TrainOptions {
   DeviceOptions device;
   TimelineOptions timeline;
-  std::filesystem::path data;
+  DataOptions data;
   std::filesystem::path out;
   std::string model = "lenet";
   std::size_t batch = 64;        // per rank
   std::size_t global_batch = 0;  // over all ranks; 0: batch on each
+  std::size_t accumulate = 1;    // parts that a rank's share of a step is computed in
   std::size_t epochs = 1;
   std::size_t max_steps = 0;  // 0: no limit
+  std::string recipe;         // what was taken from it: "goyal (...): lr 0.1, ..."; empty: none
+  ScheduleOptions schedule;
   std::string optimizer = "sgd";
-  float rate = 0.05f;
   float momentum = 0.9f;
   float weight_decay = 0;
   bool nesterov = false;
+  std::vector<float> betas{0.9f, 0.999f};
+  float epsilon = 1e-8f;
+  float trust = 0.001f;
+  float clip_norm = 0;  // 0: gradients are not clipped
+  double ema = 0;       // decay of the moving average of the weights; 0: none
+  bool sync_batch_norm = false;
   float label_smoothing = 0;
+  bool zero_init = false;
   std::uint64_t seed = 1;
   std::string all_reduce = "auto";
   std::string wire = "fp32";
@@ -54,16 +66,24 @@ struct TrainOptions {
 
 struct EvaluateOptions {
   DeviceOptions device;
-  std::filesystem::path data;
+  DataOptions data;
   std::filesystem::path checkpoint;
   std::string split = "test";
+  std::string weights = "auto";  // ema, raw, or auto: the averaged ones where there are any
   std::size_t batch = 64;
+  std::filesystem::path json;
+};
+
+struct ModelsOptions {
+  std::string model;               // empty: all
+  std::vector<std::size_t> image;  // height, width, channels; empty: what each model is usually trained with
+  std::size_t classes = 0;         // 0: likewise
   std::filesystem::path json;
 };
 
 struct BenchStepOptions {
   DeviceOptions device;
-  TimelineOptions timeline;
+  TimelineOptions timeline{.first = 0};  // of the steps that are measured, which are warm
   std::string model = "lenet";
   std::size_t batch = 64;  // per rank
   std::vector<std::size_t> image{28, 28, 1};
@@ -75,6 +95,15 @@ struct BenchStepOptions {
   double seconds = 5;
   std::filesystem::path json;
   std::string configuration;  // all of the above as TOML
+};
+
+struct BenchInputOptions {
+  DataOptions data;
+  std::string split = "train";
+  std::size_t batch = 64;  // per rank
+  double seconds = 5;
+  std::uint64_t seed = 1;
+  std::filesystem::path json;
 };
 
 struct BenchAllReduceOptions {

@@ -27,42 +27,56 @@ bool output_is_terminal() {
   return launcher.starts_with("/dev/pts/") || launcher.starts_with("/dev/tty");
 }
 
-Progress::Progress(bool shown, std::size_t epochs)
-    : shown_(shown), terminal_(shown && output_is_terminal()), epochs_(epochs) {}
+Meter::Meter(bool shown) : shown_(shown), terminal_(shown && output_is_terminal()) {}
+
+void Meter::begin() {
+  begun_ = drawn_ = now_seconds();
+  done_before_ = -1;
+}
+
+bool Meter::due() const {
+  return shown_ && now_seconds() - drawn_ >= (terminal_ ? kSecondsPerFrame : kSecondsPerLine);
+}
+
+double Meter::seconds() const {
+  return now_seconds() - begun_;
+}
+
+void Meter::show(const std::string& what, double done, const std::string& details) {
+  drawn_ = now_seconds();
+  if (!terminal_) return line(fmt::format("{}  {:3.0f} %  {}", what, 100 * done, details));
+  if (done_before_ < 0) done_before_ = done;
+  const double rate = (done - done_before_) / seconds();
+  const std::string left = rate > 0 ? fmt::format("{:.0f} s left", (1 - done) / rate) : "";
+  const auto filled = static_cast<std::size_t>(done * kBarWidth);
+  fmt::print("{}{} [{:=<{}}{:>{}}] {:3.0f} %  {}  {}", kClearLine, what, "", filled, ">", kBarWidth - filled + 1,
+             100 * done, details, left);
+  std::fflush(stdout);
+}
+
+void Meter::clear() const {
+  if (terminal_) fmt::print("{}", kClearLine);
+}
+
+void Meter::line(const std::string& text) const {
+  if (!shown_) return;
+  fmt::print("{}{}\n", terminal_ ? kClearLine : "", text);
+  std::fflush(stdout);
+}
 
 void Progress::begin_epoch(std::size_t epoch, std::size_t images) {
   epoch_ = epoch;
   images_ = images;
   images_before_ = 0;
-  begun_ = drawn_ = now_seconds();
+  meter_.begin();
 }
 
 void Progress::update(std::size_t images, double loss) {
-  const double now = now_seconds();
   if (images_before_ == 0) images_before_ = images;  // a resumed epoch does not begin at its first image
-  if (!shown_ || now - drawn_ < (terminal_ ? kSecondsPerFrame : kSecondsPerLine)) return;
-  drawn_ = now;
-  const double fraction = static_cast<double>(images) / static_cast<double>(images_);
-  const double rate = static_cast<double>(images - images_before_) / (now - begun_);
-  const double left = rate > 0 ? static_cast<double>(images_ - images) / rate : 0;
-  if (terminal_)
-    draw_bar(fraction, loss, rate, left);
-  else
-    line(fmt::format("epoch {}/{}  {:3.0f} %  loss {:.4f}  {:.0f} images/s", epoch_, epochs_, 100 * fraction, loss,
-                     rate));
-}
-
-void Progress::draw_bar(double fraction, double loss, double images_per_second, double seconds_left) const {
-  const auto filled = static_cast<std::size_t>(fraction * kBarWidth);
-  fmt::print("{}epoch {}/{} [{:=<{}}{:>{}}] {:3.0f} %  loss {:.4f}  {:.0f} images/s  {:.0f} s left", kClearLine, epoch_,
-             epochs_, "", filled, ">", kBarWidth - filled + 1, 100 * fraction, loss, images_per_second, seconds_left);
-  std::fflush(stdout);
-}
-
-void Progress::line(const std::string& text) {
-  if (!shown_) return;
-  fmt::print("{}{}\n", terminal_ ? kClearLine : "", text);
-  std::fflush(stdout);
+  if (!meter_.due()) return;
+  const double rate = static_cast<double>(images - images_before_) / meter_.seconds();
+  meter_.show(fmt::format("epoch {}/{}", epoch_, epochs_), static_cast<double>(images) / static_cast<double>(images_),
+              fmt::format("loss {:.4f}  {:.0f} images/s", loss, rate));
 }
 
 }  // namespace annulus

@@ -33,6 +33,7 @@ void expect_finite(Model& model, const std::string& when) {
 void check_replicas(const World& world, Model& model, const Optimizer& optimizer, const std::string& when) {
   std::uint64_t own = hash(model.device(), model.parameters().weights(), 0);
   for (std::size_t i = 0; i < optimizer.states(); ++i) own = hash(model.device(), optimizer.state(i), own);
+  if (optimizer.average()) own = hash(model.device(), optimizer.average(), own);
   const auto hashes = world.gather(own);
   std::map<std::uint64_t, int> votes;
   for (const std::uint64_t h : hashes) ++votes[h];

@@ -46,6 +46,31 @@ void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& f
   }
 }
 
+void restore_average(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
+                     const Optimizer& optimizer) {
+  const bool wanted = static_cast<bool>(optimizer.average());
+  if (wanted != checkpoint.averages())
+    fail("{} was made {} --ema: resume it {} it as well", file.string(), wanted ? "without" : "with",
+         wanted ? "without" : "with");
+  if (!wanted) return;
+  for (const Parameter& p : model.parameters().all())
+    if (kept(p)) model.device().write(find(checkpoint, file, p).average, p.spec, optimizer.average(p));
+}
+
+void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file, const RunKind& kind) {
+  if (checkpoint.model != kind.model)
+    fail("{} is of model {}: resume it with --model {}", file.string(), checkpoint.model, checkpoint.model);
+  if (checkpoint.seed != kind.seed)
+    fail("{} was made with --seed {}: resume it with that, or the order of the samples would change", file.string(),
+         checkpoint.seed);
+  const bool within_epoch = checkpoint.cursor.position > 0;
+  if (within_epoch && !checkpoint.order.empty() && checkpoint.order != kind.order)
+    fail(
+        "{} was made within an epoch of {}, but this run has {}: samples would come twice or never; resume it as it "
+        "was",
+        file.string(), checkpoint.order, kind.order);
+}
+
 // Rank 0's memory to every rank's.
 void broadcast(const World& world, Device& device, DeviceView view) {
   std::vector<std::byte> bytes(view.bytes);
@@ -66,32 +91,33 @@ Checkpoint snapshot(Model& model, const Optimizer& optimizer) {
     NamedTensor tensor{p.name, p.spec.shape, read(model.device(), p, parameters.weight(p)), {}};
     for (std::size_t i = 0; p.trained() && i < optimizer.states(); ++i)
       tensor.states.push_back(read(model.device(), p, optimizer.state(i, p)));
+    if (optimizer.average()) tensor.average = read(model.device(), p, optimizer.average(p));
     checkpoint.parameters.push_back(std::move(tensor));
   }
   return checkpoint;
 }
 
-void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model) {
+void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model, bool averaged) {
   const Parameters& parameters = model.parameters();
-  for (const Parameter& p : parameters.all())
-    if (kept(p)) model.device().write(find(checkpoint, file, p).values, p.spec, parameters.weight(p));
+  for (const Parameter& p : parameters.all()) {
+    if (!kept(p)) continue;
+    const NamedTensor& saved = find(checkpoint, file, p);
+    model.device().write(averaged ? saved.average : saved.values, p.spec, parameters.weight(p));
+  }
   model.parameters().weights_changed();
 }
 
-std::optional<Restored> restore(const World& world, const std::filesystem::path& file, const std::string& model_name,
-                                std::uint64_t seed, Model& model, Optimizer& optimizer) {
+std::optional<Restored> restore(const World& world, const std::filesystem::path& file, const RunKind& kind,
+                                Model& model, Optimizer& optimizer) {
   enum { kFound, kStep, kEpoch, kPosition, kBucketBytes, kDeferred, kTunedForRanks, kLossScale, kGoodSteps, kFields };
   std::array<std::uint64_t, kFields> state{};
   std::string summing;
   if (world.root() && std::filesystem::exists(file)) {
     const Checkpoint checkpoint = read_checkpoint(file);
-    if (checkpoint.model != model_name)
-      fail("{} is of model {}: resume it with --model {}", file.string(), checkpoint.model, checkpoint.model);
-    if (checkpoint.seed != seed)
-      fail("{} was made with --seed {}: resume it with that, or the order of the samples would change", file.string(),
-           checkpoint.seed);
+    expect_kind(checkpoint, file, kind);
     restore_parameters(checkpoint, file, model);
     restore_states(checkpoint, file, model, optimizer);
+    restore_average(checkpoint, file, model, optimizer);
     const LossScaling::State scaling = checkpoint.loss_scaling.value_or(LossScaling::State{});
     state = {1,
              checkpoint.step,
@@ -109,6 +135,7 @@ std::optional<Restored> restore(const World& world, const std::filesystem::path&
   broadcast(world, model.device(), model.parameters().weights());
   model.parameters().weights_changed();
   for (std::size_t i = 0; i < optimizer.states(); ++i) broadcast(world, model.device(), optimizer.state(i));
+  if (optimizer.average()) broadcast(world, model.device(), optimizer.average());
   optimizer.set_step(state[kStep]);
   if (LossScaling* scaling = model.device().loss_scaling())
     scaling->set_state({std::bit_cast<float>(static_cast<std::uint32_t>(state[kLossScale])),

@@ -88,15 +88,21 @@ double RunResult::images_per_second() const {
 }
 
 nlohmann::json to_json(const EpochResult& e) {
-  return {{"epoch", e.epoch},
-          {"steps", e.steps},
-          {"train_loss", e.train_loss},
-          {"train_accuracy", e.train_accuracy},
-          {"test_loss", e.test.loss},
-          {"test_accuracy", e.test.accuracy()},
-          {"seconds", e.seconds},
-          {"images_per_second", per_second(e.images, e.seconds)},
-          {"ledger", ledger_json(e.accounts)}};
+  nlohmann::json json{{"epoch", e.epoch},
+                      {"steps", e.steps},
+                      {"train_loss", e.train_loss},
+                      {"train_accuracy", e.train_accuracy},
+                      {"learning_rate", e.rate},
+                      {"test_loss", e.test.loss},
+                      {"test_accuracy", e.test.accuracy()},
+                      {"skipped", e.skipped},
+                      {"test_skipped", e.test.skipped},
+                      {"seconds", e.seconds},
+                      {"images_per_second", per_second(e.images, e.seconds)},
+                      {"ledger", ledger_json(e.accounts)}};
+  if (e.gradient_norms)
+    json["gradient_norm"] = {{"mean", e.gradient_norms->mean()}, {"largest", e.gradient_norms->largest}};
+  return json;
 }
 
 nlohmann::json to_json(const RunResult& r) {
@@ -104,6 +110,8 @@ nlohmann::json to_json(const RunResult& r) {
                       {"version", ANNULUS_VERSION},
                       {"ranks", r.ranks},
                       {"global_batch", r.global_batch},
+                      {"learning_rate", r.schedule},
+                      {"recipe", r.recipe},
                       {"device", r.device},
                       {"all_reduce", r.all_reduce},
                       {"buckets", r.buckets},
@@ -130,6 +138,9 @@ std::string summary(const RunResult& r) {
     text += fmt::format("test accuracy {:.2f} %  ({} of {} images, loss {:.4f})\n", 100 * test.accuracy(), test.correct,
                         test.count, test.loss);
   }
+  std::size_t skipped = 0;
+  for (const EpochResult& epoch : r.epochs) skipped += epoch.skipped + epoch.test.skipped;
+  if (skipped > 0) text += fmt::format("bad samples were met {} times, and skipped\n", skipped);
   text += fmt::format("{:.0f} images/s on {} rank{}, global batch {}\n", r.images_per_second(), r.ranks,
                       r.ranks == 1 ? "" : "s", r.global_batch);
   text += ledger_table(r.accounts);

@@ -2,8 +2,10 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
+#include "kernels/update.h"
 #include "src/evaluate.h"
 #include "src/ledger.h"
 
@@ -13,8 +15,11 @@ namespace annulus {
 struct EpochResult {
   std::size_t epoch = 0;  // 1 is the first
   std::size_t images = 0, steps = 0;
+  std::size_t skipped = 0;  // bad samples, whose places others took
   double train_loss = 0, train_accuracy = 0;
-  double seconds = 0;  // of its steps
+  float rate = 0;                               // of the last step
+  double seconds = 0;                           // of its steps
+  std::optional<GradientNorms> gradient_norms;  // where they are clipped
   Evaluation test;
   Accounts accounts;
 };
@@ -23,6 +28,7 @@ struct RunResult {
   std::string status;  // "complete", "stopped", "running"
   int ranks = 1;
   std::size_t global_batch = 0;
+  std::string schedule, recipe;  // of the learning rate; empty where none was asked for
   std::string device, all_reduce, buckets;
   std::vector<nlohmann::json> earlier_epochs;  // of the run that this one resumes
   std::vector<EpochResult> epochs;

@@ -71,7 +71,7 @@ void Timeline::claim(const World& world) const {
 }
 
 void Timeline::begin_step(std::uint64_t number) {
-  const bool now = on() && steps_ >= kStepsBefore && steps_ < kStepsBefore + options_.steps;
+  const bool now = on() && steps_ >= options_.first && steps_ < options_.first + options_.steps;
   ++steps_;
   for (TraceLane* lane : {&step_, &all_reduce_}) lane->record(now, static_cast<std::int64_t>(number));
 }
@@ -93,9 +93,9 @@ std::string Timeline::write(const World& world) const {
       static_cast<std::int64_t>(run_.dropped() + step_.dropped() + all_reduce_.dropped())};
   world.sum(dropped);
   if (world.root()) write_array(options_.file, all);
-  const std::size_t begun = std::min(steps_, kStepsBefore + options_.steps);
+  const std::size_t begun = std::min(steps_, options_.first + options_.steps);
   std::string text = fmt::format("timeline of {} steps in {}: open it in https://ui.perfetto.dev",
-                                 begun - std::min(begun, kStepsBefore), options_.file.string());
+                                 begun - std::min(begun, options_.first), options_.file.string());
   if (dropped[0] > 0) text += fmt::format("; {} spans did not fit", dropped[0]);
   return text;
 }

@@ -16,9 +16,6 @@ namespace annulus {
 // times in microseconds, and names of processes and threads ("ph": "M"). Each event of a step has its number in args.
 class Timeline {
  public:
-  // The first steps, in which memory is touched for the first time, are not looked at.
-  static constexpr std::size_t kStepsBefore = 5;
-
   // `clock_offset`: see clock_offset_to_root().
   Timeline(const TimelineOptions& options, double clock_offset);
 

@@ -7,9 +7,11 @@
 #include "kernels/clock.h"
 #include "kernels/error.h"
 #include "kernels/on_error.h"
+#include "models/synchronize.h"
 #include "models/zoo.h"
 #include "src/alike.h"
 #include "src/atomic_file.h"
+#include "src/bad_samples.h"
 #include "src/bucket_tuner.h"
 #include "src/bytes.h"
 #include "src/checkpoint.h"
@@ -28,14 +30,51 @@ namespace {
 
 constexpr double kWorthSaying = 0.02;  // of a step, of a rank's lateness
 
-Task task_of(const DatasetInfo& info, float label_smoothing = 0) {
-  return {{info.height, info.width, info.channels}, info.mean, info.deviation, info.classes.size(), label_smoothing};
+Task task_of(const DatasetInfo& info, const InputPlan& input) {
+  return {{input.image.height, input.image.width, input.channels}, info.mean, info.deviation, info.classes.size()};
+}
+
+Task task_of(const DatasetInfo& info, const InputPlan& input, const TrainOptions& options) {
+  Task task = task_of(info, input);
+  task.label_smoothing = options.label_smoothing;
+  task.zero_init_last_norm = options.zero_init;
+  return task;
 }
 
 UpdateRule update_rule(const TrainOptions& options) {
-  if (options.optimizer == "lars") return Lars{.momentum = options.momentum, .weight_decay = options.weight_decay};
-  if (options.optimizer == "adamw") return AdamW{.weight_decay = options.weight_decay};
+  if (options.optimizer == "lars") return Lars{options.momentum, options.weight_decay, options.trust};
+  if (options.optimizer == "adamw")
+    return AdamW{options.betas[0], options.betas[1], options.epsilon, options.weight_decay};
   return Sgd{options.momentum, options.weight_decay, options.nesterov};
+}
+
+bool begins_at_zero(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [](const Node& node) {
+    const auto* norm = std::get_if<BatchNorm>(&node.operation);
+    return norm != nullptr && norm->initial_scale == 0;
+  });
+}
+
+Graph graph_of(const World& world, const TrainOptions& options, const Task& task) {
+  Graph graph = make_model(options.model, task);
+  // A recipe's is for the models that it was published for.
+  if (options.zero_init && options.recipe.empty() && !begins_at_zero(graph))
+    fail("--zero-init: {} has no residual blocks; leave it out", options.model);
+  if (!options.sync_batch_norm) return graph;
+  Graph synchronized = synchronize_batch_norms(graph);  // which refuses the same models on any number of ranks
+  return world.size() > 1 ? synchronized : graph;       // alone there is nobody to synchronize with
+}
+
+// Ranks that synchronize in the middle of a pass must all make it, equally often. `images`: of a step.
+void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const std::size_t most = split(images, ranks, 0).size(), least = split(images, ranks, ranks - 1).size();
+  if (std::min(options.accumulate, most) == std::min(options.accumulate, least) || images == 0) return;
+  fail(
+      "--sync-batch-norm: in steps of {} images some of {} ranks have {} and others {}, {}; choose another "
+      "--global-batch",
+      images, ranks, most, least,
+      least == 0 ? "but each needs one" : fmt::format("which do not make {} parts alike", options.accumulate));
 }
 
 std::size_t global_batch_of(const World& world, const TrainOptions& options) {
@@ -45,6 +84,19 @@ std::size_t global_batch_of(const World& world, const TrainOptions& options) {
     fail("a global batch of {} cannot be shared by {} ranks: use --global-batch {} or more, or fewer ranks", batch,
          ranks, ranks);
   return batch;
+}
+
+bool takes_average(const Checkpoint& checkpoint, const EvaluateOptions& options) {
+  if (options.weights == "ema" && !checkpoint.averages())
+    fail("{} has no averaged weights, the run was one without --ema: evaluate it with --weights raw",
+         options.checkpoint.string());
+  return options.weights != "raw" && checkpoint.averages();
+}
+
+// Where a step is, in epochs: at the middle of its images.
+double middle(const StepPlan& step, std::size_t size) {
+  const auto images = static_cast<double>(step.positions.begin + step.positions.end) / 2;
+  return static_cast<double>(step.epoch) + images / static_cast<double>(size);
 }
 
 // One run of `annulus train`: everything that it needs, in the order in which it depends on each other.
@@ -61,13 +113,26 @@ class TrainingRun {
   std::size_t largest_share(std::size_t count) const {
     return std::max<std::size_t>(split(count, static_cast<std::size_t>(world_.size()), 0).size(), 1);
   }
+  // Of a rank's share of a step, what is computed at once.
+  Range part(std::size_t share, std::size_t number) const {
+    return split(share, std::min(options_.accumulate, share), number);
+  }
+  std::size_t largest_part() const {
+    return part(largest_share(std::min(global_batch_, training_.info().size)), 0).size();
+  }
+  BatchRequest wanted_batches() const {
+    return {options_.seed, global_batch_,   world_.rank(),       world_.size(),
+            cursor_,       options_.epochs, world_.local_rank(), world_.local_size()};
+  }
   bool steps_left() const { return options_.max_steps == 0 || step_ < options_.max_steps; }
+  std::string order() const { return order_of(training_input_, training_.info()); }
   std::filesystem::path checkpoint_file() const { return options_.out / "checkpoint.h5"; }
 
   std::unique_ptr<AllReduce> connect() const;
   void claim_output() const;
   void plan_networks();
   void resume();
+  void check_passes() const;  // that batch norm can be synchronized in every step
   void choose_buckets();
   std::string summing() const;  // what the last bits of sums depend on
   void announce() const;
@@ -85,7 +150,9 @@ class TrainingRun {
   Activity activity_;
   std::unique_ptr<Device> device_;
   Dataset training_, test_;
+  const InputPlan training_input_, test_input_;
   std::size_t global_batch_;
+  const Schedule schedule_;
   std::unique_ptr<AllReduce> all_reduce_;
   const Watchdog watchdog_;
   Model model_;
@@ -98,6 +165,7 @@ class TrainingRun {
   std::uint64_t tuned_for_ranks_ = 0;  // the buckets; see Checkpoint
   std::string summed_before_;          // by the run that this one resumes, where it said so
   std::unique_ptr<Loader> loader_;     // begins at cursor_
+  BadSamples bad_samples_;
   RunResult result_;
   const OnError abandon_sums_{[this] { all_reduce_->abandon(); }};  // last, as freeing memory of a GPU waits for them
 };
@@ -108,19 +176,23 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
       clock_offset_(clock_offset_to_root(world)),
       timeline_(options.timeline, clock_offset_),
       device_(open_device(world, options.device)),
-      training_(options.data, "train"),
-      test_(options.data, "test"),
+      training_(data_files(options.data.files), "train"),
+      test_(data_files(options.data.files), "test"),
+      training_input_(plan_input(options.data, training_.info(), Purpose::training, decoding_threads(*device_))),
+      test_input_(plan_input(options.data, test_.info(), Purpose::evaluation, decoding_threads(*device_))),
       global_batch_(global_batch_of(world, options)),
+      schedule_(options.schedule, global_batch_, options.epochs),
       all_reduce_(connect()),
       watchdog_(activity_, all_reduce_->activity(), options.stall_seconds,
                 [this] { end_stalled_job(world_, activity_, all_reduce_->activity(), options_.stall_seconds); }),
-      model_(*device_, make_model(options.model, task_of(training_.info(), options.label_smoothing)), Mode::training,
-             largest_share(std::min(global_batch_, training_.info().size)), allocate_in(*all_reduce_),
-             [this] { activity_.tick(); }),
-      optimizer_(*device_, model_.parameters(), update_rule(options), options.rate),
+      model_(*device_, graph_of(world, options, task_of(training_.info(), training_input_, options)), Mode::training,
+             largest_part(), allocate_in(*all_reduce_), [this] { activity_.tick(); }),
+      optimizer_(*device_, model_.parameters(), update_rule(options), schedule_.rate(0), options.ema),
       ledger_(clock_offset_),
-      trainer_(model_, *all_reduce_, optimizer_, ledger_, options.buckets, activity_, timeline_.step()),
-      progress_(world.root(), options.epochs) {
+      trainer_(model_, *all_reduce_, optimizer_, ledger_, options.buckets, activity_, timeline_.step(),
+               {.parts = options.accumulate, .clip_norm = options.clip_norm}),
+      progress_(world.root(), options.epochs),
+      bad_samples_(world.rank()) {
   check_same_network(world, model_);
   if (!all_reduce_->sums() && options.resume)
     fail("--all-reduce none measures and does not train: it cannot go on with a run; leave out --resume");
@@ -130,13 +202,17 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
   model_.record_to(timeline_.step());
   plan_networks();
   model_.parameters().initialize(options.seed);
+  optimizer_.begin_average();
   result_.buckets = to_string(trainer_.bucket_options());
   if (options.resume) resume();
+  if (options.sync_batch_norm) check_passes();
   choose_buckets();
   announce();
-  loader_ = std::make_unique<Loader>(training_, options.seed, global_batch_, world.rank(), world.size(), cursor_);
+  loader_ = std::make_unique<Loader>(training_, training_input_, wanted_batches());
   result_.ranks = world.size();
   result_.global_batch = global_batch_;
+  result_.schedule = schedule_.description();
+  result_.recipe = options.recipe;
   result_.device = device_->description();
   result_.all_reduce = all_reduce_->description();
   result_.measuring = !all_reduce_->sums();
@@ -164,12 +240,14 @@ void TrainingRun::claim_output() const {
 void TrainingRun::plan_networks() {
   const std::size_t size = training_.info().size;
   for (const std::size_t count : {share(std::min(global_batch_, size)), share(size % global_batch_)})
-    if (count > 0) model_.network(Mode::training, count);
+    for (std::size_t number = 0; number < std::min(options_.accumulate, count); ++number)
+      model_.network(Mode::training, part(count, number).size());
 }
 
 void TrainingRun::resume() {
   activity_.enter(Activity::Phase::meeting);
-  const auto restored = restore(world_, checkpoint_file(), options_.model, options_.seed, model_, optimizer_);
+  const auto restored =
+      restore(world_, checkpoint_file(), {options_.model, options_.seed, order()}, model_, optimizer_);
   if (!restored) {
     progress_.line(fmt::format("nothing to resume in {}: beginning anew", options_.out.string()));
     return;
@@ -194,17 +272,27 @@ void TrainingRun::resume() {
                              cursor_.position, training_.info().size));
 }
 
+void TrainingRun::check_passes() const {
+  const std::size_t size = training_.info().size;
+  for (const std::size_t left : {size - cursor_.position, size})  // of the epoch that is resumed, and of others
+    for (const std::size_t images : {std::min(global_batch_, left), left % global_batch_})
+      expect_same_passes(world_, options_, images);
+}
+
 void TrainingRun::choose_buckets() {
   if (!options_.tune_buckets || tuned_for_ranks_ > 0) return;
   tuned_for_ranks_ = static_cast<std::uint64_t>(world_.size());
-  Loader loader(training_, options_.seed, global_batch_, world_.rank(), world_.size(), cursor_);
+  BatchRequest trial = wanted_batches();
+  trial.end_epoch = cursor_.epoch + 1;  // also of a run that is complete
+  Loader loader(training_, training_input_, trial);
   result_.buckets = to_string(tune_buckets(world_, trainer_, loader.next()));
 }
 
 std::string TrainingRun::summing() const {
-  if (world_.size() == 1) return "one rank";
-  return fmt::format("{} ranks, {}, buckets of {}", world_.size(), all_reduce_->algorithm(),
-                     format_bytes(trainer_.bucket_options().bytes));
+  const std::string parts = options_.accumulate > 1 ? fmt::format(", {} parts", options_.accumulate) : "";
+  if (world_.size() == 1) return "one rank" + parts;
+  return fmt::format("{} ranks, {}, buckets of {}{}", world_.size(), all_reduce_->algorithm(),
+                     format_bytes(trainer_.bucket_options().bytes), parts);
 }
 
 void TrainingRun::announce() const {
@@ -213,8 +301,11 @@ void TrainingRun::announce() const {
   const DatasetInfo& data = training_.info();
   fmt::print("annulus {}: {} on {} rank{}, {}\n", ANNULUS_VERSION, options_.model, world_.size(),
              world_.size() == 1 ? "" : "s", device_->description());
-  fmt::print("  data        {}: {} training and {} test images of {}x{}x{}, {} classes\n", options_.data.string(),
-             data.size, test_.info().size, data.height, data.width, data.channels, data.classes.size());
+  fmt::print("  data        {}: {} training and {} test images{}, {} classes\n", name_of(options_.data), data.size,
+             test_.info().size,
+             data.encoded() ? "" : fmt::format(" of {}x{}x{}", data.height, data.width, data.channels),
+             data.classes.size());
+  fmt::print("  input       {}\n", to_string(training_input_));
   fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}\n", model_.parameters().count(),
              format_bytes(model_.parameters().gradients().bytes), trainer_.buckets().size(),
              trainer_.buckets().size() == 1 ? "" : "s", result_.buckets);
@@ -226,8 +317,12 @@ void TrainingRun::announce() const {
     fmt::print(
         "  warning     this measures and does not train: the replicas drift apart and are not compared, no checkpoint "
         "is written, a signal ends the run at once, and loss and accuracy mean nothing\n");
-  fmt::print("  step        global batch {} ({} on rank 0), learning rate {}, the mean over the global batch\n",
-             global_batch_, share(global_batch_), options_.rate);
+  if (!options_.recipe.empty()) fmt::print("  recipe      {}\n", options_.recipe);
+  const std::size_t parts = std::min(options_.accumulate, share(global_batch_));
+  fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", global_batch_,
+             share(global_batch_), parts > 1 ? fmt::format(", in {} parts", parts) : "");
+  fmt::print("  rate        {}\n", schedule_.description());
+  if (options_.ema > 0) fmt::print("  weights     evaluated is their moving average, of decay {}\n", options_.ema);
   fmt::print("  writes to   {}\n", options_.out.string());
   fmt::print("configuration (also in {}):\n", (options_.out / "config.toml").string());
   fmt::print("{}", options_.configuration);
@@ -262,6 +357,9 @@ bool TrainingRun::run_epoch() {
     activity_.begin_step(step_ + 1);
     inject(options_.faults, world_.rank(), step_ + 1, model_);
     const Batch& batch = loader_->next();
+    epoch.rate = schedule_.rate(middle(batch.step, training_.info().size));
+    optimizer_.set_rate(epoch.rate);
+    bad_samples_.add(batch);
     StepMetrics metrics;
     try {
       metrics = trainer_.step(batch, stop_requested() ? 1.0f : 0.0f, begun);
@@ -285,6 +383,8 @@ bool TrainingRun::run_epoch() {
   activity_.enter(Activity::Phase::meeting);
   epoch.accounts = ledger_.close(world_);
   result_.accounts += epoch.accounts;
+  if (options_.clip_norm > 0) epoch.gradient_norms = optimizer_.take_norms();
+  epoch.skipped = bad_samples_.take_all(world_);
   epoch.seconds = epoch.accounts.mean().wall();
   epoch.train_loss /= static_cast<double>(epoch.images);
   epoch.train_accuracy /= static_cast<double>(epoch.images);
@@ -309,6 +409,8 @@ void TrainingRun::checkpoint() {
     saved.seed = options_.seed;
     saved.step = step_;
     saved.cursor = cursor_;
+    saved.order = order();
+    saved.image = training_input_.image;
     saved.summing = summing();
     saved.buckets = trainer_.bucket_options();
     saved.tuned_for_ranks = tuned_for_ranks_;
@@ -324,14 +426,17 @@ void TrainingRun::close_epoch(EpochResult epoch) {
   const double begun = now_seconds();
   {
     const TraceSpan span(timeline_.run(), "evaluation");
-    epoch.test = evaluate(world_, model_, test_, std::max<std::size_t>(share(global_batch_), 1), activity_);
+    optimizer_.exchange_average();
+    epoch.test = evaluate(world_, model_, test_, test_input_, largest_part() * static_cast<std::size_t>(world_.size()),
+                          activity_);
+    optimizer_.exchange_average();
   }
   result_.evaluation_seconds += now_seconds() - begun;
-  progress_.line(
-      fmt::format("epoch {}/{}  loss {:.4f}  accuracy {:.2f} %  test loss {:.4f}  test accuracy {:.2f} %  "
-                  "{:.0f} images/s  {:.1f} s",
-                  epoch.epoch, options_.epochs, epoch.train_loss, 100 * epoch.train_accuracy, epoch.test.loss,
-                  100 * epoch.test.accuracy(), static_cast<double>(epoch.images) / epoch.seconds, epoch.seconds));
+  progress_.line(fmt::format(
+      "epoch {}/{}  loss {:.4f}  accuracy {:.2f} %  test loss {:.4f}  test accuracy {:.2f} %  "
+      "rate {:.4g}  {:.0f} images/s  {:.1f} s",
+      epoch.epoch, options_.epochs, epoch.train_loss, 100 * epoch.train_accuracy, epoch.test.loss,
+      100 * epoch.test.accuracy(), epoch.rate, static_cast<double>(epoch.images) / epoch.seconds, epoch.seconds));
   if (epoch.accounts.latest().share > kWorthSaying) progress_.line("  " + lateness_line(epoch.accounts));
   result_.epochs.push_back(epoch);
   save_results("running");
@@ -360,23 +465,30 @@ int train(const World& world, const TrainOptions& options) {
 void evaluate(const World& world, const EvaluateOptions& options) {
   check_same_command(world, "eval");
   const auto device = open_device(world, options.device);
-  const Dataset dataset(options.data, options.split);
+  const Dataset dataset(data_files(options.data.files), options.split);
   const Checkpoint checkpoint = read_checkpoint(options.checkpoint);
-  Model model(*device, make_model(checkpoint.model, task_of(dataset.info())), Mode::inference, options.batch);
-  restore_parameters(checkpoint, options.checkpoint, model);
+  const InputPlan input =
+      plan_input(options.data, dataset.info(), Purpose::evaluation, decoding_threads(*device), checkpoint.image);
+  Model model(*device, make_model(checkpoint.model, task_of(dataset.info(), input)), Mode::inference, options.batch);
+  const bool averaged = takes_average(checkpoint, options);
+  restore_parameters(checkpoint, options.checkpoint, model, averaged);
   check_alike(world, options, dataset, checkpoint);
   Activity activity;
-  const Evaluation found = evaluate(world, model, dataset, options.batch, activity);
+  const Evaluation found =
+      evaluate(world, model, dataset, input, options.batch * static_cast<std::size_t>(world.size()), activity);
   if (!world.root()) return;
-  fmt::print("{} after {} steps on {} ({}): accuracy {:.2f} %, loss {:.4f}, {} of {} images\n", checkpoint.model,
-             checkpoint.step, options.data.string(), options.split, 100 * found.accuracy(), found.loss, found.correct,
-             found.count);
+  fmt::print("{} after {} steps{} on {} ({}): accuracy {:.2f} %, loss {:.4f}, {} of {} images\n", checkpoint.model,
+             checkpoint.step, averaged ? ", averaged weights," : "", name_of(options.data), options.split,
+             100 * found.accuracy(), found.loss, found.correct, found.count);
+  if (found.skipped > 0) fmt::print("{} bad images were skipped\n", found.skipped);
   if (!options.json.empty())
     write_json(options.json, {{"accuracy", found.accuracy()},
                               {"loss", found.loss},
                               {"correct", found.correct},
                               {"count", found.count},
+                              {"skipped", found.skipped},
                               {"model", checkpoint.model},
+                              {"weights", averaged ? "ema" : "raw"},
                               {"step", checkpoint.step}});
 }
 

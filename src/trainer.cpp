@@ -23,16 +23,19 @@ BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
   return options;
 }
 
-bool may_defer(Model& model) {
-  return model.device().loss_scaling() == nullptr;
+// What wants all sums of a step before its first update; nothing where buckets are updated one by one.
+std::string_view wants_all_sums(Model& model, const StepOptions& options) {
+  if (model.device().loss_scaling() != nullptr) return "--precision fp16";
+  return options.clip_norm > 0 ? "--clip-norm" : "";
 }
 
-GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllReduce& all_reduce) {
+GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllReduce& all_reduce,
+                             std::string_view wants_all) {
   const Parameters& parameters = model.parameters();
   std::vector<Range> plan = plan_buckets(parameters, options.bytes);
   const std::size_t deferred = count_deferred(plan, options.deferred);
-  if (deferred > 0 && !may_defer(model))
-    fail("--defer cannot be used with --precision fp16, where no parameter is updated before all sums are known");
+  if (options.deferred > 0 && !wants_all.empty())
+    fail("--defer cannot be used with {}, where no parameter is updated before all sums are known", wants_all);
   Network::Stops stops;
   for (std::size_t bucket = 0; bucket < plan.size(); ++bucket) {
     if (bucket > 0 && bucket <= deferred) stops.forward.push_back(plan[bucket].end);
@@ -49,26 +52,29 @@ Parameters::Allocate allocate_in(AllReduce& all_reduce) {
 }
 
 Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger,
-                 const BucketOptions& buckets, Activity& activity, TraceLane* lane)
+                 const BucketOptions& buckets, Activity& activity, TraceLane* lane, const StepOptions& options)
     : model_(model),
       device_(model.device()),
       all_reduce_(all_reduce),
       optimizer_(optimizer),
       ledger_(ledger),
       lane_(lane),
+      options_(options),
       activity_(activity),
+      accumulated_(options.parts > 1 ? device_.allocate(model.parameters().gradients().bytes) : Buffer{}),
       bucket_options_(resolve(buckets, model.parameters())),
-      buckets_(make_buckets(model, bucket_options_, all_reduce)) {
+      buckets_(make_buckets(model, bucket_options_, all_reduce, wants_all_sums(model, options))) {
   activity_.plan(buckets_.size());
+  model_.sum_over_ranks([this](DeviceView values) { sum_within_pass(values); });
 }
 
-bool Trainer::may_defer() const {
-  return annulus::may_defer(model_);
+bool Trainer::updates_together() const {
+  return !wants_all_sums(model_, options_).empty();
 }
 
 void Trainer::cut_buckets(const BucketOptions& options) {
   bucket_options_ = resolve(options, model_.parameters());
-  buckets_ = make_buckets(model_, bucket_options_, all_reduce_);
+  buckets_ = make_buckets(model_, bucket_options_, all_reduce_, wants_all_sums(model_, options_));
   activity_.plan(buckets_.size());
 }
 
@@ -79,7 +85,7 @@ StepMetrics Trainer::step(const Batch& batch, float vote, const Mark& begun) {
     const LaneSpan span(device_, lane_, "step", TraceLane::kNone, begun);
     {
       const LaneSpan input(device_, lane_, "wait for images", TraceLane::kNone, begun);
-      load(batch);
+      load(batch, 0);
     }
     books_.loaded = device_.mark();
     compute(batch, vote);
@@ -91,8 +97,8 @@ StepMetrics Trainer::step(const Batch& batch, float vote, const Mark& begun) {
     if (!std::isfinite(metrics.loss))
       fail("the loss is {}: the parameters of the step before are the last good ones; lower --lr", metrics.loss);
     optimizer_.begin_step();
-    if (device_.loss_scaling() != nullptr) {
-      update_if_finite();
+    if (updates_together()) {
+      update_together();
     } else {
       update(0);
       finish_undeferred();
@@ -145,7 +151,7 @@ double Trainer::rehearse(const Batch& batch) {
   // recordings that it makes in the second.
   for (int time = device_.records() ? -1 : buckets_.deferred() > 0 ? 0 : 1; time < 2; ++time) {
     const double begun = now_seconds();
-    load(batch);
+    load(batch, 0);
     compute(batch, 0);
     finish(0);
     finish_undeferred();
@@ -163,34 +169,84 @@ void Trainer::finish_undeferred() {
   pending_ = buckets_.deferred();
 }
 
-void Trainer::load(const Batch& batch) {
-  if (batch.size() > 0) model_.network(Mode::training, batch.size()).load(batch.images, batch.labels);
+Range Trainer::part(const Batch& batch, std::size_t number) const {
+  return split(batch.size(), std::min(options_.parts, batch.size()), number);
 }
 
-// The gradients of this rank's share, sent bucket by bucket as they become final.
+void Trainer::load(const Batch& batch, std::size_t number) {
+  if (batch.size() == 0) return;
+  const Range samples = part(batch, number);
+  const std::size_t pixels = batch.images.size() / batch.size();
+  model_.network(Mode::training, samples.size())
+      .load(std::span(batch.images).subspan(samples.begin * pixels, samples.size() * pixels),
+            std::span(batch.labels).subspan(samples.begin, samples.size()),
+            std::span(batch.keys).subspan(samples.begin, samples.size()));
+}
+
+// The gradients of this rank's share, whose first part is loaded, sent bucket by bucket as they become final.
 void Trainer::compute(const Batch& batch, float vote) {
-  if (batch.size() == 0) {  // nothing to add to the others' sums but zeros
-    finish_from(0);
-    begin_backward(vote);
-    const Parameters& parameters = model_.parameters();
-    const DeviceView all = parameters.gradients();
-    const std::size_t steering = parameters.steering().bytes;
-    model_.device().zero(all.slice(steering, all.bytes - steering));
-    buckets_.ready(all.bytes / sizeof(float));
-    return;
+  if (batch.size() == 0) return send_nothing(vote);
+  const std::size_t last = std::min(options_.parts, batch.size()) - 1;
+  const float sample_weight = 1.0f / static_cast<float>(batch.step.global_batch());
+  if (last > 0) device_.zero(accumulated_.view());
+  for (std::size_t number = 0; number < last; ++number) {
+    accumulate(forward(batch, number), sample_weight);
+    load(batch, number + 1);
   }
-  Network& network = model_.network(Mode::training, batch.size());
+  backward(forward(batch, last), sample_weight, vote, last > 0);
+}
+
+// Nothing to add to the others' sums but zeros.
+void Trainer::send_nothing(float vote) {
+  finish_from(0);
+  begin_backward(vote);
+  const Parameters& parameters = model_.parameters();
+  const DeviceView all = parameters.gradients();
+  const std::size_t steering = parameters.steering().bytes;
+  device_.zero(all.slice(steering, all.bytes - steering));
+  buckets_.ready(all.bytes / sizeof(float));
+}
+
+Network& Trainer::forward(const Batch& batch, std::size_t number) {
+  Network& network = model_.network(Mode::training, part(batch, number).size());
   activity_.enter(Activity::Phase::forward);
   network.forward([this](std::size_t parameters) {
     activity_.tick();
     finish_from(parameters);
   });
-  begin_backward(vote);
+  return network;
+}
+
+// A part that is not the last: its gradients are added up here, and the ranks' sums wait for the last one's.
+void Trainer::accumulate(Network& network, float sample_weight) {
   activity_.enter(Activity::Phase::backward);
-  network.backward(1.0f / static_cast<float>(batch.step.global_batch()), [this](std::size_t gradients) {
-    activity_.tick();
-    buckets_.ready(gradients);
-  });
+  network.backward(sample_weight, [this](std::size_t) { activity_.tick(); });
+  const DeviceView gradients = model_.parameters().gradients(), sums = accumulated_.view();
+  const std::size_t steering = model_.parameters().steering().bytes;  // is not the network's
+  device_.add(gradients.slice(steering, gradients.bytes - steering), sums.slice(steering, sums.bytes - steering),
+              DataType::f32);
+}
+
+// The last part.
+void Trainer::backward(Network& network, float sample_weight, float vote, bool accumulated) {
+  begin_backward(vote);
+  const Parameters& parameters = model_.parameters();
+  not_added_ = accumulated ? parameters.steering().bytes : parameters.gradients().bytes;
+  activity_.enter(Activity::Phase::backward);
+  network.backward(sample_weight, [this](std::size_t gradients) { send(gradients); });
+}
+
+// So many gradients are final, but for what the earlier parts have found.
+void Trainer::send(std::size_t count) {
+  activity_.tick();
+  const std::size_t end = count * sizeof(float);
+  if (end > not_added_) {
+    const std::size_t bytes = end - not_added_;
+    device_.add(accumulated_.view().slice(not_added_, bytes), model_.parameters().gradients().slice(not_added_, bytes),
+                DataType::f32);
+    not_added_ = end;
+  }
+  buckets_.ready(count);
 }
 
 // From here on gradients are overwritten.
@@ -198,6 +254,18 @@ void Trainer::begin_backward(float vote) {
   const Parameters& parameters = model_.parameters();
   model_.device().upload(std::as_bytes(std::span(&vote, 1)), parameters.gradient(parameters.steering()));
   buckets_.begin_step();
+}
+
+void Trainer::sum_within_pass(DeviceView values) {
+  const Activity::Phase pass = activity_.look().phase;
+  activity_.enter(Activity::Phase::waiting_within_pass);
+  const Mark begun = device_.mark();
+  all_reduce_.join(all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass));
+  const Mark ended = device_.mark();
+  activity_.enter(pass);
+  if (rehearsing_) return;
+  books_.finishing.push_back({begun, ended});
+  if (all_reduce_.sums()) books_.waits.push_back({begun, begun, ended});
 }
 
 void Trainer::finish_from(std::size_t parameters) {
@@ -233,13 +301,17 @@ void Trainer::update(std::size_t bucket) {
   books_.updates.push_back({begun, device_.mark()});
 }
 
-// One gradient of any bucket that does not fit forbids the update of all.
-void Trainer::update_if_finite() {
-  LossScaling& scaling = *device_.loss_scaling();
+void Trainer::update_together() {
   for (std::size_t bucket = 1; bucket < buckets_.size(); ++bucket) wait(bucket);
-  scaling.judge(model_.parameters().gradients());
+  activity_.enter(Activity::Phase::optimizer);
+  const Mark begun = device_.mark();
+  LossScaling* scaling = device_.loss_scaling();
+  // One gradient of any bucket that does not fit forbids the update of all.
+  if (scaling != nullptr) scaling->judge(model_.parameters().gradients());
+  if (options_.clip_norm > 0) optimizer_.clip(options_.clip_norm);
+  books_.updates.push_back({begun, device_.mark()});
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) update(bucket);
-  scaling.conclude();
+  if (scaling != nullptr) scaling->conclude();
 }
 
 StepMetrics Trainer::read_metrics() const {

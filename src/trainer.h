@@ -22,13 +22,22 @@ struct StepMetrics {
   double votes = 0;     // sum of what the ranks passed to step()
 };
 
+// How a step is made.
+struct StepOptions {
+  // A rank's share of the batch is computed in so many parts, as even as it goes, and in fewer where it has fewer
+  // samples. The step is the same but for rounding and for batch norm, whose statistics are those of a part; the memory
+  // is that of a part.
+  std::size_t parts = 1;
+  float clip_norm = 0;  // see Update::clip(); 0: gradients are taken as they are
+};
+
 // The synchronous data-parallel training step: every rank's gradients of its share of the batch, summed while they
 // are still being computed, and the same update on every rank. All references must outlive the trainer.
 class Trainer {
  public:
   // `activity` is told what the step is doing. `lane`: what each step does becomes spans of it; null for none.
   Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, const BucketOptions& buckets,
-          Activity& activity, TraceLane* lane = nullptr);
+          Activity& activity, TraceLane* lane = nullptr, const StepOptions& options = {});
 
   // `batch`: this rank's share, possibly empty. `vote` is summed over the ranks and acted on by the caller: what all
   // ranks must agree on goes along with the gradients. Throws Error where the loss is not finite, before any
@@ -50,7 +59,7 @@ class Trainer {
   void cut_buckets(const BucketOptions& options);                          // the same on every rank, after finish()
   const BucketOptions& bucket_options() const { return bucket_options_; }  // with their size in bytes
   const GradientBuckets& buckets() const { return buckets_; }
-  bool may_defer() const;                           // not where gradients are scaled: see LossScaling
+  bool may_defer() const { return !updates_together(); }
   bool sums() const { return all_reduce_.sums(); }  // see AllReduce
 
  private:
@@ -62,21 +71,29 @@ class Trainer {
     struct Part {
       Mark begin, end;
     };
-    std::vector<Part> finishing;  // of deferred buckets, within the forward pass
+    std::vector<Part> finishing;  // of deferred buckets and of sums within a pass: no computing
     std::vector<Part> updates;
     std::vector<GradientBuckets::Times> waits;
     std::size_t spans = 0;  // of the timeline's lane, when the step ended
   };
 
-  void load(const Batch& batch);
+  Range part(const Batch& batch, std::size_t number) const;  // of its samples
+  void load(const Batch& batch, std::size_t part);
   void compute(const Batch& batch, float vote);
+  void send_nothing(float vote);
+  Network& forward(const Batch& batch, std::size_t part);
+  void accumulate(Network& network, float sample_weight);
+  void backward(Network& network, float sample_weight, float vote, bool accumulated);
+  void send(std::size_t gradients);
   void begin_backward(float vote);
+  void sum_within_pass(DeviceView values);
   void finish_undeferred();
   void finish_from(std::size_t parameters);  // deferred buckets that reach beyond this place in the arena
   void finish(std::size_t bucket);
   void wait(std::size_t bucket);
   void update(std::size_t bucket);
-  void update_if_finite();  // all buckets
+  void update_together();         // all buckets, with what must be known of all before
+  bool updates_together() const;  // rather than each bucket when its sum is there
   StepMetrics read_metrics() const;
   void settle(Books& books);
   double seconds(const Books::Part& part) { return device_.seconds(part.end) - device_.seconds(part.begin); }
@@ -87,7 +104,10 @@ class Trainer {
   Optimizer& optimizer_;
   Ledger& ledger_;
   TraceLane* const lane_;
+  const StepOptions options_;
   Activity& activity_;
+  Buffer accumulated_;         // gradients of a step's earlier parts; none where steps have one part
+  std::size_t not_added_ = 0;  // they are still to be added to the last part's from here on, in bytes
   BucketOptions bucket_options_;
   GradientBuckets buckets_;
   std::size_t pending_ = 0;   // deferred buckets that are not finished: 1 to this one

@@ -8,6 +8,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "collectives/all_reduce.h"
+
 namespace annulus {
 namespace {
 
@@ -36,6 +38,8 @@ void append_phase(fmt::memory_buffer& text, const Activity::Snapshot& activity) 
       return append("forward");
     case backward:
       return append("backward");
+    case waiting_within_pass:
+      return append("waiting for batch norm's sums");
     case waiting_for_bucket:
       return append("waiting for "), append_bucket(text, activity.bucket, activity.buckets);
     case optimizer:
@@ -55,7 +59,10 @@ void append_sum(fmt::memory_buffer& text, const SumActivity::Snapshot& sums, std
     fmt::format_to(to, "idle");
     return;
   }
-  append_bucket(text, sums.bucket, buckets);
+  if (sums.bucket == AllReduce::kWithinPass)
+    fmt::format_to(to, "batch norm's sums");
+  else
+    append_bucket(text, sums.bucket, buckets);
   const auto& [name, number, of] = sums.step;
   if (number > 0) fmt::format_to(to, ", {} {} of {}", name, number, of);
   if (sums.peer != SumActivity::kNobody) fmt::format_to(to, ", waiting for rank {}", sums.peer);

@@ -68,8 +68,8 @@ void AllReduceStream::collect() {
 
 void AllReduceStream::add_span(const Sum& sum) {
   if (sum.begin_mark == 0 || sum.end_mark == 0) return;
-  trace_->add({"sum of bucket", static_cast<std::int64_t>(sum.bucket + 1), sum.step, clock_->seconds(sum.begin_mark),
-               clock_->seconds(sum.end_mark)});
+  const SumName name = name_of(sum.bucket);
+  trace_->add({name.text, name.number, sum.step, clock_->seconds(sum.begin_mark), clock_->seconds(sum.end_mark)});
 }
 
 // Only what has changed: a watchdog takes what it is told for progress.

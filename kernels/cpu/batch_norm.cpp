@@ -1,125 +1,450 @@
+// Batch normalization of our own, with what may follow it at the end of a residual block: a sum and a ReLU. It is bound
+// by memory: oneDNN's reads the input three times where this reads it twice, and it has no sum. (Every value depends on
+// the statistics of its channel, so there are two passes either way.) A few channels at a time go through both passes,
+// so that the second one finds in the cache what the first one has read.
+
+#include <omp.h>
+
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "kernels/cpu/dnnl_memory.h"
-#include "kernels/cpu/flat.h"
+#include "kernels/cpu/for_each_element.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/cpu/vectors.h"
+#include "kernels/split.h"
 
 namespace annulus::cpu {
 namespace {
 
-using Forward = dnnl::batch_normalization_forward;
-using Backward = dnnl::batch_normalization_backward;
-using Flags = dnnl::normalization_flags;
-
 enum Index { kScale, kShift, kMean, kVariance, kCount };
 
-// What is fused with it works in place on the output, and backward on its gradient.
+// Of one channel in one plane, which all have as many pixels; what a plane leaves to the sums over all of them.
+struct Moments {
+  float mean, squares;  // squares: of the distances to that mean, added up
+};
+struct GradientSums {
+  float plain, by_distance;  // of the output's gradient, and of it times the input's distance to the mean
+};
+
+// A bit for each of a vector's lanes that is set in `mask` (0 or -1), and back.
+template <std::size_t block>
+std::uint8_t bits_of(typename Lanes<block>::Ints mask) {
+  std::uint8_t bits = 0;
+  for (std::size_t i = 0; i < block; ++i) bits |= static_cast<std::uint8_t>((mask[i] & 1) << i);
+  return bits;
+}
+template <>
+std::uint8_t bits_of<kVector>(Lanes<kVector>::Ints mask) {
+  const auto bytes = __builtin_convertvector(mask, Lanes<kVector>::Bytes);
+  std::uint64_t word;
+  static_assert(sizeof bytes == sizeof word);
+  __builtin_memcpy(&word, &bytes, sizeof word);
+  // Byte i's lowest bit comes to lie in bit 56 + i, and nothing else does.
+  return static_cast<std::uint8_t>(((word & 0x0101010101010101) * 0x0102040810204080) >> 56);
+}
+template <std::size_t block>
+typename Lanes<block>::Ints mask_of(std::uint8_t bits) {
+  typename Lanes<block>::Ints lane;
+  for (std::size_t i = 0; i < block; ++i) lane[i] = 1 << i;
+  return (lane & bits) != 0;
+}
+
+// Images are planes: all pixels of a few channels that lie side by side. All sums are made plane by plane, and then
+// over the planes in their order, so the number of threads does not matter.
 class BatchNormOp : public Op {
  public:
   BatchNormOp(const BatchNorm& operation, const Specs& inputs, Mode mode)
       : operation_(operation),
-        mode_(mode),
+        training_(mode == Mode::training),
         layout_(desc(inputs[0])),
         added_layout_(desc(inputs.back())),
-        batch_(static_cast<float>(inputs[0].shape[0])) {
-    const Shape& shape = inputs[0].shape;
-    const auto values = static_cast<float>(shape[0] * shape[2] * shape[3]);  // that a channel's statistics are over
-    unbias_ = values / std::max(values - 1, 1.0f);
-
-    const Flags affine = Flags::use_scale | Flags::use_shift;
-    channels_ = plain_layout({shape[1]});
+        batch_(inputs[0].shape[0]),
+        channels_(inputs[0].shape[1]) {
+    const ImageLayout images = image_layout(inputs[0]);
+    pixels_ = images.height * images.width;
+    inner_ = images.inner;
+    blocks_ = images.outer / batch_;
+    vectors_ = inner_ % kVector == 0;
     output_ = inputs[0];
-    parameters_.assign(kCount, spec({shape[1]}, channels_));
-    if (mode == Mode::inference) {
-      forward_ = {{dnnl::prop_kind::forward_inference, layout_, operation.epsilon, affine | Flags::use_global_stats},
-                  engine()};
-      return;
-    }
-    forward_ = {{dnnl::prop_kind::forward_training, layout_, operation.epsilon, affine}, engine()};
-    backward_ = {{dnnl::prop_kind::backward, layout_, layout_, operation.epsilon, affine}, engine(), forward_};
+    parameters_.assign(kCount, spec({channels_}, plain_layout({channels_})));
+    for (auto* each : {&mean_, &variance_, &factor_, &slope_, &offset_}) each->resize(blocks_ * inner_);
+    partial_layout_ = plain_layout({2 * images.outer * inner_});
+    if (sums_over_ranks()) shared_.resize(2 * channels_ + 1);
+  }
+
+  bool backward_reads_input(std::size_t input) const override { return input == 0; }
+  bool backward_reads_output() const override { return false; }
+  bool output_may_overwrite(std::size_t input) const override { return input == 0 || layout_ == added_layout_; }
+  bool input_gradient_may_overwrite(std::size_t input) const override {
+    return operation_.add ? input == 1 && layout_ == added_layout_ : true;
+  }
+  bool sums_output_gradients() const override { return true; }
+  bool sums_over_ranks() const override { return operation_.synchronized && training_; }
+  void sum_over_ranks(const SumOverRanks& sum) override { sum_over_ranks_ = sum; }
+  std::size_t scratch_bytes() const override {
+    return Scratch::bytes({partial_layout_, Adapted::copy(added_layout_, layout_)});
   }
 
   void bind(const Bindings& bindings) override {
-    const auto channels = [&](DeviceView view) { return memory_at(channels_, view); };
-    const auto input = memory_at(layout_, bindings.inputs[0]);
-    const auto scale = channels(bindings.parameters[kScale]);
-    const auto shift = channels(bindings.parameters[kShift]);
-    const bool training = mode_ == Mode::training;
-
-    // In training the batch's statistics go straight to their slots of the gradient arena, and stay there, as they
-    // are, until backward has used them.
-    const auto& statistics = training ? bindings.parameter_gradients : bindings.parameters;
-    const auto mean = channels(statistics[kMean]);
-    const auto variance = channels(statistics[kVariance]);
-    run_forward_ = {Forward(forward_),
-                    {{DNNL_ARG_SRC, input},
-                     {DNNL_ARG_SCALE, scale},
-                     {DNNL_ARG_SHIFT, shift},
-                     {DNNL_ARG_MEAN, mean},
-                     {DNNL_ARG_VARIANCE, variance},
-                     {DNNL_ARG_DST, memory_at(layout_, bindings.output)}}};
-    output_values_ = floats(bindings.output);
-    if (operation_.add) added_ = {added_layout_, layout_, bindings.inputs[1]};
-    if (!training) return;
-
-    output_gradient_ = floats(bindings.output_gradient);
+    Scratch scratch(bindings.scratch);
+    partial_ = static_cast<float*>(scratch.take(partial_layout_).get_data_handle());
+    input_ = floats(bindings.inputs[0]).data();
+    output_values_ = floats(bindings.output).data();
+    for (std::size_t i = 0; i < kCount; ++i) parameter_values_[i] = floats(bindings.parameters[i]).data();
+    Scratch for_addend = scratch, for_addend_gradient = scratch;
+    if (operation_.add) added_ = {added_layout_, layout_, bindings.inputs[1], for_addend};
+    addend_ = values(added_);
+    if (!training_) return;
+    if (operation_.relu) positive_.resize(batch_ * blocks_ * pixels_ * inner_ / (vectors_ ? kVector : 1));
+    for (std::size_t i = 0; i < kCount; ++i) parameter_gradients_[i] = floats(bindings.parameter_gradients[i]).data();
+    output_gradient_ = floats(bindings.output_gradient).data();
+    second_output_gradient_ = floats(bindings.second_output_gradient).data();
+    input_gradient_ = floats(bindings.input_gradients[0]).data();
     if (operation_.add && bindings.input_gradients[1])
-      added_gradient_ = {added_layout_, layout_, bindings.input_gradients[1]};
-
-    mean_ = floats(bindings.parameter_gradients[kMean]);
-    variance_ = floats(bindings.parameter_gradients[kVariance]);
-    // oneDNN writes it even where nobody wants it, behind the image input.
-    const DeviceView wanted = bindings.input_gradients[0];
-    const auto input_gradient = wanted ? memory_at(layout_, wanted) : dnnl::memory(layout_, engine());
-    run_backward_ = {Backward(backward_),
-                     {{DNNL_ARG_SRC, input},
-                      {DNNL_ARG_SCALE, scale},
-                      {DNNL_ARG_SHIFT, shift},
-                      {DNNL_ARG_MEAN, mean},
-                      {DNNL_ARG_VARIANCE, variance},
-                      {DNNL_ARG_DIFF_DST, memory_at(layout_, bindings.output_gradient)},
-                      {DNNL_ARG_DIFF_SRC, input_gradient},
-                      {DNNL_ARG_DIFF_SCALE, channels(bindings.parameter_gradients[kScale])},
-                      {DNNL_ARG_DIFF_SHIFT, channels(bindings.parameter_gradients[kShift])}}};
+      added_gradient_ = {added_layout_, layout_, bindings.input_gradients[1], for_addend_gradient};
+    addend_gradient_ = values(added_gradient_);
+    if (addend_gradient_ == output_gradient_) addend_gradient_ = nullptr;  // it is there when the output's is
   }
 
   void forward() override {
-    run_forward_.run();
-    if (operation_.add) {
-      added_.load();
-      add(values(added_), output_values_);
-    }
-    if (operation_.relu) relu(output_values_, output_values_);
+    added_.load();
+    vectors_ ? forward_of<kVector>() : forward_of<1>();
   }
 
   void backward(float sample_weight) override {
-    if (operation_.relu) relu_backward(output_values_, output_gradient_, output_gradient_);
-    if (added_gradient_.wanted()) {
-      copy(output_gradient_, values(added_gradient_));
-      added_gradient_.store();
-    }
-    run_backward_.run();
-    // From now on they are this rank's part of the mean over the global batch. The variance that inference wants is
-    // that of the population, the batch's is smaller by (n - 1) / n.
-    scale(mean_, batch_ * sample_weight, mean_);
-    scale(variance_, batch_ * sample_weight * unbias_, variance_);
+    vectors_ ? backward_of<kVector>(sample_weight) : backward_of<1>(sample_weight);
+    added_gradient_.store();
   }
 
  private:
-  std::span<float> values(const Adapted& adapted) const {
-    return {static_cast<float*>(adapted.wanted().get_data_handle()), layout_.get_size() / sizeof(float)};
+  static float* values(const Adapted& adapted) {
+    return adapted.wanted() ? static_cast<float*>(adapted.wanted().get_data_handle()) : nullptr;
+  }
+
+  template <std::size_t block>
+  void forward_of() {
+    const auto sum_one = [this](std::size_t plane) { sum_moments<block>(plane); };
+    const auto normalize_one = [this](std::size_t plane) { normalize<block>(plane); };
+    const auto nothing = [](std::size_t) {};
+    if (sums_over_ranks()) {
+      in_rounds(
+          sum_one, [this](std::size_t channel) { share_moments(channel); }, nothing);
+      shared_.back() = static_cast<float>(batch_);
+      share(shared_.size());
+      in_rounds(
+          nothing, [this](std::size_t channel) { finish_shared_moments(channel); }, normalize_one);
+    } else if (training_) {
+      in_rounds(
+          sum_one, [this](std::size_t channel) { finish_moments(channel); }, normalize_one);
+    } else {
+      const auto& running = parameter_values_;
+      in_rounds(
+          nothing, [&](std::size_t c) { set_forward(c, running[kMean][c], running[kVariance][c]); }, normalize_one);
+    }
+  }
+
+  template <std::size_t block>
+  void backward_of(float sample_weight) {
+    const auto sum_one = [this](std::size_t plane) { sum_gradients<block>(plane); };
+    const auto write_one = [this](std::size_t plane) {
+      if (input_gradient_ != nullptr) write_input_gradient<block>(plane);
+    };
+    const auto nothing = [](std::size_t) {};
+    if (sums_over_ranks()) {
+      in_rounds(
+          sum_one, [=, this](std::size_t channel) { share_gradients(channel, sample_weight); }, nothing);
+      share(2 * channels_);  // the number of images is known
+      in_rounds(
+          nothing, [this](std::size_t c) { set_backward(c, shared(0, c), shared(1, c)); }, write_one);
+    } else {
+      in_rounds(
+          sum_one, [=, this](std::size_t channel) { finish_gradients(channel, sample_weight); }, write_one);
+    }
+  }
+
+  // Of a synchronized one, what the ranks add up: two sums of each channel, and how many images they are over. (Values
+  // would be more than float32 counts.)
+  void share(std::size_t count) {
+    if (sum_over_ranks_) sum_over_ranks_({reinterpret_cast<std::byte*>(shared_.data()), count * sizeof(float)});
+  }
+  double shared(std::size_t sum, std::size_t channel) const {
+    return static_cast<double>(shared_[sum * channels_ + channel]);
+  }
+  void set_shared(std::size_t channel, double first, double second) {
+    shared_[channel] = static_cast<float>(first);
+    shared_[channels_ + channel] = static_cast<float>(second);
+  }
+
+  // Of each channel, that its statistics are over.
+  double count() const {
+    const auto images = sums_over_ranks() ? static_cast<double>(shared_.back()) : static_cast<double>(batch_);
+    return images * static_cast<double>(pixels_);
+  }
+
+  // Rounds of some blocks of channels, each as much as the threads' caches hold: `first` of all planes, `between` of
+  // all channels, and then `second` of all planes, each thread again of those that it had before.
+  template <class First, class Between, class Second>
+  void in_rounds(const First& first, const Between& between, const Second& second) const {
+    constexpr std::size_t kCached = 1 << 16;  // floats for a thread
+    const std::size_t block = batch_ * pixels_ * inner_;
+#pragma omp parallel if (block * blocks_ >= static_cast <std::size_t>(kParallelElements))
+    {
+      const auto threads = static_cast<std::size_t>(omp_get_num_threads());
+      const auto thread = static_cast<std::size_t>(omp_get_thread_num());
+      const std::size_t together = std::max({std::size_t{1}, kCached * threads / block, threads / batch_});
+      for (std::size_t begin = 0; begin < blocks_; begin += together) {
+        const std::size_t count = std::min(together, blocks_ - begin);
+        const Range planes = split(count * batch_, threads, thread);
+        const auto plane = [&](std::size_t i) { return i % batch_ * blocks_ + begin + i / batch_; };
+        for (std::size_t i = planes.begin; i < planes.end; ++i) first(plane(i));
+#pragma omp barrier
+        const Range channels = split(count * inner_, threads, thread);
+        for (std::size_t i = channels.begin; i < channels.end; ++i)
+          if (begin * inner_ + i < channels_) between(begin * inner_ + i);
+#pragma omp barrier
+        for (std::size_t i = planes.begin; i < planes.end; ++i) second(plane(i));
+      }
+    }
+  }
+
+  // Calls body(lane) for the lanes of a plane at which a vector begins.
+  template <std::size_t block, class Body>
+  void for_each_vector_of(const Body& body) const {
+    for (std::size_t lane = 0; lane < inner_; lane += block) body(lane);
+  }
+
+  // Distances to a channel's first value in the plane rather than values are added up: their squares are small.
+  template <std::size_t block>
+  void sum_moments(std::size_t plane) {
+    using Floats = typename Lanes<block>::Floats;
+    for_each_vector_of<block>([&](std::size_t lane) {
+      const float* from = input_ + plane * pixels_ * inner_ + lane;
+      const auto first = load<Floats>(from);
+      Floats sums[kChains]{}, squares[kChains]{};
+      in_chains([&](std::size_t chain, std::size_t pixel) {
+        const Floats distance = load<Floats>(from + pixel * inner_) - first;
+        sums[chain] += distance;
+        squares[chain] += distance * distance;
+      });
+      const Floats sum = added_up<block>(sums);
+      const Floats mean = sum / static_cast<float>(pixels_);
+      const Floats rest = added_up<block>(squares) - sum * mean;
+      put<block>(plane, lane, first + mean, rest < 0 ? Floats{} : rest);
+    });
+  }
+
+  // Of this rank's batch: the mean, and the sum of the squared distances to it.
+  std::pair<double, double> moments(std::size_t channel) const {
+    const auto images = static_cast<double>(batch_), pixels = static_cast<double>(pixels_);
+    double mean = 0, squares = 0;
+    for_each_partial<Moments>(channel, [&](const Moments& m) { mean += static_cast<double>(m.mean) / images; });
+    for_each_partial<Moments>(channel, [&](const Moments& m) {
+      const double distance = static_cast<double>(m.mean) - mean;
+      squares += static_cast<double>(m.squares) + pixels * distance * distance;
+    });
+    return {mean, squares};
+  }
+
+  void finish_moments(std::size_t channel) {
+    const auto [mean, squares] = moments(channel);
+    set_forward(channel, static_cast<float>(mean), static_cast<float>(squares / count()));
+  }
+
+  // The sums of distances to the running mean, which is the same on all ranks, and of their squares: what is near to it
+  // loses no digits.
+  void share_moments(std::size_t channel) {
+    const auto [mean, squares] = moments(channel);
+    const double distance = mean - static_cast<double>(parameter_values_[kMean][channel]);
+    const double sum = static_cast<double>(batch_ * pixels_) * distance;
+    set_shared(channel, sum, squares + sum * distance);
+  }
+
+  void finish_shared_moments(std::size_t channel) {
+    const double distance = shared(0, channel) / count();
+    const double variance = std::max(shared(1, channel) / count() - distance * distance, 0.0);
+    set_forward(channel, parameter_values_[kMean][channel] + static_cast<float>(distance),
+                static_cast<float>(variance));
+  }
+
+  // output = slope (input - mean) + offset
+  void set_forward(std::size_t channel, float mean, float variance) {
+    mean_[channel] = mean;
+    variance_[channel] = variance;
+    slope_[channel] = parameter_values_[kScale][channel] * inverse(channel);
+    offset_[channel] = parameter_values_[kShift][channel];
+  }
+
+  float inverse(std::size_t channel) const {
+    return 1 / std::sqrt(variance_[channel] + operation_.epsilon);
+  }
+
+  template <std::size_t block>
+  void normalize(std::size_t plane) {
+    using Floats = typename Lanes<block>::Floats;
+    for_each_vector_of<block>([&](std::size_t lane) {
+      const auto mean = coefficient<block>(mean_, plane, lane), slope = coefficient<block>(slope_, plane, lane),
+                 offset = coefficient<block>(offset_, plane, lane);
+      for_each_pixel(plane, lane, [&](std::size_t at) {
+        Floats value = slope * (load<Floats>(input_ + at) - mean) + offset;
+        if (addend_ != nullptr) value += load<Floats>(addend_ + at);
+        if (operation_.relu) {
+          if (!positive_.empty()) positive_[at / block] = bits_of<block>(value > 0);
+          value = value < 0 ? Floats{} : value;  // NaN passes: a network that has diverged must not look healthy
+        }
+        store(value, output_values_ + at);
+      });
+    });
+  }
+
+  // Leaves what the ReLU lets through of the output's gradient in its place.
+  template <std::size_t block>
+  void sum_gradients(std::size_t plane) {
+    using Floats = typename Lanes<block>::Floats;
+    const bool changed = second_output_gradient_ != nullptr || operation_.relu;
+    for_each_vector_of<block>([&](std::size_t lane) {
+      const auto mean = coefficient<block>(mean_, plane, lane);
+      const std::size_t begin = plane * pixels_ * inner_ + lane;
+      Floats sums[kChains]{}, by_distance[kChains]{};
+      in_chains([&](std::size_t chain, std::size_t pixel) {
+        const std::size_t at = begin + pixel * inner_;
+        auto gradient = load<Floats>(output_gradient_ + at);
+        if (second_output_gradient_ != nullptr) gradient += load<Floats>(second_output_gradient_ + at);
+        if (operation_.relu) gradient = mask_of<block>(positive_[at / block]) ? gradient : Floats{};
+        if (changed) store(gradient, output_gradient_ + at);
+        if (addend_gradient_ != nullptr) store(gradient, addend_gradient_ + at);
+        sums[chain] += gradient;
+        by_distance[chain] += gradient * (load<Floats>(input_ + at) - mean);
+      });
+      put<block>(plane, lane, added_up<block>(sums), added_up<block>(by_distance));
+    });
+  }
+
+  void finish_gradients(std::size_t channel, float sample_weight) {
+    const auto [plain, by_distance] = gradient_sums(channel);
+    set_gradients(channel, plain, by_distance, sample_weight);
+    set_backward(channel, plain, by_distance);
+  }
+
+  // The parameters' gradients are summed over the ranks with all others; the input's wants these sums now.
+  void share_gradients(std::size_t channel, float sample_weight) {
+    const auto [plain, by_distance] = gradient_sums(channel);
+    set_gradients(channel, plain, by_distance, sample_weight);
+    set_shared(channel, plain, by_distance);
+  }
+
+  // Of this rank's batch, as GradientSums.
+  std::pair<double, double> gradient_sums(std::size_t channel) const {
+    double plain = 0, by_distance = 0;
+    for_each_partial<GradientSums>(channel, [&](const GradientSums& sums) {
+      plain += static_cast<double>(sums.plain);
+      by_distance += static_cast<double>(sums.by_distance);
+    });
+    return {plain, by_distance};
+  }
+
+  void set_gradients(std::size_t channel, double plain, double by_distance, float sample_weight) {
+    parameter_gradients_[kScale][channel] = inverse(channel) * static_cast<float>(by_distance);
+    parameter_gradients_[kShift][channel] = static_cast<float>(plain);
+    // This rank's part of the mean over the global batch. The variance that inference wants is that of the population,
+    // the batch's is smaller by (n - 1) / n.
+    const float weight = static_cast<float>(batch_) * sample_weight;
+    const auto unbias = static_cast<float>(count() / std::max(count() - 1, 1.0));
+    parameter_gradients_[kMean][channel] = mean_[channel] * weight;
+    parameter_gradients_[kVariance][channel] = variance_[channel] * (weight * unbias);
+  }
+
+  // With n values, the input's gradient is
+  //   scale inverse (gradient - sum(gradient) / n - (input - mean) inverse^2 sum(gradient (input - mean)) / n).
+  void set_backward(std::size_t channel, double plain, double by_distance) {
+    const float own_inverse = inverse(channel);
+    const float factor = parameter_values_[kScale][channel] * own_inverse;
+    factor_[channel] = factor;
+    slope_[channel] = -factor * own_inverse * own_inverse * static_cast<float>(by_distance / count());
+    offset_[channel] = -factor * static_cast<float>(plain / count());
+  }
+
+  template <std::size_t block>
+  void write_input_gradient(std::size_t plane) {
+    using Floats = typename Lanes<block>::Floats;
+    for_each_vector_of<block>([&](std::size_t lane) {
+      const auto mean = coefficient<block>(mean_, plane, lane), factor = coefficient<block>(factor_, plane, lane),
+                 slope = coefficient<block>(slope_, plane, lane), offset = coefficient<block>(offset_, plane, lane);
+      for_each_pixel(plane, lane, [&](std::size_t at) {
+        const Floats distance = load<Floats>(input_ + at) - mean;
+        store(factor * load<Floats>(output_gradient_ + at) + (slope * distance + offset), input_gradient_ + at);
+      });
+    });
+  }
+
+  // So many sums side by side, so that none waits for the one before.
+  static constexpr std::size_t kChains = 4;
+
+  // Calls body(chain, pixel) for a plane's pixels.
+  template <class Body>
+  void in_chains(const Body& body) const {
+    std::size_t pixel = 0;
+    for (; pixel + kChains <= pixels_; pixel += kChains)
+      for (std::size_t chain = 0; chain < kChains; ++chain) body(chain, pixel + chain);
+    for (; pixel < pixels_; ++pixel) body(0, pixel);
+  }
+
+  template <std::size_t block>
+  static typename Lanes<block>::Floats added_up(const typename Lanes<block>::Floats (&chains)[kChains]) {
+    return (chains[0] + chains[1]) + (chains[2] + chains[3]);
+  }
+
+  // Calls body(place) for a plane's pixels.
+  template <class Body>
+  void for_each_pixel(std::size_t plane, std::size_t lane, const Body& body) const {
+    const std::size_t begin = plane * pixels_ * inner_ + lane;
+    for (std::size_t pixel = 0; pixel < pixels_; ++pixel) body(begin + pixel * inner_);
+  }
+
+  template <std::size_t block>
+  typename Lanes<block>::Floats coefficient(const std::vector<float>& of_channels, std::size_t plane,
+                                            std::size_t lane) const {
+    return load<typename Lanes<block>::Floats>(of_channels.data() + plane % blocks_ * inner_ + lane);
+  }
+
+  // Two numbers for each channel of a plane, side by side.
+  template <std::size_t block>
+  void put(std::size_t plane, std::size_t lane, typename Lanes<block>::Floats first,
+           typename Lanes<block>::Floats second) {
+    for (std::size_t i = 0; i < block; ++i) {
+      float* to = partial_ + 2 * (plane * inner_ + lane + i);
+      to[0] = first[i];
+      to[1] = second[i];
+    }
+  }
+  template <class Pair, class Body>
+  void for_each_partial(std::size_t channel, const Body& body) const {
+    for (std::size_t image = 0; image < batch_; ++image) {
+      const std::size_t plane = image * blocks_ + channel / inner_;
+      const float* from = partial_ + 2 * (plane * inner_ + channel % inner_);
+      body(Pair{from[0], from[1]});
+    }
   }
 
   BatchNorm operation_;
-  Mode mode_;
-  dnnl::memory::desc layout_, added_layout_, channels_;
+  bool training_;
+  dnnl::memory::desc layout_, added_layout_, partial_layout_;
+  std::size_t batch_, channels_, pixels_, inner_, blocks_;  // inner: channels of a plane; blocks: planes of an image
+  bool vectors_;                                            // whether a plane's channels fill vectors
+  std::vector<float> mean_, variance_, factor_, slope_, offset_;  // of each channel; zero for those that are padding
+  std::vector<std::uint8_t> positive_;  // a bit for each output that the ReLU let through, a byte for each vector
   Adapted added_, added_gradient_;
-  std::span<float> output_values_, output_gradient_;
-  float batch_, unbias_;
-  Forward::primitive_desc forward_;
-  Backward::primitive_desc backward_;
-  Primitive run_forward_, run_backward_;
-  std::span<float> mean_, variance_;
+  float* partial_ = nullptr;
+  const float *input_ = nullptr, *addend_ = nullptr;
+  float* output_values_ = nullptr;
+  float* output_gradient_ = nullptr;
+  const float* second_output_gradient_ = nullptr;
+  float *input_gradient_ = nullptr, *addend_gradient_ = nullptr;
+  const float* parameter_values_[kCount]{};
+  float* parameter_gradients_[kCount]{};
+  std::vector<float> shared_;  // see share()
+  SumOverRanks sum_over_ranks_;
 };
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 
 #include "kernels/cpu/dnnl_memory.h"
@@ -24,7 +25,7 @@ struct Problem {
 Forward::primitive_desc plan_forward(const Problem& p, Mode mode, bool relu) {
   const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
   return {{kind, kAlgorithm, p.source, p.weights, p.bias, p.destination, p.strides, p.padding, p.padding},
-          ending(relu),
+          attributes(relu),
           engine()};
 }
 
@@ -34,14 +35,13 @@ class ConvolutionOp : public Op {
       : operation_(operation), mode_(mode), input_(desc(inputs[0])) {
     const auto declared = annulus::parameters(Operation(operation), {inputs[0].shape});
     const Shape output = output_shape(Operation(operation), {inputs[0].shape});
-    const auto stride = static_cast<memory::dim>(operation.stride);
-    const auto padding = static_cast<memory::dim>(operation.padding);
+    const auto dim = [](std::size_t size) { return static_cast<memory::dim>(size); };
     Problem any{any_layout(inputs[0].shape),
                 any_layout(declared[0].shape),
                 operation.bias ? plain_layout(declared[1].shape) : memory::desc(),
                 any_layout(output),
-                {stride, stride},
-                {padding, padding}};
+                {dim(operation.stride), dim(operation.stride)},
+                {dim(operation.padding.height), dim(operation.padding.width)}};
 
     Problem problem = any;
     problem.weights = fixed_or_any(fixed, 0, declared[0].shape);
@@ -49,30 +49,38 @@ class ConvolutionOp : public Op {
     output_ = spec(output, forward_.dst_desc());
     parameters_ = {spec(declared[0].shape, forward_.weights_desc())};
     if (operation.bias) parameters_.push_back(spec(declared[1].shape, any.bias));
+    scratch_bytes_ = Scratch::bytes({Adapted::copy(input_, forward_.src_desc()), forward_.scratchpad_desc()});
 
     if (mode == Mode::inference) return;
     if (FirstConvolutionGradient::supports(operation, inputs[0], output_, parameters_[0]))
       first_.emplace(operation, inputs[0], output_);
-    backward_weights_ = {
-        {kAlgorithm, any.source, any.weights, any.bias, any.destination, any.strides, any.padding, any.padding},
-        engine(),
-        forward_};
+    else
+      backward_weights_ = {
+          {kAlgorithm, any.source, any.weights, any.bias, any.destination, any.strides, any.padding, any.padding},
+          attributes(),
+          engine(),
+          forward_};
     backward_data_ = {{kAlgorithm, any.source, any.weights, any.destination, any.strides, any.padding, any.padding},
+                      attributes(),
                       engine(),
                       forward_};
+    scratch_bytes_ = std::max({scratch_bytes_, weights_scratch_bytes(), data_scratch_bytes()});
   }
+
+  bool backward_reads_output() const override { return operation_.relu; }
+  std::size_t scratch_bytes() const override { return scratch_bytes_; }
 
   void bind(const Bindings& bindings) override {
     const memory::desc& output = desc(output_);
     const memory::desc& weights = desc(parameters_[0]);
-    const auto bias = [&](const std::vector<DeviceView>& from) {
-      return operation_.bias ? memory_at(desc(parameters_[1]), from[1]) : memory();
-    };
-    forward_source_ = {input_, forward_.src_desc(), bindings.inputs[0]};
-    run_forward_ = {Forward(forward_), with_bias(DNNL_ARG_BIAS, bias(bindings.parameters),
-                                                 {{DNNL_ARG_SRC, forward_source_.wanted()},
-                                                  {DNNL_ARG_WEIGHTS, memory_at(weights, bindings.parameters[0])},
-                                                  {DNNL_ARG_DST, memory_at(output, bindings.output)}})};
+    Scratch for_forward(bindings.scratch), for_data(bindings.scratch);
+    forward_source_ = {input_, forward_.src_desc(), bindings.inputs[0], for_forward};
+    run_forward_ = {Forward(forward_),
+                    with_bias(DNNL_ARG_BIAS, bias(bindings.parameters),
+                              {{DNNL_ARG_SRC, forward_source_.wanted()},
+                               {DNNL_ARG_WEIGHTS, memory_at(weights, bindings.parameters[0])},
+                               {DNNL_ARG_DST, memory_at(output, bindings.output)}}),
+                    for_forward.take(forward_.scratchpad_desc())};
     if (mode_ == Mode::inference) return;
 
     output_values_ = floats(bindings.output);
@@ -81,23 +89,19 @@ class ConvolutionOp : public Op {
     first_weights_ = floats(bindings.parameter_gradients[0]);
     if (operation_.bias) first_bias_ = floats(bindings.parameter_gradients[1]);
 
-    weights_source_ = {input_, backward_weights_.src_desc(), bindings.inputs[0]};
-    weights_output_gradient_ = {output, backward_weights_.diff_dst_desc(), bindings.output_gradient};
-    weights_gradient_ = {weights, backward_weights_.diff_weights_desc(), bindings.parameter_gradients[0]};
-    run_backward_weights_ = {BackwardWeights(backward_weights_),
-                             with_bias(DNNL_ARG_DIFF_BIAS, bias(bindings.parameter_gradients),
-                                       {{DNNL_ARG_SRC, weights_source_.wanted()},
-                                        {DNNL_ARG_DIFF_DST, weights_output_gradient_.wanted()},
-                                        {DNNL_ARG_DIFF_WEIGHTS, weights_gradient_.wanted()}})};
-
+    if (first_)
+      first_->allocate();
+    else
+      bind_backward_weights(bindings);
     if (!bindings.input_gradients[0]) return;
-    data_weights_ = {weights, backward_data_.weights_desc(), bindings.parameters[0]};
-    data_output_gradient_ = {output, backward_data_.diff_dst_desc(), bindings.output_gradient};
-    data_input_gradient_ = {input_, backward_data_.diff_src_desc(), bindings.input_gradients[0]};
+    data_weights_ = {weights, backward_data_.weights_desc(), bindings.parameters[0], for_data};
+    data_output_gradient_ = {output, backward_data_.diff_dst_desc(), bindings.output_gradient, for_data};
+    data_input_gradient_ = {input_, backward_data_.diff_src_desc(), bindings.input_gradients[0], for_data};
     run_backward_data_ = {BackwardData(backward_data_),
                           {{DNNL_ARG_WEIGHTS, data_weights_.wanted()},
                            {DNNL_ARG_DIFF_DST, data_output_gradient_.wanted()},
-                           {DNNL_ARG_DIFF_SRC, data_input_gradient_.wanted()}}};
+                           {DNNL_ARG_DIFF_SRC, data_input_gradient_.wanted()}},
+                          for_data.take(backward_data_.scratchpad_desc())};
   }
 
   void forward() override {
@@ -115,6 +119,39 @@ class ConvolutionOp : public Op {
   }
 
  private:
+  std::size_t weights_scratch_bytes() const {
+    if (first_) return 0;
+    return Scratch::bytes({Adapted::copy(input_, backward_weights_.src_desc()),
+                           Adapted::copy(desc(output_), backward_weights_.diff_dst_desc()),
+                           Adapted::copy(desc(parameters_[0]), backward_weights_.diff_weights_desc()),
+                           backward_weights_.scratchpad_desc()});
+  }
+
+  std::size_t data_scratch_bytes() const {
+    return Scratch::bytes({Adapted::copy(desc(parameters_[0]), backward_data_.weights_desc()),
+                           Adapted::copy(desc(output_), backward_data_.diff_dst_desc()),
+                           Adapted::copy(input_, backward_data_.diff_src_desc()), backward_data_.scratchpad_desc()});
+  }
+
+  memory bias(const std::vector<DeviceView>& from) const {
+    return operation_.bias ? memory_at(desc(parameters_[1]), from[1]) : memory();
+  }
+
+  void bind_backward_weights(const Bindings& bindings) {
+    const memory::desc& output = desc(output_);
+    const memory::desc& weights = desc(parameters_[0]);
+    Scratch for_weights(bindings.scratch);
+    weights_source_ = {input_, backward_weights_.src_desc(), bindings.inputs[0], for_weights};
+    weights_output_gradient_ = {output, backward_weights_.diff_dst_desc(), bindings.output_gradient, for_weights};
+    weights_gradient_ = {weights, backward_weights_.diff_weights_desc(), bindings.parameter_gradients[0], for_weights};
+    run_backward_weights_ = {BackwardWeights(backward_weights_),
+                             with_bias(DNNL_ARG_DIFF_BIAS, bias(bindings.parameter_gradients),
+                                       {{DNNL_ARG_SRC, weights_source_.wanted()},
+                                        {DNNL_ARG_DIFF_DST, weights_output_gradient_.wanted()},
+                                        {DNNL_ARG_DIFF_WEIGHTS, weights_gradient_.wanted()}}),
+                             for_weights.take(backward_weights_.scratchpad_desc())};
+  }
+
   void backward_weights() {
     if (first_) return first_->run(first_input_.data(), output_gradient_.data(), first_weights_, first_bias_);
     weights_source_.load();
@@ -146,6 +183,7 @@ class ConvolutionOp : public Op {
   Forward::primitive_desc forward_;
   BackwardWeights::primitive_desc backward_weights_;
   BackwardData::primitive_desc backward_data_;
+  std::size_t scratch_bytes_ = 0;
   Adapted forward_source_, weights_source_, weights_output_gradient_, weights_gradient_, data_weights_,
       data_output_gradient_, data_input_gradient_;
   Primitive run_forward_, run_backward_weights_, run_backward_data_;

@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/dnnl_memory.h"
@@ -89,6 +90,12 @@ void CpuDevice::zero(DeviceView to) {
 }
 void CpuDevice::add(DeviceView from, DeviceView to, DataType) {
   cpu::add(floats(from), floats(to));
+}
+void CpuDevice::follow(DeviceView from, DeviceView to, float share) {
+  cpu::follow(floats(from), floats(to), share);
+}
+void CpuDevice::exchange(DeviceView a, DeviceView b) {
+  std::ranges::swap_ranges(floats(a), floats(b));
 }
 
 }  // namespace cpu

@@ -23,6 +23,8 @@ class CpuDevice : public Device {
   void read(const TensorSpec& spec, DeviceView from, std::span<float> host) override;
   void zero(DeviceView to) override;
   void add(DeviceView from, DeviceView to, DataType type) override;
+  void follow(DeviceView from, DeviceView to, float share) override;
+  void exchange(DeviceView a, DeviceView b) override;
   void narrow(DeviceView, DeviceView) override {}  // its weights are what it computes with
 
  private:

@@ -75,8 +75,9 @@ dnnl::memory::desc fixed_or_any(const std::vector<TensorSpec>& parameters, std::
   return parameters.empty() ? any_layout(shape) : desc(parameters[index]);
 }
 
-dnnl::primitive_attr ending(bool relu) {
+dnnl::primitive_attr attributes(bool relu) {
   dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (!relu) return attributes;
   dnnl::post_ops after;
   after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
@@ -99,11 +100,38 @@ ImageLayout image_layout(const TensorSpec& spec) {
   return {spec.layout->bytes() / sizeof(float) / pixels / width_stride, spec.shape[2], spec.shape[3], width_stride};
 }
 
+dnnl::memory::desc layout_like(const TensorSpec& images, const Shape& shape) {
+  using Tag = dnnl::memory::format_tag;
+  constexpr auto kType = dnnl::memory::data_type::f32;
+  for (const Tag tag : {Tag::nchw, Tag::nChw8c, Tag::nChw16c, Tag::nChw4c, Tag::nhwc})
+    if (desc(images) == dnnl::memory::desc(dims(images.shape), kType, tag)) return {dims(shape), kType, tag};
+  fail("oneDNN chose the layout {} for images, which has no name here", images.layout->name());
+}
+
+dnnl::memory Scratch::take(const dnnl::memory::desc& desc) {
+  const std::size_t bytes = Scratch::bytes({desc});
+  const dnnl::memory taken = memory_at(desc, rest_);
+  rest_ = {rest_.address + bytes, rest_.bytes - bytes};
+  return taken;
+}
+
+std::size_t Scratch::bytes(std::initializer_list<dnnl::memory::desc> descs) {
+  constexpr std::size_t kAlignment = 4096;
+  std::size_t sum = 0;
+  for (const auto& desc : descs) sum += (desc.get_size() + kAlignment - 1) / kAlignment * kAlignment;
+  return sum;
+}
+
 Primitive::Primitive(const dnnl::primitive& primitive, const Arguments& arguments) : primitive_(primitive) {
   for (const auto& [index, memory] : arguments) {
     memories_.push_back(memory);
     arguments_.push_back({index, memory.get()});
   }
+}
+
+Primitive::Primitive(const dnnl::primitive& primitive, Arguments arguments, const dnnl::memory& scratchpad) {
+  arguments.emplace_back(DNNL_ARG_SCRATCHPAD, scratchpad);
+  *this = Primitive(primitive, arguments);
 }
 
 void Primitive::run() const {
@@ -113,11 +141,15 @@ void Primitive::run() const {
       "a oneDNN primitive failed");
 }
 
-Adapted::Adapted(const dnnl::memory::desc& have, const dnnl::memory::desc& want, DeviceView tensor)
+dnnl::memory::desc Adapted::copy(const dnnl::memory::desc& have, const dnnl::memory::desc& want) {
+  return have == want ? dnnl::memory::desc() : want;
+}
+
+Adapted::Adapted(const dnnl::memory::desc& have, const dnnl::memory::desc& want, DeviceView tensor, Scratch& scratch)
     : wanted_(memory_at(have, tensor)) {
   if (have == want) return;
   const dnnl::memory original = wanted_;
-  wanted_ = dnnl::memory(want, engine());
+  wanted_ = scratch.take(want);
   load_ = {dnnl::reorder(original, wanted_), {{DNNL_ARG_FROM, original}, {DNNL_ARG_TO, wanted_}}};
   store_ = {dnnl::reorder(wanted_, original), {{DNNL_ARG_FROM, wanted_}, {DNNL_ARG_TO, original}}};
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <utility>
 #include <vector>
@@ -30,8 +31,8 @@ dnnl::memory::desc plain_layout(const Shape& shape, DataType type = DataType::f3
 // The layout that `parameters[index]` already has, or any where there are none yet.
 dnnl::memory::desc fixed_or_any(const std::vector<TensorSpec>& parameters, std::size_t index, const Shape& shape);
 
-// Attributes of a primitive that ends in a ReLU, or in nothing.
-dnnl::primitive_attr ending(bool relu);
+// Attributes of a primitive that uses an operation's scratch, and that ends in a ReLU or in nothing.
+dnnl::primitive_attr attributes(bool relu = false);
 
 dnnl::memory memory_at(const dnnl::memory::desc& desc, DeviceView view);
 
@@ -42,6 +43,22 @@ struct ImageLayout {
 };
 ImageLayout image_layout(const TensorSpec& spec);
 
+// Of images of another shape, the kind of layout that these have.
+dnnl::memory::desc layout_like(const TensorSpec& images, const Shape& shape);
+
+// Hands out an operation's scratch (Op::scratch_bytes) piece by piece.
+class Scratch {
+ public:
+  explicit Scratch(DeviceView memory) : rest_(memory) {}
+  dnnl::memory take(const dnnl::memory::desc& desc);
+
+  // What these take together.
+  static std::size_t bytes(std::initializer_list<dnnl::memory::desc> descs);
+
+ private:
+  DeviceView rest_;
+};
+
 // A primitive with its arguments, ready to run: argument lists are built once and not at every step.
 class Primitive {
  public:
@@ -49,6 +66,8 @@ class Primitive {
 
   Primitive() = default;
   Primitive(const dnnl::primitive& primitive, const Arguments& arguments);
+  // With what its description calls its scratchpad.
+  Primitive(const dnnl::primitive& primitive, Arguments arguments, const dnnl::memory& scratchpad);
   void run() const;
 
  private:
@@ -58,11 +77,14 @@ class Primitive {
 };
 
 // A tensor in the layout that a primitive wants it in: the tensor itself where it has this layout already, else a
-// copy, to be loaded from the tensor before the primitive runs, or stored to it afterwards.
+// copy in the scratch, to be loaded from the tensor before the primitive runs, or stored to it afterwards.
 class Adapted {
  public:
   Adapted() = default;
-  Adapted(const dnnl::memory::desc& have, const dnnl::memory::desc& want, DeviceView tensor);
+  Adapted(const dnnl::memory::desc& have, const dnnl::memory::desc& want, DeviceView tensor, Scratch& scratch);
+
+  // The copy's; of no size where there is none.
+  static dnnl::memory::desc copy(const dnnl::memory::desc& have, const dnnl::memory::desc& want);
 
   const dnnl::memory& wanted() const { return wanted_; }
   void load() const { load_.run(); }

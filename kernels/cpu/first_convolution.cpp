@@ -6,18 +6,16 @@
 #include <array>
 
 #include "kernels/cpu/dnnl_memory.h"
+#include "kernels/cpu/vectors.h"
 
 namespace annulus::cpu {
 namespace {
 
-constexpr std::size_t kBlock = 8;
-typedef float Vector __attribute__((vector_size(kBlock * sizeof(float)), aligned(alignof(float))));
+constexpr std::size_t kBlock = kVector;
+using Vector = Lanes<kBlock>::Floats;
 
-Vector load(const float* from) {
-  return *reinterpret_cast<const Vector*>(from);
-}
 void add_to(float* to, Vector value) {
-  *reinterpret_cast<Vector*>(to) += value;
+  store(load<Vector>(to) + value, to);
 }
 
 // Rows of the kernel whose sums fit into registers together.
@@ -25,24 +23,25 @@ constexpr int rows_together(int kernel) {
   return kernel <= 3 ? kernel : kernel <= 5 ? 2 : 1;
 }
 
-struct Extent {
-  std::size_t output_height, output_width, padded_width, stride;
+struct Planes {
+  Extent output;
+  std::size_t padded_width, stride;
 };
 
 // Adds up `rows` rows of a block's weight gradient for one input channel. `image` is the padded input from the first
 // of those rows on.
 template <int kernel, int rows>
-void accumulate(const float* image, const float* gradient, const Extent& extent, std::size_t tap_stride, float* sums) {
+void accumulate(const float* image, const float* gradient, const Planes& planes, std::size_t tap_stride, float* sums) {
   Vector taps[rows][kernel] = {};
-  for (std::size_t y = 0; y < extent.output_height; ++y)
-    for (std::size_t x = 0; x < extent.output_width; ++x) {
-      const Vector g = load(gradient + (y * extent.output_width + x) * kBlock);
-      const float* pixel = image + y * extent.stride * extent.padded_width + x * extent.stride;
+  for (std::size_t y = 0; y < planes.output.height; ++y)
+    for (std::size_t x = 0; x < planes.output.width; ++x) {
+      const Vector g = load<Vector>(gradient + (y * planes.output.width + x) * kBlock);
+      const float* pixel = image + y * planes.stride * planes.padded_width + x * planes.stride;
 #pragma GCC unroll 16
       for (int row = 0; row < rows; ++row)
 #pragma GCC unroll 16
         for (int column = 0; column < kernel; ++column)
-          taps[row][column] += g * pixel[static_cast<std::size_t>(row) * extent.padded_width + column];
+          taps[row][column] += g * pixel[static_cast<std::size_t>(row) * planes.padded_width + column];
     }
   for (int row = 0; row < rows; ++row)
     for (int column = 0; column < kernel; ++column)
@@ -54,7 +53,8 @@ void accumulate(const float* image, const float* gradient, const Extent& extent,
 bool FirstConvolutionGradient::supports(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
                                         const TensorSpec& weights) {
   constexpr std::array kernels{1, 3, 5, 7, 11};
-  if (input.shape[1] > 4 || std::ranges::find(kernels, static_cast<int>(operation.kernel)) == kernels.end())
+  if (input.shape[1] > 4 || !operation.kernel.square() || !operation.padding.square() ||
+      std::ranges::find(kernels, static_cast<int>(operation.kernel.height)) == kernels.end())
     return false;
   using Tag = dnnl::memory::format_tag;
   const auto is = [](const TensorSpec& spec, Tag tag) {
@@ -65,9 +65,9 @@ bool FirstConvolutionGradient::supports(const Convolution& operation, const Tens
 
 FirstConvolutionGradient::FirstConvolutionGradient(const Convolution& operation, const TensorSpec& input,
                                                    const TensorSpec& output)
-    : kernel_(operation.kernel),
+    : kernel_(operation.kernel.height),
       stride_(operation.stride),
-      padding_(operation.padding),
+      padding_(operation.padding.height),
       batch_(input.shape[0]),
       channels_(input.shape[1]),
       height_(input.shape[2]),
@@ -77,9 +77,13 @@ FirstConvolutionGradient::FirstConvolutionGradient(const Convolution& operation,
       blocks_((output.shape[1] + kBlock - 1) / kBlock),
       output_height_(output.shape[2]),
       output_width_(output.shape[3]),
-      slice_((kernel_ * kernel_ * channels_ + 1) * kBlock),
-      partial_(static_cast<std::size_t>(omp_get_max_threads()), std::vector<float>(blocks_ * slice_)),
-      padded_(partial_.size(), std::vector<float>(channels_ * padded_height_ * padded_width_)) {}
+      slice_((kernel_ * kernel_ * channels_ + 1) * kBlock) {}
+
+void FirstConvolutionGradient::allocate() {
+  const auto threads = static_cast<std::size_t>(omp_get_max_threads());
+  partial_.assign(threads, std::vector<float>(blocks_ * slice_));
+  padded_.assign(threads, std::vector<float>(channels_ * padded_height_ * padded_width_));
+}
 
 void FirstConvolutionGradient::pad(const float* image, float* padded) const {
   for (std::size_t c = 0; c < channels_; ++c)
@@ -90,7 +94,7 @@ void FirstConvolutionGradient::pad(const float* image, float* padded) const {
 
 template <int kernel>
 void FirstConvolutionGradient::run_kernel(const float* input, const float* output_gradient) {
-  const Extent extent{output_height_, output_width_, padded_width_, stride_};
+  const Planes planes{{output_height_, output_width_}, padded_width_, stride_};
   const std::size_t plane = output_height_ * output_width_ * kBlock;
 #pragma omp parallel num_threads(static_cast <int>(partial_.size()))
   {
@@ -112,11 +116,11 @@ void FirstConvolutionGradient::run_kernel(const float* input, const float* outpu
           };
           const auto to = [&] { return weights + static_cast<std::size_t>(row * kernel) * tap + c * kBlock; };
           constexpr int rows = rows_together(kernel);
-          for (; row + rows <= kernel; row += rows) accumulate<kernel, rows>(from(), gradient, extent, tap, to());
-          for (; row < kernel; ++row) accumulate<kernel, 1>(from(), gradient, extent, tap, to());
+          for (; row + rows <= kernel; row += rows) accumulate<kernel, rows>(from(), gradient, planes, tap, to());
+          for (; row < kernel; ++row) accumulate<kernel, 1>(from(), gradient, planes, tap, to());
         }
         Vector bias{};
-        for (std::size_t i = 0; i < plane; i += kBlock) bias += load(gradient + i);
+        for (std::size_t i = 0; i < plane; i += kBlock) bias += load<Vector>(gradient + i);
         add_to(weights + kernel * kernel * tap, bias);
       }
     }

@@ -15,12 +15,14 @@ namespace annulus::cpu {
 // of an input pixel for each tap.
 class FirstConvolutionGradient {
  public:
-  // Whether the operation and the layouts are ones that this kernel is for: at most 4 input channels, laid out plainly;
-  // outputs and weights in blocks of 8 output channels (oneDNN's nChw8c and Ohwi8o).
+  // Whether the operation and the layouts are ones that this kernel is for: a square kernel; at most 4 input channels,
+  // laid out plainly; outputs and weights in blocks of 8 output channels (oneDNN's nChw8c and Ohwi8o).
   static bool supports(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
                        const TensorSpec& weights);
 
   FirstConvolutionGradient(const Convolution& operation, const TensorSpec& input, const TensorSpec& output);
+
+  void allocate();  // what it works in; before the first run
 
   // Writes `weights` and, where there is one, `bias`.
   void run(const float* input, const float* output_gradient, std::span<float> weights, std::span<float> bias);

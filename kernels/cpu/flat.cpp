@@ -3,7 +3,9 @@
 #include "kernels/cpu/for_each_element.h"
 
 namespace annulus::cpu {
+
 void copy(std::span<const float> from, std::span<float> to) {
+  if (from.data() == to.data()) return;
   for_each_element(to.size(), [in = from.data(), out = to.data()](auto i) { out[i] = in[i]; });
 }
 
@@ -24,6 +26,11 @@ void relu_backward(std::span<const float> output, std::span<const float> output_
                    std::span<float> input_gradient) {
   for_each_element(input_gradient.size(), [y = output.data(), dy = output_gradient.data(),
                                            dx = input_gradient.data()](auto i) { dx[i] = y[i] > 0 ? dy[i] : 0; });
+}
+
+void follow(std::span<const float> from, std::span<float> to, float share) {
+  for_each_element(to.size(),
+                   [in = from.data(), out = to.data(), share](auto i) { out[i] += share * (in[i] - out[i]); });
 }
 
 void scale(std::span<const float> from, float factor, std::span<float> to) {

@@ -7,12 +7,13 @@
 // Kernels over flat float32 arrays. They do not care for a tensor's layout: padding is zero and stays zero.
 namespace annulus::cpu {
 
-void copy(std::span<const float> from, std::span<float> to);
+void copy(std::span<const float> from, std::span<float> to);                        // nothing where they are the same
 void add(std::span<const float> from, std::span<float> to);                         // to += from
 void sum(std::span<const float> a, std::span<const float> b, std::span<float> to);  // to = a + b
 void relu(std::span<const float> from, std::span<float> to);                        // to = max(0, from)
 void relu_backward(std::span<const float> output, std::span<const float> output_gradient,
-                   std::span<float> input_gradient);  // may be in place
+                   std::span<float> input_gradient);                         // may be in place
+void follow(std::span<const float> from, std::span<float> to, float share);  // to += share (from - to)
 void scale(std::span<const float> from, float factor, std::span<float> to);
 
 }  // namespace annulus::cpu

@@ -22,6 +22,9 @@ class SoftmaxCrossEntropyOp : public Op {
     if (mode == Mode::training) probabilities_.resize(batch_ * classes_);
   }
 
+  // It keeps the probabilities.
+  bool backward_reads_input(std::size_t) const override { return false; }
+
   void bind(const Bindings& bindings) override {
     logits_ = floats(bindings.inputs[0]).data();
     labels_ = reinterpret_cast<const std::int32_t*>(bindings.inputs[1].address);

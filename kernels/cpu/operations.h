@@ -14,10 +14,13 @@ std::unique_ptr<Op> plan(const ImageInput& operation, const Specs& inputs, Mode 
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Dense& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const MaxPool& operation, const Specs& inputs, Mode mode, const Specs& parameters);
-std::unique_ptr<Op> plan(const GlobalAveragePool& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const AveragePool& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const AdaptiveAveragePool& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const BatchNorm& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Relu& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Add& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const Concat& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const Dropout& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 
 }  // namespace annulus::cpu

@@ -17,6 +17,9 @@ class ImageInputOp : public Op {
     }
   }
 
+  bool backward_reads_input(std::size_t) const override { return false; }
+  bool backward_reads_output() const override { return false; }
+
   void bind(const Bindings& bindings) override {
     pixels_ = reinterpret_cast<const std::uint8_t*>(bindings.inputs[0].address);
     values_ = floats(bindings.output).data();
@@ -47,6 +50,10 @@ class ReluOp : public Op {
  public:
   explicit ReluOp(const TensorSpec& input) { output_ = input; }
 
+  bool backward_reads_input(std::size_t) const override { return false; }
+  bool output_may_overwrite(std::size_t) const override { return true; }
+  bool input_gradient_may_overwrite(std::size_t) const override { return true; }
+
   void bind(const Bindings& bindings) override { bindings_ = bindings; }
   void forward() override { relu(floats(bindings_.inputs[0]), floats(bindings_.output)); }
 
@@ -62,13 +69,20 @@ class AddOp : public Op {
  public:
   explicit AddOp(const Specs& inputs) : first_(desc(inputs[0])), second_(desc(inputs[1])) { output_ = inputs[0]; }
 
+  bool backward_reads_input(std::size_t) const override { return false; }
+  bool backward_reads_output() const override { return false; }
+  bool output_may_overwrite(std::size_t input) const override { return input == 0 || first_ == second_; }
+  bool input_gradient_may_overwrite(std::size_t input) const override { return input == 0 || first_ == second_; }
+  std::size_t scratch_bytes() const override { return Scratch::bytes({Adapted::copy(second_, first_)}); }
+
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;
-    adapted_ = {second_, first_, bindings.inputs[1]};
+    Scratch for_forward(bindings.scratch), for_backward(bindings.scratch);
+    adapted_ = {second_, first_, bindings.inputs[1], for_forward};
     adapted_values_ = {static_cast<const float*>(adapted_.wanted().get_data_handle()),
                        first_.get_size() / sizeof(float)};
     if (bindings.output_gradient && bindings.input_gradients[1]) {
-      adapted_gradient_ = {second_, first_, bindings.input_gradients[1]};
+      adapted_gradient_ = {second_, first_, bindings.input_gradients[1], for_backward};
       second_gradient_ = {static_cast<float*>(adapted_gradient_.wanted().get_data_handle()),
                           first_.get_size() / sizeof(float)};
     }

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/cpu/dnnl_memory.h"
+#include "kernels/cpu/flat.h"
 #include "kernels/cpu/for_each_element.h"
 
 namespace annulus::cpu {
@@ -20,7 +22,7 @@ struct Stretch {
 };
 
 void average(const Stretch& s) {
-  for_each_element(s.size, [w = s.weights, g = s.gradients](auto i) { w[i] += kStatisticMomentum * (g[i] - w[i]); });
+  follow({s.gradients, s.size}, {s.weights, s.size}, kStatisticMomentum);
 }
 
 void sgd(const Stretch& s, const Sgd& rule, float rate) {
@@ -60,7 +62,7 @@ void adamw(const Stretch& s, const AdamW& rule, float rate, std::uint64_t step) 
 }
 
 // Added up in blocks, and then the blocks in their order, so that the number of threads does not matter.
-double norm(const float* values, std::size_t size) {
+double squares(const float* values, std::size_t size) {
   constexpr std::size_t kBlock = 4096;
   std::vector<double> sums((size + kBlock - 1) / kBlock);
 #pragma omp parallel for schedule(static) if (size >= static_cast <std::size_t>(kParallelElements))
@@ -73,11 +75,11 @@ double norm(const float* values, std::size_t size) {
   }
   double sum = 0;
   for (const double one : sums) sum += one;
-  return std::sqrt(sum);
+  return sum;
 }
 
 float local_rate(const Stretch& s, const Lars& rule) {
-  const double weights = norm(s.weights, s.size), gradients = norm(s.gradients, s.size);
+  const double weights = std::sqrt(squares(s.weights, s.size)), gradients = std::sqrt(squares(s.gradients, s.size));
   if (weights == 0 || gradients == 0) return 1;
   return static_cast<float>(rule.trust * weights / (gradients + rule.weight_decay * weights));
 }
@@ -95,7 +97,31 @@ class ArenaUpdate : public Update {
     }
   }
 
+  void clip(float limit) override {
+    const double norm = gradient_norm();
+    ++norms_.steps;
+    norms_.sum += norm;
+    norms_.largest = std::max(norms_.largest, norm);
+    if (norm <= limit) return;
+    const auto factor = static_cast<float>(limit / norm);
+    for (const UpdateSegment& segment : segments_)
+      if (trained(segment.role)) scale(gradients(segment), factor, gradients(segment));
+  }
+
+  GradientNorms take_norms() override { return std::exchange(norms_, {}); }
+
  private:
+  std::span<float> gradients(const UpdateSegment& segment) const {
+    return floats(arenas_.gradients).subspan(segment.range.begin, segment.range.size());
+  }
+
+  double gradient_norm() const {
+    double sum = 0;
+    for (const UpdateSegment& segment : segments_)
+      if (trained(segment.role)) sum += squares(gradients(segment).data(), segment.range.size());
+    return std::sqrt(sum);
+  }
+
   void update(const Range& part, Role role, float rate, std::uint64_t step) const {
     if (role == Role::metric) return;
     Stretch stretch = at(part);
@@ -118,6 +144,7 @@ class ArenaUpdate : public Update {
   UpdateRule rule_;
   UpdateArenas arenas_;
   std::vector<UpdateSegment> segments_;
+  GradientNorms norms_;
 };
 
 }  // namespace

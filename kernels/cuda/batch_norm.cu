@@ -11,6 +11,7 @@ namespace annulus::cuda {
 namespace {
 
 enum Index { kScale, kShift, kMean, kVariance, kCount };
+constexpr unsigned kChannelThreads = 128;  // where a thread has a channel
 
 // Of each channel, float32: what the passes leave to each other.
 struct Statistics {
@@ -36,6 +37,28 @@ struct Statistics {
     factor[channel] = scale * inverse[channel];
     offset[channel] = shift - mean_ * factor[channel];
   }
+
+  // With d the input's distance to the mean and n values, the input's gradient is
+  //   scale inverse (gradient - sum(gradient) / n - d inverse^2 sum(gradient d) / n).
+  __device__ void set_backward(unsigned channel, float scale, const Sums<2>& sums, float values) {
+    const float factor_ = scale * inverse[channel];
+    slope[channel] = -factor_ * inverse[channel] * inverse[channel] * sums.of[1] / values;
+    intercept[channel] = -factor_ * sums.of[0] / values - slope[channel] * mean[channel];
+  }
+};
+
+// What the ranks of a synchronized one add up: of each channel two sums, and how many images they are over. (Values
+// would be more than float32 counts.)
+struct SharedSums {
+  float* memory;
+  unsigned channels;
+
+  std::size_t bytes() const { return (2 * std::size_t{channels} + 1) * sizeof(float); }
+  __device__ void set(unsigned channel, const Sums<2>& sums) {
+    for (unsigned i = 0; i < 2; ++i) memory[i * channels + channel] = sums.of[i];
+  }
+  __device__ Sums<2> of(unsigned channel) const { return {{memory[channel], memory[channels + channel]}}; }
+  __device__ float& images() const { return memory[2 * channels]; }
 };
 
 template <class T>
@@ -73,6 +96,28 @@ __global__ void finish_forward(Columns columns, const Moments* partial, const fl
     const float variance = moments.squares / moments.count;
     statistics.set_forward(channel, scale[channel], shift[channel], moments.mean, variance < 0 ? 0 : variance, epsilon);
   });
+}
+
+// The sums of distances to the running mean, which is the same on all ranks, and of their squares: what is near to it
+// loses no digits.
+__global__ void share_moments(Columns columns, const Moments* partial, const float* running_mean, float images,
+                              SharedSums shared) {
+  add_up_stripes(columns, partial, [&](unsigned channel, const Moments& moments) {
+    const float distance = moments.mean - running_mean[channel], sum = moments.count * distance;
+    shared.set(channel, {{sum, moments.squares + sum * distance}});
+    if (channel == 0) shared.images() = images;
+  });
+}
+
+__global__ void finish_shared_forward(SharedSums shared, float pixels, const float* running_mean, const float* scale,
+                                      const float* shift, float epsilon, Statistics statistics) {
+  const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
+  if (channel >= shared.channels) return;
+  const float values = pixels * shared.images();
+  const Sums<2> sums = shared.of(channel);
+  const float distance = sums.of[0] / values, variance = sums.of[1] / values - distance * distance;
+  statistics.set_forward(channel, scale[channel], shift[channel], running_mean[channel] + distance,
+                         variance < 0 ? 0 : variance, epsilon);
 }
 
 __global__ void prepare_inference(unsigned channels, const float* scale, const float* shift, const float* mean,
@@ -157,25 +202,40 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
 // Where the gradients of the parameters go, and this rank's part of the statistics.
 struct ParameterGradients {
   float *scale, *shift, *mean, *variance;
-  float mean_weight, variance_weight;
+  float weight;  // of the statistics
+
+  // The variance that inference wants is that of the population, the batch's is smaller by (n - 1) / n.
+  __device__ void set(unsigned channel, const Sums<2>& sums, float unscale, const Statistics& statistics,
+                      float values) {
+    scale[channel] = unscale * statistics.inverse[channel] * sums.of[1];
+    shift[channel] = unscale * sums.of[0];
+    mean[channel] = weight * statistics.mean[channel];
+    variance[channel] = weight * (values / (values > 1 ? values - 1 : 1)) * statistics.variance[channel];
+  }
 };
 
-// With d the input's distance to the mean and n values, the input's gradient is
-//   scale inverse (gradient - sum(gradient) / n - d inverse^2 sum(gradient d) / n).
 __global__ void finish_backward(Columns columns, const Sums<2>* partial, const float* scale, const float* unscale,
                                 Statistics statistics, ParameterGradients to) {
   add_up_stripes(columns, partial, [&](unsigned channel, const Sums<2>& sums) {
-    const float inverse = statistics.inverse[channel], mean = statistics.mean[channel];
     const auto values = static_cast<float>(columns.rows);
-    const float factor = scale[channel] * inverse;
-    const float slope = -factor * inverse * inverse * sums.of[1] / values;
-    statistics.slope[channel] = slope;
-    statistics.intercept[channel] = -factor * sums.of[0] / values - slope * mean;
-    to.scale[channel] = *unscale * inverse * sums.of[1];
-    to.shift[channel] = *unscale * sums.of[0];
-    to.mean[channel] = to.mean_weight * mean;
-    to.variance[channel] = to.variance_weight * statistics.variance[channel];
+    statistics.set_backward(channel, scale[channel], sums, values);
+    to.set(channel, sums, *unscale, statistics, values);
   });
+}
+
+// The parameters' gradients are summed over the ranks with all others; the input's wants these sums now.
+__global__ void share_gradient_sums(Columns columns, const Sums<2>* partial, const float* unscale, float pixels,
+                                    Statistics statistics, ParameterGradients to, SharedSums shared) {
+  add_up_stripes(columns, partial, [&](unsigned channel, const Sums<2>& sums) {
+    to.set(channel, sums, *unscale, statistics, pixels * shared.images());
+    shared.set(channel, sums);
+  });
+}
+
+__global__ void finish_shared_backward(SharedSums shared, float pixels, const float* scale, Statistics statistics) {
+  const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
+  if (channel < shared.channels)
+    statistics.set_backward(channel, scale[channel], shared.of(channel), pixels * shared.images());
 }
 
 // The gradients of the input and of the addend. (The addend's may be the output's: a value is read before it is
@@ -220,18 +280,27 @@ class BatchNormOp : public Op {
         mode_(mode),
         context_(context),
         batch_(static_cast<float>(inputs[0].shape[0])),
+        pixels_(static_cast<float>(channels_last(inputs[0]).pixels())),
         columns_(channels_last(inputs[0]).outer() * channels_last(inputs[0]).pixels(),
                  channels_last(inputs[0]).channels(), kLanes<T>, context.multiprocessors),
         own_(allocate_device(Statistics::kArrays * columns_.channels * sizeof(float))),
         statistics_(data<float>(own_.view()), columns_.channels) {
-    const auto values = static_cast<float>(columns_.rows);
-    unbias_ = values / (values > 1 ? values - 1 : 1);
     output_ = value_spec(inputs[0].shape, context.type());
     parameters_.assign(kCount, channels_spec({inputs[0].shape[1]}, context.type()));
+    if (sums_over_ranks()) {
+      shared_.channels = columns_.channels;
+      shared_memory_ = allocate_device(shared_.bytes());
+      shared_.memory = data<float>(shared_memory_.view());
+    }
     if (mode == Mode::training && operation.relu) positive_ = allocate_device(columns_.rows * columns_.vectors);
   }
 
+  bool backward_reads_input(std::size_t input) const override { return input == 0; }
+  bool backward_reads_output() const override { return false; }
+  bool input_gradient_may_overwrite(std::size_t) const override { return true; }
   bool adds_to_gradient(std::size_t) const override { return true; }
+  bool sums_over_ranks() const override { return operation_.synchronized && mode_ == Mode::training; }
+  void sum_over_ranks(const SumOverRanks& sum) override { sum_over_ranks_ = sum; }
 
   void bind(const Bindings& bindings) override {
     input_ = data<T>(bindings.inputs[0]);
@@ -251,10 +320,13 @@ class BatchNormOp : public Op {
     if (mode_ == Mode::training) {
       auto* partial = static_cast<Moments*>(partial_);
       launch(batch_moments<T>, columns_.grid(), columns_.block(), lane(), columns_, input_, partial);
-      launch(finish_forward, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, p[kScale], p[kShift],
-             operation_.epsilon, statistics_);
+      if (operation_.synchronized)
+        share_forward(partial);
+      else
+        launch(finish_forward, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, p[kScale],
+               p[kShift], operation_.epsilon, statistics_);
     } else {
-      launch(prepare_inference, (columns_.channels + 127) / 128, 128, lane(), columns_.channels, p[kScale], p[kShift],
+      launch(prepare_inference, channel_blocks(), kChannelThreads, lane(), columns_.channels, p[kScale], p[kShift],
              p[kMean], p[kVariance], operation_.epsilon, statistics_);
     }
     launch(normalize_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, addend_, statistics_,
@@ -262,15 +334,16 @@ class BatchNormOp : public Op {
   }
 
   void backward(float sample_weight) override {
-    // The variance that inference wants is that of the population, the batch's is smaller by (n - 1) / n.
-    const float weight = batch_ * sample_weight;
     const auto& g = parameter_gradients_;
-    const ParameterGradients to{g[kScale], g[kShift], g[kMean], g[kVariance], weight, weight * unbias_};
+    const ParameterGradients to{g[kScale], g[kShift], g[kMean], g[kVariance], batch_ * sample_weight};
     auto* partial = static_cast<Sums<2>*>(partial_);
     launch(operation_.relu ? gradient_sums<T, true> : gradient_sums<T, false>, columns_.grid(), columns_.block(),
            lane(), columns_, input_, output_gradient_, positive(), statistics_, partial);
-    launch(finish_backward, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial,
-           parameter_values_[kScale], context_.unscale, statistics_, to);
+    if (operation_.synchronized)
+      share_backward(partial, to);
+    else
+      launch(finish_backward, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial,
+             parameter_values_[kScale], context_.unscale, statistics_, to);
     if (!gradient_.wanted() && !addend_gradient_.wanted()) return;
     launch(operation_.relu ? input_gradients<T, true> : input_gradients<T, false>, columns_.grid(), columns_.block(),
            lane(), columns_, input_, output_gradient_, positive(), statistics_, gradient_, addend_gradient_);
@@ -280,6 +353,29 @@ class BatchNormOp : public Op {
   cudaStream_t lane() const { return context_.lane.get(); }
   std::uint8_t* positive() const { return data<std::uint8_t>(positive_.view()); }
 
+  unsigned channel_blocks() const { return (columns_.channels + kChannelThreads - 1) / kChannelThreads; }
+
+  void share_forward(const Moments* partial) {
+    const auto& p = parameter_values_;
+    launch(share_moments, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, p[kMean], batch_,
+           shared_);
+    add_up(shared_.bytes());
+    launch(finish_shared_forward, channel_blocks(), kChannelThreads, lane(), shared_, pixels_, p[kMean], p[kScale],
+           p[kShift], operation_.epsilon, statistics_);
+  }
+
+  void share_backward(const Sums<2>* partial, const ParameterGradients& to) {
+    launch(share_gradient_sums, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, context_.unscale,
+           pixels_, statistics_, to, shared_);
+    add_up(shared_.bytes() - sizeof(float));  // the number of images is known
+    launch(finish_shared_backward, channel_blocks(), kChannelThreads, lane(), shared_, pixels_,
+           parameter_values_[kScale], statistics_);
+  }
+
+  void add_up(std::size_t bytes) {
+    if (sum_over_ranks_) sum_over_ranks_(shared_memory_.view().slice(0, bytes));
+  }
+
   auto normalize_kernel() const {
     if (operation_.add) return operation_.relu ? normalize<T, true, true> : normalize<T, true, false>;
     return operation_.relu ? normalize<T, false, true> : normalize<T, false, false>;
@@ -288,10 +384,13 @@ class BatchNormOp : public Op {
   BatchNorm operation_;
   Mode mode_;
   Context& context_;
-  float batch_, unbias_;
+  float batch_, pixels_;
   Columns columns_;
   Buffer own_, positive_;  // positive: a bit for each value, a byte for each 16 bytes; only where needed
   Statistics statistics_;
+  Buffer shared_memory_;  // only of a synchronized one
+  SharedSums shared_{};
+  SumOverRanks sum_over_ranks_;
   const T* input_ = nullptr;
   const T* addend_ = nullptr;
   T* output_values_ = nullptr;

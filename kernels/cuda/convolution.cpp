@@ -28,6 +28,7 @@ class ConvolutionOp : public Op {
     if (mode == Mode::training) backward_weights_ = planned(Pass::backward_weights);
   }
 
+  bool backward_reads_output() const override { return operation_.relu; }
   bool adds_to_gradient(std::size_t) const override { return true; }
 
   void bind(const Bindings& bindings) override {

@@ -6,11 +6,12 @@
 #include <filesystem>
 #include <memory>
 
+#include "kernels/extent.h"
 #include "kernels/precision.h"
 
 namespace annulus::cuda {
 
-// One pass of a convolution over tensors in NHWC order, weights in {filters, kernel, kernel, channels}, all dense and
+// One pass of a convolution over tensors in NHWC order, weights in {filters, rows, columns, channels}, all dense and
 // of the precision's value type, channels a multiple of what 16 bytes hold. Sums are made in float32.
 struct ConvolutionProblem {
   enum class Pass { forward, backward_data, backward_weights };
@@ -18,11 +19,14 @@ struct ConvolutionProblem {
   Pass pass;
   Precision precision;
   std::size_t batch, channels, height, width;  // of the input
-  std::size_t filters, kernel, stride, padding;
+  std::size_t filters;
+  Extent kernel;
+  std::size_t stride;
+  Extent padding;
   bool accumulate = false;  // of backward_data: adds to what lies in the input's gradient
 
-  std::size_t output_height() const { return (height + 2 * padding - kernel) / stride + 1; }
-  std::size_t output_width() const { return (width + 2 * padding - kernel) / stride + 1; }
+  std::size_t output_height() const { return (height + 2 * padding.height - kernel.height) / stride + 1; }
+  std::size_t output_width() const { return (width + 2 * padding.width - kernel.width) / stride + 1; }
 };
 
 class ConvolutionPlan {

@@ -131,6 +131,14 @@ void CudaDevice::add(DeviceView from, DeviceView to, DataType type) {
   cuda::add(from, to, type, context_);
 }
 
+void CudaDevice::follow(DeviceView from, DeviceView to, float share) {
+  cuda::follow(from, to, share, context_);
+}
+
+void CudaDevice::exchange(DeviceView a, DeviceView b) {
+  cuda::exchange(a, b, context_);
+}
+
 void CudaDevice::narrow(DeviceView weights, DeviceView copies) {
   cuda::narrow(weights, copies, context_);
 }

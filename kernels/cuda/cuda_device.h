@@ -34,6 +34,8 @@ class CudaDevice final : public Device {
   void read(const TensorSpec& spec, DeviceView from, std::span<float> host) override;
   void zero(DeviceView to) override;
   void add(DeviceView from, DeviceView to, DataType type) override;
+  void follow(DeviceView from, DeviceView to, float share) override;
+  void exchange(DeviceView a, DeviceView b) override;
   void narrow(DeviceView weights, DeviceView copies) override;
   LossScaling* loss_scaling() override { return scaling_.get(); }
   void finish() override;

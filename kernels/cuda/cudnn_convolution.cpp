@@ -46,10 +46,11 @@ std::string_view name(Pass pass) {
 void require_sound(const ConvolutionProblem& problem) {
   const std::size_t block = channel_block(value_type(problem.precision));
   const auto wrong = [&](std::string_view what) { fail("there is no {}: {}", to_string(problem), what); };
-  const std::array sizes{problem.batch,   problem.channels, problem.height, problem.width,
-                         problem.filters, problem.kernel,   problem.stride};
+  const std::array sizes{problem.batch,   problem.channels,      problem.height,       problem.width,
+                         problem.filters, problem.kernel.height, problem.kernel.width, problem.stride};
   if (std::ranges::find(sizes, 0u) != sizes.end()) wrong("every size must be at least 1");
-  if (std::min(problem.height, problem.width) + 2 * problem.padding < problem.kernel)
+  if (problem.height + 2 * problem.padding.height < problem.kernel.height ||
+      problem.width + 2 * problem.padding.width < problem.kernel.width)
     wrong("the kernel is larger than the image with its padding");
   if (problem.channels % block != 0 || problem.filters % block != 0)
     wrong(fmt::format("channels and filters must be multiples of {}", block));
@@ -70,7 +71,8 @@ cudnnDataType_t data_type(Precision precision) {
 using Extents = std::array<std::size_t, 4>;  // batch or filters, channels, height, width
 
 std::array<Extents, kOperands> extents(const ConvolutionProblem& p) {
-  return {Extents{p.batch, p.channels, p.height, p.width}, Extents{p.filters, p.channels, p.kernel, p.kernel},
+  return {Extents{p.batch, p.channels, p.height, p.width},
+          Extents{p.filters, p.channels, p.kernel.height, p.kernel.width},
           Extents{p.batch, p.filters, p.output_height(), p.output_width()}};
 }
 
@@ -84,8 +86,9 @@ Descriptor channels_last_tensor(std::int64_t id, cudnnDataType_t type, const Ext
 
 Descriptor convolution(const ConvolutionProblem& problem) {
   constexpr std::int64_t kDimensions = 2;
-  const auto both = [](std::size_t size) {
-    return std::array<std::int64_t, kDimensions>{static_cast<std::int64_t>(size), static_cast<std::int64_t>(size)};
+  const auto both = [](const Extent& extent) {
+    return std::array<std::int64_t, kDimensions>{static_cast<std::int64_t>(extent.height),
+                                                 static_cast<std::int64_t>(extent.width)};
   };
   const auto padding = both(problem.padding), stride = both(problem.stride), dilation = both(1);
   Descriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
@@ -136,9 +139,11 @@ OperationNames operation_names(Pass pass) {
 }  // namespace
 
 std::string to_string(const ConvolutionProblem& p) {
+  const auto padding = p.padding.square() ? fmt::format("{}", p.padding.height)
+                                          : fmt::format("{} x {}", p.padding.height, p.padding.width);
   return fmt::format("{} convolution{} in {}, {} x {} x {} x {} by {} filters of {} x {}, stride {}, padding {}",
                      name(p.pass), p.accumulate ? " (added)" : "", to_string(p.precision), p.batch, p.height, p.width,
-                     p.channels, p.filters, p.kernel, p.kernel, p.stride, p.padding);
+                     p.channels, p.filters, p.kernel.height, p.kernel.width, p.stride, padding);
 }
 
 cudnn::Graph convolution_graph(const ConvolutionProblem& problem) {

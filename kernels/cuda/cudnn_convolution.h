@@ -9,7 +9,8 @@
 // What the planner that make_convolution_planner() makes is built of, for tests.
 namespace annulus::cuda {
 
-// "forward convolution in bf16, 256 x 56 x 56 x 64 by 64 filters of 3 x 3, stride 1, padding 1"
+// "forward convolution in bf16, 256 x 56 x 56 x 64 by 64 filters of 3 x 3, stride 1, padding 1"; a border that is no
+// square: "padding 0 x 3"
 std::string to_string(const ConvolutionProblem& problem);
 
 cudnn::Graph convolution_graph(const ConvolutionProblem& problem);

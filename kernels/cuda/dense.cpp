@@ -11,7 +11,8 @@ namespace {
 class DenseOp : public Op {
  public:
   DenseOp(const Dense& operation, const Specs& inputs, Mode mode, Context& context)
-      : mode_(mode),
+      : relu_(operation.relu),
+        mode_(mode),
         context_(context),
         batch_(inputs[0].shape[0]),
         features_(channels_last(inputs[0]).count() / batch_) {
@@ -36,6 +37,7 @@ class DenseOp : public Op {
     ending_ = std::make_unique<BiasRelu>(true, operation.relu, batch_, units_, context);
   }
 
+  bool backward_reads_output() const override { return relu_; }
   bool adds_to_gradient(std::size_t) const override { return true; }
 
   void bind(const Bindings& bindings) override {
@@ -75,6 +77,7 @@ class DenseOp : public Op {
   static float* floats(DeviceView view) { return reinterpret_cast<float*>(view.address); }
   cudaStream_t lane() const { return context_.lane.get(); }
 
+  bool relu_;
   Mode mode_;
   Context& context_;
   std::size_t batch_, features_, units_ = 0;

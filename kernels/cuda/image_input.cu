@@ -59,6 +59,9 @@ class ImageInputOp : public Op {
     constants_ = to_device(std::as_bytes(std::span(factors_and_offsets)));
   }
 
+  bool backward_reads_input(std::size_t) const override { return false; }
+  bool backward_reads_output() const override { return false; }
+
   void bind(const Bindings& bindings) override {
     pixels_ = data<std::uint8_t>(bindings.inputs[0]);
     values_ = bindings.output.address;

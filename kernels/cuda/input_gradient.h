@@ -20,6 +20,9 @@ struct InputGradient {
 
   __host__ __device__ bool wanted() const { return values != nullptr; }
 
+  // Whether it lies where the output's gradient does, and so is there already where it is the same.
+  bool is(DeviceView output_gradient) const { return data<T>(output_gradient) == values && !accumulate; }
+
   // What the `index`-th 16 bytes are added to, if they are.
   __device__ Packed<T> there(std::size_t index) const { return accumulate ? fetch(values, index) : Packed<T>{}; }
 

@@ -38,6 +38,9 @@ class PointwiseOp : public Op {
     output_ = value_spec(input.shape, context.type());
   }
 
+  // Each value is read before what is made of it is written in its place.
+  bool output_may_overwrite(std::size_t) const override { return true; }
+  bool input_gradient_may_overwrite(std::size_t) const override { return true; }
   bool adds_to_gradient(std::size_t) const override { return true; }
   void bind(const Bindings& bindings) override { bindings_ = bindings; }
 
@@ -59,6 +62,8 @@ class ReluOp : public PointwiseOp<T> {
  public:
   using PointwiseOp<T>::PointwiseOp;
 
+  bool backward_reads_input(std::size_t) const override { return false; }
+
   void forward() override {
     const Bindings& b = this->bindings_;
     this->run(rectify<T>, data<T>(b.inputs[0]), data<T>(b.output));
@@ -76,6 +81,9 @@ class AddOp : public PointwiseOp<T> {
  public:
   using PointwiseOp<T>::PointwiseOp;
 
+  bool backward_reads_input(std::size_t) const override { return false; }
+  bool backward_reads_output() const override { return false; }
+
   void forward() override {
     const Bindings& b = this->bindings_;
     this->run(add_vectors<T>, data<T>(b.inputs[0]), data<T>(b.inputs[1]), data<T>(b.output));
@@ -84,7 +92,8 @@ class AddOp : public PointwiseOp<T> {
   void backward(float) override {
     const Bindings& b = this->bindings_;
     for (const std::size_t input : {0, 1})
-      if (const InputGradient<T> to(b, input); to.wanted()) this->run(hand_on<T>, data<T>(b.output_gradient), to);
+      if (const InputGradient<T> to(b, input); to.wanted() && !to.is(b.output_gradient))
+        this->run(hand_on<T>, data<T>(b.output_gradient), to);
   }
 };
 

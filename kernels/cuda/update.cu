@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/cuda/chunks.h"
 #include "kernels/cuda/column_sums.h"
+#include "kernels/cuda/gradient_clip.h"
 #include "kernels/cuda/limits.h"
 #include "kernels/cuda/operations.h"
 
@@ -71,10 +73,6 @@ struct AdamWStep {
   }
 };
 
-__device__ bool skipped(const std::uint32_t* skip) {
-  return skip != nullptr && *skip != 0;
-}
-
 template <class T>
 __device__ void store_copies(const Floats<4>& weights, T* to) {
   struct alignas(4 * sizeof(T)) Four {
@@ -122,12 +120,6 @@ __global__ void update(Step step, Arenas<T> arenas, const Owner* owners, std::si
   }
 }
 
-// A part of a weight's arena whose squares one block adds up.
-struct Chunk {
-  static constexpr std::size_t kFloats = 16384;
-  std::size_t begin, end;
-};
-
 // The chunks of a segment, one after the other.
 struct ChunkedSegment {
   std::uint32_t segment, first_chunk, end_chunk;
@@ -157,11 +149,6 @@ __global__ void local_rates(const ChunkedSegment* segments, const Sums<2>* norms
   if (threadIdx.y > 0) return;
   const float weight = sqrtf(sums[0].of[0]), gradient = sqrtf(sums[0].of[1]);
   local[segment.segment] = weight == 0 || gradient == 0 ? 1 : trust * weight / (gradient + weight_decay * weight);
-}
-
-template <class Element>
-Buffer on_device(const std::vector<Element>& elements) {
-  return to_device(std::as_bytes(std::span(elements)));
 }
 
 // Local rates of LARS: those of weights, from their norms; 1 for all others.
@@ -197,8 +184,7 @@ class LocalRates {
  private:
   void append(std::uint32_t segment, const Range& range) {
     const auto first = static_cast<std::uint32_t>(chunks_.size());
-    for (std::size_t at = range.begin; at < range.end; at += Chunk::kFloats)
-      chunks_.push_back({at, std::min(at + Chunk::kFloats, range.end)});
+    append_chunks(range, chunks_);
     segments_.push_back({segment, first, static_cast<std::uint32_t>(chunks_.size())});
   }
 
@@ -230,7 +216,8 @@ class ArenaUpdate : public Update {
         context_(context),
         arenas_{data<float>(arenas.weights), data<float>(arenas.gradients), data<T>(arenas.copies),
                 data<float>(arenas.states[0]), data<float>(arenas.states[1])},
-        owners_(on_device(owners(arenas, segments))) {
+        owners_(on_device(owners(arenas, segments))),
+        clip_(arenas, segments, context) {
     if (std::holds_alternative<Lars>(rule)) local_ = std::make_unique<LocalRates>(arenas, segments, context);
   }
 
@@ -239,6 +226,9 @@ class ArenaUpdate : public Update {
     if (slice.size() == 0) return;
     std::visit([&](const auto& rule) { run(rule, slice, rate, step); }, rule_);
   }
+
+  void clip(float limit) override { clip_.clip(limit); }
+  GradientNorms take_norms() override { return clip_.take_norms(); }
 
  private:
   void run(const Sgd& rule, const Range& slice, float rate, std::uint64_t) {
@@ -269,6 +259,7 @@ class ArenaUpdate : public Update {
   Context& context_;
   Arenas<T> arenas_;
   Buffer owners_;  // one for each 16 floats
+  GradientClip clip_;
   std::unique_ptr<LocalRates> local_;
 };
 

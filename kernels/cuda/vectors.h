@@ -141,6 +141,11 @@ __device__ inline std::size_t grid_threads() {
   return std::size_t{gridDim.x} * blockDim.x;
 }
 
+// Whether this is a step that must not change anything (Context::skip).
+__device__ inline bool skipped(const std::uint32_t* skip) {
+  return skip != nullptr && *skip != 0;
+}
+
 // ---- of the host
 
 template <class T>

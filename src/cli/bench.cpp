@@ -3,15 +3,43 @@
 #include <memory>
 
 #include "src/bench_all_reduce.h"
+#include "src/bench_input.h"
 #include "src/bench_step.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 
 namespace annulus {
 
+namespace {
+
+void add_bench_input(CLI::App& bench, Command& chosen) {
+  auto* input = bench.add_subcommand("input", "Time reading and preparing images");
+  auto options = std::make_shared<BenchInputOptions>();
+  auto& o = *options;
+  add_data_options(*input, o.data, Purpose::training);
+  input->get_option("--workers")->description("Threads of each rank that read and decode; 0: one");
+  input->add_option("--split", o.split, "Which images of the files: train or test")->capture_default_str();
+  input->add_option("--batch", o.batch, "Images a step on each rank")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  input->add_option("--seconds", o.seconds, "How long to measure")->check(CLI::PositiveNumber)->capture_default_str();
+  input->add_option("--seed", o.seed, "Of the order and of what is random")->capture_default_str();
+  input->add_option("--json", o.json, "Write the result to this file as well");
+  input->callback([&chosen, options] {
+    chosen = [options](const World& world) {
+      expect_whole_world(world);
+      bench_input(world, *options);
+      return 0;
+    };
+  });
+}
+
+}  // namespace
+
 void add_bench(CLI::App& app, Command& chosen) {
   auto* bench = app.add_subcommand("bench", "Measure");
   bench->require_subcommand(1);
+  add_bench_input(*bench, chosen);
 
   auto* step = bench->add_subcommand("step", "Time the training step on random images");
   auto step_options = std::make_shared<BenchStepOptions>();

@@ -11,6 +11,7 @@ void add_train(CLI::App& app, Command& chosen);
 void add_eval(CLI::App& app, Command& chosen);
 void add_import(CLI::App& app, Command& chosen);
 void add_bench(CLI::App& app, Command& chosen);
+void add_models(CLI::App& app, Command& chosen);
 void add_doctor(CLI::App& app, Command& chosen);
 
 }  // namespace annulus

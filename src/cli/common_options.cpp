@@ -5,7 +5,6 @@
 #include "kernels/error.h"
 #include "models/zoo.h"
 #include "src/scheduler.h"
-#include "src/timeline.h"
 
 namespace annulus {
 
@@ -31,6 +30,69 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
   command.add_option("--threads", options.threads, "Threads of each rank; 0: as many as it is bound to")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+}
+
+namespace {
+
+void add_training_data_options(CLI::App& command, DataOptions& options) {
+  command
+      .add_option("--augment", options.augment,
+                  "What is done to training images:\n"
+                  "none            as in evaluation: the middle\n"
+                  "flip            left to right, or not\n"
+                  "crop-flip       and moved: by up to 4 pixels, or within larger images\n"
+                  "imagenet        a random crop of 8 to 100 %, resized, and flipped or not\n"
+                  "imagenet-jitter and brightness, contrast and saturation varied\n"
+                  "auto            imagenet for encoded images, none for others")
+      ->check(CLI::IsMember({"auto", "none", "flip", "crop-flip", "imagenet", "imagenet-jitter"}))
+      ->capture_default_str()
+      ->group("Data");
+  command
+      .add_option("--shuffle", options.shuffle,
+                  "global: any order; block: an order that reads files nearly from begin to end")
+      ->check(CLI::IsMember({"global", "block"}))
+      ->capture_default_str()
+      ->group("Data");
+  command.add_option("--shuffle-block", options.shuffle_block, "Images that block reads in one go")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str()
+      ->group("Data");
+  command.add_option("--shuffle-window", options.shuffle_window, "Blocks that it mixes with each other")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str()
+      ->group("Data");
+}
+
+}  // namespace
+
+void add_data_options(CLI::App& command, DataOptions& options, Purpose purpose) {
+  command.add_option("--data", options.files, "Data files, made by annulus import, or patterns such as 'part-*.h5'")
+      ->required();
+  command
+      .add_option("--image", options.image,
+                  "Height and width that the network gets; 0: as stored, and 224 of JPEG and PNG images")
+      ->check(CLI::Range(0, 1 << 14))
+      ->capture_default_str()
+      ->group("Data");
+  if (purpose == Purpose::training) add_training_data_options(command, options);
+  command
+      .add_option(
+          "--workers", options.workers,
+          "Threads of each rank that read and decode; 0: one where images are ready, else all processors but one "
+          "beside a GPU, and a quarter where they compute")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str()
+      ->group("Data");
+  command.add_option("--prefetch", options.prefetch, "Batches that they prepare ahead")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str()
+      ->group("Data");
+  command
+      .add_option("--on-bad-sample", options.on_bad_sample,
+                  "What a damaged image or a wrong label does: fail ends the run, skip goes on without it")
+      ->check(CLI::IsMember({"fail", "skip"}))
+      ->capture_default_str()
+      ->group("Data");
 }
 
 void add_wire_option(CLI::App& command, std::string& wire) {
@@ -81,7 +143,8 @@ void add_timeline_options(CLI::App& command, TimelineOptions& options) {
       ->group("Timeline");
   command
       .add_option("--timeline-steps", options.steps,
-                  fmt::format("So many steps of it, after the first {}", Timeline::kStepsBefore))
+                  options.first > 0 ? fmt::format("So many steps of it, after the first {}", options.first)
+                                    : "So many of the measured steps of it")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->configurable(false)

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "collectives/world.h"
+#include "src/data/input_plan.h"
 #include "src/options.h"
 
 namespace annulus {
@@ -20,6 +21,10 @@ constexpr const char* kAllReduceHelp =
 std::string model_help();
 
 void add_device_options(CLI::App& command, DeviceOptions& options);
+
+// Which data, and how batches are made of it. Evaluation shows them as they are, in their order.
+void add_data_options(CLI::App& command, DataOptions& options, Purpose purpose);
+
 void add_wire_option(CLI::App& command, std::string& wire);
 void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool& tune);
 void add_timeline_options(CLI::App& command, TimelineOptions& options);

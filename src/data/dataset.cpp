@@ -1,79 +1,53 @@
 #include "src/data/dataset.h"
 
-#include <fcntl.h>
-#include <unistd.h>
+#include <glob.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <array>
 #include <cmath>
+#include <memory>
 #include <optional>
-#include <system_error>
 
 #include "kernels/error.h"
 #include "src/data/hdf5.h"
-#include "src/file_descriptor.h"
+#include "src/data/stored_array.h"
 
 namespace annulus {
 
-// Where the pixels come from.
-class Dataset::Images {
+// One split of one file.
+class Dataset::Shard {
  public:
-  virtual ~Images() = default;
-  virtual void read(std::size_t sample, std::span<std::uint8_t> pixels) const = 0;
+  Shard(const std::filesystem::path& file, const hdf5::Group& root, const std::string& split);
 
-  class Contiguous;
-  class Chunked;
-};
-
-// Images that lie in the file one after the other: HDF5 has said where, and is not asked again. pread(2) needs neither
-// its lock nor a file position, and costs a fraction of a hyperslab read.
-class Dataset::Images::Contiguous final : public Images {
- public:
-  Contiguous(const std::string& path, std::uint64_t offset)
-      : path_(path), offset_(offset), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (!file_) fail("{}: cannot open: {}", path_, std::generic_category().message(errno));
+  // See StoredArray.
+  void keep_integers(std::size_t& budget) {
+    labels_->keep_integers(budget);
+    if (offsets_) offsets_->keep_integers(budget);
   }
 
-  void read(std::size_t sample, std::span<std::uint8_t> pixels) const override {
-    std::uint64_t position = offset_ + sample * pixels.size();
-    while (!pixels.empty()) {
-      const ssize_t count = ::pread(file_.number(), pixels.data(), pixels.size(), static_cast<off_t>(position));
-      if (count == 0) fail("{}: ends within image {}; was it cut off while in use?", path_, sample);
-      if (count < 0 && errno != EINTR) {
-        fail("{}: cannot read image {}: {}", path_, sample, std::generic_category().message(errno));
-      }
-      if (count > 0) {
-        position += static_cast<std::uint64_t>(count);
-        pixels = pixels.subspan(static_cast<std::size_t>(count));
-      }
-    }
-  }
+  const std::filesystem::path& file() const { return file_->path; }
+  const DatasetInfo& info() const { return info_; }
+
+  std::int32_t label(std::size_t sample) const;
+  void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const { values_->read_bytes(sample, 1, pixels); }
+  void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const;
+  void will_need(Range samples) const;
 
  private:
-  std::string path_;
-  std::uint64_t offset_;
-  FileDescriptor file_;
-};
+  void open_decoded(const hdf5::Group& group);
+  void open_encoded(const hdf5::Group& group);
+  Range encoded_range(std::size_t sample) const;
 
-// Chunked or compressed images: slow, but any file that h5py can make is read.
-class Dataset::Images::Chunked final : public Images {
- public:
-  explicit Chunked(hdf5::Dataset images) : images_(std::move(images)) {
-    if (!hdf5::thread_safe()) {
-      fail(
-          "{}: chunked or compressed, and this HDF5 is not thread-safe; make the images contiguous "
-          "(h5repack -l CONTI -f NONE)",
-          images_.place());
-    }
-  }
-
-  void read(std::size_t sample, std::span<std::uint8_t> pixels) const override { images_.read_row(sample, pixels); }
-
- private:
-  hdf5::Dataset images_;
+  std::shared_ptr<const ReadableFile> file_;
+  DatasetInfo info_;
+  std::optional<StoredArray> labels_, values_;  // values: the images, or encoded ones' bytes
+  std::optional<StoredArray> offsets_;          // of encoded ones
 };
 
 namespace {
+
+// More than any image that is decoded has: what claims to be larger is a wrong offset.
+constexpr std::size_t kMostEncodedBytes = std::size_t{1} << 30;
 
 void require_per_channel(const hdf5::Group& root, const char* name, const std::vector<float>& values,
                          std::size_t channels) {
@@ -85,60 +59,191 @@ void require_per_channel(const hdf5::Group& root, const char* name, const std::v
   }
 }
 
-DatasetInfo read_info(const hdf5::Group& root, const hdf5::Dataset& images) {
-  const Shape shape = images.shape();
-  if (shape.size() != 4 || !images.holds<std::uint8_t>()) {
-    fail("{}: must be uint8 images x height x width x channels", images.place());
-  }
-  if (std::ranges::count(shape, 0u) != 0) fail("{}: no images (shape {})", images.place(), to_string(shape));
-  const DatasetInfo info{
-      shape[0], shape[1], shape[2], shape[3], root.strings("classes"), root.floats("mean"), root.floats("deviation")};
+void read_attributes(const hdf5::Group& root, DatasetInfo& info) {
+  info.classes = root.strings("classes");
+  info.mean = root.floats("mean");
+  info.deviation = root.floats("deviation");
   if (info.classes.empty()) fail("{} attribute 'classes': empty; it must name every class", root.place());
+  if (info.encoded()) info.channels = info.mean.size();  // what the images shall be decoded to
+  if (info.encoded() && info.channels != 1 && info.channels != 3)
+    fail("{} attribute 'mean': {} values; encoded images have 1 channel or 3", root.place(), info.channels);
   require_per_channel(root, "mean", info.mean, info.channels);
   require_per_channel(root, "deviation", info.deviation, info.channels);
   if (std::ranges::min(info.deviation) <= 0) {
     fail("{} attribute 'deviation': {} is not above 0", root.place(), std::ranges::min(info.deviation));
   }
-  return info;
 }
 
-std::vector<std::int32_t> read_labels(const hdf5::Dataset& dataset, const DatasetInfo& info) {
-  if (dataset.shape() != Shape{info.size}) {
-    fail("{}: shape {}, but there are {} images", dataset.place(), to_string(dataset.shape()), info.size);
-  }
-  const auto labels = dataset.read<std::int64_t>();
-  const auto classes = static_cast<std::int64_t>(info.classes.size());
-  const auto bad = std::ranges::find_if(labels, [=](std::int64_t label) { return label < 0 || label >= classes; });
-  if (bad != labels.end()) {
-    fail("{}: sample {} has label {}, but there are {} classes", dataset.place(), bad - labels.begin(), *bad, classes);
-  }
-  std::vector<std::int32_t> narrow(labels.size());
-  std::ranges::transform(labels, narrow.begin(), [](std::int64_t label) { return static_cast<std::int32_t>(label); });
-  return narrow;
+void require_integers(const hdf5::Dataset& dataset, std::size_t count, const char* of_what, std::size_t things) {
+  if (!dataset.holds_integers()) fail("{}: must hold integers", dataset.place());
+  if (dataset.shape() != Shape{count})
+    fail("{}: shape {}, but there are {} {}", dataset.place(), to_string(dataset.shape()), things, of_what);
+}
+
+// What two files of one data set must have alike.
+void require_alike(const std::filesystem::path& a, const DatasetInfo& first, const std::filesystem::path& b,
+                   const DatasetInfo& other) {
+  const auto differ = [&](const char* what) {
+    fail("{} and {} have different {}: they are not files of one data set", a.string(), b.string(), what);
+  };
+  if (first.classes != other.classes) differ("classes");
+  if (first.mean != other.mean) differ("means");
+  if (first.deviation != other.deviation) differ("deviations");
+  if (first.encoded() != other.encoded()) differ("kinds of images, decoded and encoded");
+  if (first.height != other.height || first.width != other.width || first.channels != other.channels)
+    differ("sizes of images");
 }
 
 }  // namespace
 
-Dataset::Dataset(const std::filesystem::path& file, const std::string& split) try {
-  const hdf5::Group root = hdf5::File(file).root();
-  const hdf5::Group group = root.group(split);
-  hdf5::Dataset images = group.dataset("images");
-  info_ = read_info(root, images);
-  labels_ = read_labels(group.dataset("labels"), info_);
-  if (const auto offset = images.offset()) {
-    images_ = std::make_unique<Images::Contiguous>(file.string(), *offset);
-  } else {
-    images_ = std::make_unique<Images::Chunked>(std::move(images));
+std::vector<std::filesystem::path> data_files(const std::vector<std::string>& names) {
+  std::vector<std::filesystem::path> files;
+  for (const std::string& name : names) {
+    glob_t found{};
+    // A file whose name has a bracket in it is that file.
+    const bool matched = !std::filesystem::exists(name) && ::glob(name.c_str(), 0, nullptr, &found) == 0;
+    for (std::size_t i = 0; matched && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
+    ::globfree(&found);
+    if (!matched) files.emplace_back(name);  // where it does not exist, opening it says so
   }
+  std::ranges::sort(files);
+  if (const auto twice = std::ranges::adjacent_find(files); twice != files.end())
+    fail("{}: named twice as a data file", twice->string());
+  return files;
+}
+
+Dataset::Shard::Shard(const std::filesystem::path& file, const hdf5::Group& root, const std::string& split)
+    : file_(std::make_shared<const ReadableFile>(file)) {
+  const hdf5::Group group = root.group(split);
+  group.has("bytes") ? open_encoded(group) : open_decoded(group);
+  read_attributes(root, info_);
+  hdf5::Dataset labels = group.dataset("labels");
+  require_integers(labels, info_.size, "images", info_.size);
+  labels_.emplace(std::move(labels), file_);
+}
+
+void Dataset::Shard::open_decoded(const hdf5::Group& group) {
+  hdf5::Dataset images = group.dataset("images");
+  const Shape shape = images.shape();
+  if (shape.size() != 4 || !images.holds<std::uint8_t>()) {
+    fail("{}: must be uint8 images x height x width x channels", images.place());
+  }
+  if (std::ranges::count(shape, 0u) != 0) fail("{}: no images (shape {})", images.place(), to_string(shape));
+  info_.size = shape[0];
+  info_.height = shape[1];
+  info_.width = shape[2];
+  info_.channels = shape[3];
+  values_.emplace(std::move(images), file_);
+}
+
+void Dataset::Shard::open_encoded(const hdf5::Group& group) {
+  hdf5::Dataset bytes = group.dataset("bytes");
+  hdf5::Dataset offsets = group.dataset("offsets");
+  if (bytes.shape().size() != 1 || !bytes.holds<std::uint8_t>())
+    fail("{}: must be uint8, the images' files one after the other", bytes.place());
+  const Shape shape = offsets.shape();
+  if (shape.size() != 1 || shape[0] < 2) fail("{}: no images (shape {})", offsets.place(), to_string(shape));
+  info_.size = shape[0] - 1;
+  require_integers(offsets, info_.size + 1, "images", info_.size);
+  values_.emplace(std::move(bytes), file_);
+  offsets_.emplace(std::move(offsets), file_);
+}
+
+std::int32_t Dataset::Shard::label(std::size_t sample) const {
+  std::int64_t label;
+  labels_->read_integers(sample, std::span(&label, 1));
+  const auto classes = static_cast<std::int64_t>(info_.classes.size());
+  if (label < 0 || label >= classes) fail("label {}, but there are {} classes", label, classes);
+  return static_cast<std::int32_t>(label);
+}
+
+Range Dataset::Shard::encoded_range(std::size_t sample) const {
+  std::array<std::int64_t, 2> offsets;
+  offsets_->read_integers(sample, offsets);
+  const auto [begin, end] = offsets;
+  if (begin < 0 || begin > end || static_cast<std::uint64_t>(end) > values_->count())
+    fail("from byte {} to byte {} of {}: its offsets are wrong", begin, end, values_->count());
+  return {static_cast<std::size_t>(begin), static_cast<std::size_t>(end)};
+}
+
+void Dataset::Shard::read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const {
+  const Range range = encoded_range(sample);
+  if (range.size() > kMostEncodedBytes) fail("{} bytes, more than an image has", range.size());
+  bytes.resize(range.size());
+  values_->read_bytes(range.begin, range.size(), bytes);
+}
+
+void Dataset::Shard::will_need(Range samples) const {
+  if (!info_.encoded()) return values_->will_need(samples.begin, samples.size());
+  const std::size_t begin = encoded_range(samples.begin).begin, end = encoded_range(samples.end - 1).end;
+  if (begin < end) values_->will_need(begin, end - begin);
+}
+
+Dataset::Dataset(const std::vector<std::filesystem::path>& files, const std::string& split) try : split_(split) {
+  for (const std::filesystem::path& file : files) add(file);
+  if (shards_.empty())
+    fail("{}{}: /{}: missing", files.front().string(), files.size() > 1 ? " and the other data files" : "", split);
 } catch (const Error& error) {
-  fail("{}; 'annulus import' makes data files, src/data/dataset.h describes them", error.what());
+  fail("{}; 'annulus import' makes data files, src/data/FORMAT.md describes them", error.what());
 }
 
 Dataset::~Dataset() = default;
 Dataset::Dataset(Dataset&&) noexcept = default;
 
+void Dataset::add(const std::filesystem::path& file) {
+  const hdf5::Group root = hdf5::File(file).root();
+  if (!root.has(split_)) return;
+  Shard shard(file, root, split_);
+  shard.keep_integers(may_keep_);
+  if (!shards_.empty()) require_alike(shards_.front().file(), shards_.front().info(), file, shard.info());
+  const std::size_t size = info_.size + shard.info().size;
+  info_ = shard.info();
+  info_.size = size;
+  ends_.push_back(size);
+  shards_.push_back(std::move(shard));
+}
+
+Dataset::Place Dataset::find(std::size_t sample) const {
+  const auto number = static_cast<std::size_t>(std::ranges::upper_bound(ends_, sample) - ends_.begin());
+  return {shards_[number], number == 0 ? sample : sample - ends_[number - 1]};
+}
+
+std::string Dataset::place(std::size_t sample) const {
+  const Place found = find(sample);
+  return fmt::format("{}: {} sample {}", found.shard.file().string(), split_, found.sample);
+}
+
+template <class Read>
+void Dataset::read(std::size_t sample, const Read& read) const try {
+  const Place found = find(sample);
+  read(found.shard, found.sample);
+} catch (const Error& error) {
+  fail("{}: {}", place(sample), error.what());
+}
+
+std::int32_t Dataset::label(std::size_t sample) const {
+  std::int32_t label = 0;
+  read(sample, [&](const Shard& shard, std::size_t at) { label = shard.label(at); });
+  return label;
+}
+
 void Dataset::read_image(std::size_t sample, std::span<std::uint8_t> pixels) const {
-  images_->read(sample, pixels);
+  read(sample, [&](const Shard& shard, std::size_t at) { shard.read_image(at, pixels); });
+}
+
+void Dataset::read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const {
+  read(sample, [&](const Shard& shard, std::size_t at) { shard.read_encoded(at, bytes); });
+}
+
+// Advice does not fail: a sample whose offsets are wrong says so when it is read.
+void Dataset::will_need(Range samples) const try {
+  while (samples.begin < samples.end) {
+    const Place found = find(samples.begin);
+    const std::size_t count = std::min(samples.size(), found.shard.info().size - found.sample);
+    found.shard.will_need({found.sample, found.sample + count});
+    samples.begin += count;
+  }
+} catch (const Error&) {
 }
 
 }  // namespace annulus

@@ -57,6 +57,10 @@ hid_t native<std::uint8_t>() {
   return H5T_NATIVE_UINT8;
 }
 template <>
+hid_t native<std::int32_t>() {
+  return H5T_NATIVE_INT32;
+}
+template <>
 hid_t native<std::int64_t>() {
   return H5T_NATIVE_INT64;
 }
@@ -156,6 +160,11 @@ Space list(std::size_t size) {
   return Space(H5Screate_simple(1, &extent, nullptr));
 }
 
+// The same content is to be the same bytes, whenever it is written.
+void keep_no_times(const Properties& of_object) {
+  H5Pset_obj_track_times(of_object.id(), false);
+}
+
 Type text_type() {
   Type type(H5Tcopy(H5T_C_S1));
   H5Tset_size(type.id(), H5T_VARIABLE);
@@ -231,6 +240,22 @@ bool Dataset::holds() const {
   return H5Tequal(type.id(), native<T>()) > 0;
 }
 
+bool Dataset::holds_integers() const {
+  const Type type(check(place(), "read", H5Dget_type, id()));
+  return H5Tget_class(type.id()) == H5T_INTEGER;
+}
+
+std::optional<Dataset::IntegerForm> Dataset::integer_form() const {
+  const Type type(check(place(), "read", H5Dget_type, id()));
+  if (H5Tget_class(type.id()) != H5T_INTEGER) return {};
+  const std::size_t bytes = H5Tget_size(type.id());
+  if (bytes > sizeof(std::int64_t))
+    fail("{}: integers of {} bytes; at most {} are read", place(), bytes, sizeof(std::int64_t));
+  const bool is_padded = H5Tget_precision(type.id()) != 8 * bytes;
+  if (is_padded || H5Tget_order(type.id()) != H5Tget_order(H5T_NATIVE_INT)) return {};
+  return IntegerForm{bytes, H5Tget_sign(type.id()) == H5T_SGN_2};
+}
+
 template <class T>
 std::vector<T> Dataset::read() const {
   const Type type(check(place(), "read", H5Dget_type, id()));
@@ -240,17 +265,19 @@ std::vector<T> Dataset::read() const {
   return values;
 }
 
-void Dataset::read_row(std::size_t row, std::span<std::uint8_t> values) const {
+template <class T>
+void Dataset::read_rows(std::size_t first, std::size_t count, std::span<T> values) const {
+  const Type type(check(place(), "read", H5Dget_type, id()));
+  require_class(place(), type.id(), kClass<T>);
   const Shape whole = shape();
-  std::vector<hsize_t> start(whole.size(), 0), count(whole.begin(), whole.end());
-  start.front() = row;
-  count.front() = 1;
+  std::vector<hsize_t> start(whole.size(), 0), extent(whole.begin(), whole.end());
+  start.front() = first;
+  extent.front() = count;
   const Space file_space(check(place(), "read", H5Dget_space, id()));
-  check(place(), "select", H5Sselect_hyperslab, file_space.id(), H5S_SELECT_SET, start.data(), nullptr, count.data(),
+  check(place(), "select", H5Sselect_hyperslab, file_space.id(), H5S_SELECT_SET, start.data(), nullptr, extent.data(),
         nullptr);
   const Space memory_space = list(values.size());
-  check(place(), "read", H5Dread, id(), native<std::uint8_t>(), memory_space.id(), file_space.id(), H5P_DEFAULT,
-        values.data());
+  check(place(), "read", H5Dread, id(), native<T>(), memory_space.id(), file_space.id(), H5P_DEFAULT, values.data());
 }
 
 std::optional<std::uint64_t> Dataset::offset() const {
@@ -298,6 +325,7 @@ Dataset Group::dataset(const std::string& name) const {
 
 Group Group::create_group(const std::string& name) {
   const Properties properties(H5Pcreate(H5P_GROUP_CREATE));
+  keep_no_times(properties);
   check(place_of(name), "create", H5Pset_link_creation_order, properties.id(),
         H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED);
   return {check(place_of(name), "create", H5Gcreate2, id(), name.c_str(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
@@ -316,23 +344,45 @@ void Group::write(const std::string& name, const Shape& shape, std::span<const T
   check(place, "write", H5Dwrite, dataset.id(), native<T>(), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
 }
 
+// HDF5 gives datasets that are contiguous their place when they are first written, unless told to do so early.
+template <class T>
+std::uint64_t Group::reserve(const std::string& name, const Shape& shape) {
+  const std::string place = place_of(name);
+  const std::vector<hsize_t> extents(shape.begin(), shape.end());
+  const Space space(
+      check(place, "create", H5Screate_simple, static_cast<int>(extents.size()), extents.data(), nullptr));
+  const Properties properties(check(place, "create", H5Pcreate, H5P_DATASET_CREATE));
+  keep_no_times(properties);
+  check(place, "create", H5Pset_alloc_time, properties.id(), H5D_ALLOC_TIME_EARLY);
+  check(place, "create", H5Pset_fill_time, properties.id(), H5D_FILL_TIME_NEVER);
+  const Dataset dataset(check(place, "create", H5Dcreate2, id(), name.c_str(), native<T>(), space.id(), H5P_DEFAULT,
+                              properties.id(), H5P_DEFAULT),
+                        place);
+  return dataset.offset().value();
+}
+
 template bool Dataset::holds<std::uint8_t>() const;
 template bool Dataset::holds<float>() const;
 template std::vector<std::int64_t> Dataset::read() const;
 template std::vector<float> Dataset::read() const;
+template void Dataset::read_rows(std::size_t, std::size_t, std::span<std::uint8_t>) const;
+template void Dataset::read_rows(std::size_t, std::size_t, std::span<std::int64_t>) const;
 template void Group::write(const std::string&, const Shape&, std::span<const std::uint8_t>);
 template void Group::write(const std::string&, const Shape&, std::span<const std::int64_t>);
 template void Group::write(const std::string&, const Shape&, std::span<const float>);
+template std::uint64_t Group::reserve<std::uint8_t>(const std::string&, const Shape&);
+template std::uint64_t Group::reserve<std::int32_t>(const std::string&, const Shape&);
+template std::uint64_t Group::reserve<std::uint64_t>(const std::string&, const Shape&);
 
 namespace {
 
-hid_t open(const std::string& path) {
+hid_t open(const std::string& path, unsigned mode) {
   if (::access(path.c_str(), R_OK) != 0) fail("{}: cannot open: {}", path, std::generic_category().message(errno));
   silence_this_thread();
   if (H5Fis_hdf5(path.c_str()) <= 0) fail("{}: not an HDF5 file", path);
   const Properties access(check(path, "open", H5Pcreate, H5P_FILE_ACCESS));
   check(path, "open", H5Pset_file_locking, access.id(), false, true);
-  return check(path, "open", H5Fopen, path.c_str(), H5F_ACC_RDONLY, access.id());
+  return check(path, "open", H5Fopen, path.c_str(), mode, access.id());
 }
 
 hid_t create(const std::string& path) {
@@ -342,6 +392,7 @@ hid_t create(const std::string& path) {
   // Tracked attributes may exceed 64 KiB: many class names. (The formats from 1.8 on allow it as well, but 1.10 takes
   // a memory image of them with a wrong checksum.)
   const Properties creation(check(path, "create", H5Pcreate, H5P_FILE_CREATE));
+  keep_no_times(creation);
   check(path, "create", H5Pset_attr_creation_order, creation.id(), H5P_CRT_ORDER_TRACKED);
   return check(path, "create", H5Fcreate, path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id());
 }
@@ -352,7 +403,7 @@ Group root_of(const std::string& path, hid_t file) {
 
 }  // namespace
 
-File::File(const std::filesystem::path& path) : path_(path.string()), handle_(open(path_)) {}
+File::File(const std::filesystem::path& path) : path_(path.string()), handle_(open(path_, H5F_ACC_RDONLY)) {}
 
 Group File::root() const {
   return root_of(path_, handle_.id());
@@ -370,6 +421,18 @@ std::vector<std::byte> NewFile::image() {
   std::vector<std::byte> bytes(static_cast<std::size_t>(size));
   check(path_, "write", H5Fget_file_image, handle_.id(), bytes.data(), bytes.size());
   return bytes;
+}
+
+FileToExtend::FileToExtend(const std::filesystem::path& path)
+    : path_(path.string()), handle_(open(path_, H5F_ACC_RDWR)) {}
+
+Group FileToExtend::root() {
+  return root_of(path_, handle_.id());
+}
+
+void FileToExtend::close() {
+  check(path_, "write", H5Fflush, handle_.id(), H5F_SCOPE_GLOBAL);
+  handle_ = Handle<H5Fclose>(H5I_INVALID_HID);
 }
 
 }  // namespace annulus::hdf5

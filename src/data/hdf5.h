@@ -76,12 +76,23 @@ class Dataset : public Object {
   template <class T>
   bool holds() const;  // exactly T, so that reading converts nothing
 
+  bool holds_integers() const;  // of any size
+
+  // How integers lie in the file; none where the elements are no integers, or their bytes lie otherwise than here.
+  // Throws Error where they have more than 8 bytes.
+  struct IntegerForm {
+    std::size_t bytes;
+    bool has_sign;
+  };
+  std::optional<IntegerForm> integer_form() const;
+
   // All elements, row-major. Integers are converted to T, and so are floats; one to the other is an Error.
   template <class T>
   std::vector<T> read() const;
 
-  // Element `row` of the outermost dimension.
-  void read_row(std::size_t row, std::span<std::uint8_t> values) const;
+  // `count` elements of the outermost dimension, from `first` on, as read() has them.
+  template <class T>
+  void read_rows(std::size_t first, std::size_t count, std::span<T> values) const;
 
   // Where in the file the elements lie, row-major as they are; none if they are chunked, compressed or elsewhere.
   std::optional<std::uint64_t> offset() const;
@@ -99,6 +110,10 @@ class Group : public Object {
   Group create_group(const std::string& name);
   template <class T>
   void write(const std::string& name, const Shape& shape, std::span<const T> values);
+
+  // A contiguous dataset whose elements are for others to write: where in the file they belong, row-major.
+  template <class T>
+  std::uint64_t reserve(const std::string& name, const Shape& shape);
 
  private:
   std::string place_of(const std::string& name) const;
@@ -123,6 +138,22 @@ class NewFile {
   explicit NewFile(const std::filesystem::path& path);  // the path is for errors
   Group root();
   std::vector<std::byte> image();  // the file's bytes
+
+ private:
+  std::string path_;
+  Handle<H5Fclose> handle_;
+};
+
+// A file that NewFile made, on the disk: datasets are added whose elements HDF5 need not see (Group::reserve). Here
+// HDF5 does meet the disk, so the space must be there beforehand, as bytes behind the file's own: all that it takes for
+// the datasets, and kSpacePerDataset for each.
+class FileToExtend {
+ public:
+  static constexpr std::size_t kSpacePerDataset = 1 << 16;
+
+  explicit FileToExtend(const std::filesystem::path& path);
+  Group root();
+  void close();  // with everything written; groups must be gone. Cuts off what was too much space
 
  private:
   std::string path_;

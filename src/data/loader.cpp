@@ -2,65 +2,194 @@
 
 #include <algorithm>
 
-namespace annulus {
+#include "kernels/error.h"
+#include "kernels/random.h"
 
-Loader::Loader(const Dataset& dataset, std::uint64_t seed, std::size_t global_batch, int rank, int ranks, Cursor start)
-    : dataset_(dataset), seed_(seed), global_batch_(global_batch), rank_(rank), ranks_(ranks), cursor_(start) {
+namespace annulus {
+namespace {
+
+constexpr std::int32_t kNoLabel = -1;        // of a place in a batch that shall be closed
+constexpr std::size_t kPortions = 4;         // of a batch for each worker, so that they end together
+constexpr std::size_t kMostBadInARow = 100;  // more than that are no accidents
+
+}  // namespace
+
+Loader::Loader(const Dataset& dataset, const InputPlan& plan, const BatchRequest& request)
+    : dataset_(dataset),
+      plan_(plan),
+      request_(request),
+      slots_(plan.prefetch + 1),  // the caller still looks at the batch that it took last
+      cursor_(request.start),
+      times_(plan.workers) {
   // Rank 0's share of a full step is the largest there is: afterwards nothing is allocated.
-  const StepPlan full{0, {0, std::min(global_batch, dataset.info().size)}, false};
-  const std::size_t largest = full.share(0, ranks).size();
-  for (Batch& batch : ring_) {
-    batch.images.reserve(largest * dataset.info().image_bytes());
-    batch.labels.reserve(largest);
+  const StepPlan full{0, {0, std::min(request.global_batch, dataset.info().size)}, false};
+  const std::size_t largest = full.share(0, request.ranks).size();
+  for (Slot& slot : slots_) {
+    slot.batch.images.reserve(largest * plan.image_bytes());
+    slot.batch.labels.reserve(largest);
+    slot.batch.keys.reserve(largest);
   }
-  thread_ = std::jthread([this](std::stop_token stop) { read_ahead(stop); });
+  for (std::size_t worker = 0; worker < plan.workers; ++worker)
+    threads_.emplace_back([this, worker](const std::stop_token& stop) { work(stop, worker); });
 }
 
-Loader::~Loader() = default;
+Loader::~Loader() {
+  for (std::jthread& thread : threads_) thread.request_stop();  // all, before one is waited for
+}
 
 const Batch& Loader::next() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return taken_ < filled_ || failure_; });
-  if (taken_ == filled_) std::rethrow_exception(failure_);
-  const Batch& batch = ring_[taken_++ % kDepth];
+  Slot& slot = slots_[delivered_ % slots_.size()];
+  changed_.wait(lock, [&] { return ended() || (delivered_ < opened_ && (slot.complete() || slot.failure)); });
+  if (ended()) fail("no batch is left of the {} epochs that were to be read", request_.end_epoch);
+  if (slot.failure) std::rethrow_exception(slot.failure);
+  ++delivered_;
   changed_.notify_all();
-  return batch;
+  return slot.batch;
 }
 
-void Loader::read_ahead(std::stop_token stop) {
-  try {
-    for (std::uint64_t number = 0;; ++number) {
-      {
-        // One slot less than there are: the caller still looks at the batch that it took last.
-        std::unique_lock lock(mutex_);
-        if (!changed_.wait(lock, stop, [&] { return number - taken_ < kDepth - 1; })) return;
-      }
-      const StepPlan step = plan_step(cursor_, dataset_.info().size, global_batch_);
-      fill(ring_[number % kDepth], step);
-      cursor_ = after(step);
-      const std::lock_guard lock(mutex_);
-      filled_ = number + 1;
-      changed_.notify_all();
+ReadTimes Loader::times() const {
+  const std::lock_guard lock(mutex_);
+  ReadTimes sum;
+  for (const ReadTimes& worker : times_) sum += worker;
+  return sum;
+}
+
+void Loader::work(const std::stop_token& stop, std::size_t worker) {
+  SampleReader reader(dataset_, plan_);
+  std::vector<BadSample> bad;
+  while (const auto portion = take(stop)) {
+    std::exception_ptr failure;
+    try {
+      fill(reader, *portion, bad);
+    } catch (...) {
+      failure = std::current_exception();
     }
-  } catch (...) {
     const std::lock_guard lock(mutex_);
-    failure_ = std::current_exception();
+    times_[worker] = reader.times();
+    finish(*portion, bad, failure);
+    bad.clear();
+  }
+}
+
+// Waits for something to do; none when the thread shall stop.
+std::optional<Loader::Portion> Loader::take(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, stop, [this] { return newest_has_samples() || may_open(); }) && !stop.stop_requested()) {
+    if (newest_has_samples()) return take_from(newest());
+    try {
+      open_next();
+    } catch (const Error&) {
+      newest().failure = std::current_exception();
+      failed_ = true;
+    }
     changed_.notify_all();
   }
+  return {};
 }
 
-void Loader::fill(Batch& batch, const StepPlan& step) const {
-  const std::size_t image_bytes = dataset_.info().image_bytes();
-  const EpochOrder order(dataset_.info().size, seed_, step.epoch);
-  const Range share = step.share(rank_, ranks_);
-  batch.step = step;
-  batch.images.resize(share.size() * image_bytes);
-  batch.labels.resize(share.size());
-  for (std::size_t i = 0; i < share.size(); ++i) {
-    const std::size_t sample = order.sample(share.begin + i);
-    batch.labels[i] = dataset_.label(sample);
-    dataset_.read_image(sample, std::span(batch.images).subspan(i * image_bytes, image_bytes));
+void Loader::open_next() {
+  Slot& slot = slots_[opened_++ % slots_.size()];
+  slot.taken = slot.done = 0;
+  const StepPlan step = plan_step(cursor_, dataset_.info().size, request_.global_batch);
+  cursor_ = after(step);
+  slot.share = step.share(request_.rank, request_.ranks);
+  slot.batch.step = step;
+  slot.batch.images.resize(slot.share.size() * plan_.image_bytes());
+  slot.batch.labels.resize(slot.share.size());
+  slot.batch.keys.resize(slot.share.size());
+  slot.batch.bad.clear();
+}
+
+Loader::Portion Loader::take_from(Slot& slot) const {
+  // One worker alone ends with itself.
+  const std::size_t size = plan_.workers == 1 ? slot.share.size() : slot.share.size() / (kPortions * plan_.workers);
+  const std::size_t begin = slot.taken;
+  slot.taken = std::min(begin + std::max<std::size_t>(size, 1), slot.share.size());
+  return {slot, {begin, slot.taken}};
+}
+
+void Loader::fill(SampleReader& reader, const Portion& portion, std::vector<BadSample>& bad) {
+  Batch& batch = portion.slot.batch;
+  const SampleOrder order(plan_.shuffle, dataset_.info().size, request_.seed, batch.step.epoch);
+  const std::size_t first = portion.slot.share.begin;
+  give_hints(order, batch.step.epoch, first + portion.samples.begin);
+  const std::size_t bytes = plan_.image_bytes();
+  for (std::size_t i = portion.samples.begin; i < portion.samples.end; ++i) {
+    std::size_t sample = order.sample(first + i);
+    batch.labels[i] = read(reader, batch.step.epoch, sample, std::span(batch.images).subspan(i * bytes, bytes), bad);
+    batch.keys[i] = static_cast<std::int32_t>(mix(request_.seed, batch.step.epoch, sample));
   }
+}
+
+// The label. `sample` becomes the one that has taken its place, where it was bad.
+std::int32_t Loader::read(SampleReader& reader, std::uint64_t epoch, std::size_t& sample,
+                          std::span<std::uint8_t> pixels, std::vector<BadSample>& bad) const {
+  for (std::size_t attempt = 0; attempt < kMostBadInARow; ++attempt) {
+    try {
+      return reader.read(sample, mix(request_.seed, epoch, sample), pixels);
+    } catch (const Error& error) {
+      if (!plan_.skip_bad) fail("{}; --on-bad-sample skip goes on without it", error.what());
+      if (attempt == 0) bad.push_back({sample, error.what()});
+      if (!plan_.replace_bad) return kNoLabel;
+    }
+    sample = (sample + 1) % dataset_.info().size;
+  }
+  fail("{}, and so are the {} samples after it: something else is wrong", bad.back().reason, kMostBadInARow - 1);
+}
+
+// With blocks, the operating system is told of a window's when the one before is begun, and of the first one's at once,
+// whether it is an epoch's first or that in which a run goes on. A node's ranks take turns at the blocks: all of them
+// read of each, but the node needs it once.
+void Loader::give_hints(const SampleOrder& order, std::uint64_t epoch, std::size_t position) {
+  const BlockOrder* blocks = order.blocks();
+  if (blocks == nullptr) return;
+  const std::size_t window = blocks->window_of(position);
+  bool is_first = window == 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::pair now{epoch, window};
+    if (hinted_ && *hinted_ >= now) return;
+    is_first = is_first || !hinted_;
+    hinted_ = now;
+  }
+  const std::size_t size = dataset_.info().size;
+  const auto ranks = static_cast<std::size_t>(request_.local_size);
+  std::size_t turn = static_cast<std::size_t>(request_.local_rank);
+  const auto hint = [&](Range block) {
+    if (turn++ % ranks != 0) return;
+    dataset_.will_need({block.begin % size, std::min(block.begin % size + block.size(), size)});
+    if (block.begin % size + block.size() > size) dataset_.will_need({0, block.begin % size + block.size() - size});
+  };
+  if (is_first) blocks->for_each_block(window, hint);
+  if (window + 1 < blocks->windows()) blocks->for_each_block(window + 1, hint);
+}
+
+void Loader::finish(const Portion& portion, std::vector<BadSample>& bad, const std::exception_ptr& failure) {
+  Slot& slot = portion.slot;
+  slot.done += portion.samples.size();
+  if (failure && !slot.failure) slot.failure = failure;
+  failed_ = failed_ || failure;
+  std::ranges::move(bad, std::back_inserter(slot.batch.bad));
+  if (slot.complete() && !slot.batch.bad.empty()) settle_bad(slot.batch);
+  changed_.notify_all();
+}
+
+// In an order that threads do not change. Places that are left empty are closed.
+void Loader::settle_bad(Batch& batch) const {
+  std::ranges::sort(batch.bad, {}, &BadSample::sample);
+  std::size_t kept = 0;
+  const std::size_t bytes = plan_.image_bytes();
+  const auto image = [&](std::size_t i) { return batch.images.begin() + static_cast<std::ptrdiff_t>(i * bytes); };
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (batch.labels[i] == kNoLabel) continue;
+    if (kept < i) std::copy(image(i), image(i + 1), image(kept));
+    batch.labels[kept] = batch.labels[i];
+    batch.keys[kept++] = batch.keys[i];
+  }
+  batch.images.resize(kept * bytes);
+  batch.labels.resize(kept);
+  batch.keys.resize(kept);
 }
 
 }  // namespace annulus

@@ -35,6 +35,35 @@ std::size_t EpochOrder::sample(std::size_t position) const {
   return value;
 }
 
+BlockOrder::BlockOrder(std::size_t size, std::size_t block, std::size_t window, std::uint64_t seed, std::uint64_t epoch)
+    : size_(size), block_(block), window_(window), key_(mix(seed, epoch, block)), shift_(mix(key_) % size) {
+  if (size / block > 0) blocks_.emplace(size / block, seed, epoch);
+}
+
+// What is left beside the whole blocks comes in the last window: which samples these are, the shift decides.
+std::size_t BlockOrder::block_begin(std::size_t number) const {
+  const std::size_t whole = size_ / block_;
+  return (number < whole ? blocks_->sample(number) : number) * block_ + shift_;
+}
+
+std::size_t BlockOrder::sample(std::size_t position) const {
+  const std::size_t window = window_of(position);
+  const std::size_t begin = window * block_ * window_;
+  const EpochOrder within(std::min(block_ * window_, size_ - begin), key_, window);
+  const std::size_t mixed = begin + within.sample(position - begin);
+  return (block_begin(mixed / block_) + mixed % block_) % size_;
+}
+
+SampleOrder::SampleOrder(const Shuffle& shuffle, std::size_t size, std::uint64_t seed, std::uint64_t epoch) {
+  if (shuffle.kind == Shuffle::Kind::global) order_.emplace<EpochOrder>(size, seed, epoch);
+  if (shuffle.kind == Shuffle::Kind::block)
+    order_.emplace<BlockOrder>(size, shuffle.block, shuffle.window, seed, epoch);
+}
+
+std::size_t SampleOrder::sample(std::size_t position) const {
+  return std::visit([position](const auto& order) { return order.sample(position); }, order_);
+}
+
 Range StepPlan::share(int rank, int ranks) const {
   const Range part = split(positions.size(), static_cast<std::size_t>(ranks), static_cast<std::size_t>(rank));
   return {positions.begin + part.begin, positions.begin + part.end};

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <variant>
 
 #include "kernels/split.h"
 
@@ -21,6 +24,55 @@ class EpochOrder {
   std::size_t size_;
   std::uint64_t key_;
   int half_bits_;
+};
+
+// An order that reads a data set nearly from its beginning to its end, for disks and file systems that are slow at
+// jumping about: the data set is cut into blocks of consecutive samples, beginning anywhere in each epoch, the blocks
+// are put in random order, and of each `window` of them in that order the samples are mixed. Like EpochOrder a function
+// of (seed, epoch) and of nothing else, without memory, and every sample comes once.
+class BlockOrder {
+ public:
+  BlockOrder(std::size_t size, std::size_t block, std::size_t window, std::uint64_t seed, std::uint64_t epoch);
+  std::size_t sample(std::size_t position) const;  // position < size
+
+  // The windows in their order, and the blocks of one: ranges of samples, modulo the size.
+  std::size_t window_of(std::size_t position) const { return position / (block_ * window_); }
+  std::size_t windows() const { return window_of(size_ - 1) + 1; }
+  template <class Visit>
+  void for_each_block(std::size_t window, const Visit& visit) const {
+    for (std::size_t number = window * window_; number < (window + 1) * window_ && number * block_ < size_; ++number) {
+      const std::size_t begin = block_begin(number);
+      visit(Range{begin, begin + std::min(block_, size_ - number * block_)});
+    }
+  }
+
+ private:
+  std::size_t block_begin(std::size_t number) const;  // of the block that comes as this one in the order
+
+  std::size_t size_, block_, window_;
+  std::uint64_t key_;
+  std::size_t shift_;                 // where the first block begins
+  std::optional<EpochOrder> blocks_;  // of the whole ones; none where there are none
+};
+
+// Which order is wanted.
+struct Shuffle {
+  enum class Kind { none, global, block } kind = Kind::global;
+  std::size_t block = 256, window = 16;
+};
+
+// One of the above, or the order of the files for evaluation.
+class SampleOrder {
+ public:
+  SampleOrder(const Shuffle& shuffle, std::size_t size, std::uint64_t seed, std::uint64_t epoch);
+  std::size_t sample(std::size_t position) const;
+  const BlockOrder* blocks() const { return std::get_if<BlockOrder>(&order_); }  // null where it is another order
+
+ private:
+  struct FileOrder {
+    std::size_t sample(std::size_t position) const { return position; }
+  };
+  std::variant<FileOrder, EpochOrder, BlockOrder> order_;
 };
 
 // How far a run has come in its data. Knows nothing of ranks, so a run can resume on another number of them.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/dropout_mask.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/reference.h"
 #include "tests/unit/random_values.h"
@@ -188,6 +189,17 @@ TEST_CASE("on a GPU: convolutions") {
         }
 }
 
+TEST_CASE("on a GPU: convolutions whose kernels and borders are no squares") {
+  Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
+  for (const Extent kernel : {Extent{1, 7}, Extent{7, 1}, Extent{3, 1}})
+    for (const std::size_t stride : {1, 2}) {
+      const Convolution operation{
+          .channels = 6, .kernel = kernel, .stride = stride, .padding = {kernel.height / 2, kernel.width / 2}};
+      CAPTURE(kernel.height, kernel.width, stride);
+      check_against_cpu(gpu, operation, {{2, 5, 7, 8}}, Wanted::written);
+    }
+}
+
 TEST_CASE("on a GPU: dense layers") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Wanted wanted = any_wanted();
@@ -200,12 +212,13 @@ TEST_CASE("on a GPU: dense layers") {
 }
 
 TEST_CASE("on a GPU: batch norm, with a sum and a ReLU behind it") {
+  const bool synchronized = GENERATE(false, true);  // with nobody else
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Wanted wanted = any_wanted();
   for (const bool add : {false, true})
     for (const bool relu : {false, true}) {
       CAPTURE(add, relu);
-      const BatchNorm operation{.epsilon = 1e-3f, .add = add, .relu = relu};
+      const BatchNorm operation{.epsilon = 1e-3f, .add = add, .relu = relu, .synchronized = synchronized};
       std::vector<Shape> shapes(std::begin(kImages) + 2, std::end(kImages));
       shapes.push_back({3, 200, 6, 5});  // several tiles of columns
       shapes.push_back({9, 3, 17, 13});  // several stripes of rows
@@ -334,14 +347,70 @@ TEST_CASE("on a GPU: of equal pixels the first in a max pool's window gets the g
                     Catch::Contains("16x16"));
 }
 
-TEST_CASE("on a GPU: global average pools, ReLUs and sums") {
+TEST_CASE("on a GPU: average pools, ReLUs and sums") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Wanted wanted = any_wanted();
   for (const Shape& shape : kImages) {
-    check_against_cpu(gpu, GlobalAveragePool{}, {shape}, wanted);
+    for (const Extent size : {Extent{1}, Extent{2, 3}, Extent{7}})
+      check_against_cpu(gpu, AdaptiveAveragePool{size}, {shape}, wanted);
+    check_against_cpu(gpu, AveragePool{3, 1, 1}, {shape}, wanted);
+    check_against_cpu(gpu, AveragePool{1, 2}, {shape}, wanted);
     check_against_cpu(gpu, Relu{}, {shape}, wanted);
     check_against_cpu(gpu, Add{}, {shape, shape}, wanted);
   }
+}
+
+TEST_CASE("on a GPU: concatenations, of whole vectors and not") {
+  Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
+  const Wanted wanted = any_wanted();
+  using Channels = std::vector<std::size_t>;
+  for (const Channels& channels : {Channels{8, 16}, Channels{16, 8, 3}, Channels{3, 8}, Channels{5, 1, 17}})
+    for (const bool images : {true, false}) {
+      std::vector<Shape> shapes;
+      for (const std::size_t count : channels) shapes.push_back(images ? Shape{2, count, 3, 5} : Shape{2, count});
+      CAPTURE(channels, images);
+      check_against_cpu(gpu, Concat{}, shapes, wanted);
+    }
+}
+
+TEST_CASE("on a GPU: dropout, with the CPU's masks") {
+  Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
+  const DataType type = gpu.context.type();
+  const std::vector<std::int32_t> keys{5, -9, 1 << 30};
+  Buffer key_memory;
+  test::upload(gpu.context, keys.data(), keys.size() * sizeof keys[0], key_memory);
+  const TensorSpec key_spec{{3}, DataType::i32, std::make_shared<cuda::Plain>(Shape{3}, DataType::i32)};
+  for (const Shape& shape : {Shape{3, 50}, Shape{3, 6, 5, 3}, Shape{3, 8, 1, 1}})
+    for (const Mode mode : {Mode::training, Mode::inference})
+      for (const Wanted wanted : {Wanted::written, Wanted::added_to}) {
+        CAPTURE(to_string(shape), mode == Mode::training, static_cast<int>(wanted));
+        const Dropout operation{0.5f, 4};
+        const TensorSpec spec = cuda::value_spec(shape, type);
+        const auto random = [&](std::uint64_t seed) { return rounded(random_values(elements(shape), seed), type); };
+        const Values values = random(1), gradient_values = random(2), before = random(3);
+        const GpuTensor input(gpu, spec, values), output(gpu, spec, Values(elements(shape), 77.0f));
+        const GpuTensor output_gradient(gpu, spec, gradient_values), input_gradient(gpu, spec, before);
+        const auto op = plan(operation, {spec, key_spec}, mode, gpu);
+        Bindings bindings{};
+        bindings.inputs = {input.view(), key_memory.view()};
+        bindings.output = output.view();
+        bindings.input_gradients = {input_gradient.view(), {}};
+        bindings.accumulate = {wanted == Wanted::added_to, false};
+        bindings.output_gradient = output_gradient.view();
+        op->bind(bindings);
+        op->forward();
+        if (mode == Mode::training) op->backward(1);
+        const DropoutMask mask(operation.rate, operation.number);
+        const std::size_t each = elements(shape) / 3;
+        Values expected = values, expected_gradient = gradient_values;
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          const float factor = mode == Mode::training ? mask.at(mask.of_sample(keys[i / each]), i % each) : 1;
+          expected[i] *= factor;
+          expected_gradient[i] = factor * expected_gradient[i] + (wanted == Wanted::added_to ? before[i] : 0);
+        }
+        check_close(output, output.read(), expected);
+        if (mode == Mode::training) check_close(input_gradient, input_gradient.read(), expected_gradient);
+      }
 }
 
 TEST_CASE("on a GPU: ReLUs let NaN through") {

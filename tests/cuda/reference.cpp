@@ -39,10 +39,10 @@ void Reference::append(const Operation& operation, const std::vector<Shape>& sha
   Bindings bindings{};
   bindings.inputs = {in.memory.view()};
   bindings.input_gradients = {in_gradient.memory.view()};
-  if (shapes.size() > 1) {
-    specs.push_back(inputs_[1].spec);
-    bindings.inputs.push_back(inputs_[1].memory.view());
-    bindings.input_gradients.push_back(input_gradients_[1].memory.view());
+  for (std::size_t i = 1; i < shapes.size(); ++i) {
+    specs.push_back(inputs_[i].spec);
+    bindings.inputs.push_back(inputs_[i].memory.view());
+    bindings.input_gradients.push_back(input_gradients_[i].memory.view());
   }
   Step step;
   step.op = device_.plan(operation, specs, Mode::training, {});
@@ -58,6 +58,8 @@ void Reference::append(const Operation& operation, const std::vector<Shape>& sha
   }
   bindings.output = step.output->memory.view();
   bindings.output_gradient = step.gradient->memory.view();
+  step.scratch = device_.allocate(step.op->scratch_bytes());
+  bindings.scratch = step.scratch.view();
   step.op->bind(bindings);
   steps_.push_back(std::move(step));
 }

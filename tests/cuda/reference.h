@@ -34,6 +34,7 @@ class Reference {
   };
   struct Step {
     std::unique_ptr<Op> op;
+    Buffer scratch;
     std::unique_ptr<Tensor> output, gradient;
   };
 

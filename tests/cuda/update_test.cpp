@@ -115,6 +115,58 @@ TEST_CASE("on a GPU: a step that is skipped changes nothing") {
   CHECK(copies(gpu, trial.copy.view()) == test::rounded(before, DataType::bf16));
 }
 
+TEST_CASE("on a GPU: gradients are clipped by the norm of all that is trained") {
+  Gpu gpu(Precision::bf16);
+  Buffer skip;
+  std::uint32_t skipped = 0;
+  gpu.context.skip = reinterpret_cast<const std::uint32_t*>(test::upload(gpu.context, &skipped, sizeof skipped, skip));
+  Trial trial(gpu, Sgd{});
+  const Values before = trial.gradients.read();
+  const double norm = test::gradient_norm(before, trial.segments);
+  trial.update->clip(static_cast<float>(1.01 * norm));
+  CHECK(trial.gradients.read() == before);
+  trial.update->clip(static_cast<float>(norm / 3));
+  const Values expected = test::naive_clip(before, trial.segments, norm / 3), clipped = trial.gradients.read();
+  CHECK(distance(clipped, {expected.begin(), expected.end()}) < 1e-6);
+
+  const float infinity = std::numeric_limits<float>::infinity();
+  Values unfit = before;
+  unfit[trial.segments.back().range.begin + 5] = infinity;
+  trial.gradients.write(unfit);
+  skipped = 1;
+  test::upload(gpu.context, &skipped, sizeof skipped, skip);
+  trial.update->clip(1);  // does not count: the step is skipped
+  const GradientNorms norms = trial.update->take_norms();
+  CHECK(norms.steps == 2);
+  CHECK(norms.mean() == Approx(norm).epsilon(1e-5));
+  CHECK(norms.largest == Approx(norm).epsilon(1e-5));
+  CHECK(trial.update->take_norms().steps == 0);
+}
+
+TEST_CASE("on a GPU: one arena follows another, and two are exchanged") {
+  Gpu gpu(Precision::bf16);
+  for (const std::size_t size : {std::size_t{16}, std::size_t{32000}}) {
+    gpu.context.skip = nullptr;
+    const Values a = random_values(size, 1), b = random_values(size, 2);
+    Arena from(gpu, a), to(gpu, Values(size)), other(gpu, b);
+    cuda::follow(from.view(), to.view(), 1, gpu.context);
+    CHECK(to.read() == a);
+    cuda::follow(other.view(), to.view(), 0.25f, gpu.context);
+    std::vector<double> expected(size);
+    for (std::size_t i = 0; i < size; ++i) expected[i] = 0.75 * a[i] + 0.25 * b[i];
+    CHECK(distance(to.read(), expected) < 1e-6);
+    cuda::exchange(from.view(), other.view(), gpu.context);
+    CHECK(from.read() == b);
+    CHECK(other.read() == a);
+
+    Buffer skip;
+    const std::uint32_t yes = 1;
+    gpu.context.skip = reinterpret_cast<const std::uint32_t*>(test::upload(gpu.context, &yes, sizeof yes, skip));
+    cuda::follow(from.view(), other.view(), 1, gpu.context);
+    CHECK(other.read() == a);
+  }
+}
+
 TEST_CASE("on a GPU: slices and slots that are no whole blocks are refused") {
   Gpu gpu(Precision::fp32);
   Trial trial(gpu, Sgd{});

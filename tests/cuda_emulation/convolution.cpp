@@ -17,7 +17,7 @@ std::size_t input_count(const ConvolutionProblem& p) {
   return p.batch * p.height * p.width * p.channels;
 }
 std::size_t weights_count(const ConvolutionProblem& p) {
-  return p.filters * p.kernel * p.kernel * p.channels;
+  return p.filters * p.kernel.area() * p.channels;
 }
 std::size_t output_count(const ConvolutionProblem& p) {
   return p.batch * p.output_height() * p.output_width() * p.filters;
@@ -30,17 +30,17 @@ void for_each_product(const ConvolutionProblem& p, const Visit& visit) {
   const std::size_t rows = p.output_height(), columns = p.output_width();
   for (std::size_t output = 0; output < p.batch * rows * columns; ++output) {
     const std::size_t n = output / (rows * columns), row = output / columns % rows, column = output % columns;
-    for (std::size_t place = 0; place < p.kernel * p.kernel; ++place) {
+    for (std::size_t place = 0; place < p.kernel.area(); ++place) {
       // What lies in the padding wraps around to more than the extent.
-      const std::size_t y = row * p.stride + place / p.kernel - p.padding;
-      const std::size_t x = column * p.stride + place % p.kernel - p.padding;
+      const std::size_t y = row * p.stride + place / p.kernel.width - p.padding.height;
+      const std::size_t x = column * p.stride + place % p.kernel.width - p.padding.width;
       if (y < p.height && x < p.width)
         visit(((n * p.height + y) * p.width + x) * p.channels, place * p.channels, output * p.filters);
     }
   }
 }
 
-// {filters, kernel, kernel, channels} -> {kernel, kernel, channels, filters}.
+// {filters, rows, columns, channels} -> {rows, columns, channels, filters}.
 std::vector<float> filters_innermost(const ConvolutionProblem& p, const std::vector<float>& weights) {
   const std::size_t each = weights.size() / p.filters;
   std::vector<float> turned(weights.size());
@@ -128,9 +128,10 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
   std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& p) override {
     emulated::check_multiple("channels of a convolution", p.channels, p.precision);
     emulated::check_multiple("filters of a convolution", p.filters, p.precision);
-    if (p.batch == 0 || p.kernel == 0 || p.stride == 0) fail("a convolution has no batch, kernel or stride");
-    if (p.kernel > p.height + 2 * p.padding || p.kernel > p.width + 2 * p.padding)
-      fail("a convolution's kernel of {} does not fit {}x{} pixels", p.kernel, p.height, p.width);
+    if (p.batch == 0 || p.kernel.area() == 0 || p.stride == 0) fail("a convolution has no batch, kernel or stride");
+    if (p.kernel.height > p.height + 2 * p.padding.height || p.kernel.width > p.width + 2 * p.padding.width)
+      fail("a convolution's kernel of {}x{} does not fit {}x{} pixels", p.kernel.height, p.kernel.width, p.height,
+           p.width);
     if (p.accumulate && p.pass != ConvolutionProblem::Pass::backward_data)
       fail("only backward_data of a convolution accumulates");
     return std::make_unique<EmulatedConvolution>(p);

@@ -63,14 +63,14 @@ Operands convolve(const ConvolutionProblem& p, Operands o) {
       for (std::size_t c = 0; c < p.channels; ++c)
         for (std::size_t i = 0; i < p.output_height(); ++i)
           for (std::size_t j = 0; j < p.output_width(); ++j)
-            for (std::size_t a = 0; a < p.kernel; ++a)
-              for (std::size_t b = 0; b < p.kernel; ++b) {
-                const long y = extent(i * p.stride + a) - extent(p.padding);
-                const long x = extent(j * p.stride + b) - extent(p.padding);
+            for (std::size_t a = 0; a < p.kernel.height; ++a)
+              for (std::size_t b = 0; b < p.kernel.width; ++b) {
+                const long y = extent(i * p.stride + a) - extent(p.padding.height);
+                const long x = extent(j * p.stride + b) - extent(p.padding.width);
                 if (y < 0 || x < 0 || y >= extent(p.height) || x >= extent(p.width)) continue;
                 const std::size_t pixel = (n * p.height + static_cast<std::size_t>(y)) * p.width;
                 float& in = o.input[(pixel + static_cast<std::size_t>(x)) * p.channels + c];
-                float& weight = o.weights[((f * p.kernel + a) * p.kernel + b) * p.channels + c];
+                float& weight = o.weights[((f * p.kernel.height + a) * p.kernel.width + b) * p.channels + c];
                 float& out = o.output[((n * p.output_height() + i) * p.output_width() + j) * p.filters + f];
                 if (p.pass == Pass::forward) out += in * weight;
                 if (p.pass == Pass::backward_data) in += out * weight;
@@ -81,7 +81,7 @@ Operands convolve(const ConvolutionProblem& p, Operands o) {
 
 void check_convolution(const ConvolutionProblem& p) {
   const Operands before{small_numbers(p.batch * p.height * p.width * p.channels, 3),
-                        small_numbers(p.filters * p.kernel * p.kernel * p.channels, 7),
+                        small_numbers(p.filters * p.kernel.area() * p.channels, 7),
                         small_numbers(p.batch * p.output_height() * p.output_width() * p.filters, 5)};
   const Operands wanted = convolve(p, before);
   const DataType type = value_type(p.precision);
@@ -105,6 +105,8 @@ TEST_CASE("convolutions in every pass, precision and shape") {
       check_convolution({pass, precision, 2, 16, 8, 9, 8, 3, 2, 1});
       check_convolution({pass, precision, 1, 8, 5, 5, 8, 1, 2, 0});
       check_convolution({pass, precision, 3, 8, 5, 5, 8, 5, 1, 2});
+      check_convolution({pass, precision, 2, 8, 4, 6, 8, {1, 7}, 1, {0, 3}});
+      check_convolution({pass, precision, 2, 8, 6, 5, 8, {3, 1}, 2, {1, 0}});
       if (pass == Pass::backward_data) check_convolution({pass, precision, 2, 8, 7, 6, 16, 3, 1, 1, true});
     }
 }

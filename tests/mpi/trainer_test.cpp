@@ -9,6 +9,7 @@
 
 #include "kernels/clock.h"
 #include "kernels/error.h"
+#include "models/synchronize.h"
 #include "models/zoo.h"
 #include "src/bucket_tuner.h"
 #include "tests/unit/random_values.h"
@@ -22,7 +23,7 @@ constexpr std::size_t kPixels = 30;
 constexpr Sgd kRule{.momentum = 0.9f, .weight_decay = 0.01f};
 constexpr float kRate = 0.1f;
 
-std::vector<float> floats(DeviceView view) {
+std::vector<float> copied(DeviceView view) {
   return {reinterpret_cast<float*>(view.address), reinterpret_cast<float*>(view.address + view.bytes)};
 }
 
@@ -32,7 +33,7 @@ std::uint64_t hash(DeviceView view) {
 
 // Samples [begin, end) of an endless random data set.
 Batch samples(const StepPlan& step, const Range& range) {
-  Batch batch{step, {}, {}};
+  Batch batch{step, {}, {}, {}, {}};
   for (std::size_t i = range.begin; i < range.end; ++i) {
     const auto image = test::random_pixels(kPixels, i);
     batch.images.insert(batch.images.end(), image.begin(), image.end());
@@ -41,15 +42,33 @@ Batch samples(const StepPlan& step, const Range& range) {
   return batch;
 }
 
+// Batch norms at the bottom and behind a sum, and odd numbers of channels.
+Graph with_norms() {
+  Graph g(kTask.image);
+  Value x = g.add("input", ImageInput{kTask.mean, kTask.deviation}, {Graph::kImages});
+  x = g.add("norm0", BatchNorm{}, {x});
+  const Value shortcut = g.add("conv1", Convolution{.channels = 5, .kernel = 3, .padding = 1}, {x});
+  x = g.add("norm1", BatchNorm{}, {shortcut});
+  x = g.add("relu1", Relu{}, {x});
+  x = g.add("conv2", Convolution{.channels = 5, .kernel = 3, .padding = 1, .bias = false}, {x});
+  x = g.add("norm2", BatchNorm{}, {x});
+  x = g.add("add", Add{}, {x, shortcut});
+  x = g.add("relu2", Relu{}, {x});
+  x = g.add("dense", Dense{kTask.classes}, {x});
+  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  return g;
+}
+
 StepPlan plan(std::size_t step, std::size_t global_batch) {
   return {0, {step * global_batch, (step + 1) * global_batch}, false};
 }
 
 struct Replica {
-  Replica(const World& world, const std::string& algorithm, const BucketOptions& buckets, const Task& task = kTask)
-      : model(*device, make_model("mlp", task), Mode::training, 2),
+  Replica(const World& world, const std::string& algorithm, const BucketOptions& buckets,
+          const StepOptions& options = {}, const Graph& graph = make_model("mlp", kTask))
+      : model(*device, graph, Mode::training, 2),
         all_reduce(make_all_reduce(algorithm, world, *device)),
-        trainer(model, *all_reduce, optimizer, ledger, buckets, activity) {
+        trainer(model, *all_reduce, optimizer, ledger, buckets, activity, nullptr, options) {
     model.parameters().initialize(3);
   }
 
@@ -68,12 +87,14 @@ struct Replica {
 
 // The same training without any of the trainer: the whole global batch at once.
 struct Alone {
-  Alone() { model.parameters().initialize(3); }
+  explicit Alone(const Graph& graph = make_model("mlp", kTask)) : model(*device, graph, Mode::training, 2) {
+    model.parameters().initialize(3);
+  }
 
   LossSums step(const StepPlan& step) {
     const Batch batch = samples(step, step.positions);
     Network& network = model.network(Mode::training, batch.size());
-    network.load(batch.images, batch.labels);
+    network.load(batch.images, batch.labels, batch.keys);
     network.forward();
     network.backward(1.0f / static_cast<float>(batch.size()), [](std::size_t) {});
     optimizer.update({0, model.parameters().weights().bytes / sizeof(float)});
@@ -81,7 +102,7 @@ struct Alone {
   }
 
   std::unique_ptr<Device> device = make_device("cpu", 1);
-  Model model{*device, make_model("mlp", kTask), Mode::training, 2};
+  Model model;
   Optimizer optimizer{*device, model.parameters(), kRule, kRate};
 };
 
@@ -95,14 +116,15 @@ TEST_CASE("ranks with uneven and empty shares train like one process") {
   if (bucket_bytes == 64 && algorithm == "mpi") return;
   const auto n = static_cast<std::size_t>(world.size());
   const double deferred = GENERATE(0.0, 0.5, 1.0);
-  CAPTURE(algorithm, bucket_bytes, deferred);
-  Replica replica(world, algorithm, {bucket_bytes, deferred});
+  const std::size_t parts = algorithm == "ring" && bucket_bytes == 1000 ? GENERATE(1, 2, 1000) : 1;
+  CAPTURE(algorithm, bucket_bytes, deferred, parts);
+  Replica replica(world, algorithm, {bucket_bytes, deferred}, {.parts = parts});
   Alone alone;
-  const auto start = floats(alone.model.parameters().weights());
-  REQUIRE(floats(replica.model.parameters().weights()) == start);
+  const auto start = copied(alone.model.parameters().weights());
+  REQUIRE(copied(replica.model.parameters().weights()) == start);
 
-  // Of every rank one, of some two, of all but one none, ...
-  const std::size_t global_batches[] = {n, 2 * n - 1, 1, n + 1, n > 1 ? n - 1 : 3};
+  // Of every rank one, of some two, of all but one none, of some six, ...
+  const std::size_t global_batches[] = {n, 2 * n - 1, 1, 5 * n + 1, n > 1 ? n - 1 : 3};
   for (std::size_t step = 0; step < 5; ++step) {
     CAPTURE(step);
     const StepPlan what = plan(step, global_batches[step]);
@@ -119,8 +141,8 @@ TEST_CASE("ranks with uneven and empty shares train like one process") {
   const std::uint64_t state = hash(replica.optimizer.state(0));
   CHECK(world.gather(state) == std::vector(n, state));
 
-  const auto together = floats(replica.model.parameters().weights());
-  const auto single = floats(alone.model.parameters().weights());
+  const auto together = copied(replica.model.parameters().weights());
+  const auto single = copied(alone.model.parameters().weights());
   double off = 0, moved = 0;
   for (std::size_t i = 0; i < single.size(); ++i) {
     off = std::max(off, static_cast<double>(std::abs(together[i] - single[i])));
@@ -131,12 +153,66 @@ TEST_CASE("ranks with uneven and empty shares train like one process") {
   CHECK(replica.ledger.close(world).mean().steps == 5);
 }
 
+TEST_CASE("a step's gradients are clipped all together, on every rank alike") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  constexpr float kLimit = 0.25f;
+  Replica clipped(world, "ring", {GENERATE(1 << 20, 1000, 64), 0}, {.parts = 2, .clip_norm = kLimit});
+  Replica free(world, "ring", {});
+  const auto start = copied(free.model.parameters().weights());
+  const StepPlan what = plan(0, 3 * n);
+  clipped.step(world, what);
+  free.step(world, what);
+  const GradientNorms norms = clipped.optimizer.take_norms();
+  CHECK(norms.steps == 1);
+  REQUIRE(norms.mean() > kLimit);
+  CHECK(world.gather(norms.sum) == std::vector(n, norms.sum));
+  // In the first step the velocity is the gradient and its share of the weights.
+  const auto short_ones = copied(clipped.optimizer.state(0)), long_ones = copied(free.optimizer.state(0));
+  for (const Parameter& p : free.model.parameters().all()) {
+    if (!p.trained()) continue;
+    const float decay = p.role == Role::weight ? kRule.weight_decay : 0;
+    for (std::size_t i = p.offset / 4; i < (p.offset + p.bytes) / 4; ++i) {
+      const float gradient = long_ones[i] - decay * start[i];
+      REQUIRE(short_ones[i] - decay * start[i] ==
+              Approx(gradient * kLimit / static_cast<float>(norms.mean())).margin(1e-6));
+    }
+  }
+  CHECK_FALSE(clipped.trainer.may_defer());
+  CHECK_THROWS_WITH(clipped.trainer.cut_buckets({64, 0.5}), Catch::Contains("--defer cannot be used with --clip-norm"));
+}
+
+TEST_CASE("with synchronized batch norm ranks train like one process, its statistics included") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  const BucketOptions buckets{GENERATE(1 << 20, 64), GENERATE(0.0, 0.7)};
+  const std::string algorithm = GENERATE("auto", "message-ring");
+  CAPTURE(buckets.bytes, buckets.deferred, algorithm);
+  Replica replica(world, algorithm, buckets, {}, synchronize_batch_norms(with_norms()));
+  Alone alone(with_norms());
+  for (std::size_t step = 0; step < 3; ++step) {
+    const StepPlan what = plan(step, (step + 1) * n + n / 2);  // of some ranks one more than of others
+    replica.step(world, what);
+    alone.step(what);
+    replica.trainer.finish();
+    const auto together = copied(replica.model.parameters().weights()),
+               single = copied(alone.model.parameters().weights());
+    const auto velocity = copied(replica.optimizer.state(0)), expected = copied(alone.optimizer.state(0));
+    for (std::size_t i = 0; i < single.size(); ++i) {
+      CAPTURE(step, i);
+      REQUIRE(together[i] == Approx(single[i]).epsilon(1e-4).margin(1e-5));
+      REQUIRE(velocity[i] == Approx(expected[i]).epsilon(1e-4).margin(1e-5));
+    }
+  }
+  CHECK(replica.ledger.close(world).mean().steps == 3);
+}
+
 TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike") {
   const World world;
   const auto n = static_cast<std::size_t>(world.size());
   Task task = kTask;
   task.classes = 1000;  // gradients of several buckets
-  Replica replica(world, "ring", {64, 0.5}, task);
+  Replica replica(world, "ring", {64, 0.5}, {}, make_model("mlp", task));
   replica.step(world, plan(0, 2 * n));
   replica.trainer.finish();
   const std::uint64_t weights = hash(replica.model.parameters().weights());

@@ -17,19 +17,9 @@ namespace {
 using cuda::ConvolutionProblem;
 using Pass = ConvolutionProblem::Pass;
 
-struct Training {
-  ImageShape image;
-  std::size_t classes, batch;
-};
-
-// What a model is trained with. One that is new to the zoo wants a line here.
-Training training(const std::string& model) {
-  static const Training digits{{28, 28, 1}, 10, 64}, small{{32, 32, 3}, 10, 64}, photos{{224, 224, 3}, 1000, 256};
-  static const std::map<std::string, Training> all{
-      {"mlp", digits}, {"lenet", digits}, {"cnn", digits}, {"resnet20", small}, {"resnet50", photos}};
-  INFO("which images is the model " << model << " trained with?");
-  REQUIRE(all.contains(model));
-  return all.at(model);
+// Of the size that a model's images are usually trained in.
+std::size_t batch_of(const ZooEntry& model) {
+  return model.image.height < 100 ? 64 : 256;
 }
 
 // As a device lays them out: channels in blocks.
@@ -66,15 +56,13 @@ std::vector<ConvolutionProblem> passes(ConvolutionProblem problem, bool of_image
 std::map<std::string, ConvolutionProblem> problems(Precision precision) {
   std::map<std::string, ConvolutionProblem> all;
   for (const ZooEntry& model : zoo()) {
-    const Training with = training(model.name);
-    const std::vector<float> ones(with.image.channels, 1);
-    const Graph graph = model.make({with.image, ones, ones, with.classes});
+    const Graph graph = model.make(neutral_task(model.image, model.classes));
     for (const Node& node : graph.nodes()) {
       const auto* convolution = std::get_if<Convolution>(&node.operation);
       if (convolution == nullptr) continue;
       const bool of_images = std::holds_alternative<ImageInput>(graph.node(node.inputs[0]).operation);
       for (const ConvolutionProblem& problem :
-           passes(forward(*convolution, graph.input_shapes(node, with.batch)[0], precision), of_images))
+           passes(forward(*convolution, graph.input_shapes(node, batch_of(model))[0], precision), of_images))
         all.emplace(to_string(problem), problem);
     }
   }

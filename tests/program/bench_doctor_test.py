@@ -29,6 +29,28 @@ class Bench(helper.ProgramTest):
                 expected = 16 * max(ranks, 1) / row["median_seconds"]
                 self.assertAlmostEqual(row["images_per_second"], expected, delta=0.01 * expected)
 
+    def test_step_says_what_memory_it_took(self):
+        def peak(batch):
+            file = self.folder / "memory.json"
+            result = self.succeed("bench", "step", "--model", "resnet20", "--image", "32x32x3", "--batch", batch, "--seconds",
+                                  0.01, "--threads", 1, "--json", file)
+            self.assertRegex(result.out, r"at most [0-9.]+ [MG]iB of memory on any rank")
+            return json.loads(file.read_text())["peak_memory_bytes"]
+        # What an image's convolutions and batch norms must keep for backward, and little more than that.
+        image = (peak(36) - peak(4)) / 32
+        kept = 2 * (7 * 16 * 32 * 32 + 6 * 32 * 16 * 16 + 6 * 64 * 8 * 8) * 4
+        self.assertGreater(image, 0.8 * kept)
+        self.assertLess(image, 1.3 * kept)
+
+    def test_a_step_reorders_no_activations(self):
+        batch = 13  # the first extent of what flows through the network, and of no parameter
+        result = self.succeed("bench", "step", "--model", "resnet20", "--image", "32x32x3", "--batch", batch, "--seconds", 0.01,
+                              "--threads", 1, environment={"ONEDNN_VERBOSE": "1"})
+        lines = [line.split(",") for line in result.out.splitlines() if ",exec," in line]
+        self.assertTrue(any(line[3] == "convolution" for line in lines), str(result))
+        reordered = [line[-2] for line in lines if line[3] == "reorder"]
+        self.assertEqual([shape for shape in reordered if shape.startswith(f"{batch}x")], [])
+
     def test_all_reduce(self):
         rows = self.rows("all-reduce", "--sizes", "4KiB,1MiB", "--algorithms", "ring,mpi", "--seconds", 0.2, ranks=2)
         self.assertEqual({(row["algorithm"], row["bytes"]) for row in rows},

@@ -85,7 +85,7 @@ class Precision(GpuTest):
 
     def test_fp16_skips_steps_until_the_gradients_fit(self):
         out = self.folder / "out"
-        options = {"ranks": 2, "precision": "fp16", "epochs": 3, "resume": True}
+        options = {"ranks": 2, "precision": "fp16", "epochs": 3, "ema": 0.9, "clip_norm": 5, "resume": True}
         self.train(out, max_steps=2, **options)
         with helper.h5py.File(out / "checkpoint.h5", "a") as file:
             file.attrs["loss_scale"] = np.uint64(2 ** 24)
@@ -115,6 +115,12 @@ class Ranks(GpuTest):
             self.assert_same_losses(found[0], results, 1e-5)
         self.assertLess(self.farthest(self.folder / "0/checkpoint.h5", self.folder / "3/checkpoint.h5"), 1e-5)
 
+    def test_synchronized_batch_norm_gives_the_losses_of_one_rank(self):
+        options = {"model": "resnet20", "precision": "fp32", "max_steps": 4}
+        alone = self.train(self.folder / "alone", **options)
+        three = self.train(self.folder / "three", ranks=3, sync_batch_norm=True, bucket="16KiB", **options)
+        self.assert_same_losses(alone, three, 1e-3)
+
     def test_fewer_images_than_ranks_in_the_last_step(self):
         alone = self.train(self.folder / "alone", precision="fp32", global_batch=79)
         three = self.train(self.folder / "three", ranks=3, precision="fp32", global_batch=79)  # then 1: two have none
@@ -141,7 +147,7 @@ class Resume(GpuTest):
                                             ("bf16", "lars", "lenet")):
             with self.subTest(precision=precision, optimizer=optimizer, model=model):
                 options = {"ranks": 2, "model": model, "precision": precision, "optimizer": optimizer, "epochs": 2,
-                           "weight_decay": 0.001}
+                           "weight_decay": 0.001, "ema": 0.95}
                 self.train(self.folder / optimizer / "whole", max_steps=6, **options)
                 for steps in (3, 6):  # within the first epoch, within the second
                     self.train(self.folder / optimizer / "parts", max_steps=steps, resume=True, **options)
@@ -182,7 +188,7 @@ class Resume(GpuTest):
 class Optimizers(GpuTest):
     def test_they_are_those_of_the_cpu(self):
         for options in ({"optimizer": "lars", "lr": 1}, {"optimizer": "adamw", "lr": 0.001, "label_smoothing": 0.1},
-                        {"optimizer": "sgd", "nesterov": True}):
+                        {"optimizer": "sgd", "nesterov": True, "clip_norm": 1, "ema": 0.9, "accumulate": 3}):
             with self.subTest(**options):
                 found = [self.train(self.folder / options["optimizer"] / device, ranks=2, device=device,
                                     precision="fp32", weight_decay=0.01, **options) for device in ("cpu", "cuda")]

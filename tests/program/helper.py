@@ -21,7 +21,7 @@ TIMEOUT = 60
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 
 # A checkpoint's groups, and its attributes that a run goes on from.
-STATE = ("parameters", "velocity", "second_moment")
+STATE = ("parameters", "velocity", "second_moment", "average")
 PROGRESS = ("step", "epoch", "position", "loss_scale", "good_steps")
 
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal, with a checkpoint to go on from

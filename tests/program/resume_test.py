@@ -62,6 +62,27 @@ class Resume(helper.ProgramTest):
                 # Close only if every step saw the samples that the whole run saw: others move the parameters by 1e-2.
                 self.assertLess(self.farthest(whole / "checkpoint.h5", parts / "checkpoint.h5"), 1e-4)
 
+    def test_the_order_may_change_between_epochs_only(self):
+        blocks = {"shuffle": "block", "shuffle_block": 64}
+        for steps, status in ((5, 1), (13, 0)):  # within the first epoch, and at its end
+            out = self.folder / str(steps)
+            self.run_to(out, steps, ranks=0)
+            again = helper.run(*self.training(out, max_steps=14, epochs=3, global_batch=40, resume=True, **blocks))
+            self.assertEqual(again.status, status, again)
+        out = self.folder / "5"
+        again = helper.run(*self.training(out, max_steps=14, epochs=3, global_batch=40, resume=True, **blocks), ranks=2)
+        self.assertEqual(len(again.messages), 1, again)
+        self.assertRegex(again.messages[0], r"checkpoint.h5 was made within an epoch of 500 images, --shuffle global, but "
+                                            r"this run has 500 images, --shuffle block --shuffle-block 64 "
+                                            r"--shuffle-window 16")
+        self.run_to(out, 14, ranks=0, resume=True, shuffle_block=64)  # which means nothing to --shuffle global
+        out = self.folder / "blocks"
+        self.run_to(out, 5, ranks=0, **blocks)
+        for other in ({**blocks, "shuffle_window": 2}, {**blocks, "data": helper.write_data(self.folder / "d.h5", 501)}):
+            again = helper.run(*self.training(out, max_steps=14, epochs=3, global_batch=40, resume=True, **other))
+            self.assertIn("was made within an epoch of 500 images, --shuffle block --shuffle-block 64 --shuffle-window 16",
+                          again.err)
+
     def test_checkpoints_on_the_way(self):
         out = self.folder / "out"
         self.run_to(out, 9, checkpoint_every=4)

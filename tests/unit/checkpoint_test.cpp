@@ -32,6 +32,8 @@ Checkpoint example() {
   checkpoint.seed = 0xfedcba9876543210;
   checkpoint.step = 1234;
   checkpoint.cursor = {7, 4096};
+  checkpoint.order = "5000 images, --shuffle global";
+  checkpoint.image = {24, 32};
   checkpoint.summing = "3 ranks, ring, buckets of 1 MiB";
   checkpoint.buckets = {.bytes = 1 << 20, .deferred = 0.25};
   checkpoint.tuned_for_ranks = 3;
@@ -40,10 +42,11 @@ Checkpoint example() {
       {"z.weight",
        {2, 3},
        {0.1f, -0.0f, smallest, quiet, signaling, -infinite},
-       {{1, 2, 3, 4, quiet, -0.0f}, {6, 5, 4, 3, 2, quiet}}},
-      {"a.bias", {2}, {1.5f, -2.5f}, {{0.5f, 0.25f}, {1, 2}}},
-      {"m.running_mean", {1}, {3.0f}, {}},
-      {"scalar", {}, {42.0f}, {}},
+       {{1, 2, 3, 4, quiet, -0.0f}, {6, 5, 4, 3, 2, quiet}},
+       {0.5f, -0.0f, smallest, quiet, 7, 8}},
+      {"a.bias", {2}, {1.5f, -2.5f}, {{0.5f, 0.25f}, {1, 2}}, {3, 4}},
+      {"m.running_mean", {1}, {3.0f}, {}, {2.5f}},
+      {"scalar", {}, {42.0f}, {}, {41.0f}},
   };
   return checkpoint;
 }
@@ -55,6 +58,8 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
   CHECK(one.seed == other.seed);
   CHECK(one.step == other.step);
   CHECK(one.cursor == other.cursor);
+  CHECK(one.order == other.order);
+  CHECK(one.image == other.image);
   CHECK(one.summing == other.summing);
   CHECK(one.buckets == other.buckets);
   CHECK(one.tuned_for_ranks == other.tuned_for_ranks);
@@ -71,6 +76,7 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
     REQUIRE(one.parameters[i].states.size() == other.parameters[i].states.size());
     for (std::size_t k = 0; k < one.parameters[i].states.size(); ++k)
       CHECK(bits(one.parameters[i].states[k]) == bits(other.parameters[i].states[k]));
+    CHECK(bits(one.parameters[i].average) == bits(other.parameters[i].average));
   }
 }
 
@@ -113,7 +119,7 @@ TEST_CASE("the old checkpoint survives a failed write", "[checkpoint]") {
   const test::TemporaryFolder folder;
   write_checkpoint(folder / "run.h5", example());
   Checkpoint larger = example();
-  larger.parameters.push_back({"large", {100000}, std::vector<float>(100000), {}});
+  larger.parameters.push_back({"large", {100000}, std::vector<float>(100000), {}, std::vector<float>(100000)});
   for (const rlim_t bytes : {0, 1000, 10000, 300000}) {
     const test::FileSizeLimit limit(bytes);
     CHECK_THAT(test::error_of([&] { write_checkpoint(folder / "run.h5", larger); }),

@@ -32,6 +32,15 @@ DataFile::DataFile(std::size_t size) : images_shape{size, 2, 2, 1}, labels_shape
   }
 }
 
+void DataFile::encode(const std::vector<std::vector<std::uint8_t>>& files) {
+  bytes.clear();
+  offsets = {0};
+  for (const auto& file : files) {
+    bytes.insert(bytes.end(), file.begin(), file.end());
+    offsets.push_back(static_cast<std::int64_t>(bytes.size()));
+  }
+}
+
 void DataFile::write(const std::filesystem::path& file) const {
   hdf5::NewFile hdf5(file);
   hdf5::Group root = hdf5.root();
@@ -40,7 +49,12 @@ void DataFile::write(const std::filesystem::path& file) const {
   root.set_floats("deviation", deviation);
   hdf5::Group train = root.create_group("train");
   train.write("labels", labels_shape, std::span(labels));
-  if (images_per_chunk == 0) train.write("images", images_shape, std::span(images));
+  if (!offsets.empty()) {
+    train.write("bytes", {bytes.size()}, std::span(bytes));
+    train.write("offsets", {offsets.size()}, std::span(offsets));
+  } else if (images_per_chunk == 0) {
+    train.write("images", images_shape, std::span(images));
+  }
   write_atomically(file, hdf5.image());
   if (images_per_chunk != 0) write_compressed(file, *this);
 }

@@ -10,7 +10,8 @@
 namespace annulus::test {
 
 // A data file with one split, "train", and every part of it open to change. As it stands it is right: two classes, and
-// `size` images of 2x2x1 whose pixels are all the sample's number modulo 256.
+// `size` images of 2x2x1 whose pixels are all the sample's number modulo 256. With encode() it holds these files
+// instead of images.
 struct DataFile {
   explicit DataFile(std::size_t size);
 
@@ -21,6 +22,10 @@ struct DataFile {
   std::vector<float> mean{0.5f}, deviation{0.25f};
   std::size_t images_per_chunk = 0;  // 0: contiguous; else compressed as well
 
+  std::vector<std::uint8_t> bytes;
+  std::vector<std::int64_t> offsets;  // of encoded images; of decoded ones none
+
+  void encode(const std::vector<std::vector<std::uint8_t>>& files);
   void write(const std::filesystem::path& file) const;
 };
 

@@ -1,11 +1,14 @@
 #include "src/data/dataset.h"
 
+#include <hdf5.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <thread>
 
 #include "src/atomic_file.h"
 #include "src/data/hdf5.h"
+#include "src/data/stored_array.h"
 #include "tests/unit/data_file.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/temporary_folder.h"
@@ -25,9 +28,22 @@ Bytes image(const Dataset& dataset, std::size_t sample) {
 std::string error_with(const test::DataFile& data) {
   const test::TemporaryFolder folder;
   data.write(folder / "bad.h5");
-  const std::string text = test::error_of([&] { Dataset(folder / "bad.h5", "train"); });
+  const std::string text = test::error_of([&] { Dataset({folder / "bad.h5"}, "train"); });
   CHECK_THAT(text, Contains("bad.h5"));
   return text;
+}
+
+// A data file whose labels, 0 and 1, are of this type of HDF5's.
+void write_labels(const std::filesystem::path& file, hid_t type) {
+  test::DataFile data(2);
+  data.write(file);
+  const hdf5::Handle<H5Fclose> hdf5(H5Fopen(file.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+  H5Ldelete(hdf5.id(), "train/labels", H5P_DEFAULT);
+  const hsize_t extent = 2;
+  const hdf5::Handle<H5Sclose> space(H5Screate_simple(1, &extent, nullptr));
+  const hdf5::Handle<H5Dclose> dataset(
+      H5Dcreate2(hdf5.id(), "train/labels", type, space.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  H5Dwrite(dataset.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, data.labels.data());
 }
 
 }  // namespace
@@ -38,7 +54,7 @@ TEST_CASE("images and labels are read, contiguous or compressed", "[dataset]") {
   for (const std::size_t images_per_chunk : {0u, 1u, 7u}) {
     data.images_per_chunk = images_per_chunk;
     data.write(folder / "data.h5");
-    const Dataset dataset(folder / "data.h5", "train");
+    const Dataset dataset({folder / "data.h5"}, "train");
     CHECK(dataset.info().size == 300);
     CHECK(dataset.info().height == 2);
     CHECK(dataset.info().width == 2);
@@ -59,7 +75,7 @@ TEST_CASE("any thread reads images", "[dataset]") {
   for (const std::size_t images_per_chunk : {0u, 10u}) {
     data.images_per_chunk = images_per_chunk;
     data.write(folder / "data.h5");
-    const Dataset dataset(folder / "data.h5", "train");
+    const Dataset dataset({folder / "data.h5"}, "train");
     std::array<bool, 4> right{};
     {
       std::vector<std::jthread> threads;
@@ -78,14 +94,14 @@ TEST_CASE("any thread reads images", "[dataset]") {
 TEST_CASE("a dataset can be moved", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile(3).write(folder / "data.h5");
-  Dataset first(folder / "data.h5", "train");
+  Dataset first({folder / "data.h5"}, "train");
   const Dataset second(std::move(first));
   CHECK(image(second, 2) == Bytes(4, 2));
 }
 
 TEST_CASE("files that are no data files are named", "[dataset]") {
   const test::TemporaryFolder folder;
-  const auto error = [&] { return test::error_of([&] { Dataset(folder / "data.h5", "train"); }); };
+  const auto error = [&] { return test::error_of([&] { Dataset({folder / "data.h5"}, "train"); }); };
   CHECK_THAT(error(), Contains("data.h5") && Contains("No such file or directory"));
   test::write_text(folder / "data.h5", "");
   CHECK_THAT(error(), Contains("data.h5") && Contains("not an HDF5 file"));
@@ -102,16 +118,16 @@ TEST_CASE("a truncated data file is named wherever it ends", "[dataset]") {
   const std::string whole = test::read_text(folder / "whole.h5");
   for (std::size_t size = 0; size < whole.size(); size += 199) {
     test::write_text(folder / "data.h5", whole.substr(0, size));
-    CHECK_THAT(test::error_of([&] { Dataset(folder / "data.h5", "train"); }), Contains("data.h5"));
+    CHECK_THAT(test::error_of([&] { Dataset({folder / "data.h5"}, "train"); }), Contains("data.h5"));
   }
 }
 
 TEST_CASE("a data file cut off while in use is named", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile(1000).write(folder / "data.h5");
-  const Dataset dataset(folder / "data.h5", "train");
+  const Dataset dataset({folder / "data.h5"}, "train");
   std::filesystem::resize_file(folder / "data.h5", 100);
-  CHECK_THAT(test::error_of([&] { image(dataset, 999); }), Contains("data.h5") && Contains("image 999"));
+  CHECK_THAT(test::error_of([&] { image(dataset, 999); }), Contains("data.h5") && Contains("train sample 999"));
 }
 
 TEST_CASE("damaged compression is named", "[dataset]") {
@@ -124,14 +140,15 @@ TEST_CASE("damaged compression is named", "[dataset]") {
   REQUIRE(zlib_stream != std::string::npos);
   content.replace(zlib_stream + 2, 20, 20, '\xff');
   test::write_text(folder / "data.h5", content);
-  const Dataset dataset(folder / "data.h5", "train");
-  CHECK_THAT(test::error_of([&] { image(dataset, 5); }), Contains("data.h5: /train/images"));
+  const Dataset dataset({folder / "data.h5"}, "train");
+  CHECK_THAT(test::error_of([&] { image(dataset, 5); }),
+             Contains("data.h5: train sample 5") && Contains("/train/images"));
 }
 
 TEST_CASE("a split that is not there is named", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile(3).write(folder / "data.h5");
-  CHECK_THAT(test::error_of([&] { Dataset(folder / "data.h5", "test"); }), Contains("data.h5: /test: missing"));
+  CHECK_THAT(test::error_of([&] { Dataset({folder / "data.h5"}, "test"); }), Contains("data.h5: /test: missing"));
 }
 
 TEST_CASE("missing parts of a data file are named", "[dataset]") {
@@ -143,7 +160,7 @@ TEST_CASE("missing parts of a data file are named", "[dataset]") {
   const std::vector<float> floats{0, 0};
   const auto error = [&] {
     write_atomically(folder / "data.h5", file.image());
-    return test::error_of([&] { Dataset(folder / "data.h5", "train"); });
+    return test::error_of([&] { Dataset({folder / "data.h5"}, "train"); });
   };
   CHECK_THAT(error(), Contains("/train/images: missing"));
   train.write("images", {2, 1, 1, 1}, std::span(pixels));
@@ -177,7 +194,7 @@ TEST_CASE("images of another type or rank are named", "[dataset]") {
     hdf5::NewFile file(folder / "data.h5");
     file.root().create_group("train").write("images", {1, 1, 1, 1}, std::span(floats));
     write_atomically(folder / "data.h5", file.image());
-    CHECK_THAT(test::error_of([&] { Dataset(folder / "data.h5", "train"); }), Contains("must be uint8"));
+    CHECK_THAT(test::error_of([&] { Dataset({folder / "data.h5"}, "train"); }), Contains("must be uint8"));
   }
 }
 
@@ -192,18 +209,19 @@ TEST_CASE("labels that do not fit are named", "[dataset]") {
     data.labels_shape = {4, 1};
     CHECK_THAT(error_with(data), Contains("/train/labels: shape 4x1"));
   }
-  SECTION("too large") {
-    data.labels[2] = 2;
-    CHECK_THAT(error_with(data), Contains("sample 2 has label 2, but there are 2 classes"));
-  }
-  SECTION("negative") {
-    data.labels[3] = -1;
-    CHECK_THAT(error_with(data), Contains("sample 3 has label -1"));
-  }
-  SECTION("beyond 32 bits") {
-    data.labels[0] = std::int64_t{1} << 32;
-    CHECK_THAT(error_with(data), Contains("sample 0 has label 4294967296"));
-  }
+}
+
+TEST_CASE("a label that is no class's is named when it is read", "[dataset]") {
+  const test::TemporaryFolder folder;
+  test::DataFile data(4);
+  data.labels = {0, 2, -1, std::int64_t{1} << 32};
+  data.write(folder / "data.h5");
+  const Dataset dataset({folder / "data.h5"}, "train");
+  const auto error = [&](std::size_t sample) { return test::error_of([&] { dataset.label(sample); }); };
+  CHECK(dataset.label(0) == 0);
+  CHECK_THAT(error(1), Contains("data.h5: train sample 1: label 2, but there are 2 classes"));
+  CHECK_THAT(error(2), Contains("sample 2: label -1"));
+  CHECK_THAT(error(3), Contains("sample 3: label 4294967296"));
 }
 
 TEST_CASE("mean, deviation and classes that do not fit are named", "[dataset]") {
@@ -235,7 +253,165 @@ TEST_CASE("class names beyond what an old HDF5 attribute holds", "[dataset]") {
   test::DataFile data(4);
   data.classes.assign(20000, "a name");
   data.write(folder / "data.h5");
-  CHECK(Dataset(folder / "data.h5", "train").info().classes == data.classes);
+  CHECK(Dataset({folder / "data.h5"}, "train").info().classes == data.classes);
+}
+
+TEST_CASE("labels may be integers of any size", "[dataset]") {
+  const test::TemporaryFolder folder;
+  const Bytes pixels{1, 2, 3}, labels{0, 200, 255};
+  hdf5::NewFile file(folder / "data.h5");
+  hdf5::Group root = file.root();
+  root.set_strings("classes", std::vector<std::string>(256, "a"));
+  root.set_floats("mean", {{0.5f}});
+  root.set_floats("deviation", {{0.5f}});
+  hdf5::Group train = root.create_group("train");
+  train.write("images", {3, 1, 1, 1}, std::span(pixels));
+  train.write("labels", {3}, std::span(labels));
+  write_atomically(folder / "data.h5", file.image());
+  const Dataset dataset({folder / "data.h5"}, "train");
+  for (std::size_t sample = 0; sample < 3; ++sample) CHECK(dataset.label(sample) == labels[sample]);
+}
+
+TEST_CASE("integers are the same kept in memory or not, and kept within a budget", "[dataset]") {
+  constexpr std::size_t kCount = 100;  // more than are read at once
+  const test::TemporaryFolder folder;
+  test::DataFile(kCount).write(folder / "data.h5");
+  StoredArray labels(hdf5::File(folder / "data.h5").root().group("train").dataset("labels"),
+                     std::make_shared<const ReadableFile>(folder / "data.h5"));
+  const auto read = [&](std::size_t first) {
+    std::vector<std::int64_t> values(kCount - first);
+    labels.read_integers(first, values);
+    return values;
+  };
+  const auto all = read(0), some = read(7);
+  CHECK(std::ranges::equal(some, std::span(all).subspan(7)));
+  std::size_t budget = kCount - 1;
+  labels.keep_integers(budget);
+  CHECK(budget == kCount - 1);
+  budget = 16 * kCount;
+  labels.keep_integers(budget);
+  CHECK(budget < 16 * kCount);
+  std::filesystem::resize_file(folder / "data.h5", 0);
+  CHECK(read(0) == all);
+  CHECK(read(7) == some);
+}
+
+TEST_CASE("labels may be of any type of integers, in any order of bytes", "[dataset]") {
+  const test::TemporaryFolder folder;
+  for (const hid_t type : {H5T_STD_I8LE, H5T_STD_U8LE, H5T_STD_I16LE, H5T_STD_U16LE, H5T_STD_I32LE, H5T_STD_U32LE,
+                           H5T_STD_I64LE, H5T_STD_U64LE, H5T_STD_I8BE, H5T_STD_I16BE, H5T_STD_I32BE, H5T_STD_U64BE}) {
+    write_labels(folder / "data.h5", type);
+    const Dataset dataset({folder / "data.h5"}, "train");
+    CHECK(dataset.label(0) == 0);
+    CHECK(dataset.label(1) == 1);
+  }
+}
+
+TEST_CASE("integers of bits that are not all used are read, wider ones than 8 bytes are refused", "[dataset]") {
+  const test::TemporaryFolder folder;
+  const hdf5::Handle<H5Tclose> type(H5Tcopy(H5T_STD_I32LE));
+  H5Tset_precision(type.id(), 20);
+  H5Tset_offset(type.id(), 8);
+  write_labels(folder / "data.h5", type.id());
+  CHECK(Dataset({folder / "data.h5"}, "train").label(1) == 1);
+  for (const H5T_order_t order : {H5T_ORDER_LE, H5T_ORDER_BE}) {
+    const hdf5::Handle<H5Tclose> wide(H5Tcopy(H5T_STD_I64LE));
+    H5Tset_size(wide.id(), 16);
+    H5Tset_order(wide.id(), order);
+    write_labels(folder / "data.h5", wide.id());
+    CHECK_THAT(test::error_of([&] { Dataset({folder / "data.h5"}, "train"); }),
+               Contains("/train/labels: integers of 16 bytes; at most 8 are read"));
+  }
+}
+
+TEST_CASE("several files are one data set, in the order of their names", "[dataset]") {
+  const test::TemporaryFolder folder;
+  test::DataFile(3).write(folder / "part-2.h5");
+  test::DataFile(5).write(folder / "part-1.h5");
+  const auto files = data_files({folder / "part-*.h5"});
+  CHECK(files == std::vector<std::filesystem::path>{folder / "part-1.h5", folder / "part-2.h5"});
+  CHECK(data_files({folder / "part-2.h5", folder / "part-1.h5"}) == files);
+  const Dataset dataset(files, "train");
+  CHECK(dataset.info().size == 8);
+  for (const auto& [sample, value] : {std::pair{0u, 0}, {4u, 4}, {5u, 0}, {7u, 2}}) {
+    CHECK(image(dataset, sample) == Bytes(4, static_cast<std::uint8_t>(value)));
+    CHECK(dataset.label(sample) == value % 2);
+  }
+  CHECK_THAT(dataset.place(6), Contains("part-2.h5: train sample 1"));
+  CHECK_NOTHROW(dataset.will_need({3, 8}));
+}
+
+TEST_CASE("files that are not of one data set are named, both of them", "[dataset]") {
+  const test::TemporaryFolder folder;
+  test::DataFile(3).write(folder / "a.h5");
+  test::DataFile other(3);
+  const auto error = [&] {
+    other.write(folder / "b.h5");
+    return test::error_of([&] { Dataset({folder / "a.h5", folder / "b.h5"}, "train"); });
+  };
+  SECTION("classes") {
+    other.classes = {"odd", "even"};
+    CHECK_THAT(error(), Contains("a.h5") && Contains("b.h5") && Contains("different classes"));
+  }
+  SECTION("mean") {
+    other.mean = {0.25f};
+    CHECK_THAT(error(), Contains("different means"));
+  }
+  SECTION("deviation") {
+    other.deviation = {0.5f};
+    CHECK_THAT(error(), Contains("different deviations"));
+  }
+  SECTION("size") {
+    other.images_shape = {3, 4, 1, 1};
+    CHECK_THAT(error(), Contains("different sizes of images"));
+  }
+  SECTION("kind") {
+    other.encode({{1}, {2}, {3}});
+    CHECK_THAT(error(), Contains("decoded and encoded"));
+  }
+}
+
+TEST_CASE("names of data files that do not fit are named", "[dataset]") {
+  const test::TemporaryFolder folder;
+  test::DataFile(3).write(folder / "a[1].h5");
+  CHECK(data_files({folder / "a[1].h5"}).size() == 1);
+  CHECK_THAT(test::error_of([&] { data_files({folder / "a[1].h5", folder / "a[1].h5"}); }), Contains("named twice"));
+  CHECK_THAT(test::error_of([&] { Dataset(data_files({folder / "b-*.h5"}), "train"); }),
+             Contains("b-*.h5") && Contains("No such file"));
+}
+
+TEST_CASE("encoded images are read as they are", "[dataset]") {
+  const test::TemporaryFolder folder;
+  test::DataFile data(3);
+  data.encode({{1, 2, 3}, {}, {4}});
+  data.write(folder / "data.h5");
+  const Dataset dataset({folder / "data.h5"}, "train");
+  CHECK(dataset.info().encoded());
+  CHECK(dataset.info().size == 3);
+  CHECK(dataset.info().channels == 1);
+  Bytes bytes;
+  dataset.read_encoded(0, bytes);
+  CHECK(bytes == Bytes{1, 2, 3});
+  dataset.read_encoded(1, bytes);
+  CHECK(bytes.empty());
+  dataset.read_encoded(2, bytes);
+  CHECK(bytes == Bytes{4});
+}
+
+TEST_CASE("offsets that are wrong are those of a sample", "[dataset]") {
+  const test::TemporaryFolder folder;
+  test::DataFile data(4);
+  data.encode({{1, 2, 3}, {5}, {6}, {4}});
+  data.offsets = {0, 3, 2, 99, 5};
+  data.write(folder / "data.h5");
+  const Dataset dataset({folder / "data.h5"}, "train");
+  Bytes bytes;
+  const auto error = [&](std::size_t sample) { return test::error_of([&] { dataset.read_encoded(sample, bytes); }); };
+  dataset.read_encoded(0, bytes);
+  CHECK_THAT(error(1), Contains("data.h5: train sample 1: from byte 3 to byte 2 of 6"));
+  CHECK_THAT(error(2), Contains("from byte 2 to byte 99 of 6"));
+  CHECK_THAT(error(3), Contains("from byte 99 to byte 5"));
+  CHECK_NOTHROW(dataset.will_need({0, 4}));
 }
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "models/synchronize.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"
 
@@ -112,6 +113,23 @@ Graph chains() {
   return b.done(x);
 }
 
+// What ends in a concatenation, a dropout or an average is fused as anywhere; those themselves stay as they are.
+Graph inception() {
+  Builder b;
+  const auto unit = [&](const std::string& name, Value x) {
+    return b.add(name + ".relu", Relu{}, {b.add(name + ".norm", BatchNorm{}, {b.add(name, kConvolution, {x})})});
+  };
+  const Value stem = unit("stem", b.input);
+  const Value left = unit("left", stem), right = unit("right2", unit("right1", stem));
+  const Value pooled = unit("pooled", b.add("average", AveragePool{3, 1, 1}, {stem}));
+  const Value largest = b.add("largest", MaxPool{3, 1, 1}, {stem});
+  const Value norm = b.add("joined.norm", BatchNorm{}, {b.add("joined", kConvolution, {stem})});
+  const Value joined = b.add("joined.relu", Relu{}, {b.add("joined.add", Add{}, {norm, stem})});
+  Value x = b.add("concat", Concat{}, {left, right, pooled, largest, joined, left});
+  x = b.add("relu", Relu{}, {b.add("dropout", Dropout{0.25f}, {x, Graph::kKeys})});
+  return b.done(b.add("means", AdaptiveAveragePool{2}, {x}));
+}
+
 struct Named {
   const char* name;
   Graph (*make)();
@@ -132,6 +150,10 @@ const std::vector<Named> kGraphs{
     {"norm add relu", norm_add_relu, {"stem", "conv1", "norm1", "conv2", "norm2"}},
     {"norm not add", norm_not_add, {"conv1", "norm1", "add1", "conv2", "norm2", "add2", "norm3", "add3", "add4"}},
     {"chains", chains, {"conv1", "conv2", "relu1", "relu2a", "relu2", "add", "pool1", "pool2"}},
+    {"inception",
+     inception,
+     {"stem", "stem.norm", "left", "left.norm", "right1", "right1.norm", "right2", "right2.norm", "average", "pooled",
+      "pooled.norm", "largest", "joined", "joined.norm", "concat", "dropout", "relu", "means"}},
 };
 
 bool has_relu(const Graph& graph, const std::string& name) {
@@ -146,6 +168,18 @@ bool has_relu(const Graph& graph, const std::string& name) {
 }
 
 }  // namespace
+
+TEST_CASE("a synchronized batch norm stays one with what is fused with it") {
+  const Graph fused = fuse(synchronize_batch_norms(norm_add_relu()));
+  std::size_t norms = 0;
+  for (const Node& node : fused.nodes())
+    if (const auto* norm = std::get_if<BatchNorm>(&node.operation)) {
+      CHECK((norm->synchronized && norm->add && norm->relu));
+      ++norms;
+    }
+  CHECK(norms == 2);
+  CHECK_THROWS_WITH(synchronize_batch_norms(dense_relu()), Catch::Contains("no batch norm"));
+}
 
 TEST_CASE("fusion leaves these nodes, by these names") {
   for (const Named& named : kGraphs) {
@@ -172,7 +206,21 @@ TEST_CASE("fusion leaves these nodes, by these names") {
   CHECK(has_relu(fuse(norm_add_relu()), "norm1"));
   CHECK(has_relu(fuse(norm_add_relu()), "norm2"));
   CHECK(has_relu(fuse(norm_not_add()), "norm2"));
+  for (const char* norm : {"stem.norm", "left.norm", "right2.norm", "pooled.norm"})
+    CHECK(has_relu(fuse(inception()), norm));
   CHECK_FALSE(has_relu(fuse(norm_not_add()), "norm3"));
+}
+
+TEST_CASE("a batch norm's own settings survive its fusion") {
+  Builder b;
+  const BatchNorm special{.epsilon = 0.125f, .initial_scale = 0};
+  const Value norm = b.add("norm", special, {b.input});
+  const Graph fused = fuse(b.done(b.add("relu", Relu{}, {b.add("add", Add{}, {norm, b.input})})));
+  const auto& both = std::get<BatchNorm>(fused.nodes()[1].operation);
+  CHECK(both.epsilon == 0.125f);
+  CHECK(both.initial_scale == 0);
+  CHECK(both.add);
+  CHECK(both.relu);
 }
 
 TEST_CASE("a convolution's own settings survive its fusion") {

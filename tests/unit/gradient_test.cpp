@@ -29,7 +29,7 @@ Graph with_loss(Graph g, Value x) {
   return g;
 }
 
-constexpr Value kInput = 2;
+constexpr Value kInput = 3;
 
 Graph chain() {
   Graph g = with_input();
@@ -55,7 +55,7 @@ Graph residual() {
   const Value project = g.add("project", Convolution{.channels = 16, .kernel = 1, .stride = 2}, {narrow});
   x = g.add("conv3", Convolution{.channels = 16, .kernel = 3, .stride = 2, .padding = 1}, {narrow});
   x = g.add("add2", Add{}, {x, project});
-  x = g.add("pool", GlobalAveragePool{}, {x});
+  x = g.add("pool", AdaptiveAveragePool{1}, {x});
   return with_loss(g, x);
 }
 
@@ -86,16 +86,31 @@ Graph dense_first() {
   return with_loss(g, g.add("hidden", Dense{7, true}, {kInput}));
 }
 
+// Branches of every kind of pool side by side, one of them from twice the same value, and another concatenation behind
+// another dropout; channels that fill no block.
+Graph branches() {
+  Graph g = with_input();
+  const Value stem = g.add("stem", Convolution{.channels = 8, .kernel = 3, .padding = 1}, {kInput});
+  const Value wide = g.add("wide", Convolution{.channels = 8, .kernel = {1, 3}, .padding = {0, 1}}, {stem});
+  const Value tall = g.add("tall", Convolution{.channels = 16, .kernel = {3, 1}, .padding = {1, 0}}, {stem});
+  const Value pool = g.add("pool", AveragePool{3, 1, 1}, {stem});
+  Value x = g.add("concat1", Concat{}, {wide, tall, pool, wide});
+  x = g.add("dropout1", Dropout{0.25f, 0}, {x, Graph::kKeys});
+  const Value odd = g.add("odd", Convolution{.channels = 5, .kernel = 1}, {x});
+  x = g.add("concat2", Concat{}, {odd, stem, kInput});
+  x = g.add("means", AdaptiveAveragePool{{3, 2}}, {x});
+  x = g.add("hidden", Dense{7, true}, {g.add("dropout2", Dropout{0.5f, 1}, {x, Graph::kKeys})});
+  const Value again = g.add("vectors", Concat{}, {x, x});
+  return with_loss(g, again);
+}
+
 struct Named {
   const char* name;
   Graph (*make)();
 };
 
-const Named kGraphs[] = {{"chain", chain},
-                         {"residual", residual},
-                         {"many readers", many_readers},
-                         {"norm first", norm_first},
-                         {"dense first", dense_first}};
+const Named kGraphs[] = {{"chain", chain},           {"residual", residual},       {"many readers", many_readers},
+                         {"norm first", norm_first}, {"dense first", dense_first}, {"branches", branches}};
 
 // The sum of the samples' losses, from the logits, without float32's rounding of the sum.
 double loss(Device& device, const Graph& graph, Network& network, const std::vector<std::int32_t>& labels) {
@@ -124,7 +139,13 @@ TEST_CASE("the loss changes along each parameter as its gradient says") {
   PlainNetwork plain(*device, graph, batch);
   plain.parameters.initialize(4);
   const Samples samples(graph, batch, kClasses, 7);
-  for (int repeat = 0; repeat < 2; ++repeat) test::run(plain.network, samples, 1);  // nothing is left from before
+  test::run(plain.network, samples, 1);
+  const auto expected_gradients = test::gradients(*device, plain.parameters);
+  // Nothing is left from before, and nothing is read that this step has not written.
+  const DeviceView memory = plain.memory.of(0);
+  device->upload(std::vector<std::byte>(memory.bytes, std::byte{255}), memory);
+  test::run(plain.network, samples, 1);
+  CHECK(test::gradients(*device, plain.parameters) == expected_gradients);
 
   std::uint64_t seed = 0;
   for (const Parameter& p : plain.parameters.all()) {
@@ -169,7 +190,7 @@ TEST_CASE("networks of another batch size over the same parameters find the same
   const auto run = [&](std::size_t begin, std::size_t count) {
     Network& network = model.network(mode, count);
     network.load(std::span(samples.images).subspan(begin * pixels, count * pixels),
-                 std::span(samples.labels).subspan(begin, count));
+                 std::span(samples.labels).subspan(begin, count), std::span(samples.keys).subspan(begin, count));
     network.forward();
     if (mode == Mode::training) network.backward(1.0f / 32, [](std::size_t) {});
     return network.loss();

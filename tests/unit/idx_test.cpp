@@ -1,4 +1,4 @@
-#include "src/data/idx.h"
+#include "src/import/idx.h"
 
 #include <zlib.h>
 

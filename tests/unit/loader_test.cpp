@@ -2,36 +2,46 @@
 
 #include <catch2/catch.hpp>
 #include <deque>
+#include <numeric>
 #include <set>
 
+#include "kernels/random.h"
 #include "tests/unit/data_file.h"
 #include "tests/unit/error_text.h"
+#include "tests/unit/image_files.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace annulus {
 namespace {
 
 constexpr std::size_t kSize = 103;
+constexpr std::uint64_t kSeed = 5;
 
-Dataset make_dataset(const std::filesystem::path& file) {
-  test::DataFile(kSize).write(file);
-  return {file, "train"};
+Dataset write_and_open(const test::DataFile& data, const std::filesystem::path& file) {
+  data.write(file);
+  return {{file}, "train"};
+}
+
+InputPlan plan(const Dataset& dataset, const DataOptions& options = {}) {
+  return plan_input(options, dataset.info(), Purpose::training, 1);
 }
 
 // A data file whose image number n is full of n.
 struct Data {
   test::TemporaryFolder folder;
-  Dataset dataset = make_dataset(folder / "data.h5");
+  Dataset dataset = write_and_open(test::DataFile(kSize), folder / "data.h5");
 };
 
 // The samples of a batch, told by their pixels.
 std::vector<std::size_t> samples(const Batch& batch) {
   std::vector<std::size_t> result;
   REQUIRE(batch.images.size() == 4 * batch.size());
+  REQUIRE(batch.keys.size() == batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const std::uint8_t first = batch.images[4 * i];
     REQUIRE(batch.images[4 * i + 3] == first);
     REQUIRE(batch.labels[i] == first % 2);
+    REQUIRE(batch.keys[i] == static_cast<std::int32_t>(mix(kSeed, batch.step.epoch, first)));  // whatever the rank
     result.push_back(first);
   }
   return result;
@@ -40,7 +50,8 @@ std::vector<std::size_t> samples(const Batch& batch) {
 // All ranks' samples of an epoch, step by step.
 std::vector<std::size_t> epoch(const Data& data, std::size_t global_batch, int ranks, Cursor start) {
   std::deque<Loader> loaders;
-  for (int rank = 0; rank < ranks; ++rank) loaders.emplace_back(data.dataset, 5, global_batch, rank, ranks, start);
+  for (int rank = 0; rank < ranks; ++rank)
+    loaders.emplace_back(data.dataset, plan(data.dataset), BatchRequest{kSeed, global_batch, rank, ranks, start});
   std::vector<std::size_t> result;
   for (bool last = false; !last;) {
     for (Loader& loader : loaders) {
@@ -53,11 +64,216 @@ std::vector<std::size_t> epoch(const Data& data, std::size_t global_batch, int r
   return result;
 }
 
+// Small encoded images, of both kinds and many sizes, all different.
+test::DataFile encoded_file(std::size_t size) {
+  test::DataFile data(size);
+  data.mean = data.deviation = {0.5f, 0.5f, 0.5f};
+  std::vector<std::vector<std::uint8_t>> files;
+  for (std::size_t i = 0; i < size; ++i) {
+    const Image image = test::picture({20 + i % 7, 30 + i % 5}, 3);
+    files.push_back(i % 3 == 0 ? test::png_of(image) : test::jpeg_of(image));
+  }
+  data.encode(files);
+  return data;
+}
+
+struct EncodedData {
+  explicit EncodedData(const test::DataFile& data) : dataset(write_and_open(data, folder / "data.h5")) {}
+  test::TemporaryFolder folder;
+  Dataset dataset;
+};
+
+// What all ranks get in some steps, put together.
+struct Delivered {
+  std::vector<std::uint8_t> images;
+  std::vector<std::int32_t> labels, keys;
+  std::vector<std::size_t> bad;
+
+  bool operator==(const Delivered&) const = default;
+};
+
+Delivered deliver(const Dataset& dataset, const DataOptions& options, Purpose purpose, int ranks, std::size_t steps) {
+  const InputPlan input = plan_input(options, dataset.info(), purpose, 1);
+  std::deque<Loader> loaders;
+  for (int rank = 0; rank < ranks; ++rank) loaders.emplace_back(dataset, input, BatchRequest{5, 12, rank, ranks, {}});
+  Delivered result;
+  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  for (std::size_t step = 0; step < steps; ++step)
+    for (Loader& loader : loaders) {
+      const Batch& batch = loader.next();
+      CHECK(batch.images.size() == batch.size() * input.image_bytes());
+      CHECK(batch.keys.size() == batch.size());
+      append(result.images, batch.images);
+      append(result.labels, batch.labels);
+      append(result.keys, batch.keys);
+      for (const BadSample& bad : batch.bad) result.bad.push_back(bad.sample);
+    }
+  std::ranges::sort(result.bad);
+  return result;
+}
+
 }  // namespace
+
+TEST_CASE("threads, ranks and prefetching change no bit", "[loader]") {
+  const EncodedData data(encoded_file(31));
+  for (const std::string augment : {"auto", "crop-flip", "imagenet-jitter"}) {
+    for (const std::string shuffle : {"global", "block"}) {
+      DataOptions options{
+          .files = {}, .image = 16, .augment = augment, .shuffle = shuffle, .shuffle_block = 4, .shuffle_window = 2};
+      const Delivered alone = deliver(data.dataset, options, Purpose::training, 1, 5);
+      CHECK(alone.labels.size() == 12 + 12 + 7 + 12 + 12);
+      for (const auto& [workers, prefetch, ranks] : {std::tuple{3, 1, 1}, {1, 7, 2}, {4, 2, 3}, {2, 3, 7}}) {
+        options.workers = static_cast<std::size_t>(workers);
+        options.prefetch = static_cast<std::size_t>(prefetch);
+        CHECK(deliver(data.dataset, options, Purpose::training, ranks, 5) == alone);
+      }
+    }
+  }
+}
+
+TEST_CASE("augmentation is another one in every epoch, and evaluation has none", "[loader]") {
+  const EncodedData data(encoded_file(12));
+  const DataOptions options{.files = {}, .image = 16};
+  const auto epochs = deliver(data.dataset, options, Purpose::evaluation, 1, 2);
+  const auto half = epochs.images.begin() + static_cast<std::ptrdiff_t>(epochs.images.size() / 2);
+  CHECK(std::equal(epochs.images.begin(), half, half));
+  std::set<std::int32_t> keys;
+  for (const std::int32_t key : deliver(data.dataset, options, Purpose::training, 1, 3).keys) keys.insert(key);
+  CHECK(keys.size() == 36);
+}
+
+TEST_CASE("a batch has the images that its samples make", "[loader]") {
+  const EncodedData data(encoded_file(9));
+  const DataOptions options{.files = {}, .image = 8};
+  const InputPlan input = plan_input(options, data.dataset.info(), Purpose::training, 1);
+  Loader loader(data.dataset, input, {5, 9, 0, 1, {}});
+  const Batch& batch = loader.next();
+  SampleReader reader(data.dataset, input);
+  std::vector<std::uint8_t> image(input.image_bytes());
+  const EpochOrder order(9, 5, 0);
+  for (std::size_t i = 0; i < 9; ++i) {
+    const std::size_t sample = order.sample(i);
+    CHECK(reader.read(sample, mix(5, 0, sample), image) == batch.labels[i]);
+    CHECK(std::ranges::equal(image, std::span(batch.images).subspan(i * image.size(), image.size())));
+    CHECK(batch.keys[i] == static_cast<std::int32_t>(mix(5, 0, sample)));
+  }
+}
+
+TEST_CASE("decoded images are resized where that is asked for", "[loader]") {
+  const Data data;
+  const Delivered larger = deliver(data.dataset, {.files = {}, .image = 5}, Purpose::training, 1, 1);
+  CHECK(larger.images.size() == 12 * 25);
+  const EpochOrder order(kSize, 5, 0);
+  for (std::size_t i = 0; i < larger.images.size(); ++i) CHECK(larger.images[i] == order.sample(i / 25));
+}
+
+TEST_CASE("images of other channels than 1 and 3 are refused where they would be resized", "[loader]") {
+  DatasetInfo info;
+  info.size = 4, info.height = info.width = 8, info.channels = 4;
+  const auto plan_with = [&info](const std::string& augment, std::size_t image) {
+    DataOptions options;
+    options.augment = augment, options.image = image;
+    return plan_input(options, info, Purpose::training, 1);
+  };
+  CHECK(plan_with("crop-flip", 0).channels == 4);
+  CHECK_THAT(test::error_of([&] { plan_with("imagenet", 0); }), Catch::Contains("--augment: images of 4"));
+  CHECK_THAT(test::error_of([&] { plan_with("none", 4); }), Catch::Contains("--image 4: images of 4 channels"));
+}
+
+TEST_CASE("a bad sample ends the run, or takes no part", "[loader]") {
+  test::DataFile file = encoded_file(24);
+  const auto damage = GENERATE(as<std::string>{}, "cut off", "empty", "no image", "label", "offsets", "much");
+  std::vector<std::size_t> expected{7};
+  const auto begin = static_cast<std::size_t>(file.offsets[7]);
+  std::string reason = "damaged JPEG image";
+  if (damage == "cut off") {
+    const std::vector<std::uint8_t> scan{0xff, 0xda}, end{0xff, 0xd9};  // the end is soon after the scan's begin
+    const auto at = std::search(file.bytes.begin() + static_cast<std::ptrdiff_t>(begin), file.bytes.end(), scan.begin(),
+                                scan.end());
+    std::ranges::copy(end, at + 20);
+  }
+  if (damage == "empty") {
+    file.offsets[8] = file.offsets[7];
+    std::fill_n(file.bytes.begin() + static_cast<std::ptrdiff_t>(begin), 3, std::uint8_t{0});  // now of sample 8
+    reason = "train sample ";
+    expected = {7, 8};
+  }
+  if (damage == "no image") {
+    std::fill_n(file.bytes.begin() + static_cast<std::ptrdiff_t>(begin), 8, std::uint8_t{'x'});
+    reason = "neither a JPEG nor a PNG image";
+  }
+  if (damage == "label") {
+    file.labels[7] = 2;
+    reason = "label 2, but there are 2 classes";
+  }
+  if (damage == "offsets") {
+    file.offsets[8] = 1 << 30;
+    reason = "its offsets are wrong";
+    expected = {7, 8};
+  }
+  if (damage == "much") {
+    for (std::size_t i = 3; i < 9; ++i) file.labels[i] = -1;
+    reason = "label -1";
+    expected = {3, 4, 5, 6, 7, 8};
+  }
+  const EncodedData data(file);
+  DataOptions options{.files = {}, .image = 16};
+  const std::string error = test::error_of([&] { deliver(data.dataset, options, Purpose::training, 1, 2); });
+  CHECK_THAT(error, Catch::Contains("data.h5: train sample ") && Catch::Contains(reason) &&
+                        Catch::Contains("--on-bad-sample skip"));
+
+  options.on_bad_sample = "skip";
+  const Delivered training = deliver(data.dataset, options, Purpose::training, 1, 2);
+  CHECK(training.labels.size() == 24);
+  CHECK(training.bad == expected);
+  // The places are taken by the next good one.
+  const std::size_t next = expected.back() + 1;
+  CHECK(std::ranges::count(training.keys, static_cast<std::int32_t>(mix(5, 0, next))) ==
+        static_cast<long>(expected.size() + 1));
+  const Delivered evaluation = deliver(data.dataset, options, Purpose::evaluation, 1, 2);
+  CHECK(evaluation.labels.size() == 24 - expected.size());
+  CHECK(evaluation.bad == expected);
+  for (const int ranks : {2, 3}) {
+    options.workers = 2;
+    CHECK(deliver(data.dataset, options, Purpose::training, ranks, 2) == training);
+    CHECK(deliver(data.dataset, options, Purpose::evaluation, ranks, 2) == evaluation);
+  }
+}
+
+TEST_CASE("data of which nothing is good ends the run, skipping or not", "[loader]") {
+  test::DataFile file(150);
+  std::ranges::fill(file.labels, 5);
+  const EncodedData data(file);
+  const DataOptions options{.files = {}, .on_bad_sample = "skip"};
+  CHECK_THAT(test::error_of([&] { deliver(data.dataset, options, Purpose::training, 1, 1); }),
+             Catch::Contains("and so are the 99 samples after it"));
+  CHECK(deliver(data.dataset, options, Purpose::evaluation, 1, 2).bad.size() == 24);
+}
+
+TEST_CASE("a loader ends with an epoch", "[loader]") {
+  const Data data;
+  const InputPlan input = plan_input({}, data.dataset.info(), Purpose::evaluation, 1);
+  for (const int ranks : {1, 3}) {
+    std::vector<std::size_t> seen;
+    for (int rank = 0; rank < ranks; ++rank) {
+      Loader loader(data.dataset, input, {kSeed, 10, rank, ranks, {}, 1});
+      for (bool last = false; !last;) {
+        const Batch& batch = loader.next();
+        last = batch.step.last_of_epoch;
+        const auto share = samples(batch);
+        seen.insert(seen.end(), share.begin(), share.end());
+      }
+    }
+    std::ranges::sort(seen);
+    std::vector<std::size_t> all(kSize);
+    std::iota(all.begin(), all.end(), 0);
+    CHECK(seen == all);
+  }
+}
 
 TEST_CASE("the ranks together see every sample once per epoch, in the order of the epoch", "[loader]") {
   const Data data;
-  const EpochOrder order(kSize, 5, 2);
+  const EpochOrder order(kSize, kSeed, 2);
   std::vector<std::size_t> expected;
   for (std::size_t position = 0; position < kSize; ++position) expected.push_back(order.sample(position));
   for (const int ranks : {1, 2, 3, 4, 7}) {
@@ -76,7 +292,7 @@ TEST_CASE("a loader goes on at a cursor, on another number of ranks", "[loader]"
 
 TEST_CASE("a loader runs from epoch to epoch", "[loader]") {
   const Data data;
-  Loader loader(data.dataset, 5, 50, 0, 1, {});
+  Loader loader(data.dataset, plan(data.dataset), {5, 50, 0, 1, {}});
   for (std::uint64_t step = 0; step < 30; ++step) {
     const Batch& batch = loader.next();
     CHECK(batch.step.epoch == step / 3);
@@ -87,7 +303,7 @@ TEST_CASE("a loader runs from epoch to epoch", "[loader]") {
 
 TEST_CASE("empty shares are delivered", "[loader]") {
   const Data data;
-  Loader loader(data.dataset, 5, 2, 3, 4, {});
+  Loader loader(data.dataset, plan(data.dataset), {5, 2, 3, 4, {}});
   const Batch& batch = loader.next();
   CHECK(batch.size() == 0);
   CHECK(batch.images.empty());
@@ -96,10 +312,10 @@ TEST_CASE("empty shares are delivered", "[loader]") {
 
 TEST_CASE("a batch stays as it is until the next call", "[loader]") {
   const Data data;
-  Loader loader(data.dataset, 5, 10, 0, 1, {});
+  Loader loader(data.dataset, plan(data.dataset), {5, 10, 0, 1, {}});
   for (int step = 0; step < 20; ++step) {
     const Batch& batch = loader.next();
-    const std::vector<std::uint8_t> copy = batch.images;
+    const auto copy = batch.images;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     CHECK(batch.images == copy);
   }
@@ -107,7 +323,7 @@ TEST_CASE("a batch stays as it is until the next call", "[loader]") {
 
 TEST_CASE("batches are reused without allocation", "[loader]") {
   const Data data;
-  Loader loader(data.dataset, 5, 50, 0, 1, {});
+  Loader loader(data.dataset, plan(data.dataset), {5, 50, 0, 1, {}});
   std::set<const std::uint8_t*> memory;
   for (int step = 0; step < 100; ++step) memory.insert(loader.next().images.data());
   CHECK(memory.size() <= 4);
@@ -115,7 +331,7 @@ TEST_CASE("batches are reused without allocation", "[loader]") {
 
 TEST_CASE("what the reading thread meets is thrown, again and again, after the batches before it", "[loader]") {
   const Data data;
-  Loader loader(data.dataset, 5, 10, 0, 1, {0, 50});
+  Loader loader(data.dataset, plan(data.dataset), {5, 10, 0, 1, {0, 50}});
   std::filesystem::resize_file(data.folder / "data.h5", 0);
   const auto read_on = [&] {
     for (;;) loader.next();
@@ -126,14 +342,14 @@ TEST_CASE("what the reading thread meets is thrown, again and again, after the b
 
 TEST_CASE("a cursor of other data is an Error of next()", "[loader]") {
   const Data data;
-  Loader loader(data.dataset, 5, 10, 0, 1, {0, kSize});
+  Loader loader(data.dataset, plan(data.dataset), {5, 10, 0, 1, {0, kSize}});
   CHECK_THAT(test::error_of([&] { loader.next(); }), Catch::Contains("made with other data"));
 }
 
 TEST_CASE("a loader stops at any moment", "[loader]") {
   const Data data;
   for (int steps = 0; steps < 50; ++steps) {
-    Loader loader(data.dataset, 5, 10, 0, 1, {});
+    Loader loader(data.dataset, plan(data.dataset), {5, 10, 0, 1, {}});
     for (int step = 0; step < steps % 7; ++step) loader.next();
   }
 }

@@ -33,10 +33,11 @@ struct Naive {
   // Calls visit(kernel row, kernel column, row, column) for the pixels of a window that lie in the image.
   template <class Window, class Visit>
   void window(const Window& o, std::size_t y, std::size_t x, const Visit& visit) const {
-    for (std::size_t i = 0; i < o.kernel; ++i)
-      for (std::size_t j = 0; j < o.kernel; ++j) {
-        const auto row = static_cast<long>(y * o.stride + i) - static_cast<long>(o.padding);
-        const auto column = static_cast<long>(x * o.stride + j) - static_cast<long>(o.padding);
+    const Extent kernel = o.kernel, padding = o.padding;
+    for (std::size_t i = 0; i < kernel.height; ++i)
+      for (std::size_t j = 0; j < kernel.width; ++j) {
+        const auto row = static_cast<long>(y * o.stride + i) - static_cast<long>(padding.height);
+        const auto column = static_cast<long>(x * o.stride + j) - static_cast<long>(padding.width);
         if (row < 0 || column < 0 || row >= static_cast<long>(in.shape[2]) || column >= static_cast<long>(in.shape[3]))
           continue;
         visit(i, j, static_cast<std::size_t>(row), static_cast<std::size_t>(column));
@@ -77,13 +78,42 @@ struct Naive {
     });
   }
 
-  Tensor operator()(const GlobalAveragePool&) {
-    return images([&](std::size_t n, std::size_t c, std::size_t, std::size_t) {
+  Tensor operator()(const AveragePool& o) {
+    return images([&](std::size_t n, std::size_t c, std::size_t y, std::size_t x) {
       double sum = 0;
-      for (std::size_t y = 0; y < in.shape[2]; ++y)
-        for (std::size_t x = 0; x < in.shape[3]; ++x) sum += at(in, n, c, y, x);
-      return sum / static_cast<double>(in.shape[2] * in.shape[3]);
+      window(o, y, x,
+             [&](std::size_t, std::size_t, std::size_t row, std::size_t column) { sum += at(in, n, c, row, column); });
+      return sum / static_cast<double>(o.kernel * o.kernel);
     });
+  }
+
+  Tensor operator()(const AdaptiveAveragePool& o) {
+    // The part's bounds as PyTorch has them.
+    const auto begin = [](std::size_t i, std::size_t outputs, std::size_t pixels) {
+      return static_cast<std::size_t>(std::floor(static_cast<double>(i * pixels) / static_cast<double>(outputs)));
+    };
+    const auto end = [](std::size_t i, std::size_t outputs, std::size_t pixels) {
+      return static_cast<std::size_t>(std::ceil(static_cast<double>((i + 1) * pixels) / static_cast<double>(outputs)));
+    };
+    return images([&](std::size_t n, std::size_t c, std::size_t y, std::size_t x) {
+      double sum = 0, count = 0;
+      for (std::size_t row = begin(y, o.size.height, in.shape[2]); row < end(y, o.size.height, in.shape[2]); ++row)
+        for (std::size_t column = begin(x, o.size.width, in.shape[3]); column < end(x, o.size.width, in.shape[3]);
+             ++column, ++count)
+          sum += at(in, n, c, row, column);
+      return sum / count;
+    });
+  }
+
+  Tensor operator()(const Concat&) {
+    out.values.clear();
+    for (std::size_t n = 0; n < in.shape[0]; ++n)
+      for (const Tensor& input : inputs) {
+        const std::size_t size = input.values.size() / in.shape[0];
+        out.values.insert(out.values.end(), input.values.begin() + static_cast<long>(n * size),
+                          input.values.begin() + static_cast<long>((n + 1) * size));
+      }
+    return out;
   }
 
   Tensor operator()(const BatchNorm& o) {

@@ -1,7 +1,9 @@
 // The zoo's networks against PyTorch (tests/data/make_reference.py says what the files hold).
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <numeric>
 
 #include "kernels/random.h"
 #include "models/model.h"
@@ -20,16 +22,20 @@ struct Reference {
     for (const auto value : images_set.read<std::int64_t>()) images.push_back(static_cast<std::uint8_t>(value));
     for (const auto value : root.dataset("labels").read<std::int64_t>())
       labels.push_back(static_cast<std::int32_t>(value));
+    for (const auto value : root.dataset("keys").read<std::int64_t>()) keys.push_back(static_cast<std::int32_t>(value));
     task = {{shape[1], shape[2], shape[3]}, images_set.floats("mean"), images_set.floats("deviation"), 10};
   }
 
-  std::vector<float> parameter(const std::string& name, std::size_t size) const {
-    const auto set = root.group("parameters").dataset(name);
+  // Of the group's values that follow from attributes.
+  std::vector<float> formula(const std::string& group, const std::string& name, std::size_t size) const {
+    const auto set = root.group(group).dataset(name);
     const std::uint64_t index = set.integer("index");
-    const float center = set.floats("center")[0], bound = set.floats("bound")[0];
+    const double center = set.floats("center")[0], bound = set.floats("bound")[0], push = set.floats("push")[0];
     std::vector<float> values(size);
-    for (std::size_t i = 0; i < size; ++i)
-      values[i] = center + bound * (2 * static_cast<float>(mix((index << 32) + i) >> 40) * 0x1p-24f - 1);
+    for (std::size_t i = 0; i < size; ++i) {
+      const double u = static_cast<double>(mix((index << 32) + i) >> 40) * 0x1p-24;
+      values[i] = static_cast<float>(center + bound * (2 * u - 1) + (i % 2 == 0 ? push : -push));
+    }
     return values;
   }
 
@@ -37,7 +43,7 @@ struct Reference {
   hdf5::Group root;
   Shape shape;
   std::vector<std::uint8_t> images;
-  std::vector<std::int32_t> labels;
+  std::vector<std::int32_t> labels, keys;
   Task task;
 };
 
@@ -53,9 +59,6 @@ double norm(const std::vector<float>& values) {
   return std::sqrt(squares);
 }
 
-// What float32 sums over a few thousand products may be off, relative to the tensor's norm.
-constexpr double kTolerance = 2e-5;
-
 void check_gradient(const Reference& reference, const std::string& name, const std::vector<float>& ours) {
   INFO(name);
   const auto set = reference.root.group("gradients").dataset(name);
@@ -63,8 +66,11 @@ void check_gradient(const Reference& reference, const std::string& name, const s
   const std::size_t stride = set.integer("stride");
   const double expected_norm = set.floats("norm")[0];
   // A bias before a batch norm, say, has a gradient of zero but for rounding.
-  const double allowed = kTolerance * std::max(expected_norm, 1e-2);
+  const double tolerance = reference.root.dataset("tolerance").read<float>()[0];
+  const double allowed = tolerance * std::max(expected_norm, 1e-2);
   CHECK(norm(ours) == Approx(expected_norm).margin(10 * allowed));
+  const double sum = std::accumulate(ours.begin(), ours.end(), 0.0);
+  CHECK(sum == Approx(set.floats("sum")[0]).margin(allowed * std::sqrt(static_cast<double>(ours.size()))));
   REQUIRE(expected.size() == (ours.size() + stride - 1) / stride);
   double worst = 0;
   for (std::size_t i = 0; i < expected.size(); ++i)
@@ -72,35 +78,59 @@ void check_gradient(const Reference& reference, const std::string& name, const s
   CHECK(worst <= allowed);
 }
 
-}  // namespace
+// The model, but with fewer units in its widest dense layers, whose weights would fill a gigabyte.
+Graph narrowed(const std::string& name, const Task& task) {
+  constexpr std::size_t kWide = 4096, kNarrowed = 48;
+  const Graph whole = make_model(name, task);
+  Graph graph(whole.image());
+  for (Node node : whole.nodes()) {
+    if (auto* dense = std::get_if<Dense>(&node.operation); dense != nullptr && dense->units == kWide)
+      dense->units = kNarrowed;
+    graph.add(node.name, node.operation, node.inputs);
+  }
+  return graph;
+}
 
-TEST_CASE("a network's loss and gradients are PyTorch's") {
-  const std::string name = GENERATE("mlp", "lenet", "cnn", "resnet20");
-  const int threads = GENERATE(1, 2);
+// Gives the group's values to the parameters that it names, which must be all that are trained or all that are not.
+void write_parameters(const Reference& reference, const std::string& group, Model& model, bool trained) {
+  Parameters& parameters = model.parameters();
+  for (const Parameter& p : parameters.all()) {
+    if (p.trained() != trained || p.role == Role::metric) continue;
+    std::size_t size = 1;
+    for (const auto extent : reference.root.group(group).dataset(p.name).read<std::int64_t>())
+      size *= static_cast<std::size_t>(extent);
+    REQUIRE(elements(p.spec.shape) == size);
+    model.device().write(reference.formula(group, p.name, size), p.spec, parameters.weight(p));
+  }
+}
+
+// Of the last forward.
+void check_logits(const Model& model, Device& device, const Network& network, const std::vector<float>& expected) {
+  const Value logits = model.graph().nodes().back().inputs[0];
+  std::vector<float> ours(elements(network.spec(logits).shape));
+  device.read(network.spec(logits), network.value(logits), ours);
+  REQUIRE(ours.size() == expected.size());
+  const double largest = std::abs(*std::ranges::max_element(expected, {}, [](float v) { return std::abs(v); }));
+  for (std::size_t i = 0; i < ours.size(); ++i) CHECK(ours[i] == Approx(expected[i]).margin(1e-4 * largest));
+}
+
+void check_against_pytorch(const std::string& name, int threads) {
   INFO(name << ", " << threads << " threads");
   const Reference reference(name);
   const auto device = test::make_device(threads);
   const std::size_t batch = reference.labels.size();
-  Model model(*device, make_model(name, reference.task), Mode::training, batch);
+  Model model(*device, narrowed(name, reference.task), Mode::training, batch);
   Parameters& parameters = model.parameters();
-  parameters.initialize(1);
-  std::size_t compared = 0;
-  for (const Parameter& p : parameters.all())
-    if (p.trained()) {
-      std::size_t size = 1;
-      for (const auto extent : reference.root.group("parameters").dataset(p.name).read<std::int64_t>())
-        size *= static_cast<std::size_t>(extent);
-      REQUIRE(elements(p.spec.shape) == size);
-      device->write(reference.parameter(p.name, elements(p.spec.shape)), p.spec, parameters.weight(p));
-      ++compared;
-    }
-  REQUIRE(compared == reference.root.group("parameters").names().size());
+  write_parameters(reference, "parameters", model, true);
+  const auto trained = std::ranges::count_if(parameters.all(), &Parameter::trained);
+  REQUIRE(static_cast<std::size_t>(trained) == reference.root.group("parameters").names().size());
 
   Network& network = model.network(Mode::training, batch);
-  network.load(reference.images, reference.labels);
+  network.load(reference.images, reference.labels, reference.keys);
   network.forward();
   CHECK(network.loss().loss / static_cast<double>(batch) ==
         Approx(reference.root.dataset("loss").read<float>()[0]).epsilon(1e-5));
+  check_logits(model, *device, network, reference.root.dataset("logits").read<float>());
 
   std::size_t ready = 0;
   network.backward(1.0f / static_cast<float>(batch), [&](std::size_t gradients) {
@@ -120,6 +150,33 @@ TEST_CASE("a network's loss and gradients are PyTorch's") {
         CHECK(gradient[c] == Approx(expected[c]).epsilon(1e-4).margin(1e-5));
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("a network's loss and gradients are PyTorch's") {
+  check_against_pytorch(GENERATE("mlp", "lenet", "cnn", "resnet20"), GENERATE(1, 2));
+}
+
+// An emulated GPU would take minutes.
+TEST_CASE("a large network's loss and gradients are PyTorch's", "[large]") {
+  check_against_pytorch(GENERATE("resnet18", "resnet34", "resnet50", "resnet56", "alexnet", "vgg16", "inception_v3"),
+                        2);
+}
+
+TEST_CASE("what a network with batch norms finds in inference is what PyTorch's finds", "[large]") {
+  const std::string name = GENERATE("resnet18", "inception_v3");
+  INFO(name);
+  const Reference reference(name);
+  const auto device = test::make_device(2);
+  const std::size_t batch = reference.labels.size();
+  Model model(*device, make_model(name, reference.task), Mode::inference, batch);
+  write_parameters(reference, "parameters", model, true);
+  write_parameters(reference, "inference", model, false);
+  Network& network = model.network(Mode::inference, batch);
+  network.load(reference.images, reference.labels);
+  network.forward();
+  check_logits(model, *device, network, reference.root.group("inference").dataset("logits").read<float>());
 }
 
 TEST_CASE("gradients of the shares of a batch add up to those of the batch") {
@@ -166,18 +223,19 @@ TEST_CASE("inference is training's forward pass where there is no batch norm") {
   CHECK(training.loss().correct == inference.loss().correct);
 }
 
-TEST_CASE("ResNet-50 has as many parameters and operations as everybody's") {
-  const Graph graph = make_model("resnet50", {{224, 224, 3}, {0, 0, 0}, {1, 1, 1}, 1000});
-  std::size_t trained = 0;
-  std::uint64_t operations = 0;
-  for (const Node& node : graph.nodes()) {
-    const auto inputs = graph.input_shapes(node, 1);
-    for (const ParameterDeclaration& p : parameters(node.operation, inputs))
-      if (p.role == Role::weight || p.role == Role::offset) trained += elements(p.shape);
-    operations += flops(node.operation, inputs);
-  }
-  CHECK(trained == 25'557'032);
-  CHECK(operations == 2 * 4'089'184'256);  // multiply-adds of convolutions and the dense layer
+TEST_CASE("training with dropout wants a key for each sample; nothing else does") {
+  const auto device = test::make_device(1);
+  Graph graph({2, 2, 1});
+  Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
+  x = graph.add("dense", Dense{3}, {graph.add("dropout", Dropout{0.5f}, {x, Graph::kKeys})});
+  graph.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  Model model(*device, graph, Mode::training, 2);
+  const std::vector<std::uint8_t> images(8, 200);
+  const std::vector<std::int32_t> labels{0, 1}, keys{3, 4, 5};
+  CHECK_THROWS_WITH(model.network(Mode::training, 2).load(images, labels), Catch::Contains("a key for each of 2"));
+  CHECK_THROWS_WITH(model.network(Mode::training, 2).load(images, labels, keys), Catch::Contains("there are 3"));
+  CHECK_NOTHROW(model.network(Mode::training, 2).load(images, labels, std::span(keys).first(2)));
+  CHECK_NOTHROW(model.network(Mode::inference, 2).load(images, labels));
 }
 
 TEST_CASE("an unknown model and images that are too small are named") {

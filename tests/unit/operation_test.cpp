@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/first_convolution.h"
 #include "kernels/device.h"
+#include "kernels/dropout_mask.h"
 #include "tests/unit/naive_operation.h"
 #include "tests/unit/random_values.h"
 #include "tests/unit/test_device.h"
@@ -60,6 +61,12 @@ TensorSpec blocked(Device& device, const Shape& shape) {
   return device.plan(same, {device.values(shape)}, Mode::inference, {})->output();
 }
 
+// Also between the values.
+void fill_with_nan(Device& device, DeviceView memory) {
+  const std::vector<std::byte> ones(memory.bytes, std::byte{255});
+  device.upload(ones, memory);
+}
+
 // An operation over random operands. What it has to write is full of rubbish before.
 struct Trial {
   Trial(Device& device, const Operation& what, const std::vector<TensorSpec>& specs, bool wanted = true,
@@ -72,15 +79,19 @@ struct Trial {
     const auto rubbish = [&](const TensorSpec& spec) {
       return Operand(device, spec, std::vector<float>(elements(spec.shape), 1e6f));
     };
+    const auto nothing = [&](const TensorSpec& spec) {
+      Operand operand = rubbish(spec);
+      fill_with_nan(device, operand.memory.view());
+      return operand;
+    };
     for (const TensorSpec& spec : specs) inputs.push_back(random(spec));
-    for (const TensorSpec& spec : specs) input_gradients.push_back(rubbish(spec));
+    for (const TensorSpec& spec : specs) input_gradients.push_back(nothing(spec));
     for (const TensorSpec& spec : op->parameters()) parameters.push_back(random(spec));
     for (const TensorSpec& spec : op->parameters()) parameter_gradients.push_back(rubbish(spec));
-    output.push_back(rubbish(op->output()));
+    output.push_back(nothing(op->output()));
     output_gradient.push_back(random(op->output()));
     seeded = output_gradient[0].tensor().values;
 
-    Bindings bindings;
     for (const Operand& o : inputs) bindings.inputs.push_back(o.memory.view());
     bindings.output = output[0].memory.view();
     for (const Operand& o : parameters) bindings.parameters.push_back(o.memory.view());
@@ -92,7 +103,33 @@ struct Trial {
     } else {
       bindings.input_gradients.resize(inputs.size());
     }
+    scratch = device.allocate(op->scratch_bytes());
+    bindings.scratch = scratch.view();
     op->bind(bindings);
+  }
+
+  // Forward, `between`, and backward over the operands as they were made, bound like this: what is in the output, in
+  // the inputs' and in the parameters' gradients then.
+  template <class Between>
+  std::vector<std::vector<std::byte>> run(const Bindings& bound, const Between& between) {
+    std::uint64_t seed = 1;
+    for (Operand& o : inputs) o.device.write(random_values(elements(o.spec.shape), ++seed), o.spec, o.memory.view());
+    Operand& gradient = output_gradient[0];
+    std::vector<float> seeds(seeded.begin(), seeded.end());
+    if (bound.second_output_gradient) {
+      for (float& value : seeds) value /= 2;
+      gradient.device.write(seeds, gradient.spec, bound.second_output_gradient);
+    }
+    gradient.device.write(seeds, gradient.spec, bound.output_gradient);
+    op->bind(bound);
+    op->forward();
+    std::vector<std::vector<std::byte>> made{test::bytes_of(gradient.device, bound.output)};
+    between();
+    op->backward(1);
+    for (const DeviceView view : bound.input_gradients)
+      if (view) made.push_back(test::bytes_of(gradient.device, view));
+    for (const DeviceView view : bound.parameter_gradients) made.push_back(test::bytes_of(gradient.device, view));
+    return made;
   }
 
   static std::vector<Tensor> tensors(const std::vector<Operand>& operands) {
@@ -112,7 +149,9 @@ struct Trial {
   Operation operation;
   std::unique_ptr<Op> op;
   std::vector<Operand> inputs, input_gradients, parameters, parameter_gradients, output, output_gradient;
+  Buffer scratch;
   std::vector<double> seeded;
+  Bindings bindings;
 };
 
 double largest(const std::vector<double>& values) {
@@ -173,6 +212,35 @@ void check_gradient(const Operand& gradient, Tensor& at, const Objective& object
   CHECK(gradient.clean());
 }
 
+// What an operation says of memory that it does not need, or can use twice, holds: it comes to the same bits.
+void check_memory(Trial& trial) {
+  const auto nothing = [] {};
+  const auto usual = trial.run(trial.bindings, nothing);
+  const Op& op = *trial.op;
+  Device& device = trial.inputs[0].device;
+  CHECK(trial.run(trial.bindings, [&] {
+    for (std::size_t k = 0; k < trial.inputs.size(); ++k)
+      if (!op.backward_reads_input(k)) fill_with_nan(device, trial.bindings.inputs[k]);
+    if (!op.backward_reads_output()) fill_with_nan(device, trial.bindings.output);
+    fill_with_nan(device, trial.bindings.scratch);
+  }) == usual);
+  for (std::size_t k = 0; k < trial.inputs.size(); ++k) {
+    CAPTURE(k);
+    Bindings bindings = trial.bindings;
+    bindings.output = bindings.inputs[k];
+    if (op.output_may_overwrite(k) && !op.backward_reads_input(k)) CHECK(trial.run(bindings, nothing) == usual);
+    bindings = trial.bindings;
+    if (!bindings.input_gradients[k]) continue;
+    bindings.input_gradients[k] = bindings.output_gradient;
+    if (op.input_gradient_may_overwrite(k)) CHECK(trial.run(bindings, nothing) == usual);
+  }
+  if (!op.sums_output_gradients()) return;
+  const Buffer second = device.allocate(trial.bindings.output_gradient.bytes);
+  Bindings bindings = trial.bindings;
+  bindings.second_output_gradient = second.view();
+  CHECK(trial.run(bindings, nothing) == usual);
+}
+
 // `differentiable`: how many of the parameters, from the first, have gradients (not statistics) in their slots.
 void check_trial(Trial& trial, bool wanted, std::size_t differentiable) {
   trial.op->forward();
@@ -189,6 +257,7 @@ void check_trial(Trial& trial, bool wanted, std::size_t differentiable) {
     INFO("gradient of parameter " << i);
     check_gradient(trial.parameter_gradients[i], parameters[i], objective);
   }
+  check_memory(trial);
 }
 
 void check_operation(Device& device, const Operation& operation, const std::vector<TensorSpec>& inputs,
@@ -198,8 +267,8 @@ void check_operation(Device& device, const Operation& operation, const std::vect
 }
 
 std::string text(const Convolution& c) {
-  return fmt::format("{} channels, kernel {}, stride {}, padding {}, bias {}, relu {}", c.channels, c.kernel, c.stride,
-                     c.padding, c.bias, c.relu);
+  return fmt::format("{} channels, kernel {}x{}, stride {}, padding {}x{}, bias {}, relu {}", c.channels,
+                     c.kernel.height, c.kernel.width, c.stride, c.padding.height, c.padding.width, c.bias, c.relu);
 }
 
 }  // namespace
@@ -266,6 +335,24 @@ TEST_CASE("convolutions of every kind") {
   CHECK(trials == 96);
   if (ours < 16 && !test::on_gpu())
     WARN("only " << ours << " of " << trials << " convolutions were the first convolution's kernel");
+}
+
+TEST_CASE("convolutions whose kernels and borders are no squares") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const Extent kernel : {Extent{1, 7}, Extent{7, 1}, Extent{1, 3}, Extent{3, 1}, Extent{2, 3}})
+    for (const bool padded : {false, true})
+      for (const std::size_t stride : {1, 2})
+        for (const bool first : {true, false}) {
+          const Convolution operation{.channels = stride == 1 ? 16u : 5u,
+                                      .kernel = kernel,
+                                      .stride = stride,
+                                      .padding = padded ? Extent{kernel.height / 2, kernel.width / 2} : Extent{0},
+                                      .bias = first,
+                                      .relu = padded};
+          const Shape shape{2, first ? 3u : 8u, 7, 9};
+          CAPTURE(text(operation), first);
+          check_operation(*device, operation, {first ? device->values(shape) : blocked(*device, shape)}, !first);
+        }
 }
 
 TEST_CASE("a first convolution's weight gradient, each element") {
@@ -397,17 +484,103 @@ TEST_CASE("a max pool's window that its memory of a pixel cannot hold is refused
   CHECK_THROWS_WITH(device->plan(MaxPool{16, 1}, {spec}, Mode::training, {}), Catch::Contains("16x16"));
 }
 
-TEST_CASE("global average pools") {
-  const int threads = GENERATE(1, 2);
-  const auto device = test::make_device(threads);
-  for (const std::size_t batch : {1, 3})
-    for (const std::size_t channels : {1, 5, 8, 16}) {
-      const Shape shape{batch, channels, 5, 3};
-      CAPTURE(threads, batch, channels);
-      check_operation(*device, GlobalAveragePool{}, {device->values(shape)});
-      check_operation(*device, GlobalAveragePool{}, {blocked(*device, shape)});
-      check_operation(*device, GlobalAveragePool{}, {device->values(shape)}, false);
+TEST_CASE("average pools, tiled and overlapping") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const AveragePool& pool : {AveragePool{3, 1, 1}, AveragePool{2, 2}, AveragePool{3, 2}, AveragePool{2, 3},
+                                  AveragePool{5, 2, 2}, AveragePool{2, 2, 2}, AveragePool{1, 1}})
+    for (const std::size_t channels : {1, 5, 16}) {
+      const Shape shape{3, channels, 6, 7};
+      CAPTURE(pool.kernel, pool.stride, pool.padding, channels);
+      check_operation(*device, pool, {device->values(shape)});
+      check_operation(*device, pool, {blocked(*device, shape)});
+      check_operation(*device, pool, {device->values(shape)}, false);
     }
+}
+
+TEST_CASE("adaptive average pools, to fewer pixels and to more") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const Extent size : {Extent{1}, Extent{2, 3}, Extent{5, 3}, Extent{7}, Extent{1, 9}})
+    for (const std::size_t batch : {1, 3})
+      for (const std::size_t channels : {1, 5, 8, 16}) {
+        const Shape shape{batch, channels, 5, 3};
+        const AdaptiveAveragePool pool{size};
+        CAPTURE(size.height, size.width, batch, channels);
+        check_operation(*device, pool, {device->values(shape)});
+        check_operation(*device, pool, {blocked(*device, shape)});
+        check_operation(*device, pool, {device->values(shape)}, false);
+      }
+}
+
+TEST_CASE("concatenations of images in every layout, and of vectors") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  using Channels = std::vector<std::size_t>;
+  for (const Channels& channels : {Channels{8, 16}, Channels{16, 8, 32, 8}, Channels{3, 8}, Channels{8, 3}, Channels{1},
+                                   Channels{1, 2, 3, 4, 5, 6, 7}})
+    for (const int layouts : {0, 1, 2})
+      for (const bool wanted : {true, false}) {
+        std::vector<TensorSpec> inputs, vectors;
+        for (const std::size_t count : channels) {
+          const Shape shape{3, count, 2, 5};
+          const bool plain = layouts == 0 || (layouts == 2 && inputs.size() % 2 == 1);
+          inputs.push_back(plain ? device->values(shape) : blocked(*device, shape));
+          vectors.push_back(device->values({3, count}));
+        }
+        CAPTURE(channels, layouts, wanted);
+        check_operation(*device, Concat{}, inputs, wanted);
+        check_operation(*device, Concat{}, vectors, wanted);
+      }
+}
+
+TEST_CASE("dropout's masks are a function of key, number and place alone") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  const bool vectors = GENERATE(true, false);
+  const Shape shape = vectors ? Shape{3, 60} : Shape{3, 5, 3, 4};
+  const TensorSpec spec = vectors ? device->values(shape) : blocked(*device, shape);
+  const std::vector<std::int32_t> keys{7, -1, 7};
+  const auto run = [&](const Dropout& operation, Mode mode) {
+    const auto op = device->plan(operation, {spec, device->plain({3}, DataType::i32)}, mode, {});
+    const std::vector<float> ones(elements(shape), 1.0f);
+    const Operand input(*device, spec, ones), gradient(*device, op->output(), ones);
+    const Operand output(*device, op->output(), std::vector<float>(ones.size(), 1e6f));
+    const Operand input_gradient(*device, spec, std::vector<float>(ones.size(), 1e6f));
+    const Buffer key_memory = device->allocate(sizeof(std::int32_t) * 3);
+    device->upload(std::as_bytes(std::span(keys)), key_memory.view());
+    Bindings bindings{.inputs = {input.memory.view(), key_memory.view()},
+                      .output = output.memory.view(),
+                      .parameters = {},
+                      .parameter_gradients = {},
+                      .input_gradients = {input_gradient.memory.view(), {}},
+                      .output_gradient = gradient.memory.view()};
+    op->bind(bindings);
+    op->forward();
+    if (mode == Mode::inference) return output.read();
+    op->backward(1);
+    CHECK(output.clean());
+    CHECK(input_gradient.read() == output.read());  // both of ones
+    return output.read();
+  };
+  const std::size_t each = elements(shape) / 3;
+  for (const float rate : {0.0f, 0.25f, 0.5f}) {
+    const auto mask = run({rate, 1}, Mode::training);
+    for (std::size_t i = 0; i < mask.size(); ++i) {
+      const std::uint64_t word = mix(static_cast<std::uint32_t>(keys[i / each]), 1, i % each) >> 32;
+      const bool dropped = static_cast<double>(word) < double{rate} * 0x1p32;
+      REQUIRE(mask[i] == (dropped ? 0.0f : 1 / (1 - rate)));
+    }
+    CHECK(run({rate, 1}, Mode::inference) == std::vector<float>(elements(shape), 1.0f));
+    CHECK((run({rate, 2}, Mode::training) == mask) == (rate == 0));
+  }
+}
+
+TEST_CASE("dropout keeps as many as its rate says") {
+  constexpr std::size_t kElements = 100'000;
+  for (const float rate : {0.1f, 0.5f, 0.9f}) {
+    const DropoutMask mask(rate, 3);
+    double sum = 0;
+    for (std::size_t i = 0; i < kElements; ++i) sum += mask.at(mask.of_sample(11), i);
+    const double deviation = std::sqrt(rate / (1 - rate) / kElements);
+    CHECK(std::abs(sum / kElements - 1) < 4 * deviation);
+  }
 }
 
 TEST_CASE("relu and add, of equal layouts and of different ones") {
@@ -443,19 +616,21 @@ TEST_CASE("a relu lets NaN through") {
 
 TEST_CASE("batch norm trains with its batch's statistics, and hands them on weighted") {
   const int threads = GENERATE(1, 2);
+  const bool synchronized = GENERATE(false, true);  // with nobody else
   const auto device = test::make_device(threads);
   for (const std::size_t batch : {1, 3})
     for (const std::size_t channels : {1, 5, 8, 12})
       for (const bool plain : {false, true})
         for (const bool wanted : {true, false}) {
           const Shape shape{batch, channels, 5, 3};
-          CAPTURE(threads, batch, channels, plain, wanted);
+          CAPTURE(threads, synchronized, batch, channels, plain, wanted);
           const TensorSpec spec = plain ? device->values(shape) : blocked(*device, shape);
-          Trial trial(*device, BatchNorm{1e-3f}, {spec}, wanted);
+          Trial trial(*device, BatchNorm{1e-3f, false, false, synchronized}, {spec}, wanted);
           check_trial(trial, wanted, 2);
 
           // backward(weight) again: the statistics are forward's, then weighted by batch times weight.
           const double weight = 0.125;
+          trial.op->bind(trial.bindings);
           trial.op->forward();
           trial.op->backward(static_cast<float>(weight));
           const Tensor in = trial.inputs[0].tensor();
@@ -477,6 +652,7 @@ TEST_CASE("batch norm trains with its batch's statistics, and hands them on weig
 
 TEST_CASE("batch norm with what is added to it, and with a relu behind that") {
   const int threads = GENERATE(1, 2);
+  const bool synchronized = GENERATE(false, true);
   const auto device = test::make_device(threads);
   for (const bool add : {false, true})
     for (const bool relu : {false, true})
@@ -484,15 +660,29 @@ TEST_CASE("batch norm with what is added to it, and with a relu behind that") {
         for (const bool wanted : {true, false}) {
           const Shape shape{3, channels, 5, 3};
           const TensorSpec plain = device->values(shape), other = blocked(*device, shape);
-          CAPTURE(threads, add, relu, channels, wanted);
+          CAPTURE(threads, synchronized, add, relu, channels, wanted);
           for (const TensorSpec& first : {plain, other})
             for (const TensorSpec& second : {plain, other}) {
               std::vector<TensorSpec> inputs{first};
               if (add) inputs.push_back(second);
-              Trial trial(*device, BatchNorm{1e-3f, add, relu}, inputs, wanted);
+              Trial trial(*device, BatchNorm{1e-3f, add, relu, synchronized}, inputs, wanted);
               check_trial(trial, wanted, 2);
             }
         }
+}
+
+TEST_CASE("batch norm of more than a round's channels, the same bits on any number of threads") {
+  const Shape shape{3, 44, 37, 41};
+  std::vector<std::vector<std::byte>> first;
+  for (const int threads : {1, 2, 3, 5}) {
+    const auto device = test::make_device(threads);
+    const TensorSpec spec = blocked(*device, shape);
+    Trial trial(*device, BatchNorm{1e-3f, true, true}, {spec, spec});
+    if (threads == 3) check_trial(trial, true, 2);
+    const auto made = trial.run(trial.bindings, [] {});
+    if (first.empty()) first = made;
+    CHECK(made == first);
+  }
 }
 
 TEST_CASE("batch norm infers with the running statistics") {
@@ -601,10 +791,22 @@ TEST_CASE("shapes that do not fit an operation are refused") {
   CHECK(output_shape(MaxPool{3, 2, 1}, {{2, 5, 7, 8}}) == Shape{2, 5, 4, 4});
   CHECK(output_shape(Convolution{.channels = 9, .kernel = 5, .stride = 2}, {{2, 5, 7, 8}}) == Shape{2, 9, 2, 2});
   CHECK_THROWS_WITH(output_shape(Convolution{.channels = 9, .kernel = 5}, {{2, 5, 7, 4}}), Catch::Contains("5x5"));
+  CHECK(output_shape(Convolution{.channels = 9, .kernel = {1, 7}, .padding = {0, 3}}, {{2, 5, 4, 3}}) ==
+        Shape{2, 9, 4, 3});
+  CHECK_THROWS_WITH(output_shape(Convolution{.channels = 9, .kernel = {7, 1}}, {{2, 5, 6, 9}}),
+                    Catch::Contains("7x1") && Catch::Contains("6x9"));
   CHECK_THROWS_WITH(output_shape(Convolution{.channels = 9, .kernel = 5}, {{2, 5}}), Catch::Contains("2x5"));
   CHECK_THROWS_WITH(output_shape(Add{}, {{2, 5}, {2, 6}}), Catch::Contains("one shape"));
   CHECK_THROWS_WITH(output_shape(SoftmaxCrossEntropy{}, {{2, 5}, {3}}), Catch::Contains("2x5"));
   CHECK_THROWS_WITH(output_shape(ImageInput{{0.5f}, {0.5f}}, {{2, 5, 5, 3}}), Catch::Contains("3 channels"));
+  CHECK(output_shape(AdaptiveAveragePool{{7, 1}}, {{2, 5, 3, 3}}) == Shape{2, 5, 7, 1});
+  CHECK(output_shape(AveragePool{3, 1, 1}, {{2, 5, 6, 7}}) == Shape{2, 5, 6, 7});
+  CHECK(output_shape(Concat{}, {{2, 5, 3, 4}, {2, 1, 3, 4}, {2, 7, 3, 4}}) == Shape{2, 13, 3, 4});
+  CHECK_THROWS_WITH(output_shape(Concat{}, {{2, 5, 3, 4}, {2, 5, 3, 3}}), Catch::Contains("2x5x3x4"));
+  CHECK_THROWS_WITH(output_shape(Concat{}, {{2, 5, 3, 4}, {2, 5}}), Catch::Contains("2x5x3x4"));
+  CHECK_THROWS_WITH(output_shape(Concat{}, {{2}}), Catch::Contains("images or vectors"));
+  CHECK_THROWS_WITH(output_shape(Dropout{1}, {{2, 5}, {2}}), Catch::Contains("0 to below 1"));
+  CHECK_THROWS_WITH(output_shape(Dropout{0.5f}, {{2, 5}, {3}}), Catch::Contains("2x5"));
   CHECK(flops(Convolution{.channels = 4, .kernel = 3, .padding = 1}, {{2, 5, 6, 7}}) == 2u * 2 * 4 * 6 * 7 * 5 * 9);
   CHECK(flops(Dense{10}, {{2, 5, 6, 7}}) == 2u * 2 * 5 * 6 * 7 * 10);
 }

@@ -23,7 +23,8 @@ Graph small_graph() {
 }
 
 struct Trial {
-  explicit Trial(const Sgd& rule) : optimizer(*device, parameters, rule, kRate) {
+  explicit Trial(const UpdateRule& rule, double average_decay = 0)
+      : optimizer(*device, parameters, rule, kRate, average_decay) {
     parameters.initialize(1);
     for (const Parameter& p : parameters.all())
       device->write(test::random_values(elements(p.spec.shape), p.offset + 1), p.spec, parameters.weight(p));
@@ -95,7 +96,7 @@ TEST_CASE("stochastic gradient descent by its formula, each parameter by its rol
 }
 
 TEST_CASE("metrics are left alone to the bit, and gradients are only read") {
-  Trial trial({0.9f, 0.05f});
+  Trial trial(Sgd{0.9f, 0.05f});
   trial.make_gradients(1);
   std::vector<std::vector<float>> before;
   for (const Parameter& p : trial.parameters.all())
@@ -132,8 +133,50 @@ TEST_CASE("slices that cut through parameters update what the whole arena does")
   CHECK(bits(whole, whole.optimizer.state(0)) == bits(cut, cut.optimizer.state(0)));
 }
 
+TEST_CASE("the average follows all that changes, at first fast, in any slices") {
+  const UpdateRule rule =
+      GENERATE(UpdateRule(Sgd{.momentum = 0.9f}), UpdateRule(Lars{.momentum = 0.9f, .trust = 0.1f}));
+  const std::size_t size = GENERATE(16, 80, 1 << 20);
+  constexpr double kDecay = 0.25;
+  Trial trial(rule, kDecay);
+  trial.optimizer.begin_average();
+  const auto floats = [&](DeviceView view) { return test::floats_of(*trial.device, view); };
+  std::vector<float> expected = floats(trial.parameters.weights());
+  CHECK(floats(trial.optimizer.average()) == expected);
+  for (std::uint64_t step = 1; step <= 4; ++step) {
+    CAPTURE(rule.index(), size, step);
+    trial.make_gradients(step);
+    trial.optimizer.begin_step();
+    for (std::size_t begin = 0; begin < trial.size(); begin += size)
+      trial.optimizer.update({begin, std::min(begin + size, trial.size())});
+    const std::vector<float> weights = floats(trial.parameters.weights());
+    const double decay = step == 1 ? 2.0 / 11 : kDecay;  // (1 + 2) / 12 is it already
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      expected[i] += static_cast<float>(1 - decay) * (weights[i] - expected[i]);
+    const std::vector<float> average = floats(trial.optimizer.average());
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      REQUIRE(average[i] == Approx(expected[i]).epsilon(0).margin(1e-6));
+  }
+}
+
+TEST_CASE("a rate holds for the steps that begin after it was set") {
+  Trial trial(Sgd{}), other(Sgd{});
+  const auto bits = [](const Trial& t) { return test::bytes_of(*t.device, t.parameters.weights()); };
+  const auto step = [](Trial& t, float rate) {
+    t.make_gradients(1);
+    t.optimizer.set_rate(rate);
+    t.optimizer.begin_step();
+  };
+  step(trial, 0.5f);
+  trial.optimizer.set_rate(0.25f);
+  trial.optimizer.update({0, trial.size()});
+  step(other, 0.5f);
+  other.optimizer.update({0, other.size()});
+  CHECK(bits(trial) == bits(other));
+}
+
 TEST_CASE("a slice changes nothing outside of it") {
-  Trial trial({0.9f, 0.05f});
+  Trial trial(Sgd{0.9f, 0.05f});
   trial.make_gradients(1);
   const auto floats = [&](DeviceView view) { return test::floats_of(*trial.device, view); };
   const Parameter& dense = *std::ranges::find(trial.parameters.all(), "dense.weight", &Parameter::name);

@@ -139,7 +139,7 @@ TEST_CASE("weights start as He et al. have them, the rest at its constant") {
     if (all.size() < 2000) continue;
     ++large;
     const auto size = static_cast<double>(all.size());
-    const double deviation = std::sqrt(2 * static_cast<double>(p.spec.shape[0]) / size);  // 2 / inputs of an output
+    const double deviation = std::sqrt(2 * static_cast<double>(p.spec.shape[1]) / size);  // 2 / outputs of an input
     double sum = 0, squares = 0, beyond = 0;
     for (const double value : all) {
       sum += value;

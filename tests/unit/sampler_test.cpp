@@ -77,6 +77,61 @@ TEST_CASE("small orders are all drawn", "[sampler]") {
   for (const std::size_t code : {5u, 7u, 11u, 15u, 19u, 21u}) CHECK(drawn[code] == Approx(1000).margin(200));
 }
 
+TEST_CASE("an order of blocks is a permutation, and so are its windows' blocks", "[sampler]") {
+  for (const std::size_t size : {1u, 2u, 7u, 8u, 9u, 63u, 64u, 65u, 1000u}) {
+    for (const auto& [block, window] : {std::pair{1u, 1u}, {1u, 5u}, {8u, 1u}, {8u, 3u}, {64u, 2u}, {2000u, 2u}}) {
+      const BlockOrder order(size, block, window, 3, 1);
+      std::vector<int> seen(size, 0), hinted(size, 0);
+      for (std::size_t position = 0; position < size; ++position) ++seen[order.sample(position)];
+      for (std::size_t i = 0; i < order.windows(); ++i)
+        order.for_each_block(i, [&](Range samples) {
+          for (std::size_t sample = samples.begin; sample < samples.end; ++sample) ++hinted[sample % size];
+        });
+      CHECK(seen == std::vector<int>(size, 1));
+      CHECK(hinted == std::vector<int>(size, 1));
+    }
+  }
+}
+
+TEST_CASE("an order of blocks stays within a window's blocks, which are read from begin to end", "[sampler]") {
+  constexpr std::size_t kSize = 1003, kBlock = 10, kWindow = 4;
+  const BlockOrder order(kSize, kBlock, kWindow, 3, 1);
+  std::vector<std::size_t> first;
+  for (std::size_t window = 0; window < order.windows(); ++window) {
+    std::vector<bool> inside(kSize, false);
+    order.for_each_block(window, [&](Range samples) {
+      for (std::size_t sample = samples.begin; sample < samples.end; ++sample) inside[sample % kSize] = true;
+    });
+    const std::size_t begin = window * kBlock * kWindow;
+    for (std::size_t position = begin; position < std::min(begin + kBlock * kWindow, kSize); ++position) {
+      CHECK(order.window_of(position) == window);
+      CHECK(inside[order.sample(position)]);
+    }
+    first.push_back(order.sample(begin));
+  }
+  CHECK_FALSE(std::ranges::is_sorted(first));
+}
+
+TEST_CASE("an order of blocks is a function of seed and epoch, and works on any scale", "[sampler]") {
+  const auto of = [](std::uint64_t seed, std::uint64_t epoch) {
+    const BlockOrder order(1000, 10, 4, seed, epoch);
+    std::vector<std::size_t> result;
+    for (std::size_t position = 0; position < 1000; ++position) result.push_back(order.sample(position));
+    return result;
+  };
+  CHECK(of(1, 0) == of(1, 0));
+  CHECK(of(1, 0) != of(2, 0));
+  CHECK(of(1, 0) != of(1, 1));
+  constexpr std::size_t kMany = 1'000'000'007;
+  const SampleOrder many({Shuffle::Kind::block, 256, 16}, kMany, 1, 0);
+  std::vector<std::size_t> samples_of_window;
+  for (std::size_t position = kMany - 4000; position < kMany; ++position)
+    samples_of_window.push_back(many.sample(position));
+  std::ranges::sort(samples_of_window);
+  CHECK(std::ranges::adjacent_find(samples_of_window) == samples_of_window.end());
+  CHECK(samples_of_window.back() < kMany);
+}
+
 TEST_CASE("the ranks' shares partition every step", "[sampler]") {
   constexpr std::size_t kSize = 103;
   for (const int ranks : {1, 2, 3, 4, 7}) {

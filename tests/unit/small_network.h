@@ -11,25 +11,29 @@ namespace annulus::test {
 // A graph as it stands, without the fusion that Model does, over parameters of its own.
 struct PlainNetwork {
   PlainNetwork(Device& device, const Graph& graph, std::size_t batch)
-      : network(device, graph, Mode::training, batch, {}), parameters(device, graph, network.parameter_layouts(), {}) {
-    network.bind(parameters);
+      : network(device, graph, Mode::training, batch, {}),
+        parameters(device, graph, network.parameter_layouts(), {}),
+        memory(device) {
+    network.bind(parameters, memory);
   }
 
   Network network;
   Parameters parameters;
+  FlowMemory memory;
 };
 
 struct Samples {
   Samples(const Graph& graph, std::size_t batch, std::uint64_t classes, std::uint64_t seed)
       : images(random_pixels(batch * graph.image().height * graph.image().width * graph.image().channels, seed)),
-        labels(random_labels(batch, classes, seed + 1)) {}
+        labels(random_labels(batch, classes, seed + 1)),
+        keys(random_labels(batch, 1 << 30, seed + 2)) {}
 
   std::vector<std::uint8_t> images;
-  std::vector<std::int32_t> labels;
+  std::vector<std::int32_t> labels, keys;
 };
 
 inline void run(Network& network, const Samples& samples, float weight) {
-  network.load(samples.images, samples.labels);
+  network.load(samples.images, samples.labels, samples.keys);
   network.forward();
   network.backward(weight, [](std::size_t) {});
 }

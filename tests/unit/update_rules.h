@@ -20,6 +20,25 @@ inline double norm(const std::vector<double>& values, const Range& range) {
   return std::sqrt(sum);
 }
 
+// Of all that is trained, in segments.
+inline double gradient_norm(const std::vector<float>& gradients, const std::vector<UpdateSegment>& segments) {
+  double sum = 0;
+  for (const UpdateSegment& segment : segments)
+    for (std::size_t i = segment.range.begin; trained(segment.role) && i < segment.range.end; ++i)
+      sum += static_cast<double>(gradients[i]) * gradients[i];
+  return std::sqrt(sum);
+}
+
+// What clipping makes of them: the others stay as they are.
+inline std::vector<float> naive_clip(std::vector<float> gradients, const std::vector<UpdateSegment>& segments,
+                                     double limit) {
+  const double factor = std::min(1.0, limit / gradient_norm(gradients, segments));
+  for (const UpdateSegment& segment : segments)
+    for (std::size_t i = segment.range.begin; trained(segment.role) && i < segment.range.end; ++i)
+      gradients[i] = static_cast<float>(factor * gradients[i]);
+  return gradients;
+}
+
 inline void naive_update(const UpdateRule& rule, NaiveArenas& a, const UpdateSegment& segment, double rate,
                          double step) {
   const bool decays = segment.role == Role::weight;

@@ -3,6 +3,7 @@
 #include "kernels/cpu/update.h"
 
 #include <catch2/catch.hpp>
+#include <limits>
 
 #include "kernels/cpu/cpu_device.h"
 #include "tests/unit/update_rules.h"
@@ -56,6 +57,37 @@ TEST_CASE("updates do as their rules say, in any slices and on any number of thr
   CHECK(distance(first.values, naive.first) < 2e-6);
   CHECK(distance(second.values, naive.second) < 2e-6);
   CHECK(states(rule) == (std::holds_alternative<AdamW>(rule) ? 2 : 1));
+}
+
+TEST_CASE("gradients are clipped by the norm of all that is trained, the same on any number of threads") {
+  const auto segments = test::some_segments();
+  const std::size_t size = segments.back().range.end;
+  const std::vector<float> values = random_values(size, 2);
+  const double norm = test::gradient_norm(values, segments);
+  std::vector<std::vector<float>> clipped;
+  for (const int threads : {1, 2, 3}) {
+    cpu::CpuDevice device(threads);
+    Arena weights(random_values(size, 1)), gradients(values), first{std::vector<float>(size)};
+    const auto update = cpu::plan_update(Sgd{}, {weights.view(), gradients.view(), {}, {first.view(), {}}}, segments);
+    CHECK(update->take_norms().steps == 0);
+    update->clip(static_cast<float>(1.01 * norm));
+    CHECK(gradients.values == values);
+    update->clip(static_cast<float>(norm / 3));
+    const auto expected = test::naive_clip(values, segments, norm / 3);
+    CHECK(distance(gradients.values, {expected.begin(), expected.end()}) < 1e-6);
+    clipped.push_back(gradients.values);
+    const GradientNorms norms = update->take_norms();
+    CHECK(norms.steps == 2);
+    CHECK(norms.mean() == Approx(norm));
+    CHECK(norms.largest == Approx(norm));
+    CHECK(update->take_norms().steps == 0);
+
+    gradients.values[segments.back().range.begin] = std::numeric_limits<float>::infinity();
+    update->clip(1);
+    CHECK(std::isnan(gradients.values[segments.back().range.begin]));
+  }
+  CHECK(clipped[0] == clipped[1]);
+  CHECK(clipped[0] == clipped[2]);
 }
 
 TEST_CASE("LARS's norms do not depend on the number of threads") {

@@ -1,0 +1,118 @@
+#include <algorithm>
+
+#include "kernels/cpu/dnnl_memory.h"
+#include "kernels/cpu/operations.h"
+
+namespace annulus::cpu {
+namespace {
+
+// How many channels lie together; 1 in a plain layout, and where all do.
+std::size_t channel_block(const TensorSpec& spec) {
+  const auto& blocking = desc(spec).data.format_desc.blocking;
+  return blocking.inner_nblks == 1 ? static_cast<std::size_t>(blocking.inner_blks[0]) : 1;
+}
+
+// What comes of one input: `size` floats of each sample's output, from `begin` on.
+struct Part {
+  TensorSpec input;
+  dnnl::memory::desc layout;  // in which a sample's part lies together
+  std::size_t begin, size;
+  Adapted values, gradient;
+  bool wanted = false, accumulate = false;
+};
+
+float* data(const Adapted& adapted) {
+  return static_cast<float*>(adapted.wanted().get_data_handle());
+}
+
+// In plain layouts, and in blocked ones whose blocks are full, a sample of the output is its parts one behind the
+// other. An input that lies otherwise is adapted first.
+class ConcatOp : public Op {
+ public:
+  explicit ConcatOp(const Specs& inputs) : batch_(inputs[0].shape[0]) {
+    const std::size_t block = channel_block(inputs[0]);
+    const auto full = [&](const TensorSpec& input) { return input.shape[1] % block == 0; };
+    const bool blocked = block > 1 && std::ranges::all_of(inputs, full);
+    const auto layout = [&](const Shape& shape) {
+      return blocked ? layout_like(inputs[0], shape) : plain_layout(shape);
+    };
+    std::vector<Shape> shapes;
+    for (const TensorSpec& input : inputs) {
+      const std::size_t size = elements(input.shape) / batch_;
+      parts_.push_back({input, layout(input.shape), sample_size_, size, {}, {}});
+      sample_size_ += size;
+      shapes.push_back(input.shape);
+    }
+    const Shape shape = output_shape(Concat{}, shapes);
+    output_ = spec(shape, layout(shape));
+  }
+
+  bool backward_reads_input(std::size_t) const override { return false; }
+  bool backward_reads_output() const override { return false; }
+  bool adds_to_gradient(std::size_t) const override { return true; }
+  std::size_t scratch_bytes() const override {
+    std::size_t most = 0;
+    for (const Part& part : parts_)
+      most = std::max(most, Scratch::bytes({Adapted::copy(desc(part.input), part.layout)}));
+    return most;
+  }
+
+  void bind(const Bindings& bindings) override {
+    output_values_ = floats(bindings.output).data();
+    output_gradient_ = floats(bindings.output_gradient).data();
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      Part& part = parts_[i];
+      Scratch for_values(bindings.scratch), for_gradient(bindings.scratch);  // one part is worked on at a time
+      part.values = {desc(part.input), part.layout, bindings.inputs[i], for_values};
+      part.wanted = i < bindings.input_gradients.size() && bindings.input_gradients[i];
+      if (!part.wanted) continue;
+      part.accumulate = i < bindings.accumulate.size() && bindings.accumulate[i];
+      part.gradient = {desc(part.input), part.layout, bindings.input_gradients[i], for_gradient};
+    }
+  }
+
+  void forward() override {
+    for (const Part& part : parts_) {
+      part.values.load();
+      for_each_sample(part.values, part, [&](std::size_t place, const float* values) {
+        std::copy_n(values, part.size, output_values_ + place);
+      });
+    }
+  }
+
+  // Part by part, as two of them may be of one value.
+  void backward(float) override {
+    for (const Part& part : parts_) {
+      if (!part.wanted) continue;
+      if (part.accumulate) part.gradient.load();
+      for_each_sample(part.gradient, part, [&](std::size_t place, float* gradient) {
+        const float* from = output_gradient_ + place;
+        for (std::size_t i = 0; i < part.size; ++i) gradient[i] = (part.accumulate ? gradient[i] : 0) + from[i];
+      });
+      part.gradient.store();
+    }
+  }
+
+ private:
+  // Calls body(where the part of a sample lies in the output, the part itself).
+  template <class Body>
+  void for_each_sample(const Adapted& adapted, const Part& part, const Body& body) const {
+    float* const all = data(adapted);
+#pragma omp parallel for schedule(static)
+    for (std::size_t sample = 0; sample < batch_; ++sample)
+      body(sample * sample_size_ + part.begin, all + sample * part.size);
+  }
+
+  std::size_t batch_, sample_size_ = 0;
+  std::vector<Part> parts_;
+  float* output_values_ = nullptr;
+  const float* output_gradient_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> plan(const Concat&, const Specs& inputs, Mode, const Specs&) {
+  return std::make_unique<ConcatOp>(inputs);
+}
+
+}  // namespace annulus::cpu

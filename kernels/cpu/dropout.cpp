@@ -1,0 +1,63 @@
+#include "kernels/dropout_mask.h"
+
+#include "kernels/cpu/dnnl_memory.h"
+#include "kernels/cpu/flat.h"
+#include "kernels/cpu/operations.h"
+
+namespace annulus::cpu {
+namespace {
+
+// The mask is made anew in backward rather than remembered.
+class DropoutOp : public Op {
+ public:
+  DropoutOp(const Dropout& operation, const TensorSpec& input, Mode mode)
+      : mode_(mode), mask_(operation.rate, operation.number), batch_(input.shape[0]) {
+    output_ = input;
+    images_ = input.shape.size() == 4 ? image_layout(input) : ImageLayout{batch_, elements(input.shape) / batch_, 1, 1};
+  }
+
+  bool backward_reads_input(std::size_t) const override { return false; }
+  bool backward_reads_output() const override { return false; }
+  bool output_may_overwrite(std::size_t input) const override { return input == 0; }
+  bool input_gradient_may_overwrite(std::size_t input) const override { return input == 0; }
+
+  void bind(const Bindings& bindings) override { bindings_ = bindings; }
+
+  void forward() override {
+    if (mode_ == Mode::inference) return copy(floats(bindings_.inputs[0]), floats(bindings_.output));
+    apply(floats(bindings_.inputs[0]), floats(bindings_.output));
+  }
+
+  void backward(float) override {
+    if (bindings_.input_gradients[0]) apply(floats(bindings_.output_gradient), floats(bindings_.input_gradients[0]));
+  }
+
+ private:
+  void apply(std::span<const float> from, std::span<float> to) const {
+    const auto* keys = reinterpret_cast<const std::int32_t*>(bindings_.inputs[1].address);
+    const auto& [outer, height, width, inner] = images_;
+    const std::size_t planes = outer / batch_, pixels = height * width;
+#pragma omp parallel for schedule(static)
+    for (std::size_t plane = 0; plane < outer; ++plane) {
+      const std::uint64_t sample = mask_.of_sample(keys[plane / planes]);
+      std::size_t at = plane * pixels * inner;
+      for (std::size_t pixel = 0; pixel < pixels; ++pixel)
+        for (std::size_t lane = 0; lane < inner; ++lane, ++at)
+          to[at] = from[at] * mask_.at(sample, (plane % planes * inner + lane) * pixels + pixel);
+    }
+  }
+
+  Mode mode_;
+  DropoutMask mask_;
+  std::size_t batch_;
+  ImageLayout images_;  // vectors are images of one channel
+  Bindings bindings_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> plan(const Dropout& operation, const Specs& inputs, Mode mode, const Specs&) {
+  return std::make_unique<DropoutOp>(operation, inputs[0], mode);
+}
+
+}  // namespace annulus::cpu

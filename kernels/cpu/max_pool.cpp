@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/image_vectors.h"
+#include "kernels/cpu/operations.h"
+#include "kernels/error.h"
+
+namespace annulus::cpu {
+namespace {
+
+// Max pooling of our own, over every layout alike: oneDNN's takes half of a small network's step. Each output
+// remembers which pixel of its window it came from (the first of equals), and backward hands its gradient there.
+class MaxPoolOp : public Op {
+ public:
+  MaxPoolOp(const MaxPool& operation, const Specs& inputs, Mode mode)
+      : pool_(operation), training_(mode == Mode::training), in_(image_layout(inputs[0])) {
+    const Shape shape = output_shape(Operation(operation), {inputs[0].shape});
+    if (pool_.kernel * pool_.kernel > kNoPixel)
+      fail("max pool windows of {0}x{0} are too large: at most 15x15", pool_.kernel);
+    output_ = spec(shape, layout_like(inputs[0], shape));
+    out_ = image_layout(output_);
+    tiled_ = pool_.padding == 0 && pool_.stride == pool_.kernel && in_.height == out_.height * pool_.stride &&
+             in_.width == out_.width * pool_.stride;
+  }
+
+  bool backward_reads_input(std::size_t) const override { return false; }
+  bool backward_reads_output() const override { return false; }
+
+  void bind(const Bindings& bindings) override {
+    input_ = floats(bindings.inputs[0]).data();
+    output_values_ = floats(bindings.output).data();
+    if (!training_) return;
+    from_.resize(out_.outer * out_.height * out_.width * out_.inner);
+    output_gradient_ = floats(bindings.output_gradient).data();
+    input_gradient_ = floats(bindings.input_gradients[0]).data();
+  }
+
+  void forward() override {
+    for_each_plane(in_, [&](std::size_t outer, auto block) {
+      training_ ? forward_plane<block, true>(outer) : forward_plane<block, false>(outer);
+    });
+  }
+
+  void backward(float) override {
+    if (input_gradient_ == nullptr) return;
+    for_each_plane(in_, [&](std::size_t outer, auto block) {
+      tiled_ ? backward_plane<block, true>(outer) : backward_plane<block, false>(outer);
+    });
+  }
+
+ private:
+  static constexpr std::uint8_t kNoPixel = 255;  // the ReLU let nothing through
+
+  // The pixels of the image that a window covers: rows and columns that lie outside are left out.
+  struct Window {
+    std::size_t row, rows_end, column, columns_end;
+    std::size_t first_row, first_column;  // of the window itself; may lie before 0, and wrap
+  };
+
+  Window window(std::size_t y, std::size_t x) const {
+    const auto clip = [&](std::size_t position, std::size_t extent, std::size_t& begin, std::size_t& end) {
+      const std::size_t start = position * pool_.stride;
+      begin = start > pool_.padding ? start - pool_.padding : 0;
+      end = std::min(start + pool_.kernel - pool_.padding, extent);
+      return start - pool_.padding;
+    };
+    Window w{};
+    w.first_row = clip(y, in_.height, w.row, w.rows_end);
+    w.first_column = clip(x, in_.width, w.column, w.columns_end);
+    return w;
+  }
+
+  // Calls body(pixel's number in the window, its offset) for the window's pixels in the image.
+  template <class Body>
+  void for_each_pixel(std::size_t outer, const Window& w, const Body& body) const {
+    for (std::size_t row = w.row; row < w.rows_end; ++row)
+      for (std::size_t column = w.column; column < w.columns_end; ++column)
+        body(static_cast<std::int32_t>((row - w.first_row) * pool_.kernel + (column - w.first_column)),
+             ((outer * in_.height + row) * in_.width + column) * in_.inner);
+  }
+
+  // Calls body(window, offset of its output, channel) for all of a plane's windows and channel blocks.
+  template <std::size_t block, class Body>
+  void for_each_window(std::size_t outer, const Body& body) const {
+    for (std::size_t y = 0; y < out_.height; ++y)
+      for (std::size_t x = 0; x < out_.width; ++x)
+        for (std::size_t channel = 0; channel < in_.inner; channel += block)
+          body(window(y, x), ((outer * out_.height + y) * out_.width + x) * out_.inner + channel, channel);
+  }
+
+  template <std::size_t block, bool training>
+  void forward_plane(std::size_t outer) {
+    for_each_window<block>(outer, [&](const Window& w, std::size_t to, std::size_t channel) {
+      using Floats = typename Lanes<block>::Floats;
+      using Ints = typename Lanes<block>::Ints;
+      Floats best = Floats{} + (pool_.relu ? 0.0f : -std::numeric_limits<float>::infinity());
+      Ints from = Ints{} + kNoPixel;
+      for_each_pixel(outer, w, [&](std::int32_t pixel, std::size_t offset) {
+        const auto values = load<Floats>(input_ + offset + channel);
+        // True for NaN, and never again after one: a network that has diverged must not look healthy.
+        const Ints larger = ~(values <= best) & (best == best);
+        best = larger ? values : best;
+        if (training) from = larger ? Ints{} + pixel : from;
+      });
+      store(best, output_values_ + to);
+      if (training) store(__builtin_convertvector(from, typename Lanes<block>::Bytes), from_.data() + to);
+    });
+  }
+
+  // Where the windows are tiles of the image each pixel is written once, otherwise gradients are added up.
+  template <std::size_t block, bool tiled>
+  void backward_plane(std::size_t outer) {
+    const std::size_t plane = in_.height * in_.width * in_.inner;
+    if (!tiled) std::fill_n(input_gradient_ + outer * plane, plane, 0.0f);
+    for_each_window<block>(outer, [&](const Window& w, std::size_t at, std::size_t channel) {
+      using Floats = typename Lanes<block>::Floats;
+      using Ints = typename Lanes<block>::Ints;
+      const auto gradient = load<Floats>(output_gradient_ + at);
+      const Ints from = __builtin_convertvector(load<typename Lanes<block>::Bytes>(from_.data() + at), Ints);
+      for_each_pixel(outer, w, [&](std::int32_t pixel, std::size_t offset) {
+        float* to = input_gradient_ + offset + channel;
+        const Floats passed = from == pixel ? gradient : Floats{};
+        store(tiled ? passed : load<Floats>(to) + passed, to);
+      });
+    });
+  }
+
+  MaxPool pool_;
+  bool training_;
+  ImageLayout in_, out_{};
+  bool tiled_ = false;
+  std::vector<std::uint8_t> from_;  // for each output, the pixel's number in its window; empty in inference
+  const float* input_ = nullptr;
+  float* output_values_ = nullptr;
+  const float* output_gradient_ = nullptr;
+  float* input_gradient_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> plan(const MaxPool& operation, const Specs& inputs, Mode mode, const Specs&) {
+  return std::make_unique<MaxPoolOp>(operation, inputs, mode);
+}
+
+}  // namespace annulus::cpu

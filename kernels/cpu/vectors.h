@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace annulus::cpu {
+
+constexpr std::size_t kVector = 8;  // floats in a vector register
+
+// `size` values that are worked on at once.
+template <std::size_t size>
+struct Lanes {
+  typedef float Floats __attribute__((vector_size(size * sizeof(float))));
+  typedef std::int32_t Ints __attribute__((vector_size(size * sizeof(float))));
+  typedef std::uint8_t Bytes __attribute__((vector_size(size)));
+};
+
+// From and to any address.
+template <class Vector, class Element>
+Vector load(const Element* from) {
+  Vector values;
+  __builtin_memcpy(&values, from, sizeof values);
+  return values;
+}
+
+template <class Vector, class Element>
+void store(Vector values, Element* to) {
+  __builtin_memcpy(to, &values, sizeof values);
+}
+
+}  // namespace annulus::cpu

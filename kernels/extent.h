@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+
+namespace annulus {
+
+// Of a window over images, or of the border around them: in pixels, a square where there is one number.
+struct Extent {
+  constexpr Extent(std::size_t side) : height(side), width(side) {}
+  constexpr Extent(std::size_t rows, std::size_t columns) : height(rows), width(columns) {}
+
+  constexpr std::size_t area() const { return height * width; }
+  constexpr bool square() const { return height == width; }
+  constexpr bool operator==(const Extent&) const = default;
+
+  std::size_t height, width;
+};
+
+}  // namespace annulus

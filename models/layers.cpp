@@ -1,0 +1,35 @@
+#include "models/layers.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace annulus {
+
+Value image_input(Graph& graph, const Task& task) {
+  return graph.add("input", ImageInput{task.mean, task.deviation}, {Graph::kImages});
+}
+
+Graph with_loss(Graph graph, const Task& task, Value logits) {
+  graph.add("loss", SoftmaxCrossEntropy{task.label_smoothing}, {logits, Graph::kLabels});
+  return graph;
+}
+
+Value dropout(Graph& graph, const std::string& name, float rate, Value x) {
+  const auto before = std::ranges::count_if(
+      graph.nodes(), [](const Node& node) { return std::holds_alternative<Dropout>(node.operation); });
+  return graph.add(name, Dropout{rate, static_cast<std::uint32_t>(before)}, {x, Graph::kKeys});
+}
+
+Value convolution_relu(Graph& graph, const std::string& name, Value x, const Convolution& convolution) {
+  return graph.add(name + ".relu", Relu{}, {graph.add(name, convolution, {x})});
+}
+
+Value dense_relu(Graph& graph, const std::string& name, Value x, const Dense& dense) {
+  return graph.add(name + ".relu", Relu{}, {graph.add(name, dense, {x})});
+}
+
+float fan_out_deviation(const Convolution& convolution) {
+  return std::sqrt(2 / static_cast<float>(convolution.channels * convolution.kernel.area()));
+}
+
+}  // namespace annulus

@@ -1,0 +1,37 @@
+#include <fmt/format.h>
+
+#include <array>
+
+#include "models/architectures.h"
+#include "models/layers.h"
+
+namespace annulus {
+
+// Simonyan and Zisserman, "Very deep convolutional networks for large-scale image recognition", ICLR 2015,
+// configuration D, as published: without batch norm. That is also the VGG-16 of Horovod's and TensorFlow's scaling
+// figures, whose dense layers hold 124 of the 138 million parameters. First weights as in torchvision: of convolutions
+// He et al.'s by fan-out, of dense layers with a deviation of 0.01.
+Graph vgg16(const Task& task) {
+  struct Stage {
+    std::size_t convolutions, channels;
+  };
+  constexpr std::array<Stage, 5> kStages{{{2, 64}, {2, 128}, {3, 256}, {3, 512}, {3, 512}}};
+  constexpr float kRate = 0.5f, kDeviation = 0.01f;
+  const Dense wide{.units = 4096, .deviation = kDeviation};
+  Graph g(task.image);
+  Value x = image_input(g, task);
+  for (std::size_t stage = 0; stage < kStages.size(); ++stage) {
+    Convolution convolution{.channels = kStages[stage].channels, .kernel = 3, .padding = 1};
+    convolution.deviation = fan_out_deviation(convolution);
+    for (std::size_t i = 0; i < kStages[stage].convolutions; ++i)
+      x = convolution_relu(g, fmt::format("conv{}_{}", stage + 1, i + 1), x, convolution);
+    x = g.add(fmt::format("pool{}", stage + 1), MaxPool{.kernel = 2, .stride = 2}, {x});
+  }
+  x = g.add("pool", AdaptiveAveragePool{7}, {x});
+  x = dropout(g, "dropout1", kRate, dense_relu(g, "dense1", x, wide));
+  x = dropout(g, "dropout2", kRate, dense_relu(g, "dense2", x, wide));
+  x = g.add("dense3", Dense{.units = task.classes, .deviation = kDeviation}, {x});
+  return with_loss(g, task, x);
+}
+
+}  // namespace annulus

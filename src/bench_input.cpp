@@ -1,0 +1,166 @@
+#include "src/bench_input.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "kernels/clock.h"
+#include "kernels/median.h"
+#include "kernels/random.h"
+#include "src/alike.h"
+#include "src/bad_samples.h"
+#include "src/data/loader.h"
+#include "src/results.h"
+
+namespace annulus {
+namespace {
+
+double processor_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// What was done between two moments; of one rank, or the sum over all.
+struct Spent {
+  double wall = 0, processors = 0;
+  ReadTimes read;
+  double waiting = 0;  // of the threads, for batches to be taken
+};
+
+class Stopwatch {
+ public:
+  Stopwatch(const Loader& loader, std::size_t workers) : loader_(loader), workers_(workers) {}
+  Spent spent() const {
+    Spent found{now_seconds() - wall_, processor_seconds() - processors_, loader_.times() - read_, 0};
+    found.waiting = std::max(0.0, static_cast<double>(workers_) * found.wall - found.read.sum());
+    return found;
+  }
+
+ private:
+  const Loader& loader_;
+  const std::size_t workers_;
+  const double wall_ = now_seconds(), processors_ = processor_seconds();
+  const ReadTimes read_ = loader_.times();
+};
+
+Spent sum(const World& world, const Spent& own) {
+  const ReadTimes& r = own.read;
+  std::array<double, 9> all{own.wall,
+                            own.processors,
+                            own.waiting,
+                            r.reading,
+                            r.decoding,
+                            r.resizing,
+                            r.augmenting,
+                            static_cast<double>(r.samples),
+                            static_cast<double>(r.bytes)};
+  world.sum(all);
+  Spent found{all[0] / world.size(), all[1], {all[3], all[4], all[5], all[6], 0, 0}, all[2]};
+  found.read.samples = static_cast<std::uint64_t>(all[7]);
+  found.read.bytes = static_cast<std::uint64_t>(all[8]);
+  return found;
+}
+
+// Bytes/s of copying images in memory as a loader copies them from files: from anywhere in more than caches hold, or in
+// as many images as the data has, to one after the other of the places that its batches have.
+double copy_speed(const DatasetInfo& data, std::size_t places) {
+  constexpr std::size_t kCopied = std::size_t{256} << 20;
+  constexpr int kRounds = 5;
+  const std::size_t image_bytes = data.image_bytes();
+  const std::size_t copies = std::max<std::size_t>(kCopied / image_bytes, 1);
+  const std::size_t images = std::min(copies, data.size);
+  const std::vector<std::uint8_t> source(images * image_bytes, 1);
+  decltype(Batch::images) to(places * image_bytes, 1);
+  std::vector<double> speeds;
+  for (int round = 0; round < kRounds; ++round) {
+    const double begun = now_seconds();
+    for (std::size_t i = 0; i < copies; ++i)
+      std::memcpy(to.data() + i % places * image_bytes, source.data() + mix(i) % images * image_bytes, image_bytes);
+    speeds.push_back(static_cast<double>(copies * image_bytes) / (now_seconds() - begun));
+  }
+  return median(speeds);
+}
+
+// Bytes/s of one thread while it reads.
+double read_speed(const Spent& spent) {
+  return static_cast<double>(spent.read.bytes) / spent.read.reading;
+}
+
+struct Row {
+  const char* name;
+  double seconds;
+};
+
+std::array<Row, 5> rows_of(const Spent& spent) {
+  const ReadTimes& r = spent.read;
+  return {{{"reading", r.reading},
+           {"decoding", r.decoding},
+           {"resizing", r.resizing},
+           {"augmenting", r.augmenting},
+           {"waiting", spent.waiting}}};
+}
+
+void print(const InputPlan& plan, const Spent& all, double copying) {
+  const auto images = static_cast<double>(all.read.samples);
+  fmt::print("{}\n", to_string(plan));
+  fmt::print("{:.0f} images/s, {:.0f} for each processor that was busy; {:.1f} MB/s read\n", images / all.wall,
+             images / all.processors, 1e-6 * static_cast<double>(all.read.bytes) / all.wall);
+  if (copying > 0)
+    fmt::print("a thread copies {:.0f} MB/s from files, {:.0f} % of what it copies in memory ({:.0f} MB/s)\n",
+               1e-6 * read_speed(all), 100 * read_speed(all) / copying, 1e-6 * copying);
+  fmt::print("where a thread's time went:\n");
+  const double whole = all.read.sum() + all.waiting;
+  for (const Row& row : rows_of(all))
+    fmt::print("  {:<12}{:>10.3f} ms an image {:>7.1f} %\n", row.name, 1e3 * row.seconds / images,
+               100 * row.seconds / whole);
+}
+
+nlohmann::json to_json(const InputPlan& plan, const Spent& all, double copying, std::size_t skipped) {
+  const auto images = static_cast<double>(all.read.samples);
+  nlohmann::json json{{"version", ANNULUS_VERSION},
+                      {"input", to_string(plan)},
+                      {"workers", plan.workers},
+                      {"seconds", all.wall},
+                      {"images", all.read.samples},
+                      {"skipped", skipped},
+                      {"images_per_second", images / all.wall},
+                      {"images_per_processor_second", images / all.processors},
+                      {"bytes_per_second", static_cast<double>(all.read.bytes) / all.wall}};
+  if (copying > 0) json["share_of_copying"] = read_speed(all) / copying;
+  for (const Row& row : rows_of(all)) json["thread_seconds"][row.name] = row.seconds;
+  return json;
+}
+
+}  // namespace
+
+void bench_input(const World& world, const BenchInputOptions& options) {
+  check_same_command(world, "bench input");
+  const Dataset dataset(data_files(options.data.files), options.split);
+  const InputPlan plan = plan_input(options.data, dataset.info(), Purpose::training, 1);
+  const std::size_t global_batch = options.batch * static_cast<std::size_t>(world.size());
+  Loader loader(
+      dataset, plan,
+      {options.seed, global_batch, world.rank(), world.size(), {}, UINT64_MAX, world.local_rank(), world.local_size()});
+  BadSamples bad(world.rank());
+  for (std::size_t i = 0; i <= plan.prefetch; ++i) bad.add(loader.next());  // what is in memory only once is
+  world.barrier();
+  const Stopwatch stopwatch(loader, plan.workers);
+  const double end = now_seconds() + options.seconds;
+  while (now_seconds() < end) bad.add(loader.next());
+  const Spent all = sum(world, stopwatch.spent());
+  const std::size_t skipped = bad.take_all(world);
+  const double copying = dataset.info().encoded() ? 0 : copy_speed(dataset.info(), (plan.prefetch + 1) * options.batch);
+  if (!world.root()) return;
+  print(plan, all, copying);
+  if (skipped > 0) fmt::print("{} bad images were skipped\n", skipped);
+  if (!options.json.empty()) write_json(options.json, to_json(plan, all, copying, skipped));
+}
+
+}  // namespace annulus

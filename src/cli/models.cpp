@@ -1,0 +1,30 @@
+#include <memory>
+
+#include "src/cli/commands.h"
+#include "src/cli/common_options.h"
+#include "src/list_models.h"
+
+namespace annulus {
+
+void add_models(CLI::App& app, Command& chosen) {
+  auto* command = app.add_subcommand("models", "What the models are, and what they cost");
+  auto options = std::make_shared<ModelsOptions>();
+  auto& o = *options;
+  command->add_option("--model", o.model, "Only this one, layer by layer");
+  command
+      ->add_option("--image", o.image,
+                   "Height, width and channels, such as 224x224x3; each model's usual ones if not given")
+      ->delimiter('x')
+      ->expected(3)
+      ->check(CLI::PositiveNumber);
+  command->add_option("--classes", o.classes, "Classes; as usual if not given")->check(CLI::PositiveNumber);
+  command->add_option("--json", o.json, "Write the table to this file as well");
+  command->callback([&chosen, options] {
+    chosen = [options](const World& world) {
+      if (world.root()) list_models(*options);
+      return 0;
+    };
+  });
+}
+
+}  // namespace annulus

@@ -1,0 +1,130 @@
+#include "src/data/augment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "kernels/error.h"
+
+namespace annulus {
+namespace {
+
+// Factors are fixed-point numbers, so that every machine finds the same pixels.
+constexpr int kFactorBits = 12;
+constexpr std::int32_t kOne = 1 << kFactorBits;
+
+std::uint8_t to_pixel(std::int32_t fixed_point) {
+  return static_cast<std::uint8_t>(std::clamp((fixed_point + kOne / 2) >> kFactorBits, 0, 255));
+}
+
+std::int32_t gray(const std::uint8_t* pixel, std::size_t channels) {
+  return channels == 1 ? pixel[0] : (77 * pixel[0] + 150 * pixel[1] + 29 * pixel[2] + 128) >> 8;
+}
+
+// Moves pixels away from `centre`, or towards it.
+void scale(std::span<std::uint8_t> pixels, std::int32_t factor, std::int32_t centre) {
+  const std::int32_t offset = (kOne - factor) * centre;
+  for (std::uint8_t& pixel : pixels) pixel = to_pixel(factor * pixel + offset);
+}
+
+std::int32_t mean_gray(std::span<const std::uint8_t> pixels, std::size_t channels) {
+  const auto count = static_cast<std::int64_t>(pixels.size() / channels);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < pixels.size(); i += channels) sum += gray(pixels.data() + i, channels);
+  return static_cast<std::int32_t>((sum + count / 2) / count);
+}
+
+void saturate(std::span<std::uint8_t> pixels, std::int32_t factor) {
+  for (std::size_t i = 0; i < pixels.size(); i += 3) {
+    const std::int32_t offset = (kOne - factor) * gray(pixels.data() + i, 3);
+    for (std::size_t c = 0; c < 3; ++c) pixels[i + c] = to_pixel(factor * pixels[i + c] + offset);
+  }
+}
+
+double at_random(Draws& draws, std::size_t outer, double inner) {
+  return draws.between(0, static_cast<double>(outer) - inner);
+}
+
+}  // namespace
+
+Augmentation parse_augmentation(const std::string& name) {
+  if (name == "none") return {};
+  if (name == "flip") return {.flip = true};
+  if (name == "crop-flip") return {.crop = Crop::shifted, .flip = true};
+  if (name == "imagenet") return {.crop = Crop::resized, .flip = true};
+  if (name == "imagenet-jitter") return {.crop = Crop::resized, .flip = true, .jitter = true};
+  fail("--augment {}: there is none, flip, crop-flip, imagenet and imagenet-jitter", name);
+}
+
+Window centre_crop(const ImageSize& image, const ImageSize& to, double margin) {
+  const auto height = static_cast<double>(image.height), width = static_cast<double>(image.width);
+  const double scale =
+      std::min(height / static_cast<double>(to.height), width / static_cast<double>(to.width)) / margin;
+  const double crop_height = scale * static_cast<double>(to.height), crop_width = scale * static_cast<double>(to.width);
+  return {(height - crop_height) / 2, (width - crop_width) / 2, crop_height, crop_width};
+}
+
+Window shifted_crop(Draws& draws, const ImageSize& image, const ImageSize& to, double margin) {
+  Window window = centre_crop(image, to, margin);
+  window.top = at_random(draws, image.height, window.height);
+  window.left = at_random(draws, image.width, window.width);
+  return window;
+}
+
+Window random_resized_crop(Draws& draws, const ImageSize& image) {
+  constexpr double kNarrowest = 3.0 / 4, kWidest = 4.0 / 3;
+  const auto height = static_cast<double>(image.height), width = static_cast<double>(image.width);
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const double area = height * width * draws.between(0.08, 1);
+    const double shape = std::exp(draws.between(std::log(kNarrowest), std::log(kWidest)));
+    const double w = std::round(std::sqrt(area * shape)), h = std::round(std::sqrt(area / shape));
+    if (w < 1 || h < 1 || w > width || h > height) continue;
+    const auto top = draws.below(image.height - static_cast<std::size_t>(h) + 1);
+    const auto left = draws.below(image.width - static_cast<std::size_t>(w) + 1);
+    return {static_cast<double>(top), static_cast<double>(left), h, w};
+  }
+  const double w = std::min(width, std::round(height * kWidest)), h = std::min(height, std::round(width / kNarrowest));
+  return {std::floor((height - h) / 2), std::floor((width - w) / 2), h, w};
+}
+
+void shift_randomly(Draws& draws, std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels) {
+  constexpr std::uint64_t kMost = 4;
+  const auto down = static_cast<std::ptrdiff_t>(draws.below(2 * kMost + 1)) - static_cast<std::ptrdiff_t>(kMost);
+  const auto right = static_cast<std::ptrdiff_t>(draws.below(2 * kMost + 1)) - static_cast<std::ptrdiff_t>(kMost);
+  // As one move of all pixels: what has left a row at its end, and come in at the next one's begin, is made black.
+  const auto move = (down * static_cast<std::ptrdiff_t>(size.width) + right) * static_cast<std::ptrdiff_t>(channels);
+  move > 0 ? std::shift_right(pixels.begin(), pixels.end(), move)
+           : std::shift_left(pixels.begin(), pixels.end(), -move);
+  const std::size_t row_bytes = size.width * channels;
+  for (std::size_t y = 0; y < size.height; ++y) {
+    const auto row = pixels.subspan(y * row_bytes, row_bytes);
+    const auto source = static_cast<std::ptrdiff_t>(y) - down;
+    const bool outside = source < 0 || source >= static_cast<std::ptrdiff_t>(size.height);
+    const std::size_t black =
+        outside ? row_bytes : std::min(row_bytes, static_cast<std::size_t>(std::abs(right)) * channels);
+    std::ranges::fill(right > 0 || outside ? row.first(black) : row.last(black), std::uint8_t{0});
+  }
+}
+
+void flip_left_to_right(std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels) {
+  for (std::size_t y = 0; y < size.height; ++y) {
+    std::uint8_t* left = pixels.data() + y * size.width * channels;
+    std::uint8_t* right = left + (size.width - 1) * channels;
+    for (; left < right; left += channels, right -= channels) std::swap_ranges(left, left + channels, right);
+  }
+}
+
+void jitter_colours(Draws& draws, std::span<std::uint8_t> pixels, std::size_t channels) {
+  enum { brightness, contrast, saturation };
+  std::array<int, 3> order{brightness, contrast, saturation};
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draws.below(i)]);
+  for (const int what : order) {
+    const auto factor = static_cast<std::int32_t>(std::lround(kOne * draws.between(0.6, 1.4)));
+    if (what == brightness) scale(pixels, factor, 0);
+    if (what == contrast) scale(pixels, factor, mean_gray(pixels, channels));
+    if (what == saturation && channels == 3) saturate(pixels, factor);
+  }
+}
+
+}  // namespace annulus

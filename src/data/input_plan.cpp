@@ -1,0 +1,100 @@
+#include "src/data/input_plan.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "kernels/error.h"
+#include "src/data/resize.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kUsualImage = 224;
+constexpr double kUsualMargin = 256.0 / 224;
+
+ImageSize image_size(const DataOptions& options, const DatasetInfo& info, const ImageSize& trained) {
+  const bool known = trained != ImageSize{};
+  const ImageSize stored{info.height, info.width};
+  if (options.image > 0) return {options.image, options.image};
+  if (info.encoded()) return known ? trained : ImageSize{kUsualImage, kUsualImage};
+  if (known && trained != stored)
+    fail("the data's images are {}x{}, but the network was trained with {}x{}: --image says what it shall get",
+         stored.height, stored.width, trained.height, trained.width);
+  return stored;
+}
+
+// Images that are larger than the network wants have been kept with a margin; those of its size, or smaller, have not.
+double margin(const ImageSize& image, const DatasetInfo& info) {
+  const bool larger = info.height > image.height && info.width > image.width;
+  return info.encoded() || larger ? kUsualMargin : 1;
+}
+
+Augmentation augmentation(const DataOptions& options, const DatasetInfo& info, Purpose purpose) {
+  if (purpose == Purpose::evaluation) return {};
+  return parse_augmentation(options.augment == "auto" ? info.encoded() ? "imagenet" : "none" : options.augment);
+}
+
+// One thread reads images that are ready faster than they are used.
+bool ready(const DatasetInfo& info, const InputPlan& plan) {
+  return plan.image == ImageSize{info.height, info.width} && plan.augmentation.crop != Crop::resized;
+}
+
+void expect_resizable(const InputPlan& plan, const DatasetInfo& info) {
+  if (Resizer::takes(plan.channels)) return;
+  if (plan.image != ImageSize{info.height, info.width})
+    fail("--image {}: images of {} channels are not resized, only those of 1 or 3", plan.image.height, plan.channels);
+  if (plan.augmentation.crop == Crop::resized)
+    fail("--augment: images of {} channels are not resized, only those of 1 or 3; none, flip and crop-flip do without",
+         plan.channels);
+}
+
+Shuffle shuffle(const DataOptions& options, Purpose purpose) {
+  Shuffle order{Shuffle::Kind::none, options.shuffle_block, options.shuffle_window};
+  if (purpose == Purpose::training)
+    order.kind = options.shuffle == "block" ? Shuffle::Kind::block : Shuffle::Kind::global;
+  return order;
+}
+
+}  // namespace
+
+std::string name_of(const DataOptions& options) {
+  return fmt::format("{}", fmt::join(options.files, " "));
+}
+
+std::string to_string(const InputPlan& plan) {
+  constexpr std::array<const char*, 3> kCrops{"the middle", "a shifted crop", "a random crop, resized"};
+  constexpr std::array<const char*, 3> kOrders{"in order", "in random order", "in random order of blocks"};
+  return fmt::format(
+      "{}x{}x{}: {}{}{}; {}; {} thread{} on each rank, {} batches ahead", plan.image.height, plan.image.width,
+      plan.channels, kCrops[static_cast<std::size_t>(plan.augmentation.crop)],
+      plan.augmentation.flip ? ", flipped or not" : "", plan.augmentation.jitter ? ", colours varied" : "",
+      kOrders[static_cast<std::size_t>(plan.shuffle.kind)], plan.workers, plan.workers == 1 ? "" : "s", plan.prefetch);
+}
+
+std::string order_of(const InputPlan& plan, const DatasetInfo& info) {
+  const Shuffle& shuffle = plan.shuffle;
+  return fmt::format(
+      "{} images, {}", info.size,
+      shuffle.kind == Shuffle::Kind::global
+          ? "--shuffle global"
+          : fmt::format("--shuffle block --shuffle-block {} --shuffle-window {}", shuffle.block, shuffle.window));
+}
+
+InputPlan plan_input(const DataOptions& options, const DatasetInfo& info, Purpose purpose, std::size_t processors,
+                     const ImageSize& trained) {
+  InputPlan plan;
+  plan.image = image_size(options, info, trained);
+  plan.channels = info.channels;
+  plan.margin = margin(plan.image, info);
+  plan.augmentation = augmentation(options, info, purpose);
+  expect_resizable(plan, info);
+  plan.shuffle = shuffle(options, purpose);
+  plan.workers = options.workers > 0 ? options.workers : ready(info, plan) ? 1 : processors;
+  plan.prefetch = options.prefetch;
+  plan.skip_bad = options.on_bad_sample == "skip";
+  plan.replace_bad = purpose == Purpose::training;
+  return plan;
+}
+
+}  // namespace annulus

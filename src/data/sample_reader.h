@@ -1,0 +1,47 @@
+#pragma once
+
+#include "src/data/dataset.h"
+#include "src/data/input_plan.h"
+#include "src/data/resize.h"
+
+namespace annulus {
+
+// Where the time of reading goes, in seconds of all threads.
+struct ReadTimes {
+  double reading = 0, decoding = 0, resizing = 0, augmenting = 0;
+  std::uint64_t samples = 0, bytes = 0;  // bytes: as they are stored
+
+  double sum() const { return reading + decoding + resizing + augmenting; }
+  ReadTimes& operator+=(const ReadTimes& other);
+  ReadTimes operator-(const ReadTimes& other) const;
+};
+
+// Makes of samples what the network gets. For one thread: it keeps memory from one sample to the next, and allocates
+// only where one is larger than all before.
+class SampleReader {
+ public:
+  SampleReader(const Dataset& dataset, const InputPlan& plan) : dataset_(dataset), plan_(plan) {}
+
+  // The label. `key`: of what is random, a function of (seed, epoch, sample). `pixels` has plan.image_bytes().
+  // Throws Error, naming the sample, where it cannot be read, decoded or labelled.
+  std::int32_t read(std::size_t sample, std::uint64_t key, std::span<std::uint8_t> pixels);
+
+  const ReadTimes& times() const { return times_; }
+
+ private:
+  void read_encoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
+  void read_decoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
+  void augment(Draws& draws, std::span<std::uint8_t> pixels);
+  Window crop(Draws& draws, const ImageSize& image) const;
+  void book(double& part);  // the time since the last call
+
+  const Dataset& dataset_;
+  const InputPlan& plan_;
+  std::vector<std::uint8_t> bytes_;
+  Image image_;
+  Resizer resizer_;
+  ReadTimes times_;
+  double last_ = 0;
+};
+
+}  // namespace annulus

@@ -1,0 +1,82 @@
+#include "src/data/stored_array.h"
+
+#include <fcntl.h>
+
+#include <array>
+#include <cstring>
+
+#include "kernels/error.h"
+#include "src/file_io.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kIntegersAtOnce = 16;
+
+// Of up to 8 bytes, in this machine's order.
+std::int64_t integer(const std::uint8_t* from, std::size_t bytes, bool has_sign) {
+  std::uint64_t value = 0;
+  std::memcpy(&value, from, bytes);
+  const auto unused = static_cast<int>(8 * (sizeof value - bytes));
+  return has_sign ? static_cast<std::int64_t>(value << unused) >> unused : static_cast<std::int64_t>(value);
+}
+
+}  // namespace
+
+ReadableFile::ReadableFile(const std::filesystem::path& file) : path(file), descriptor(open_to_read(file)) {}
+
+StoredArray::StoredArray(hdf5::Dataset dataset, std::shared_ptr<const ReadableFile> file) : file_(std::move(file)) {
+  const Shape shape = dataset.shape();
+  count_ = shape.empty() ? 0 : shape.front();
+  const auto form = dataset.integer_form();
+  const auto offset = dataset.offset();
+  if (form && offset) {
+    row_bytes_ = count_ == 0 ? 0 : form->bytes * (elements(shape) / count_);
+    offset_ = *offset;
+    has_sign_ = form->has_sign;
+    return;
+  }
+  if (!hdf5::thread_safe())
+    fail("{}: chunked or compressed, and this HDF5 is not thread-safe; make it contiguous (h5repack -l CONTI -f NONE)",
+         dataset.place());
+  dataset_.emplace(std::move(dataset));
+}
+
+void StoredArray::keep_integers(std::size_t& budget) {
+  if (dataset_ || count_ * row_bytes_ > budget) return;
+  std::vector<std::uint8_t> all(count_ * row_bytes_);
+  read_at(file_->descriptor, file_->path, offset_, all);
+  budget -= all.size();
+  kept_ = std::move(all);
+}
+
+void StoredArray::read_bytes(std::size_t first, std::size_t count, std::span<std::uint8_t> values) const {
+  if (dataset_) return dataset_->read_rows(first, count, values);
+  read_at(file_->descriptor, file_->path, offset_ + first * row_bytes_, values);
+}
+
+void StoredArray::read_integers(std::size_t first, std::span<std::int64_t> values) const {
+  if (dataset_) return dataset_->read_rows(first, values.size(), values);
+  if (!kept_.empty()) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = integer(kept_.data() + (first + i) * row_bytes_, row_bytes_, has_sign_);
+    return;
+  }
+  std::array<std::uint8_t, kIntegersAtOnce * sizeof(std::int64_t)> bytes;
+  for (std::size_t done = 0; done < values.size(); done += kIntegersAtOnce) {
+    const std::size_t count = std::min(kIntegersAtOnce, values.size() - done);
+    read_at(file_->descriptor, file_->path, offset_ + (first + done) * row_bytes_,
+            std::span(bytes).first(count * row_bytes_));
+    for (std::size_t i = 0; i < count; ++i)
+      values[done + i] = integer(bytes.data() + i * row_bytes_, row_bytes_, has_sign_);
+  }
+}
+
+void StoredArray::will_need(std::size_t first, std::size_t count) const {
+  if (dataset_) return;
+  // It is advice: where it cannot be followed, reading takes longer.
+  static_cast<void>(::posix_fadvise(file_->descriptor.number(), static_cast<off_t>(offset_ + first * row_bytes_),
+                                    static_cast<off_t>(count * row_bytes_), POSIX_FADV_WILLNEED));
+}
+
+}  // namespace annulus

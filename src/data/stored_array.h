@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "src/data/hdf5.h"
+#include "src/file_descriptor.h"
+
+namespace annulus {
+
+// A file that is read at any place, from any thread.
+struct ReadableFile {
+  explicit ReadableFile(const std::filesystem::path& file);
+  std::filesystem::path path;
+  FileDescriptor descriptor;
+};
+
+// A dataset of a data file, of which any part is read where it is asked for, from any thread, and nothing is kept in
+// memory without being told. A contiguous one (HDF5's default) is read straight from the file: HDF5 has said where it
+// lies, and is not asked again; pread(2) needs neither its lock nor a file position, and costs a fraction of a
+// hyperslab. Chunked and compressed ones are read through HDF5, slowly. All throw Error.
+class StoredArray {
+ public:
+  StoredArray(hdf5::Dataset dataset, std::shared_ptr<const ReadableFile> file);
+
+  std::size_t count() const { return count_; }  // of rows: its outermost dimension
+
+  // Has its integers in memory from now on if they are contiguous and take `budget` bytes at most, which becomes less
+  // by so much: a number of few bytes costs as much to read as a small image. Before it is read by several threads.
+  void keep_integers(std::size_t& budget);
+
+  void read_bytes(std::size_t first, std::size_t count, std::span<std::uint8_t> values) const;  // rows of uint8
+  void read_integers(std::size_t first, std::span<std::int64_t> values) const;  // of any type, a row each
+
+  // Tells the operating system that these rows will be read soon.
+  void will_need(std::size_t first, std::size_t count) const;
+
+ private:
+  std::shared_ptr<const ReadableFile> file_;
+  std::size_t count_;
+  std::uint64_t row_bytes_ = 0;
+  std::uint64_t offset_ = 0;              // in the file, of a contiguous one
+  bool has_sign_ = false;                 // integers
+  std::vector<std::uint8_t> kept_;        // all of them, as they are stored, or none
+  std::optional<hdf5::Dataset> dataset_;  // another one
+};
+
+}  // namespace annulus

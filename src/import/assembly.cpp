@@ -1,0 +1,188 @@
+#include "src/import/assembly.h"
+
+#include <numeric>
+#include <type_traits>
+
+#include "kernels/error.h"
+#include "src/file_io.h"
+#include "src/import/places.h"
+#include "src/import/work_through.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kMostBytesAtOnce = 1 << 20;
+
+template <class T>
+void broadcast(const World& world, std::vector<T>& values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::uint64_t size = values.size();
+  world.broadcast(std::as_writable_bytes(std::span(&size, 1)));
+  values.resize(size);
+  world.broadcast(std::as_writable_bytes(std::span(values)));
+}
+
+// What every rank knows of a split.
+struct SplitPlaces {
+  std::vector<std::uint64_t> first_samples, sizes;  // as in Collection
+  Places places;
+  std::vector<std::uint64_t> images_begin;  // in each file
+};
+
+SplitPlaces share_places(const World& world, Collection::Split split, bool shuffled, std::size_t files) {
+  broadcast(world, split.first_samples);
+  broadcast(world, split.sizes);
+  Places places(split.sizes, shuffled, files);
+  return {std::move(split.first_samples), std::move(split.sizes), std::move(places), std::vector<std::uint64_t>(files)};
+}
+
+// What a file holds of each split.
+std::vector<SplitRoom> rooms_in(std::size_t file, const Collection& collection,
+                                const std::vector<SplitPlaces>& splits) {
+  std::vector<SplitRoom> rooms;
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    const Places& places = splits[i].places;
+    rooms.push_back({collection.splits[i].name, places.positions(file).size(), places.bytes_in(file), 0, 0, 0});
+  }
+  return rooms;
+}
+
+template <class T>
+void write_values(AtomicFile& file, std::uint64_t position, const std::vector<T>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  file.write_at(position, {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
+}
+
+// The labels, and where there are any the offsets, of one file.
+void write_small_datasets(AtomicFile& file, const SplitRoom& room, const Range& positions, const Places& places,
+                          const Collection::Split& split, bool encoded) {
+  if (room.samples == 0) return;
+  std::vector<std::int32_t> labels;
+  std::vector<std::uint64_t> offsets{0};
+  for (std::size_t position = positions.begin; position < positions.end; ++position) {
+    const std::size_t sample = places.sample_at(position);
+    labels.push_back(split.labels[sample]);
+    offsets.push_back(offsets.back() + split.sizes[sample]);
+  }
+  write_values(file, room.labels_begin, labels);
+  if (encoded) write_values(file, room.offsets_begin, offsets);
+}
+
+AtomicFile begin_file(const std::filesystem::path& path, std::size_t number, const ImportJob& job,
+                      const Collection& collection, const DataFileHeader& header, std::vector<SplitPlaces>& splits) {
+  std::vector<SplitRoom> rooms = rooms_in(number, collection, splits);
+  AtomicFile file = make_room(path, header, job.storage, rooms);
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    const Places& places = splits[i].places;
+    write_small_datasets(file, rooms[i], places.positions(number), places, collection.splits[i], job.storage.encoded);
+    splits[i].images_begin[number] = rooms[i].images_begin;
+  }
+  return file;
+}
+
+// Copies a part's images to where they belong. Neighbours that stay neighbours go together.
+class PartCopier {
+ public:
+  PartCopier(const std::filesystem::path& part, const SplitPlaces& split,
+             const std::vector<std::filesystem::path>& files, const std::vector<FileDescriptor>& descriptors)
+      : part_(part),
+        split_(split),
+        files_(files),
+        descriptors_(descriptors),
+        data_(open_to_read(part_data_file(part))) {}
+
+  void copy(const Range& samples, const Report& report) {
+    for (std::size_t sample = samples.begin; sample < samples.end;) {
+      const Range run = run_from(sample, samples.end);
+      copy_run(run);
+      sample = run.end;
+      if (!report(run.size(), buffer_.size())) return;
+    }
+    if (hash_.text() != read_part_index(part_).hash) {
+      fail("{}: damaged; delete the folder it is in and import again", part_data_file(part_).string());
+    }
+  }
+
+ private:
+  Range run_from(std::size_t begin, std::size_t limit) const {
+    const std::size_t shard = split_.places.shard_of(begin);
+    std::uint64_t bytes = split_.sizes[begin];
+    std::size_t end = begin + 1;
+    for (; end < limit && bytes + split_.sizes[end] <= kMostBytesAtOnce; bytes += split_.sizes[end++]) {
+      if (split_.places.shard_of(end) != shard) break;
+      if (split_.places.byte_in_shard(end) != split_.places.byte_in_shard(begin) + bytes) break;
+    }
+    return {begin, end};
+  }
+
+  void copy_run(const Range& run) {
+    std::uint64_t bytes = 0;
+    for (std::size_t sample = run.begin; sample < run.end; ++sample) bytes += split_.sizes[sample];
+    buffer_.resize(bytes);
+    read_at(data_, part_data_file(part_), read_, buffer_);
+    read_ += bytes;
+    hash_.add(std::span<const std::uint8_t>(buffer_));
+    const std::size_t shard = split_.places.shard_of(run.begin);
+    write_at(descriptors_[shard], files_[shard], split_.images_begin[shard] + split_.places.byte_in_shard(run.begin),
+             buffer_);
+  }
+
+  const std::filesystem::path part_;
+  const SplitPlaces& split_;
+  const std::vector<std::filesystem::path>& files_;
+  const std::vector<FileDescriptor>& descriptors_;
+  FileDescriptor data_;
+  Hash hash_;
+  std::uint64_t read_ = 0;
+  std::vector<std::uint8_t> buffer_;
+};
+
+// On all ranks: every part once. False: a signal asked for a stop.
+bool copy_parts(const World& world, const ImportJob& job, const std::filesystem::path& parts,
+                const std::vector<SplitPlaces>& splits, const std::vector<std::filesystem::path>& files) {
+  std::vector<FileDescriptor> descriptors;
+  world.all_or_none([&] {
+    for (const std::filesystem::path& file : files) descriptors.push_back(open_to_write(AtomicFile::partial(file)));
+  });
+  const std::vector<PieceNumber> pieces = pieces_of(job.plan);
+  std::vector<std::size_t> all(pieces.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  const bool done = work_through(world, "writing", all, all.size(), [&](std::size_t number, const Report& report) {
+    const auto& [split, piece] = pieces[number];
+    const SplitPlaces& of_split = splits[split];
+    PartCopier copier(part_of(parts, job.plan.splits[split], piece), of_split, files, descriptors);
+    copier.copy({of_split.first_samples[piece], of_split.first_samples[piece + 1]}, report);
+  });
+  if (done) {
+    world.all_or_none([&] {
+      for (std::size_t file = 0; file < files.size(); ++file) flush(descriptors[file], files[file]);
+    });
+  }
+  return done;
+}
+
+}  // namespace
+
+bool assemble(const World& world, const ImportJob& job, const std::filesystem::path& parts, Collection collection,
+              const DataFileHeader& header, const std::vector<std::filesystem::path>& files) {
+  collection.splits.resize(job.plan.splits.size());
+  std::vector<SplitPlaces> splits;
+  for (std::size_t i = 0; i < collection.splits.size(); ++i) {
+    const bool shuffled = job.plan.shuffle && job.plan.splits[i].name == "train";
+    splits.push_back(share_places(world, collection.splits[i], shuffled, files.size()));
+  }
+  std::vector<AtomicFile> made;
+  world.all_or_none([&] {
+    if (!world.root()) return;
+    for (std::size_t i = 0; i < files.size(); ++i)
+      made.push_back(begin_file(files[i], i, job, collection, header, splits));
+  });
+  for (SplitPlaces& split : splits) broadcast(world, split.images_begin);
+  if (!copy_parts(world, job, parts, splits, files)) return false;
+  world.all_or_none([&] {
+    for (AtomicFile& file : made) file.commit();
+  });
+  return true;
+}
+
+}  // namespace annulus

@@ -1,0 +1,84 @@
+#include "src/import/collection.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+
+#include "kernels/error.h"
+
+namespace annulus {
+namespace {
+
+PartIndex read_checked(const std::filesystem::path& part) {
+  PartIndex index = read_part_index(part);
+  const std::filesystem::path data = part_data_file(part);
+  if (!std::filesystem::exists(data) || std::filesystem::file_size(data) != index.bytes()) {
+    fail("{}: missing or damaged; delete the folder it is in and import again", data.string());
+  }
+  return index;
+}
+
+void append(Collection::Split& split, const PartIndex& index) {
+  split.sizes.insert(split.sizes.end(), index.sizes.begin(), index.sizes.end());
+  std::ranges::transform(index.labels, std::back_inserter(split.labels),
+                         [](std::int64_t label) { return static_cast<std::int32_t>(label); });
+  split.first_samples.push_back(split.sizes.size());
+  split.image_sizes.add(index.statistics.sizes);
+  split.skipped += index.skipped.size();
+}
+
+long double average(std::uint64_t sum, const PixelSums& pixels) {
+  return static_cast<long double>(sum) / static_cast<long double>(pixels.count);
+}
+
+}  // namespace
+
+std::uint64_t Collection::Split::bytes() const {
+  return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+}
+
+std::int32_t Collection::largest_label() const {
+  std::int32_t largest = -1;
+  for (const Split& split : splits) largest = std::max(largest, std::ranges::max(split.labels));
+  return largest;
+}
+
+Collection collect_parts(const ImportJob& job, const std::filesystem::path& parts) {
+  Collection all;
+  for (const SourceSplit& source : job.plan.splits) {
+    Collection::Split& split = all.splits.emplace_back();
+    split.name = source.name;
+    split.first_samples.push_back(0);
+    for (std::size_t piece = 0; piece < source.pieces.size(); ++piece) {
+      const PartIndex index = read_checked(part_of(parts, source, piece));
+      append(split, index);
+      all.skipped.insert(all.skipped.end(), index.skipped.begin(), index.skipped.end());
+      if (split.name == "train") all.pixels.add(index.statistics.pixels);
+    }
+  }
+  return all;
+}
+
+std::vector<float> mean_of(const PixelSums& pixels, std::size_t channels) {
+  std::vector<float> means;
+  for (std::size_t channel = 0; channel < channels; ++channel)
+    means.push_back(static_cast<float>(average(pixels.sums[channel], pixels) / 255));
+  return means;
+}
+
+std::vector<float> deviation_of(const PixelSums& pixels, std::size_t channels) {
+  std::vector<float> deviations;
+  for (std::size_t channel = 0; channel < channels; ++channel) {
+    const long double mean = average(pixels.sums[channel], pixels);
+    const long double variance = average(pixels.squares[channel], pixels) - mean * mean;
+    // A constant's variance is zero but for rounding.
+    if (variance < 1e-7L) {
+      fail("all pixels of the training images have the same value; --deviation can say what to divide by");
+    }
+    deviations.push_back(static_cast<float>(std::sqrt(variance) / 255));
+  }
+  return deviations;
+}
+
+}  // namespace annulus

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/atomic_file.h"
+#include "src/import/image_converter.h"
+
+namespace annulus {
+
+// A data file (FORMAT.md) with everything but its samples.
+struct DataFileHeader {
+  std::vector<std::string> classes;
+  std::vector<float> mean, deviation;
+};
+
+struct SplitRoom {
+  std::string name;
+  std::size_t samples = 0;  // where there are none, the file has no such group
+  std::uint64_t bytes = 0;  // of all images
+
+  // At which bytes of the file the samples belong.
+  std::uint64_t labels_begin = 0;   // int32
+  std::uint64_t offsets_begin = 0;  // uint64; where the images are encoded
+  std::uint64_t images_begin = 0;
+};
+
+// Makes the file, under the name that it has until it is committed, with all its space on the disk, and fills in where
+// the samples belong. Throws Error where the space is not there.
+AtomicFile make_room(const std::filesystem::path& file, const DataFileHeader& header, const Storage& storage,
+                     std::vector<SplitRoom>& splits);
+
+}  // namespace annulus

@@ -1,0 +1,167 @@
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "kernels/error.h"
+#include "src/atomic_file.h"
+#include "src/file_io.h"
+#include "src/hash.h"
+#include "src/import/source.h"
+#include "src/import/split_folders.h"
+
+namespace annulus {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kPieceSamples = 1000;
+
+// Names sorted by their bytes, as Python and torchvision sort them.
+std::vector<std::string> folders_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.is_directory() && !is_hidden(entry.path())) names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// Walks down through a class, links to folders as well.
+class ImageLister {
+ public:
+  std::vector<std::string> list(const fs::path& folder) {
+    walk(folder);
+    std::ranges::sort(paths_);
+    return std::move(paths_);
+  }
+
+ private:
+  void walk(const fs::path& folder) {
+    const fs::path real = fs::canonical(folder);
+    if (!open_.insert(real).second) fail("{}: a link to a folder that it lies in", folder.string());
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      if (is_hidden(entry.path())) continue;
+      if (entry.is_directory())
+        walk(entry.path());
+      else if (is_image_name(entry.path()) &&
+               (entry.is_regular_file() || !entry.exists()))  // a link to nothing is told
+        paths_.push_back(entry.path().string());
+    }
+    open_.erase(real);
+  }
+
+  std::set<fs::path> open_;  // from the class's folder down to here
+  std::vector<std::string> paths_;
+};
+
+// The names of a split's files, in pieces, as notes: the class's number, and the path, each ended by a zero.
+class NoteWriter {
+ public:
+  NoteWriter(const fs::path& notes, std::string split, Hash& hash)
+      : notes_(notes), split_{std::move(split), {}}, hash_(hash) {}
+
+  void add(std::size_t label, const std::string& path) {
+    text_ += std::to_string(label) + '\0' + path + '\0';
+    add_facts(hash_, path);
+    if (++samples_ == kPieceSamples) write();
+  }
+
+  SourceSplit finish() {
+    if (samples_ > 0) write();
+    return std::move(split_);
+  }
+
+ private:
+  void write() {
+    const std::string name = fmt::format("{}-{:06}.names", split_.name, split_.pieces.size());
+    write_atomically(notes_ / name, std::as_bytes(std::span(text_)));
+    split_.pieces.push_back(name);
+    text_.clear();
+    samples_ = 0;
+  }
+
+  const fs::path notes_;
+  SourceSplit split_;
+  Hash& hash_;
+  std::string text_;
+  std::size_t samples_ = 0;
+};
+
+SourceSplit plan_split(const std::string& name, const fs::path& folder, const std::vector<std::string>& classes,
+                       const fs::path& notes, Hash& hash) {
+  NoteWriter writer(notes, name, hash);
+  for (const std::string& found : folders_in(folder)) {
+    const auto label = std::ranges::find(classes, found);
+    if (label == classes.end()) fail("{}: no such class among the training images", (folder / found).string());
+    const std::vector<std::string> paths = ImageLister().list(folder / found);
+    if (paths.empty()) fail("{}: no images there (.jpg, .jpeg, .png)", (folder / found).string());
+    for (const std::string& path : paths) writer.add(static_cast<std::size_t>(label - classes.begin()), path);
+  }
+  SourceSplit split = writer.finish();
+  if (split.pieces.empty()) fail("{}: no folders of classes there", folder.string());
+  return split;
+}
+
+SourcePlan plan_folder(const SourceFolders& folders) {
+  const fs::path train = folders.source / kTrainingName;
+  if (!fs::is_directory(train)) {
+    fail("{}: not there; the source must have train/CLASS/*.jpg and val/CLASS/*.jpg (or .jpeg, .png)", train.string());
+  }
+  SourcePlan plan;
+  plan.shuffle = true;
+  plan.classes = folders_in(train);
+  Hash hash;
+  plan.splits.push_back(plan_split("train", train, plan.classes, folders.notes, hash));
+  for (const std::string_view name : kTestNames) {
+    if (!fs::is_directory(folders.source / name)) continue;
+    plan.splits.push_back(plan_split("test", folders.source / name, plan.classes, folders.notes, hash));
+    break;
+  }
+  plan.fingerprint = hash.text();
+  return plan;
+}
+
+std::string next_word(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\0'), text.size());
+  std::string word(text.substr(0, end));
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return word;
+}
+
+void read_file(const fs::path& path, std::vector<std::uint8_t>& bytes) {
+  const FileDescriptor file = open_to_read(path);
+  const std::uintmax_t size = fs::file_size(path);
+  if (size > kMostImageBytes) fail("{} bytes; at most {} are read", size, kMostImageBytes);
+  bytes.resize(size);
+  read_at(file, path, 0, bytes);
+}
+
+void read_folder_piece(const SourceFolders& folders, const SourcePlan&, const SourceSplit& split, std::size_t piece,
+                       const TakeSample& take) {
+  std::vector<std::uint8_t> note, bytes;
+  read_file(folders.notes / split.pieces[piece], note);
+  std::string_view left(reinterpret_cast<const char*>(note.data()), note.size());
+  while (!left.empty()) {
+    const std::size_t label = std::stoull(next_word(left));
+    SourceSample sample{next_word(left), static_cast<std::int64_t>(label), {}, {}};
+    try {
+      read_file(sample.name, bytes);
+      sample.bytes = bytes;
+    } catch (const std::exception& error) {
+      sample.problem = error.what();
+    }
+    if (!take(sample)) return;
+  }
+}
+
+}  // namespace
+
+const SourceFormat kFolderSource{
+    "folder",
+    "a folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or validation/ or test/; also .jpeg "
+    "and .png; images may lie deeper",
+    plan_folder, read_folder_piece};
+
+}  // namespace annulus

@@ -1,0 +1,277 @@
+#include "src/import/import.h"
+
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "kernels/error.h"
+#include "src/atomic_file.h"
+#include "src/bytes.h"
+#include "src/import/assembly.h"
+#include "src/import/work_through.h"
+#include "src/signals.h"
+#include "src/train.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::int64_t kMostClasses = 1 << 20;  // where labels have no names: a larger one is a mistake
+
+std::filesystem::path parts_of(const ImportOptions& options) {
+  return options.output.string() + ".parts";
+}
+
+std::filesystem::path skipped_file(const ImportOptions& options) {
+  return options.output.string() + ".skipped.txt";
+}
+
+std::vector<std::filesystem::path> files_of(const ImportOptions& options) {
+  if (options.shards == 1) return {options.output};
+  std::vector<std::filesystem::path> files;
+  for (std::size_t shard = 0; shard < options.shards; ++shard) {
+    files.push_back(options.output.parent_path() / fmt::format("{}-{:05}-of-{:05}{}", options.output.stem().string(),
+                                                               shard, options.shards,
+                                                               options.output.extension().string()));
+  }
+  return files;
+}
+
+// A pattern for the new shards would take in those of an import with another number of them.
+void expect_no_other_shards(const ImportOptions& options) {
+  if (options.shards == 1) return;
+  const std::vector<std::filesystem::path> files = files_of(options);
+  const std::string stem = options.output.stem().string(), ending = options.output.extension().string();
+  const std::filesystem::path folder = files.front().has_parent_path() ? files.front().parent_path() : ".";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_shard = name.starts_with(stem + "-") && name.ends_with(ending) &&
+                          fnmatch("*-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9]",
+                                  name.substr(0, name.size() - ending.size()).c_str(), 0) == 0;
+    if (!is_shard || std::ranges::find(files, files.front().parent_path() / name) != files.end()) continue;
+    fail(
+        "{}: a shard of another import, which {}-*{} would take in with the {} new ones; delete it, or choose another "
+        "name",
+        (files.front().parent_path() / name).string(), stem, ending, options.shards);
+  }
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directory(folder, error);
+  if (error) fail("{}: cannot make this folder: {}", folder.string(), error.message());
+}
+
+// Before an import is begun, or gone on with. Rank 0's.
+void prepare(const ImportOptions& options, const Tell& tell) {
+  const std::filesystem::path parts = parts_of(options);
+  if (std::filesystem::is_directory(options.output)) fail("{}: is a folder", options.output.string());
+  const bool is_new = !std::filesystem::exists(parts);
+  make_folder(parts);
+  try {
+    expect_no_other_shards(options);
+    const ImportJob job = make_job(options, parts);
+    const std::string difference = difference_to_parts(job, parts);
+    if (difference == kDifferentSource) {
+      tell(fmt::format("{}: the source has changed since: beginning anew", parts.string()));
+      std::filesystem::remove_all(parts);
+      return prepare(options, tell);
+    }
+    if (!difference.empty()) {
+      fail("{}: holds the beginning of another import, with another {}; go on with that, or delete the folder",
+           parts.string(), difference);
+    }
+    write_job(job, parts);
+  } catch (const std::exception&) {
+    if (is_new) std::filesystem::remove_all(parts);
+    throw;
+  }
+}
+
+std::vector<std::size_t> unfinished(const ImportJob& job, const std::filesystem::path& parts) {
+  std::vector<std::size_t> numbers;
+  const std::vector<PieceNumber> pieces = pieces_of(job.plan);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (!part_exists(part_of(parts, job.plan.splits[pieces[i].split], pieces[i].piece))) numbers.push_back(i);
+  }
+  return numbers;
+}
+
+// Messages are lines, names of files need not be.
+std::string in_one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
+std::span<const std::uint8_t> convert(const SourceSample& sample, std::size_t known_classes,
+                                      ImageConverter& converter) {
+  if (!sample.problem.empty()) fail("{}", sample.problem);
+  const auto classes = static_cast<std::int64_t>(known_classes);
+  if (classes > 0 && (sample.label < 0 || sample.label >= classes)) {
+    fail("has label {}, which none of the {} classes has", sample.label, classes);
+  }
+  if (sample.label < 0 || sample.label >= kMostClasses) {
+    fail("has label {}; they must be 0 or more, and below {}", sample.label, kMostClasses);
+  }
+  return converter.convert(sample.bytes);
+}
+
+void import_piece(const ImportJob& job, const std::filesystem::path& parts, const PieceNumber& number,
+                  const Report& report) {
+  const SourceSplit& split = job.plan.splits[number.split];
+  PartWriter part(part_of(parts, split, number.piece));
+  ImageConverter converter(job.storage, job.plan.pixels);
+  bool wanted = true;
+  source_format(job.format).read({job.source, parts}, job.plan, split, number.piece, [&](const SourceSample& sample) {
+    std::span<const std::uint8_t> image;
+    std::string problem;
+    try {
+      image = convert(sample, job.classes().size(), converter);
+    } catch (const Error& error) {
+      problem = in_one_line(error.what());
+    }
+    const std::string name = in_one_line(sample.name);
+    if (problem.empty())
+      part.add(sample.label, image);
+    else if (job.skips_bad_samples)
+      part.skip(name, problem);
+    else
+      fail("{}: {}", name, problem);
+    wanted = report(1, sample.bytes.size());
+    return wanted;
+  });
+  if (wanted) part.finish(converter.statistics());
+}
+
+// On all ranks: every piece that has no part. False: a signal asked for a stop.
+bool import_pieces(const World& world, const ImportJob& job, const std::filesystem::path& parts, const Tell& tell) {
+  const std::vector<PieceNumber> pieces = pieces_of(job.plan);
+  std::vector<std::size_t> left;
+  if (world.root()) left = unfinished(job, parts);
+  if (world.root() && left.size() < pieces.size())
+    tell(fmt::format("{}: {} of {} pieces are there; going on", parts.string(), pieces.size() - left.size(),
+                     pieces.size()));
+  return work_through(world, "reading", left, pieces.size(), [&](std::size_t piece, const Report& report) {
+    import_piece(job, parts, pieces[piece], report);
+  });
+}
+
+void list_skipped(const ImportOptions& options, const std::vector<SkippedSample>& skipped) {
+  if (skipped.empty()) {
+    std::filesystem::remove(skipped_file(options));
+    return;
+  }
+  std::string text;
+  for (const SkippedSample& sample : skipped) text += fmt::format("{}\t{}\n", sample.name, sample.reason);
+  write_atomically(skipped_file(options), std::as_bytes(std::span(text)));
+}
+
+void expect_images(const ImportOptions& options, const Collection& collection) {
+  for (const Collection::Split& split : collection.splits) {
+    if (!split.sizes.empty()) continue;
+    fail("{}: no usable image is left of the {} images ({} skipped: see {})", options.source.string(), split.name,
+         split.skipped, skipped_file(options).string());
+  }
+  const std::size_t images = collection.splits.front().sizes.size();
+  if (options.shards > images) fail("--shards {}: there are only {} training images", options.shards, images);
+}
+
+DataFileHeader header_of(const ImportOptions& options, const ImportJob& job, const Collection& collection) {
+  DataFileHeader header{job.classes(), options.mean, options.deviation};
+  if (header.classes.empty()) {
+    for (std::int32_t label = 0; label <= collection.largest_label(); ++label)
+      header.classes.push_back(std::to_string(label));
+  }
+  if (options.mean.empty()) header.mean = mean_of(collection.pixels, job.storage.channels);
+  if (options.deviation.empty()) header.deviation = deviation_of(collection.pixels, job.storage.channels);
+  return header;
+}
+
+// "224", or "20-500".
+std::string describe_range(std::size_t smallest, std::size_t largest) {
+  return smallest == largest ? std::to_string(smallest) : fmt::format("{}-{}", smallest, largest);
+}
+
+std::string describe(const ImportJob& job, const Collection::Split& split, std::size_t classes) {
+  const auto [smallest, largest] = split.image_sizes;
+  std::string text =
+      fmt::format("{} images of {}x{}, {} classes", split.sizes.size(), describe_range(smallest.height, largest.height),
+                  describe_range(smallest.width, largest.width), classes);
+  if (job.storage.encoded) text += fmt::format(", encoded, {}", format_bytes(split.bytes()));
+  if (split.skipped > 0) text += fmt::format(", {} skipped", split.skipped);
+  return text;
+}
+
+std::string summary_of(const ImportOptions& options, const ImportJob& job, const Collection& collection,
+                       std::size_t classes) {
+  std::vector<std::string> lines;
+  for (const Collection::Split& split : collection.splits)
+    lines.push_back(fmt::format("{}: {}: {}", options.output.string(), split.name, describe(job, split, classes)));
+  if (options.shards > 1)
+    lines.push_back(fmt::format("{}: in {} shards, {} and so on", options.output.string(), options.shards,
+                                files_of(options).front().string()));
+  if (!collection.skipped.empty())
+    lines.push_back(fmt::format("{}: lists what was skipped, and why", skipped_file(options).string()));
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+// From the parts to the data files. False: a signal asked for a stop.
+bool put_together(const World& world, const ImportOptions& options, const ImportJob& job,
+                  const std::filesystem::path& parts, const Tell& tell) {
+  Collection collection;
+  DataFileHeader header;
+  std::string summary;
+  world.all_or_none([&] {
+    if (!world.root()) return;
+    collection = collect_parts(job, parts);
+    list_skipped(options, collection.skipped);
+    expect_images(options, collection);
+    header = header_of(options, job, collection);
+    summary = summary_of(options, job, collection, header.classes.size());
+  });
+  if (!assemble(world, job, parts, std::move(collection), header, files_of(options))) return false;
+  if (world.root()) tell(summary);
+  return true;
+}
+
+// What is finished is of use to the same command. `condition`: for it to go on.
+void keep_or_remove(const ImportJob& job, const std::filesystem::path& parts, const char* condition,
+                    std::string& message) {
+  const std::size_t whole = pieces_of(job.plan).size();
+  const std::size_t done = whole - unfinished(job, parts).size();
+  if (done == 0)
+    std::filesystem::remove_all(parts);
+  else
+    message += fmt::format("; {} of {} pieces are kept in {}: {}the same command goes on", done, whole, parts.string(),
+                           condition);
+}
+
+}  // namespace
+
+int import_data(const World& world, const ImportOptions& options, const Tell& tell) {
+  const std::filesystem::path parts = parts_of(options);
+  ImportJob job;
+  world.all_or_none([&] {
+    if (world.root()) prepare(options, tell);
+  });
+  world.all_or_none([&] { job = read_job(parts); });
+  watch_for_stop_signals();
+  std::string outcome = "stopped";
+  try {
+    if (import_pieces(world, job, parts, tell) && put_together(world, options, job, parts, tell)) {
+      if (world.root()) std::filesystem::remove_all(parts);
+      return 0;
+    }
+  } catch (const Error& error) {
+    outcome = error.what();
+    if (world.root()) keep_or_remove(job, parts, "with that mended, ", outcome);
+    throw Error(outcome);
+  }
+  if (!world.root()) return kStoppedExitCode;
+  keep_or_remove(job, parts, "", outcome);
+  tell(outcome);
+  return kStoppedExitCode;
+}
+
+}  // namespace annulus

@@ -1,0 +1,163 @@
+#include "src/import/import_job.h"
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "kernels/error.h"
+#include "src/atomic_file.h"
+
+namespace annulus {
+namespace {
+
+constexpr const char* kJobFile = "job.json";
+constexpr int kVersion = 1;  // of the parts' form
+
+using nlohmann::json;
+
+// What a difference is called for the user, and what is compared.
+json to_json(const ImportJob& job) {
+  json splits = json::array();
+  for (const SourceSplit& split : job.plan.splits) splits.push_back({{"name", split.name}, {"pieces", split.pieces}});
+  const auto size = [](const ImageSize& of) { return json{of.height, of.width}; };
+  const auto& pixels = job.plan.pixels;
+  return {{"the program's version", kVersion},
+          {"--from", job.format},
+          {"SOURCE", job.source.string()},
+          {"--store", job.storage.encoded ? "encoded" : "pixels"},
+          {"--size", job.storage.size ? size(*job.storage.size) : json()},
+          {"--channels", job.storage.channels},
+          {"--on-bad-sample", job.skips_bad_samples ? "skip" : "fail"},
+          {"--classes", job.class_names},
+          {kDifferentSource,
+           {{"splits", splits},
+            {"classes", job.plan.classes},
+            {"pixels", pixels ? json{{"size", size(pixels->size)}, {"channels", pixels->channels}} : json()},
+            {"variant", job.plan.variant},
+            {"shuffle", job.plan.shuffle},
+            {"fingerprint", job.plan.fingerprint}}}};
+}
+
+ImportJob job_from(const json& from) {
+  const auto size = [](const json& of) { return ImageSize{of.at(0), of.at(1)}; };
+  const json& source = from.at(kDifferentSource);
+  ImportJob job;
+  job.format = from.at("--from");
+  job.source = from.at("SOURCE").get<std::string>();
+  job.storage.encoded = from.at("--store") == "encoded";
+  if (!from.at("--size").is_null()) job.storage.size = size(from.at("--size"));
+  job.storage.channels = from.at("--channels");
+  job.skips_bad_samples = from.at("--on-bad-sample") == "skip";
+  job.class_names = from.at("--classes");
+  job.plan.classes = source.at("classes");
+  for (const json& split : source.at("splits")) job.plan.splits.push_back({split.at("name"), split.at("pieces")});
+  if (const json& pixels = source.at("pixels"); !pixels.is_null())
+    job.plan.pixels = PixelShape{size(pixels.at("size")), pixels.at("channels")};
+  job.plan.variant = source.at("variant");
+  job.plan.shuffle = source.at("shuffle");
+  job.plan.fingerprint = source.at("fingerprint");
+  return job;
+}
+
+json read_json(const std::filesystem::path& parts) {
+  std::ifstream stream(parts / kJobFile);
+  if (!stream) {
+    fail("{}: cannot open; the data file's folder must be the same for all ranks, on all hosts",
+         (parts / kJobFile).string());
+  }
+  return json::parse(stream);
+}
+
+[[noreturn]] void fail_as_damaged(const std::filesystem::path& parts) {
+  fail("{}: damaged; delete the folder and import again", (parts / kJobFile).string());
+}
+
+Storage storage_for(const ImportOptions& options, const std::optional<PixelShape>& pixels) {
+  const bool encoded = options.store == "usual" ? !pixels : options.store == "encoded";
+  if (encoded && pixels) fail("--store encoded: --from {} has pixels; leave it out", options.format);
+  if (encoded && options.size) fail("--size: encoded images keep their sizes; add --store pixels");
+  if (!encoded && !pixels && !options.size) fail("--store pixels: say what size, such as --size 256x256");
+  if (pixels && options.channels != 0 && options.channels != pixels->channels) {
+    fail("--channels {}: the images of --from {} have {} here; only encoded images are converted", options.channels,
+         options.format, pixels->channels);
+  }
+  if (options.size) checked_shape("--size", options.size->height, options.size->width, 3);
+  if (pixels) return {false, options.size ? *options.size : pixels->size, pixels->channels};
+  return {encoded, options.size, options.channels == 0 ? 3 : options.channels};
+}
+
+void expect_names_to_fit(const ImportJob& job) {
+  const std::size_t names = job.class_names.size(), classes = job.plan.classes.size();
+  if (names > 0 && classes > 0 && names != classes) fail("--classes: {} names for {} classes", names, classes);
+}
+
+void expect_per_channel(const char* option, const std::vector<float>& values, std::size_t channels) {
+  if (!values.empty() && values.size() != channels)
+    fail("{}: {} values for {} channels", option, values.size(), channels);
+  for (const float value : values) {
+    if (!std::isfinite(value)) fail("{}: {} is no finite number", option, value);
+  }
+}
+
+}  // namespace
+
+std::vector<PieceNumber> pieces_of(const SourcePlan& plan) {
+  std::vector<PieceNumber> pieces;
+  for (std::size_t split = 0; split < plan.splits.size(); ++split) {
+    for (std::size_t piece = 0; piece < plan.splits[split].pieces.size(); ++piece) pieces.push_back({split, piece});
+  }
+  return pieces;
+}
+
+std::filesystem::path part_of(const std::filesystem::path& parts, const SourceSplit& split, std::size_t piece) {
+  return parts / fmt::format("{}-{:06}", split.name, piece);
+}
+
+ImportJob make_job(const ImportOptions& options, const std::filesystem::path& parts) try {
+  ImportJob job;
+  job.format = options.format;
+  job.source = options.source;
+  if (!std::filesystem::is_directory(job.source)) {
+    fail("{}: {}; the source must be a folder", job.source.string(),
+         std::filesystem::exists(job.source) ? "not a folder" : "no such folder");
+  }
+  job.plan = source_format(job.format).plan({job.source, parts});
+  job.class_names = options.classes;
+  expect_names_to_fit(job);
+  job.storage = storage_for(options, job.plan.pixels);
+  expect_per_channel("--mean", options.mean, job.storage.channels);
+  expect_per_channel("--deviation", options.deviation, job.storage.channels);
+  for (const float deviation : options.deviation) {
+    if (deviation <= 0) fail("--deviation: {} is not above 0", deviation);
+  }
+  job.skips_bad_samples = options.on_bad_sample == "usual" ? !job.plan.pixels : options.on_bad_sample == "skip";
+  return job;
+} catch (const std::filesystem::filesystem_error& error) {
+  fail("{}: {}", error.path1().string(), error.code().message());
+}
+
+void write_job(const ImportJob& job, const std::filesystem::path& parts) try {
+  const std::string text = to_json(job).dump(1);
+  write_atomically(parts / kJobFile, std::as_bytes(std::span(text)));
+} catch (const json::exception&) {
+  fail("{}: names of folders, archives and classes must be UTF-8; rename those that are not", job.source.string());
+}
+
+ImportJob read_job(const std::filesystem::path& parts) try {
+  return job_from(read_json(parts));
+} catch (const json::exception&) {
+  fail_as_damaged(parts);
+}
+
+std::string difference_to_parts(const ImportJob& job, const std::filesystem::path& parts) try {
+  if (!std::filesystem::exists(parts / kJobFile)) return {};
+  const json before = read_json(parts), now = to_json(job);
+  for (const auto& [name, value] : now.items()) {
+    if (!before.contains(name) || before[name] != value) return name;
+  }
+  return {};
+} catch (const json::exception&) {
+  fail_as_damaged(parts);
+}
+
+}  // namespace annulus

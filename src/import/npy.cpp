@@ -1,0 +1,132 @@
+#include "src/import/npy.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include "kernels/error.h"
+#include "src/file_io.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::size_t kMostHeaderBytes = 1 << 16;
+constexpr std::size_t kMostDimensions = 32;  // NumPy's own limit
+
+std::uint64_t little_endian(std::span<const std::uint8_t> bytes) {
+  std::uint64_t value = 0;
+  for (std::size_t i = bytes.size(); i > 0; --i) value = value << 8 | bytes[i - 1];
+  return value;
+}
+
+// What follows 'key': in the header, a Python dictionary of literals.
+std::string_view value_of(std::string_view header, std::string_view key, const std::filesystem::path& file) {
+  const std::size_t found = header.find(fmt::format("'{}'", key));
+  const std::size_t colon = found == header.npos ? header.npos : header.find(':', found);
+  const std::size_t begin = colon == header.npos ? header.npos : header.find_first_not_of(' ', colon + 1);
+  if (begin == header.npos) fail("{}: no '{}' in its header", file.string(), key);
+  return header.substr(begin);
+}
+
+// "(60000, 28, 28)", "(5,)" or "()".
+Shape parse_shape(std::string_view text, const std::filesystem::path& file) {
+  const std::size_t end = text.find(')');
+  if (!text.starts_with('(') || end == text.npos) fail("{}: no shape in its header", file.string());
+  text = text.substr(1, end - 1);
+  Shape shape;
+  while (!text.empty()) {
+    std::size_t extent = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), extent);
+    if (error != std::errc() || shape.size() == kMostDimensions) fail("{}: no shape in its header", file.string());
+    shape.push_back(extent);
+    text.remove_prefix(static_cast<std::size_t>(rest - text.data()));
+    text.remove_prefix(std::min(text.find_first_not_of(", "), text.size()));
+  }
+  return shape;
+}
+
+}  // namespace
+
+NpyFile::NpyFile(const std::filesystem::path& file) : file_(file), descriptor_(open_to_read(file)) {
+  read_header();
+  std::uint64_t bytes = element_bytes_;
+  for (const std::size_t extent : shape_) {
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) fail("{}: more elements than there can be", file_.string());
+  }
+  const std::uint64_t found = std::filesystem::file_size(file_) - begin_;
+  if (found != bytes) {
+    fail("{}: {} bytes of elements, where its shape ({}) takes {}; fetch the file again", file_.string(), found,
+         to_string(shape_), bytes);
+  }
+}
+
+void NpyFile::read_header() {
+  std::array<std::uint8_t, 12> start{};
+  const std::uint64_t size = std::filesystem::file_size(file_);
+  if (size < start.size()) fail("{}: too short for a .npy file", file_.string());
+  read_at(descriptor_, file_, 0, start);
+  if (std::memcmp(start.data(), kMagic.data(), kMagic.size()) != 0) fail("{}: not a .npy file", file_.string());
+  const unsigned version = start[6];
+  if (version < 1 || version > 3) fail("{}: version {} of the format; 1 to 3 are read", file_.string(), version);
+  const std::size_t length_bytes = version == 1 ? 2 : 4;
+  const std::uint64_t header_bytes = little_endian(std::span(start).subspan(8, length_bytes));
+  begin_ = 8 + length_bytes + header_bytes;
+  if (begin_ > size || header_bytes > kMostHeaderBytes) fail("{}: ends within its header", file_.string());
+  std::vector<std::uint8_t> header(header_bytes);
+  read_at(descriptor_, file_, 8 + length_bytes, header);
+  parse({header.begin(), header.end()});
+}
+
+void NpyFile::parse(const std::string& header) {
+  const std::string_view type = value_of(header, "descr", file_);
+  const std::size_t end = type.find('\'', 1);
+  if (!type.starts_with('\'') || end == type.npos) {
+    fail("{}: its elements have fields; arrays of integers are read", file_.string());
+  }
+  parse_type(std::string(type.substr(1, end - 1)));
+  if (!value_of(header, "fortran_order", file_).starts_with("False")) {
+    fail("{}: in Fortran order; save it with numpy.ascontiguousarray", file_.string());
+  }
+  shape_ = parse_shape(value_of(header, "shape", file_), file_);
+}
+
+// "|u1", "<i8".
+void NpyFile::parse_type(const std::string& description) {
+  for (const char width : {'1', '2', '4', '8'}) {
+    for (const char kind : {'u', 'i'}) {
+      if (description != fmt::format("<{}{}", kind, width) && description != fmt::format("|{}{}", kind, width))
+        continue;
+      element_bytes_ = static_cast<std::size_t>(width - '0');
+      is_signed_ = kind == 'i';
+      return;
+    }
+  }
+  fail("{}: elements of type '{}'; little-endian integers are read", file_.string(), description);
+}
+
+void NpyFile::read_bytes(std::size_t begin, std::span<std::uint8_t> elements) const {
+  read_at(descriptor_, file_, begin_ + begin, elements);
+}
+
+std::vector<std::int64_t> NpyFile::read_integers(const Range& elements) const {
+  std::vector<std::uint8_t> bytes(elements.size() * element_bytes_);
+  read_at(descriptor_, file_, begin_ + elements.begin * element_bytes_, bytes);
+  std::vector<std::int64_t> values;
+  values.reserve(elements.size());
+  const auto unused_bits = static_cast<int>(8 * (sizeof(std::int64_t) - element_bytes_));
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const std::uint64_t value = little_endian(std::span(bytes).subspan(i * element_bytes_, element_bytes_));
+    if (!is_signed_ && value > std::numeric_limits<std::int64_t>::max()) {
+      fail("{}: element {} is {}, which is too large", file_.string(), elements.begin + i, value);
+    }
+    const auto shifted = static_cast<std::int64_t>(value << unused_bits);
+    values.push_back(is_signed_ ? shifted >> unused_bits : static_cast<std::int64_t>(value));
+  }
+  return values;
+}
+
+}  // namespace annulus

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "kernels/split.h"
+#include "kernels/tensor.h"
+#include "src/file_descriptor.h"
+
+namespace annulus {
+
+// An array of integers in NumPy's format (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html,
+// versions 1 to 3), row-major and little-endian, open for reading anywhere. Throws Error naming the file and what is
+// wrong with it: another format, order or type of elements, a header that does not fit the file's size.
+class NpyFile {
+ public:
+  explicit NpyFile(const std::filesystem::path& file);
+
+  const Shape& shape() const { return shape_; }
+  bool holds_bytes() const { return element_bytes_ == 1 && !is_signed_; }
+
+  void read_bytes(std::size_t begin, std::span<std::uint8_t> elements) const;  // of an array that holds bytes
+  std::vector<std::int64_t> read_integers(const Range& elements) const;        // uint64 beyond int64 is an Error
+
+ private:
+  void read_header();
+  void parse(const std::string& header);
+  void parse_type(const std::string& description);
+
+  std::filesystem::path file_;
+  FileDescriptor descriptor_;
+  Shape shape_;
+  std::size_t element_bytes_ = 0;
+  bool is_signed_ = false;
+  std::uint64_t begin_ = 0;  // of the elements in the file
+};
+
+}  // namespace annulus

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/atomic_file.h"
+#include "src/hash.h"
+#include "src/import/image_converter.h"
+
+namespace annulus {
+
+// The parts of an import: what each piece of the source was made into, until all of them are there. A part is two
+// files, <name>.data, the stored images one after the other, and <name>.json, the index, which comes last: a part that
+// has one is complete.
+
+struct SkippedSample {
+  std::string name, reason;
+};
+
+struct PartIndex {
+  std::vector<std::int64_t> labels;
+  std::vector<std::uint64_t> sizes;  // bytes of each image
+  std::vector<SkippedSample> skipped;
+  ImageStatistics statistics;
+  std::string hash;  // of the data
+
+  std::uint64_t bytes() const;
+};
+
+std::filesystem::path part_data_file(const std::filesystem::path& part);
+bool part_exists(const std::filesystem::path& part);
+PartIndex read_part_index(const std::filesystem::path& part);
+
+// Writes a part as its images come, in bounded memory. One that is not finished leaves nothing behind.
+class PartWriter {
+ public:
+  explicit PartWriter(const std::filesystem::path& part);
+
+  void add(std::int64_t label, std::span<const std::uint8_t> image);
+  void skip(std::string name, std::string reason);
+  void finish(const ImageStatistics& statistics);
+
+ private:
+  void write_buffer();
+
+  std::filesystem::path part_;
+  AtomicFile data_;
+  PartIndex index_;
+  Hash hash_;
+  std::vector<std::uint8_t> buffer_;
+  std::uint64_t written_ = 0;
+};
+
+}  // namespace annulus

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/split.h"
+#include "src/data/sampler.h"
+
+namespace annulus {
+
+// Where a split's samples go in the shards of a data set: in what order, in which shard, and at which byte of its
+// images. The shards hold one range after the other of the new order. 8 bytes for each sample.
+class Places {
+ public:
+  // `sizes`: bytes of each sample, above 0, in the order of the source. The new order is that one, or where `shuffled`
+  // a fixed permutation of it.
+  Places(std::span<const std::uint64_t> sizes, bool shuffled, std::size_t shards);
+
+  std::size_t sample_at(std::size_t position) const { return order_ ? order_->sample(position) : position; }
+  const Range& positions(std::size_t shard) const { return shards_[shard]; }  // of the new order
+  std::uint64_t bytes_in(std::size_t shard) const { return shard_begins_[shard + 1] - shard_begins_[shard]; }
+
+  std::size_t shard_of(std::size_t sample) const;
+  std::uint64_t byte_in_shard(std::size_t sample) const { return bytes_[sample] - shard_begins_[shard_of(sample)]; }
+
+ private:
+  std::optional<EpochOrder> order_;
+  std::vector<Range> shards_;
+  std::vector<std::uint64_t> bytes_, shard_begins_;  // as if the shards were one file; the last is the end
+};
+
+}  // namespace annulus

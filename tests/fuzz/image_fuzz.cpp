@@ -1,0 +1,41 @@
+#include "kernels/error.h"
+#include "src/data/augment.h"
+#include "src/data/image_codec.h"
+#include "src/data/resize.h"
+
+using namespace annulus;
+
+namespace {
+
+constexpr std::size_t kMostToDecode = 1 << 20;  // pixels: what takes long finds little
+
+void prepare(std::span<const std::uint8_t> bytes, std::size_t channels, std::uint64_t key) {
+  static Image image;
+  static Resizer resizer;
+  static std::vector<std::uint8_t> pixels;
+  constexpr ImageSize kWanted{20, 30};
+  const ImageSize size = image_size(bytes);
+  if (size.height * size.width > kMostToDecode) return;
+  Draws draws(key);
+  const Window crop = random_resized_crop(draws, size);
+  const Window found = decode_crop(bytes, channels, crop, kWanted, image);
+  pixels.resize(kWanted.height * kWanted.width * channels);
+  resizer.resize(image, found, kWanted, pixels);
+  shift_randomly(draws, pixels, kWanted, channels);
+  flip_left_to_right(pixels, kWanted, channels);
+  jitter_colours(draws, pixels, channels);
+  decode(bytes, channels, image);
+  if (image.pixels.size() != size.height * size.width * channels) __builtin_trap();
+}
+
+}  // namespace
+
+// The first byte says how many channels, and what is random.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  try {
+    prepare({data + 1, size - 1}, data[0] % 2 == 0 ? 3 : 1, data[0]);
+  } catch (const Error&) {
+  }
+  return 0;
+}

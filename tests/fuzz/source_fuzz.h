@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/error.h"
+#include "src/import/source.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace annulus::test {
+
+// A source in a folder that is made once, of which some files are new each time.
+class FuzzedSource {
+ public:
+  using Files = std::vector<std::pair<std::string, std::string>>;  // names and contents
+
+  FuzzedSource(const SourceFormat& format, const Files& others) : format_(format) { write(others); }
+
+  // Reads everything. An Error is what is wanted of most.
+  void read(const Files& files) {
+    write(files);
+    try {
+      const SourceFolders folders{folder_.path(), folder_.path()};
+      const SourcePlan plan = format_.plan(folders);
+      for (const SourceSplit& split : plan.splits) {
+        for (std::size_t piece = 0; piece < split.pieces.size(); ++piece) read_piece(folders, plan, split, piece);
+      }
+    } catch (const Error&) {
+    }
+  }
+
+ private:
+  void write(const Files& files) const {
+    for (const auto& [name, content] : files) write_text(folder_ / name, content);
+  }
+
+  void read_piece(const SourceFolders& folders, const SourcePlan& plan, const SourceSplit& split, std::size_t piece) {
+    format_.read(folders, plan, split, piece, [&](const SourceSample& sample) {
+      if (plan.pixels && sample.bytes.size() != plan.pixels->bytes()) __builtin_trap();
+      for (const std::uint8_t byte : sample.bytes) sum_ = sum_ + byte;  // all of them can be read
+      return true;
+    });
+  }
+
+  const SourceFormat& format_;
+  TemporaryFolder folder_;
+  volatile std::uint64_t sum_ = 0;
+};
+
+// The first byte chooses one of two, the rest is its content.
+inline std::pair<bool, std::string> choice_and_content(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return {false, {}};
+  return {data[0] % 2 == 1, std::string(data + 1, data + size)};
+}
+
+}  // namespace annulus::test

@@ -1,0 +1,220 @@
+#include "src/import/import.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "src/data/dataset.h"
+#include "tests/unit/error_text.h"
+#include "tests/unit/file_size_limit.h"
+#include "tests/unit/idx_files.h"
+
+using namespace annulus;
+
+namespace {
+
+using Catch::Contains;
+
+// A folder that all ranks know, with a source in it, and what to import of it. Ranks work on it together, rank 0 alone
+// changes it.
+struct Source {
+  explicit Source(const World& ranks) : world(ranks) {
+    if (world.root()) {
+      std::filesystem::create_directory(own / "source");
+      test::write_idx_source(own / "source");
+    }
+    std::string path = own.path().string();  // of the same length everywhere
+    world.broadcast(std::as_writable_bytes(std::span(path)));
+    folder = path;
+    options.output = folder / "data.h5";
+    options.source = folder / "source";
+  }
+  ~Source() { world.barrier(); }
+
+  template <class Change>
+  void change(Change change) const {
+    world.barrier();
+    if (world.root()) change();
+    world.barrier();
+  }
+  void replace(const std::string& name, const std::string& content) const {
+    change([&] { test::write_text(options.source / name, content); });
+  }
+  int import() const {
+    return import_data(world, options, [](const std::string&) {});
+  }
+  std::string error() const {
+    return test::error_of([this] { import(); });
+  }
+  // What is there beside the source, while nobody changes it.
+  std::size_t files() const {
+    world.barrier();
+    const auto count = std::distance(std::filesystem::directory_iterator(folder), {});
+    world.barrier();
+    return static_cast<std::size_t>(count) - 1;
+  }
+
+  const World& world;
+  test::TemporaryFolder own;
+  std::filesystem::path folder;
+  ImportOptions options;
+};
+
+std::string image(const Dataset& dataset, std::size_t sample) {
+  std::vector<std::uint8_t> pixels(dataset.info().image_bytes());
+  dataset.read_image(sample, pixels);
+  return {pixels.begin(), pixels.end()};
+}
+
+}  // namespace
+
+TEST_CASE("IDX files become a data file") {
+  const World world;
+  const Source source(world);
+  CHECK(source.import() == 0);
+  const Dataset train({source.options.output}, "train");
+  CHECK(train.info().size == 4);
+  CHECK(train.info().height == 2);
+  CHECK(train.info().width == 3);
+  CHECK(train.info().channels == 1);
+  CHECK(train.info().classes == std::vector<std::string>{"0", "1", "2"});
+  CHECK(image(train, 0) == "abcdef");
+  CHECK(image(train, 3) == "stuvwx");
+  CHECK(train.label(2) == 2);
+  const Dataset test({source.options.output}, "test");
+  CHECK(test.info().size == 2);
+  CHECK(image(test, 1) == "GHIJKL");
+  CHECK(test.label(0) == 2);
+  CHECK(source.files() == 1);
+}
+
+TEST_CASE("mean and deviation are those of the training images, or what is given") {
+  const World world;
+  Source source(world);
+  source.import();
+  const DatasetInfo info = Dataset({source.options.output}, "test").info();
+  // 24 successive integers have the variance (24^2 - 1) / 12.
+  CHECK(info.mean.at(0) == Approx(('a' + 11.5) / 255));
+  CHECK(info.deviation.at(0) == Approx(std::sqrt(575 / 12.0) / 255));
+  source.options.mean = {0.25f};
+  source.options.deviation = {0.5f};
+  source.change([] {});
+  source.import();
+  CHECK(Dataset({source.options.output}, "test").info().mean == std::vector<float>{0.25f});
+  CHECK(Dataset({source.options.output}, "test").info().deviation == std::vector<float>{0.5f});
+  source.options.mean = {0.25f, 0.25f, 0.25f};
+  CHECK_THAT(source.error(), Contains("--mean: 3 values for 1 channels"));
+  source.options.mean = {std::nanf("")};
+  CHECK_THAT(source.error(), Contains("--mean: nan is no finite number"));
+  source.options.mean = {};
+  source.options.deviation = {INFINITY};
+  CHECK_THAT(source.error(), Contains("--deviation: inf is no finite number"));
+}
+
+TEST_CASE("classes get the names that are given") {
+  const World world;
+  Source source(world);
+  source.options.classes = {"shirt", "trouser", "ankle boot"};
+  source.import();
+  CHECK(Dataset({source.options.output}, "train").info().classes == source.options.classes);
+  source.options.classes.pop_back();
+  CHECK_THAT(source.error(), Contains("-labels") && Contains("has label 2, which none of the 2 classes has"));
+  source.options.on_bad_sample = "skip";
+  source.change([&] { std::filesystem::remove_all(source.folder / "data.h5.parts"); });
+  source.import();
+  CHECK(Dataset({source.options.output}, "train").info().size == 3);
+  CHECK_THAT(test::read_text(source.folder / "data.h5.skipped.txt"),
+             Contains("train-labels-idx1-ubyte: sample 2\thas label 2") && Contains("t10k-labels"));
+}
+
+TEST_CASE("shards follow each other") {
+  const World world;
+  Source source(world);
+  source.options.shards = 3;
+  source.import();
+  std::string all;
+  for (const std::string shard : {"0", "1", "2"}) {
+    const Dataset train({source.folder / ("data-0000" + shard + "-of-00003.h5")}, "train");
+    for (std::size_t i = 0; i < train.info().size; ++i) all += image(train, i) + std::to_string(train.label(i)) + " ";
+  }
+  CHECK(all == "abcdef0 ghijkl1 mnopqr2 stuvwx0 ");
+  CHECK(image(Dataset({source.folder / "data-00001-of-00003.h5"}, "test"), 0) == "GHIJKL");
+  CHECK_THAT(test::error_of([&] { Dataset({source.folder / "data-00002-of-00003.h5"}, "test"); }),
+             Contains("/test: missing"));
+  CHECK(source.files() == 3);
+  source.options.shards = 2;
+  CHECK_THAT(source.error(), Contains("-of-00003.h5: a shard of another import"));
+  source.change([&] {
+    for (const std::string shard : {"0", "1", "2"})
+      std::filesystem::remove(source.folder / ("data-0000" + shard + "-of-00003.h5"));
+  });
+  source.options.shards = 5;
+  CHECK_THAT(source.error(), Contains("--shards 5: there are only 4 training images"));
+}
+
+TEST_CASE("sources that do not fit are named, and leave nothing") {
+  const World world;
+  const Source source(world);
+  SECTION("missing file") {
+    source.change([&] { std::filesystem::remove(source.options.source / "t10k-labels-idx1-ubyte"); });
+    CHECK_THAT(source.error(), Contains("t10k-labels-idx1-ubyte: missing"));
+  }
+  SECTION("images that are labels") {
+    source.replace("train-images-idx3-ubyte", test::idx_header({4}) + "abcd");
+    CHECK_THAT(source.error(), Contains("train-images") && Contains("images have 3"));
+  }
+  SECTION("too few labels") {
+    source.replace("train-labels-idx1-ubyte", test::idx_header({3}) + "abc");
+    CHECK_THAT(source.error(), Contains("train-labels") && Contains("shape 3 for 4 images"));
+  }
+  SECTION("no images") {
+    source.replace("t10k-images-idx3-ubyte", test::idx_header({0, 2, 3}));
+    CHECK_THAT(source.error(), Contains("t10k-images") && Contains("no images"));
+  }
+  SECTION("test images of another size") {
+    source.replace("t10k-images-idx3-ubyte", test::idx_header({2, 3, 3}) + "abcdefghijklmnopqr");
+    CHECK_THAT(source.error(), Contains("t10k-images") && Contains("another size"));
+  }
+  CHECK(source.files() == 0);
+}
+
+TEST_CASE("constant images want a deviation, and get it from what is there") {
+  const World world;
+  Source source(world);
+  source.replace("train-images-idx3-ubyte", test::idx_header({4, 2, 3}) + std::string(24, 'a'));
+  const std::string error = source.error();
+  CHECK_THAT(error, Contains("same value"));
+  if (world.root()) CHECK_THAT(error, Contains("2 of 2 pieces are kept in"));
+  source.options.deviation = {1};
+  source.import();
+  CHECK(Dataset({source.options.output}, "train").info().mean.at(0) == Approx('a' / 255.0));
+  CHECK(source.files() == 1);
+}
+
+TEST_CASE("parts serve the same import only") {
+  const World world;
+  Source source(world);
+  const std::string images = test::idx_header({4, 2, 3}) + "abcdefghijklmnopqrstuvwx";
+  source.replace("train-images-idx3-ubyte", images.substr(0, images.size() - 1));
+  CHECK_THAT(source.error(), Contains("ends within its elements"));
+  source.options.size = ImageSize{1, 1};
+  if (std::filesystem::exists(source.folder / "data.h5.parts")) {  // where another rank finished the test images
+    CHECK_THAT(source.error(), Contains("with another --size"));
+  }
+  source.options.size.reset();
+  source.replace("train-images-idx3-ubyte", images);
+  CHECK(source.import() == 0);
+  CHECK(image(Dataset({source.options.output}, "train"), 3) == "stuvwx");
+}
+
+TEST_CASE("an import that fails to write leaves the old file") {
+  const World world;
+  const Source source(world);
+  source.import();
+  source.change([] {});
+  const std::string before = test::read_text(source.options.output);
+  {
+    const test::FileSizeLimit limit(700);
+    CHECK_THAT(source.error(), Contains("data.h5") && Contains("File too large"));
+  }
+  CHECK(test::read_text(source.options.output) == before);
+}

@@ -1,0 +1,180 @@
+"""Data files of encoded images, in several files, with bad samples among them."""
+import json
+import struct
+import unittest
+import zlib
+
+import h5py
+import numpy as np
+
+import helper
+
+
+def png(pixels):
+    """A PNG file of an array height x width x 3."""
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def write_encoded(path, splits, damaged=()):
+    """`splits`: {name: (count, seed)}; `damaged`: (split, sample) whose files are cut off."""
+    with h5py.File(path, "w") as file:
+        for split, (count, seed) in splits.items():
+            pixels, labels = helper.images(count, seed, channels=3)
+            files = [png(image[:28 - number % 3]) for number, image in enumerate(pixels)]
+            for number in (sample for where, sample in damaged if where == split):
+                files[number] = files[number][:len(files[number]) // 2]
+            file[f"{split}/labels"] = labels
+            file[f"{split}/offsets"] = np.cumsum([0] + [len(data) for data in files])
+            file[f"{split}/bytes"] = np.frombuffer(b"".join(files), np.uint8)
+        file.attrs["mean"] = file.attrs["deviation"] = np.float32([0.5] * 3)
+        file.attrs["classes"] = [f"class {n}" for n in range(10)]
+    return path
+
+
+class InputTest(helper.ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        write_encoded(cls.shared / "part-1.h5", {"train": (120, 1), "test": (40, 2)})
+        write_encoded(cls.shared / "part-2.h5", {"train": (80, 3)})
+        cls.parts = cls.shared / "part-*.h5"
+        cls.bad = write_encoded(cls.shared / "bad.h5", {"train": (100, 1), "test": (50, 2)},
+                                [("train", 7), ("train", 8), ("test", 3), ("test", 49)])
+
+    def encoded(self, out, ranks=0, **options):
+        return self.train(out, ranks, **{"data": self.parts, "image": 24, "global_batch": 40, "epochs": 2, **options})
+
+    def test_encoded_images_in_several_files_are_trained_on(self):
+        results = self.encoded(self.folder / "one", epochs=6, augment="flip")
+        self.assertGreater(results["test_accuracy"], 0.5)
+        self.assertEqual(results["epochs"][0]["skipped"], 0)
+
+    def test_threads_change_no_bit(self):
+        self.encoded(self.folder / "one", workers=1, prefetch=1)
+        self.encoded(self.folder / "three", workers=3, prefetch=5)
+        self.assert_same_state(self.folder / "one/checkpoint.h5", self.folder / "three/checkpoint.h5")
+
+    def test_ranks_see_the_same_images(self):
+        losses = [self.encoded(self.folder / str(ranks), ranks, shuffle="block", shuffle_block=16)["epochs"]
+                  for ranks in (1, 2, 3)]
+        for other in losses[1:]:
+            for ours, theirs in zip(losses[0], other):
+                self.assertAlmostEqual(ours["train_loss"], theirs["train_loss"], places=4)
+                self.assertAlmostEqual(ours["test_loss"], theirs["test_loss"], places=4)
+
+    def test_a_run_goes_on_in_the_middle_of_an_epoch(self):
+        self.encoded(self.folder / "whole")
+        for options in ({"max_steps": 7}, {"resume": True}):
+            self.encoded(self.folder / "parts", **options)
+        self.assert_same_state(self.folder / "whole/checkpoint.h5", self.folder / "parts/checkpoint.h5")
+
+    def test_a_bad_sample_ends_the_run(self):
+        for ranks in (0, 2):
+            result = helper.run(*self.training(self.folder / str(ranks), data=self.bad, image=24), ranks=ranks)
+            self.assertNotEqual(result.status, 0)
+            self.assertRegex("\n".join(result.messages), r"bad.h5: train sample [78]: a damaged PNG image: .*skip")
+
+    def test_bad_samples_are_skipped_and_counted(self):
+        counts = []
+        for ranks in (1, 2, 3):
+            out = self.folder / str(ranks)
+            epochs = self.encoded(out, ranks, data=self.bad, on_bad_sample="skip")["epochs"]
+            counts.append([(epoch["skipped"], epoch["test_skipped"]) for epoch in epochs])
+            if ranks > 1:
+                for ours, theirs in zip(first, epochs):
+                    self.assertAlmostEqual(ours["train_loss"], theirs["train_loss"], places=4)
+                    self.assertAlmostEqual(ours["test_loss"], theirs["test_loss"], places=4)
+            first = epochs if ranks == 1 else first
+        self.assertEqual(counts, [[(2, 2), (2, 2)]] * 3)
+        options = ["eval", "--data", self.bad, "--checkpoint", self.folder / "2/checkpoint.h5", "--image", 24]
+        result = self.succeed(*options, "--on-bad-sample", "skip", "--json", self.folder / "eval.json", ranks=2)
+        self.assertIn("2 bad images were skipped", result.out)
+        self.assertIn("bad.h5: test sample 49: ", result.err)
+        found = json.loads((self.folder / "eval.json").read_text())
+        self.assertEqual((found["count"], found["skipped"]), (48, 2))
+        self.assertAlmostEqual(found["loss"], first[-1]["test_loss"], places=4)
+        result = helper.run(*options)
+        self.assertNotEqual(result.status, 0)
+        self.assertRegex("\n".join(result.messages), r"bad.h5: test sample (3|49): ")
+
+    def test_images_of_a_damaged_chunk_are_named_and_skipped(self):
+        data = helper.write_data(self.folder / "chunks.h5", train=96, test=16)
+        with h5py.File(data, "a") as file:
+            pixels = file["train/images"][()]
+            del file["train/images"]
+            file.create_dataset("train/images", data=pixels, chunks=(8, 28, 28, 1), fletcher32=True)
+            place = file["train/images"].id.get_chunk_info(3).byte_offset
+        content = bytearray(data.read_bytes())
+        content[place + 100] ^= 0xff
+        data.write_bytes(content)
+        result = helper.run(*self.training(self.folder / "out", data=data))
+        self.assertNotEqual(result.status, 0)
+        self.assertRegex("\n".join(result.messages), r"chunks.h5: train sample \d+: .*/train/images: cannot read.*skip")
+        results = self.train(self.folder / "skipped", 2, data=data, on_bad_sample="skip", global_batch=32)
+        self.assertEqual(results["epochs"][0]["skipped"], 8)
+
+    def test_evaluation_takes_the_image_size_of_the_checkpoint(self):
+        def evaluate(data, *options):
+            return helper.run("eval", "--data", data, "--checkpoint", out / "checkpoint.h5", *options)
+
+        out = self.folder / "encoded"
+        found = self.encoded(out, epochs=1, model="resnet20", global_batch=100)
+        accuracy = f"accuracy {100 * found['test_accuracy']:.2f} %, loss {found['test_loss']:.4f}"
+        self.assertIn(accuracy, evaluate(self.parts).out)
+        self.assertIn(accuracy, evaluate(self.parts, "--image", 24).out)
+        other = evaluate(self.parts, "--image", 28)  # resnet20 takes any
+        self.assertEqual(other.status, 0, other)
+        self.assertNotIn(accuracy, other.out)
+        decoded = helper.write_data(self.folder / "decoded.h5", 20, 20, channels=3)
+        self.assertIn("the data's images are 28x28, but the network was trained with 24x24: --image says what it shall "
+                      "get", evaluate(decoded).err)
+        self.assertEqual(evaluate(decoded, "--image", 24).status, 0)
+        with h5py.File(out / "checkpoint.h5", "r+") as file:  # as old ones are
+            for name in ("order", "image_height", "image_width"):
+                del file.attrs[name]
+        self.assertIn(accuracy, evaluate(self.parts, "--image", 24).out)
+        self.assertEqual(evaluate(decoded).status, 0)
+        self.encoded(out, epochs=2, model="resnet20", global_batch=100, resume=True)
+
+    def test_bench_input(self):
+        for data, shares in ((self.parts, False), (self.data, True)):
+            file = self.folder / "input.json"
+            out = self.succeed("bench", "input", "--data", data, "--image", 28, "--seconds", 0.2, "--workers", 2,
+                               "--batch", 10, "--json", file, ranks=2).out
+            self.assertRegex(out, r"images/s, \d+ for each processor")
+            found = json.loads(file.read_text())
+            self.assertEqual(found["workers"], 2)
+            self.assertGreater(found["images"], 0)
+            self.assertGreater(found["images_per_processor_second"], 0)
+            self.assertEqual("share_of_copying" in found, shares)
+            self.assertEqual(set(found["thread_seconds"]),
+                             {"reading", "decoding", "resizing", "augmenting", "waiting"})
+
+    def test_misuse_is_explained(self):
+        def complaint(**options):
+            result = helper.run(*self.training(self.folder / "bad", **options))
+            self.assertNotEqual(result.status, 0)
+            return result.err
+
+        self.assertIn("--workers", complaint(workers=-1))
+        self.assertIn("--prefetch", complaint(prefetch=0))
+        self.assertIn("--augment", complaint(augment="cutout"))
+        self.assertIn("--shuffle", complaint(shuffle="none"))
+        self.assertIn("--shuffle-block", complaint(shuffle_block=0))
+        self.assertIn("--on-bad-sample", complaint(on_bad_sample="maybe"))
+        self.assertRegex(complaint(data=self.folder / "no-*.h5"), r"no-\*\.h5: .*No such file")
+        other = write_encoded(self.folder / "part-3.h5", {"train": (9, 1)})
+        with h5py.File(other, "r+") as file:
+            file.attrs["mean"] = np.float32([0.25] * 3)
+        result = helper.run("train", "--data", self.parts, other, "--out", self.folder / "bad", "--model", "mlp")
+        self.assertRegex(result.err, r"part-1.h5 and .*part-3.h5 have different means")
+
+
+if __name__ == "__main__":
+    helper.main()

@@ -1,0 +1,194 @@
+"""The training recipe: rates, parts of a step, clipping, averaged weights."""
+import json
+
+import helper
+from helper import read_checkpoint, run
+
+# Steps of 35: 500 images are 14 of them and one of 10, which leaves ranks of uneven shares.
+STEPS = {"global_batch": 35}
+
+
+class Rates(helper.ProgramTest):
+    SCHEDULE = {"lr": 0.01, "lr_per": 25, "warmup": 1.5, "schedule": "step", "lr_steps": "2,3", "lr_factor": 0.5}
+
+    def test_the_rule_is_said_and_the_rate_follows_it(self):
+        out = self.folder / "out"
+        result = self.succeed(*self.training(out, epochs=4, global_batch=50, **self.SCHEDULE), ranks=2)
+        rule = "0.01 x 50/25 = 0.02, warm-up 1.5 epochs from 0.01, then x 0.5 after epochs 2, 3"
+        self.assertIn(f"  rate        {rule}\n", result.out)
+        results = json.loads((out / "results.json").read_text())
+        self.assertEqual(results["learning_rate"], rule)
+        # Of an epoch's last step, the tenth of ten, in the middle.
+        expected = [0.01 + 0.01 * 0.95 / 1.5, 0.02, 0.01, 0.005]
+        for epoch, rate in zip(results["epochs"], expected, strict=True):
+            self.assertAlmostEqual(epoch["learning_rate"], rate, delta=1e-8)
+            self.assertIn(f"rate {rate:.4g}", result.out)
+
+    def test_ranks_and_resuming_do_not_change_rates(self):
+        options = {"epochs": 3, "schedule": "cosine", "warmup": 0.7, **STEPS}
+        whole = self.folder / "whole"
+        self.train(whole, ranks=2, **options)
+        for ranks in (0, 3):
+            self.train(self.folder / str(ranks), ranks=ranks, **options)
+            self.assertLess(self.farthest(whole / "checkpoint.h5", self.folder / f"{ranks}/checkpoint.h5"), 1e-4)
+        parts = self.folder / "parts"
+        self.train(parts, ranks=2, max_steps=7, **options)
+        self.train(parts, ranks=2, resume=True, **options)
+        self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
+
+    def test_a_recipe_and_what_wins_over_it(self):
+        out = self.folder / "out"
+        arguments = ["train", "--data", self.data, "--out", out, "--recipe", "goyal", "--model", "mlp", "--batch", 20,
+                     "--epochs", 7, "--lr-steps", "5,6", "--max-steps", 3]
+        result = self.succeed(*arguments, ranks=2)
+        self.assertRegex(result.out, r"recipe      goyal \(Goyal et al\., .*2017\): augment imagenet, optimizer sgd, momentum 0\.9, "
+                                     r"nesterov true, .*lr 0\.1, lr-per 256, warmup 5, schedule step, lr-factor 0\.1\n")
+        self.assertIn("0.1 x 40/256 = 0.015625, warm-up 5 epochs from 0.015625, then x 0.1 after epochs 5, 6\n",
+                      result.out)
+        again = self.folder / "again"  # the configuration says all that the recipe said
+        self.succeed("train", "--config", out / "config.toml", "--out", again, ranks=2)
+        self.assert_same_state(out / "checkpoint.h5", again / "checkpoint.h5")
+        listed = run("train", "--help").out
+        for name in ("goyal", "he-cifar", "bag-of-tricks", "lars", "fashion"):
+            self.assertRegex(listed, rf"\n\s+{name} ")
+
+    def test_misuse_is_refused(self):
+        for options, names in (({"schedule": "step"}, "--lr-steps 30,60,80"),
+                               ({"schedule": "step", "lr_steps": "2,1"}, "ascending"),
+                               ({"schedule": "linear"}, "--schedule"),
+                               ({"warmup": 2, "schedule": "cosine"}, "leaves nothing of 1 epochs"),
+                               ({"optimizer": "adamw", "nesterov": True}, "--nesterov belongs to"),
+                               ({"recipe": "nobody"}, r"known are goyal, .*fashion"),
+                               ({"recipe": "goyal", "epochs": 3}, "--lr-steps 30,60,80 are not all before the end, at 3"),
+                               ({"sync_batch_norm": True, "wire": "bf16"}, "--sync-batch-norm .*fp32.* is bf16"),
+                               ({"accumulate": 0}, "--accumulate"),
+                               ({"clip_norm": 1, "defer": 0.5}, "--clip-norm .*--defer"),
+                               ({"ema": 1}, "--ema")):
+            with self.subTest(options):
+                result = run(*self.training(self.folder / "out", **options))
+                self.assertEqual(result.status, 2, str(result))
+                self.assertEqual(len(result.err.splitlines()), 1, str(result))
+                self.assertRegex(result.err, names)
+
+
+class Step(helper.ProgramTest):
+    """resnet20 gets images of its own, smaller and in color: 4 steps of 35 an epoch, the last one of 15."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.color = helper.write_data(cls.shared / "color.h5", train=120, test=40, size=12, channels=3)
+
+    def training(self, out, model="mlp", **options):
+        data = self.color if model == "resnet20" else self.data
+        return super().training(out, model, **{"data": data, **options})
+
+    def train(self, name, ranks=0, **options):
+        return super().train(self.folder / name, ranks=ranks, **{"epochs": 2, **STEPS, **options})
+
+    def checkpoint(self, name):
+        return self.folder / name / "checkpoint.h5"
+
+    def test_parts_of_a_step_are_the_step(self):
+        self.train("whole", model="lenet")
+        for ranks, parts, options in ((0, 4, {}), (2, 3, {"bucket": "16KiB"}), (3, 100, {"bucket": "16KiB", "defer": 0.6})):
+            with self.subTest(ranks=ranks, parts=parts):
+                name = f"{ranks}-{parts}"
+                self.train(name, ranks=ranks, model="lenet", accumulate=parts, **options)
+                self.assertLess(self.farthest(self.checkpoint("whole"), self.checkpoint(name)), 2e-5)
+                accuracy = [json.loads((self.folder / n / "results.json").read_text())["epochs"][0]["train_accuracy"]
+                            for n in ("whole", name)]
+                self.assertAlmostEqual(*accuracy, delta=1e-6)
+
+    def test_parts_with_batch_norm_resume_to_the_bit(self):
+        options = {"ranks": 2, "model": "resnet20", "accumulate": 3, "optimizer": "lars", "max_steps": 6}
+        self.train("whole", **options)
+        self.train("parts", **{**options, "max_steps": 3})
+        self.train("parts", **options, resume=True)
+        self.assert_same_state(self.checkpoint("whole"), self.checkpoint("parts"))
+
+    def test_clipping(self):
+        results = {ranks: self.train(f"{ranks}", ranks=ranks, clip_norm=0.5) for ranks in (0, 2, 3)}
+        for ranks in (2, 3):
+            self.assertLess(self.farthest(self.checkpoint("0"), self.checkpoint(f"{ranks}")), 2e-5)
+        norms = [epoch["gradient_norm"] for epoch in results[2]["epochs"]]
+        for norm, other in zip(norms, (epoch["gradient_norm"] for epoch in results[0]["epochs"]), strict=True):
+            self.assertLess(norm["mean"], norm["largest"])
+            self.assertGreater(norm["largest"], 0.5)
+            self.assertAlmostEqual(norm["mean"], other["mean"], delta=1e-3 * norm["mean"])
+        free = self.train("free", ranks=2)
+        self.assertNotIn("gradient_norm", free["epochs"][0])
+        self.train("wide", ranks=2, clip_norm=1e6)
+        self.assert_same_state(self.checkpoint("free"), self.checkpoint("wide"))
+        self.assertGreater(self.farthest(self.checkpoint("free"), self.checkpoint("2")), 1e-3)
+
+    def test_averaged_weights(self):
+        options = {"ranks": 2, "model": "resnet20", "ema": 0.9}
+        results = self.train("whole", **options)
+        state = read_checkpoint(self.checkpoint("whole"))
+        self.assertEqual(state["average"].keys(), state["parameters"].keys())
+        self.assertIn("stem.norm.mean", state["average"])
+        self.train("parts", **{**options, "max_steps": 3, "bucket": "16KiB"})
+        self.train("parts", **options, bucket="16KiB", defer=0.5, resume=True)
+        self.assert_same_state(self.checkpoint("whole"), self.checkpoint("parts"))
+        self.train("raw", **{**options, "ema": None})
+        raw = read_checkpoint(self.checkpoint("raw"))
+        for name, values in raw["parameters"].items():
+            self.assertEqual(values.tobytes(), state["parameters"][name].tobytes(), f"averaging changed {name}")
+        losses = {weights: self.evaluate("whole", weights=weights)["loss"] for weights in ("ema", "raw")}
+        self.assertAlmostEqual(results["test_loss"], losses["ema"], delta=1e-5)
+        self.assertNotAlmostEqual(losses["ema"], losses["raw"], delta=1e-3)
+        self.assertEqual(self.evaluate("whole")["weights"], "ema")
+        self.assertEqual(self.evaluate("raw")["weights"], "raw")
+
+    def test_averages_that_are_not_there(self):
+        self.train("raw", max_steps=1)
+        self.train("averaged", max_steps=1, ema=0.99)
+        for name, ema, names in (("raw", 0.99, "made without --ema: resume it without"), ("averaged", None, "made with --ema: ")):
+            result = run(*self.training(self.folder / name, ema=ema, resume=True, **STEPS))
+            self.assertEqual(result.status, 1, str(result))
+            self.assertRegex("\n".join(result.messages), names)
+        result = run("eval", "--data", self.data, "--checkpoint", self.checkpoint("raw"), "--weights", "ema")
+        self.assertEqual(result.status, 1, str(result))
+        self.assertRegex("\n".join(result.messages), "no averaged weights")
+
+    def test_synchronized_batch_norm(self):
+        # One step: a sum that rounds otherwise may let a ReLU pass or not, and batch norm makes more of that with each.
+        options = {"model": "resnet20", "max_steps": 1}
+        self.train("one", **options)
+        for ranks, more in ((2, {}), (3, {"bucket": "16KiB", "defer": 0.5}), (4, {"all_reduce": "message-ring"})):
+            with self.subTest(ranks=ranks):
+                self.train(f"{ranks}", ranks=ranks, sync_batch_norm=True, **options, **more)
+                self.assertLess(self.farthest(self.checkpoint("one"), self.checkpoint(f"{ranks}")), 0.01)
+        self.train("apart", ranks=2, **options)
+        self.assertGreater(self.farthest(self.checkpoint("one"), self.checkpoint("apart")), 0.5)
+
+    def test_synchronized_batch_norm_wants_all_ranks(self):
+        for model, names, options in (
+                ("resnet20", r"--sync-batch-norm: in steps of 3 images some of 4 ranks have 1 and others 0", {"global_batch": 117}),
+                ("resnet20", r"in steps of 15 images some of 4 ranks have 4 and others 3, which do not make 4 parts",
+                 {"global_batch": 35, "accumulate": 4})):
+            result = run(*self.training(self.folder / "out", model=model, sync_batch_norm=True, **options), ranks=4)
+            self.assertEqual(result.status, 1, str(result))
+            self.assertEqual(len(result.messages), 1, str(result))
+            self.assertRegex(result.messages[0], names)
+
+    def test_options_for_other_models(self):
+        for model, names, option in (("mlp", "no batch norm", "sync_batch_norm"),
+                                     ("lenet", "--zero-init: lenet has no residual blocks", "zero_init")):
+            for ranks in (0, 2):
+                with self.subTest(model=model, ranks=ranks):
+                    result = run(*self.training(self.folder / "out", model=model, **{option: True}), ranks=ranks)
+                    self.assertEqual(result.status, 1, str(result))
+                    self.assertEqual(len(result.messages), 1, str(result))
+                    self.assertIn(names, result.messages[0])
+
+    def evaluate(self, name, **options):
+        file = self.folder / "eval.json"
+        arguments = [item for option, value in options.items() for item in (f"--{option}", value)]
+        self.succeed("eval", "--data", self.color, "--checkpoint", self.checkpoint(name), "--json", file, *arguments)
+        return json.loads(file.read_text())
+
+
+if __name__ == "__main__":
+    helper.main()

@@ -1,0 +1,167 @@
+#include "src/data/augment.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <set>
+
+#include "tests/unit/error_text.h"
+#include "tests/unit/image_files.h"
+
+namespace annulus {
+namespace {
+
+bool within(const Window& window, const ImageSize& image) {
+  return window.top >= 0 && window.left >= 0 && window.height > 0 && window.width > 0 &&
+         window.top + window.height <= static_cast<double>(image.height) &&
+         window.left + window.width <= static_cast<double>(image.width);
+}
+
+}  // namespace
+
+TEST_CASE("draws are a function of the key", "[augment]") {
+  Draws a(1), again(1), b(2);
+  const double first = a.between(0, 1);
+  CHECK(first == again.between(0, 1));
+  CHECK(first != b.between(0, 1));
+  CHECK(first != a.between(0, 1));
+}
+
+TEST_CASE("random crops have the shares and shapes that they should", "[augment]") {
+  const ImageSize image{375, 500};
+  constexpr int kCount = 20000;
+  double share = 0, shape = 0, left = 0;
+  int small = 0;
+  for (int i = 0; i < kCount; ++i) {
+    Draws draws(static_cast<std::uint64_t>(i));
+    const Window crop = random_resized_crop(draws, image);
+    REQUIRE(within(crop, image));
+    REQUIRE(crop.height == std::floor(crop.height));
+    const double area = crop.height * crop.width / (375.0 * 500);
+    REQUIRE(area > 0.079);
+    REQUIRE(crop.width / crop.height == Approx(1).epsilon(0.35));
+    share += area;
+    small += area < 0.54;
+    shape += std::log(crop.width / crop.height);
+    left += crop.left / std::max(1.0, 500 - crop.width);
+  }
+  // What does not fit is drawn again, which is likelier for large and narrow ones: torchvision's draws, with the same
+  // definition, have these means.
+  CHECK(share / kCount == Approx(0.4348).margin(0.006));
+  CHECK(shape / kCount == Approx(0.0315).margin(0.006));
+  CHECK(left / kCount == Approx(0.5).margin(0.01));
+  CHECK(static_cast<double>(small) / kCount == Approx(0.671).margin(0.012));
+}
+
+TEST_CASE("random crops of images that are too narrow are the largest in the middle", "[augment]") {
+  Draws draws(1);
+  const Window crop = random_resized_crop(draws, {10, 1000});
+  CHECK(crop.height == 10);
+  CHECK(crop.width == 13);
+  CHECK(crop.left == 493);
+  const Window tall = random_resized_crop(draws, {1000, 9});
+  CHECK(tall.width == 9);
+  CHECK(tall.height == 12);
+  CHECK(within(random_resized_crop(draws, {1, 1}), {1, 1}));
+}
+
+TEST_CASE("the middle has the wanted shape and margin", "[augment]") {
+  const Window square = centre_crop({300, 500}, {224, 224}, 1);
+  CHECK((square.top == 0 && square.left == 100 && square.height == 300 && square.width == 300));
+  const Window inner = centre_crop({256, 512}, {224, 224}, 256.0 / 224);
+  CHECK(inner.height == Approx(224));
+  CHECK(inner.top == Approx(16));
+  CHECK(inner.left == Approx(144));
+  const Window whole = centre_crop({28, 20}, {28, 20}, 1);
+  CHECK((whole.top == 0 && whole.left == 0 && whole.height == 28 && whole.width == 20));
+}
+
+TEST_CASE("shifted crops are anywhere, of one size", "[augment]") {
+  double lowest = 1000, highest = 0;
+  for (std::uint64_t key = 0; key < 1000; ++key) {
+    Draws draws(key);
+    const Window crop = shifted_crop(draws, {256, 300}, {224, 224}, 256.0 / 224);
+    REQUIRE(within(crop, {256, 300}));
+    CHECK(crop.height == Approx(224));
+    lowest = std::min(lowest, crop.left);
+    highest = std::max(highest, crop.left);
+  }
+  CHECK(lowest < 2);
+  CHECK(highest > 74);
+}
+
+TEST_CASE("pixels are moved by up to four, and black comes in", "[augment]") {
+  std::set<std::pair<int, int>> moves;
+  for (const std::size_t channels : {1u, 3u}) {
+    for (const ImageSize size : {ImageSize{9, 12}, {1, 1}, {3, 20}}) {
+      const Image image = test::picture(size, channels);
+      for (std::uint64_t key = 0; key < 500; ++key) {
+        Draws draws(key), same(key);
+        const int down = static_cast<int>(same.below(9)) - 4, right = static_cast<int>(same.below(9)) - 4;
+        moves.insert({down, right});
+        std::vector<std::uint8_t> pixels = image.pixels;
+        shift_randomly(draws, pixels, size, channels);
+        bool good = true;
+        for (int y = 0; y < static_cast<int>(size.height); ++y)
+          for (int x = 0; x < static_cast<int>(size.width); ++x)
+            for (std::size_t c = 0; c < channels; ++c) {
+              const int from_y = y - down, from_x = x - right, width = static_cast<int>(size.width);
+              const bool inside =
+                  from_y >= 0 && from_y < static_cast<int>(size.height) && from_x >= 0 && from_x < width;
+              const auto at = [&](int row, int column) {
+                return static_cast<std::size_t>(row * width + column) * channels + c;
+              };
+              good &= pixels[at(y, x)] == (inside ? image.pixels[at(from_y, from_x)] : 0);
+            }
+        REQUIRE(good);
+      }
+    }
+  }
+  CHECK(moves.size() == 81);
+}
+
+TEST_CASE("flipping turns each row round, and twice is not at all", "[augment]") {
+  std::vector<std::uint8_t> pixels{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18};
+  const std::vector<std::uint8_t> before = pixels;
+  flip_left_to_right(pixels, {2, 3}, 3);
+  CHECK(pixels == std::vector<std::uint8_t>{7, 8, 9, 4, 5, 6, 1, 2, 3, 16, 17, 18, 13, 14, 15, 10, 11, 12});
+  flip_left_to_right(pixels, {2, 3}, 3);
+  CHECK(pixels == before);
+  flip_left_to_right(pixels, {9, 2}, 1);
+  CHECK(pixels == std::vector<std::uint8_t>{2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15, 18, 17});
+}
+
+TEST_CASE("colours are varied by factors of 0.6 to 1.4", "[augment]") {
+  double lowest = 255, highest = 0;
+  for (std::uint64_t key = 0; key < 2000; ++key) {
+    // Of one gray, contrast and saturation change nothing.
+    std::vector<std::uint8_t> pixels(12, 100);
+    Draws draws(key), same(key);
+    jitter_colours(draws, pixels, 3);
+    CHECK(std::ranges::count(pixels, pixels[0]) == 12);
+    lowest = std::min<double>(lowest, pixels[0]);
+    highest = std::max<double>(highest, pixels[0]);
+    std::vector<std::uint8_t> again(12, 100);
+    jitter_colours(same, again, 3);
+    CHECK(again == pixels);
+  }
+  CHECK(lowest == Approx(60).margin(1));
+  CHECK(highest == Approx(140).margin(1));
+  Draws draws(5);
+  std::vector<std::uint8_t> gray{0, 50, 100, 255}, colours{200, 100, 50, 10, 20, 250};
+  const auto before = colours;
+  jitter_colours(draws, gray, 1);
+  jitter_colours(draws, colours, 3);
+  CHECK(std::ranges::is_sorted(gray));
+  CHECK(colours != before);
+  CHECK((colours[0] > colours[1] && colours[1] > colours[2] && colours[5] > colours[3]));
+}
+
+TEST_CASE("augmentations have names", "[augment]") {
+  CHECK(parse_augmentation("none").crop == Crop::centre);
+  CHECK(parse_augmentation("crop-flip").crop == Crop::shifted);
+  CHECK((parse_augmentation("imagenet").flip && !parse_augmentation("imagenet").jitter));
+  CHECK(parse_augmentation("imagenet-jitter").jitter);
+  CHECK_THAT(test::error_of([] { parse_augmentation("cutout"); }), Catch::Contains("--augment cutout"));
+}
+
+}  // namespace annulus

@@ -1,0 +1,122 @@
+#include "models/memory_plan.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "kernels/random.h"
+#include "models/model.h"
+#include "models/zoo.h"
+#include "tests/unit/small_network.h"
+#include "tests/unit/test_device.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kUnit = MemoryPlan::kAlignment;
+
+std::vector<std::size_t> units(const MemoryPlan& plan) {
+  std::vector<std::size_t> offsets;
+  for (const std::size_t offset : plan.offsets) offsets.push_back(offset / kUnit);
+  return offsets;
+}
+
+void check_valid(const std::vector<Lifetime>& pieces, const MemoryPlan& plan) {
+  REQUIRE(plan.offsets.size() == pieces.size());
+  std::size_t end = 0;
+  for (std::size_t a = 0; a < pieces.size(); ++a) {
+    if (pieces[a].bytes == 0) continue;
+    REQUIRE(plan.offsets[a] % kUnit == 0);
+    end = std::max(end, plan.offsets[a] + pieces[a].bytes);
+    for (std::size_t b = 0; b < a; ++b) {
+      const bool together = pieces[a].begin <= pieces[b].end && pieces[b].begin <= pieces[a].end;
+      const bool apart =
+          plan.offsets[a] + pieces[a].bytes <= plan.offsets[b] || plan.offsets[b] + pieces[b].bytes <= plan.offsets[a];
+      REQUIRE((!together || apart || pieces[b].bytes == 0));
+    }
+  }
+  REQUIRE(plan.bytes == (end + kUnit - 1) / kUnit * kUnit);
+}
+
+// Which any plan needs.
+std::size_t most_at_a_moment(const std::vector<Lifetime>& pieces) {
+  std::size_t most = 0;
+  for (const Lifetime& at : pieces) {
+    std::size_t sum = 0;
+    for (const Lifetime& piece : pieces)
+      if (piece.begin <= at.begin && at.begin <= piece.end) sum += (piece.bytes + kUnit - 1) / kUnit * kUnit;
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("memory plans by hand") {
+  CHECK(plan_memory({}).bytes == 0);
+  const auto planned = [](const std::vector<Lifetime>& pieces) {
+    const MemoryPlan plan = plan_memory(pieces);
+    check_valid(pieces, plan);
+    return plan;
+  };
+  // One after the other: the same place. At one moment, even if it is the last of one and the first of the other: not.
+  CHECK(units(planned({{kUnit, 0, 1}, {kUnit, 2, 3}})) == std::vector<std::size_t>{0, 0});
+  CHECK(units(planned({{kUnit, 0, 2}, {kUnit, 2, 3}})) == std::vector<std::size_t>{0, 1});
+  // What has no bytes needs no place; what has one byte has a place of its own.
+  CHECK(planned({{0, 0, 9}, {0, 3, 4}}).bytes == 0);
+  CHECK(planned({{1, 0, 1}, {1, 0, 1}}).bytes == 2 * kUnit);
+  CHECK(planned({{kUnit, 0, 1}, {kUnit - 1, 0, 1}, {kUnit + 1, 0, 1}}).bytes == 4 * kUnit);
+  // The largest lies below, and the others above it.
+  CHECK(units(planned({{kUnit, 0, 1}, {3 * kUnit, 0, 1}})) == std::vector<std::size_t>{3, 0});
+  // The last finds two gaps, from 6 to 8 and from 13 to 14, and takes the tight one.
+  CHECK(units(planned({{14 * kUnit, 10, 10},
+                       {8 * kUnit, 0, 0},
+                       {6 * kUnit, 1, 9},
+                       {5 * kUnit, 0, 9},
+                       {4 * kUnit, 9, 10},
+                       {kUnit, 9, 9}})) == std::vector<std::size_t>{0, 0, 0, 8, 14, 13});
+}
+
+TEST_CASE("memory plans keep what lives together apart, and are not much larger than what lives together") {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    std::vector<Lifetime> pieces(mix(seed, 0) % 60);
+    const std::size_t moments = 1 + mix(seed, 1) % 40;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const std::size_t begin = mix(seed, 2, i) % moments;
+      pieces[i] = {mix(seed, 3, i) % 5 * mix(seed, 4, i) % 5000, begin,
+                   std::min(moments, begin + mix(seed, 5, i) % moments)};
+    }
+    CAPTURE(seed);
+    const MemoryPlan plan = plan_memory(pieces);
+    check_valid(pieces, plan);
+    CHECK(plan.offsets == plan_memory(pieces).offsets);
+    CHECK(plan.bytes >= most_at_a_moment(pieces));
+    CHECK(plan.bytes <= most_at_a_moment(pieces) * 3 / 2);
+  }
+}
+
+TEST_CASE("a network uses the memory of what flows through it again") {
+  const auto device = test::make_device(1);
+  const Task task{{32, 32, 3}, {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}, 10};
+  Model model(*device, make_model("resnet20", task), Mode::training, 4);
+  const Dataflow& training = model.network(Mode::training, 4).dataflow();
+  const Dataflow& inference = model.network(Mode::inference, 4).dataflow();
+  CHECK(flow_bytes(*device, make_model("resnet20", task), Mode::training, 4) == training.bytes());
+  // In training each convolution's input is kept, and each batch norm's, but no gradient.
+  CHECK(training.bytes() < training.bytes_without_reuse() * 7 / 10);
+  // In inference, at any moment, hardly more than an operation's inputs and output.
+  const std::size_t largest = 4 * 16 * 32 * 32 * sizeof(float);
+  CHECK(inference.bytes() >= 2 * largest);
+  CHECK(inference.bytes() <= 7 * largest / 2);
+}
+
+TEST_CASE("a layer that nobody reads is named where it would be trained") {
+  const auto device = test::make_device(1);
+  Graph graph({4, 4, 1});
+  const Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
+  graph.add("lonely", Convolution{.channels = 2, .kernel = 1}, {x});
+  graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("dense", Dense{3}, {x}), Graph::kLabels});
+  CHECK_THROWS_WITH(Network(*device, graph, Mode::training, 1, {}), Catch::Contains("lonely"));
+  CHECK_NOTHROW(Network(*device, graph, Mode::inference, 1, {}));
+}
+
+}  // namespace annulus

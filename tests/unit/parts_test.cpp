@@ -1,0 +1,205 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "src/data/hdf5.h"
+#include "src/import/collection.h"
+#include "src/import/data_file_room.h"
+#include "src/import/places.h"
+#include "tests/unit/error_text.h"
+#include "tests/unit/file_size_limit.h"
+#include "tests/unit/image_files.h"
+#include "tests/unit/temporary_folder.h"
+
+// What lies between a source and a data file.
+namespace annulus {
+namespace {
+
+using Catch::Contains;
+using Bytes = std::vector<std::uint8_t>;
+
+void write_part(const std::filesystem::path& part, const std::vector<Bytes>& images) {
+  PartWriter writer(part);
+  ImageStatistics statistics;
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    writer.add(static_cast<std::int64_t>(i), images[i]);
+    statistics.pixels.add(images[i], 1);
+    statistics.sizes.add(ImageSize{1, images[i].size()});
+  }
+  writer.skip("bad \xff name", "reason");
+  writer.finish(statistics);
+}
+
+ImportJob job_of_two_pieces() {
+  ImportJob job;
+  job.plan.splits = {{"train", {"0", "1"}}};
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("a part is what was written, and complete when it is there", "[parts]") {
+  const test::TemporaryFolder folder;
+  { const PartWriter unfinished(folder / "part"); }
+  CHECK(folder.files() == 0);
+  CHECK_FALSE(part_exists(folder / "part"));
+  const Bytes large(3 << 20, 7);
+  write_part(folder / "part", {{1, 2, 3}, large, {4}});
+  CHECK(folder.files() == 2);
+  REQUIRE(part_exists(folder / "part"));
+  const PartIndex index = read_part_index(folder / "part");
+  CHECK(index.labels == std::vector<std::int64_t>{0, 1, 2});
+  CHECK(index.sizes == std::vector<std::uint64_t>{3, large.size(), 1});
+  CHECK(index.skipped.at(0).reason == "reason");
+  CHECK(index.statistics.pixels.count == large.size() + 4);
+  CHECK(index.statistics.pixels.sums[0] == large.size() * 7 + 10);
+  CHECK(index.statistics.pixels.squares[0] == large.size() * 49 + 30);
+  CHECK(index.statistics.sizes.largest == ImageSize{1, large.size()});
+  CHECK(test::read_text(part_data_file(folder / "part")).size() == index.bytes());
+}
+
+TEST_CASE("parts that are missing, cut off or no JSON are refused", "[parts]") {
+  const test::TemporaryFolder folder;
+  const auto error = [&folder] { return test::error_of([&] { collect_parts(job_of_two_pieces(), folder.path()); }); };
+  write_part(folder / "train-000000", {{1, 2}});
+  CHECK_THAT(error(), Contains("train-000001.json: missing or damaged"));
+  test::write_text(folder / "train-000001.json", "{\"labels\": [1]}");
+  CHECK_THAT(error(), Contains("train-000001.json: missing or damaged"));
+  write_part(folder / "train-000001", {{1, 2}});
+  CHECK(collect_parts(job_of_two_pieces(), folder.path()).splits.at(0).first_samples ==
+        std::vector<std::uint64_t>{0, 1, 2});
+  test::write_text(folder / "train-000001.data", "1");
+  CHECK_THAT(error(), Contains("train-000001.data: missing or damaged"));
+}
+
+TEST_CASE("a full disk is told of where a part is written", "[parts]") {
+  const test::TemporaryFolder folder;
+  {
+    const test::FileSizeLimit limit(1000);
+    CHECK_THAT(test::error_of([&] { write_part(folder / "part", {Bytes(2000, 1)}); }),
+               Contains("part.data") && Contains("File too large"));
+  }
+  CHECK(folder.files() == 0);
+}
+
+TEST_CASE("mean and deviation of each channel are exact", "[parts]") {
+  PixelSums sums;
+  sums.add(Bytes{0, 10, 7, 255, 20, 7}, 3);
+  PixelSums more;
+  more.add(Bytes{0, 30, 7, 255, 40, 8}, 3);
+  sums.add(more);
+  CHECK(mean_of(sums, 3) == std::vector<float>{0.5f, 25.f / 255, 7.25f / 255});
+  const std::vector<float> deviation = deviation_of(sums, 3);
+  CHECK(deviation[0] == 0.5f);
+  CHECK(deviation[1] == Approx(std::sqrt(125.0) / 255));
+  CHECK(deviation[2] == Approx(std::sqrt(0.1875) / 255));
+  PixelSums constant;
+  constant.add(Bytes(100, 255), 1);
+  CHECK(mean_of(constant, 1) == std::vector<float>{1});
+  CHECK_THAT(test::error_of([&] { deviation_of(constant, 1); }), Contains("same value"));
+}
+
+TEST_CASE("places are a permutation without gaps, in every shard", "[parts]") {
+  for (const std::size_t samples : {1, 2, 7, 100}) {
+    for (const std::size_t shards : {std::size_t{1}, std::size_t{3}, samples}) {
+      for (const bool shuffled : {false, true}) {
+        std::vector<std::uint64_t> sizes(samples);
+        std::iota(sizes.begin(), sizes.end(), 1);
+        const Places places(sizes, shuffled, shards);
+        std::set<std::size_t> seen;
+        for (std::size_t shard = 0; shard < shards; ++shard) {
+          std::uint64_t end = 0;
+          for (std::size_t p = places.positions(shard).begin; p < places.positions(shard).end; ++p) {
+            const std::size_t sample = places.sample_at(p);
+            REQUIRE(places.shard_of(sample) == shard);
+            REQUIRE(places.byte_in_shard(sample) == end);
+            end += sizes[sample];
+            seen.insert(sample);
+            if (!shuffled) REQUIRE(sample == p);
+          }
+          CHECK(places.bytes_in(shard) == end);
+        }
+        CHECK(seen.size() == samples);
+      }
+    }
+  }
+}
+
+TEST_CASE("a shuffled order mixes what was sorted", "[parts]") {
+  const std::vector<std::uint64_t> sizes(1000, 1);
+  const Places places(sizes, true, 1);
+  std::size_t of_first_half = 0;
+  for (std::size_t position = 0; position < 100; ++position) of_first_half += places.sample_at(position) < 500;
+  CHECK(of_first_half > 35);
+  CHECK(of_first_half < 65);
+}
+
+TEST_CASE("a data file has room where it says", "[parts]") {
+  const test::TemporaryFolder folder;
+  const DataFileHeader header{{"a", "b"}, {0.5f}, {0.25f}};
+  std::vector<SplitRoom> rooms{{"train", 2, 5, 0, 0, 0}, {"test", 0, 0, 0, 0, 0}};
+  AtomicFile file = make_room(folder / "x.h5", header, {true, {}, 1}, rooms);
+  CHECK(folder.files() == 1);
+  file.write_at(rooms[0].images_begin, Bytes{1, 2, 3, 4, 5});
+  file.commit();
+  const hdf5::Group root = hdf5::File(folder / "x.h5").root();
+  CHECK(root.names() == std::vector<std::string>{"train"});
+  CHECK(root.floats("deviation") == std::vector<float>{0.25f});
+  const hdf5::Dataset bytes = root.group("train").dataset("bytes");
+  CHECK(bytes.offset() == rooms[0].images_begin);
+  CHECK(bytes.read<std::int64_t>() == std::vector<std::int64_t>{1, 2, 3, 4, 5});
+  CHECK(root.group("train").dataset("offsets").shape() == Shape{3});
+  CHECK(std::filesystem::file_size(folder / "x.h5") < 20000);
+}
+
+TEST_CASE("a data file for which there is no room is told of at once", "[parts]") {
+  const test::TemporaryFolder folder;
+  std::vector<SplitRoom> rooms{{"train", 1000, 1000000, 0, 0, 0}};
+  {
+    const test::FileSizeLimit limit(100000);
+    CHECK_THAT(test::error_of([&] {
+                 make_room(folder / "x.h5", {{"a"}, {0}, {1}}, {true, {}, 1}, rooms);
+               }),
+               Contains("x.h5: cannot write: File too large"));
+  }
+  CHECK(folder.files() == 0);
+}
+
+TEST_CASE("encoded images stay as they came, and their pixels are counted", "[parts]") {
+  const Image picture = test::picture({6, 8}, 3);
+  const test::Bytes png = test::png_of(picture);
+  ImageConverter converter({true, {}, 3}, {});
+  const auto stored = converter.convert(png);
+  CHECK(test::Bytes(stored.begin(), stored.end()) == png);
+  PixelSums expected;
+  expected.add(picture.pixels, 3);
+  CHECK(converter.statistics().pixels.sums == expected.sums);
+  CHECK(converter.statistics().sizes.smallest == ImageSize{6, 8});
+  CHECK_THAT(test::error_of([&] { converter.convert({}); }), Contains("empty"));
+  CHECK_THAT(test::error_of([&] { converter.convert(std::span(png).first(60)); }), Contains("PNG"));
+  CHECK(converter.statistics().pixels.count == 48);
+}
+
+TEST_CASE("pixels are made as small as covers the size, and their middle is kept", "[parts]") {
+  // Columns 0 to 7 of value 10 x column; at half the size, 4 wide, the middle two are of columns 2 to 5.
+  Image picture;
+  picture.reshape({4, 8}, 1);
+  for (std::size_t i = 0; i < picture.pixels.size(); ++i) picture.pixels[i] = static_cast<std::uint8_t>(10 * (i % 8));
+  ImageConverter converter({false, ImageSize{2, 2}, 1}, {});
+  const test::Bytes png = test::png_of(picture);
+  const auto stored = converter.convert(png);
+  REQUIRE(stored.size() == 4);
+  CHECK(std::abs(stored[0] - 25) <= 4);
+  CHECK(std::abs(stored[1] - 45) <= 4);
+  CHECK(converter.statistics().sizes.largest == ImageSize{2, 2});
+}
+
+TEST_CASE("raw pixels pass as they are", "[parts]") {
+  ImageConverter converter({false, ImageSize{1, 2}, 1}, PixelShape{{1, 2}, 1});
+  const Bytes pixels{3, 4};
+  const auto stored = converter.convert(pixels);
+  CHECK(Bytes(stored.begin(), stored.end()) == pixels);
+}
+
+}  // namespace annulus

@@ -1,0 +1,86 @@
+#include "src/recipes.h"
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "src/cli/commands.h"
+#include "tests/unit/error_text.h"
+
+namespace annulus {
+namespace {
+
+// `annulus train` as it is read, with a recipe and more.
+struct CommandLine {
+  explicit CommandLine(std::string_view recipe, const std::string& more = "") {
+    add_train(app, chosen);
+    app.parse("train --data d.h5 --out o --recipe " + std::string(recipe) + " " + more);
+  }
+  std::string value(std::string_view option) {
+    return app.get_subcommand("train")->get_option("--" + std::string(option))->as<std::string>();
+  }
+
+  CLI::App app;
+  Command chosen;
+};
+
+}  // namespace
+
+TEST_CASE("every recipe is one of the command line's") {
+  std::set<std::string_view> names;
+  for (const Recipe& recipe : recipes()) {
+    CAPTURE(recipe.name);
+    CHECK(names.insert(recipe.name).second);
+    CHECK_FALSE(recipe.source.empty());
+    CommandLine line(recipe.name);
+    CHECK(line.chosen);
+    for (const auto& [option, value] : recipe.settings) {
+      CAPTURE(option);
+      CHECK(line.app.get_subcommand("train")->get_option("--" + std::string(option))->count() > 0);
+      if (value.find(',') == value.npos) CHECK(line.value(option) == value);
+    }
+  }
+  CHECK_THAT(test::error_of([] { find_recipe("goya"); }), Catch::Contains("known are goyal, he-cifar,"));
+}
+
+TEST_CASE("what is given wins over a recipe, and so does what goes with it") {
+  CommandLine line("goyal", "--lr 0.2 --schedule cosine");
+  CHECK(line.value("lr") == "0.2");
+  CHECK(line.value("lr-per") == "256");
+  CHECK(line.app.get_subcommand("train")->get_option("--lr-steps")->count() == 0);
+  CommandLine batch("he-cifar", "--batch 16 --optimizer adamw");
+  CHECK(batch.app.get_subcommand("train")->get_option("--global-batch")->count() == 0);
+  CHECK(batch.value("weight-decay") == "0.0001");
+  CHECK(batch.value("augment") == "crop-flip");
+  CHECK(CommandLine("goyal", "--augment none").value("augment") == "none");
+  // A rate of LARS's would be none of another's.
+  CommandLine other("lars", "--optimizer sgd");
+  for (const char* option : {"lr", "trust", "momentum"})
+    CHECK(other.app.get_subcommand("train")->get_option(std::string("--") + option)->count() == 0);
+  CHECK(other.value("warmup") == "5");
+  CHECK_THROWS_WITH(CommandLine("goyal", "--epochs 3"), Catch::Contains("--lr-steps 30,60,80"));
+  CHECK_THROWS_WITH(CommandLine("goyal", "--epochs 3 --lr-steps 1,2"), Catch::Contains("--warmup 5 is longer"));
+  CHECK(CommandLine("goyal", "--epochs 3 --lr-steps 1,2 --warmup 1").chosen);
+  CHECK_THROWS_WITH(CommandLine("nobody's"), Catch::Contains("there is no recipe"));
+}
+
+TEST_CASE("options of another optimizer or schedule are refused") {
+  for (const auto& [options, names] : {std::pair{"--optimizer lars --nesterov", "--nesterov belongs to"},
+                                       {"--trust 0.1", "--trust belongs to"},
+                                       {"--adam-betas 0.5,0.9", "--adam-betas and --epsilon belong to"},
+                                       {"--optimizer adamw --adam-betas 0.5", "--adam-betas"},
+                                       {"--optimizer adamw --adam-betas 0.5,1", "--adam-betas"},
+                                       {"--lr-steps 3", "--lr-steps belongs to"},
+                                       {"--optimizer adamw --momentum 0.5", "--momentum belongs to"},
+                                       {"--lr-factor 0.5", "--lr-factor belongs to"},
+                                       {"--schedule cosine --lr-power 1", "--lr-power belongs to"},
+                                       {"--sync-batch-norm --wire fp16", "--sync-batch-norm sums statistics"},
+                                       {"--schedule cosine --warmup 8", "leaves nothing"}}) {
+    CAPTURE(options);
+    CLI::App app;
+    Command chosen;
+    add_train(app, chosen);
+    CHECK_THROWS_WITH(app.parse(std::string("train --data d.h5 --out o ") + options), Catch::Contains(names));
+  }
+}
+
+}  // namespace annulus

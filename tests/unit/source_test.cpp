@@ -1,0 +1,464 @@
+#include "src/import/source.h"
+
+#include <array>
+#include <catch2/catch.hpp>
+
+#include "src/import/npy.h"
+#include "tests/unit/error_text.h"
+#include "tests/unit/idx_files.h"
+#include "tests/unit/tar_file.h"
+
+namespace annulus {
+namespace {
+
+using Catch::Contains;
+using Names = std::vector<std::string>;
+
+// A source, and a folder beside it for notes.
+struct Folder {
+  Folder() {
+    std::filesystem::create_directory(folders.source);
+    std::filesystem::create_directory(folders.notes);
+  }
+
+  void write(const std::string& name, const std::string& content) const {
+    std::filesystem::create_directories((folders.source / name).parent_path());
+    test::write_text(folders.source / name, content);
+  }
+  void write_archive(const std::string& name, const std::vector<std::pair<std::string, std::string>>& members) const {
+    std::filesystem::create_directories((folders.source / name).parent_path());
+    test::write_tar(folders.source / name, members);
+  }
+
+  SourcePlan plan(const SourceFormat& format) const { return format.plan(folders); }
+  std::string plan_error(const SourceFormat& format) const {
+    return test::error_of([&] { format.plan(folders); });
+  }
+
+  // All samples of a split as lines: "label bytes", or "label !problem".
+  Names read(const SourceFormat& format, const std::string& split_name) const {
+    const SourcePlan plan = format.plan(folders);
+    Names lines;
+    for (const SourceSplit& split : plan.splits) {
+      for (std::size_t piece = 0; split.name == split_name && piece < split.pieces.size(); ++piece) {
+        format.read(folders, plan, split, piece, [&lines](const SourceSample& sample) {
+          const std::string text(sample.bytes.begin(), sample.bytes.end());
+          lines.push_back(std::to_string(sample.label) + " " + (sample.problem.empty() ? text : "!" + sample.problem));
+          return true;
+        });
+      }
+    }
+    return lines;
+  }
+
+  test::TemporaryFolder folder;
+  SourceFolders folders{folder / "source", folder / "notes"};
+};
+
+std::string npy(const std::string& type, const std::string& shape, const std::string& elements, char version = 1,
+                const std::string& fortran = "False") {
+  const std::string header =
+      "{'descr': '" + type + "', 'fortran_order': " + fortran + ", 'shape': " + shape + ", }        \n";
+  std::string text = "\x93NUMPY" + std::string{version, '\0', static_cast<char>(header.size()), '\0'};
+  if (version > 1) text += std::string(2, '\0');
+  return text + header + elements;
+}
+
+std::string npy_error(const std::string& content) {
+  const test::TemporaryFolder folder;
+  test::write_text(folder / "bad.npy", content);
+  const std::string text = test::error_of([&] { NpyFile{folder / "bad.npy"}; });
+  CHECK_THAT(text, Contains("bad.npy"));
+  return text;
+}
+
+constexpr std::size_t kTarBlock = 512;
+
+std::string tar_numbers(std::initializer_list<std::uint64_t> numbers) {
+  std::string text;
+  for (const std::uint64_t number : numbers) text += fmt::format("{:011o}", number) + '\0';
+  return text;
+}
+
+// Changes texts at places within a member's header, whose sum is then right again.
+void change_tar_header(std::string& archive, std::size_t header,
+                       const std::vector<std::pair<std::size_t, std::string>>& changes) {
+  for (const auto& [place, text] : changes) archive.replace(header + place, text.size(), text);
+  archive.replace(header + 148, 8, 8, ' ');
+  std::uint32_t sum = 0;
+  for (const unsigned char c : archive.substr(header, kTarBlock)) sum += c;
+  archive.replace(header + 148, 7, fmt::format("{:06o}", sum) + '\0');
+}
+
+std::string cifar_record(const std::string& labels, char first) {
+  std::string planes(3072, 'x');
+  planes[0] = first, planes[1024] = static_cast<char>(first + 1), planes[2048] = static_cast<char>(first + 2);
+  return labels + planes;
+}
+
+void write_cifar10(const Folder& source) {
+  source.write("batches.meta.txt", "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n\n");
+  source.write("data_batch_2.bin", cifar_record("\3", 'p'));
+  source.write("data_batch_1.bin", cifar_record("\1", 'a') + cifar_record("\2", 'f'));
+  source.write("test_batch.bin", cifar_record("\4", 'k'));
+}
+
+}  // namespace
+
+TEST_CASE("an unknown format lists the known ones", "[source]") {
+  CHECK_THAT(test::error_of([] { source_format("jpeg"); }), Contains("'jpeg'") && Contains("folder, tar, idx"));
+}
+
+TEST_CASE("NumPy's integers are read whatever their width and version", "[source]") {
+  const test::TemporaryFolder folder;
+  const auto read = [&folder](const std::string& content) {
+    test::write_text(folder / "a.npy", content);
+    const NpyFile file(folder / "a.npy");
+    CHECK(file.shape() == Shape{2});
+    return file.read_integers({0, 2});
+  };
+  using Integers = std::vector<std::int64_t>;
+  CHECK(read(npy("|u1", "(2,)", "\xff\1")) == Integers{255, 1});
+  CHECK(read(npy("|i1", "(2,)", "\xff\1", 2)) == Integers{-1, 1});
+  CHECK(read(npy("<u2", "(2,)", std::string("\xff\xff\1\0", 4), 3)) == Integers{65535, 1});
+  CHECK(read(npy("<i4", "(2,)", std::string("\xfe\xff\xff\xff\0\1\0\0", 8))) == Integers{-2, 256});
+  CHECK(read(npy("<i8", "(2,)", std::string(8, '\xff') + "\7" + std::string(7, '\0'))) == Integers{-1, 7});
+  CHECK_THAT(test::error_of([&] { read(npy("<u8", "(2,)", std::string(16, '\xff'))); }), Contains("too large"));
+}
+
+TEST_CASE("NumPy files that are not right are named with what is wrong", "[source]") {
+  CHECK_THAT(npy_error(""), Contains("too short"));
+  CHECK_THAT(npy_error("PK\3\4 is not one of them"), Contains("not a .npy file"));
+  CHECK_THAT(npy_error(npy("|u1", "(2,)", "ab", 4)), Contains("version 4"));
+  CHECK_THAT(npy_error(npy("|u1", "(2,)", "ab").substr(0, 40)), Contains("ends within its header"));
+  CHECK_THAT(npy_error(npy("|u1", "(2,)", "a")), Contains("1 bytes of elements"));
+  CHECK_THAT(npy_error(npy("|u1", "(2,)", "abc")), Contains("3 bytes of elements"));
+  CHECK_THAT(npy_error(npy("<f4", "(2,)", "abcdefgh")), Contains("'<f4'"));
+  CHECK_THAT(npy_error(npy(">i4", "(2,)", "abcdefgh")), Contains("'>i4'"));
+  CHECK_THAT(npy_error(npy("|u1", "(2, 1)", "ab", 1, "True")), Contains("Fortran"));
+  CHECK_THAT(npy_error(npy("|u1", "(2, x)", "ab")), Contains("no shape"));
+  CHECK_THAT(npy_error(npy("|u1", "(4294967296, 4294967296, 16)", "ab")), Contains("more elements"));
+  std::string no_type = npy("|u1", "(2,)", "ab");
+  no_type[no_type.find("descr")] = 'x';
+  CHECK_THAT(npy_error(no_type), Contains("no 'descr'"));
+}
+
+TEST_CASE("arrays of NumPy's are a source", "[source]") {
+  const Folder source;
+  source.write("train_images.npy", npy("|u1", "(2, 1, 2)", "abcd"));
+  source.write("train_labels.npy", npy("|i1", "(2,)", std::string("\3\0", 2)));
+  CHECK(source.read(kNpySource, "train") == Names{"3 ab", "0 cd"});
+  SECTION("with test images") {
+    source.write("test_images.npy", npy("|u1", "(1, 1, 2, 1)", "ef"));
+    source.write("test_labels.npy", npy("|u1", "(1,)", "\1"));
+    CHECK(source.read(kNpySource, "test") == Names{"1 ef"});
+  }
+  SECTION("of another size") {
+    source.write("test_images.npy", npy("|u1", "(1, 2, 1)", "ef"));
+    source.write("test_labels.npy", npy("|u1", "(1,)", "\1"));
+    CHECK_THAT(source.plan_error(kNpySource), Contains("test_images.npy: images of another size"));
+  }
+  SECTION("with too few labels") {
+    source.write("train_labels.npy", npy("|i1", "(1,)", "\3"));
+    CHECK_THAT(source.plan_error(kNpySource), Contains("train_labels.npy: labels of shape 1 for 2"));
+  }
+  SECTION("of five dimensions, of two channels, of floats") {
+    source.write("train_images.npy", npy("|u1", "(1, 1, 1, 1, 1)", "a"));
+    CHECK_THAT(source.plan_error(kNpySource), Contains("5 dimensions"));
+    source.write("train_images.npy", npy("|u1", "(1, 1, 1, 2)", "ab"));
+    CHECK_THAT(source.plan_error(kNpySource), Contains("2 channels"));
+    source.write("train_images.npy", npy("<i2", "(1, 1, 1)", "ab"));
+    CHECK_THAT(source.plan_error(kNpySource), Contains("must be uint8"));
+  }
+  SECTION("none") {
+    source.write("train_images.npy", npy("|u1", "(0, 100000, 100000)", ""));
+    CHECK_THAT(source.plan_error(kNpySource), Contains("holds no images"));
+  }
+}
+
+TEST_CASE("pixels of a shape that no image has are refused", "[source]") {
+  constexpr std::size_t kSide = 1 << 14;
+  CHECK(checked_shape("a", kSide, kSide, 1).bytes() == kMostImageBytes);
+  const auto error = [](std::size_t height, std::size_t width, std::size_t channels) {
+    return test::error_of([&] { checked_shape("a.npy", height, width, channels); });
+  };
+  CHECK_THAT(error(kSide, kSide + 1, 1), Contains("a.npy: images of 16384x16385x1 bytes"));
+  CHECK_THAT(error(kSide, kSide, 3), Contains("1 to 268435456 bytes are read"));
+  CHECK_THAT(error(std::size_t{1} << 63, 2, 1), Contains("1 to 268435456"));
+  CHECK_THAT(error(std::size_t{1} << 62, 1, 4), Contains("1 to 268435456"));
+  CHECK_THAT(error(0, 1, 1), Contains("1 to 268435456"));
+  CHECK_THAT(error(2, 2, 2), Contains("2 channels"));
+}
+
+TEST_CASE("CIFAR-10's batches are read in order, their planes interleaved", "[source]") {
+  const Folder source;
+  write_cifar10(source);
+  CHECK(source.plan(kCifarSource).classes == Names{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"});
+  const Names lines = source.read(kCifarSource, "train");
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0].substr(0, 8) == "1 abcxxx");
+  CHECK(lines[1].substr(0, 8) == "2 fghxxx");
+  CHECK(lines[2].substr(0, 8) == "3 pqrxxx");
+  CHECK(source.read(kCifarSource, "test").at(0).substr(0, 6) == "4 klmx");
+}
+
+TEST_CASE("CIFAR-100's fine labels are taken", "[source]") {
+  const Folder source;
+  std::string names;
+  for (int i = 0; i < 100; ++i) names += "fine " + std::to_string(i) + "\n";
+  source.write("fine_label_names.txt", names);
+  source.write("train.bin", cifar_record("\1\x63", 'a'));
+  source.write("test.bin", cifar_record("\1\x62", 'b'));
+  CHECK(source.plan(kCifarSource).classes.back() == "fine 99");
+  CHECK(source.read(kCifarSource, "train").at(0).substr(0, 5) == "99 ab");
+  CHECK(source.read(kCifarSource, "test").at(0).substr(0, 5) == "98 bc");
+}
+
+TEST_CASE("CIFAR folders that are not right are named with what is wrong", "[source]") {
+  const Folder source;
+  CHECK_THAT(source.plan_error(kCifarSource), Contains("binary version"));
+  write_cifar10(source);
+  SECTION("cut off") {
+    source.write("data_batch_2.bin", cifar_record("\1", 'a').substr(1));
+    CHECK_THAT(source.plan_error(kCifarSource), Contains("data_batch_2.bin: 3072 bytes"));
+  }
+  SECTION("empty") {
+    source.write("test_batch.bin", "");
+    CHECK_THAT(source.plan_error(kCifarSource), Contains("test_batch.bin: 0 bytes"));
+  }
+  SECTION("missing") {
+    std::filesystem::remove(source.folders.source / "test_batch.bin");
+    CHECK_THAT(source.plan_error(kCifarSource), Contains("test_batch.bin: missing"));
+  }
+  SECTION("nameless") {
+    source.write("batches.meta.txt", "a\nb\n");
+    CHECK_THAT(source.plan_error(kCifarSource), Contains("2 names; there must be 10"));
+  }
+}
+
+TEST_CASE("folders of classes are listed as torchvision lists them", "[source]") {
+  const Folder source;
+  source.write("train/b/2.jpg", "b2");
+  source.write("train/b/10.jpeg", "b10");
+  source.write("train/B c/x.PNG", "Bc");
+  source.write("train/\xc3\xa9/deep/er/y.JPEG", "e");
+  source.write("train/b/notes.txt", "no image");
+  source.write("train/.hidden/z.jpg", "no class");
+  source.write("val/b/v.jpg", "vb");
+  source.write("test/none/v.jpg", "not looked at: val is there");
+  CHECK(source.plan(kFolderSource).classes == Names{"B c", "b", "\xc3\xa9"});
+  CHECK(source.read(kFolderSource, "train") == Names{"0 Bc", "1 b10", "1 b2", "2 e"});
+  CHECK(source.read(kFolderSource, "test") == Names{"1 vb"});
+}
+
+TEST_CASE("links are followed, those to nowhere are told of, and circles end", "[source]") {
+  const Folder source;
+  source.write("train/a/1.jpg", "a1");
+  source.write("elsewhere/2.jpg", "a2");
+  const auto link = [&source](const std::string& to, const std::string& name) {
+    std::filesystem::create_symlink(to, source.folders.source / "train" / name);
+  };
+  link("../../elsewhere", "a/link");
+  link("../elsewhere", "b");
+  link("nowhere", "a/gone.jpg");
+  const Names lines = source.read(kFolderSource, "train");
+  REQUIRE(lines.size() == 4);
+  CHECK(lines[0] == "0 a1");
+  CHECK_THAT(lines[1], Contains("gone.jpg: cannot open: No such file"));
+  CHECK(lines[2] == "0 a2");
+  CHECK(lines[3] == "1 a2");
+  link("..", "a/circle");
+  CHECK_THAT(source.plan_error(kFolderSource), Contains("a link to a folder that it lies in"));
+}
+
+TEST_CASE("a folder has as many pieces as its names fill, and another fingerprint with other names", "[source]") {
+  const Folder source;
+  for (int i = 0; i < 1001; ++i) source.write("train/a/" + std::to_string(10000 + i) + ".jpg", std::to_string(i));
+  const SourcePlan plan = source.plan(kFolderSource);
+  CHECK(plan.splits.at(0).pieces.size() == 2);
+  CHECK(plan.splits.size() == 1);
+  const Names lines = source.read(kFolderSource, "train");
+  REQUIRE(lines.size() == 1001);
+  CHECK(lines.back() == "0 1000");
+  CHECK(source.plan(kFolderSource).fingerprint == plan.fingerprint);
+  std::filesystem::rename(source.folders.source / "train/a/10000.jpg", source.folders.source / "train/a/0.jpg");
+  CHECK(source.plan(kFolderSource).fingerprint != plan.fingerprint);
+}
+
+TEST_CASE("folders that are no data set are refused with what should be there", "[source]") {
+  const Folder source;
+  CHECK_THAT(source.plan_error(kFolderSource), Contains("train/CLASS/*.jpg"));
+  std::filesystem::create_directories(source.folders.source / "train");
+  CHECK_THAT(source.plan_error(kFolderSource), Contains("no folders of classes"));
+  source.write("train/a/1.jpg", "a");
+  source.write("train/b/1.txt", "b");
+  CHECK_THAT(source.plan_error(kFolderSource), Contains("train/b: no images"));
+  source.write("train/b/1.jpg", "b");
+  source.write("val/c/1.jpg", "c");
+  CHECK_THAT(source.plan_error(kFolderSource), Contains("val/c: no such class"));
+}
+
+TEST_CASE("archives with numbers beside their images", "[source]") {
+  const Folder source;
+  source.write_archive("train/1.tar.gz",
+                       {{"s/0.jpg", "zero"}, {"s/0.cls", "7\n"}, {"s/1.cls", "12"}, {"s/1.png", "one"}});
+  source.write_archive("train/0.tar", {{"k.json", "{}"}, {"k.jpeg", "k"}, {"k.cls", "0"}, {"README", "ignored"}});
+  source.write_archive("validation/v.tar.zst", {{"v.JPG", "v"}, {"v.cls", "1"}});
+  CHECK(source.plan(kTarSource).classes.empty());
+  CHECK_FALSE(source.plan(kTarSource).shuffle);
+  CHECK(source.read(kTarSource, "train") == Names{"0 k", "7 zero", "12 one"});
+  CHECK(source.read(kTarSource, "test") == Names{"1 v"});
+}
+
+TEST_CASE("archives whose numbers or images are missing tell of the sample", "[source]") {
+  const Folder source;
+  source.write_archive("train.tar", {{"a.jpg", "a"},
+                                     {"b.cls", "1"},
+                                     {"c.jpg", "c"},
+                                     {"c.cls", "cat"},
+                                     {"d.jpg", "d"},
+                                     {"d.cls", "-1"},
+                                     {"e.jpg", ""},
+                                     {"e.cls", ""},
+                                     {"f.mask.png", "m"},
+                                     {"f.cls", "3"}});
+  CHECK(source.read(kTarSource, "train") ==
+        Names{"0 !no .cls beside it", "1 !no image (.jpg, .jpeg, .png) beside its .cls",
+              "0 !its .cls does not hold a whole number", "-1 d", "0 !its .cls does not hold a whole number",
+              "3 !no image (.jpg, .jpeg, .png) beside its .cls"});
+}
+
+TEST_CASE("archives with folders of classes", "[source]") {
+  const Folder source;
+  source.write_archive("a-train-0.tar", {{"./x/b/1.jpg", "b1"}, {"./x/a/1.jpg", "a1"}});
+  source.write_archive("a-train-1.tar", {{"x/c/1.JPEG", "c1"}, {"x/c/about.txt", "ignored"}});
+  source.write_archive("a-val.tar", {{"c/1.jpg", "vc"}, {"d/1.jpg", "vd"}});
+  source.write_archive("trainer.tar", {{"c/1.jpg", "not looked at"}});
+  CHECK(source.plan(kTarSource).classes == Names{"a", "b", "c"});
+  CHECK(source.plan(kTarSource).shuffle);
+  CHECK(source.read(kTarSource, "train") == Names{"1 b1", "0 a1", "2 c1"});
+  CHECK(source.read(kTarSource, "test") == Names{"2 vc", "3 !'d' is no class of the training images"});
+}
+
+TEST_CASE("archives whose names are classes", "[source]") {
+  const Folder source;
+  source.write_archive("train/n02.tar", {{"n02_1.JPEG", "two"}});
+  source.write_archive("train/n01.tar", {{"n01_7.JPEG", "one"}, {"n01_8.JPEG", "another"}});
+  source.write_archive("val/n02.tar", {{"v.JPEG", "val"}});
+  CHECK(source.plan(kTarSource).classes == Names{"n01", "n02"});
+  CHECK(source.read(kTarSource, "train") == Names{"0 one", "0 another", "1 two"});
+  CHECK(source.read(kTarSource, "test") == Names{"1 val"});
+}
+
+TEST_CASE("archives that are not right are named with what is wrong", "[source]") {
+  const Folder source;
+  CHECK_THAT(source.plan_error(kTarSource), Contains("no archives of training images"));
+  source.write("train/a.tar", "this is no archive");
+  CHECK_THAT(source.plan_error(kTarSource), Contains("train/a.tar: cannot read as a tar archive"));
+  source.write_archive("train/a.tar", {{"a.txt", "no image"}});
+  CHECK_THAT(source.plan_error(kTarSource), Contains("no images among its first members"));
+  std::filesystem::remove_all(source.folders.source / "train");
+  source.write_archive("train.tar", {{"a.jpg", "no label"}});
+  CHECK_THAT(source.plan_error(kTarSource), Contains("no labels"));
+}
+
+TEST_CASE("of an archive that is cut off all whole images are read", "[source]") {
+  const Folder source;
+  source.write_archive("train.tar", {{"a/1.jpg", "one"}, {"a/2.jpg", std::string(5000, 'x')}});
+  const std::string whole = test::read_text(source.folders.source / "train.tar");
+  const SourcePlan plan = source.plan(kTarSource);
+  source.write("train.tar", whole.substr(0, 3000));
+  Names problems;
+  Names names;
+  kTarSource.read(source.folders, plan, plan.splits[0], 0, [&](const SourceSample& sample) {
+    names.push_back(sample.name);
+    problems.push_back(sample.problem);
+    return true;
+  });
+  REQUIRE(names.size() == 2);
+  CHECK_THAT(names[0], Contains("train.tar: a/1.jpg"));
+  CHECK(problems[0].empty());
+  CHECK_THAT(names[1], Contains("train.tar"));
+  CHECK_THAT(problems[1], Contains("Truncated"));
+}
+
+TEST_CASE("of an archive that is cut off within a header the sample before it is read", "[source]") {
+  const Folder source;
+  source.write_archive("train.tar", {{"a.jpg", "A"}, {"a.cls", "7"}, {"b.jpg", "B"}, {"b.cls", "8"}});
+  const std::string whole = test::read_text(source.folders.source / "train.tar");
+  source.write("train.tar", whole.substr(0, 4 * kTarBlock + 100));
+  const Names lines = source.read(kTarSource, "train");
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0] == "7 A");
+  CHECK_THAT(lines[1], Contains("!") && Contains("Truncated"));
+  source.write("train.tar", whole.substr(0, 6 * kTarBlock));  // b.jpg has no .cls, but that is the archive's fault
+  CHECK(source.read(kTarSource, "train").at(0) == "7 A");
+}
+
+TEST_CASE("an archive with a damaged header tells of it", "[source]") {
+  const Folder source;
+  source.write_archive("train-0.tar", {{"a/0.jpg", "zero"}});  // tells what archives these are
+  source.write_archive("train-1.tar", {{"a/1.jpg", "one"}, {"a/2.jpg", "two"}, {"a/3.jpg", "three"}});
+  std::string content = test::read_text(source.folders.source / "train-1.tar");
+  content[2 * kTarBlock] = 'b';  // the second one's name
+  source.write("train-1.tar", content);
+  const Names lines = source.read(kTarSource, "train");
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[1] == "0 one");
+  CHECK_THAT(lines[2], Contains("!") && Contains("Damaged tar archive"));
+}
+
+TEST_CASE("a sparse member whose parts are out of order is a problem of its archive", "[source]") {
+  const Folder source;
+  source.write_archive("train.tar", {{"a/1.jpg", "one"}, {"a/2.jpg", std::string(2 * kTarBlock, 'x')}});
+  std::string content = test::read_text(source.folders.source / "train.tar");
+  change_tar_header(content, 2 * kTarBlock,
+                    {{156, "S"},  // GNU's sparse member: (offset, bytes) twice, and the real size
+                     {257, std::string("ustar  \0", 8)},
+                     {386, tar_numbers({1024, 512, 0, 512})},
+                     {483, tar_numbers({4096})}});
+  source.write("train.tar", content);
+  const Names lines = source.read(kTarSource, "train");
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0] == "0 one");
+  CHECK_THAT(lines[1], Contains("!") && Contains("sparse"));
+}
+
+TEST_CASE("a member that promises more than any image has is skipped alone", "[source]") {
+  const Folder source;
+  source.write_archive("train.tar", {{"a/1.jpg", std::string(600, 'x')}, {"a/2.jpg", "two"}});
+  std::string content = test::read_text(source.folders.source / "train.tar");
+  // 300 MB of which the file has none, all a hole.
+  change_tar_header(content, 0,
+                    {{156, "S"},
+                     {257, std::string("ustar  \0", 8)},
+                     {386, tar_numbers({0, 600, 300000000, 0})},
+                     {483, tar_numbers({300000000})}});
+  source.write("train.tar", content);
+  const Names lines = source.read(kTarSource, "train");
+  REQUIRE(lines.size() == 2);
+  CHECK_THAT(lines[0], Contains("a/1.jpg: 300000000 bytes; at most"));
+  CHECK(lines[1] == "0 two");
+}
+
+TEST_CASE("a folder's fingerprint changes with an image's content", "[source]") {
+  const Folder source;
+  source.write("train/a/1.jpg", "one");
+  std::filesystem::create_symlink("nowhere", source.folders.source / "train/a/2.jpg");
+  const std::string before = source.plan(kFolderSource).fingerprint;
+  CHECK(source.plan(kFolderSource).fingerprint == before);
+  source.write("train/a/1.jpg", "another");
+  CHECK(source.plan(kFolderSource).fingerprint != before);
+}
+
+TEST_CASE("a fingerprint changes with a file's content", "[source]") {
+  const test::TemporaryFolder folder;
+  const std::array files{folder / "a"};
+  test::write_text(folder / "a", "1");
+  const std::string before = fingerprint_of(files);
+  CHECK(fingerprint_of(files) == before);
+  test::write_text(folder / "a", "22");
+  CHECK(fingerprint_of(files) != before);
+}
+
+}  // namespace annulus

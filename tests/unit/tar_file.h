@@ -1,0 +1,13 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace annulus::test {
+
+// A tar archive of these members, compressed as the file's name says: .tar, .tar.gz or .tar.zst.
+void write_tar(const std::filesystem::path& file, const std::vector<std::pair<std::string, std::string>>& members);
+
+}  // namespace annulus::test

@@ -1,0 +1,182 @@
+// The zoo's graphs by themselves: their sizes are those that are published, and they take the images they should.
+
+#include "models/zoo.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "models/cost.h"
+#include "models/fusion.h"
+
+namespace annulus {
+namespace {
+
+struct Published {
+  const char* model;
+  std::size_t parameters;
+  std::uint64_t products;  // multiply-adds of convolutions and dense layers
+};
+
+// torchvision's models, their parameters and their layers' multiply-adds counted (0.14; inception_v3 without
+// AuxLogits).
+const Published kPublished[] = {{"resnet18", 11'689'512, 1'814'073'344},
+                                {"resnet34", 21'797'672, 3'663'761'408},
+                                {"resnet50", 25'557'032, 4'089'184'256},
+                                {"resnet101", 44'549'160, 7'801'405'440},
+                                {"resnet152", 60'192'808, 11'513'626'624},
+                                {"alexnet", 61'100'840, 714'188'480},
+                                {"vgg16", 138'357'544, 15'470'264'320},
+                                {"inception_v3", 23'834'568, 5'713'216'096},
+                                {"lenet", 61'706, 416'520},
+                                {"mlp", 235'146, 234'752}};
+
+Graph usual(const std::string& model) {
+  const ZooEntry& entry = zoo_entry(model);
+  return make_model(model, neutral_task(entry.image, entry.classes));
+}
+
+Task square(std::size_t side, std::size_t classes = 10) {
+  return neutral_task({side, side, 3}, classes);
+}
+
+std::vector<ParameterDeclaration> declared(const Graph& graph, const Node& node) {
+  return parameters(node.operation, graph.input_shapes(node, 1));
+}
+
+const Node& node_named(const Graph& graph, const std::string& name) {
+  for (const Node& node : graph.nodes())
+    if (node.name == name) return node;
+  FAIL("there is no layer " << name);
+  throw;
+}
+
+}  // namespace
+
+TEST_CASE("models have as many parameters and operations as everybody's") {
+  for (const Published& published : kPublished) {
+    CAPTURE(published.model);
+    const Graph graph = usual(published.model);
+    const Cost cost = total_cost(graph);
+    CHECK(cost.parameters == published.parameters);
+    CHECK(cost.forward_flops == 2 * published.products);
+    CHECK(cost.training_flops() == 6 * published.products);
+    const Cost fused = total_cost(fuse(graph));
+    CHECK(fused.parameters == cost.parameters);
+    CHECK(fused.forward_flops == cost.forward_flops);
+    CHECK(fused.activation_bytes < cost.activation_bytes);
+  }
+  CHECK(total_cost(make_model("resnet20", square(32))).parameters == 272'474);
+  CHECK(total_cost(make_model("resnet56", square(32))).parameters == 855'770);
+}
+
+TEST_CASE("activations are the bytes of every value but what comes from outside") {
+  Graph graph({4, 5, 3});
+  const Value x = graph.add("input", ImageInput{{0, 0, 0}, {1, 1, 1}}, {Graph::kImages});
+  const Value y = graph.add("dense", Dense{7}, {graph.add("pool", MaxPool{2, 2}, {x})});
+  graph.add("loss", SoftmaxCrossEntropy{}, {y, Graph::kLabels});
+  const auto costs = node_costs(graph);
+  REQUIRE(costs.size() == 4);
+  CHECK(costs[0].activation_bytes == 4 * 60);
+  CHECK(costs[1].activation_bytes == 4 * 12);
+  CHECK(costs[2].activation_bytes == 4 * 7);
+  CHECK(costs[2].parameters == 12 * 7 + 7);
+  CHECK(total_cost(graph).activation_bytes == 4 * (60 + 12 + 7 + 2));
+  CHECK(total_cost(graph).gradient_bytes() == 4 * (12 * 7 + 7));
+}
+
+TEST_CASE("every model takes images of other shapes, and other numbers of classes") {
+  for (const ZooEntry& entry : zoo()) {
+    CAPTURE(entry.name);
+    const ImageShape image{entry.image.height + 13, entry.image.width + 40, 2};
+    const Graph graph = make_model(entry.name, neutral_task(image, 7));
+    const auto shapes = graph.shapes(3);
+    CHECK(shapes[graph.values() - 2] == Shape{3, 7});
+    CHECK(graph.nodes().front().name == "input");
+    CHECK(graph.nodes().back().name == "loss");
+  }
+}
+
+TEST_CASE("of images that are too small the layer and the least size are named") {
+  struct Least {
+    const char* model;
+    std::size_t side;
+    const char* layer;  // that the next smaller image does not reach
+  };
+  for (const Least& least : {Least{"inception_v3", 75, "mixed_7a"}, Least{"alexnet", 63, "pool5"},
+                             Least{"vgg16", 32, "pool5"}, Least{"lenet", 12, "pool2"}, Least{"cnn", 4, "pool2"}}) {
+    CAPTURE(least.model);
+    CHECK_NOTHROW(make_model(least.model, square(least.side)));
+    const std::string side = std::to_string(least.side);
+    CHECK_THROWS_WITH(make_model(least.model, square(least.side - 1)),
+                      Catch::Contains(least.layer) && Catch::Contains("from " + side + "x" + side));
+    CHECK_THROWS_WITH(make_model(least.model, neutral_task({300, least.side - 1, 3}, 10)),
+                      Catch::Contains("from " + side + "x" + side));
+  }
+  for (const char* model : {"mlp", "resnet20", "resnet50"}) CHECK_NOTHROW(make_model(model, square(1)));
+  // Whatever else is wrong is not said to be the size.
+  CHECK_THROWS_WITH(make_model("vgg16", Task{{32, 32, 3}, {0}, {1}, 10}),
+                    Catch::Contains("3 channels") && !Catch::Contains("from"));
+  CHECK_THROWS_WITH(make_model("vgg", square(32)), Catch::Contains("vgg16") && Catch::Contains("inception_v3"));
+}
+
+TEST_CASE("first weights are as deviated as published") {
+  const auto deviation = [](const std::string& model, const std::string& layer) {
+    const Graph graph = usual(model);
+    return declared(graph, node_named(graph, layer))[0].deviation;
+  };
+  CHECK(deviation("resnet50", "stage2.block1.conv2") == Approx(std::sqrt(2.0 / (128 * 9))));
+  CHECK(deviation("resnet50", "stage2.block1.conv3") == Approx(std::sqrt(2.0 / 512)));
+  CHECK(deviation("resnet50", "dense") == 0.01f);
+  CHECK(deviation("resnet20", "dense") == Approx(std::sqrt(1.0 / 64)));
+  CHECK(deviation("vgg16", "conv3_2") == Approx(std::sqrt(2.0 / (256 * 9))));
+  CHECK(deviation("vgg16", "dense3") == 0.01f);
+  CHECK(deviation("inception_v3", "mixed_6b.branch7x7_2.conv") == 0.1f);
+  CHECK(deviation("lenet", "conv2") == Approx(std::sqrt(2.0 / (6 * 25))));
+}
+
+TEST_CASE("each residual block can begin as its shortcut") {
+  for (const auto& [model, last, blocks] :
+       {std::tuple{"resnet18", "norm2", 8u}, std::tuple{"resnet50", "norm3", 16u}}) {
+    Task task = square(64);
+    for (const bool zero : {false, true}) {
+      task.zero_init_last_norm = zero;
+      unsigned zeros = 0;
+      const Graph graph = fuse(make_model(model, task));  // which must keep it
+      for (const Node& node : graph.nodes())
+        if (std::holds_alternative<BatchNorm>(node.operation) && declared(graph, node)[0].initial == 0) {
+          CHECK(node.name.ends_with(last));
+          ++zeros;
+        }
+      CHECK(zeros == (zero ? blocks : 0));
+    }
+  }
+}
+
+TEST_CASE("inception's batch norms divide by more than others, and its concatenations copy what they must") {
+  const Graph graph = fuse(usual("inception_v3"));
+  std::size_t norms = 0, concatenations = 0;
+  for (const Node& node : graph.nodes()) {
+    if (const auto* norm = std::get_if<BatchNorm>(&node.operation)) {
+      CHECK(norm->epsilon == 1e-3f);
+      ++norms;
+    }
+    CHECK(!std::holds_alternative<Relu>(node.operation));  // each has become part of what is before it
+    if (!std::holds_alternative<Concat>(node.operation)) continue;
+    ++concatenations;
+    for (const Value input : node.inputs) CHECK(!std::holds_alternative<Concat>(graph.node(input).operation));
+  }
+  CHECK(norms == 94);
+  CHECK(concatenations == 11);
+}
+
+TEST_CASE("a model's dropouts draw different masks") {
+  for (const char* model : {"alexnet", "vgg16"}) {
+    std::vector<std::uint32_t> numbers;
+    const Graph graph = fuse(make_model(model, square(64)));
+    for (const Node& node : graph.nodes())
+      if (const auto* dropout = std::get_if<Dropout>(&node.operation)) numbers.push_back(dropout->number);
+    CHECK(numbers == std::vector<std::uint32_t>{0, 1});
+  }
+}
+
+}  // namespace annulus
