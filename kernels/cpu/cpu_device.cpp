@@ -66,11 +66,11 @@ Buffer CpuDevice::allocate(std::size_t bytes) {
 }
 
 void CpuDevice::upload(std::span<const std::byte> host, DeviceView to) {
-  std::memcpy(to.address, host.data(), host.size());
+  std::ranges::copy(host, to.address);
 }
 
 void CpuDevice::download(DeviceView from, std::span<std::byte> host) {
-  std::memcpy(host.data(), from.address, host.size());
+  std::copy_n(from.address, host.size(), host.begin());
 }
 
 void CpuDevice::write(std::span<const float> host, const TensorSpec& spec, DeviceView to) {
