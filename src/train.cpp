@@ -65,11 +65,16 @@ Graph graph_of(const World& world, const TrainOptions& options, const Task& task
   return world.size() > 1 ? synchronized : graph;       // alone there is nobody to synchronize with
 }
 
+StepOptions step_options(const TrainOptions& options) {
+  return {.parts = options.accumulate, .clip_norm = options.clip_norm};
+}
+
 // Ranks that synchronize in the middle of a pass must all make it, equally often. `images`: of a step.
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::size_t most = split(images, ranks, 0).size(), least = split(images, ranks, ranks - 1).size();
-  if (std::min(options.accumulate, most) == std::min(options.accumulate, least) || images == 0) return;
+  const StepOptions step = step_options(options);
+  if (step.parts_of(most) == step.parts_of(least) || images == 0) return;
   fail(
       "--sync-batch-norm: in steps of {} images some of {} ranks have {} and others {}, {}; choose another "
       "--global-batch",
@@ -113,12 +118,8 @@ class TrainingRun {
   std::size_t largest_share(std::size_t count) const {
     return std::max<std::size_t>(split(count, static_cast<std::size_t>(world_.size()), 0).size(), 1);
   }
-  // Of a rank's share of a step, what is computed at once.
-  Range part(std::size_t share, std::size_t number) const {
-    return split(share, std::min(options_.accumulate, share), number);
-  }
   std::size_t largest_part() const {
-    return part(largest_share(std::min(global_batch_, training_.info().size)), 0).size();
+    return step_options(options_).part(largest_share(std::min(global_batch_, training_.info().size)), 0).size();
   }
   BatchRequest wanted_batches() const {
     return {options_.seed, global_batch_,   world_.rank(),       world_.size(),
@@ -190,7 +191,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
       optimizer_(*device_, model_.parameters(), update_rule(options), schedule_.rate(0), options.ema),
       ledger_(clock_offset_),
       trainer_(model_, *all_reduce_, optimizer_, ledger_, options.buckets, activity_, timeline_.step(),
-               {.parts = options.accumulate, .clip_norm = options.clip_norm}),
+               step_options(options)),
       progress_(world.root(), options.epochs),
       bad_samples_(world.rank()) {
   check_same_network(world, model_);
@@ -239,9 +240,10 @@ void TrainingRun::claim_output() const {
 // All that will be needed, so that no step has to plan: an epoch's last batch is smaller, and so is evaluation's.
 void TrainingRun::plan_networks() {
   const std::size_t size = training_.info().size;
+  const StepOptions step = step_options(options_);
   for (const std::size_t count : {share(std::min(global_batch_, size)), share(size % global_batch_)})
-    for (std::size_t number = 0; number < std::min(options_.accumulate, count); ++number)
-      model_.network(Mode::training, part(count, number).size());
+    for (std::size_t number = 0; number < step.parts_of(count); ++number)
+      model_.network(Mode::training, step.part(count, number).size());
 }
 
 void TrainingRun::resume() {
@@ -318,7 +320,7 @@ void TrainingRun::announce() const {
         "  warning     this measures and does not train: the replicas drift apart and are not compared, no checkpoint "
         "is written, a signal ends the run at once, and loss and accuracy mean nothing\n");
   if (!options_.recipe.empty()) fmt::print("  recipe      {}\n", options_.recipe);
-  const std::size_t parts = std::min(options_.accumulate, share(global_batch_));
+  const std::size_t parts = step_options(options_).parts_of(share(global_batch_));
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", global_batch_,
              share(global_batch_), parts > 1 ? fmt::format(", in {} parts", parts) : "");
   fmt::print("  rate        {}\n", schedule_.description());

@@ -169,13 +169,9 @@ void Trainer::finish_undeferred() {
   pending_ = buckets_.deferred();
 }
 
-Range Trainer::part(const Batch& batch, std::size_t number) const {
-  return split(batch.size(), std::min(options_.parts, batch.size()), number);
-}
-
 void Trainer::load(const Batch& batch, std::size_t number) {
   if (batch.size() == 0) return;
-  const Range samples = part(batch, number);
+  const Range samples = options_.part(batch.size(), number);
   const std::size_t pixels = batch.images.size() / batch.size();
   model_.network(Mode::training, samples.size())
       .load(std::span(batch.images).subspan(samples.begin * pixels, samples.size() * pixels),
@@ -186,7 +182,7 @@ void Trainer::load(const Batch& batch, std::size_t number) {
 // The gradients of this rank's share, whose first part is loaded, sent bucket by bucket as they become final.
 void Trainer::compute(const Batch& batch, float vote) {
   if (batch.size() == 0) return send_nothing(vote);
-  const std::size_t last = std::min(options_.parts, batch.size()) - 1;
+  const std::size_t last = options_.parts_of(batch.size()) - 1;
   const float sample_weight = 1.0f / static_cast<float>(batch.step.global_batch());
   if (last > 0) device_.zero(accumulated_.view());
   for (std::size_t number = 0; number < last; ++number) {
@@ -208,7 +204,7 @@ void Trainer::send_nothing(float vote) {
 }
 
 Network& Trainer::forward(const Batch& batch, std::size_t number) {
-  Network& network = model_.network(Mode::training, part(batch, number).size());
+  Network& network = model_.network(Mode::training, options_.part(batch.size(), number).size());
   activity_.enter(Activity::Phase::forward);
   network.forward([this](std::size_t parameters) {
     activity_.tick();

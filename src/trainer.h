@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
+
 #include "collectives/all_reduce.h"
 #include "collectives/gradient_buckets.h"
+#include "kernels/split.h"
 #include "kernels/trace.h"
 #include "models/model.h"
 #include "src/activity.h"
@@ -29,6 +32,9 @@ struct StepOptions {
   // is that of a part.
   std::size_t parts = 1;
   float clip_norm = 0;  // see Update::clip(); 0: gradients are taken as they are
+
+  std::size_t parts_of(std::size_t share) const { return std::min(parts, share); }
+  Range part(std::size_t share, std::size_t number) const { return split(share, parts_of(share), number); }
 };
 
 // The synchronous data-parallel training step: every rank's gradients of its share of the batch, summed while they
@@ -77,7 +83,6 @@ class Trainer {
     std::size_t spans = 0;  // of the timeline's lane, when the step ended
   };
 
-  Range part(const Batch& batch, std::size_t number) const;  // of its samples
   void load(const Batch& batch, std::size_t part);
   void compute(const Batch& batch, float vote);
   void send_nothing(float vote);

@@ -35,11 +35,6 @@ Augmentation augmentation(const DataOptions& options, const DatasetInfo& info, P
   return parse_augmentation(options.augment == "auto" ? info.encoded() ? "imagenet" : "none" : options.augment);
 }
 
-// One thread reads images that are ready faster than they are used.
-bool ready(const DatasetInfo& info, const InputPlan& plan) {
-  return plan.image == ImageSize{info.height, info.width} && plan.augmentation.crop != Crop::resized;
-}
-
 void expect_resizable(const InputPlan& plan, const DatasetInfo& info) {
   if (Resizer::takes(plan.channels)) return;
   if (plan.image != ImageSize{info.height, info.width})
@@ -90,7 +85,9 @@ InputPlan plan_input(const DataOptions& options, const DatasetInfo& info, Purpos
   plan.augmentation = augmentation(options, info, purpose);
   expect_resizable(plan, info);
   plan.shuffle = shuffle(options, purpose);
-  plan.workers = options.workers > 0 ? options.workers : ready(info, plan) ? 1 : processors;
+  // One thread reads images that are ready faster than they are used.
+  const bool ready = plan.takes_as_stored({info.height, info.width});
+  plan.workers = options.workers > 0 ? options.workers : ready ? 1 : processors;
   plan.prefetch = options.prefetch;
   plan.skip_bad = options.on_bad_sample == "skip";
   plan.replace_bad = purpose == Purpose::training;

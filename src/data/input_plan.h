@@ -22,6 +22,9 @@ struct InputPlan {
   bool replace_bad = false;  // by the next good sample, so that batches keep their size
 
   std::size_t image_bytes() const { return image.height * image.width * channels; }
+
+  // Whether decoded images of this size are what the network gets, and need not be resized.
+  bool takes_as_stored(const ImageSize& stored) const { return stored == image && augmentation.crop != Crop::resized; }
 };
 
 std::string to_string(const InputPlan& plan);     // for people

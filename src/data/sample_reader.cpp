@@ -49,7 +49,7 @@ void SampleReader::read_encoded(std::size_t sample, Draws& draws, std::span<std:
 void SampleReader::read_decoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
   const DatasetInfo& info = dataset_.info();
   const ImageSize stored{info.height, info.width};
-  const bool as_it_is = stored == plan_.image && plan_.augmentation.crop != Crop::resized;
+  const bool as_it_is = plan_.takes_as_stored(stored);
   if (!as_it_is) image_.reshape(stored, info.channels);
   dataset_.read_image(sample, as_it_is ? pixels : std::span(image_.pixels));
   times_.bytes += info.image_bytes();
