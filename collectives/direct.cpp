@@ -9,7 +9,6 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kSmallBytes = 8 * 1024;     // up to which every rank adds for itself
 constexpr std::size_t kStageBytes = 1024 * 1024;  // pieces of arrays that lie elsewhere
 constexpr std::size_t kBlock = 2048;  // floats that are added at a time: they and their sum fit the L1 cache
 

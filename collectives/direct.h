@@ -39,6 +39,8 @@ namespace annulus {
 // the same place in that memory on all ranks.
 class Direct final : public SumAlgorithm {
  public:
+  static constexpr std::size_t kSmallBytes = 8 * 1024;  // up to which every rank adds for itself
+
   // `across_nodes`: null where all ranks are on one node.
   Direct(World node, std::unique_ptr<SumAlgorithm> across_nodes, std::shared_ptr<Patience> patience);
 

@@ -23,7 +23,7 @@ Doubling::Doubling(const World& world, Wire wire, std::shared_ptr<Patience> pati
       size_(world.size()),
       power_(static_cast<int>(std::bit_floor(static_cast<unsigned>(world.size())))),
       stands_in_(rank_ + power_ < size_),
-      exchanges_(rank_ >= power_ ? 2 : std::countr_zero(static_cast<unsigned>(power_)) + (stands_in_ ? 2 : 0)) {
+      exchanges_(doubling_exchanges(static_cast<std::size_t>(rank_), static_cast<std::size_t>(size_))) {
   for (int rank = 0; rank < size_; ++rank) ranks_in_job_.push_back(world.rank_in_job(rank));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <memory>
 #include <span>
 #include <vector>
@@ -52,5 +53,12 @@ class Doubling final : public SumAlgorithm {
   HostArray<std::uint16_t> coded_sent_, coded_arrived_;
   std::uint64_t bytes_sent_ = 0;
 };
+
+// Exchanges that a rank makes in a sum, one after another; rank 0 makes the most.
+constexpr std::size_t doubling_exchanges(std::size_t rank, std::size_t size) {
+  const std::size_t power = std::bit_floor(size);
+  if (rank >= power) return 2;
+  return static_cast<std::size_t>(std::countr_zero(power)) + (rank + power < size ? 2 : 0);
+}
 
 }  // namespace annulus

@@ -43,16 +43,8 @@ std::string unused_wire(const Request& request, std::string_view because) {
   return request.wire == Wire::fp32 ? "" : fmt::format("; --wire {} unused, for {}", to_string(request.wire), because);
 }
 
-// Between nodes a segment is what MPI sends at once, without asking the receiver first (Open MPI's eager limit for TCP
-// is 64 KiB with its header): four hosts at 1 Gbit/s then use 98 % of what a TCP stream does, and 90 % with segments of
-// 512 KiB, which wait for the answer. Within a node it is a copy, and large copies cost less.
-RingOptions message_ring_options(const World& world) {
-  if (world.one_node()) return {.segment_bytes = 512 * 1024, .in_flight = 8};
-  return {.segment_bytes = 65'408, .in_flight = 16};
-}
-
 Named message_ring(const World& world, const Request& request) {
-  const RingOptions options = message_ring_options(request.world);
+  const RingOptions options = message_ring_options(request.world.one_node());
   std::unique_ptr<RingLink> link = std::make_unique<MpiLink>(world, options.in_flight, request.patience);
   if (request.wire != Wire::fp32) link = std::make_unique<CodedLink>(std::move(link), request.wire, options.in_flight);
   return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.patience, options),

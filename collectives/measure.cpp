@@ -8,8 +8,6 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kSmallest = 4 * 1024;
-constexpr std::size_t kLargest = 1024 * 1024;
 constexpr int kTries = 7;
 
 }  // namespace
@@ -28,14 +26,13 @@ double seconds_of_sum(const World& world, SumAlgorithm& algorithm, std::span<flo
 }
 
 std::size_t measure_crossover(const World& world, SumAlgorithm& small, SumAlgorithm& large) {
-  std::vector<float> values(kLargest / sizeof(float));
-  std::size_t crossover = 0;
-  for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 2) {
-    const auto some = std::span(values).first(bytes / sizeof(float));
-    if (seconds_of_sum(world, small, some) > seconds_of_sum(world, large, some)) break;
-    crossover = bytes;
-  }
-  return crossover;
+  std::vector<float> values(kLargestCrossover / sizeof(float));
+  const auto seconds_of = [&](SumAlgorithm& algorithm) {
+    return [&](std::size_t bytes) {
+      return seconds_of_sum(world, algorithm, std::span(values).first(bytes / sizeof(float)));
+    };
+  };
+  return find_crossover(seconds_of(small), seconds_of(large));
 }
 
 }  // namespace annulus

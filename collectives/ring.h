@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/patience.h"
+#include "collectives/ring_cut.h"
 #include "collectives/ring_link.h"
 #include "collectives/ring_memory.h"
 #include "collectives/sum_algorithm.h"
@@ -84,15 +85,10 @@ namespace annulus {
 // Chunks and segments are whole cache lines, but for the array's end. A copy by the kernel (the messages between two
 // ranks of a node are such copies) to a place that begins within a line takes two to three times as long on some
 // processors (AMD Zen 3's `rep movsb`).
-struct RingOptions {
-  std::size_t segment_bytes = 256 * 1024;  // at most; at least a line. A segment and its copies should fit the cache
-  std::size_t in_flight = 4;               // exchanges on the wire at once
-};
-
+//
+// ring_cut.h has the arithmetic of both, ring_seconds() (sum_model.h) what they make of a link's latency and bandwidth.
 class Ring final : public SumAlgorithm {
  public:
-  static constexpr std::size_t kLine = kCacheLine / sizeof(float);  // floats, that are not cut
-
   // `patience`: the link's. It is told which step the ring is in. `memory`: where the arrays lie.
   Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Patience> patience,
        RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
@@ -102,25 +98,9 @@ class Ring final : public SumAlgorithm {
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
-  // How one array is cut; the same on every rank.
-  struct Cut {
-    std::size_t segments;   // of every chunk
-    std::size_t exchanges;  // segments times the steps of both halves
-    std::size_t window;     // exchanges that may be in flight
-    std::size_t largest;    // segment, in floats
-  };
-  struct Exchange {
-    std::span<float> send, receive;
-    std::size_t step;
-    bool adds;      // else what arrives replaces what is there
-    bool complete;  // what is sent is the chunk that this rank was the last to add to
-  };
-
-  Cut cut(std::size_t count) const;
-  Exchange exchange(std::span<float> values, std::size_t segments, std::size_t number) const;
-  std::span<float> slot(const Cut& cut, std::size_t number);
-  void post(const Exchange& exchange, std::span<float> slot);
-  void collect(const Exchange& exchange);
+  std::span<float> slot(const RingCut& cut, std::size_t number);
+  void post(std::span<float> values, const RingExchange& exchange, std::span<float> slot);
+  void collect(std::span<float> values, const RingExchange& exchange);
 
   std::unique_ptr<RingMemory> memory_;  // outlives the link, which may still write to its scratch
   std::unique_ptr<RingLink> link_;

@@ -111,7 +111,7 @@ struct OutputShape {
     if (!(o.smoothing >= 0 && o.smoothing < 1)) fail("labels cannot be smoothed by {}: 0 to below 1", o.smoothing);
     if (inputs.size() != 2 || in.size() != 2 || inputs[1] != Shape{in[0]})
       fail("softmax cross-entropy takes {{batch, classes}} and {{batch}}, the first is {}", to_string(in));
-    return {2};
+    return {3};
   }
 };
 

@@ -28,14 +28,16 @@ struct Convolution {
   Extent padding = 0;
   bool bias = true;
   bool relu = false;
-  float deviation = 0;  // of the weights' first values; 0: sqrt(2 / fan-in) (He et al., 2015)
+  float deviation = 0;         // of the weights' first values; 0: sqrt(2 / fan-in) (He et al., 2015)
+  bool input_gradient = true;  // whether the input's gradient may be wanted; else nothing is planned for it
 };
 
 // A fully connected layer over everything but the batch: output {batch, units}. With relu, max(0, .).
 struct Dense {
   std::size_t units;
   bool relu = false;
-  float deviation = 0;  // of the weights' first values; 0: sqrt(1 / fan-in), with relu sqrt(2 / fan-in)
+  float deviation = 0;         // of the weights' first values; 0: sqrt(1 / fan-in), with relu sqrt(2 / fan-in)
+  bool input_gradient = true;  // likewise
 };
 
 // With relu, the maximum of a window and 0: a ReLU before or after it, which come to the same.
@@ -88,12 +90,15 @@ struct Dropout {
   std::uint32_t number = 0;
 };
 
-// Softmax cross-entropy over logits {batch, classes} and labels {batch} (int32). Output {2}, float32: the sum of the
-// samples' losses and the number of samples whose largest logit is their label's. The last operation of a network.
+// Softmax cross-entropy over logits {batch, classes} and labels {batch} (int32). Output {3}, float32: the sum of the
+// samples' losses, the number of samples whose largest logit is their label's, and of those where it is among the
+// largest kTop. Of equal logits the first is the larger; one that is not a number is larger than any. The last
+// operation of a network.
 //
 // With smoothing s, a sample's loss is (1 - s) that of its label plus s times the mean of that of every class (Szegedy
 // et al., "Rethinking the Inception architecture", 2015, section 7). In inference it is 0.
 struct SoftmaxCrossEntropy {
+  static constexpr std::size_t kTop = 5;
   float smoothing = 0;
 };
 

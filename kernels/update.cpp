@@ -1,5 +1,7 @@
 #include "kernels/update.h"
 
+#include <algorithm>
+
 namespace annulus {
 
 std::string_view optimizer_name(const UpdateRule& rule) {
@@ -13,6 +15,15 @@ std::size_t states(const UpdateRule& rule) {
 
 bool needs_whole_parameters(const UpdateRule& rule) {
   return std::holds_alternative<Lars>(rule);
+}
+
+GradientNorms& GradientNorms::operator+=(const GradientNorms& later) {
+  if (later.steps == 0) return *this;
+  sum += later.sum;
+  largest = std::max(largest, later.largest);
+  last = later.last;
+  steps += later.steps;
+  return *this;
 }
 
 }  // namespace annulus

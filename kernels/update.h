@@ -68,10 +68,11 @@ struct UpdateSegment {
 
 // Of a step's gradients, all parameters that a rule trains together.
 struct GradientNorms {
-  double sum = 0, largest = 0;
+  double sum = 0, largest = 0, last = 0;
   std::uint64_t steps = 0;
 
   double mean() const { return steps > 0 ? sum / static_cast<double>(steps) : 0; }
+  GradientNorms& operator+=(const GradientNorms& later);
 };
 
 // A rule planned on a device for certain arenas.
@@ -87,7 +88,9 @@ class Update {
   // above `limit`, they are scaled down to it (Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent
   // neural networks", ICML 2013, algorithm 1). The same bits on any number of threads; on a GPU nobody waits for it.
   virtual void clip(float limit) = 0;
-  virtual GradientNorms take_norms() = 0;  // of the steps that were clipped, or not, since the last call
+  // The same without changing them, at any time at which gradients are what is to be measured.
+  virtual void measure_norm() = 0;
+  virtual GradientNorms take_norms() = 0;  // that either found since the last call; before they were clipped
 };
 
 }  // namespace annulus

@@ -17,7 +17,6 @@ Dataflow::Dataflow(const Graph& graph, std::vector<const Op*> ops, std::vector<T
       ops_(std::move(ops)),
       specs_(std::move(specs)),
       training_(mode == Mode::training),
-      wanted_(graph.values(), false),
       last_read_(graph.values(), 0),
       first_node_(graph.values(), kNobody),
       values_(graph.values()),
@@ -54,14 +53,10 @@ Dataflow::Piece Dataflow::add(std::size_t bytes, std::size_t begin, std::size_t 
 }
 
 void Dataflow::find_wanted() {
-  for (std::size_t i = 0; i < ops_.size(); ++i) {
-    const auto& inputs = graph_.nodes()[i].inputs;
-    const Value output = Graph::output(i);
-    wanted_[output] =
-        !ops_[i]->parameters().empty() || std::ranges::any_of(inputs, [&](Value input) { return wanted_[input]; });
-    if (wanted_[output] && first_node_[output] == kNobody && i + 1 < ops_.size())
+  wanted_ = graph_.wanted_gradients();
+  for (std::size_t i = 0; i + 1 < ops_.size(); ++i)
+    if (wanted_[Graph::output(i)] && first_node_[Graph::output(i)] == kNobody)
       fail("layer {}: nothing reads its output, so it cannot be trained", graph_.nodes()[i].name);
-  }
 }
 
 void Dataflow::find_last_reads() {

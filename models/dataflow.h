@@ -58,7 +58,7 @@ class Dataflow {
   std::vector<const Op*> ops_;
   std::vector<TensorSpec> specs_;
   bool training_;
-  std::vector<bool> wanted_;             // whose gradients: something below them has parameters
+  std::vector<bool> wanted_;             // whose gradients
   std::vector<std::size_t> last_read_;   // moments
   std::vector<std::size_t> first_node_;  // that reads a value, and so the last that writes its gradient
 

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "kernels/error.h"
 
 namespace annulus {
@@ -31,6 +33,14 @@ std::vector<Shape> Graph::input_shapes(const Node& node, std::size_t batch) cons
     all.back()[0] = batch;
   }
   return all;
+}
+
+std::vector<bool> Graph::wanted_gradients() const {
+  std::vector<bool> wanted(values(), false);
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    wanted[output(i)] = !parameters(nodes_[i].operation, input_shapes(nodes_[i], 1)).empty() ||
+                        std::ranges::any_of(nodes_[i].inputs, [&](Value input) { return wanted[input]; });
+  return wanted;
 }
 
 std::string Graph::description() const {

@@ -45,6 +45,8 @@ class Graph {
 
   std::vector<Shape> shapes(std::size_t batch) const;  // of every value
   std::vector<Shape> input_shapes(const Node& node, std::size_t batch) const;
+  // Of every value, whether training wants its gradient: something below it has parameters.
+  std::vector<bool> wanted_gradients() const;
   std::string description() const;  // every node, for comparing graphs
 
  private:

@@ -1,17 +1,26 @@
 #include "models/model.h"
 
 #include "models/fusion.h"
+#include "models/spare_gradients.h"
 
 namespace annulus {
+namespace {
+
+// As devices plan it.
+Graph rewritten(const Graph& graph) {
+  return spare_gradients(fuse(graph));
+}
+
+}  // namespace
 
 std::size_t flow_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch) {
-  const Graph fused = fuse(graph);
-  return Network(device, fused, mode, batch, {}).dataflow().bytes();
+  const Graph planned = rewritten(graph);
+  return Network(device, planned, mode, batch, {}).dataflow().bytes();
 }
 
 Model::Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,
              const Parameters::Allocate& allocate_gradients, const Network::Planned& planned)
-    : device_(device), graph_(fuse(graph)), planned_(planned), memory_(device) {
+    : device_(device), graph_(rewritten(graph)), planned_(planned), memory_(device) {
   auto first = std::make_unique<Network>(device, graph_, mode, batch, layouts_, planned_);
   layouts_ = first->parameter_layouts();
   parameters_ = std::make_unique<Parameters>(device, graph_, layouts_, allocate_gradients);

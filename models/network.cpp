@@ -205,9 +205,9 @@ void Network::backward_layers(const Range& steps, float sample_weight) {
 }
 
 LossSums Network::loss() const {
-  std::array<float, 2> sums{};
+  std::array<float, 3> sums{};
   device_.download(value(graph_.values() - 1), std::as_writable_bytes(std::span(sums)));
-  return {sums[0], sums[1]};
+  return {sums[0], sums[1], sums[2]};
 }
 
 }  // namespace annulus

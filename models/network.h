@@ -18,7 +18,8 @@ namespace annulus {
 // Sums over the samples of a batch.
 struct LossSums {
   double loss = 0;
-  double correct = 0;  // samples whose largest logit is their label's
+  double correct = 0;        // samples whose largest logit is their label's
+  double among_largest = 0;  // samples whose label's is among the largest SoftmaxCrossEntropy::kTop
 };
 
 // Memory for what flows through networks that never run at the same time: they share it.

@@ -28,7 +28,7 @@ struct Parameter {
 // The first slot is the steering one: kSteering floats, metrics that the training loop itself sums over the ranks.
 class Parameters {
  public:
-  static constexpr std::size_t kSteering = 1;
+  static constexpr std::size_t kSteering = 3;
 
   // Where the gradients' arena lies: memory of so many bytes, zeroed, that outlives this. The device's own if not set.
   using Allocate = std::function<DeviceView(std::size_t bytes)>;

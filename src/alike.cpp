@@ -76,6 +76,16 @@ void add_dataset(Agreement& agreement, const std::string& split, const Dataset& 
   agreement.add("a hash of the " + split + " images", hash_images(dataset));
 }
 
+void add_checkpoint(Agreement& agreement, const Checkpoint& checkpoint) {
+  agreement.add("the checkpoint", fmt::format("{} after {} steps", checkpoint.model, checkpoint.step));
+}
+
+std::string hash_names(const Samples& images) {
+  Hash hash;
+  for (std::size_t i = 0; i < images.info().size; ++i) hash.add(std::span<const char>(images.place(i)));
+  return hash.text();
+}
+
 }  // namespace
 
 void check_same_command(const World& world, const std::string& command) {
@@ -101,8 +111,22 @@ void check_alike(const World& world, const EvaluateOptions& options, const Datas
   agreement.add("--split", options.split);
   agreement.add("--weights", options.weights);
   agreement.add("--batch", options.batch);
-  agreement.add("the checkpoint", fmt::format("{} after {} steps", checkpoint.model, checkpoint.step));
+  add_checkpoint(agreement, checkpoint);
   add_dataset(agreement, "evaluated", dataset);
+  agreement.check();
+}
+
+void check_alike(const World& world, const PredictOptions& options, const Checkpoint& checkpoint,
+                 std::span<const Samples* const> images) {
+  Agreement agreement(world);
+  agreement.add("--weights", options.weights);
+  agreement.add("--batch", options.batch);
+  agreement.add("--top", options.top);
+  add_checkpoint(agreement, checkpoint);
+  for (const Samples* some : images) {
+    agreement.add("the number of images", some->info().size);
+    agreement.add("a hash of the images' names", hash_names(*some));
+  }
   agreement.check();
 }
 

@@ -19,6 +19,8 @@ void check_same_command(const World& world, const std::string& command);
 void check_alike(const World& world, const TrainOptions& options, const Dataset& training, const Dataset& test);
 void check_alike(const World& world, const EvaluateOptions& options, const Dataset& dataset,
                  const Checkpoint& checkpoint);
+void check_alike(const World& world, const PredictOptions& options, const Checkpoint& checkpoint,
+                 std::span<const Samples* const> images);
 void check_alike(const World& world, const BenchStepOptions& options);
 void check_alike(const World& world, const BenchAllReduceOptions& options);
 

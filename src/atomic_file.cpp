@@ -45,6 +45,10 @@ void AtomicFile::write_at(std::uint64_t position, std::span<const std::uint8_t> 
   annulus::write_at(descriptor_, file_, position, bytes);
 }
 
+void AtomicFile::write(std::span<const std::byte> content) {
+  write_at(0, {reinterpret_cast<const std::uint8_t*>(content.data()), content.size()});
+}
+
 void AtomicFile::commit() {
   flush(descriptor_, file_);
   if (std::rename(partial_.c_str(), file_.c_str()) != 0) fail_to_write(file_);
@@ -54,7 +58,7 @@ void AtomicFile::commit() {
 
 void write_atomically(const std::filesystem::path& file, std::span<const std::byte> content) {
   AtomicFile whole(file);
-  whole.write_at(0, {reinterpret_cast<const std::uint8_t*>(content.data()), content.size()});
+  whole.write(content);
   whole.commit();
 }
 

@@ -24,6 +24,7 @@ class AtomicFile {
 
   const FileDescriptor& descriptor() const { return descriptor_; }
   void write_at(std::uint64_t position, std::span<const std::uint8_t> bytes);
+  void write(std::span<const std::byte> content);  // all of it
   void commit();
 
  private:

@@ -137,8 +137,8 @@ void print(const Row& row) {
              row.median_seconds * 1e6, row.min_seconds * 1e6, row.algbw() / 1e9, row.busbw() / 1e9, row.iterations);
 }
 
-nlohmann::json to_json(nlohmann::json machine, std::span<const Row> rows) {
-  nlohmann::json json = {{"machine", std::move(machine)}, {"rows", nlohmann::json::array()}};
+nlohmann::json to_json(nlohmann::json machine, const std::string& wire, std::span<const Row> rows) {
+  nlohmann::json json = {{"machine", std::move(machine)}, {"wire", wire}, {"rows", nlohmann::json::array()}};
   for (const Row& row : rows)
     json["rows"].push_back({{"algorithm", row.algorithm},
                             {"bytes", row.bytes},
@@ -184,7 +184,8 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
       if (world.root()) print(row);
       rows.push_back(std::move(row));
     }
-  if (world.root() && !options.json.empty()) write_json(options.json, to_json(machine_facts(world), rows));
+  if (world.root() && !options.json.empty())
+    write_json(options.json, to_json(machine_facts(world), options.wire, rows));
 }
 
 }  // namespace annulus

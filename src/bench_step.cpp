@@ -17,6 +17,7 @@
 #include "src/machine.h"
 #include "src/open_device.h"
 #include "src/results.h"
+#include "src/step_profile.h"
 #include "src/timeline.h"
 #include "src/trainer.h"
 
@@ -31,6 +32,8 @@ constexpr double kWarmUpSeconds = 1;
 // Of a contestant's turn. Long steps make short ones.
 constexpr std::size_t kFewestSteps = 3;
 constexpr std::size_t kMostSteps = 10;
+
+constexpr double kProfileSeconds = 1;
 
 Task task_of(const BenchStepOptions& options) {
   const auto& image = options.image;
@@ -87,7 +90,7 @@ Batch random_batch(const BenchStepOptions& options, const World& world) {
 }
 
 void make_step(Contestant& contestant, const Batch& batch) {
-  contestant.trainer.step(batch, 0, contestant.model.device().mark());
+  contestant.trainer.step(batch, {}, contestant.model.device().mark());
 }
 
 // Seconds of the last of these steps, on the slowest rank.
@@ -137,6 +140,19 @@ void take_turns(const World& world, Contestants& contestants, const Batch& batch
     world.sum(contestant.compute);
     for (double& seconds : contestant.compute) seconds /= world.size();
   }
+}
+
+// After the measurement, which it would disturb. All ranks compute at the same time, as in a step.
+StepProfile profile(const World& world, Contestant& contestant, const BenchStepOptions& options, const Batch& batch) {
+  const StepTimes mean = contestant.accounts.mean();
+  const auto of_a_step = [&](StepTimes::Part part) { return mean.seconds[part] / static_cast<double>(mean.steps); };
+  world.barrier();
+  return {.model = options.model,
+          .batch = options.batch,
+          .ranks = static_cast<std::size_t>(world.size()),
+          .input_seconds = of_a_step(StepTimes::input),
+          .optimizer_seconds = of_a_step(StepTimes::optimizer),
+          .layers = profile_layers(contestant.model, batch, kProfileSeconds)};
 }
 
 // In seconds, and in images per second. A step that something else on the machine held up does not count in a median.
@@ -218,6 +234,8 @@ void bench_step(const World& world, const BenchStepOptions& options) {
   auto peak_memory = static_cast<double>(peak_memory_bytes());
   world.maximum(std::span(&peak_memory, 1));
   const auto memory = static_cast<std::size_t>(peak_memory);
+  StepProfile profiled;
+  if (!options.json.empty()) profiled = profile(world, contestants.front(), options, batch);
   if (!world.root()) return;
 
   const auto& image = options.image;
@@ -232,9 +250,11 @@ void bench_step(const World& world, const BenchStepOptions& options) {
   if (options.json.empty()) return;
   nlohmann::json rows;
   for (const Contestant& c : contestants) rows.push_back(row(c, world, options, images));
-  write_json(
-      options.json,
-      {{"version", ANNULUS_VERSION}, {"device", device->description()}, {"peak_memory_bytes", memory}, {"rows", rows}});
+  write_json(options.json, {{"version", ANNULUS_VERSION},
+                            {"device", device->description()},
+                            {"peak_memory_bytes", memory},
+                            {"rows", rows},
+                            {"profile", to_json(profiled)}});
 }
 
 }  // namespace annulus

@@ -3,28 +3,68 @@
 #include <array>
 #include <cmath>
 #include <span>
+#include <system_error>
 
-#include "kernels/error.h"
 #include "src/atomic_file.h"
 #include "src/data/hdf5.h"
+#include "src/file_io.h"
+#include "src/hash.h"
 
 namespace annulus {
 namespace {
 
 constexpr const char* kFormat = "annulus checkpoint";
-constexpr std::uint64_t kVersion = 1;
-constexpr std::array kStateNames = {"velocity", "second_moment"};  // groups
+constexpr std::uint64_t kVersion = 2;
+constexpr std::uint64_t kFirstSealed = 2;
 constexpr const char* kAverage = "average";
 
-void require_known_format(const hdf5::Group& root) {
+// What a file ends with, behind HDF5's part, of which the checksum is.
+struct Seal {
+  std::array<char, 8> mark = {'s', 'e', 'a', 'l', 'e', 'd', ' ', '2'};
+  std::uint64_t checksum = 0;
+};
+
+std::vector<std::byte> sealed(std::vector<std::byte> image) {
+  Hash hash;
+  hash.add(std::span<const std::byte>(image));
+  const Seal seal{.checksum = hash.value()};
+  const auto bytes = std::as_bytes(std::span(&seal, 1));
+  image.insert(image.end(), bytes.begin(), bytes.end());
+  return image;
+}
+
+// Verified before HDF5 sees the file: it may crash on a damaged one. Returns whether there is a seal.
+bool verify_seal(const std::filesystem::path& file) {
+  std::error_code missing;
+  const std::uint64_t size = std::filesystem::file_size(file, missing);
+  Seal seal;
+  if (missing || size < sizeof seal) return false;
+  const FileDescriptor descriptor = open_to_read(file);
+  const std::uint64_t end = size - sizeof seal;
+  read_at(descriptor, file, end, {reinterpret_cast<std::uint8_t*>(&seal), sizeof seal});
+  if (seal.mark != Seal{}.mark) return false;
+  Hash hash;
+  std::vector<std::uint8_t> piece(1 << 20);
+  for (std::uint64_t position = 0; position < end; position += piece.size()) {
+    piece.resize(std::min<std::uint64_t>(piece.size(), end - position));
+    read_at(descriptor, file, position, piece);
+    hash.add(std::span<const std::uint8_t>(piece));
+  }
+  if (hash.value() != seal.checksum)
+    fail("{}: damaged, its bytes are not those that were written; take another checkpoint", file.string());
+  return true;
+}
+
+void require_known_format(const hdf5::Group& root, bool has_seal) {
   if (!root.has_attribute("format") || root.string("format") != kFormat) {
     fail("{}: an HDF5 file, but not a checkpoint of this program", root.place());
   }
   const std::uint64_t version = root.integer("version");
-  if (version > kVersion) {
-    fail("{}: a checkpoint of version {}, but this program reads up to {}; use a newer one", root.place(), version,
-         kVersion);
-  }
+  if (version > kVersion)
+    throw NewerCheckpoint(
+        fmt::format("{}: a checkpoint of version {}, but this program reads up to {}; use a newer one", root.place(),
+                    version, kVersion));
+  if (version >= kFirstSealed && !has_seal) fail("{}: damaged or edited, its checksum is missing", root.place());
 }
 
 std::vector<float> read_floats(const hdf5::Dataset& dataset) {
@@ -38,6 +78,24 @@ void read_summing(const hdf5::Group& root, Checkpoint& checkpoint) {
   checkpoint.summing = root.string("summing");
   checkpoint.buckets = {root.integer("bucket_bytes"), static_cast<double>(root.integer("deferred_percent")) / 100};
   checkpoint.tuned_for_ranks = root.integer("tuned_for_ranks");
+}
+
+void write_data(hdf5::Group& root, const DatasetInfo& data) {
+  root.set_strings("classes", data.classes);
+  root.set_floats("mean", data.mean);
+  root.set_floats("deviation", data.deviation);
+  root.set_integer("data_height", data.height);
+  root.set_integer("data_width", data.width);
+}
+
+void read_data(const hdf5::Group& root, DatasetInfo& data) {
+  if (!root.has_attribute("classes")) return;
+  data.classes = root.strings("classes");
+  data.mean = root.floats("mean");
+  data.deviation = root.floats("deviation");
+  data.channels = data.mean.size();
+  data.height = root.integer("data_height");
+  data.width = root.integer("data_width");
 }
 
 std::vector<float> read_like(const NamedTensor& tensor, const hdf5::Group& group) {
@@ -61,9 +119,22 @@ void write_loss_scaling(hdf5::Group& root, const LossScaling::State& state) {
   root.set_integer("good_steps", state.good_steps);
 }
 
+std::optional<Score> read_score(const hdf5::Group& root) {
+  if (!root.has_attribute("count")) return {};
+  return Score{root.integer("correct"), root.integer("count")};
+}
+
+hdf5::Group open_verified(const std::filesystem::path& file) {
+  const bool has_seal = verify_seal(file);
+  const hdf5::File hdf5(file);
+  require_known_format(hdf5.root(), has_seal);
+  return hdf5.root();
+}
+
 }  // namespace
 
-void write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint) {
+void write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint,
+                      const std::function<void()>& written) {
   hdf5::NewFile hdf5(file);
   hdf5::Group root = hdf5.root();
   root.set_string("format", kFormat);
@@ -82,13 +153,19 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_integer("bucket_bytes", checkpoint.buckets.bytes);
   root.set_integer("tuned_for_ranks", checkpoint.tuned_for_ranks);
   root.set_integer("deferred_percent", static_cast<std::uint64_t>(std::lround(100 * checkpoint.buckets.deferred)));
+  write_data(root, checkpoint.data);
   if (checkpoint.loss_scaling) write_loss_scaling(root, *checkpoint.loss_scaling);
+  if (checkpoint.score) {
+    root.set_integer("correct", checkpoint.score->correct);
+    root.set_integer("count", checkpoint.score->count);
+  }
   hdf5::Group parameters = root.create_group("parameters");
   std::vector<hdf5::Group> states;
-  states.push_back(root.create_group(kStateNames[0]));
+  states.push_back(root.create_group(std::string(kStateNames[0])));
   for (const NamedTensor& tensor : checkpoint.parameters) {
     parameters.write(tensor.name, tensor.shape, std::span(tensor.values));
-    while (states.size() < tensor.states.size()) states.push_back(root.create_group(kStateNames[states.size()]));
+    while (states.size() < tensor.states.size())
+      states.push_back(root.create_group(std::string(kStateNames[states.size()])));
     for (std::size_t i = 0; i < tensor.states.size(); ++i)
       states[i].write(tensor.name, tensor.shape, std::span(tensor.states[i]));
   }
@@ -97,12 +174,14 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
     for (const NamedTensor& tensor : checkpoint.parameters)
       averages.write(tensor.name, tensor.shape, std::span(tensor.average));
   }
-  write_atomically(file, hdf5.image());
+  AtomicFile whole(file);
+  whole.write(sealed(hdf5.image()));
+  written();
+  whole.commit();
 }
 
 Checkpoint read_checkpoint(const std::filesystem::path& file) {
-  const hdf5::Group root = hdf5::File(file).root();
-  require_known_format(root);
+  const hdf5::Group root = open_verified(file);
   Checkpoint checkpoint;
   checkpoint.model = root.string("model");
   if (root.has_attribute("optimizer")) checkpoint.optimizer = root.string("optimizer");
@@ -113,19 +192,27 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   if (root.has_attribute("order")) checkpoint.order = root.string("order");
   if (root.has_attribute("image_height"))
     checkpoint.image = {root.integer("image_height"), root.integer("image_width")};
+  read_data(root, checkpoint.data);
   read_summing(root, checkpoint);
   if (root.has_attribute("loss_scale"))
     checkpoint.loss_scaling = {static_cast<float>(root.integer("loss_scale")),
                                static_cast<std::uint32_t>(root.integer("good_steps"))};
+  checkpoint.score = read_score(root);
   const hdf5::Group parameters = root.group("parameters");
   std::vector<hdf5::Group> states;
-  states.push_back(root.group(kStateNames[0]));
-  if (root.has(kStateNames[1])) states.push_back(root.group(kStateNames[1]));
+  for (const std::string_view state : kStateNames)
+    if (state == kStateNames.front() || root.has(std::string(state))) states.push_back(root.group(std::string(state)));
   for (const std::string& name : parameters.names())
     checkpoint.parameters.push_back(read_parameter(parameters, states, name));
   if (root.has(kAverage))
     for (NamedTensor& tensor : checkpoint.parameters) tensor.average = read_like(tensor, root.group(kAverage));
   return checkpoint;
+}
+
+std::optional<Score> read_score(const std::filesystem::path& file) try {
+  return read_score(open_verified(file));
+} catch (const Error&) {
+  return {};
 }
 
 }  // namespace annulus

@@ -1,16 +1,21 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/gradient_buckets.h"
 #include "kernels/device.h"
+#include "kernels/error.h"
 #include "kernels/tensor.h"
 #include "src/data/image.h"
 #include "src/data/sampler.h"
+#include "src/data/samples.h"
 
 namespace annulus {
 
@@ -24,6 +29,17 @@ struct NamedTensor {
   std::vector<float> average{};  // of the values over the steps; empty where the run keeps none
 };
 
+// Of the optimizer's states, as a checkpoint calls them.
+constexpr std::array<std::string_view, 2> kStateNames = {"velocity", "second_moment"};
+
+// What the evaluation after a checkpoint's step found.
+struct Score {
+  std::uint64_t correct, count;  // images
+
+  double accuracy() const { return static_cast<double>(correct) / static_cast<double>(count); }
+  bool operator==(const Score&) const = default;
+};
+
 // All that a run needs to go on where it was. Knows nothing of ranks or devices.
 struct Checkpoint {
   std::string model;          // name in the zoo
@@ -34,30 +50,47 @@ struct Checkpoint {
   Cursor cursor;           // where the data goes on
   std::string order;       // of the samples, as order_of() says it; empty in old files
   ImageSize image;         // that the network gets; {} in old files
+  DatasetInfo data;        // that it was trained on, but for its size; no classes in old files
   std::string summing;     // how the gradients were summed, which their last bits depend on; empty in old files
   BucketOptions buckets;   // likewise
   std::uint64_t tuned_for_ranks = 0;  // the buckets, where --bucket auto chose them; 0: it did not
   std::optional<LossScaling::State> loss_scaling;
+  std::optional<Score> score;  // where it was evaluated
   std::vector<NamedTensor> parameters;
 
   bool averages() const { return !parameters.empty() && !parameters.front().average.empty(); }
 };
 
 // An HDF5 file:
-//   attributes of the root group: format ("annulus checkpoint"), version (1), model, optimizer, configuration, seed,
+//   attributes of the root group: format ("annulus checkpoint"), version (2), model, optimizer, configuration, seed,
 //                                 step, epoch, position, order, image_height, image_width, summing,
-//                                 bucket_bytes, deferred_percent, tuned_for_ranks
+//                                 bucket_bytes, deferred_percent, tuned_for_ranks,
+//                                 classes, mean, deviation, data_height, data_width (0: encoded images)
 //   /parameters/<name>            float32, row-major
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
 //   /second_moment/<name>         likewise, where the optimizer has it
 //   /average/<name>               likewise, for all parameters, where the run keeps a moving average of them
-//   The step counts the optimizer's updates as well. loss_scale and good_steps are there after training in fp16.
+//   The step counts the optimizer's updates as well. loss_scale and good_steps are there after training in fp16, and
+//   correct and count where it was evaluated.
+// and, behind it, "sealed 2" and a checksum (XXH3, 64 bits) of all bytes before these. Version 1 has none.
 //
 // Written under another name in the same folder, flushed to the disk and renamed: at every instant `file` is either
 // the old checkpoint or the new one, whole. Throws Error (a full disk, no permission) with the old one untouched.
-void write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint);
+// `written` is called when all is written, but for the renaming.
+void write_checkpoint(
+    const std::filesystem::path& file, const Checkpoint& checkpoint, const std::function<void()>& written = [] {});
 
-// Throws Error naming the file and what is wrong: missing, truncated, not a checkpoint, a version from the future.
+// A checkpoint that a newer program made: it may be whole.
+class NewerCheckpoint : public Error {
+ public:
+  using Error::Error;
+};
+
+// Throws Error naming the file and what is wrong: missing, truncated, altered, not a checkpoint, a version from the
+// future.
 Checkpoint read_checkpoint(const std::filesystem::path& file);
+
+// The score alone; nothing where there is none, or no checkpoint that could be read.
+std::optional<Score> read_score(const std::filesystem::path& file);
 
 }  // namespace annulus

@@ -47,8 +47,12 @@ Command parse_command_line(int argc, char** argv, bool speaks) {
   Command chosen;
   add_train(app, chosen);
   add_eval(app, chosen);
+  add_checkpoint(app, chosen);
+  add_predict(app, chosen);
+  add_export(app, chosen);
   add_import(app, chosen);
   add_bench(app, chosen);
+  add_predict_scaling(app, chosen);
   add_models(app, chosen);
   add_doctor(app, chosen);
   try {

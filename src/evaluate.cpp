@@ -1,56 +1,64 @@
 #include "src/evaluate.h"
 
-#include <algorithm>
 #include <array>
-#include <bit>
+#include <cstdint>
 
 #include "kernels/error.h"
 #include "src/bad_samples.h"
 #include "src/data/loader.h"
+#include "src/infer.h"
 
 namespace annulus {
 namespace {
 
-// A batch that bad samples have made smaller may have any size, and a network for each would take too much memory: it
-// is worked through in powers of two. Other batches have one of the few sizes that shares have.
-std::size_t piece(const Batch& batch, std::size_t done) {
-  const std::size_t left = batch.size() - done;
-  return batch.bad.empty() ? left : std::bit_floor(left);
+// Whether a rank is to break off. Asked after every batch: evaluating a large data set must not put a stop off.
+bool stopping(const World& world, const EvaluationPlan& plan, Activity& activity) {
+  if (!plan.stop_requested) return false;
+  activity.enter(Activity::Phase::meeting);
+  std::array<std::int64_t, 1> votes{plan.stop_requested()};
+  world.sum(votes);
+  activity.enter(Activity::Phase::evaluation);
+  return votes[0] > 0;
 }
 
 }  // namespace
 
-Evaluation evaluate(const World& world, Model& model, const Dataset& dataset, const InputPlan& input,
-                    std::size_t global_batch, Activity& activity) {
+std::string to_string(const Evaluation& e) {
+  return fmt::format("test loss {:.4f}  test accuracy {:.2f} %{}", e.loss, 100 * e.accuracy(),
+                     e.top5 ? fmt::format("  top-5 {:.2f} %", 100 * e.share(*e.top5)) : "");
+}
+
+std::optional<Evaluation> evaluate(const World& world, Model& model, const Dataset& dataset, const InputPlan& input,
+                                   const EvaluationPlan& plan, Activity& activity) {
   activity.enter(Activity::Phase::evaluation);
   Loader loader(
       dataset, input,
-      {.global_batch = global_batch, .rank = world.rank(), .ranks = world.size(), .start = {}, .end_epoch = 1});
+      {.global_batch = plan.global_batch, .rank = world.rank(), .ranks = world.size(), .start = {}, .end_epoch = 1});
   BadSamples bad(world.rank());
   LossSums found;
-  for (bool last = false; !last;) {
+  std::size_t images = 0, batches = 0;
+  for (bool last = false; !last; last = last || ++batches == plan.batches) {
     const Batch& batch = loader.next();
     bad.add(batch);
     last = batch.step.last_of_epoch;
-    for (std::size_t done = 0; done < batch.size();) {
-      const std::size_t count = piece(batch, done);
-      Network& network = model.network(Mode::inference, count);
-      network.load(std::span(batch.images).subspan(done * input.image_bytes(), count * input.image_bytes()),
-                   std::span(batch.labels).subspan(done, count));
-      network.forward([&activity](std::size_t) { activity.tick(); });
+    images += batch.size();
+    infer(model, batch, input, activity, [&found](const Network& network, const Range&) {
       const LossSums sums = network.loss();
       found.loss += sums.loss;
       found.correct += sums.correct;
-      done += count;
-    }
+      found.among_largest += sums.among_largest;
+    });
+    if (stopping(world, plan, activity)) return {};
   }
   activity.enter(Activity::Phase::meeting);
-  std::array<double, 2> sums{found.loss, found.correct};
+  std::array<double, 4> sums{found.loss, found.correct, found.among_largest, static_cast<double>(images)};
   world.sum(sums);
   const std::size_t skipped = bad.take_all(world);
-  if (skipped == dataset.info().size) fail("nothing to evaluate: all {} images are bad", skipped);
-  const std::size_t count = dataset.info().size - skipped;
-  return {count, static_cast<std::size_t>(sums[1]), skipped, sums[0] / static_cast<double>(count)};
+  if (sums[3] == 0) fail("nothing to evaluate: all {} images are bad", skipped);
+  Evaluation evaluation{
+      static_cast<std::size_t>(sums[3]), static_cast<std::size_t>(sums[1]), {}, skipped, sums[0] / sums[3]};
+  if (dataset.info().classes.size() > SoftmaxCrossEntropy::kTop) evaluation.top5 = static_cast<std::size_t>(sums[2]);
+  return evaluation;
 }
 
 }  // namespace annulus

@@ -31,6 +31,12 @@ T parse(std::string_view text) {
   return value;
 }
 
+std::string parse_place(std::string_view text) {
+  constexpr std::array<std::string_view, 3> kPlaces = {"written", "renamed", "linked"};
+  if (std::ranges::find(kPlaces, text) == kPlaces.end()) fail("'{}' is neither written nor renamed nor linked", text);
+  return std::string(text);
+}
+
 void set(Fault& fault, std::string_view key, std::string_view value) {
   if (key == "rank")
     fault.rank = parse<int>(value);
@@ -38,6 +44,8 @@ void set(Fault& fault, std::string_view key, std::string_view value) {
     fault.step = parse<std::uint64_t>(value);
   else if (key == "seconds" && fault.kind == Fault::Kind::delay)
     fault.seconds = parse<double>(value);
+  else if (key == "at" && fault.kind == Fault::Kind::kill)
+    fault.at = parse_place(value);
   else
     fail("there is no '{}' in it", key);
 }
@@ -96,7 +104,12 @@ Fault parse_fault(const std::string& text) try { return parse_parts(text); } cat
 
 void inject(const std::vector<Fault>& faults, int rank, std::uint64_t step, Model& model) {
   for (const Fault& fault : faults)
-    if (fault.rank == rank && fault.step.value_or(step) == step) happen(fault, model);
+    if (fault.rank == rank && fault.step.value_or(step) == step && fault.at.empty()) happen(fault, model);
+}
+
+void inject_at(const std::vector<Fault>& faults, int rank, std::uint64_t step, std::string_view at) {
+  for (const Fault& fault : faults)
+    if (fault.rank == rank && fault.step == step && fault.at == at) std::raise(SIGKILL);
 }
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,6 +19,10 @@ FileDescriptor open_existing(const std::filesystem::path& file, int mode) {
   return descriptor;
 }
 
+[[noreturn]] void fail_to_read(const std::filesystem::path& file) {
+  fail("{}: cannot read: {}", file.string(), std::generic_category().message(errno));
+}
+
 }  // namespace
 
 FileDescriptor open_to_read(const std::filesystem::path& file) {
@@ -28,19 +33,33 @@ FileDescriptor open_to_write(const std::filesystem::path& file) {
   return open_existing(file, O_WRONLY);
 }
 
+std::uint64_t size_of(const FileDescriptor& descriptor, const std::filesystem::path& file) {
+  struct stat status {};
+  if (::fstat(descriptor.number(), &status) != 0) fail_to_read(file);
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
 void read_at(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t position,
              std::span<std::uint8_t> bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::pread(descriptor.number(), bytes.data(), bytes.size(), static_cast<off_t>(position));
     if (count == 0) fail("{}: ends at byte {}, within what is to be read", file.string(), position);
-    if (count < 0 && errno != EINTR) {
-      fail("{}: cannot read: {}", file.string(), std::generic_category().message(errno));
-    }
+    if (count < 0 && errno != EINTR) fail_to_read(file);
     if (count > 0) {
       position += static_cast<std::uint64_t>(count);
       bytes = bytes.subspan(static_cast<std::size_t>(count));
     }
   }
+}
+
+void read_file(const std::filesystem::path& file, std::size_t most, std::vector<std::uint8_t>& bytes) {
+  const FileDescriptor descriptor = open_to_read(file);
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(file, error);
+  if (error) fail("{}: cannot read: {}", file.string(), error.message());
+  if (size > most) fail("{}: {} bytes; at most {} are read", file.string(), size, most);
+  bytes.resize(size);
+  read_at(descriptor, file, 0, bytes);
 }
 
 void write_at(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t position,

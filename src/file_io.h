@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <vector>
 
 #include "src/file_descriptor.h"
 
@@ -14,9 +15,14 @@ namespace annulus {
 FileDescriptor open_to_read(const std::filesystem::path& file);
 FileDescriptor open_to_write(const std::filesystem::path& file);  // one that exists
 
+std::uint64_t size_of(const FileDescriptor& descriptor, const std::filesystem::path& file);  // in bytes, now
+
 // Fill `bytes` from `position` on; a file that ends before is an Error.
 void read_at(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t position,
              std::span<std::uint8_t> bytes);
+
+// The whole file; one of more than `most` bytes is an Error.
+void read_file(const std::filesystem::path& file, std::size_t most, std::vector<std::uint8_t>& bytes);
 
 // All of them. Any thread and any process may write its own part of a file.
 void write_at(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t position,

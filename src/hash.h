@@ -16,7 +16,8 @@ class Hash {
   void add(std::span<const T> values) {
     XXH3_64bits_update(state_.get(), values.data(), values.size_bytes());
   }
-  std::string text() const { return fmt::format("{:016x}", XXH3_64bits_digest(state_.get())); }
+  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+  std::string text() const { return fmt::format("{:016x}", value()); }
 
  private:
   struct Free {

@@ -25,6 +25,7 @@ class Optimizer {
 
   // After begin_step(), with all of a step's gradients: see Update.
   void clip(float limit) { rule_->clip(limit); }
+  void measure_norm() { rule_->measure_norm(); }
   GradientNorms take_norms() { return rule_->take_norms(); }
 
   // Updates what lies in this slice of the arenas, in floats; where the rule needs whole parameters, those of which all

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "collectives/gradient_buckets.h"
+#include "collectives/sum_model.h"
 #include "src/data/data_options.h"
 #include "src/faults.h"
+#include "src/interval.h"
 #include "src/schedule.h"
 
 namespace annulus {
@@ -27,9 +29,15 @@ struct TimelineOptions {
   std::size_t first = 5;         // that are not looked at before: memory is touched for the first time there
 };
 
+struct MetricsOptions {
+  std::vector<std::string> formats{"jsonl"};  // see metrics_formats(); none: nothing is written
+  std::size_t every = 50;                     // steps
+};
+
 struct TrainOptions {
   DeviceOptions device;
   TimelineOptions timeline;
+  MetricsOptions metrics;
   DataOptions data;
   std::filesystem::path out;
   std::string model = "lenet";
@@ -57,7 +65,10 @@ struct TrainOptions {
   std::string wire = "fp32";
   BucketOptions buckets;
   bool tune_buckets = false;
-  std::size_t checkpoint_every = 0;  // steps; 0: at the end of every epoch
+  Interval evaluate_every;           // and at the run's end
+  std::size_t evaluation_steps = 0;  // only the first so many global batches; 0: all
+  Interval checkpoint_every;         // and where it stops, and at the best evaluation
+  std::size_t keep = 2;              // of the last checkpoints
   bool resume = false;
   double stall_seconds = 60;  // 0: no watchdog
   std::vector<Fault> faults;  // for tests
@@ -67,11 +78,27 @@ struct TrainOptions {
 struct EvaluateOptions {
   DeviceOptions device;
   DataOptions data;
-  std::filesystem::path checkpoint;
+  std::filesystem::path checkpoint;  // a file, or the folder of a run
   std::string split = "test";
   std::string weights = "auto";  // ema, raw, or auto: the averaged ones where there are any
   std::size_t batch = 64;
   std::filesystem::path json;
+};
+
+struct PredictOptions {
+  DeviceOptions device;
+  std::filesystem::path checkpoint;  // or a run's folder
+  std::string weights = "auto";
+  std::vector<std::string> images;  // files, folders, and data files with their split: "test.h5:train"
+  std::size_t top = 5;              // classes told of each
+  std::size_t batch = 64;
+  std::filesystem::path jsonl;
+};
+
+struct ExportOptions {
+  std::filesystem::path checkpoint;  // or a run's folder
+  std::string weights = "auto";
+  std::filesystem::path output;
 };
 
 struct ModelsOptions {
@@ -95,6 +122,18 @@ struct BenchStepOptions {
   double seconds = 5;
   std::filesystem::path json;
   std::string configuration;  // all of the above as TOML
+};
+
+struct PredictScalingOptions {
+  std::filesystem::path step;  // what bench step --json has written
+  std::filesystem::path fit;   // what bench all-reduce --json has; empty: the network is given
+  Cluster cluster;
+  std::vector<std::size_t> ranks{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+  std::string all_reduce = "auto";
+  BucketOptions buckets;
+  std::size_t batch = 0;  // per rank; 0: the profile's
+  double slow_down = 1;   // of computing beside sums
+  std::filesystem::path json;
 };
 
 struct BenchInputOptions {

@@ -1,8 +1,6 @@
 #include "src/restore.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 
 #include "kernels/error.h"
 
@@ -20,16 +18,6 @@ std::vector<float> read(Device& device, const Parameter& parameter, DeviceView f
   return values;
 }
 
-const NamedTensor& find(const Checkpoint& checkpoint, const std::filesystem::path& file, const Parameter& parameter) {
-  const auto found = std::ranges::find(checkpoint.parameters, parameter.name, &NamedTensor::name);
-  if (found == checkpoint.parameters.end())
-    fail("{} has no parameter {}: it is of another model ({})", file.string(), parameter.name, checkpoint.model);
-  if (found->shape != parameter.spec.shape)
-    fail("{}: {} is {}, but the model's is {}: it was trained on other images or classes", file.string(),
-         parameter.name, to_string(found->shape), to_string(parameter.spec.shape));
-  return *found;
-}
-
 void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                     const Optimizer& optimizer) {
   if (!checkpoint.optimizer.empty() && checkpoint.optimizer != optimizer.name())
@@ -37,7 +25,7 @@ void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& f
          checkpoint.optimizer);
   for (const Parameter& parameter : model.parameters().all()) {
     if (!parameter.trained()) continue;
-    const NamedTensor& saved = find(checkpoint, file, parameter);
+    const NamedTensor& saved = find(checkpoint, file, parameter.name, parameter.spec.shape);
     if (saved.states.size() != optimizer.states())
       fail("{} has {} of the optimizer's {} states of {}: resume it with the same --optimizer", file.string(),
            saved.states.size(), optimizer.states(), parameter.name);
@@ -54,7 +42,8 @@ void restore_average(const Checkpoint& checkpoint, const std::filesystem::path& 
          wanted ? "without" : "with");
   if (!wanted) return;
   for (const Parameter& p : model.parameters().all())
-    if (kept(p)) model.device().write(find(checkpoint, file, p).average, p.spec, optimizer.average(p));
+    if (kept(p))
+      model.device().write(find(checkpoint, file, p.name, p.spec.shape).average, p.spec, optimizer.average(p));
 }
 
 void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file, const RunKind& kind) {
@@ -81,6 +70,17 @@ void broadcast(const World& world, Device& device, DeviceView view) {
 
 }  // namespace
 
+const NamedTensor& find(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& name,
+                        const Shape& shape) {
+  const auto found = std::ranges::find(checkpoint.parameters, name, &NamedTensor::name);
+  if (found == checkpoint.parameters.end())
+    fail("{} has no parameter {}: it is of another model ({})", file.string(), name, checkpoint.model);
+  if (found->shape != shape)
+    fail("{}: {} is {}, but the model's is {}: it was trained on other images or classes", file.string(), name,
+         to_string(found->shape), to_string(shape));
+  return *found;
+}
+
 Checkpoint snapshot(Model& model, const Optimizer& optimizer) {
   Checkpoint checkpoint;
   checkpoint.optimizer = optimizer.name();
@@ -101,50 +101,58 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
   const Parameters& parameters = model.parameters();
   for (const Parameter& p : parameters.all()) {
     if (!kept(p)) continue;
-    const NamedTensor& saved = find(checkpoint, file, p);
+    const NamedTensor& saved = find(checkpoint, file, p.name, p.spec.shape);
     model.device().write(averaged ? saved.average : saved.values, p.spec, parameters.weight(p));
   }
   model.parameters().weights_changed();
 }
 
-std::optional<Restored> restore(const World& world, const std::filesystem::path& file, const RunKind& kind,
-                                Model& model, Optimizer& optimizer) {
-  enum { kFound, kStep, kEpoch, kPosition, kBucketBytes, kDeferred, kTunedForRanks, kLossScale, kGoodSteps, kFields };
-  std::array<std::uint64_t, kFields> state{};
-  std::string summing;
-  if (world.root() && std::filesystem::exists(file)) {
-    const Checkpoint checkpoint = read_checkpoint(file);
-    expect_kind(checkpoint, file, kind);
-    restore_parameters(checkpoint, file, model);
-    restore_states(checkpoint, file, model, optimizer);
-    restore_average(checkpoint, file, model, optimizer);
-    const LossScaling::State scaling = checkpoint.loss_scaling.value_or(LossScaling::State{});
-    state = {1,
-             checkpoint.step,
-             checkpoint.cursor.epoch,
-             checkpoint.cursor.position,
-             checkpoint.buckets.bytes,
-             std::bit_cast<std::uint64_t>(checkpoint.buckets.deferred),
-             checkpoint.tuned_for_ranks,
-             std::bit_cast<std::uint32_t>(scaling.scale),
-             scaling.good_steps};
-    summing = checkpoint.summing;
+std::optional<Restored> restore(const World& world, const CheckpointFolder& folder, const RunKind& kind, Model& model,
+                                Optimizer& optimizer) {
+  // What is not in the arenas, as rank 0 sends it.
+  struct State {
+    std::uint64_t found, step, bucket_bytes, tuned_for_ranks;
+    Cursor cursor;
+    double deferred;
+    LossScaling::State scaling;
+    Score score, best;  // of no images where there is none
+  } state{};
+  Restored restored;
+  if (world.root()) {
+    if (const auto stored = folder.newest()) {
+      const Checkpoint& checkpoint = stored->checkpoint;
+      expect_kind(checkpoint, stored->file, kind);
+      restore_parameters(checkpoint, stored->file, model);
+      restore_states(checkpoint, stored->file, model, optimizer);
+      restore_average(checkpoint, stored->file, model, optimizer);
+      state = {1,
+               checkpoint.step,
+               checkpoint.buckets.bytes,
+               checkpoint.tuned_for_ranks,
+               checkpoint.cursor,
+               checkpoint.buckets.deferred,
+               checkpoint.loss_scaling.value_or(LossScaling::State{}),
+               checkpoint.score.value_or(Score{}),
+               folder.best().value_or(Score{})};
+      restored.summing = checkpoint.summing;
+      restored.damaged = stored->damaged;
+    }
   }
-  world.broadcast(std::as_writable_bytes(std::span(state)));
-  if (state[kFound] == 0) return std::nullopt;
+  world.broadcast(std::as_writable_bytes(std::span(&state, 1)));
+  if (state.found == 0) return std::nullopt;
   broadcast(world, model.device(), model.parameters().weights());
   model.parameters().weights_changed();
   for (std::size_t i = 0; i < optimizer.states(); ++i) broadcast(world, model.device(), optimizer.state(i));
   if (optimizer.average()) broadcast(world, model.device(), optimizer.average());
-  optimizer.set_step(state[kStep]);
-  if (LossScaling* scaling = model.device().loss_scaling())
-    scaling->set_state({std::bit_cast<float>(static_cast<std::uint32_t>(state[kLossScale])),
-                        static_cast<std::uint32_t>(state[kGoodSteps])});
-  return Restored{{state[kEpoch], state[kPosition]},
-                  state[kStep],
-                  {state[kBucketBytes], std::bit_cast<double>(state[kDeferred])},
-                  state[kTunedForRanks],
-                  summing};
+  optimizer.set_step(state.step);
+  if (LossScaling* scaling = model.device().loss_scaling()) scaling->set_state(state.scaling);
+  restored.cursor = state.cursor;
+  restored.step = state.step;
+  restored.buckets = {state.bucket_bytes, state.deferred};
+  restored.tuned_for_ranks = state.tuned_for_ranks;
+  if (state.score.count > 0) restored.score = state.score;
+  if (state.best.count > 0) restored.best = state.best;
+  return restored;
 }
 
 }  // namespace annulus

@@ -2,15 +2,20 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collectives/world.h"
 #include "models/model.h"
-#include "src/checkpoint.h"
+#include "src/checkpoint_folder.h"
 #include "src/optimizer.h"
 
 namespace annulus {
 
 // Between a running model and a checkpoint (src/checkpoint.h is the file).
+
+// Throws Error naming `file` where the checkpoint has no parameter of this name and shape.
+const NamedTensor& find(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& name,
+                        const Shape& shape);
 
 // The parameters and the optimizer's state as they are now; the caller fills in the rest.
 Checkpoint snapshot(Model& model, const Optimizer& optimizer);
@@ -23,10 +28,12 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
 // What a run needs to know of where it goes on.
 struct Restored {
   Cursor cursor;
-  std::uint64_t step;
+  std::uint64_t step = 0;
   BucketOptions buckets;  // this and the next as in Checkpoint
-  std::uint64_t tuned_for_ranks;
-  std::string summing;  // on rank 0
+  std::uint64_t tuned_for_ranks = 0;
+  std::optional<Score> score, best;  // of its step, and of all checkpoints that are there
+  std::string summing;               // on rank 0, and so is what follows
+  std::vector<std::string> damaged;  // as in StoredCheckpoint
 };
 
 // What it must have in common with the run that it goes on with.
@@ -36,9 +43,9 @@ struct RunKind {
   std::string order;  // in the middle of an epoch, whose samples would else come twice or never
 };
 
-// Rank 0 reads the file and every rank gets what is in it; nothing where there is no such file. Throws Error where it
-// was made by a run of another kind. Collective.
-std::optional<Restored> restore(const World& world, const std::filesystem::path& file, const RunKind& kind,
-                                Model& model, Optimizer& optimizer);
+// Rank 0 reads the newest and every rank gets what is in it; nothing where there is none. Throws Error where it was
+// made by a run of another kind. Collective.
+std::optional<Restored> restore(const World& world, const CheckpointFolder& folder, const RunKind& kind, Model& model,
+                                Optimizer& optimizer);
 
 }  // namespace annulus

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 
+#include "kernels/error.h"
 #include "src/atomic_file.h"
 
 namespace annulus {
@@ -17,6 +21,13 @@ std::string spoken(std::string_view name) {
   std::string text(name);
   std::ranges::replace(text, '_', ' ');
   return text;
+}
+
+void add_test(nlohmann::json& json, const Evaluation& test) {
+  json["test_loss"] = test.loss;
+  json["test_accuracy"] = test.accuracy();
+  if (test.top5) json["test_top5"] = test.share(*test.top5);
+  json["test_skipped"] = test.skipped;
 }
 
 // The rank of the largest of what `seconds_of` says.
@@ -93,15 +104,19 @@ nlohmann::json to_json(const EpochResult& e) {
                       {"train_loss", e.train_loss},
                       {"train_accuracy", e.train_accuracy},
                       {"learning_rate", e.rate},
-                      {"test_loss", e.test.loss},
-                      {"test_accuracy", e.test.accuracy()},
                       {"skipped", e.skipped},
-                      {"test_skipped", e.test.skipped},
                       {"seconds", e.seconds},
                       {"images_per_second", per_second(e.images, e.seconds)},
                       {"ledger", ledger_json(e.accounts)}};
+  if (e.test) add_test(json, *e.test);
   if (e.gradient_norms)
     json["gradient_norm"] = {{"mean", e.gradient_norms->mean()}, {"largest", e.gradient_norms->largest}};
+  return json;
+}
+
+nlohmann::json to_json(const EvaluationResult& e) {
+  nlohmann::json json{{"step", e.step}, {"epoch", e.epoch}, {"seconds", e.seconds}, {"images", e.test.count}};
+  add_test(json, e.test);
   return json;
 }
 
@@ -121,25 +136,30 @@ nlohmann::json to_json(const RunResult& r) {
                       {"startup_seconds", r.startup_seconds},
                       {"evaluation_seconds", r.evaluation_seconds},
                       {"checkpoint_seconds", r.checkpoint_seconds},
+                      {"checkpoint_write_seconds", r.checkpoint_write_seconds},
                       {"total_seconds", r.total_seconds},
-                      {"epochs", r.earlier_epochs}};
+                      {"epochs", r.earlier_epochs},
+                      {"evaluations", r.earlier_evaluations}};
   for (const EpochResult& epoch : r.epochs) json["epochs"].push_back(to_json(epoch));
-  if (!json["epochs"].empty()) {
-    json["test_accuracy"] = json["epochs"].back()["test_accuracy"];
-    json["test_loss"] = json["epochs"].back()["test_loss"];
-  }
+  for (const EvaluationResult& evaluation : r.evaluations) json["evaluations"].push_back(to_json(evaluation));
+  if (json["evaluations"].empty()) return json;
+  const nlohmann::json& last = json["evaluations"].back();
+  for (const char* name : {"test_accuracy", "test_top5", "test_loss"})
+    if (last.contains(name)) json[name] = last[name];
   return json;
 }
 
 std::string summary(const RunResult& r) {
   std::string text;
-  if (!r.epochs.empty()) {
-    const Evaluation& test = r.epochs.back().test;
-    text += fmt::format("test accuracy {:.2f} %  ({} of {} images, loss {:.4f})\n", 100 * test.accuracy(), test.correct,
-                        test.count, test.loss);
+  if (!r.evaluations.empty()) {
+    const Evaluation& test = r.evaluations.back().test;
+    text += fmt::format("test accuracy {:.2f} %  ({} of {} images, {}loss {:.4f})\n", 100 * test.accuracy(),
+                        test.correct, test.count,
+                        test.top5 ? fmt::format("top-5 {:.2f} %, ", 100 * test.share(*test.top5)) : "", test.loss);
   }
   std::size_t skipped = 0;
-  for (const EpochResult& epoch : r.epochs) skipped += epoch.skipped + epoch.test.skipped;
+  for (const EpochResult& epoch : r.epochs) skipped += epoch.skipped;
+  for (const EvaluationResult& evaluation : r.evaluations) skipped += evaluation.test.skipped;
   if (skipped > 0) text += fmt::format("bad samples were met {} times, and skipped\n", skipped);
   text += fmt::format("{:.0f} images/s on {} rank{}, global batch {}\n", r.images_per_second(), r.ranks,
                       r.ranks == 1 ? "" : "s", r.global_batch);
@@ -149,6 +169,14 @@ std::string summary(const RunResult& r) {
                       r.total_seconds, r.startup_seconds, r.accounts.mean().wall(), r.evaluation_seconds,
                       r.checkpoint_seconds);
   return text;
+}
+
+nlohmann::json read_json(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  if (!stream) fail("cannot read {}: {}", file.string(), std::strerror(errno));
+  nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  if (!json.is_object()) fail("{} is no JSON object, or is damaged", file.string());
+  return json;
 }
 
 void write_json(const std::filesystem::path& file, const nlohmann::json& json) {

@@ -20,8 +20,16 @@ struct EpochResult {
   float rate = 0;                               // of the last step
   double seconds = 0;                           // of its steps
   std::optional<GradientNorms> gradient_norms;  // where they are clipped
-  Evaluation test;
+  std::optional<Evaluation> test;               // where it was evaluated at its end
   Accounts accounts;
+};
+
+// An evaluation while training.
+struct EvaluationResult {
+  std::uint64_t step = 0;  // after which it was
+  std::size_t epoch = 0;   // in which, 1 being the first
+  Evaluation test;
+  double seconds = 0;
 };
 
 struct RunResult {
@@ -30,11 +38,14 @@ struct RunResult {
   std::size_t global_batch = 0;
   std::string schedule, recipe;  // of the learning rate; empty where none was asked for
   std::string device, all_reduce, buckets;
-  std::vector<nlohmann::json> earlier_epochs;  // of the run that this one resumes
+  std::vector<nlohmann::json> earlier_epochs, earlier_evaluations;  // of the run that this one resumes
   std::vector<EpochResult> epochs;
+  std::vector<EvaluationResult> evaluations;
   Accounts accounts;
   bool measuring = false;  // the gradients were not summed: this was no training
-  double startup_seconds = 0, evaluation_seconds = 0, checkpoint_seconds = 0, total_seconds = 0;
+  double startup_seconds = 0, evaluation_seconds = 0, total_seconds = 0;
+  double checkpoint_seconds = 0;        // in which training stood still
+  double checkpoint_write_seconds = 0;  // beside it
 
   double images_per_second() const;  // of all ranks together, over the steps' time
 };
@@ -43,8 +54,12 @@ nlohmann::json ledger_json(const Accounts& accounts);
 std::string ledger_table(const Accounts& accounts);   // milliseconds a step and shares
 std::string lateness_line(const Accounts& accounts);  // which rank is late; empty where the ranks do not wait
 nlohmann::json to_json(const EpochResult& epoch);
+nlohmann::json to_json(const EvaluationResult& evaluation);
 nlohmann::json to_json(const RunResult& result);
 std::string summary(const RunResult& result);
+
+// Throws Error where the file cannot be read, or is no JSON.
+nlohmann::json read_json(const std::filesystem::path& file);
 
 // Whole or not at all.
 void write_json(const std::filesystem::path& file, const nlohmann::json& json);

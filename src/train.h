@@ -12,7 +12,4 @@ constexpr int kStoppedExitCode = 75;
 // `annulus train`: 0, or kStoppedExitCode. Collective. Throws Error.
 int train(const World& world, const TrainOptions& options);
 
-// `annulus eval`.
-void evaluate(const World& world, const EvaluateOptions& options);
-
 }  // namespace annulus

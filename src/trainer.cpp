@@ -78,7 +78,7 @@ void Trainer::cut_buckets(const BucketOptions& options) {
   activity_.plan(buckets_.size());
 }
 
-StepMetrics Trainer::step(const Batch& batch, float vote, const Mark& begun) {
+StepMetrics Trainer::step(const Batch& batch, const Votes& votes, const Mark& begun) {
   StepMetrics metrics;
   books_.begun = begun;
   {
@@ -88,7 +88,7 @@ StepMetrics Trainer::step(const Batch& batch, float vote, const Mark& begun) {
       load(batch, 0);
     }
     books_.loaded = device_.mark();
-    compute(batch, vote);
+    compute(batch, votes);
     books_.computed = device_.mark();
 
     wait(0);  // it holds the metrics
@@ -152,7 +152,7 @@ double Trainer::rehearse(const Batch& batch) {
   for (int time = device_.records() ? -1 : buckets_.deferred() > 0 ? 0 : 1; time < 2; ++time) {
     const double begun = now_seconds();
     load(batch, 0);
-    compute(batch, 0);
+    compute(batch, {});
     finish(0);
     finish_undeferred();
     device_.finish();
@@ -180,8 +180,8 @@ void Trainer::load(const Batch& batch, std::size_t number) {
 }
 
 // The gradients of this rank's share, whose first part is loaded, sent bucket by bucket as they become final.
-void Trainer::compute(const Batch& batch, float vote) {
-  if (batch.size() == 0) return send_nothing(vote);
+void Trainer::compute(const Batch& batch, const Votes& votes) {
+  if (batch.size() == 0) return send_nothing(votes);
   const std::size_t last = options_.parts_of(batch.size()) - 1;
   const float sample_weight = 1.0f / static_cast<float>(batch.step.global_batch());
   if (last > 0) device_.zero(accumulated_.view());
@@ -189,13 +189,13 @@ void Trainer::compute(const Batch& batch, float vote) {
     accumulate(forward(batch, number), sample_weight);
     load(batch, number + 1);
   }
-  backward(forward(batch, last), sample_weight, vote, last > 0);
+  backward(forward(batch, last), sample_weight, votes, last > 0);
 }
 
 // Nothing to add to the others' sums but zeros.
-void Trainer::send_nothing(float vote) {
+void Trainer::send_nothing(const Votes& votes) {
   finish_from(0);
-  begin_backward(vote);
+  begin_backward(votes);
   const Parameters& parameters = model_.parameters();
   const DeviceView all = parameters.gradients();
   const std::size_t steering = parameters.steering().bytes;
@@ -224,8 +224,8 @@ void Trainer::accumulate(Network& network, float sample_weight) {
 }
 
 // The last part.
-void Trainer::backward(Network& network, float sample_weight, float vote, bool accumulated) {
-  begin_backward(vote);
+void Trainer::backward(Network& network, float sample_weight, const Votes& votes, bool accumulated) {
+  begin_backward(votes);
   const Parameters& parameters = model_.parameters();
   not_added_ = accumulated ? parameters.steering().bytes : parameters.gradients().bytes;
   activity_.enter(Activity::Phase::backward);
@@ -246,9 +246,10 @@ void Trainer::send(std::size_t count) {
 }
 
 // From here on gradients are overwritten.
-void Trainer::begin_backward(float vote) {
+void Trainer::begin_backward(const Votes& votes) {
   const Parameters& parameters = model_.parameters();
-  model_.device().upload(std::as_bytes(std::span(&vote, 1)), parameters.gradient(parameters.steering()));
+  static_assert(sizeof votes == Parameters::kSteering * sizeof(float));
+  model_.device().upload(std::as_bytes(std::span(&votes, 1)), parameters.gradient(parameters.steering()));
   buckets_.begin_step();
 }
 
@@ -313,7 +314,7 @@ void Trainer::update_together() {
 StepMetrics Trainer::read_metrics() const {
   const Parameters& parameters = model_.parameters();
   std::array<float, 2> means{};
-  float votes = 0;
+  Votes votes;
   device_.peek(parameters.gradient(parameters.metrics()).slice(0, sizeof means),
                std::as_writable_bytes(std::span(means)));
   device_.peek(parameters.gradient(parameters.steering()).slice(0, sizeof votes),

@@ -17,12 +17,19 @@ namespace annulus {
 // For Model: the gradients where the all-reduce has the least work with them.
 Parameters::Allocate allocate_in(AllReduce& all_reduce);
 
+// What the ranks ask for at a step's end: a rank passes 1 or 0, and the sums, which all have, tell whether one did.
+struct Votes {
+  float stop = 0, evaluate = 0, checkpoint = 0;
+
+  bool operator==(const Votes&) const = default;
+};
+
 // What one step found, over the whole global batch, the same on every rank; where the all-reduce does not sum, only
 // this rank's share of it.
 struct StepMetrics {
   double loss = 0;      // mean
   double accuracy = 0;  // of the forward pass, before the update
-  double votes = 0;     // sum of what the ranks passed to step()
+  Votes votes;          // sums of what the ranks passed to step()
 };
 
 // How a step is made.
@@ -45,13 +52,13 @@ class Trainer {
   Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, const BucketOptions& buckets,
           Activity& activity, TraceLane* lane = nullptr, const StepOptions& options = {});
 
-  // `batch`: this rank's share, possibly empty. `vote` is summed over the ranks and acted on by the caller: what all
+  // `batch`: this rank's share, possibly empty. `votes` are summed over the ranks and acted on by the caller: what all
   // ranks must agree on goes along with the gradients. Throws Error where the loss is not finite, before any
   // parameter has changed. `begun`: where the step began on the device's lane, for the ledger.
   //
   // On a GPU the step may still be under way when this returns: the loss is known early in backward, and what is left
   // of the step has been put on the lane. The books of a step are closed in the next one.
-  StepMetrics step(const Batch& batch, float vote, const Mark& begun);
+  StepMetrics step(const Batch& batch, const Votes& votes, const Mark& begun);
 
   // Of deferred buckets (see GradientBuckets) step() leaves the sums under way and the parameters as they were, and the
   // next step goes on with them. This ends that, and waits for the device, for whoever wants to see the parameters or
@@ -84,13 +91,13 @@ class Trainer {
   };
 
   void load(const Batch& batch, std::size_t part);
-  void compute(const Batch& batch, float vote);
-  void send_nothing(float vote);
+  void compute(const Batch& batch, const Votes& votes);
+  void send_nothing(const Votes& votes);
   Network& forward(const Batch& batch, std::size_t part);
   void accumulate(Network& network, float sample_weight);
-  void backward(Network& network, float sample_weight, float vote, bool accumulated);
+  void backward(Network& network, float sample_weight, const Votes& votes, bool accumulated);
   void send(std::size_t gradients);
-  void begin_backward(float vote);
+  void begin_backward(const Votes& votes);
   void sum_within_pass(DeviceView values);
   void finish_undeferred();
   void finish_from(std::size_t parameters);  // deferred buckets that reach beyond this place in the arena

@@ -5,6 +5,7 @@
 #include "kernels/cpu/first_convolution.h"
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/cpu/winograd.h"
 
 namespace annulus::cpu {
 namespace {
@@ -60,11 +61,13 @@ class ConvolutionOp : public Op {
           attributes(),
           engine(),
           forward_};
+    scratch_bytes_ = std::max(scratch_bytes_, weights_scratch_bytes());
+    if (!operation.input_gradient) return;
     backward_data_ = {{kAlgorithm, any.source, any.weights, any.destination, any.strides, any.padding, any.padding},
                       attributes(),
                       engine(),
                       forward_};
-    scratch_bytes_ = std::max({scratch_bytes_, weights_scratch_bytes(), data_scratch_bytes()});
+    scratch_bytes_ = std::max(scratch_bytes_, data_scratch_bytes());
   }
 
   bool backward_reads_output() const override { return operation_.relu; }
@@ -192,10 +195,51 @@ class ConvolutionOp : public Op {
   std::span<float> output_gradient_, first_weights_, first_bias_;
 };
 
+// Where it needs fewer multiplications than oneDNN, in oneDNN's layouts.
+class WinogradOp : public Op {
+ public:
+  WinogradOp(const Convolution& operation, const TensorSpec& input, Mode mode, const Op& same)
+      : relu_(operation.relu), mode_(mode), winograd_(operation, input, same.output()) {
+    output_ = same.output();
+    parameters_ = same.parameters();
+  }
+
+  bool backward_reads_output() const override { return relu_; }
+  std::size_t scratch_bytes() const override { return winograd_.scratch_bytes(mode_); }
+
+  void bind(const Bindings& bindings) override { bound_ = bindings; }
+
+  void forward() override {
+    const auto bias = parameters_.size() > 1 ? floats(bound_.parameters[1]) : std::span<float>();
+    winograd_.forward(floats(bound_.inputs[0]), floats(bound_.parameters[0]), bias, relu_, floats(bound_.output),
+                      bound_.scratch);
+  }
+
+  void backward(float) override {
+    const auto gradient = floats(bound_.output_gradient);
+    if (relu_) relu_backward(floats(bound_.output), gradient, gradient);
+    const auto bias = parameters_.size() > 1 ? floats(bound_.parameter_gradients[1]) : std::span<float>();
+    winograd_.backward_weights(floats(bound_.inputs[0]), gradient, floats(bound_.parameter_gradients[0]), bias,
+                               bound_.scratch);
+    if (bound_.input_gradients[0])
+      winograd_.backward_data(gradient, floats(bound_.parameters[0]), floats(bound_.input_gradients[0]),
+                              bound_.scratch);
+  }
+
+ private:
+  bool relu_;
+  Mode mode_;
+  Winograd winograd_;
+  Bindings bound_;
+};
+
 }  // namespace
 
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, const Specs& parameters) {
-  return std::make_unique<ConvolutionOp>(operation, inputs, mode, parameters);
+  auto direct = std::make_unique<ConvolutionOp>(operation, inputs, mode, parameters);
+  if (Winograd::supports(operation, inputs[0], direct->output(), direct->parameters()[0]))
+    return std::make_unique<WinogradOp>(operation, inputs[0], mode, *direct);
+  return direct;
 }
 
 }  // namespace annulus::cpu

@@ -32,9 +32,10 @@ class DenseOp : public Op {
 
     if (mode == Mode::inference) return;
     backward_weights_ = {{input_, weights, bias, destination}, attributes(), engine(), forward_};
+    scratch_bytes_ = std::max(scratch_bytes_, Scratch::bytes({backward_weights_.scratchpad_desc()}));
+    if (!operation.input_gradient) return;
     backward_data_ = {{input_, weights, destination}, attributes(), engine(), forward_};
-    for (const auto& scratchpad : {backward_weights_.scratchpad_desc(), backward_data_.scratchpad_desc()})
-      scratch_bytes_ = std::max(scratch_bytes_, Scratch::bytes({scratchpad}));
+    scratch_bytes_ = std::max(scratch_bytes_, Scratch::bytes({backward_data_.scratchpad_desc()}));
   }
 
   bool backward_reads_output() const override { return operation_.relu; }

@@ -16,9 +16,9 @@ class SoftmaxCrossEntropyOp : public Op {
         batch_(inputs[0].shape[0]),
         classes_(inputs[0].shape[1]),
         losses_(batch_),
-        hits_(batch_) {
-    output_ = spec({2}, plain_layout({2}));
-    parameters_ = {output_};
+        larger_(batch_) {
+    output_ = spec({3}, plain_layout({3}));
+    parameters_ = {spec({2}, plain_layout({2}))};
     if (mode == Mode::training) probabilities_.resize(batch_ * classes_);
   }
 
@@ -39,13 +39,13 @@ class SoftmaxCrossEntropyOp : public Op {
     for (std::size_t sample = 0; sample < batch_; ++sample) forward_sample(sample);
     // Summed in the samples' order, whatever the number of threads.
     double loss = 0;
-    int correct = 0;
-    for (std::size_t sample = 0; sample < batch_; ++sample) {
-      loss += losses_[sample];
-      correct += hits_[sample];
-    }
+    for (std::size_t sample = 0; sample < batch_; ++sample) loss += losses_[sample];
+    const auto count_below = [this](std::size_t rank) {
+      return static_cast<float>(std::ranges::count_if(larger_, [=](std::size_t larger) { return larger < rank; }));
+    };
     sums_[0] = static_cast<float>(loss);
-    sums_[1] = static_cast<float>(correct);
+    sums_[1] = count_below(1);
+    sums_[2] = count_below(SoftmaxCrossEntropy::kTop);
   }
 
   // d(mean loss) / d(logits) = (probabilities - what they should be) / global batch.
@@ -64,15 +64,24 @@ class SoftmaxCrossEntropyOp : public Op {
   void forward_sample(std::size_t sample) {
     const std::span logits(logits_ + sample * classes_, classes_);
     const auto label = static_cast<std::size_t>(labels_[sample]);
-    const auto largest = std::max_element(logits.begin(), logits.end());
+    const float largest = *std::max_element(logits.begin(), logits.end());
     // Shifted by the largest, so that no exponential overflows.
     double total = 0;
-    for (const float logit : logits) total += std::exp(logit - *largest);
-    losses_[sample] = std::log(total) - smoothed(logits, label, *largest);
-    hits_[sample] = static_cast<std::size_t>(largest - logits.begin()) == label;
+    for (const float logit : logits) total += std::exp(logit - largest);
+    losses_[sample] = std::log(total) - smoothed(logits, label, largest);
+    larger_[sample] = count_larger(logits, label);
     if (mode_ == Mode::inference) return;
     for (std::size_t c = 0; c < classes_; ++c)
-      probabilities_[sample * classes_ + c] = std::exp(logits[c] - *largest) / static_cast<float>(total);
+      probabilities_[sample * classes_ + c] = std::exp(logits[c] - largest) / static_cast<float>(total);
+  }
+
+  // How many logits are larger than the label's.
+  static std::size_t count_larger(std::span<const float> logits, std::size_t label) {
+    const float own = logits[label];
+    const auto larger = [=](float logit) { return !(logit <= own); };
+    const auto larger_or_equal = [=](float logit) { return !(logit < own); };
+    return static_cast<std::size_t>(std::ranges::count_if(logits.first(label), larger_or_equal) +
+                                    std::ranges::count_if(logits.subspan(label), larger));
   }
 
   // What the label's logit counts as, below the largest.
@@ -88,7 +97,7 @@ class SoftmaxCrossEntropyOp : public Op {
   float smoothing_;
   std::size_t batch_, classes_;
   std::vector<double> losses_;
-  std::vector<std::uint8_t> hits_;
+  std::vector<std::size_t> larger_;  // logits than the label's, of each sample
   std::vector<float> probabilities_;
   const float* logits_ = nullptr;
   const std::int32_t* labels_ = nullptr;

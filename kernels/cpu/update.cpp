@@ -98,14 +98,16 @@ class ArenaUpdate : public Update {
   }
 
   void clip(float limit) override {
-    const double norm = gradient_norm();
-    ++norms_.steps;
-    norms_.sum += norm;
-    norms_.largest = std::max(norms_.largest, norm);
-    if (norm <= limit) return;
-    const auto factor = static_cast<float>(limit / norm);
+    measure_norm();
+    if (norms_.last <= limit) return;
+    const auto factor = static_cast<float>(limit / norms_.last);
     for (const UpdateSegment& segment : segments_)
       if (trained(segment.role)) scale(gradients(segment), factor, gradients(segment));
+  }
+
+  void measure_norm() override {
+    const double norm = gradient_norm();
+    norms_ += {norm, norm, norm, 1};
   }
 
   GradientNorms take_norms() override { return std::exchange(norms_, {}); }

@@ -1,5 +1,7 @@
 #include "kernels/cuda/gradient_clip.h"
 
+#include <limits>
+
 #include "kernels/cuda/chunks.h"
 #include "kernels/cuda/column_sums.h"
 
@@ -36,6 +38,7 @@ __global__ void find_factor(const Sums<1>* squares, std::size_t chunks, float li
   state->factor = skipped(skip) || norm <= limit ? 1 : limit / norm;
   if (skipped(skip)) return;
   ++state->norms.steps;
+  state->norms.last = norm;
   state->norms.sum += norm;
   state->norms.largest = norm <= state->norms.largest ? state->norms.largest : norm;
 }
@@ -70,13 +73,22 @@ GradientClip::GradientClip(const UpdateArenas& arenas, const std::vector<UpdateS
 
 void GradientClip::clip(float limit) const {
   if (chunks_ == 0) return;
-  const auto* chunks = data<Chunk>(device_chunks_.view());
+  find_factor_to(limit);
+  launch(scale_chunks, static_cast<unsigned>(chunks_), kThreads, context_.lane.get(),
+         data<Chunk>(device_chunks_.view()), gradients_, data<State>(state_.view()));
+}
+
+// What is not scaled needs no factor.
+void GradientClip::measure_norm() const {
+  if (chunks_ > 0) find_factor_to(std::numeric_limits<float>::infinity());
+}
+
+void GradientClip::find_factor_to(float limit) const {
   auto* squares = data<Sums<1>>(squares_.view());
-  auto* state = data<State>(state_.view());
-  const auto blocks = static_cast<unsigned>(chunks_);
-  launch(chunk_squares, blocks, dim3(1, kThreads), context_.lane.get(), chunks, gradients_, squares);
-  launch(find_factor, 1, dim3(1, kThreads), context_.lane.get(), squares, chunks_, limit, context_.skip, state);
-  launch(scale_chunks, blocks, kThreads, context_.lane.get(), chunks, gradients_, state);
+  launch(chunk_squares, static_cast<unsigned>(chunks_), dim3(1, kThreads), context_.lane.get(),
+         data<Chunk>(device_chunks_.view()), gradients_, squares);
+  launch(find_factor, 1, dim3(1, kThreads), context_.lane.get(), squares, chunks_, limit, context_.skip,
+         data<State>(state_.view()));
 }
 
 GradientNorms GradientClip::take_norms() const {

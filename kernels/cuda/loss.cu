@@ -13,23 +13,24 @@ constexpr unsigned kThreads = 256;
 // What a batch's samples leave to the kernels behind: with its logits' largest, a class's probability is
 // exp(logit - largest) * inverse.
 struct Sample {
-  float largest, inverse, loss, hit;
+  float largest, inverse, loss;
+  float larger;  // how many logits are larger than the label's
 };
 
-// The largest logit, the first of equals.
+// The largest logit, and the label's.
 struct Largest {
-  float logit;
-  std::uint32_t index;
+  float of_all, of_label;
 };
 __device__ Largest combined(const Largest& a, const Largest& b) {
-  return b.logit > a.logit || (b.logit == a.logit && b.index < a.index) ? b : a;
+  return {fmaxf(a.of_all, b.of_all), fmaxf(a.of_label, b.of_label)};
 }
 
 struct Totals {
-  double loss, hits;
+  double loss;
+  std::uint32_t first, among_top;
 };
 __device__ Totals combined(const Totals& a, const Totals& b) {
-  return {a.loss + b.loss, a.hits + b.hits};
+  return {a.loss + b.loss, a.first + b.first, a.among_top + b.among_top};
 }
 
 // Calls body(logit, class) for those of a row's logits that are the thread's.
@@ -48,36 +49,42 @@ __global__ void softmax_losses(const T* logits, const std::int32_t* labels, std:
                                float smoothing, Sample* samples) {
   const T* row = logits + blockIdx.x * stride;
   const auto label = static_cast<std::uint32_t>(labels[blockIdx.x]);
-  Largest largest[1]{{-INFINITY, classes}};
-  for_each_logit(row, classes, [&](float logit, std::uint32_t c) { largest[0] = combined(largest[0], {logit, c}); });
+  Largest largest[1]{{-INFINITY, -INFINITY}};
+  for_each_logit(row, classes, [&](float logit, std::uint32_t c) {
+    largest[0] = combined(largest[0], {logit, c == label ? logit : -INFINITY});
+  });
   add_up_block(largest);
 
-  // Shifted by the largest, so that no exponential overflows. The sums: exponentials, logits, the label's logit.
-  Sums<3> sums[1]{};
+  // Shifted by the largest, so that no exponential overflows. The sums: exponentials, logits, the label's logit, and
+  // how many logits are larger than that: of equal ones the first, and what is not a number than any.
+  Sums<4> sums[1]{};
   for_each_logit(row, classes, [&](float logit, std::uint32_t c) {
-    const float shifted = logit - largest[0].logit;
+    const float shifted = logit - largest[0].of_all;
     sums[0].of[0] += expf(shifted);
     sums[0].of[1] += shifted;
     if (c == label) sums[0].of[2] = shifted;
+    sums[0].of[3] += c < label ? !(logit < largest[0].of_label) : !(logit <= largest[0].of_label);
   });
   add_up_block(sums);
   if (threadIdx.y > 0) return;
-  const auto [total, of_all, of_label] = sums[0].of;
+  const auto [total, of_all, of_label, larger] = sums[0].of;
   float loss = logf(total) - of_label;
   // Without smoothing a class may be as impossible as it likes.
   if (smoothing > 0) loss += smoothing * (of_label - of_all / static_cast<float>(classes));
-  samples[blockIdx.x] = {largest[0].logit, 1 / total, loss, largest[0].index == label ? 1.0f : 0.0f};
+  samples[blockIdx.x] = {largest[0].of_all, 1 / total, loss, larger};
 }
 
 // One block of one column: sums in an order that depends on nothing but the batch.
 __global__ void add_up_samples(const Sample* samples, std::size_t batch, float* sums) {
   Totals totals[1]{};
   for (std::size_t i = threadIdx.y; i < batch; i += blockDim.y)
-    totals[0] = combined(totals[0], {samples[i].loss, samples[i].hit});
+    totals[0] =
+        combined(totals[0], {samples[i].loss, samples[i].larger < 1, samples[i].larger < SoftmaxCrossEntropy::kTop});
   add_up_block(totals);
   if (threadIdx.y > 0) return;
   sums[0] = static_cast<float>(totals[0].loss);
-  sums[1] = static_cast<float>(totals[0].hits);
+  sums[1] = static_cast<float>(totals[0].first);
+  sums[2] = static_cast<float>(totals[0].among_top);
 }
 
 // d(mean loss) / d(logits) = (probabilities - what they should be) / global batch.
@@ -112,8 +119,8 @@ class SoftmaxCrossEntropyOp : public Op {
         stride_(channels_last(inputs[0]).channels()),
         vectors_(vectors_of(channels_last(inputs[0]))),
         samples_(allocate_device(batch_ * sizeof(Sample))) {
-    output_ = {{2}, DataType::f32, std::make_shared<Plain>(Shape{2}, DataType::f32)};
-    parameters_ = {output_};
+    output_ = {{3}, DataType::f32, std::make_shared<Plain>(Shape{3}, DataType::f32)};
+    parameters_ = {{{2}, DataType::f32, std::make_shared<Plain>(Shape{2}, DataType::f32)}};
   }
 
   void bind(const Bindings& bindings) override {

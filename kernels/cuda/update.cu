@@ -228,6 +228,7 @@ class ArenaUpdate : public Update {
   }
 
   void clip(float limit) override { clip_.clip(limit); }
+  void measure_norm() override { clip_.measure_norm(); }
   GradientNorms take_norms() override { return clip_.take_norms(); }
 
  private:

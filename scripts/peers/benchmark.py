@@ -31,8 +31,15 @@ def words(text):
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+def plural(count, noun):
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def parse_size(text):
-    number, unit = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)?", text).groups()
+    parts = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)?", text)
+    if not parts:
+        raise ValueError(f"{text} is no size, such as 64KiB")
+    number, unit = parts.groups()
     return int(number) * {"KiB": KIB, "MiB": MIB, "GiB": KIB * MIB}.get(unit, 1)
 
 
@@ -83,11 +90,19 @@ def last_line(text):
     return (ours or lines or [""])[-1]
 
 
-def run_annulus(start, arguments, limit, environment=None):
-    """`annulus bench` under the launcher `start`: what it wrote with --json, or None and why it failed."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        _, failure = run([*start, ANNULUS, "bench", *arguments, "--json", file.name], limit, environment)
+def run_annulus(start, arguments, limit, environment=None, program=ANNULUS, folder=None):
+    """`annulus bench` under the launcher `start`: what it wrote with --json, or None and why it failed. Where ranks are on
+    several nodes, `folder` must be one that all of them see."""
+    with tempfile.NamedTemporaryFile(suffix=".json.new", dir=folder) as file:
+        _, failure = run([*start, program, "bench", *arguments, "--json", file.name], limit, environment)
         return (None, failure) if failure else (json.load(open(file.name)), None)
+
+
+def write(path, text):
+    """Whole or not at all, for whoever looks meanwhile."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    new.replace(path)
 
 
 # --- Measured ---------------------------------------------------------------------------------------------------------
@@ -115,6 +130,10 @@ class Measured:
 
 def microseconds(seconds):
     return f"{seconds * 1e6:,.1f}" if seconds < 1e-3 else f"{seconds * 1e6:,.0f}"
+
+
+def number(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
 def times(value):

@@ -17,7 +17,7 @@ import threading
 import time
 import typing
 
-from benchmark import ROOT, last_line
+from benchmark import ROOT, last_line, write
 
 PEERS = ROOT / "scripts/peers"
 LEAST_SECONDS = 2  # with less no check is begun
@@ -311,13 +311,6 @@ def judgement(target, value, quick):
 def overall(results):
     statuses = {result["status"] for result in results}
     return "failed" if "failed" in statuses else "incomplete" if "not run" in statuses else "passed"
-
-
-def write(path, text):
-    """Whole or not at all, for whoever looks meanwhile."""
-    new = path.with_name(path.name + ".new")
-    new.write_text(text)
-    new.replace(path)
 
 
 def not_run(check, reason):

@@ -9,8 +9,12 @@ namespace annulus {
 // Each adds a command, with its options, to the program's; where it is the one that was given, `chosen` becomes it.
 void add_train(CLI::App& app, Command& chosen);
 void add_eval(CLI::App& app, Command& chosen);
+void add_checkpoint(CLI::App& app, Command& chosen);
+void add_predict(CLI::App& app, Command& chosen);
+void add_export(CLI::App& app, Command& chosen);
 void add_import(CLI::App& app, Command& chosen);
 void add_bench(CLI::App& app, Command& chosen);
+void add_predict_scaling(CLI::App& app, Command& chosen);
 void add_models(CLI::App& app, Command& chosen);
 void add_doctor(CLI::App& app, Command& chosen);
 

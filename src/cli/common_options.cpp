@@ -34,9 +34,13 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
 
 namespace {
 
+template <class T>
+CLI::Option* add_data_option(CLI::App& command, const std::string& name, T& value, const std::string& help) {
+  return command.add_option(name, value, help)->capture_default_str()->group("Data");
+}
+
 void add_training_data_options(CLI::App& command, DataOptions& options) {
-  command
-      .add_option("--augment", options.augment,
+  add_data_option(command, "--augment", options.augment,
                   "What is done to training images:\n"
                   "none            as in evaluation: the middle\n"
                   "flip            left to right, or not\n"
@@ -44,23 +48,14 @@ void add_training_data_options(CLI::App& command, DataOptions& options) {
                   "imagenet        a random crop of 8 to 100 %, resized, and flipped or not\n"
                   "imagenet-jitter and brightness, contrast and saturation varied\n"
                   "auto            imagenet for encoded images, none for others")
-      ->check(CLI::IsMember({"auto", "none", "flip", "crop-flip", "imagenet", "imagenet-jitter"}))
-      ->capture_default_str()
-      ->group("Data");
-  command
-      .add_option("--shuffle", options.shuffle,
+      ->check(CLI::IsMember({"auto", "none", "flip", "crop-flip", "imagenet", "imagenet-jitter"}));
+  add_data_option(command, "--shuffle", options.shuffle,
                   "global: any order; block: an order that reads files nearly from begin to end")
-      ->check(CLI::IsMember({"global", "block"}))
-      ->capture_default_str()
-      ->group("Data");
-  command.add_option("--shuffle-block", options.shuffle_block, "Images that block reads in one go")
-      ->check(CLI::Range(1, 1 << 30))
-      ->capture_default_str()
-      ->group("Data");
-  command.add_option("--shuffle-window", options.shuffle_window, "Blocks that it mixes with each other")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str()
-      ->group("Data");
+      ->check(CLI::IsMember({"global", "block"}));
+  add_data_option(command, "--shuffle-block", options.shuffle_block, "Images that block reads in one go")
+      ->check(CLI::Range(1, 1 << 30));
+  add_data_option(command, "--shuffle-window", options.shuffle_window, "Blocks that it mixes with each other")
+      ->check(CLI::Range(1, 1 << 20));
 }
 
 }  // namespace
@@ -68,31 +63,34 @@ void add_training_data_options(CLI::App& command, DataOptions& options) {
 void add_data_options(CLI::App& command, DataOptions& options, Purpose purpose) {
   command.add_option("--data", options.files, "Data files, made by annulus import, or patterns such as 'part-*.h5'")
       ->required();
-  command
-      .add_option("--image", options.image,
+  add_data_option(command, "--image", options.image,
                   "Height and width that the network gets; 0: as stored, and 224 of JPEG and PNG images")
-      ->check(CLI::Range(0, 1 << 14))
-      ->capture_default_str()
-      ->group("Data");
+      ->check(CLI::Range(0, 1 << 14));
   if (purpose == Purpose::training) add_training_data_options(command, options);
+  add_data_option(
+      command, "--workers", options.workers,
+      "Threads of each rank that read and decode; 0: one where images are ready, else all processors but one "
+      "beside a GPU, and a quarter where they compute")
+      ->check(CLI::Range(0, 256));
+  add_data_option(command, "--prefetch", options.prefetch, "Batches that they prepare ahead")
+      ->check(CLI::Range(1, 1024));
+  add_data_option(command, "--on-bad-sample", options.on_bad_sample,
+                  "What a damaged image or a wrong label does: fail ends the run, skip goes on without it")
+      ->check(CLI::IsMember({"fail", "skip"}));
+}
+
+void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint, std::string& weights) {
+  command
+      .add_option("--checkpoint", checkpoint,
+                  "A checkpoint's file, such as RUN/best.h5, or the folder of a run, of which the newest is taken")
+      ->required();
   command
       .add_option(
-          "--workers", options.workers,
-          "Threads of each rank that read and decode; 0: one where images are ready, else all processors but one "
-          "beside a GPU, and a quarter where they compute")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str()
-      ->group("Data");
-  command.add_option("--prefetch", options.prefetch, "Batches that they prepare ahead")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str()
-      ->group("Data");
-  command
-      .add_option("--on-bad-sample", options.on_bad_sample,
-                  "What a damaged image or a wrong label does: fail ends the run, skip goes on without it")
-      ->check(CLI::IsMember({"fail", "skip"}))
-      ->capture_default_str()
-      ->group("Data");
+          "--weights", weights,
+          "ema, the moving average that the run kept, raw, those that it trained, or auto, the average if it is "
+          "there")
+      ->check(CLI::IsMember({"auto", "ema", "raw"}))
+      ->capture_default_str();
 }
 
 void add_wire_option(CLI::App& command, std::string& wire) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <string>
 
 #include "collectives/world.h"
@@ -24,6 +25,9 @@ void add_device_options(CLI::App& command, DeviceOptions& options);
 
 // Which data, and how batches are made of it. Evaluation shows them as they are, in their order.
 void add_data_options(CLI::App& command, DataOptions& options, Purpose purpose);
+
+// Which weights of which checkpoint, for those who only use it.
+void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint, std::string& weights);
 
 void add_wire_option(CLI::App& command, std::string& wire);
 void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool& tune);

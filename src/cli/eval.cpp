@@ -2,7 +2,7 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
-#include "src/train.h"
+#include "src/evaluate_checkpoint.h"
 
 namespace annulus {
 
@@ -11,15 +11,8 @@ void add_eval(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<EvaluateOptions>();
   auto& o = *options;
   add_data_options(*command, o.data, Purpose::evaluation);
-  command->add_option("--checkpoint", o.checkpoint, "A run's checkpoint.h5")->required();
+  add_checkpoint_options(*command, o.checkpoint, o.weights);
   command->add_option("--split", o.split, "Which images of the file: train or test")->capture_default_str();
-  command
-      ->add_option(
-          "--weights", o.weights,
-          "ema, the moving average that the run kept, raw, those that it trained, or auto, the average if it is "
-          "there")
-      ->check(CLI::IsMember({"auto", "ema", "raw"}))
-      ->capture_default_str();
   command->add_option("--batch", o.batch, "Images at once on each rank")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -73,6 +73,12 @@ void add_storage_options(CLI::App& command, ImportOptions& o) {
       .add_option("--mean", o.mean, "Of each channel, pixels scaled to 0..1; by default that of the training images")
       ->delimiter(',');
   command.add_option("--deviation", o.deviation, "The same")->delimiter(',');
+  command
+      .add_option(
+          "--chunk", o.chunk,
+          "Store images in chunks of so many, each with a checksum, so that damage is found, which takes longer "
+          "to read; of encoded ones as many bytes as these have on the average. 0: contiguous, without")
+      ->capture_default_str();
   command.add_option("--shards", o.shards, "Files to make, FILE-00000-of-00008 and so on")
       ->check(CLI::Range(std::size_t{1}, kMostShards))
       ->capture_default_str();

@@ -1,6 +1,6 @@
 #include "src/train.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,6 +10,8 @@
 #include "kernels/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
+#include "src/interval.h"
+#include "src/metrics/metrics_files.h"
 #include "src/recipes.h"
 
 namespace annulus {
@@ -38,7 +40,7 @@ std::string recipe_help() {
   return text;
 }
 
-// The option whose choice this one goes with: who makes that choice himself makes this one as well.
+// The option whose choice this one goes with: who makes another choice there makes this one as well.
 std::string_view goes_with(std::string_view option) {
   if (option == "global-batch") return "batch";
   if (option == "warmup-from") return "warmup";
@@ -48,20 +50,41 @@ std::string_view goes_with(std::string_view option) {
   return option;
 }
 
+// What was given against what a recipe has there: "0.10" is "0.1".
+bool is_same(const std::string& given, std::string_view value) {
+  double a = 0, b = 0;
+  const auto is_number = [](std::string_view text, double& number) {
+    return std::from_chars(text.data(), text.data() + text.size(), number).ptr == text.data() + text.size();
+  };
+  return given == value || (is_number(given, a) && is_number(value, b) && a == b);
+}
+
+std::string list(const std::vector<Recipe::Setting>& settings) {
+  std::vector<std::string> texts;
+  for (const auto& [name, value] : settings) texts.push_back(fmt::format("{} {}", name, value));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
 // Gives the options that were not given those values, as if they had been. Returns what was done in a line.
 std::string apply(const Recipe& recipe, CLI::App& command) {
   const auto option = [&](std::string_view name) { return command.get_option(fmt::format("--{}", name)); };
-  std::vector<Recipe::Setting> settings = recipe.settings;
-  std::erase_if(settings, [&](const Recipe::Setting& setting) {
-    return option(setting.first)->count() > 0 || option(goes_with(setting.first))->count() > 0;
-  });
-  std::string text = fmt::format("{} ({}):", recipe.name, recipe.source);
-  for (const auto& [name, value] : settings) {
+  const auto is_given = [&](std::string_view name) { return option(name)->count() > 0; };
+  const auto is_chosen_otherwise = [&](std::string_view name) {
+    const auto ours = std::ranges::find(recipe.settings, name, &Recipe::Setting::first);
+    return is_given(name) && (ours == recipe.settings.end() || !is_same(option(name)->as<std::string>(), ours->second));
+  };
+  std::vector<Recipe::Setting> taken, left_out;
+  for (const Recipe::Setting& setting : recipe.settings)
+    if (!is_given(setting.first)) (is_chosen_otherwise(goes_with(setting.first)) ? left_out : taken).push_back(setting);
+  for (const auto& [name, value] : taken) {
     option(name)->add_result(std::string(value));
     option(name)->run_callback();
-    text += fmt::format("{} {} {}", text.back() == ':' ? "" : ",", name, value);
   }
-  return settings.empty() ? text + " every setting was given" : text;
+  std::string text =
+      fmt::format("{} ({}): {}", recipe.name, recipe.source, taken.empty() ? "every setting was given" : list(taken));
+  if (!left_out.empty())
+    text += fmt::format("; left out, as what they go with was chosen otherwise: {}", list(left_out));
+  return text;
 }
 
 double number(const std::string& text, const std::string& option) {
@@ -152,6 +175,43 @@ void add_optimizer_options(CLI::App& command, TrainOptions& o) {
   add("--weight-decay", o.weight_decay, "Of the weights, not of biases and batch norm")->check(CLI::NonNegativeNumber);
 }
 
+CLI::Option* add_interval_option(CLI::App& command, const std::string& name, Interval& interval,
+                                 const std::string& help) {
+  const auto parse = [&interval, name](const std::string& text) {
+    try {
+      interval = parse_interval(text);
+    } catch (const Error& error) {
+      throw CLI::ValidationError(name, error.what());
+    }
+  };
+  return command.add_option_function<std::string>(name, parse, help)->type_name("INTERVAL")->default_str("1epoch");
+}
+
+void add_metrics_options(CLI::App& command, MetricsOptions& o) {
+  const std::vector<std::string> formats = metrics_formats();
+  const auto parse = [&o, formats](const std::vector<std::string>& names) {
+    o.formats = names;
+    if (names == std::vector<std::string>{"none"}) return o.formats.clear();
+    for (const std::string& name : names)
+      if (std::ranges::find(formats, name) == formats.end())
+        throw CLI::ValidationError("--metrics",
+                                   fmt::format("{} is none of {}, or none alone", name, fmt::join(formats, ", ")));
+  };
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--metrics", parse,
+          "What tells in --out how training goes, while it does: jsonl (metrics.jsonl), csv (metrics.csv), tensorboard "
+          "(tensorboard/), several of them, or none")
+      ->delimiter(',')
+      ->type_name("FORMATS")
+      ->default_str("jsonl")
+      ->group("Metrics");
+  command.add_option("--metrics-every", o.every, "Steps from one line of them to the next")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group("Metrics");
+}
+
 // Throws Error where options do nothing together, or not what they promise.
 void expect_sense(const TrainOptions& o) {
   const TrainOptions usual;
@@ -178,7 +238,9 @@ void add_train(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<TrainOptions>();
   auto& o = *options;
   add_data_options(*command, o.data, Purpose::training);
-  command->add_option("--out", o.out, "Folder for all that the run writes: checkpoint.h5, results.json, config.toml")
+  command
+      ->add_option("--out", o.out,
+                   "Folder for all that the run writes: checkpoints, results.json, config.toml, metrics")
       ->required();
   command->add_option("--model", o.model, model_help())->capture_default_str();
   command->add_option("--epochs", o.epochs, "Passes over the training images")->capture_default_str();
@@ -231,13 +293,27 @@ void add_train(CLI::App& app, Command& chosen) {
   command->add_flag("--resume", o.resume, "Go on from the checkpoint in --out; begin anew where there is none")
       ->configurable(false)
       ->group("Checkpoints");
-  command->add_option("--checkpoint-every", o.checkpoint_every, "Steps between checkpoints; 0: one an epoch")
+  add_interval_option(*command, "--checkpoint-every", o.checkpoint_every,
+                      "How often one is written, and where the run stops, and where an evaluation is the best so far")
+      ->group("Checkpoints");
+  command->add_option("--keep", o.keep, "So many of the last stay, and the best")
+      ->check(CLI::Range(1, 1000000))
       ->capture_default_str()
       ->group("Checkpoints");
+  add_interval_option(*command, "--eval-every", o.evaluate_every,
+                      "How often the test images are evaluated, and at the run's end: steps, such as 500, or 2epochs, "
+                      "30s, 10min, 1h; end: only then")
+      ->group("Evaluation");
+  command
+      ->add_option("--eval-steps", o.evaluation_steps,
+                   "Only the first so many batches of them, of as many images as a step's at once; 0: all")
+      ->capture_default_str()
+      ->group("Evaluation");
   command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)->capture_default_str();
   add_wire_option(*command, o.wire);
   add_bucket_options(*command, o.buckets, o.tune_buckets);
   add_device_options(*command, o.device);
+  add_metrics_options(*command, o.metrics);
   add_timeline_options(*command, o.timeline);
   command
       ->add_option("--stall-timeout", o.stall_seconds,

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <optional>
 
 #include "kernels/error.h"
+#include "kernels/host_memory.h"
 #include "src/data/hdf5.h"
 #include "src/data/stored_array.h"
+#include "src/file_mapping.h"
 
 namespace annulus {
 
@@ -31,6 +34,11 @@ class Dataset::Shard {
   std::int32_t label(std::size_t sample) const;
   void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const { values_->read_bytes(sample, 1, pixels); }
   void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const;
+
+  // Decoded images as they lie in the file, mapped (file_mapping.h); none where they cannot be.
+  std::span<const std::uint8_t> mapped() const { return values_->mapped_rows(); }
+  bool whole() const { return values_->whole(); }  // see StoredArray
+
   void will_need(Range samples) const;
 
  private:
@@ -78,6 +86,13 @@ void require_integers(const hdf5::Dataset& dataset, std::size_t count, const cha
   if (!dataset.holds_integers()) fail("{}: must hold integers", dataset.place());
   if (dataset.shape() != Shape{count})
     fail("{}: shape {}, but there are {} {}", dataset.place(), to_string(dataset.shape()), things, of_what);
+}
+
+// Has memory look for an image's begin while something else is copied: a small one lies on a page that no table is at
+// hand for. What is gone does no harm here.
+void begin_to_fetch(std::span<const std::uint8_t> image) {
+  constexpr std::size_t kAhead = 1024;
+  for (std::size_t at = 0; at < std::min(image.size(), kAhead); at += kCacheLine) __builtin_prefetch(&image[at]);
 }
 
 // What two files of one data set must have alike.
@@ -134,6 +149,7 @@ void Dataset::Shard::open_decoded(const hdf5::Group& group) {
   info_.width = shape[2];
   info_.channels = shape[3];
   values_.emplace(std::move(images), file_);
+  values_->map_rows();
 }
 
 void Dataset::Shard::open_encoded(const hdf5::Group& group) {
@@ -195,6 +211,7 @@ void Dataset::add(const std::filesystem::path& file) {
   if (!root.has(split_)) return;
   Shard shard(file, root, split_);
   shard.keep_integers(may_keep_);
+  mapped_ = mapped_ && !shard.mapped().empty();
   if (!shards_.empty()) require_alike(shards_.front().file(), shards_.front().info(), file, shard.info());
   const std::size_t size = info_.size + shard.info().size;
   info_ = shard.info();
@@ -205,7 +222,7 @@ void Dataset::add(const std::filesystem::path& file) {
 
 Dataset::Place Dataset::find(std::size_t sample) const {
   const auto number = static_cast<std::size_t>(std::ranges::upper_bound(ends_, sample) - ends_.begin());
-  return {shards_[number], number == 0 ? sample : sample - ends_[number - 1]};
+  return {number, shards_[number], number == 0 ? sample : sample - ends_[number - 1]};
 }
 
 std::string Dataset::place(std::size_t sample) const {
@@ -233,6 +250,32 @@ void Dataset::read_image(std::size_t sample, std::span<std::uint8_t> pixels) con
 
 void Dataset::read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const {
   read(sample, [&](const Shard& shard, std::size_t at) { shard.read_encoded(at, bytes); });
+}
+
+std::span<const std::uint8_t> Dataset::mapped(std::size_t sample) const {
+  const Place found = find(sample);
+  return found.shard.mapped().subspan(found.sample * info_.image_bytes(), info_.image_bytes());
+}
+
+bool Dataset::copy(std::span<const std::size_t> samples, std::span<std::uint8_t> pixels,
+                   std::span<std::int32_t> labels) const try {
+  if (!mapped_) return false;
+  const std::size_t bytes = info_.image_bytes();
+  std::vector<bool> touched(shards_.size());
+  const bool copied = read_mapped([&] {
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      if (i + 1 < samples.size()) begin_to_fetch(mapped(samples[i + 1]));
+      std::memcpy(pixels.data() + i * bytes, mapped(samples[i]).data(), bytes);
+    }
+  });
+  if (!copied) return false;
+  for (const std::size_t sample : samples) touched[find(sample).number] = true;
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard)
+    if (touched[shard] && !shards_[shard].whole()) return false;
+  std::ranges::transform(samples, labels.begin(), [this](std::size_t sample) { return label(sample); });
+  return true;
+} catch (const Error&) {
+  return false;
 }
 
 // Advice does not fail: a sample whose offsets are wrong says so when it is read.

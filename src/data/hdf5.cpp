@@ -16,7 +16,6 @@ namespace {
 using Type = Handle<H5Tclose>;
 using Space = Handle<H5Sclose>;
 using Attribute = Handle<H5Aclose>;
-using Properties = Handle<H5Pclose>;
 
 // HDF5 would print every error to stderr. Each thread has an error stack of its own, and so a switch of its own.
 void silence_this_thread() {
@@ -287,6 +286,19 @@ std::optional<std::uint64_t> Dataset::offset() const {
   return address == HADDR_UNDEF ? std::nullopt : std::optional<std::uint64_t>(address);
 }
 
+std::vector<std::uint64_t> Dataset::chunks(std::size_t rows) const {
+  const Shape whole = shape();
+  std::vector<hsize_t> first(whole.size(), 0);
+  std::vector<std::uint64_t> begins;
+  for (; first.front() < whole.front(); first.front() += rows) {
+    haddr_t address = HADDR_UNDEF;
+    hsize_t bytes = 0;
+    check(place(), "read", H5Dget_chunk_info_by_coord, id(), first.data(), nullptr, &address, &bytes);
+    begins.push_back(address);
+  }
+  return begins;
+}
+
 std::string Group::place_of(const std::string& name) const {
   return place() + (place().ends_with('/') ? "" : "/") + name;
 }
@@ -339,26 +351,43 @@ void Group::write(const std::string& name, const Shape& shape, std::span<const T
   const std::vector<hsize_t> extents(shape.begin(), shape.end());
   const Space space(
       check(place, "create", H5Screate_simple, static_cast<int>(extents.size()), extents.data(), nullptr));
+  const Properties properties(check(place, "create", H5Pcreate, H5P_DATASET_CREATE));
+  keep_no_times(properties);
   const Handle<H5Dclose> dataset(check(place, "create", H5Dcreate2, id(), name.c_str(), native<T>(), space.id(),
-                                       H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+                                       H5P_DEFAULT, properties.id(), H5P_DEFAULT));
   check(place, "write", H5Dwrite, dataset.id(), native<T>(), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
 }
 
-// HDF5 gives datasets that are contiguous their place when they are first written, unless told to do so early.
+// HDF5 gives datasets their place when they are first written, unless told to do so early.
 template <class T>
-std::uint64_t Group::reserve(const std::string& name, const Shape& shape) {
+Dataset Group::create(const std::string& name, const Shape& shape, const Properties& properties) {
   const std::string place = place_of(name);
   const std::vector<hsize_t> extents(shape.begin(), shape.end());
   const Space space(
       check(place, "create", H5Screate_simple, static_cast<int>(extents.size()), extents.data(), nullptr));
-  const Properties properties(check(place, "create", H5Pcreate, H5P_DATASET_CREATE));
   keep_no_times(properties);
   check(place, "create", H5Pset_alloc_time, properties.id(), H5D_ALLOC_TIME_EARLY);
-  check(place, "create", H5Pset_fill_time, properties.id(), H5D_FILL_TIME_NEVER);
-  const Dataset dataset(check(place, "create", H5Dcreate2, id(), name.c_str(), native<T>(), space.id(), H5P_DEFAULT,
-                              properties.id(), H5P_DEFAULT),
-                        place);
-  return dataset.offset().value();
+  return {check(place, "create", H5Dcreate2, id(), name.c_str(), native<T>(), space.id(), H5P_DEFAULT, properties.id(),
+                H5P_DEFAULT),
+          place};
+}
+
+template <class T>
+std::uint64_t Group::reserve(const std::string& name, const Shape& shape) {
+  const Properties properties(check(place_of(name), "create", H5Pcreate, H5P_DATASET_CREATE));
+  check(place_of(name), "create", H5Pset_fill_time, properties.id(), H5D_FILL_TIME_NEVER);
+  return create<T>(name, shape, properties).offset().value();
+}
+
+template <class T>
+std::vector<std::uint64_t> Group::reserve_chunks(const std::string& name, const Shape& shape, std::size_t rows) {
+  const std::string place = place_of(name);
+  std::vector<hsize_t> chunk(shape.begin(), shape.end());
+  chunk.front() = rows;
+  const Properties properties(check(place, "create", H5Pcreate, H5P_DATASET_CREATE));
+  check(place, "create", H5Pset_chunk, properties.id(), static_cast<int>(chunk.size()), chunk.data());
+  check(place, "create", H5Pset_fletcher32, properties.id());
+  return create<T>(name, shape, properties).chunks(rows);
 }
 
 template bool Dataset::holds<std::uint8_t>() const;
@@ -373,6 +402,7 @@ template void Group::write(const std::string&, const Shape&, std::span<const flo
 template std::uint64_t Group::reserve<std::uint8_t>(const std::string&, const Shape&);
 template std::uint64_t Group::reserve<std::int32_t>(const std::string&, const Shape&);
 template std::uint64_t Group::reserve<std::uint64_t>(const std::string&, const Shape&);
+template std::vector<std::uint64_t> Group::reserve_chunks<std::uint8_t>(const std::string&, const Shape&, std::size_t);
 
 namespace {
 

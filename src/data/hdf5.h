@@ -41,6 +41,8 @@ class Handle {
   hid_t id_;
 };
 
+using Properties = Handle<H5Pclose>;
+
 // A group or a dataset: what has a place in a file, and attributes.
 class Object {
  public:
@@ -96,6 +98,9 @@ class Dataset : public Object {
 
   // Where in the file the elements lie, row-major as they are; none if they are chunked, compressed or elsewhere.
   std::optional<std::uint64_t> offset() const;
+
+  // Where its chunks begin, which are of so many elements of the outermost dimension and of all of the others.
+  std::vector<std::uint64_t> chunks(std::size_t rows) const;
 };
 
 class Group : public Object {
@@ -115,7 +120,16 @@ class Group : public Object {
   template <class T>
   std::uint64_t reserve(const std::string& name, const Shape& shape);
 
+  // One in chunks of so many elements of the outermost dimension: where each begins. A checksum of kChecksumBytes lies
+  // behind it, fletcher32(). HDF5 writes zeros everywhere, which the last chunk keeps behind its elements. It looks for
+  // each chunk among all, so there should be no more than kMostChunks.
+  template <class T>
+  std::vector<std::uint64_t> reserve_chunks(const std::string& name, const Shape& shape, std::size_t rows);
+  static constexpr std::size_t kChecksumBytes = 4, kMostChunks = 10000;
+
  private:
+  template <class T>
+  Dataset create(const std::string& name, const Shape& shape, const Properties& properties);
   std::string place_of(const std::string& name) const;
   void require(const std::string& name) const;
 };
@@ -146,10 +160,10 @@ class NewFile {
 
 // A file that NewFile made, on the disk: datasets are added whose elements HDF5 need not see (Group::reserve). Here
 // HDF5 does meet the disk, so the space must be there beforehand, as bytes behind the file's own: all that it takes for
-// the datasets, and kSpacePerDataset for each.
+// the datasets, kSpacePerDataset for each, and kSpacePerChunk for each chunk.
 class FileToExtend {
  public:
-  static constexpr std::size_t kSpacePerDataset = 1 << 16;
+  static constexpr std::size_t kSpacePerDataset = 1 << 16, kSpacePerChunk = 256;
 
   explicit FileToExtend(const std::filesystem::path& path);
   Group root();

@@ -14,7 +14,7 @@ constexpr std::size_t kMostBadInARow = 100;  // more than that are no accidents
 
 }  // namespace
 
-Loader::Loader(const Dataset& dataset, const InputPlan& plan, const BatchRequest& request)
+Loader::Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest& request)
     : dataset_(dataset),
       plan_(plan),
       request_(request),
@@ -28,6 +28,8 @@ Loader::Loader(const Dataset& dataset, const InputPlan& plan, const BatchRequest
     slot.batch.images.reserve(largest * plan.image_bytes());
     slot.batch.labels.reserve(largest);
     slot.batch.keys.reserve(largest);
+    slot.samples.reserve(largest);
+    slot.keys.reserve(largest);
   }
   for (std::size_t worker = 0; worker < plan.workers; ++worker)
     threads_.emplace_back([this, worker](const std::stop_token& stop) { work(stop, worker); });
@@ -98,6 +100,8 @@ void Loader::open_next() {
   slot.batch.images.resize(slot.share.size() * plan_.image_bytes());
   slot.batch.labels.resize(slot.share.size());
   slot.batch.keys.resize(slot.share.size());
+  slot.samples.resize(slot.share.size());
+  slot.keys.resize(slot.share.size());
   slot.batch.bad.clear();
 }
 
@@ -110,30 +114,42 @@ Loader::Portion Loader::take_from(Slot& slot) const {
 }
 
 void Loader::fill(SampleReader& reader, const Portion& portion, std::vector<BadSample>& bad) {
-  Batch& batch = portion.slot.batch;
-  const SampleOrder order(plan_.shuffle, dataset_.info().size, request_.seed, batch.step.epoch);
-  const std::size_t first = portion.slot.share.begin;
-  give_hints(order, batch.step.epoch, first + portion.samples.begin);
-  const std::size_t bytes = plan_.image_bytes();
-  for (std::size_t i = portion.samples.begin; i < portion.samples.end; ++i) {
-    std::size_t sample = order.sample(first + i);
-    batch.labels[i] = read(reader, batch.step.epoch, sample, std::span(batch.images).subspan(i * bytes, bytes), bad);
-    batch.keys[i] = static_cast<std::int32_t>(mix(request_.seed, batch.step.epoch, sample));
-  }
+  Slot& slot = portion.slot;
+  const Range places = portion.samples;
+  const SampleOrder order(plan_.shuffle, dataset_.info().size, request_.seed, slot.batch.step.epoch);
+  give_hints(order, slot.batch.step.epoch, slot.share.begin + places.begin);
+  for (std::size_t place = places.begin; place < places.end; ++place)
+    choose(slot, place, order.sample(slot.share.begin + place));
+  const auto part = [places](auto& all, std::size_t each = 1) {
+    return std::span(all).subspan(places.begin * each, places.size() * each);
+  };
+  if (!reader.read_together(part(slot.samples), part(slot.keys), part(slot.batch.images, plan_.image_bytes()),
+                            part(slot.batch.labels)))
+    for (std::size_t place = places.begin; place < places.end; ++place)
+      slot.batch.labels[place] = read(reader, slot, place, bad);
+  std::ranges::transform(part(slot.keys), part(slot.batch.keys).begin(),
+                         [](std::uint64_t key) { return static_cast<std::int32_t>(key); });
 }
 
-// The label. `sample` becomes the one that has taken its place, where it was bad.
-std::int32_t Loader::read(SampleReader& reader, std::uint64_t epoch, std::size_t& sample,
-                          std::span<std::uint8_t> pixels, std::vector<BadSample>& bad) const {
+void Loader::choose(Slot& slot, std::size_t place, std::size_t sample) const {
+  slot.samples[place] = sample;
+  slot.keys[place] = mix(request_.seed, slot.batch.step.epoch, sample);
+}
+
+// The label. Where the sample was bad, the place is another one's now.
+std::int32_t Loader::read(SampleReader& reader, Slot& slot, std::size_t place, std::vector<BadSample>& bad) const {
+  const std::size_t bytes = plan_.image_bytes();
+  const auto pixels = std::span(slot.batch.images).subspan(place * bytes, bytes);
   for (std::size_t attempt = 0; attempt < kMostBadInARow; ++attempt) {
+    const std::size_t sample = slot.samples[place];
     try {
-      return reader.read(sample, mix(request_.seed, epoch, sample), pixels);
+      return reader.read(sample, slot.keys[place], pixels);
     } catch (const Error& error) {
       if (!plan_.skip_bad) fail("{}; --on-bad-sample skip goes on without it", error.what());
       if (attempt == 0) bad.push_back({sample, error.what()});
       if (!plan_.replace_bad) return kNoLabel;
     }
-    sample = (sample + 1) % dataset_.info().size;
+    choose(slot, place, (sample + 1) % dataset_.info().size);
   }
   fail("{}, and so are the {} samples after it: something else is wrong", bad.back().reason, kMostBadInARow - 1);
 }

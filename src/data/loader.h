@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "kernels/host_memory.h"
-#include "src/data/dataset.h"
 #include "src/data/input_plan.h"
 #include "src/data/sample_reader.h"
 #include "src/data/sampler.h"
+#include "src/data/samples.h"
 
 namespace annulus {
 
@@ -57,7 +57,7 @@ struct BatchRequest {
 // data only.
 class Loader {
  public:
-  Loader(const Dataset& dataset, const InputPlan& plan, const BatchRequest& request);
+  Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest& request);
   ~Loader();
 
   // The next step's share, valid until the next call. Throws what was met in reading it, again and again, and where
@@ -70,7 +70,10 @@ class Loader {
   // A batch that is being made. Workers take its samples from the first to the last, a few at a time.
   struct Slot {
     Batch batch;
-    Range share;            // positions
+    Range share;  // positions
+    // Of each: the sample, and the key of what is random about it.
+    std::vector<std::size_t> samples;
+    std::vector<std::uint64_t> keys;
     std::size_t taken = 0;  // samples of it
     std::size_t done = 0;
     std::exception_ptr failure;
@@ -84,8 +87,8 @@ class Loader {
 
   void work(const std::stop_token& stop, std::size_t worker);
   void fill(SampleReader& reader, const Portion& portion, std::vector<BadSample>& bad);
-  std::int32_t read(SampleReader& reader, std::uint64_t epoch, std::size_t& sample, std::span<std::uint8_t> pixels,
-                    std::vector<BadSample>& bad) const;
+  void choose(Slot& slot, std::size_t place, std::size_t sample) const;
+  std::int32_t read(SampleReader& reader, Slot& slot, std::size_t place, std::vector<BadSample>& bad) const;
   void give_hints(const SampleOrder& order, std::uint64_t epoch, std::size_t position);
   std::optional<Portion> take(const std::stop_token& stop);
 
@@ -101,7 +104,7 @@ class Loader {
   void finish(const Portion& portion, std::vector<BadSample>& bad, const std::exception_ptr& failure);
   void settle_bad(Batch& batch) const;
 
-  const Dataset& dataset_;
+  const Samples& dataset_;
   const InputPlan plan_;
   const BatchRequest request_;
 

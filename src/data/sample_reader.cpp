@@ -27,8 +27,27 @@ std::int32_t SampleReader::read(std::size_t sample, std::uint64_t key, std::span
   const std::int32_t label = dataset_.label(sample);
   dataset_.info().encoded() ? read_encoded(sample, draws, pixels) : read_decoded(sample, draws, pixels);
   augment(draws, pixels);
+  book(times_.augmenting);
   ++times_.samples;
   return label;
+}
+
+bool SampleReader::read_together(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys,
+                                 std::span<std::uint8_t> pixels, std::span<std::int32_t> labels) {
+  const DatasetInfo& info = dataset_.info();
+  if (!plan_.takes_as_stored({info.height, info.width})) return false;
+  last_ = now_seconds();
+  const bool copied = dataset_.copy(samples, pixels, labels);
+  book(times_.reading);
+  if (!copied) return false;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    Draws draws(keys[i]);
+    augment(draws, pixels.subspan(i * plan_.image_bytes(), plan_.image_bytes()));
+  }
+  book(times_.augmenting);
+  times_.samples += samples.size();
+  times_.bytes += pixels.size();
+  return true;
 }
 
 void SampleReader::read_encoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
@@ -78,7 +97,6 @@ void SampleReader::augment(Draws& draws, std::span<std::uint8_t> pixels) {
     shift_randomly(draws, pixels, plan_.image, plan_.channels);
   if (augmentation.flip && draws.below(2) == 1) flip_left_to_right(pixels, plan_.image, plan_.channels);
   if (augmentation.jitter) jitter_colours(draws, pixels, plan_.channels);
-  book(times_.augmenting);
 }
 
 void SampleReader::book(double& part) {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "src/data/dataset.h"
 #include "src/data/input_plan.h"
 #include "src/data/resize.h"
+#include "src/data/samples.h"
 
 namespace annulus {
 
@@ -20,11 +20,16 @@ struct ReadTimes {
 // only where one is larger than all before.
 class SampleReader {
  public:
-  SampleReader(const Dataset& dataset, const InputPlan& plan) : dataset_(dataset), plan_(plan) {}
+  SampleReader(const Samples& dataset, const InputPlan& plan) : dataset_(dataset), plan_(plan) {}
 
   // The label. `key`: of what is random, a function of (seed, epoch, sample). `pixels` has plan.image_bytes().
   // Throws Error, naming the sample, where it cannot be read, decoded or labelled.
   std::int32_t read(std::size_t sample, std::uint64_t key, std::span<std::uint8_t> pixels);
+
+  // The same of several samples, one after the other, far quicker; but false where they are not stored as the network
+  // gets them or anything is wrong with one of them: then read() them.
+  bool read_together(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys,
+                     std::span<std::uint8_t> pixels, std::span<std::int32_t> labels);
 
   const ReadTimes& times() const { return times_; }
 
@@ -35,7 +40,7 @@ class SampleReader {
   Window crop(Draws& draws, const ImageSize& image) const;
   void book(double& part);  // the time since the last call
 
-  const Dataset& dataset_;
+  const Samples& dataset_;
   const InputPlan& plan_;
   std::vector<std::uint8_t> bytes_;
   Image image_;

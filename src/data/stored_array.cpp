@@ -50,6 +50,14 @@ void StoredArray::keep_integers(std::size_t& budget) {
   kept_ = std::move(all);
 }
 
+void StoredArray::map_rows() {
+  if (!dataset_) mapping_ = FileMapping(file_->descriptor, offset_, count_ * row_bytes_);
+}
+
+bool StoredArray::whole() const {
+  return size_of(file_->descriptor, file_->path) >= offset_ + count_ * row_bytes_;
+}
+
 void StoredArray::read_bytes(std::size_t first, std::size_t count, std::span<std::uint8_t> values) const {
   if (dataset_) return dataset_->read_rows(first, count, values);
   read_at(file_->descriptor, file_->path, offset_ + first * row_bytes_, values);

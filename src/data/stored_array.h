@@ -9,6 +9,7 @@
 
 #include "src/data/hdf5.h"
 #include "src/file_descriptor.h"
+#include "src/file_mapping.h"
 
 namespace annulus {
 
@@ -22,7 +23,8 @@ struct ReadableFile {
 // A dataset of a data file, of which any part is read where it is asked for, from any thread, and nothing is kept in
 // memory without being told. A contiguous one (HDF5's default) is read straight from the file: HDF5 has said where it
 // lies, and is not asked again; pread(2) needs neither its lock nor a file position, and costs a fraction of a
-// hyperslab. Chunked and compressed ones are read through HDF5, slowly. All throw Error.
+// hyperslab, and mapped rows cost still less. Chunked and compressed ones are read through HDF5, slowly. All throw
+// Error.
 class StoredArray {
  public:
   StoredArray(hdf5::Dataset dataset, std::shared_ptr<const ReadableFile> file);
@@ -32,6 +34,12 @@ class StoredArray {
   // Has its integers in memory from now on if they are contiguous and take `budget` bytes at most, which becomes less
   // by so much: a number of few bytes costs as much to read as a small image. Before it is read by several threads.
   void keep_integers(std::size_t& budget);
+
+  // Has its rows mapped from now on if they are contiguous and the operating system can. Likewise.
+  void map_rows();
+  std::span<const std::uint8_t> mapped_rows() const { return mapping_.bytes(); }  // all of them, or none
+  // Whether the file still holds them all. If not, those that were read while they were mapped may be wrong.
+  bool whole() const;
 
   void read_bytes(std::size_t first, std::size_t count, std::span<std::uint8_t> values) const;  // rows of uint8
   void read_integers(std::size_t first, std::span<std::int64_t> values) const;  // of any type, a row each
@@ -43,9 +51,10 @@ class StoredArray {
   std::shared_ptr<const ReadableFile> file_;
   std::size_t count_;
   std::uint64_t row_bytes_ = 0;
-  std::uint64_t offset_ = 0;              // in the file, of a contiguous one
-  bool has_sign_ = false;                 // integers
-  std::vector<std::uint8_t> kept_;        // all of them, as they are stored, or none
+  std::uint64_t offset_ = 0;        // in the file, of a contiguous one
+  bool has_sign_ = false;           // integers
+  std::vector<std::uint8_t> kept_;  // all of them, as they are stored, or none
+  FileMapping mapping_;
   std::optional<hdf5::Dataset> dataset_;  // another one
 };
 

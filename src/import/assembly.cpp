@@ -1,9 +1,12 @@
 #include "src/import/assembly.h"
 
+#include <algorithm>
 #include <numeric>
+#include <optional>
 #include <type_traits>
 
 #include "kernels/error.h"
+#include "src/data/fletcher32.h"
 #include "src/file_io.h"
 #include "src/import/places.h"
 #include "src/import/work_through.h"
@@ -26,14 +29,14 @@ void broadcast(const World& world, std::vector<T>& values) {
 struct SplitPlaces {
   std::vector<std::uint64_t> first_samples, sizes;  // as in Collection
   Places places;
-  std::vector<std::uint64_t> images_begin;  // in each file
+  std::vector<ImagesPlace> images;  // in each file
 };
 
 SplitPlaces share_places(const World& world, Collection::Split split, bool shuffled, std::size_t files) {
   broadcast(world, split.first_samples);
   broadcast(world, split.sizes);
   Places places(split.sizes, shuffled, files);
-  return {std::move(split.first_samples), std::move(split.sizes), std::move(places), std::vector<std::uint64_t>(files)};
+  return {std::move(split.first_samples), std::move(split.sizes), std::move(places), std::vector<ImagesPlace>(files)};
 }
 
 // What a file holds of each split.
@@ -42,7 +45,7 @@ std::vector<SplitRoom> rooms_in(std::size_t file, const Collection& collection,
   std::vector<SplitRoom> rooms;
   for (std::size_t i = 0; i < splits.size(); ++i) {
     const Places& places = splits[i].places;
-    rooms.push_back({collection.splits[i].name, places.positions(file).size(), places.bytes_in(file), 0, 0, 0});
+    rooms.push_back({collection.splits[i].name, places.positions(file).size(), places.bytes_in(file), 0, 0, {}});
   }
   return rooms;
 }
@@ -75,21 +78,47 @@ AtomicFile begin_file(const std::filesystem::path& path, std::size_t number, con
   for (std::size_t i = 0; i < splits.size(); ++i) {
     const Places& places = splits[i].places;
     write_small_datasets(file, rooms[i], places.positions(number), places, collection.splits[i], job.storage.encoded);
-    splits[i].images_begin[number] = rooms[i].images_begin;
+    splits[i].images[number] = std::move(rooms[i].images);
   }
   return file;
 }
 
+void share_images_place(const World& world, ImagesPlace& place) {
+  world.broadcast(std::as_writable_bytes(std::span(&place.chunk_bytes, 1)));
+  world.broadcast(std::as_writable_bytes(std::span(&place.has_checksums, 1)));
+  broadcast(world, place.chunks);
+}
+
+// The files that are being made, open on this rank.
+struct OpenFiles {
+  explicit OpenFiles(const std::vector<std::filesystem::path>& paths) : files(paths) {
+    for (const std::filesystem::path& file : files) descriptors.push_back(open_to_write(AtomicFile::partial(file)));
+  }
+
+  void write(std::size_t file, std::uint64_t position, std::span<const std::uint8_t> bytes) const {
+    write_at(descriptors[file], files[file], position, bytes);
+  }
+  // From a byte of a split's images on, across its chunks.
+  void write_images(std::size_t file, const ImagesPlace& place, std::uint64_t begin,
+                    std::span<const std::uint8_t> bytes) const {
+    while (!bytes.empty()) {
+      const std::uint64_t within = begin % place.chunk_bytes;
+      const auto part = bytes.first(std::min<std::uint64_t>(bytes.size(), place.chunk_bytes - within));
+      write(file, place.chunks[begin / place.chunk_bytes] + within, part);
+      begin += part.size();
+      bytes = bytes.subspan(part.size());
+    }
+  }
+
+  const std::vector<std::filesystem::path>& files;
+  std::vector<FileDescriptor> descriptors;
+};
+
 // Copies a part's images to where they belong. Neighbours that stay neighbours go together.
 class PartCopier {
  public:
-  PartCopier(const std::filesystem::path& part, const SplitPlaces& split,
-             const std::vector<std::filesystem::path>& files, const std::vector<FileDescriptor>& descriptors)
-      : part_(part),
-        split_(split),
-        files_(files),
-        descriptors_(descriptors),
-        data_(open_to_read(part_data_file(part))) {}
+  PartCopier(const std::filesystem::path& part, const SplitPlaces& split, const OpenFiles& files)
+      : part_(part), split_(split), files_(files), data_(open_to_read(part_data_file(part))) {}
 
   void copy(const Range& samples, const Report& report) {
     for (std::size_t sample = samples.begin; sample < samples.end;) {
@@ -123,42 +152,60 @@ class PartCopier {
     read_ += bytes;
     hash_.add(std::span<const std::uint8_t>(buffer_));
     const std::size_t shard = split_.places.shard_of(run.begin);
-    write_at(descriptors_[shard], files_[shard], split_.images_begin[shard] + split_.places.byte_in_shard(run.begin),
-             buffer_);
+    files_.write_images(shard, split_.images[shard], split_.places.byte_in_shard(run.begin), buffer_);
   }
 
   const std::filesystem::path part_;
   const SplitPlaces& split_;
-  const std::vector<std::filesystem::path>& files_;
-  const std::vector<FileDescriptor>& descriptors_;
+  const OpenFiles& files_;
   FileDescriptor data_;
   Hash hash_;
   std::uint64_t read_ = 0;
   std::vector<std::uint8_t> buffer_;
 };
 
+std::vector<std::size_t> numbers_below(std::size_t count) {
+  std::vector<std::size_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+  return numbers;
+}
+
 // On all ranks: every part once. False: a signal asked for a stop.
 bool copy_parts(const World& world, const ImportJob& job, const std::filesystem::path& parts,
-                const std::vector<SplitPlaces>& splits, const std::vector<std::filesystem::path>& files) {
-  std::vector<FileDescriptor> descriptors;
-  world.all_or_none([&] {
-    for (const std::filesystem::path& file : files) descriptors.push_back(open_to_write(AtomicFile::partial(file)));
-  });
+                const std::vector<SplitPlaces>& splits, const OpenFiles& files) {
   const std::vector<PieceNumber> pieces = pieces_of(job.plan);
-  std::vector<std::size_t> all(pieces.size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  const bool done = work_through(world, "writing", all, all.size(), [&](std::size_t number, const Report& report) {
-    const auto& [split, piece] = pieces[number];
-    const SplitPlaces& of_split = splits[split];
-    PartCopier copier(part_of(parts, job.plan.splits[split], piece), of_split, files, descriptors);
-    copier.copy({of_split.first_samples[piece], of_split.first_samples[piece + 1]}, report);
-  });
-  if (done) {
-    world.all_or_none([&] {
-      for (std::size_t file = 0; file < files.size(); ++file) flush(descriptors[file], files[file]);
-    });
-  }
-  return done;
+  return work_through(world, "writing", numbers_below(pieces.size()), pieces.size(),
+                      [&](std::size_t number, const Report& report) {
+                        const auto& [split, piece] = pieces[number];
+                        const SplitPlaces& of_split = splits[split];
+                        PartCopier copier(part_of(parts, job.plan.splits[split], piece), of_split, files);
+                        copier.copy({of_split.first_samples[piece], of_split.first_samples[piece + 1]}, report);
+                      });
+}
+
+// Chunks are whole only when all parts have been copied: each of them once more, on all ranks. False: a signal.
+bool add_checksums(const World& world, const std::vector<SplitPlaces>& splits, const OpenFiles& files) {
+  struct Chunk {
+    std::size_t file;
+    std::uint64_t begin, bytes;
+  };
+  std::vector<Chunk> chunks;
+  for (const SplitPlaces& split : splits)
+    for (std::size_t file = 0; file < split.images.size(); ++file)
+      for (const std::uint64_t begin : split.images[file].chunks)
+        if (split.images[file].has_checksums) chunks.push_back({file, begin, split.images[file].chunk_bytes});
+  if (chunks.empty()) return true;
+  return work_through(world, "adding checksums", numbers_below(chunks.size()), chunks.size(),
+                      [&](std::size_t number, const Report& report) {
+                        const auto [file, begin, size] = chunks[number];
+                        const std::filesystem::path path = AtomicFile::partial(files.files[file]);
+                        std::vector<std::uint8_t> bytes(size);
+                        read_at(open_to_read(path), path, begin, bytes);
+                        const std::uint32_t sum = fletcher32(bytes);
+                        files.write(file, begin + size,
+                                    std::span(reinterpret_cast<const std::uint8_t*>(&sum), sizeof sum));
+                        report(0, size);
+                      });
 }
 
 }  // namespace
@@ -177,8 +224,19 @@ bool assemble(const World& world, const ImportJob& job, const std::filesystem::p
     for (std::size_t i = 0; i < files.size(); ++i)
       made.push_back(begin_file(files[i], i, job, collection, header, splits));
   });
-  for (SplitPlaces& split : splits) broadcast(world, split.images_begin);
-  if (!copy_parts(world, job, parts, splits, files)) return false;
+  for (SplitPlaces& split : splits)
+    for (ImagesPlace& place : split.images) share_images_place(world, place);
+  std::optional<OpenFiles> open;
+  world.all_or_none([&] { open.emplace(files); });
+  const auto flush_all = [&] {
+    world.all_or_none([&] {
+      for (std::size_t file = 0; file < files.size(); ++file) flush(open->descriptors[file], files[file]);
+    });
+  };
+  if (!copy_parts(world, job, parts, splits, *open)) return false;
+  flush_all();  // before ranks on other nodes read it for the checksums
+  if (!add_checksums(world, splits, *open)) return false;
+  flush_all();
   world.all_or_none([&] {
     for (AtomicFile& file : made) file.commit();
   });

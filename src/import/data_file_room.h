@@ -15,6 +15,14 @@ namespace annulus {
 struct DataFileHeader {
   std::vector<std::string> classes;
   std::vector<float> mean, deviation;
+  std::size_t chunk = 0;  // samples in a chunk of the images, about; 0: they are contiguous
+};
+
+// Where the images of a split lie in a file, one byte after the other: in chunks, or all in one.
+struct ImagesPlace {
+  std::uint64_t chunk_bytes = 0;
+  std::vector<std::uint64_t> chunks;  // where they begin
+  bool has_checksums = false;         // behind each, see hdf5::Group::reserve_chunks()
 };
 
 struct SplitRoom {
@@ -25,7 +33,7 @@ struct SplitRoom {
   // At which bytes of the file the samples belong.
   std::uint64_t labels_begin = 0;   // int32
   std::uint64_t offsets_begin = 0;  // uint64; where the images are encoded
-  std::uint64_t images_begin = 0;
+  ImagesPlace images;
 };
 
 // Makes the file, under the name that it has until it is committed, with all its space on the disk, and fills in where

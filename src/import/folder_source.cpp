@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <set>
 #include <utility>
 
 #include "kernels/error.h"
@@ -27,34 +26,6 @@ std::vector<std::string> folders_in(const fs::path& folder) {
   std::ranges::sort(names);
   return names;
 }
-
-// Walks down through a class, links to folders as well.
-class ImageLister {
- public:
-  std::vector<std::string> list(const fs::path& folder) {
-    walk(folder);
-    std::ranges::sort(paths_);
-    return std::move(paths_);
-  }
-
- private:
-  void walk(const fs::path& folder) {
-    const fs::path real = fs::canonical(folder);
-    if (!open_.insert(real).second) fail("{}: a link to a folder that it lies in", folder.string());
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      if (is_hidden(entry.path())) continue;
-      if (entry.is_directory())
-        walk(entry.path());
-      else if (is_image_name(entry.path()) &&
-               (entry.is_regular_file() || !entry.exists()))  // a link to nothing is told
-        paths_.push_back(entry.path().string());
-    }
-    open_.erase(real);
-  }
-
-  std::set<fs::path> open_;  // from the class's folder down to here
-  std::vector<std::string> paths_;
-};
 
 // The names of a split's files, in pieces, as notes: the class's number, and the path, each ended by a zero.
 class NoteWriter {
@@ -95,7 +66,7 @@ SourceSplit plan_split(const std::string& name, const fs::path& folder, const st
   for (const std::string& found : folders_in(folder)) {
     const auto label = std::ranges::find(classes, found);
     if (label == classes.end()) fail("{}: no such class among the training images", (folder / found).string());
-    const std::vector<std::string> paths = ImageLister().list(folder / found);
+    const std::vector<std::string> paths = images_in(folder / found);
     if (paths.empty()) fail("{}: no images there (.jpg, .jpeg, .png)", (folder / found).string());
     for (const std::string& path : paths) writer.add(static_cast<std::size_t>(label - classes.begin()), path);
   }
@@ -130,24 +101,16 @@ std::string next_word(std::string_view& text) {
   return word;
 }
 
-void read_file(const fs::path& path, std::vector<std::uint8_t>& bytes) {
-  const FileDescriptor file = open_to_read(path);
-  const std::uintmax_t size = fs::file_size(path);
-  if (size > kMostImageBytes) fail("{} bytes; at most {} are read", size, kMostImageBytes);
-  bytes.resize(size);
-  read_at(file, path, 0, bytes);
-}
-
 void read_folder_piece(const SourceFolders& folders, const SourcePlan&, const SourceSplit& split, std::size_t piece,
                        const TakeSample& take) {
   std::vector<std::uint8_t> note, bytes;
-  read_file(folders.notes / split.pieces[piece], note);
+  read_file(folders.notes / split.pieces[piece], kMostImageBytes, note);
   std::string_view left(reinterpret_cast<const char*>(note.data()), note.size());
   while (!left.empty()) {
     const std::size_t label = std::stoull(next_word(left));
     SourceSample sample{next_word(left), static_cast<std::int64_t>(label), {}, {}};
     try {
-      read_file(sample.name, bytes);
+      read_file(sample.name, kMostImageBytes, bytes);
       sample.bytes = bytes;
     } catch (const std::exception& error) {
       sample.problem = error.what();

@@ -9,6 +9,7 @@
 #include "src/atomic_file.h"
 #include "src/bytes.h"
 #include "src/import/assembly.h"
+#include "src/import/class_names.h"
 #include "src/import/work_through.h"
 #include "src/signals.h"
 #include "src/train.h"
@@ -62,6 +63,19 @@ void make_folder(const std::filesystem::path& folder) {
   if (error) fail("{}: cannot make this folder: {}", folder.string(), error.message());
 }
 
+std::vector<std::size_t> unfinished(const ImportJob& job, const std::filesystem::path& parts) {
+  std::vector<std::size_t> numbers;
+  const std::vector<PieceNumber> pieces = pieces_of(job.plan);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (!part_exists(part_of(parts, job.plan.splits[pieces[i].split], pieces[i].piece))) numbers.push_back(i);
+  }
+  return numbers;
+}
+
+std::size_t finished_pieces(const ImportJob& job, const std::filesystem::path& parts) {
+  return pieces_of(job.plan).size() - unfinished(job, parts).size();
+}
+
 // Before an import is begun, or gone on with. Rank 0's.
 void prepare(const ImportOptions& options, const Tell& tell) {
   const std::filesystem::path parts = parts_of(options);
@@ -72,8 +86,10 @@ void prepare(const ImportOptions& options, const Tell& tell) {
     expect_no_other_shards(options);
     const ImportJob job = make_job(options, parts);
     const std::string difference = difference_to_parts(job, parts);
-    if (difference == kDifferentSource) {
-      tell(fmt::format("{}: the source has changed since: beginning anew", parts.string()));
+    const bool has_changed = difference == kDifferentSource;
+    if (has_changed || (!difference.empty() && finished_pieces(job, parts) == 0)) {
+      tell(fmt::format("{}: {}: beginning anew", parts.string(),
+                       has_changed ? "the source has changed since" : "no piece is finished there"));
       std::filesystem::remove_all(parts);
       return prepare(options, tell);
     }
@@ -86,15 +102,6 @@ void prepare(const ImportOptions& options, const Tell& tell) {
     if (is_new) std::filesystem::remove_all(parts);
     throw;
   }
-}
-
-std::vector<std::size_t> unfinished(const ImportJob& job, const std::filesystem::path& parts) {
-  std::vector<std::size_t> numbers;
-  const std::vector<PieceNumber> pieces = pieces_of(job.plan);
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (!part_exists(part_of(parts, job.plan.splits[pieces[i].split], pieces[i].piece))) numbers.push_back(i);
-  }
-  return numbers;
 }
 
 // Messages are lines, names of files need not be.
@@ -178,7 +185,7 @@ void expect_images(const ImportOptions& options, const Collection& collection) {
 }
 
 DataFileHeader header_of(const ImportOptions& options, const ImportJob& job, const Collection& collection) {
-  DataFileHeader header{job.classes(), options.mean, options.deviation};
+  DataFileHeader header{job.classes(), options.mean, options.deviation, options.chunk};
   if (header.classes.empty()) {
     for (std::int32_t label = 0; label <= collection.largest_label(); ++label)
       header.classes.push_back(std::to_string(label));
@@ -238,13 +245,14 @@ bool put_together(const World& world, const ImportOptions& options, const Import
 // What is finished is of use to the same command. `condition`: for it to go on.
 void keep_or_remove(const ImportJob& job, const std::filesystem::path& parts, const char* condition,
                     std::string& message) {
-  const std::size_t whole = pieces_of(job.plan).size();
-  const std::size_t done = whole - unfinished(job, parts).size();
-  if (done == 0)
+  const std::size_t done = finished_pieces(job, parts);
+  if (done == 0 && !has_class_names(job, parts)) {
     std::filesystem::remove_all(parts);
-  else
-    message += fmt::format("; {} of {} pieces are kept in {}: {}the same command goes on", done, whole, parts.string(),
-                           condition);
+    return;
+  }
+  const std::string kept = done == 0 ? "the names of classes that were found"
+                                     : fmt::format("{} of {} pieces", done, pieces_of(job.plan).size());
+  message += fmt::format("; {} are kept in {}: {}the same command goes on", kept, parts.string(), condition);
 }
 
 }  // namespace
@@ -259,7 +267,8 @@ int import_data(const World& world, const ImportOptions& options, const Tell& te
   watch_for_stop_signals();
   std::string outcome = "stopped";
   try {
-    if (import_pieces(world, job, parts, tell) && put_together(world, options, job, parts, tell)) {
+    if (find_classes(world, job, parts) && import_pieces(world, job, parts, tell) &&
+        put_together(world, options, job, parts, tell)) {
       if (world.root()) std::filesystem::remove_all(parts);
       return 0;
     }

@@ -11,7 +11,7 @@ namespace annulus {
 namespace {
 
 constexpr const char* kJobFile = "job.json";
-constexpr int kVersion = 1;  // of the parts' form
+constexpr int kVersion = 2;  // of the parts' form
 
 using nlohmann::json;
 
@@ -32,6 +32,7 @@ json to_json(const ImportJob& job) {
           {kDifferentSource,
            {{"splits", splits},
             {"classes", job.plan.classes},
+            {"classes in pieces", job.plan.classes_in_pieces},
             {"pixels", pixels ? json{{"size", size(pixels->size)}, {"channels", pixels->channels}} : json()},
             {"variant", job.plan.variant},
             {"shuffle", job.plan.shuffle},
@@ -50,6 +51,7 @@ ImportJob job_from(const json& from) {
   job.skips_bad_samples = from.at("--on-bad-sample") == "skip";
   job.class_names = from.at("--classes");
   job.plan.classes = source.at("classes");
+  job.plan.classes_in_pieces = source.at("classes in pieces");
   for (const json& split : source.at("splits")) job.plan.splits.push_back({split.at("name"), split.at("pieces")});
   if (const json& pixels = source.at("pixels"); !pixels.is_null())
     job.plan.pixels = PixelShape{size(pixels.at("size")), pixels.at("channels")};
@@ -86,11 +88,6 @@ Storage storage_for(const ImportOptions& options, const std::optional<PixelShape
   return {encoded, options.size, options.channels == 0 ? 3 : options.channels};
 }
 
-void expect_names_to_fit(const ImportJob& job) {
-  const std::size_t names = job.class_names.size(), classes = job.plan.classes.size();
-  if (names > 0 && classes > 0 && names != classes) fail("--classes: {} names for {} classes", names, classes);
-}
-
 void expect_per_channel(const char* option, const std::vector<float>& values, std::size_t channels) {
   if (!values.empty() && values.size() != channels)
     fail("{}: {} values for {} channels", option, values.size(), channels);
@@ -111,6 +108,11 @@ std::vector<PieceNumber> pieces_of(const SourcePlan& plan) {
 
 std::filesystem::path part_of(const std::filesystem::path& parts, const SourceSplit& split, std::size_t piece) {
   return parts / fmt::format("{}-{:06}", split.name, piece);
+}
+
+void expect_names_to_fit(const ImportJob& job) {
+  const std::size_t names = job.class_names.size(), classes = job.plan.classes.size();
+  if (names > 0 && classes > 0 && names != classes) fail("--classes: {} names for {} classes", names, classes);
 }
 
 ImportJob make_job(const ImportOptions& options, const std::filesystem::path& parts) try {
@@ -136,11 +138,15 @@ ImportJob make_job(const ImportOptions& options, const std::filesystem::path& pa
   fail("{}: {}", error.path1().string(), error.code().message());
 }
 
+void fail_for_names(const ImportJob& job) {
+  fail("{}: names of folders, archives and classes must be UTF-8; rename those that are not", job.source.string());
+}
+
 void write_job(const ImportJob& job, const std::filesystem::path& parts) try {
   const std::string text = to_json(job).dump(1);
   write_atomically(parts / kJobFile, std::as_bytes(std::span(text)));
 } catch (const json::exception&) {
-  fail("{}: names of folders, archives and classes must be UTF-8; rename those that are not", job.source.string());
+  fail_for_names(job);
 }
 
 ImportJob read_job(const std::filesystem::path& parts) try {

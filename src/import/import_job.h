@@ -35,6 +35,12 @@ std::filesystem::path part_of(const std::filesystem::path& parts, const SourceSp
 // Throws Error where the options do not fit the source.
 ImportJob make_job(const ImportOptions& options, const std::filesystem::path& parts);
 
+// Throws Error where the options name another number of classes than the plan, which may not know them yet.
+void expect_names_to_fit(const ImportJob& job);
+
+// Where JSON refuses them.
+[[noreturn]] void fail_for_names(const ImportJob& job);
+
 void write_job(const ImportJob& job, const std::filesystem::path& parts);
 ImportJob read_job(const std::filesystem::path& parts);
 

@@ -38,9 +38,10 @@ struct SourceSplit {
   std::vector<std::string> pieces;  // what each is called is the format's matter
 };
 
-// What is to be read. Made by one rank, and small: no names of samples.
+// What is to be read. Made by one rank, quickly, and small: no names of samples.
 struct SourcePlan {
   std::vector<std::string> classes;  // names by label; none: labels are numbers, and as many classes as they need
+  bool classes_in_pieces = false;    // or they are still to be found, by SourceFormat::find_classes
   std::vector<SourceSplit> splits;   // "train", then "test" if there is one
   std::optional<PixelShape> pixels;  // none: encoded images
   std::string variant;               // the format's matter
@@ -55,6 +56,7 @@ struct SourceFolders {
 
 // False: no more of this piece.
 using TakeSample = std::function<bool(const SourceSample&)>;
+using PassSample = std::function<bool(std::size_t bytes)>;
 
 struct SourceFormat {
   std::string name;
@@ -63,6 +65,10 @@ struct SourceFormat {
   SourcePlan (*plan)(const SourceFolders& folders);
   void (*read)(const SourceFolders& folders, const SourcePlan& plan, const SourceSplit& split, std::size_t piece,
                const TakeSample& take);
+  // The classes that a training piece names, sorted; where a format's plans leave that to be found, which takes reading
+  // all pieces.
+  std::vector<std::string> (*find_classes)(const SourceFolders& folders, const SourceSplit& split, std::size_t piece,
+                                           const PassSample& pass) = nullptr;
 };
 
 extern const SourceFormat kIdxSource, kCifarSource, kNpySource, kFolderSource, kTarSource;

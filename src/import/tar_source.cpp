@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <iterator>
 #include <set>
 
 #include "kernels/error.h"
@@ -92,25 +93,23 @@ std::string find_variant(const fs::path& source, const std::string& path) try {
 }
 
 // As far as the archive goes: reading it will tell where it is cut off.
-void add_folders(const fs::path& file, std::set<std::string>& classes) try {
-  ArchiveReader archive(file);
-  while (archive.next()) {
-    const std::string name = class_by_folder(archive.name());
-    if (is_image_name(archive.name()) && !name.empty()) classes.insert(name);
+std::vector<std::string> find_folders(const SourceFolders& folders, const SourceSplit& split, std::size_t piece,
+                                      const PassSample& pass) {
+  std::set<std::string> classes;
+  try {
+    ArchiveReader archive(folders.source / split.pieces[piece]);
+    while (archive.next() && pass(archive.size())) {
+      const std::string name = class_by_folder(archive.name());
+      if (is_image_name(archive.name()) && !name.empty()) classes.insert(name);
+    }
+  } catch (const ArchiveError&) {
   }
-} catch (const ArchiveError&) {
+  return {classes.begin(), classes.end()};
 }
 
-std::vector<std::string> find_classes(const SourceFolders& folders, const std::string& variant,
-                                      const std::vector<std::string>& archives) {
+std::vector<std::string> names_of(const std::vector<std::string>& archives) {
   std::set<std::string> classes;
-  if (variant == kByNumber) return {};
-  for (const std::string& path : archives) {
-    if (variant == kByArchive)
-      classes.insert(class_by_archive(path));
-    else
-      add_folders(folders.source / path, classes);
-  }
+  std::ranges::transform(archives, std::inserter(classes, classes.end()), class_by_archive);
   return {classes.begin(), classes.end()};
 }
 
@@ -124,7 +123,8 @@ SourcePlan plan_tar(const SourceFolders& folders) {
          folders.source.string());
   }
   plan.variant = find_variant(folders.source, archives[0]);
-  plan.classes = find_classes(folders, plan.variant, archives);
+  plan.classes_in_pieces = plan.variant == kByFolder;
+  if (plan.variant == kByArchive) plan.classes = names_of(archives);
   plan.shuffle = plan.variant != kByNumber;
   for (const std::string_view name : kTestNames) {
     const std::vector<std::string> test = archives_of(folders.source, name);
@@ -257,6 +257,6 @@ const SourceFormat kTarSource{"tar",
                               "a folder with train/*.tar and val/*.tar, or validation/ or test/, or with such words in "
                               "the archives' names; also .tar.gz, .tgz, .tar.zst. Labels are numbers in KEY.cls beside "
                               "KEY.jpg (WebDataset), the images' folders, or the archives' names",
-                              plan_tar, read_tar_piece};
+                              plan_tar, read_tar_piece, find_folders};
 
 }  // namespace annulus

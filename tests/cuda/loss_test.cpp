@@ -21,7 +21,7 @@ struct LossTrial {
         op(cuda::plan(SoftmaxCrossEntropy{smoothing}, {spec, label_spec(labels.size())}, mode, gpu.context)),
         logits(gpu, spec, values),
         gradient(gpu, spec, Values(values.size(), 77.0f)),
-        sums(gpu, op->output(), {77.0f, 77.0f}),
+        sums(gpu, op->output(), {77.0f, 77.0f, 77.0f}),
         metrics(gpu, op->parameters().at(0), {77.0f, 77.0f}) {
     Bindings bindings{};
     test::upload(gpu.context, labels.data(), labels.size() * sizeof(std::int32_t), label_memory);
@@ -63,7 +63,7 @@ TEST_CASE("on a GPU: softmax cross-entropy's losses, hits, gradients and metrics
     if (mode == Mode::training) trial.op->backward(weight);
     const auto gradient = trial.gradient.read();
     double loss = 0, furthest = 0;
-    int correct = 0;
+    int correct = 0, among_five = 0;
     for (std::size_t n = 0; n < batch; ++n) {
       const float* row = logits.data() + n * classes;
       const auto label = static_cast<std::size_t>(labels[n]);
@@ -72,6 +72,10 @@ TEST_CASE("on a GPU: softmax cross-entropy's losses, hits, gradients and metrics
       for (std::size_t c = 0; c < classes; ++c) sum += double{row[c]};
       loss += std::log(total) - (1 - s) * double{row[label]} - s * sum / static_cast<double>(classes);
       correct += std::max_element(row, row + classes) == row + label;
+      const auto larger = [&](const float& logit) {
+        return &logit < row + label ? logit >= row[label] : logit > row[label];
+      };
+      among_five += std::count_if(row, row + classes, larger) < 5;
       for (std::size_t c = 0; c < classes; ++c) {
         const double wanted = (c == label ? 1 - s : 0) + s / static_cast<double>(classes);
         const double expected = gpu.scale() * weight * (std::exp(double{row[c]}) / total - wanted);
@@ -81,6 +85,7 @@ TEST_CASE("on a GPU: softmax cross-entropy's losses, hits, gradients and metrics
     const auto sums = trial.sums.read(), metrics = trial.metrics.read();
     CHECK(sums[0] == Approx(loss).epsilon(1e-6).margin(1e-6));
     CHECK(sums[1] == static_cast<float>(correct));
+    CHECK(sums[2] == static_cast<float>(among_five));
     if (mode == Mode::inference) continue;
     CHECK(furthest <= 0.1 * test::tolerance(gpu.context.precision) * gpu.scale());
     CHECK(trial.gradient.clean());
@@ -94,13 +99,13 @@ TEST_CASE("on a GPU: softmax cross-entropy neither overflows nor hides NaN; the 
   {
     LossTrial trial(gpu, 0, 3, {1e4f, -1e4f, 0, 1e4f, -1e4f, 0}, {0, 1});
     trial.op->backward(1);
-    CHECK(trial.sums.read() == Values{2e4f, 1});
+    CHECK(trial.sums.read() == Values{2e4f, 1, 2});
     CHECK(trial.gradient.read() == Values{0, 0, 0, 1, -1, 0});
   }
   {
     const float infinity = std::numeric_limits<float>::infinity();
     LossTrial trial(gpu, 0, 3, {1, -infinity, -infinity}, {0});
-    CHECK(trial.sums.read() == Values{0, 1});
+    CHECK(trial.sums.read() == Values{0, 1, 1});
   }
   for (std::size_t position = 0; position < 3; ++position) {
     Values logits{1, 2, 3};
@@ -110,8 +115,16 @@ TEST_CASE("on a GPU: softmax cross-entropy neither overflows nor hides NaN; the 
     CHECK(std::isnan(trial.sums.read()[0]));
   }
   const Values equal(40, 3.0f);
-  CHECK(LossTrial(gpu, 0, 40, equal, {0}).sums.read()[1] == 1);
-  CHECK(LossTrial(gpu, 0, 40, equal, {7}).sums.read()[1] == 0);
+  const auto hits = [&](std::int32_t label) {
+    const Values sums = LossTrial(gpu, 0, 40, equal, {label}).sums.read();
+    return Values{sums[1], sums[2]};
+  };
+  CHECK(hits(0) == Values{1, 1});
+  CHECK(hits(4) == Values{0, 1});
+  CHECK(hits(5) == Values{0, 0});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  CHECK(LossTrial(gpu, 0, 6, {nan, nan, nan, nan, nan, 1}, {5}).sums.read()[2] == 0);
+  CHECK(LossTrial(gpu, 0, 6, {0, 0, 0, 0, 0, nan}, {5}).sums.read()[2] == 0);
 }
 
 }  // namespace annulus

@@ -159,6 +159,22 @@ void check_against_cpu(Gpu& gpu, const Operation& operation, const std::vector<S
     CHECK(trial.parameter_gradients[i].bytes() == second.parameter_gradients[i].bytes());
 }
 
+// Notes which passes are planned.
+class NotingPlanner : public cuda::ConvolutionPlanner {
+ public:
+  using Passes = std::vector<cuda::ConvolutionProblem::Pass>;
+
+  explicit NotingPlanner(Passes& passes) : passes_(passes) {}
+  std::unique_ptr<cuda::ConvolutionPlan> plan(const cuda::ConvolutionProblem& problem) override {
+    passes_.push_back(problem.pass);
+    return planner_->plan(problem);
+  }
+
+ private:
+  Passes& passes_;
+  std::unique_ptr<cuda::ConvolutionPlanner> planner_ = cuda::make_convolution_planner();
+};
+
 // Images of awkward sizes.
 const Shape kImages[] = {{1, 1, 1, 1}, {1, 8, 1, 1}, {1, 6, 5, 3}, {2, 3, 7, 9}, {3, 17, 6, 6}, {5, 8, 4, 1}};
 
@@ -187,6 +203,18 @@ TEST_CASE("on a GPU: convolutions") {
           CAPTURE(operation.channels, kernel, stride, operation.bias, operation.relu);
           check_against_cpu(gpu, operation, {{batch, channels_in, 5, 7}}, wanted);
         }
+}
+
+TEST_CASE("on a GPU: a gradient of the input that nobody wants is not planned") {
+  using Pass = cuda::ConvolutionProblem::Pass;
+  Gpu gpu(Precision::fp32);
+  NotingPlanner::Passes planned;
+  gpu.context.convolutions = std::make_unique<NotingPlanner>(planned);
+  const Convolution operation{.channels = 4, .kernel = 3};
+  const Trial unwanted(gpu, operation, {{1, 3, 5, 5}}, Wanted::none);
+  CHECK(planned == NotingPlanner::Passes{Pass::forward, Pass::backward_weights});
+  const Trial wanted(gpu, operation, {{1, 3, 5, 5}}, Wanted::written);
+  CHECK(planned.back() == Pass::backward_data);
 }
 
 TEST_CASE("on a GPU: convolutions whose kernels and borders are no squares") {

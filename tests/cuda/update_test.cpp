@@ -130,6 +130,9 @@ TEST_CASE("on a GPU: gradients are clipped by the norm of all that is trained") 
   CHECK(distance(clipped, {expected.begin(), expected.end()}) < 1e-6);
 
   const float infinity = std::numeric_limits<float>::infinity();
+  trial.gradients.write(before);
+  trial.update->measure_norm();
+  CHECK(trial.gradients.read() == before);
   Values unfit = before;
   unfit[trial.segments.back().range.begin + 5] = infinity;
   trial.gradients.write(unfit);
@@ -137,10 +140,19 @@ TEST_CASE("on a GPU: gradients are clipped by the norm of all that is trained") 
   test::upload(gpu.context, &skipped, sizeof skipped, skip);
   trial.update->clip(1);  // does not count: the step is skipped
   const GradientNorms norms = trial.update->take_norms();
-  CHECK(norms.steps == 2);
+  CHECK(norms.steps == 3);
   CHECK(norms.mean() == Approx(norm).epsilon(1e-5));
   CHECK(norms.largest == Approx(norm).epsilon(1e-5));
+  CHECK(norms.last == Approx(norm).epsilon(1e-5));
   CHECK(trial.update->take_norms().steps == 0);
+
+  // Out of a step: what does not fit is measured as such, and zeros beside it stay zeros.
+  skipped = 0;
+  test::upload(gpu.context, &skipped, sizeof skipped, skip);
+  trial.gradients.write(unfit);
+  trial.update->measure_norm();
+  CHECK(trial.gradients.read() == unfit);
+  CHECK(trial.update->take_norms().last == double{infinity});
 }
 
 TEST_CASE("on a GPU: one arena follows another, and two are exchanged") {

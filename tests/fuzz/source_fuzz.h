@@ -8,6 +8,7 @@
 #include "kernels/error.h"
 #include "src/import/source.h"
 #include "tests/unit/temporary_folder.h"
+#include "tests/unit/whole_plan.h"
 
 namespace annulus::test {
 
@@ -23,7 +24,7 @@ class FuzzedSource {
     write(files);
     try {
       const SourceFolders folders{folder_.path(), folder_.path()};
-      const SourcePlan plan = format_.plan(folders);
+      const SourcePlan plan = whole_plan(format_, folders);
       for (const SourceSplit& split : plan.splits) {
         for (std::size_t piece = 0; piece < split.pieces.size(); ++piece) read_piece(folders, plan, split, piece);
       }

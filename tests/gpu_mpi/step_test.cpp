@@ -48,7 +48,7 @@ struct Run {
   void steps(std::uint64_t begin, std::uint64_t end) {
     // The last one is smaller, as an epoch's is.
     for (std::uint64_t step = begin; step < end; ++step)
-      trainer.step(random_batch(step, step % 4 == 3 ? 3 : kBatch), 0, device->mark());
+      trainer.step(random_batch(step, step % 4 == 3 ? 3 : kBatch), {}, device->mark());
     trainer.finish();
   }
 

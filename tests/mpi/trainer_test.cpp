@@ -72,8 +72,8 @@ struct Replica {
     model.parameters().initialize(3);
   }
 
-  StepMetrics step(const World& world, const StepPlan& step, float vote = 0) {
-    return trainer.step(samples(step, step.share(world.rank(), world.size())), vote, device->mark());
+  StepMetrics step(const World& world, const StepPlan& step, const Votes& votes = {}) {
+    return trainer.step(samples(step, step.share(world.rank(), world.size())), votes, device->mark());
   }
 
   std::unique_ptr<Device> device = make_device("cpu", 1);
@@ -236,7 +236,7 @@ TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike")
     replica.trainer.cut_buckets(tuning.trials.back().buckets);
     CHECK(replica.trainer.buckets().size() == 1);
   }
-  CHECK(replica.step(world, plan(1, 2 * n)).votes == 0);  // rehearsals leave no vote behind
+  CHECK(replica.step(world, plan(1, 2 * n)).votes == Votes{});  // rehearsals leave no vote behind
 }
 
 TEST_CASE("votes are summed, also those of ranks without samples") {
@@ -245,9 +245,10 @@ TEST_CASE("votes are summed, also those of ranks without samples") {
   Replica replica(world, "ring", {GENERATE(1 << 20, 64), GENERATE(0.0, 0.5)});
   for (const std::size_t batch : {std::size_t{1}, static_cast<std::size_t>(2 * n)}) {
     const StepPlan what = plan(0, batch);
-    CHECK(replica.step(world, what, static_cast<float>(world.rank() + 1)).votes == n * (n + 1) / 2);
-    CHECK(replica.step(world, what, world.root() ? 1 : 0).votes == 1);
-    CHECK(replica.step(world, what, 0).votes == 0);
+    const auto own = static_cast<float>(world.rank() + 1), all = static_cast<float>(n * (n + 1) / 2);
+    CHECK(replica.step(world, what, {own, 0, 2 * own}).votes == Votes{all, 0, 2 * all});
+    CHECK(replica.step(world, what, {0, world.root() ? 1.0f : 0.0f, 0}).votes == Votes{0, 1, 0});
+    CHECK(replica.step(world, what).votes == Votes{});
   }
 }
 

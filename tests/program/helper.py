@@ -115,6 +115,11 @@ def read_checkpoint(path):
     return found
 
 
+def metrics(out):
+    """The records of a run's metrics.jsonl."""
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
 class ProgramTest(unittest.TestCase):
     """Gives each test a folder, and each class a data file."""
 
@@ -142,9 +147,10 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(result.status, 0, f"{' '.join(map(str, arguments))}\n{result}")
         return result
 
-    def training(self, out, model="mlp", **options):
+    @classmethod
+    def training(cls, out, model="mlp", **options):
         """The arguments of a training run; options by their names, global_batch=50."""
-        options = {"data": self.data, "model": model, "epochs": 1, "lr": 0.02, "momentum": 0.9, "seed": 7, "threads": 1,
+        options = {"data": cls.data, "model": model, "epochs": 1, "lr": 0.02, "momentum": 0.9, "seed": 7, "threads": 1,
                    "out": out, **options}
         if "global_batch" not in options:
             options.setdefault("batch", 20)

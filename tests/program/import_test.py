@@ -301,6 +301,88 @@ class ImportImages(helper.ProgramTest):
                         if same_order:
                             self.assertEqual(stored, expected[split])
 
+    def write_archives_of_folders(self, archives, samples=6):
+        """Shards of training images whose classes are named by folders within, class by class."""
+        self.source.mkdir()
+        names = [f"train-{number:03}.tar" for number in range(archives)] + ["val.tar"]
+        for number, name in enumerate(names):
+            with tarfile.open(self.source / name, "w") as tar:
+                for sample in range(samples):
+                    of_class = CLASSES[(number if name != "val.tar" else sample) % len(CLASSES)]
+                    add_to_tar(tar, f"{of_class}/{number}-{sample}.jpg", encoded(picture(100 * number + sample)))
+
+    def test_classes_within_archives_are_found_by_all_ranks(self):
+        self.write_archives_of_folders(4)
+        files = [self.folder / f"{ranks}.h5" for ranks in (0, 2, 3)]
+        for ranks, file in zip((0, 2, 3), files):
+            self.do_import(form="tar", ranks=ranks, output=file)
+            self.assertEqual(files[0].read_bytes(), file.read_bytes(), f"{ranks} ranks make other bytes")
+        with h5py.File(files[0], "r") as file:
+            self.assertEqual([helper.text(name) for name in file.attrs["classes"]], CLASSES)
+            self.assertEqual(len(stored_images(file["train"])), 24)
+        result = helper.run("import", self.output, self.source, "--from", "tar", "--classes", "a,b")
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        self.assertRegex(result.messages[0], r"--classes: 2 names for 3 classes; the names of classes .* are kept in .*data\.h5\.parts")
+        result = self.do_import("--classes", "a,b,c", form="tar")  # which is another import, but nothing is lost yet
+        self.assertIn("no piece is finished there: beginning anew", result.out)
+
+    def test_archives_are_not_looked_through_twice(self):
+        self.write_archives_of_folders(60, samples=20)
+        parts = self.folder / "data.h5.parts"
+        result = self.begin_and_stop(signal.SIGTERM, form="tar", sign="train-*.classes.json")
+        self.assertEqual(result.status, helper.STOPPED, str(result))
+        self.assertRegex(result.out, r"stopped; (the names of classes that were found|\d+ of 61 pieces) are kept in .*the same command goes on")
+        found = min(parts.glob("train-*.classes.json"))
+        found.write_text('["cat", "zebra"]')
+        self.do_import(form="tar", ranks=3)
+        with h5py.File(self.output, "r") as file:
+            self.assertEqual([helper.text(name) for name in file.attrs["classes"]], CLASSES + ["zebra"])
+
+    def test_chunks_with_checksums(self):
+        write_folder(self.source)
+        for name, chunk, options in (("bytes", 7, []), ("images", 4, ["--store", "pixels", "--size", "9x7"])):
+            plain = self.folder / f"{name}.h5"
+            self.do_import(*options, output=plain)
+            files = [self.folder / f"{name}-{ranks}.h5" for ranks in (0, 2, 3)]
+            for ranks, path in zip((0, 2, 3), files):
+                self.do_import("--chunk", chunk, *options, ranks=ranks, output=path)
+                self.assertEqual(files[0].read_bytes(), path.read_bytes(), f"{ranks} ranks make other bytes")
+            with h5py.File(plain, "r") as expected, h5py.File(files[0], "r") as file:
+                for split, samples in (("train", 90), ("test", 15)):
+                    images = file[split][name]
+                    self.assertEqual((images.fletcher32, images.compression, expected[split][name].chunks), (True, None, None))
+                    rows = (len(images) // samples + 1) * chunk if name == "bytes" else chunk
+                    self.assertEqual(images.chunks[0], min(rows, len(images)))
+                    np.testing.assert_array_equal(images[()], expected[split][name][()])  # which HDF5 checks
+                    np.testing.assert_array_equal(file[split]["labels"][()], expected[split]["labels"][()])
+                place = file["train"][name].id.get_chunk_info(2).byte_offset + 5
+            out = self.folder / name
+            options = {"data": files[0], "image": 32, "batch": 30, "augment": "none"}
+            self.train(out, **options)
+            self.train(self.folder / f"{name}-plain", **{**options, "data": plain})
+            self.assert_same_state(out / "checkpoint.h5", self.folder / f"{name}-plain/checkpoint.h5")
+            with open(files[0], "r+b") as file:  # a bit that turns over on the disk
+                file.seek(place)
+                byte = file.read(1)[0]
+                file.seek(place)
+                file.write(bytes([byte ^ 4]))
+            with h5py.File(files[0], "r") as file, self.assertRaises(OSError):
+                file["train"][name][()]
+            result = helper.run(*self.training(self.folder / "damaged", **options))
+            self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+            self.assertRegex(result.messages[0], rf"{name}-0\.h5: .*{name}: cannot read: .*letcher32")
+
+    def test_too_many_chunks_are_refused_and_nothing_is_lost(self):
+        self.source.mkdir()
+        np.save(self.source / "train_images.npy", np.arange(20_002, dtype=np.uint8).reshape(-1, 1, 2))
+        np.save(self.source / "train_labels.npy", np.zeros(10_001, np.uint8))
+        result = helper.run("import", self.output, self.source, "--from", "npy", "--chunk", 1)
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        self.assertRegex(result.messages[0], r"--chunk 1: makes 10001 of 2 B each .* 10000 of .*or more --shards; .*with that mended")
+        self.do_import("--chunk", 2, form="npy")
+        with h5py.File(self.output, "r") as file:
+            self.assertEqual(file["train/images"].chunks, (2, 1, 2, 1))
+
     def test_arrays(self):
         self.source.mkdir()
         for split, count in (("train", 5000), ("test", 10)):  # two pieces
@@ -316,13 +398,13 @@ class ImportImages(helper.ProgramTest):
                 np.testing.assert_array_equal(file[split]["images"][()], np.load(self.source / f"{split}_images.npy"))
                 np.testing.assert_array_equal(file[split]["labels"][()], np.load(self.source / f"{split}_labels.npy"))
 
-    def begin_and_stop(self, number, *more, ranks=0):
-        """An import of several pieces that gets a signal when the first of them is done."""
+    def begin_and_stop(self, number, *more, ranks=0, form="folder", sign="train-*[0-9].json"):
+        """An import of several pieces that gets a signal when the first of them is done, or there is another sign."""
         parts = self.folder / "data.h5.parts"
-        process = helper.start("import", self.output, self.source, "--from", "folder", *more, ranks=ranks)
+        process = helper.start("import", self.output, self.source, "--from", form, *more, ranks=ranks)
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         deadline = time.monotonic() + 30
-        while not list(parts.glob("train-*[0-9].json")):
+        while not list(parts.glob(sign)):
             self.assertTrue(process.poll() is None and time.monotonic() < deadline, "no part appears")
             time.sleep(0.002)
         os.killpg(process.pid, number) if number == signal.SIGKILL else process.send_signal(number)
@@ -339,7 +421,7 @@ class ImportImages(helper.ProgramTest):
 
     def test_stopped_and_killed_it_goes_on(self):
         self.many_images()
-        self.do_import("--on-bad-sample", "fail", output=self.folder / "whole.h5")
+        self.do_import("--on-bad-sample", "fail", "--chunk", 100, output=self.folder / "whole.h5")
         result = self.begin_and_stop(signal.SIGTERM)
         self.assertEqual(result.status, helper.STOPPED, str(result))
         self.assertRegex(result.out, r"stopped; [1-4] of 4 pieces are kept in .*data\.h5\.parts: the same command goes on")
@@ -350,7 +432,7 @@ class ImportImages(helper.ProgramTest):
         result = helper.run("import", self.output, self.source, "--from", "folder", "--channels", 1)
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
         self.assertRegex(result.messages[0], r"data\.h5\.parts: holds the beginning of another import, with another --channels")
-        result = self.do_import(ranks=3)
+        result = self.do_import("--chunk", 100, ranks=3)
         self.assertRegex(result.out, r"[1-4] of 4 pieces are there; going on")
         self.assertEqual(self.output.read_bytes(), (self.folder / "whole.h5").read_bytes())
         self.assertEqual(self.leftovers(), ["data.h5", "whole.h5"])

@@ -41,6 +41,7 @@ class Rates(helper.ProgramTest):
         arguments = ["train", "--data", self.data, "--out", out, "--recipe", "goyal", "--model", "mlp", "--batch", 20,
                      "--epochs", 7, "--lr-steps", "5,6", "--max-steps", 3]
         result = self.succeed(*arguments, ranks=2)
+        self.assertNotIn("left out", result.out)
         self.assertRegex(result.out, r"recipe      goyal \(Goyal et al\., .*2017\): augment imagenet, optimizer sgd, momentum 0\.9, "
                                      r"nesterov true, .*lr 0\.1, lr-per 256, warmup 5, schedule step, lr-factor 0\.1\n")
         self.assertIn("0.1 x 40/256 = 0.015625, warm-up 5 epochs from 0.015625, then x 0.1 after epochs 5, 6\n",
@@ -51,6 +52,13 @@ class Rates(helper.ProgramTest):
         listed = run("train", "--help").out
         for name in ("goyal", "he-cifar", "bag-of-tricks", "lars", "fashion"):
             self.assertRegex(listed, rf"\n\s+{name} ")
+
+    def test_another_optimizer_takes_another_rate(self):
+        out = self.folder / "out"
+        result = self.succeed("train", "--data", self.data, "--out", out, "--recipe", "fashion", "--model", "mlp",
+                              "--optimizer", "adamw", "--max-steps", 1)
+        self.assertIn("; left out, as what they go with was chosen otherwise: momentum 0.9, lr 0.05\n", result.out)
+        self.assertRegex(result.out, r"  rate        0\.05, warm-up 0\.5 epochs from 0, then cosine")
 
     def test_misuse_is_refused(self):
         for options, names in (({"schedule": "step"}, "--lr-steps 30,60,80"),

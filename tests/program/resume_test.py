@@ -72,7 +72,7 @@ class Resume(helper.ProgramTest):
         out = self.folder / "5"
         again = helper.run(*self.training(out, max_steps=14, epochs=3, global_batch=40, resume=True, **blocks), ranks=2)
         self.assertEqual(len(again.messages), 1, again)
-        self.assertRegex(again.messages[0], r"checkpoint.h5 was made within an epoch of 500 images, --shuffle global, but "
+        self.assertRegex(again.messages[0], r"step-000000005.h5 was made within an epoch of 500 images, --shuffle global, but "
                                             r"this run has 500 images, --shuffle block --shuffle-block 64 "
                                             r"--shuffle-window 16")
         self.run_to(out, 14, ranks=0, resume=True, shuffle_block=64)  # which means nothing to --shuffle global

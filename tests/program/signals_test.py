@@ -1,4 +1,5 @@
 """A signal, as a batch system sends before it takes the machine away, ends a run with a checkpoint to go on from."""
+import json
 import os
 import pathlib
 import signal
@@ -65,6 +66,29 @@ class Signals(helper.ProgramTest):
             os.kill(rank, signal.SIGTERM)
             time.sleep(0.005)
         self.check_stopped(out, 2, helper.finish(process))
+
+    def test_in_the_middle_of_an_evaluation(self):
+        out, data = self.folder / "out", helper.write_data(self.folder / "data.h5", test=50000)
+        options = {"data": data, "max_steps": 2, "batch": 4, "checkpoint_every": 1, "eval_every": "end"}
+        process = helper.start(*self.training(out, **options), ranks=2)
+        self.await_checkpoint(process, out)  # of the first step; what follows the second takes long
+        os.kill(ranks_of(process)[1], signal.SIGTERM)
+        result = helper.finish(process)
+        self.assertEqual(result.status, helper.STOPPED, str(result))
+        self.assertEqual(json.loads((out / "results.json").read_text())["evaluations"], [])
+        results = self.train(out, ranks=2, resume=True, eval_steps=5, **options)  # what was broken off is made up for
+        self.assertEqual([one["step"] for one in results["evaluations"]], [2])
+        self.assertEqual(results["status"], "complete")
+
+    def test_a_warning_may_come_more_than_once(self):
+        out = self.folder / "out"
+        process = self.endless(out, ranks=2, checkpoint_every=1, inject="delay:rank=1,seconds=0.3")
+        ranks = ranks_of(process)
+        for _ in range(2):
+            for rank in ranks:
+                os.kill(rank, signal.SIGUSR1)
+            time.sleep(0.05)
+        self.assertEqual(helper.finish(process).status, helper.STOPPED)
 
 
 if __name__ == "__main__":

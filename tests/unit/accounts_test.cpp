@@ -62,6 +62,13 @@ TEST_CASE("books of several epochs are added rank by rank") {
   CHECK(total.ranks[1].seconds[StepTimes::input] == Approx(0.4));
   CHECK(total.latest().seconds == Approx(0.05));
   CHECK(total.latest().last == 20);
+
+  epoch = accounts_of(2);  // between steps
+  for (StepTimes& rank : epoch.ranks) rank.steps = 0;
+  total += epoch;
+  CHECK(total.mean().steps == 20);
+  CHECK(total.ranks[1].seconds[StepTimes::input] == Approx(0.6));
+  CHECK(total.latest().last == 20);
 }
 
 TEST_CASE("the table and the file name the worst rank; a world of one has none") {

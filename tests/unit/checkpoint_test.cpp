@@ -34,10 +34,17 @@ Checkpoint example() {
   checkpoint.cursor = {7, 4096};
   checkpoint.order = "5000 images, --shuffle global";
   checkpoint.image = {24, 32};
+  checkpoint.data = {.height = 28,
+                     .width = 30,
+                     .channels = 2,
+                     .classes = {"cat", "Hündin"},
+                     .mean = {0.5f, 0.25f},
+                     .deviation = {0.125f, 1.0f / 3}};
   checkpoint.summing = "3 ranks, ring, buckets of 1 MiB";
   checkpoint.buckets = {.bytes = 1 << 20, .deferred = 0.25};
   checkpoint.tuned_for_ranks = 3;
   checkpoint.loss_scaling = {.scale = 4096, .good_steps = 17};
+  checkpoint.score = {.correct = 90, .count = 100};
   checkpoint.parameters = {
       {"z.weight",
        {2, 3},
@@ -60,6 +67,12 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
   CHECK(one.cursor == other.cursor);
   CHECK(one.order == other.order);
   CHECK(one.image == other.image);
+  CHECK(one.data.height == other.data.height);
+  CHECK(one.data.width == other.data.width);
+  CHECK(one.data.channels == other.data.channels);
+  CHECK(one.data.classes == other.data.classes);
+  CHECK(bits(one.data.mean) == bits(other.data.mean));
+  CHECK(bits(one.data.deviation) == bits(other.data.deviation));
   CHECK(one.summing == other.summing);
   CHECK(one.buckets == other.buckets);
   CHECK(one.tuned_for_ranks == other.tuned_for_ranks);
@@ -68,6 +81,7 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
     CHECK(one.loss_scaling->scale == other.loss_scaling->scale);
     CHECK(one.loss_scaling->good_steps == other.loss_scaling->good_steps);
   }
+  CHECK(one.score == other.score);
   REQUIRE(one.parameters.size() == other.parameters.size());
   for (std::size_t i = 0; i < one.parameters.size(); ++i) {
     CHECK(one.parameters[i].name == other.parameters[i].name);
@@ -148,6 +162,55 @@ TEST_CASE("a checkpoint that is missing or cut off anywhere is named", "[checkpo
   }
 }
 
+TEST_CASE("whatever byte of a checkpoint is altered, that is found", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  write_checkpoint(folder / "whole.h5", example());
+  const std::string whole = test::read_text(folder / "whole.h5");
+  std::vector<std::size_t> positions;
+  for (std::size_t position = 0; position < whole.size() - 16; position += 101) positions.push_back(position);
+  for (std::size_t position = whole.size() - 16; position < whole.size(); ++position) positions.push_back(position);
+  for (const std::size_t position : positions) {
+    CAPTURE(position);
+    std::string altered = whole;
+    altered[position] ^= 0x21;
+    test::write_text(folder / "run.h5", altered);
+    CHECK_THAT(error_of_reading(folder / "run.h5"), Contains("run.h5") && Contains("damaged"));
+  }
+}
+
+TEST_CASE("the score is read by itself", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  Checkpoint checkpoint = example();
+  write_checkpoint(folder / "with.h5", checkpoint);
+  checkpoint.score.reset();
+  write_checkpoint(folder / "without.h5", checkpoint);
+  test::write_text(folder / "damaged.h5", "damaged");
+  CHECK(read_score(folder / "with.h5") == Score{90, 100});
+  CHECK_FALSE(read_score(folder / "without.h5"));
+  CHECK_FALSE(read_score(folder / "damaged.h5"));
+  CHECK_FALSE(read_score(folder / "none.h5"));
+}
+
+TEST_CASE("a checkpoint of version 1 has no checksums and is read", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  hdf5::NewFile file(folder / "run.h5");
+  hdf5::Group root = file.root();
+  root.set_string("format", "annulus checkpoint");
+  root.set_integer("version", 1);
+  for (const char* name : {"model", "configuration"}) root.set_string(name, "x");
+  for (const char* name : {"seed", "step", "epoch", "position"}) root.set_integer(name, 7);
+  const std::array<float, 2> values{1, 2}, velocity{3, 4};
+  root.create_group("parameters").write("weight", {2}, std::span<const float>(values));
+  root.create_group("velocity").write("weight", {2}, std::span<const float>(velocity));
+  write_atomically(folder / "run.h5", file.image());
+  Checkpoint expected;
+  expected.model = expected.configuration = "x";
+  expected.seed = expected.step = 7;
+  expected.cursor = {7, 7};
+  expected.parameters = {{"weight", {2}, {1, 2}, {{3, 4}}}};
+  check_equal(read_checkpoint(folder / "run.h5"), expected);
+}
+
 TEST_CASE("HDF5 files that are no checkpoints of ours are named", "[checkpoint]") {
   const test::TemporaryFolder folder;
   hdf5::NewFile file(folder / "run.h5");
@@ -169,8 +232,9 @@ TEST_CASE("HDF5 files that are no checkpoints of ours are named", "[checkpoint]"
   }
   SECTION("from the future") {
     root.set_string("format", "annulus checkpoint");
-    root.set_integer("version", 2);
-    CHECK_THAT(error(), Contains("run.h5") && Contains("version 2") && Contains("newer"));
+    root.set_integer("version", 3);
+    CHECK_THAT(error(), Contains("run.h5") && Contains("version 3") && Contains("newer"));
+    CHECK_THROWS_AS(read_checkpoint(folder / "run.h5"), NewerCheckpoint);
   }
   SECTION("parts missing") {
     root.set_string("format", "annulus checkpoint");

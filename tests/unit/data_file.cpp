@@ -59,4 +59,9 @@ void DataFile::write(const std::filesystem::path& file) const {
   if (images_per_chunk != 0) write_compressed(file, *this);
 }
 
+std::size_t place_of_image(const std::filesystem::path& file, std::size_t sample) {
+  const hdf5::Dataset images = hdf5::File(file).root().group("train").dataset("images");
+  return images.offset().value() + sample * elements(images.shape()) / images.shape()[0];
+}
+
 }  // namespace annulus::test

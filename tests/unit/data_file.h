@@ -29,4 +29,7 @@ struct DataFile {
   void write(const std::filesystem::path& file) const;
 };
 
+// Where image number `sample` begins in a file that write() made, contiguous.
+std::size_t place_of_image(const std::filesystem::path& file, std::size_t sample);
+
 }  // namespace annulus::test

@@ -130,6 +130,49 @@ TEST_CASE("a data file cut off while in use is named", "[dataset]") {
   CHECK_THAT(test::error_of([&] { image(dataset, 999); }), Contains("data.h5") && Contains("train sample 999"));
 }
 
+TEST_CASE("several images are copied at once, of any file", "[dataset]") {
+  const test::TemporaryFolder folder;
+  test::DataFile(3).write(folder / "a.h5");
+  test::DataFile data(2000);
+  data.write(folder / "b.h5");
+  const std::vector<std::size_t> samples{2002, 0, 2, 3, 0, 1500};
+  Bytes pixels(4 * samples.size());
+  std::vector<std::int32_t> labels(samples.size());
+  const auto copy = [&] { return Dataset({folder / "a.h5", folder / "b.h5"}, "train").copy(samples, pixels, labels); };
+  CHECK(copy());
+  const Dataset dataset({folder / "a.h5", folder / "b.h5"}, "train");
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    CHECK(std::ranges::equal(image(dataset, samples[i]), std::span(pixels).subspan(4 * i, 4)));
+    CHECK(labels[i] == dataset.label(samples[i]));
+  }
+  CHECK(dataset.copy({}, {}, {}));
+  data.images_per_chunk = 100;
+  data.write(folder / "b.h5");
+  CHECK_FALSE(copy());
+  data.images_per_chunk = 0;
+  data.labels[1497] = 2;
+  data.write(folder / "b.h5");
+  CHECK_FALSE(copy());
+}
+
+TEST_CASE("images of which a byte is cut off are not copied", "[dataset]") {
+  const test::TemporaryFolder folder;
+  const auto file = folder / "data.h5";
+  test::DataFile(5000).write(file);
+  const Dataset dataset({file}, "train");
+  const std::vector<std::size_t> samples{7, 2500};
+  Bytes pixels(8);
+  std::vector<std::int32_t> labels(2);
+  CHECK(dataset.copy(samples, pixels, labels));
+  // Of the last page that is left the rest would be zeros; of the first page, beyond which sample 2500 lies, nothing.
+  for (const std::size_t end : {test::place_of_image(file, 2500) + 3, test::place_of_image(file, 8)}) {
+    std::filesystem::resize_file(file, end);
+    CHECK_FALSE(dataset.copy(samples, pixels, labels));
+    CHECK(image(dataset, 7) == Bytes(4, 7));
+    CHECK_THAT(test::error_of([&] { image(dataset, 2500); }), Contains("data.h5: train sample 2500: "));
+  }
+}
+
 TEST_CASE("damaged compression is named", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile data(1000);

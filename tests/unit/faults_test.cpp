@@ -19,6 +19,8 @@ TEST_CASE("faults are read from text") {
   CHECK_FALSE(delay.step);
   CHECK(delay.seconds == 0.01);
   CHECK(parse_fault("hang:step=5,rank=2").step == 5);
+  CHECK(kill.at.empty());
+  CHECK(parse_fault("kill:rank=0,step=8,at=renamed").at == "renamed");
 }
 
 TEST_CASE("what is wrong with a fault's text is said") {
@@ -34,6 +36,8 @@ TEST_CASE("what is wrong with a fault's text is said") {
       {"delay:rank=1,step=1", "needs seconds=S"},
       {"delay:rank=1,seconds=-1", "needs seconds=S"},
       {"hang:rank", "'rank' has no value"},
+      {"hang:rank=0,step=1,at=renamed", "no 'at'"},
+      {"kill:rank=0,step=1,at=lunch", "'lunch' is neither"},
   }));
   CHECK_THROWS_WITH(parse_fault(text), Catch::StartsWith(text) && Catch::Contains(complaint));
 }

@@ -9,6 +9,7 @@
 #include "tests/unit/data_file.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/image_files.h"
+#include "tests/unit/random_values.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace annulus {
@@ -131,6 +132,26 @@ TEST_CASE("threads, ranks and prefetching change no bit", "[loader]") {
   }
 }
 
+TEST_CASE("neither do threads and ranks of decoded images, nor whether they are copied together", "[loader]") {
+  test::DataFile file(31);
+  file.images_shape = {31, 6, 5, 1};
+  file.images = test::random_pixels(31 * 30, 1);
+  const test::TemporaryFolder folder;
+  const Dataset dataset = write_and_open(file, folder / "contiguous.h5");
+  file.images_per_chunk = 4;
+  const Dataset chunked = write_and_open(file, folder / "chunked.h5");
+  for (const std::string augment : {"none", "crop-flip"}) {
+    DataOptions options{.files = {}, .augment = augment};
+    const Delivered alone = deliver(dataset, options, Purpose::training, 1, 5);
+    CHECK(deliver(chunked, options, Purpose::training, 1, 5) == alone);
+    for (const auto& [workers, prefetch, ranks] : {std::tuple{3, 1, 1}, {1, 7, 2}, {2, 3, 7}}) {
+      options.workers = static_cast<std::size_t>(workers);
+      options.prefetch = static_cast<std::size_t>(prefetch);
+      CHECK(deliver(dataset, options, Purpose::training, ranks, 5) == alone);
+    }
+  }
+}
+
 TEST_CASE("augmentation is another one in every epoch, and evaluation has none", "[loader]") {
   const EncodedData data(encoded_file(12));
   const DataOptions options{.files = {}, .image = 16};
@@ -248,6 +269,29 @@ TEST_CASE("data of which nothing is good ends the run, skipping or not", "[loade
   CHECK_THAT(test::error_of([&] { deliver(data.dataset, options, Purpose::training, 1, 1); }),
              Catch::Contains("and so are the 99 samples after it"));
   CHECK(deliver(data.dataset, options, Purpose::evaluation, 1, 2).bad.size() == 24);
+}
+
+TEST_CASE("images that are cut off under a run end it, or take no part", "[loader]") {
+  const Data data;
+  const std::filesystem::path file = data.folder / "data.h5";
+  std::filesystem::resize_file(file, test::place_of_image(file, 90) + 1);
+  DataOptions options{.files = {}};
+  CHECK_THAT(test::error_of([&] { deliver(data.dataset, options, Purpose::training, 2, 9); }),
+             Catch::Contains("data.h5: train sample ") && Catch::Contains("within what is to be read"));
+  options.on_bad_sample = "skip";
+  std::vector<std::size_t> cut_off(kSize - 90);
+  std::iota(cut_off.begin(), cut_off.end(), 90);
+  for (const int ranks : {1, 2}) {
+    const Delivered evaluation = deliver(data.dataset, options, Purpose::evaluation, ranks, 9);
+    CHECK(evaluation.bad == cut_off);
+    std::vector<std::uint8_t> whole;
+    for (std::uint8_t sample = 0; sample < 90; ++sample) whole.insert(whole.end(), 4, sample);
+    CHECK(evaluation.images == whole);
+    const Delivered training = deliver(data.dataset, options, Purpose::training, ranks, 9);
+    CHECK(training.bad == cut_off);
+    CHECK(training.labels.size() == kSize);
+    CHECK(std::ranges::count(training.images, 0) == 4 * static_cast<long>(1 + cut_off.size()));  // who take the places
+  }
 }
 
 TEST_CASE("a loader ends with an epoch", "[loader]") {

@@ -5,12 +5,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "kernels/cpu/first_convolution.h"
+#include "kernels/cpu/winograd.h"
 #include "kernels/device.h"
 #include "kernels/dropout_mask.h"
 #include "tests/unit/naive_operation.h"
@@ -153,6 +156,18 @@ struct Trial {
   std::vector<double> seeded;
   Bindings bindings;
 };
+
+// A convolution or a dense layer that makes no gradient of its input comes to the same bits. How much less scratch it
+// takes.
+template <class Layer>
+std::size_t scratch_spared(Device& device, Layer layer, const TensorSpec& input) {
+  Trial usual(device, layer, {input}, false);
+  layer.input_gradient = false;
+  Trial sparing(device, layer, {input}, false);
+  CHECK(sparing.run(sparing.bindings, [] {}) == usual.run(usual.bindings, [] {}));
+  REQUIRE(sparing.op->scratch_bytes() <= usual.op->scratch_bytes());
+  return usual.op->scratch_bytes() - sparing.op->scratch_bytes();
+}
 
 double largest(const std::vector<double>& values) {
   double most = 0;
@@ -397,6 +412,42 @@ TEST_CASE("a first convolution's weight gradient, each element") {
       }
 }
 
+TEST_CASE("convolutions of 3x3 windows one pixel apart, the same bits on any number of threads") {
+  if (test::on_gpu()) return;  // which has no threads
+  std::size_t trials = 0, ours = 0;
+  for (const Extent image : {Extent{5, 6}, Extent{7, 9}, Extent{12, 3}, Extent{20, 20}})
+    for (const std::size_t padding : {0, 1, 2})
+      for (const std::size_t channels_in : {16, 24}) {
+        const bool large = image.height == 20;  // more than one block of tiles
+        if (large && (padding != 1 || channels_in != 16)) continue;
+        const std::uint64_t draw = mix(image.height, padding, channels_in);
+        const Convolution operation{.channels = large || draw % 2 == 0 ? 16u : 24u,
+                                    .kernel = 3,
+                                    .padding = padding,
+                                    .bias = (draw >> 8) % 2 == 0,
+                                    .relu = (draw >> 9) % 2 == 0};
+        const Shape shape{large || (draw >> 10) % 2 == 0 ? 1u : 3u, channels_in, image.height, image.width};
+        CAPTURE(text(operation), to_string(shape));
+        std::vector<std::vector<std::byte>> bits;
+        for (const int threads : {1, 2, 3}) {
+          const auto device = test::make_device(threads);
+          const TensorSpec input = blocked(*device, shape);
+          Trial trial(*device, operation, {input});
+          ++trials;
+          const bool winograd =
+              cpu::Winograd::supports(operation, input, trial.op->output(), trial.op->parameters()[0]);
+          ours += winograd;
+          if (threads == 1) check_trial(trial, true, trial.parameters.size());
+          const auto made = trial.run(trial.bindings, [] {});
+          if (threads == 1) bits = made;
+          if (winograd) CHECK(made == bits);  // oneDNN promises nothing of that kind
+        }
+      }
+  CHECK(trials == 57);
+  // All but those of 10x1 outputs.
+  if (ours < 51) WARN("only " << ours << " of " << trials << " convolutions were Winograd's");
+}
+
 TEST_CASE("dense layers over images in any layout and over vectors") {
   const int threads = GENERATE(1, 2);
   const std::size_t batch = GENERATE(1, 3);
@@ -412,6 +463,16 @@ TEST_CASE("dense layers over images in any layout and over vectors") {
       check_operation(*device, operation, {blocked(*device, shape)});
       check_operation(*device, operation, {device->values({batch, channels})});
     }
+}
+
+TEST_CASE("layers whose input's gradient nobody wants plan nothing for it") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  const Convolution first{.channels = 16, .kernel = 7, .stride = 2, .padding = 3};
+  const std::size_t image_bytes = 2 * 3 * 20 * 20 * sizeof(float);  // which a CPU would lay out otherwise
+  const std::size_t spared = scratch_spared(*device, first, device->values({2, 3, 20, 20}));
+  if (!test::on_gpu()) CHECK(spared >= image_bytes);
+  scratch_spared(*device, Convolution{.channels = 8, .kernel = 3, .padding = 1}, blocked(*device, {2, 16, 9, 9}));
+  scratch_spared(*device, Dense{.units = 10, .relu = true}, device->values({3, 2, 5, 5}));
 }
 
 TEST_CASE("max pools, tiled and overlapping") {
@@ -708,6 +769,14 @@ TEST_CASE("batch norm infers with the running statistics") {
 
 namespace {
 
+// How many logits come before the label's where the largest is the first.
+std::ptrdiff_t place_of(std::span<const float> logits, std::size_t label) {
+  std::vector<std::size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  return std::ranges::find(order, label) - order.begin();
+}
+
 struct LossTrial {
   LossTrial(Device& device, std::size_t batch, std::size_t classes, const std::vector<float>& logits,
             const std::vector<std::int32_t>& labels, float smoothing = 0)
@@ -715,7 +784,7 @@ struct LossTrial {
                        {device.values({batch, classes}), device.plain({batch}, DataType::i32)}, Mode::training, {})),
         in(device, device.values({batch, classes}), logits),
         gradient(device, device.values({batch, classes}), std::vector<float>(logits.size(), 1e6f)),
-        sums(device, op->output(), {1e6f, 1e6f}),
+        sums(device, op->output(), {1e6f, 1e6f, 1e6f}),
         metrics(device, op->parameters().at(0), {1e6f, 1e6f}),
         label_memory(device.allocate(batch * sizeof(std::int32_t))) {
     device.upload(std::as_bytes(std::span(labels)), label_memory.view());
@@ -750,7 +819,7 @@ TEST_CASE("softmax cross-entropy's losses, hits, gradients and metrics") {
   trial.op->backward(weight);
   const auto gradient = trial.gradient.read();
   double loss = 0;
-  int correct = 0;
+  int correct = 0, among_five = 0;
   for (std::size_t n = 0; n < batch; ++n) {
     const float* row = logits.data() + n * classes;
     const auto label = static_cast<std::size_t>(labels[n]);
@@ -759,6 +828,7 @@ TEST_CASE("softmax cross-entropy's losses, hits, gradients and metrics") {
     const auto wanted = [&](std::size_t c) { return share + (c == label ? 1 - double{smoothing} : 0); };
     for (std::size_t c = 0; c < classes; ++c) loss += wanted(c) * (std::log(total) - static_cast<double>(row[c]));
     correct += std::max_element(row, row + classes) == row + label;
+    among_five += place_of({row, classes}, label) < 5;
     for (std::size_t c = 0; c < classes; ++c)
       REQUIRE(gradient[n * classes + c] ==
               Approx(weight * (std::exp(static_cast<double>(row[c])) / total - wanted(c))).margin(1e-6));
@@ -766,6 +836,7 @@ TEST_CASE("softmax cross-entropy's losses, hits, gradients and metrics") {
   const auto sums = trial.sums.read(), metrics = trial.metrics.read();
   CHECK(sums[0] == Approx(loss).epsilon(1e-6));
   CHECK(sums[1] == static_cast<float>(correct));
+  CHECK(sums[2] == static_cast<float>(among_five));
   CHECK(metrics[0] == weight * sums[0]);
   CHECK(metrics[1] == weight * sums[1]);
 }
@@ -775,7 +846,7 @@ TEST_CASE("softmax cross-entropy neither overflows nor hides NaN") {
   {
     LossTrial trial(*device, 2, 3, {1e4f, -1e4f, 0, 1e4f, -1e4f, 0}, {0, 1});
     trial.op->backward(1);
-    CHECK(trial.sums.read() == std::vector<float>{2e4f, 1});
+    CHECK(trial.sums.read() == std::vector<float>{2e4f, 1, 2});
     CHECK(trial.gradient.read() == std::vector<float>{0, 0, 0, 1, -1, 0});
   }
   for (std::size_t position = 0; position < 3; ++position) {
@@ -785,6 +856,31 @@ TEST_CASE("softmax cross-entropy neither overflows nor hides NaN") {
     CAPTURE(position);
     CHECK(std::isnan(trial.sums.read()[0]));
   }
+}
+
+TEST_CASE("a label is among the largest five by its logit, of equal logits the first being the larger") {
+  const auto device = test::make_device(1);
+  const auto hits = [&](const std::vector<float>& logits, std::int32_t label) {
+    const auto sums = LossTrial(*device, 1, logits.size(), logits, {label}).sums.read();
+    return std::pair(sums[1], sums[2]);
+  };
+  using Hits = std::pair<float, float>;
+  const std::vector<float> falling{8, 7, 6, 5, 4, 3, 2}, equal(40, 3.0f), some{1, 2, 5, 5, 5, 5, 5, 5, 1};
+  CHECK(hits(falling, 0) == Hits{1, 1});
+  CHECK(hits(falling, 4) == Hits{0, 1});
+  CHECK(hits(falling, 5) == Hits{0, 0});
+  CHECK(hits(equal, 0) == Hits{1, 1});
+  CHECK(hits(equal, 4) == Hits{0, 1});
+  CHECK(hits(equal, 5) == Hits{0, 0});
+  CHECK(hits(some, 2) == Hits{1, 1});
+  CHECK(hits(some, 6) == Hits{0, 1});
+  CHECK(hits(some, 7) == Hits{0, 0});
+  CHECK(hits({1, 2, 3}, 0) == Hits{0, 1});
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  CHECK(hits({nan, nan, nan, nan, nan, 1, 0}, 5) == Hits{0, 0});
+  CHECK(hits({0, 0, 0, 0, 0, nan}, 5) == Hits{0, 0});
+  CHECK(hits({-infinity, 0, 0, 0, 0, -infinity}, 0) == Hits{0, 1});
+  CHECK(hits({-infinity, 0, 0, 0, 0, -infinity}, 5) == Hits{0, 0});
 }
 
 TEST_CASE("shapes that do not fit an operation are refused") {

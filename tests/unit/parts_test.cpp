@@ -138,16 +138,16 @@ TEST_CASE("a shuffled order mixes what was sorted", "[parts]") {
 TEST_CASE("a data file has room where it says", "[parts]") {
   const test::TemporaryFolder folder;
   const DataFileHeader header{{"a", "b"}, {0.5f}, {0.25f}};
-  std::vector<SplitRoom> rooms{{"train", 2, 5, 0, 0, 0}, {"test", 0, 0, 0, 0, 0}};
+  std::vector<SplitRoom> rooms{{"train", 2, 5, 0, 0, {}}, {"test", 0, 0, 0, 0, {}}};
   AtomicFile file = make_room(folder / "x.h5", header, {true, {}, 1}, rooms);
   CHECK(folder.files() == 1);
-  file.write_at(rooms[0].images_begin, Bytes{1, 2, 3, 4, 5});
+  file.write_at(rooms[0].images.chunks.at(0), Bytes{1, 2, 3, 4, 5});
   file.commit();
   const hdf5::Group root = hdf5::File(folder / "x.h5").root();
   CHECK(root.names() == std::vector<std::string>{"train"});
   CHECK(root.floats("deviation") == std::vector<float>{0.25f});
   const hdf5::Dataset bytes = root.group("train").dataset("bytes");
-  CHECK(bytes.offset() == rooms[0].images_begin);
+  CHECK(bytes.offset() == rooms[0].images.chunks.at(0));
   CHECK(bytes.read<std::int64_t>() == std::vector<std::int64_t>{1, 2, 3, 4, 5});
   CHECK(root.group("train").dataset("offsets").shape() == Shape{3});
   CHECK(std::filesystem::file_size(folder / "x.h5") < 20000);
@@ -155,7 +155,7 @@ TEST_CASE("a data file has room where it says", "[parts]") {
 
 TEST_CASE("a data file for which there is no room is told of at once", "[parts]") {
   const test::TemporaryFolder folder;
-  std::vector<SplitRoom> rooms{{"train", 1000, 1000000, 0, 0, 0}};
+  std::vector<SplitRoom> rooms{{"train", 1000, 1000000, 0, 0, {}}};
   {
     const test::FileSizeLimit limit(100000);
     CHECK_THAT(test::error_of([&] {

@@ -57,6 +57,19 @@ TEST_CASE("what is given wins over a recipe, and so does what goes with it") {
   for (const char* option : {"lr", "trust", "momentum"})
     CHECK(other.app.get_subcommand("train")->get_option(std::string("--") + option)->count() == 0);
   CHECK(other.value("warmup") == "5");
+  // What a recipe says itself changes nothing.
+  for (const auto& [recipe, own] : {std::pair{"goyal", "--optimizer sgd --schedule step --batch 32 --warmup 5.0"},
+                                    {"lars", "--optimizer lars --schedule polynomial"},
+                                    {"he-cifar", "--global-batch 128 --lr 1e-1"}}) {
+    CAPTURE(own);
+    CommandLine plain(recipe), said(recipe, own);
+    for (const auto& setting : find_recipe(recipe).settings)
+      if (setting.first != "lr" && setting.first != "warmup" && setting.second.find(',') == std::string_view::npos)
+        CHECK(said.value(setting.first) == plain.value(setting.first));
+  }
+  CHECK(CommandLine("bag-of-tricks", "--warmup 5").value("warmup-from") == "0");
+  CHECK(CommandLine("bag-of-tricks", "--warmup 6").app.get_subcommand("train")->get_option("--warmup-from")->count() ==
+        0);
   CHECK_THROWS_WITH(CommandLine("goyal", "--epochs 3"), Catch::Contains("--lr-steps 30,60,80"));
   CHECK_THROWS_WITH(CommandLine("goyal", "--epochs 3 --lr-steps 1,2"), Catch::Contains("--warmup 5 is longer"));
   CHECK(CommandLine("goyal", "--epochs 3 --lr-steps 1,2 --warmup 1").chosen);

@@ -58,7 +58,9 @@ std::vector<float> exact_sum(const Arrays& arrays) {
 
 // The ring's cost, exactly: a rank sends every chunk but the one that it completes, and every chunk but the next one.
 std::uint64_t expected_bytes(std::size_t rank, std::size_t size, std::size_t count) {
-  const auto chunk = [&](std::size_t number) { return split_blocks(count, Ring::kLine, size, number % size).size(); };
+  const auto chunk = [&](std::size_t number) {
+    return split_blocks(count, RingCut::kLine, size, number % size).size();
+  };
   return sizeof(float) * (2 * count - chunk(rank + 1) - chunk(rank + 2));
 }
 
@@ -141,7 +143,7 @@ TEST_CASE("while the ring waits, it says in which of its steps it is") {
   for (std::size_t rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
       const auto patience = std::make_shared<Patience>(0);
-      std::vector<float> values(3 * 2 * Ring::kLine);  // two segments a step
+      std::vector<float> values(3 * 2 * RingCut::kLine);  // two segments a step
       Ring ring(std::make_unique<Witness>(std::move(links[rank]), patience->activity(), heard[rank]), rank, 3, patience,
                 {.segment_bytes = 64});
       ring.sum(values);

@@ -7,6 +7,7 @@
 #include "tests/unit/error_text.h"
 #include "tests/unit/idx_files.h"
 #include "tests/unit/tar_file.h"
+#include "tests/unit/whole_plan.h"
 
 namespace annulus {
 namespace {
@@ -30,14 +31,14 @@ struct Folder {
     test::write_tar(folders.source / name, members);
   }
 
-  SourcePlan plan(const SourceFormat& format) const { return format.plan(folders); }
+  SourcePlan plan(const SourceFormat& format) const { return test::whole_plan(format, folders); }
   std::string plan_error(const SourceFormat& format) const {
     return test::error_of([&] { format.plan(folders); });
   }
 
   // All samples of a split as lines: "label bytes", or "label !problem".
   Names read(const SourceFormat& format, const std::string& split_name) const {
-    const SourcePlan plan = format.plan(folders);
+    const SourcePlan plan = test::whole_plan(format, folders);
     Names lines;
     for (const SourceSplit& split : plan.splits) {
       for (std::size_t piece = 0; split.name == split_name && piece < split.pieces.size(); ++piece) {

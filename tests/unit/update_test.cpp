@@ -80,7 +80,13 @@ TEST_CASE("gradients are clipped by the norm of all that is trained, the same on
     CHECK(norms.steps == 2);
     CHECK(norms.mean() == Approx(norm));
     CHECK(norms.largest == Approx(norm));
+    CHECK(norms.last == Approx(norm));
     CHECK(update->take_norms().steps == 0);
+
+    const std::vector<float> before = gradients.values;
+    update->measure_norm();
+    CHECK(gradients.values == before);
+    CHECK(update->take_norms().last == Approx(norm / 3));
 
     gradients.values[segments.back().range.begin] = std::numeric_limits<float>::infinity();
     update->clip(1);
@@ -88,6 +94,19 @@ TEST_CASE("gradients are clipped by the norm of all that is trained, the same on
   }
   CHECK(clipped[0] == clipped[1]);
   CHECK(clipped[0] == clipped[2]);
+}
+
+TEST_CASE("norms of several stretches of steps are added up") {
+  GradientNorms norms;
+  norms += {};
+  CHECK(norms.steps == 0);
+  norms += {3, 2, 1, 2};
+  norms += {};
+  norms += {0.5, 0.5, 0.5, 1};
+  CHECK(norms.steps == 3);
+  CHECK(norms.mean() == Approx(3.5 / 3));
+  CHECK(norms.largest == 2);
+  CHECK(norms.last == 0.5);
 }
 
 TEST_CASE("LARS's norms do not depend on the number of threads") {

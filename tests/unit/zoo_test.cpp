@@ -80,7 +80,7 @@ TEST_CASE("activations are the bytes of every value but what comes from outside"
   CHECK(costs[1].activation_bytes == 4 * 12);
   CHECK(costs[2].activation_bytes == 4 * 7);
   CHECK(costs[2].parameters == 12 * 7 + 7);
-  CHECK(total_cost(graph).activation_bytes == 4 * (60 + 12 + 7 + 2));
+  CHECK(total_cost(graph).activation_bytes == 4 * (60 + 12 + 7 + 3));
   CHECK(total_cost(graph).gradient_bytes() == 4 * (12 * 7 + 7));
 }
 

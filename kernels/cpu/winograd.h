@@ -1,0 +1,52 @@
+#pragma once
+
+#include <span>
+
+#include "kernels/device.h"
+
+namespace annulus::cpu {
+
+// A convolution of 3x3 windows one pixel apart, in 16 instead of 36 multiplications for each 2x2 outputs and pair of
+// channels: F(2x2, 3x3) of Lavin and Gray, "Fast algorithms for convolutional networks" (CVPR 2016), after Winograd.
+//
+//   outputs = A^T [ sum over input channels of (G weights G^T) * (B^T inputs B) ] A        (* element by element)
+//
+// for tiles of 4x4 inputs that overlap by two and make 2x2 outputs each. For each of the 16 elements the sum is a
+// product of matrices, tiles x input channels x output channels, which is where the time goes.
+//
+// The gradients are those of this very formula: that of the inputs is the same convolution with turned weights, that of
+// the weights G^T [ sum over tiles of (B^T inputs B) * (A outputs' gradient A^T) ] G. The bits of all three are the
+// same for any number of threads.
+//
+// A vector is eight channels: images lie as oneDNN's nChw8c, weights as OIhw8i8o.
+class Winograd {
+ public:
+  // Images of so many blocks of channels.
+  struct Images {
+    std::size_t blocks, height, width;
+  };
+
+  // Whether operation and layouts are such, and images and channels large enough to gain.
+  static bool supports(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
+                       const TensorSpec& weights);
+
+  Winograd(const Convolution& operation, const TensorSpec& input, const TensorSpec& output);
+
+  // Memory that any of the passes works in.
+  std::size_t scratch_bytes(Mode mode) const;
+
+  // `bias` may be empty. With `relu` the outputs are those of a ReLU.
+  void forward(std::span<const float> input, std::span<const float> weights, std::span<const float> bias, bool relu,
+               std::span<float> output, DeviceView scratch) const;
+  void backward_data(std::span<const float> output_gradient, std::span<const float> weights,
+                     std::span<float> input_gradient, DeviceView scratch) const;
+  // Writes `weights` and, where it is not empty, `bias`.
+  void backward_weights(std::span<const float> input, std::span<const float> output_gradient, std::span<float> weights,
+                        std::span<float> bias, DeviceView scratch) const;
+
+ private:
+  std::size_t threads_, batch_, padding_;
+  Images input_, output_;
+};
+
+}  // namespace annulus::cpu

@@ -1,0 +1,128 @@
+"""What else the machine did: what it is, who used it before and beside a measurement, and what is suspicious of that.
+
+Only the node that runs the study is looked at. What disturbs others shows in the spread between repeats."""
+import collections
+import os
+import pathlib
+import re
+import resource
+import statistics
+import threading
+import time
+
+from benchmark import plural
+
+QUIET_SECONDS = 0.3    # of looking before a measurement
+SAMPLE_SECONDS = 0.5   # between two looks at the clocks of the cores
+
+# From where on a warning is given.
+BUSY_SHARE = 0.1       # of the processors, used by others just before
+OTHERS_SHARE = 0.05    # of the processors, used by others meanwhile
+STEAL_SHARE = 0.01     # of the processors' time, taken by the hypervisor
+LOAD_SHARE = 0.2       # load average for each processor, when the study began
+SPREAD = 0.05          # of step times, largest to smallest repeat, of the median
+FREQUENCY_SPREAD = 0.05
+
+
+def cores():
+    """That this process may use; threads of one core count once."""
+    def siblings(processor):
+        file = pathlib.Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
+        return file.read_text() if file.exists() else processor
+    return len({siblings(processor) for processor in os.sched_getaffinity(0)})
+
+
+def machine():
+    names = re.findall(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return {"processor": names[0] if names else "unknown processor", "cores": cores()}
+
+
+def processor_times():
+    """Seconds of all processors since the machine started: of any work, stolen by the hypervisor, and all."""
+    fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    user, nice, system, idle, wait, irq, soft_irq, steal = (int(field) / os.sysconf("SC_CLK_TCK") for field in fields)
+    work = user + nice + system + irq + soft_irq
+    return {"work": work, "steal": steal, "all": work + idle + wait + steal}
+
+
+def own_seconds():
+    """Of processors, used by this process and by what it started and saw end."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def fastest_mhz():
+    """Of the cores, now: that of one which works. None where the system does not say."""
+    clocks = re.findall(r"^cpu MHz\s*: ([\d.]+)", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return max(map(float, clocks), default=None)
+
+
+class Watch:
+    """Looks at the machine shortly before a `with` and as long as it lasts; `found` says what was seen."""
+
+    def __init__(self, sees_ranks):
+        self.sees_ranks = sees_ranks  # they are children of this process's, so that others can be told from them
+        self.found = {}
+
+    def __enter__(self):
+        before = processor_times()
+        time.sleep(QUIET_SECONDS)
+        self.times, self.own = processor_times(), own_seconds()
+        self.found["busy_before"] = self.share(before, self.times, "work")
+        self.clocks, self.done = [], threading.Event()
+        self.sampler = threading.Thread(target=self.sample, daemon=True)
+        self.sampler.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.sampler.join()
+        times = processor_times()
+        self.found["steal"] = self.share(self.times, times, "steal")
+        self.found["mhz"] = statistics.median(self.clocks) if self.clocks else None
+        if self.sees_ranks:
+            ours = (own_seconds() - self.own) / max(times["all"] - self.times["all"], 1e-9)
+            self.found["others"] = max(0.0, self.share(self.times, times, "work") - ours)
+
+    def sample(self):
+        while not self.done.wait(SAMPLE_SECONDS):
+            if clock := fastest_mhz():
+                self.clocks.append(clock)
+
+    @staticmethod
+    def share(before, after, what):
+        return (after[what] - before[what]) / max(after["all"] - before["all"], 1e-9)
+
+
+def warnings(raw, step_seconds):
+    """What is suspicious of these measurements. `step_seconds`: ranks -> of every repeat."""
+    yield from warnings_of_noise(raw)
+    for ranks, seconds in step_seconds.items():
+        spread = (max(seconds) - min(seconds)) / statistics.median(seconds)
+        if spread > SPREAD:
+            yield f"{plural(ranks, 'rank')}: step times of the {len(seconds)} repeats spread by {spread:.0%}"
+    clocks = [m["noise"]["mhz"] for m in raw if m["noise"]["mhz"]]
+    if clocks and max(clocks) > (1 + FREQUENCY_SPREAD) * min(clocks):
+        yield f"the clock of the cores was {min(clocks):,.0f} to {max(clocks):,.0f} MHz"
+    crowded = sorted({m["ranks"] for m in raw if m["ranks_per_node"] * m["settings"]["threads"] > m["machine"]["cores"]})
+    if crowded:
+        yield f"{', '.join(map(str, crowded))} ranks: more threads than cores on a node, which says nothing about scaling"
+    placed = collections.defaultdict(set)
+    for m in raw:
+        placed[m["ranks"]].add(m["nodes"])
+    for ranks, nodes in placed.items():
+        if len(nodes) > 1:
+            yield f"{plural(ranks, 'rank')}: repeats ran on different numbers of nodes ({', '.join(map(str, sorted(nodes)))})"
+
+
+def warnings_of_noise(raw):
+    load = max(m["load_at_begin"] / m["machine"]["cores"] for m in raw)
+    if load > LOAD_SHARE:
+        yield f"the machine was not idle when the study began: load average {load:.2f} for each core"
+    for name, limit, text in (("busy_before", BUSY_SHARE, "just before it began, others used the processors"),
+                              ("others", OTHERS_SHARE, "while it ran, others used the processors"),
+                              ("steal", STEAL_SHARE, "the hypervisor took the processors away")):
+        shares = [m["noise"][name] for m in raw if name in m["noise"]]
+        above = [share for share in shares if share > limit]
+        if above:
+            yield f"in {len(above)} of {len(shares)} measurements {text} (up to {max(above):.0%} of their time)"

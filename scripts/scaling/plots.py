@@ -1,0 +1,159 @@
+"""The figures of a study, each as SVG and PNG."""
+from benchmark import drawing, size_axis
+
+OURS, PREDICTED = "#08306b", "#b30000"
+PARTS = {"compute": "#9ecae1", "exposed_communication": "#d95f0e", "waiting_for_slower_ranks": "#fec44f",
+         "optimizer": "#74a9a0", "input": "#8c6d31", "rest": "#bdbdbd"}
+
+
+def rank_axis(axes, counts):
+    from matplotlib.ticker import NullLocator
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(counts, list(map(str, counts)), rotation=90 if len(counts) > 12 else 0)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("ranks")
+    axes.grid(alpha=0.3)
+
+
+def error_bars(axes, counts, middles, intervals, **style):
+    """Of values with their "low" and "high"."""
+    reach = [[max(0, middle - i["low"]) for middle, i in zip(middles, intervals)],
+             [max(0, i["high"] - middle) for middle, i in zip(middles, intervals)]]
+    axes.errorbar(counts, middles, yerr=reach, color=OURS, marker="o", capsize=4, **style)
+
+
+def predicted_lines(axes, summary, value_of):
+    """The prediction among the measured numbers of ranks, and beyond them."""
+    found = summary["prediction"].get("predictions", [])
+    last = summary["steps"][-1]["ranks"]
+    for part, style, label in (([p for p in found if p["ranks"] <= last], "-", "predicted"),
+                               ([p for p in found if p["ranks"] >= last], ":", "predicted, extrapolated")):
+        if len(part) > 1:
+            axes.plot([p["ranks"] for p in part], list(map(value_of, part)), color=PREDICTED, linestyle=style, label=label)
+
+
+def baseline(summary):
+    return summary["steps"][0]["efficiency"]["baseline"].removeprefix("1 x ")
+
+
+def speed_panel(axes, summary, counts):
+    steps, base = summary["steps"], summary["steps"][0]
+    error_bars(axes, [s["ranks"] for s in steps], [s["images_per_second"]["median"] for s in steps],
+               [s["images_per_second"] for s in steps], label="measured")
+    axes.plot(counts, [base["images_per_second"]["median"] * n / base["ranks"] for n in counts], color="black",
+              linestyle="--", linewidth=1, label=f"ideal: as many times {baseline(summary)}")
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.4g}" if value < 1000 else f"{value:,.0f}")
+    axes.set_ylabel("images/s")
+    rank_axis(axes, counts)
+
+
+def efficiency_panel(axes, summary, counts):
+    steps = summary["steps"]
+    error_bars(axes, [s["ranks"] for s in steps], [100 * s["efficiency"]["value"] for s in steps],
+               [{end: 100 * s["efficiency"][end] for end in ("low", "high")} for s in steps], label="measured")
+    axes.axhline(100, color="black", linestyle="--", linewidth=1)
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
+    axes.set_ylabel(f"%  of as many times {baseline(summary)}")
+    rank_axis(axes, counts)
+
+
+def speed_figure(figure, summary):
+    counts = [s["ranks"] for s in summary["steps"]]
+    for axes, panel, title in zip(figure.subplots(1, 2), (speed_panel, efficiency_panel), ("Images/s", "Efficiency")):
+        panel(axes, summary, counts)
+        axes.set_title(title)
+        axes.legend(frameon=False)
+
+
+def prediction_figure(figure, summary):
+    counts = sorted({s["ranks"] for s in summary["steps"]} | {p["ranks"] for p in summary["prediction"]["predictions"]})
+    left, right = figure.subplots(1, 2)
+    speed_panel(left, summary, counts)
+    predicted_lines(left, summary, lambda p: p["images_per_second"])
+    efficiency_panel(right, summary, counts)
+    predicted_lines(right, summary, lambda p: 100 * p["efficiency"])
+    for axes, title in ((left, "Images/s, measured and predicted"), (right, "Efficiency, each of its own baseline")):
+        axes.axvspan(summary["steps"][-1]["ranks"], counts[-1], color="#f0f0f0", zorder=0)
+        axes.set_title(title)
+        axes.legend(frameon=False)
+
+
+def ledger_figure(figure, summary):
+    steps = summary["steps"]
+    left, right = figure.subplots(1, 2)
+    places, floor = range(len(steps)), [0.0] * len(steps)
+    for part, colour in PARTS.items():
+        heights = [s["ledger_ms"][part] for s in steps]
+        left.bar(places, heights, 0.6, floor, color=colour, label=part.replace("_", " "))
+        floor = [below + height for below, height in zip(floor, heights)]
+    left.set_title("Where a step's time goes")
+    left.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, -0.12), ncol=3)
+    shares = [100 * s["ledger_ms"]["exposed_communication"] / sum(s["ledger_ms"].values()) for s in steps]
+    exposed = [s["ledger_ms"]["exposed_communication"] for s in steps]
+    bars = right.bar(places, exposed, 0.6, color=PARTS["exposed_communication"])
+    right.bar_label(bars, [f"{share:.1f} %" for share in shares])
+    right.set_title("Exposed communication, and its share of the step")
+    for axes in (left, right):
+        axes.set_xticks(places, [f"{s['ranks']}\n({s['batch_per_rank']} a rank)" for s in steps])
+        axes.set_ylabel("ms a step")
+
+
+def lateness_figure(figure, summary):
+    axes = figure.subplots()
+    for step in summary["steps"]:
+        if len(step["lateness_ms"]) > 1:
+            axes.plot(step["lateness_ms"], marker="o", linestyle="-", linewidth=0.7, label=f"{step['ranks']} ranks")
+    axes.set_title("Lateness: a rank's last gradients are ready after the first rank's")
+    axes.set_xlabel("rank")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_ylabel("ms a step")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+
+
+def sums_figure(figure, summary):
+    sums = summary["all_reduce"]
+    sizes = sorted({row["bytes"] for row in sums})
+    lines = list(dict.fromkeys((row["ranks"], row["algorithm"]) for row in sums))
+    styles = dict(zip(dict.fromkeys(row["algorithm"] for row in sums), ["-", "--", ":"]))
+    colours = {ranks: f"C{place % 10}" for place, ranks in enumerate(dict.fromkeys(row["ranks"] for row in sums))}
+    for axes, name in zip(figure.subplots(1, 2), ("algbw", "busbw")):
+        for ranks, algorithm in lines:
+            rows = [row for row in sums if (row["ranks"], row["algorithm"]) == (ranks, algorithm)]
+            axes.plot([row["bytes"] for row in rows], [row[f"{name}_gb_per_s"]["median"] for row in rows], marker="o",
+                      color=colours[ranks], linestyle=styles[algorithm], label=f"{ranks} ranks, {algorithm}")
+        axes.set_ylabel("GB/s  (bytes / time)" if name == "algbw" else "GB/s  (algbw × 2(N−1)/N)")
+        axes.set_yscale("log")
+        axes.set_title(f"Sums: {name} by size")
+        size_axis(axes, sizes)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.02, 0.5))
+
+
+def figures(summary):
+    """name -> (title, what draws it), of those for which there is something to draw."""
+    several = any(len(step["lateness_ms"]) > 1 for step in summary["steps"])
+    yield "speed", "Images/s and efficiency", speed_figure
+    yield "ledger", "A step's time by the ledger", ledger_figure
+    if several:
+        yield "lateness", "Lateness of ranks", lateness_figure
+    if summary["all_reduce"]:
+        yield "all-reduce", "Bandwidth of sums", sums_figure
+    if summary["prediction"].get("predictions"):
+        yield "predicted", "Measured and predicted", prediction_figure
+
+
+def draw(out, summary):
+    """The titles of the figures by their names; in `out` are NAME.svg and NAME.png. Raises ImportError."""
+    pyplot = drawing()
+    titles = {}
+    for name, title, fill in figures(summary):
+        figure = pyplot.figure(figsize=(13, 5) if name != "lateness" else (9, 4.5))
+        fill(figure, summary)
+        figure.tight_layout()
+        figure.savefig(out / f"{name}.svg", metadata={"Date": None})
+        figure.savefig(out / f"{name}.png", dpi=110)
+        pyplot.close(figure)
+        titles[name] = title
+    return titles

@@ -1,0 +1,223 @@
+"""report.md and report.html of a study: the same headings, lines, tables and figures, written twice."""
+import dataclasses
+import html
+import json
+import re
+
+import benchmark
+from benchmark import format_size, number, plural, say, write
+from scaling import plots
+from scaling.prediction import PREDICTED, predict
+from scaling.settings import Settings
+from scaling.summary import summarize
+
+STYLE = """body { font: 15px/1.5 sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+table { border-collapse: collapse; margin: 1rem 0 } td, th { padding: .25rem .8rem; border-bottom: 1px solid #ddd;
+text-align: right } td:first-child, th:first-child { text-align: left } svg { max-width: 100%; height: auto }
+code { background: #f4f4f4; padding: .1rem .3rem } ul.warnings { background: #fff4e0; padding: .6rem 2rem }"""
+
+
+# --- What a report consists of ----------------------------------------------------------------------------------------
+
+@dataclasses.dataclass(frozen=True)
+class Heading:
+    text: str
+    level: int = 2
+
+    def markdown(self, out):
+        return f"{'#' * self.level} {self.text}"
+
+    def html(self, out):
+        return f"<h{self.level}>{html.escape(self.text)}</h{self.level}>"
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    text: str
+
+    def markdown(self, out):
+        return self.text
+
+    def html(self, out):
+        return re.sub("`(.+?)`", r"<code>\1</code>", f"<p>{html.escape(self.text)}</p>")
+
+
+@dataclasses.dataclass(frozen=True)
+class Warnings:
+    texts: list
+
+    def markdown(self, out):
+        return "\n".join(f"- warning: {text}" for text in self.texts)
+
+    def html(self, out):
+        return f"<ul class=warnings>{''.join(f'<li>{html.escape(text)}</li>' for text in self.texts)}</ul>"
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    head: list
+    rows: list
+
+    def markdown(self, out):
+        return benchmark.table(self.head, self.rows)
+
+    def html(self, out):
+        def line(cells, tag):
+            return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
+        return f"<table>{line(self.head, 'th')}{''.join(line(row, 'td') for row in self.rows)}</table>"
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    name: str
+    title: str
+
+    def markdown(self, out):
+        return f"![{self.title}]({self.name}.svg)"
+
+    def html(self, out):
+        drawn = (out / f"{self.name}.svg").read_text()
+        return f"<figure>{drawn[drawn.index('<svg'):]}</figure>"
+
+
+# --- Its sections -----------------------------------------------------------------------------------------------------
+
+def interval_text(of, text_of):
+    """Nothing where there is none: of a single repeat, and of what is 100 % by definition."""
+    return f" [{text_of(of['low'])}, {text_of(of['high'])}]" if of["high"] > of["low"] else ""
+
+
+def with_interval(estimate):
+    return number(estimate["median"]) + interval_text(estimate, number)
+
+
+def percent(of):
+    """Of an efficiency."""
+    return f"{100 * of['value']:.1f} %" + interval_text(of, lambda share: f"{100 * share:.1f}")
+
+
+def what_was_measured(summary):
+    settings, machine = summary["settings"], summary["machine"]
+    if settings["scaling"] == "weak":
+        yield Line(f"Weak scaling: every rank computes {settings['batch']} images a step, on every number of ranks.")
+    else:
+        yield Line(f"Strong scaling: all ranks together compute {settings['batch']} images a step, so each has fewer the "
+                   f"more there are. Efficiency is compared with {plural(summary['steps'][0]['ranks'], 'rank')} "
+                   "with all of them.")
+    yield Line(f"Images of {settings['image']}, {settings['classes']} classes; all-reduce {settings['all_reduce']}; "
+               f"{plural(settings['threads'], 'thread')} a rank, on every number of ranks"
+               + (f"; {' '.join(settings['step_options'])}" if settings["step_options"] else "") + ".")
+    yield Line(f"{plural(machine['nodes'], 'node')} with {machine['cores']} cores of {machine['processor']} (study run on "
+               f"{', '.join(machine['hosts'])}); {summary['device']}; annulus {summary['version']}, build "
+               f"{settings['program']}.")
+
+
+def speed_section(summary):
+    yield Heading("Speed")
+    yield Table(["ranks", "nodes", "batch a rank", "global batch", "images/s", "step, ms", "efficiency", "of"],
+                [[str(s["ranks"]), str(s["nodes"]), str(s["batch_per_rank"]), str(s["global_batch"]),
+                  with_interval(s["images_per_second"]), with_interval(s["step_ms"]), percent(s["efficiency"]),
+                  s["efficiency"]["baseline"]] for s in summary["steps"]])
+
+
+def ledger_section(summary):
+    parts = list(summary["steps"][0]["ledger_ms"])
+    rows = []
+    for step in summary["steps"]:
+        whole = sum(step["ledger_ms"].values())
+        rows.append([str(step["ranks"]), str(step["batch_per_rank"]),
+                     *(f"{step['ledger_ms'][part]:.3f} ({100 * step['ledger_ms'][part] / whole:.1f} %)" for part in parts),
+                     number(max(step["lateness_ms"], default=0))])
+    yield Heading("Where a step's time goes")
+    yield Line("Milliseconds of a step, the mean of all ranks, steps and repeats; and how late the latest rank's gradients "
+               "are ready after the first rank's.")
+    yield Table(["ranks", "batch a rank", *(part.replace("_", " ") for part in parts), "latest rank, ms"], rows)
+
+
+def sums_section(summary):
+    if not summary["all_reduce"]:
+        return
+    yield Heading("Sums")
+    yield Table(["ranks, algorithm", "size", "microseconds", "algbw, GB/s", "busbw, GB/s"],
+                [[f"{row['ranks']}, {row['algorithm']}", format_size(row["bytes"]), with_interval(row["microseconds"]),
+                  f"{row['algbw_gb_per_s']['median']:.3f}", f"{row['busbw_gb_per_s']['median']:.3f}"]
+                 for row in summary["all_reduce"]])
+
+
+def beside_measured(ranks, predicted, measured):
+    """What was measured, and how far the prediction is off; or why that is not known."""
+    if ranks in measured:
+        return number(measured[ranks]), f"{100 * (predicted / measured[ranks] - 1):+.1f} %"
+    return "extrapolated" if ranks > max(measured) else "not measured", ""
+
+
+def prediction_section(summary):
+    yield Heading("Measured and predicted")
+    prediction = summary["prediction"]
+    if "missing" in prediction:
+        yield Line(f"Not predicted: {prediction['missing']}.")
+        return
+    link = prediction["link"]
+    measured = {step["ranks"]: step["images_per_second"]["median"] for step in summary["steps"]}
+    algorithm = summary["settings"]["all_reduce"]
+    options = " ".join([*([] if algorithm in PREDICTED else [f"--all-reduce {algorithm}"]),
+                        *summary["settings"]["step_options"]])
+    unknown = f", but not of {options}" if options else ""
+    yield Line(f"`annulus predict-scaling` knows one rank's step and a link of {link['latency_us']:.3g} us and "
+               f"{link['bandwidth_gbit_s']:.4g} Gbit/s ({link['source']}; off by {100 * link['residual']:.1f} %, root "
+               f"mean square){unknown}. Beyond {max(measured)} ranks it is an extrapolation: nobody measured it. "
+               "Its efficiency is of as many times the predicted rank alone.")
+    rows = []
+    for p in prediction["predictions"]:
+        speed = p["images_per_second"]
+        rows.append([str(p["ranks"]), str(p["batch_per_rank"]), number(speed), *beside_measured(p["ranks"], speed, measured),
+                     f"{100 * p['efficiency']:.1f} %", f"{p['exposed_ms']:.3f}"])
+    yield Table(["ranks", "batch a rank", "predicted images/s", "measured", "error", "efficiency", "exposed, ms"], rows)
+
+
+def method_section(summary):
+    counts = sorted({len(s["images_per_second"]["values"]) for s in summary["steps"]})
+    confidences = sorted({s["images_per_second"]["confidence"] for s in summary["steps"]})
+    yield Heading("How it was measured")
+    yield Line("Each measurement is a start of `annulus bench step` or `annulus bench all-reduce`, which warms up before it "
+               "counts: a step's first 4 to 8 steps, a size's first sum. Numbers of ranks took turns "
+               f"in {' to '.join(map(str, counts))} rounds. A step's time is that of the slowest rank, the median of a "
+               "measurement's steps; the table has the medians of the rounds.")
+    yield Line("In brackets: intervals between order statistics, which hold the true median with a confidence of "
+               + " to ".join(f"{100 * c:.4g} %" for c in confidences)
+               + " (under 6 repeats no interval has 95 %). Efficiency: ratio of medians, 95 % percentile bootstrap, "
+               "which with few repeats is rather too narrow. They cover what changes from start to start within the "
+               "study, not another day or machine.")
+
+
+def blocks(summary, titles):
+    def drawn(*names):
+        return [Figure(name, titles[name]) for name in names if name in titles]
+
+    settings = Settings(**summary["settings"])
+    yield Heading(f"Scaling of {settings.model}, {settings.scaling}: {settings.batch_text}", level=1)
+    yield from what_was_measured(summary)
+    yield Warnings(summary["warnings"]) if summary["warnings"] else Line("Nothing conspicuous on the machine.")
+    for section, figures in ((speed_section, ["speed"]), (ledger_section, ["ledger", "lateness"]),
+                             (sums_section, ["all-reduce"]), (prediction_section, ["predicted"]), (method_section, [])):
+        yield from section(summary)
+        yield from drawn(*figures)
+
+
+# --- All of it --------------------------------------------------------------------------------------------------------
+
+def render(out, program):
+    """Writes study.json, the figures and both reports from what is in raw/."""
+    summary = {**summarize(out), "prediction": predict(out, program)}
+    titles = {}
+    try:
+        titles = plots.draw(out, summary)
+    except ImportError as error:
+        summary["warnings"].append(f"no figures: {error} (Debian's python3-matplotlib)")
+        say(f"SKIPPED figures: {error}")
+    report = list(blocks(summary, titles))
+    write(out / "study.json", json.dumps(summary, indent=1) + "\n")
+    write(out / "report.md", "\n\n".join(block.markdown(out) for block in report) + "\n")
+    write(out / "report.html", f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{html.escape(report[0].text)}"
+          f"</title>\n<style>{STYLE}</style>\n" + "\n".join(block.html(out) for block in report) + "\n</html>\n")
+    return summary

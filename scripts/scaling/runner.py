@@ -1,0 +1,107 @@
+"""Measuring: ranks on this machine, on hosts, or in a Slurm job, one measurement after the other."""
+import dataclasses
+import datetime
+import json
+import math
+import os
+import pathlib
+import shlex
+import time
+
+from benchmark import ROOT, give_up, plural, run_annulus, say, write
+from scaling import noise
+from scaling.settings import Settings, expect_same, hash_of, missing, plan
+
+SUMS_SHARE = 0.1  # of the seconds of measuring a step, for each size and algorithm of sums
+
+
+def hosts_of_job():
+    """Of the PBS or LSF job that this is in; scripts/launch would take them all otherwise."""
+    if file := os.environ.get("PBS_NODEFILE") or os.environ.get("LSB_DJOB_HOSTFILE"):
+        return list(dict.fromkeys(pathlib.Path(file).read_text().split()))
+    return []
+
+
+class Launcher:
+    """Nodes are filled one after the other, each with as many ranks as the largest number of ranks puts there."""
+
+    def __init__(self, options):
+        self.slurm = "SLURM_JOB_ID" in os.environ and not options.hosts
+        self.hosts, most = options.hosts or ([] if self.slurm else hosts_of_job()), max(options.ranks)
+        nodes = int(os.environ["SLURM_JOB_NUM_NODES"]) if self.slurm else max(1, len(self.hosts))
+        self.ranks_per_node = math.ceil(most / nodes)
+        self.threads = (options.threads or int(os.environ.get("SLURM_CPUS_PER_TASK", 0))
+                        or max(1, noise.cores() // self.ranks_per_node))
+
+    def nodes(self, ranks):
+        return math.ceil(ranks / self.ranks_per_node)
+
+    def start(self, ranks):
+        if self.slurm:
+            return ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--cpu-bind=cores", f"--nodes={self.nodes(ranks)}",
+                    f"--ntasks={ranks}", f"--cpus-per-task={self.threads}"]
+        hosts = ["--hosts", ",".join(self.hosts[:self.nodes(ranks)])] if self.hosts else []
+        return [ROOT / "scripts/launch", "-np", ranks, *hosts]
+
+
+def settings_of(options, launcher):
+    if not os.access(options.program, os.X_OK):
+        give_up(f"no program {options.program}: build it with scripts/build, or say where it is with --program")
+    settings = Settings(options.model, options.image, options.classes, options.scaling, options.batch, launcher.threads,
+                        options.all_reduce, options.step_options, options.sizes, options.seconds,
+                        hash_of(options.program))
+    if uneven := [ranks for ranks in options.ranks if settings.scaling == "strong" and settings.batch % ranks]:
+        give_up(f"--strong --batch {settings.batch} cannot be shared evenly by {', '.join(map(str, uneven))} ranks: every "
+                "rank must have as many images as the others; choose --batch or --ranks accordingly")
+    return settings
+
+
+def bench_arguments(settings, measurement):
+    if measurement.kind == "all-reduce":
+        algorithms = dict.fromkeys([settings.all_reduce, "message-ring", "mpi"])
+        return ["all-reduce", "--sizes", ",".join(map(str, settings.sizes)), "--algorithms", ",".join(algorithms),
+                "--threads", settings.threads, "--seconds", SUMS_SHARE * settings.seconds]
+    return ["step", "--model", settings.model, "--image", settings.image, "--classes", settings.classes, "--batch",
+            settings.batch_per_rank(measurement.ranks), "--all-reduce", settings.all_reduce, "--threads", settings.threads,
+            "--seconds", settings.seconds, *settings.step_options]
+
+
+def measure(measurement, settings, launcher, options, load_at_begin):
+    """Writes the measurement's file. Returns why there is none, or None."""
+    start, arguments = launcher.start(measurement.ranks), bench_arguments(settings, measurement)
+    began = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    with noise.Watch(sees_ranks=not launcher.slurm and not launcher.hosts) as watch:
+        result, failure = run_annulus(start, arguments, options.limit, {"OMP_NUM_THREADS": str(settings.threads)},
+                                      program=options.program, folder=options.out / "raw")
+    if failure:
+        return failure
+    write(options.out / "raw" / measurement.file_name, json.dumps(
+        {**dataclasses.asdict(measurement), "nodes": launcher.nodes(measurement.ranks),
+         "ranks_per_node": min(measurement.ranks, launcher.ranks_per_node), "began": began,
+         "command": shlex.join(map(str, [*start, options.program, "bench", *arguments])),
+         "settings": dataclasses.asdict(settings), "machine": noise.machine(), "host": os.uname().nodename,
+         "load_at_begin": load_at_begin, "noise": watch.found, "result": result}, indent=1) + "\n")
+    return None
+
+
+def measure_all(options):
+    """Whatever is not there yet. Returns whether all of it is there now."""
+    load_at_begin = os.getloadavg()[0]  # later ones are this study's own
+    launcher = Launcher(options)
+    settings = settings_of(options, launcher)
+    (options.out / "raw").mkdir(parents=True, exist_ok=True)
+    expect_same(options.out, settings, noise.machine())
+    planned = plan(options.ranks, options.repeat)
+    waiting = missing(options.out, planned)
+    say(f"{len(planned) - len(waiting)} of {len(planned)} measurements are there")
+    failed = set()
+    for count, m in enumerate(waiting, 1):
+        if (m.kind, m.ranks) in failed:
+            continue
+        begin = time.monotonic()
+        failure = measure(m, settings, launcher, options, load_at_begin)
+        say(f"{count} of {len(waiting)}: {m.kind}, {plural(m.ranks, 'rank')}, repeat {m.repeat}: "
+            + (f"FAILED, its other repeats are left out: {failure}" if failure else f"{time.monotonic() - begin:.1f} s"))
+        if failure:
+            failed.add((m.kind, m.ranks))
+    return not failed

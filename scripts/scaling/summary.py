@@ -1,0 +1,129 @@
+"""From raw/*.json to what study.json holds.
+
+Where there is a value of several repeats it is {"median", "low", "high", "confidence", "values"}: the median, its interval,
+how likely that holds the true median (estimates.py), and every repeat's value.
+
+  settings      what all measurements have in common (settings.Settings)
+  machine       {"processor", "cores"} of a node; "nodes": the most that were used; "hosts": that ran the study
+  device        as the program describes it
+  version       the program's
+  steps         for each number of ranks:
+    ranks, nodes, batch_per_rank, global_batch, steps (that were timed, in all repeats)
+    images_per_second, step_ms               values of several repeats; a step's time is that of the slowest rank
+    efficiency  {"value", "low", "high", "confidence", "baseline"}: images/s, of as many times the baseline's; the interval
+                is a bootstrap's; "baseline" says in words what it is compared with
+    ledger_ms   part -> milliseconds of a step, the mean of all ranks and repeats; the parts add up to the mean step,
+                which is longer than the median where a few steps are slow
+    lateness_ms of each rank: how long after the first rank's its gradients were ready, a step; medians of repeats
+  all_reduce    for each number of ranks, algorithm and size: ranks, algorithm, bytes, and microseconds, algbw_gb_per_s,
+                busbw_gb_per_s, values of several repeats
+  prediction    prediction.predict()'s answer
+  warnings      what makes the figures doubtful, in words
+"""
+import itertools
+import statistics
+
+from benchmark import give_up, plural
+from scaling import noise
+from scaling.estimates import median_interval, ratio_interval
+from scaling.settings import Settings, load
+
+LEDGER = ["compute", "exposed_communication", "waiting_for_slower_ranks", "optimizer", "input", "rest"]
+
+
+def estimate(values):
+    interval = median_interval(values)
+    return {"median": statistics.median(values), "low": interval.low, "high": interval.high,
+            "confidence": interval.confidence, "values": list(values)}
+
+
+def step_row(measurement):
+    return measurement["result"]["rows"][0]
+
+
+def repeats_by_ranks(raw):
+    steps = [m for m in raw if m["kind"] == "step"]
+    return {ranks: list(repeats) for ranks, repeats in itertools.groupby(steps, key=lambda m: m["ranks"])}
+
+
+def speeds(repeats):
+    return [step_row(m)["images_per_second"] for m in repeats]
+
+
+def baseline_text(settings, ranks, base_ranks):
+    return f"{ranks / base_ranks:g} x {plural(base_ranks, 'rank')} at {settings.batch_text}"
+
+
+def efficiency_of(repeats, base, settings):
+    ranks, base_ranks = repeats[0]["ranks"], base[0]["ranks"]
+    fast, slow = speeds(repeats), speeds(base)
+    share = base_ranks / ranks
+    found = {"value": statistics.median(fast) / statistics.median(slow) * share,
+             "baseline": baseline_text(settings, ranks, base_ranks)}
+    if repeats is base:  # by definition
+        return {**found, "low": 1.0, "high": 1.0, "confidence": 1.0}
+    interval = ratio_interval(fast, slow)
+    return {**found, "low": interval.low * share, "high": interval.high * share, "confidence": interval.confidence}
+
+
+def ledgers_per_step(repeats):
+    """Of each repeat, with seconds of one step."""
+    for m in repeats:
+        ledger = step_row(m)["ledger"]
+        steps = max(ledger["steps"], 1)
+        yield ({part: ledger[part] / steps for part in LEDGER},
+               [behind / steps for behind in ledger["ranks"].get("behind_first", [])])
+
+
+def summarize_steps(repeats, base, settings):
+    ranks, rows = repeats[0]["ranks"], [step_row(m) for m in repeats]
+    batch = rows[0]["batch"]
+    parts, behind = zip(*ledgers_per_step(repeats))
+    return {"ranks": ranks, "nodes": repeats[0]["nodes"], "batch_per_rank": batch, "global_batch": batch * ranks,
+            "steps": sum(row["steps"] for row in rows), "images_per_second": estimate(speeds(repeats)),
+            "step_ms": estimate([1e3 * row["median_seconds"] for row in rows]),
+            "efficiency": efficiency_of(repeats, base, settings),
+            "ledger_ms": {part: 1e3 * statistics.mean(of[part] for of in parts) for part in LEDGER},
+            "lateness_ms": [1e3 * statistics.median(of_rank) for of_rank in zip(*behind)]}
+
+
+def summarize_sums(raw):
+    found = {}
+    for m in raw:
+        if m["kind"] == "all-reduce":
+            for row in m["result"]["rows"]:
+                found.setdefault((row["ranks"], row["algorithm"], row["bytes"]), []).append(row)
+    for (ranks, algorithm, size), rows in found.items():
+        yield {"ranks": ranks, "algorithm": algorithm, "bytes": size,
+               "microseconds": estimate([1e6 * row["median_seconds"] for row in rows]),
+               "algbw_gb_per_s": estimate([row["algbw_bytes_per_second"] / 1e9 for row in rows]),
+               "busbw_gb_per_s": estimate([row["busbw_bytes_per_second"] / 1e9 for row in rows])}
+
+
+def warnings(raw, by_ranks):
+    yield from noise.warnings(raw, {ranks: [step_row(m)["median_seconds"] for m in repeats]
+                                    for ranks, repeats in by_ranks.items()})
+    counts = {ranks: len(repeats) for ranks, repeats in by_ranks.items()}
+    if min(counts.values()) < max(counts.values()):
+        yield ("measurements are missing: repeats of a step are "
+               + ", ".join(f"{count} with {plural(ranks, 'rank')}" for ranks, count in counts.items()))
+    if min(counts.values()) == 1:
+        yield "of a single repeat nothing tells how far another one would be from it"
+    if min(counts) > 1:
+        yield f"no single rank was measured: efficiency is compared with {min(counts)} ranks, which already communicate"
+
+
+def summarize(out):
+    """The summary of the measurements in a folder, without a prediction."""
+    raw = load(out)
+    by_ranks = repeats_by_ranks(raw)
+    if not by_ranks:
+        give_up(f"{out} holds no measurement of a step")
+    settings = Settings(**raw[0]["settings"])
+    base, result = by_ranks[min(by_ranks)], next(iter(by_ranks.values()))[0]["result"]
+    return {"settings": raw[0]["settings"],
+            "machine": {**raw[0]["machine"], "nodes": max(m["nodes"] for m in raw),
+                        "hosts": sorted({m["host"] for m in raw})},
+            "device": result["device"], "version": result["version"],
+            "steps": [summarize_steps(repeats, base, settings) for repeats in by_ranks.values()],
+            "all_reduce": list(summarize_sums(raw)), "warnings": list(warnings(raw, by_ranks))}

@@ -1,0 +1,23 @@
+#include <memory>
+
+#include "src/cli/commands.h"
+#include "src/cli/common_options.h"
+#include "src/export_onnx.h"
+
+namespace annulus {
+
+void add_export(CLI::App& app, Command& chosen) {
+  auto* command = app.add_subcommand("export", "Write a checkpoint's network as an ONNX file, for other programs");
+  auto options = std::make_shared<ExportOptions>();
+  auto& o = *options;
+  command->add_option("file", o.output, "The ONNX file to make")->required();
+  add_checkpoint_options(*command, o.checkpoint, o.weights);
+  command->callback([&chosen, options] {
+    chosen = [options](const World& world) {
+      if (world.root()) export_onnx(*options);
+      return 0;
+    };
+  });
+}
+
+}  // namespace annulus

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "collectives/world.h"
+#include "src/options.h"
+
+namespace annulus {
+
+// `annulus eval`. Collective. Throws Error.
+void evaluate(const World& world, const EvaluateOptions& options);
+
+}  // namespace annulus

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "src/options.h"
+
+namespace annulus {
+
+// `annulus export`: the network of a checkpoint as an ONNX file (onnx.h), which appears whole or not at all. Its
+// metadata say what it is: model, step, weights ("ema" or "raw"); classes, mean and deviation as JSON; and margin, by
+// which the largest crop in an image's middle is divided before it is scaled (augment.h, centre_crop). Throws Error.
+void export_onnx(const ExportOptions& options);
+
+}  // namespace annulus

@@ -1,0 +1,62 @@
+#include "src/file_mapping.h"
+
+#include <sys/mman.h>
+
+#include <csetjmp>
+#include <csignal>
+
+#include "kernels/host_memory.h"
+
+namespace annulus {
+namespace {
+
+thread_local sigjmp_buf* way_out = nullptr;  // of this thread's read_mapped(), while it reads
+struct sigaction action_before {};
+
+void on_bus_error(int signal) {
+  if (way_out != nullptr) siglongjmp(*way_out, 1);
+  // Somebody else's: as if this function had never been here.
+  ::sigaction(SIGBUS, &action_before, nullptr);
+  ::raise(signal);
+}
+
+// SA_NODEFER: the signal is not blocked while it is handled, so there is no mask to restore on the way out, which
+// would be a system call each time.
+void handle_bus_errors() {
+  [[maybe_unused]] static const bool once = [] {
+    struct sigaction action {};
+    action.sa_handler = on_bus_error;
+    action.sa_flags = SA_NODEFER;
+    return ::sigaction(SIGBUS, &action, &action_before) == 0;
+  }();
+}
+
+}  // namespace
+
+FileMapping::FileMapping(const FileDescriptor& file, std::uint64_t offset, std::size_t bytes) {
+  const std::size_t before = offset % kPage;
+  void* const pages =
+      ::mmap(nullptr, before + bytes, PROT_READ, MAP_SHARED, file.number(), static_cast<off_t>(offset - before));
+  if (pages == MAP_FAILED) return;
+  handle_bus_errors();
+  pages_ = {static_cast<std::uint8_t*>(pages), Unmap{before + bytes}};
+  bytes_ = {pages_.get() + before, bytes};
+}
+
+void FileMapping::Unmap::operator()(std::uint8_t* pages) const {
+  ::munmap(pages, length);
+}
+
+bool read_mapped(const std::function<void()>& read) {
+  sigjmp_buf here;
+  if (sigsetjmp(here, 0) != 0) {
+    way_out = nullptr;
+    return false;
+  }
+  way_out = &here;
+  read();
+  way_out = nullptr;
+  return true;
+}
+
+}  // namespace annulus

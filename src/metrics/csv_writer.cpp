@@ -1,0 +1,37 @@
+#include "src/metrics/csv_writer.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace annulus {
+namespace {
+
+std::string header() {
+  std::string text = "step,kind,epoch,time";
+  for (std::size_t value = 0; value < MetricsRecord::kValues; ++value) text += ',' + MetricsRecord::name(value);
+  return text;
+}
+
+std::optional<std::uint64_t> step_of(std::string_view line) {
+  if (line == header()) return 0;
+  std::uint64_t step = 0;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), step);
+  if (error != std::errc{} || end == line.data() + line.size() || *end != ',') return {};
+  return step;
+}
+
+}  // namespace
+
+CsvWriter::CsvWriter(const std::filesystem::path& file, std::uint64_t step) : file_(file) {
+  keep_lines_until(file_, step, step_of);
+  if (file_.size() == 0) file_.append(header() + '\n');
+}
+
+void CsvWriter::write(const MetricsRecord& record) {
+  std::string row = fmt::format("{},{},{},{}", record.step, record.kind, record.epoch, record.time);
+  for (const std::optional<double>& value : record.values) row += value ? fmt::format(",{}", *value) : ",";
+  file_.append(row + '\n');
+}
+
+}  // namespace annulus

@@ -1,0 +1,79 @@
+#include "src/metrics/run_metrics.h"
+
+#include <cmath>
+#include <utility>
+
+namespace annulus {
+namespace {
+
+MetricsRecord record_of(std::string_view kind, const RunMetrics::Place& place) {
+  return {kind, place.step, place.epochs, seconds_since_1970()};
+}
+
+// How fast so many images went, and where the time of a step went.
+void add_times(const StepTimes& times, std::size_t images, MetricsRecord& record) {
+  if (times.steps == 0 || times.wall() <= 0) return;
+  const auto steps = static_cast<double>(times.steps);
+  record.values[MetricsRecord::images_per_second] = static_cast<double>(images) / times.wall();
+  record.values[MetricsRecord::step_seconds] = times.wall() / steps;
+  for (std::size_t part = 0; part < StepTimes::kParts; ++part)
+    record.values[MetricsRecord::first_part_seconds + part] = times.seconds[part] / steps;
+}
+
+}  // namespace
+
+RunMetrics::RunMetrics(const World& world, const MetricsOptions& options, const std::filesystem::path& out,
+                       std::uint64_t step, Trainer& trainer, Optimizer& optimizer, Ledger& ledger, Activity& activity,
+                       MetricsFiles::Warn warn)
+    : world_(world), options_(options), trainer_(trainer), optimizer_(optimizer), ledger_(ledger), activity_(activity) {
+  if (world.root()) files_.emplace(options.formats, out, step, std::move(warn));
+}
+
+void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t images, EpochResult& epoch) {
+  images_ += images;
+  if (options_.formats.empty() || place.step % options_.every != 0) return;
+  trainer_.finish();
+  MetricsRecord record = record_of("train", place);
+  record.values[MetricsRecord::loss] = found.loss;
+  record.values[MetricsRecord::accuracy] = found.accuracy;
+  record.values[MetricsRecord::learning_rate] = epoch.rate;
+  record.values[MetricsRecord::gradient_norm] = gradient_norm(epoch);
+  activity_.enter(Activity::Phase::meeting);
+  const Accounts accounts = ledger_.close(world_);
+  epoch.accounts += accounts;
+  add_times(accounts.mean(), std::exchange(images_, 0), record);
+  write(record);
+}
+
+// On every rank, though all find the same: one that measured alone would come late to the next step.
+std::optional<double> RunMetrics::gradient_norm(EpochResult& epoch) {
+  if (!epoch.gradient_norms) optimizer_.measure_norm();
+  const GradientNorms norms = optimizer_.take_norms();
+  if (epoch.gradient_norms) *epoch.gradient_norms += norms;
+  // In a step that loss scaling skips it is infinite.
+  return norms.steps > 0 && std::isfinite(norms.last) ? std::optional(norms.last) : std::nullopt;
+}
+
+void RunMetrics::evaluation(const Place& place, const Evaluation& found) {
+  MetricsRecord record = record_of("test", place);
+  record.values[MetricsRecord::loss] = found.loss;
+  record.values[MetricsRecord::accuracy] = found.accuracy();
+  if (found.top5) record.values[MetricsRecord::top5_accuracy] = found.share(*found.top5);
+  write(record);
+}
+
+void RunMetrics::epoch(const Place& place, const EpochResult& epoch) {
+  images_ = 0;  // an epoch's end closes the books
+  MetricsRecord record = record_of("epoch", place);
+  record.values[MetricsRecord::loss] = epoch.train_loss;
+  record.values[MetricsRecord::accuracy] = epoch.train_accuracy;
+  record.values[MetricsRecord::learning_rate] = epoch.rate;
+  add_times(epoch.accounts.mean(), epoch.images, record);
+  write(record);
+}
+
+void RunMetrics::write(const MetricsRecord& record) {
+  if (files_) files_->write(record);
+}
+
+}  // namespace annulus

@@ -1,0 +1,44 @@
+#include "src/trained_network.h"
+
+#include "kernels/error.h"
+#include "src/checkpoint_folder.h"
+#include "src/training_setup.h"
+
+namespace annulus {
+namespace {
+
+void expect_data(const Checkpoint& checkpoint, const std::filesystem::path& file) {
+  if (checkpoint.data.classes.empty())
+    fail(
+        "{} is of an older version, which did not keep the classes' names and the pixels' mean in it: go on with its "
+        "run for a step (--resume), or use annulus eval --data",
+        file.string());
+}
+
+}  // namespace
+
+TrainedNetwork read_trained_network(const std::filesystem::path& checkpoint, const std::string& weights,
+                                    std::size_t processors) {
+  auto [file, read, damaged] = find_checkpoint(checkpoint);
+  expect_data(read, file);
+  const InputPlan input = evaluation_input(read, read.data, processors);
+  Graph graph = make_model(read.model, task_of(read.data, input));
+  const bool averaged = takes_average(read, file, weights);
+  return {std::move(file), std::move(read), std::move(damaged), averaged, input, std::move(graph)};
+}
+
+InputPlan evaluation_input(const Checkpoint& checkpoint, const DatasetInfo& data, std::size_t processors) {
+  DataOptions options;
+  options.workers = processors;
+  options.on_bad_sample = "skip";
+  if (checkpoint.image.height == checkpoint.image.width) options.image = checkpoint.image.height;
+  return plan_input(options, data, Purpose::evaluation, processors, checkpoint.image);
+}
+
+bool takes_average(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& weights) {
+  if (weights == "ema" && !checkpoint.averages())
+    fail("{} has no averaged weights, the run was one without --ema: take --weights raw", file.string());
+  return weights != "raw" && checkpoint.averages();
+}
+
+}  // namespace annulus

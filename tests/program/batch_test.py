@@ -1,0 +1,243 @@
+"""scripts/launch in jobs of batch systems, and the batch scripts of PBS and LSF, with stand-ins for their commands."""
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import unittest
+
+import helper
+from helper import read_checkpoint
+from signals_test import ranks_of
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OF_A_JOB = ("SLURM", "PBS", "LSB", "CUDA_VISIBLE_DEVICES", "OMPI_MCA_btl_tcp_if")
+
+
+def newest(out):
+    """The newest checkpoint of a run."""
+    return max(out.rglob("*.h5"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def environment(**variables):
+    """Of a batch job, and of no other than this one."""
+    usual = {name: value for name, value in os.environ.items() if not name.startswith(OF_A_JOB)}
+    return {**usual, **helper.ENVIRONMENT, "ANNULUS": helper.ANNULUS, "ANNULUS_ROOT": str(ROOT),
+            **{name: str(value) for name, value in variables.items()}}
+
+
+class BatchTest(helper.ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.programs = self.folder / "programs"
+        self.programs.mkdir()
+
+    def stand_in(self, name, text):
+        """A program that comes before others of that name, and does what the shell does with `text`."""
+        file = self.programs / name
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+        return file
+
+    def environment(self, **variables):
+        return environment(PATH=f"{self.programs}:{os.environ['PATH']}", **variables)
+
+    @classmethod
+    def write_config(cls, path, out, **options):
+        """A file for --config, of a run that ends after --max-steps, if these are given."""
+        _, *arguments = cls.training(out, epochs=1000000, **{"all_reduce": "ring", **options})
+        lines = [f'{name[2:]} = "{value}"' for name, value in zip(arguments[::2], arguments[1::2])]
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def assert_went_on(self, out, whole, ranks, steps, **options):
+        """What a run of several jobs has after its last step is what a run in one go has."""
+        self.assertEqual(read_checkpoint(newest(out))["attributes"]["step"], steps)
+        self.train(whole, ranks=ranks, epochs=1000000, max_steps=steps, all_reduce="ring", **options)
+        self.assert_same_state(newest(whole), newest(out))
+
+
+class Launch(BatchTest):
+    """The line that scripts/launch would run, on hosts of 4 cores with 2 threads each."""
+
+    def setUp(self):
+        super().setUp()
+        self.stand_in("nproc", "echo 8")
+        self.stand_in("lscpu", "echo '# Core,Socket'; for n in 0 1 2 3 0 1 2 3; do echo $n,0; done")
+
+    def launch(self, *arguments, status=0, **variables):
+        process = subprocess.run([ROOT / "scripts/launch", "--dry-run", *map(str, arguments), "./annulus", "train"],
+                                 capture_output=True, text=True, env=self.environment(**variables))
+        self.assertEqual((process.returncode, process.stdout), (status, ""), process.stderr)
+        self.assertEqual(len(process.stderr.splitlines()), 1, process.stderr)
+        return process.stderr
+
+    def assert_options(self, line, *wanted):
+        words = " ".join(shlex.split(line))
+        self.assertRegex(words, r"^\+ mpirun -np \d+ .* ./annulus train$")
+        for options in wanted:
+            self.assertIn(f" {options} ", words)
+
+    def slots(self, *hosts):
+        path = self.folder / "slots"
+        path.write_text("".join(f"{host}\n" for host in hosts))
+        return path
+
+    def test_a_job_says_hosts_and_ranks(self):
+        self.stand_in("scontrol", '[ "$*" = "show hostnames n[1-2]" ] && printf "n1\\nn2\\n"')
+        jobs = {"slurm": {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"},
+                "pbs": {"PBS_NODEFILE": self.slots("n1", "n1", "n2", "n2")},
+                "lsf": {"LSB_DJOB_HOSTFILE": self.slots("n1", "n1", "n2", "n2")}}
+        for name, variables in jobs.items():
+            with self.subTest(name):
+                line = self.launch(**variables)
+                self.assert_options(line, "-np 4", "--host n1:2,n2:2", "--map-by ppr:2:node:PE=2 --bind-to core")
+                line = self.launch("-np", 2, **variables)
+                self.assert_options(line, "-np 2", "--host n1:1,n2:1", "--map-by ppr:1:node:PE=4")
+                line = self.launch("-np", 8, "--hosts", "a", **variables)
+                self.assert_options(line, "-np 8", "--host a:8", "--oversubscribe --bind-to none")
+
+    def test_hosts_that_differ_are_refused(self):
+        line = self.launch(PBS_NODEFILE=self.slots("n1", "n1", "n2"), status=2)
+        self.assertIn("different numbers of ranks: n1 n1 n2", line)
+        line = self.launch(SLURM_JOB_NODELIST="n[1-2]", SLURM_TASKS_PER_NODE="2,1", status=2)
+        self.assertIn("different numbers of ranks (2,1)", line)
+
+    def test_ranks_must_be_said(self):
+        for arguments in ((), ("--hosts", "a,b")):
+            self.assertIn("usage: launch -np N", self.launch(*arguments, status=2))
+
+    def test_a_rank_for_each_gpu(self):
+        self.assert_options(self.launch("--gpus", CUDA_VISIBLE_DEVICES="0,2"), "-np 2", "--map-by ppr:2:node:PE=2")
+        self.stand_in("nvidia-smi", '[ "$*" = --list-gpus ] && printf "GPU 0: x\\nGPU 1: x\\nGPU 2: x\\nGPU 3: x\\n"')
+        line = self.launch("--gpus", "--hosts", "a,b")
+        self.assert_options(line, "-np 8", "--host a:4,b:4", "--map-by ppr:4:node:PE=1")
+        self.assertIn("leave one of them out", self.launch("--gpus", "-np", 2, status=2))
+        self.stand_in("nvidia-smi", "exit 0")
+        self.assertIn("no GPU is found here", self.launch("--gpus", status=2))
+
+    def test_hyperthreads(self):
+        line = self.launch("-np", 2, "--hyperthreads")
+        self.assert_options(line, "--map-by ppr:2:node:PE=4 --use-hwthread-cpus --bind-to hwthread")
+        self.assert_options(self.launch("-np", 8), "--oversubscribe --bind-to none")
+
+    def test_the_network_that_joins_the_hosts(self):
+        """This host is a, 10.0.0.1 in 10.0.0.0/24; b is in the same network, c behind a router, and d is not known."""
+        self.stand_in("getent", """case "$*" in
+          "ahostsv4 a") echo "10.0.0.1 STREAM a" ;;
+          "ahostsv4 b") echo "10.0.0.2 STREAM b" ;;
+          "ahostsv4 c") echo "10.9.0.3 STREAM c" ;;
+          *) exit 2 ;;
+          esac""")
+        self.stand_in("ip", """case "$*" in
+          *"route get 10.0.0.1") echo "local 10.0.0.1 dev lo src 10.0.0.1 uid 0" ;;
+          *"route get 10.0.0.2") echo "10.0.0.2 dev eth1 src 10.0.0.1 uid 0" ;;
+          *"route get 10.9.0.3") echo "10.9.0.3 via 10.0.0.254 dev eth1 src 10.0.0.1 uid 0" ;;
+          *"address show to 10.0.0.1") echo "3: eth1    inet 10.0.0.1/24 brd 10.0.0.255 scope global eth1" ;;
+          *) exit 1 ;;
+          esac""")
+        found = "--mca btl_tcp_if_include 10.0.0.1/24 --mca oob_tcp_if_include 10.0.0.1/24"
+        self.assert_options(self.launch("-np", 2, "--hosts", "a,b"), found)
+        for hosts in ("a", "a,c", "b,c", "a,d"):
+            self.assertNotIn("if_include", self.launch("-np", 2, "--hosts", hosts))
+        line = self.launch("-np", 2, "--hosts", "a,b", "--interface", "ib0")
+        self.assert_options(line, "--mca btl_tcp_if_include ib0 --mca oob_tcp_if_include ib0")
+
+
+class Jobs(BatchTest):
+    """A job of 2 ranks on this machine, as a batch system starts it."""
+
+    def setUp(self):
+        super().setUp()
+        self.out, self.config, self.hosts = self.folder / "out", self.folder / "run.toml", self.folder / "hosts"
+        self.hosts.write_text("localhost\nlocalhost\n")
+
+    def job(self, script, **variables):
+        process = subprocess.Popen(
+            [ROOT / script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=self.folder, start_new_session=True, env=self.environment(CONFIG=self.config, **variables))
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        return process
+
+    def go_on(self, job):
+        """The next job, of a run that then has 3 steps more."""
+        steps = int(read_checkpoint(newest(self.out))["attributes"]["step"]) + 3
+        self.write_config(self.config, self.out, max_steps=steps)
+        result = helper.finish(job())
+        self.assertEqual(result.status, 0, str(result))
+        self.assert_went_on(self.out, self.folder / "whole", 2, steps)
+
+    def pbs(self, walltime):
+        """PBS breaks the lines that qstat writes."""
+        self.stand_in("qstat", rf"""[ "$*" = "-f 7.server" ] && printf 'Job Id: 7.server
+    Resource_List.ncpus = 2
+    Resource_List.select = 1:ncpus=2:\n\tmpiprocs=2
+    Resource_List.walltime = {walltime}
+    Submit_arguments = -l walltime=09:09:09\n'""")
+        self.stand_in("qsub", f"for word; do echo \"$word\"; done > {self.folder}/submitted")
+        return self.job("scripts/pbs/train.pbs", PBS_NODEFILE=self.hosts, PBS_JOBID="7.server", PBS_QUEUE="long",
+                        PBS_O_WORKDIR=self.folder)
+
+    def test_pbs(self):
+        self.write_config(self.config, self.out)
+        stopped = helper.finish(self.pbs("00:02:10"))
+        self.assertEqual(stopped.status, helper.STOPPED, str(stopped))
+        submitted = self.folder / "submitted"
+        self.assertEqual(submitted.read_text().splitlines(), [
+            "-q", "long", "-l", "select=1:ncpus=2:mpiprocs=2", "-l", "walltime=00:02:10", "-v",
+            f"CONFIG={self.config},ANNULUS={helper.ANNULUS},ANNULUS_ROOT={ROOT}", f"{ROOT}/scripts/pbs/train.pbs"])
+        submitted.unlink()
+        self.go_on(lambda: self.pbs("01:00:00"))
+        self.assertFalse(submitted.exists())
+
+    def test_pbs_does_not_try_again_what_failed(self):
+        self.write_config(self.config, self.out, data=self.folder / "none.h5")
+        result = helper.finish(self.pbs("01:00:00"))
+        self.assertEqual(result.status, 1, str(result))
+        self.assertFalse((self.folder / "submitted").exists())
+        result = helper.finish(self.pbs("00:02:00"))
+        self.assertEqual((result.status, result.err), (2, "train.pbs: walltime must be more than two minutes\n"))
+
+    def lsf(self):
+        return self.job("scripts/lsf/train.lsf", LSB_DJOB_HOSTFILE=self.hosts)
+
+    def test_lsf(self):
+        self.write_config(self.config, self.out)
+        process = self.lsf()
+        self.await_checkpoint(process, self.out)
+        # LSF sends its warning to all processes of the job that it finds on the first host.
+        for number in [process.pid, *ranks_of(process)]:
+            os.kill(number, signal.SIGUSR1)
+        stopped = helper.finish(process)
+        self.assertEqual(stopped.status, helper.STOPPED, str(stopped))
+        self.assertIn('#BSUB -Q "75"', (ROOT / "scripts/lsf/train.lsf").read_text())
+        self.go_on(self.lsf)
+
+
+class Container(unittest.TestCase):
+    """scripts/annulus.def, as far as it can be tried without Apptainer."""
+
+    def sections(self):
+        text = (ROOT / "scripts/annulus.def").read_text()
+        return dict(re.findall(r"^%(\w+)\n((?:(?:    .*)?\n)*)", text, re.MULTILINE))
+
+    def test_what_it_copies_is_all_that_a_build_needs(self):
+        copied = {shlex.split(line)[0] for line in self.sections()["files"].splitlines() if line.strip()}
+        lists = (ROOT / "CMakeLists.txt").read_text()
+        built_from = set(re.findall(r"(?:GLOB|GLOB_RECURSE) \w+ CONFIGURE_DEPENDS (\w+)/", lists))
+        self.assertEqual(copied, built_from | {"CMakeLists.txt", "scripts", "tests"})
+        for name in copied:
+            self.assertTrue((ROOT / name).exists(), name)
+
+    def test_its_scripts_are_scripts(self):
+        sections = self.sections()
+        self.assertEqual(list(sections), ["files", "post", "environment", "runscript", "test"])
+        for name in ("post", "environment", "runscript", "test"):
+            self.assertTrue(sections[name].strip())
+            checked = subprocess.run(["sh", "-n"], input=sections[name], text=True, capture_output=True)
+            self.assertEqual((checked.returncode, checked.stderr), (0, ""), name)
+
+
+if __name__ == "__main__":
+    helper.main()

@@ -1,0 +1,201 @@
+"""What a run tells while it goes on: JSON lines, a table, TensorBoard's events."""
+import csv
+import struct
+import unittest
+
+import numpy as np
+
+import helper
+
+FORMATS = "tensorboard,jsonl,csv"
+PARTS = ["input", "compute", "exposed_communication", "waiting_for_slower_ranks", "optimizer", "rest"]
+
+
+def crc32c(data):
+    """By its definition, bit by bit: the reflected polynomial 82f63b78."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def tf_records(data):
+    """The records of a TFRecord file, whose checksums must be right."""
+    def check(content, checksum):
+        crc = crc32c(content)
+        rotated = (crc >> 15 | crc << 17) & 0xFFFFFFFF
+        assert struct.unpack("<I", checksum)[0] == (rotated + 0xA282EAD8) & 0xFFFFFFFF
+
+    while data:
+        length = struct.unpack("<Q", data[:8])[0]
+        check(data[:8], data[8:12])
+        record, data = data[12:12 + length], data[12 + length:]
+        check(record, data[:4])
+        yield record
+        data = data[4:]
+
+
+def fields(message):
+    """(number, value) of each field of a protobuf message: int, float or bytes."""
+    def varint():
+        nonlocal message
+        value = shift = 0
+        while True:
+            byte, message = message[0], message[1:]
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while message:
+        key = varint()
+        if key & 7 == 0:
+            value = varint()
+        else:
+            size, form = {1: (8, "<d"), 5: (4, "<f")}.get(key & 7) or (varint(), None)
+            value, message = message[:size], message[size:]
+            value = struct.unpack(form, value)[0] if form else value
+        yield key >> 3, value
+
+
+def scalars(folder):
+    """{tag: {step: value}} of all event files, as TensorBoard shows them; a step that is there twice is an error."""
+    found = {}
+    for file in sorted(folder.iterdir()):
+        events = [dict(fields(record)) for record in tf_records(file.read_bytes())]
+        assert events[0][3] == b"brain.Event:2"
+        for event in events:
+            assert event[1] > 1.7e9  # the wall time
+            if 7 in event:  # the run begins anew at this step
+                assert dict(fields(event[7])) == {1: 1}
+                for steps in found.values():
+                    for step in [step for step in steps if step >= event[2]]:
+                        del steps[step]
+            for _, value in fields(event.get(5, b"")):
+                value = dict(fields(value))
+                steps = found.setdefault(value[1].decode(), {})
+                assert event[2] not in steps, f"step {event[2]} twice"
+                steps[event[2]] = value[2]
+    return found
+
+
+def of_kind(records, kind):
+    return {record["step"]: record for record in records if record["kind"] == kind}
+
+
+class Metrics(helper.ProgramTest):
+    STEPS = {"global_batch": 50, "epochs": 2}  # ten an epoch
+
+    def check_all_say_the_same(self, out, steps):
+        records = helper.metrics(out)
+        self.assertEqual([record["step"] for record in records if record["kind"] == "train"], steps)
+        self.assertEqual([record["step"] for record in records if record["kind"] == "test"], [10, 20])
+        with open(out / "metrics.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), len(records))
+        shown = scalars(out / "tensorboard")
+        for record, row in zip(records, rows):
+            values = dict(record)
+            self.assertEqual((int(row["step"]), row["kind"]), (values.pop("step"), values.pop("kind")))
+            self.assertEqual({name for name, value in row.items() if value}, set(record))
+            for name, value in values.items():
+                self.assertEqual(float(row[name]), value, name)
+                if name not in ("epoch", "time"):
+                    self.assertEqual(shown[f"{record['kind']}/{name}"].pop(record["step"]), np.float32(value), name)
+        self.assertFalse(any(shown.values()), f"TensorBoard shows more: {shown}")
+
+    def test_a_run_that_was_killed_and_goes_on_tells_each_step_once(self):
+        options = {"metrics": FORMATS, "metrics_every": 3, "checkpoint_every": 13, **self.STEPS}
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        self.train(whole, ranks=2, **options)
+        result = helper.run(*self.training(parts, inject="kill:rank=1,step=17", **options), ranks=2)
+        self.assertNotEqual(result.status, 0, str(result))
+        self.assertEqual(list(of_kind(helper.metrics(parts), "train")), [3, 6, 9, 12, 15])
+        self.train(parts, ranks=2, resume=True, **options)
+        for out in (whole, parts):
+            self.check_all_say_the_same(out, [3, 6, 9, 12, 15, 18])
+        for kind in ("train", "test", "epoch"):
+            runs = [of_kind(helper.metrics(out), kind) for out in (whole, parts)]
+            for step, record in runs[0].items():
+                for name in ("loss", "accuracy", "gradient_norm", "learning_rate"):
+                    if kind != "epoch" or name == "learning_rate":  # the steps of an epoch's last run are fewer
+                        self.assertEqual(record.get(name), runs[1][step].get(name), f"{kind} {step} {name}")
+
+    def test_values(self):
+        out = self.folder / "out"
+        results = self.train(out, ranks=3, metrics="jsonl", metrics_every=4, model="lenet", **self.STEPS)
+        records = helper.metrics(out)
+        for step, record in of_kind(records, "train").items():
+            self.assertAlmostEqual(record["epoch"], step / 10)
+            self.assertAlmostEqual(record["learning_rate"], 0.02)
+            self.assertAlmostEqual(sum(record[f"{part}_seconds"] for part in PARTS), record["step_seconds"], places=9)
+            self.assertAlmostEqual(record["images_per_second"] * record["step_seconds"], 50)
+        for number, (test, epoch) in enumerate(zip(of_kind(records, "test").values(),
+                                                   of_kind(records, "epoch").values(), strict=True)):
+            expected = results["epochs"][number]
+            self.assertEqual((test["loss"], test["accuracy"]), (expected["test_loss"], expected["test_accuracy"]))
+            self.assertEqual((epoch["loss"], epoch["accuracy"]), (expected["train_loss"], expected["train_accuracy"]))
+            self.assertAlmostEqual(epoch["images_per_second"], expected["images_per_second"], places=6)
+            self.assertEqual((epoch["epoch"], expected["ledger"]["steps"]), (number + 1, 10))
+
+    def test_the_norm_is_that_of_all_gradients_before_they_are_clipped(self):
+        for name, options in (("alone", {}), ("ranks", {"ranks": 3}), ("clipped", {"ranks": 2, "clip_norm": 0.01}),
+                              ("deferred", {"ranks": 2, "defer": 0.7, "bucket": "16KiB"})):
+            with self.subTest(name):
+                out = self.folder / name
+                result = self.train(out, model="lenet", metrics_every=1, max_steps=1, **self.STEPS, **options)
+                norm = helper.metrics(out)[0]["gradient_norm"]
+                if name != "clipped":  # the first velocity is the gradient
+                    velocity = helper.read_checkpoint(out / "checkpoint.h5")["velocity"].values()
+                    expected = np.sqrt(sum(np.sum(np.square(values, dtype=np.float64)) for values in velocity))
+                    self.assertAlmostEqual(norm, expected, delta=1e-5 * expected)
+                else:
+                    self.assertEqual(result["epochs"][0]["gradient_norm"], {"mean": norm, "largest": norm})
+                self.assertAlmostEqual(norm, helper.metrics(self.folder / "alone")[0]["gradient_norm"], delta=1e-4 * norm)
+
+    def test_clipping_counts_each_step_once(self):
+        out = self.folder / "out"
+        results = self.train(out, metrics_every=1, clip_norm=0.5, **self.STEPS)
+        norms = [record["gradient_norm"] for record in of_kind(helper.metrics(out), "train").values()]
+        for epoch, of_epoch in zip(results["epochs"], (norms[:10], norms[10:]), strict=True):
+            self.assertAlmostEqual(epoch["gradient_norm"]["mean"], sum(of_epoch) / 10)
+            self.assertEqual(epoch["gradient_norm"]["largest"], max(of_epoch))
+
+    def test_what_is_written(self):
+        for formats, files in ((None, {"metrics.jsonl"}), ("none", set()), ("csv,tensorboard", {"metrics.csv", "tensorboard"})):
+            with self.subTest(formats=formats):
+                out = self.folder / str(formats)
+                self.train(out, metrics=formats, max_steps=1)
+                known = {"metrics.jsonl", "metrics.csv", "tensorboard"}
+                self.assertEqual({path.name for path in out.iterdir()} & known, files)
+        for formats in ("none,csv", "xml"):
+            result = helper.run(*self.training(self.folder / "out", metrics=formats))
+            self.assertEqual((result.status, len(result.err.splitlines())), (2, 1), str(result))
+            self.assertIn("none of jsonl, csv, tensorboard, or none alone", result.err)
+
+    def test_a_file_that_cannot_be_written_does_not_end_the_run(self):
+        out = self.folder / "out"
+        (out / "metrics.jsonl").mkdir(parents=True)
+        result = self.succeed(*self.training(out, metrics="jsonl,csv", metrics_every=2, **self.STEPS), ranks=2)
+        self.assertEqual(result.out.count("metrics.jsonl: cannot write: Is a directory"), 1, str(result))
+        self.assertEqual((out / "metrics.csv").read_text().count("train"), 10)
+
+    def test_tensorboard_itself_shows_each_step_once(self):
+        try:
+            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        except ImportError as error:
+            raise unittest.SkipTest(f"TensorBoard is not asked: {error}")
+        out = self.folder / "out"
+        options = {"metrics": "tensorboard,jsonl", "metrics_every": 3, "checkpoint_every": 13, **self.STEPS}
+        helper.run(*self.training(out, inject="kill:rank=0,step=17", **options))
+        self.train(out, resume=True, **options)
+        shown = EventAccumulator(str(out / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+        for kind in ("train", "test", "epoch"):
+            expected = [(step, np.float32(record["loss"])) for step, record in of_kind(helper.metrics(out), kind).items()]
+            self.assertEqual([(event.step, event.value) for event in shown.Scalars(f"{kind}/loss")], expected)
+
+
+if __name__ == "__main__":
+    helper.main()

@@ -1,0 +1,33 @@
+"""What export_test.py asks of exported networks, computed by ONNX Runtime, and with more models."""
+import unittest
+
+try:
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
+
+import export_test
+import helper
+
+
+def with_runtime(file, images):
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    return session.run(["logits", "probabilities"], {"images": images})
+
+
+@unittest.skipIf(onnxruntime is None, "no ONNX Runtime here: pip install onnxruntime")
+class OnnxRuntime(export_test.ExportTest):
+    def test_models_find_what_they_found(self):
+        for model, size, channels in (("mlp", 28, 1), ("lenet", 28, 1), ("cnn", 28, 1), ("resnet20", 32, 3),
+                                      ("resnet18", 40, 3), ("resnet50", 40, 3), ("inception_v3", 75, 3)):
+            with self.subTest(model):
+                self.check(model, size, channels, with_runtime)
+
+    def test_models_with_large_dense_layers(self):
+        for model in ("alexnet", "vgg16"):
+            with self.subTest(model):
+                self.check(model, 80, 3, with_runtime, max_steps=2)
+
+
+if __name__ == "__main__":
+    helper.main()

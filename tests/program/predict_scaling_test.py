@@ -1,0 +1,134 @@
+"""Predicting more ranks from a step's profile: what bench writes is what it reads, and its numbers fit together."""
+import json
+
+import helper
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def profile(layers=4, gradient_bytes=MIB, batch=8):
+    """A step of 60 ms: 20 forward, 40 backward, in layers that are alike."""
+    layer = {"forward_ms": 20 / layers, "backward_ms": 40 / layers, "gradient_bytes": [gradient_bytes]}
+    return {"profile": {"model": "made", "batch": batch, "ranks": 1, "input_ms": 0, "optimizer_ms": 0,
+                        "layers": [{"name": f"layer{n}", **layer} for n in range(layers)]}}
+
+
+class Predict(helper.ProgramTest):
+    def write(self, name, content):
+        file = self.folder / name
+        file.write_text(content if isinstance(content, str) else json.dumps(content))
+        return file
+
+    def predict(self, step, *arguments, **options):
+        """What it wrote, and its predictions by ranks."""
+        out = self.folder / "prediction.json"
+        result = self.succeed("predict-scaling", step, *arguments, "--json", out, **options)
+        found = json.loads(out.read_text())
+        return result, found, {row["ranks"]: row for row in found["predictions"]}
+
+    def on_a_network(self, *arguments, step=None):
+        return self.predict(step or self.write("step.json", profile()), "--latency", "20us", "--bandwidth", "1 Gbit/s",
+                            *arguments)
+
+    def test_what_bench_writes(self):
+        step, sums = self.folder / "step.json", self.folder / "sums.json"
+        self.succeed("bench", "step", "--model", "lenet", "--batch", 16, "--seconds", 0.3, "--threads", 1, "--json", step)
+        self.succeed("bench", "all-reduce", "--sizes", "4KiB,1MiB,16MiB", "--algorithms", "message-ring,mpi", "--seconds",
+                     0.05, "--json", sums, ranks=2)
+        found = json.loads(step.read_text())["profile"]
+        self.assertEqual([layer["name"] for layer in found["layers"]][:1], ["input"])
+        gradients = sum(sum(layer["gradient_bytes"]) for layer in found["layers"])
+        trained = 4 * 61_706
+        self.assertGreater(gradients, trained)
+        self.assertLess(gradients, 1.01 * trained)  # and padding
+        computed = sum(layer["forward_ms"] + layer["backward_ms"] for layer in found["layers"])
+        self.assertGreater(computed, 0)
+
+        result, predicted, rows = self.predict(step, "--fit", sums, "--ranks", "1,2,4")
+        self.assertEqual(predicted["model"], "lenet")
+        self.assertIn("message-ring of 2 ranks, 3 sizes, in sums.json", predicted["link"]["source"])
+        self.assertGreaterEqual(predicted["link"]["residual"], 0)
+        self.assertGreater(predicted["link"]["bandwidth_gbit_s"], 0)
+        self.assertAlmostEqual(rows[1]["compute_ms"], computed)
+        self.assertAlmostEqual(rows[1]["step_ms"], computed + found["input_ms"] + found["optimizer_ms"])
+        self.assertEqual([rows[ranks]["extrapolated"] for ranks in (1, 2, 4)], [False, False, True])
+        self.assertEqual(result.out.count("extrapolated"), 1)
+
+    def test_numbers_fit_together(self):
+        result, found, rows = self.on_a_network()
+        self.assertEqual(list(rows), [2**n for n in range(13)])
+        link = found["link"]
+        self.assertAlmostEqual(link["latency_us"], 20)
+        self.assertAlmostEqual(link["bandwidth_gbit_s"], 1)
+        self.assertEqual((link["residual"], link["source"]), (None, "--latency and --bandwidth"))
+        self.assertEqual((rows[1]["communication_ms"], rows[1]["exposed_ms"], rows[1]["efficiency"]), (0, 0, 1))
+        for ranks, row in rows.items():
+            self.assertEqual((row["batch_per_rank"], row["global_batch"], row["nodes"]), (8, 8 * ranks, ranks))
+            self.assertAlmostEqual(row["images_per_second"], 8e3 * ranks / row["step_ms"])
+            self.assertAlmostEqual(row["efficiency"], rows[1]["step_ms"] / row["step_ms"])
+            self.assertAlmostEqual(row["step_ms"], row["compute_ms"] + row["exposed_ms"])
+        self.assertRegex(result.out, r"of as many times 1 rank at 8 images, predicted 133\.3 images/s")
+
+    def test_a_sum_on_two_ranks(self):
+        # 4 MiB in one bucket: a chunk of 2 MiB twice, whose segments follow each other; nothing of it is hidden.
+        _, _, rows = self.on_a_network("--ranks", 2, "--bucket", "4MiB")
+        self.assertAlmostEqual(rows[2]["communication_ms"], 4 * MIB * 8 / 1e6 + 0.02, delta=1e-6)
+        self.assertAlmostEqual(rows[2]["exposed_ms"], rows[2]["communication_ms"])
+        # Four buckets: all but the last hide behind backward.
+        _, _, four = self.on_a_network("--ranks", 2, "--bucket", "1MiB")
+        self.assertAlmostEqual(four[2]["exposed_ms"], MIB * 8 / 1e6 + 0.02, delta=1e-6)
+        # Half of them deferred: sent after the last one, and awaited after 5 ms of forward each.
+        _, _, deferred = self.on_a_network("--ranks", 2, "--bucket", "1MiB", "--defer", 0.5)
+        self.assertAlmostEqual(deferred[2]["exposed_ms"], 3 * four[2]["exposed_ms"] - 10)
+        _, _, half = self.on_a_network("--ranks", 2, "--bucket", "4MiB", "--wire", "bf16")
+        self.assertAlmostEqual(half[2]["communication_ms"], 2 * MIB * 8 / 1e6 + 0.02, delta=1e-6)
+
+    def test_what_if(self):
+        _, _, rows = self.on_a_network("--ranks", "1,16", "--batch", 16)
+        self.assertAlmostEqual(rows[1]["compute_ms"], 120)
+        self.assertEqual(rows[16]["global_batch"], 256)
+        _, _, slow = self.on_a_network("--ranks", "16", "--slow-down", 1.5)
+        self.assertGreater(slow[16]["compute_ms"], 60)
+        nodes = ("--ranks-per-node", 4, "--node-latency", "1us", "--node-bandwidth", "10GB/s")
+        result, _, rows = self.on_a_network("--ranks", "4,16", *nodes)
+        self.assertIn("hierarchical", result.out)
+        self.assertEqual((rows[4]["nodes"], rows[16]["nodes"]), (1, 4))
+        self.assertLess(rows[4]["communication_ms"], 0.1 * rows[16]["communication_ms"])
+
+    def test_under_mpirun_the_root_speaks(self):
+        result, _, _ = self.predict(self.write("step.json", profile()), "--latency", "1us", "--bandwidth", "10Gbit/s",
+                                    "--ranks", 8, ranks=2)
+        self.assertEqual(result.out.count("images/s\n"), 1, str(result))
+
+    def test_wrong_words(self):
+        good, network = self.write("step.json", profile()), ("--latency", "1us", "--bandwidth", "1Gbit/s")
+        bad = profile()
+        bad["profile"]["layers"][2]["backward_ms"] = -1
+        odd = profile(gradient_bytes=7)
+        for arguments, word in (((good,), "--fit"),
+                                ((good, "--bandwidth", "1Gbit/s"), "--latency"),
+                                ((good, "--latency", "1us", "--bandwidth", "10Gbps"), "10Gbps.*10Gbit/s"),
+                                ((good, "--latency", "-1us", "--bandwidth", "1Gbit/s"), "--latency"),
+                                ((good, "--latency", "1us", "--bandwidth", "0Gbit/s"), "carries nothing"),
+                                ((good, *network, "--fit", good), "--fit|--latency|--bandwidth"),
+                                ((good, "--fit", good), "no link can be fitted"),
+                                ((good, "--fit", self.folder / "nothing.json"), "nothing.json"),
+                                ((good, *network, "--ranks", 0), "ranks"),
+                                ((good, *network, "--bucket", "auto"), "--bucket"),
+                                ((good, *network, "--ranks-per-node", 4), "--node-latency"),
+                                ((good, *network, "--ranks-per-node", 4, "--node-latency", "1us", "--node-bandwidth", "1GB/s",
+                                  "--ranks", 6), "6 ranks do not fill nodes of 4"),
+                                ((self.folder / "nothing.json", *network), "nothing.json"),
+                                ((self.write("half.json", '{"profile": '), *network), "half.json"),
+                                ((self.write("other.json", {"rows": []}), *network), "no profile.*bench step"),
+                                ((self.write("bad.json", bad), *network), "backward_ms is -1"),
+                                ((self.write("odd.json", odd), *network), "gradient_bytes is 7")):
+            with self.subTest(arguments=arguments):
+                result = helper.run("predict-scaling", *arguments)
+                self.assertNotEqual(result.status, 0, str(result))
+                self.assertEqual(len(result.messages), 1, str(result))
+                self.assertRegex(result.messages[0], word)
+
+
+if __name__ == "__main__":
+    helper.main()

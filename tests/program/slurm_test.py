@@ -1,0 +1,144 @@
+"""scripts/slurm/train.sbatch on a real Slurm of two nodes, all on this machine."""
+import os
+import shutil
+import subprocess
+import time
+import unittest
+
+import batch_test
+import helper
+from batch_test import ROOT, environment, newest
+from helper import read_checkpoint
+from hosts_test import HOSTS
+
+NODES = 2
+
+# The nodes share this machine's cores, so that waiting ranks must yield; and commands run as root.
+ENVIRONMENT = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp", "OMPI_MCA_mpi_yield_when_idle": "1",
+               "OMPI_MCA_hwloc_base_binding_policy": "none"}
+
+
+class Slurm(batch_test.BatchTest):
+    """Jobs are submitted in the class's folder, and leave their logs there."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        missing = [name for name in ("munged", "slurmctld", "slurmd", "sbatch") if not shutil.which(name)]
+        if os.geteuid() != 0:
+            missing.append("root's rights")
+        if missing:
+            raise unittest.SkipTest(f"Slurm is not tried: that wants {', '.join(missing)}")
+        cls.lab = cls.shared / "hosts"
+        cls.addClassCleanup(subprocess.run, [HOSTS, cls.lab, "down"])
+        hosts = subprocess.run([HOSTS, cls.lab, "up", str(NODES), "10gbit", "1mb"], capture_output=True, text=True)
+        if hosts.returncode != 0:
+            raise unittest.SkipTest(f"Slurm is not tried, nor are several hosts: {hosts.stderr.strip()}")
+        subprocess.run([ROOT / "tests/slurm/slurm", cls.lab, str(NODES)], check=True)
+        cls.start_long_jobs()
+
+    @classmethod
+    def slurm(cls, *arguments, **variables):
+        """A command of Slurm's on the first node. Returns what it writes."""
+        return subprocess.run(
+            [HOSTS, cls.lab, "exec", "h1", *map(str, arguments)], check=True, cwd=cls.shared, text=True, timeout=30,
+            stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
+            env=environment(**ENVIRONMENT, SLURM_CONF=cls.lab / "slurm/slurm.conf", **variables)).stdout
+
+    @classmethod
+    def submit(cls, *arguments, options=(), **variables):
+        """A job of 2 ranks, one on each node, unless `options` of sbatch's say otherwise."""
+        return cls.slurm("sbatch", "--parsable", f"--nodes={NODES}", "--ntasks-per-node=1", *options,
+                         ROOT / "scripts/slurm/train.sbatch", *arguments, **variables).strip()
+
+    @classmethod
+    def log(cls, job):
+        path = cls.shared / f"annulus-{job}.log"
+        return path.read_text() if path.exists() else "no log"
+
+    @classmethod
+    def facts(cls, job):
+        words = cls.slurm("scontrol", "--oneliner", "show", "job", job).split()
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+    @classmethod
+    def await_that(cls, job, is_so, what, seconds=40):
+        deadline = time.monotonic() + seconds
+        while not is_so():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not {what}: {cls.facts(job)}\n{cls.log(job)}")
+            time.sleep(0.1)
+
+    @classmethod
+    def await_job(cls, job, seconds=40, **wanted):
+        """Until Slurm says this of it, such as JobState="RUNNING"."""
+        cls.await_that(job, lambda: wanted.items() <= cls.facts(job).items(), wanted, seconds)
+
+    @classmethod
+    def await_checkpoint_of(cls, job, out):
+        cls.await_that(job, lambda: list(out.rglob("*.h5")), "with a checkpoint")
+
+    @classmethod
+    def start_long_jobs(cls):
+        """Of two minutes, of whose end Slurm warns after 60 to 90 seconds, as it looks twice a minute. Other tests run
+        meanwhile."""
+        cls.long = {}
+        for launcher in ("srun", "mpirun"):
+            config = cls.write_config(cls.shared / f"{launcher}.toml", cls.shared / launcher)
+            cls.long[launcher] = cls.submit("--config", config, LAUNCHER=launcher, options=[
+                "--partition=closing", "--time=2", "--signal=B:USR1@60"])
+        for launcher, job in cls.long.items():
+            cls.await_checkpoint_of(job, cls.shared / launcher)
+        # They shall not start again before they are told where to end.
+        cls.slurm("scontrol", "update", "partition=closing", "state=down")
+
+    def test_the_time_limit_is_gone_beyond(self):
+        steps = {}
+        for launcher, job in self.long.items():
+            self.await_job(job, 130, JobState="PENDING", Restarts="1")
+            out = self.shared / launcher
+            steps[launcher] = int(read_checkpoint(newest(out))["attributes"]["step"]) + 3
+            self.write_config(self.shared / f"{launcher}.toml", out, max_steps=steps[launcher])
+        self.slurm("scontrol", "update", "partition=closing", "state=up")
+        for launcher, job in self.long.items():
+            with self.subTest(launcher):
+                self.await_job(job, JobState="COMPLETED", Restarts="1", ExitCode="0:0")
+                self.assertIn("stopped after", self.log(job))  # both runs are in one log
+                self.assert_went_on(self.shared / launcher, self.folder / launcher, NODES, steps[launcher])
+
+    def test_a_cancelled_job_stays_cancelled(self):
+        jobs = {}
+        for launcher in ("srun", "mpirun"):
+            config = self.write_config(self.folder / f"{launcher}.toml", self.folder / launcher)
+            jobs[launcher] = self.submit("--config", config, LAUNCHER=launcher)
+        for launcher, job in jobs.items():
+            with self.subTest(launcher):
+                self.await_checkpoint_of(job, self.folder / launcher)
+                self.slurm("scancel", job)
+                self.await_job(job, JobState="CANCELLED", Restarts="0")
+        self.assertIn("stopped after", self.log(jobs["srun"]))  # in the time that Slurm leaves it, with a checkpoint
+
+    def test_ranks_that_are_asked_to_stop_go_on_in_the_next_job(self):
+        """As they are asked where a job is preempted."""
+        out = self.folder / "out"
+        job = self.submit("--config", self.write_config(self.folder / "run.toml", out))
+        self.await_checkpoint_of(job, out)
+        self.slurm("scancel", "--signal=TERM", job)
+        self.await_job(job, Restarts="1")
+        self.slurm("scancel", job)
+
+    def test_a_killed_rank_ends_the_job_for_good(self):
+        config = self.write_config(self.folder / "run.toml", self.folder / "out")
+        job = self.submit("--config", config, "--inject", "kill:rank=1,step=20")
+        self.await_job(job, JobState="FAILED", Restarts="0", ExitCode="137:0")
+
+    def test_every_rank_sees_the_gpus_of_its_node(self):
+        show = self.stand_in("show", 'echo "$SLURMD_NODENAME $SLURM_LOCALID: $CUDA_VISIBLE_DEVICES"')
+        job = self.submit(ANNULUS=show, options=["--gpus-per-node=2", "--ntasks-per-node=2", "--cpus-per-task=2"])
+        self.await_job(job, JobState="COMPLETED")
+        seen = sorted(line for line in self.log(job).splitlines() if not line.startswith("srun:"))
+        self.assertEqual(seen, [f"{node} {rank}: 0,1" for node in ("h1", "h2") for rank in (0, 1)])
+
+
+if __name__ == "__main__":
+    helper.main()

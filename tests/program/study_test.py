@@ -1,0 +1,352 @@
+"""scripts/study: what it measures and keeps, its reports, its comparisons, and the statistics under them."""
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import unittest
+
+import helper
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/study"
+sys.path[:0] = [str(SCRIPT.parent), str(SCRIPT.parent / "peers")]
+from scaling import estimates
+
+DRAWS = importlib.util.find_spec("matplotlib") is not None
+SETTINGS = ["--model", "mlp", "--seconds", "0.3", "--threads", "1", "--sizes", "4KiB,64KiB"]
+
+# Answers as `annulus predict-scaling` does: that several ranks make 90 % of as many times one's images.
+PREDICTS = f"""#!{sys.executable}
+import json, sys
+if "--help" in sys.argv:
+    print("predict-scaling")
+else:
+    value = dict(zip(sys.argv, sys.argv[1:]))
+    step, = json.load(open(sys.argv[2]))["rows"]
+    sums = json.load(open(value["--fit"]))["rows"]
+    assert step["ranks"] == 1 and all(row["ranks"] == 2 for row in sums)
+    batch = int(value.get("--batch", step["batch"]))
+    json.dump({{"model": step["model"], "link": {{"latency_us": 1.5, "bandwidth_gbit_s": 10, "source": "fit", "residual": 0.01}},
+               "baseline": {{}}, "predictions": [
+        {{"ranks": n, "batch_per_rank": batch, "global_batch": n * batch, "step_ms": 1, "compute_ms": 1, "exposed_ms": 0.25,
+          "communication_ms": 1, "images_per_second": step["images_per_second"] * (n if n == 1 else 0.9 * n), "efficiency": 0}}
+        for n in map(int, value["--ranks"].split(","))]}}, open(value["--json"], "w"))
+"""
+
+# Runs a job at once; `srun` then is mpirun. The queue is always empty.
+SLURM = {"sbatch": """#!/bin/sh
+for option; do case $option in --wrap=*) command=${option#--wrap=} ;; --output=*) log=${option#--output=} ;; esac; done
+echo "$@" > "$(dirname "$log")/sbatch-options"
+SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 sh -c "$command" > "$log" 2>&1
+echo "7;cluster"
+""", "squeue": "#!/bin/sh\n", "srun": f"""#!/bin/sh
+while :; do case $1 in --ntasks=*) ranks=${{1#*=}} ;; --*) ;; *) break ;; esac; shift; done
+exec {helper.MPIRUN} --allow-run-as-root --oversubscribe --bind-to none -np $ranks "$@"
+"""}
+
+
+def study(*arguments, path=None, modules=None):
+    """A run of the script; `path`: a folder whose programs come first; `modules`: one whose Python modules do."""
+    here = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "PBS", "LSB"))}
+    environment = {**here, **helper.ENVIRONMENT}
+    if modules:
+        environment["PYTHONPATH"] = str(modules)
+    if path:
+        environment["PATH"] = f"{path}:{environment['PATH']}"
+    done = subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, env=environment,
+                          timeout=2 * helper.TIMEOUT)
+    return helper.Result(done.returncode, done.stdout, done.stderr, 0)
+
+
+def summary(out):
+    return json.loads((out / "study.json").read_text())
+
+
+class Study(helper.ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.measured = cls.shared / "measured"
+        cls.command = ["--program", helper.ANNULUS, "--ranks", "1,2", "--weak", "--batch", 16, "--repeat", 2, *SETTINGS]
+        result = study(*cls.command, "--out", cls.measured)
+        assert result.status == 0, str(result)
+
+    def setUp(self):
+        super().setUp()
+        self.out = self.folder / "study"
+        shutil.copytree(self.measured, self.out)
+        self.programs = self.folder / "programs"
+        self.programs.mkdir()
+        # Figures take seconds, so only some tests look at them.
+        self.no_figures = self.folder / "modules"
+        self.no_figures.mkdir()
+        (self.no_figures / "matplotlib.py").write_text("raise ImportError('matplotlib is left out')\n")
+
+    def stand_in(self, name, text):
+        file = self.programs / name
+        file.write_text(text)
+        file.chmod(0o755)
+        return file
+
+    def assert_ends(self, status, *arguments, path=None, figures=False):
+        result = study(*arguments, path=path, modules=None if figures else self.no_figures)
+        self.assertEqual(result.status, status, f"{' '.join(map(str, arguments))}\n{result}")
+        self.assertNotIn("Traceback", result.err)
+        return result
+
+    def raw(self, kind, ranks):
+        return [json.loads(file.read_text()) for file in sorted((self.out / "raw").glob(f"{kind}-{ranks}-ranks-*.json"))]
+
+    def rewrite(self, change):
+        """Every measurement."""
+        for file in (self.out / "raw").iterdir():
+            measurement = json.loads(file.read_text())
+            change(measurement)
+            file.write_text(json.dumps(measurement))
+
+    def test_the_summary_is_that_of_the_measurements(self):
+        found = summary(self.out)
+        self.assertEqual([s["ranks"] for s in found["steps"]], [1, 2])
+        for step in found["steps"]:
+            rows = [m["result"]["rows"][0] for m in self.raw("step", step["ranks"])]
+            self.assertEqual([row["batch"] for row in rows], [16, 16])
+            self.assertEqual((step["batch_per_rank"], step["global_batch"]), (16, 16 * step["ranks"]))
+            self.assertEqual(step["images_per_second"]["values"], [row["images_per_second"] for row in rows])
+            self.assertAlmostEqual(step["images_per_second"]["median"], statistics.mean(step["images_per_second"]["values"]))
+            self.assertEqual(step["images_per_second"]["confidence"], 0.5)  # that both lie on one side: 1/2
+            wall = statistics.mean(row["ledger"]["wall"] / row["ledger"]["steps"] for row in rows)
+            self.assertAlmostEqual(sum(step["ledger_ms"].values()), 1e3 * wall, places=6)
+            self.assertEqual(len(step["lateness_ms"]), step["ranks"])
+        one, two = found["steps"]
+        self.assertAlmostEqual(two["efficiency"]["value"],
+                               two["images_per_second"]["median"] / one["images_per_second"]["median"] / 2)
+        self.assertEqual(two["efficiency"]["baseline"], "2 x 1 rank at 16 images a rank")
+        self.assertEqual({(row["ranks"], row["bytes"]) for row in found["all_reduce"]}, {(2, 4096), (2, 65536)})
+        self.assertEqual({row["algorithm"] for row in found["all_reduce"]}, {"auto", "message-ring", "mpi"})
+        for row in found["all_reduce"]:  # of 2 ranks
+            self.assertEqual(row["algbw_gb_per_s"]["values"], row["busbw_gb_per_s"]["values"])
+
+    def test_the_reports_say_the_same_and_stand_alone(self):
+        two = summary(self.out)["steps"][1]
+        text, page = ((self.out / name).read_text() for name in ("report.md", "report.html"))
+        for report in (text, page):
+            self.assertIn(f"{100 * two['efficiency']['value']:.1f} % [", report)
+            self.assertIn("2 x 1 rank at 16 images a rank", report)
+            self.assertIn("exposed communication", report)
+        self.assertNotRegex(page, r"<(link|script|img)|url\(http|href=\"(?!#)")
+        if not DRAWS:
+            self.skipTest("no matplotlib: figures are not looked at")
+        for name in ("speed", "ledger", "lateness", "all-reduce"):
+            self.assertIn(f"({name}.svg)", text)
+            self.assertGreater((self.out / f"{name}.png").stat().st_size, 1000)
+        self.assertEqual(page.count("<svg"), len(list(self.out.glob("*.svg"))))
+
+    def test_reports_are_written_again_from_what_was_measured(self):
+        before = summary(self.out)
+        for file in self.out.glob("*.*"):
+            file.unlink()
+        self.assertIn("SKIPPED figures: matplotlib is left out", self.assert_ends(0, "report", self.out).err)
+        after = summary(self.out)
+        for name in ("settings", "machine", "device", "version", "steps", "all_reduce"):
+            self.assertEqual(after[name], before[name])
+        self.assertIn("no figures: matplotlib is left out", after["warnings"][-1])
+        file = self.out / "raw/step-2-ranks-1.json"
+        file.write_text(file.read_text()[:100])
+        self.assertIn("step-2-ranks-1.json cannot be read", self.assert_ends(1, "report", self.out).err)
+        self.assertIn("holds no measurement", self.assert_ends(1, "report", self.folder).err)
+
+    def test_what_was_measured_is_not_measured_again(self):
+        path = self.stand_in("mpirun", "#!/bin/sh\necho 'annulus: no luck' >&2; exit 3\n").parent
+        before = {file: file.stat().st_mtime_ns for file in (self.out / "raw").iterdir()}
+        result = self.assert_ends(0, *self.command, "--out", self.out, path=path)
+        self.assertIn("6 of 6 measurements are there", result.err)
+        # One more repeat is wanted, and cannot be had. What is there is reported.
+        result = self.assert_ends(1, *self.command, "--repeat", 3, "--out", self.out, path=path)
+        self.assertIn("6 of 9 measurements are there", result.err)
+        self.assertEqual(result.err.count("exit status 3: annulus: no luck"), 3, str(result))
+        self.assertIn("2 x 1 rank", result.out)
+        self.assertEqual({file: file.stat().st_mtime_ns for file in (self.out / "raw").iterdir()}, before)
+        result = self.assert_ends(0, *self.command, "--repeat", 3, "--ranks", 1, "--out", self.out)
+        self.assertEqual([len(self.raw("step", ranks)) for ranks in (1, 2)], [3, 2])
+        self.assertIn("3 with 1 rank, 2 with 2 ranks", result.out)
+
+    def test_other_settings_are_not_mixed_in(self):
+        result = self.assert_ends(1, *self.command, "--batch", 8, "--out", self.out)
+        self.assertIn("batch is 16 there, and 8 here", result.err)
+        result = self.assert_ends(1, *self.command, "--out", self.out, "--", "--bucket", "64KiB")
+        self.assertIn("step_options is [] there", result.err)
+
+    def test_strong_scaling_shares_one_batch(self):
+        strong = ["--program", helper.ANNULUS, "--strong", "--batch", 16, "--repeat", 1, *SETTINGS]
+        uneven = self.assert_ends(1, *strong, "--ranks", "1,2,3,4,5", "--out", self.folder / "uneven")
+        self.assertIn("cannot be shared evenly by 3, 5 ranks", uneven.err)
+        self.assertFalse((self.folder / "uneven").exists())
+        out = self.folder / "strong"
+        self.assert_ends(0, *strong, "--ranks", "1,2", "--out", out)
+        one, two = summary(out)["steps"]
+        self.assertEqual([(s["batch_per_rank"], s["global_batch"]) for s in (one, two)], [(16, 16), (8, 16)])
+        self.assertEqual(two["efficiency"]["baseline"], "2 x 1 rank at 16 images in all")
+        text = (out / "report.md").read_text()
+        self.assertIn("Efficiency is compared with 1 rank with all of them", text)
+        self.assertIn("of a single repeat nothing tells", text)
+        self.assertNotIn("[", text.split("## Sums")[0].split("## Speed")[1].replace("![", ""))  # no intervals
+
+    def test_what_makes_figures_doubtful_is_said(self):
+        def disturb(measurement):
+            measurement["load_at_begin"] = 3.0 * measurement["machine"]["cores"]
+            measurement["noise"] = {"busy_before": 0.5, "others": 0.2, "steal": 0.03,
+                                    "mhz": 2000 if measurement["repeat"] == 1 else 3000}
+            measurement["settings"]["threads"] = 1 + measurement["machine"]["cores"] // 2  # room for one rank
+            measurement["result"]["rows"][0]["median_seconds"] = measurement["repeat"]
+        self.rewrite(disturb)
+        self.assert_ends(0, "report", self.out)
+        found = "\n".join(summary(self.out)["warnings"])
+        for words in ("load average 3.00", "others used the processors (up to 50%", "others used the processors (up to 20%",
+                      "in 6 of 6 measurements the hypervisor", "2,000 to 3,000 MHz", "spread by 67%",
+                      "2 ranks: more threads than cores on a node"):
+            self.assertIn(words, found)
+        text = (self.out / "report.md").read_text()
+        self.assertEqual(text.count("- warning: "), len(summary(self.out)["warnings"]))
+
+    def test_a_prediction_stands_beside_what_was_measured(self):
+        self.assert_ends(0, "report", self.out, "--program", self.stand_in("annulus", PREDICTS), figures=True)
+        found, text = summary(self.out), (self.out / "report.md").read_text()
+        self.assertEqual([p["ranks"] for p in found["prediction"]["predictions"]], [2**n for n in range(13)])
+        middle = sorted(m["result"]["rows"][0]["images_per_second"] for m in self.raw("step", 1))[1]
+        self.assertEqual(found["prediction"]["predictions"][2]["images_per_second"], 4 * 0.9 * middle)
+        self.assertEqual(text.count("| extrapolated |"), 11)
+        self.assertEqual(text.count(" | 90.0 % | 0.250 |"), 12)
+        self.assertIn("1.5 us and 10 Gbit/s", text)
+        self.assertEqual("predicted.svg" in text, DRAWS)
+        self.assert_ends(0, "report", self.out, "--program", self.stand_in("older", "#!/bin/sh\necho train, eval\n"))
+        self.assertIn("has no command predict-scaling", (self.out / "report.md").read_text())
+        self.assertNotIn("predicted.svg", (self.out / "report.md").read_text())
+
+    def test_a_prediction_of_strong_scaling_has_each_batch(self):
+        def strong(measurement):
+            measurement["settings"].update(scaling="strong", batch=16)
+            measurement["result"]["rows"][0]["batch"] = 16 // measurement["ranks"]
+        self.rewrite(strong)
+        self.assert_ends(0, "report", self.out, "--program", self.stand_in("annulus", PREDICTS))
+        self.assertEqual([(p["ranks"], p["batch_per_rank"]) for p in summary(self.out)["prediction"]["predictions"]],
+                         [(1, 16), (2, 8), (4, 4), (8, 2), (16, 1)])
+
+    def test_as_a_job(self):
+        for name, text in SLURM.items():
+            self.stand_in(name, text)
+        out = self.folder / "job"
+        command = ["--program", helper.ANNULUS, "--ranks", "1,2", "--weak", "--batch", 16, "--repeat", 1, *SETTINGS, "--out",
+                   out, "--slurm=--nodes=2 --time=5"]
+        result = self.assert_ends(0, *command, path=self.programs)
+        self.assertIn("submitted job 7", result.err)
+        self.assertIn("--ntasks=2", (out / "sbatch-options").read_text())
+        self.assertIn("--nodes=2 --time=5", (out / "sbatch-options").read_text())
+        self.assertEqual([step["nodes"] for step in summary(out)["steps"]], [1, 2])
+        self.assertNotIn("submitted", self.assert_ends(0, *command, path=self.programs).err)
+        self.stand_in("sbatch", "#!/bin/sh\necho 8\n")
+        result = self.assert_ends(1, *command, "--repeat", 2, path=self.programs)
+        self.assertIn("job 8 ended, and 3 of 6 measurements are missing", result.err)
+
+    def test_wrong_words(self):
+        for wrong, word in ((("--ranks", "1,two"), "--ranks"), (("--ranks", "0"), "--ranks"), (("--batch", "0"), "--batch"),
+                            (("--image", "28x28"), "--image"), (("--sizes", "many"), "--sizes"),
+                            (("--hosts-file", "nowhere"), "nowhere"), (("--strong",), "--strong")):
+            with self.subTest(wrong=wrong):
+                self.assertIn(word, self.assert_ends(2, *self.command, "--out", self.folder / "new", *wrong).err)
+        result = self.assert_ends(1, *self.command, "--out", self.folder / "new", "--program", "nowhere/annulus")
+        self.assertIn("no program nowhere/annulus", result.err)
+
+    def make(self, name, factor=1.0, repeats=5, change=lambda measurement: None):
+        """A study made from what was measured: repeats 1 % apart, all multiplied."""
+        out = self.folder / name
+        (out / "raw").mkdir(parents=True)
+        for ranks in (1, 2):
+            measurement = self.raw("step", ranks)[0]
+            for repeat in range(1, repeats + 1):
+                measurement["result"]["rows"][0]["images_per_second"] = 1000 * ranks * factor * (1 + 0.01 * repeat)
+                change(measurement)
+                (out / f"raw/step-{ranks}-ranks-{repeat}.json").write_text(json.dumps(measurement))
+        return out
+
+    def test_compare_same_slower_and_faster(self):
+        a = self.make("a")
+        self.assertEqual(self.assert_ends(0, "compare", a, a).out.count("no difference shown"), 2)
+        slower = self.assert_ends(1, "compare", a, self.make("slower", 0.9)).out
+        self.assertEqual(slower.count("| REGRESSION |"), 2)
+        self.assertIn("| 0.900 [", slower)
+        self.assertIn("| 0.0159 |", slower)  # 2/252, and twice that of two numbers of ranks
+        self.assertIn("B is slower with 2 of 2", slower)
+        self.assertEqual(self.assert_ends(0, "compare", a, self.make("faster", 1.1)).out.count("| faster |"), 2)
+        self.assert_ends(0, "compare", a, self.folder / "slower", "--threshold", "11%")
+
+    def test_compare_refuses_what_is_unlike(self):
+        def other_batch(measurement):
+            measurement["result"]["rows"][0]["batch"] = 32
+
+        def other_processor(measurement):
+            measurement["machine"]["processor"] = "abacus"
+        a, batch, processor = self.make("a"), self.make("b", 0.9, 5, other_batch), self.make("c", 0.9, 5, other_processor)
+        self.assertIn("batch 16 and 32", self.assert_ends(2, "compare", a, batch).out)
+        self.assertIn("abacus", self.assert_ends(2, "compare", a, processor).out)
+        self.assertIn("they differ: processor", self.assert_ends(1, "compare", a, processor, "--force").out)
+        self.assertIn("could not show any difference", self.assert_ends(2, "compare", a, self.make("few", 0.5, 2)).out)
+        self.assertIn("holds no measured step", self.assert_ends(2, "compare", a, self.programs).out)
+        (self.programs / "torn.json").write_text('{"rows": [')
+        (self.programs / "other.json").write_text('{"answer": 42}')
+        for file in ("torn.json", "other.json", "absent.json"):
+            self.assertIn(file, self.assert_ends(2, "compare", a, self.programs / file).out)
+        for file in (a / "raw").glob("step-1-*"):
+            file.unlink()
+        for file in (batch / "raw").glob("step-2-*"):
+            file.unlink()
+        self.assertIn("no number of ranks was measured in both", self.assert_ends(2, "compare", a, batch).out)
+
+    def test_compare_takes_tables_of_bench_step(self):
+        folders = [self.folder / name for name in "ab"]
+        for folder, factor in zip(folders, (1, 0.5)):
+            folder.mkdir()
+            for repeat in range(5):
+                table = self.raw("step", 1)[0]["result"]
+                table["rows"][0]["images_per_second"] = factor * (100 + repeat)
+                (folder / f"{repeat}.json").write_text(json.dumps(table))
+        self.assert_ends(1, "compare", *folders)
+        self.assert_ends(0, "compare", *reversed(folders))
+        self.assert_ends(2, "compare", folders[0] / "0.json", folders[1] / "0.json")
+
+
+class Estimates(unittest.TestCase):
+    def test_intervals_of_medians(self):
+        for count, places, confidence in ((2, (1, 2), 0.5), (5, (1, 5), 0.9375), (6, (1, 6), 0.96875), (8, (1, 8), 0.9921875),
+                                          (9, (2, 8), 0.9609375), (20, (6, 15), 0.958610534667969)):
+            interval = estimates.median_interval(range(count, 0, -1))
+            self.assertEqual((interval.low, interval.high), places)
+            self.assertAlmostEqual(interval.confidence, confidence, places=12)
+        self.assertEqual(estimates.median_interval([7]), estimates.Interval(7, 7, 0))
+
+    def test_mann_whitney(self):
+        for a, b, p in (([1, 2, 3], [4, 5, 6], 2 / 20), ([6, 7, 8, 9, 10], [1, 2, 3, 4, 5], 2 / 252),
+                        ([1, 2, 3, 5], [4, 6, 7, 8], 4 / 70), ([1, 2, 5], [3, 4, 6, 7], 8 / 35),
+                        ([1, 4], [2, 3], 1), ([1, 1], [1, 1, 1], 1), ([1, 2], [2, 3], 4 / 6)):
+            self.assertAlmostEqual(estimates.mann_whitney(a, b), p)
+            self.assertAlmostEqual(estimates.mann_whitney(b, a), p)
+        self.assertAlmostEqual(estimates.mann_whitney(range(10), range(10, 20)),
+                               estimates.least_p(range(10), range(10)))
+
+    def test_holm(self):
+        for p, adjusted in (([0.01, 0.04, 0.03], [0.03, 0.06, 0.06]), ([0.5, 0.6], [1, 1]), ([0.02], [0.02])):
+            for found, expected in zip(estimates.holm(p), adjusted):
+                self.assertAlmostEqual(found, expected)
+
+    def test_intervals_of_ratios(self):
+        self.assertEqual(estimates.ratio_interval([3, 3], [2, 2, 2]), estimates.Interval(1.5, 1.5, 0.95))
+        # The least of 3 is the median of a resample with 7 in 27; of both ends 7 in 27 is more than 2.5 %.
+        self.assertEqual(estimates.ratio_interval([1, 2, 4], [1, 1]), estimates.Interval(1, 4, 0.95))
+        self.assertEqual(estimates.ratio_interval([1, 2, 4], [1]).confidence, 0)
+        self.assertEqual(estimates.ratio_interval([1, 5, 2, 8], [3, 4, 9]), estimates.ratio_interval([1, 5, 2, 8], [3, 4, 9]))
+
+
+if __name__ == "__main__":
+    helper.main()

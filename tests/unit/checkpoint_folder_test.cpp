@@ -1,0 +1,185 @@
+#include "src/checkpoint_folder.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "src/atomic_file.h"
+#include "src/checkpoint_writer.h"
+#include "src/data/hdf5.h"
+#include "tests/unit/error_text.h"
+#include "tests/unit/file_size_limit.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace annulus {
+namespace {
+
+using Catch::Contains;
+namespace fs = std::filesystem;
+
+// After so many steps, with that many of 100 images found; -1: not evaluated.
+Checkpoint after_steps(std::uint64_t step, int correct = -1) {
+  Checkpoint checkpoint;
+  checkpoint.model = "lenet";
+  checkpoint.step = step;
+  checkpoint.parameters = {{"weight", {2}, {static_cast<float>(step), 1}, {{0, 0}}}};
+  if (correct >= 0) checkpoint.score = {static_cast<std::uint64_t>(correct), 100};
+  return checkpoint;
+}
+
+// The steps of the checkpoints that are there.
+std::set<int> steps(const fs::path& run) {
+  std::set<int> found;
+  for (const auto& entry : fs::directory_iterator(run / "checkpoints"))
+    if (entry.path().extension() == ".h5") found.insert(std::stoi(entry.path().stem().string().substr(5)));
+  return found;
+}
+
+std::uint64_t newest_step(const fs::path& run) {
+  return CheckpointFolder(run, 2).newest().value().checkpoint.step;
+}
+
+void truncate(const fs::path& file) {
+  fs::resize_file(file, fs::file_size(file) - 200);
+}
+
+}  // namespace
+
+TEST_CASE("a folder keeps its last checkpoints and the best, and links to both", "[checkpoint_folder]") {
+  const test::TemporaryFolder run;
+  const CheckpointFolder folder(run.path(), 2);
+  CHECK(folder.empty());
+  CHECK_FALSE(folder.newest());
+  CHECK_FALSE(folder.best());
+  folder.write(after_steps(10));
+  CHECK_FALSE(folder.empty());
+  CHECK_FALSE(fs::exists(run / "best.h5"));
+  folder.write(after_steps(20, 70));
+  folder.write(after_steps(30, 90));
+  folder.write(after_steps(40, 90));  // the first of equals is the best
+  folder.write(after_steps(50));
+  folder.write(after_steps(1234567890, 80));
+  CHECK(steps(run.path()) == std::set{30, 50, 1234567890});
+  CHECK(read_checkpoint(run / "checkpoint.h5").step == 1234567890);
+  CHECK(read_checkpoint(run / "best.h5").step == 30);
+  CHECK(folder.best() == Score{90, 100});
+  CHECK(fs::read_symlink(run / "best.h5") == "checkpoints/step-000000030.h5");  // the folder may be moved
+  CHECK(newest_step(run.path()) == 1234567890);
+  CHECK(run.files() == 3);
+}
+
+TEST_CASE("a writer that is killed at any stage leaves a whole newest checkpoint", "[checkpoint_folder]") {
+  struct Killed {};
+  const std::string stage = GENERATE("written", "renamed", "linked");
+  CAPTURE(stage);
+  const test::TemporaryFolder run;
+  const CheckpointFolder folder(run.path(), 1);
+  folder.write(after_steps(10, 50));
+  folder.write(after_steps(20, 40));
+  const CheckpointFolder killed(run.path(), 1, [&](std::uint64_t step, std::string_view reached) {
+    if (step == 30 && reached == stage) throw Killed{};
+  });
+  CHECK_THROWS_AS(killed.write(after_steps(30, 60)), Killed);
+  CHECK(newest_step(run.path()) == (stage == "written" ? 20 : 30));
+  CHECK(read_checkpoint(run / "checkpoint.h5").step == (stage == "linked" ? 30 : 20));
+  CHECK(folder.best() == (stage == "written" ? Score{50, 100} : Score{60, 100}));
+  // Whoever goes on puts everything in its place.
+  folder.write(after_steps(40, 55));
+  CHECK(steps(run.path()) == (stage == "written" ? std::set{40} : std::set{30, 40}));
+  CHECK(read_checkpoint(run / "checkpoint.h5").step == 40);
+  CHECK(read_checkpoint(run / "best.h5").step == (stage == "written" ? 40 : 30));
+}
+
+TEST_CASE("what a killed writer left half-written is in nobody's way", "[checkpoint_folder]") {
+  const test::TemporaryFolder run;
+  const CheckpointFolder folder(run.path(), 2);
+  folder.write(after_steps(10));
+  test::write_text(run / "checkpoints/step-000000020.h5.partial", "half");
+  fs::create_symlink("nowhere", run / "checkpoint.h5.partial");
+  CHECK(newest_step(run.path()) == 10);
+  folder.write(after_steps(20));
+  CHECK(newest_step(run.path()) == 20);
+  CHECK(read_checkpoint(run / "checkpoint.h5").step == 20);
+  CHECK_FALSE(fs::exists(run / "checkpoints/step-000000020.h5.partial"));
+}
+
+TEST_CASE("a damaged checkpoint is passed over and named, and gone when the run has gone on", "[checkpoint_folder]") {
+  const test::TemporaryFolder run;
+  const CheckpointFolder folder(run.path(), 3);
+  for (const std::uint64_t step : {10, 20, 30}) folder.write(after_steps(step, static_cast<int>(step)));
+  truncate(run / "checkpoints/step-000000030.h5");
+  test::write_text(run / "checkpoints/step-000000020.h5", "");
+  const auto found = folder.newest();
+  REQUIRE(found);
+  CHECK(found->checkpoint.step == 10);
+  CHECK(found->file == run / "checkpoints/step-000000010.h5");
+  REQUIRE(found->damaged.size() == 2);
+  CHECK_THAT(found->damaged[0], Contains("passed over a damaged checkpoint") && Contains("step-000000030.h5"));
+  CHECK_THAT(found->damaged[1], Contains("step-000000020.h5"));
+  CHECK(folder.best() == Score{10, 100});
+  folder.write(after_steps(15));
+  CHECK(steps(run.path()) == std::set{10, 15});
+  CHECK(read_checkpoint(run / "best.h5").step == 10);
+
+  truncate(run / "checkpoints/step-000000010.h5");
+  truncate(run / "checkpoints/step-000000015.h5");
+  CHECK_THAT(test::error_of([&] { folder.newest(); }),
+             Contains("step-000000015.h5") && Contains("nor can the 1 before it be read"));
+}
+
+TEST_CASE("a checkpoint of a newer program is not passed over", "[checkpoint_folder]") {
+  const test::TemporaryFolder run;
+  const CheckpointFolder folder(run.path(), 2);
+  folder.write(after_steps(10));
+  folder.write(after_steps(20));
+  hdf5::NewFile newer(run / "newer.h5");
+  newer.root().set_string("format", "annulus checkpoint");
+  newer.root().set_integer("version", 99);
+  write_atomically(run / "checkpoints/step-000000020.h5", newer.image());
+  CHECK_THAT(test::error_of([&] { folder.newest(); }), Contains("step-000000020.h5") && Contains("version 99"));
+}
+
+TEST_CASE("one file by itself is a run to go on from", "[checkpoint_folder]") {
+  const test::TemporaryFolder run;
+  write_checkpoint(run / "checkpoint.h5", after_steps(10));  // as earlier versions left it
+  const CheckpointFolder folder(run.path(), 2);
+  CHECK_FALSE(folder.empty());
+  CHECK(newest_step(run.path()) == 10);
+  folder.write(after_steps(20));
+  CHECK(newest_step(run.path()) == 20);
+  CHECK(fs::is_symlink(run / "checkpoint.h5"));
+}
+
+TEST_CASE("a checkpoint is found by its file or its run's folder", "[checkpoint_folder]") {
+  const test::TemporaryFolder run;
+  CHECK_THAT(test::error_of([&] { find_checkpoint(run.path()); }), Contains("no checkpoint in this folder"));
+  CHECK_THAT(test::error_of([&] { find_checkpoint(run / "none.h5"); }), Contains("none.h5"));
+  const CheckpointFolder folder(run.path(), 2);
+  folder.write(after_steps(10, 90));
+  folder.write(after_steps(20, 80));
+  CHECK(find_checkpoint(run.path()).checkpoint.step == 20);
+  CHECK(find_checkpoint(run / "best.h5").checkpoint.step == 10);
+}
+
+TEST_CASE("a writer writes beside its caller, and says later what went wrong", "[checkpoint_folder]") {
+  const test::TemporaryFolder run;
+  CheckpointWriter writer({run.path(), 2});
+  writer.look();
+  writer.finish();
+  writer.begin(after_steps(10));
+  writer.finish();
+  CHECK(newest_step(run.path()) == 10);
+  CHECK(writer.seconds() > 0);
+  {
+    const test::FileSizeLimit full(1000);
+    writer.begin(after_steps(20));
+    CHECK_THAT(test::error_of([&] { writer.finish(); }), Contains("step-000000020.h5") && Contains("File too large"));
+  }
+  writer.look();  // it was said
+  CHECK(newest_step(run.path()) == 10);
+  writer.begin(after_steps(20));
+  writer.finish();
+  CHECK(newest_step(run.path()) == 20);
+}
+
+}  // namespace annulus

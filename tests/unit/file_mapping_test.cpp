@@ -1,0 +1,95 @@
+#include "src/file_mapping.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <catch2/catch.hpp>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "src/file_io.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace annulus {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+constexpr std::size_t kFile = 40000;  // ten pages, nearly
+
+// A file whose bytes differ from page to page, mapped from here to its end.
+struct Mapped {
+  explicit Mapped(std::size_t from) : offset(from) {
+    std::iota(content.begin(), content.end(), 0);
+    for (std::size_t i = 0; i < kFile; ++i) content[i] ^= static_cast<std::uint8_t>(i >> 12);
+    test::write_text(path, {content.begin(), content.end()});
+    mapping = FileMapping(open_to_read(path), offset, kFile - offset);  // which does not need the file open
+  }
+
+  std::optional<Bytes> read() const {
+    Bytes bytes(kFile - offset);
+    if (!read_mapped([&] { std::ranges::copy(mapping.bytes(), bytes.begin()); })) return std::nullopt;
+    return bytes;
+  }
+  Bytes expected() const { return {content.begin() + static_cast<std::ptrdiff_t>(offset), content.end()}; }
+
+  test::TemporaryFolder folder;
+  std::filesystem::path path = folder / "file";
+  std::size_t offset;
+  Bytes content = Bytes(kFile);
+  FileMapping mapping;
+};
+
+}  // namespace
+
+TEST_CASE("a file is mapped from anywhere on", "[file_mapping]") {
+  for (const std::size_t offset : {0, 1, 4095, 4096, 12345}) {
+    Mapped mapped(offset);
+    CHECK(mapped.read() == mapped.expected());
+    const FileMapping moved = std::move(mapped.mapping);
+    CHECK(std::ranges::equal(moved.bytes(), mapped.expected()));
+  }
+}
+
+TEST_CASE("what cannot be mapped is nothing", "[file_mapping]") {
+  CHECK(FileMapping(open_to_read("/dev"), 0, 100).bytes().empty());
+  CHECK(FileMapping().bytes().empty());
+}
+
+TEST_CASE("mapped bytes that are gone are told of, each time and in each thread", "[file_mapping]") {
+  const Mapped mapped(100), whole(100);
+  CHECK(mapped.read());
+  std::filesystem::resize_file(mapped.path, 5000);
+  std::array<int, 4> right{};
+  {
+    std::vector<std::jthread> threads;
+    for (int& count : right)
+      threads.emplace_back([&] {
+        for (int round = 0; round < 50; ++round) count += !mapped.read() && whole.read() == whole.expected();
+      });
+  }
+  CHECK(right == std::array{50, 50, 50, 50});
+  std::filesystem::resize_file(mapped.path, kFile);
+  CHECK(mapped.read());
+}
+
+TEST_CASE("a bus error elsewhere ends the process as ever", "[file_mapping]") {
+  const Mapped mapped(0);
+  std::filesystem::resize_file(mapped.path, 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    static_cast<void>(mapped.read());
+    const volatile std::uint8_t* const gone = mapped.mapping.bytes().data();
+    _exit(*gone == 0 ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK((WIFSIGNALED(status) || WEXITSTATUS(status) > 1));  // sanitizers make an exit of it
+}
+
+}  // namespace annulus

@@ -1,0 +1,156 @@
+#include <catch2/catch.hpp>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "src/metrics/csv_writer.h"
+#include "src/metrics/growing_file.h"
+#include "src/metrics/json_lines_writer.h"
+#include "src/metrics/metrics_files.h"
+#include "src/metrics/tensorboard_writer.h"
+#include "tests/unit/error_text.h"
+#include "tests/unit/file_size_limit.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace annulus {
+namespace {
+
+using Catch::Contains;
+using test::read_text;
+
+MetricsRecord record(std::uint64_t step, double loss, std::string_view kind = "train") {
+  MetricsRecord made{kind, step, 0.5, 1000.25};
+  made.values[MetricsRecord::loss] = loss;
+  return made;
+}
+
+std::string hex(const std::string& bytes) {
+  std::string text;
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+// The steps of a file of JSON lines.
+std::vector<std::uint64_t> steps(const std::filesystem::path& file) {
+  std::ifstream lines(file);
+  std::vector<std::uint64_t> found;
+  for (std::string line; std::getline(lines, line);) found.push_back(nlohmann::json::parse(line)["step"]);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("records have their length before them, and both their masked CRC32C", "[metrics]") {
+  // The CRC32C of "123456789" is e3069283 (RFC 3720 and every catalogue of checksums).
+  CHECK(hex(tf_record("123456789")) == "090000000000000037f97139313233343536373839e5b08ac7");
+  CHECK(hex(tf_record("")) == "000000000000000029039807d8ea82a2");
+}
+
+TEST_CASE("what a full disk leaves of an addition is taken back", "[metrics]") {
+  const test::TemporaryFolder folder;
+  GrowingFile file(folder / "a");
+  file.append("first\n");
+  {
+    const test::FileSizeLimit limit(10);
+    CHECK_THAT(test::error_of([&] { file.append("second\n"); }), Contains("/a: cannot write: File too large"));
+    CHECK(read_text(folder / "a") == "first\n");
+  }
+  file.append("third\n");
+  CHECK(read_text(folder / "a") == "first\nthird\n");
+  CHECK(GrowingFile(folder / "a").size() == 12);
+}
+
+TEST_CASE("lines of later steps and halves of lines are cut off", "[metrics]") {
+  const test::TemporaryFolder folder;
+  const auto kept = [&](const std::string& text, std::uint64_t step) {
+    test::write_text(folder / "a", text);
+    GrowingFile file(folder / "a");
+    keep_lines_until(file, step, [](std::string_view line) -> std::optional<std::uint64_t> {
+      return line.size() == 1 ? std::optional<std::uint64_t>(line[0] - '0') : std::nullopt;
+    });
+    CHECK(file.size() == std::filesystem::file_size(folder / "a"));
+    return read_text(folder / "a");
+  };
+  CHECK(kept("", 3).empty());
+  CHECK(kept("1\n2\n2\n4\n", 2) == "1\n2\n2\n");
+  CHECK(kept("1\n2\n", 9) == "1\n2\n");
+  CHECK(kept("1\n2\n", 0).empty());
+  CHECK(kept("1\n2", 9) == "1\n");
+  CHECK(kept("1\nno\n2\n", 9) == "1\n");
+}
+
+TEST_CASE("JSON lines have what there is to say, and go on after the step that is resumed", "[metrics]") {
+  const test::TemporaryFolder folder;
+  const auto file = folder / "metrics.jsonl";
+  {
+    JsonLinesWriter writer(file, 0);
+    MetricsRecord first = record(50, 0.75);
+    first.values.back() = 0.125;
+    writer.write(first);
+    writer.write(record(100, std::numeric_limits<double>::infinity()));
+    writer.write(record(100, 0.5, "test"));
+    writer.write(record(150, 0.25));
+  }
+  const std::string text = read_text(file);
+  CHECK(text.substr(0, text.find('\n')) ==
+        R"({"step":50,"kind":"train","epoch":0.5,"time":1000.25,"loss":0.75,"rest_seconds":0.125})");
+  CHECK_THAT(text, Contains(R"("loss":null)"));
+  JsonLinesWriter(file, 100).write(record(150, 0.5));
+  CHECK(steps(file) == std::vector<std::uint64_t>{50, 100, 100, 150});
+  CHECK_THAT(read_text(file), Contains(R"("step":150,"kind":"train","epoch":0.5,"time":1000.25,"loss":0.5})"));
+  JsonLinesWriter(file, 0).write(record(1, 0.5));  // begun anew
+  CHECK(steps(file) == std::vector<std::uint64_t>{1});
+}
+
+TEST_CASE("a table has its header once, and empty fields where there is nothing to say", "[metrics]") {
+  const test::TemporaryFolder folder;
+  const auto file = folder / "metrics.csv";
+  const std::string header =
+      "step,kind,epoch,time,loss,accuracy,top5_accuracy,learning_rate,images_per_second,gradient_norm,step_seconds,"
+      "input_seconds,"
+      "compute_seconds,exposed_communication_seconds,waiting_for_slower_ranks_seconds,optimizer_seconds,rest_seconds\n";
+  const std::string row = "50,train,0.5,1000.25,0.75,,,,,,,,,,,,\n";
+  CsvWriter(file, 0).write(record(50, 0.75));
+  CHECK(read_text(file) == header + row);
+  CsvWriter(file, 50).write(record(100, 0.5));
+  CHECK(read_text(file) == header + row + "100,train,0.5,1000.25,0.5,,,,,,,,,,,,\n");
+  CsvWriter(file, 70).write(record(70, 0.5, "test"));
+  CHECK(read_text(file) == header + row + "70,test,0.5,1000.25,0.5,,,,,,,,,,,,\n");
+  CsvWriter again(file, 0);
+  CHECK(read_text(file) == header);
+  test::write_text(file, "step,kind,other columns\n50,train,1\n");
+  CsvWriter other(file, 50);
+  CHECK(read_text(file) == header);
+}
+
+TEST_CASE("each start has an event file of its own, later by name", "[metrics]") {
+  const test::TemporaryFolder folder;
+  TensorBoardWriter(folder / "t", 0).write(record(1, 0.5));
+  TensorBoardWriter(folder / "t", 1).write(record(2, 0));
+  const auto second = read_text(folder / "t" / "events.out.tfevents.000002");
+  CHECK_THAT(second, Contains("brain.Event:2") && Contains("train/loss"));
+  CHECK(read_text(folder / "t" / "events.out.tfevents.000001").size() == second.size());  // a loss of 0 is said
+}
+
+TEST_CASE("what cannot be written is told once, and does not end anything", "[metrics]") {
+  const test::TemporaryFolder folder;
+  std::vector<std::string> told;
+  const auto tell = [&told](const std::string& line) { told.push_back(line); };
+  std::filesystem::create_directory(folder / "metrics.jsonl");
+  test::write_text(folder / "tensorboard", "no folder");
+  MetricsFiles files({"tensorboard", "csv", "jsonl"}, folder.path(), 0, tell);
+  REQUIRE(told.size() == 2);
+  CHECK_THAT(told[0], Contains("metrics.jsonl: cannot write: Is a directory") && Contains("training goes on"));
+  CHECK_THAT(told[1], Contains("tensorboard: cannot make this folder"));
+  files.write(record(1, 0.5));
+  {
+    const test::FileSizeLimit limit(std::filesystem::file_size(folder / "metrics.csv") + 5);
+    files.write(record(2, 0.5));
+    files.write(record(3, 0.5));
+  }
+  REQUIRE(told.size() == 3);
+  CHECK_THAT(told[2], Contains("metrics.csv: cannot write: File too large"));
+  files.write(record(4, 0.5));
+  CHECK_THAT(read_text(folder / "metrics.csv"), Contains("\n1,train") && Contains("\n4,train") && !Contains("\n2,"));
+}
+
+}  // namespace annulus

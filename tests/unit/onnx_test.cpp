@@ -1,0 +1,214 @@
+#include "src/onnx.h"
+
+#include <onnx/checker.h>
+#include <onnx/onnx_pb.h>
+#include <onnx/shape_inference/implementation.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <map>
+
+#include "models/fusion.h"
+#include "models/zoo.h"
+#include "tests/unit/error_text.h"
+#include "tests/unit/random_values.h"
+
+namespace annulus {
+namespace {
+
+using Catch::Contains;
+
+// What the file holds, once ONNX itself has found nothing wrong with it; with the shape of every value.
+onnx::ModelProto translated(const Graph& graph, const ParameterValues& values) {
+  onnx::ModelProto model;
+  REQUIRE(model.ParseFromString(to_onnx("tried", graph, values, {{"step", "7"}})));
+  onnx::checker::check_model(model);
+  // With its types checked, and every error thrown.
+  onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), {true, 1});
+  return model;
+}
+
+onnx::ModelProto translated(const Graph& graph) {
+  std::vector<float> zeros;
+  return translated(graph, [&](const std::string&, const Shape& shape) {
+    zeros.resize(std::max(zeros.size(), elements(shape)));
+    return std::span<const float>(zeros).first(elements(shape));
+  });
+}
+
+std::map<std::string, int> operators(const onnx::ModelProto& model) {
+  std::map<std::string, int> count;
+  for (const onnx::NodeProto& node : model.graph().node()) ++count[node.op_type()];
+  return count;
+}
+
+const onnx::NodeProto& node_named(const onnx::ModelProto& model, const std::string& name) {
+  for (const onnx::NodeProto& node : model.graph().node())
+    if (node.name() == name) return node;
+  FAIL("there is no node " << name);
+  throw;
+}
+
+const onnx::TensorProto& initializer(const onnx::ModelProto& model, const std::string& name) {
+  for (const onnx::TensorProto& tensor : model.graph().initializer())
+    if (tensor.name() == name) return tensor;
+  FAIL("there is no initializer " << name);
+  throw;
+}
+
+std::vector<std::int64_t> integers(const onnx::NodeProto& node, const std::string& name) {
+  for (const onnx::AttributeProto& attribute : node.attribute())
+    if (attribute.name() == name) return {attribute.ints().begin(), attribute.ints().end()};
+  FAIL(node.name() << " has no attribute " << name);
+  throw;
+}
+
+std::vector<std::int64_t> dimensions(const onnx::TensorProto& tensor) {
+  return {tensor.dims().begin(), tensor.dims().end()};
+}
+
+std::vector<float> floats(const onnx::TensorProto& tensor) {
+  std::vector<float> values(tensor.raw_data().size() / sizeof(float));
+  std::memcpy(values.data(), tensor.raw_data().data(), tensor.raw_data().size());
+  return values;
+}
+
+// Of the nodes that became ONNX nodes of their names, how many have the shape there that they have here.
+std::size_t check_shapes(const Graph& graph, const onnx::ModelProto& model) {
+  const std::vector<Shape> shapes = graph.shapes(1);
+  std::size_t checked = 0;
+  for (const onnx::ValueInfoProto& value : model.graph().value_info())
+    for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+      if (graph.nodes()[i].name != value.name()) continue;
+      INFO(value.name());
+      const onnx::TensorShapeProto& found = value.type().tensor_type().shape();
+      const Shape& expected = shapes[Graph::output(i)];
+      REQUIRE(static_cast<std::size_t>(found.dim_size()) == expected.size());
+      CHECK(found.dim(0).dim_param() == "batch");
+      for (int d = 1; d < found.dim_size(); ++d)
+        CHECK(static_cast<std::size_t>(found.dim(d).dim_value()) == expected[static_cast<std::size_t>(d)]);
+      ++checked;
+    }
+  return checked;
+}
+
+// One of every operation, and of windows that are not square.
+Graph every_operation() {
+  Graph g({11, 13, 2});
+  Value x = g.add("input", ImageInput{{0.5f, 0.25f}, {0.5f, 0.125f}}, {Graph::kImages});
+  Value a = g.add("conv", Convolution{.channels = 3, .kernel = {1, 7}, .stride = 2, .padding = {0, 3}}, {x});
+  a = g.add("norm", BatchNorm{.epsilon = 1e-3f}, {a});
+  a = g.add("relu", Relu{}, {a});
+  Value b = g.add("max", MaxPool{.kernel = 3, .stride = 2, .padding = 1}, {x});
+  b = g.add("mean", AveragePool{.kernel = 3, .stride = 1, .padding = 1}, {b});
+  x = g.add("concat", Concat{}, {a, b});
+  x = g.add("add", Add{}, {x, x});
+  x = g.add("dropout", Dropout{0.5f}, {x, Graph::kKeys});
+  x = g.add("parts", AdaptiveAveragePool{{4, 9}}, {x});
+  x = g.add("dense1", Dense{6}, {x});
+  x = g.add("dense2", Dense{4}, {x});
+  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  return g;
+}
+
+Graph usual(const std::string& model, std::size_t side) {
+  return make_model(model, neutral_task({side, side, 3}, 10));
+}
+
+}  // namespace
+
+TEST_CASE("every operation has its counterpart in ONNX", "[onnx]") {
+  const Graph graph = every_operation();
+  const onnx::ModelProto model = translated(graph);
+  CHECK(operators(model) == std::map<std::string, int>{{"Add", 2},
+                                                       {"AveragePool", 1},
+                                                       {"BatchNormalization", 1},
+                                                       {"Cast", 1},
+                                                       {"Concat", 1},
+                                                       {"Conv", 1},
+                                                       {"Flatten", 1},
+                                                       {"Gemm", 2},
+                                                       {"Identity", 1},
+                                                       {"MatMul", 2},
+                                                       {"MaxPool", 1},
+                                                       {"Mul", 1},
+                                                       {"Relu", 1},
+                                                       {"Softmax", 1},
+                                                       {"Transpose", 1}});
+  CHECK(check_shapes(graph, model) == graph.nodes().size() - 2);  // all but dropout, and the loss
+  CHECK(integers(node_named(model, "conv"), "kernel_shape") == std::vector<std::int64_t>{1, 7});
+  CHECK(integers(node_named(model, "conv"), "strides") == std::vector<std::int64_t>{2, 2});
+  CHECK(integers(node_named(model, "conv"), "pads") == std::vector<std::int64_t>{0, 3, 0, 3});
+  CHECK(node_named(model, "parts.rows").input(1) == "add");  // a dropout is nothing
+  CHECK(dimensions(initializer(model, "conv.weight")) == std::vector<std::int64_t>{3, 2, 1, 7});
+  CHECK(dimensions(initializer(model, "dense1.weight")) == std::vector<std::int64_t>{6, 5 * 4 * 9});
+  CHECK(dimensions(initializer(model, "dense2.weight")) == std::vector<std::int64_t>{4, 6});
+  CHECK(floats(initializer(model, "input.scale")) == std::vector<float>{1 / 127.5f, 1 / 31.875f});
+  CHECK(floats(initializer(model, "input.shift")) == std::vector<float>{-1, -2});
+}
+
+TEST_CASE("parameters go into an ONNX file as they are", "[onnx]") {
+  std::map<std::string, std::vector<float>> given;
+  const auto values = [&given](const std::string& name, const Shape& shape) {
+    return std::span<const float>(given[name] = test::random_values(elements(shape), given.size()));
+  };
+  const onnx::ModelProto model = translated(usual("resnet20", 8), values);
+  CHECK(given.size() == 21 * (1 + 4) + 2);  // 21 convolutions with their batch norms, and a dense layer
+  for (const auto& [name, floats_given] : given) CHECK(floats(initializer(model, name)) == floats_given);
+  CHECK(model.metadata_props_size() == 1);
+}
+
+TEST_CASE("means over parts of an image are a product on each side", "[onnx]") {
+  Graph g({5, 2, 1});
+  Value x = g.add("input", ImageInput{{0}, {1}}, {Graph::kImages});
+  x = g.add("parts", AdaptiveAveragePool{{2, 3}}, {x});
+  x = g.add("dense", Dense{2}, {x});
+  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  const onnx::ModelProto model = translated(g);
+  const float third = 1.0f / 3;
+  CHECK(floats(initializer(model, "parts.of_rows")) ==
+        std::vector<float>{third, third, third, 0, 0, 0, 0, third, third, third});
+  CHECK(floats(initializer(model, "parts.of_columns")) == std::vector<float>{1, 0.5f, 0, 0, 0.5f, 1});
+}
+
+TEST_CASE("models have the shapes in ONNX that they have here", "[onnx]") {
+  struct Tried {
+    const char* model;
+    std::size_t side;
+    std::size_t nameless;  // nodes that are nothing in ONNX, and the loss
+  };
+  for (const Tried& tried : {Tried{"mlp", 28, 1}, Tried{"lenet", 28, 1}, Tried{"cnn", 28, 1}, Tried{"resnet18", 40, 1},
+                             Tried{"inception_v3", 75, 3}}) {
+    CAPTURE(tried.model);
+    const Graph graph = usual(tried.model, tried.side);
+    CHECK(check_shapes(graph, translated(graph)) == graph.nodes().size() - tried.nameless);
+  }
+}
+
+TEST_CASE("a graph that was fused is the same in ONNX", "[onnx]") {
+  for (const char* model : {"lenet", "resnet20"}) {
+    CAPTURE(model);
+    const Graph graph = usual(model, 32);
+    CHECK(operators(translated(fuse(graph))) == operators(translated(graph)));
+  }
+}
+
+TEST_CASE("a network beyond 2 GiB is refused before its parameters are asked for", "[onnx]") {
+  constexpr std::size_t kWide = std::size_t{1} << 15;
+  Graph g({1, 1, 1});
+  Value x = g.add("input", ImageInput{{0}, {1}}, {Graph::kImages});
+  for (const char* name : {"dense1", "dense2"}) x = g.add(name, Dense{kWide}, {x});
+  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  const auto error = test::error_of([&] {
+    to_onnx("wide", g,
+            [](const std::string& name, const Shape&) -> std::span<const float> {
+              FAIL(name << " was asked for");
+              throw;
+            },
+            {});
+  });
+  CHECK_THAT(error, Contains("wide has 4 GiB of parameters") && Contains("2 GiB"));
+}
+
+}  // namespace annulus

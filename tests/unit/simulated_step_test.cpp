@@ -1,0 +1,106 @@
+#include "src/simulated_step.h"
+
+#include <catch2/catch.hpp>
+
+using namespace annulus;
+
+namespace {
+
+constexpr std::size_t kLayerBytes = 64 * 1024;
+
+// Three layers in forward's order, each of kLayerBytes; forward takes 1, 2, 3 s, backward 10, 20, 30.
+StepProfile three_layers() {
+  return {.model = "three",
+          .batch = 8,
+          .ranks = 1,
+          .input_seconds = 0.5,
+          .optimizer_seconds = 0.3,
+          .layers = {{"a", 1, 10, {kLayerBytes}}, {"b", 2, 20, {kLayerBytes}}, {"c", 3, 30, {kLayerBytes}}}};
+}
+
+SumModel constant(double seconds) {
+  return {[seconds](std::size_t) { return seconds; }, "constant"};
+}
+
+// A bucket for each layer.
+SimulatedStep simulate(double seconds_of_sum, double deferred = 0, double slow_down = 1) {
+  return simulate_step(three_layers(), constant(seconds_of_sum), {.bytes = kLayerBytes, .deferred = deferred},
+                       slow_down);
+}
+
+}  // namespace
+
+TEST_CASE("without communication a step is its parts") {
+  const SimulatedStep step = simulate(0);
+  CHECK(step.buckets == 3);
+  CHECK(step.input == 0.5);
+  CHECK(step.compute == Approx(66));
+  CHECK(step.optimizer == Approx(0.3));
+  CHECK(step.exposed == 0);
+  CHECK(step.step == Approx(66.8));
+}
+
+TEST_CASE("sums of all layers but the lowest hide behind backward") {
+  const SimulatedStep step = simulate(5);
+  CHECK(step.communication == Approx(15));
+  CHECK(step.exposed == Approx(5 - 0.2));  // the last sum, while the other buckets are updated
+  CHECK(step.step == Approx(66.8 + 4.8));
+}
+
+TEST_CASE("sums that take longer than backward follow each other") {
+  // c's begins at 36.5, b's and a's after it; the last ends at 36.5 + 3 * 100, and its bucket is updated.
+  const SimulatedStep step = simulate(100);
+  CHECK(step.step == Approx(36.5 + 300 + 0.1));
+  CHECK(step.exposed == Approx(step.step - 66.8));
+}
+
+TEST_CASE("one bucket hides nothing") {
+  const SimulatedStep step = simulate_step(three_layers(), constant(7), {.bytes = 3 * kLayerBytes});
+  CHECK(step.buckets == 1);
+  CHECK(step.exposed == Approx(7));
+  CHECK(step.step == Approx(66.8 + 7));
+}
+
+TEST_CASE("deferred sums hide behind the next forward, up to where their layer is") {
+  // b's is: c's is the first one, and with a's it would be more than 0.4. So c, a, b are sent. a's sum is exposed but
+  // for c's update, b's goes on during a's update, the input and a's forward.
+  const SimulatedStep step = simulate(2.5, 0.4);
+  CHECK(step.exposed == Approx((2.5 - 0.1) + (2.5 - 0.1 - 0.5 - 1)));
+  CHECK(step.step == Approx(66.8 + step.exposed));
+  CHECK(simulate(0.5, 0.4).exposed == Approx(0.5 - 0.1));
+}
+
+TEST_CASE("computing beside sums is slower, after them not") {
+  // c's sum, of 5 s, goes on beside b's backward: 5 s of it do the work of 2.5, so 2.5 s are lost; and so with b's.
+  CHECK(simulate(5, 0, 2).compute == Approx(66 + 5));
+  // Longer than backward: all but c's takes twice as long, and a's sum has nothing beside it.
+  CHECK(simulate(1000, 0, 2).compute == Approx(66 + 30));
+  CHECK(simulate(0, 0, 2).compute == Approx(66));
+}
+
+TEST_CASE("layers without gradients send nothing, and gradients of no time are sent") {
+  StepProfile profile = three_layers();
+  profile.layers.insert(profile.layers.begin() + 1, {"relu", 4, 40, {}});
+  profile.layers.push_back({"loss", 0, 0, {64, 64}});
+  const SimulatedStep step = simulate_step(profile, constant(5), {.bytes = kLayerBytes});
+  CHECK(step.buckets == 4);
+  CHECK(step.communication == Approx(20));
+  CHECK(step.compute == Approx(66 + 44));
+  CHECK(step.exposed == Approx(5 - 0.3 * (2 * kLayerBytes + 128) / (3 * kLayerBytes + 128.0)));
+}
+
+TEST_CASE("a profile without any gradients has no bucket") {
+  StepProfile profile = three_layers();
+  for (LayerProfile& layer : profile.layers) layer.gradient_bytes.clear();
+  const SimulatedStep step = simulate_step(profile, constant(5), {});
+  CHECK(step.buckets == 0);
+  CHECK(step.step == Approx(66.5));
+}
+
+TEST_CASE("sums take what their buckets' bytes take, and 4096 ranks no more than a moment") {
+  const LinkModel link{20e-6, 1.25e9};
+  const SumModel sum = model_sum("message-ring", {.network = link}, 4096);
+  const SimulatedStep step = simulate_step(three_layers(), sum, {.bytes = kLayerBytes});
+  CHECK(step.communication ==
+        Approx(3 * ring_seconds({&link, 1}, 4096, kLayerBytes, message_ring_options(false), Wire::fp32)));
+}
