@@ -11,7 +11,6 @@
 #include "src/training_setup.h"
 
 namespace annulus {
-
 namespace {
 
 // With the mean and deviation that the network was trained with, whatever this data has; old checkpoints do not say.

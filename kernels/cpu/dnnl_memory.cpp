@@ -63,6 +63,10 @@ const dnnl::memory::desc& desc(const TensorSpec& spec) {
   return static_cast<const DnnlLayout&>(*spec.layout).desc;
 }
 
+bool has_layout(const TensorSpec& spec, dnnl::memory::format_tag tag) {
+  return desc(spec) == dnnl::memory::desc(desc(spec).dims(), dnnl::memory::data_type::f32, tag);
+}
+
 dnnl::memory::desc any_layout(const Shape& shape) {
   return {dims(shape), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
 }
@@ -102,9 +106,8 @@ ImageLayout image_layout(const TensorSpec& spec) {
 
 dnnl::memory::desc layout_like(const TensorSpec& images, const Shape& shape) {
   using Tag = dnnl::memory::format_tag;
-  constexpr auto kType = dnnl::memory::data_type::f32;
   for (const Tag tag : {Tag::nchw, Tag::nChw8c, Tag::nChw16c, Tag::nChw4c, Tag::nhwc})
-    if (desc(images) == dnnl::memory::desc(dims(images.shape), kType, tag)) return {dims(shape), kType, tag};
+    if (has_layout(images, tag)) return {dims(shape), dnnl::memory::data_type::f32, tag};
   fail("oneDNN chose the layout {} for images, which has no name here", images.layout->name());
 }
 

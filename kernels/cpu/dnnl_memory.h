@@ -24,6 +24,7 @@ class DnnlLayout : public Layout {
 
 TensorSpec spec(const Shape& shape, const dnnl::memory::desc& desc);
 const dnnl::memory::desc& desc(const TensorSpec& spec);
+bool has_layout(const TensorSpec& spec, dnnl::memory::format_tag tag);  // float32, in just this one
 
 dnnl::memory::desc any_layout(const Shape& shape);  // float32; oneDNN chooses
 dnnl::memory::desc plain_layout(const Shape& shape, DataType type = DataType::f32);

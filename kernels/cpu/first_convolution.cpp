@@ -57,10 +57,7 @@ bool FirstConvolutionGradient::supports(const Convolution& operation, const Tens
       std::ranges::find(kernels, static_cast<int>(operation.kernel.height)) == kernels.end())
     return false;
   using Tag = dnnl::memory::format_tag;
-  const auto is = [](const TensorSpec& spec, Tag tag) {
-    return desc(spec) == dnnl::memory::desc(desc(spec).dims(), dnnl::memory::data_type::f32, tag);
-  };
-  return is(input, Tag::nchw) && is(output, Tag::nChw8c) && is(weights, Tag::Ohwi8o);
+  return has_layout(input, Tag::nchw) && has_layout(output, Tag::nChw8c) && has_layout(weights, Tag::Ohwi8o);
 }
 
 FirstConvolutionGradient::FirstConvolutionGradient(const Convolution& operation, const TensorSpec& input,

@@ -413,10 +413,7 @@ bool Winograd::supports(const Convolution& operation, const TensorSpec& input, c
   if (static_cast<double>(height * width) < kLeastUse * static_cast<double>(4 * Tiles(height, width).per_image()))
     return false;
   using Tag = dnnl::memory::format_tag;
-  const auto is = [](const TensorSpec& spec, Tag tag) {
-    return desc(spec) == dnnl::memory::desc(desc(spec).dims(), dnnl::memory::data_type::f32, tag);
-  };
-  return is(input, Tag::nChw8c) && is(output, Tag::nChw8c) && is(weights, Tag::OIhw8i8o);
+  return has_layout(input, Tag::nChw8c) && has_layout(output, Tag::nChw8c) && has_layout(weights, Tag::OIhw8i8o);
 }
 
 Winograd::Winograd(const Convolution& operation, const TensorSpec& input, const TensorSpec& output)
