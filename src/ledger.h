@@ -52,16 +52,18 @@ struct Accounts {
 
 // Keeps the books of a rank's steps.
 //
-// A step waits for a bucket's sum for one of two reasons: the bytes are still under way, or some rank has not yet
-// finished the gradients that belong in it. Which one it was is known once all ranks have said when their gradients
-// were ready: up to the last rank's moment the wait was for slower ranks, after it for communication.
+// A step waits for a sum for one of two reasons: the bytes are still under way, or some rank is still computing what
+// the others wait for: at a step's end the last of its gradients, for however quick sums are, no rank can go on without
+// them. Which one it was is known once all ranks have said when they were ready: up to the last rank's moment the wait
+// was for slower ranks, after it for communication.
 class Ledger {
  public:
   // `clock_offset`: see clock_offset_to_root().
   explicit Ledger(double clock_offset) : clock_offset_(clock_offset) {}
 
   void add(StepTimes::Part part, double seconds) { times_.seconds[part] += seconds; }
-  // For a bucket's sum; all in now_seconds(). Every rank's in the same order.
+  // For a sum; all in now_seconds(). `ready`: this rank had computed all that is waited for. Every rank's in the same
+  // order.
   void add_wait(double ready, double wait_begin, double wait_end);
   void add_arrival(double ready);  // of a step's last gradients, in now_seconds(); none where ranks do not wait
   void end_step(double wall_seconds);

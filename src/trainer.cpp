@@ -286,7 +286,12 @@ void Trainer::wait(std::size_t bucket) {
     buckets_.wait(bucket);
   else
     buckets_.join(bucket);
-  if (all_reduce_.sums() && !rehearsing_) books_.waits.push_back(buckets_.times(bucket));
+  if (!all_reduce_.sums() || rehearsing_) return;
+  // Were sums done in no time, the step would still wait for the last gradients of the last rank, if not here, then for
+  // a later bucket.
+  GradientBuckets::Times times = buckets_.times(bucket);
+  times.ready = buckets_.times(buckets_.size() - 1).ready;
+  books_.waits.push_back(times);
 }
 
 void Trainer::update(std::size_t bucket) {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "kernels/clock.h"
 #include "kernels/error.h"
@@ -106,6 +108,28 @@ struct Alone {
   Optimizer optimizer{*device, model.parameters(), kRule, kRate};
 };
 
+// A rank that takes long, at times, between the gradients of its first bucket and the rest.
+class SlowAfterFirstBucket final : public AllReduce {
+ public:
+  SlowAfterFirstBucket(std::unique_ptr<AllReduce> sums, double seconds) : sums_(std::move(sums)), seconds_(seconds) {}
+
+  DeviceView allocate(std::size_t bytes) override { return sums_->allocate(bytes); }
+  std::string algorithm() const override { return sums_->algorithm(); }
+  std::string description() const override { return sums_->description(); }
+  Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
+    const Ticket ticket = sums_->enqueue(values, next, bucket);
+    if (bucket == 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds_));
+    return ticket;
+  }
+  void wait(Ticket ticket) override { sums_->wait(ticket); }
+  std::uint64_t bytes_sent() const override { return sums_->bytes_sent(); }
+  const SumActivity& activity() const override { return sums_->activity(); }
+
+ private:
+  std::unique_ptr<AllReduce> sums_;
+  double seconds_;
+};
+
 }  // namespace
 
 TEST_CASE("ranks with uneven and empty shares train like one process") {
@@ -151,6 +175,31 @@ TEST_CASE("ranks with uneven and empty shares train like one process") {
   CHECK(off < 1e-5);
   CHECK(moved > 1e-2);
   CHECK(replica.ledger.close(world).mean().steps == 5);
+}
+
+// Quick sums are not done beside computing: the slow rank's first one is done when all of its gradients are there.
+TEST_CASE("whatever bucket a step waits for, while a rank still computes it waits for that rank") {
+  const World world;
+  if (world.size() == 1) return;
+  constexpr double kSeconds = 0.02;
+  constexpr int kSteps = 5;
+  const bool slow = world.rank() == world.size() - 1;
+  const auto device = make_device("cpu", 1);
+  Model model(*device, make_model("mlp", kTask), Mode::training, 2);
+  model.parameters().initialize(3);
+  Optimizer optimizer(*device, model.parameters(), kRule, kRate);
+  Ledger ledger(0);
+  SlowAfterFirstBucket all_reduce(make_all_reduce("direct", world, *device), slow ? kSeconds : 0);
+  Activity activity;
+  Trainer trainer(model, all_reduce, optimizer, ledger, {1000, 0}, activity, nullptr, {});
+  const auto n = static_cast<std::size_t>(world.size());
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    const StepPlan what = plan(step, n);
+    trainer.step(samples(what, what.share(world.rank(), world.size())), {}, device->mark());
+  }
+  trainer.finish();
+  const StepTimes first = ledger.close(world).ranks.front();
+  CHECK(first.seconds[StepTimes::waiting_for_slower_ranks] > 0.9 * kSteps * kSeconds);
 }
 
 TEST_CASE("a step's gradients are clipped all together, on every rank alike") {
