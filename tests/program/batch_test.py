@@ -9,7 +9,7 @@ import unittest
 
 import helper
 from helper import read_checkpoint
-from signals_test import ranks_of
+from signals_test import children
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OF_A_JOB = ("SLURM", "PBS", "LSB", "CUDA_VISIBLE_DEVICES", "OMPI_MCA_btl_tcp_if")
@@ -18,6 +18,11 @@ OF_A_JOB = ("SLURM", "PBS", "LSB", "CUDA_VISIBLE_DEVICES", "OMPI_MCA_btl_tcp_if"
 def newest(out):
     """The newest checkpoint of a run."""
     return max(out.rglob("*.h5"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def descent(number):
+    """A process, its children, theirs, and so on."""
+    return [number, *(one for child in children(number) for one in descent(child))]
 
 
 def environment(**variables):
@@ -202,16 +207,24 @@ class Jobs(BatchTest):
     def lsf(self):
         return self.job("scripts/lsf/train.lsf", LSB_DJOB_HOSTFILE=self.hosts)
 
-    def test_lsf(self):
+    def signalled_lsf(self, number):
+        """A job that met a signal. LSF sends it to all processes that it finds on the first host."""
         self.write_config(self.config, self.out)
         process = self.lsf()
         self.await_checkpoint(process, self.out)
-        # LSF sends its warning to all processes of the job that it finds on the first host.
-        for number in [process.pid, *ranks_of(process)]:
-            os.kill(number, signal.SIGUSR1)
-        stopped = helper.finish(process)
+        for one in descent(process.pid):
+            os.kill(one, number)
+        return helper.finish(process)
+
+    def test_lsf(self):
+        stopped = self.signalled_lsf(signal.SIGUSR1)
         self.assertEqual(stopped.status, helper.STOPPED, str(stopped))
         self.assertIn('#BSUB -Q "75"', (ROOT / "scripts/lsf/train.lsf").read_text())
+        self.go_on(self.lsf)
+
+    def test_lsf_does_not_try_again_what_was_cancelled(self):
+        cancelled = self.signalled_lsf(signal.SIGTERM)
+        self.assertEqual(cancelled.status, 128 + signal.SIGTERM, str(cancelled))
         self.go_on(self.lsf)
 
 

@@ -9,10 +9,9 @@ import helper
 from helper import read_checkpoint
 
 
-def ranks_of(mpirun):
-    """The processes that mpirun started here."""
-    children = pathlib.Path(f"/proc/{mpirun.pid}/task/{mpirun.pid}/children").read_text().split()
-    return [int(child) for child in children]
+def children(number):
+    """The processes that a process has started, such as mpirun its ranks."""
+    return [int(child) for child in pathlib.Path(f"/proc/{number}/task/{number}/children").read_text().split()]
 
 
 class Signals(helper.ProgramTest):
@@ -54,7 +53,7 @@ class Signals(helper.ProgramTest):
     def test_one_rank_gets_it_and_all_stop_at_one_step(self):
         out = self.folder / "out"
         process = self.endless(out, ranks=3, model="lenet")
-        ranks = ranks_of(process)
+        ranks = children(process.pid)
         self.assertEqual(len(ranks), 3)
         os.kill(ranks[-1], signal.SIGTERM)
         self.check_stopped(out, 3, helper.finish(process), model="lenet")
@@ -62,17 +61,18 @@ class Signals(helper.ProgramTest):
     def test_every_rank_gets_it_one_after_another(self):
         out = self.folder / "out"
         process = self.endless(out, ranks=2)
-        for rank in ranks_of(process):
+        for rank in children(process.pid):
             os.kill(rank, signal.SIGTERM)
             time.sleep(0.005)
         self.check_stopped(out, 2, helper.finish(process))
 
     def test_in_the_middle_of_an_evaluation(self):
         out, data = self.folder / "out", helper.write_data(self.folder / "data.h5", test=50000)
-        options = {"data": data, "max_steps": 2, "batch": 4, "checkpoint_every": 1, "eval_every": "end"}
+        options = {"data": data, "model": "resnet20", "max_steps": 2, "batch": 4, "checkpoint_every": 1,
+                   "eval_every": "end"}
         process = helper.start(*self.training(out, **options), ranks=2)
         self.await_checkpoint(process, out)  # of the first step; what follows the second takes long
-        os.kill(ranks_of(process)[1], signal.SIGTERM)
+        os.kill(children(process.pid)[1], signal.SIGTERM)
         result = helper.finish(process)
         self.assertEqual(result.status, helper.STOPPED, str(result))
         self.assertEqual(json.loads((out / "results.json").read_text())["evaluations"], [])
@@ -83,7 +83,7 @@ class Signals(helper.ProgramTest):
     def test_a_warning_may_come_more_than_once(self):
         out = self.folder / "out"
         process = self.endless(out, ranks=2, checkpoint_every=1, inject="delay:rank=1,seconds=0.3")
-        ranks = ranks_of(process)
+        ranks = children(process.pid)
         for _ in range(2):
             for rank in ranks:
                 os.kill(rank, signal.SIGUSR1)
