@@ -31,6 +31,11 @@ class FlatConfig : public CLI::ConfigTOML {
   const CLI::App& app_;
 };
 
+[[noreturn]] void refuse(const CLI::ParseError& error, bool speaks) {
+  if (speaks) fmt::print(stderr, "annulus: {}; see annulus --help\n", error.what());
+  std::exit(kUsageExitCode);
+}
+
 }  // namespace
 
 Command parse_command_line(int argc, char** argv, bool speaks) {
@@ -58,11 +63,12 @@ Command parse_command_line(int argc, char** argv, bool speaks) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
+    // It is asked for before anything else is looked at, such as whether there is a command of that name.
+    if (const auto unknown = app.remaining(true); !unknown.empty()) refuse(CLI::ExtrasError(unknown), speaks);
     if (speaks) app.exit(help);
     std::exit(0);
   } catch (const CLI::ParseError& error) {
-    if (speaks) fmt::print(stderr, "annulus: {}; see annulus --help\n", error.what());
-    std::exit(kUsageExitCode);
+    refuse(error, speaks);
   }
   if (!chosen) {
     if (speaks) fmt::print("{}", app.help());

@@ -94,6 +94,8 @@ class Errors(ErrorTest):
         self.training_fails(r"squeezenet", model="squeezenet")
         self.training_fails(r"pigeon", all_reduce="pigeon")
         self.training_fails(r"--bogus", bogus=1)
+        for words in (["squeeze"], ["squeeze", "--help"], ["train", "squeeze", "--help"]):
+            self.fails(words, "squeeze", 0)
         self.training_fails(r"(?i)batch", batch=0)
         self.training_fails(r"(?i)batch|many", batch="many")
         for bucket in ("1XB", "much", "4095", "-1"):

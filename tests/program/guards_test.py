@@ -72,6 +72,18 @@ class Alike(helper.ProgramTest):
         self.refused(r"the command is bench step on rank 0, but bench all-reduce on rank 1", (1, ["bench", "step"]),
                      (1, ["bench", "all-reduce"]))
 
+    def test_predictions(self):
+        out = self.folder / "done"
+        self.train(out, max_steps=1)
+        line = ["predict", "--checkpoint", out]
+        for other, names in (([self.data, "--top", 3], r"--top is 5 on rank 0, but 3 on rank 1$"),
+                             ([f"{self.data}:train"], r"the number of images is 100 on rank 0, but 500 on rank 1$"),
+                             ([self.data, self.data], r"the number of data files .* is 1 on rank 0, but 2 on rank 1$")):
+            with self.subTest(other):
+                self.refused(names, (1, [*line, self.data]), (1, line + other))
+        other = helper.write_data(self.folder / "other.h5")
+        self.refused(r"a hash of the images' names .* rank 1", (1, [*line, self.data]), (1, [*line, other]))
+
     def test_benchmarks(self):
         step = ["bench", "step", "--model", "mlp", "--seconds", 0.1]
         all_reduce = ["bench", "all-reduce", "--seconds", 0.1]
