@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -251,7 +252,7 @@ std::optional<Dataset::IntegerForm> Dataset::integer_form() const {
   if (bytes > sizeof(std::int64_t))
     fail("{}: integers of {} bytes; at most {} are read", place(), bytes, sizeof(std::int64_t));
   const bool is_padded = H5Tget_precision(type.id()) != 8 * bytes;
-  if (is_padded || H5Tget_order(type.id()) != H5Tget_order(H5T_NATIVE_INT)) return {};
+  if (is_padded || !std::has_single_bit(bytes) || H5Tget_order(type.id()) != H5Tget_order(H5T_NATIVE_INT)) return {};
   return IntegerForm{bytes, H5Tget_sign(type.id()) == H5T_SGN_2};
 }
 

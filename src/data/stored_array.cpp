@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/error.h"
 #include "src/file_io.h"
@@ -13,12 +14,25 @@ namespace {
 
 constexpr std::size_t kIntegersAtOnce = 16;
 
-// Of up to 8 bytes, in this machine's order.
+template <class Signed>
+std::int64_t integer(const std::uint8_t* from, bool has_sign) {
+  Signed value;
+  std::memcpy(&value, from, sizeof value);
+  return has_sign ? value : static_cast<std::int64_t>(static_cast<std::make_unsigned_t<Signed>>(value));
+}
+
+// As hdf5::Dataset::integer_form() has them.
 std::int64_t integer(const std::uint8_t* from, std::size_t bytes, bool has_sign) {
-  std::uint64_t value = 0;
-  std::memcpy(&value, from, bytes);
-  const auto unused = static_cast<int>(8 * (sizeof value - bytes));
-  return has_sign ? static_cast<std::int64_t>(value << unused) >> unused : static_cast<std::int64_t>(value);
+  switch (bytes) {
+    case 1:
+      return integer<std::int8_t>(from, has_sign);
+    case 2:
+      return integer<std::int16_t>(from, has_sign);
+    case 4:
+      return integer<std::int32_t>(from, has_sign);
+    default:
+      return integer<std::int64_t>(from, has_sign);
+  }
 }
 
 }  // namespace

@@ -33,17 +33,16 @@ std::string error_with(const test::DataFile& data) {
   return text;
 }
 
-// A data file whose labels, 0 and 1, are of this type of HDF5's.
-void write_labels(const std::filesystem::path& file, hid_t type) {
-  test::DataFile data(2);
-  data.write(file);
+// A data file whose labels are of this type of HDF5's.
+void write_labels(const std::filesystem::path& file, hid_t type, std::array<std::int64_t, 2> labels = {0, 1}) {
+  test::DataFile(2).write(file);
   const hdf5::Handle<H5Fclose> hdf5(H5Fopen(file.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
   H5Ldelete(hdf5.id(), "train/labels", H5P_DEFAULT);
   const hsize_t extent = 2;
   const hdf5::Handle<H5Sclose> space(H5Screate_simple(1, &extent, nullptr));
   const hdf5::Handle<H5Dclose> dataset(
       H5Dcreate2(hdf5.id(), "train/labels", type, space.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-  H5Dwrite(dataset.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, data.labels.data());
+  H5Dwrite(dataset.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, labels.data());
 }
 
 }  // namespace
@@ -350,12 +349,44 @@ TEST_CASE("labels may be of any type of integers, in any order of bytes", "[data
   }
 }
 
+TEST_CASE("integers keep their sign and all their bits", "[dataset]") {
+  const test::TemporaryFolder folder;
+  const auto check = [&]<class Integer>(hid_t type, Integer) {
+    using Limits = std::numeric_limits<Integer>;
+    const std::array extremes{static_cast<std::int64_t>(Limits::min()),
+                              static_cast<std::int64_t>(std::min<std::uint64_t>(Limits::max(), INT64_MAX))};
+    write_labels(folder / "data.h5", type, extremes);
+    StoredArray labels(hdf5::File(folder / "data.h5").root().group("train").dataset("labels"),
+                       std::make_shared<const ReadableFile>(folder / "data.h5"));
+    std::array<std::int64_t, 2> values;
+    labels.read_integers(0, values);
+    CHECK(values == extremes);
+    std::size_t budget = 16;
+    labels.keep_integers(budget);
+    labels.read_integers(0, values);
+    CHECK(values == extremes);
+    CHECK(budget == 16 - 2 * sizeof(Integer));
+  };
+  check(H5T_STD_I8LE, std::int8_t{});
+  check(H5T_STD_U8LE, std::uint8_t{});
+  check(H5T_STD_I16LE, std::int16_t{});
+  check(H5T_STD_U16LE, std::uint16_t{});
+  check(H5T_STD_I32LE, std::int32_t{});
+  check(H5T_STD_U32LE, std::uint32_t{});
+  check(H5T_STD_I64LE, std::int64_t{});
+  check(H5T_STD_U64LE, std::uint64_t{});
+}
+
 TEST_CASE("integers of bits that are not all used are read, wider ones than 8 bytes are refused", "[dataset]") {
   const test::TemporaryFolder folder;
   const hdf5::Handle<H5Tclose> type(H5Tcopy(H5T_STD_I32LE));
   H5Tset_precision(type.id(), 20);
   H5Tset_offset(type.id(), 8);
   write_labels(folder / "data.h5", type.id());
+  CHECK(Dataset({folder / "data.h5"}, "train").label(1) == 1);
+  const hdf5::Handle<H5Tclose> of_three_bytes(H5Tcopy(H5T_STD_I32LE));
+  H5Tset_size(of_three_bytes.id(), 3);
+  write_labels(folder / "data.h5", of_three_bytes.id());
   CHECK(Dataset({folder / "data.h5"}, "train").label(1) == 1);
   for (const H5T_order_t order : {H5T_ORDER_LE, H5T_ORDER_BE}) {
     const hdf5::Handle<H5Tclose> wide(H5Tcopy(H5T_STD_I64LE));
