@@ -123,7 +123,7 @@ void check_alike(const World& world, const PredictOptions& options, const Checkp
   agreement.add("--batch", options.batch);
   agreement.add("--top", options.top);
   add_checkpoint(agreement, checkpoint);
-  agreement.add("the number of data files and sets of image files", images.size());
+  agreement.add("the number of sources of images", images.size());
   for (const Samples* some : images) {
     agreement.add("the number of images", some->info().size);
     agreement.add("a hash of the images' names", hash_names(*some));

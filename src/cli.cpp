@@ -63,7 +63,7 @@ Command parse_command_line(int argc, char** argv, bool speaks) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    // It is asked for before anything else is looked at, such as whether there is a command of that name.
+    // CLI11 answers --help before it complains of unknown words.
     if (const auto unknown = app.remaining(true); !unknown.empty()) refuse(CLI::ExtrasError(unknown), speaks);
     if (speaks) app.exit(help);
     std::exit(0);

@@ -288,7 +288,7 @@ void Trainer::wait(std::size_t bucket) {
     buckets_.join(bucket);
   if (!all_reduce_.sums() || rehearsing_) return;
   // Were sums done in no time, the step would still wait for the last gradients of the last rank, if not here, then for
-  // a later bucket.
+  // a later bucket. (Of a deferred one: those of the step that sent it.)
   GradientBuckets::Times times = buckets_.times(bucket);
   times.ready = buckets_.times(buckets_.size() - 1).ready;
   books_.waits.push_back(times);

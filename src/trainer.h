@@ -79,7 +79,6 @@ class Trainer {
   // Places in the lane from which a step's books are made, once the work there is done.
   struct Books {
     bool open = false;
-    bool arrival = false;  // whether ranks wait for this one
     Mark begun, loaded, computed, ended;
     struct Part {
       Mark begin, end;

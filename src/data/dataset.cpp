@@ -89,7 +89,7 @@ void require_integers(const hdf5::Dataset& dataset, std::size_t count, const cha
 }
 
 // Has memory look for a part of an image; what is gone does no harm. Inlined, or GCC 12 takes it for a function that
-// does nothing, and leaves the call away.
+// does nothing, and drops the call.
 [[gnu::always_inline]] inline void begin_to_fetch(std::span<const std::uint8_t> image, std::size_t from,
                                                   std::size_t bytes) {
   const std::size_t end = std::min(from + bytes, image.size());
@@ -99,6 +99,7 @@ void require_integers(const hdf5::Dataset& dataset, std::size_t count, const cha
 // While something else is copied: an image's begin, and that of the next page which it lies on. No table is at hand for
 // them, and processors do not look beyond a page by themselves.
 [[gnu::always_inline]] inline void begin_to_fetch(std::span<const std::uint8_t> image) {
+  // Less fetches too little of a small image, more takes longer than it saves: measured, on Zen 3.
   begin_to_fetch(image, 0, 1024);
   begin_to_fetch(image, kPage - reinterpret_cast<std::uintptr_t>(image.data()) % kPage, 512);
 }

@@ -81,8 +81,7 @@ class Dataset : public Object {
   bool holds_integers() const;  // of any size
 
   // How integers lie in the file; none where the elements are no integers of 1, 2, 4 or 8 bytes, or these lie otherwise
-  // than here.
-  // Throws Error where they have more than 8 bytes.
+  // than here. Throws Error where they have more than 8 bytes.
   struct IntegerForm {
     std::size_t bytes;
     bool has_sign;

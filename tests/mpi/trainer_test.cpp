@@ -108,7 +108,7 @@ struct Alone {
   Optimizer optimizer{*device, model.parameters(), kRule, kRate};
 };
 
-// A rank that takes long, at times, between the gradients of its first bucket and the rest.
+// The sums of a rank that takes long between the gradients of its first bucket and the rest.
 class SlowAfterFirstBucket final : public AllReduce {
  public:
   SlowAfterFirstBucket(std::unique_ptr<AllReduce> sums, double seconds) : sums_(std::move(sums)), seconds_(seconds) {}
@@ -199,7 +199,7 @@ TEST_CASE("whatever bucket a step waits for, while a rank still computes it wait
   }
   trainer.finish();
   const StepTimes first = ledger.close(world).ranks.front();
-  CHECK(first.seconds[StepTimes::waiting_for_slower_ranks] > 0.9 * kSteps * kSeconds);
+  CHECK(first.seconds[StepTimes::waiting_for_slower_ranks] > 0.5 * kSteps * kSeconds);
 }
 
 TEST_CASE("a step's gradients are clipped all together, on every rank alike") {

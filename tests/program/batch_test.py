@@ -3,13 +3,13 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import unittest
 
 import helper
-from helper import read_checkpoint
-from signals_test import children
+from helper import children, read_checkpoint
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OF_A_JOB = ("SLURM", "PBS", "LSB", "CUDA_VISIBLE_DEVICES", "OMPI_MCA_btl_tcp_if")
@@ -212,7 +212,7 @@ class Jobs(BatchTest):
         self.write_config(self.config, self.out)
         process = self.lsf()
         self.await_checkpoint(process, self.out)
-        for one in descent(process.pid):
+        for one in reversed(descent(process.pid)):  # the ranks first, or mpirun may be quicker to end them
             os.kill(one, number)
         return helper.finish(process)
 
@@ -223,9 +223,13 @@ class Jobs(BatchTest):
         self.go_on(self.lsf)
 
     def test_lsf_does_not_try_again_what_was_cancelled(self):
-        cancelled = self.signalled_lsf(signal.SIGTERM)
-        self.assertEqual(cancelled.status, 128 + signal.SIGTERM, str(cancelled))
-        self.go_on(self.lsf)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number.name):
+                cancelled = self.signalled_lsf(number)
+                self.assertEqual(cancelled.status, 128 + signal.SIGTERM, str(cancelled))
+                self.go_on(self.lsf)
+                for folder in (self.out, self.folder / "whole"):
+                    shutil.rmtree(folder)
 
 
 class Container(unittest.TestCase):

@@ -78,7 +78,7 @@ class Alike(helper.ProgramTest):
         line = ["predict", "--checkpoint", out]
         for other, names in (([self.data, "--top", 3], r"--top is 5 on rank 0, but 3 on rank 1$"),
                              ([f"{self.data}:train"], r"the number of images is 100 on rank 0, but 500 on rank 1$"),
-                             ([self.data, self.data], r"the number of data files .* is 1 on rank 0, but 2 on rank 1$")):
+                             ([self.data, self.data], r"the number of sources of images is 1 on rank 0, but 2 on rank 1$")):
             with self.subTest(other):
                 self.refused(names, (1, [*line, self.data]), (1, line + other))
         other = helper.write_data(self.folder / "other.h5")

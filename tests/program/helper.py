@@ -70,6 +70,11 @@ def run(*arguments, ranks=0, timeout=TIMEOUT, environment=None, prefix=()):
     return finish(start(*arguments, ranks=ranks, environment=environment, prefix=prefix), timeout, since)
 
 
+def children(number):
+    """The processes that a process has started, such as mpirun its ranks."""
+    return [int(child) for child in pathlib.Path(f"/proc/{number}/task/{number}/children").read_text().split()]
+
+
 def images(count, seed, size=28, channels=1, classes=10):
     """Images that a network can learn in a few steps: a bright square whose place says the class, and noise."""
     random = np.random.default_rng(seed)

@@ -1,17 +1,11 @@
 """A signal, as a batch system sends before it takes the machine away, ends a run with a checkpoint to go on from."""
 import json
 import os
-import pathlib
 import signal
 import time
 
 import helper
-from helper import read_checkpoint
-
-
-def children(number):
-    """The processes that a process has started, such as mpirun its ranks."""
-    return [int(child) for child in pathlib.Path(f"/proc/{number}/task/{number}/children").read_text().split()]
+from helper import children, read_checkpoint
 
 
 class Signals(helper.ProgramTest):
