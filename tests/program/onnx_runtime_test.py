@@ -18,10 +18,7 @@ def with_runtime(file, images):
 @unittest.skipIf(onnxruntime is None, "no ONNX Runtime here: pip install onnxruntime")
 class OnnxRuntime(export_test.ExportTest):
     def test_models_find_what_they_found(self):
-        for model, size, channels in (("mlp", 28, 1), ("lenet", 28, 1), ("cnn", 28, 1), ("resnet20", 32, 3),
-                                      ("resnet18", 40, 3), ("resnet50", 40, 3), ("inception_v3", 75, 3)):
-            with self.subTest(model):
-                self.check(model, size, channels, with_runtime)
+        self.check_models(with_runtime)
 
     def test_models_with_large_dense_layers(self):
         for model in ("alexnet", "vgg16"):
