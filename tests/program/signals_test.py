@@ -74,6 +74,20 @@ class Signals(helper.ProgramTest):
         self.assertEqual([one["step"] for one in results["evaluations"]], [2])
         self.assertEqual(results["status"], "complete")
 
+    def test_it_may_come_while_a_matrix_product_is_computed(self):
+        """oneDNN's have the stack pointer in a buffer: a handler that ran there would damage what lies before it."""
+        for threads in (1, 2):
+            with self.subTest(threads=threads):
+                out = self.folder / f"out{threads}"
+                process = helper.start(
+                    *self.training(out, epochs=1000000, global_batch=500, checkpoint_every="1step", threads=threads))
+                self.await_checkpoint(process, out)
+                while process.poll() is None:
+                    process.send_signal(signal.SIGUSR1)
+                    time.sleep(0.0002)
+                result = helper.finish(process)
+                self.assertEqual(result.status, helper.STOPPED, str(result))
+
     def test_a_warning_may_come_more_than_once(self):
         out = self.folder / "out"
         process = self.endless(out, ranks=2, checkpoint_every=1, inject="delay:rank=1,seconds=0.3")
