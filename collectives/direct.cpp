@@ -4,7 +4,7 @@
 #include <cstring>
 #include <new>
 
-#include "kernels/split.h"
+#include "collectives/ring_cut.h"
 
 namespace annulus {
 namespace {
@@ -28,13 +28,28 @@ void sum_into_both(float* a, float* b, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) a[i] = b[i] = a[i] + b[i];
 }
 
-// The sum of `count` floats at `offset` of every array, in the arrays' order, to `to`.
-void sum_of_all(std::span<std::byte* const> arrays, std::size_t offset, std::size_t count, float* to) {
-  sum_of_two(floats(arrays[0], offset), floats(arrays[1], offset), to, count);
-  for (const auto array : arrays.subspan(2)) sum_of_two(to, floats(array, offset), to, count);
+// The sum of `part` of every array, to `to`: of the first array, the second and so on, and after the last the others.
+void sum_of_all(std::span<std::byte* const> arrays, std::size_t first, const Range& part, float* to) {
+  const auto at = [&](std::size_t number) { return floats(arrays[(first + number) % arrays.size()], part.begin); };
+  sum_of_two(at(0), at(1), to, part.size());
+  for (std::size_t number = 2; number < arrays.size(); ++number) sum_of_two(to, at(number), to, part.size());
+}
+
+Range chunk_of(std::size_t count, std::size_t ranks, std::size_t number) {
+  return split_blocks(count, RingCut::kLine, ranks, number);
 }
 
 }  // namespace
+
+void Direct::Piece::sum(const Range& part, float* to) const {
+  for (std::size_t rank = 0; rank < everywhere.size(); ++rank) {
+    const Range chunk = chunk_of(whole, everywhere.size(), rank);
+    const Range common{std::max(chunk.begin, begin + part.begin), std::min(chunk.end, begin + part.end)};
+    if (common.begin >= common.end) continue;
+    const Range here{common.begin - begin, common.end - begin};
+    sum_of_all(everywhere, rank, here, to + (here.begin - part.begin));
+  }
+}
 
 Direct::Direct(World node, std::unique_ptr<SumAlgorithm> across_nodes, std::shared_ptr<Patience> patience)
     : memory_(std::move(node)), across_nodes_(std::move(across_nodes)), patience_(std::move(patience)) {
@@ -55,7 +70,7 @@ void Direct::sum(std::span<float> values) {
   if (values.size_bytes() <= kSmallBytes) return sum_copies(values);
   const auto arrays = memory_.everywhere(std::as_bytes(values));
   if (arrays.empty()) return sum_staged(values);
-  sum_in_place(arrays, values.size());
+  sum_in_place({arrays, values.size(), 0, values.size()});
 }
 
 // The copies are taken in turns, which makes one moment of waiting enough: a rank writes its copy for sum s + 2 after
@@ -65,43 +80,46 @@ void Direct::sum_copies(std::span<float> values) {
   const auto own = copies_[sums_ % 2];
   std::memcpy(own.data(), values.data(), values.size_bytes());
   await_all(&Signals::arrived, 1, 1);
-  sum_of_all(memory_.everywhere(own), 0, values.size(), values.data());
+  const Piece copies{memory_.everywhere(own), values.size(), 0, values.size()};
+  copies.sum({0, values.size()}, values.data());
   if (across_nodes_) across_nodes_->sum(values);
   signals(memory_.node().rank()).done.raise(sums_);  // nobody waits for it; it keeps in step with `arrived`
 }
 
-void Direct::sum_in_place(std::span<std::byte* const> arrays, std::size_t count) {
+void Direct::sum_in_place(const Piece& piece) {
   ++sums_;
   await_all(&Signals::arrived, 1, 2);
   const auto rank = static_cast<std::size_t>(memory_.node().rank());
-  const Range chunk = split(count, arrays.size(), rank);
+  const Range chunk = chunk_of(piece.count, piece.everywhere.size(), rank);
   if (across_nodes_)
-    sum_chunk_across_nodes(arrays, chunk);
+    sum_chunk_across_nodes(piece, chunk);
   else
-    sum_chunk(arrays, chunk);
+    sum_chunk(piece, chunk);
   await_all(&Signals::done, 2, 2);
 }
 
 // Each array is read once and written once: of two, while their sum is in a register; of more, block by block through
 // the L1 cache.
-void Direct::sum_chunk(std::span<std::byte* const> arrays, const Range& chunk) {
+void Direct::sum_chunk(const Piece& piece, const Range& chunk) {
+  const auto arrays = piece.everywhere;
   if (arrays.size() == 2)
     return sum_into_both(floats(arrays[0], chunk.begin), floats(arrays[1], chunk.begin), chunk.size());
   alignas(64) float block[kBlock];
   for (std::size_t begin = chunk.begin; begin < chunk.end; begin += kBlock) {
     const std::size_t size = std::min(kBlock, chunk.end - begin);
-    sum_of_all(arrays, begin, size, block);
+    piece.sum({begin, begin + size}, block);
     for (std::byte* array : arrays) std::memcpy(floats(array, begin), block, size * sizeof(float));
   }
 }
 
-void Direct::sum_chunk_across_nodes(std::span<std::byte* const> arrays, const Range& chunk) {
+void Direct::sum_chunk_across_nodes(const Piece& piece, const Range& chunk) {
+  const auto arrays = piece.everywhere;
   const auto own = static_cast<std::size_t>(memory_.node().rank());
   float* const sum = floats(arrays[own], chunk.begin);
   alignas(64) float block[kBlock];
   for (std::size_t begin = chunk.begin; begin < chunk.end; begin += kBlock) {
     const std::size_t size = std::min(kBlock, chunk.end - begin);
-    sum_of_all(arrays, begin, size, block);
+    piece.sum({begin, begin + size}, block);
     std::memcpy(floats(arrays[own], begin), block, size * sizeof(float));
   }
   across_nodes_->sum({sum, chunk.size()});
@@ -110,12 +128,12 @@ void Direct::sum_chunk_across_nodes(std::span<std::byte* const> arrays, const Ra
 }
 
 void Direct::sum_staged(std::span<float> values) {
-  while (!values.empty()) {
-    const std::span<float> piece = values.first(std::min(values.size(), stage_.size() / sizeof(float)));
-    std::memcpy(stage_.data(), piece.data(), piece.size_bytes());
-    sum_in_place(memory_.everywhere(stage_), piece.size());
-    std::memcpy(piece.data(), stage_.data(), piece.size_bytes());
-    values = values.subspan(piece.size());
+  const std::size_t fit = stage_.size() / sizeof(float);
+  for (std::size_t begin = 0; begin < values.size(); begin += fit) {
+    const std::span<float> part = values.subspan(begin, std::min(fit, values.size() - begin));
+    std::memcpy(stage_.data(), part.data(), part.size_bytes());
+    sum_in_place({memory_.everywhere(stage_), part.size(), begin, values.size()});
+    std::memcpy(part.data(), stage_.data(), part.size_bytes());
   }
 }
 

@@ -24,8 +24,9 @@ namespace annulus {
 //    rank d                                            by rank c          a3+b3+c3+d3 by rank d
 //
 // One pass over memory where a ring makes 2(N-1) steps, and two moments of waiting: before, until every rank's array
-// is there, and after, until every rank's chunk is. Each element is added by one rank, in the order of the ranks, so
-// all ranks have the same bits.
+// is there, and after, until every rank's chunk is. Each element is added by one rank, so all ranks have the same bits.
+// The chunks are the ring's, and each is added up as it is there, from the rank of its number on and round to the one
+// before: the same bits as the ring's, so a run may take now the one and now the other.
 //
 // Small arrays: every rank copies its array to a place where all see it, waits until all have, and adds up all copies
 // for itself. That is more additions, but only one moment of waiting, and it is waiting that a small array is made of.
@@ -55,10 +56,18 @@ class Direct final : public SumAlgorithm {
     Signal done;     // this rank's chunk of it is complete
   };
 
+  // `count` floats of every rank's array, of `whole`, in which they begin at `begin`.
+  struct Piece {
+    std::span<std::byte* const> everywhere;
+    std::size_t count, begin, whole;
+
+    void sum(const Range& part, float* to) const;  // a part of this piece, in the ring's order
+  };
+
   void sum_copies(std::span<float> values);
-  void sum_in_place(std::span<std::byte* const> arrays, std::size_t count);
-  void sum_chunk(std::span<std::byte* const> arrays, const Range& chunk);
-  void sum_chunk_across_nodes(std::span<std::byte* const> arrays, const Range& chunk);
+  void sum_in_place(const Piece& piece);
+  void sum_chunk(const Piece& piece, const Range& chunk);
+  void sum_chunk_across_nodes(const Piece& piece, const Range& chunk);
   void sum_staged(std::span<float> values);
   void await_all(Signal Signals::*signal, std::size_t barrier, std::size_t barriers) const;
   Signals& signals(int rank) const { return *signals_[static_cast<std::size_t>(rank)]; }

@@ -132,6 +132,26 @@ TEST_CASE("the same sum has the same bits every time") {
   }
 }
 
+TEST_CASE("one node's sums have the same bits by the ring and by direct, so auto may choose either") {
+  const World world;
+  const bool own_memory = GENERATE(false, true);
+  const std::vector<std::size_t> sizes = sizes_for(world.size());
+  const auto ring = make_all_reduce("message-ring", world, *device);
+  const Arrays expected(*ring, own_memory, sizes);
+  for (const std::string algorithm : {"ring", "direct", "auto"}) {
+    const auto other = make_all_reduce(algorithm, world, *device);
+    const Arrays arrays(*other, own_memory, sizes);
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      CAPTURE(algorithm, own_memory, sizes[i]);
+      for (const auto& values : {expected[i], arrays[i]})
+        std::ranges::copy(fractions(sizes[i], world.rank()), values.begin());
+      ring->wait(ring->enqueue(view_of(expected[i])));
+      other->wait(other->enqueue(view_of(arrays[i])));
+      check_equal(arrays[i], {expected[i].begin(), expected[i].end()});
+    }
+  }
+}
+
 TEST_CASE("waiting for the last array is waiting for all") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
