@@ -32,9 +32,15 @@ class AllReduce {
   // lie at the same place in it on every rank. It lives as long as this. Collective, before the first sum.
   virtual DeviceView allocate(std::size_t bytes) = 0;
 
-  // The algorithm, its wire and its borders. On the same ranks, the same text is the same bits.
-  virtual std::string algorithm() const = 0;
   virtual std::string description() const = 0;  // one line for the user: the algorithm, and why this one
+
+  // In which order numbers are added, and what they are rounded to on the way. On the same ranks, the same text is the
+  // same bits.
+  virtual std::string order() const = 0;
+  // Where small arrays are added in another order than large ones, for that was measured to be faster: up to how many
+  // bytes.
+  virtual std::optional<std::size_t> crossover() const { return {}; }
+
   // Instead of a bucket's number: a sum that computing waits for in the middle of a pass, as batch norm's may.
   static constexpr std::size_t kWithinPass = static_cast<std::size_t>(-1);
   // Returns at once. `bucket` is what reports and timelines call it.
@@ -77,9 +83,9 @@ inline SumName name_of(std::size_t bucket) {
 // On GPUs "ring" goes over the memory of a node's GPUs, and between nodes over messages; "nccl" is NCCL's; the others
 // are the host's algorithms, which arrays go through the host's memory for; "auto" is "ring" where that can be.
 //
-// `wire`: what messages are made of. Collective over the world. Throws Error where this one cannot be used here. The
-// device must outlive it.
+// `wire`: what messages are made of. `crossover`: an earlier one's, whose bits are wanted again, instead of measuring
+// it. Collective over the world. Throws Error where this one cannot be used here. The device must outlive it.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,
-                                           Wire wire = Wire::fp32);
+                                           Wire wire = Wire::fp32, std::optional<std::size_t> crossover = {});
 
 }  // namespace annulus

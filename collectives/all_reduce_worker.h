@@ -30,14 +30,15 @@ class AllReduceWorker final : public AllReduce {
   // A sum of less than kQuick bytes in shared memory takes less time than waking the thread.
   static constexpr std::size_t kQuick = 64 * 1024;
 
-  // `patience` is the one with which the algorithm waits, if it can. `name`: see AllReduce::algorithm(). `why`: this
-  // one was taken. `worth_waking`: smaller sums, in bytes, can wait until somebody waits for them.
+  // `patience` is the one with which the algorithm waits, if it can. `name`: for the user; `why`: this one
+  // was taken. `worth_waking`: smaller sums, in bytes, can wait until somebody waits for them.
   AllReduceWorker(std::unique_ptr<SumAlgorithm> algorithm, std::shared_ptr<Patience> patience, std::string name,
                   std::string why, std::size_t worth_waking = kQuick);
   ~AllReduceWorker() override;
 
-  std::string algorithm() const override { return name_; }
   std::string description() const override { return name_ + " (" + why_ + ")"; }
+  std::string order() const override { return algorithm_->order(); }
+  std::optional<std::size_t> crossover() const override { return algorithm_->crossover(); }
   DeviceView allocate(std::size_t bytes) override {
     const auto memory = algorithm_->allocate(bytes);
     return {memory.data(), memory.size()};

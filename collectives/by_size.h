@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "collectives/sum_algorithm.h"
@@ -17,6 +19,10 @@ class BySize final : public SumAlgorithm {
   void sum(std::span<float> values) override {
     (values.size_bytes() <= crossover_bytes_ ? *small_ : *large_).sum(values);
   }
+  std::string order() const override {
+    return fmt::format("{}, up to {} bytes {}", large_->order(), crossover_bytes_, small_->order());
+  }
+  std::optional<std::size_t> crossover() const override { return crossover_bytes_; }
   std::span<std::byte> allocate(std::size_t bytes) override { return large_->allocate(bytes); }
   std::uint64_t bytes_sent() const override { return small_->bytes_sent() + large_->bytes_sent(); }
   void record_to(TraceLane* lane) override {

@@ -19,6 +19,7 @@ class CodedLink final : public RingLink {
   void post(std::span<const std::byte> to_next, std::span<std::byte> landing) override;
   std::span<const std::byte> collect() override;
   void finish() override { link_->finish(); }
+  Wire wire() const override { return wire_; }
   std::size_t bytes_on_wire(std::size_t bytes) const override { return link_->bytes_on_wire(bytes / 2); }
   void round(std::span<float> values) const override;
 

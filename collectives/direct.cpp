@@ -73,6 +73,11 @@ void Direct::sum(std::span<float> values) {
   sum_in_place({arrays, values.size(), 0, values.size()});
 }
 
+std::string Direct::order() const {
+  const std::string ring = "ring of fp32";
+  return across_nodes_ ? ring + " on each node, between nodes " + across_nodes_->order() : ring;
+}
+
 // The copies are taken in turns, which makes one moment of waiting enough: a rank writes its copy for sum s + 2 after
 // all ranks arrived at s + 1, and they did that after reading what it wrote for s.
 void Direct::sum_copies(std::span<float> values) {

@@ -46,6 +46,10 @@ class Direct final : public SumAlgorithm {
   Direct(World node, std::unique_ptr<SumAlgorithm> across_nodes, std::shared_ptr<Patience> patience);
 
   void sum(std::span<float> values) override;
+  std::string order() const override;
+  std::optional<std::size_t> crossover() const override {
+    return across_nodes_ ? across_nodes_->crossover() : std::nullopt;
+  }
   std::span<std::byte> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
   std::uint64_t bytes_sent() const override { return across_nodes_ ? across_nodes_->bytes_sent() : 0; }
   void record_to(TraceLane* lane) override;

@@ -28,6 +28,7 @@ class Doubling final : public SumAlgorithm {
   Doubling(const World& world, Wire wire, std::shared_ptr<Patience> patience);
 
   void sum(std::span<float> values) override;
+  std::string order() const override { return "recursive doubling of " + to_string(wire_); }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:

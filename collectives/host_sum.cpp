@@ -24,6 +24,7 @@ namespace {
 struct Request {
   const World& world;
   Wire wire;
+  std::optional<std::size_t> crossover;
   std::string why;  // this algorithm, for the user
   std::shared_ptr<Patience> patience = std::make_shared<Patience>(looks_on_this_node(world.local_size()));
 };
@@ -70,14 +71,18 @@ auto measuring(const Request& request, const Measure& measure) {
   return found;
 }
 
+// In a hierarchy several such worlds measure, and all ranks must round alike.
+std::size_t measured_crossover(const World& world, SumAlgorithm& small, SumAlgorithm& large, const Request& request) {
+  const std::uint64_t own = measuring(request, [&] { return measure_crossover(world, small, large); });
+  return std::ranges::min(request.world.gather(own));
+}
+
 // Over messages, the better one for each size.
 Named over_messages(const World& world, const Request& request) {
   auto doubling = std::make_unique<Doubling>(world, request.wire, request.patience);
   Named ring = message_ring(world, request);
-  const std::uint64_t measured =
-      measuring(request, [&] { return measure_crossover(world, *doubling, *ring.algorithm); });
-  // In a hierarchy several such worlds measure, and all ranks must round alike.
-  const std::size_t crossover = std::ranges::min(request.world.gather(measured));
+  const std::size_t crossover =
+      request.crossover ? *request.crossover : measured_crossover(world, *doubling, *ring.algorithm, request);
   return {std::make_unique<BySize>(std::move(doubling), std::move(ring.algorithm), crossover),
           fmt::format("{}, recursive doubling up to {} KiB", ring.name, crossover / 1024)};
 }
@@ -143,7 +148,9 @@ std::pair<Named, std::string> faster_in_shared_memory(const Request& request) {
 
 HostSum make_auto(const Request& request) {
   const World& world = request.world;
-  const auto because = [&](std::string why) { return Request{world, request.wire, std::move(why), request.patience}; };
+  const auto because = [&](std::string why) {
+    return Request{world, request.wire, request.crossover, std::move(why), request.patience};
+  };
   const auto messages = [&](std::string why) {
     return complete(because(std::move(why)), over_messages(world, request));
   };
@@ -174,10 +181,11 @@ constexpr std::array kChoices = {Choice{"auto", make_auto},
 
 }  // namespace
 
-HostSum make_host_sum(const std::string& algorithm, const World& world, Wire wire) {
+HostSum make_host_sum(const std::string& algorithm, const World& world, Wire wire,
+                      std::optional<std::size_t> crossover) {
   const auto* choice = std::ranges::find(kChoices, algorithm, &Choice::name);
   if (choice == kChoices.end()) fail("there is no sum in the host's memory called '{}'", algorithm);
-  return choice->make({world, wire, "asked for by --all-reduce " + algorithm});
+  return choice->make({world, wire, crossover, "asked for by --all-reduce " + algorithm});
 }
 
 }  // namespace annulus

@@ -13,7 +13,7 @@ namespace annulus {
 namespace {
 
 // From one rank to the next.
-class Wire {
+class Cable {
  public:
   void offer(std::span<const std::byte> bytes) {
     const std::scoped_lock lock(mutex_);
@@ -67,7 +67,7 @@ class Wire {
 
 class LoopbackLink final : public RingLink {
  public:
-  LoopbackLink(std::shared_ptr<Wire> to_next, std::shared_ptr<Wire> from_previous, LoopbackDelivery delivery)
+  LoopbackLink(std::shared_ptr<Cable> to_next, std::shared_ptr<Cable> from_previous, LoopbackDelivery delivery)
       : to_next_(std::move(to_next)), from_previous_(std::move(from_previous)), delivery_(delivery) {}
 
   ~LoopbackLink() override {
@@ -98,7 +98,7 @@ class LoopbackLink final : public RingLink {
   }
 
  private:
-  std::shared_ptr<Wire> to_next_, from_previous_;
+  std::shared_ptr<Cable> to_next_, from_previous_;
   LoopbackDelivery delivery_;
   std::deque<std::span<std::byte>> landings_;
   std::vector<std::byte> memory_;
@@ -108,11 +108,11 @@ class LoopbackLink final : public RingLink {
 }  // namespace
 
 std::vector<std::unique_ptr<RingLink>> loopback_ring(std::size_t size, LoopbackDelivery delivery) {
-  std::vector<std::shared_ptr<Wire>> wire_from(size);
-  for (auto& wire : wire_from) wire = std::make_shared<Wire>();
+  std::vector<std::shared_ptr<Cable>> cable_from(size);
+  for (auto& cable : cable_from) cable = std::make_shared<Cable>();
   std::vector<std::unique_ptr<RingLink>> links;
   for (std::size_t rank = 0; rank < size; ++rank)
-    links.push_back(std::make_unique<LoopbackLink>(wire_from[rank], wire_from[(rank + size - 1) % size], delivery));
+    links.push_back(std::make_unique<LoopbackLink>(cable_from[rank], cable_from[(rank + size - 1) % size], delivery));
   return links;
 }
 

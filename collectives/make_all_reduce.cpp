@@ -22,8 +22,8 @@ class NoSum final : public AllReduce {
   NoSum(Device& device, std::string description, bool sums)
       : device_(device), description_(std::move(description)), sums_(sums) {}
 
-  std::string algorithm() const override { return "none"; }
   std::string description() const override { return description_; }
+  std::string order() const override { return "none"; }
   bool sums() const override { return sums_; }
   DeviceView allocate(std::size_t bytes) override { return memory_.emplace_back(device_.allocate(bytes)).view(); }
   Ticket enqueue(DeviceView, Next, std::size_t) override {
@@ -48,9 +48,10 @@ class NoSum final : public AllReduce {
 };
 
 // An algorithm of the host's, for arrays in its memory.
-std::unique_ptr<AllReduce> make_host_all_reduce(const std::string& algorithm, const World& world, Wire wire) {
+std::unique_ptr<AllReduce> make_host_all_reduce(const std::string& algorithm, const World& world, Wire wire,
+                                                std::optional<std::size_t> crossover) {
   if (algorithm == "nccl") fail("--all-reduce nccl adds in the memory of GPUs, and this device is none: use auto");
-  HostSum sum = make_host_sum(algorithm, world, wire);
+  HostSum sum = make_host_sum(algorithm, world, wire, crossover);
   const std::size_t worth_waking = world.one_node() ? AllReduceWorker::kQuick : 0;
   return std::make_unique<AllReduceWorker>(std::move(sum.algorithm), std::move(sum.patience), std::move(sum.name),
                                            std::move(sum.why), worth_waking);
@@ -58,15 +59,15 @@ std::unique_ptr<AllReduce> make_host_all_reduce(const std::string& algorithm, co
 
 }  // namespace
 
-std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,
-                                           Wire wire) {
+std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device, Wire wire,
+                                           std::optional<std::size_t> crossover) {
   if (std::ranges::find(kNames, algorithm) == kNames.end())
     fail("there is no all-reduce called '{}'; choose one of: {}", algorithm, fmt::join(kNames, ", "));
   if (world.size() == 1) return std::make_unique<NoSum>(device, "none: a world of one has nothing to add", true);
   if (algorithm == "none")
     return std::make_unique<NoSum>(device, "none: gradients are not summed (asked for by --all-reduce none)", false);
-  return device.shares_host_memory() ? make_host_all_reduce(algorithm, world, wire)
-                                     : make_gpu_all_reduce(algorithm, world, device, wire);
+  return device.shares_host_memory() ? make_host_all_reduce(algorithm, world, wire, crossover)
+                                     : make_gpu_all_reduce(algorithm, world, device, wire, crossover);
 }
 
 }  // namespace annulus

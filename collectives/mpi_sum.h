@@ -13,6 +13,7 @@ class MpiSum final : public SumAlgorithm {
   explicit MpiSum(const World& world) : communicator_(world.duplicate()) {}
 
   void sum(std::span<float> values) override;
+  std::string order() const override { return "MPI_Allreduce"; }
   std::uint64_t bytes_sent() const override { return 0; }  // MPI chooses the algorithm, and does not say which
 
  private:

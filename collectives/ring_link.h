@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <span>
 
+#include "collectives/wire.h"
+
 namespace annulus {
 
 // The wire under the ring: bytes go to the next rank while as many come from the previous one. Used by one thread.
@@ -27,7 +29,8 @@ class RingLink {
   // Memory from which it sends with the fewest copies; empty where all memory is alike.
   virtual std::span<std::byte> allocate(std::size_t) { return {}; }
 
-  // What so many bytes are on the wire.
+  // What values travel as, and what so many bytes are on the wire.
+  virtual Wire wire() const { return Wire::fp32; }
   virtual std::size_t bytes_on_wire(std::size_t bytes) const { return bytes; }
 
   // Makes values what the next rank will see of them, where a link does not carry every bit.

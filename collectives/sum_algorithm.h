@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/host_memory.h"
@@ -17,6 +19,10 @@ class SumAlgorithm {
 
   // In place; every rank calls it with the same sizes in the same order. The same bits on every rank.
   virtual void sum(std::span<float> values) = 0;
+
+  // See AllReduce.
+  virtual std::string order() const = 0;
+  virtual std::optional<std::size_t> crossover() const { return {}; }
 
   // See AllReduce::allocate. Ordinary memory, where an algorithm has no better.
   virtual std::span<std::byte> allocate(std::size_t bytes) {

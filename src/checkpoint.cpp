@@ -78,6 +78,8 @@ void read_summing(const hdf5::Group& root, Checkpoint& checkpoint) {
   checkpoint.summing = root.string("summing");
   checkpoint.buckets = {root.integer("bucket_bytes"), static_cast<double>(root.integer("deferred_percent")) / 100};
   checkpoint.tuned_for_ranks = root.integer("tuned_for_ranks");
+  if (root.has_attribute("ranks")) checkpoint.ranks = root.integer("ranks");
+  if (root.has_attribute("crossover_bytes")) checkpoint.crossover = root.integer("crossover_bytes");
 }
 
 void write_data(hdf5::Group& root, const DatasetInfo& data) {
@@ -150,6 +152,8 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_integer("image_height", checkpoint.image.height);
   root.set_integer("image_width", checkpoint.image.width);
   root.set_string("summing", checkpoint.summing);
+  root.set_integer("ranks", checkpoint.ranks);
+  if (checkpoint.crossover) root.set_integer("crossover_bytes", *checkpoint.crossover);
   root.set_integer("bucket_bytes", checkpoint.buckets.bytes);
   root.set_integer("tuned_for_ranks", checkpoint.tuned_for_ranks);
   root.set_integer("deferred_percent", static_cast<std::uint64_t>(std::lround(100 * checkpoint.buckets.deferred)));

@@ -46,14 +46,16 @@ struct Checkpoint {
   std::string optimizer;      // that the states are of; empty in old files
   std::string configuration;  // the run's configuration as TOML, for the reader
   std::uint64_t seed = 0;
-  std::uint64_t step = 0;  // steps done
-  Cursor cursor;           // where the data goes on
-  std::string order;       // of the samples, as order_of() says it; empty in old files
-  ImageSize image;         // that the network gets; {} in old files
-  DatasetInfo data;        // that it was trained on, but for its size; no classes in old files
-  std::string summing;     // how the gradients were summed, which their last bits depend on; empty in old files
-  BucketOptions buckets;   // likewise
-  std::uint64_t tuned_for_ranks = 0;  // the buckets, where --bucket auto chose them; 0: it did not
+  std::uint64_t step = 0;   // steps done
+  Cursor cursor;            // where the data goes on
+  std::string order;        // of the samples, as order_of() says it; empty in old files
+  ImageSize image;          // that the network gets; {} in old files
+  DatasetInfo data;         // that it was trained on, but for its size; no classes in old files
+  std::string summing;      // how the gradients were summed, which their last bits depend on; empty in old files
+  BucketOptions buckets;    // likewise
+  std::uint64_t ranks = 0;  // that summed them; 0 in old files
+  std::optional<std::uint64_t> crossover;  // see AllReduce
+  std::uint64_t tuned_for_ranks = 0;       // the buckets, where --bucket auto chose them; 0: it did not
   std::optional<LossScaling::State> loss_scaling;
   std::optional<Score> score;  // where it was evaluated
   std::vector<NamedTensor> parameters;
@@ -64,8 +66,9 @@ struct Checkpoint {
 // An HDF5 file:
 //   attributes of the root group: format ("annulus checkpoint"), version (2), model, optimizer, configuration, seed,
 //                                 step, epoch, position, order, image_height, image_width, summing,
-//                                 bucket_bytes, deferred_percent, tuned_for_ranks,
-//                                 classes, mean, deviation, data_height, data_width (0: encoded images)
+//                                 ranks, crossover_bytes (where one was measured), bucket_bytes, deferred_percent,
+//                                 tuned_for_ranks, classes, mean, deviation, data_height, data_width (0: encoded
+//                                 images)
 //   /parameters/<name>            float32, row-major
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
 //   /second_moment/<name>         likewise, where the optimizer has it

@@ -107,7 +107,8 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
   model.parameters().weights_changed();
 }
 
-std::optional<Restored> restore(const World& world, const CheckpointFolder& folder, const RunKind& kind, Model& model,
+std::optional<Restored> restore(const World& world, const CheckpointFolder& folder,
+                                const std::optional<StoredCheckpoint>& stored, const RunKind& kind, Model& model,
                                 Optimizer& optimizer) {
   // What is not in the arenas, as rank 0 sends it.
   struct State {
@@ -118,25 +119,23 @@ std::optional<Restored> restore(const World& world, const CheckpointFolder& fold
     Score score, best;  // of no images where there is none
   } state{};
   Restored restored;
-  if (world.root()) {
-    if (const auto stored = folder.newest()) {
-      const Checkpoint& checkpoint = stored->checkpoint;
-      expect_kind(checkpoint, stored->file, kind);
-      restore_parameters(checkpoint, stored->file, model);
-      restore_states(checkpoint, stored->file, model, optimizer);
-      restore_average(checkpoint, stored->file, model, optimizer);
-      state = {1,
-               checkpoint.step,
-               checkpoint.buckets.bytes,
-               checkpoint.tuned_for_ranks,
-               checkpoint.cursor,
-               checkpoint.buckets.deferred,
-               checkpoint.loss_scaling.value_or(LossScaling::State{}),
-               checkpoint.score.value_or(Score{}),
-               folder.best().value_or(Score{})};
-      restored.summing = checkpoint.summing;
-      restored.damaged = stored->damaged;
-    }
+  if (stored) {
+    const Checkpoint& checkpoint = stored->checkpoint;
+    expect_kind(checkpoint, stored->file, kind);
+    restore_parameters(checkpoint, stored->file, model);
+    restore_states(checkpoint, stored->file, model, optimizer);
+    restore_average(checkpoint, stored->file, model, optimizer);
+    state = {1,
+             checkpoint.step,
+             checkpoint.buckets.bytes,
+             checkpoint.tuned_for_ranks,
+             checkpoint.cursor,
+             checkpoint.buckets.deferred,
+             checkpoint.loss_scaling.value_or(LossScaling::State{}),
+             checkpoint.score.value_or(Score{}),
+             folder.best().value_or(Score{})};
+    restored.summing = checkpoint.summing;
+    restored.damaged = stored->damaged;
   }
   world.broadcast(std::as_writable_bytes(std::span(&state, 1)));
   if (state.found == 0) return std::nullopt;

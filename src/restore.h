@@ -43,9 +43,10 @@ struct RunKind {
   std::string order;  // in the middle of an epoch, whose samples would else come twice or never
 };
 
-// Rank 0 reads the newest and every rank gets what is in it; nothing where there is none. Throws Error where it was
-// made by a run of another kind. Collective.
-std::optional<Restored> restore(const World& world, const CheckpointFolder& folder, const RunKind& kind, Model& model,
+// Every rank gets what is in rank 0's `stored`, the newest of `folder`; nothing where there is none. Throws Error where
+// it was made by a run of another kind. Collective.
+std::optional<Restored> restore(const World& world, const CheckpointFolder& folder,
+                                const std::optional<StoredCheckpoint>& stored, const RunKind& kind, Model& model,
                                 Optimizer& optimizer);
 
 }  // namespace annulus

@@ -29,8 +29,8 @@ class VirtualAllReduce final : public AllReduce {
   double seconds() const { return seconds_; }  // of all sums so far
 
   DeviceView allocate(std::size_t) override { return {}; }
-  std::string algorithm() const override { return sum_.name; }
   std::string description() const override { return sum_.name; }
+  std::string order() const override { return sum_.name; }
   Ticket enqueue(DeviceView values, Next, std::size_t) override {
     const double seconds = sum_.seconds(values.bytes);
     seconds_ += seconds;

@@ -85,9 +85,24 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
 }
 
 // The first things that the ranks do together: here a difference between them would hang or corrupt.
-std::unique_ptr<AllReduce> TrainingRun::connect() const {
+std::unique_ptr<AllReduce> TrainingRun::connect() {
   check_alike(world_, options_, training_, test_);
-  return make_all_reduce(options_.all_reduce, world_, *device_, parse_wire(options_.wire));
+  if (options_.resume && world_.root()) stored_ = CheckpointFolder(options_.out, options_.keep).newest();
+  return make_all_reduce(options_.all_reduce, world_, *device_, parse_wire(options_.wire), earlier_crossover());
+}
+
+// What as many ranks have measured before this run is resumed: measured again, it might be another, and so might be
+// the sums' last bits.
+std::optional<std::size_t> TrainingRun::earlier_crossover() const {
+  struct {
+    bool known;
+    std::uint64_t bytes;
+  } earlier{};
+  if (stored_ && stored_->checkpoint.ranks == static_cast<std::uint64_t>(world_.size()) &&
+      stored_->checkpoint.crossover)
+    earlier = {true, *stored_->checkpoint.crossover};
+  world_.broadcast(std::as_writable_bytes(std::span(&earlier, 1)));
+  return earlier.known ? std::optional<std::size_t>(earlier.bytes) : std::nullopt;
 }
 
 void TrainingRun::expect_sums() const {
@@ -122,7 +137,7 @@ void TrainingRun::plan_networks() {
 void TrainingRun::resume() {
   activity_.enter(Activity::Phase::meeting);
   const RunKind kind{options_.model, options_.seed, order()};
-  const auto restored = restore(world_, checkpoints_.folder(), kind, model_, optimizer_);
+  const auto restored = restore(world_, checkpoints_.folder(), std::exchange(stored_, {}), kind, model_, optimizer_);
   if (!restored) {
     progress_.line(fmt::format("nothing to resume in {}: beginning anew", options_.out.string()));
     return;
@@ -178,7 +193,7 @@ void TrainingRun::choose_buckets() {
 std::string TrainingRun::summing() const {
   const std::string parts = options_.accumulate > 1 ? fmt::format(", {} parts", options_.accumulate) : "";
   if (world_.size() == 1) return "one rank" + parts;
-  return fmt::format("{} ranks, {}, buckets of {}{}", world_.size(), all_reduce_->algorithm(),
+  return fmt::format("{} ranks, {}, buckets of {}{}", world_.size(), all_reduce_->order(),
                      format_bytes(trainer_.bucket_options().bytes), parts);
 }
 
@@ -362,6 +377,8 @@ Checkpoint TrainingRun::state() {
   state.image = training_input_.image;
   state.data = training_.info();
   state.summing = summing();
+  state.ranks = static_cast<std::uint64_t>(world_.size());
+  state.crossover = all_reduce_->crossover();
   state.buckets = trainer_.bucket_options();
   state.tuned_for_ranks = tuned_for_ranks_;
   state.score = score_;

@@ -65,7 +65,8 @@ class TrainingRun {
   }
   std::string order() const { return order_of(training_input_, training_.info()); }
 
-  std::unique_ptr<AllReduce> connect() const;
+  std::unique_ptr<AllReduce> connect();
+  std::optional<std::size_t> earlier_crossover() const;
   void expect_sums() const;  // where the options want them
   void claim_output() const;
   void plan_networks();
@@ -104,6 +105,7 @@ class TrainingRun {
   const InputPlan training_input_, test_input_;
   std::size_t global_batch_;
   const Schedule schedule_;
+  std::optional<StoredCheckpoint> stored_;  // on rank 0, what is gone on from, until it is restored
   std::unique_ptr<AllReduce> all_reduce_;
   const Watchdog watchdog_;
   Model model_;

@@ -20,13 +20,13 @@ class LaneClock;
 // makes the lane wait for it: the calling thread waits in wait() only.
 class AllReduceStream final : public AllReduce {
  public:
-  // `lane`: on whose stream the algorithm puts its work. `name`: see AllReduce::algorithm(). `why`: this one was taken.
+  // `lane`: on whose stream the algorithm puts its work. `name`: also its order(). `why`: this one was taken.
   AllReduceStream(std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm, std::string name,
                   std::string why);
   ~AllReduceStream() override;
 
-  std::string algorithm() const override { return name_; }
   std::string description() const override { return name_ + " (" + why_ + ")"; }
+  std::string order() const override { return name_; }
   DeviceView allocate(std::size_t bytes) override { return algorithm_->allocate(bytes); }
   Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override;
   void wait(Ticket ticket) override;

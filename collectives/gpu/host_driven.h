@@ -27,8 +27,9 @@ class HostDriven final : public AllReduce {
              std::string why)
       : sum_(*sum), patience_(patience), worker_(std::move(sum), patience, std::move(name), std::move(why), 0) {}
 
-  std::string algorithm() const override { return worker_.algorithm(); }
   std::string description() const override { return worker_.description(); }
+  std::string order() const override { return worker_.order(); }
+  std::optional<std::size_t> crossover() const override { return worker_.crossover(); }
   DeviceView allocate(std::size_t bytes) override { return worker_.allocate(bytes); }
   Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
     sum_.begin(values);

@@ -22,6 +22,7 @@ struct Request {
   const World& world;
   Device& device;
   Wire wire;
+  std::optional<std::size_t> crossover;
   std::string why;  // this algorithm, for the user
 };
 
@@ -50,7 +51,7 @@ Made make_vendors(const Request& request) {
 
 // Through the host's memory, by the host's algorithm of this name.
 Made make_through_host(const std::string& algorithm, const Request& request, const std::string& because = "") {
-  HostSum sum = make_host_sum(algorithm, request.world, request.wire);
+  HostSum sum = make_host_sum(algorithm, request.world, request.wire, request.crossover);
   if (!because.empty()) sum.why = because + "; " + sum.why;
   return make_staged(request.device, std::move(sum));
 }
@@ -73,7 +74,9 @@ Made make_between_nodes(const std::string& otherwise, const Request& request) {
 
 Made make_auto(const Request& request) {
   const World& world = request.world;
-  const auto because = [&](std::string why) { return Request{world, request.device, request.wire, std::move(why)}; };
+  const auto because = [&](std::string why) {
+    return Request{world, request.device, request.wire, request.crossover, std::move(why)};
+  };
   if (!world.one_node()) return make_between_nodes("auto", request);
   std::string unreachable;
   try {
@@ -88,8 +91,8 @@ Made make_auto(const Request& request) {
 }  // namespace
 
 std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string& algorithm, const World& world, Device& device,
-                                               Wire wire) {
-  const Request request{world, device, wire, "asked for by --all-reduce " + algorithm};
+                                               Wire wire, std::optional<std::size_t> crossover) {
+  const Request request{world, device, wire, crossover, "asked for by --all-reduce " + algorithm};
   if (algorithm == "auto") return make_auto(request);
   if (algorithm == "nccl") return make_vendors(request);
   if (algorithm == "ring") return world.one_node() ? make_ring(request) : make_between_nodes("ring", request);

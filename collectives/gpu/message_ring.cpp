@@ -87,6 +87,7 @@ class GpuMessageRing final : public HostDrivenSum {
   void join(std::uint64_t) override {}
   bool done(std::uint64_t) override { return true; }
 
+  std::string order() const override { return ring_.order(); }
   std::uint64_t bytes_sent() const override { return ring_.bytes_sent(); }
   void record_to(TraceLane* lane) override { ring_.record_to(lane); }
 

@@ -33,6 +33,10 @@ class StagedSum final : public HostDrivenSum {
   void join(std::uint64_t number) override;
   bool done(std::uint64_t number) override { return cuda::done(done_[number % kRemembered].get()); }
 
+  std::string order() const override {
+    return fmt::format("{}, in pieces of {} bytes", host_->order(), options_.piece_bytes);
+  }
+  std::optional<std::size_t> crossover() const override { return host_->crossover(); }
   std::uint64_t bytes_sent() const override { return host_->bytes_sent(); }
   void record_to(TraceLane* lane) override {
     SumAlgorithm::record_to(lane);

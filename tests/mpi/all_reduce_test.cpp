@@ -140,6 +140,7 @@ TEST_CASE("one node's sums have the same bits by the ring and by direct, so auto
   const Arrays expected(*ring, own_memory, sizes);
   for (const std::string algorithm : {"ring", "direct", "auto"}) {
     const auto other = make_all_reduce(algorithm, world, *device);
+    CHECK(other->order() == ring->order());
     const Arrays arrays(*other, own_memory, sizes);
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       CAPTURE(algorithm, own_memory, sizes[i]);
@@ -150,6 +151,19 @@ TEST_CASE("one node's sums have the same bits by the ring and by direct, so auto
       check_equal(arrays[i], {expected[i].begin(), expected[i].end()});
     }
   }
+}
+
+TEST_CASE("the crossover that an earlier one measured is taken as it is, and is in what is said of the order") {
+  const World world(1);
+  if (world.size() == 1) return;
+  const auto first = make_all_reduce("auto", world, *device);
+  REQUIRE(first->crossover());
+  const std::size_t other = *first->crossover() == 32'768 ? 4'096 : 32'768;
+  const auto second = make_all_reduce("auto", world, *device, Wire::fp32, other);
+  CHECK(second->crossover() == other);
+  CHECK(second->order() == fmt::format("ring of fp32, up to {} bytes recursive doubling of fp32", other));
+  CHECK(second->order() != first->order());
+  CHECK_FALSE(make_all_reduce("ring", world, *device)->crossover());
 }
 
 TEST_CASE("waiting for the last array is waiting for all") {

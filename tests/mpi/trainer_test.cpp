@@ -114,7 +114,7 @@ class SlowAfterFirstBucket final : public AllReduce {
   SlowAfterFirstBucket(std::unique_ptr<AllReduce> sums, double seconds) : sums_(std::move(sums)), seconds_(seconds) {}
 
   DeviceView allocate(std::size_t bytes) override { return sums_->allocate(bytes); }
-  std::string algorithm() const override { return sums_->algorithm(); }
+  std::string order() const override { return sums_->order(); }
   std::string description() const override { return sums_->description(); }
   Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
     const Ticket ticket = sums_->enqueue(values, next, bucket);

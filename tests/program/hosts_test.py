@@ -5,6 +5,8 @@ import signal
 import subprocess
 import time
 
+import h5py
+
 import helper
 from helper import read_checkpoint
 
@@ -76,6 +78,23 @@ class Hosts(HostsTest):
         self.assertIn("--mca btl_tcp_if_include 198.18.0.1/24", result.err)  # the network that it found between them
         self.train(self.folder / "one", ranks=3, **options)
         self.assert_same_state(self.folder / "one" / "checkpoint.h5", self.folder / "several" / "checkpoint.h5")
+
+    def test_a_resumed_run_sums_as_before(self):
+        """What was measured at the start, and decides the last bits, is not measured again."""
+        def train(steps, **options):
+            result = helper.finish(self.launch(self.training(out, model="lenet", max_steps=steps, **options)))
+            self.assertEqual(result.status, 0, str(result))
+            return result.out
+        out = self.folder / "out"
+        train(2)
+        with h5py.File(out / "checkpoint.h5", "r+") as file:
+            self.assertEqual(file.attrs["ranks"], 3)
+            crossover = 8192 if file.attrs["crossover_bytes"] != 8192 else 16384
+            file.attrs.modify("crossover_bytes", crossover)
+            file.attrs.modify("version", 1)  # without a checksum
+        self.assertIn(f"recursive doubling up to {crossover // 1024} KiB", train(4, resume=True))
+        self.assertEqual(read_checkpoint(out / "checkpoint.h5")["attributes"]["crossover_bytes"], crossover)
+        self.assertNotIn("may round otherwise", train(6, resume=True))
 
     def test_a_cut_link_ends_the_job(self):
         process = self.in_full_swing(epochs=1000000)

@@ -21,6 +21,7 @@ class AddOne final : public SumAlgorithm {
     for (float& value : values) value += 1;
     bytes_ += values.size_bytes();
   }
+  std::string order() const override { return "adds one"; }
   std::uint64_t bytes_sent() const override { return bytes_; }
 
  private:
@@ -93,6 +94,7 @@ TEST_CASE("a large sum is begun though nobody waits for it, even if a small one 
   class Slow final : public SumAlgorithm {
    public:
     void sum(std::span<float>) override { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
+    std::string order() const override { return "slow"; }
     std::uint64_t bytes_sent() const override { return 0; }
   };
   AllReduceWorker worker(std::make_unique<Slow>(), std::make_shared<Patience>(0), "slow", "tested");

@@ -42,6 +42,8 @@ Checkpoint example() {
                      .deviation = {0.125f, 1.0f / 3}};
   checkpoint.summing = "3 ranks, ring, buckets of 1 MiB";
   checkpoint.buckets = {.bytes = 1 << 20, .deferred = 0.25};
+  checkpoint.ranks = 3;
+  checkpoint.crossover = 65'536;
   checkpoint.tuned_for_ranks = 3;
   checkpoint.loss_scaling = {.scale = 4096, .good_steps = 17};
   checkpoint.score = {.correct = 90, .count = 100};
@@ -75,6 +77,8 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
   CHECK(bits(one.data.deviation) == bits(other.data.deviation));
   CHECK(one.summing == other.summing);
   CHECK(one.buckets == other.buckets);
+  CHECK(one.ranks == other.ranks);
+  CHECK(one.crossover == other.crossover);
   CHECK(one.tuned_for_ranks == other.tuned_for_ranks);
   REQUIRE(one.loss_scaling.has_value() == other.loss_scaling.has_value());
   if (one.loss_scaling) {

@@ -23,7 +23,7 @@ Ranges cut(std::vector<std::size_t> ends, std::size_t elements_per_bucket) {
 // Writes down what it is asked.
 class Recorder final : public AllReduce {
  public:
-  std::string algorithm() const override { return "recorder"; }
+  std::string order() const override { return "recorder"; }
   std::string description() const override { return "recorder"; }
   DeviceView allocate(std::size_t) override { return {}; }
   Ticket enqueue(DeviceView values, Next, std::size_t) override {
