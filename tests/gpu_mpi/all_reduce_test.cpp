@@ -78,7 +78,7 @@ Case staged(const std::string& host, const StagedOptions& options) {
   return {fmt::format("{}, pieces of {} bytes", host, options.piece_bytes),
           [=](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
             if (world.size() == 1) return make_all_reduce(host, world, device);
-            return make_staged(device, make_host_sum(host, world, Wire::fp32), options);
+            return make_staged(device, make_host_sum(host, world, Wire::fp32, {}), options);
           }};
 }
 
