@@ -38,8 +38,16 @@ class Resume(helper.ProgramTest):
         self.run_to(whole, 4, bucket=bucket, **options)
         self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
         again = self.run_again(parts, 5, bucket="64KiB", **options)
-        self.assertRegex(again.out, r"may round otherwise than before the checkpoint, which had 3 ranks, ring in memory "
-                                     r".*, buckets of ")
+        self.assertRegex(again.out, r"may round otherwise than before the checkpoint, which had 3 ranks, ring of fp32, "
+                                    r"buckets of ")
+
+    def test_ring_and_direct_are_the_same_to_the_bit(self):
+        ring, both = self.folder / "ring", self.folder / "both"
+        options = {"ranks": 3, "model": "lenet"}
+        self.run_to(ring, STEPS, all_reduce="ring", **options)
+        self.run_to(both, 6, all_reduce="message-ring", **options)
+        self.assertNotIn("may round otherwise", self.run_again(both, STEPS, all_reduce="direct", **options).out)
+        self.assert_same_state(ring / "checkpoint.h5", both / "checkpoint.h5")
 
     def test_deferred_buckets_change_no_bit(self):
         plain, deferred = self.folder / "plain", self.folder / "deferred"
