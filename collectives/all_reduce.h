@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,8 +35,9 @@ class AllReduce {
 
   virtual std::string description() const = 0;  // one line for the user: the algorithm, and why this one
 
-  // In which order numbers are added, and what they are rounded to on the way. On the same ranks, the same text is the
-  // same bits.
+  // In which order numbers are added, and what they are rounded to on the way. The same text is the same bits, for the
+  // same ranks in the same places and arrays that lie alike, in allocate()'s memory or not; of MPI_Allreduce and NCCL,
+  // which choose by themselves, in the same versions.
   virtual std::string order() const = 0;
   // Where small arrays are added in another order than large ones, for that was measured to be faster: up to how many
   // bytes.
@@ -83,8 +85,9 @@ inline SumName name_of(std::size_t bucket) {
 // On GPUs "ring" goes over the memory of a node's GPUs, and between nodes over messages; "nccl" is NCCL's; the others
 // are the host's algorithms, which arrays go through the host's memory for; "auto" is "ring" where that can be.
 //
-// `wire`: what messages are made of. `crossover`: an earlier one's, whose bits are wanted again, instead of measuring
-// it. Collective over the world. Throws Error where this one cannot be used here. The device must outlive it.
+// `wire`: what messages are made of. `crossover`: what crossover() of an earlier one said whose bits are wanted again,
+// instead of measuring it; algorithms that have none do not look at it. Collective over the world. Throws Error where
+// this one cannot be used here. The device must outlive it.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,
                                            Wire wire = Wire::fp32, std::optional<std::size_t> crossover = {});
 

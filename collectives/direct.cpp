@@ -1,5 +1,7 @@
 #include "collectives/direct.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -74,8 +76,8 @@ void Direct::sum(std::span<float> values) {
 }
 
 std::string Direct::order() const {
-  const std::string ring = "ring of fp32";
-  return across_nodes_ ? ring + " on each node, between nodes " + across_nodes_->order() : ring;
+  if (!across_nodes_) return "ring of fp32";
+  return fmt::format("ring of fp32 on each node's {}, between nodes {}", memory_.node().size(), across_nodes_->order());
 }
 
 // The copies are taken in turns, which makes one moment of waiting enough: a rank writes its copy for sum s + 2 after

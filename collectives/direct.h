@@ -26,7 +26,7 @@ namespace annulus {
 // One pass over memory where a ring makes 2(N-1) steps, and two moments of waiting: before, until every rank's array
 // is there, and after, until every rank's chunk is. Each element is added by one rank, so all ranks have the same bits.
 // The chunks are the ring's, and each is added up as it is there, from the rank of its number on and round to the one
-// before: the same bits as the ring's, so a run may take now the one and now the other.
+// before: the same bits as the ring's on one node, so a run may take now the one and now the other.
 //
 // Small arrays: every rank copies its array to a place where all see it, waits until all have, and adds up all copies
 // for itself. That is more additions, but only one moment of waiting, and it is waiting that a small array is made of.

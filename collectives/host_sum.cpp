@@ -84,7 +84,8 @@ Named over_messages(const World& world, const Request& request) {
   const std::size_t crossover =
       request.crossover ? *request.crossover : measured_crossover(world, *doubling, *ring.algorithm, request);
   return {std::make_unique<BySize>(std::move(doubling), std::move(ring.algorithm), crossover),
-          fmt::format("{}, recursive doubling up to {} KiB", ring.name, crossover / 1024)};
+          fmt::format("{}, recursive doubling up to {} KiB{}", ring.name, crossover / 1024,
+                      request.crossover ? " as before" : "")};
 }
 
 HostSum make_ring(const Request& request) {

@@ -58,7 +58,8 @@ SumModel direct(const Cluster& cluster, std::size_t ranks, const SumModel& acros
               return node.latency_seconds + static_cast<double>((ranks - 1) * chunk) / node.bytes_per_second;
             };
             if (bytes <= Direct::kSmallBytes) return of_others(bytes) + across_nodes.seconds(bytes);
-            const std::size_t chunk = split(bytes / sizeof(float), ranks, 0).size() * sizeof(float);
+            const std::size_t chunk =
+                split_blocks(bytes / sizeof(float), RingCut::kLine, ranks, 0).size() * sizeof(float);
             return 2 * of_others(chunk) + across_nodes.seconds(chunk);
           },
           std::move(name)};
@@ -78,6 +79,7 @@ SumModel hierarchical(const Cluster& cluster, std::size_t ranks) {
                 "hierarchical: in shared memory on each node, between nodes " + across_nodes.name);
 }
 
+// Of one node's ways direct: a run takes the ring where it measures that to be faster.
 SumModel best(const Cluster& cluster, std::size_t ranks) {
   if (cluster.ranks_per_node == 1) return over_messages(cluster, ranks);
   if (ranks <= cluster.ranks_per_node)

@@ -53,7 +53,8 @@ struct SumModel {
   std::string name;
 };
 
-// `algorithm`: "message-ring", "doubling", or "auto", what make_all_reduce() takes for ranks in such places. Throws
+// `algorithm`: "message-ring", "doubling", or "auto", what make_all_reduce() takes for ranks in such places
+// (on one node, direct). Throws
 // Error where the ranks do not fill their nodes, or where this algorithm has no model.
 SumModel model_sum(const std::string& algorithm, const Cluster& cluster, std::size_t ranks);
 

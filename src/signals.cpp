@@ -10,42 +10,30 @@
 namespace annulus {
 namespace {
 
-constexpr int kRepeatable = SIGUSR1;
-constexpr int kEndingAtSecond[] = {SIGINT, SIGTERM};
-
 std::atomic<bool> requested = false;
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not lock");
 
-void handle() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { requested = true; };
-  action.sa_flags = SA_RESTART;
-  sigaction(kRepeatable, &action, nullptr);
-  action.sa_flags |= SA_RESETHAND;
-  for (const int signal : kEndingAtSecond) sigaction(signal, &action, nullptr);
-}
+}  // namespace
 
-// oneDNN's matrix products have the stack pointer in the middle of a buffer of theirs (its issue 4845, of 2026):
-// what the kernel puts there for a handler would overwrite what lies before it. So a thread that computes nothing gets
-// the signals, and those that compute do not: this one, OpenMP's that it has started, and, as they inherit it, those
-// that it will start.
-void leave_to_another_thread() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, kRepeatable);
-  for (const int signal : kEndingAtSecond) sigaddset(&signals, signal);
+// The new thread is there so that in any case one takes the signals. Threads that were there before may take them too:
+// MPI's, which do not compute.
+void keep_stop_signals_from_computing() {
   std::thread([] {
     while (true) pause();
   }).detach();
-#pragma omp parallel
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
-}  // namespace
-
 void watch_for_stop_signals() {
-  handle();
-  leave_to_another_thread();
+  struct sigaction action {};
+  action.sa_handler = [](int) { requested = true; };
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
+  action.sa_flags |= SA_RESETHAND;
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }
 
 bool stop_requested() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "collectives/aligned_clock.h"
 #include "kernels/clock.h"
