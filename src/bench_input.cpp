@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "kernels/clock.h"
 #include "kernels/host_memory.h"
@@ -18,6 +19,8 @@
 
 namespace annulus {
 namespace {
+
+constexpr int kRounds = 5;  // of reading and copying in turns, as a machine's speed drifts
 
 double processor_seconds() {
   rusage usage{};
@@ -33,6 +36,14 @@ struct Spent {
   double wall = 0, processors = 0;
   ReadTimes read;
   double waiting = 0;  // of the threads, for batches to be taken
+
+  Spent& operator+=(const Spent& other) {
+    wall += other.wall;
+    processors += other.processors;
+    read += other.read;
+    waiting += other.waiting;
+    return *this;
+  }
 };
 
 class Stopwatch {
@@ -69,26 +80,36 @@ Spent sum(const World& world, const Spent& own) {
   return found;
 }
 
-// Bytes/s of copying images in memory as a loader copies them from files: from anywhere in more than caches hold, or in
-// as many images as the data has, to one after the other of the places that its batches have.
-double copy_speed(const DatasetInfo& data, std::size_t places) {
-  constexpr std::size_t kCopied = std::size_t{256} << 20;
-  constexpr int kRounds = 5;
-  const std::size_t image_bytes = data.image_bytes();
-  const std::size_t copies = std::max<std::size_t>(kCopied / image_bytes, 1);
-  const std::size_t images = std::min(copies, data.size);
-  const Buffer source = allocate_host(images * image_bytes);  // on huge pages, which is the quickest there is
-  decltype(Batch::images) to(places * image_bytes, 1);
-  std::vector<double> speeds;
-  for (int round = 0; round < kRounds; ++round) {
+// Copies images in memory as a loader copies them from files: from anywhere in more than caches hold, or in as many
+// images as the data has, to one after the other of the places that its batches have.
+class Copying {
+ public:
+  Copying(const DatasetInfo& data, std::size_t places)
+      : image_bytes_(data.image_bytes()),
+        copies_(std::max<std::size_t>(kCopied / image_bytes_, 1)),
+        images_(std::min(copies_, data.size)),
+        places_(places),
+        source_(allocate_host(images_ * image_bytes_)),
+        to_(places * image_bytes_, 1) {}
+
+  void measure() {
     const double begun = now_seconds();
-    for (std::size_t i = 0; i < copies; ++i)
-      std::memcpy(to.data() + i % places * image_bytes, source.view().address + mix(i) % images * image_bytes,
-                  image_bytes);
-    speeds.push_back(static_cast<double>(copies * image_bytes) / (now_seconds() - begun));
+    for (std::size_t i = 0; i < copies_; ++i)
+      std::memcpy(to_.data() + i % places_ * image_bytes_, source_.view().address + mix(i) % images_ * image_bytes_,
+                  image_bytes_);
+    speeds_.push_back(static_cast<double>(copies_ * image_bytes_) / (now_seconds() - begun));
   }
-  return median(speeds);
-}
+
+  double speed() const { return median(speeds_); }  // bytes/s
+
+ private:
+  static constexpr std::size_t kCopied = std::size_t{256} << 20;
+
+  const std::size_t image_bytes_, copies_, images_, places_;
+  const Buffer source_;  // on huge pages, which is the quickest there is
+  decltype(Batch::images) to_;
+  std::vector<double> speeds_;
+};
 
 // Bytes/s of one thread while it reads.
 double read_speed(const Spent& spent) {
@@ -153,16 +174,23 @@ void bench_input(const World& world, const BenchInputOptions& options) {
   BadSamples bad(world.rank());
   for (std::size_t i = 0; i <= plan.prefetch; ++i) bad.add(loader.next());  // what is in memory only once is
   world.barrier();
-  const Stopwatch stopwatch(loader, plan.workers);
-  const double end = now_seconds() + options.seconds;
-  while (now_seconds() < end) bad.add(loader.next());
-  const Spent all = sum(world, stopwatch.spent());
+  Spent own;
+  std::optional<Copying> copying;
+  if (!dataset.info().encoded()) copying.emplace(dataset.info(), (plan.prefetch + 1) * options.batch);
+  for (int round = 0; round < kRounds; ++round) {
+    const Stopwatch stopwatch(loader, plan.workers);
+    const double end = now_seconds() + options.seconds / kRounds;
+    while (now_seconds() < end) bad.add(loader.next());
+    own += stopwatch.spent();
+    if (copying) copying->measure();
+  }
+  const Spent all = sum(world, own);
   const std::size_t skipped = bad.take_all(world);
-  const double copying = dataset.info().encoded() ? 0 : copy_speed(dataset.info(), (plan.prefetch + 1) * options.batch);
   if (!world.root()) return;
-  print(plan, all, copying);
+  const double copied = copying ? copying->speed() : 0;
+  print(plan, all, copied);
   if (skipped > 0) fmt::print("{} bad images were skipped\n", skipped);
-  if (!options.json.empty()) write_json(options.json, to_json(plan, all, copying, skipped));
+  if (!options.json.empty()) write_json(options.json, to_json(plan, all, copied, skipped));
 }
 
 }  // namespace annulus

@@ -1,6 +1,7 @@
 #include "src/file_mapping.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <csetjmp>
 #include <csignal>
@@ -9,6 +10,14 @@
 
 namespace annulus {
 namespace {
+
+// Where memory holds the bytes so often, they are read in huge pages, if the file system has them: access all over them
+// then finds its pages in the processor's table. Where it does not, what is read beside a sample pushes others out.
+constexpr std::size_t kRoomy = 4;
+
+std::size_t memory_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * kPage;
+}
 
 thread_local sigjmp_buf* way_out = nullptr;  // of this thread's read_mapped(), while it reads
 struct sigaction action_before {};
@@ -38,6 +47,7 @@ FileMapping::FileMapping(const FileDescriptor& file, std::uint64_t offset, std::
   void* const pages =
       ::mmap(nullptr, before + bytes, PROT_READ, MAP_SHARED, file.number(), static_cast<off_t>(offset - before));
   if (pages == MAP_FAILED) return;
+  if (before + bytes <= memory_bytes() / kRoomy) ::madvise(pages, before + bytes, MADV_HUGEPAGE);
   handle_bus_errors();
   pages_ = {static_cast<std::uint8_t*>(pages), Unmap{before + bytes}};
   bytes_ = {pages_.get() + before, bytes};
