@@ -30,8 +30,8 @@ class AllReduceWorker final : public AllReduce {
   // A sum of less than kQuick bytes in shared memory takes less time than waking the thread.
   static constexpr std::size_t kQuick = 64 * 1024;
 
-  // `patience` is the one with which the algorithm waits, if it can. `name`: for the user; `why`: this one
-  // was taken. `worth_waking`: smaller sums, in bytes, can wait until somebody waits for them.
+  // `patience` is the one with which the algorithm waits, if it can. For the user: its `name`, and `why` it was taken.
+  // `worth_waking`: smaller sums, in bytes, can wait until somebody waits for them.
   AllReduceWorker(std::unique_ptr<SumAlgorithm> algorithm, std::shared_ptr<Patience> patience, std::string name,
                   std::string why, std::size_t worth_waking = kQuick);
   ~AllReduceWorker() override;

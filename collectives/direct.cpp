@@ -37,15 +37,11 @@ void sum_of_all(std::span<std::byte* const> arrays, std::size_t first, const Ran
   for (std::size_t number = 2; number < arrays.size(); ++number) sum_of_two(to, at(number), to, part.size());
 }
 
-Range chunk_of(std::size_t count, std::size_t ranks, std::size_t number) {
-  return split_blocks(count, RingCut::kLine, ranks, number);
-}
-
 }  // namespace
 
 void Direct::Piece::sum(const Range& part, float* to) const {
   for (std::size_t rank = 0; rank < everywhere.size(); ++rank) {
-    const Range chunk = chunk_of(whole, everywhere.size(), rank);
+    const Range chunk = RingCut::chunk_of(whole, everywhere.size(), rank);
     const Range common{std::max(chunk.begin, begin + part.begin), std::min(chunk.end, begin + part.end)};
     if (common.begin >= common.end) continue;
     const Range here{common.begin - begin, common.end - begin};
@@ -97,7 +93,7 @@ void Direct::sum_in_place(const Piece& piece) {
   ++sums_;
   await_all(&Signals::arrived, 1, 2);
   const auto rank = static_cast<std::size_t>(memory_.node().rank());
-  const Range chunk = chunk_of(piece.count, piece.everywhere.size(), rank);
+  const Range chunk = RingCut::chunk_of(piece.count, piece.everywhere.size(), rank);
   if (across_nodes_)
     sum_chunk_across_nodes(piece, chunk);
   else

@@ -48,7 +48,11 @@ struct RingCut {
     window = std::min(segments, options.in_flight);
   }
 
-  Range chunk(std::size_t number) const { return split_blocks(count, kLine, ranks, number); }
+  // Also for what adds in the ring's order without being one: Direct, and its model.
+  static constexpr Range chunk_of(std::size_t count, std::size_t ranks, std::size_t number) {
+    return split_blocks(count, kLine, ranks, number);
+  }
+  Range chunk(std::size_t number) const { return chunk_of(count, ranks, number); }
   // Chunk 0 and its segment 0 are the largest.
   Range segment(std::size_t of_chunk, std::size_t number) const {
     const Range whole = chunk(of_chunk);

@@ -58,8 +58,7 @@ SumModel direct(const Cluster& cluster, std::size_t ranks, const SumModel& acros
               return node.latency_seconds + static_cast<double>((ranks - 1) * chunk) / node.bytes_per_second;
             };
             if (bytes <= Direct::kSmallBytes) return of_others(bytes) + across_nodes.seconds(bytes);
-            const std::size_t chunk =
-                split_blocks(bytes / sizeof(float), RingCut::kLine, ranks, 0).size() * sizeof(float);
+            const std::size_t chunk = RingCut::chunk_of(bytes / sizeof(float), ranks, 0).size() * sizeof(float);
             return 2 * of_others(chunk) + across_nodes.seconds(chunk);
           },
           std::move(name)};

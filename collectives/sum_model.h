@@ -54,8 +54,7 @@ struct SumModel {
 };
 
 // `algorithm`: "message-ring", "doubling", or "auto", what make_all_reduce() takes for ranks in such places
-// (on one node, direct). Throws
-// Error where the ranks do not fill their nodes, or where this algorithm has no model.
+// (on one node, direct). Throws Error where the ranks do not fill their nodes, or where this algorithm has no model.
 SumModel model_sum(const std::string& algorithm, const Cluster& cluster, std::size_t ranks);
 
 }  // namespace annulus
