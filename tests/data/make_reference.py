@@ -250,6 +250,8 @@ MODELS = {
     "resnet18": Reference((3, 64, 64), lambda: resnet(torchvision.models.resnet18), 3e-6, 2, 0.75, 64, 1e-4),
     "resnet34": Reference((3, 64, 64), lambda: resnet(torchvision.models.resnet34), 3e-6, 2, 0.75, 64, 1e-4),
     "resnet50": Reference((3, 64, 64), lambda: resnet(torchvision.models.resnet50), 3e-6, 2, 0.75, 64, 1e-4),
+    "resnet101": Reference((3, 64, 64), lambda: resnet(torchvision.models.resnet101), 3e-6, 2, 0.75, 64, 1e-4),
+    "resnet152": Reference((3, 64, 64), lambda: resnet(torchvision.models.resnet152), 3e-6, 2, 0.75, 64, 1e-4),
     "alexnet": Reference((3, 63, 67), alexnet, 3e-6, 2, 0.0, 64),
     "vgg16": Reference((3, 32, 33), vgg16, 3e-6, 2, 0.0, 64),
     "inception_v3": Reference((3, 107, 107), inception_v3, 3e-6, 2, 0.75, 64, 3e-4),

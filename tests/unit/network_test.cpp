@@ -160,7 +160,8 @@ TEST_CASE("a network's loss and gradients are PyTorch's") {
 
 // An emulated GPU would take minutes.
 TEST_CASE("a large network's loss and gradients are PyTorch's", "[large]") {
-  check_against_pytorch(GENERATE("resnet18", "resnet34", "resnet50", "resnet56", "alexnet", "vgg16", "inception_v3"),
+  check_against_pytorch(GENERATE("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet56", "alexnet",
+                                 "vgg16", "inception_v3"),
                         2);
 }
 
