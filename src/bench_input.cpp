@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "kernels/clock.h"
 #include "kernels/host_memory.h"
@@ -20,7 +22,10 @@
 namespace annulus {
 namespace {
 
-constexpr int kRounds = 5;  // of reading and copying in turns, as a machine's speed drifts
+// Reading and copying take turns, as a machine's speed drifts.
+constexpr double kTurnSeconds = 0.2;
+constexpr double kMostTurns = 20;
+constexpr std::chrono::milliseconds kQuiet(20);  // in which threads that still read have read a sample
 
 double processor_seconds() {
   rusage usage{};
@@ -36,6 +41,9 @@ struct Spent {
   double wall = 0, processors = 0;
   ReadTimes read;
   double waiting = 0;  // of the threads, for batches to be taken
+
+  // Bytes/s of a thread while it reads.
+  double read_speed() const { return static_cast<double>(read.bytes) / read.reading; }
 
   Spent& operator+=(const Spent& other) {
     wall += other.wall;
@@ -92,15 +100,14 @@ class Copying {
         source_(allocate_host(images_ * image_bytes_)),
         to_(places * image_bytes_, 1) {}
 
-  void measure() {
+  // Bytes/s.
+  double measure() {
     const double begun = now_seconds();
     for (std::size_t i = 0; i < copies_; ++i)
       std::memcpy(to_.data() + i % places_ * image_bytes_, source_.view().address + mix(i) % images_ * image_bytes_,
                   image_bytes_);
-    speeds_.push_back(static_cast<double>(copies_ * image_bytes_) / (now_seconds() - begun));
+    return static_cast<double>(copies_ * image_bytes_) / (now_seconds() - begun);
   }
-
-  double speed() const { return median(speeds_); }  // bytes/s
 
  private:
   static constexpr std::size_t kCopied = std::size_t{256} << 20;
@@ -108,12 +115,22 @@ class Copying {
   const std::size_t image_bytes_, copies_, images_, places_;
   const Buffer source_;  // on huge pages, which is the quickest there is
   decltype(Batch::images) to_;
-  std::vector<double> speeds_;
 };
 
-// Bytes/s of one thread while it reads.
-double read_speed(const Spent& spent) {
-  return static_cast<double>(spent.read.bytes) / spent.read.reading;
+// Until its threads have read ahead as far as they may, or they would go on while something else is measured.
+void await_readers(const Loader& loader) {
+  std::uint64_t before;
+  do {
+    before = loader.times().samples;
+    std::this_thread::sleep_for(kQuiet);
+  } while (loader.times().samples != before);
+}
+
+// The mean of the medians of those ranks that have any; 0 if none has.
+double mean_of_ranks(const World& world, const std::vector<double>& shares) {
+  std::array<double, 2> all{shares.empty() ? 0 : median(shares), shares.empty() ? 0.0 : 1.0};
+  world.sum(all);
+  return all[1] > 0 ? all[0] / all[1] : 0;
 }
 
 struct Row {
@@ -130,14 +147,14 @@ std::array<Row, 5> rows_of(const Spent& spent) {
            {"waiting", spent.waiting}}};
 }
 
-void print(const InputPlan& plan, const Spent& all, double copying) {
+void print(const InputPlan& plan, const Spent& all, double share_of_copying) {
   const auto images = static_cast<double>(all.read.samples);
   fmt::print("{}\n", to_string(plan));
   fmt::print("{:.0f} images/s, {:.0f} for each processor that was busy; {:.1f} MB/s read\n", images / all.wall,
              images / all.processors, 1e-6 * static_cast<double>(all.read.bytes) / all.wall);
-  if (copying > 0)
-    fmt::print("a thread copies {:.0f} MB/s from files, {:.0f} % of what it copies in memory ({:.0f} MB/s)\n",
-               1e-6 * read_speed(all), 100 * read_speed(all) / copying, 1e-6 * copying);
+  if (share_of_copying > 0)
+    fmt::print("a thread copies {:.0f} MB/s from files, {:.0f} % of what it copies in memory\n",
+               1e-6 * all.read_speed(), 100 * share_of_copying);
   fmt::print("where a thread's time went:\n");
   const double whole = all.read.sum() + all.waiting;
   for (const Row& row : rows_of(all))
@@ -145,7 +162,7 @@ void print(const InputPlan& plan, const Spent& all, double copying) {
                100 * row.seconds / whole);
 }
 
-nlohmann::json to_json(const InputPlan& plan, const Spent& all, double copying, std::size_t skipped) {
+nlohmann::json to_json(const InputPlan& plan, const Spent& all, double share_of_copying, std::size_t skipped) {
   const auto images = static_cast<double>(all.read.samples);
   nlohmann::json json{{"version", ANNULUS_VERSION},
                       {"input", to_string(plan)},
@@ -156,7 +173,7 @@ nlohmann::json to_json(const InputPlan& plan, const Spent& all, double copying, 
                       {"images_per_second", images / all.wall},
                       {"images_per_processor_second", images / all.processors},
                       {"bytes_per_second", static_cast<double>(all.read.bytes) / all.wall}};
-  if (copying > 0) json["share_of_copying"] = read_speed(all) / copying;
+  if (share_of_copying > 0) json["share_of_copying"] = share_of_copying;
   for (const Row& row : rows_of(all)) json["thread_seconds"][row.name] = row.seconds;
   return json;
 }
@@ -177,20 +194,25 @@ void bench_input(const World& world, const BenchInputOptions& options) {
   Spent own;
   std::optional<Copying> copying;
   if (!dataset.info().encoded()) copying.emplace(dataset.info(), (plan.prefetch + 1) * options.batch);
-  for (int round = 0; round < kRounds; ++round) {
+  std::vector<double> shares;  // of copying's speed, turn by turn
+  const auto turns = static_cast<int>(std::clamp(options.seconds / kTurnSeconds, 1.0, kMostTurns));
+  for (int turn = 0; turn < turns; ++turn) {
     const Stopwatch stopwatch(loader, plan.workers);
-    const double end = now_seconds() + options.seconds / kRounds;
+    const double end = now_seconds() + options.seconds / turns;
     while (now_seconds() < end) bad.add(loader.next());
-    own += stopwatch.spent();
-    if (copying) copying->measure();
+    const Spent spent = stopwatch.spent();
+    own += spent;
+    if (!copying || spent.read.bytes == 0) continue;
+    await_readers(loader);
+    shares.push_back(spent.read_speed() / copying->measure());
   }
+  const double share = mean_of_ranks(world, shares);
   const Spent all = sum(world, own);
   const std::size_t skipped = bad.take_all(world);
   if (!world.root()) return;
-  const double copied = copying ? copying->speed() : 0;
-  print(plan, all, copied);
+  print(plan, all, share);
   if (skipped > 0) fmt::print("{} bad images were skipped\n", skipped);
-  if (!options.json.empty()) write_json(options.json, to_json(plan, all, copied, skipped));
+  if (!options.json.empty()) write_json(options.json, to_json(plan, all, share, skipped));
 }
 
 }  // namespace annulus

@@ -1,8 +1,12 @@
 #include "src/file_mapping.h"
 
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <csetjmp>
 #include <csignal>
 
@@ -15,8 +19,18 @@ namespace {
 // then finds its pages in the processor's table. Where it does not, what is read beside a sample pushes others out.
 constexpr std::size_t kRoomy = 4;
 
+constexpr std::size_t kLookedAt = std::size_t{1} << 20;  // of the end, for a byte that is no zero
+
 std::size_t memory_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * kPage;
+}
+
+// Whether what is mapped of this file is the file: elsewhere pages stay as they were when another machine cuts it off.
+bool on_this_machine(const FileDescriptor& file) {
+  using Magic = decltype(statfs::f_type);
+  constexpr std::array<Magic, 4> kLocal{EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC};
+  struct statfs found {};
+  return ::fstatfs(file.number(), &found) == 0 && std::ranges::find(kLocal, found.f_type) != kLocal.end();
 }
 
 thread_local sigjmp_buf* way_out = nullptr;  // of this thread's read_mapped(), while it reads
@@ -51,6 +65,14 @@ FileMapping::FileMapping(const FileDescriptor& file, std::uint64_t offset, std::
   handle_bus_errors();
   pages_ = {static_cast<std::uint8_t*>(pages), Unmap{before + bytes}};
   bytes_ = {pages_.get() + before, bytes};
+  if (!on_this_machine(file)) return;
+  const auto looked_at = bytes_.last(std::min(bytes, kLookedAt));
+  read_mapped([&] {
+    const auto last = std::find_if(looked_at.rbegin(), looked_at.rend(), [](std::uint8_t value) { return value != 0; });
+    if (last == looked_at.rend()) return;
+    last_value_ = *last;
+    last_ = &*last;
+  });
 }
 
 void FileMapping::Unmap::operator()(std::uint8_t* pages) const {

@@ -32,12 +32,15 @@ class Dataset::Shard {
   const DatasetInfo& info() const { return info_; }
 
   std::int32_t label(std::size_t sample) const;
+  void begin_to_fetch_label(std::size_t sample) const { labels_->begin_to_fetch(sample); }
   void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const { values_->read_bytes(sample, 1, pixels); }
   void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const;
 
   // Decoded images as they lie in the file, mapped (file_mapping.h); none where they cannot be.
   std::span<const std::uint8_t> mapped() const { return values_->mapped_rows(); }
-  bool whole() const { return values_->whole(); }  // see StoredArray
+  // See StoredArray.
+  bool surely_whole() const { return values_->surely_whole(); }
+  bool whole() const { return values_->whole(); }
 
   void will_need(Range samples) const;
 
@@ -231,18 +234,26 @@ void Dataset::add(const std::filesystem::path& file) {
 
 Dataset::Place Dataset::find(std::size_t sample) const {
   const auto number = static_cast<std::size_t>(std::ranges::upper_bound(ends_, sample) - ends_.begin());
-  return {number, shards_[number], number == 0 ? sample : sample - ends_[number - 1]};
+  return {number, &shards_[number], number == 0 ? sample : sample - ends_[number - 1]};
+}
+
+bool Dataset::whole(std::span<const std::size_t> samples) const {
+  std::vector<bool> touched(shards_.size());
+  for (const std::size_t sample : samples) touched[find(sample).number] = true;
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard)
+    if (touched[shard] && !shards_[shard].whole()) return false;
+  return true;
 }
 
 std::string Dataset::place(std::size_t sample) const {
   const Place found = find(sample);
-  return fmt::format("{}: {} sample {}", found.shard.file().string(), split_, found.sample);
+  return fmt::format("{}: {} sample {}", found.shard->file().string(), split_, found.sample);
 }
 
 template <class Read>
 void Dataset::read(std::size_t sample, const Read& read) const try {
   const Place found = find(sample);
-  read(found.shard, found.sample);
+  read(*found.shard, found.sample);
 } catch (const Error& error) {
   fail("{}: {}", place(sample), error.what());
 }
@@ -261,32 +272,33 @@ void Dataset::read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes)
   read(sample, [&](const Shard& shard, std::size_t at) { shard.read_encoded(at, bytes); });
 }
 
-std::span<const std::uint8_t> Dataset::mapped(std::size_t sample) const {
-  const Place found = find(sample);
-  return found.shard.mapped().subspan(found.sample * info_.image_bytes(), info_.image_bytes());
+std::span<const std::uint8_t> Dataset::mapped(const Place& place) const {
+  return place.shard->mapped().subspan(place.sample * info_.image_bytes(), info_.image_bytes());
 }
 
 bool Dataset::copy(std::span<const std::size_t> samples, std::span<std::uint8_t> pixels,
                    std::span<std::int32_t> labels) const try {
   if (!mapped_ || samples.empty()) return mapped_;
   const std::size_t bytes = info_.image_bytes();
+  bool sure = true;
   const bool copied = read_mapped([&] {
-    std::span<const std::uint8_t> next = mapped(samples.front());
+    Place next = find(samples.front());
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      const std::span<const std::uint8_t> image = next;
-      if (i + 1 < samples.size()) begin_to_fetch(next = mapped(samples[i + 1]));
-      std::memcpy(pixels.data() + i * bytes, image.data(), bytes);
+      const Place found = next;
+      if (i + 1 < samples.size()) {
+        next = find(samples[i + 1]);
+        begin_to_fetch(mapped(next));
+      }
+      found.shard->begin_to_fetch_label(found.sample);
+      std::memcpy(pixels.data() + i * bytes, mapped(found).data(), bytes);
+      sure = sure && found.shard->surely_whole();
     }
   });
-  if (!copied) return false;
-  std::vector<bool> touched(shards_.size());
+  if (!copied || !(sure || whole(samples))) return false;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const Place found = find(samples[i]);
-    touched[found.number] = true;
-    labels[i] = found.shard.label(found.sample);
+    labels[i] = found.shard->label(found.sample);
   }
-  for (std::size_t shard = 0; shard < shards_.size(); ++shard)
-    if (touched[shard] && !shards_[shard].whole()) return false;
   return true;
 } catch (const Error&) {
   return false;
@@ -296,8 +308,8 @@ bool Dataset::copy(std::span<const std::size_t> samples, std::span<std::uint8_t>
 void Dataset::will_need(Range samples) const try {
   while (samples.begin < samples.end) {
     const Place found = find(samples.begin);
-    const std::size_t count = std::min(samples.size(), found.shard.info().size - found.sample);
-    found.shard.will_need({found.sample, found.sample + count});
+    const std::size_t count = std::min(samples.size(), found.shard->info().size - found.sample);
+    found.shard->will_need({found.sample, found.sample + count});
     samples.begin += count;
   }
 } catch (const Error&) {

@@ -41,13 +41,14 @@ class Dataset : public Samples {
   class Shard;
   struct Place {
     std::size_t number;  // of the shard
-    const Shard& shard;
+    const Shard* shard;
     std::size_t sample;  // in the shard
   };
 
   void add(const std::filesystem::path& file);
   Place find(std::size_t sample) const;
-  std::span<const std::uint8_t> mapped(std::size_t sample) const;  // the decoded image, to be read by read_mapped()
+  bool whole(std::span<const std::size_t> samples) const;          // the files that they lie in
+  std::span<const std::uint8_t> mapped(const Place& place) const;  // the decoded image, to be read by read_mapped()
   template <class Read>
   void read(std::size_t sample, const Read& read) const;
 

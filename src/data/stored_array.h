@@ -34,10 +34,16 @@ class StoredArray {
   // Has its integers in memory from now on if they are contiguous and take `budget` bytes at most, which becomes less
   // by so much: a number of few bytes costs as much to read as a small image. Before it is read by several threads.
   void keep_integers(std::size_t& budget);
+  // Has memory look for one of those, which will be read soon. Inlined, or GCC 12 takes it for a function that does
+  // nothing, and drops the call.
+  [[gnu::always_inline]] void begin_to_fetch(std::size_t row) const {
+    if (!kept_.empty()) __builtin_prefetch(kept_.data() + row * row_bytes_);
+  }
 
   // Has its rows mapped from now on if they are contiguous and the operating system can. Likewise.
   void map_rows();
   std::span<const std::uint8_t> mapped_rows() const { return mapping_.bytes(); }  // all of them, or none
+  bool surely_whole() const { return mapping_.surely_whole(); }
   // Whether the file still holds them all. If not, those that were read while they were mapped may be wrong.
   bool whole() const;
 

@@ -1,5 +1,6 @@
 #include "src/file_mapping.h"
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +45,15 @@ struct Mapped {
   FileMapping mapping;
 };
 
+// In memory, which is on this machine wherever the tests' folder is.
+struct MemoryFile {
+  explicit MemoryFile(const std::string& content) {
+    REQUIRE(::write(file.number(), content.data(), content.size()) > 0);
+  }
+  FileMapping map() const { return {file, 100, kFile - 100}; }
+  FileDescriptor file{memfd_create("mapped", 0)};
+};
+
 }  // namespace
 
 TEST_CASE("a file is mapped from anywhere on", "[file_mapping]") {
@@ -58,6 +68,29 @@ TEST_CASE("a file is mapped from anywhere on", "[file_mapping]") {
 TEST_CASE("what cannot be mapped is nothing", "[file_mapping]") {
   CHECK(FileMapping(open_to_read("/dev"), 0, 100).bytes().empty());
   CHECK(FileMapping().bytes().empty());
+}
+
+TEST_CASE("it is certain that no byte of a mapped file was cut off, or not", "[file_mapping]") {
+  const std::size_t zeros = GENERATE(0, 1, 100, 5000);  // at the end
+  const std::size_t content = kFile - zeros;
+  const MemoryFile memory(std::string(content, 'x') + std::string(zeros, '\0'));
+  const FileMapping mapping = memory.map();
+  const auto certain = [&](std::size_t size) {
+    REQUIRE(::ftruncate(memory.file.number(), static_cast<off_t>(size)) == 0);
+    bool found = false;
+    return read_mapped([&] { found = mapping.surely_whole(); }) && found;
+  };
+  CHECK(certain(kFile));
+  CHECK(certain(content));  // what has been cut off reads as it was
+  for (const std::size_t size : {content - 1, content - 4096, std::size_t{1}, std::size_t{0}})
+    CHECK_FALSE(certain(size));
+  CHECK_FALSE(certain(kFile));  // where there are zeros now
+}
+
+TEST_CASE("of nothing but zeros, and of a file that ends too early, nothing is certain", "[file_mapping]") {
+  CHECK_FALSE(MemoryFile(std::string(kFile, '\0')).map().surely_whole());
+  CHECK_FALSE(MemoryFile(std::string(5000, 'x')).map().surely_whole());
+  CHECK_FALSE(FileMapping().surely_whole());
 }
 
 TEST_CASE("mapped bytes that are gone are told of, each time and in each thread", "[file_mapping]") {
