@@ -138,9 +138,9 @@ void check_alike(const World& world, const BenchStepOptions& options) {
   agreement.check();
 }
 
-void check_alike(const World& world, const BenchAllReduceOptions& options) {
+void check_alike(const World& world, const std::string& configuration) {
   Agreement agreement(world);
-  add_configuration(agreement, options.configuration);
+  add_configuration(agreement, configuration);
   agreement.check();
 }
 

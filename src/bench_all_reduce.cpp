@@ -155,7 +155,7 @@ nlohmann::json to_json(nlohmann::json machine, const std::string& wire, std::spa
 
 void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) {
   check_same_command(world, "bench all-reduce");
-  check_alike(world, options);
+  check_alike(world, options.configuration);
   if (std::ranges::find(options.algorithms, "none") != options.algorithms.end())
     fail("--algorithms none sums nothing that could be timed; bench step --all-reduce auto,none shows what sums cost");
   for (const std::size_t bytes : options.sizes_bytes)

@@ -145,6 +145,14 @@ struct BenchInputOptions {
   std::filesystem::path json;
 };
 
+struct BenchNoiseOptions {
+  double step_ms = 4;  // of computing, where nothing disturbs it
+  double seconds = 3;  // for each row
+  int threads = 0;     // of each rank; 0: as many as it is bound to
+  std::filesystem::path json;
+  std::string configuration;  // all of the above as TOML
+};
+
 struct BenchAllReduceOptions {
   DeviceOptions device{};
   std::vector<std::size_t> sizes_bytes;

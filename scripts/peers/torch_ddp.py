@@ -121,9 +121,11 @@ def measure(step, seconds):
         took = torch.tensor([(time.perf_counter() - begin) / count])
         dist.all_reduce(took, dist.ReduceOp.MAX)
         return took.item()
-    timed(2)
-    timed(max(1, min(10, round(0.5 / timed(1)))))
+    timed(1)
     once = timed(1)
+    if once < 0.5:
+        timed(min(10, round(0.5 / once)))
+        once = timed(1)
     group = max(1, round(0.1 / once))  # the same on every rank: the maximum was agreed on
     return [timed(group) for _ in range(max(3, round(seconds / max(0.1, once))))]
 

@@ -4,6 +4,7 @@
 
 #include "src/bench_all_reduce.h"
 #include "src/bench_input.h"
+#include "src/bench_noise.h"
 #include "src/bench_step.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
@@ -34,12 +35,38 @@ void add_bench_input(CLI::App& bench, Command& chosen) {
   });
 }
 
+void add_bench_noise(CLI::App& bench, Command& chosen) {
+  auto* noise =
+      bench.add_subcommand("noise", "Time what ranks lose by going in step, on this machine, whatever they do");
+  auto options = std::make_shared<BenchNoiseOptions>();
+  auto& o = *options;
+  noise->add_option("--step", o.step_ms, "Milliseconds of computing in a step")
+      ->check(CLI::Range(0.1, 1e5))
+      ->capture_default_str();
+  noise->add_option("--seconds", o.seconds, "How long to measure each row")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  noise->add_option("--threads", o.threads, "Threads of each rank; 0: as many as it is bound to")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  noise->add_option("--json", o.json, "Write the table to this file as well");
+  noise->callback([&chosen, noise, options] {
+    options->configuration = noise->config_to_str(true, false);
+    chosen = [options](const World& world) {
+      expect_whole_world(world);
+      bench_noise(world, *options);
+      return 0;
+    };
+  });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Command& chosen) {
   auto* bench = app.add_subcommand("bench", "Measure");
   bench->require_subcommand(1);
   add_bench_input(*bench, chosen);
+  add_bench_noise(*bench, chosen);
 
   auto* step = bench->add_subcommand("step", "Time the training step on random images");
   auto step_options = std::make_shared<BenchStepOptions>();

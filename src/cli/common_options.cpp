@@ -12,7 +12,7 @@ const CLI::AsSizeValue kBytes(true);
 
 std::string model_help() {
   std::string text = "One of:";
-  for (const ZooEntry& entry : zoo()) text += fmt::format("\n{:<10}{}", entry.name, entry.description);
+  for (const ZooEntry& entry : zoo()) text += fmt::format("\n{:<14}{}", entry.name, entry.description);
   return text;
 }
 

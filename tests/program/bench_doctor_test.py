@@ -61,11 +61,27 @@ class Bench(helper.ProgramTest):
             self.assertGreaterEqual(row["median_seconds"], row["min_seconds"])
             self.assertLess(row["median_seconds"], 1)
 
+    def test_noise(self):
+        for ranks in (0, 2, 3):
+            with self.subTest(ranks=ranks):
+                apart, in_step = self.rows("noise", "--step", 0.5, "--seconds", 0.0122, "--threads", 1, ranks=ranks)
+                self.assertEqual((apart["pace"], in_step["pace"]), ("apart", "in step"))
+                work = []
+                for row in (apart, in_step):
+                    medians = row["median_seconds_of_ranks"]
+                    self.assertEqual((row["ranks"], len(medians), row["steps"]), (max(ranks, 1), max(ranks, 1), 24))
+                    self.assertGreaterEqual(min(medians), row["min_seconds"])
+                    self.assertLessEqual(max(medians), row["max_seconds"])
+                    work.append(row["flops_per_second"] / sum(1 / seconds for seconds in medians))
+                self.assertAlmostEqual(work[0] / work[1], 1)  # as many flops in a step of either
+                self.assertEqual(len(set(in_step["median_seconds_of_ranks"])), 1)
+
     def test_wrong_words(self):
         for arguments, word in ((("step", "--model", "squeezenet"), "squeezenet"),
                                 (("all-reduce", "--sizes", "many"), "many|sizes"),
                                 (("all-reduce", "--sizes", "4KiB", "--algorithms", "pigeon"), "pigeon"),
-                                (("all-reduce", "--algorithms", "ring,none"), "none sums nothing")):
+                                (("all-reduce", "--algorithms", "ring,none"), "none sums nothing"),
+                                (("noise", "--step", 0), "step")):
             for ranks in (0, 2):
                 with self.subTest(arguments=arguments, ranks=ranks):
                     result = helper.run("bench", *arguments, ranks=ranks)

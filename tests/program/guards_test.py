@@ -87,12 +87,15 @@ class Alike(helper.ProgramTest):
     def test_benchmarks(self):
         step = ["bench", "step", "--model", "mlp", "--seconds", 0.1]
         all_reduce = ["bench", "all-reduce", "--seconds", 0.1]
+        noise = ["bench", "noise"]
         timeline = self.folder / "timeline.json"
         for line, other, names in ((step, ["--batch", 8], r"--batch is 64 on rank 0, but 8 on rank 1$"),
                                    (step, ["--bucket", "8KiB"], r"--bucket .* on rank 1$"),
                                    (step, ["--image", "20x20x1"], r"--image .* on rank 1$"),
                                    (step, ["--all-reduce", "auto,none"], r"--all-reduce .* on rank 1$"),
                                    (step, ["--timeline", timeline], r"--timeline.* is false on rank 0, but true on rank 1$"),
+                                   (noise, ["--step", 2], r"--step is 4 on rank 0, but 2 on rank 1$"),
+                                   (noise, ["--seconds", 0.2], r"--seconds is 3 on rank 0, but 0.2 on rank 1$"),
                                    (all_reduce, ["--sizes", "4KiB"], r"--sizes .* on rank 1$"),
                                    (all_reduce, ["--algorithms", "mpi"], r"--algorithms .* on rank 1$"),
                                    (all_reduce, ["--wire", "bf16"], r"--wire is .*fp32.* on rank 0, but .*bf16.* on rank 1$")):
