@@ -19,11 +19,14 @@ bool first_of_launch() {
   return true;
 }
 
-// Says what went wrong, once, and ends the job on every rank. Most errors (a missing file) are met by all ranks at
-// the same time: the others leave rank 0 the time to say it and to end them.
+// Most errors (a missing file) are met by all ranks at the same time: the others leave rank 0 the time to say it and to
+// end them. Open MPI's mpirun may take a second between the end of one rank and its signal to the others.
+constexpr std::chrono::seconds kToTheRoot(3);
+
+// Says what went wrong, once, and ends the job on every rank.
 int end_job(const annulus::World& world, const char* what) {
   std::signal(SIGTERM, SIG_DFL);  // so that rank 0 can
-  if (!world.root()) std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (!world.root()) std::this_thread::sleep_for(kToTheRoot);
   fmt::print(stderr, "annulus: {}{}\n", world.root() ? "" : fmt::format("rank {}: ", world.rank()), what);
   std::fflush(stderr);
   if (world.size() > 1) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);

@@ -268,9 +268,10 @@ std::uint64_t IpcRing::bytes_to_send(DeviceView values) const {
   return floats * sizeof(float);
 }
 
-// A rank that has left is about to say why and to end the job, which tells the user more than this does.
+// A rank that has left is about to say why and to end the job (src/main.cpp: 3 s later), which tells the user more than
+// this does.
 void IpcRing::expect_all_there() {
-  constexpr auto kLastWords = std::chrono::seconds(3);
+  constexpr auto kLastWords = std::chrono::seconds(5);
   for (std::size_t rank = 0; rank < size(); ++rank)
     if (rank != this->rank() && farewell(rank).given_up) {
       std::this_thread::sleep_for(kLastWords);
