@@ -136,7 +136,8 @@ class Faults(helper.ProgramTest):
         self.assertRegex(lines, where.format(0, stands[0], stands[1].format(2, 2)))
 
     def test_a_hang_under_the_other_algorithms(self):
-        for algorithm, where in (("direct", ", barrier 1 of 1, waiting for rank 0"), ("mpi", ""),
+        # Whether bucket 1, of the last layers, is a small array to direct (of one barrier) depends on its padding.
+        for algorithm, where in (("direct", ", barrier 1 of [12], waiting for rank 0"), ("mpi", ""),
                                  ("message-ring", ", reduce-scatter, ring step 1 of 2, waiting for rank 0"),
                                  ("doubling", ", doubling exchange 1 of 1, waiting for rank 0")):
             with self.subTest(algorithm):

@@ -40,7 +40,7 @@ class Predict(helper.ProgramTest):
         gradients = sum(sum(layer["gradient_bytes"]) for layer in found["layers"])
         trained = 4 * 61_706
         self.assertGreater(gradients, trained)
-        self.assertLess(gradients, 1.01 * trained)  # and padding
+        self.assertLess(gradients, 1.2 * trained)  # and padding, to as many rows as this processor's vectors want
         computed = sum(layer["forward_ms"] + layer["backward_ms"] for layer in found["layers"])
         self.assertGreater(computed, 0)
 
