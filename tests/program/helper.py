@@ -17,8 +17,9 @@ ANNULUS = os.environ.get("ANNULUS") or str(pathlib.Path(__file__).resolve().pare
 MPIRUN = os.environ.get("MPIRUN") or "mpirun"
 TIMEOUT = 60
 
-# Ranks outnumber cores here, so one thread each. In containers without ptrace Open MPI's single-copy transfers fail.
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+# Ranks outnumber cores here, so one thread each. In containers without ptrace Open MPI's single-copy transfers fail. And
+# it looks for Omni-Path at each start, for 0.2 s, unless it is told how messages go.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_pml": "ob1"}
 
 # A checkpoint's groups, and its attributes that a run goes on from.
 STATE = ("parameters", "velocity", "second_moment", "average")

@@ -16,8 +16,8 @@ LAUNCH = ROOT / "scripts" / "launch"
 NAMES = ["h1", "h2", "h3"]
 
 # Hosts share the cores of one machine, so that waiting ranks must yield; and nothing but their own network is theirs.
-ENVIRONMENT = {"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_no_tree_spawn": "1", "OMPI_MCA_pml": "ob1",
-               "OMPI_MCA_btl": "self,vader,tcp", "OMPI_MCA_mpi_yield_when_idle": "1"}
+ENVIRONMENT = {"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_no_tree_spawn": "1", "OMPI_MCA_btl": "self,vader,tcp",
+               "OMPI_MCA_mpi_yield_when_idle": "1"}
 
 
 class HostsTest(helper.ProgramTest):
