@@ -25,7 +25,7 @@ namespace {
 // Reading and copying take turns, as a machine's speed drifts.
 constexpr double kTurnSeconds = 0.2;
 constexpr double kMostTurns = 20;
-constexpr std::chrono::milliseconds kQuiet(20);  // in which threads that still read have read a sample
+constexpr double kQuietSeconds = 0.02;
 
 double processor_seconds() {
   rusage usage{};
@@ -117,12 +117,14 @@ class Copying {
   decltype(Batch::images) to_;
 };
 
-// Until its threads have read ahead as far as they may, or they would go on while something else is measured.
-void await_readers(const Loader& loader) {
+// Until its threads have read ahead as far as they may, or they would go on while something else is measured. A thread
+// tells of a batch's samples when it has read its part of them.
+void await_readers(const Loader& loader, double batch_seconds) {
+  const std::chrono::duration<double> quiet(std::max(kQuietSeconds, 2 * batch_seconds));
   std::uint64_t before;
   do {
     before = loader.times().samples;
-    std::this_thread::sleep_for(kQuiet);
+    std::this_thread::sleep_for(quiet);
   } while (loader.times().samples != before);
 }
 
@@ -203,7 +205,7 @@ void bench_input(const World& world, const BenchInputOptions& options) {
     const Spent spent = stopwatch.spent();
     own += spent;
     if (!copying || spent.read.bytes == 0) continue;
-    await_readers(loader);
+    await_readers(loader, spent.wall * static_cast<double>(options.batch) / static_cast<double>(spent.read.samples));
     shares.push_back(spent.read_speed() / copying->measure());
   }
   const double share = mean_of_ranks(world, shares);

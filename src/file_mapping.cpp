@@ -25,10 +25,11 @@ std::size_t memory_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * kPage;
 }
 
-// Whether what is mapped of this file is the file: elsewhere pages stay as they were when another machine cuts it off.
+// Whether what is mapped of this file is the file, and its end goes first where it is cut off: elsewhere pages stay as
+// they were when another machine does that, and XFS begins with zeros behind what stays.
 bool on_this_machine(const FileDescriptor& file) {
   using Magic = decltype(statfs::f_type);
-  constexpr std::array<Magic, 4> kLocal{EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC};
+  constexpr std::array<Magic, 3> kLocal{EXT4_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC};
   struct statfs found {};
   return ::fstatfs(file.number(), &found) == 0 && std::ranges::find(kLocal, found.f_type) != kLocal.end();
 }
@@ -71,7 +72,7 @@ FileMapping::FileMapping(const FileDescriptor& file, std::uint64_t offset, std::
     const auto last = std::find_if(looked_at.rbegin(), looked_at.rend(), [](std::uint8_t value) { return value != 0; });
     if (last == looked_at.rend()) return;
     last_value_ = *last;
-    last_ = &*last;
+    if (last_value_ != 0) last_ = &*last;  // or it has been cut off since
   });
 }
 

@@ -20,12 +20,12 @@ bool first_of_launch() {
 }
 
 // Most errors (a missing file) are met by all ranks at the same time: the others leave rank 0 the time to say it and to
-// end them. Open MPI's mpirun may take a second between the end of one rank and its signal to the others.
+// end them. Open MPI's mpirun may take a second for that.
 constexpr std::chrono::seconds kToTheRoot(3);
 
 // Says what went wrong, once, and ends the job on every rank.
 int end_job(const annulus::World& world, const char* what) {
-  std::signal(SIGTERM, SIG_DFL);  // so that rank 0 can
+  std::signal(SIGTERM, SIG_DFL);  // so that rank 0 can end it
   if (!world.root()) std::this_thread::sleep_for(kToTheRoot);
   fmt::print(stderr, "annulus: {}{}\n", world.root() ? "" : fmt::format("rank {}: ", world.rank()), what);
   std::fflush(stderr);

@@ -5,7 +5,16 @@
 
 namespace annulus::cpu {
 
-constexpr std::size_t kVector = 8;  // floats in a vector register
+constexpr std::size_t kVector = 8;  // floats that are worked on at once, where nothing else asks for more
+
+// Channels in a block of the layouts that oneDNN chooses on the processors that this is compiled for: the floats of
+// their vector registers. Where it chooses another, as with AVX-512 for a program that was not compiled for it, kernels
+// that want such a layout are not used.
+#ifdef __AVX512F__
+constexpr std::size_t kChannelBlock = 16;
+#else
+constexpr std::size_t kChannelBlock = 8;
+#endif
 
 // `size` values that are worked on at once.
 template <std::size_t size>

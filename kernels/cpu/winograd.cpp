@@ -11,14 +11,15 @@
 namespace annulus::cpu {
 namespace {
 
-using Vector = Lanes<kVector>::Floats;
+constexpr std::size_t kBlock = kChannelBlock;
+using Vector = Lanes<kBlock>::Floats;
 
-constexpr std::size_t kElements = 16;                    // of a transformed tile
-constexpr std::size_t kTaps = 9;                         // of a window
-constexpr std::size_t kWeightBlock = kVector * kVector;  // weights of one tap between two blocks of channels
-constexpr std::size_t kTilesTogether = 6;                // whose sums fit into registers, two vectors of each
-constexpr std::size_t kCacheFloats = 48 * 1024;          // of transformed tiles that a thread works on at a time
-constexpr std::size_t kTilesOfSum = 128;                 // that are read from the nearest cache
+constexpr std::size_t kElements = 16;                   // of a transformed tile
+constexpr std::size_t kTaps = 9;                        // of a window
+constexpr std::size_t kWeightBlock = kBlock * kBlock;   // weights of one tap between two blocks of channels
+constexpr std::size_t kTilesTogether = 6 * kBlock / 8;  // whose sums fit into registers, two vectors of each
+constexpr std::size_t kCacheFloats = 48 * 1024;         // of transformed tiles that a thread works on at a time
+constexpr std::size_t kTilesOfSum = 1024 / kBlock;      // that are read from the nearest cache
 
 std::size_t rounded_up(std::size_t number, std::size_t multiple) {
   return (number + multiple - 1) / multiple * multiple;
@@ -95,9 +96,9 @@ struct Plane {
   bool holds(std::ptrdiff_t y, std::ptrdiff_t x) const {
     return static_cast<std::size_t>(y) < height && static_cast<std::size_t>(x) < width;  // negative ones wrap
   }
-  std::size_t floats() const { return height * width * kVector; }
+  std::size_t floats() const { return height * width * kBlock; }
   std::ptrdiff_t at(std::ptrdiff_t y, std::ptrdiff_t x) const {
-    return (y * static_cast<std::ptrdiff_t>(width) + x) * static_cast<std::ptrdiff_t>(kVector);
+    return (y * static_cast<std::ptrdiff_t>(width) + x) * static_cast<std::ptrdiff_t>(kBlock);
   }
 
   // Calls body(i, j, offset of the pixel) for those of the size x size pixels from (y, x) on that lie within.
@@ -149,8 +150,8 @@ struct Tiles {
 };
 
 void transpose(const float* from, float* to) {
-  for (std::size_t i = 0; i < kVector; ++i)
-    for (std::size_t j = 0; j < kVector; ++j) to[j * kVector + i] = from[i * kVector + j];
+  for (std::size_t i = 0; i < kBlock; ++i)
+    for (std::size_t j = 0; j < kBlock; ++j) to[j * kBlock + i] = from[i * kBlock + j];
 }
 
 // Sums over input channels: `tiles` lies as {input blocks, tiles, channels of a block}, the weights of each of the
@@ -161,17 +162,17 @@ void multiply_tiles(const float* tiles, std::size_t tiles_stride, const float* w
   Vector sum[kTilesTogether][vectors] = {};
   for (std::size_t block = 0; block < input_blocks; ++block, tiles += tiles_stride)
 #pragma GCC unroll 4
-    for (std::size_t channel = 0; channel < kVector; ++channel, weights += kVector) {
+    for (std::size_t channel = 0; channel < kBlock; ++channel, weights += kBlock) {
       Vector weight[vectors];
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) weight[v] = load<Vector>(weights + v * weights_stride);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (std::size_t tile = 0; tile < kTilesTogether; ++tile)
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; ++v) sum[tile][v] += weight[v] * tiles[tile * kVector + channel];
+        for (int v = 0; v < vectors; ++v) sum[tile][v] += weight[v] * tiles[tile * kBlock + channel];
     }
   for (std::size_t tile = 0; tile < kTilesTogether; ++tile)
-    for (int v = 0; v < vectors; ++v) store(sum[tile][v], sums + v * sums_stride + tile * kVector);
+    for (int v = 0; v < vectors; ++v) store(sum[tile][v], sums + v * sums_stride + tile * kBlock);
 }
 
 // Adds up, over `count` tiles, the products of half a block of input channels with `vectors` blocks of outputs'
@@ -179,21 +180,21 @@ void multiply_tiles(const float* tiles, std::size_t tiles_stride, const float* w
 template <int vectors>
 void add_products(const float* tiles, const float* gradients, std::size_t gradients_stride, std::size_t count,
                   float* sums, std::size_t sums_stride) {
-  constexpr std::size_t kChannels = kVector / 2;
+  constexpr std::size_t kChannels = kBlock / 2;
   Vector sum[kChannels][vectors];
   for (std::size_t channel = 0; channel < kChannels; ++channel)
-    for (int v = 0; v < vectors; ++v) sum[channel][v] = load<Vector>(sums + v * sums_stride + channel * kVector);
+    for (int v = 0; v < vectors; ++v) sum[channel][v] = load<Vector>(sums + v * sums_stride + channel * kBlock);
   for (std::size_t tile = 0; tile < count; ++tile) {
     Vector gradient[vectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) gradient[v] = load<Vector>(gradients + v * gradients_stride + tile * kVector);
-#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) gradient[v] = load<Vector>(gradients + v * gradients_stride + tile * kBlock);
+#pragma GCC unroll 8
     for (std::size_t channel = 0; channel < kChannels; ++channel)
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) sum[channel][v] += gradient[v] * tiles[tile * kVector + channel];
+      for (int v = 0; v < vectors; ++v) sum[channel][v] += gradient[v] * tiles[tile * kBlock + channel];
   }
   for (std::size_t channel = 0; channel < kChannels; ++channel)
-    for (int v = 0; v < vectors; ++v) store(sum[channel][v], sums + v * sums_stride + channel * kVector);
+    for (int v = 0; v < vectors; ++v) store(sum[channel][v], sums + v * sums_stride + channel * kBlock);
 }
 
 float* take(DeviceView& scratch, std::size_t count) {
@@ -210,7 +211,7 @@ struct Blocks {
 // About `floats` transformed values of `channel_blocks` for each tile; a multiple of `multiple` of blocks.
 Blocks cut(std::size_t tiles, std::size_t channel_blocks, std::size_t floats, std::size_t multiple) {
   constexpr std::size_t kLeast = 36;  // fewer do not make up for reading all weights again
-  const std::size_t wanted = std::max(floats / (kElements * kVector * channel_blocks), kLeast);
+  const std::size_t wanted = std::max(floats / (kElements * kBlock * channel_blocks), kLeast);
   const std::size_t count = rounded_up((tiles + wanted - 1) / wanted, multiple);
   const std::size_t size = rounded_up((tiles + count - 1) / count, kTilesTogether);
   return {(tiles + size - 1) / size, size};
@@ -229,7 +230,7 @@ void transform_tiles(const Transform& transform, const float* images, const Wino
       Vector pixels[size][size], elements[4][4];
       plane.load_pixels(images + (image * shape.blocks + block) * plane.floats(), y - border, x - border, pixels);
       apply(transform, pixels, elements);
-      store_matrix(elements, to + (block * capacity + place) * kVector, shape.blocks * capacity * kVector);
+      store_matrix(elements, to + (block * capacity + place) * kBlock, shape.blocks * capacity * kBlock);
     }
   });
 }
@@ -250,8 +251,8 @@ struct Pass {
     return cut(batch * tiles().per_image(), in.blocks + out.blocks, kCacheFloats, threads);
   }
   std::size_t weight_floats() const { return kElements * in.blocks * out.blocks * kWeightBlock; }
-  std::size_t input_floats(std::size_t capacity) const { return kElements * in.blocks * capacity * kVector; }
-  std::size_t sum_floats(std::size_t capacity) const { return kElements * out.blocks * capacity * kVector; }
+  std::size_t input_floats(std::size_t capacity) const { return kElements * in.blocks * capacity * kBlock; }
+  std::size_t sum_floats(std::size_t capacity) const { return kElements * out.blocks * capacity * kBlock; }
   std::size_t scratch_bytes(std::size_t threads) const {
     const std::size_t capacity = blocks(threads).tiles;
     return (weight_floats() + threads * (input_floats(capacity) + sum_floats(capacity))) * sizeof(float);
@@ -260,7 +261,7 @@ struct Pass {
 
 // The weights between two blocks of channels, to {elements, output blocks, input channels, channels of a block}.
 void transform_weights(const Pass& pass, std::size_t out_block, std::size_t in_block, float* to) {
-  const std::size_t in_channels = pass.in.blocks * kVector;
+  const std::size_t in_channels = pass.in.blocks * kBlock;
   const std::size_t block =
       pass.turned ? in_block * pass.out.blocks + out_block : out_block * pass.in.blocks + in_block;
   const float* const from = pass.weights + block * kTaps * kWeightBlock;
@@ -270,24 +271,24 @@ void transform_weights(const Pass& pass, std::size_t out_block, std::size_t in_b
       transpose(from + (kTaps - 1 - tap) * kWeightBlock, taps[tap]);
     else
       std::copy_n(from + tap * kWeightBlock, kWeightBlock, taps[tap]);
-  for (std::size_t channel = 0; channel < kVector; ++channel) {
+  for (std::size_t channel = 0; channel < kBlock; ++channel) {
     Vector window[3][3], elements[4][4];
-    load_matrix(taps[0] + channel * kVector, kWeightBlock, window);
+    load_matrix(taps[0] + channel * kBlock, kWeightBlock, window);
     apply(kWeightTransform, window, elements);
-    store_matrix(elements, to + (out_block * in_channels + in_block * kVector + channel) * kVector,
-                 pass.out.blocks * in_channels * kVector);
+    store_matrix(elements, to + (out_block * in_channels + in_block * kBlock + channel) * kBlock,
+                 pass.out.blocks * in_channels * kBlock);
   }
 }
 
 void multiply(const Pass& pass, const float* inputs, const float* weights, std::size_t count, std::size_t capacity,
               float* sums) {
-  const std::size_t in_stride = capacity * kVector, weight_stride = pass.in.blocks * kWeightBlock;
+  const std::size_t in_stride = capacity * kBlock, weight_stride = pass.in.blocks * kWeightBlock;
   for (std::size_t element = 0; element < kElements; ++element)
     for (std::size_t block = 0; block < pass.out.blocks; block += 2)
       for (std::size_t tile = 0; tile < count; tile += kTilesTogether) {
         const std::size_t place = element * pass.out.blocks + block;
-        const float* const from = inputs + (element * pass.in.blocks * capacity + tile) * kVector;
-        float* const to = sums + (place * capacity + tile) * kVector;
+        const float* const from = inputs + (element * pass.in.blocks * capacity + tile) * kBlock;
+        float* const to = sums + (place * capacity + tile) * kBlock;
         if (block + 1 < pass.out.blocks)
           multiply_tiles<2>(from, in_stride, weights + place * weight_stride, weight_stride, pass.in.blocks, to,
                             in_stride);
@@ -303,9 +304,9 @@ void transform_sums(const Pass& pass, const float* sums, std::size_t begin, std:
   pass.tiles().for_each(begin, end, [&](std::size_t place, std::size_t image, std::ptrdiff_t y, std::ptrdiff_t x) {
     for (std::size_t block = 0; block < pass.out.blocks; ++block) {
       Vector elements[4][4], pixels[2][2];
-      load_matrix(sums + (block * capacity + place) * kVector, pass.out.blocks * capacity * kVector, elements);
+      load_matrix(sums + (block * capacity + place) * kBlock, pass.out.blocks * capacity * kBlock, elements);
       apply(kOutputTransform, elements, pixels);
-      const Vector bias = pass.bias.empty() ? Vector{} : load<Vector>(pass.bias.data() + block * kVector);
+      const Vector bias = pass.bias.empty() ? Vector{} : load<Vector>(pass.bias.data() + block * kBlock);
       float* const to = pass.destination + (image * pass.out.blocks + block) * plane.floats();
       plane.for_each_pixel<2>(y, x, [&](auto i, auto j, auto offset) {
         const Vector value = pixels[i][j] + bias;
@@ -352,7 +353,7 @@ struct GradientPass {
   }
   std::size_t sum_floats() const { return kElements * in.blocks * out.blocks * kWeightBlock; }
   std::size_t tile_floats(const Winograd::Images& images) const {
-    return kElements * images.blocks * blocks().tiles * kVector;
+    return kElements * images.blocks * blocks().tiles * kBlock;
   }
   std::size_t scratch_bytes() const { return (sum_floats() + tile_floats(in) + tile_floats(out)) * sizeof(float); }
 };
@@ -361,10 +362,10 @@ struct GradientPass {
 void add_products(const float* inputs, const float* gradients, std::size_t stride, std::size_t out_blocks,
                   std::size_t count, float* sums, std::size_t sums_stride) {
   for (std::size_t tile = 0; tile < count; tile += kTilesOfSum)
-    for (std::size_t channel = 0; channel < kVector; channel += kVector / 2) {
+    for (std::size_t channel = 0; channel < kBlock; channel += kBlock / 2) {
       const auto add = [&]<int vectors>(std::integral_constant<int, vectors>) {
-        add_products<vectors>(inputs + tile * kVector + channel, gradients + tile * kVector, stride,
-                              std::min(kTilesOfSum, count - tile), sums + channel * kVector, sums_stride);
+        add_products<vectors>(inputs + tile * kBlock + channel, gradients + tile * kBlock, stride,
+                              std::min(kTilesOfSum, count - tile), sums + channel * kBlock, sums_stride);
       };
       if (out_blocks == 3)
         add(std::integral_constant<int, 3>{});
@@ -378,13 +379,13 @@ void add_products(const float* inputs, const float* gradients, std::size_t strid
 // The gradient of the weights between two blocks of channels from their sums.
 void transform_weight_gradient(const GradientPass& pass, const float* sums, std::size_t out_block, std::size_t in_block,
                                float* weights) {
-  const std::size_t in_channels = pass.in.blocks * kVector;
-  for (std::size_t channel = 0; channel < kVector; ++channel) {
+  const std::size_t in_channels = pass.in.blocks * kBlock;
+  for (std::size_t channel = 0; channel < kBlock; ++channel) {
     Vector elements[4][4], window[3][3];
-    load_matrix(sums + (out_block * in_channels + in_block * kVector + channel) * kVector,
-                pass.out.blocks * in_channels * kVector, elements);
+    load_matrix(sums + (out_block * in_channels + in_block * kBlock + channel) * kBlock,
+                pass.out.blocks * in_channels * kBlock, elements);
     apply(kWeightGradientTransform, elements, window);
-    store_matrix(window, weights + (out_block * pass.in.blocks + in_block) * kTaps * kWeightBlock + channel * kVector,
+    store_matrix(window, weights + (out_block * pass.in.blocks + in_block) * kTaps * kWeightBlock + channel * kBlock,
                  kWeightBlock);
   }
 }
@@ -393,35 +394,37 @@ void sum_pixels(const GradientPass& pass, const float* gradient, std::size_t out
   const std::size_t floats = Plane{pass.out.height, pass.out.width}.floats();
   Vector sum{};
   for (std::size_t image = 0; image < pass.batch; ++image)
-    for (std::size_t i = 0; i < floats; i += kVector)
+    for (std::size_t i = 0; i < floats; i += kBlock)
       sum += load<Vector>(gradient + (image * pass.out.blocks + out_block) * floats + i);
-  store(sum, bias + out_block * kVector);
+  store(sum, bias + out_block * kBlock);
 }
 
 }  // namespace
 
 bool Winograd::supports(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
                         const TensorSpec& weights) {
-  constexpr std::size_t kLeastChannels = 16;
+  constexpr std::size_t kLeastChannels = 2 * kBlock;
   constexpr double kLeastUse = 0.6;  // of the outputs that whole tiles have
   if (operation.kernel != Extent(3) || operation.stride != 1 || !operation.padding.square() ||
       operation.padding.height > 2)
     return false;
   for (const TensorSpec* images : {&input, &output})
-    if (images->shape[1] < kLeastChannels || images->shape[1] % kVector != 0) return false;
+    if (images->shape[1] < kLeastChannels || images->shape[1] % kBlock != 0) return false;
   const std::size_t height = output.shape[2], width = output.shape[3];
   if (static_cast<double>(height * width) < kLeastUse * static_cast<double>(4 * Tiles(height, width).per_image()))
     return false;
   using Tag = dnnl::memory::format_tag;
-  return has_layout(input, Tag::nChw8c) && has_layout(output, Tag::nChw8c) && has_layout(weights, Tag::OIhw8i8o);
+  constexpr Tag kImages = kBlock == 8 ? Tag::nChw8c : Tag::nChw16c;
+  constexpr Tag kWeights = kBlock == 8 ? Tag::OIhw8i8o : Tag::OIhw16i16o;
+  return has_layout(input, kImages) && has_layout(output, kImages) && has_layout(weights, kWeights);
 }
 
 Winograd::Winograd(const Convolution& operation, const TensorSpec& input, const TensorSpec& output)
     : threads_(static_cast<std::size_t>(omp_get_max_threads())),
       batch_(input.shape[0]),
       padding_(operation.padding.height),
-      input_{input.shape[1] / kVector, input.shape[2], input.shape[3]},
-      output_{output.shape[1] / kVector, output.shape[2], output.shape[3]} {}
+      input_{input.shape[1] / kBlock, input.shape[2], input.shape[3]},
+      output_{output.shape[1] / kBlock, output.shape[2], output.shape[3]} {}
 
 void Winograd::forward(std::span<const float> input, std::span<const float> weights, std::span<const float> bias,
                        bool relu, std::span<float> output, DeviceView scratch) const {
@@ -470,7 +473,7 @@ void Winograd::backward_weights(std::span<const float> input, std::span<const fl
       const std::size_t begin = block * capacity, end = std::min(begin + capacity, total);
 #pragma omp for schedule(static)
       for (std::size_t tile = begin; tile < end; tile += kTilesTogether) {
-        const std::size_t stop = std::min(tile + kTilesTogether, end), place = (tile - begin) * kVector;
+        const std::size_t stop = std::min(tile + kTilesTogether, end), place = (tile - begin) * kBlock;
         transform_tiles<4>(kInputTransform, input.data(), input_, padding_, tiles, tile, stop, capacity,
                            inputs + place);
         transform_tiles<2>(kOutputGradientTransform, output_gradient.data(), output_, 0, tiles, tile, stop, capacity,
@@ -482,8 +485,8 @@ void Winograd::backward_weights(std::span<const float> input, std::span<const fl
           for (std::size_t in = 0; in < input_.blocks; ++in) {
             const std::size_t out = group * output_.blocks / groups;
             const std::size_t place = element * output_.blocks + out;
-            add_products(inputs + (element * input_.blocks + in) * capacity * kVector,
-                         gradients + place * capacity * kVector, capacity * kVector,
+            add_products(inputs + (element * input_.blocks + in) * capacity * kBlock,
+                         gradients + place * capacity * kBlock, capacity * kBlock,
                          (group + 1) * output_.blocks / groups - out, end - begin,
                          sums + place * sums_stride + in * kWeightBlock, sums_stride);
           }

@@ -18,7 +18,7 @@ namespace annulus::cpu {
 // the weights G^T [ sum over tiles of (B^T inputs B) * (A outputs' gradient A^T) ] G. The bits of all three are the
 // same for any number of threads.
 //
-// A vector is eight channels: images lie as oneDNN's nChw8c, weights as OIhw8i8o.
+// A vector is a block of channels: images lie as oneDNN's nChw8c and weights as OIhw8i8o, or 16 for 8 (vectors.h).
 class Winograd {
  public:
   // Images of so many blocks of channels.

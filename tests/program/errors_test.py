@@ -127,7 +127,7 @@ class Errors(ErrorTest):
         self.training_fails(r"(?i)loss", lr=1e30, epochs=3)
 
     def test_an_end_that_takes_its_time(self):
-        # mpirun waits a second before it ends the other ranks, unless the first one's process has ended; here none ends.
+        # mpirun waits a second before it ends other ranks, unless the first one's process ends meanwhile; here none does.
         lingering = [*helper.command([], 2)[:-1], "sh", "-c", '"$0" "$@"; sleep 5']
         self.fails(self.training(self.folder / "out", lr=1e30, epochs=3), r"annulus: step .* loss", 0, prefix=lingering)
 

@@ -172,6 +172,22 @@ TEST_CASE("images of which a byte is cut off are not copied", "[dataset]") {
   }
 }
 
+TEST_CASE("images that are all zeros are copied from a whole file only", "[dataset]") {
+  const test::TemporaryFolder folder;
+  const auto file = folder / "data.h5";
+  test::DataFile data(5000);
+  std::ranges::fill(data.images, std::uint8_t{0});
+  data.write(file);
+  const Dataset dataset({file}, "train");
+  const std::vector<std::size_t> samples{7};
+  Bytes pixels(4, 1);
+  std::vector<std::int32_t> labels(1);
+  CHECK(dataset.copy(samples, pixels, labels));
+  CHECK(pixels == Bytes(4, 0));
+  std::filesystem::resize_file(file, test::place_of_image(file, 5000) - 1);  // its page stays, with zeros
+  CHECK_FALSE(dataset.copy(samples, pixels, labels));
+}
+
 TEST_CASE("damaged compression is named", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile data(1000);
