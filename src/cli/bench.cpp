@@ -13,6 +13,15 @@ namespace annulus {
 
 namespace {
 
+// Of those that measure rows of a table in turns.
+template <class Options>
+void add_table_options(CLI::App& command, Options& options) {
+  command.add_option("--seconds", options.seconds, "How long to measure each row")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--json", options.json, "Write the table to this file as well");
+}
+
 void add_bench_input(CLI::App& bench, Command& chosen) {
   auto* input = bench.add_subcommand("input", "Time reading and preparing images");
   auto options = std::make_shared<BenchInputOptions>();
@@ -43,13 +52,10 @@ void add_bench_noise(CLI::App& bench, Command& chosen) {
   noise->add_option("--step", o.step_ms, "Milliseconds of computing in a step")
       ->check(CLI::Range(0.1, 1e5))
       ->capture_default_str();
-  noise->add_option("--seconds", o.seconds, "How long to measure each row")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
   noise->add_option("--threads", o.threads, "Threads of each rank; 0: as many as it is bound to")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  noise->add_option("--json", o.json, "Write the table to this file as well");
+  add_table_options(*noise, o);
   noise->callback([&chosen, noise, options] {
     options->configuration = noise->config_to_str(true, false);
     chosen = [options](const World& world) {
@@ -78,10 +84,7 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->expected(3)
       ->default_str("28x28x1");
   step->add_option("--classes", s.classes, "Classes")->check(CLI::PositiveNumber)->capture_default_str();
-  step->add_option("--seconds", s.seconds, "How long to measure each row")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  step->add_option("--json", s.json, "Write the table to this file as well");
+  add_table_options(*step, s);
   step->add_option("--all-reduce", s.all_reduce,
                    fmt::format("{}; several, separated by commas, take turns", kAllReduceHelp))
       ->delimiter(',')
@@ -114,10 +117,7 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->default_str("auto,message-ring,mpi");
   add_wire_option(*reduce, r.wire);
   add_device_options(*reduce, r.device);
-  reduce->add_option("--seconds", r.seconds, "How long to measure each row")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  reduce->add_option("--json", r.json, "Write the table to this file as well");
+  add_table_options(*reduce, r);
   reduce->callback([&chosen, reduce, reduce_options] {
     reduce_options->configuration = reduce->config_to_str(true, false);
     chosen = [reduce_options](const World& world) {
