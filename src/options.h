@@ -19,7 +19,7 @@ namespace annulus {
 struct DeviceOptions {
   std::string device = "auto";
   std::string precision = "auto";  // bf16 on a GPU, fp32 on a CPU
-  int threads = 0;                 // 0: as many as the affinity mask gives this rank
+  int threads = 0;                 // 0: see choose_threads()
   std::filesystem::path tuning;    // file of measured convolution plans; empty: none
 };
 
@@ -70,7 +70,6 @@ struct TrainOptions {
   Interval checkpoint_every;         // and where it stops, and at the best evaluation
   std::size_t keep = 2;              // of the last checkpoints
   bool resume = false;
-  double stall_seconds = 60;  // 0: no watchdog
   std::vector<Fault> faults;  // for tests
   std::string configuration;  // all of the above as TOML
 };
