@@ -176,8 +176,11 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   const OnError abandon_sums([&] { std::ranges::for_each(contestants, [](auto& c) { c.all_reduce->abandon(); }); });
   if (world.root()) {
     if (!warning.empty()) fmt::print("warning: {}\n", warning);
-    for (const Contestant& contestant : contestants)
+    for (const Contestant& contestant : contestants) {
       fmt::print("{}: {}\n", contestant.name, contestant.all_reduce->description());
+      if (const std::string text = unused_wire(*contestant.all_reduce, wire); !text.empty())
+        fmt::print("warning: {}\n", text);
+    }
     fmt::print("{:>10}  {:<9} {:>12} {:>12} {:>9} {:>9} {:>7}\n", "size", "algorithm", "median us", "minimum us",
                "algbw GB/s", "busbw GB/s", "calls");
   }

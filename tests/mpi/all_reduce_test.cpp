@@ -215,12 +215,18 @@ TEST_CASE("over 16-bit messages all ranks have the same bits, not far from the s
   CHECK(worst <= allowed);
 }
 
-TEST_CASE("an algorithm that sends nothing in 16 bits says so") {
+TEST_CASE("a wire that makes no difference is reported, in a world of one as well") {
   const World world;
-  const std::string algorithm = GENERATE("mpi", "direct");
+  for (const std::string algorithm : {"auto", "ring", "direct", "mpi", "none"}) {
+    const auto all_reduce = make_all_reduce(algorithm, world, *device, Wire::bf16);
+    CAPTURE(algorithm);
+    CHECK_THAT(unused_wire(*all_reduce, Wire::bf16), Catch::StartsWith("--wire bf16 has no effect"));
+    CHECK(unused_wire(*all_reduce, Wire::fp32).empty());
+  }
   if (world.size() == 1) return;
-  CHECK_THAT(make_all_reduce(algorithm, world, *device, Wire::bf16)->description(),
-             Catch::Contains("--wire bf16 unused"));
+  const World apart(1);  // a node each
+  for (const std::string algorithm : {"auto", "message-ring", "doubling"})
+    CHECK(unused_wire(*make_all_reduce(algorithm, apart, *device, Wire::bf16), Wire::bf16).empty());
 }
 
 TEST_CASE("two all-reduces at work at once do not mix up their messages") {
