@@ -98,8 +98,10 @@ HostSum make_doubling(const Request& request) {
 }
 
 Named direct(const Request& request) {
-  return {std::make_unique<Direct>(request.world.node(), nullptr, request.patience),
-          "direct, in memory that the ranks share"};
+  auto direct = std::make_unique<Direct>(request.world.node(), nullptr, request.patience);
+  const std::size_t small = measuring(request, [&] { return direct->measure_small(); });
+  return {std::move(direct),
+          fmt::format("direct, in memory that the ranks share, up to {} bytes added by every rank", small)};
 }
 
 HostSum make_direct(const Request& request) {
