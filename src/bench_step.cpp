@@ -244,6 +244,9 @@ void bench_step(const World& world, const BenchStepOptions& options) {
              options.batch, image[0], image[1], image[2], device->description());
   if (!warning.empty()) fmt::print("warning: {}\n", warning);
   fmt::print("at most {} of memory on any rank\n", format_bytes(memory));
+  for (const Contestant& c : contestants)
+    if (const std::string text = unused_wire(*c.all_reduce, parse_wire(options.wire)); !text.empty())
+      fmt::print("warning: {}\n", text);
   print(contestants, images);
   print_slow_down(contestants);
   if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);

@@ -230,7 +230,8 @@ void TrainingRun::announce() const {
   fmt::print("  all-reduce  {}\n", all_reduce_->description());
   if (!summed_before_.empty() && summed_before_ != summing())
     fmt::print("  note        sums may round otherwise than before the checkpoint, which had {}\n", summed_before_);
-  if (!warning.empty()) fmt::print("  warning     {}\n", warning);
+  for (const std::string& text : {warning, unused_wire(*all_reduce_, parse_wire(options_.wire))})
+    if (!text.empty()) fmt::print("  warning     {}\n", text);
   if (!all_reduce_->sums())
     fmt::print(
         "  warning     this measures and does not train: the replicas drift apart and are not compared, no checkpoint "
