@@ -2,6 +2,7 @@
 import gzip
 import io
 import os
+import pathlib
 import signal
 import struct
 import subprocess
@@ -58,6 +59,20 @@ class Import(helper.ProgramTest):
                 # And the program reads what it wrote.
                 self.train(self.folder / f"run-{compress}", data=self.output, max_steps=1)
 
+    def test_class_names_from_a_file(self):
+        write_idx(self.source, self.train_split, self.test_split, True)
+        names = pathlib.Path(__file__).resolve().parents[2] / "scripts/fashion-mnist.txt"
+        self.succeed(*self.import_arguments("--classes-from", names))
+        with h5py.File(self.output, "r") as file:
+            classes = [helper.text(name) for name in file.attrs["classes"]]
+        self.assertEqual((classes[0], classes[9], len(classes)), ("T-shirt/top", "Ankle boot", 10))
+        (self.folder / "names.txt").write_text("a\n\nb\n")
+        for file, names in (("none.txt", r"--classes-from: .*none\.txt: cannot read"),
+                            ("names.txt", r"--classes-from: .*names\.txt: line 2 is empty")):
+            result = helper.run(*self.import_arguments("--classes-from", self.folder / file))
+            self.assertEqual(result.status, 2, str(result))
+            self.assertRegex(result.err, names)
+
     def test_classes_without_names(self):
         write_idx(self.source, self.train_split, self.test_split, True)
         self.succeed(*self.import_arguments())
@@ -67,7 +82,7 @@ class Import(helper.ProgramTest):
 
     def fails(self, names, *more):
         """One line that names it, and no half of a file: neither a new one nor in the place of an old one."""
-        for old in (None, b"an old file"):
+        for old in (None, helper.write_data(self.shared / "old.h5", 2, 2, 4).read_bytes()):
             self.output.unlink(missing_ok=True)
             if old:
                 self.output.write_bytes(old)
