@@ -125,6 +125,16 @@ double make_steps(const World& world, Contestant& contestant, const Batch& batch
   return seconds;
 }
 
+// So that nobody waits for minutes without a word. `seconds`: of measuring that were asked for.
+void announce_slow_steps(const World& world, const Contestant& contestant, double first, double seconds) {
+  constexpr double kSlow = 1;
+  if (!world.root() || first < kSlow) return;
+  const double steps = kFirstSteps + 1 + std::max<double>(kFewestSteps, seconds / first);
+  fmt::print("{}: the first step took {:.1f} s, {:.0f} are made in about {:.0f} s\n", contestant.name, first, steps,
+             steps * first);
+  std::fflush(stdout);
+}
+
 struct Turns {
   std::size_t count, steps;
 };
@@ -134,7 +144,8 @@ Turns warm_up(const World& world, Contestants& contestants, const Batch& batch, 
   double slowest = 0;
   for (Contestant& contestant : contestants) {
     if (tune) contestant.buckets = to_string(tune_buckets(world, contestant.trainer, batch));
-    const double first = make_steps(world, contestant, batch, kFirstSteps);
+    announce_slow_steps(world, contestant, make_steps(world, contestant, batch, 1), seconds);
+    const double first = make_steps(world, contestant, batch, kFirstSteps - 1);
     const auto more = static_cast<std::size_t>(std::min<double>(kWarmUpSteps, kWarmUpSeconds / first));
     slowest = std::max(slowest, make_steps(world, contestant, batch, std::max<std::size_t>(1, more)));
     contestant.seconds.clear();
@@ -142,15 +153,7 @@ Turns warm_up(const World& world, Contestants& contestants, const Batch& batch, 
     contestant.ledger.close(world);
   }
   const auto steps = static_cast<std::size_t>(std::clamp<double>(seconds / slowest, kFewestSteps, kMostSteps));
-  const Turns turns{
-      std::max<std::size_t>(1, static_cast<std::size_t>(seconds / (slowest * static_cast<double>(steps)))), steps};
-  const double expected = slowest * static_cast<double>(turns.count * steps * contestants.size());
-  if (world.root() && expected > 2 * seconds * static_cast<double>(contestants.size())) {
-    fmt::print("a step takes {:.1f} s: {} are measured, which takes about {:.0f} s\n", slowest,
-               turns.count * steps * contestants.size(), expected);
-    std::fflush(stdout);
-  }
-  return turns;
+  return {std::max<std::size_t>(1, static_cast<std::size_t>(seconds / (slowest * static_cast<double>(steps)))), steps};
 }
 
 void take_turns(const World& world, Contestants& contestants, const Batch& batch, const Turns& turns,

@@ -70,6 +70,7 @@ bool is_report(const fs::path& file, FileKind kind) {
 }
 
 bool is_recognized(const fs::path& file, FileKind kind) {
+  if (fs::file_size(file) == 0) return true;
   switch (kind) {
     case FileKind::data:
       return is_data(file);

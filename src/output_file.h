@@ -34,8 +34,9 @@ struct Output {
 
 // The rule for every file that a command writes, to be checked before its work begins. Throws Error unless the file is
 // new and its folder can be written to, or it may be replaced: it is a regular file that this command does not read
-// (`inputs`, of which a folder stands for all files below it), and either it is recognized by its content as an earlier
-// one of the same kind, or `overwrite` is set. Checkpoints are never recognized: a run's state may be its only copy.
+// (`inputs`, of which a folder stands for all files below it), and either it is empty, or recognized by its content as
+// an earlier one of the same kind, or `overwrite` is set. Checkpoints are never recognized: a run's state may be its
+// only copy.
 void expect_replaceable(const Output& output, const std::vector<std::filesystem::path>& inputs, bool overwrite);
 
 // What a timeline begins with, by which it is recognized: an event that viewers ignore.

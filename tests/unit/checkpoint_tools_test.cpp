@@ -129,7 +129,7 @@ TEST_CASE("a mean is written, but over no other file", "[checkpoint_tools]") {
   CHECK_THAT(test::error_of([&] {
                average_checkpoints(folder / "mean.h5", {folder / "a.h5", folder / "a.h5"}, false);
              }),
-             Contains("mean.h5 is there already"));
+             Contains("mean.h5: exists already"));
 }
 
 }  // namespace annulus

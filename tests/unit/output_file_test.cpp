@@ -74,6 +74,8 @@ TEST_CASE("an earlier file of the same kind may be replaced, and no other", "[ou
     CHECK_THAT(refusal({notes, output.kind}), Contains("notes: exists already") && Contains("--overwrite"));
     CHECK_NOTHROW(expect_replaceable({notes, output.kind}, {}, true));
   }
+  write_text(notes, "");  // as mktemp leaves it: nothing is lost
+  CHECK_NOTHROW(expect_replaceable({notes, FileKind::evaluation}, {}, false));
   // Reports of another command, and checkpoints, even of the same.
   CHECK_THAT(refusal({report, FileKind::step_benchmark}), Contains("--overwrite"));
   CHECK_THAT(refusal({data, FileKind::average}), Contains("exists already; name"));
