@@ -63,14 +63,30 @@ class Reader {
   const std::string& file_;
 };
 
+// Outside of quotes, before the equals sign.
+std::size_t dots_in_key(const std::string& line) {
+  std::size_t dots = 0;
+  char quote = 0;
+  for (std::size_t i = 0; i < line.size() && (quote != 0 || line[i] != '='); ++i) {
+    if (quote == '"' && line[i] == '\\')
+      ++i;
+    else if (line[i] == quote)
+      quote = 0;
+    else if (quote == 0 && (line[i] == '"' || line[i] == '\''))
+      quote = line[i];
+    else if (quote == 0 && line[i] == '.')
+      ++dots;
+  }
+  return dots;
+}
+
 // A key of many parts, a.b.c, is nested tables to the library.
 void expect_flat(const std::string& text, const std::string& file) {
   std::istringstream lines(text);
   std::size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
-    if (std::count(line.begin(), std::find_if(line.begin(), line.end(), [](char c) { return c == '=' || c == '"'; }),
-                   '.') > static_cast<std::ptrdiff_t>(kMostDots))
+    if (dots_in_key(line) > kMostDots)
       fail("{}:{}: a key of more than {} parts; a configuration is flat", file, number, kMostDots);
   }
 }

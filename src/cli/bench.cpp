@@ -122,6 +122,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   reduce->add_option("--sizes", r.sizes_bytes, "Sizes of the array, separated by commas")
       ->delimiter(',')
       ->transform(byte_size(1, std::uint64_t{1} << 40))
+      ->type_name("SIZE")
       ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
   reduce->add_option("--algorithms", r.algorithms, "As --all-reduce, separated by commas")
       ->delimiter(',')

@@ -17,7 +17,7 @@ void add_models(CLI::App& app, Command& chosen) {
                    "Height, width and channels, such as 224x224x3; each model's usual ones if not given")
       ->delimiter('x')
       ->expected(3)
-      ->transform(whole_number(1, kMostPixels));
+      ->transform(whole_number(1, 1 << 20));
   command->add_option("--classes", o.classes, "Classes; as usual if not given")
       ->transform(whole_number(1, kMostClasses));
   command->add_option("--json", o.json, "Write the table to this file as well");

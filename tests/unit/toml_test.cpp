@@ -56,6 +56,7 @@ TEST_CASE("what is no flat TOML is an error with its line", "[toml]") {
 
 TEST_CASE("deeply nested and large files are refused", "[toml]") {
   CHECK_THAT(error(repeated("a.", 1000) + "a = 1\n"), Contains("run.toml:1:"));
+  CHECK_THAT(error(repeated("\"=\".", 10000) + "a = 1\n"), Contains("run.toml:1:"));
   CHECK_THAT(error("[" + repeated("a.", 20000) + "a]\n"), Contains("run.toml:1:"));
   CHECK_THAT(error("a = " + repeated("[", 20000) + "\n"), Contains("run.toml:1:"));
   CHECK_THAT(error(repeated("# x\n", 20000)), Contains("larger than"));
