@@ -191,7 +191,7 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
       rows.push_back(std::move(row));
     }
   if (world.root() && !options.json.empty())
-    write_json(options.json, to_json(machine_facts(world), options.wire, rows));
+    write_json(options.json, FileKind::all_reduce_benchmark, to_json(machine_facts(world), options.wire, rows));
 }
 
 }  // namespace annulus

@@ -142,7 +142,7 @@ void bench_noise(const World& world, const BenchNoiseOptions& options) {
   nlohmann::json rows;
   for (const Contestant& contestant : contestants) rows.push_back(contestant.row());
   write_json(
-      options.json,
+      options.json, FileKind::noise_benchmark,
       {{"version", ANNULUS_VERSION}, {"device", device->description()}, {"step_seconds", wanted}, {"rows", rows}});
 }
 

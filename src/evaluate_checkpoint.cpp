@@ -5,6 +5,7 @@
 #include "src/checkpoint_folder.h"
 #include "src/evaluate.h"
 #include "src/open_device.h"
+#include "src/printable.h"
 #include "src/restore.h"
 #include "src/results.h"
 #include "src/trained_network.h"
@@ -44,10 +45,10 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   const Evaluation found = evaluate(world, model, dataset, input, {.global_batch = global_batch}, activity).value();
   activity.enter(Activity::Phase::ending);
   if (!world.root()) return;
-  for (const std::string& line : stored.damaged) fmt::print("{}\n", line);
-  fmt::print("{} after {} steps{} on {} ({}): accuracy {:.2f} %, loss {:.4f}{}, {} of {} images\n", checkpoint.model,
-             checkpoint.step, averaged ? ", averaged weights," : "", name_of(options.data), options.split,
-             100 * found.accuracy(), found.loss,
+  for (const std::string& line : stored.damaged) fmt::print("{}\n", printable(line));
+  fmt::print("{} after {} steps{} on {} ({}): accuracy {:.2f} %, loss {:.4f}{}, {} of {} images\n",
+             printable(checkpoint.model), checkpoint.step, averaged ? ", averaged weights," : "",
+             printable(name_of(options.data)), options.split, 100 * found.accuracy(), found.loss,
              found.top5 ? fmt::format(", top-5 {:.2f} %", 100 * found.share(*found.top5)) : "", found.correct,
              found.count);
   if (found.skipped > 0) fmt::print("{} bad images were skipped\n", found.skipped);
@@ -62,7 +63,7 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
                       {"step", checkpoint.step},
                       {"checkpoint", stored.file.string()}};
   if (found.top5) json["top5"] = found.share(*found.top5);
-  write_json(options.json, json);
+  write_json(options.json, FileKind::evaluation, json);
 }
 
 }  // namespace annulus

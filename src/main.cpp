@@ -14,6 +14,7 @@
 #include "src/cli.h"
 #include "src/file_io.h"
 #include "src/launched_rank.h"
+#include "src/printable.h"
 #include "src/watchdog.h"
 
 namespace {
@@ -38,7 +39,8 @@ constexpr std::chrono::seconds kToTheRoot(3);
 int end_job(const annulus::World& world, const char* what) {
   std::signal(SIGTERM, SIG_DFL);  // so that rank 0 can end it
   if (!world.root()) std::this_thread::sleep_for(kToTheRoot);
-  fmt::print(stderr, "annulus: {}{}\n", world.root() ? "" : fmt::format("rank {}: ", world.rank()), what);
+  fmt::print(stderr, "annulus: {}{}\n", world.root() ? "" : fmt::format("rank {}: ", world.rank()),
+             annulus::printable_lines(what));
   std::fflush(stderr);
   if (world.size() > 1) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
   return EXIT_FAILURE;
@@ -66,7 +68,7 @@ int main(int argc, char** argv) {
       return end_job(world, error.what());
     }
   } catch (const std::exception& error) {
-    fmt::print(stderr, "annulus: {}\n", error.what());
+    fmt::print(stderr, "annulus: {}\n", annulus::printable_lines(error.what()));
     return EXIT_FAILURE;
   }
 }

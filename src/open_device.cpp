@@ -31,6 +31,8 @@ std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& opt
   if (options.precision != "auto") request.precision = parse_precision(options.precision);
   request.gpu = gpu_of(world);
   request.tuning = options.tuning;
+  if (world.root() && request.name == "cpu" && !options.tuning.empty())
+    fmt::print(stderr, "annulus: --tune is for GPUs and does nothing on a CPU\n");
   return make_device(request);
 }
 

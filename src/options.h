@@ -72,6 +72,7 @@ struct TrainOptions {
   bool resume = false;
   std::vector<Fault> faults;  // for tests
   std::string configuration;  // all of the above as TOML
+  bool overwrite = false;     // files that are there already, whatever they are
 };
 
 struct EvaluateOptions {
@@ -82,6 +83,7 @@ struct EvaluateOptions {
   std::string weights = "auto";  // ema, raw, or auto: the averaged ones where there are any
   std::size_t batch = 64;
   std::filesystem::path json;
+  bool overwrite = false;
 };
 
 struct PredictOptions {
@@ -92,12 +94,14 @@ struct PredictOptions {
   std::size_t top = 5;              // classes told of each
   std::size_t batch = 64;
   std::filesystem::path jsonl;
+  bool overwrite = false;
 };
 
 struct ExportOptions {
   std::filesystem::path checkpoint;  // or a run's folder
   std::string weights = "auto";
   std::filesystem::path output;
+  bool overwrite = false;
 };
 
 struct ModelsOptions {
@@ -105,6 +109,7 @@ struct ModelsOptions {
   std::vector<std::size_t> image;  // height, width, channels; empty: what each model is usually trained with
   std::size_t classes = 0;         // 0: likewise
   std::filesystem::path json;
+  bool overwrite = false;
 };
 
 struct BenchStepOptions {
@@ -121,6 +126,7 @@ struct BenchStepOptions {
   double seconds = 5;
   std::filesystem::path json;
   std::string configuration;  // all of the above as TOML
+  bool overwrite = false;
 };
 
 struct PredictScalingOptions {
@@ -133,6 +139,7 @@ struct PredictScalingOptions {
   std::size_t batch = 0;  // per rank; 0: the profile's
   double slow_down = 1;   // of computing beside sums
   std::filesystem::path json;
+  bool overwrite = false;
 };
 
 struct BenchInputOptions {
@@ -142,6 +149,7 @@ struct BenchInputOptions {
   double seconds = 5;
   std::uint64_t seed = 1;
   std::filesystem::path json;
+  bool overwrite = false;
 };
 
 struct BenchNoiseOptions {
@@ -150,6 +158,7 @@ struct BenchNoiseOptions {
   int threads = 0;     // of each rank; 0: as many as it is bound to
   std::filesystem::path json;
   std::string configuration;  // all of the above as TOML
+  bool overwrite = false;
 };
 
 struct BenchAllReduceOptions {
@@ -160,6 +169,7 @@ struct BenchAllReduceOptions {
   double seconds = 1;            // for each row, roughly
   std::filesystem::path json{};  // empty: the table only
   std::string configuration{};   // all of the above as TOML
+  bool overwrite = false;
 };
 
 }  // namespace annulus

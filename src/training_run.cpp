@@ -12,6 +12,7 @@
 #include "src/bucket_tuner.h"
 #include "src/bytes.h"
 #include "src/open_device.h"
+#include "src/printable.h"
 #include "src/replicas.h"
 #include "src/restore.h"
 #include "src/signals.h"
@@ -123,12 +124,12 @@ void TrainingRun::expect_sums() const {
 }
 
 // Everything that a run writes goes into one folder, which holds one run: an earlier one's results are never lost.
-void TrainingRun::claim_output() const {
+void TrainingRun::claim_output() {
   if (!world_.root()) return;
-  std::error_code error;
-  std::filesystem::create_directories(options_.out, error);
-  if (error) fail("cannot make the folder {}: {}", options_.out.string(), error.message());
-  if (!options_.resume && !checkpoints_.folder().empty())
+  const bool has_checkpoints = !checkpoints_.folder().empty();
+  claim_.emplace(options_.out, has_checkpoints || options_.overwrite,
+                 "choose another --out, or give --overwrite to write to this one");
+  if (!options_.resume && has_checkpoints)
     fail("{} has checkpoints already, of an earlier run: go on with it by --resume, or choose another --out",
          options_.out.string());
   write_atomically(options_.out / "config.toml", std::as_bytes(std::span(options_.configuration)));
@@ -219,8 +220,8 @@ void TrainingRun::announce() const {
     fmt::print("  threads     {}\n", threads.text);
     if (!threads.warning.empty()) fmt::print("  warning     {}\n", threads.warning);
   }
-  fmt::print("  data        {}: {} training and {} test images{}, {} classes\n", name_of(options_.data), data.size,
-             test_.info().size,
+  fmt::print("  data        {}: {} training and {} test images{}, {} classes\n", printable(name_of(options_.data)),
+             data.size, test_.info().size,
              data.encoded() ? "" : fmt::format(" of {}x{}x{}", data.height, data.width, data.channels),
              data.classes.size());
   fmt::print("  input       {}\n", to_string(training_input_));
@@ -242,13 +243,17 @@ void TrainingRun::announce() const {
              share(global_batch_), parts > 1 ? fmt::format(", in {} parts", parts) : "");
   fmt::print("  rate        {}\n", schedule_.description());
   if (options_.ema > 0) fmt::print("  weights     evaluated is their moving average, of decay {}\n", options_.ema);
-  fmt::print("  writes to   {}\n", options_.out.string());
-  fmt::print("configuration (also in {}):\n", (options_.out / "config.toml").string());
-  fmt::print("{}", options_.configuration);
+  fmt::print("  writes to   {}\n", printable(options_.out.string()));
+  fmt::print("configuration (also in {}):\n", printable((options_.out / "config.toml").string()));
+  fmt::print("{}", printable_lines(options_.configuration));
   std::fflush(stdout);
 }
 
 int TrainingRun::run() {
+  if (complete() && score_) {
+    if (world_.root()) report_nothing_to_do();
+    return 0;
+  }
   // Ranks that exchange nothing could not agree on the step to stop at. They leave nothing to go on from either.
   if (all_reduce_->sums()) watch_for_stop_signals();
   result_.startup_seconds = now_seconds() - begun_;
@@ -265,6 +270,21 @@ int TrainingRun::run() {
   return 0;
 }
 
+// A run that was complete before it was resumed: its results stay as they are.
+void TrainingRun::report_nothing_to_do() const {
+  const std::filesystem::path file = options_.out / "results.json";
+  std::ifstream stream(file);
+  nlohmann::json results = nlohmann::json::parse(stream, nullptr, false);
+  if (results.is_object() && results.value("status", "") != "complete") {  // it was killed after its last checkpoint
+    results["status"] = "complete";
+    write_json(file, FileKind::run_results, results);
+  }
+  fmt::print("nothing to do: this run is complete after {} steps, {} of {} epochs; more: --epochs{}\n", step_,
+             cursor_.epoch, options_.epochs, options_.max_steps > 0 ? ", --max-steps" : "");
+  fmt::print("test accuracy {:.2f} %  ({} of {} images){}\n", 100 * score_->accuracy(), score_->correct, score_->count,
+             best_ ? fmt::format(", best {:.2f} %", 100 * best_->accuracy()) : "");
+}
+
 // The one that a stop prevented before this run was resumed; the last one run() makes in any case.
 bool TrainingRun::make_up_evaluation() {
   if (step_ == 0 || score_ || complete()) return true;
@@ -275,6 +295,7 @@ bool TrainingRun::make_up_evaluation() {
 bool TrainingRun::run_epoch() {
   EpochResult epoch;
   epoch.epoch = cursor_.epoch + 1;
+  epoch.first_image = cursor_.position;
   const TraceSpan span(timeline_.run(), "epoch", static_cast<std::int64_t>(epoch.epoch));
   if (options_.clip_norm > 0) epoch.gradient_norms.emplace();
   progress_.begin_epoch(epoch.epoch, training_.info().size);
@@ -418,8 +439,9 @@ void TrainingRun::close_epoch(EpochResult& epoch) {
 
 void TrainingRun::report(const EpochResult& epoch) {
   if (cursor_.epoch == epoch.epoch) metrics_->epoch(place(), epoch);  // not of a part, which may be gone on with
-  progress_.line(fmt::format("epoch {}/{}  loss {:.4f}  accuracy {:.2f} %  {}rate {:.4g}  {:.0f} images/s  {:.1f} s",
-                             epoch.epoch, options_.epochs, epoch.train_loss, 100 * epoch.train_accuracy,
+  const std::string rest = epoch.first_image > 0 ? fmt::format(" (from image {} on)", epoch.first_image) : "";
+  progress_.line(fmt::format("epoch {}/{}{}  loss {:.4f}  accuracy {:.2f} %  {}rate {:.4g}  {:.0f} images/s  {:.1f} s",
+                             epoch.epoch, options_.epochs, rest, epoch.train_loss, 100 * epoch.train_accuracy,
                              epoch.test ? to_string(*epoch.test) + "  " : "", epoch.rate,
                              static_cast<double>(epoch.images) / epoch.seconds, epoch.seconds));
   if (epoch.accounts.latest().share > kWorthSaying) progress_.line("  " + lateness_line(epoch.accounts));
@@ -440,7 +462,7 @@ void TrainingRun::save_results(const std::string& status) {
   result_.status = status;
   result_.checkpoint_write_seconds = checkpoints_.seconds();
   result_.total_seconds = now_seconds() - begun_;
-  if (world_.root()) write_json(options_.out / "results.json", to_json(result_));
+  if (world_.root()) write_json(options_.out / "results.json", FileKind::run_results, to_json(result_));
 }
 
 }  // namespace annulus

@@ -15,6 +15,7 @@
 #include "src/data/dataset.h"
 #include "src/data/input_plan.h"
 #include "src/data/loader.h"
+#include "src/folder_claim.h"
 #include "src/interval.h"
 #include "src/ledger.h"
 #include "src/metrics/run_metrics.h"
@@ -68,7 +69,7 @@ class TrainingRun {
   std::unique_ptr<AllReduce> connect();
   std::optional<std::size_t> earlier_crossover() const;
   void expect_sums() const;  // where the options want them
-  void claim_output() const;
+  void claim_output();
   void plan_networks();
   void resume();
   void read_earlier_results();
@@ -92,6 +93,7 @@ class TrainingRun {
   void close_epoch(EpochResult& epoch);
   void report(const EpochResult& epoch);
   void save_results(const std::string& status);
+  void report_nothing_to_do() const;
   void finish(const std::string& status);
 
   const double begun_ = now_seconds();
@@ -118,6 +120,7 @@ class TrainingRun {
   std::optional<Score> score_;  // of the parameters as they are, where they were evaluated
   std::optional<Score> best_;   // of all checkpoints
   Timer evaluation_timer_, checkpoint_timer_;
+  std::optional<FolderClaim> claim_;   // of the folder, by rank 0
   CheckpointWriter checkpoints_;       // used by rank 0
   std::uint64_t tuned_for_ranks_ = 0;  // the buckets; see Checkpoint
   std::string summed_before_;          // by the run that this one resumes, where it said so

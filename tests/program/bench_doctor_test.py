@@ -56,6 +56,19 @@ class Bench(helper.ProgramTest):
                 expected = 16 * max(ranks, 1) / row["median_seconds"]
                 self.assertAlmostEqual(row["images_per_second"], expected, delta=0.01 * expected)
 
+    def test_a_step_that_does_not_fit_the_machine(self):
+        result = helper.run("bench", "step", "--device", "cpu", "--model", "cnn", "--batch", 10_000_000)
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        self.assertRegex(result.messages[0], r"cnn with --batch 10000000 takes about [\d.]+ [GT]iB of memory on each of 1 "
+                                             r"rank of a node, which has [\d.]+ GiB: give a smaller --batch")
+        self.assertLess(result.seconds, 10)
+
+    def test_tuning_is_for_gpus(self):
+        result = self.succeed("bench", "step", "--device", "cpu", "--model", "mlp", "--batch", 2, "--seconds", 0.01, "--tune",
+                              self.folder / "tune.json")
+        self.assertEqual(result.messages, ["annulus: --tune is for GPUs and does nothing on a CPU"])
+        self.assertRegex(result.out, r"^planned: about [\d.]+ [KMG]iB of memory on each rank\n")
+
     def test_step_says_what_memory_it_took(self):
         def peak(batch):
             file = self.folder / "memory.json"
