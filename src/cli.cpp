@@ -70,7 +70,7 @@ Command parse_command_line(int argc, char** argv, bool speaks) {
   } catch (const CLI::ParseError& error) {
     refuse(error, speaks);
   }
-  if (!chosen) {
+  if (!chosen.run) {
     if (speaks) fmt::print("{}", app.help());
     std::exit(kUsageExitCode);
   }

@@ -4,20 +4,17 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <thread>
 
 #include "collectives/world.h"
+#include "kernels/relaxed.h"
 #include "src/cli.h"
 #include "src/file_io.h"
+#include "src/launched_rank.h"
+#include "src/watchdog.h"
 
 namespace {
-
-// Whether this is the first of the processes that a launcher started, as far as can be told before MPI_Init.
-bool first_of_launch() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(variable)) return std::atoi(rank) == 0;
-  return true;
-}
 
 // Most errors (a missing file) are met by all ranks at the same time: the others leave rank 0 the time to say it and to
 // end them. Open MPI's mpirun may take a second for that.
@@ -36,14 +33,21 @@ int end_job(const annulus::World& world, const char* what) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const annulus::Command command = annulus::parse_command_line(argc, argv, first_of_launch());
+  const std::optional<int> launched = annulus::launched_rank();
+  const annulus::Command command = annulus::parse_command_line(argc, argv, launched.value_or(0) == 0);
   annulus::allow_many_open_files();
   try {
+    annulus::Relaxed<int> rank(launched.value_or(-1));
+    annulus::Watchdog watchdog(command.stall_seconds,
+                               [&rank](const annulus::Stall& stall) { annulus::end_stalled_job(rank, stall); });
     const annulus::MpiSession session;
     const annulus::World world;
+    rank = world.rank();
+    watchdog.activity().enter(annulus::Activity::Phase::unwatched);
     try {
-      return command(world);
+      return command.run(world, watchdog);
     } catch (const std::exception& error) {
+      watchdog.activity().enter(annulus::Activity::Phase::ending);
       return end_job(world, error.what());
     }
   } catch (const std::exception& error) {

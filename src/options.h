@@ -70,7 +70,6 @@ struct TrainOptions {
   Interval checkpoint_every;         // and where it stops, and at the best evaluation
   std::size_t keep = 2;              // of the last checkpoints
   bool resume = false;
-  double stall_seconds = 60;  // 0: no watchdog
   std::vector<Fault> faults;  // for tests
   std::string configuration;  // all of the above as TOML
 };

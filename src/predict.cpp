@@ -179,8 +179,12 @@ class Report {
 class Predictor {
  public:
   // `batch`: images at once.
-  Predictor(Device& device, const TrainedNetwork& network, std::size_t batch, std::size_t top)
-      : device_(device), network_(network), model_(device, network.graph, Mode::inference, batch), top_(top) {
+  Predictor(Device& device, const TrainedNetwork& network, std::size_t batch, std::size_t top, Activity& activity)
+      : device_(device),
+        network_(network),
+        model_(device, network.graph, Mode::inference, batch, {}, [&activity] { activity.tick(); }),
+        top_(top),
+        activity_(activity) {
     restore_parameters(network.checkpoint, network.file, model_, network.averaged);
   }
 
@@ -227,39 +231,49 @@ class Predictor {
   const TrainedNetwork& network_;
   Model model_;
   const std::size_t top_;
-  Activity activity_;
+  Activity& activity_;
 };
 
-void predict(const World& world, const Source& source, std::size_t global_batch, Predictor& predictor, Report& report) {
+void predict(const World& world, const Source& source, std::size_t global_batch, Predictor& predictor, Report& report,
+             Activity& activity) {
   Loader loader(
       *source.samples, source.input,
       {.global_batch = global_batch, .rank = world.rank(), .ranks = world.size(), .start = {}, .end_epoch = 1});
   for (bool last = false; !last;) {
+    activity.enter(Activity::Phase::input);
     const Batch& batch = loader.next();
     last = batch.step.last_of_epoch;
     const Range share = batch.step.share(world.rank(), world.size());
     // Shares follow each other in the order of the ranks.
-    const std::vector<std::string> lines = world.gather_texts(lines_of(predictor.findings(source, batch, share)));
+    activity.enter(Activity::Phase::forward);
+    const std::string own = lines_of(predictor.findings(source, batch, share));
+    activity.enter(Activity::Phase::meeting);
+    const std::vector<std::string> lines = world.gather_texts(own);
     for (const std::string& of_rank : lines) report.add(of_rank);
   }
 }
 
 }  // namespace
 
-int predict(const World& world, const PredictOptions& options) {
+int predict(const World& world, const PredictOptions& options, Activity& activity) {
+  activity.enter(Activity::Phase::comparing);
   check_same_command(world, "predict");
+  activity.enter(Activity::Phase::opening);
   const auto device = open_device(world, options.device);
   const TrainedNetwork network = read_trained_network(options.checkpoint, options.weights, decoding_threads(*device));
   if (world.root())
     for (const std::string& line : network.damaged) fmt::print(stderr, "{}\n", line);
   const std::vector<Source> sources = open_sources(network, options.images);
+  activity.enter(Activity::Phase::comparing);
   check_alike(world, options, network.checkpoint, samples_of(sources));
   // No more at once than there are.
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::size_t batch = std::min(options.batch, (most_images(sources) + ranks - 1) / ranks);
-  Predictor predictor(*device, network, batch, options.top);
+  activity.enter(Activity::Phase::planning);
+  Predictor predictor(*device, network, batch, options.top, activity);
   Report report(world, options.jsonl);
-  for (const Source& source : sources) predict(world, source, batch * ranks, predictor, report);
+  for (const Source& source : sources) predict(world, source, batch * ranks, predictor, report, activity);
+  activity.enter(Activity::Phase::ending);
   report.finish();
   std::array bad{report.bad()};
   world.sum(bad);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "collectives/world.h"
+#include "src/activity.h"
 #include "src/options.h"
 
 namespace annulus {
@@ -13,6 +14,6 @@ namespace annulus {
 //   {"image": "a.jpg", "top": [{"class": "cat", "probability": 0.9, "logit": 7.5}, ...]}   the likeliest first
 //   {"image": "a.jpg", "error": "a.jpg: ..."}                                              of one that cannot be read
 // Those of data files have "label" as well, the name of their class.
-int predict(const World& world, const PredictOptions& options);
+int predict(const World& world, const PredictOptions& options, Activity& activity);
 
 }  // namespace annulus

@@ -30,11 +30,12 @@ double middle(const StepPlan& step, std::size_t size) {
 
 }  // namespace
 
-TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
+TrainingRun::TrainingRun(const World& world, const TrainOptions& options, Watchdog& watchdog)
     : world_(world),
       options_(options),
       clock_offset_(clock_offset_to_root(world)),
       timeline_(options.timeline, clock_offset_),
+      activity_(watchdog.activity()),
       device_(open_device(world, options.device)),
       training_(data_files(options.data.files), "train"),
       test_(data_files(options.data.files), "test"),
@@ -43,8 +44,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
       global_batch_(global_batch_of(world, options)),
       schedule_(options.schedule, global_batch_, options.epochs),
       all_reduce_(connect()),
-      watchdog_(activity_, all_reduce_->activity(), options.stall_seconds,
-                [this] { end_stalled_job(world_, activity_, all_reduce_->activity(), options_.stall_seconds); }),
+      watched_(watchdog, all_reduce_->activity()),
       model_(*device_, graph_of(world, options, task_of(training_.info(), training_input_, options)), Mode::training,
              largest_part(), allocate_in(*all_reduce_), [this] { activity_.tick(); }),
       optimizer_(*device_, model_.parameters(), update_rule(options), schedule_.rate(0), options.ema),
@@ -59,7 +59,9 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
                       inject_at(options_.faults, world_.rank(), step, stage);
                     }}),
       bad_samples_(world.rank()) {
+  activity_.enter(Activity::Phase::comparing);
   check_same_network(world, model_);
+  activity_.enter(Activity::Phase::planning);
   expect_sums();
   claim_output();
   timeline_.claim(world);
@@ -87,9 +89,14 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
 
 // The first things that the ranks do together: here a difference between them would hang or corrupt.
 std::unique_ptr<AllReduce> TrainingRun::connect() {
+  activity_.enter(Activity::Phase::comparing);
   check_alike(world_, options_, training_, test_);
+  activity_.enter(Activity::Phase::connecting);
   if (options_.resume && world_.root()) stored_ = CheckpointFolder(options_.out, options_.keep).newest();
-  return make_all_reduce(options_.all_reduce, world_, *device_, parse_wire(options_.wire), earlier_crossover());
+  auto all_reduce =
+      make_all_reduce(options_.all_reduce, world_, *device_, parse_wire(options_.wire), earlier_crossover());
+  activity_.enter(Activity::Phase::planning);
+  return all_reduce;
 }
 
 // What as many ranks have measured before this run is resumed: measured again, it might be another, and so might be
@@ -136,7 +143,7 @@ void TrainingRun::plan_networks() {
 }
 
 void TrainingRun::resume() {
-  activity_.enter(Activity::Phase::meeting);
+  activity_.enter(Activity::Phase::resuming);
   const RunKind kind{options_.model, options_.seed, order()};
   const auto restored = restore(world_, checkpoints_.folder(), std::exchange(stored_, {}), kind, model_, optimizer_);
   if (!restored) {
@@ -185,6 +192,7 @@ void TrainingRun::check_passes() const {
 void TrainingRun::choose_buckets() {
   if (!options_.tune_buckets || tuned_for_ranks_ > 0) return;
   tuned_for_ranks_ = static_cast<std::uint64_t>(world_.size());
+  activity_.enter(Activity::Phase::tuning);
   BatchRequest trial = wanted_batches();
   trial.end_epoch = cursor_.epoch + 1;  // also of a run that is complete
   Loader loader(training_, training_input_, trial);
@@ -199,6 +207,7 @@ std::string TrainingRun::summing() const {
 }
 
 void TrainingRun::announce() const {
+  activity_.enter(Activity::Phase::meeting);
   const std::string warning = device_warning(world_, *device_);
   if (!world_.root()) return;
   const DatasetInfo& data = training_.info();
@@ -275,6 +284,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   const Mark begun = device_->mark();
   activity_.begin_step(step_ + 1);
   inject(options_.faults, world_.rank(), step_ + 1, model_);
+  activity_.enter(Activity::Phase::input);
   const Batch& batch = loader_->next();
   epoch.rate = schedule_.rate(middle(batch.step, training_.info().size));
   optimizer_.set_rate(epoch.rate);

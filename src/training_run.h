@@ -33,7 +33,7 @@ namespace annulus {
 // One run of `annulus train`: everything that it needs, in the order in which it depends on each other.
 class TrainingRun {
  public:
-  TrainingRun(const World& world, const TrainOptions& options);
+  TrainingRun(const World& world, const TrainOptions& options, Watchdog& watchdog);
   int run();  // the program's exit code, see train.h
 
  private:
@@ -99,7 +99,7 @@ class TrainingRun {
   const TrainOptions& options_;
   const double clock_offset_;
   Timeline timeline_;
-  Activity activity_;
+  Activity& activity_;
   std::unique_ptr<Device> device_;
   Dataset training_, test_;
   const InputPlan training_input_, test_input_;
@@ -107,7 +107,7 @@ class TrainingRun {
   const Schedule schedule_;
   std::optional<StoredCheckpoint> stored_;  // on rank 0, what is gone on from, until it is restored
   std::unique_ptr<AllReduce> all_reduce_;
-  const Watchdog watchdog_;
+  const Watchdog::Watched watched_;
   Model model_;
   Optimizer optimizer_;
   Ledger ledger_;

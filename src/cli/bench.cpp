@@ -36,7 +36,7 @@ void add_bench_input(CLI::App& bench, Command& chosen) {
   input->add_option("--seed", o.seed, "Of the order and of what is random")->capture_default_str();
   input->add_option("--json", o.json, "Write the result to this file as well");
   input->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
       expect_whole_world(world);
       bench_input(world, *options);
       return 0;
@@ -52,13 +52,16 @@ void add_bench_noise(CLI::App& bench, Command& chosen) {
   noise->add_option("--step", o.step_ms, "Milliseconds of computing in a step")
       ->check(CLI::Range(0.1, 1e5))
       ->capture_default_str();
-  noise->add_option("--threads", o.threads, "Threads of each rank; 0: as many as it is bound to")
+  noise
+      ->add_option(
+          "--threads", o.threads,
+          "Threads of each rank; 0: OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, or as many processors as it is bound to")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   add_table_options(*noise, o);
   noise->callback([&chosen, noise, options] {
     options->configuration = noise->config_to_str(true, false);
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
       expect_whole_world(world);
       bench_noise(world, *options);
       return 0;
@@ -96,7 +99,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   step->callback([&chosen, step, step_options] {
     expect_one_choice(step_options->buckets, step_options->tune_buckets);
     step_options->configuration = step->config_to_str(true, false);
-    chosen = [step_options](const World& world) {
+    chosen.run = [step_options](const World& world, Watchdog&) {
       expect_whole_world(world);
       bench_step(world, *step_options);
       return 0;
@@ -120,7 +123,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   add_table_options(*reduce, r);
   reduce->callback([&chosen, reduce, reduce_options] {
     reduce_options->configuration = reduce->config_to_str(true, false);
-    chosen = [reduce_options](const World& world) {
+    chosen.run = [reduce_options](const World& world, Watchdog&) {
       expect_whole_world(world);
       bench_all_reduce(world, *reduce_options);
       return 0;

@@ -19,7 +19,7 @@ void add_show(CLI::App& parent, Command& chosen) {
   command->add_option("checkpoint", options->place, kPlaceHelp)->required();
   command->add_option("--json", options->json, "Write it to this file as well");
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
       if (world.root()) show_checkpoint(options->place, options->json);
       return 0;
     };
@@ -32,7 +32,7 @@ void add_diff(CLI::App& parent, Command& chosen) {
   auto places = std::make_shared<std::vector<std::filesystem::path>>();
   command->add_option("checkpoints", *places, kPlaceHelp)->required()->expected(2);
   command->callback([&chosen, places] {
-    chosen = [places](const World& world) {
+    chosen.run = [places](const World& world, Watchdog&) {
       return world.root() && compare_checkpoints(places->front(), places->back()) ? 1 : 0;
     };
   });
@@ -49,7 +49,7 @@ void add_average(CLI::App& parent, Command& chosen) {
   command->add_option("out", options->file, "The file to write")->required();
   command->add_option("checkpoints", options->places, kPlaceHelp)->required()->expected(2, 1 << 20);
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
       if (world.root()) average_checkpoints(options->file, options->places);
       return 0;
     };

@@ -27,7 +27,10 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
       ->capture_default_str();
   command.add_option("--tune", options.tuning,
                      "On a GPU, measure which convolution plans are fastest, and keep what was found in this file");
-  command.add_option("--threads", options.threads, "Threads of each rank; 0: as many as it is bound to")
+  command
+      .add_option(
+          "--threads", options.threads,
+          "Threads of each rank; 0: OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, or as many processors as it is bound to")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
 }
@@ -147,6 +150,14 @@ void add_timeline_options(CLI::App& command, TimelineOptions& options) {
       ->capture_default_str()
       ->configurable(false)
       ->group("Timeline");
+}
+
+void add_stall_option(CLI::App& command, Command& chosen) {
+  command
+      .add_option("--stall-timeout", chosen.stall_seconds,
+                  "Abort the job and report where each rank stands if nothing moves for this many seconds; 0: never")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
 }
 
 void expect_whole_world(const World& world) {

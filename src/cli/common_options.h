@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collectives/world.h"
+#include "src/cli.h"
 #include "src/data/input_plan.h"
 #include "src/options.h"
 
@@ -32,6 +33,9 @@ void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint
 void add_wire_option(CLI::App& command, std::string& wire);
 void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool& tune);
 void add_timeline_options(CLI::App& command, TimelineOptions& options);
+
+// For commands that report what they are doing (Watchdog).
+void add_stall_option(CLI::App& command, Command& chosen);
 
 // Throws where the options contradict each other.
 void expect_one_choice(const BucketOptions& buckets, bool tune);

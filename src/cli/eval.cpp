@@ -18,10 +18,11 @@ void add_eval(CLI::App& app, Command& chosen) {
       ->capture_default_str();
   command->add_option("--json", o.json, "Write the result to this file as well");
   add_device_options(*command, o.device);
+  add_stall_option(*command, chosen);
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
-      evaluate(world, *options);
+      evaluate(world, *options, watchdog.activity());
       return 0;
     };
   });

@@ -13,7 +13,7 @@ void add_export(CLI::App& app, Command& chosen) {
   command->add_option("file", o.output, "The ONNX file to make")->required();
   add_checkpoint_options(*command, o.checkpoint, o.weights);
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
       if (world.root()) export_onnx(*options);
       return 0;
     };

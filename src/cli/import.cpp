@@ -95,7 +95,7 @@ void add_import(CLI::App& app, Command& chosen) {
   add_source_options(*command, *options);
   add_storage_options(*command, *options);
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
       expect_whole_world(world);
       return import_data(world, *options, [](const std::string& lines) { fmt::print("{}\n", lines); });
     };

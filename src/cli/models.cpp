@@ -20,7 +20,7 @@ void add_models(CLI::App& app, Command& chosen) {
   command->add_option("--classes", o.classes, "Classes; as usual if not given")->check(CLI::PositiveNumber);
   command->add_option("--json", o.json, "Write the table to this file as well");
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
       if (world.root()) list_models(*options);
       return 0;
     };

@@ -24,10 +24,11 @@ void add_predict(CLI::App& app, Command& chosen) {
       ->capture_default_str();
   command->add_option("--jsonl", o.jsonl, "Write it to this file as well, a line of JSON for each image");
   add_device_options(*command, o.device);
+  add_stall_option(*command, chosen);
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
-      return predict(world, *options);
+      return predict(world, *options, watchdog.activity());
     };
   });
 }

@@ -109,7 +109,7 @@ void add_predict_scaling(CLI::App& app, Command& chosen) {
     if (*tune) throw CLI::ValidationError("--bucket", "auto measures: give a size, or usual");
     expect_links(*command, *options);
     options->cluster.wire = parse_wire(*wire);
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
       if (world.root()) predict_scaling(*options);
       return 0;
     };

@@ -315,11 +315,7 @@ void add_train(CLI::App& app, Command& chosen) {
   add_device_options(*command, o.device);
   add_metrics_options(*command, o.metrics);
   add_timeline_options(*command, o.timeline);
-  command
-      ->add_option("--stall-timeout", o.stall_seconds,
-                   "End the job, saying where each rank stands, when nothing moves for so many seconds; 0: never")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_stall_option(*command, chosen);
   add_fault_option(*command, o.faults);
 
   command->callback([&chosen, command, options, recipe] {
@@ -331,9 +327,9 @@ void add_train(CLI::App& app, Command& chosen) {
       throw CLI::ParseError(error.what(), CLI::ExitCodes::ValidationError);
     }
     options->configuration = command->config_to_str(true, false);
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
-      return train(world, *options);
+      return train(world, *options, watchdog);
     };
   });
 }
