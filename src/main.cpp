@@ -1,9 +1,11 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <thread>
 
@@ -15,6 +17,18 @@
 #include "src/watchdog.h"
 
 namespace {
+
+// How often OpenMP's threads look for work before they sleep: some 10 us, as libgomp has it if it knows that threads
+// outnumber cores. Its default is milliseconds, in which nothing else on a core that is shared with other work can run.
+constexpr const char* kSpins = "1000";
+
+// libgomp reads these variables when it is loaded, so the program starts once more if neither is set.
+void limit_spinning(char** arguments) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
+  setenv("GOMP_SPINCOUNT", kSpins, 0);
+  std::error_code error;  // if it fails, this process goes on, with the default
+  execv(std::filesystem::read_symlink("/proc/self/exe", error).c_str(), arguments);
+}
 
 // Most errors (a missing file) are met by all ranks at the same time: the others leave rank 0 the time to say it and to
 // end them. Open MPI's mpirun may take a second for that.
@@ -33,6 +47,7 @@ int end_job(const annulus::World& world, const char* what) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  limit_spinning(argv);
   const std::optional<int> launched = annulus::launched_rank();
   const annulus::Command command = annulus::parse_command_line(argc, argv, launched.value_or(0) == 0);
   annulus::allow_many_open_files();

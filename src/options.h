@@ -19,7 +19,7 @@ namespace annulus {
 struct DeviceOptions {
   std::string device = "auto";
   std::string precision = "auto";  // bf16 on a GPU, fp32 on a CPU
-  int threads = 0;                 // 0: as many as the affinity mask gives this rank
+  int threads = 0;                 // 0: see choose_threads()
   std::filesystem::path tuning;    // file of measured convolution plans; empty: none
 };
 

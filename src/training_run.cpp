@@ -15,6 +15,7 @@
 #include "src/replicas.h"
 #include "src/restore.h"
 #include "src/signals.h"
+#include "src/threads.h"
 #include "src/train.h"
 
 namespace annulus {
@@ -209,10 +210,15 @@ std::string TrainingRun::summing() const {
 void TrainingRun::announce() const {
   activity_.enter(Activity::Phase::meeting);
   const std::string warning = device_warning(world_, *device_);
+  const ThreadReport threads = report_threads(world_, choose_threads(options_.device.threads));
   if (!world_.root()) return;
   const DatasetInfo& data = training_.info();
   fmt::print("annulus {}: {} on {} rank{}, {}\n", ANNULUS_VERSION, options_.model, world_.size(),
              world_.size() == 1 ? "" : "s", device_->description());
+  if (device_->shares_host_memory()) {
+    fmt::print("  threads     {}\n", threads.text);
+    if (!threads.warning.empty()) fmt::print("  warning     {}\n", threads.warning);
+  }
   fmt::print("  data        {}: {} training and {} test images{}, {} classes\n", name_of(options_.data), data.size,
              test_.info().size,
              data.encoded() ? "" : fmt::format(" of {}x{}x{}", data.height, data.width, data.channels),
