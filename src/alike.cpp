@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "kernels/error.h"
+#include "kernels/subnormals.h"
 #include "src/agreement.h"
 #include "src/hash.h"
 
@@ -92,6 +93,7 @@ void check_same_command(const World& world, const std::string& command) {
   Agreement agreement(world);
   agreement.add("the program's version", ANNULUS_VERSION);
   agreement.add("the command", command);
+  agreement.add("the treatment of subnormal numbers", flushes_subnormals() ? "flush to zero" : "keep");
   agreement.check();
 }
 

@@ -13,7 +13,8 @@ namespace annulus {
 // What all ranks must have alike (agreement.h). All are collective and throw Error on every rank, naming the first
 // difference and who has it.
 
-// The program's version and the command. To be called before the ranks do anything else together.
+// The program's version, the command, and how this thread treats subnormal numbers. To be called before the ranks do
+// anything else together.
 void check_same_command(const World& world, const std::string& command);
 
 // The options (but for paths and threads, which belong to a machine) and the data. To be called before anything on

@@ -8,6 +8,7 @@
 #include "collectives/all_reduce.h"
 #include "kernels/cuda/make_cuda_device.h"
 #include "kernels/error.h"
+#include "kernels/subnormals.h"
 #include "src/data/hdf5.h"
 #include "src/machine.h"
 #include "src/open_device.h"
@@ -29,6 +30,17 @@ void print_binding(const World& world) {
          fmt::format("warning: {} ranks on this node share {} processors: bind them (mpirun --bind-to core), or use "
                      "--threads",
                      world.local_size(), present));
+}
+
+// The mode that training would compute in.
+void print_subnormals() {
+  std::string text = "flushed to zero in all threads";
+  try {
+    expect_flushed_subnormals();
+  } catch (const Error& error) {
+    text = std::string("warning: ") + error.what();
+  }
+  line("subnormals", text);
 }
 
 void print_gpus() {
@@ -75,6 +87,7 @@ void doctor(const World& world) {
   if (world.root()) {
     fmt::print("usable here\n");
     line("cpu", "yes: " + make_device("cpu")->description());
+    print_subnormals();
     print_gpus();
   }
   const auto device = open_device(world, {});

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "collectives/world.h"
+#include "kernels/subnormals.h"
 #include "src/cli.h"
 #include "src/file_io.h"
 
@@ -36,6 +37,7 @@ int end_job(const annulus::World& world, const char* what) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  annulus::flush_subnormals();  // before there are other threads, which inherit it
   const annulus::Command command = annulus::parse_command_line(argc, argv, first_of_launch());
   annulus::allow_many_open_files();
   try {
