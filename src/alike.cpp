@@ -133,9 +133,10 @@ void check_alike(const World& world, const PredictOptions& options, const Checkp
   agreement.check();
 }
 
-void check_alike(const World& world, const BenchStepOptions& options) {
+void check_alike(const World& world, const BenchStepOptions& options, const Checkpoint* from) {
   Agreement agreement(world);
   add_configuration(agreement, options.configuration);
+  if (from != nullptr) add_checkpoint(agreement, *from);
   add_timeline(agreement, options.timeline);
   agreement.check();
 }

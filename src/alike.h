@@ -24,7 +24,7 @@ void check_alike(const World& world, const EvaluateOptions& options, const Datas
                  const Checkpoint& checkpoint);
 void check_alike(const World& world, const PredictOptions& options, const Checkpoint& checkpoint,
                  std::span<const Samples* const> images);
-void check_alike(const World& world, const BenchStepOptions& options);
+void check_alike(const World& world, const BenchStepOptions& options, const Checkpoint* from);  // null: none
 void check_alike(const World& world, const std::string& configuration);  // a command's whole one, as TOML
 
 // The network, and how its parameters lie in memory, which is also how gradients are cut into buckets. To be called

@@ -29,6 +29,19 @@ class Bench(helper.ProgramTest):
                 expected = 16 * max(ranks, 1) / row["median_seconds"]
                 self.assertAlmostEqual(row["images_per_second"], expected, delta=0.01 * expected)
 
+    def test_step_of_a_trained_state(self):
+        out = self.folder / "out"
+        self.train(out, model="mlp", max_steps=3)
+        for place in (out, out / "checkpoint.h5"):
+            file = self.folder / "trained.json"
+            result = self.succeed("bench", "step", "--from", place, "--batch", 4, "--seconds", 0.01, "--json", file)
+            self.assertIn("of sgd after 3 steps, from", result.out)
+            found = json.loads(file.read_text())
+            self.assertEqual((found["trained_steps"], found["rows"][0]["model"]), (3, "mlp"))
+        result = helper.run("bench", "step", "--from", out, "--model", "lenet", ranks=2)
+        self.assertNotEqual(result.status, 0)
+        self.assertIn("is of mlp for images of 28x28x1 and 10 classes: leave out --model", result.messages[0])
+
     def test_step_says_what_memory_it_took(self):
         def peak(batch):
             file = self.folder / "memory.json"
