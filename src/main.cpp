@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <thread>
 
 #include "collectives/world.h"
@@ -43,6 +44,8 @@ int main(int argc, char** argv) {
     const annulus::World world;
     try {
       return command(world);
+    } catch (const std::bad_alloc&) {
+      return end_job(world, "not enough memory: use a smaller --batch, smaller images, or a smaller model");
     } catch (const std::exception& error) {
       return end_job(world, error.what());
     }
