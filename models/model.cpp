@@ -1,5 +1,11 @@
 #include "models/model.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "kernels/error.h"
+#include "models/cost.h"
 #include "models/fusion.h"
 #include "models/spare_gradients.h"
 
@@ -9,6 +15,25 @@ namespace {
 // As devices plan it.
 Graph rewritten(const Graph& graph) {
   return spare_gradients(fuse(graph));
+}
+
+// Refuses what can never fit before it is planned, and before the system ends the process for want of memory: the
+// parameters, their gradients, and a batch of the largest layer's output. The network takes more than that.
+void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch) {
+  if (!device.shares_host_memory()) return;
+  double parameters = 0, largest = 0;
+  for (const Cost& cost : node_costs(graph)) {
+    parameters += static_cast<double>(cost.gradient_bytes());
+    largest = std::max(largest, static_cast<double>(cost.activation_bytes));
+  }
+  const double needed = (mode == Mode::training ? 2 : 1) * parameters + static_cast<double>(batch) * largest;
+  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  constexpr double kGiB = 1 << 30;
+  if (needed > memory)
+    fail(
+        "this network takes at least {:.1f} GiB of memory with a batch of {} images of {}x{}x{}, and this machine has "
+        "{:.1f} GiB: use a smaller --batch, smaller images, or fewer classes",
+        needed / kGiB, batch, graph.image().height, graph.image().width, graph.image().channels, memory / kGiB);
 }
 
 }  // namespace
@@ -21,6 +46,7 @@ std::size_t flow_bytes(Device& device, const Graph& graph, Mode mode, std::size_
 Model::Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,
              const Parameters::Allocate& allocate_gradients, const Network::Planned& planned)
     : device_(device), graph_(rewritten(graph)), planned_(planned), memory_(device) {
+  expect_to_fit(device, graph_, mode, batch);
   auto first = std::make_unique<Network>(device, graph_, mode, batch, layouts_, planned_);
   layouts_ = first->parameter_layouts();
   parameters_ = std::make_unique<Parameters>(device, graph_, layouts_, allocate_gradients);

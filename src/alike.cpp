@@ -1,7 +1,5 @@
 #include "src/alike.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <sstream>
@@ -14,41 +12,6 @@
 
 namespace annulus {
 namespace {
-
-// Of each split: what was changed on purpose may go unseen.
-constexpr std::size_t kImagesCompared = 256;
-constexpr std::size_t kLabelsCompared = 65536;
-
-// Of samples spread evenly over the data set. Whether a bad one ends the run is for others to say.
-template <class Add>
-std::string hash_samples(const Dataset& dataset, std::size_t most, const Add& add) {
-  Hash hash;
-  const std::size_t size = dataset.info().size;
-  const std::size_t count = std::min(size, most);
-  for (std::size_t i = 0; i < count; ++i) {
-    try {
-      add(hash, i * size / count);
-    } catch (const Error&) {
-      hash.add(std::span(std::string_view("bad")));
-    }
-  }
-  return hash.text();
-}
-
-std::string hash_labels(const Dataset& dataset) {
-  return hash_samples(dataset, kLabelsCompared, [&](Hash& hash, std::size_t sample) {
-    const std::int32_t label = dataset.label(sample);
-    hash.add(std::span(&label, 1));
-  });
-}
-
-std::string hash_images(const Dataset& dataset) {
-  std::vector<std::uint8_t> image(dataset.info().image_bytes());
-  return hash_samples(dataset, kImagesCompared, [&](Hash& hash, std::size_t sample) {
-    dataset.info().encoded() ? dataset.read_encoded(sample, image) : dataset.read_image(sample, image);
-    hash.add(std::span<const std::uint8_t>(image));
-  });
-}
 
 // One field for every option, so that none is forgotten: lines such as lr=0.05.
 void add_configuration(Agreement& agreement, const std::string& toml) {
@@ -66,15 +29,8 @@ void add_timeline(Agreement& agreement, const TimelineOptions& options) {
   agreement.add("--timeline, given or not,", !options.file.empty());
 }
 
-void add_dataset(Agreement& agreement, const std::string& split, const Dataset& dataset) {
-  const DatasetInfo& info = dataset.info();
-  agreement.add("the number of " + split + " images", info.size);
-  agreement.add("the size of " + split + " images", fmt::format("{}x{}x{}", info.height, info.width, info.channels));
-  agreement.add("the classes", fmt::format("{}", fmt::join(info.classes, ", ")));
-  agreement.add("the pixels' mean", fmt::format("{}", fmt::join(info.mean, ", ")));
-  agreement.add("the pixels' deviation", fmt::format("{}", fmt::join(info.deviation, ", ")));
-  agreement.add("a hash of the " + split + " labels", hash_labels(dataset));
-  agreement.add("a hash of the " + split + " images", hash_images(dataset));
+void add_data(Agreement& agreement, const std::vector<DataField>& fields) {
+  for (const DataField& field : fields) agreement.add(field.name, field.value);
 }
 
 void add_checkpoint(Agreement& agreement, const Checkpoint& checkpoint) {
@@ -97,13 +53,13 @@ void check_same_command(const World& world, const std::string& command) {
   agreement.check();
 }
 
-void check_alike(const World& world, const TrainOptions& options, const Dataset& training, const Dataset& test) {
+void check_alike(const World& world, const TrainOptions& options, const std::vector<DataField>& data) {
   Agreement agreement(world);
   add_configuration(agreement, options.configuration);
   agreement.add("--resume", options.resume);
   add_timeline(agreement, options.timeline);
-  add_dataset(agreement, "training", training);
-  add_dataset(agreement, "test", test);
+  agreement.add("--data-changed", options.data_changed);
+  add_data(agreement, data);
   agreement.check();
 }
 
@@ -114,7 +70,9 @@ void check_alike(const World& world, const EvaluateOptions& options, const Datas
   agreement.add("--weights", options.weights);
   agreement.add("--batch", options.batch);
   add_checkpoint(agreement, checkpoint);
-  add_dataset(agreement, "evaluated", dataset);
+  agreement.add("--data-changed", options.data_changed);
+  add_data(agreement, form_fields(dataset.info()));
+  add_data(agreement, sample_fields("evaluated", dataset));
   agreement.check();
 }
 
@@ -124,6 +82,7 @@ void check_alike(const World& world, const PredictOptions& options, const Checkp
   agreement.add("--weights", options.weights);
   agreement.add("--batch", options.batch);
   agreement.add("--top", options.top);
+  agreement.add("--data-changed", options.data_changed);
   add_checkpoint(agreement, checkpoint);
   agreement.add("the number of sources of images", images.size());
   for (const Samples* some : images) {

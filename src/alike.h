@@ -6,6 +6,7 @@
 #include "models/model.h"
 #include "src/checkpoint.h"
 #include "src/data/dataset.h"
+#include "src/data_fingerprint.h"
 #include "src/options.h"
 
 namespace annulus {
@@ -19,7 +20,7 @@ void check_same_command(const World& world, const std::string& command);
 
 // The options (but for paths and threads, which belong to a machine) and the data. To be called before anything on
 // which a difference would hang or corrupt.
-void check_alike(const World& world, const TrainOptions& options, const Dataset& training, const Dataset& test);
+void check_alike(const World& world, const TrainOptions& options, const std::vector<DataField>& data);
 void check_alike(const World& world, const EvaluateOptions& options, const Dataset& dataset,
                  const Checkpoint& checkpoint);
 void check_alike(const World& world, const PredictOptions& options, const Checkpoint& checkpoint,

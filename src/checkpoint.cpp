@@ -1,9 +1,9 @@
 #include "src/checkpoint.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
-#include <system_error>
 
 #include "src/atomic_file.h"
 #include "src/data/hdf5.h"
@@ -15,7 +15,6 @@ namespace {
 
 constexpr const char* kFormat = "annulus checkpoint";
 constexpr std::uint64_t kVersion = 2;
-constexpr std::uint64_t kFirstSealed = 2;
 constexpr const char* kAverage = "average";
 
 // What a file ends with, behind HDF5's part, of which the checksum is.
@@ -35,11 +34,10 @@ std::vector<std::byte> sealed(std::vector<std::byte> image) {
 
 // Verified before HDF5 sees the file: it may crash on a damaged one. Returns whether there is a seal.
 bool verify_seal(const std::filesystem::path& file) {
-  std::error_code missing;
-  const std::uint64_t size = std::filesystem::file_size(file, missing);
-  Seal seal;
-  if (missing || size < sizeof seal) return false;
   const FileDescriptor descriptor = open_to_read(file);
+  const std::uint64_t size = size_of(descriptor, file);
+  Seal seal;
+  if (size < sizeof seal) return false;
   const std::uint64_t end = size - sizeof seal;
   read_at(descriptor, file, end, {reinterpret_cast<std::uint8_t*>(&seal), sizeof seal});
   if (seal.mark != Seal{}.mark) return false;
@@ -64,7 +62,10 @@ void require_known_format(const hdf5::Group& root, bool has_seal) {
     throw NewerCheckpoint(
         fmt::format("{}: a checkpoint of version {}, but this program reads up to {}; use a newer one", root.place(),
                     version, kVersion));
-  if (version >= kFirstSealed && !has_seal) fail("{}: damaged or edited, its checksum is missing", root.place());
+  if (version < kVersion)
+    fail("{}: a checkpoint of version {}, which is not read any more; this program reads version {}", root.place(),
+         version, kVersion);
+  if (!has_seal) fail("{}: damaged or edited, its checksum is missing", root.place());
 }
 
 std::vector<float> read_floats(const hdf5::Dataset& dataset) {
@@ -72,13 +73,11 @@ std::vector<float> read_floats(const hdf5::Dataset& dataset) {
   return dataset.read<float>();
 }
 
-// Files of the first days do not say.
 void read_summing(const hdf5::Group& root, Checkpoint& checkpoint) {
-  if (!root.has_attribute("summing")) return;
   checkpoint.summing = root.string("summing");
   checkpoint.buckets = {root.integer("bucket_bytes"), static_cast<double>(root.integer("deferred_percent")) / 100};
   checkpoint.tuned_for_ranks = root.integer("tuned_for_ranks");
-  if (root.has_attribute("ranks")) checkpoint.ranks = root.integer("ranks");
+  checkpoint.ranks = root.integer("ranks");
   if (root.has_attribute("crossover_bytes")) checkpoint.crossover = root.integer("crossover_bytes");
 }
 
@@ -91,13 +90,29 @@ void write_data(hdf5::Group& root, const DatasetInfo& data) {
 }
 
 void read_data(const hdf5::Group& root, DatasetInfo& data) {
-  if (!root.has_attribute("classes")) return;
   data.classes = root.strings("classes");
   data.mean = root.floats("mean");
   data.deviation = root.floats("deviation");
   data.channels = data.mean.size();
   data.height = root.integer("data_height");
   data.width = root.integer("data_width");
+}
+
+void write_samples(hdf5::Group& root, const std::vector<DataField>& samples) {
+  std::vector<std::string> texts;
+  for (const DataField& field : samples) texts.push_back(field.name + "=" + field.value);
+  root.set_strings("samples", texts);
+}
+
+// Checkpoints written before the samples were kept have none; there is then nothing to compare.
+std::vector<DataField> read_samples(const hdf5::Group& root) {
+  std::vector<DataField> samples;
+  if (!root.has_attribute("samples")) return samples;
+  for (const std::string& text : root.strings("samples")) {
+    const std::size_t end = std::min(text.find('='), text.size());
+    samples.push_back({text.substr(0, end), text.substr(std::min(end + 1, text.size()))});
+  }
+  return samples;
 }
 
 std::vector<float> read_like(const NamedTensor& tensor, const hdf5::Group& group) {
@@ -158,6 +173,7 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_integer("tuned_for_ranks", checkpoint.tuned_for_ranks);
   root.set_integer("deferred_percent", static_cast<std::uint64_t>(std::lround(100 * checkpoint.buckets.deferred)));
   write_data(root, checkpoint.data);
+  write_samples(root, checkpoint.samples);
   if (checkpoint.loss_scaling) write_loss_scaling(root, *checkpoint.loss_scaling);
   if (checkpoint.score) {
     root.set_integer("correct", checkpoint.score->correct);
@@ -188,15 +204,15 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   const hdf5::Group root = open_verified(file);
   Checkpoint checkpoint;
   checkpoint.model = root.string("model");
-  if (root.has_attribute("optimizer")) checkpoint.optimizer = root.string("optimizer");
+  checkpoint.optimizer = root.string("optimizer");
   checkpoint.configuration = root.string("configuration");
   checkpoint.seed = root.integer("seed");
   checkpoint.step = root.integer("step");
   checkpoint.cursor = {root.integer("epoch"), root.integer("position")};
-  if (root.has_attribute("order")) checkpoint.order = root.string("order");
-  if (root.has_attribute("image_height"))
-    checkpoint.image = {root.integer("image_height"), root.integer("image_width")};
+  checkpoint.order = root.string("order");
+  checkpoint.image = {root.integer("image_height"), root.integer("image_width")};
   read_data(root, checkpoint.data);
+  checkpoint.samples = read_samples(root);
   read_summing(root, checkpoint);
   if (root.has_attribute("loss_scale"))
     checkpoint.loss_scaling = {static_cast<float>(root.integer("loss_scale")),
@@ -211,6 +227,29 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   if (root.has(kAverage))
     for (NamedTensor& tensor : checkpoint.parameters) tensor.average = read_like(tensor, root.group(kAverage));
   return checkpoint;
+}
+
+void expect_usable(const Checkpoint& checkpoint, const std::filesystem::path& file) {
+  const auto are_finite = [](const std::vector<float>& values) {
+    return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+  };
+  const auto expect_finite = [&](std::string_view group, const std::string& name, const std::vector<float>& values) {
+    if (!are_finite(values)) fail("{}: {}/{} holds values that are not finite", file.string(), group, name);
+  };
+  const DatasetInfo& data = checkpoint.data;
+  if (data.classes.empty()) fail("{}: attribute 'classes': empty", file.string());
+  if (data.mean.empty() || data.mean.size() != data.deviation.size())
+    fail("{}: attributes 'mean' and 'deviation': {} and {} values", file.string(), data.mean.size(),
+         data.deviation.size());
+  if (!are_finite(data.mean)) fail("{}: attribute 'mean': not a finite number", file.string());
+  if (!are_finite(data.deviation) || std::ranges::min(data.deviation) <= 0)
+    fail("{}: attribute 'deviation': {} is not a finite number above 0", file.string(),
+         std::ranges::min(data.deviation));
+  for (const NamedTensor& tensor : checkpoint.parameters) {
+    expect_finite("parameters", tensor.name, tensor.values);
+    for (std::size_t i = 0; i < tensor.states.size(); ++i) expect_finite(kStateNames[i], tensor.name, tensor.states[i]);
+    expect_finite(kAverage, tensor.name, tensor.average);
+  }
 }
 
 std::optional<Score> read_score(const std::filesystem::path& file) try {

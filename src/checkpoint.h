@@ -16,6 +16,7 @@
 #include "src/data/image.h"
 #include "src/data/sampler.h"
 #include "src/data/samples.h"
+#include "src/data_fingerprint.h"
 
 namespace annulus {
 
@@ -43,17 +44,18 @@ struct Score {
 // All that a run needs to go on where it was. Knows nothing of ranks or devices.
 struct Checkpoint {
   std::string model;          // name in the zoo
-  std::string optimizer;      // that the states are of; empty in old files
+  std::string optimizer;      // that the states are of
   std::string configuration;  // the run's configuration as TOML, for the reader
   std::uint64_t seed = 0;
-  std::uint64_t step = 0;   // steps done
-  Cursor cursor;            // where the data goes on
-  std::string order;        // of the samples, as order_of() says it; empty in old files
-  ImageSize image;          // that the network gets; {} in old files
-  DatasetInfo data;         // that it was trained on, but for its size; no classes in old files
-  std::string summing;      // how the gradients were summed, which their last bits depend on; empty in old files
-  BucketOptions buckets;    // likewise
-  std::uint64_t ranks = 0;  // that summed them; 0 in old files
+  std::uint64_t step = 0;          // steps done
+  Cursor cursor;                   // where the data goes on
+  std::string order;               // of the samples, as order_of() says it
+  ImageSize image;                 // that the network gets
+  DatasetInfo data;                // that it was trained on, but for its size
+  std::vector<DataField> samples;  // that it was trained and evaluated on, see sample_fields(); none of an average
+  std::string summing;             // how the gradients were summed, which their last bits depend on
+  BucketOptions buckets;           // likewise
+  std::uint64_t ranks = 0;         // that summed them
   std::optional<std::uint64_t> crossover;  // see AllReduce
   std::uint64_t tuned_for_ranks = 0;       // the buckets, where --bucket auto chose them; 0: it did not
   std::optional<LossScaling::State> loss_scaling;
@@ -68,14 +70,14 @@ struct Checkpoint {
 //                                 step, epoch, position, order, image_height, image_width, summing,
 //                                 ranks, crossover_bytes (where one was measured), bucket_bytes, deferred_percent,
 //                                 tuned_for_ranks, classes, mean, deviation, data_height, data_width (0: encoded
-//                                 images)
+//                                 images), samples (strings such as "the number of training images=60000")
 //   /parameters/<name>            float32, row-major
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
 //   /second_moment/<name>         likewise, where the optimizer has it
 //   /average/<name>               likewise, for all parameters, where the run keeps a moving average of them
 //   The step counts the optimizer's updates as well. loss_scale and good_steps are there after training in fp16, and
 //   correct and count where it was evaluated.
-// and, behind it, "sealed 2" and a checksum (XXH3, 64 bits) of all bytes before these. Version 1 has none.
+// and, behind it, "sealed 2" and a checksum (XXH3, 64 bits) of all bytes before these.
 //
 // Written under another name in the same folder, flushed to the disk and renamed: at every instant `file` is either
 // the old checkpoint or the new one, whole. Throws Error (a full disk, no permission) with the old one untouched.
@@ -89,9 +91,12 @@ class NewerCheckpoint : public Error {
   using Error::Error;
 };
 
-// Throws Error naming the file and what is wrong: missing, truncated, altered, not a checkpoint, a version from the
-// future.
+// Throws Error naming the file and what is wrong: missing, truncated, altered, not a checkpoint, another version.
 Checkpoint read_checkpoint(const std::filesystem::path& file);
+
+// Throws Error naming `file` and the first tensor or attribute that makes it useless for computing: values that are not
+// finite, or normalization that does not fit the images.
+void expect_usable(const Checkpoint& checkpoint, const std::filesystem::path& file);
 
 // The score alone; nothing where there is none, or no checkpoint that could be read.
 std::optional<Score> read_score(const std::filesystem::path& file);

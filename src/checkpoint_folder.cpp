@@ -66,7 +66,7 @@ std::vector<CheckpointFolder::Numbered> CheckpointFolder::list() const {
 
 std::optional<StoredCheckpoint> CheckpointFolder::newest() const {
   std::vector<Numbered> files = list();
-  // The only one of a run of an earlier version, or one that was copied here to go on from.
+  // One that was copied here to go on from.
   if (fs::exists(link(kNewest)) && !fs::is_symlink(link(kNewest))) files.push_back({0, link(kNewest)});
   std::vector<std::string> damaged;
   std::string reason;  // of the newest
@@ -82,6 +82,17 @@ std::optional<StoredCheckpoint> CheckpointFolder::newest() const {
   }
   if (files.empty()) return {};
   fail("{}{}", reason, files.size() > 1 ? fmt::format("; nor can the {} before it be read", files.size() - 1) : "");
+}
+
+std::optional<fs::path> CheckpointFolder::newest_usable() const {
+  for (const Numbered& one : list()) {
+    try {
+      expect_usable(read_checkpoint(one.file), one.file);
+      return one.file;
+    } catch (const Error&) {  // the next, then
+    }
+  }
+  return {};
 }
 
 std::optional<Score> CheckpointFolder::best() const {

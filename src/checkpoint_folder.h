@@ -41,6 +41,9 @@ class CheckpointFolder {
   // where the newest is of a newer program.
   std::optional<StoredCheckpoint> newest() const;
 
+  // The newest that can be read and that expect_usable() accepts; none if there is none. Reads all that are newer.
+  std::optional<std::filesystem::path> newest_usable() const;
+
   std::optional<Score> best() const;  // of those that are there
 
   // Writes it, makes it the newest, and the best if it is, and removes those that need not be kept. Throws Error with

@@ -107,7 +107,7 @@ std::vector<std::string> header(const Checkpoint& c) {
     lines.push_back(fmt::format("evaluated   {:.2f} %: {} of {} images", 100 * c.score->accuracy(), c.score->correct,
                                 c.score->count));
   if (c.image.height > 0) lines.push_back(fmt::format("images      {}x{}", c.image.height, c.image.width));
-  lines.push_back(fmt::format("optimizer   {}", c.optimizer.empty() ? "not said" : c.optimizer));
+  lines.push_back(fmt::format("optimizer   {}", c.optimizer.empty() ? "none: a mean of checkpoints" : c.optimizer));
   if (!c.summing.empty()) lines.push_back(fmt::format("sums        {}", c.summing));
   return lines;
 }

@@ -1,6 +1,5 @@
 #include "src/evaluate_checkpoint.h"
 
-#include "kernels/error.h"
 #include "src/alike.h"
 #include "src/checkpoint_folder.h"
 #include "src/evaluate.h"
@@ -14,9 +13,7 @@
 namespace annulus {
 namespace {
 
-// With the mean and deviation that the network was trained with, whatever this data has; old checkpoints do not say.
-DatasetInfo as_trained(DatasetInfo info, const Checkpoint& checkpoint) {
-  if (checkpoint.data.mean.size() != info.channels) return info;
+DatasetInfo with_normalization_of(const Checkpoint& checkpoint, DatasetInfo info) {
   info.mean = checkpoint.data.mean;
   info.deviation = checkpoint.data.deviation;
   return info;
@@ -32,10 +29,13 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   const Dataset dataset(data_files(options.data.files), options.split);
   const StoredCheckpoint stored = find_checkpoint(options.checkpoint);
   const Checkpoint& checkpoint = stored.checkpoint;
+  expect_usable(checkpoint, stored.file);
+  const std::string note =
+      expect_fitting_data(checkpoint, stored.file, dataset.info(), name_of(options.data), options.data_changed);
   const InputPlan input =
       plan_input(options.data, dataset.info(), Purpose::evaluation, decoding_threads(*device), checkpoint.image);
   activity.enter(Activity::Phase::planning);
-  Model model(*device, make_model(checkpoint.model, task_of(as_trained(dataset.info(), checkpoint), input)),
+  Model model(*device, make_model(checkpoint.model, task_of(with_normalization_of(checkpoint, dataset.info()), input)),
               Mode::inference, options.batch, {}, [&activity] { activity.tick(); });
   const bool averaged = takes_average(checkpoint, stored.file, options.weights);
   restore_parameters(checkpoint, stored.file, model, averaged);
@@ -46,6 +46,7 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   activity.enter(Activity::Phase::ending);
   if (!world.root()) return;
   for (const std::string& line : stored.damaged) fmt::print("{}\n", printable(line));
+  if (!note.empty()) fmt::print("{}\n", note);
   fmt::print("{} after {} steps{} on {} ({}): accuracy {:.2f} %, loss {:.4f}{}, {} of {} images\n",
              printable(checkpoint.model), checkpoint.step, averaged ? ", averaged weights," : "",
              printable(name_of(options.data)), options.split, 100 * found.accuracy(), found.loss,

@@ -21,6 +21,7 @@ class FileDescriptor {
 
   explicit operator bool() const { return number_ >= 0; }
   int number() const { return number_; }
+  int release() { return std::exchange(number_, -1); }  // the caller's to close
 
  private:
   int number_;

@@ -23,10 +23,21 @@ FileDescriptor open_existing(const std::filesystem::path& file, int mode) {
   fail("{}: cannot read: {}", file.string(), std::generic_category().message(errno));
 }
 
+struct stat status_of(const FileDescriptor& descriptor, const std::filesystem::path& file) {
+  struct stat status {};
+  if (::fstat(descriptor.number(), &status) != 0) fail_to_read(file);
+  return status;
+}
+
 }  // namespace
 
+// Without O_NONBLOCK, opening a named pipe would wait for a writer; with it, regular files are read as ever.
 FileDescriptor open_to_read(const std::filesystem::path& file) {
-  return open_existing(file, O_RDONLY);
+  FileDescriptor descriptor = open_existing(file, O_RDONLY | O_NONBLOCK);
+  const auto mode = status_of(descriptor, file).st_mode;
+  if (!S_ISREG(mode))
+    fail("{}: {}, not a regular file", file.string(), S_ISDIR(mode) ? "a folder" : "a pipe or device");
+  return descriptor;
 }
 
 FileDescriptor open_to_write(const std::filesystem::path& file) {
@@ -34,9 +45,7 @@ FileDescriptor open_to_write(const std::filesystem::path& file) {
 }
 
 std::uint64_t size_of(const FileDescriptor& descriptor, const std::filesystem::path& file) {
-  struct stat status {};
-  if (::fstat(descriptor.number(), &status) != 0) fail_to_read(file);
-  return static_cast<std::uint64_t>(status.st_size);
+  return static_cast<std::uint64_t>(status_of(descriptor, file).st_size);
 }
 
 void read_at(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t position,
@@ -54,9 +63,7 @@ void read_at(const FileDescriptor& descriptor, const std::filesystem::path& file
 
 void read_file(const std::filesystem::path& file, std::size_t most, std::vector<std::uint8_t>& bytes) {
   const FileDescriptor descriptor = open_to_read(file);
-  std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(file, error);
-  if (error) fail("{}: cannot read: {}", file.string(), error.message());
+  const std::uint64_t size = size_of(descriptor, file);
   if (size > most) fail("{}: {} bytes; at most {} are read", file.string(), size, most);
   bytes.resize(size);
   read_at(descriptor, file, 0, bytes);

@@ -12,6 +12,7 @@ namespace annulus {
 
 // Files of the operating system's, with its reasons. All throw Error naming the file.
 
+// Only regular files: a named pipe or a device may make its reader wait for ever.
 FileDescriptor open_to_read(const std::filesystem::path& file);
 FileDescriptor open_to_write(const std::filesystem::path& file);  // one that exists
 

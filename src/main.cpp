@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <thread>
 
@@ -65,6 +66,9 @@ int main(int argc, char** argv) {
     watchdog.activity().enter(annulus::Activity::Phase::unwatched);
     try {
       return command.run(world, watchdog);
+    } catch (const std::bad_alloc&) {
+      watchdog.activity().enter(annulus::Activity::Phase::ending);
+      return end_job(world, "not enough memory: use a smaller --batch, smaller images, or a smaller model");
     } catch (const std::exception& error) {
       watchdog.activity().enter(annulus::Activity::Phase::ending);
       return end_job(world, error.what());

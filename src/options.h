@@ -70,6 +70,7 @@ struct TrainOptions {
   Interval checkpoint_every;         // and where it stops, and at the best evaluation
   std::size_t keep = 2;              // of the last checkpoints
   bool resume = false;
+  bool data_changed = false;  // --resume with other data is meant
   std::vector<Fault> faults;  // for tests
   std::string configuration;  // all of the above as TOML
   bool overwrite = false;     // files that are there already, whatever they are
@@ -80,6 +81,7 @@ struct EvaluateOptions {
   DataOptions data;
   std::filesystem::path checkpoint;  // a file, or the folder of a run
   std::string split = "test";
+  bool data_changed = false;     // data of other classes than the checkpoint's is meant
   std::string weights = "auto";  // ema, raw, or auto: the averaged ones where there are any
   std::size_t batch = 64;
   std::filesystem::path json;
@@ -91,6 +93,7 @@ struct PredictOptions {
   std::filesystem::path checkpoint;  // or a run's folder
   std::string weights = "auto";
   std::vector<std::string> images;  // files, folders, and data files with their split: "test.h5:train"
+  bool data_changed = false;        // as of EvaluateOptions
   std::size_t top = 5;              // classes told of each
   std::size_t batch = 64;
   std::filesystem::path jsonl;

@@ -39,11 +39,11 @@ struct Source {
   InputPlan input;
 };
 
-Source open_data_file(const TrainedNetwork& network, const std::string& file, const std::string& split) {
+Source open_data_file(const TrainedNetwork& network, const std::string& file, const std::string& split,
+                      bool data_changed) {
   auto data = std::make_unique<Dataset>(data_files({file}), split);
   const DatasetInfo& info = data->info();
-  if (info.channels != network.input.channels)
-    fail("{}: images of {} channels, but the network was trained with {}", file, info.channels, network.input.channels);
+  expect_fitting_data(network.checkpoint, network.file, info, file, data_changed);
   const InputPlan input = evaluation_input(network.checkpoint, info, network.input.workers);
   return {std::move(data), input};
 }
@@ -61,27 +61,27 @@ std::optional<std::pair<std::string, std::string>> data_file(const std::string& 
 
 void add_images(const std::string& name, std::vector<std::string>& images) {
   if (!std::filesystem::is_directory(name)) return images.push_back(name);
-  const std::vector<std::string> found = images_in(name);
+  const std::vector<FoundImage> found = images_in(name);
   if (found.empty()) fail("{}: no images there (.jpg, .jpeg, .png)", name);
-  images.insert(images.end(), found.begin(), found.end());
+  for (const FoundImage& image : found) images.push_back(image.path);  // reading it tells what is wrong with it
 }
 
 // In the order of the names; images that follow each other are one source.
-std::vector<Source> open_sources(const TrainedNetwork& network, const std::vector<std::string>& names) {
+std::vector<Source> open_sources(const TrainedNetwork& network, const PredictOptions& options) {
   std::vector<Source> sources;
   std::vector<std::string> images;
   const auto take_images = [&] {
     if (images.empty()) return;
     sources.push_back({std::make_unique<ImageFiles>(std::exchange(images, {}), network.input.channels), network.input});
   };
-  for (const std::string& name : names) {
+  for (const std::string& name : options.images) {
     const auto file = data_file(name);
     if (!file) {
       add_images(name, images);
       continue;
     }
     take_images();
-    sources.push_back(open_data_file(network, file->first, file->second));
+    sources.push_back(open_data_file(network, file->first, file->second, options.data_changed));
   }
   take_images();
   return sources;
@@ -290,7 +290,7 @@ int predict(const World& world, const PredictOptions& options, Activity& activit
   const TrainedNetwork network = read_trained_network(options.checkpoint, options.weights, decoding_threads(*device));
   if (world.root())
     for (const std::string& line : network.damaged) fmt::print(stderr, "{}\n", printable(line));
-  const std::vector<Source> sources = open_sources(network, options.images);
+  const std::vector<Source> sources = open_sources(network, options);
   activity.enter(Activity::Phase::comparing);
   check_alike(world, options, network.checkpoint, samples_of(sources));
   // No more at once than there are.

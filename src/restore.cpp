@@ -37,11 +37,31 @@ void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file
     fail("{} was made with --seed {}: resume it with that, or the order of the samples would change", file.string(),
          checkpoint.seed);
   const bool within_epoch = checkpoint.cursor.position > 0;
-  if (within_epoch && !checkpoint.order.empty() && checkpoint.order != kind.order)
+  if (within_epoch && checkpoint.order != kind.order)
     fail(
         "{} was made within an epoch of {}, but this run has {}: samples would come twice or never; resume it as it "
         "was",
         file.string(), checkpoint.order, kind.order);
+}
+
+// In what this run's data differs from that of the checkpoint's run. Throws Error unless that is meant.
+std::optional<std::string> data_difference(const Checkpoint& checkpoint, const std::filesystem::path& file,
+                                           const RunKind& kind) {
+  std::vector<DataField> before = form_fields(checkpoint.data);
+  before.insert(before.end(), checkpoint.samples.begin(), checkpoint.samples.end());
+  const auto difference = first_difference(before, kind.data);
+  if (difference && !kind.data_changed)
+    fail("{} was trained on other data, which differs in {}: resume it with the same --data, or add --data-changed",
+         file.string(), *difference);
+  return difference;
+}
+
+void expect_usable(const StoredCheckpoint& stored, const CheckpointFolder& folder) try {
+  expect_usable(stored.checkpoint, stored.file);
+} catch (const Error& error) {
+  const auto earlier = folder.newest_usable();
+  if (!earlier) throw;
+  fail("{}; to go on from {}, delete the later ones", error.what(), earlier->string());
 }
 
 // Rank 0's memory to every rank's.
@@ -93,7 +113,7 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
 
 void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                     Optimizer& optimizer) {
-  if (!checkpoint.optimizer.empty() && checkpoint.optimizer != optimizer.name())
+  if (checkpoint.optimizer != optimizer.name())
     fail("{} was made with --optimizer {}: resume it with that, for its state means nothing to another", file.string(),
          checkpoint.optimizer);
   for (const Parameter& parameter : model.parameters().all()) {
@@ -121,6 +141,8 @@ std::optional<Restored> restore(const World& world, const CheckpointFolder& fold
   Restored restored;
   if (stored) {
     const Checkpoint& checkpoint = stored->checkpoint;
+    expect_usable(*stored, folder);
+    restored.data_difference = data_difference(checkpoint, stored->file, kind);
     expect_kind(checkpoint, stored->file, kind);
     restore_parameters(checkpoint, stored->file, model);
     restore_states(checkpoint, stored->file, model, optimizer);

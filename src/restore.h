@@ -35,9 +35,10 @@ struct Restored {
   std::uint64_t step = 0;
   BucketOptions buckets;  // this and the next as in Checkpoint
   std::uint64_t tuned_for_ranks = 0;
-  std::optional<Score> score, best;  // of its step, and of all checkpoints that are there
-  std::string summing;               // on rank 0, and so is what follows
-  std::vector<std::string> damaged;  // as in StoredCheckpoint
+  std::optional<Score> score, best;            // of its step, and of all checkpoints that are there
+  std::string summing;                         // on rank 0, and so is what follows
+  std::vector<std::string> damaged;            // as in StoredCheckpoint
+  std::optional<std::string> data_difference;  // of --data-changed, see first_difference()
 };
 
 // What it must have in common with the run that it goes on with.
@@ -45,10 +46,12 @@ struct RunKind {
   std::string model;
   std::uint64_t seed;
   std::string order;  // in the middle of an epoch, whose samples would else come twice or never
+  std::vector<DataField> data;
+  bool data_changed;  // other data is meant
 };
 
 // Every rank gets what is in rank 0's `stored`, the newest of `folder`; nothing where there is none. Throws Error where
-// it was made by a run of another kind. Collective.
+// it was made by a run of another kind, or is not usable. Collective.
 std::optional<Restored> restore(const World& world, const CheckpointFolder& folder,
                                 const std::optional<StoredCheckpoint>& stored, const RunKind& kind, Model& model,
                                 Optimizer& optimizer);

@@ -3,16 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 
 #include "kernels/error.h"
 #include "src/atomic_file.h"
+#include "src/file_io.h"
 #include "src/slow_down.h"
 
 namespace annulus {
 namespace {
+
+constexpr std::size_t kMostJsonBytes = std::size_t{1} << 30;
 
 double per_second(std::size_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
@@ -141,7 +141,8 @@ nlohmann::json to_json(const RunResult& r) {
                       {"checkpoint_write_seconds", r.checkpoint_write_seconds},
                       {"total_seconds", r.total_seconds},
                       {"epochs", r.earlier_epochs},
-                      {"evaluations", r.earlier_evaluations}};
+                      {"evaluations", r.earlier_evaluations},
+                      {"data_changes", r.data_changes}};
   for (const EpochResult& epoch : r.epochs) json["epochs"].push_back(to_json(epoch));
   for (const EvaluationResult& evaluation : r.evaluations) json["evaluations"].push_back(to_json(evaluation));
   if (const auto slow_down = find_slow_down(r.epochs))
@@ -183,9 +184,9 @@ std::string summary(const RunResult& r) {
 }
 
 nlohmann::json read_json(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  if (!stream) fail("cannot read {}: {}", file.string(), std::strerror(errno));
-  nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  std::vector<std::uint8_t> bytes;
+  read_file(file, kMostJsonBytes, bytes);
+  nlohmann::json json = nlohmann::json::parse(bytes, nullptr, false);
   if (!json.is_object()) fail("{} is no JSON object, or is damaged", file.string());
   return json;
 }

@@ -41,6 +41,7 @@ struct RunResult {
   std::string schedule, recipe;  // of the learning rate; empty where none was asked for
   std::string device, all_reduce, buckets;
   std::vector<nlohmann::json> earlier_epochs, earlier_evaluations;  // of the run that this one resumes
+  std::vector<nlohmann::json> data_changes;  // where a resume took other data: the step, and the difference
   std::vector<EpochResult> epochs;
   std::vector<EvaluationResult> evaluations;
   Accounts accounts;

@@ -5,22 +5,10 @@
 #include "src/training_setup.h"
 
 namespace annulus {
-namespace {
-
-void expect_data(const Checkpoint& checkpoint, const std::filesystem::path& file) {
-  if (checkpoint.data.classes.empty())
-    fail(
-        "{} is of an older version, which did not keep the classes' names and the pixels' mean in it: go on with its "
-        "run for a step (--resume), or use annulus eval --data",
-        file.string());
-}
-
-}  // namespace
-
 TrainedNetwork read_trained_network(const std::filesystem::path& checkpoint, const std::string& weights,
                                     std::size_t processors) {
   auto [file, read, damaged] = find_checkpoint(checkpoint);
-  expect_data(read, file);
+  expect_usable(read, file);
   const InputPlan input = evaluation_input(read, read.data, processors);
   Graph graph = make_model(read.model, task_of(read.data, input));
   const bool averaged = takes_average(read, file, weights);
@@ -33,6 +21,19 @@ InputPlan evaluation_input(const Checkpoint& checkpoint, const DatasetInfo& data
   options.on_bad_sample = "skip";
   if (checkpoint.image.height == checkpoint.image.width) options.image = checkpoint.image.height;
   return plan_input(options, data, Purpose::evaluation, processors, checkpoint.image);
+}
+
+std::string expect_fitting_data(const Checkpoint& checkpoint, const std::filesystem::path& file,
+                                const DatasetInfo& data, const std::string& name, bool changed) {
+  const DatasetInfo& trained = checkpoint.data;
+  if (data.channels != trained.channels)
+    fail("{}: images of {} channels, but the network of {} was trained with {}", name, data.channels, file.string(),
+         trained.channels);
+  if (data.classes != trained.classes && !changed)
+    fail("{}: other classes than those that {} was trained on; give data with the same classes, or add --data-changed",
+         name, file.string());
+  if (data.mean == trained.mean && data.deviation == trained.deviation) return {};
+  return fmt::format("{}: its mean and deviation differ from those of the training data, which are applied", name);
 }
 
 bool takes_average(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& weights) {

@@ -30,6 +30,12 @@ double middle(const StepPlan& step, std::size_t size) {
   return static_cast<double>(step.epoch) + images / static_cast<double>(size);
 }
 
+std::vector<DataField> samples_of(const Dataset& training, const Dataset& test) {
+  std::vector<DataField> fields = sample_fields("training", training);
+  std::ranges::move(sample_fields("test", test), std::back_inserter(fields));
+  return fields;
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const World& world, const TrainOptions& options, Watchdog& watchdog)
@@ -45,6 +51,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options, Watchd
       test_input_(plan_input(options.data, test_.info(), Purpose::evaluation, decoding_threads(*device_))),
       global_batch_(global_batch_of(world, options)),
       schedule_(options.schedule, global_batch_, options.epochs),
+      samples_(samples_of(training_, test_)),
       all_reduce_(connect()),
       watched_(watchdog, all_reduce_->activity()),
       model_(*device_, graph_of(world, options, task_of(training_.info(), training_input_, options)), Mode::training,
@@ -92,7 +99,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options, Watchd
 // The first things that the ranks do together: here a difference between them would hang or corrupt.
 std::unique_ptr<AllReduce> TrainingRun::connect() {
   activity_.enter(Activity::Phase::comparing);
-  check_alike(world_, options_, training_, test_);
+  check_alike(world_, options_, data_fields());
   activity_.enter(Activity::Phase::connecting);
   if (options_.resume && world_.root()) stored_ = CheckpointFolder(options_.out, options_.keep).newest();
   auto all_reduce =
@@ -146,7 +153,7 @@ void TrainingRun::plan_networks() {
 
 void TrainingRun::resume() {
   activity_.enter(Activity::Phase::resuming);
-  const RunKind kind{options_.model, options_.seed, order()};
+  const RunKind kind{options_.model, options_.seed, order(), data_fields(), options_.data_changed};
   const auto restored = restore(world_, checkpoints_.folder(), std::exchange(stored_, {}), kind, model_, optimizer_);
   if (!restored) {
     progress_.line(fmt::format("nothing to resume in {}: beginning anew", options_.out.string()));
@@ -167,6 +174,10 @@ void TrainingRun::resume() {
   if (!world_.root()) return;
   read_earlier_results();
   for (const std::string& line : restored->damaged) progress_.line(line);
+  if (restored->data_difference) {
+    result_.data_changes.push_back({{"step", step_}, {"difference", *restored->data_difference}});
+    progress_.line(fmt::format("the data was changed (--data-changed): {}", *restored->data_difference));
+  }
   progress_.line(fmt::format("resuming after {} steps: epoch {}, image {} of {}", step_, cursor_.epoch + 1,
                              cursor_.position, training_.info().size));
 }
@@ -182,6 +193,7 @@ void TrainingRun::read_earlier_results() {
   };
   take("epochs", "epoch", cursor_.epoch, result_.earlier_epochs);
   take("evaluations", "step", step_, result_.earlier_evaluations);
+  take("data_changes", "step", step_, result_.data_changes);
 }
 
 void TrainingRun::check_passes() const {
@@ -415,6 +427,7 @@ Checkpoint TrainingRun::state() {
   state.order = order();
   state.image = training_input_.image;
   state.data = training_.info();
+  state.samples = samples_;
   state.summing = summing();
   state.ranks = static_cast<std::uint64_t>(world_.size());
   state.crossover = all_reduce_->crossover();

@@ -64,6 +64,11 @@ class TrainingRun {
     const auto images = static_cast<double>(training_.info().size);
     return {step_, static_cast<double>(cursor_.epoch) + static_cast<double>(cursor_.position) / images};
   }
+  std::vector<DataField> data_fields() const {
+    std::vector<DataField> fields = form_fields(training_.info());
+    fields.insert(fields.end(), samples_.begin(), samples_.end());
+    return fields;
+  }
   std::string order() const { return order_of(training_input_, training_.info()); }
 
   std::unique_ptr<AllReduce> connect();
@@ -107,6 +112,7 @@ class TrainingRun {
   const InputPlan training_input_, test_input_;
   std::size_t global_batch_;
   const Schedule schedule_;
+  const std::vector<DataField> samples_;    // of both splits
   std::optional<StoredCheckpoint> stored_;  // on rank 0, what is gone on from, until it is restored
   std::unique_ptr<AllReduce> all_reduce_;
   const Watchdog::Watched watched_;

@@ -100,6 +100,10 @@ void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint
       ->capture_default_str();
 }
 
+void add_data_changed_flag(CLI::App& command, bool& changed, const std::string& help) {
+  command.add_flag("--data-changed", changed, help)->configurable(false);
+}
+
 void add_wire_option(CLI::App& command, std::string& wire) {
   command.add_option("--wire", wire, "What messages between nodes are made of; sums are made in fp32 in any case")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))

@@ -35,6 +35,9 @@ void add_data_options(CLI::App& command, DataOptions& options, Purpose purpose);
 // Which weights of which checkpoint, for those who only use it.
 void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint, std::string& weights);
 
+// For commands that check the data against a checkpoint.
+void add_data_changed_flag(CLI::App& command, bool& changed, const std::string& help);
+
 void add_wire_option(CLI::App& command, std::string& wire);
 void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune);  // auto only if `tune`
 void add_timeline_options(CLI::App& command, TimelineOptions& options);

@@ -15,6 +15,7 @@ void add_eval(CLI::App& app, Command& chosen) {
   add_data_options(*command, o.data, Purpose::evaluation);
   add_checkpoint_options(*command, o.checkpoint, o.weights);
   command->add_option("--split", o.split, "Which images of the file: train or test")->capture_default_str();
+  add_data_changed_flag(*command, o.data_changed, "Accept data whose classes differ from the checkpoint's");
   command->add_option("--batch", o.batch, "Images at once on each rank")
       ->transform(whole_number(1))
       ->capture_default_str();

@@ -17,6 +17,7 @@ void add_predict(CLI::App& app, Command& chosen) {
                    "JPEG and PNG files, folders of them, and data files: test.h5, or test.h5:train for another split")
       ->required();
   add_checkpoint_options(*command, o.checkpoint, o.weights);
+  add_data_changed_flag(*command, o.data_changed, "Accept data files whose classes differ from the checkpoint's");
   command->add_option("--top", o.top, "So many of the likeliest classes of each image")
       ->transform(whole_number(1))
       ->capture_default_str();

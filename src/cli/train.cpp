@@ -294,6 +294,8 @@ void add_train(CLI::App& app, Command& chosen) {
   command->add_flag("--resume", o.resume, "Go on from the checkpoint in --out; begin anew where there is none")
       ->configurable(false)
       ->group("Checkpoints");
+  add_data_changed_flag(*command, o.data_changed,
+                        "With --resume: continue with data that differs from the checkpoint's, which is recorded");
   add_interval_option(*command, "--checkpoint-every", o.checkpoint_every,
                       "How often one is written, and where the run stops, and where an evaluation is the best so far")
       ->group("Checkpoints");

@@ -1,15 +1,13 @@
 #include "src/data/hdf5.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <type_traits>
 
 #include "kernels/error.h"
+#include "src/checked_product.h"
+#include "src/file_io.h"
 
 namespace annulus::hdf5 {
 namespace {
@@ -260,6 +258,7 @@ template <class T>
 std::vector<T> Dataset::read() const {
   const Type type(check(place(), "read", H5Dget_type, id()));
   require_class(place(), type.id(), kClass<T>);
+  require_stored();
   std::vector<T> values(elements(shape()));
   check(place(), "read", H5Dread, id(), native<T>(), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
   return values;
@@ -280,9 +279,59 @@ void Dataset::read_rows(std::size_t first, std::size_t count, std::span<T> value
   check(place(), "read", H5Dread, id(), native<T>(), memory_space.id(), file_space.id(), H5P_DEFAULT, values.data());
 }
 
+void Dataset::require_stored() const {
+  const Shape whole = shape();
+  const Type type(check(place(), "read", H5Dget_type, id()));
+  const auto bytes = checked_product(whole, H5Tget_size(type.id()));
+  if (!bytes) fail("{}: shape {}, which is larger than the address space", place(), to_string(whole));
+  const Properties properties(check(place(), "read", H5Dget_create_plist, id()));
+  const H5D_layout_t layout = check(place(), "read", H5Pget_layout, properties.id());
+  if (layout == H5D_VIRTUAL || H5Pget_external_count(properties.id()) != 0)
+    fail("{}: its elements lie in other files ({}); copy them into this one, for example with h5py", place(),
+         layout == H5D_VIRTUAL ? "a virtual dataset" : "external storage");
+  if (*bytes == 0) return;
+  if (layout == H5D_CONTIGUOUS) require_contiguous_stored(*bytes);
+  if (layout == H5D_CHUNKED) require_chunks_stored(properties);
+}
+
+std::uint64_t Dataset::file_bytes() const {
+  const Handle<H5Fclose> file(check(place(), "read", H5Iget_file_id, id()));
+  hsize_t bytes = 0;
+  check(place(), "read", H5Fget_filesize, file.id(), &bytes);
+  return bytes;
+}
+
+void Dataset::require_contiguous_stored(std::uint64_t bytes) const {
+  const haddr_t begin = H5Dget_offset(id());
+  if (begin == HADDR_UNDEF) fail("{}: shape {}, but no element was ever written", place(), to_string(shape()));
+  const std::uint64_t end = file_bytes();
+  if (begin > end || bytes > end - begin)
+    fail("{}: shape {} takes {} bytes, but the file has {}", place(), to_string(shape()), bytes, end);
+}
+
+void Dataset::require_chunks_stored(const Properties& properties) const {
+  const Shape whole = shape();
+  std::vector<hsize_t> chunk(whole.size());
+  check(place(), "read", H5Pget_chunk, properties.id(), static_cast<int>(chunk.size()), chunk.data());
+  Shape counts;
+  for (std::size_t i = 0; i < whole.size(); ++i) counts.push_back((whole[i] - 1) / chunk[i] + 1);
+  hsize_t written = 0;
+  check(place(), "read", H5Dget_num_chunks, id(), H5S_ALL, &written);
+  const std::size_t promised = checked_product(counts).value();  // no more than there are elements
+  if (written < promised)
+    fail("{}: shape {} has {} chunks, but only {} were ever written", place(), to_string(whole), promised, written);
+}
+
+std::string Dataset::file() const {
+  const auto length = check(place(), "read", H5Fget_name, id(), nullptr, 0u);
+  std::string name(static_cast<std::size_t>(length), '\0');
+  check(place(), "read", H5Fget_name, id(), name.data(), name.size() + 1);
+  return name;
+}
+
 std::optional<std::uint64_t> Dataset::offset() const {
   const Properties properties(check(place(), "read", H5Dget_create_plist, id()));
-  if (H5Pget_layout(properties.id()) != H5D_CONTIGUOUS || H5Pget_external_count(properties.id()) != 0) return {};
+  if (H5Pget_layout(properties.id()) != H5D_CONTIGUOUS) return {};
   const haddr_t address = H5Dget_offset(id());
   return address == HADDR_UNDEF ? std::nullopt : std::optional<std::uint64_t>(address);
 }
@@ -326,14 +375,39 @@ std::vector<std::string> Group::names() const {
   return result;
 }
 
+namespace {
+
+// Behind an external link there may be a named pipe, at whose opening HDF5 would wait for ever.
+herr_t expect_regular_file(const char* linking_file, const char*, const char* linked_file, const char*, unsigned*,
+                           hid_t, void*) {
+  const std::filesystem::path beside = std::filesystem::path(linking_file).parent_path() / linked_file;
+  for (const std::filesystem::path& file : {std::filesystem::path(linked_file), beside}) {
+    std::error_code none;
+    if (std::filesystem::exists(file, none) && !std::filesystem::is_regular_file(file, none)) return -1;
+  }
+  return 0;
+}
+
+Properties follow_links(const std::string& place, hid_t property_class) {
+  Properties access(check(place, "open", H5Pcreate, property_class));
+  check(place, "open", H5Pset_elink_cb, access.id(), expect_regular_file, nullptr);
+  return access;
+}
+
+}  // namespace
+
 Group Group::group(const std::string& name) const {
   require(name);
-  return {check(place_of(name), "open", H5Gopen2, id(), name.c_str(), H5P_DEFAULT), place_of(name)};
+  const std::string place = place_of(name);
+  const Properties access = follow_links(place, H5P_GROUP_ACCESS);
+  return {check(place, "open", H5Gopen2, id(), name.c_str(), access.id()), place};
 }
 
 Dataset Group::dataset(const std::string& name) const {
   require(name);
-  return {check(place_of(name), "open", H5Dopen2, id(), name.c_str(), H5P_DEFAULT), place_of(name)};
+  const std::string place = place_of(name);
+  const Properties access = follow_links(place, H5P_DATASET_ACCESS);
+  return {check(place, "open", H5Dopen2, id(), name.c_str(), access.id()), place};
 }
 
 Group Group::create_group(const std::string& name) {
@@ -408,7 +482,7 @@ template std::vector<std::uint64_t> Group::reserve_chunks<std::uint8_t>(const st
 namespace {
 
 hid_t open(const std::string& path, unsigned mode) {
-  if (::access(path.c_str(), R_OK) != 0) fail("{}: cannot open: {}", path, std::generic_category().message(errno));
+  static_cast<void>(open_to_read(path));  // or the system's reason: HDF5 would wait for ever at a named pipe
   silence_this_thread();
   if (H5Fis_hdf5(path.c_str()) <= 0) fail("{}: not an HDF5 file", path);
   const Properties access(check(path, "open", H5Pcreate, H5P_FILE_ACCESS));

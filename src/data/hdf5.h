@@ -96,11 +96,23 @@ class Dataset : public Object {
   template <class T>
   void read_rows(std::size_t first, std::size_t count, std::span<T> values) const;
 
-  // Where in the file the elements lie, row-major as they are; none if they are chunked, compressed or elsewhere.
+  // Throws Error unless the file holds every element that the shape promises: datasets that were never written,
+  // sizes beyond the file's or the address space, and elements in other files (virtual datasets, external storage).
+  void require_stored() const;
+
+  // Name of the file that the dataset lies in. Behind an external link it is not the file that was opened.
+  std::string file() const;
+
+  // Where in file() the elements lie, row-major as they are; none if they are chunked or compressed.
   std::optional<std::uint64_t> offset() const;
 
   // Where its chunks begin, which are of so many elements of the outermost dimension and of all of the others.
   std::vector<std::uint64_t> chunks(std::size_t rows) const;
+
+ private:
+  std::uint64_t file_bytes() const;
+  void require_contiguous_stored(std::uint64_t bytes) const;
+  void require_chunks_stored(const Properties& properties) const;
 };
 
 class Group : public Object {

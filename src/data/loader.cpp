@@ -1,9 +1,11 @@
 #include "src/data/loader.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/error.h"
 #include "kernels/random.h"
+#include "src/checked_product.h"
 
 namespace annulus {
 namespace {
@@ -23,20 +25,26 @@ Loader::Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest
       times_(plan.workers) {
   // Rank 0's share of a full step is the largest there is: afterwards nothing is allocated.
   const StepPlan full{0, {0, std::min(request.global_batch, dataset.info().size)}, false};
-  const std::size_t largest = full.share(0, request.ranks).size();
-  for (Slot& slot : slots_) {
-    slot.batch.images.reserve(largest * plan.image_bytes());
-    slot.batch.labels.reserve(largest);
-    slot.batch.keys.reserve(largest);
-    slot.samples.reserve(largest);
-    slot.keys.reserve(largest);
-  }
+  reserve(full.share(0, request.ranks).size());
   for (std::size_t worker = 0; worker < plan.workers; ++worker)
     threads_.emplace_back([this, worker](const std::stop_token& stop) { work(stop, worker); });
 }
 
 Loader::~Loader() {
   for (std::jthread& thread : threads_) thread.request_stop();  // all, before one is waited for
+}
+
+void Loader::reserve(std::size_t images) try {
+  for (Slot& slot : slots_) {
+    slot.batch.images.reserve(checked_product(std::array{images, plan_.image_bytes()}).value());
+    slot.batch.labels.reserve(images);
+    slot.batch.keys.reserve(images);
+    slot.samples.reserve(images);
+    slot.keys.reserve(images);
+  }
+} catch (const std::exception&) {  // too much for the machine, for a vector, or for 64 bits
+  fail("{} batches of {} images of {}x{}x{} do not fit into memory: use a smaller --batch, --image or --prefetch",
+       slots_.size(), images, plan_.image.height, plan_.image.width, plan_.channels);
 }
 
 const Batch& Loader::next() {

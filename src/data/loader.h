@@ -85,6 +85,7 @@ class Loader {
     Range samples;  // in the batch
   };
 
+  void reserve(std::size_t images);  // in every slot
   void work(const std::stop_token& stop, std::size_t worker);
   void fill(SampleReader& reader, const Portion& portion, std::vector<BadSample>& bad);
   void choose(Slot& slot, std::size_t place, std::size_t sample) const;

@@ -40,6 +40,7 @@ std::int64_t integer(const std::uint8_t* from, std::size_t bytes, bool has_sign)
 ReadableFile::ReadableFile(const std::filesystem::path& file) : path(file), descriptor(open_to_read(file)) {}
 
 StoredArray::StoredArray(hdf5::Dataset dataset, std::shared_ptr<const ReadableFile> file) : file_(std::move(file)) {
+  dataset.require_stored();
   const Shape shape = dataset.shape();
   count_ = shape.empty() ? 0 : shape.front();
   const auto form = dataset.integer_form();
@@ -48,6 +49,8 @@ StoredArray::StoredArray(hdf5::Dataset dataset, std::shared_ptr<const ReadableFi
     row_bytes_ = count_ == 0 ? 0 : form->bytes * (elements(shape) / count_);
     offset_ = *offset;
     has_sign_ = form->has_sign;
+    // Behind an external link.
+    if (dataset.file() != file_->path) file_ = std::make_shared<const ReadableFile>(dataset.file());
     return;
   }
   if (!hdf5::thread_safe())

@@ -27,6 +27,8 @@ struct ReadableFile {
 // Error.
 class StoredArray {
  public:
+  // `file`: the data file, which is read unless the dataset lies behind an external link. Throws Error unless every
+  // element is stored.
   StoredArray(hdf5::Dataset dataset, std::shared_ptr<const ReadableFile> file);
 
   std::size_t count() const { return count_; }  // of rows: its outermost dimension

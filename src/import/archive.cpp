@@ -4,18 +4,27 @@
 
 #include <algorithm>
 
+#include "src/file_io.h"
+
 namespace annulus {
 namespace {
 
 constexpr std::size_t kBlockBytes = 1 << 18;
 
+FileDescriptor open_archive(const std::filesystem::path& file) try {
+  return open_to_read(file);
+} catch (const Error& error) {
+  throw ArchiveError(error.what());
+}
+
 }  // namespace
 
-ArchiveReader::ArchiveReader(const std::filesystem::path& file) : reader_(archive_read_new()) {
+ArchiveReader::ArchiveReader(const std::filesystem::path& file)
+    : file_(open_archive(file)), reader_(archive_read_new()) {
   archive_read_support_filter_gzip(reader_.get());
   archive_read_support_filter_zstd(reader_.get());
   archive_read_support_format_tar(reader_.get());
-  check(archive_read_open_filename(reader_.get(), file.c_str(), kBlockBytes));
+  check(archive_read_open_fd(reader_.get(), file_.number(), kBlockBytes));
 }
 
 // Warnings are of what does not matter here, such as names in a strange character set. ARCHIVE_RETRY, which would skip
@@ -36,8 +45,9 @@ bool ArchiveReader::next() {
     if (result == ARCHIVE_EOF) return false;
     check(result);
     const char* name = archive_entry_pathname(entry);
-    if (archive_entry_filetype(entry) != AE_IFREG || name == nullptr) continue;
+    if (archive_entry_filetype(entry) == AE_IFDIR || name == nullptr) continue;
     name_ = name;
+    is_file_ = archive_entry_filetype(entry) == AE_IFREG && archive_entry_hardlink(entry) == nullptr;
     size_ = static_cast<std::uint64_t>(archive_entry_size(entry));
     return true;
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/error.h"
+#include "src/file_descriptor.h"
 
 namespace annulus {
 
@@ -19,15 +20,16 @@ class ArchiveError : public Error {
 };
 
 // A tar archive, plain or compressed with gzip or zstd, read from its begin to its end by libarchive. Throws
-// ArchiveError.
+// ArchiveError, also if the file cannot be opened.
 class ArchiveReader {
  public:
   explicit ArchiveReader(const std::filesystem::path& file);
 
-  bool next();  // to the next member that is a file; false at the end
+  bool next();  // to the next member that is no folder; false at the end
 
   // Of the member that it is at.
   const std::string& name() const { return name_; }
+  bool is_file() const { return is_file_; }     // else a link, a device or a named pipe, which holds nothing
   std::uint64_t size() const { return size_; }  // in bytes, as its header promises
   void read(std::vector<std::uint8_t>& bytes);  // all of it, once
 
@@ -38,8 +40,10 @@ class ArchiveReader {
   void check(int result) const;
   [[noreturn]] void fail_for_its_reason() const;
 
+  FileDescriptor file_;  // outlives the reader
   std::unique_ptr<archive, Free> reader_;
   std::string name_;
+  bool is_file_ = false;
   std::uint64_t size_ = 0;
 };
 

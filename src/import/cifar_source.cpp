@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <fstream>
+#include <sstream>
 
 #include "kernels/error.h"
 #include "src/file_io.h"
@@ -9,6 +9,7 @@
 namespace annulus {
 namespace {
 
+constexpr std::size_t kMostNamesBytes = 1 << 20;
 constexpr std::size_t kSide = 32, kChannels = 3, kPlane = kSide * kSide;
 
 // The binary versions of CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): records of one label, or
@@ -32,7 +33,9 @@ const Variant& variant_of(const std::filesystem::path& folder) {
 }
 
 std::vector<std::string> read_names(const std::filesystem::path& file, const Variant& variant) {
-  std::ifstream stream(file);
+  std::vector<std::uint8_t> bytes;
+  read_file(file, kMostNamesBytes, bytes);
+  std::istringstream stream({bytes.begin(), bytes.end()});
   std::vector<std::string> names;
   for (std::string line; std::getline(stream, line);) {
     if (line.ends_with('\r')) line.pop_back();
@@ -59,7 +62,7 @@ std::vector<std::string> training_files(const std::filesystem::path& folder, con
 
 std::size_t records_in(const std::filesystem::path& file, const Variant& variant) {
   if (!std::filesystem::exists(file)) fail("{}: missing", file.string());
-  const std::size_t bytes = std::filesystem::file_size(file);
+  const std::size_t bytes = size_of(open_to_read(file), file);
   if (bytes == 0 || bytes % variant.record_bytes() != 0) {
     fail("{}: {} bytes, which is not a number of records of {}; fetch the file again", file.string(), bytes,
          variant.record_bytes());

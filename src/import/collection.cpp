@@ -28,6 +28,9 @@ void append(Collection::Split& split, const PartIndex& index) {
   split.skipped += index.skipped.size();
 }
 
+// Any label of a byte is accepted, however few images there are.
+constexpr std::size_t kFewClasses = 256;
+
 long double average(std::uint64_t sum, const PixelSums& pixels) {
   return static_cast<long double>(sum) / static_cast<long double>(pixels.count);
 }
@@ -42,6 +45,23 @@ std::int32_t Collection::largest_label() const {
   std::int32_t largest = -1;
   for (const Split& split : splits) largest = std::max(largest, std::ranges::max(split.labels));
   return largest;
+}
+
+void expect_sensible_labels(const ImportJob& job, const Collection& collection) {
+  std::size_t images = 0;
+  for (const Collection::Split& split : collection.splits) images += split.labels.size();
+  for (std::size_t number = 0; number < collection.splits.size(); ++number) {
+    const Collection::Split& split = collection.splits[number];
+    const auto largest = std::ranges::max_element(split.labels);
+    if (static_cast<std::size_t>(*largest) < std::max(images, kFewClasses)) continue;
+    const auto sample = static_cast<std::uint64_t>(largest - split.labels.begin());
+    const auto piece = std::ranges::upper_bound(split.first_samples, sample) - split.first_samples.begin() - 1;
+    fail(
+        "{}: label {} in {} ({} images), but there are only {} images in all; correct it, or name all classes with "
+        "--classes",
+        job.source.string(), *largest, job.plan.splits[number].pieces[static_cast<std::size_t>(piece)], split.name,
+        images);
+  }
 }
 
 Collection collect_parts(const ImportJob& job, const std::filesystem::path& parts) {

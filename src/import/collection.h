@@ -30,6 +30,10 @@ struct Collection {
   std::int32_t largest_label() const;
 };
 
+// Throws Error, naming the piece of the source, if a label is so large that most classes could have no image: a typing
+// error would otherwise become a million classes. For sources whose classes have no names.
+void expect_sensible_labels(const ImportJob& job, const Collection& collection);
+
 // Throws Error where a part is missing or damaged.
 Collection collect_parts(const ImportJob& job, const std::filesystem::path& parts);
 

@@ -17,25 +17,40 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kPieceSamples = 1000;
 
-// Names sorted by their bytes, as Python and torchvision sort them.
-std::vector<std::string> folders_in(const fs::path& folder) {
-  std::vector<std::string> names;
+struct ClassFolders {
+  std::vector<std::string> names;    // sorted by their bytes, as Python and torchvision sort them
+  std::vector<FoundImage> problems;  // links that lead round in a circle, and the like
+};
+
+ClassFolders folders_in(const fs::path& folder) {
+  ClassFolders found;
+  const fs::path real = fs::canonical(folder);
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.is_directory() && !is_hidden(entry.path())) names.push_back(entry.path().filename().string());
+    if (is_hidden(entry.path())) continue;
+    std::error_code error;
+    const bool is_folder = entry.is_directory(error);
+    if (is_folder && is_within(real, fs::weakly_canonical(entry.path())))
+      found.problems.push_back({entry.path().string(), kLeadsUp});
+    else if (is_folder)
+      found.names.push_back(entry.path().filename().string());
+    else if (error && error != std::errc::no_such_file_or_directory)
+      found.problems.push_back({entry.path().string(), error.message()});
   }
-  std::ranges::sort(names);
-  return names;
+  std::ranges::sort(found.names);
+  std::ranges::sort(found.problems, {}, &FoundImage::path);
+  return found;
 }
 
-// The names of a split's files, in pieces, as notes: the class's number, and the path, each ended by a zero.
+// The names of a split's files, in pieces, as notes: the class's number, the path, and why it cannot be read if that is
+// known, each ended by a zero.
 class NoteWriter {
  public:
   NoteWriter(const fs::path& notes, std::string split, Hash& hash)
       : notes_(notes), split_{std::move(split), {}}, hash_(hash) {}
 
-  void add(std::size_t label, const std::string& path) {
-    text_ += std::to_string(label) + '\0' + path + '\0';
-    add_facts(hash_, path);
+  void add(std::size_t label, const FoundImage& image) {
+    text_ += std::to_string(label) + '\0' + image.path + '\0' + image.problem + '\0';
+    add_facts(hash_, image.path);
     if (++samples_ == kPieceSamples) write();
   }
 
@@ -63,12 +78,14 @@ class NoteWriter {
 SourceSplit plan_split(const std::string& name, const fs::path& folder, const std::vector<std::string>& classes,
                        const fs::path& notes, Hash& hash) {
   NoteWriter writer(notes, name, hash);
-  for (const std::string& found : folders_in(folder)) {
+  const ClassFolders folders = folders_in(folder);
+  for (const FoundImage& problem : folders.problems) writer.add(0, problem);
+  for (const std::string& found : folders.names) {
     const auto label = std::ranges::find(classes, found);
     if (label == classes.end()) fail("{}: no such class among the training images", (folder / found).string());
-    const std::vector<std::string> paths = images_in(folder / found);
-    if (paths.empty()) fail("{}: no images there (.jpg, .jpeg, .png)", (folder / found).string());
-    for (const std::string& path : paths) writer.add(static_cast<std::size_t>(label - classes.begin()), path);
+    const std::vector<FoundImage> images = images_in(folder / found);
+    if (images.empty()) fail("{}: no images there (.jpg, .jpeg, .png)", (folder / found).string());
+    for (const FoundImage& image : images) writer.add(static_cast<std::size_t>(label - classes.begin()), image);
   }
   SourceSplit split = writer.finish();
   if (split.pieces.empty()) fail("{}: no folders of classes there", folder.string());
@@ -82,7 +99,7 @@ SourcePlan plan_folder(const SourceFolders& folders) {
   }
   SourcePlan plan;
   plan.shuffle = true;
-  plan.classes = folders_in(train);
+  plan.classes = folders_in(train).names;
   Hash hash;
   plan.splits.push_back(plan_split("train", train, plan.classes, folders.notes, hash));
   for (const std::string_view name : kTestNames) {
@@ -108,9 +125,11 @@ void read_folder_piece(const SourceFolders& folders, const SourcePlan&, const So
   std::string_view left(reinterpret_cast<const char*>(note.data()), note.size());
   while (!left.empty()) {
     const std::size_t label = std::stoull(next_word(left));
-    SourceSample sample{next_word(left), static_cast<std::int64_t>(label), {}, {}};
+    std::string path = next_word(left), problem = next_word(left);
+    SourceSample sample{std::move(path), static_cast<std::int64_t>(label), {}, std::move(problem)};
     try {
-      read_file(sample.name, kMostImageBytes, bytes);
+      bytes.clear();
+      if (sample.problem.empty()) read_file(sample.name, kMostImageBytes, bytes);
       sample.bytes = bytes;
     } catch (const std::exception& error) {
       sample.problem = error.what();

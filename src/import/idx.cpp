@@ -6,6 +6,8 @@
 #include <system_error>
 
 #include "kernels/error.h"
+#include "src/checked_product.h"
+#include "src/file_io.h"
 
 namespace annulus {
 namespace {
@@ -13,17 +15,16 @@ namespace {
 constexpr std::uint8_t kUnsignedByte = 0x08;
 
 std::size_t checked_elements(const Shape& shape, const std::string& path) {
-  std::size_t product = 1;
-  for (const std::size_t extent : shape) {
-    if (__builtin_mul_overflow(product, extent, &product)) fail("{}: more elements than memory has addresses", path);
-  }
-  return product;
+  const auto product = checked_product(shape);
+  if (!product) fail("{}: more elements than memory has addresses", path);
+  return *product;
 }
 
 }  // namespace
 
 // zlib's reader passes through what is not compressed.
-IdxReader::IdxReader(const std::filesystem::path& file) : path_(file.string()), file_(gzopen(path_.c_str(), "rbe")) {
+IdxReader::IdxReader(const std::filesystem::path& file)
+    : path_(file.string()), file_(gzdopen(open_to_read(file).release(), "rb")) {
   if (!file_) fail("{}: cannot open: {}", path_, std::generic_category().message(errno));
   gzbuffer(file_.get(), 1 << 18);
   read_header();

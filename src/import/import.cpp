@@ -203,6 +203,12 @@ std::string describe(const ImportJob& job, const Collection::Split& split, std::
   return text;
 }
 
+std::size_t classes_without_images(const Collection& collection, std::size_t classes) {
+  std::vector<bool> seen(classes);
+  for (const std::int32_t label : collection.splits.front().labels) seen[static_cast<std::size_t>(label)] = true;
+  return static_cast<std::size_t>(std::ranges::count(seen, false));
+}
+
 std::string summary_of(const ImportOptions& options, const ImportJob& job, const Collection& collection,
                        std::size_t classes) {
   std::vector<std::string> lines;
@@ -211,6 +217,9 @@ std::string summary_of(const ImportOptions& options, const ImportJob& job, const
   if (options.shards > 1)
     lines.push_back(fmt::format("{}: in {} shards, {} and so on", options.output.string(), options.shards,
                                 files_of(options).front().string()));
+  if (const std::size_t unused = classes_without_images(collection, classes); unused > 0)
+    lines.push_back(
+        fmt::format("{}: {} of {} classes have no training image", options.output.string(), unused, classes));
   if (!collection.skipped.empty())
     lines.push_back(fmt::format("{}: lists what was skipped, and why", skipped_file(options).string()));
   return fmt::format("{}", fmt::join(lines, "\n"));
@@ -227,6 +236,7 @@ bool put_together(const World& world, const ImportOptions& options, const Import
     collection = collect_parts(job, parts);
     list_skipped(options, collection.skipped);
     expect_images(options, collection);
+    if (job.classes().empty()) expect_sensible_labels(job, collection);
     header = header_of(options, job, collection);
     summary = summary_of(options, job, collection, header.classes.size());
   });

@@ -11,7 +11,7 @@ namespace annulus {
 namespace {
 
 constexpr const char* kJobFile = "job.json";
-constexpr int kVersion = 2;  // of the parts' form
+constexpr int kVersion = 3;  // of the parts' form
 
 using nlohmann::json;
 

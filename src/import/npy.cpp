@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "kernels/error.h"
+#include "src/checked_product.h"
 #include "src/file_io.h"
 
 namespace annulus {
@@ -53,20 +54,18 @@ Shape parse_shape(std::string_view text, const std::filesystem::path& file) {
 
 NpyFile::NpyFile(const std::filesystem::path& file) : file_(file), descriptor_(open_to_read(file)) {
   read_header();
-  std::uint64_t bytes = element_bytes_;
-  for (const std::size_t extent : shape_) {
-    if (__builtin_mul_overflow(bytes, extent, &bytes)) fail("{}: more elements than there can be", file_.string());
-  }
-  const std::uint64_t found = std::filesystem::file_size(file_) - begin_;
-  if (found != bytes) {
+  const auto bytes = checked_product(shape_, element_bytes_);
+  if (!bytes) fail("{}: more elements than there can be", file_.string());
+  const std::uint64_t found = size_of(descriptor_, file_) - begin_;
+  if (found != *bytes) {
     fail("{}: {} bytes of elements, where its shape ({}) takes {}; fetch the file again", file_.string(), found,
-         to_string(shape_), bytes);
+         to_string(shape_), *bytes);
   }
 }
 
 void NpyFile::read_header() {
   std::array<std::uint8_t, 12> start{};
-  const std::uint64_t size = std::filesystem::file_size(file_);
+  const std::uint64_t size = size_of(descriptor_, file_);
   if (size < start.size()) fail("{}: too short for a .npy file", file_.string());
   read_at(descriptor_, file_, 0, start);
   if (std::memcmp(start.data(), kMagic.data(), kMagic.size()) != 0) fail("{}: not a .npy file", file_.string());

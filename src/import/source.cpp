@@ -6,6 +6,7 @@
 #include <array>
 
 #include "kernels/error.h"
+#include "src/checked_product.h"
 
 namespace annulus {
 
@@ -25,10 +26,8 @@ const SourceFormat& source_format(const std::string& name) {
 
 PixelShape checked_shape(const std::filesystem::path& file, std::size_t height, std::size_t width,
                          std::size_t channels) {
-  std::size_t bytes = 0;
-  const bool overflows =
-      __builtin_mul_overflow(height, width, &bytes) || __builtin_mul_overflow(bytes, channels, &bytes);
-  if (overflows || bytes == 0 || bytes > kMostImageBytes) {
+  const auto bytes = checked_product(std::array{height, width, channels});
+  if (!bytes || *bytes == 0 || *bytes > kMostImageBytes) {
     fail("{}: images of {}x{}x{} bytes; 1 to {} bytes are read", file.string(), height, width, channels,
          kMostImageBytes);
   }

@@ -4,8 +4,8 @@
 #include <array>
 #include <cctype>
 #include <set>
-
-#include "kernels/error.h"
+#include <system_error>
+#include <utility>
 
 namespace annulus {
 namespace {
@@ -14,35 +14,52 @@ namespace fs = std::filesystem;
 
 class ImageLister {
  public:
-  std::vector<std::string> list(const fs::path& folder) {
+  std::vector<FoundImage> list(const fs::path& folder) {
     walk(folder);
-    std::ranges::sort(paths_);
-    return std::move(paths_);
+    std::ranges::sort(found_, {}, &FoundImage::path);
+    return std::move(found_);
   }
 
  private:
   void walk(const fs::path& folder) {
-    const fs::path real = fs::canonical(folder);
-    if (!open_.insert(real).second) fail("{}: a link to a folder that it lies in", folder.string());
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      if (is_hidden(entry.path())) continue;
-      if (entry.is_directory())
-        walk(entry.path());
-      else if (is_image_name(entry.path()) &&
-               (entry.is_regular_file() || !entry.exists()))  // a link to nothing is told
-        paths_.push_back(entry.path().string());
-    }
+    std::error_code error;
+    const fs::path real = fs::canonical(folder, error);
+    if (open_.empty()) root_ = real;
+    const bool leads_up = open_.contains(real) || (!open_.empty() && is_within(root_, real));
+    if (!error && leads_up) return add(folder, kLeadsUp);
+    open_.insert(real);
+    fs::directory_iterator entries;
+    if (!error) entries = fs::directory_iterator(folder, error);
+    if (error) add(folder, "cannot read this folder: " + error.message());
+    for (; entries != fs::directory_iterator(); entries.increment(error)) look_at(*entries);
     open_.erase(real);
   }
 
+  void look_at(const fs::directory_entry& entry) {
+    if (is_hidden(entry.path())) return;
+    std::error_code error;
+    if (entry.is_directory(error)) return walk(entry.path());
+    if (is_image_name(entry.path()))
+      add(entry.path(), "");  // opening it tells what is wrong with it
+    else if (error && error != std::errc::no_such_file_or_directory)
+      add(entry.path(), error.message());
+  }
+
+  void add(const fs::path& path, std::string problem) { found_.push_back({path.string(), std::move(problem)}); }
+
+  fs::path root_;            // of the listing
   std::set<fs::path> open_;  // from the folder down to here
-  std::vector<std::string> paths_;
+  std::vector<FoundImage> found_;
 };
 
 }  // namespace
 
 bool is_hidden(const std::filesystem::path& path) {
   return path.filename().string().starts_with('.');
+}
+
+bool is_within(const std::filesystem::path& inner, const std::filesystem::path& outer) {
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
 bool is_image_name(const std::filesystem::path& path) {
@@ -52,7 +69,7 @@ bool is_image_name(const std::filesystem::path& path) {
   return std::ranges::find(kEndings, ending) != kEndings.end();
 }
 
-std::vector<std::string> images_in(const std::filesystem::path& folder) {
+std::vector<FoundImage> images_in(const std::filesystem::path& folder) {
   return ImageLister().list(folder);
 }
 

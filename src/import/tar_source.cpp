@@ -32,7 +32,8 @@ std::vector<std::string> archives_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (entry.is_regular_file() && !is_hidden(name) && !archive_stem(name).empty()) names.push_back(name);
+    std::error_code none;  // what cannot be read is listed when it is read
+    if (!entry.is_directory(none) && !is_hidden(name) && !archive_stem(name).empty()) names.push_back(name);
   }
   std::ranges::sort(names);
   return names;
@@ -71,16 +72,35 @@ std::string class_by_archive(const std::string& path) {
   return archive_stem(fs::path(path).filename().string());
 }
 
-// By the first training archive.
-std::string find_variant(const fs::path& source, const std::string& path) try {
-  ArchiveReader archive(source / path);
+// By the first members of an archive, as far as it can be read; empty if there is no image among them. `damage`: why it
+// cannot be read further.
+std::string find_variant(const fs::path& file, std::string& damage) {
   std::string variant;
-  for (std::size_t i = 0; i < kMembersLookedAt && archive.next(); ++i) {
-    if (archive.name().ends_with(".cls")) return kByNumber;
-    if (variant.empty() && is_image_name(archive.name()))
-      variant = class_by_folder(archive.name()).empty() ? kByArchive : kByFolder;
+  try {
+    ArchiveReader archive(file);
+    for (std::size_t i = 0; i < kMembersLookedAt && archive.next(); ++i) {
+      if (archive.name().ends_with(".cls")) return kByNumber;
+      if (variant.empty() && is_image_name(archive.name()))
+        variant = class_by_folder(archive.name()).empty() ? kByArchive : kByFolder;
+    }
+  } catch (const ArchiveError& error) {
+    damage = error.what();
   }
-  if (variant.empty()) fail("{}: no images among its first members (.jpg, .jpeg, .png)", (source / path).string());
+  return variant;
+}
+
+// By the first training archive that is not damaged before its first image; reading it will list those that are.
+std::string find_variant(const fs::path& source, const std::vector<std::string>& paths) {
+  std::string variant, path, damage;
+  for (auto next = paths.begin(); variant.empty() && next != paths.end(); ++next) {
+    std::string problem;
+    variant = find_variant(source / *next, problem);
+    if (variant.empty() && problem.empty())
+      fail("{}: no images among its first members (.jpg, .jpeg, .png)", (source / *next).string());
+    if (damage.empty()) damage = problem;
+    path = *next;
+  }
+  if (variant.empty()) fail("{}: {}", (source / paths.front()).string(), damage);
   if (variant == kByArchive && !fs::path(path).has_parent_path()) {
     fail(
         "{}: no labels: neither KEY.cls beside KEY.jpg, nor folders of classes; archives whose names are classes must "
@@ -88,8 +108,6 @@ std::string find_variant(const fs::path& source, const std::string& path) try {
         (source / path).string());
   }
   return variant;
-} catch (const ArchiveError& error) {
-  fail("{}: {}", (source / path).string(), error.what());
 }
 
 // As far as the archive goes: reading it will tell where it is cut off.
@@ -100,7 +118,7 @@ std::vector<std::string> find_folders(const SourceFolders& folders, const Source
     ArchiveReader archive(folders.source / split.pieces[piece]);
     while (archive.next() && pass(archive.size())) {
       const std::string name = class_by_folder(archive.name());
-      if (is_image_name(archive.name()) && !name.empty()) classes.insert(name);
+      if (archive.is_file() && is_image_name(archive.name()) && !name.empty()) classes.insert(name);
     }
   } catch (const ArchiveError&) {
   }
@@ -122,7 +140,7 @@ SourcePlan plan_tar(const SourceFolders& folders) {
     fail("{}: no archives of training images there: train/*.tar or *train*.tar (or .tar.gz, .tgz, .tar.zst)",
          folders.source.string());
   }
-  plan.variant = find_variant(folders.source, archives[0]);
+  plan.variant = find_variant(folders.source, archives);
   plan.classes_in_pieces = plan.variant == kByFolder;
   if (plan.variant == kByArchive) plan.classes = names_of(archives);
   plan.shuffle = plan.variant != kByNumber;
@@ -151,6 +169,7 @@ void label_by_name(SourceSample& sample, const std::string& name, const SourcePl
 // What the member is, or why it cannot be used.
 std::string read_member(ArchiveReader& archive, std::vector<std::uint8_t>& bytes) {
   bytes.clear();
+  if (!archive.is_file()) return fmt::format("{}: a link or a device; only files are read", archive.name());
   if (archive.size() > kMostImageBytes)
     return fmt::format("{}: {} bytes; at most {} are read", archive.name(), archive.size(), kMostImageBytes);
   archive.read(bytes);

@@ -159,6 +159,57 @@ class Keeping(CheckpointTest):
         self.assertEqual(run("checkpoint", "diff", whole, out).status, 0)
 
 
+class Use(CheckpointTest):
+    def commands(self, checkpoint, data=None):
+        return (("eval", "--data", data or self.data, "--checkpoint", checkpoint),
+                ("predict", data or self.data, "--checkpoint", checkpoint),
+                ("export", self.folder / "network.onnx", "--checkpoint", checkpoint))
+
+    def assert_refused(self, arguments, pattern):
+        result = run(*arguments)
+        self.assertEqual((result.status, len(result.messages)), (1, 1), f"{arguments}: {result}")
+        self.assertRegex(result.messages[0], pattern)
+
+    def test_numbers_of_no_use_are_refused(self):
+        out, _ = self.train_in("out", ranks=0, max_steps=6, checkpoint_every=3, keep=5)
+        newest = out / "checkpoints/step-000000006.h5"
+        whole = newest.read_bytes()
+
+        def spoil(file):
+            file["parameters/dense1.weight"][0, 0] = float("nan")
+
+        for edit, what in ((spoil, "parameters/dense1.weight holds values that are not finite"),
+                           (lambda file: file.attrs.modify("deviation", helper.np.float32([0])), "attribute 'deviation': 0")):
+            newest.write_bytes(whole)
+            helper.edit_checkpoint(newest, edit)
+            for arguments in self.commands(newest):
+                self.assert_refused(arguments, "step-000000006.h5: " + what)
+            self.assert_refused(self.training(out, resume=True, max_steps=8, **self.options()),
+                                f"step-000000006.h5: {what}.*; to go on from .*step-000000003.h5, delete the later ones")
+        newest.write_bytes(whole)
+        helper.edit_checkpoint(newest, lambda file: file.attrs.modify("version", 1))
+        for arguments in self.commands(newest):
+            self.assert_refused(arguments, "a checkpoint of version 1, which is not read any more")
+
+    def test_data_of_other_classes_is_refused_and_other_normalization_is_told(self):
+        out, results = self.train_in("out", ranks=0, max_steps=6)
+        other = self.folder / "other.h5"
+        other.write_bytes(self.data.read_bytes())
+        with helper.h5py.File(other, "r+") as file:
+            file.attrs.modify("mean", helper.np.float32([0.9]))
+            file["test/labels"][...] = file["test/labels"][::-1]  # a test set is not compared with the training's
+        accuracy = f"accuracy {100 * results['test_accuracy']:.2f} %"
+        self.assertIn(accuracy, self.succeed("eval", "--data", self.data, "--checkpoint", out).out)
+        evaluated = self.succeed("eval", "--data", other, "--checkpoint", out).out
+        self.assertIn("its mean and deviation differ from those of the training data, which are applied", evaluated)
+        self.assertIn("of 100 images", evaluated)
+        with helper.h5py.File(other, "r+") as file:
+            file.attrs.modify("classes", [f"kind {n}" for n in range(10)])
+        for arguments in self.commands(out, other)[:2]:
+            self.assert_refused(arguments, r"other.h5: other classes than those that .*step-000000006.h5 was trained on")
+            self.succeed(*arguments, "--data-changed")
+
+
 class Tools(CheckpointTest):
     def test_show(self):
         out, results = self.train_in("out", model="lenet", ema=0.9)

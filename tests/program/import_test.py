@@ -3,6 +3,7 @@ import gzip
 import io
 import os
 import pathlib
+import shutil
 import signal
 import struct
 import subprocess
@@ -281,6 +282,46 @@ class ImportImages(helper.ProgramTest):
         result = helper.run("import", self.output, self.source, "--from", "folder")
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
         self.assertIn("no usable image is left of the test images (3 skipped", result.messages[0])
+        self.assertFalse(self.output.exists())
+
+    def test_what_cannot_be_read_is_skipped_and_listed(self):
+        write_folder(self.source, train=2, test=1)
+        (self.source / "train/cat/up").symlink_to("..")
+        (self.source / "train/round").symlink_to("round")
+        os.mkfifo(self.source / "val/cat/pipe.jpg")
+        result = self.do_import(ranks=2)
+        self.assertRegex(result.out, r"train: 6 images of .*, 2 skipped")
+        lines = (self.folder / "data.h5.skipped.txt").read_text().splitlines()
+        for name, reason in (("train/cat/up", "a link to a folder that it lies in"),
+                             ("train/round", "Too many levels of symbolic links"), ("val/cat/pipe.jpg", "not a regular file")):
+            self.assertTrue(any(line.startswith(f"{self.source}/{name}\t") and reason in line for line in lines), lines)
+        result = helper.run("import", self.folder / "other.h5", self.source, "--from", "folder", "--on-bad-sample", "fail")
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        self.assertIn("train/round: Too many levels of symbolic links", result.messages[0])
+
+    @unittest.skipIf(shutil.which("setpriv") is None or os.getuid() != 0, "needs root, and setpriv to be nobody")
+    def test_a_folder_without_permission_is_skipped_and_listed(self):
+        write_folder(self.source, train=2, test=1)
+        closed = self.source / "train/cat/closed"
+        closed.mkdir(mode=0)
+        for folder in (self.shared, self.folder):
+            folder.chmod(0o777)
+        result = helper.run("import", self.output, self.source, "--from", "folder",
+                            prefix=("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"))
+        self.assertEqual(result.status, 0, str(result))
+        self.assertIn(f"{closed}\tcannot read this folder: Permission denied",
+                      (self.folder / "data.h5.skipped.txt").read_text())
+
+    def test_a_label_beyond_all_images_is_refused(self):
+        self.source.mkdir(exist_ok=True)
+        for split, last in (("train", "1000000"), ("val", "1")):
+            with tarfile.open(self.source / f"{split}.tar", "w") as tar:
+                for number, label in enumerate(("0", last)):
+                    add_to_tar(tar, f"{number}.jpg", encoded(picture(number)))
+                    add_to_tar(tar, f"{number}.cls", label.encode())
+        result = helper.run("import", self.output, self.source, "--from", "tar")
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        self.assertIn("label 1000000 in train.tar (train images), but there are only 4 images in all", result.messages[0])
         self.assertFalse(self.output.exists())
 
     def test_archives(self):

@@ -135,13 +135,6 @@ class InputTest(helper.ProgramTest):
         self.assertIn("the data's images are 28x28, but the network was trained with 24x24: --image says what it shall "
                       "get", evaluate(decoded).err)
         self.assertEqual(evaluate(decoded, "--image", 24).status, 0)
-        with h5py.File(out / "checkpoint.h5", "r+") as file:  # as old ones are
-            file.attrs["version"] = 1
-            for name in ("order", "image_height", "image_width"):
-                del file.attrs[name]
-        self.assertIn(accuracy, evaluate(self.parts, "--image", 24).out)
-        self.assertEqual(evaluate(decoded).status, 0)
-        self.encoded(out, epochs=2, model="resnet20", global_batch=100, resume=True)
 
     def test_bench_input(self):
         for data, shares in ((self.parts, False), (self.data, True)):
@@ -156,6 +149,13 @@ class InputTest(helper.ProgramTest):
             self.assertEqual("share_of_copying" in found, shares)
             self.assertEqual(set(found["thread_seconds"]),
                              {"reading", "decoding", "resizing", "augmenting", "waiting"})
+
+    def test_what_no_memory_holds_is_refused_with_its_size(self):
+        for arguments in (("bench", "step", "--classes", 1 << 32), ("bench", "step", "--batch", 10**9),
+                          ("bench", "step", "--model", "cnn", "--image", "300000x300000x3")):
+            result = helper.run(*arguments)
+            self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+            self.assertRegex(result.messages[0], r"takes at least [0-9.]+ GiB of memory .*, and this machine has [0-9.]+ GiB")
 
     def test_misuse_is_explained(self):
         def complaint(**options):

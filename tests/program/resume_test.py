@@ -1,6 +1,9 @@
 """A run that was stopped and goes on is the run that was not stopped."""
 import json
 
+import h5py
+import numpy as np
+
 import helper
 from helper import read_checkpoint
 
@@ -106,10 +109,55 @@ class Resume(helper.ProgramTest):
         self.run_to(out, 14, ranks=0, resume=True, shuffle_block=64)  # which means nothing to --shuffle global
         out = self.folder / "blocks"
         self.run_to(out, 5, ranks=0, **blocks)
-        for other in ({**blocks, "shuffle_window": 2}, {**blocks, "data": helper.write_data(self.folder / "d.h5", 501)}):
+        more = helper.write_data(self.folder / "d.h5", 501)
+        for other in ({**blocks, "shuffle_window": 2}, {**blocks, "data": more, "data_changed": True}):
             again = helper.run(*self.training(out, max_steps=14, epochs=3, global_batch=40, resume=True, **other))
             self.assertIn("was made within an epoch of 500 images, --shuffle block --shuffle-block 64 --shuffle-window 16",
                           again.err)
+
+    def test_other_data_is_refused_unless_it_is_meant(self):
+        out = self.folder / "out"
+        self.run_to(out, 5, ranks=0)
+
+        def change(name, edit):
+            other = self.folder / f"{name}.h5"
+            other.write_bytes(self.data.read_bytes())
+            with h5py.File(other, "r+") as file:
+                edit(file)
+            return other
+
+        def swap(file):
+            file["train/labels"][...] = file["train/labels"][::-1]
+
+        def brighten(file):
+            file["test/images"][...] = file["test/images"][...] | 1
+
+        def resume(data, ranks=0, **options):
+            return helper.run(*self.training(out, max_steps=7, epochs=3, global_batch=40, resume=True, data=data, **options),
+                              ranks=ranks)
+
+        names = [f"kind {n}" for n in range(10)]
+        changed = {"the classes": change("classes", lambda file: file.attrs.modify("classes", names)),
+                   "the pixels' mean: [0-9.]+ before, 0.5 now":
+                       change("mean", lambda file: file.attrs.modify("mean", np.float32([0.5]))),
+                   "the pixels' deviation": change("std", lambda file: file.attrs.modify("deviation", np.float32([0.5]))),
+                   "a hash of the training labels": change("labels", swap),
+                   "a hash of the test images": change("pixels", brighten)}
+        for field, data in changed.items():
+            with self.subTest(field):
+                result = resume(data)
+                self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+                self.assertRegex(result.messages[0], "step-000000005.h5 was trained on other data, which differs in " + field)
+                self.assertIn("--data-changed", result.messages[0])
+        other = changed["a hash of the training labels"]
+        result = resume(other, ranks=2, data_changed=True)
+        self.assertEqual(result.status, 0, str(result))
+        self.assertIn("the data was changed (--data-changed): a hash of the training labels", result.out + result.err)
+        self.assertEqual(resume(other).status, 0)  # the checkpoint is of this data now
+        recorded = json.loads((out / "results.json").read_text())["data_changes"]
+        self.assertEqual([change["step"] for change in recorded], [5])
+        self.assertIn("a hash of the training labels", recorded[0]["difference"])
+        self.assertEqual(resume(self.data).status, 1)
 
     def test_checkpoints_on_the_way(self):
         out = self.folder / "out"

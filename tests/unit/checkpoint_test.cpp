@@ -1,5 +1,8 @@
 #include "src/checkpoint.h"
 
+#include <hdf5.h>
+#include <sys/stat.h>
+
 #include <array>
 #include <bit>
 #include <catch2/catch.hpp>
@@ -7,6 +10,7 @@
 
 #include "src/atomic_file.h"
 #include "src/data/hdf5.h"
+#include "src/hash.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/file_size_limit.h"
 #include "tests/unit/temporary_folder.h"
@@ -40,6 +44,7 @@ Checkpoint example() {
                      .classes = {"cat", "Hündin"},
                      .mean = {0.5f, 0.25f},
                      .deviation = {0.125f, 1.0f / 3}};
+  checkpoint.samples = {{"the number of training images", "5000"}, {"a hash of the training labels", "a=b"}};
   checkpoint.summing = "3 ranks, ring, buckets of 1 MiB";
   checkpoint.buckets = {.bytes = 1 << 20, .deferred = 0.25};
   checkpoint.ranks = 3;
@@ -75,6 +80,7 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
   CHECK(one.data.classes == other.data.classes);
   CHECK(bits(one.data.mean) == bits(other.data.mean));
   CHECK(bits(one.data.deviation) == bits(other.data.deviation));
+  CHECK(one.samples == other.samples);
   CHECK(one.summing == other.summing);
   CHECK(one.buckets == other.buckets);
   CHECK(one.ranks == other.ranks);
@@ -96,6 +102,17 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
       CHECK(bits(one.parameters[i].states[k]) == bits(other.parameters[i].states[k]));
     CHECK(bits(one.parameters[i].average) == bits(other.parameters[i].average));
   }
+}
+
+// HDF5's image with the seal that a checkpoint has.
+std::vector<std::byte> sealed(std::vector<std::byte> image) {
+  Hash hash;
+  hash.add(std::span<const std::byte>(image));
+  const std::uint64_t checksum = hash.value();
+  for (const char c : std::string_view("sealed 2")) image.push_back(static_cast<std::byte>(c));
+  const auto bytes = std::as_bytes(std::span(&checksum, 1));
+  image.insert(image.end(), bytes.begin(), bytes.end());
+  return image;
 }
 
 std::string error_of_reading(const std::filesystem::path& file) {
@@ -158,6 +175,9 @@ TEST_CASE("a folder that does not exist is an error", "[checkpoint]") {
 TEST_CASE("a checkpoint that is missing or cut off anywhere is named", "[checkpoint]") {
   const test::TemporaryFolder folder;
   CHECK_THAT(error_of_reading(folder / "run.h5"), Contains("run.h5") && Contains("No such file or directory"));
+  REQUIRE(::mkfifo((folder / "run.h5").c_str(), 0600) == 0);  // nobody ever writes to it
+  CHECK_THAT(error_of_reading(folder / "run.h5"), Contains("run.h5: a pipe or device, not a regular file"));
+  std::filesystem::remove(folder / "run.h5");
   write_checkpoint(folder / "whole.h5", example());
   const std::string whole = test::read_text(folder / "whole.h5");
   for (std::size_t size = 0; size < whole.size(); size += 97) {
@@ -195,36 +215,73 @@ TEST_CASE("the score is read by itself", "[checkpoint]") {
   CHECK_FALSE(read_score(folder / "none.h5"));
 }
 
-TEST_CASE("a checkpoint of version 1 has no checksums and is read", "[checkpoint]") {
+TEST_CASE("a checkpoint of an older version is refused, with or without a checksum", "[checkpoint]") {
   const test::TemporaryFolder folder;
-  hdf5::NewFile file(folder / "run.h5");
-  hdf5::Group root = file.root();
-  root.set_string("format", "annulus checkpoint");
-  root.set_integer("version", 1);
-  for (const char* name : {"model", "configuration"}) root.set_string(name, "x");
-  for (const char* name : {"seed", "step", "epoch", "position"}) root.set_integer(name, 7);
-  const std::array<float, 2> values{1, 2}, velocity{3, 4};
-  root.create_group("parameters").write("weight", {2}, std::span<const float>(values));
-  root.create_group("velocity").write("weight", {2}, std::span<const float>(velocity));
-  write_atomically(folder / "run.h5", file.image());
-  Checkpoint expected;
-  expected.model = expected.configuration = "x";
-  expected.seed = expected.step = 7;
-  expected.cursor = {7, 7};
-  expected.parameters = {{"weight", {2}, {1, 2}, {{3, 4}}}};
-  check_equal(read_checkpoint(folder / "run.h5"), expected);
+  for (const std::uint64_t version : {0u, 1u}) {
+    hdf5::NewFile file(folder / "run.h5");
+    hdf5::Group root = file.root();
+    root.set_string("format", "annulus checkpoint");
+    root.set_integer("version", version);
+    for (const auto& image : {file.image(), sealed(file.image())}) {
+      write_atomically(folder / "run.h5", image);
+      CHECK_THAT(error_of_reading(folder / "run.h5"),
+                 Contains("run.h5") && Contains(fmt::format("version {}, which is not read any more", version)));
+    }
+  }
+}
+
+TEST_CASE("a checkpoint whose numbers are of no use is refused, naming them", "[checkpoint]") {
+  Checkpoint good;
+  good.data = {.classes = {"a"}, .mean = {0.5f}, .deviation = {0.25f}};
+  good.parameters = {{"weight", {2}, {1, 2}, {{3, 4}, {5, 6}}, {7, 8}}};
+  CHECK_NOTHROW(expect_usable(good, "run.h5"));
+  const auto error_with = [&](const auto& change) {
+    Checkpoint bad = good;
+    change(bad);
+    return test::error_of([&] { expect_usable(bad, "run.h5"); });
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinite = std::numeric_limits<float>::infinity();
+  CHECK_THAT(error_with([](auto& c) { c.data.classes.clear(); }), Contains("run.h5: attribute 'classes': empty"));
+  CHECK_THAT(error_with([&](auto& c) { c.data.mean = {nan}; }), Contains("'mean': not a finite number"));
+  CHECK_THAT(error_with([](auto& c) { c.data.mean = {1, 2}; }), Contains("'mean' and 'deviation': 2 and 1 values"));
+  for (const float deviation : {0.0f, -1.0f, nan, infinite})
+    CHECK_THAT(error_with([&](auto& c) { c.data.deviation = {deviation}; }), Contains("'deviation': "));
+  CHECK_THAT(error_with([&](auto& c) { c.parameters[0].values[1] = nan; }),
+             Contains("run.h5: parameters/weight holds values that are not finite"));
+  CHECK_THAT(error_with([&](auto& c) { c.parameters[0].states[1][0] = infinite; }), Contains("second_moment/weight"));
+  CHECK_THAT(error_with([&](auto& c) { c.parameters[0].average[0] = -infinite; }), Contains("average/weight"));
+}
+
+TEST_CASE("a tensor whose size no file has is refused before memory is taken for it", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  write_checkpoint(folder / "run.h5", example());
+  std::string content = test::read_text(folder / "run.h5");
+  content.resize(content.size() - 16);  // HDF5's part
+  test::write_text(folder / "run.h5", content);
+  {
+    const hdf5::Handle<H5Fclose> file(H5Fopen((folder / "run.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    REQUIRE(H5Ldelete(file.id(), "parameters/a.bias", H5P_DEFAULT) >= 0);
+    const hsize_t extent = hsize_t{1} << 40;
+    const hdf5::Handle<H5Sclose> space(H5Screate_simple(1, &extent, nullptr));
+    const hdf5::Handle<H5Dclose> dataset(H5Dcreate2(file.id(), "parameters/a.bias", H5T_NATIVE_FLOAT, space.id(),
+                                                    H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    REQUIRE(dataset.id() >= 0);
+  }
+  content = test::read_text(folder / "run.h5");
+  const auto bytes = std::as_bytes(std::span(content));
+  write_atomically(folder / "run.h5", sealed({bytes.begin(), bytes.end()}));
+  CHECK_THAT(error_of_reading(folder / "run.h5"),
+             Contains("/parameters/a.bias: shape 1099511627776, but no element was ever written"));
 }
 
 TEST_CASE("HDF5 files that are no checkpoints of ours are named", "[checkpoint]") {
   const test::TemporaryFolder folder;
   hdf5::NewFile file(folder / "run.h5");
   hdf5::Group root = file.root();
-  const std::array<float, 3> three{1, 2, 3};
-  const std::span<const float> floats(three);
   const std::array<std::int64_t, 1> one{1};
   const std::span<const std::int64_t> integers(one);
   const auto error = [&] {
-    write_atomically(folder / "run.h5", file.image());
+    write_atomically(folder / "run.h5", sealed(file.image()));
     return error_of_reading(folder / "run.h5");
   };
   SECTION("foreign") {
@@ -240,33 +297,68 @@ TEST_CASE("HDF5 files that are no checkpoints of ours are named", "[checkpoint]"
     CHECK_THAT(error(), Contains("run.h5") && Contains("version 3") && Contains("newer"));
     CHECK_THROWS_AS(read_checkpoint(folder / "run.h5"), NewerCheckpoint);
   }
+  SECTION("without a checksum") {
+    root.set_string("format", "annulus checkpoint");
+    root.set_integer("version", 2);
+    write_atomically(folder / "run.h5", file.image());
+    CHECK_THAT(error_of_reading(folder / "run.h5"), Contains("its checksum is missing"));
+  }
   SECTION("parts missing") {
     root.set_string("format", "annulus checkpoint");
-    root.set_integer("version", 1);
-    for (const char* name : {"model", "configuration"}) {
-      CHECK_THAT(error(), Contains(std::string("'") + name + "': missing"));
+    root.set_integer("version", 2);
+    const auto expect = [&](const std::string& name) { CHECK_THAT(error(), Contains("'" + name + "': missing")); };
+    for (const char* name : {"model", "optimizer", "configuration"}) {
+      expect(name);
       root.set_string(name, "x");
     }
     for (const char* name : {"seed", "step", "epoch", "position"}) {
-      CHECK_THAT(error(), Contains(std::string("'") + name + "': missing"));
+      expect(name);
+      root.set_integer(name, 0);
+    }
+    expect("order");
+    root.set_string("order", "x");
+    for (const char* name : {"image_height", "image_width"}) {
+      expect(name);
+      root.set_integer(name, 0);
+    }
+    expect("classes");
+    root.set_strings("classes", {});
+    for (const char* name : {"mean", "deviation"}) {
+      expect(name);
+      root.set_floats(name, {});
+    }
+    for (const char* name : {"data_height", "data_width"}) {
+      expect(name);
+      root.set_integer(name, 0);
+    }
+    expect("summing");
+    root.set_string("summing", "x");
+    for (const char* name : {"bucket_bytes", "deferred_percent", "tuned_for_ranks", "ranks"}) {
+      expect(name);
       root.set_integer(name, 0);
     }
     CHECK_THAT(error(), Contains("/parameters: missing"));
     hdf5::Group parameters = root.create_group("parameters");
     CHECK_THAT(error(), Contains("/velocity: missing"));
-    hdf5::Group velocities = root.create_group("velocity");
-    parameters.write("weight", {2}, floats.first(2));
-    velocities.write("weight", {3}, floats);
-    CHECK_THAT(error(), Contains("/velocity/weight: shape 3, but the parameter's is 2"));
-  }
-  SECTION("not float32") {
-    root.set_string("format", "annulus checkpoint");
-    root.set_integer("version", 1);
-    for (const char* name : {"model", "configuration"}) root.set_string(name, "x");
-    for (const char* name : {"seed", "step", "epoch", "position"}) root.set_integer(name, 0);
     root.create_group("velocity");
-    root.create_group("parameters").write("weight", {1}, integers);
-    CHECK_THAT(error(), Contains("/parameters/weight: must hold float32"));
+    parameters.write("integers", {1}, integers);
+    CHECK_THAT(error(), Contains("/parameters/integers: must hold float32"));
+  }
+  SECTION("another shape") {
+    Checkpoint checkpoint = example();
+    write_checkpoint(folder / "run.h5", checkpoint);
+    std::string content = test::read_text(folder / "run.h5");
+    test::write_text(folder / "run.h5", content.substr(0, content.size() - 16));
+    {
+      const hdf5::Handle<H5Fclose> opened(H5Fopen((folder / "run.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+      REQUIRE(H5Ldelete(opened.id(), "velocity/a.bias", H5P_DEFAULT) >= 0);
+      REQUIRE(H5Lmove(opened.id(), "velocity/z.weight", H5L_SAME_LOC, "velocity/a.bias", H5P_DEFAULT, H5P_DEFAULT) >=
+              0);
+    }
+    content = test::read_text(folder / "run.h5");
+    const auto bytes = std::as_bytes(std::span(content));
+    write_atomically(folder / "run.h5", sealed({bytes.begin(), bytes.end()}));
+    CHECK_THAT(error_of_reading(folder / "run.h5"), Contains("/velocity/a.bias: shape 2x3, but the parameter's is 2"));
   }
 }
 

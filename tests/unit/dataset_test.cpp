@@ -1,6 +1,7 @@
 #include "src/data/dataset.h"
 
 #include <hdf5.h>
+#include <sys/stat.h>
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -108,7 +109,144 @@ TEST_CASE("files that are no data files are named", "[dataset]") {
   CHECK_THAT(error(), Contains("not an HDF5 file"));
   std::filesystem::remove(folder / "data.h5");
   std::filesystem::create_directory(folder / "data.h5");
-  CHECK_THAT(error(), Contains("not an HDF5 file"));
+  CHECK_THAT(error(), Contains("data.h5: a folder, not a regular file"));
+  std::filesystem::remove(folder / "data.h5");
+  REQUIRE(::mkfifo((folder / "data.h5").c_str(), 0600) == 0);  // nobody ever writes to it
+  CHECK_THAT(error(), Contains("data.h5: a pipe or device, not a regular file"));
+}
+
+TEST_CASE("a split behind a link is read from the file that it lies in", "[dataset]") {
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "other");
+  test::DataFile linked(300), linking(300);
+  linked.images_per_chunk = GENERATE(0u, 7u);
+  for (std::size_t i = 0; i < linked.images.size(); ++i) linked.images[i] = static_cast<std::uint8_t>(255 - i / 4);
+  std::ranges::reverse(linked.labels);
+  linked.write(folder / "other/linked.h5");
+  linking.write(folder / "data.h5");
+  const std::string link = GENERATE(as<std::string>{}, "relative", "absolute", "soft", "labels only");
+  {
+    const hdf5::Handle<H5Fclose> file(H5Fopen((folder / "data.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    const auto link_to = [&](const std::string& target, const char* object, const char* name) {
+      REQUIRE(H5Lcreate_external(target.c_str(), object, file.id(), name, H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    };
+    REQUIRE(H5Lmove(file.id(), "train", H5L_SAME_LOC, "own", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    if (link == "relative") link_to("other/linked.h5", "train", "train");
+    if (link == "absolute") link_to((folder / "other/linked.h5").string(), "train", "train");
+    if (link == "soft") REQUIRE(H5Lcreate_soft("/own", file.id(), "train", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    if (link == "labels only") {
+      REQUIRE(H5Lmove(file.id(), "own", H5L_SAME_LOC, "train", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+      REQUIRE(H5Ldelete(file.id(), "train/labels", H5P_DEFAULT) >= 0);
+      link_to("other/linked.h5", "train/labels", "train/labels");
+    }
+  }
+  const test::DataFile& images = link == "soft" || link == "labels only" ? linking : linked;
+  const test::DataFile& labels = link == "soft" ? linking : linked;
+  const Dataset dataset({folder / "data.h5"}, "train");
+  for (const std::size_t sample : {0u, 7u, 200u, 299u}) {
+    CHECK(image(dataset, sample) == Bytes(4, images.images[4 * sample]));
+    CHECK(dataset.label(sample) == labels.labels[sample]);
+  }
+  std::vector<std::size_t> some{3, 299};
+  Bytes pixels(8);
+  std::vector<std::int32_t> copied(2);
+  if (dataset.copy(some, pixels, copied)) CHECK(pixels[4] == images.images[4 * 299]);
+}
+
+TEST_CASE("a link to a named pipe is refused", "[dataset]") {
+  const test::TemporaryFolder folder;
+  test::DataFile(2).write(folder / "data.h5");
+  {
+    const hdf5::Handle<H5Fclose> file(H5Fopen((folder / "data.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    H5Ldelete(file.id(), "train", H5P_DEFAULT);
+    REQUIRE(H5Lcreate_external("pipe", "train", file.id(), "train", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  }
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_THAT(test::error_of([&] { Dataset({folder / "data.h5"}, "train"); }), Contains("/train: cannot open"));
+}
+
+TEST_CASE("a data file with a user block is read", "[dataset]") {
+  const test::TemporaryFolder folder;
+  test::DataFile(300).write(folder / "plain.h5");
+  {
+    const hdf5::Handle<H5Pclose> creation(H5Pcreate(H5P_FILE_CREATE));
+    H5Pset_userblock(creation.id(), 1024);
+    const hdf5::Handle<H5Fclose> plain(H5Fopen((folder / "plain.h5").c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
+    const hdf5::Handle<H5Fclose> file(
+        H5Fcreate((folder / "data.h5").c_str(), H5F_ACC_TRUNC, creation.id(), H5P_DEFAULT));
+    REQUIRE(H5Ocopy(plain.id(), "train", file.id(), "train", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    for (const char* name : {"classes", "mean", "deviation"}) {
+      const hdf5::Handle<H5Aclose> from(H5Aopen(plain.id(), name, H5P_DEFAULT));
+      const hdf5::Handle<H5Tclose> type(H5Aget_type(from.id()));
+      const hdf5::Handle<H5Sclose> space(H5Aget_space(from.id()));
+      const hdf5::Handle<H5Aclose> to(H5Acreate2(file.id(), name, type.id(), space.id(), H5P_DEFAULT, H5P_DEFAULT));
+      std::array<char, 64> value{};
+      REQUIRE(H5Aread(from.id(), type.id(), value.data()) >= 0);
+      REQUIRE(H5Awrite(to.id(), type.id(), value.data()) >= 0);
+      H5Dvlen_reclaim(type.id(), space.id(), H5P_DEFAULT, value.data());  // the names
+    }
+  }
+  const Dataset dataset({folder / "data.h5"}, "train");
+  for (const std::size_t sample : {0u, 299u}) {
+    CHECK(image(dataset, sample) == Bytes(4, static_cast<std::uint8_t>(sample)));
+    CHECK(dataset.label(sample) == static_cast<std::int32_t>(sample % 2));
+  }
+}
+
+TEST_CASE("datasets whose elements are not in the file are refused", "[dataset]") {
+  const test::TemporaryFolder folder;
+  test::DataFile(4).write(folder / "data.h5");
+  const auto error_with = [&](const char* name, std::vector<hsize_t> extents, const auto& set) {
+    {
+      const hdf5::Handle<H5Fclose> file(H5Fopen((folder / "data.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+      REQUIRE(H5Ldelete(file.id(), name, H5P_DEFAULT) >= 0);
+      const hdf5::Handle<H5Pclose> properties(H5Pcreate(H5P_DATASET_CREATE));
+      set(properties.id());
+      const hdf5::Handle<H5Sclose> space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr));
+      const hdf5::Handle<H5Dclose> dataset(
+          H5Dcreate2(file.id(), name, H5T_STD_U8LE, space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT));
+      REQUIRE(dataset.id() >= 0);
+    }
+    return test::error_of([&] { Dataset({folder / "data.h5"}, "train"); });
+  };
+  const auto contiguous = [](hid_t) {};
+  const hsize_t large = hsize_t{1} << 32;
+  SECTION("the product does not fit into 64 bits") {
+    CHECK_THAT(error_with("train/images", {4, large, large, 1}, contiguous),
+               Contains("data.h5") && Contains("/train/images: shape 4x4294967296x4294967296x1") &&
+                   Contains("larger than the address space"));
+  }
+  SECTION("or wraps to a small number") {
+    CHECK_THAT(error_with("train/images", {3, large, large, 1}, contiguous), Contains("larger than the address space"));
+  }
+  SECTION("never written") {
+    CHECK_THAT(error_with("train/images", {hsize_t{1} << 62, 1, 1, 1}, contiguous),
+               Contains("/train/images: shape 4611686018427387904x1x1x1, but no element was ever written"));
+  }
+  SECTION("labels that were never written") {
+    CHECK_THAT(error_with("train/labels", {4}, contiguous), Contains("/train/labels: shape 4, but no element"));
+  }
+  SECTION("chunks that were never written") {
+    const auto chunked = [](hid_t properties) {
+      H5Pset_chunk(properties, 4, std::array<hsize_t, 4>{1, 2, 2, 1}.data());
+    };
+    CHECK_THAT(error_with("train/images", {4, 2, 2, 1}, chunked),
+               Contains("/train/images: shape 4x2x2x1 has 4 chunks, but only 0 were ever written"));
+  }
+  SECTION("external storage") {
+    test::write_text(folder / "pixels", std::string(16, 'x'));
+    const auto external = [&](hid_t properties) { H5Pset_external(properties, (folder / "pixels").c_str(), 0, 16); };
+    CHECK_THAT(error_with("train/images", {4, 2, 2, 1}, external),
+               Contains("/train/images: its elements lie in other files (external storage)"));
+  }
+  SECTION("a virtual dataset") {
+    const auto of_others = [&](hid_t properties) {
+      const std::array<hsize_t, 4> extents{4, 2, 2, 1};
+      const hdf5::Handle<H5Sclose> space(H5Screate_simple(4, extents.data(), nullptr));
+      H5Pset_virtual(properties, space.id(), "missing.h5", "train/images", space.id());
+    };
+    CHECK_THAT(error_with("train/images", {4, 2, 2, 1}, of_others), Contains("(a virtual dataset)"));
+  }
 }
 
 TEST_CASE("a truncated data file is named wherever it ends", "[dataset]") {

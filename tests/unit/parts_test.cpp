@@ -202,4 +202,25 @@ TEST_CASE("raw pixels pass as they are", "[parts]") {
   CHECK(Bytes(stored.begin(), stored.end()) == pixels);
 }
 
+TEST_CASE("a label far beyond the number of images is refused with the piece that has it", "[parts]") {
+  ImportJob job;
+  job.source = "data";
+  job.plan.splits = {{"train", {"a.tar", "b.tar"}}, {"test", {"c.tar"}}};
+  Collection collection;
+  collection.splits.resize(2);
+  collection.splits[0].name = "train";
+  collection.splits[0].first_samples = {0, 2, 4};
+  collection.splits[0].labels = {0, 9, 3, 255};
+  collection.splits[1].name = "test";
+  collection.splits[1].first_samples = {0, 1};
+  collection.splits[1].labels = {1};
+  CHECK_NOTHROW(expect_sensible_labels(job, collection));  // bytes are common, and a part of a data set has any of them
+  collection.splits[0].labels[2] = 1'000'000;
+  CHECK_THAT(test::error_of([&] { expect_sensible_labels(job, collection); }),
+             Contains("data: label 1000000 in b.tar (train images), but there are only 5 images in all"));
+  collection.splits[0].labels[2] = 3;
+  collection.splits[1].labels[0] = 256;
+  CHECK_THAT(test::error_of([&] { expect_sensible_labels(job, collection); }), Contains("label 256 in c.tar (test"));
+}
+
 }  // namespace annulus

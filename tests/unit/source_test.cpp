@@ -1,5 +1,7 @@
 #include "src/import/source.h"
 
+#include <sys/stat.h>
+
 #include <array>
 #include <catch2/catch.hpp>
 
@@ -268,8 +270,73 @@ TEST_CASE("links are followed, those to nowhere are told of, and circles end", "
   CHECK_THAT(lines[1], Contains("gone.jpg: cannot open: No such file"));
   CHECK(lines[2] == "0 a2");
   CHECK(lines[3] == "1 a2");
-  link("..", "a/circle");
-  CHECK_THAT(source.plan_error(kFolderSource), Contains("a link to a folder that it lies in"));
+}
+
+TEST_CASE("what cannot be read of a folder is a problem, and the rest is read", "[source]") {
+  const Folder source;
+  const std::filesystem::path train = source.folders.source / "train";
+  source.write("train/a/1.jpg", "a1");
+  source.write("train/b/2.jpg", "b2");
+  const auto link = [&train](const std::string& to, const std::string& name) {
+    std::filesystem::create_symlink(to, train / name);
+  };
+  SECTION("links to a folder that they lie in") {
+    link("..", "a/circle");
+    link("../..", "up");
+    CHECK(source.plan(kFolderSource).classes == Names{"a", "b"});
+    CHECK(source.read(kFolderSource, "train") ==
+          Names{"0 !a link to a folder that it lies in", "0 a1", "0 !a link to a folder that it lies in", "1 b2"});
+  }
+  SECTION("links to themselves, as images, as folders, and as classes") {
+    link("round.jpg", "a/round.jpg");
+    link("round", "a/round");
+    link("round", "round");
+    const std::string reason = "Too many levels of symbolic links";
+    const Names lines = source.read(kFolderSource, "train");
+    REQUIRE(lines.size() == 5);
+    CHECK(lines[0] == "0 !" + reason);  // train/round
+    CHECK(lines[1] == "0 a1");
+    CHECK(lines[2] == "0 !" + reason);
+    CHECK_THAT(lines[3], Contains("round.jpg: cannot open: " + reason));
+    CHECK(lines[4] == "1 b2");
+  }
+  SECTION("named pipes") {
+    REQUIRE(::mkfifo((train / "a/pipe.jpg").c_str(), 0600) == 0);  // nobody ever writes to it
+    const Names lines = source.read(kFolderSource, "train");
+    REQUIRE(lines.size() == 3);
+    CHECK_THAT(lines[1], Contains("pipe.jpg: a pipe or device, not a regular file"));
+  }
+}
+
+TEST_CASE("a named pipe is refused as a file of any source", "[source]") {
+  const Folder source;
+  const auto pipe = [&source](const std::string& name) {
+    std::filesystem::create_directories((source.folders.source / name).parent_path());
+    REQUIRE(::mkfifo((source.folders.source / name).c_str(), 0600) == 0);
+  };
+  const auto is_refused = Contains("a pipe or device, not a regular file");
+  SECTION("idx") {
+    test::write_idx_source(source.folders.source);
+    std::filesystem::remove(source.folders.source / "train-images-idx3-ubyte");
+    pipe("train-images-idx3-ubyte");
+    CHECK_THAT(source.plan_error(kIdxSource), is_refused);
+  }
+  SECTION("npy") {
+    pipe("train_images.npy");
+    CHECK_THAT(source.plan_error(kNpySource), is_refused);
+  }
+  SECTION("cifar") {
+    pipe("batches.meta.txt");
+    CHECK_THAT(source.plan_error(kCifarSource), is_refused);
+  }
+  SECTION("tar") {
+    source.write_archive("train/a.tar", {{"a/1.jpg", "one"}});
+    pipe("train/b.tar");
+    const Names lines = source.read(kTarSource, "train");
+    REQUIRE(lines.size() == 2);
+    CHECK(lines[0] == "0 one");
+    CHECK_THAT(lines[1], is_refused);
+  }
 }
 
 TEST_CASE("a folder has as many pieces as its names fill, and another fingerprint with other names", "[source]") {
@@ -361,6 +428,33 @@ TEST_CASE("archives that are not right are named with what is wrong", "[source]"
   std::filesystem::remove_all(source.folders.source / "train");
   source.write_archive("train.tar", {{"a.jpg", "no label"}});
   CHECK_THAT(source.plan_error(kTarSource), Contains("no labels"));
+}
+
+TEST_CASE("an archive damaged at its begin is listed, and the others are read", "[source]") {
+  const Folder source;
+  source.write("train/0.tar", "this is no archive");
+  source.write_archive("train/1.tar", {{"a/1.jpg", "one"}});
+  source.write_archive("train/2.tar", {{"b/2.jpg", "two"}});
+  std::string content = test::read_text(source.folders.source / "train/2.tar");
+  content[0] = 'c';  // the first header's checksum is wrong then
+  source.write("train/2.tar", content);
+  CHECK(source.plan(kTarSource).classes == Names{"a"});
+  const Names lines = source.read(kTarSource, "train");
+  REQUIRE(lines.size() == 3);
+  CHECK_THAT(lines[0], Contains("!cannot read as a tar archive"));
+  CHECK(lines[1] == "0 one");
+  CHECK_THAT(lines[2], Contains("!cannot read as a tar archive"));
+}
+
+TEST_CASE("links in an archive are problems, not files that vanish", "[source]") {
+  const Folder source;
+  source.write_archive(
+      "train/0.tar",
+      {{"a/1.jpg", "one"}, {"a/hard.jpg", test::kHardLink}, {"a/soft.jpg", test::kSoftLink}, {"a/2.jpg", "two"}});
+  CHECK(source.read(kTarSource, "train") == Names{"0 one", "0 !a/hard.jpg: a link or a device; only files are read",
+                                                  "0 !a/soft.jpg: a link or a device; only files are read", "0 two"});
+  source.write_archive("train/0.tar", {{"1.jpg", "one"}, {"1.cls", "7"}, {"2.jpg", "two"}, {"2.cls", test::kSoftLink}});
+  CHECK(source.read(kTarSource, "train") == Names{"7 one", "0 !2.cls: a link or a device; only files are read"});
 }
 
 TEST_CASE("of an archive that is cut off all whole images are read", "[source]") {

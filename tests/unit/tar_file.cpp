@@ -16,11 +16,14 @@ void write_tar(const std::filesystem::path& file, const std::vector<std::pair<st
   for (const auto& [name, content] : members) {
     const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(), archive_entry_free);
     archive_entry_set_pathname(entry.get(), name.c_str());
-    archive_entry_set_size(entry.get(), static_cast<la_int64_t>(content.size()));
-    archive_entry_set_filetype(entry.get(), AE_IFREG);
+    const bool is_link = content == kHardLink || content == kSoftLink;
+    archive_entry_set_size(entry.get(), is_link ? 0 : static_cast<la_int64_t>(content.size()));
+    archive_entry_set_filetype(entry.get(), content == kSoftLink ? AE_IFLNK : AE_IFREG);
+    if (content == kHardLink) archive_entry_set_hardlink(entry.get(), "1.jpg");
+    if (content == kSoftLink) archive_entry_set_symlink(entry.get(), "1.jpg");
     archive_entry_set_perm(entry.get(), 0644);
     archive_write_header(writer.get(), entry.get());
-    archive_write_data(writer.get(), content.data(), content.size());
+    if (!is_link) archive_write_data(writer.get(), content.data(), content.size());
   }
   archive_write_close(writer.get());
 }

@@ -7,6 +7,9 @@
 
 namespace annulus::test {
 
+// Content that stands for a link to 1.jpg.
+constexpr const char *kHardLink = "\1hard link", *kSoftLink = "\1symbolic link";
+
 // A tar archive of these members, compressed as the file's name says: .tar, .tar.gz or .tar.zst.
 void write_tar(const std::filesystem::path& file, const std::vector<std::pair<std::string, std::string>>& members);
 
