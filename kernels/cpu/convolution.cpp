@@ -6,6 +6,7 @@
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/cpu/pass.h"
+#include "kernels/cpu/row_convolution.h"
 #include "kernels/cpu/winograd.h"
 
 namespace annulus::cpu {
@@ -136,41 +137,41 @@ class ConvolutionOp : public Op {
   std::span<float> output_gradient_, first_weights_, first_bias_;
 };
 
-// Where it needs fewer multiplications than oneDNN, in oneDNN's layouts.
-class WinogradOp : public Op {
+// A kernel of our own where it is faster than oneDNN's, in oneDNN's layouts.
+template <class Kernel>
+class OwnConvolutionOp : public Op {
  public:
-  WinogradOp(const Convolution& operation, const TensorSpec& input, Mode mode, const Op& same)
-      : relu_(operation.relu), mode_(mode), winograd_(operation, input, same.output()) {
+  OwnConvolutionOp(const Convolution& operation, const TensorSpec& input, Mode mode, const Op& same)
+      : relu_(operation.relu), mode_(mode), kernel_(operation, input, same.output()) {
     output_ = same.output();
     parameters_ = same.parameters();
   }
 
   bool backward_reads_output() const override { return relu_; }
-  std::size_t scratch_bytes() const override { return winograd_.scratch_bytes(mode_); }
+  std::size_t scratch_bytes() const override { return kernel_.scratch_bytes(mode_); }
 
   void bind(const Bindings& bindings) override { bound_ = bindings; }
 
   void forward() override {
     const auto bias = parameters_.size() > 1 ? floats(bound_.parameters[1]) : std::span<float>();
-    winograd_.forward(floats(bound_.inputs[0]), floats(bound_.parameters[0]), bias, relu_, floats(bound_.output),
-                      bound_.scratch);
+    kernel_.forward(floats(bound_.inputs[0]), floats(bound_.parameters[0]), bias, relu_, floats(bound_.output),
+                    bound_.scratch);
   }
 
   void backward(float) override {
     const auto gradient = floats(bound_.output_gradient);
     if (relu_) relu_backward(floats(bound_.output), gradient, gradient);
     const auto bias = parameters_.size() > 1 ? floats(bound_.parameter_gradients[1]) : std::span<float>();
-    winograd_.backward_weights(floats(bound_.inputs[0]), gradient, floats(bound_.parameter_gradients[0]), bias,
-                               bound_.scratch);
+    kernel_.backward_weights(floats(bound_.inputs[0]), gradient, floats(bound_.parameter_gradients[0]), bias,
+                             bound_.scratch);
     if (bound_.input_gradients[0])
-      winograd_.backward_data(gradient, floats(bound_.parameters[0]), floats(bound_.input_gradients[0]),
-                              bound_.scratch);
+      kernel_.backward_data(gradient, floats(bound_.parameters[0]), floats(bound_.input_gradients[0]), bound_.scratch);
   }
 
  private:
   bool relu_;
   Mode mode_;
-  Winograd winograd_;
+  Kernel kernel_;
   Bindings bound_;
 };
 
@@ -178,8 +179,13 @@ class WinogradOp : public Op {
 
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, const Specs& parameters) {
   auto direct = std::make_unique<ConvolutionOp>(operation, inputs, mode, parameters);
-  if (Winograd::supports(operation, inputs[0], direct->output(), direct->parameters()[0]))
-    return std::make_unique<WinogradOp>(operation, inputs[0], mode, *direct);
+  const auto supported = [&](const auto& supports) {
+    return supports(operation, inputs[0], direct->output(), direct->parameters()[0]);
+  };
+  if (supported(Winograd::supports))
+    return std::make_unique<OwnConvolutionOp<Winograd>>(operation, inputs[0], mode, *direct);
+  if (supported(RowConvolution::supports))
+    return std::make_unique<OwnConvolutionOp<RowConvolution>>(operation, inputs[0], mode, *direct);
   return direct;
 }
 

@@ -37,19 +37,30 @@ class MaxPoolOp : public Op {
 
   void forward() override {
     for_each_plane(in_, [&](std::size_t outer, auto block) {
-      training_ ? forward_plane<block, true>(outer) : forward_plane<block, false>(outer);
+      with_tiles([&](auto tile) {
+        training_ ? forward_plane<block, tile, true>(outer) : forward_plane<block, tile, false>(outer);
+      });
     });
   }
 
   void backward(float) override {
     if (input_gradient_ == nullptr) return;
     for_each_plane(in_, [&](std::size_t outer, auto block) {
-      tiled_ ? backward_plane<block, true>(outer) : backward_plane<block, false>(outer);
+      with_tiles([&](auto tile) { backward_plane<block, tile>(outer); });
     });
   }
 
  private:
   static constexpr std::uint8_t kNoPixel = 255;  // the ReLU let nothing through
+
+  // Calls body(the windows' size, as a constant, if they are tiles of the image of a usual size; else 0).
+  template <class Body>
+  void with_tiles(const Body& body) const {
+    if (tiled_ && pool_.kernel == 2)
+      body(std::integral_constant<std::size_t, 2>{});
+    else
+      body(std::integral_constant<std::size_t, 0>{});
+  }
 
   // The pixels of the image that a window covers: rows and columns that lie outside are left out.
   struct Window {
@@ -71,8 +82,15 @@ class MaxPoolOp : public Op {
   }
 
   // Calls body(pixel's number in the window, its offset) for the window's pixels in the image.
-  template <class Body>
-  void for_each_pixel(std::size_t outer, const Window& w, const Body& body) const {
+  template <std::size_t tile, class Body>
+  [[gnu::always_inline]] void for_each_pixel(std::size_t outer, const Window& w, const Body& body) const {
+    if constexpr (tile > 0) {
+      const std::size_t first = ((outer * in_.height + w.row) * in_.width + w.column) * in_.inner;
+#pragma GCC unroll 4
+      for (std::size_t pixel = 0; pixel < tile * tile; ++pixel)
+        body(static_cast<std::int32_t>(pixel), first + (pixel / tile * in_.width + pixel % tile) * in_.inner);
+      return;
+    }
     for (std::size_t row = w.row; row < w.rows_end; ++row)
       for (std::size_t column = w.column; column < w.columns_end; ++column)
         body(static_cast<std::int32_t>((row - w.first_row) * pool_.kernel + (column - w.first_column)),
@@ -80,22 +98,23 @@ class MaxPoolOp : public Op {
   }
 
   // Calls body(window, offset of its output, channel) for all of a plane's windows and channel blocks.
-  template <std::size_t block, class Body>
+  template <std::size_t block, std::size_t tile, class Body>
   void for_each_window(std::size_t outer, const Body& body) const {
     for (std::size_t y = 0; y < out_.height; ++y)
       for (std::size_t x = 0; x < out_.width; ++x)
         for (std::size_t channel = 0; channel < in_.inner; channel += block)
-          body(window(y, x), ((outer * out_.height + y) * out_.width + x) * out_.inner + channel, channel);
+          body(tile > 0 ? Window{tile * y, 0, tile * x, 0, 0, 0} : window(y, x),
+               ((outer * out_.height + y) * out_.width + x) * out_.inner + channel, channel);
   }
 
-  template <std::size_t block, bool training>
+  template <std::size_t block, std::size_t tile, bool training>
   void forward_plane(std::size_t outer) {
-    for_each_window<block>(outer, [&](const Window& w, std::size_t to, std::size_t channel) {
+    for_each_window<block, tile>(outer, [&](const Window& w, std::size_t to, std::size_t channel) {
       using Floats = typename Lanes<block>::Floats;
       using Ints = typename Lanes<block>::Ints;
       Floats best = Floats{} + (pool_.relu ? 0.0f : -std::numeric_limits<float>::infinity());
       Ints from = Ints{} + kNoPixel;
-      for_each_pixel(outer, w, [&](std::int32_t pixel, std::size_t offset) {
+      for_each_pixel<tile>(outer, w, [&](std::int32_t pixel, std::size_t offset) {
         const auto values = load<Floats>(input_ + offset + channel);
         // True for NaN, and never again after one: a network that has diverged must not look healthy.
         const Ints larger = ~(values <= best) & (best == best);
@@ -108,19 +127,19 @@ class MaxPoolOp : public Op {
   }
 
   // Where the windows are tiles of the image each pixel is written once, otherwise gradients are added up.
-  template <std::size_t block, bool tiled>
+  template <std::size_t block, std::size_t tile>
   void backward_plane(std::size_t outer) {
     const std::size_t plane = in_.height * in_.width * in_.inner;
-    if (!tiled) std::fill_n(input_gradient_ + outer * plane, plane, 0.0f);
-    for_each_window<block>(outer, [&](const Window& w, std::size_t at, std::size_t channel) {
+    if (!tiled_) std::fill_n(input_gradient_ + outer * plane, plane, 0.0f);
+    for_each_window<block, tile>(outer, [&](const Window& w, std::size_t at, std::size_t channel) {
       using Floats = typename Lanes<block>::Floats;
       using Ints = typename Lanes<block>::Ints;
       const auto gradient = load<Floats>(output_gradient_ + at);
       const Ints from = __builtin_convertvector(load<typename Lanes<block>::Bytes>(from_.data() + at), Ints);
-      for_each_pixel(outer, w, [&](std::int32_t pixel, std::size_t offset) {
+      for_each_pixel<tile>(outer, w, [&](std::int32_t pixel, std::size_t offset) {
         float* to = input_gradient_ + offset + channel;
         const Floats passed = from == pixel ? gradient : Floats{};
-        store(tiled ? passed : load<Floats>(to) + passed, to);
+        store(tile > 0 || tiled_ ? passed : load<Floats>(to) + passed, to);
       });
     });
   }

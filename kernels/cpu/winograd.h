@@ -6,13 +6,15 @@
 
 namespace annulus::cpu {
 
-// A convolution of 3x3 windows one pixel apart, in 16 instead of 36 multiplications for each 2x2 outputs and pair of
-// channels: F(2x2, 3x3) of Lavin and Gray, "Fast algorithms for convolutional networks" (CVPR 2016), after Winograd.
+// A convolution of 3x3 windows one pixel apart, after Lavin and Gray, "Fast algorithms for convolutional networks"
+// (CVPR 2016), after Winograd: F(2x2, 3x3) makes 2x2 outputs in 16 instead of 36 multiplications for each pair of
+// channels, F(4x4, 3x3) 4x4 outputs in 36 instead of 144. The second one is used if it needs clearly fewer for the
+// image: tiles that reach over its border are computed whole.
 //
 //   outputs = A^T [ sum over input channels of (G weights G^T) * (B^T inputs B) ] A        (* element by element)
 //
-// for tiles of 4x4 inputs that overlap by two and make 2x2 outputs each. For each of the 16 elements the sum is a
-// product of matrices, tiles x input channels x output channels, which is where the time goes.
+// for tiles of 4x4 (6x6) inputs that overlap by two and make 2x2 (4x4) outputs each. For each of the 16 (36) elements
+// the sum is a product of matrices, tiles x input channels x output channels, which is where the time goes.
 //
 // The gradients are those of this very formula: that of the inputs is the same convolution with turned weights, that of
 // the weights G^T [ sum over tiles of (B^T inputs B) * (A outputs' gradient A^T) ] G. The bits of all three are the
@@ -45,6 +47,8 @@ class Winograd {
                         std::span<float> bias, DeviceView scratch) const;
 
  private:
+  static bool large_tiles(const Images& images);
+
   std::size_t threads_, batch_, padding_;
   Images input_, output_;
 };

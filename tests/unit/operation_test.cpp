@@ -14,6 +14,7 @@
 
 #include "kernels/cpu/first_convolution.h"
 #include "kernels/cpu/pass.h"
+#include "kernels/cpu/row_convolution.h"
 #include "kernels/cpu/vectors.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/device.h"
@@ -452,6 +453,41 @@ TEST_CASE("convolutions of 3x3 windows one pixel apart, the same bits on any num
       }
   CHECK(trials == 57);
   if (has_our_layouts()) CHECK(ours == 51);  // all but those of 10x1 outputs
+}
+
+TEST_CASE("convolutions of 5x5 windows over few channels, the same bits on any number of threads") {
+  if (test::on_gpu()) return;  // which has no threads
+  std::size_t trials = 0, ours = 0;
+  for (const Extent image : {Extent{5, 10}, Extent{6, 11}, Extent{9, 25}, Extent{14, 14}})
+    for (const std::size_t padding : {0, 2, 3})
+      for (const std::size_t channels_in : {1, 3, 6}) {
+        const bool plain = channels_in < 6;  // a first convolution
+        const std::uint64_t draw = mix(image.width, padding, channels_in);
+        const Convolution operation{.channels = std::array{6u, 16u, 20u}[draw % 3],
+                                    .kernel = 5,
+                                    .padding = padding,
+                                    .bias = (draw >> 8) % 2 == 0,
+                                    .relu = (draw >> 9) % 2 == 0,
+                                    .input_gradient = !plain};
+        const Shape shape{(draw >> 10) % 2 == 0 ? 1u : 6u, channels_in, image.height, image.width};
+        CAPTURE(text(operation), to_string(shape));
+        std::vector<std::vector<std::byte>> bits;
+        for (const int threads : {1, 2, 3}) {
+          const auto device = test::make_device(threads);
+          const TensorSpec input = plain ? device->values(shape) : blocked(*device, shape);
+          Trial trial(*device, operation, {input}, !plain);
+          ++trials;
+          const bool rows =
+              cpu::RowConvolution::supports(operation, input, trial.op->output(), trial.op->parameters()[0]);
+          ours += rows;
+          if (threads == 1) check_trial(trial, !plain, trial.parameters.size());
+          const auto made = trial.run(trial.bindings, [] {});
+          if (threads == 1) bits = made;
+          if (rows) CHECK(made == bits);
+        }
+      }
+  CHECK(trials == 108);
+  if (has_our_layouts()) CHECK(ours == 90);  // all but those of outputs less than ten pixels wide
 }
 
 TEST_CASE("dense layers over images in any layout and over vectors") {

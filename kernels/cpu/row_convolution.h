@@ -1,0 +1,72 @@
+#pragma once
+
+#include <span>
+
+#include "kernels/device.h"
+
+namespace annulus::cpu {
+
+// A convolution of 5x5 windows one pixel apart over few input channels, as LeNet's are: at most one block of them
+// (vectors.h). oneDNN computes with all channels of the block, whether they are there or padding, and keeps too few
+// sums in registers to be fast.
+//
+// A vector is a block of output channels. The sums of a run of outputs beside each other in a row stay in registers;
+// a row of the window moves along the input's row, and each input pixel, loaded once, goes into all of the sums that
+// it belongs to:
+//
+//     input    x  x  x  x  x  x  x ...        sum[i - k] += weights[k] * input[i],   k = 0 ... 4
+//     sums     |--window--|
+//                 |--window--|
+//
+// The input's gradient is the same the other way round: a vector is the block of input channels, and each pixel of
+// the output's gradient goes into five sums. In the weights' gradient the sums are those of some rows of the window.
+// The bits of all three are the same for any number of threads: each image is one thread's, and the weights' gradients
+// of a few images, and then of all those groups, are added up in the images' order.
+class RowConvolution {
+ public:
+  // Whether operation and layouts are such: inputs are plain (of at most 4 channels) or one block of channels, outputs
+  // blocks of channels, weights as oneDNN's Ohwi8o (or 16 for 8); rows are long enough.
+  static bool supports(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
+                       const TensorSpec& weights);
+
+  RowConvolution(const Convolution& operation, const TensorSpec& input, const TensorSpec& output);
+
+  // Memory that any of the passes works in.
+  std::size_t scratch_bytes(Mode mode) const;
+
+  // `bias` may be empty. With `relu` the outputs are those of a ReLU.
+  void forward(std::span<const float> input, std::span<const float> weights, std::span<const float> bias, bool relu,
+               std::span<float> output, DeviceView scratch) const;
+  // The input is not plain.
+  void backward_data(std::span<const float> output_gradient, std::span<const float> weights,
+                     std::span<float> input_gradient, DeviceView scratch) const;
+  // Writes `weights` and, where it is not empty, `bias`.
+  void backward_weights(std::span<const float> input, std::span<const float> output_gradient, std::span<float> weights,
+                        std::span<float> bias, DeviceView scratch) const;
+
+ private:
+  template <std::size_t pixel>
+  void forward_image(const float* image, const float* weights, const float* bias, bool relu, float* output) const;
+  template <std::size_t pixel>
+  void add_weight_gradient(const float* image, const float* gradient, float* sums) const;
+  template <std::size_t pixel, int blocks, int rows>
+  void add_window_rows(const float* image, const float* gradient, float* sums) const;
+  void scatter_image(const float* gradient, const float* weights, float* padded) const;
+
+  const float* padded(const float* image, float* to) const;
+  template <class Body>
+  void with_pixel(const Body& body) const;
+
+  std::size_t input_floats() const;   // of an image
+  std::size_t output_floats() const;  // likewise
+  std::size_t padded_floats() const;
+  std::size_t block_floats() const;  // of a block of outputs' weights
+
+  std::size_t threads_, batch_, padding_;
+  std::size_t channels_, height_, width_;  // of the input
+  bool plain_;                             // its layout
+  std::size_t padded_height_, padded_width_;
+  std::size_t blocks_, output_height_, output_width_;
+};
+
+}  // namespace annulus::cpu
