@@ -42,6 +42,7 @@ class AllReduce {
   // Where small arrays are added in another order than large ones, for that was measured to be faster: up to how many
   // bytes.
   virtual std::optional<std::size_t> crossover() const { return {}; }
+  virtual Wire wire() const { return Wire::fp32; }  // what its messages are made of; fp32 also if it sends none
 
   // Instead of a bucket's number: a sum that computing waits for in the middle of a pass, as batch norm's may.
   static constexpr std::size_t kWithinPass = static_cast<std::size_t>(-1);
@@ -90,5 +91,8 @@ inline SumName name_of(std::size_t bucket) {
 // this one cannot be used here. The device must outlive it.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,
                                            Wire wire = Wire::fp32, std::optional<std::size_t> crossover = {});
+
+// A warning for the user if the wire that was asked for makes no difference to this all-reduce; else empty.
+std::string unused_wire(const AllReduce& all_reduce, Wire wire);
 
 }  // namespace annulus

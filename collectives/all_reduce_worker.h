@@ -39,6 +39,7 @@ class AllReduceWorker final : public AllReduce {
   std::string description() const override { return name_ + " (" + why_ + ")"; }
   std::string order() const override { return algorithm_->order(); }
   std::optional<std::size_t> crossover() const override { return algorithm_->crossover(); }
+  Wire wire() const override { return algorithm_->wire(); }
   DeviceView allocate(std::size_t bytes) override {
     const auto memory = algorithm_->allocate(bytes);
     return {memory.data(), memory.size()};

@@ -23,6 +23,7 @@ class BySize final : public SumAlgorithm {
     return fmt::format("{}, up to {} bytes {}", large_->order(), crossover_bytes_, small_->order());
   }
   std::optional<std::size_t> crossover() const override { return crossover_bytes_; }
+  Wire wire() const override { return large_->wire(); }
   std::span<std::byte> allocate(std::size_t bytes) override { return large_->allocate(bytes); }
   std::uint64_t bytes_sent() const override { return small_->bytes_sent() + large_->bytes_sent(); }
   void record_to(TraceLane* lane) override {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "collectives/measure.h"
 #include "collectives/ring_cut.h"
 
 namespace annulus {
@@ -54,7 +55,7 @@ Direct::Direct(World node, std::unique_ptr<SumAlgorithm> across_nodes, std::shar
   const auto own = memory_.allocate(sizeof(Signals));
   new (own.data()) Signals;
   for (std::byte* address : memory_.everywhere(own)) signals_.push_back(reinterpret_cast<Signals*>(address));
-  for (auto& copy : copies_) copy = memory_.allocate(kSmallBytes);
+  for (auto& copy : copies_) copy = memory_.allocate(kMostSmallBytes);
   stage_ = memory_.allocate(kStageBytes);
   memory_.node().barrier();  // everybody's signals are there
 }
@@ -64,8 +65,20 @@ void Direct::record_to(TraceLane* lane) {
   if (across_nodes_) across_nodes_->record_to(lane);
 }
 
+// The stage is an array in shared memory like any other.
+std::size_t Direct::measure_small() {
+  const auto seconds_with = [&](std::size_t small_bytes) {
+    return [&, small_bytes](std::size_t bytes) {
+      set_small_bytes(small_bytes);
+      return seconds_of_rewritten_sum(memory_.node(), *this, {floats(stage_.data()), bytes / sizeof(float)});
+    };
+  };
+  set_small_bytes(find_crossover(seconds_with(kMostSmallBytes), seconds_with(0), kLeastSmallBytes, kMostSmallBytes));
+  return small_bytes_;
+}
+
 void Direct::sum(std::span<float> values) {
-  if (values.size_bytes() <= kSmallBytes) return sum_copies(values);
+  if (values.size_bytes() <= small_bytes_) return sum_copies(values);
   const auto arrays = memory_.everywhere(std::as_bytes(values));
   if (arrays.empty()) return sum_staged(values);
   sum_in_place({arrays, values.size(), 0, values.size()});

@@ -30,6 +30,8 @@ namespace annulus {
 //
 // Small arrays: every rank copies its array to a place where all see it, waits until all have, and adds up all copies
 // for itself. That is more additions, but only one moment of waiting, and it is waiting that a small array is made of.
+// On one node both ways give the same bits, so up to which size an array is small can be measured: it depends on how
+// long cores take to see each other's writes, and on whether ranks must share cores.
 //
 // Several nodes: before it is written everywhere, each node's sum of a chunk is added up over the nodes by another
 // algorithm, between the ranks that have this chunk on their nodes. So a node's wire carries each element once and not
@@ -40,10 +42,18 @@ namespace annulus {
 // the same place in that memory on all ranks.
 class Direct final : public SumAlgorithm {
  public:
-  static constexpr std::size_t kSmallBytes = 8 * 1024;  // up to which every rank adds for itself
+  // Up to which size every rank adds for itself: on several nodes always up to kSmallBytes, as that decides about bits.
+  // On one node the two others are the least and the most that measure_small() chooses from.
+  static constexpr std::size_t kSmallBytes = 8 * 1024;
+  static constexpr std::size_t kLeastSmallBytes = 64, kMostSmallBytes = 64 * 1024;
 
   // `across_nodes`: null where all ranks are on one node.
   Direct(World node, std::unique_ptr<SumAlgorithm> across_nodes, std::shared_ptr<Patience> patience);
+
+  // Measures up to which size, in bytes, adding for itself is not slower, and sets that. Only on one node. Takes some
+  // milliseconds. Collective; the same on every rank.
+  std::size_t measure_small();
+  void set_small_bytes(std::size_t bytes) { small_bytes_ = bytes; }  // at most kMostSmallBytes; the same on every rank
 
   void sum(std::span<float> values) override;
   std::string order() const override;
@@ -81,7 +91,8 @@ class Direct final : public SumAlgorithm {
   std::shared_ptr<Patience> patience_;
   std::vector<Signals*> signals_;
   std::span<std::byte> copies_[2];  // of small arrays; taken in turns
-  std::span<std::byte> stage_;
+  std::span<std::byte> stage_;      // for pieces of arrays that lie elsewhere
+  std::size_t small_bytes_ = kSmallBytes;
   std::uint32_t sums_ = 0;  // so far
 };
 

@@ -29,6 +29,7 @@ class Doubling final : public SumAlgorithm {
 
   void sum(std::span<float> values) override;
   std::string order() const override { return "recursive doubling of " + to_string(wire_); }
+  Wire wire() const override { return wire_; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:

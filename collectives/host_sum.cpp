@@ -39,11 +39,6 @@ HostSum complete(const Request& request, Named named) {
   return {std::move(named.algorithm), std::move(named.name), request.why, request.patience};
 }
 
-// Said rather than silently left out.
-std::string unused_wire(const Request& request, std::string_view because) {
-  return request.wire == Wire::fp32 ? "" : fmt::format("; --wire {} unused, for {}", to_string(request.wire), because);
-}
-
 Named message_ring(const World& world, const Request& request) {
   const RingOptions options = message_ring_options(request.world.one_node());
   std::unique_ptr<RingLink> link = std::make_unique<MpiLink>(world, options.in_flight, request.patience);
@@ -59,7 +54,7 @@ Named shared_memory_ring(const Request& request) {
   auto link = std::make_unique<SharedMemoryLink>(std::make_shared<SharedMemory>(world.node()), options.in_flight,
                                                  options.segment_bytes, request.patience);
   return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.patience, options),
-          "ring in memory that the ranks share" + unused_wire(request, "nothing is sent")};
+          "ring in memory that the ranks share"};
 }
 
 // Measures as somebody who does nothing but wait.
@@ -103,8 +98,10 @@ HostSum make_doubling(const Request& request) {
 }
 
 Named direct(const Request& request) {
-  return {std::make_unique<Direct>(request.world.node(), nullptr, request.patience),
-          "direct, in memory that the ranks share" + unused_wire(request, "nothing is sent")};
+  auto direct = std::make_unique<Direct>(request.world.node(), nullptr, request.patience);
+  const std::size_t small = measuring(request, [&] { return direct->measure_small(); });
+  return {std::move(direct),
+          fmt::format("direct, in memory that the ranks share, up to {} bytes added by every rank", small)};
 }
 
 HostSum make_direct(const Request& request) {
@@ -128,8 +125,7 @@ HostSum make_hierarchical(const Request& request) {
 }
 
 HostSum make_mpi(const Request& request) {
-  return complete(request,
-                  {std::make_unique<MpiSum>(request.world), "MPI_Allreduce" + unused_wire(request, "MPI sends fp32")});
+  return complete(request, {std::make_unique<MpiSum>(request.world), "MPI_Allreduce"});
 }
 
 // Of direct and the ring, which have the same bits, and why.

@@ -70,4 +70,10 @@ std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const W
                                      : make_gpu_all_reduce(algorithm, world, device, wire, crossover);
 }
 
+std::string unused_wire(const AllReduce& all_reduce, Wire wire) {
+  if (wire == all_reduce.wire()) return "";
+  return fmt::format("--wire {} has no effect, because this all-reduce sends no such messages: {}", to_string(wire),
+                     all_reduce.description());
+}
+
 }  // namespace annulus

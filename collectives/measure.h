@@ -13,13 +13,18 @@ namespace annulus {
 // The median of a few sums of these arrays, on the slowest rank.
 double seconds_of_sum(const World& world, SumAlgorithm& algorithm, std::span<float> values);
 
-// The largest of a few sizes, in bytes, up to which small_seconds(bytes) is not more than large_seconds(bytes); 0 where
-// it is at once.
-constexpr std::size_t kLargestCrossover = 1024 * 1024;
-template <class Seconds>
-std::size_t find_crossover(const Seconds& small_seconds, const Seconds& large_seconds) {
+// The same of an array that every rank rewrites before each sum, one directly after the other: finer, for short sums.
+// Leaves zeros.
+double seconds_of_rewritten_sum(const World& world, SumAlgorithm& algorithm, std::span<float> values);
+
+// The largest of the sizes `least`, 2 `least` ... `most`, in bytes, up to which small_seconds(bytes) is not more than
+// large_seconds(bytes); 0 if it is more at once.
+constexpr std::size_t kLeastCrossover = 4 * 1024, kLargestCrossover = 1024 * 1024;
+template <class Small, class Large>
+std::size_t find_crossover(const Small& small_seconds, const Large& large_seconds, std::size_t least = kLeastCrossover,
+                           std::size_t most = kLargestCrossover) {
   std::size_t crossover = 0;
-  for (std::size_t bytes = 4 * 1024; bytes <= kLargestCrossover; bytes *= 2) {
+  for (std::size_t bytes = least; bytes <= most; bytes *= 2) {
     if (small_seconds(bytes) > large_seconds(bytes)) break;
     crossover = bytes;
   }

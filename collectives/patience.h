@@ -24,14 +24,17 @@ class Patience {
   // Between two looks; `looks` of this wait were in vain so far.
   void pause(int looks);
 
-  // For those who can sleep until they are woken (signal.h).
-  int looks_before_sleep() const { return urgent_ ? looks_ : 0; }
+  // For those who can sleep until they are woken (signal.h): rests for a moment between two looks, or returns false if
+  // it is time to sleep.
+  bool rest_before_sleep(int looks) const;
   void expect_not_abandoned() const;  // throws Error where it was
 
   // For whom it is waited, told by whoever waits.
   SumActivity& activity() { return activity_; }
 
  private:
+  void rest(int looks) const;
+
   const int looks_;
   SumActivity activity_;
   std::mutex mutex_;

@@ -95,6 +95,7 @@ class Ring final : public SumAlgorithm {
 
   void sum(std::span<float> values) override;
   std::string order() const override { return "ring of " + to_string(link_->wire()); }
+  Wire wire() const override { return link_->wire(); }
   std::span<std::byte> allocate(std::size_t bytes) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "kernels/error.h"
 #include "kernels/host_memory.h"
@@ -35,8 +36,8 @@ class File {
   ~File() {
     if (descriptor_ >= 0) close(descriptor_);
   }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
+  File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  File& operator=(File&&) = delete;
 
   int descriptor() const { return descriptor_; }
 
@@ -44,40 +45,51 @@ class File {
   int descriptor_;
 };
 
+// Every rank reports how it fared before anybody fails, so that nobody waits for one that has gone.
+int worst_of(const World& node, int error) {
+  double worst = error;
+  node.maximum({&worst, 1});
+  return static_cast<int>(worst);
+}
+
+void expect_success(const World& node, int error, std::size_t bytes) {
+  if (error != 0)
+    fail(
+        "cannot share {} bytes between the {} ranks of this node: {}; give /dev/shm more space, or use --all-reduce "
+        "mpi",
+        bytes, node.size(), std::strerror(error));
+}
+
+// An empty file that the first rank makes and the others open. Once all have it, it has no name any more, so that ranks
+// that are killed leave nothing behind: the memory comes after that.
+File open_on_all(const World& node, std::size_t bytes) {
+  const Name name = agree_on_name(node);
+  if (!node.root()) node.barrier();
+  File file(shm_open(name.data(), node.root() ? O_CREAT | O_EXCL | O_RDWR : O_RDWR, 0600));
+  int error = file.descriptor() < 0 ? errno : 0;
+  if (node.root()) node.barrier();
+  error = worst_of(node, error);
+  if (node.root()) shm_unlink(name.data());
+  expect_success(node, error, bytes);
+  return file;
+}
+
 }  // namespace
 
 SharedMemory::Region::Region(const World& node, std::size_t part_bytes)
     : part_bytes_((part_bytes + kPage - 1) / kPage * kPage + kSkew),
       bytes_(part_bytes_ * static_cast<std::size_t>(node.size())) {
-  const Name name = agree_on_name(node);
-  // The first rank makes it and the others open it; once all have it, it needs no name. Every rank says how it fared
-  // before anybody fails, so that nobody waits for one that has gone.
-  int error = 0;
-  if (node.root()) {
-    const File file(shm_open(name.data(), O_CREAT | O_EXCL | O_RDWR, 0600));
-    if (file.descriptor() < 0)
-      error = errno;
-    else  // all of it now: a page that is missing later would be a bus error
-      error = posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes_));
-  }
+  const File file = open_on_all(node, bytes_);
+  // All of it now: a page that is missing later would be a bus error.
+  int error = node.root() ? posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes_)) : 0;
   node.broadcast(std::as_writable_bytes(std::span(&error, 1)));
   if (error == 0) {
-    const File file(shm_open(name.data(), O_RDWR, 0));
-    void* address = file.descriptor() < 0 ? MAP_FAILED
-                                          : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                                                 file.descriptor(), 0);
+    void* address = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.descriptor(), 0);
     error = address == MAP_FAILED ? errno : 0;
     if (error == 0) address_ = static_cast<std::byte*>(address);
     if (error == 0) madvise(address_, bytes_, MADV_HUGEPAGE);  // a wish
   }
-  double worst = error;
-  node.maximum({&worst, 1});
-  if (node.root()) shm_unlink(name.data());
-  if (worst != 0)
-    fail(
-        "cannot share {} bytes between the {} ranks of this node: {}; give /dev/shm more space, or use --all-reduce "
-        "mpi",
-        bytes_, node.size(), std::strerror(static_cast<int>(worst)));
+  expect_success(node, worst_of(node, error), bytes_);
 }
 
 SharedMemory::Region::~Region() {

@@ -1,6 +1,5 @@
 #include "collectives/signal.h"
 
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,11 +28,11 @@ void Signal::raise(std::uint32_t value) {
 }
 
 void Signal::await(std::uint32_t value, const Patience& patience) const {
-  for (int looks = 0; looks < patience.looks_before_sleep(); ++looks) {
-    if (reached(value)) return;
-    _mm_pause();
-  }
-  if (reached(value)) return;
+  for (int looks = 0; !reached(value);)
+    if (!patience.rest_before_sleep(looks++)) return sleep_until(value, patience);
+}
+
+void Signal::sleep_until(std::uint32_t value, const Patience& patience) const {
   sleepers_.fetch_add(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   while (!reached(value)) {

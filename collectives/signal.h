@@ -17,15 +17,17 @@ class alignas(64) Signal {  // a cache line of its own: neighbours' signals must
   // Only its owner raises it, and never back. May wrap around: values are compared by their distance.
   void raise(std::uint32_t value);
 
-  // Until the signal is at `value` or beyond. Looks for a while where that is urgent, then sleeps until it is raised:
-  // ranks may outnumber cores, and the one that is waited for may be waiting for this core. Throws Error where the
-  // wait is abandoned.
+  // Until the signal is at `value` or beyond. Looks for a while if that is urgent, yields the core for a while, then
+  // sleeps until it is raised: ranks may outnumber cores, and the one that is waited for may be waiting for this core.
+  // Throws Error if the wait is abandoned.
   void await(std::uint32_t value, const Patience& patience) const;
 
  private:
   bool reached(std::uint32_t value) const {
     return static_cast<std::int32_t>(value_.load(std::memory_order_acquire) - value) >= 0;
   }
+
+  void sleep_until(std::uint32_t value, const Patience& patience) const;
 
   std::atomic<std::uint32_t> value_ = 0;
   mutable std::atomic<std::uint32_t> sleepers_ = 0;

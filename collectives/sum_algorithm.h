@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/wire.h"
 #include "kernels/host_memory.h"
 #include "kernels/trace.h"
 
@@ -23,6 +24,7 @@ class SumAlgorithm {
   // See AllReduce.
   virtual std::string order() const = 0;
   virtual std::optional<std::size_t> crossover() const { return {}; }
+  virtual Wire wire() const { return Wire::fp32; }
 
   // See AllReduce::allocate. Ordinary memory, where an algorithm has no better.
   virtual std::span<std::byte> allocate(std::size_t bytes) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <vector>
 
 #include "collectives/direct.h"
@@ -50,22 +51,28 @@ SumModel over_messages(const Cluster& cluster, std::size_t ranks) {
           fmt::format("{}, recursive doubling up to {} KiB", large.name, crossover / 1024)};
 }
 
-// A rank reads its chunk of every other rank's array of the node, and writes the sum there (direct.h); in between the
-// chunk's sum over the nodes is made by `across_nodes`. Small arrays are read and sent whole.
-SumModel direct(const Cluster& cluster, std::size_t ranks, const SumModel& across_nodes, std::string name) {
-  return {[=, node = cluster.node](std::size_t bytes) {
-            const auto of_others = [&](std::size_t chunk) {
-              return node.latency_seconds + static_cast<double>((ranks - 1) * chunk) / node.bytes_per_second;
-            };
-            if (bytes <= Direct::kSmallBytes) return of_others(bytes) + across_nodes.seconds(bytes);
-            const std::size_t chunk = RingCut::chunk_of(bytes / sizeof(float), ranks, 0).size() * sizeof(float);
-            return 2 * of_others(chunk) + across_nodes.seconds(chunk);
-          },
-          std::move(name)};
-}
-
 SumModel nothing() {
   return {[](std::size_t) { return 0.0; }, "none: a world of one has nothing to add"};
+}
+
+// A rank reads its chunk of every other rank's array of the node, and writes the sum there (direct.h); in between the
+// chunk's sum over the nodes is made by `across_nodes`, if there are several. Small arrays are read and sent whole; on
+// one node the border is what a run measures at its start.
+SumModel direct(const Cluster& cluster, std::size_t ranks, const std::optional<SumModel>& across_nodes,
+                std::string name) {
+  const auto of_others = [ranks, node = cluster.node](std::size_t bytes) {
+    return node.latency_seconds + static_cast<double>((ranks - 1) * bytes) / node.bytes_per_second;
+  };
+  const auto between = across_nodes.value_or(nothing()).seconds;
+  const auto whole = [=](std::size_t bytes) { return of_others(bytes) + between(bytes); };
+  const auto in_chunks = [=](std::size_t bytes) {
+    const std::size_t chunk = RingCut::chunk_of(bytes / sizeof(float), ranks, 0).size() * sizeof(float);
+    return 2 * of_others(chunk) + between(chunk);
+  };
+  const std::size_t small = across_nodes
+                                ? Direct::kSmallBytes
+                                : find_crossover(whole, in_chunks, Direct::kLeastSmallBytes, Direct::kMostSmallBytes);
+  return {[=](std::size_t bytes) { return bytes <= small ? whole(bytes) : in_chunks(bytes); }, std::move(name)};
 }
 
 // Each of a node's ranks makes a ring with its like on the other nodes, and these rings share the node's wire.
@@ -82,7 +89,7 @@ SumModel hierarchical(const Cluster& cluster, std::size_t ranks) {
 SumModel best(const Cluster& cluster, std::size_t ranks) {
   if (cluster.ranks_per_node == 1) return over_messages(cluster, ranks);
   if (ranks <= cluster.ranks_per_node)
-    return direct(cluster, ranks, nothing(), "direct, in memory that the ranks share");
+    return direct(cluster, ranks, std::nullopt, "direct, in memory that the ranks share");
   return hierarchical(cluster, ranks);
 }
 

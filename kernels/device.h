@@ -60,6 +60,9 @@ class Op {
   // Memory that it needs while it runs, forward or backward.
   virtual std::size_t scratch_bytes() const { return 0; }
 
+  // The names that a CPU's library gives to the implementations that it runs, such as jit:avx2; none for our own.
+  virtual std::vector<std::string> implementations() const { return {}; }
+
   // Whether it needs sums over the ranks in the middle of a pass; then `sum` makes them from now on, and every rank
   // runs the same operations in the same order. Without it this rank is the only one.
   virtual bool sums_over_ranks() const { return false; }

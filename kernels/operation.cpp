@@ -69,6 +69,9 @@ struct OutputShape {
   Shape operator()(const Dense& o) const { return {in[0], o.units}; }
   Shape operator()(const MaxPool& o) const {
     expect_image(in, "max pool");
+    if (o.padding > o.kernel / 2)  // a window of nothing but padding has no maximum
+      fail("max pool: padding {} is more than half of its {}x{} window: use at most {}", o.padding, o.kernel, o.kernel,
+           o.kernel / 2);
     return windows(in, in[1], o.kernel, o.stride, o.padding);
   }
   Shape operator()(const AveragePool& o) const {

@@ -40,7 +40,8 @@ struct Dense {
   bool input_gradient = true;  // likewise
 };
 
-// With relu, the maximum of a window and 0: a ReLU before or after it, which come to the same.
+// With relu, the maximum of a window and 0: a ReLU before or after it, which come to the same. REQUIRES: padding is at
+// most kernel / 2; output_shape() throws Error otherwise.
 struct MaxPool {
   std::size_t kernel;
   std::size_t stride;

@@ -12,6 +12,12 @@
 namespace annulus {
 namespace {
 
+// A new file: no link that somebody put there is followed, and what a killed writer left behind is removed.
+int open_new(const std::filesystem::path& file) {
+  if (::unlink(file.c_str()) != 0 && errno != ENOENT) return -1;
+  return ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+}
+
 // The rename itself lives in the folder. Some file systems cannot flush one; theirs is then as safe as it gets.
 bool flush_folder_of(const std::filesystem::path& file) {
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
@@ -26,9 +32,7 @@ std::filesystem::path AtomicFile::partial(const std::filesystem::path& file) {
 }
 
 AtomicFile::AtomicFile(const std::filesystem::path& file)
-    : file_(file),
-      partial_(partial(file)),
-      descriptor_(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    : file_(file), partial_(partial(file)), descriptor_(open_new(partial_)) {
   if (!descriptor_) fail_to_write(file_);
 }
 

@@ -11,9 +11,9 @@ namespace annulus {
 
 // A file that is made or replaced as a whole: its content goes to "<file>.partial" in the same folder, is flushed to
 // the disk and renamed, and the folder is flushed as well. At every instant, a power cut included, `file` is either
-// what it was or the new content. One writer at a time; what a killed one left behind is overwritten by the next. All
-// throw Error (no such folder, no permission, a full disk). What was not committed is gone with this, and `file`
-// untouched.
+// what it was or the new content. One writer at a time; what a killed one left behind is removed by the next, a
+// symbolic link in its place as well, not what it points to. All throw Error (no such folder, no permission, a full
+// disk). What was not committed is gone with this, and `file` untouched.
 class AtomicFile {
  public:
   static std::filesystem::path partial(const std::filesystem::path& file);  // where the content is until then

@@ -87,7 +87,11 @@ double common_start(const World& world) {
   return begin;
 }
 
-double time_one_call(const World& world, AllReduce& all_reduce, DeviceView values) {
+// Every rank writes its array anew, as the backward pass does with gradients: an array that nobody has touched since
+// the last call would still be in the caches of whoever added it up. (And sums of sums would overflow.)
+double time_one_call(const World& world, Device& device, AllReduce& all_reduce, DeviceView values) {
+  device.zero(values);
+  device.finish();
   const double begin = common_start(world);
   all_reduce.wait(all_reduce.enqueue(values, AllReduce::Next::wait));
   double seconds = now_seconds() - begin;
@@ -96,12 +100,14 @@ double time_one_call(const World& world, AllReduce& all_reduce, DeviceView value
 }
 
 // All ranks see the same times, so all of them stop after the same round.
-void time_rounds(const World& world, std::vector<Contestant>& contestants, std::size_t bytes, double seconds) {
+void time_rounds(const World& world, Device& device, std::vector<Contestant>& contestants, std::size_t bytes,
+                 double seconds) {
   const double enough = seconds * static_cast<double>(contestants.size());
   double spent = 0;
   for (std::size_t round = 0; round < kMostRounds && (round < kFewestRounds || spent < enough); ++round)
     for (Contestant& contestant : contestants) {
-      contestant.seconds.push_back(time_one_call(world, *contestant.all_reduce, contestant.memory.slice(0, bytes)));
+      const DeviceView values = contestant.memory.slice(0, bytes);
+      contestant.seconds.push_back(time_one_call(world, device, *contestant.all_reduce, values));
       spent += contestant.seconds.back();
     }
 }
@@ -120,13 +126,10 @@ Row summarize(const World& world, Contestant& contestant, std::size_t bytes) {
 std::vector<Row> bench_size(const World& world, Device& device, std::vector<Contestant>& contestants, Wire wire,
                             std::size_t bytes, double seconds) {
   for (Contestant& contestant : contestants) {
-    const DeviceView values = contestant.memory.slice(0, bytes);
-    check_exactness(world, device, contestant, wire, values);
-    device.zero(values);  // sums of sums would overflow
+    check_exactness(world, device, contestant, wire, contestant.memory.slice(0, bytes));
     contestant.seconds.clear();
   }
-  device.finish();
-  time_rounds(world, contestants, bytes, seconds);
+  time_rounds(world, device, contestants, bytes, seconds);
   std::vector<Row> rows;
   for (Contestant& contestant : contestants) rows.push_back(summarize(world, contestant, bytes));
   return rows;
@@ -173,8 +176,11 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   const OnError abandon_sums([&] { std::ranges::for_each(contestants, [](auto& c) { c.all_reduce->abandon(); }); });
   if (world.root()) {
     if (!warning.empty()) fmt::print("warning: {}\n", warning);
-    for (const Contestant& contestant : contestants)
+    for (const Contestant& contestant : contestants) {
       fmt::print("{}: {}\n", contestant.name, contestant.all_reduce->description());
+      if (const std::string text = unused_wire(*contestant.all_reduce, wire); !text.empty())
+        fmt::print("warning: {}\n", text);
+    }
     fmt::print("{:>10}  {:<9} {:>12} {:>12} {:>9} {:>9} {:>7}\n", "size", "algorithm", "median us", "minimum us",
                "algbw GB/s", "busbw GB/s", "calls");
   }
@@ -185,7 +191,7 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
       rows.push_back(std::move(row));
     }
   if (world.root() && !options.json.empty())
-    write_json(options.json, to_json(machine_facts(world), options.wire, rows));
+    write_json(options.json, FileKind::all_reduce_benchmark, to_json(machine_facts(world), options.wire, rows));
 }
 
 }  // namespace annulus

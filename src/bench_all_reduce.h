@@ -6,8 +6,9 @@
 namespace annulus {
 
 // Times sums of arrays of every size with every algorithm. All algorithms take turns call by call, so that a machine
-// that drifts drifts for all of them. A call's time is the longest that any rank needed, from a common start until its
-// sum was there. The first sum of every row is compared with the exact one.
+// that drifts drifts for all of them. Every rank rewrites its array before each call, untimed. A call's time is the
+// longest that any rank needed, from a common start until its sum was there. The first sum of every row is compared
+// with the exact one.
 //
 // The root prints a table, with bandwidths as nccl-tests defines them (doc/PERFORMANCE.md there):
 // algbw = bytes / seconds, busbw = algbw * 2(N-1)/N, which is what each rank must at least send. Collective.

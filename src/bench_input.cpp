@@ -214,7 +214,7 @@ void bench_input(const World& world, const BenchInputOptions& options) {
   if (!world.root()) return;
   print(plan, all, share);
   if (skipped > 0) fmt::print("{} bad images were skipped\n", skipped);
-  if (!options.json.empty()) write_json(options.json, to_json(plan, all, share, skipped));
+  if (!options.json.empty()) write_json(options.json, FileKind::input_benchmark, to_json(plan, all, share, skipped));
 }
 
 }  // namespace annulus

@@ -16,6 +16,7 @@
 #include "src/alike.h"
 #include "src/machine.h"
 #include "src/results.h"
+#include "src/threads.h"
 
 namespace annulus {
 namespace {
@@ -115,7 +116,7 @@ void print_slowest_rank(const Contestant& apart, const std::vector<std::string>&
 void bench_noise(const World& world, const BenchNoiseOptions& options) {
   check_same_command(world, "bench noise");
   check_alike(world, options.configuration);
-  const auto device = make_device("cpu", options.threads);
+  const auto device = make_device("cpu", choose_threads(options.threads).count);
   const double wanted = 1e-3 * options.step_ms;
   const Work work = calibrate(world, wanted);
   std::array contestants{Contestant(world, work, Pace::apart), Contestant(world, work, Pace::in_step)};
@@ -141,7 +142,7 @@ void bench_noise(const World& world, const BenchNoiseOptions& options) {
   nlohmann::json rows;
   for (const Contestant& contestant : contestants) rows.push_back(contestant.row());
   write_json(
-      options.json,
+      options.json, FileKind::noise_benchmark,
       {{"version", ANNULUS_VERSION}, {"device", device->description()}, {"step_seconds", wanted}, {"rows", rows}});
 }
 

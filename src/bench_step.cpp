@@ -7,9 +7,11 @@
 #include <deque>
 
 #include "collectives/aligned_clock.h"
+#include "kernels/error.h"
 #include "kernels/median.h"
 #include "kernels/on_error.h"
 #include "kernels/random.h"
+#include "models/cost.h"
 #include "models/zoo.h"
 #include "src/alike.h"
 #include "src/bucket_tuner.h"
@@ -75,6 +77,27 @@ struct Contestant {
 };
 using Contestants = std::deque<Contestant>;  // which stay where they are
 
+// Before anything is allocated, as a model that is too large would take minutes to find out. In a GPU's memory the
+// first allocation that fails says so.
+void report_memory(const World& world, const BenchStepOptions& options, Device& device) {
+  if (!device.shares_host_memory()) return;
+  const Graph graph = make_model(options.model, task_of(options));
+  constexpr std::size_t arenas = 3;  // weights, gradients, momenta
+  const std::size_t one =
+      flow_bytes(device, graph, Mode::training, options.batch) + arenas * total_cost(graph).gradient_bytes();
+  const std::size_t bytes = one * options.all_reduce.size();
+  const std::size_t of_node = bytes * static_cast<std::size_t>(world.local_size()), there = memory_bytes();
+  if (there > 0 && of_node > there)
+    fail(
+        "{} with --batch {} takes about {} of memory on each of {} rank{} of a node, which has {}: give a smaller "
+        "--batch",
+        options.model, options.batch, format_bytes(bytes), world.local_size(), world.local_size() == 1 ? "" : "s",
+        format_bytes(there));
+  if (!world.root()) return;
+  fmt::print("planned: about {} of memory on each rank\n", format_bytes(bytes));
+  std::fflush(stdout);
+}
+
 Batch random_batch(const BenchStepOptions& options, const World& world) {
   Batch batch;
   batch.images.resize(options.batch * options.image[0] * options.image[1] * options.image[2]);
@@ -102,6 +125,16 @@ double make_steps(const World& world, Contestant& contestant, const Batch& batch
   return seconds;
 }
 
+// So that nobody waits for minutes without a word. `seconds`: of measuring that were asked for.
+void announce_slow_steps(const World& world, const Contestant& contestant, double first, double seconds) {
+  constexpr double kSlow = 1;
+  if (!world.root() || first < kSlow) return;
+  const double steps = kFirstSteps + 1 + std::max<double>(kFewestSteps, seconds / first);
+  fmt::print("{}: the first step took {:.1f} s, {:.0f} are made in about {:.0f} s\n", contestant.name, first, steps,
+             steps * first);
+  std::fflush(stdout);
+}
+
 struct Turns {
   std::size_t count, steps;
 };
@@ -111,7 +144,8 @@ Turns warm_up(const World& world, Contestants& contestants, const Batch& batch, 
   double slowest = 0;
   for (Contestant& contestant : contestants) {
     if (tune) contestant.buckets = to_string(tune_buckets(world, contestant.trainer, batch));
-    const double first = make_steps(world, contestant, batch, kFirstSteps);
+    announce_slow_steps(world, contestant, make_steps(world, contestant, batch, 1), seconds);
+    const double first = make_steps(world, contestant, batch, kFirstSteps - 1);
     const auto more = static_cast<std::size_t>(std::min<double>(kWarmUpSteps, kWarmUpSeconds / first));
     slowest = std::max(slowest, make_steps(world, contestant, batch, std::max<std::size_t>(1, more)));
     contestant.seconds.clear();
@@ -222,6 +256,7 @@ void bench_step(const World& world, const BenchStepOptions& options) {
   const double clock_offset = clock_offset_to_root(world);
   Timeline timeline(options.timeline, clock_offset);
   timeline.claim(world);
+  report_memory(world, options, *device);
   Contestants contestants;
   for (const std::string& name : options.all_reduce)
     contestants.emplace_back(name, world, options, *device, clock_offset, timeline);
@@ -244,17 +279,21 @@ void bench_step(const World& world, const BenchStepOptions& options) {
              options.batch, image[0], image[1], image[2], device->description());
   if (!warning.empty()) fmt::print("warning: {}\n", warning);
   fmt::print("at most {} of memory on any rank\n", format_bytes(memory));
+  for (const Contestant& c : contestants)
+    if (const std::string text = unused_wire(*c.all_reduce, parse_wire(options.wire)); !text.empty())
+      fmt::print("warning: {}\n", text);
   print(contestants, images);
   print_slow_down(contestants);
   if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);
   if (options.json.empty()) return;
   nlohmann::json rows;
   for (const Contestant& c : contestants) rows.push_back(row(c, world, options, images));
-  write_json(options.json, {{"version", ANNULUS_VERSION},
-                            {"device", device->description()},
-                            {"peak_memory_bytes", memory},
-                            {"rows", rows},
-                            {"profile", to_json(profiled)}});
+  write_json(options.json, FileKind::step_benchmark,
+             {{"version", ANNULUS_VERSION},
+              {"device", device->description()},
+              {"peak_memory_bytes", memory},
+              {"rows", rows},
+              {"profile", to_json(profiled)}});
 }
 
 }  // namespace annulus

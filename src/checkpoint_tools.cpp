@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kernels/error.h"
+#include "src/printable.h"
 #include "src/results.h"
 
 namespace annulus {
@@ -139,7 +140,7 @@ nlohmann::json describe(const StoredCheckpoint& stored) {
 
 StoredCheckpoint find_and_tell(const std::filesystem::path& place) {
   StoredCheckpoint stored = find_checkpoint(place);
-  for (const std::string& line : stored.damaged) fmt::print("{}\n", line);
+  for (const std::string& line : stored.damaged) fmt::print("{}\n", printable(line));
   return stored;
 }
 
@@ -194,16 +195,16 @@ Checkpoint average(const std::vector<StoredCheckpoint>& checkpoints) {
 void show_checkpoint(const std::filesystem::path& place, const std::filesystem::path& json) {
   const StoredCheckpoint stored = find_and_tell(place);
   const Checkpoint& checkpoint = stored.checkpoint;
-  fmt::print("{}\n", stored.file.string());
-  for (const std::string& line : header(checkpoint)) fmt::print("  {}\n", line);
+  fmt::print("{}\n", printable(stored.file.string()));
+  for (const std::string& line : header(checkpoint)) fmt::print("  {}\n", printable(line));
   fmt::print("  parameters  {} in {} tensors; their norms:\n", count_values(checkpoint), checkpoint.parameters.size());
   for (const NamedTensor& tensor : checkpoint.parameters) {
-    fmt::print("    {:<40} {:>16}", tensor.name, to_string(tensor.shape));
+    fmt::print("    {:<40} {:>16}", printable(tensor.name), to_string(tensor.shape));
     for (const auto& [group, values] : parts(tensor))
       fmt::print("  {}{:.6g}", group == "parameters" ? "" : group + " ", norm(values));
     fmt::print("\n");
   }
-  if (!json.empty()) write_json(json, describe(stored));
+  if (!json.empty()) write_json(json, FileKind::checkpoint_description, describe(stored));
 }
 
 bool compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b) {
@@ -211,23 +212,26 @@ bool compare_checkpoints(const std::filesystem::path& a, const std::filesystem::
   const auto found = differences(first.checkpoint, second.checkpoint);
   for (const TensorDifference& one : found)
     fmt::print(
-        "{:<48} {}\n", one.name,
+        "{:<48} {}\n", printable(one.name),
         one.remark.empty() ? fmt::format("largest {:.6g}, relative {:.6g}", one.largest, one.relative) : one.remark);
   const auto name = [](const StoredCheckpoint& stored) {
-    return fmt::format("{} (step {})", stored.file.string(), stored.checkpoint.step);
+    return fmt::format("{} (step {})", printable(stored.file.string()), stored.checkpoint.step);
   };
   fmt::print("{} and {}: {}\n", name(first), name(second),
              found.empty() ? "the same to the bit" : fmt::format("{} tensors differ", found.size()));
   return !found.empty();
 }
 
-void average_checkpoints(const std::filesystem::path& file, const std::vector<std::filesystem::path>& places) {
-  if (std::filesystem::exists(file)) fail("{} is there already: give another name", file.string());
+void average_checkpoints(const std::filesystem::path& file, const std::vector<std::filesystem::path>& places,
+                         bool overwrite) {
   std::vector<StoredCheckpoint> checkpoints;
   for (const std::filesystem::path& place : places) checkpoints.push_back(find_and_tell(place));
+  std::vector<std::filesystem::path> inputs;
+  for (const StoredCheckpoint& stored : checkpoints) inputs.push_back(stored.file);
+  expect_replaceable({file, FileKind::average}, inputs, overwrite);
   write_checkpoint(file, average(checkpoints));
-  fmt::print("{}: the mean of {} checkpoints of {}\n", file.string(), places.size(),
-             checkpoints.front().checkpoint.model);
+  fmt::print("{}: the mean of {} checkpoints of {}\n", printable(file.string()), places.size(),
+             printable(checkpoints.front().checkpoint.model));
 }
 
 }  // namespace annulus

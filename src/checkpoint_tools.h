@@ -33,7 +33,8 @@ void show_checkpoint(const std::filesystem::path& place, const std::filesystem::
 // Prints the differences. Returns whether there are any.
 bool compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b);
 
-// Writes the mean of those at `places` to `file`, which must not be there.
-void average_checkpoints(const std::filesystem::path& file, const std::vector<std::filesystem::path>& places);
+// Writes the mean of those at `places` to `file`, which must not be there unless `overwrite`, nor be one of them.
+void average_checkpoints(const std::filesystem::path& file, const std::vector<std::filesystem::path>& places,
+                         bool overwrite);
 
 }  // namespace annulus

@@ -3,11 +3,15 @@
 #include <functional>
 
 #include "collectives/world.h"
+#include "src/watchdog.h"
 
 namespace annulus {
 
-// What the command line asks for, ready to run on every rank. Returns the process's exit code.
-using Command = std::function<int(const World&)>;
+// The command that was asked for, ready to run on every rank.
+struct Command {
+  std::function<int(const World&, Watchdog&)> run;  // returns the process's exit code
+  double stall_seconds = kStallSeconds;             // of the watchdog from MPI_Init on; 0: none
+};
 
 // Reads the command line, and the file named by --config. Prints help, or what is wrong (where `speaks`: every rank
 // reads the same), and ends the process where there is nothing to run.

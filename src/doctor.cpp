@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "collectives/all_reduce.h"
@@ -12,23 +11,13 @@
 #include "src/machine.h"
 #include "src/open_device.h"
 #include "src/scheduler.h"
+#include "src/threads.h"
 
 namespace annulus {
 namespace {
 
 void line(std::string_view what, const std::string& text) {
   fmt::print("  {:<14}{}\n", what, text);
-}
-
-void print_binding(const World& world) {
-  const int allowed = processors_allowed();
-  const auto present = static_cast<int>(std::thread::hardware_concurrency());
-  line("threads", fmt::format("{} for each rank: what the affinity mask allows, of {} processors", allowed, present));
-  if (allowed * world.local_size() > present)
-    line("",
-         fmt::format("warning: {} ranks on this node share {} processors: bind them (mpirun --bind-to core), or use "
-                     "--threads",
-                     world.local_size(), present));
 }
 
 void print_gpus() {
@@ -59,6 +48,7 @@ void try_all_reduces(const World& world, Device& device) {
 
 void doctor(const World& world) {
   const auto scheduler = scheduler_complaint(world.size());
+  const ThreadReport threads = report_threads(world, choose_threads(0));
   if (world.root()) {
     fmt::print("annulus {}\n", ANNULUS_VERSION);
     line("compiler", __VERSION__);
@@ -69,7 +59,8 @@ void doctor(const World& world) {
     line("host", fmt::format("{}, {}", host_name(), processor_name()));
     line("world",
          fmt::format("{} rank{}, {} on this node", world.size(), world.size() == 1 ? "" : "s", world.local_size()));
-    print_binding(world);
+    line("threads", threads.text);
+    if (!threads.warning.empty()) line("", "warning: " + threads.warning);
     if (scheduler) line("scheduler", *scheduler);
   }
   if (world.root()) {

@@ -39,6 +39,7 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Datas
   std::size_t images = 0, batches = 0;
   for (bool last = false; !last; last = last || ++batches == plan.batches) {
     const Batch& batch = loader.next();
+    activity.tick();
     bad.add(batch);
     last = batch.step.last_of_epoch;
     images += batch.size();

@@ -7,6 +7,7 @@
 #include "src/atomic_file.h"
 #include "src/bytes.h"
 #include "src/onnx.h"
+#include "src/printable.h"
 #include "src/restore.h"
 #include "src/trained_network.h"
 
@@ -28,7 +29,7 @@ std::map<std::string, std::string> metadata(const TrainedNetwork& network) {
 
 void export_onnx(const ExportOptions& options) {
   const TrainedNetwork network = read_trained_network(options.checkpoint, options.weights, 1);
-  for (const std::string& line : network.damaged) fmt::print("{}\n", line);
+  for (const std::string& line : network.damaged) fmt::print("{}\n", printable(line));
   const auto values = [&network](const std::string& name, const Shape& shape) {
     return std::span(network.weights(find(network.checkpoint, network.file, name, shape)));
   };
@@ -39,7 +40,7 @@ void export_onnx(const ExportOptions& options) {
       "{}: {} after {} steps{}, ONNX with operators of version {}, {}\n"
       "  images                 uint8, {{batch, {}, {}, {}}}: pixels, which it normalizes\n"
       "  logits, probabilities  float32, {{batch, {}}}\n",
-      options.output.string(), network.checkpoint.model, network.checkpoint.step,
+      printable(options.output.string()), printable(network.checkpoint.model), network.checkpoint.step,
       network.averaged ? ", averaged weights" : "", kOnnxOperators, format_bytes(file.size()), image.height,
       image.width, image.channels, network.checkpoint.data.classes.size());
 }

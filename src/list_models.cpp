@@ -115,7 +115,8 @@ void list_models(const ModelsOptions& options) {
       "forward and training: floating-point operations of one image, a multiply-add counted as 2; activations: what "
       "layers make of it, in float32; memory: what training with one image takes at once on a CPU for these and their "
       "gradients; parameters, and what ReLUs and max pools remember in bits and bytes, not counted\n");
-  if (!options.json.empty()) write_json(options.json, {{"version", ANNULUS_VERSION}, {"models", found}});
+  if (!options.json.empty())
+    write_json(options.json, FileKind::model_list, {{"version", ANNULUS_VERSION}, {"models", found}});
 }
 
 }  // namespace annulus

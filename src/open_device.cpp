@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/make_cuda_device.h"
 #include "src/machine.h"
+#include "src/threads.h"
 
 namespace annulus {
 namespace {
@@ -25,11 +26,13 @@ int gpu_of(const World& world) {
 }  // namespace
 
 std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& options) {
-  DeviceRequest request{.name = options.device, .threads = options.threads};
+  DeviceRequest request{.name = options.device, .threads = choose_threads(options.threads).count};
   if (options.device == "auto") request.name = every_rank_has_a_gpu(world) ? "cuda" : "cpu";
   if (options.precision != "auto") request.precision = parse_precision(options.precision);
   request.gpu = gpu_of(world);
   request.tuning = options.tuning;
+  if (world.root() && request.name == "cpu" && !options.tuning.empty())
+    fmt::print(stderr, "annulus: --tune is for GPUs and does nothing on a CPU\n");
   return make_device(request);
 }
 

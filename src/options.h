@@ -19,7 +19,7 @@ namespace annulus {
 struct DeviceOptions {
   std::string device = "auto";
   std::string precision = "auto";  // bf16 on a GPU, fp32 on a CPU
-  int threads = 0;                 // 0: as many as the affinity mask gives this rank
+  int threads = 0;                 // 0: see choose_threads()
   std::filesystem::path tuning;    // file of measured convolution plans; empty: none
 };
 
@@ -70,9 +70,9 @@ struct TrainOptions {
   Interval checkpoint_every;         // and where it stops, and at the best evaluation
   std::size_t keep = 2;              // of the last checkpoints
   bool resume = false;
-  double stall_seconds = 60;  // 0: no watchdog
   std::vector<Fault> faults;  // for tests
   std::string configuration;  // all of the above as TOML
+  bool overwrite = false;     // files that are there already, whatever they are
 };
 
 struct EvaluateOptions {
@@ -83,6 +83,7 @@ struct EvaluateOptions {
   std::string weights = "auto";  // ema, raw, or auto: the averaged ones where there are any
   std::size_t batch = 64;
   std::filesystem::path json;
+  bool overwrite = false;
 };
 
 struct PredictOptions {
@@ -93,12 +94,14 @@ struct PredictOptions {
   std::size_t top = 5;              // classes told of each
   std::size_t batch = 64;
   std::filesystem::path jsonl;
+  bool overwrite = false;
 };
 
 struct ExportOptions {
   std::filesystem::path checkpoint;  // or a run's folder
   std::string weights = "auto";
   std::filesystem::path output;
+  bool overwrite = false;
 };
 
 struct ModelsOptions {
@@ -106,6 +109,7 @@ struct ModelsOptions {
   std::vector<std::size_t> image;  // height, width, channels; empty: what each model is usually trained with
   std::size_t classes = 0;         // 0: likewise
   std::filesystem::path json;
+  bool overwrite = false;
 };
 
 struct BenchStepOptions {
@@ -122,6 +126,7 @@ struct BenchStepOptions {
   double seconds = 5;
   std::filesystem::path json;
   std::string configuration;  // all of the above as TOML
+  bool overwrite = false;
 };
 
 struct PredictScalingOptions {
@@ -134,6 +139,7 @@ struct PredictScalingOptions {
   std::size_t batch = 0;  // per rank; 0: the profile's
   double slow_down = 1;   // of computing beside sums
   std::filesystem::path json;
+  bool overwrite = false;
 };
 
 struct BenchInputOptions {
@@ -143,6 +149,7 @@ struct BenchInputOptions {
   double seconds = 5;
   std::uint64_t seed = 1;
   std::filesystem::path json;
+  bool overwrite = false;
 };
 
 struct BenchNoiseOptions {
@@ -151,6 +158,7 @@ struct BenchNoiseOptions {
   int threads = 0;     // of each rank; 0: as many as it is bound to
   std::filesystem::path json;
   std::string configuration;  // all of the above as TOML
+  bool overwrite = false;
 };
 
 struct BenchAllReduceOptions {
@@ -161,6 +169,7 @@ struct BenchAllReduceOptions {
   double seconds = 1;            // for each row, roughly
   std::filesystem::path json{};  // empty: the table only
   std::string configuration{};   // all of the above as TOML
+  bool overwrite = false;
 };
 
 }  // namespace annulus

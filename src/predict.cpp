@@ -11,8 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <sstream>
 
+#include "kernels/clock.h"
 #include "kernels/error.h"
 #include "models/model.h"
 #include "src/activity.h"
@@ -24,6 +26,7 @@
 #include "src/import/split_folders.h"
 #include "src/infer.h"
 #include "src/open_device.h"
+#include "src/printable.h"
 #include "src/restore.h"
 #include "src/trained_network.h"
 
@@ -132,10 +135,10 @@ std::string lines_of(const Findings& findings) {
 }
 
 std::string text_of(const nlohmann::json& finding) {
-  std::string text = finding["image"].get<std::string>() + ":";
+  std::string text = printable(finding["image"].get<std::string>()) + ":";
   const char* separator = " ";
   for (const nlohmann::json& entry : finding["top"]) {
-    text += fmt::format("{}{} {:.1f} %", separator, entry["class"].get<std::string>(),
+    text += fmt::format("{}{} {:.1f} %", separator, printable(entry["class"].get<std::string>()),
                         100 * entry["probability"].get<double>());
     separator = ", ";
   }
@@ -145,7 +148,8 @@ std::string text_of(const nlohmann::json& finding) {
 // What rank 0 says of them.
 class Report {
  public:
-  Report(const World& world, const std::filesystem::path& jsonl) {
+  Report(const World& world, const std::filesystem::path& jsonl, const std::vector<std::string>& classes)
+      : root_(world.root()), classes_(classes.begin(), classes.end()), begun_(now_seconds()) {
     if (world.root() && !jsonl.empty()) file_.emplace(jsonl);
   }
 
@@ -161,16 +165,39 @@ class Report {
   void finish() {
     if (file_) file_->commit();
     if (bad_ > 0) fmt::print(stderr, "annulus: {} of {} images could not be read\n", bad_, count_);
+    if (root_) fmt::print(stderr, "{}\n", summary());
   }
   std::int64_t bad() const { return bad_; }
 
  private:
   void add(const nlohmann::json& finding) {
-    if (!finding.contains("error")) return fmt::print("{}\n", text_of(finding));
-    fmt::print(stderr, "annulus: skipped: {}\n", finding["error"].get<std::string>());
+    if (!finding.contains("error")) {
+      count_label(finding);
+      return fmt::print("{}\n", text_of(finding));
+    }
+    fmt::print(stderr, "annulus: skipped: {}\n", printable(finding["error"].get<std::string>()));
     ++bad_;
   }
 
+  // If the network has a class of that name.
+  void count_label(const nlohmann::json& finding) {
+    if (!finding.contains("label") || !classes_.contains(finding["label"].get<std::string>())) return;
+    ++labelled_;
+    if (finding["top"][0]["class"] == finding["label"]) ++correct_;
+  }
+
+  std::string summary() const {
+    std::string text = fmt::format("{} image{} in {:.1f} s", count_, count_ == 1 ? "" : "s", now_seconds() - begun_);
+    if (labelled_ > 0)
+      text += fmt::format(", accuracy {:.2f} %: {} of {} with a known class",
+                          100 * static_cast<double>(correct_) / static_cast<double>(labelled_), correct_, labelled_);
+    return text;
+  }
+
+  const bool root_;
+  const std::set<std::string> classes_;  // the network's
+  const double begun_;
+  std::int64_t labelled_ = 0, correct_ = 0;
   std::optional<AtomicFile> file_;
   std::uint64_t written_ = 0;
   std::int64_t count_ = 0, bad_ = 0;
@@ -179,8 +206,12 @@ class Report {
 class Predictor {
  public:
   // `batch`: images at once.
-  Predictor(Device& device, const TrainedNetwork& network, std::size_t batch, std::size_t top)
-      : device_(device), network_(network), model_(device, network.graph, Mode::inference, batch), top_(top) {
+  Predictor(Device& device, const TrainedNetwork& network, std::size_t batch, std::size_t top, Activity& activity)
+      : device_(device),
+        network_(network),
+        model_(device, network.graph, Mode::inference, batch, {}, [&activity] { activity.tick(); }),
+        top_(top),
+        activity_(activity) {
     restore_parameters(network.checkpoint, network.file, model_, network.averaged);
   }
 
@@ -227,39 +258,49 @@ class Predictor {
   const TrainedNetwork& network_;
   Model model_;
   const std::size_t top_;
-  Activity activity_;
+  Activity& activity_;
 };
 
-void predict(const World& world, const Source& source, std::size_t global_batch, Predictor& predictor, Report& report) {
+void predict(const World& world, const Source& source, std::size_t global_batch, Predictor& predictor, Report& report,
+             Activity& activity) {
   Loader loader(
       *source.samples, source.input,
       {.global_batch = global_batch, .rank = world.rank(), .ranks = world.size(), .start = {}, .end_epoch = 1});
   for (bool last = false; !last;) {
+    activity.enter(Activity::Phase::input);
     const Batch& batch = loader.next();
     last = batch.step.last_of_epoch;
     const Range share = batch.step.share(world.rank(), world.size());
     // Shares follow each other in the order of the ranks.
-    const std::vector<std::string> lines = world.gather_texts(lines_of(predictor.findings(source, batch, share)));
+    activity.enter(Activity::Phase::forward);
+    const std::string own = lines_of(predictor.findings(source, batch, share));
+    activity.enter(Activity::Phase::meeting);
+    const std::vector<std::string> lines = world.gather_texts(own);
     for (const std::string& of_rank : lines) report.add(of_rank);
   }
 }
 
 }  // namespace
 
-int predict(const World& world, const PredictOptions& options) {
+int predict(const World& world, const PredictOptions& options, Activity& activity) {
+  activity.enter(Activity::Phase::comparing);
   check_same_command(world, "predict");
+  activity.enter(Activity::Phase::opening);
   const auto device = open_device(world, options.device);
   const TrainedNetwork network = read_trained_network(options.checkpoint, options.weights, decoding_threads(*device));
   if (world.root())
-    for (const std::string& line : network.damaged) fmt::print(stderr, "{}\n", line);
+    for (const std::string& line : network.damaged) fmt::print(stderr, "{}\n", printable(line));
   const std::vector<Source> sources = open_sources(network, options.images);
+  activity.enter(Activity::Phase::comparing);
   check_alike(world, options, network.checkpoint, samples_of(sources));
   // No more at once than there are.
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::size_t batch = std::min(options.batch, (most_images(sources) + ranks - 1) / ranks);
-  Predictor predictor(*device, network, batch, options.top);
-  Report report(world, options.jsonl);
-  for (const Source& source : sources) predict(world, source, batch * ranks, predictor, report);
+  activity.enter(Activity::Phase::planning);
+  Predictor predictor(*device, network, batch, options.top, activity);
+  Report report(world, options.jsonl, network.checkpoint.data.classes);
+  for (const Source& source : sources) predict(world, source, batch * ranks, predictor, report, activity);
+  activity.enter(Activity::Phase::ending);
   report.finish();
   std::array bad{report.bad()};
   world.sum(bad);

@@ -136,16 +136,17 @@ void predict_scaling(const PredictScalingOptions& options) {
   if (options.json.empty()) return;
   nlohmann::json rows;
   for (const Prediction& prediction : predictions) rows.push_back(to_json(prediction, baseline, measured_ranks));
-  write_json(options.json, {{"model", profile.model},
-                            {"all_reduce", options.all_reduce},
-                            {"link", to_json(network)},
-                            {"baseline",
-                             {{"ranks", 1},
-                              {"batch_per_rank", baseline.batch},
-                              {"step_ms", 1e3 * baseline.step.step},
-                              {"images_per_second", baseline.images_per_second()},
-                              {"source", "predicted"}}},
-                            {"predictions", rows}});
+  write_json(options.json, FileKind::scaling_prediction,
+             {{"model", profile.model},
+              {"all_reduce", options.all_reduce},
+              {"link", to_json(network)},
+              {"baseline",
+               {{"ranks", 1},
+                {"batch_per_rank", baseline.batch},
+                {"step_ms", 1e3 * baseline.step.step},
+                {"images_per_second", baseline.images_per_second()},
+                {"source", "predicted"}}},
+              {"predictions", rows}});
 }
 
 }  // namespace annulus

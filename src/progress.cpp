@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "kernels/clock.h"
+#include "src/printable.h"
 
 namespace annulus {
 namespace {
@@ -60,7 +61,7 @@ void Meter::clear() const {
 
 void Meter::line(const std::string& text) const {
   if (!shown_) return;
-  fmt::print("{}{}\n", terminal_ ? kClearLine : "", text);
+  fmt::print("{}{}\n", terminal_ ? kClearLine : "", printable_lines(text));
   std::fflush(stdout);
 }
 

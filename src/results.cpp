@@ -100,6 +100,7 @@ double RunResult::images_per_second() const {
 
 nlohmann::json to_json(const EpochResult& e) {
   nlohmann::json json{{"epoch", e.epoch},
+                      {"first_image", e.first_image},
                       {"steps", e.steps},
                       {"train_loss", e.train_loss},
                       {"train_accuracy", e.train_accuracy},
@@ -161,6 +162,7 @@ std::string summary(const RunResult& r) {
   for (const EpochResult& epoch : r.epochs) skipped += epoch.skipped;
   for (const EvaluationResult& evaluation : r.evaluations) skipped += evaluation.test.skipped;
   if (skipped > 0) text += fmt::format("bad samples were met {} times, and skipped\n", skipped);
+  if (r.epochs.empty()) return text;  // what was left to do was an evaluation
   text += fmt::format("{:.0f} images/s on {} rank{}, global batch {}\n", r.images_per_second(), r.ranks,
                       r.ranks == 1 ? "" : "s", r.global_batch);
   text += ledger_table(r.accounts);
@@ -179,7 +181,8 @@ nlohmann::json read_json(const std::filesystem::path& file) {
   return json;
 }
 
-void write_json(const std::filesystem::path& file, const nlohmann::json& json) {
+void write_json(const std::filesystem::path& file, FileKind kind, nlohmann::json json) {
+  json["kind"] = name(kind);
   const std::string text = json.dump(2) + '\n';
   write_atomically(file, std::as_bytes(std::span(text)));
 }

@@ -8,12 +8,14 @@
 #include "kernels/update.h"
 #include "src/evaluate.h"
 #include "src/ledger.h"
+#include "src/output_file.h"
 
 namespace annulus {
 
 // What a run found, as it stands in results.json and in the summary that is printed at its end.
 struct EpochResult {
-  std::size_t epoch = 0;  // 1 is the first
+  std::size_t epoch = 0;        // 1 is the first
+  std::size_t first_image = 0;  // above 0 if the run was resumed within this epoch: the rest is of the images after it
   std::size_t images = 0, steps = 0;
   std::size_t skipped = 0;  // bad samples, whose places others took
   double train_loss = 0, train_accuracy = 0;
@@ -61,7 +63,7 @@ std::string summary(const RunResult& result);
 // Throws Error where the file cannot be read, or is no JSON.
 nlohmann::json read_json(const std::filesystem::path& file);
 
-// Whole or not at all.
-void write_json(const std::filesystem::path& file, const nlohmann::json& json);
+// A report of this kind, which it is marked as. Whole or not at all.
+void write_json(const std::filesystem::path& file, FileKind kind, nlohmann::json json);
 
 }  // namespace annulus

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/atomic_file.h"
+#include "src/output_file.h"
 
 namespace annulus {
 namespace {
@@ -50,7 +51,8 @@ std::string events(const TraceLane& lane, const std::string& name, int rank, int
 }
 
 void write_array(const std::filesystem::path& file, const std::vector<std::string>& elements) {
-  const std::string text = fmt::format("[\n{}\n]\n", fmt::join(elements, ",\n"));
+  const std::string text =
+      fmt::format("[\n{}{}{}\n]\n", kTimelineMark, elements.empty() ? "" : ",\n", fmt::join(elements, ",\n"));
   write_atomically(file, std::as_bytes(std::span(text)));
 }
 

@@ -6,10 +6,14 @@
 
 namespace annulus {
 
-int train(const World& world, const TrainOptions& options) {
+int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
   keep_stop_signals_from_computing();
+  watchdog.activity().enter(Activity::Phase::comparing);
   check_same_command(world, "train");
-  return TrainingRun(world, options).run();
+  watchdog.activity().enter(Activity::Phase::opening);
+  const int status = TrainingRun(world, options, watchdog).run();
+  watchdog.activity().enter(Activity::Phase::ending);
+  return status;
 }
 
 }  // namespace annulus

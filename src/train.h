@@ -2,6 +2,7 @@
 
 #include "collectives/world.h"
 #include "src/options.h"
+#include "src/watchdog.h"
 
 namespace annulus {
 
@@ -10,6 +11,6 @@ namespace annulus {
 constexpr int kStoppedExitCode = 75;
 
 // `annulus train`: 0, or kStoppedExitCode. Collective. Throws Error.
-int train(const World& world, const TrainOptions& options);
+int train(const World& world, const TrainOptions& options, Watchdog& watchdog);
 
 }  // namespace annulus

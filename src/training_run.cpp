@@ -12,9 +12,11 @@
 #include "src/bucket_tuner.h"
 #include "src/bytes.h"
 #include "src/open_device.h"
+#include "src/printable.h"
 #include "src/replicas.h"
 #include "src/restore.h"
 #include "src/signals.h"
+#include "src/threads.h"
 #include "src/train.h"
 
 namespace annulus {
@@ -30,11 +32,12 @@ double middle(const StepPlan& step, std::size_t size) {
 
 }  // namespace
 
-TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
+TrainingRun::TrainingRun(const World& world, const TrainOptions& options, Watchdog& watchdog)
     : world_(world),
       options_(options),
       clock_offset_(clock_offset_to_root(world)),
       timeline_(options.timeline, clock_offset_),
+      activity_(watchdog.activity()),
       device_(open_device(world, options.device)),
       training_(data_files(options.data.files), "train"),
       test_(data_files(options.data.files), "test"),
@@ -43,8 +46,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
       global_batch_(global_batch_of(world, options)),
       schedule_(options.schedule, global_batch_, options.epochs),
       all_reduce_(connect()),
-      watchdog_(activity_, all_reduce_->activity(), options.stall_seconds,
-                [this] { end_stalled_job(world_, activity_, all_reduce_->activity(), options_.stall_seconds); }),
+      watched_(watchdog, all_reduce_->activity()),
       model_(*device_, graph_of(world, options, task_of(training_.info(), training_input_, options)), Mode::training,
              largest_part(), allocate_in(*all_reduce_), [this] { activity_.tick(); }),
       optimizer_(*device_, model_.parameters(), update_rule(options), schedule_.rate(0), options.ema),
@@ -59,7 +61,9 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
                       inject_at(options_.faults, world_.rank(), step, stage);
                     }}),
       bad_samples_(world.rank()) {
+  activity_.enter(Activity::Phase::comparing);
   check_same_network(world, model_);
+  activity_.enter(Activity::Phase::planning);
   expect_sums();
   claim_output();
   timeline_.claim(world);
@@ -87,9 +91,14 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options)
 
 // The first things that the ranks do together: here a difference between them would hang or corrupt.
 std::unique_ptr<AllReduce> TrainingRun::connect() {
+  activity_.enter(Activity::Phase::comparing);
   check_alike(world_, options_, training_, test_);
+  activity_.enter(Activity::Phase::connecting);
   if (options_.resume && world_.root()) stored_ = CheckpointFolder(options_.out, options_.keep).newest();
-  return make_all_reduce(options_.all_reduce, world_, *device_, parse_wire(options_.wire), earlier_crossover());
+  auto all_reduce =
+      make_all_reduce(options_.all_reduce, world_, *device_, parse_wire(options_.wire), earlier_crossover());
+  activity_.enter(Activity::Phase::planning);
+  return all_reduce;
 }
 
 // What as many ranks have measured before this run is resumed: measured again, it might be another, and so might be
@@ -115,12 +124,12 @@ void TrainingRun::expect_sums() const {
 }
 
 // Everything that a run writes goes into one folder, which holds one run: an earlier one's results are never lost.
-void TrainingRun::claim_output() const {
+void TrainingRun::claim_output() {
   if (!world_.root()) return;
-  std::error_code error;
-  std::filesystem::create_directories(options_.out, error);
-  if (error) fail("cannot make the folder {}: {}", options_.out.string(), error.message());
-  if (!options_.resume && !checkpoints_.folder().empty())
+  const bool has_checkpoints = !checkpoints_.folder().empty();
+  claim_.emplace(options_.out, has_checkpoints || options_.overwrite,
+                 "choose another --out, or give --overwrite to write to this one");
+  if (!options_.resume && has_checkpoints)
     fail("{} has checkpoints already, of an earlier run: go on with it by --resume, or choose another --out",
          options_.out.string());
   write_atomically(options_.out / "config.toml", std::as_bytes(std::span(options_.configuration)));
@@ -136,7 +145,7 @@ void TrainingRun::plan_networks() {
 }
 
 void TrainingRun::resume() {
-  activity_.enter(Activity::Phase::meeting);
+  activity_.enter(Activity::Phase::resuming);
   const RunKind kind{options_.model, options_.seed, order()};
   const auto restored = restore(world_, checkpoints_.folder(), std::exchange(stored_, {}), kind, model_, optimizer_);
   if (!restored) {
@@ -185,6 +194,7 @@ void TrainingRun::check_passes() const {
 void TrainingRun::choose_buckets() {
   if (!options_.tune_buckets || tuned_for_ranks_ > 0) return;
   tuned_for_ranks_ = static_cast<std::uint64_t>(world_.size());
+  activity_.enter(Activity::Phase::tuning);
   BatchRequest trial = wanted_batches();
   trial.end_epoch = cursor_.epoch + 1;  // also of a run that is complete
   Loader loader(training_, training_input_, trial);
@@ -199,13 +209,19 @@ std::string TrainingRun::summing() const {
 }
 
 void TrainingRun::announce() const {
+  activity_.enter(Activity::Phase::meeting);
   const std::string warning = device_warning(world_, *device_);
+  const ThreadReport threads = report_threads(world_, choose_threads(options_.device.threads));
   if (!world_.root()) return;
   const DatasetInfo& data = training_.info();
   fmt::print("annulus {}: {} on {} rank{}, {}\n", ANNULUS_VERSION, options_.model, world_.size(),
              world_.size() == 1 ? "" : "s", device_->description());
-  fmt::print("  data        {}: {} training and {} test images{}, {} classes\n", name_of(options_.data), data.size,
-             test_.info().size,
+  if (device_->shares_host_memory()) {
+    fmt::print("  threads     {}\n", threads.text);
+    if (!threads.warning.empty()) fmt::print("  warning     {}\n", threads.warning);
+  }
+  fmt::print("  data        {}: {} training and {} test images{}, {} classes\n", printable(name_of(options_.data)),
+             data.size, test_.info().size,
              data.encoded() ? "" : fmt::format(" of {}x{}x{}", data.height, data.width, data.channels),
              data.classes.size());
   fmt::print("  input       {}\n", to_string(training_input_));
@@ -215,7 +231,8 @@ void TrainingRun::announce() const {
   fmt::print("  all-reduce  {}\n", all_reduce_->description());
   if (!summed_before_.empty() && summed_before_ != summing())
     fmt::print("  note        sums may round otherwise than before the checkpoint, which had {}\n", summed_before_);
-  if (!warning.empty()) fmt::print("  warning     {}\n", warning);
+  for (const std::string& text : {warning, unused_wire(*all_reduce_, parse_wire(options_.wire))})
+    if (!text.empty()) fmt::print("  warning     {}\n", text);
   if (!all_reduce_->sums())
     fmt::print(
         "  warning     this measures and does not train: the replicas drift apart and are not compared, no checkpoint "
@@ -226,13 +243,17 @@ void TrainingRun::announce() const {
              share(global_batch_), parts > 1 ? fmt::format(", in {} parts", parts) : "");
   fmt::print("  rate        {}\n", schedule_.description());
   if (options_.ema > 0) fmt::print("  weights     evaluated is their moving average, of decay {}\n", options_.ema);
-  fmt::print("  writes to   {}\n", options_.out.string());
-  fmt::print("configuration (also in {}):\n", (options_.out / "config.toml").string());
-  fmt::print("{}", options_.configuration);
+  fmt::print("  writes to   {}\n", printable(options_.out.string()));
+  fmt::print("configuration (also in {}):\n", printable((options_.out / "config.toml").string()));
+  fmt::print("{}", printable_lines(options_.configuration));
   std::fflush(stdout);
 }
 
 int TrainingRun::run() {
+  if (complete() && score_) {
+    if (world_.root()) report_nothing_to_do();
+    return 0;
+  }
   // Ranks that exchange nothing could not agree on the step to stop at. They leave nothing to go on from either.
   if (all_reduce_->sums()) watch_for_stop_signals();
   result_.startup_seconds = now_seconds() - begun_;
@@ -249,6 +270,21 @@ int TrainingRun::run() {
   return 0;
 }
 
+// A run that was complete before it was resumed: its results stay as they are.
+void TrainingRun::report_nothing_to_do() const {
+  const std::filesystem::path file = options_.out / "results.json";
+  std::ifstream stream(file);
+  nlohmann::json results = nlohmann::json::parse(stream, nullptr, false);
+  if (results.is_object() && results.value("status", "") != "complete") {  // it was killed after its last checkpoint
+    results["status"] = "complete";
+    write_json(file, FileKind::run_results, results);
+  }
+  fmt::print("nothing to do: this run is complete after {} steps, {} of {} epochs; more: --epochs{}\n", step_,
+             cursor_.epoch, options_.epochs, options_.max_steps > 0 ? ", --max-steps" : "");
+  fmt::print("test accuracy {:.2f} %  ({} of {} images){}\n", 100 * score_->accuracy(), score_->correct, score_->count,
+             best_ ? fmt::format(", best {:.2f} %", 100 * best_->accuracy()) : "");
+}
+
 // The one that a stop prevented before this run was resumed; the last one run() makes in any case.
 bool TrainingRun::make_up_evaluation() {
   if (step_ == 0 || score_ || complete()) return true;
@@ -259,6 +295,7 @@ bool TrainingRun::make_up_evaluation() {
 bool TrainingRun::run_epoch() {
   EpochResult epoch;
   epoch.epoch = cursor_.epoch + 1;
+  epoch.first_image = cursor_.position;
   const TraceSpan span(timeline_.run(), "epoch", static_cast<std::int64_t>(epoch.epoch));
   if (options_.clip_norm > 0) epoch.gradient_norms.emplace();
   progress_.begin_epoch(epoch.epoch, training_.info().size);
@@ -275,6 +312,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   const Mark begun = device_->mark();
   activity_.begin_step(step_ + 1);
   inject(options_.faults, world_.rank(), step_ + 1, model_);
+  activity_.enter(Activity::Phase::input);
   const Batch& batch = loader_->next();
   epoch.rate = schedule_.rate(middle(batch.step, training_.info().size));
   optimizer_.set_rate(epoch.rate);
@@ -401,8 +439,9 @@ void TrainingRun::close_epoch(EpochResult& epoch) {
 
 void TrainingRun::report(const EpochResult& epoch) {
   if (cursor_.epoch == epoch.epoch) metrics_->epoch(place(), epoch);  // not of a part, which may be gone on with
-  progress_.line(fmt::format("epoch {}/{}  loss {:.4f}  accuracy {:.2f} %  {}rate {:.4g}  {:.0f} images/s  {:.1f} s",
-                             epoch.epoch, options_.epochs, epoch.train_loss, 100 * epoch.train_accuracy,
+  const std::string rest = epoch.first_image > 0 ? fmt::format(" (from image {} on)", epoch.first_image) : "";
+  progress_.line(fmt::format("epoch {}/{}{}  loss {:.4f}  accuracy {:.2f} %  {}rate {:.4g}  {:.0f} images/s  {:.1f} s",
+                             epoch.epoch, options_.epochs, rest, epoch.train_loss, 100 * epoch.train_accuracy,
                              epoch.test ? to_string(*epoch.test) + "  " : "", epoch.rate,
                              static_cast<double>(epoch.images) / epoch.seconds, epoch.seconds));
   if (epoch.accounts.latest().share > kWorthSaying) progress_.line("  " + lateness_line(epoch.accounts));
@@ -423,7 +462,7 @@ void TrainingRun::save_results(const std::string& status) {
   result_.status = status;
   result_.checkpoint_write_seconds = checkpoints_.seconds();
   result_.total_seconds = now_seconds() - begun_;
-  if (world_.root()) write_json(options_.out / "results.json", to_json(result_));
+  if (world_.root()) write_json(options_.out / "results.json", FileKind::run_results, to_json(result_));
 }
 
 }  // namespace annulus

@@ -15,6 +15,7 @@
 #include "src/data/dataset.h"
 #include "src/data/input_plan.h"
 #include "src/data/loader.h"
+#include "src/folder_claim.h"
 #include "src/interval.h"
 #include "src/ledger.h"
 #include "src/metrics/run_metrics.h"
@@ -33,7 +34,7 @@ namespace annulus {
 // One run of `annulus train`: everything that it needs, in the order in which it depends on each other.
 class TrainingRun {
  public:
-  TrainingRun(const World& world, const TrainOptions& options);
+  TrainingRun(const World& world, const TrainOptions& options, Watchdog& watchdog);
   int run();  // the program's exit code, see train.h
 
  private:
@@ -68,7 +69,7 @@ class TrainingRun {
   std::unique_ptr<AllReduce> connect();
   std::optional<std::size_t> earlier_crossover() const;
   void expect_sums() const;  // where the options want them
-  void claim_output() const;
+  void claim_output();
   void plan_networks();
   void resume();
   void read_earlier_results();
@@ -92,6 +93,7 @@ class TrainingRun {
   void close_epoch(EpochResult& epoch);
   void report(const EpochResult& epoch);
   void save_results(const std::string& status);
+  void report_nothing_to_do() const;
   void finish(const std::string& status);
 
   const double begun_ = now_seconds();
@@ -99,7 +101,7 @@ class TrainingRun {
   const TrainOptions& options_;
   const double clock_offset_;
   Timeline timeline_;
-  Activity activity_;
+  Activity& activity_;
   std::unique_ptr<Device> device_;
   Dataset training_, test_;
   const InputPlan training_input_, test_input_;
@@ -107,7 +109,7 @@ class TrainingRun {
   const Schedule schedule_;
   std::optional<StoredCheckpoint> stored_;  // on rank 0, what is gone on from, until it is restored
   std::unique_ptr<AllReduce> all_reduce_;
-  const Watchdog watchdog_;
+  const Watchdog::Watched watched_;
   Model model_;
   Optimizer optimizer_;
   Ledger ledger_;
@@ -118,6 +120,7 @@ class TrainingRun {
   std::optional<Score> score_;  // of the parameters as they are, where they were evaluated
   std::optional<Score> best_;   // of all checkpoints
   Timer evaluation_timer_, checkpoint_timer_;
+  std::optional<FolderClaim> claim_;   // of the folder, by rank 0
   CheckpointWriter checkpoints_;       // used by rank 0
   std::uint64_t tuned_for_ranks_ = 0;  // the buckets; see Checkpoint
   std::string summed_before_;          // by the run that this one resumes, where it said so

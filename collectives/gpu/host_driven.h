@@ -30,6 +30,7 @@ class HostDriven final : public AllReduce {
   std::string description() const override { return worker_.description(); }
   std::string order() const override { return worker_.order(); }
   std::optional<std::size_t> crossover() const override { return worker_.crossover(); }
+  Wire wire() const override { return worker_.wire(); }
   DeviceView allocate(std::size_t bytes) override { return worker_.allocate(bytes); }
   Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
     sum_.begin(values);

@@ -26,18 +26,11 @@ struct Request {
   std::string why;  // this algorithm, for the user
 };
 
-// Said rather than silently left out.
-std::string unused_wire(const Request& request) {
-  return request.wire == Wire::fp32 ? ""
-                                    : fmt::format("; --wire {} unused, for GPUs read fp32", to_string(request.wire));
-}
-
 template <class Make>
 Made on_stream(const Request& request, const Make& make, std::string_view name) {
   auto lane = std::make_unique<cuda::SideLane>(cuda::compute_lane(request.device));
   auto algorithm = make(request.world, *lane);
-  return std::make_unique<AllReduceStream>(std::move(lane), std::move(algorithm),
-                                           std::string(name) + unused_wire(request), request.why);
+  return std::make_unique<AllReduceStream>(std::move(lane), std::move(algorithm), std::string(name), request.why);
 }
 
 Made make_ring(const Request& request) {

@@ -37,6 +37,7 @@ class StagedSum final : public HostDrivenSum {
     return fmt::format("{}, in pieces of {} bytes", host_->order(), options_.piece_bytes);
   }
   std::optional<std::size_t> crossover() const override { return host_->crossover(); }
+  Wire wire() const override { return host_->wire(); }
   std::uint64_t bytes_sent() const override { return host_->bytes_sent(); }
   void record_to(TraceLane* lane) override {
     SumAlgorithm::record_to(lane);

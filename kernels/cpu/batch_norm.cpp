@@ -86,6 +86,7 @@ class BatchNormOp : public Op {
   std::size_t scratch_bytes() const override {
     return Scratch::bytes({partial_layout_, Adapted::copy(added_layout_, layout_)});
   }
+  std::vector<std::string> implementations() const override { return Adapted::implementations(added_layout_, layout_); }
 
   void bind(const Bindings& bindings) override {
     Scratch scratch(bindings.scratch);

@@ -57,6 +57,13 @@ class ConcatOp : public Op {
     return most;
   }
 
+  std::vector<std::string> implementations() const override {
+    std::vector<std::string> all;
+    for (const Part& part : parts_)
+      for (const auto& reorder : Adapted::implementations(desc(part.input), part.layout)) all.push_back(reorder);
+    return all;
+  }
+
   void bind(const Bindings& bindings) override {
     output_values_ = floats(bindings.output).data();
     output_gradient_ = floats(bindings.output_gradient).data();

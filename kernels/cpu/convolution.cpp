@@ -1,10 +1,11 @@
-#include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/first_convolution.h"
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/cpu/pass.h"
 #include "kernels/cpu/winograd.h"
 
 namespace annulus::cpu {
@@ -17,179 +18,119 @@ using dnnl::memory;
 
 constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
 
-// The descriptions that the three passes of a convolution share.
+// A convolution with what its passes share; each pass describes it in the layouts that it would like.
 struct Problem {
-  memory::desc source, weights, bias, destination;
+  memory::desc input, weights, bias, output;
   memory::dims strides, padding;
-};
 
-Forward::primitive_desc plan_forward(const Problem& p, Mode mode, bool relu) {
-  const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
-  return {{kind, kAlgorithm, p.source, p.weights, p.bias, p.destination, p.strides, p.padding, p.padding},
-          attributes(relu),
-          engine()};
-}
+  Forward::desc forward(Mode mode) const {
+    const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
+    return {kind, kAlgorithm, input, weights, bias, output, strides, padding, padding};
+  }
+  BackwardWeights::desc backward_weights() const {
+    return {kAlgorithm, input, weights, bias, output, strides, padding, padding};
+  }
+  BackwardData::desc backward_data() const { return {kAlgorithm, input, weights, output, strides, padding, padding}; }
+};
 
 class ConvolutionOp : public Op {
  public:
   ConvolutionOp(const Convolution& operation, const Specs& inputs, Mode mode, const Specs& fixed)
-      : operation_(operation), mode_(mode), input_(desc(inputs[0])) {
+      : operation_(operation), mode_(mode) {
     const auto declared = annulus::parameters(Operation(operation), {inputs[0].shape});
-    const Shape output = output_shape(Operation(operation), {inputs[0].shape});
+    const Shape shape = output_shape(Operation(operation), {inputs[0].shape});
     const auto dim = [](std::size_t size) { return static_cast<memory::dim>(size); };
-    Problem any{any_layout(inputs[0].shape),
-                any_layout(declared[0].shape),
-                operation.bias ? plain_layout(declared[1].shape) : memory::desc(),
-                any_layout(output),
-                {dim(operation.stride), dim(operation.stride)},
-                {dim(operation.padding.height), dim(operation.padding.width)}};
+    const memory::desc& input = desc(inputs[0]);
+    const Problem any{any_layout(inputs[0].shape),
+                      any_layout(declared[0].shape),
+                      operation.bias ? plain_layout(declared[1].shape) : memory::desc(),
+                      any_layout(shape),
+                      {dim(operation.stride), dim(operation.stride)},
+                      {dim(operation.padding.height), dim(operation.padding.width)}};
 
-    Problem problem = any;
-    problem.weights = fixed_or_any(fixed, 0, declared[0].shape);
-    forward_ = plan_without_reorder(problem);
-    output_ = spec(output, forward_.dst_desc());
-    parameters_ = {spec(declared[0].shape, forward_.weights_desc())};
+    const auto forward = plan_forward(any, input, fixed_or_any(fixed, 0, declared[0].shape));
+    const memory::desc weights = fixed.empty() ? forward.weights_desc() : desc(fixed[0]);
+    const memory::desc output = forward.dst_desc();
+    output_ = spec(shape, output);
+    parameters_ = {spec(declared[0].shape, weights)};
     if (operation.bias) parameters_.push_back(spec(declared[1].shape, any.bias));
-    scratch_bytes_ = Scratch::bytes({Adapted::copy(input_, forward_.src_desc()), forward_.scratchpad_desc()});
+    forward_ = {forward, with_bias({DNNL_ARG_BIAS, any.bias},
+                                   {{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, output, true}, {DNNL_ARG_WEIGHTS, weights}})};
 
     if (mode == Mode::inference) return;
     if (FirstConvolutionGradient::supports(operation, inputs[0], output_, parameters_[0]))
       first_.emplace(operation, inputs[0], output_);
     else
       backward_weights_ = {
-          {kAlgorithm, any.source, any.weights, any.bias, any.destination, any.strides, any.padding, any.padding},
-          attributes(),
-          engine(),
-          forward_};
-    scratch_bytes_ = std::max(scratch_bytes_, weights_scratch_bytes());
+          plan_primitive<BackwardWeights>({any.backward_weights()}, attributes(), forward),
+          with_bias({DNNL_ARG_DIFF_BIAS, any.bias, true},
+                    {{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, output}, {DNNL_ARG_DIFF_WEIGHTS, weights, true}})};
     if (!operation.input_gradient) return;
-    backward_data_ = {{kAlgorithm, any.source, any.weights, any.destination, any.strides, any.padding, any.padding},
-                      attributes(),
-                      engine(),
-                      forward_};
-    scratch_bytes_ = std::max(scratch_bytes_, data_scratch_bytes());
+    backward_data_ = {plan_primitive<BackwardData>({any.backward_data()}, attributes(), forward),
+                      {{DNNL_ARG_DIFF_SRC, input, true}, {DNNL_ARG_DIFF_DST, output}, {DNNL_ARG_WEIGHTS, weights}}};
   }
 
   bool backward_reads_output() const override { return operation_.relu; }
-  std::size_t scratch_bytes() const override { return scratch_bytes_; }
+  std::size_t scratch_bytes() const override { return most_scratch({&forward_, &backward_weights_, &backward_data_}); }
+  std::vector<std::string> implementations() const override {
+    return implementations_of({&forward_, &backward_weights_, &backward_data_});
+  }
 
-  void bind(const Bindings& bindings) override {
-    const memory::desc& output = desc(output_);
-    const memory::desc& weights = desc(parameters_[0]);
-    Scratch for_forward(bindings.scratch), for_data(bindings.scratch);
-    forward_source_ = {input_, forward_.src_desc(), bindings.inputs[0], for_forward};
-    run_forward_ = {Forward(forward_),
-                    with_bias(DNNL_ARG_BIAS, bias(bindings.parameters),
-                              {{DNNL_ARG_SRC, forward_source_.wanted()},
-                               {DNNL_ARG_WEIGHTS, memory_at(weights, bindings.parameters[0])},
-                               {DNNL_ARG_DST, memory_at(output, bindings.output)}}),
-                    for_forward.take(forward_.scratchpad_desc())};
+  void bind(const Bindings& b) override {
+    const auto views = [](DeviceView input, DeviceView output, const std::vector<DeviceView>& parameters) {
+      std::vector<DeviceView> all{input, output};
+      all.insert(all.end(), parameters.begin(), parameters.end());
+      return all;
+    };
+    forward_.bind(views(b.inputs[0], b.output, b.parameters), b.scratch);
     if (mode_ == Mode::inference) return;
 
-    output_values_ = floats(bindings.output);
-    output_gradient_ = floats(bindings.output_gradient);
-    first_input_ = floats(bindings.inputs[0]);
-    first_weights_ = floats(bindings.parameter_gradients[0]);
-    if (operation_.bias) first_bias_ = floats(bindings.parameter_gradients[1]);
+    output_values_ = floats(b.output);
+    output_gradient_ = floats(b.output_gradient);
+    first_input_ = floats(b.inputs[0]);
+    first_weights_ = floats(b.parameter_gradients[0]);
+    if (operation_.bias) first_bias_ = floats(b.parameter_gradients[1]);
 
     if (first_)
       first_->allocate();
     else
-      bind_backward_weights(bindings);
-    if (!bindings.input_gradients[0]) return;
-    data_weights_ = {weights, backward_data_.weights_desc(), bindings.parameters[0], for_data};
-    data_output_gradient_ = {output, backward_data_.diff_dst_desc(), bindings.output_gradient, for_data};
-    data_input_gradient_ = {input_, backward_data_.diff_src_desc(), bindings.input_gradients[0], for_data};
-    run_backward_data_ = {BackwardData(backward_data_),
-                          {{DNNL_ARG_WEIGHTS, data_weights_.wanted()},
-                           {DNNL_ARG_DIFF_DST, data_output_gradient_.wanted()},
-                           {DNNL_ARG_DIFF_SRC, data_input_gradient_.wanted()}},
-                          for_data.take(backward_data_.scratchpad_desc())};
+      backward_weights_.bind(views(b.inputs[0], b.output_gradient, b.parameter_gradients), b.scratch);
+    if (b.input_gradients[0])
+      backward_data_.bind({b.input_gradients[0], b.output_gradient, b.parameters[0]}, b.scratch);
   }
 
-  void forward() override {
-    forward_source_.load();
-    run_forward_.run();
-  }
+  void forward() override { forward_.run(); }
 
   void backward(float) override {
     if (operation_.relu) relu_backward(output_values_, output_gradient_, output_gradient_);
-    backward_weights();
-    data_weights_.load();
-    data_output_gradient_.load();
-    run_backward_data_.run();
-    data_input_gradient_.store();
+    if (first_)
+      first_->run(first_input_.data(), output_gradient_.data(), first_weights_, first_bias_);
+    else
+      backward_weights_.run();
+    backward_data_.run();
   }
 
  private:
-  std::size_t weights_scratch_bytes() const {
-    if (first_) return 0;
-    return Scratch::bytes({Adapted::copy(input_, backward_weights_.src_desc()),
-                           Adapted::copy(desc(output_), backward_weights_.diff_dst_desc()),
-                           Adapted::copy(desc(parameters_[0]), backward_weights_.diff_weights_desc()),
-                           backward_weights_.scratchpad_desc()});
+  // The input as it lies, if oneDNN has fast code for that; else in the layout that it would rather have. Weights whose
+  // layout is fixed for another batch or mode are reordered if otherwise only a reference implementation would do.
+  Forward::primitive_desc plan_forward(const Problem& any, const memory::desc& input,
+                                       const memory::desc& weights) const {
+    Problem as_it_lies = any, reordered = any;
+    as_it_lies.weights = reordered.weights = weights;
+    as_it_lies.input = input;
+    const Forward::primitive_desc direct(as_it_lies.forward(mode_), attributes(operation_.relu), engine(), true);
+    if (direct && std::string_view(direct.impl_info_str()).starts_with("jit")) return direct;
+    return plan_primitive<Forward>({reordered.forward(mode_), any.forward(mode_)}, attributes(operation_.relu));
   }
 
-  std::size_t data_scratch_bytes() const {
-    return Scratch::bytes({Adapted::copy(desc(parameters_[0]), backward_data_.weights_desc()),
-                           Adapted::copy(desc(output_), backward_data_.diff_dst_desc()),
-                           Adapted::copy(input_, backward_data_.diff_src_desc()), backward_data_.scratchpad_desc()});
-  }
-
-  memory bias(const std::vector<DeviceView>& from) const {
-    return operation_.bias ? memory_at(desc(parameters_[1]), from[1]) : memory();
-  }
-
-  void bind_backward_weights(const Bindings& bindings) {
-    const memory::desc& output = desc(output_);
-    const memory::desc& weights = desc(parameters_[0]);
-    Scratch for_weights(bindings.scratch);
-    weights_source_ = {input_, backward_weights_.src_desc(), bindings.inputs[0], for_weights};
-    weights_output_gradient_ = {output, backward_weights_.diff_dst_desc(), bindings.output_gradient, for_weights};
-    weights_gradient_ = {weights, backward_weights_.diff_weights_desc(), bindings.parameter_gradients[0], for_weights};
-    run_backward_weights_ = {BackwardWeights(backward_weights_),
-                             with_bias(DNNL_ARG_DIFF_BIAS, bias(bindings.parameter_gradients),
-                                       {{DNNL_ARG_SRC, weights_source_.wanted()},
-                                        {DNNL_ARG_DIFF_DST, weights_output_gradient_.wanted()},
-                                        {DNNL_ARG_DIFF_WEIGHTS, weights_gradient_.wanted()}}),
-                             for_weights.take(backward_weights_.scratchpad_desc())};
-  }
-
-  void backward_weights() {
-    if (first_) return first_->run(first_input_.data(), output_gradient_.data(), first_weights_, first_bias_);
-    weights_source_.load();
-    weights_output_gradient_.load();
-    run_backward_weights_.run();
-    weights_gradient_.store();
-  }
-
-  // The input as it lies there, if oneDNN has fast code for that; else in the layout that it would rather have.
-  Forward::primitive_desc plan_without_reorder(Problem problem) const {
-    const auto preferred = plan_forward(problem, mode_, operation_.relu);
-    problem.source = input_;
-    try {
-      const auto direct = plan_forward(problem, mode_, operation_.relu);
-      if (std::string_view(direct.impl_info_str()).starts_with("jit")) return direct;
-    } catch (const dnnl::error&) {  // unsupported
-    }
-    return preferred;
-  }
-
-  static Primitive::Arguments with_bias(int index, const memory& bias, Primitive::Arguments arguments) {
-    if (bias) arguments.emplace_back(index, bias);
-    return arguments;
+  std::vector<Pass::Tensor> with_bias(const Pass::Tensor& bias, std::vector<Pass::Tensor> tensors) const {
+    if (operation_.bias) tensors.push_back(bias);
+    return tensors;
   }
 
   Convolution operation_;
   Mode mode_;
-  memory::desc input_;
-  Forward::primitive_desc forward_;
-  BackwardWeights::primitive_desc backward_weights_;
-  BackwardData::primitive_desc backward_data_;
-  std::size_t scratch_bytes_ = 0;
-  Adapted forward_source_, weights_source_, weights_output_gradient_, weights_gradient_, data_weights_,
-      data_output_gradient_, data_input_gradient_;
-  Primitive run_forward_, run_backward_weights_, run_backward_data_;
+  Pass forward_, backward_weights_, backward_data_;
   std::optional<FirstConvolutionGradient> first_;  // where it is faster than oneDNN
   std::span<const float> output_values_, first_input_;
   std::span<float> output_gradient_, first_weights_, first_bias_;

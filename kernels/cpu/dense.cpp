@@ -1,8 +1,7 @@
-#include <algorithm>
-
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/cpu/pass.h"
 
 namespace annulus::cpu {
 namespace {
@@ -11,82 +10,75 @@ using Forward = dnnl::inner_product_forward;
 using BackwardData = dnnl::inner_product_backward_data;
 using BackwardWeights = dnnl::inner_product_backward_weights;
 
-// Takes its input in whatever layout it has: the weights are laid out to match, so nothing is flattened or reordered.
+// Takes its input in the layout that it has, with weights laid out to match, so nothing is flattened or reordered;
+// unless the weights' layout is fixed already and oneDNN has only a reference implementation for the two.
 class DenseOp : public Op {
  public:
   DenseOp(const Dense& operation, const Specs& inputs, Mode mode, const Specs& fixed)
-      : operation_(operation), mode_(mode), input_(desc(inputs[0])) {
+      : relu_(operation.relu), mode_(mode) {
     const auto declared = annulus::parameters(Operation(operation), {inputs[0].shape});
     const Shape output = output_shape(Operation(operation), {inputs[0].shape});
-    const auto bias = plain_layout(declared[1].shape);
+    const auto& input = desc(inputs[0]);
+    const auto fixed_weights = fixed_or_any(fixed, 0, declared[0].shape);
+    const auto any_input = any_layout(inputs[0].shape), any_weights = any_layout(declared[0].shape);
+    const auto bias = plain_layout(declared[1].shape), destination = plain_layout(output);
 
     const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
-    const auto destination = plain_layout(output);
-    forward_ = {{kind, input_, fixed_or_any(fixed, 0, declared[0].shape), bias, destination},
-                attributes(operation.relu),
-                engine()};
-    scratch_bytes_ = Scratch::bytes({forward_.scratchpad_desc()});
+    const auto forward = plan_primitive<Forward>({{kind, input, fixed_weights, bias, destination},
+                                                  {kind, any_input, fixed_weights, bias, destination},
+                                                  {kind, any_input, any_weights, bias, destination}},
+                                                 attributes(relu_));
+    const auto weights = fixed.empty() ? forward.weights_desc() : fixed_weights;
     output_ = spec(output, destination);
-    const auto weights = forward_.weights_desc();
     parameters_ = {spec(declared[0].shape, weights), spec(declared[1].shape, bias)};
+    forward_ = {
+        forward,
+        {{DNNL_ARG_SRC, input}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, destination, true}}};
 
     if (mode == Mode::inference) return;
-    backward_weights_ = {{input_, weights, bias, destination}, attributes(), engine(), forward_};
-    scratch_bytes_ = std::max(scratch_bytes_, Scratch::bytes({backward_weights_.scratchpad_desc()}));
+    backward_weights_ = {
+        plan_primitive<BackwardWeights>(
+            {{input, weights, bias, destination}, {any_input, any_weights, bias, destination}}, attributes(), forward),
+        {{DNNL_ARG_SRC, input},
+         {DNNL_ARG_DIFF_DST, destination},
+         {DNNL_ARG_DIFF_WEIGHTS, weights, true},
+         {DNNL_ARG_DIFF_BIAS, bias, true}}};
     if (!operation.input_gradient) return;
-    backward_data_ = {{input_, weights, destination}, attributes(), engine(), forward_};
-    scratch_bytes_ = std::max(scratch_bytes_, Scratch::bytes({backward_data_.scratchpad_desc()}));
+    backward_data_ = {
+        plan_primitive<BackwardData>({{input, weights, destination}, {any_input, any_weights, destination}},
+                                     attributes(), forward),
+        {{DNNL_ARG_DIFF_SRC, input, true}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DIFF_DST, destination}}};
   }
 
-  bool backward_reads_output() const override { return operation_.relu; }
-  std::size_t scratch_bytes() const override { return scratch_bytes_; }
+  bool backward_reads_output() const override { return relu_; }
+  std::size_t scratch_bytes() const override { return most_scratch({&forward_, &backward_weights_, &backward_data_}); }
+  std::vector<std::string> implementations() const override {
+    return implementations_of({&forward_, &backward_weights_, &backward_data_});
+  }
 
-  void bind(const Bindings& bindings) override {
-    const auto input = memory_at(input_, bindings.inputs[0]);
-    const auto weights = memory_at(desc(parameters_[0]), bindings.parameters[0]);
-    const auto scratchpad = [&](const auto& plan) { return Scratch(bindings.scratch).take(plan.scratchpad_desc()); };
-    run_forward_ = {Forward(forward_),
-                    {{DNNL_ARG_SRC, input},
-                     {DNNL_ARG_WEIGHTS, weights},
-                     {DNNL_ARG_BIAS, memory_at(desc(parameters_[1]), bindings.parameters[1])},
-                     {DNNL_ARG_DST, memory_at(desc(output_), bindings.output)}},
-                    scratchpad(forward_)};
+  void bind(const Bindings& b) override {
+    forward_.bind({b.inputs[0], b.parameters[0], b.parameters[1], b.output}, b.scratch);
     if (mode_ == Mode::inference) return;
-
-    relu_output_ = floats(bindings.output);
-    output_gradient_ = floats(bindings.output_gradient);
-    const auto gradient = memory_at(desc(output_), bindings.output_gradient);
-    run_backward_weights_ = {BackwardWeights(backward_weights_),
-                             {{DNNL_ARG_SRC, input},
-                              {DNNL_ARG_DIFF_DST, gradient},
-                              {DNNL_ARG_DIFF_WEIGHTS, memory_at(desc(parameters_[0]), bindings.parameter_gradients[0])},
-                              {DNNL_ARG_DIFF_BIAS, memory_at(desc(parameters_[1]), bindings.parameter_gradients[1])}},
-                             scratchpad(backward_weights_)};
-    if (!bindings.input_gradients[0]) return;
-    run_backward_data_ = {BackwardData(backward_data_),
-                          {{DNNL_ARG_WEIGHTS, weights},
-                           {DNNL_ARG_DIFF_DST, gradient},
-                           {DNNL_ARG_DIFF_SRC, memory_at(input_, bindings.input_gradients[0])}},
-                          scratchpad(backward_data_)};
+    relu_output_ = floats(b.output);
+    output_gradient_ = floats(b.output_gradient);
+    backward_weights_.bind({b.inputs[0], b.output_gradient, b.parameter_gradients[0], b.parameter_gradients[1]},
+                           b.scratch);
+    if (b.input_gradients[0])
+      backward_data_.bind({b.input_gradients[0], b.parameters[0], b.output_gradient}, b.scratch);
   }
 
-  void forward() override { run_forward_.run(); }
+  void forward() override { forward_.run(); }
 
   void backward(float) override {
-    if (operation_.relu) relu_backward(relu_output_, output_gradient_, output_gradient_);
-    run_backward_weights_.run();
-    run_backward_data_.run();
+    if (relu_) relu_backward(relu_output_, output_gradient_, output_gradient_);
+    backward_weights_.run();
+    backward_data_.run();
   }
 
  private:
-  Dense operation_;
+  bool relu_;
   Mode mode_;
-  dnnl::memory::desc input_;
-  Forward::primitive_desc forward_;
-  BackwardWeights::primitive_desc backward_weights_;
-  BackwardData::primitive_desc backward_data_;
-  std::size_t scratch_bytes_ = 0;
-  Primitive run_forward_, run_backward_weights_, run_backward_data_;
+  Pass forward_, backward_weights_, backward_data_;
   std::span<const float> relu_output_;
   std::span<float> output_gradient_;
 };

@@ -148,6 +148,14 @@ dnnl::memory::desc Adapted::copy(const dnnl::memory::desc& have, const dnnl::mem
   return have == want ? dnnl::memory::desc() : want;
 }
 
+std::vector<std::string> Adapted::implementations(const dnnl::memory::desc& have, const dnnl::memory::desc& want) {
+  if (have == want) return {};
+  const auto reorder = [](const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+    return dnnl::reorder::primitive_desc(engine(), from, engine(), to).impl_info_str();
+  };
+  return {reorder(have, want), reorder(want, have)};
+}
+
 Adapted::Adapted(const dnnl::memory::desc& have, const dnnl::memory::desc& want, DeviceView tensor, Scratch& scratch)
     : wanted_(memory_at(have, tensor)) {
   if (have == want) return;

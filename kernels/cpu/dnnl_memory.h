@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -86,6 +87,9 @@ class Adapted {
 
   // The copy's; of no size where there is none.
   static dnnl::memory::desc copy(const dnnl::memory::desc& have, const dnnl::memory::desc& want);
+
+  // oneDNN's names of the reorders that load and store the copy; none if the layouts agree.
+  static std::vector<std::string> implementations(const dnnl::memory::desc& have, const dnnl::memory::desc& want);
 
   const dnnl::memory& wanted() const { return wanted_; }
   void load() const { load_.run(); }

@@ -74,6 +74,7 @@ class AddOp : public Op {
   bool output_may_overwrite(std::size_t input) const override { return input == 0 || first_ == second_; }
   bool input_gradient_may_overwrite(std::size_t input) const override { return input == 0 || first_ == second_; }
   std::size_t scratch_bytes() const override { return Scratch::bytes({Adapted::copy(second_, first_)}); }
+  std::vector<std::string> implementations() const override { return Adapted::implementations(second_, first_); }
 
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;

@@ -1,5 +1,5 @@
 // What the programs that scripts/bench-collectives compares with have in common: a buffer on huge pages, the exactness
-// check, the clock and the rows, as src/bench_all_reduce.cpp has them for ours.
+// check, rewriting, the clock and the rows, as src/bench_all_reduce.cpp has them for ours.
 //
 //   PROGRAM NAME BYTES,BYTES,... SECONDS [RANKS]
 //
@@ -95,14 +95,15 @@ inline void check_exactness(const Rank& rank, float* values, std::size_t count) 
     std::fprintf(stderr, "wrong: element %zu of %zu is %g instead of %g\n", i, count, values[i], expected);
     std::_Exit(3);
   }
-  std::fill(values, values + count, 0.0f);
 }
 
-// All ranks see the same times, so all of them stop after the same call.
+// Every rank rewrites its array before each call, untimed, as training does. All ranks see the same times, so all of
+// them stop after the same call.
 inline std::vector<double> time_calls(const Rank& rank, float* values, std::size_t count, double seconds) {
   std::vector<double> times;
   for (double spent = 0; times.size() < kMostCalls && (times.size() < kFewestCalls || spent < seconds);
        spent += times.back()) {
+    std::fill(values, values + count, 0.0f);
     const double begin = common_start(rank);
     rank.sum(values, count);
     times.push_back(rank.maximum(now_seconds() - begin));

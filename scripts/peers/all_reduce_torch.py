@@ -42,7 +42,6 @@ def check_exactness(values, rank, ranks):
     dist.all_reduce(values)
     if not torch.equal(values, pattern.mul_(ranks).add_(ranks * (ranks - 1) // 2)):
         sys.exit("wrong sum")
-    values.zero_()
 
 
 def maximum(value):
@@ -62,6 +61,9 @@ def common_start():
 
 
 def time_call(values):
+    values.zero_()  # rewritten before each call, untimed, as training does
+    if values.is_cuda:
+        torch.cuda.synchronize()
     begin = common_start()
     dist.all_reduce(values)
     if values.is_cuda:

@@ -54,6 +54,13 @@ def missing(out, measurements):
     return [m for m in measurements if not (out / "raw" / m.file_name).exists()]
 
 
+# What the reports use of a measurement, and of each row that `annulus bench` wrote.
+MEASUREMENT = {"kind", "ranks", "repeat", "settings", "machine", "noise", "load_at_begin", "host", "nodes", "ranks_per_node",
+               "result"}
+ROW = {"step": {"images_per_second", "median_seconds", "batch", "steps", "ledger"},
+       "all-reduce": {"algorithm", "bytes", "median_seconds", "algbw_bytes_per_second", "busbw_bytes_per_second"}}
+
+
 class CannotRead(Exception):
     """Which file, and why not."""
 
@@ -66,12 +73,27 @@ def read_json(file):
         raise CannotRead(f"{file} cannot be read: {error}; if it is damaged, delete it and measure again") from error
     if not isinstance(found, dict) or not found.keys() & {"kind", "rows"}:
         raise CannotRead(f"{file} is neither a study's measurement nor a table of annulus bench")
+    rows = found.get("rows", found.get("result", {}).get("rows") if isinstance(found.get("result"), dict) else None)
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) and "ranks" in row for row in rows):
+        raise CannotRead(f"{file} has no rows of annulus bench; delete it and measure again")
+    return found
+
+
+def read_measurement(file):
+    found = read_json(file)
+    parts = [("", found, MEASUREMENT), ("settings", found.get("settings"), {f.name for f in dataclasses.fields(Settings)}),
+             ("machine", found.get("machine"), {"processor", "cores"}), ("noise", found.get("noise"), {"mhz"}),
+             *(("a row", row, ROW.get(found.get("kind"), ROW["step"])) for row in found.get("result", found)["rows"])]
+    for part, values, wanted in parts:
+        if lacking := sorted(wanted - (values.keys() if isinstance(values, dict) else set())):
+            raise CannotRead(f"{file} is no measurement of a study: {', '.join(lacking)} is missing"
+                             f"{' in ' + part if part else ''}; delete it and measure again")
     return found
 
 
 def load(out):
     """Every measurement that the folder holds; by ranks, then by repeats."""
-    raw = [read_json(file) for file in (out / "raw").glob("*.json")]
+    raw = [read_measurement(file) for file in (out / "raw").glob("*.json")]
     return sorted(raw, key=lambda m: (m["kind"], m["ranks"], m["repeat"]))
 
 

@@ -8,6 +8,8 @@
 #include "src/bench_step.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
+#include "src/cli/numbers.h"
+#include "src/data/dataset.h"
 
 namespace annulus {
 
@@ -17,9 +19,10 @@ namespace {
 template <class Options>
 void add_table_options(CLI::App& command, Options& options) {
   command.add_option("--seconds", options.seconds, "How long to measure each row")
-      ->check(CLI::PositiveNumber)
+      ->transform(number_above(0))
       ->capture_default_str();
   command.add_option("--json", options.json, "Write the table to this file as well");
+  add_overwrite_option(command, options.overwrite);
 }
 
 void add_bench_input(CLI::App& bench, Command& chosen) {
@@ -30,14 +33,17 @@ void add_bench_input(CLI::App& bench, Command& chosen) {
   input->get_option("--workers")->description("Threads of each rank that read and decode; 0: one");
   input->add_option("--split", o.split, "Which images of the files: train or test")->capture_default_str();
   input->add_option("--batch", o.batch, "Images a step on each rank")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole_number(1))
       ->capture_default_str();
-  input->add_option("--seconds", o.seconds, "How long to measure")->check(CLI::PositiveNumber)->capture_default_str();
-  input->add_option("--seed", o.seed, "Of the order and of what is random")->capture_default_str();
+  input->add_option("--seconds", o.seconds, "How long to measure")->transform(number_above(0))->capture_default_str();
+  input->add_option("--seed", o.seed, "Of the order and of what is random")->transform(kSeed)->capture_default_str();
   input->add_option("--json", o.json, "Write the result to this file as well");
+  add_overwrite_option(*input, o.overwrite);
   input->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
       expect_whole_world(world);
+      expect_replaceable(world, {{options->json, FileKind::input_benchmark}}, data_files(options->data.files),
+                         options->overwrite);
       bench_input(world, *options);
       return 0;
     };
@@ -50,16 +56,20 @@ void add_bench_noise(CLI::App& bench, Command& chosen) {
   auto options = std::make_shared<BenchNoiseOptions>();
   auto& o = *options;
   noise->add_option("--step", o.step_ms, "Milliseconds of computing in a step")
-      ->check(CLI::Range(0.1, 1e5))
+      ->transform(number_from(0.1, 1e5))
       ->capture_default_str();
-  noise->add_option("--threads", o.threads, "Threads of each rank; 0: as many as it is bound to")
-      ->check(CLI::NonNegativeNumber)
+  noise
+      ->add_option(
+          "--threads", o.threads,
+          "Threads of each rank; 0: OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, or as many processors as it is bound to")
+      ->transform(whole_number(0, kMostThreads))
       ->capture_default_str();
   add_table_options(*noise, o);
   noise->callback([&chosen, noise, options] {
     options->configuration = noise->config_to_str(true, false);
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
       expect_whole_world(world);
+      expect_replaceable(world, {{options->json, FileKind::noise_benchmark}}, {}, options->overwrite);
       bench_noise(world, *options);
       return 0;
     };
@@ -78,26 +88,30 @@ void add_bench(CLI::App& app, Command& chosen) {
   auto step_options = std::make_shared<BenchStepOptions>();
   auto& s = *step_options;
   step->add_option("--model", s.model, model_help())->capture_default_str();
-  step->add_option("--batch", s.batch, "Images a step on each rank")->check(CLI::PositiveNumber)->capture_default_str();
+  step->add_option("--batch", s.batch, "Images a step on each rank")->transform(whole_number(1))->capture_default_str();
   step->add_option("--image", s.image, "Height, width and channels")
       ->delimiter('x')
       ->expected(3)
+      ->transform(whole_number(1, kMostPixels))
       ->default_str("28x28x1");
-  step->add_option("--classes", s.classes, "Classes")->check(CLI::PositiveNumber)->capture_default_str();
+  step->add_option("--classes", s.classes, "Classes")->transform(whole_number(1, kMostClasses))->capture_default_str();
   add_table_options(*step, s);
   step->add_option("--all-reduce", s.all_reduce,
                    fmt::format("{}; several, separated by commas, take turns", kAllReduceHelp))
       ->delimiter(',')
       ->default_str("auto");
   add_wire_option(*step, s.wire);
-  add_bucket_options(*step, s.buckets, s.tune_buckets);
+  add_bucket_options(*step, s.buckets, &s.tune_buckets);
   add_device_options(*step, s.device);
   add_timeline_options(*step, s.timeline);
   step->callback([&chosen, step, step_options] {
     expect_one_choice(step_options->buckets, step_options->tune_buckets);
     step_options->configuration = step->config_to_str(true, false);
-    chosen = [step_options](const World& world) {
+    chosen.run = [step_options](const World& world, Watchdog&) {
       expect_whole_world(world);
+      expect_replaceable(
+          world, {{step_options->json, FileKind::step_benchmark}, {step_options->timeline.file, FileKind::timeline}},
+          {}, step_options->overwrite);
       bench_step(world, *step_options);
       return 0;
     };
@@ -110,7 +124,8 @@ void add_bench(CLI::App& app, Command& chosen) {
   r.algorithms = {"auto", "message-ring", "mpi"};
   reduce->add_option("--sizes", r.sizes_bytes, "Sizes of the array, separated by commas")
       ->delimiter(',')
-      ->transform(kBytes)
+      ->transform(byte_size(1, std::uint64_t{1} << 40))
+      ->type_name("SIZE")
       ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
   reduce->add_option("--algorithms", r.algorithms, "As --all-reduce, separated by commas")
       ->delimiter(',')
@@ -120,8 +135,10 @@ void add_bench(CLI::App& app, Command& chosen) {
   add_table_options(*reduce, r);
   reduce->callback([&chosen, reduce, reduce_options] {
     reduce_options->configuration = reduce->config_to_str(true, false);
-    chosen = [reduce_options](const World& world) {
+    chosen.run = [reduce_options](const World& world, Watchdog&) {
       expect_whole_world(world);
+      expect_replaceable(world, {{reduce_options->json, FileKind::all_reduce_benchmark}}, {},
+                         reduce_options->overwrite);
       bench_all_reduce(world, *reduce_options);
       return 0;
     };

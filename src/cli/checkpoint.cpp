@@ -4,6 +4,7 @@
 
 #include "src/checkpoint_tools.h"
 #include "src/cli/commands.h"
+#include "src/cli/common_options.h"
 
 namespace annulus {
 namespace {
@@ -13,13 +14,17 @@ constexpr const char* kPlaceHelp = "A checkpoint's file, or the folder of a run,
 void add_show(CLI::App& parent, Command& chosen) {
   struct Options {
     std::filesystem::path place, json;
+    bool overwrite = false;
   };
   auto* command = parent.add_subcommand("show", "What a checkpoint is, and the norms of what is in it");
   auto options = std::make_shared<Options>();
   command->add_option("checkpoint", options->place, kPlaceHelp)->required();
   command->add_option("--json", options->json, "Write it to this file as well");
+  add_overwrite_option(*command, options->overwrite);
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
+      expect_replaceable(world, {{options->json, FileKind::checkpoint_description}}, {options->place},
+                         options->overwrite);
       if (world.root()) show_checkpoint(options->place, options->json);
       return 0;
     };
@@ -32,7 +37,7 @@ void add_diff(CLI::App& parent, Command& chosen) {
   auto places = std::make_shared<std::vector<std::filesystem::path>>();
   command->add_option("checkpoints", *places, kPlaceHelp)->required()->expected(2);
   command->callback([&chosen, places] {
-    chosen = [places](const World& world) {
+    chosen.run = [places](const World& world, Watchdog&) {
       return world.root() && compare_checkpoints(places->front(), places->back()) ? 1 : 0;
     };
   });
@@ -42,15 +47,17 @@ void add_average(CLI::App& parent, Command& chosen) {
   struct Options {
     std::filesystem::path file;
     std::vector<std::filesystem::path> places;
+    bool overwrite = false;
   };
   auto* command = parent.add_subcommand(
       "average", "Make the mean of several checkpoints' weights, to be evaluated; no run can go on from it");
   auto options = std::make_shared<Options>();
   command->add_option("out", options->file, "The file to write")->required();
   command->add_option("checkpoints", options->places, kPlaceHelp)->required()->expected(2, 1 << 20);
+  add_overwrite_option(*command, options->overwrite);
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
-      if (world.root()) average_checkpoints(options->file, options->places);
+    chosen.run = [options](const World& world, Watchdog&) {
+      if (world.root()) average_checkpoints(options->file, options->places, options->overwrite);
       return 0;
     };
   });

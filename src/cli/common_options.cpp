@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <limits>
+
 #include "kernels/error.h"
 #include "models/zoo.h"
+#include "src/cli/numbers.h"
 #include "src/scheduler.h"
 
 namespace annulus {
 
-const CLI::AsSizeValue kBytes(true);
+const CLI::Validator kSeed = whole_number(0, std::numeric_limits<std::int64_t>::max());
 
 std::string model_help() {
   std::string text = "One of:";
@@ -27,8 +31,11 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
       ->capture_default_str();
   command.add_option("--tune", options.tuning,
                      "On a GPU, measure which convolution plans are fastest, and keep what was found in this file");
-  command.add_option("--threads", options.threads, "Threads of each rank; 0: as many as it is bound to")
-      ->check(CLI::NonNegativeNumber)
+  command
+      .add_option(
+          "--threads", options.threads,
+          "Threads of each rank; 0: OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, or as many processors as it is bound to")
+      ->transform(whole_number(0, kMostThreads))
       ->capture_default_str();
 }
 
@@ -53,9 +60,9 @@ void add_training_data_options(CLI::App& command, DataOptions& options) {
                   "global: any order; block: an order that reads files nearly from begin to end")
       ->check(CLI::IsMember({"global", "block"}));
   add_data_option(command, "--shuffle-block", options.shuffle_block, "Images that block reads in one go")
-      ->check(CLI::Range(1, 1 << 30));
+      ->transform(whole_number(1, 1 << 30));
   add_data_option(command, "--shuffle-window", options.shuffle_window, "Blocks that it mixes with each other")
-      ->check(CLI::Range(1, 1 << 20));
+      ->transform(whole_number(1, 1 << 20));
 }
 
 }  // namespace
@@ -65,15 +72,15 @@ void add_data_options(CLI::App& command, DataOptions& options, Purpose purpose) 
       ->required();
   add_data_option(command, "--image", options.image,
                   "Height and width that the network gets; 0: as stored, and 224 of JPEG and PNG images")
-      ->check(CLI::Range(0, 1 << 14));
+      ->transform(whole_number(0, kMostPixels));
   if (purpose == Purpose::training) add_training_data_options(command, options);
   add_data_option(
       command, "--workers", options.workers,
       "Threads of each rank that read and decode; 0: one where images are ready, else all processors but one "
       "beside a GPU, and a quarter where they compute")
-      ->check(CLI::Range(0, 256));
+      ->transform(whole_number(0, 256));
   add_data_option(command, "--prefetch", options.prefetch, "Batches that they prepare ahead")
-      ->check(CLI::Range(1, 1024));
+      ->transform(whole_number(1, 1024));
   add_data_option(command, "--on-bad-sample", options.on_bad_sample,
                   "What a damaged image or a wrong label does: fail ends the run, skip goes on without it")
       ->check(CLI::IsMember({"fail", "skip"}));
@@ -99,32 +106,31 @@ void add_wire_option(CLI::App& command, std::string& wire) {
       ->capture_default_str();
 }
 
-void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool& tune) {
-  constexpr std::size_t smallest = 4096, largest = std::size_t{1} << 40;
-  const auto parse = [&buckets, &tune](std::string text) {
+void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune) {
+  constexpr std::uint64_t smallest = 4096, largest = std::uint64_t{1} << 40;
+  const auto parse = [&buckets, tune](std::string text) {
     buckets.bytes = 0;
-    tune = text == "auto";
-    if (tune || text == "usual") return;
-    try {
-      kBytes(text);
-      buckets.bytes = std::stoull(text);
-    } catch (const std::exception&) {  // it stays too small
-    }
-    if (buckets.bytes < smallest || buckets.bytes > largest)  // -1 is very large
-      throw CLI::ValidationError("--bucket", "give a size of at least 4KiB, such as 1MiB, usual or auto");
+    if (tune != nullptr) *tune = text == "auto";
+    if (text == "usual" || (tune != nullptr && *tune)) return;
+    if (!byte_size(smallest, largest)(text).empty())
+      throw CLI::ValidationError("--bucket",
+                                 fmt::format("give a size of at least 4KiB, such as 1MiB, {}, not {}",
+                                             tune != nullptr ? "usual or auto" : "or usual", in_quotes(text)));
+    buckets.bytes = std::stoull(text);
   };
   command
       .add_option_function<std::string>(
           "--bucket", parse,
-          "Gradients that are sent together, for example 256KiB or 4MiB; usual: an eighth of all, but 64KiB to 4MiB; "
-          "auto: what trials say, and --defer too")
+          fmt::format("Gradients that are sent together, for example 256KiB or 4MiB; usual: an eighth of all, but "
+                      "64KiB to 4MiB{}",
+                      tune != nullptr ? "; auto: what trials say, and --defer too" : ""))
       ->type_name("SIZE")
       ->default_str("usual");
   command
       .add_option("--defer", buckets.deferred,
                   "Share of the gradients, those of the uppermost layers, whose sums may go on during the next step's "
                   "forward pass")
-      ->check(CLI::Range(0.0, 1.0))
+      ->transform(number_from(0, 1))
       ->capture_default_str();
 }
 
@@ -143,10 +149,29 @@ void add_timeline_options(CLI::App& command, TimelineOptions& options) {
       .add_option("--timeline-steps", options.steps,
                   options.first > 0 ? fmt::format("So many steps of it, after the first {}", options.first)
                                     : "So many of the measured steps of it")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole_number(1))
       ->capture_default_str()
       ->configurable(false)
       ->group("Timeline");
+}
+
+void add_stall_option(CLI::App& command, Command& chosen) {
+  command
+      .add_option("--stall-timeout", chosen.stall_seconds,
+                  "Abort the job and report where each rank stands if nothing moves for this many seconds; 0: never")
+      ->transform(number_from(0))
+      ->capture_default_str();
+}
+
+void add_overwrite_option(CLI::App& command, bool& overwrite) {
+  command.add_flag("--overwrite", overwrite, "Replace files that are there already, whatever they are")
+      ->configurable(false);
+}
+
+void expect_replaceable(const World& world, const std::vector<Output>& outputs,
+                        const std::vector<std::filesystem::path>& inputs, bool overwrite) {
+  if (!world.root()) return;
+  for (const Output& output : outputs) expect_replaceable(output, inputs, overwrite);
 }
 
 void expect_whole_world(const World& world) {

@@ -1,18 +1,24 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "collectives/world.h"
+#include "src/cli.h"
 #include "src/data/input_plan.h"
 #include "src/options.h"
+#include "src/output_file.h"
 
 namespace annulus {
 
 // What several commands have in common.
 
-extern const CLI::AsSizeValue kBytes;  // "64KB" is 64,000 bytes, "64KiB" 65,536
+constexpr std::uint64_t kMostThreads = 4096, kMostPixels = 1 << 14;  // of a side of an image
+constexpr std::uint64_t kMostClasses = 1 << 20;
+extern const CLI::Validator kSeed;
 
 constexpr const char* kAllReduceHelp =
     "Who adds the gradients: auto, direct, hierarchical, ring, message-ring, doubling, mpi (MPI_Allreduce), nccl "
@@ -30,11 +36,19 @@ void add_data_options(CLI::App& command, DataOptions& options, Purpose purpose);
 void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint, std::string& weights);
 
 void add_wire_option(CLI::App& command, std::string& wire);
-void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool& tune);
+void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune);  // auto only if `tune`
 void add_timeline_options(CLI::App& command, TimelineOptions& options);
+
+// For commands that report what they are doing (Watchdog).
+void add_stall_option(CLI::App& command, Command& chosen);
 
 // Throws where the options contradict each other.
 void expect_one_choice(const BucketOptions& buckets, bool tune);
+
+// --overwrite, and the rule of src/output_file.h, which rank 0 applies.
+void add_overwrite_option(CLI::App& command, bool& overwrite);
+void expect_replaceable(const World& world, const std::vector<Output>& outputs,
+                        const std::vector<std::filesystem::path>& inputs, bool overwrite);
 
 // A Slurm task that takes itself for a whole run is worse than none.
 void expect_whole_world(const World& world);

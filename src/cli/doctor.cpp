@@ -7,7 +7,7 @@ namespace annulus {
 void add_doctor(CLI::App& app, Command& chosen) {
   app.add_subcommand("doctor", "Versions, devices and links: what can be used here, and why not the rest")
       ->callback([&chosen] {
-        chosen = [](const World& world) {
+        chosen.run = [](const World& world, Watchdog&) {
           doctor(world);
           return 0;
         };

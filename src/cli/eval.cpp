@@ -2,6 +2,8 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
+#include "src/cli/numbers.h"
+#include "src/data/dataset.h"
 #include "src/evaluate_checkpoint.h"
 
 namespace annulus {
@@ -14,14 +16,19 @@ void add_eval(CLI::App& app, Command& chosen) {
   add_checkpoint_options(*command, o.checkpoint, o.weights);
   command->add_option("--split", o.split, "Which images of the file: train or test")->capture_default_str();
   command->add_option("--batch", o.batch, "Images at once on each rank")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole_number(1))
       ->capture_default_str();
   command->add_option("--json", o.json, "Write the result to this file as well");
   add_device_options(*command, o.device);
+  add_stall_option(*command, chosen);
+  add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
-      evaluate(world, *options);
+      std::vector<std::filesystem::path> inputs = data_files(options->data.files);
+      inputs.push_back(options->checkpoint);
+      expect_replaceable(world, {{options->json, FileKind::evaluation}}, inputs, options->overwrite);
+      evaluate(world, *options, watchdog.activity());
       return 0;
     };
   });

@@ -12,8 +12,10 @@ void add_export(CLI::App& app, Command& chosen) {
   auto& o = *options;
   command->add_option("file", o.output, "The ONNX file to make")->required();
   add_checkpoint_options(*command, o.checkpoint, o.weights);
+  add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
+      expect_replaceable(world, {{options->output, FileKind::onnx}}, {options->checkpoint}, options->overwrite);
       if (world.root()) export_onnx(*options);
       return 0;
     };

@@ -2,6 +2,7 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
+#include "src/cli/numbers.h"
 #include "src/list_models.h"
 
 namespace annulus {
@@ -16,11 +17,14 @@ void add_models(CLI::App& app, Command& chosen) {
                    "Height, width and channels, such as 224x224x3; each model's usual ones if not given")
       ->delimiter('x')
       ->expected(3)
-      ->check(CLI::PositiveNumber);
-  command->add_option("--classes", o.classes, "Classes; as usual if not given")->check(CLI::PositiveNumber);
+      ->transform(whole_number(1, 1 << 20));
+  command->add_option("--classes", o.classes, "Classes; as usual if not given")
+      ->transform(whole_number(1, kMostClasses));
   command->add_option("--json", o.json, "Write the table to this file as well");
+  add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
+      expect_replaceable(world, {{options->json, FileKind::model_list}}, {}, options->overwrite);
       if (world.root()) list_models(*options);
       return 0;
     };

@@ -4,6 +4,7 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
+#include "src/cli/numbers.h"
 
 namespace annulus {
 
@@ -17,17 +18,24 @@ void add_predict(CLI::App& app, Command& chosen) {
       ->required();
   add_checkpoint_options(*command, o.checkpoint, o.weights);
   command->add_option("--top", o.top, "So many of the likeliest classes of each image")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole_number(1))
       ->capture_default_str();
   command->add_option("--batch", o.batch, "Images at once on each rank")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole_number(1))
       ->capture_default_str();
   command->add_option("--jsonl", o.jsonl, "Write it to this file as well, a line of JSON for each image");
   add_device_options(*command, o.device);
+  add_stall_option(*command, chosen);
+  add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, options] {
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
-      return predict(world, *options);
+      std::vector<std::filesystem::path> inputs{options->checkpoint};
+      // test.h5:train is of test.h5.
+      for (const std::string& image : options->images)
+        for (const std::string& name : {image, image.substr(0, image.rfind(':'))}) inputs.emplace_back(name);
+      expect_replaceable(world, {{options->jsonl, FileKind::predictions}}, inputs, options->overwrite);
+      return predict(world, *options, watchdog.activity());
     };
   });
 }

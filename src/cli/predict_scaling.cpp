@@ -9,6 +9,7 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
+#include "src/cli/numbers.h"
 
 namespace annulus {
 namespace {
@@ -38,7 +39,7 @@ void add_quantity(CLI::App& command, const std::string& name, double& value, con
     value = parse(text, quantity);
     if (!(value >= 0) || !std::isfinite(value))
       throw CLI::ValidationError(
-          name, fmt::format("'{}' is no {}; give one such as {}", text, quantity.type, quantity.example));
+          name, fmt::format("{} is no {}; give one such as {}", in_quotes(text), quantity.type, quantity.example));
   };
   command.add_option_function<std::string>(name, set, fmt::format("{}, such as {}", description, quantity.example))
       ->type_name(quantity.type);
@@ -51,7 +52,7 @@ void add_links(CLI::App& command, PredictScalingOptions& options) {
   add_quantity(command, "--latency", options.cluster.network.latency_seconds, kTime, "Of a message between nodes");
   add_quantity(command, "--bandwidth", options.cluster.network.bytes_per_second, kRate, "Of a node's link, each way");
   command.add_option("--ranks-per-node", options.cluster.ranks_per_node, "Ranks on each node")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole_number(1, 1 << 20))
       ->capture_default_str();
   add_quantity(command, "--node-latency", options.cluster.node.latency_seconds, kTime,
                "Of ranks waiting for each other on a node");
@@ -83,33 +84,34 @@ void add_predict_scaling(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<PredictScalingOptions>();
   auto& o = *options;
   auto wire = std::make_shared<std::string>("fp32");
-  auto tune = std::make_shared<bool>(false);
   command->add_option("step", o.step, "What annulus bench step --json has written")->required();
   add_links(*command, o);
   command->add_option("--ranks", o.ranks, "How many, separated by commas")
       ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20))
+      ->transform(whole_number(1, 1 << 20))
       ->default_str("1,2,4,8,16,32,64,128,256,512,1024,2048,4096");
   command->add_option("--batch", o.batch, "Images a step on each rank; the profile's if not given. Computing is scaled")
-      ->check(CLI::PositiveNumber);
+      ->transform(whole_number(1));
   command->add_option("--all-reduce", o.all_reduce, "auto, message-ring or doubling, as train has them")
       ->check(CLI::IsMember({"auto", "message-ring", "doubling"}))
       ->capture_default_str();
   add_wire_option(*command, *wire);
-  add_bucket_options(*command, o.buckets, *tune);
+  add_bucket_options(*command, o.buckets, nullptr);
   command
       ->add_option(
           "--slow-down", o.slow_down,
           "Computing takes so many times as long while a sum is under way; bench step --all-reduce auto,none shows "
           "what it adds to a step")
-      ->check(CLI::Range(1.0, 100.0))
+      ->transform(number_from(1, 100))
       ->capture_default_str();
   command->add_option("--json", o.json, "Write the table to this file as well");
-  command->callback([&chosen, command, options, wire, tune] {
-    if (*tune) throw CLI::ValidationError("--bucket", "auto measures: give a size, or usual");
+  add_overwrite_option(*command, o.overwrite);
+  command->callback([&chosen, command, options, wire] {
     expect_links(*command, *options);
     options->cluster.wire = parse_wire(*wire);
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog&) {
+      expect_replaceable(world, {{options->json, FileKind::scaling_prediction}}, {options->step, options->fit},
+                         options->overwrite);
       if (world.root()) predict_scaling(*options);
       return 0;
     };

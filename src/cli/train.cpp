@@ -10,6 +10,8 @@
 #include "kernels/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
+#include "src/cli/numbers.h"
+#include "src/data/dataset.h"
 #include "src/interval.h"
 #include "src/metrics/metrics_files.h"
 #include "src/recipes.h"
@@ -87,33 +89,24 @@ std::string apply(const Recipe& recipe, CLI::App& command) {
   return text;
 }
 
-double number(const std::string& text, const std::string& option) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size())
-    throw CLI::ValidationError(option, "\"" + text + "\" is no number");
-  return value;
-}
-
 void add_rate_options(CLI::App& command, ScheduleOptions& o) {
   const auto add = [&](const std::string& name, auto& value, const std::string& help) {
     return command.add_option(name, value, help)->group("Learning rate");
   };
   add("--lr", o.rate, "Learning rate, for the gradient's mean over the global batch")
-      ->check(CLI::PositiveNumber)
+      ->transform(number_above(0))
       ->capture_default_str();
   add("--lr-per", o.reference_batch,
       "The global batch that --lr is for, such as 256: it is multiplied by global batch / this; 0: it is as it is")
+      ->transform(whole_number(0))
       ->capture_default_str();
   add("--warmup", o.warmup, "Epochs in which the rate grows to --lr, such as 5 or 0.5")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(number_from(0))
       ->capture_default_str();
   const auto parse_share = [&o](const std::string& text) {
     o.warmup_from.reset();
     if (text == "usual") return;
-    const double share = number(text, "--warmup-from");
-    if (!(share >= 0 && share <= 1)) throw CLI::ValidationError("--warmup-from", "give a share, from 0 to 1, or usual");
-    o.warmup_from = share;
+    o.warmup_from = parse_number("--warmup-from", text, number_from(0, 1));
   };
   command
       .add_option_function<std::string>(
@@ -128,7 +121,7 @@ void add_rate_options(CLI::App& command, ScheduleOptions& o) {
   const auto parse_steps = [&o](const std::vector<std::string>& texts) {
     o.steps.clear();
     if (texts == std::vector<std::string>{"none"}) return;
-    for (const std::string& text : texts) o.steps.push_back(number(text, "--lr-steps"));
+    for (const std::string& text : texts) o.steps.push_back(parse_number("--lr-steps", text, number_above(0)));
   };
   command
       .add_option_function<std::vector<std::string>>("--lr-steps", parse_steps,
@@ -137,12 +130,12 @@ void add_rate_options(CLI::App& command, ScheduleOptions& o) {
       ->type_name("EPOCHS")
       ->default_str("none")
       ->group("Learning rate");
-  add("--lr-factor", o.factor, "step: by which it is multiplied")->check(CLI::PositiveNumber)->capture_default_str();
+  add("--lr-factor", o.factor, "step: by which it is multiplied")->transform(number_above(0))->capture_default_str();
   add("--lr-end", o.end, "cosine, polynomial: the rate at the end, whatever the global batch")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(number_from(0))
       ->capture_default_str();
   add("--lr-power", o.power, "polynomial: the rate falls as (1 - x)^power")
-      ->check(CLI::PositiveNumber)
+      ->transform(number_above(0))
       ->capture_default_str();
 }
 
@@ -151,28 +144,30 @@ void add_optimizer_options(CLI::App& command, TrainOptions& o) {
     return command.add_option(name, value, help)->capture_default_str()->group("Optimizer");
   };
   add("--optimizer", o.optimizer, "sgd, lars or adamw")->check(CLI::IsMember({"sgd", "lars", "adamw"}));
-  add("--momentum", o.momentum, "Of sgd and lars")->check(CLI::Range(0.0, 1.0));
+  add("--momentum", o.momentum, "Of sgd and lars")->transform(number_from(0, 1));
   command.add_flag("--nesterov", o.nesterov, "Nesterov's momentum, with sgd")->group("Optimizer");
   add("--trust", o.trust, "Of lars: its rate for a layer is this share of the weights' norm / the gradient's")
-      ->check(CLI::PositiveNumber);
+      ->transform(number_above(0));
   const auto parse_betas = [&o](const std::string& text) {
     const std::size_t comma = std::min(text.find(','), text.size() - 1);
-    o.betas = {static_cast<float>(number(text.substr(0, comma), "--adam-betas")),
-               static_cast<float>(number(text.substr(comma + 1), "--adam-betas"))};
-    if (std::ranges::any_of(o.betas, [](float beta) { return !(beta >= 0 && beta < 1); }))
+    const auto beta = [](const std::string& part) {
+      return static_cast<float>(parse_number("--adam-betas", part, number_from(0, 1)));
+    };
+    o.betas = {beta(text.substr(0, comma)), beta(text.substr(comma + 1))};
+    if (std::ranges::any_of(o.betas, [](float one) { return one == 1; }))
       throw CLI::ValidationError("--adam-betas", "give two numbers from 0 to below 1, such as 0.9,0.999");
   };
   command.add_option_function<std::string>("--adam-betas", parse_betas, "Of adamw: how slowly the two moments move")
       ->type_name("BETAS")
       ->default_str("0.9,0.999")
       ->group("Optimizer");
-  add("--epsilon", o.epsilon, "Of adamw: added to the root of the second moment")->check(CLI::PositiveNumber);
+  add("--epsilon", o.epsilon, "Of adamw: added to the root of the second moment")->transform(number_above(0));
   add("--clip-norm", o.clip_norm, "Scale a step's gradients down to this norm, over all parameters; 0: leave them")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(number_from(0));
   add("--ema", o.ema,
       "Decay of a moving average of the weights, such as 0.9999, that is evaluated instead of them; 0: none")
-      ->check(CLI::Range(0.0, 0.9999999));
-  add("--weight-decay", o.weight_decay, "Of the weights, not of biases and batch norm")->check(CLI::NonNegativeNumber);
+      ->transform(number_from(0, 0.9999999));
+  add("--weight-decay", o.weight_decay, "Of the weights, not of biases and batch norm")->transform(number_from(0));
 }
 
 CLI::Option* add_interval_option(CLI::App& command, const std::string& name, Interval& interval,
@@ -207,7 +202,7 @@ void add_metrics_options(CLI::App& command, MetricsOptions& o) {
       ->default_str("jsonl")
       ->group("Metrics");
   command.add_option("--metrics-every", o.every, "Steps from one line of them to the next")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole_number(1))
       ->capture_default_str()
       ->group("Metrics");
 }
@@ -243,23 +238,28 @@ void add_train(CLI::App& app, Command& chosen) {
                    "Folder for all that the run writes: checkpoints, results.json, config.toml, metrics")
       ->required();
   command->add_option("--model", o.model, model_help())->capture_default_str();
-  command->add_option("--epochs", o.epochs, "Passes over the training images")->capture_default_str();
-  command->add_option("--max-steps", o.max_steps, "Stop after so many steps; 0: no limit")->capture_default_str();
+  command->add_option("--epochs", o.epochs, "Passes over the training images")
+      ->transform(whole_number(1, 1 << 30))
+      ->capture_default_str();
+  command->add_option("--max-steps", o.max_steps, "Stop after so many steps; 0: no limit")
+      ->transform(whole_number(0))
+      ->capture_default_str();
 
   command->add_option("--batch", o.batch, "Images a step on each rank")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole_number(1))
       ->capture_default_str()
       ->group("Training");
   command
       ->add_option("--global-batch", o.global_batch,
                    "Images a step over all ranks, shared as evenly as it goes; where it is not 0, instead of --batch")
+      ->transform(whole_number(0))
       ->capture_default_str()
       ->group("Training");
   command
       ->add_option(
           "--accumulate", o.accumulate,
           "Parts that a rank computes its share of a step in, one after the other, which takes the memory of one")
-      ->check(CLI::PositiveNumber)
+      ->transform(whole_number(1))
       ->capture_default_str()
       ->group("Training");
   command
@@ -267,7 +267,7 @@ void add_train(CLI::App& app, Command& chosen) {
                  "Batch norm trains with the statistics of all ranks' images, as one rank would with all of them")
       ->group("Training");
   command->add_option("--label-smoothing", o.label_smoothing, "Share of a label that is spread over all classes")
-      ->check(CLI::Range(0.0, 0.9))
+      ->transform(number_from(0, 0.9))
       ->capture_default_str()
       ->group("Training");
   command
@@ -275,6 +275,7 @@ void add_train(CLI::App& app, Command& chosen) {
                  "Let each residual block begin as its shortcut: the scale of its last batch norm begins with 0")
       ->group("Training");
   command->add_option("--seed", o.seed, "Of the first weights and of the order of the images")
+      ->transform(kSeed)
       ->capture_default_str()
       ->group("Training");
 
@@ -297,7 +298,7 @@ void add_train(CLI::App& app, Command& chosen) {
                       "How often one is written, and where the run stops, and where an evaluation is the best so far")
       ->group("Checkpoints");
   command->add_option("--keep", o.keep, "So many of the last stay, and the best")
-      ->check(CLI::Range(1, 1000000))
+      ->transform(whole_number(1, 1000000))
       ->capture_default_str()
       ->group("Checkpoints");
   add_interval_option(*command, "--eval-every", o.evaluate_every,
@@ -307,19 +308,20 @@ void add_train(CLI::App& app, Command& chosen) {
   command
       ->add_option("--eval-steps", o.evaluation_steps,
                    "Only the first so many batches of them, of as many images as a step's at once; 0: all")
+      ->transform(whole_number(0))
       ->capture_default_str()
       ->group("Evaluation");
   command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)->capture_default_str();
   add_wire_option(*command, o.wire);
-  add_bucket_options(*command, o.buckets, o.tune_buckets);
+  add_bucket_options(*command, o.buckets, &o.tune_buckets);
   add_device_options(*command, o.device);
   add_metrics_options(*command, o.metrics);
   add_timeline_options(*command, o.timeline);
+  add_stall_option(*command, chosen);
   command
-      ->add_option("--stall-timeout", o.stall_seconds,
-                   "End the job, saying where each rank stands, when nothing moves for so many seconds; 0: never")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      ->add_flag("--overwrite", o.overwrite,
+                 "Write to --out although it holds files of others, and replace the file of --timeline")
+      ->configurable(false);
   add_fault_option(*command, o.faults);
 
   command->callback([&chosen, command, options, recipe] {
@@ -331,9 +333,11 @@ void add_train(CLI::App& app, Command& chosen) {
       throw CLI::ParseError(error.what(), CLI::ExitCodes::ValidationError);
     }
     options->configuration = command->config_to_str(true, false);
-    chosen = [options](const World& world) {
+    chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
-      return train(world, *options);
+      expect_replaceable(world, {{options->timeline.file, FileKind::timeline}}, data_files(options->data.files),
+                         options->overwrite);
+      return train(world, *options, watchdog);
     };
   });
 }

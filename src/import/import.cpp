@@ -8,9 +8,12 @@
 #include "kernels/error.h"
 #include "src/atomic_file.h"
 #include "src/bytes.h"
+#include "src/folder_claim.h"
 #include "src/import/assembly.h"
 #include "src/import/class_names.h"
 #include "src/import/work_through.h"
+#include "src/output_file.h"
+#include "src/printable.h"
 #include "src/signals.h"
 #include "src/train.h"
 
@@ -57,12 +60,6 @@ void expect_no_other_shards(const ImportOptions& options) {
   }
 }
 
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directory(folder, error);
-  if (error) fail("{}: cannot make this folder: {}", folder.string(), error.message());
-}
-
 std::vector<std::size_t> unfinished(const ImportJob& job, const std::filesystem::path& parts) {
   std::vector<std::size_t> numbers;
   const std::vector<PieceNumber> pieces = pieces_of(job.plan);
@@ -76,12 +73,15 @@ std::size_t finished_pieces(const ImportJob& job, const std::filesystem::path& p
   return pieces_of(job.plan).size() - unfinished(job, parts).size();
 }
 
+void expect_replaceable_files(const ImportOptions& options) {
+  std::vector<Output> outputs{{skipped_file(options), FileKind::skipped_samples}};
+  for (const std::filesystem::path& file : files_of(options)) outputs.push_back({file, FileKind::data});
+  for (const Output& output : outputs) expect_replaceable(output, {options.source}, options.overwrite);
+}
+
 // Before an import is begun, or gone on with. Rank 0's.
-void prepare(const ImportOptions& options, const Tell& tell) {
+void prepare(const ImportOptions& options, const FolderClaim& claim, const Tell& tell) {
   const std::filesystem::path parts = parts_of(options);
-  if (std::filesystem::is_directory(options.output)) fail("{}: is a folder", options.output.string());
-  const bool is_new = !std::filesystem::exists(parts);
-  make_folder(parts);
   try {
     expect_no_other_shards(options);
     const ImportJob job = make_job(options, parts);
@@ -90,8 +90,8 @@ void prepare(const ImportOptions& options, const Tell& tell) {
     if (has_changed || (!difference.empty() && finished_pieces(job, parts) == 0)) {
       tell(fmt::format("{}: {}: beginning anew", parts.string(),
                        has_changed ? "the source has changed since" : "no piece is finished there"));
-      std::filesystem::remove_all(parts);
-      return prepare(options, tell);
+      claim.clear();
+      return prepare(options, claim, tell);
     }
     if (!difference.empty()) {
       fail("{}: holds the beginning of another import, with another {}; go on with that, or delete the folder",
@@ -99,16 +99,9 @@ void prepare(const ImportOptions& options, const Tell& tell) {
     }
     write_job(job, parts);
   } catch (const std::exception&) {
-    if (is_new) std::filesystem::remove_all(parts);
+    if (claim.is_new()) claim.remove();
     throw;
   }
-}
-
-// Messages are lines, names of files need not be.
-std::string in_one_line(std::string text) {
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return text;
 }
 
 std::span<const std::uint8_t> convert(const SourceSample& sample, std::size_t known_classes,
@@ -136,9 +129,9 @@ void import_piece(const ImportJob& job, const std::filesystem::path& parts, cons
     try {
       image = convert(sample, job.classes().size(), converter);
     } catch (const Error& error) {
-      problem = in_one_line(error.what());
+      problem = printable(error.what());
     }
-    const std::string name = in_one_line(sample.name);
+    const std::string name = printable(sample.name);
     if (problem.empty())
       part.add(sample.label, image);
     else if (job.skips_bad_samples)
@@ -243,11 +236,11 @@ bool put_together(const World& world, const ImportOptions& options, const Import
 }
 
 // What is finished is of use to the same command. `condition`: for it to go on.
-void keep_or_remove(const ImportJob& job, const std::filesystem::path& parts, const char* condition,
-                    std::string& message) {
+void keep_or_remove(const ImportJob& job, const std::filesystem::path& parts, const FolderClaim& claim,
+                    const char* condition, std::string& message) {
   const std::size_t done = finished_pieces(job, parts);
   if (done == 0 && !has_class_names(job, parts)) {
-    std::filesystem::remove_all(parts);
+    claim.remove();
     return;
   }
   const std::string kept = done == 0 ? "the names of classes that were found"
@@ -260,8 +253,12 @@ void keep_or_remove(const ImportJob& job, const std::filesystem::path& parts, co
 int import_data(const World& world, const ImportOptions& options, const Tell& tell) {
   const std::filesystem::path parts = parts_of(options);
   ImportJob job;
+  std::optional<FolderClaim> claim;  // rank 0's
   world.all_or_none([&] {
-    if (world.root()) prepare(options, tell);
+    if (!world.root()) return;
+    expect_replaceable_files(options);
+    claim.emplace(parts, false, "delete it, or choose another name for the data file");
+    prepare(options, *claim, tell);
   });
   world.all_or_none([&] { job = read_job(parts); });
   watch_for_stop_signals();
@@ -269,16 +266,16 @@ int import_data(const World& world, const ImportOptions& options, const Tell& te
   try {
     if (find_classes(world, job, parts) && import_pieces(world, job, parts, tell) &&
         put_together(world, options, job, parts, tell)) {
-      if (world.root()) std::filesystem::remove_all(parts);
+      if (world.root()) claim->remove();
       return 0;
     }
   } catch (const Error& error) {
     outcome = error.what();
-    if (world.root()) keep_or_remove(job, parts, "with that mended, ", outcome);
+    if (world.root()) keep_or_remove(job, parts, *claim, "with that mended, ", outcome);
     throw Error(outcome);
   }
   if (!world.root()) return kStoppedExitCode;
-  keep_or_remove(job, parts, "", outcome);
+  keep_or_remove(job, parts, *claim, "", outcome);
   tell(outcome);
   return kStoppedExitCode;
 }

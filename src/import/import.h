@@ -22,6 +22,7 @@ struct ImportOptions {
   std::vector<float> mean, deviation;   // one for each channel; empty: what the training images have
   std::string on_bad_sample = "usual";  // fail, skip, or usual: skip where images are encoded
   std::size_t chunk = 0;                // samples in a chunk, which has a checksum; 0: images are contiguous
+  bool overwrite = false;               // files that are there and are not ours
   std::size_t shards = 1;               // files to make: above 1, OUT-00000-of-00008.h5 and so on
 };
 

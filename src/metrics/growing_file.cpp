@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <string>
 
@@ -12,7 +13,8 @@
 namespace annulus {
 
 GrowingFile::GrowingFile(const std::filesystem::path& file)
-    : path_(file), descriptor_(::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
+    : path_(file), descriptor_(::open(file.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666)) {
+  if (!descriptor_ && errno == ELOOP) fail("{}: is a symbolic link, which is not followed; remove it", path_.string());
   if (!descriptor_) fail_to_write(path_);
   size_ = size_of(descriptor_, path_);
 }

@@ -13,7 +13,7 @@ namespace annulus {
 // A file that others read while it grows. All throw Error.
 class GrowingFile {
  public:
-  explicit GrowingFile(const std::filesystem::path& file);  // goes on at the end of one that is there
+  explicit GrowingFile(const std::filesystem::path& file);  // goes on at the end of one that is there, which is no link
 
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const { return size_; }

@@ -7,6 +7,7 @@
 #include <ostream>
 #include <string_view>
 
+#include "collectives/direct.h"
 #include "kernels/error.h"
 #include "kernels/host_memory.h"
 #include "kernels/random.h"
@@ -49,6 +50,9 @@ constexpr std::size_t kLarge = (3 << 20) / sizeof(float);
 std::vector<std::size_t> sizes_for(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   std::vector<std::size_t> sizes = {0, 1, n - 1, n, n + 1, 16 * n, 997, 65'536, 65'537, kLarge};
+  for (const std::size_t bytes : {Direct::kLeastSmallBytes, Direct::kSmallBytes, Direct::kMostSmallBytes})
+    for (const std::size_t size : {bytes / sizeof(float) - 1, bytes / sizeof(float), bytes / sizeof(float) + 1})
+      sizes.push_back(size);
   for (std::uint64_t draw = 0; draw < 20; ++draw) sizes.push_back(mix(1, draw) % (draw % 2 == 0 ? 1'000 : 100'001));
   for (std::size_t i = sizes.size(); i > 1; --i) std::swap(sizes[i - 1], sizes[mix(2, i) % i]);
   return sizes;
@@ -153,6 +157,33 @@ TEST_CASE("one node's sums have the same bits by the ring and by direct, so auto
   }
 }
 
+TEST_CASE("what direct measures to be small decides about no bit") {
+  const World world;
+  if (world.size() == 1) return;
+  const auto patience = std::make_shared<Patience>(looks_on_this_node(world.local_size()));
+  patience->set_urgent(true);
+  const bool own_memory = GENERATE(false, true);
+  Direct direct(world.node(), nullptr, patience);
+  const std::size_t measured = direct.measure_small();
+  CHECK(std::ranges::count(world.gather(std::uint64_t{measured}), measured) == world.size());
+  CHECK((measured == 0 || (measured >= Direct::kLeastSmallBytes && measured <= Direct::kMostSmallBytes)));
+  std::vector<float> elsewhere(Direct::kMostSmallBytes / sizeof(float)), expected;
+  const auto shared = direct.allocate(Direct::kMostSmallBytes);
+  const std::span<float> memory = own_memory ? floats(DeviceView{shared.data(), shared.size()}) : elsewhere;
+  for (const std::size_t size : sizes_for(world.size())) {
+    if (size > memory.size()) continue;
+    const auto values = memory.first(size);
+    for (const std::size_t small : {std::size_t{0}, Direct::kLeastSmallBytes, measured, Direct::kMostSmallBytes}) {
+      CAPTURE(own_memory, size, small);
+      direct.set_small_bytes(small);
+      std::ranges::copy(fractions(size, world.rank()), values.begin());
+      direct.sum(values);
+      if (small == 0) expected.assign(values.begin(), values.end());
+      check_equal(values, expected);
+    }
+  }
+}
+
 TEST_CASE("the crossover that an earlier one measured is taken as it is, and is in what is said of the order") {
   const int ranks_per_node = GENERATE(1, 2);
   const World world(ranks_per_node);
@@ -215,12 +246,18 @@ TEST_CASE("over 16-bit messages all ranks have the same bits, not far from the s
   CHECK(worst <= allowed);
 }
 
-TEST_CASE("an algorithm that sends nothing in 16 bits says so") {
+TEST_CASE("a wire that makes no difference is reported, in a world of one as well") {
   const World world;
-  const std::string algorithm = GENERATE("mpi", "direct");
+  for (const std::string algorithm : {"auto", "ring", "direct", "mpi", "none"}) {
+    const auto all_reduce = make_all_reduce(algorithm, world, *device, Wire::bf16);
+    CAPTURE(algorithm);
+    CHECK_THAT(unused_wire(*all_reduce, Wire::bf16), Catch::StartsWith("--wire bf16 has no effect"));
+    CHECK(unused_wire(*all_reduce, Wire::fp32).empty());
+  }
   if (world.size() == 1) return;
-  CHECK_THAT(make_all_reduce(algorithm, world, *device, Wire::bf16)->description(),
-             Catch::Contains("--wire bf16 unused"));
+  const World apart(1);  // a node each
+  for (const std::string algorithm : {"auto", "message-ring", "doubling"})
+    CHECK(unused_wire(*make_all_reduce(algorithm, apart, *device, Wire::bf16), Wire::bf16).empty());
 }
 
 TEST_CASE("two all-reduces at work at once do not mix up their messages") {

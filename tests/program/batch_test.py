@@ -150,6 +150,42 @@ class Launch(BatchTest):
         self.assert_options(line, "--mca btl_tcp_if_include ib0 --mca oob_tcp_if_include ib0")
 
 
+class LaunchedJob(BatchTest):
+    """What scripts/launch does about mpirun's messages and leftovers."""
+
+    def launch(self, *arguments):
+        return helper.finish(subprocess.Popen(
+            [ROOT / "scripts/launch", *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, start_new_session=True, env=self.environment()))
+
+    def test_an_error_stands_alone(self):
+        result = self.launch("-np", 2, helper.ANNULUS, *self.training(self.folder / "out", data=self.folder / "none.h5"))
+        self.assertEqual(result.status, 1, str(result))
+        command, *lines = result.err.splitlines()
+        self.assertTrue(command.startswith("+ mpirun"), str(result))
+        self.assertEqual((len(lines), lines[0][:9]), (1, "annulus: "), str(result))
+
+    def test_other_messages_of_mpirun_stay(self):
+        self.assertIn("nowhere", self.launch("-np", 2, self.folder / "nowhere").err)
+        result = self.launch("-np", 2, helper.ANNULUS,
+                             *self.training(self.folder / "out"), "--inject", "kill:rank=1,step=2")
+        self.assertEqual(result.status, 128 + signal.SIGKILL, str(result))
+        self.assertRegex(result.err, r"rank 1 .* signal 9")
+
+    def test_what_open_mpi_left_of_this_job_is_removed(self):
+        """A stand-in for an mpirun that was killed: it leaves segments of its job, 4096 x 65536 + 1, and finds another's."""
+        name = f"vader_segment.test{os.getpid()}.0."
+        segments = [pathlib.Path("/dev/shm") / (name + rest) for rest in ("10000001.0", "10000001.1", "10010001.0")]
+        for segment in segments:
+            self.addCleanup(segment.unlink, missing_ok=True)
+            segment.touch()
+        self.stand_in("mpirun", """while [ "$1" != --report-uri ]; do shift; done
+            echo "268435456.0;tcp://127.0.0.1:1" > "$2"; echo killed >&2; kill -9 $$""")
+        result = self.launch("-np", 2, "true")
+        self.assertEqual((result.status, result.err.splitlines()[1:]), (-signal.SIGKILL, ["killed"]), str(result))
+        self.assertEqual([segment.exists() for segment in segments], [False, False, True])
+
+
 class Jobs(BatchTest):
     """A job of 2 ranks on this machine, as a batch system starts it."""
 
@@ -173,16 +209,17 @@ class Jobs(BatchTest):
         self.assertEqual(result.status, 0, str(result))
         self.assert_went_on(self.out, self.folder / "whole", 2, steps)
 
-    def pbs(self, walltime):
+    def pbs(self, walltime, **variables):
         """PBS breaks the lines that qstat writes."""
         self.stand_in("qstat", rf"""[ "$*" = "-f 7.server" ] && printf 'Job Id: 7.server
     Resource_List.ncpus = 2
     Resource_List.select = 1:ncpus=2:\n\tmpiprocs=2
     Resource_List.walltime = {walltime}
     Submit_arguments = -l walltime=09:09:09\n'""")
-        self.stand_in("qsub", f"for word; do echo \"$word\"; done > {self.folder}/submitted")
+        self.stand_in("qsub", f"""for word; do echo "$word"; done > {self.folder}/submitted
+            printf '%s\\n' "$CONFIG" "$ANNULUS" "$ANNULUS_ROOT" > {self.folder}/environment""")
         return self.job("scripts/pbs/train.pbs", PBS_NODEFILE=self.hosts, PBS_JOBID="7.server", PBS_QUEUE="long",
-                        PBS_O_WORKDIR=self.folder)
+                        PBS_O_WORKDIR=self.folder, **variables)
 
     def test_pbs(self):
         self.write_config(self.config, self.out)
@@ -191,10 +228,28 @@ class Jobs(BatchTest):
         submitted = self.folder / "submitted"
         self.assertEqual(submitted.read_text().splitlines(), [
             "-q", "long", "-l", "select=1:ncpus=2:mpiprocs=2", "-l", "walltime=00:02:10", "-v",
-            f"CONFIG={self.config},ANNULUS={helper.ANNULUS},ANNULUS_ROOT={ROOT}", f"{ROOT}/scripts/pbs/train.pbs"])
+            "CONFIG,ANNULUS,ANNULUS_ROOT", f"{ROOT}/scripts/pbs/train.pbs"])
+        self.assertEqual((self.folder / "environment").read_text().splitlines(),
+                         [str(self.config), helper.ANNULUS, str(ROOT)])
         submitted.unlink()
         self.go_on(lambda: self.pbs("01:00:00"))
         self.assertFalse(submitted.exists())
+
+    def test_paths_with_blanks_commas_and_quotes(self):
+        """The repository's and the configuration's, in each batch system; qsub takes variables from its environment."""
+        root = self.folder / "my repository, 'new'"
+        (root / "build").mkdir(parents=True)
+        (root / "scripts").symlink_to(ROOT / "scripts")
+        (root / "build/annulus").symlink_to(helper.ANNULUS)
+        self.config = self.folder / "my, \"own\" run.toml"
+        variables = {"ANNULUS": "", "ANNULUS_ROOT": root}
+        self.write_config(self.config, self.out)
+        stopped = helper.finish(self.pbs("00:02:05", **variables))
+        self.assertEqual(stopped.status, helper.STOPPED, str(stopped))
+        submitted = (self.folder / "submitted").read_text().splitlines()
+        self.assertEqual(submitted[6:], ["-v", "CONFIG,ANNULUS,ANNULUS_ROOT", f"{root}/scripts/pbs/train.pbs"])
+        self.assertEqual((self.folder / "environment").read_text().splitlines(), [str(self.config), "", str(root)])
+        self.go_on(lambda: self.lsf(**variables))
 
     def test_pbs_does_not_try_again_what_failed(self):
         self.write_config(self.config, self.out, data=self.folder / "none.h5")
@@ -204,8 +259,8 @@ class Jobs(BatchTest):
         result = helper.finish(self.pbs("00:02:00"))
         self.assertEqual((result.status, result.err), (2, "train.pbs: walltime must be more than two minutes\n"))
 
-    def lsf(self):
-        return self.job("scripts/lsf/train.lsf", LSB_DJOB_HOSTFILE=self.hosts)
+    def lsf(self, **variables):
+        return self.job("scripts/lsf/train.lsf", LSB_DJOB_HOSTFILE=self.hosts, **variables)
 
     def signalled_lsf(self, number):
         """A job that met a signal. LSF sends it to all processes that it finds on the first host."""

@@ -1,7 +1,10 @@
 """The doctor and the benchmarks: that they run, and that their numbers fit together."""
 import json
+import os
 
 import helper
+
+PROCESSORS = len(os.sched_getaffinity(0))
 
 
 class Doctor(helper.ProgramTest):
@@ -11,6 +14,30 @@ class Doctor(helper.ProgramTest):
                 result = self.succeed("doctor", ranks=ranks)
                 for word in ("Open MPI", "HDF5", "oneDNN"):
                     self.assertEqual(result.out.lower().count(word.lower()) > 0, True, f"{word}\n{result}")
+
+
+class Threads(helper.ProgramTest):
+    def test_where_they_come_from(self):
+        for environment, line in (({"OMP_NUM_THREADS": "1", "SLURM_CPUS_PER_TASK": "2"}, r"1 \(OMP_NUM_THREADS\)"),
+                                  ({"OMP_NUM_THREADS": "", "SLURM_CPUS_PER_TASK": "1"}, r"1 \(SLURM_CPUS_PER_TASK\)"),
+                                  ({"OMP_NUM_THREADS": ""}, rf"{PROCESSORS} \(affinity mask\)")):
+            with self.subTest(line):
+                out = self.succeed("doctor", environment=environment).out
+                self.assertRegex(out, rf"(?m)^  threads +{line}; 1 rank on this node: \d+ threads? on {PROCESSORS} processors?$")
+                self.assertNotRegex(out, "warning: .*threads")
+
+    def test_more_than_processors_is_a_warning(self):
+        crowd = rf"(?m)^  warning +2 ranks on .* compute with {2 * PROCESSORS} threads on {PROCESSORS} processor"
+        arguments = self.training(self.folder / "crowd", threads=PROCESSORS, max_steps=1)
+        self.assertRegex(self.succeed(*arguments, ranks=2).out, crowd)
+        omp = {"OMP_NUM_THREADS": str(PROCESSORS + 1)}
+        arguments = self.training(self.folder / "omp", threads=None, max_steps=1)
+        out = self.succeed(*arguments, environment=omp).out
+        self.assertRegex(out, rf"(?m)^  warning +OMP_NUM_THREADS asks for {PROCESSORS + 1} threads, .* allows {PROCESSORS}")
+        self.assertRegex(out, rf": mlp on 1 rank, cpu, {PROCESSORS} thread")
+        out = self.succeed(*self.training(self.folder / "alone", threads=1, max_steps=1)).out
+        self.assertRegex(out, r"(?m)^  threads +1 \(--threads\); 1 rank on this node: 1 thread on")
+        self.assertNotIn("warning", out)
 
 
 class Bench(helper.ProgramTest):
@@ -28,6 +55,19 @@ class Bench(helper.ProgramTest):
                 self.assertEqual((row["model"], row["batch"], row["ranks"]), ("lenet", 16, max(ranks, 1)))
                 expected = 16 * max(ranks, 1) / row["median_seconds"]
                 self.assertAlmostEqual(row["images_per_second"], expected, delta=0.01 * expected)
+
+    def test_a_step_that_does_not_fit_the_machine(self):
+        result = helper.run("bench", "step", "--device", "cpu", "--model", "cnn", "--batch", 10_000_000)
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        self.assertRegex(result.messages[0], r"cnn with --batch 10000000 takes about [\d.]+ [GT]iB of memory on each of 1 "
+                                             r"rank of a node, which has [\d.]+ GiB: give a smaller --batch")
+        self.assertLess(result.seconds, 10)
+
+    def test_tuning_is_for_gpus(self):
+        result = self.succeed("bench", "step", "--device", "cpu", "--model", "mlp", "--batch", 2, "--seconds", 0.01, "--tune",
+                              self.folder / "tune.json")
+        self.assertEqual(result.messages, ["annulus: --tune is for GPUs and does nothing on a CPU"])
+        self.assertRegex(result.out, r"^planned: about [\d.]+ [KMG]iB of memory on each rank\n")
 
     def test_step_says_what_memory_it_took(self):
         def peak(batch):

@@ -205,7 +205,7 @@ class Tools(CheckpointTest):
         self.assertEqual(self.evaluated(mean)["count"], 100)
         result = run("checkpoint", "average", mean, *files)
         self.assertEqual(result.status, 1, str(result))
-        self.assertIn("is there already", result.messages[0])
+        self.assertIn("exists already", result.messages[0])
         other, _ = self.train_in("other", model="lenet", max_steps=1)
         result = run("checkpoint", "average", self.folder / "none.h5", files[0], other)
         self.assertEqual(result.status, 1, str(result))

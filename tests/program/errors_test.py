@@ -131,6 +131,15 @@ class Errors(ErrorTest):
         lingering = [*helper.command([], 2)[:-1], "sh", "-c", '"$0" "$@"; sleep 5']
         self.fails(self.training(self.folder / "out", lr=1e30, epochs=3), r"annulus: step .* loss", 0, prefix=lingering)
 
+    def test_a_rank_that_another_launcher_left_in_the_environment(self):
+        """Only the first of a job's ranks prints what is wrong with the command line, but there must be a job."""
+        leftovers = {"OMPI_COMM_WORLD_RANK": "1", "PMIX_RANK": "1", "PMI_RANK": "1", "SLURM_PROCID": "1"}
+        job = {**leftovers, "OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "7", "PMI_FD": "99", "SLURM_STEP_ID": "0",
+               "PMIX_SERVER_TMPDIR": str(self.folder / "ended"), "SLURM_TASK_PID": "999999999"}
+        for environment in (leftovers, job):
+            self.fails(["trian"], "trian", 0, environment=environment)
+            self.assertIn("train", self.succeed("--help", environment=environment).out)
+
     def test_eval_without_a_checkpoint(self):
         for ranks in WORLDS:
             with self.subTest(ranks=ranks):

@@ -139,6 +139,13 @@ class GpuCheck(helper.ProgramTest):
         self.assert_status(made["unit"], "not run", "no GPU")
         self.assert_status(made["tune"], "not run", "no GPU")
 
+    def test_nothing_is_built_without_a_gpu(self):
+        run = subprocess.run([sys.executable, SCRIPT, "--quick", "--build", self.folder / "build", "--out", self.out],
+                             capture_output=True, text=True, timeout=60, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertRegex(run.stdout, r"failed .* build: .*: no GPU here")
+        self.assertFalse((self.folder / "build").exists(), run.stdout)
+
     def test_budget(self):
         self.stand_in("annulus", DOCTOR)
         self.stand_in("annulus_unit_tests", PASSES)

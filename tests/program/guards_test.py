@@ -1,6 +1,9 @@
 """Ranks that were not started alike do not start; a rank that stands still, or has gone wrong, is named."""
+import os
+import pathlib
 import re
 import signal
+import time
 
 import helper
 from helper import command, run
@@ -129,7 +132,7 @@ class Faults(helper.ProgramTest):
         self.assertLess(result.seconds, STALL + 8)
         lines = "\n".join(sorted(result.messages))
         where = r"rank {}: nothing has moved for 1\.5 s .* in step 5: {}; all-reduce: {}"
-        self.assertRegex(lines, where.format(1, "waiting for input", "idle"))
+        self.assertRegex(lines, where.format(1, "beginning the step", "idle"))
         stands = r"waiting for bucket 1 of (\d+)", r"bucket 1 of \1, reduce-scatter, ring step {} of 4, waiting for rank {}"
         self.assertRegex(lines, where.format(2, stands[0], stands[1].format(1, 1)))
         # Rank 2 had sent its own share before it began to wait: rank 0 is one step further.
@@ -146,6 +149,34 @@ class Faults(helper.ProgramTest):
                 self.assertLess(result.seconds, STALL + 8)
                 self.assertRegex(result.err, r"(?m)rank 1: nothing has moved .* in step 3: waiting for bucket 1 of (\d+); "
                                              f"all-reduce: bucket 1 of \\1{where}$")
+
+    def frozen(self, arguments, moment):
+        """A job of 2 ranks, of which the second is frozen so long after it began; `moment` None: when the run has begun."""
+        process = helper.start(*arguments, ranks=2)
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        ranks = []
+        while len(ranks) < 2 and process.poll() is None:
+            ranks = [rank for rank in helper.children(process.pid)
+                     if pathlib.Path(f"/proc/{rank}/comm").read_text().strip() == "annulus"]
+            time.sleep(0.005)
+        time.sleep(moment)
+        os.kill(ranks[1], signal.SIGSTOP)
+        return process
+
+    def test_a_rank_frozen_at_any_moment_of_the_start_ends_the_job(self):
+        """Also before MPI_Init is through, while options are compared, and so on."""
+        stall = 0.4  # ten times that where ranks wait for each other
+        training = lambda name: self.training(self.folder / name, epochs=100000, stall_timeout=stall)
+        jobs = [self.frozen(training(f"out{moment}"), moment) for moment in (0.01, 0.1, 0.25, 0.5)]
+        self.train(self.folder / "run")
+        jobs.append(self.frozen(["eval", "--data", self.data, "--checkpoint", self.folder / "run", "--stall-timeout", stall],
+                                0.01))
+        since = time.monotonic()
+        for job in jobs:
+            result = helper.finish(job, 25, since)
+            self.assertGreater(result.status, 0, str(result))
+            self.assertRegex(result.err, r"(?m)^annulus: rank 0: nothing has moved for .* s \(--stall-timeout\)")
+            self.assertNotIn("rank 1: nothing has moved", result.err)
 
     def test_one_process_alone(self):
         result = self.inject("hang:rank=0,step=2", ranks=0)

@@ -2,6 +2,7 @@
 import gzip
 import io
 import os
+import pathlib
 import signal
 import struct
 import subprocess
@@ -58,6 +59,20 @@ class Import(helper.ProgramTest):
                 # And the program reads what it wrote.
                 self.train(self.folder / f"run-{compress}", data=self.output, max_steps=1)
 
+    def test_class_names_from_a_file(self):
+        write_idx(self.source, self.train_split, self.test_split, True)
+        names = pathlib.Path(__file__).resolve().parents[2] / "scripts/fashion-mnist.txt"
+        self.succeed(*self.import_arguments("--classes-from", names))
+        with h5py.File(self.output, "r") as file:
+            classes = [helper.text(name) for name in file.attrs["classes"]]
+        self.assertEqual((classes[0], classes[9], len(classes)), ("T-shirt/top", "Ankle boot", 10))
+        (self.folder / "names.txt").write_text("a\n\nb\n")
+        for file, names in (("none.txt", r"--classes-from: .*none\.txt: cannot read"),
+                            ("names.txt", r"--classes-from: .*names\.txt: line 2 is empty")):
+            result = helper.run(*self.import_arguments("--classes-from", self.folder / file))
+            self.assertEqual(result.status, 2, str(result))
+            self.assertRegex(result.err, names)
+
     def test_classes_without_names(self):
         write_idx(self.source, self.train_split, self.test_split, True)
         self.succeed(*self.import_arguments())
@@ -67,7 +82,7 @@ class Import(helper.ProgramTest):
 
     def fails(self, names, *more):
         """One line that names it, and no half of a file: neither a new one nor in the place of an old one."""
-        for old in (None, b"an old file"):
+        for old in (None, helper.write_data(self.shared / "old.h5", 2, 2, 4).read_bytes()):
             self.output.unlink(missing_ok=True)
             if old:
                 self.output.write_bytes(old)
@@ -241,7 +256,7 @@ class ImportImages(helper.ProgramTest):
         self.assertRegex(result.out, r"train: 12 images of .*, 7 skipped")
         lines = (self.folder / "data.h5.skipped.txt").read_text().splitlines()
         self.assertEqual(len(lines), 7)
-        for name in ("cut.jpg", "cut.png", "empty.jpg", "huge.png", "line?break.jpg", "nowhere.jpg", "text.jpg"):
+        for name in ("cut.jpg", "cut.png", "empty.jpg", "huge.png", r"line\nbreak.jpg", "nowhere.jpg", "text.jpg"):
             self.assertTrue(any(line.startswith(f"{cat}/{name}\t") for line in lines), lines)
         with h5py.File(self.output, "r") as file:
             stored = {content for _, content in stored_images(file["train"])}
@@ -356,7 +371,7 @@ class ImportImages(helper.ProgramTest):
                     np.testing.assert_array_equal(images[()], expected[split][name][()])  # which HDF5 checks
                     np.testing.assert_array_equal(file[split]["labels"][()], expected[split]["labels"][()])
                 place = file["train"][name].id.get_chunk_info(2).byte_offset + 5
-            out = self.folder / name
+            out = self.folder / f"{name}-run"
             options = {"data": files[0], "image": 32, "batch": 30, "augment": "none"}
             self.train(out, **options)
             self.train(self.folder / f"{name}-plain", **{**options, "data": plain})
@@ -485,7 +500,7 @@ class ImportImages(helper.ProgramTest):
                 (2, "--shards", [self.source, "--from", "folder", "--shards", "0"]),
                 (2, "--from", [self.source, "--from", "zip"]),
                 (2, "--channels", [self.source, "--from", "folder", "--channels", "2"]),
-                (1, "--deviation", [self.source, "--from", "folder", "--deviation", "0,1,1"])):
+                (2, "--deviation", [self.source, "--from", "folder", "--deviation", "0,1,1"])):
             with self.subTest(arguments=arguments[1:]):
                 result = helper.run("import", self.output, *arguments)
                 self.assertEqual((result.status, len(result.messages)), (status, 1), str(result))

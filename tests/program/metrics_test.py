@@ -178,7 +178,7 @@ class Metrics(helper.ProgramTest):
     def test_a_file_that_cannot_be_written_does_not_end_the_run(self):
         out = self.folder / "out"
         (out / "metrics.jsonl").mkdir(parents=True)
-        result = self.succeed(*self.training(out, metrics="jsonl,csv", metrics_every=2, **self.STEPS), ranks=2)
+        result = self.succeed(*self.training(out, metrics="jsonl,csv", metrics_every=2, overwrite=True, **self.STEPS), ranks=2)
         self.assertEqual(result.out.count("metrics.jsonl: cannot write: Is a directory"), 1, str(result))
         self.assertEqual((out / "metrics.csv").read_text().count("train"), 10)
 

@@ -1,5 +1,6 @@
 """`annulus predict`: what images show, and which of them cannot be read."""
 import json
+import re
 
 import h5py
 import numpy as np
@@ -69,6 +70,24 @@ class Predict(helper.ProgramTest):
         first = found[0]["top"][0]
         self.assertEqual(result.out.splitlines()[0].split(",")[0],
                          f"{self.data}: test sample 0: {first['class']} {100 * first['probability']:.1f} %")
+
+    def test_summary(self):
+        result = self.predict(self.data, "--checkpoint", self.gray)[1]
+        found = self.succeed("eval", "--data", self.data, "--checkpoint", self.gray).out
+        correct = re.search(r"accuracy (\S+) %.* (\d+) of 100 images", found)
+        self.assertRegex(result.err.splitlines()[-1], rf"^100 images in [\d.]+ s, accuracy {correct[1]} %: {correct[2]} of "
+                                                      r"100 with a known class$")
+
+    def test_names_cannot_control_a_terminal(self):
+        data, out = helper.write_data(self.folder / "data.h5", 40, 10), self.folder / "out"
+        with h5py.File(data, "a") as file:
+            file.attrs["classes"] = [f"\x1b]0;class {n}\x07\nsecond" for n in range(10)]
+        self.train(out, data=data, max_steps=1)
+        result = self.predict(data, "--checkpoint", out)[1]
+        self.assertIn(r"\x1b]0;class ", result.out)
+        self.assertIn(r"\x07\nsecond", result.out)
+        self.assertEqual(len(result.out.splitlines()), 10)
+        self.assertNotRegex(result.out + result.err, "[\x00-\x09\x0b-\x1f\x7f]")
 
     def test_files_are_what_the_data_file_has(self):
         with h5py.File(self.data) as file:

@@ -27,6 +27,26 @@ class Resume(helper.ProgramTest):
                     self.run_to(parts, STEPS, model=model, weight_decay=0.001, resume=True)
                     self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
 
+    def test_the_rest_of_an_epoch_is_marked(self):
+        out = self.folder / "out"
+        self.run_to(out, 5)
+        result = self.run_again(out, 14)
+        self.assertRegex(result.out, r"epoch 1/3 \(from image 200 on\)  loss")
+        self.assertRegex(result.out, r"epoch 2/3  loss")
+        epochs = json.loads((out / "results.json").read_text())["epochs"]
+        self.assertEqual([(epoch["epoch"], epoch["first_image"], epoch["steps"]) for epoch in epochs[-2:]],
+                         [(1, 200, 8), (2, 0, 1)])
+
+    def test_a_complete_run_has_nothing_to_do(self):
+        out = self.folder / "out"
+        accuracy = self.run_to(out, 5)["test_accuracy"]
+        before = (out / "results.json").read_bytes()
+        result = self.run_again(out, 5)
+        self.assertRegex(result.out, r"nothing to do: this run is complete after 5 steps")
+        self.assertIn(f"test accuracy {100 * accuracy:.2f} %", result.out)
+        self.assertNotIn("images/s", result.out)
+        self.assertEqual((out / "results.json").read_bytes(), before)
+
     def test_tuned_buckets_stay_as_they_were_tuned(self):
         parts, whole = self.folder / "parts", self.folder / "whole"
         options = {"ranks": 3, "all_reduce": "ring", "model": "cnn"}  # three round differently in other buckets

@@ -156,6 +156,20 @@ class Study(helper.ProgramTest):
         file = self.out / "raw/step-2-ranks-1.json"
         file.write_text(file.read_text()[:100])
         self.assertIn("step-2-ranks-1.json cannot be read", self.assert_ends(1, "report", self.out).err)
+        whole = json.loads((self.measured / "raw/step-2-ranks-1.json").read_text())
+        row = whole["result"]["rows"][0]
+        for lacking, content in (
+                ("host, kind, load_at_begin, machine", whole["result"]),  # as annulus bench step --json writes it
+                ("settings", {name: value for name, value in whole.items() if name != "settings"}),
+                ("threads is missing in settings", {**whole, "settings": {"model": "mlp"}}),
+                ("no rows", {**whole, "result": {"rows": []}}), ("no rows", {**whole, "result": 1}),
+                ("ledger is missing in a row",
+                 {**whole, "result": {**whole["result"], "rows": [{k: v for k, v in row.items() if k != "ledger"}]}})):
+            with self.subTest(lacking):
+                file.write_text(json.dumps(content))
+                for command in ("report", self.out), (*self.command, "--out", self.out):
+                    error = self.assert_ends(1, *command).err
+                    self.assertRegex(error, f"study: .*step-2-ranks-1.json.*{lacking}")
         self.assertIn("holds no measurement", self.assert_ends(1, "report", self.folder).err)
 
     def test_what_was_measured_is_not_measured_again(self):

@@ -32,6 +32,17 @@ TEST_CASE("what a killed writer left behind is overwritten", "[atomic_file]") {
   CHECK(folder.files() == 1);
 }
 
+TEST_CASE("links in a new file's place are not followed", "[atomic_file]") {
+  const test::TemporaryFolder folder;
+  test::write_text(folder / "victim", "precious");
+  std::filesystem::create_symlink(folder / "victim", folder / "a.partial");
+  std::filesystem::create_symlink(folder / "victim", folder / "a");
+  write(folder / "a", "whole");
+  CHECK(test::read_text(folder / "victim") == "precious");
+  CHECK(test::read_text(folder / "a") == "whole");
+  CHECK_FALSE(std::filesystem::is_symlink(folder / "a"));
+}
+
 TEST_CASE("a failed write leaves the old file and no other", "[atomic_file]") {
   const test::TemporaryFolder folder;
   write(folder / "a", "old");

@@ -124,12 +124,12 @@ TEST_CASE("checkpoints of several models have no mean", "[checkpoint_tools]") {
 TEST_CASE("a mean is written, but over no other file", "[checkpoint_tools]") {
   const test::TemporaryFolder folder;
   write_checkpoint(folder / "a.h5", example());
-  average_checkpoints(folder / "mean.h5", {folder / "a.h5", folder / "a.h5"});
+  average_checkpoints(folder / "mean.h5", {folder / "a.h5", folder / "a.h5"}, false);
   CHECK(read_checkpoint(folder / "mean.h5").parameters[0].values == example().parameters[0].values);
   CHECK_THAT(test::error_of([&] {
-               average_checkpoints(folder / "mean.h5", {folder / "a.h5", folder / "a.h5"});
+               average_checkpoints(folder / "mean.h5", {folder / "a.h5", folder / "a.h5"}, false);
              }),
-             Contains("mean.h5 is there already"));
+             Contains("mean.h5: exists already"));
 }
 
 }  // namespace annulus

@@ -65,7 +65,7 @@ TEST_CASE("the ring's rows of a benchmark are fitted") {
   const auto file = folder / "all_reduce.json";
   const LinkModel link{20e-6, 1.25e9};
   for (const std::string algorithm : {"message-ring", "ring"}) {
-    write_json(file, benchmark(algorithm, times_on(link, 4), 4, 1));
+    write_json(file, FileKind::all_reduce_benchmark, benchmark(algorithm, times_on(link, 4), 4, 1));
     const MeasuredLink measured = fit_link(file);
     CHECK(measured.fit.link.latency_seconds == Approx(20e-6));
     CHECK(measured.ranks == 4);
@@ -78,7 +78,7 @@ TEST_CASE("what no link can be fitted to is refused in a line") {
   const auto file = folder / "all_reduce.json";
   const auto times = times_on({20e-6, 1.25e9}, 4);
   const auto complaint = [&](const nlohmann::json& json) {
-    write_json(file, json);
+    write_json(file, FileKind::all_reduce_benchmark, json);
     return test::error_of([&] { fit_link(file); });
   };
   CHECK_THAT(complaint(benchmark("message-ring", times, 4, 2)), Catch::Contains("2 of 4 ranks were on one node"));

@@ -45,6 +45,14 @@ TEST_CASE("records have their length before them, and both their masked CRC32C",
   CHECK(hex(tf_record("")) == "000000000000000029039807d8ea82a2");
 }
 
+TEST_CASE("a file that grows is no link to another", "[metrics]") {
+  const test::TemporaryFolder folder;
+  test::write_text(folder / "victim", "precious\n");
+  std::filesystem::create_symlink(folder / "victim", folder / "a");
+  CHECK_THAT(test::error_of([&] { GrowingFile(folder / "a").append("x\n"); }), Contains("symbolic link"));
+  CHECK(read_text(folder / "victim") == "precious\n");
+}
+
 TEST_CASE("what a full disk leaves of an addition is taken back", "[metrics]") {
   const test::TemporaryFolder folder;
   GrowingFile file(folder / "a");

@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "kernels/cpu/first_convolution.h"
+#include "kernels/cpu/pass.h"
 #include "kernels/cpu/vectors.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/device.h"
@@ -79,8 +80,8 @@ void fill_with_nan(Device& device, DeviceView memory) {
 // An operation over random operands. What it has to write is full of rubbish before.
 struct Trial {
   Trial(Device& device, const Operation& what, const std::vector<TensorSpec>& specs, bool wanted = true,
-        Mode mode = Mode::training)
-      : operation(what), op(device.plan(operation, specs, mode, {})) {
+        Mode mode = Mode::training, const std::vector<TensorSpec>& laid_out = {})
+      : operation(what), op(device.plan(operation, specs, mode, laid_out)) {
     std::uint64_t seed = 1;
     const auto random = [&](const TensorSpec& spec) {
       return Operand(device, spec, random_values(elements(spec.shape), ++seed));
@@ -478,6 +479,35 @@ TEST_CASE("layers whose input's gradient nobody wants plan nothing for it") {
   if (!test::on_gpu()) CHECK(spared >= image_bytes);
   scratch_spared(*device, Convolution{.channels = 8, .kernel = 3, .padding = 1}, blocked(*device, {2, 16, 9, 9}));
   scratch_spared(*device, Dense{.units = 10, .relu = true}, device->values({3, 2, 5, 5}));
+}
+
+// As with AVX-512, where weights of a training network do not fit the layout of an inference network's images.
+TEST_CASE("weights in a layout that only a reference implementation takes are reordered") {
+  if (test::on_gpu()) return;
+  using Tag = dnnl::memory::format_tag;
+  const auto laid_out = [](const Shape& shape, Tag tag) {
+    return cpu::spec(shape, {{shape.begin(), shape.end()}, dnnl::memory::data_type::f32, tag});
+  };
+  const auto device = test::make_device(2);
+  const auto check = [&](const Operation& operation, const TensorSpec& input, const TensorSpec& weights) {
+    const std::vector<TensorSpec> parameters{weights, laid_out({weights.shape[0]}, Tag::a)};
+    Trial training(*device, operation, {input}, true, Mode::training, parameters);
+    check_trial(training, true, 2);
+    Trial inference(*device, operation, {input}, false, Mode::inference, parameters);
+    inference.op->forward();
+    check_output(inference);
+    for (const Trial* trial : {&training, &inference}) {
+      CHECK(trial->op->parameters()[0].layout->name() == weights.layout->name());
+      REQUIRE(!trial->op->implementations().empty());
+      for (const std::string& name : trial->op->implementations()) {
+        CAPTURE(name);
+        CHECK(!cpu::is_reference(name));
+      }
+    }
+  };
+  check(Dense{.units = 12, .relu = true}, laid_out({3, 16, 5, 5}, Tag::nhwc), laid_out({12, 16, 5, 5}, Tag::aBcd16b));
+  check(Convolution{.channels = 24, .kernel = 3, .padding = 1}, laid_out({2, 16, 6, 6}, Tag::nhwc),
+        laid_out({24, 16, 3, 3}, Tag::aBcd16b));
 }
 
 TEST_CASE("max pools, tiled and overlapping") {
@@ -890,6 +920,10 @@ TEST_CASE("a label is among the largest five by its logit, of equal logits the f
 
 TEST_CASE("shapes that do not fit an operation are refused") {
   CHECK(output_shape(MaxPool{3, 2, 1}, {{2, 5, 7, 8}}) == Shape{2, 5, 4, 4});
+  CHECK(output_shape(MaxPool{2, 2, 1}, {{2, 5, 6, 8}}) == Shape{2, 5, 4, 5});
+  // Windows of nothing but padding would have no maximum.
+  for (const MaxPool& pool : {MaxPool{1, 1, 1}, MaxPool{2, 2, 2}, MaxPool{3, 2, 2}, MaxPool{3, 1, 5}})
+    CHECK_THROWS_WITH(output_shape(pool, {{2, 5, 7, 8}}), Catch::Contains("half of its") && Catch::Contains("padding"));
   CHECK(output_shape(Convolution{.channels = 9, .kernel = 5, .stride = 2}, {{2, 5, 7, 8}}) == Shape{2, 9, 2, 2});
   CHECK_THROWS_WITH(output_shape(Convolution{.channels = 9, .kernel = 5}, {{2, 5, 7, 4}}), Catch::Contains("5x5"));
   CHECK(output_shape(Convolution{.channels = 9, .kernel = {1, 7}, .padding = {0, 3}}, {{2, 5, 4, 3}}) ==

@@ -9,8 +9,8 @@ using namespace annulus;
 
 TEST_CASE("what was written before a signal was raised is there after it was awaited") {
   constexpr std::uint32_t kTurns = 2000;
-  Patience patience(GENERATE(0, 1000));  // sleeps, or looks first
-  patience.set_urgent(true);
+  Patience patience(GENERATE(0, 1000));        // yields, or looks first
+  patience.set_urgent(GENERATE(false, true));  // sleeps at once, or later
   Signal ping, pong;
   std::uint32_t ball = 0;  // not atomic: the signals alone order what the threads do with it
   std::jthread other([&] {

@@ -16,13 +16,22 @@ void sleep(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
+// Waits until it is so, or for long enough that it will never be.
+template <class Condition>
+bool eventually(const Condition& condition) {
+  for (int i = 0; i < 1000 && !condition(); ++i) sleep(0.01);
+  return condition();
+}
+
 }  // namespace
 
 TEST_CASE("a watchdog barks once, when nothing has moved for long enough") {
-  Activity activity;
   SumActivity sums;
   std::atomic<int> barks = 0;
-  const Watchdog watchdog(activity, sums, kStall, [&] { ++barks; });
+  Watchdog watchdog(kStall, [&](const Stall&) { ++barks; });
+  const Watchdog::Watched watched(watchdog, sums);
+  Activity& activity = watchdog.activity();
+  activity.enter(Phase::planning);
   for (int i = 0; i < 10; ++i) {  // slow, but it moves: each kind of move in turn
     sleep(kStall / 4);
     if (i % 4 == 0) activity.tick();
@@ -35,27 +44,46 @@ TEST_CASE("a watchdog barks once, when nothing has moved for long enough") {
   CHECK(barks == 1);
 }
 
-TEST_CASE("who waits at a meeting is given longer") {
-  Activity activity;
-  const SumActivity sums;
-  activity.enter(Phase::meeting);
-  std::atomic<int> barks = 0;
-  const Watchdog watchdog(activity, sums, kStall / 4, [&] { ++barks; });
-  sleep(kStall);
-  CHECK(barks == 0);
-  sleep(4 * kStall);
-  CHECK(barks == 1);
+TEST_CASE("phases that wait for other ranks are given longer, from the start of MPI on") {
+  for (const Phase phase : {Phase::starting_mpi, Phase::meeting}) {
+    std::atomic<double> seconds = 0;
+    Watchdog watchdog(kStall / 4, [&](const Stall& stall) { seconds = stall.seconds; });
+    if (phase != Phase::starting_mpi) watchdog.activity().enter(phase);
+    sleep(kStall);
+    CHECK(seconds.load() == 0);
+    CHECK(eventually([&] { return seconds > 0; }));
+    CHECK(seconds.load() == Approx(10 * kStall / 4));
+  }
 }
 
-TEST_CASE("no watchdog where the time is 0, and none outlives its end") {
-  const Activity activity;
-  const SumActivity sums;
+TEST_CASE("a command that does not report what it is doing is not watched, until it does") {
+  std::atomic<int> barks = 0;
+  Watchdog watchdog(kStall / 8, [&](const Stall&) { ++barks; });
+  watchdog.activity().enter(Phase::unwatched);
+  sleep(2 * kStall);
+  CHECK(barks == 0);
+  watchdog.activity().enter(Phase::forward);
+  CHECK(eventually([&] { return barks == 1; }));
+}
+
+TEST_CASE("an all-reduce is watched only while it is there") {
+  std::atomic<bool> had_sums = true;
+  Watchdog watchdog(kStall / 8, [&](const Stall& stall) { had_sums = stall.all_reduce.has_value(); });
+  {
+    const SumActivity sums;
+    const Watchdog::Watched watched(watchdog, sums);
+  }
+  watchdog.activity().enter(Phase::forward);
+  CHECK(eventually([&] { return !had_sums; }));
+}
+
+TEST_CASE("no watchdog if the time is 0, and none outlives its end") {
   std::atomic<int> barks = 0;
   {
-    const Watchdog off(activity, sums, 0, [&] { ++barks; });
+    const Watchdog off(0, [&](const Stall&) { ++barks; });
   }
   {
-    const Watchdog patient(activity, sums, 3600, [&] { ++barks; });
+    const Watchdog patient(3600, [&](const Stall&) { ++barks; });
   }  // does not make us wait
   CHECK(barks == 0);
 }
@@ -63,26 +91,38 @@ TEST_CASE("no watchdog where the time is 0, and none outlives its end") {
 TEST_CASE("what a rank is doing, in words") {
   Activity activity;
   SumActivity sums;
-  const auto text = [&] { return fmt::to_string(describe(activity.look(), sums.look())); };
-  CHECK(text() == "step 0: starting; all-reduce: idle");
+  bool summing = false;
+  const auto text = [&] {
+    Stall stall{.activity = activity.look(), .all_reduce = {}, .seconds = 1};
+    if (summing) stall.all_reduce = sums.look();
+    return fmt::to_string(describe(stall));
+  };
+  CHECK(text() == ": starting MPI and waiting for the other ranks to start");
+  activity.enter(Phase::comparing);
+  CHECK(text() == ": comparing options and data with the other ranks");
+  summing = true;
+  activity.enter(Phase::planning);
+  CHECK(text() == ": planning the network; all-reduce: idle");
   activity.plan(3);
   activity.begin_step(5);
-  CHECK(text() == "step 5: waiting for input; all-reduce: idle");
+  CHECK(text() == " in step 5: beginning the step; all-reduce: idle");
+  activity.enter(Phase::input);
+  CHECK(text() == " in step 5: waiting for input; all-reduce: idle");
   activity.enter(Phase::backward);
   sums.begin_sum(0);
   sums.end_sum();
   sums.begin_sum(1);
-  CHECK(text() == "step 5: backward; all-reduce: bucket 2 of 3");
+  CHECK(text() == " in step 5: backward; all-reduce: bucket 2 of 3");
   sums.enter({"all-gather, ring step", 4, 6});
   sums.await(7);
   activity.enter(Phase::waiting_for_bucket, 1);
   CHECK(text() ==
-        "step 5: waiting for bucket 2 of 3; all-reduce: bucket 2 of 3, all-gather, ring step 4 of 6, waiting for rank "
-        "7");
+        " in step 5: waiting for bucket 2 of 3; all-reduce: bucket 2 of 3, all-gather, ring step 4 of 6, waiting for "
+        "rank 7");
   sums.end_sum();
   sums.begin_sum(2);
-  CHECK(text() == "step 5: waiting for bucket 2 of 3; all-reduce: bucket 3 of 3");
+  CHECK(text() == " in step 5: waiting for bucket 2 of 3; all-reduce: bucket 3 of 3");
   sums.end_sum();
   activity.enter(Phase::optimizer, 1);
-  CHECK(text() == "step 5: updating bucket 2 of 3; all-reduce: idle");
+  CHECK(text() == " in step 5: updating bucket 2 of 3; all-reduce: idle");
 }

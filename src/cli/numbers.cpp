@@ -1,0 +1,98 @@
+#include "src/cli/numbers.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "src/printable.h"
+
+namespace annulus {
+namespace {
+
+template <class T>
+std::optional<T> parse_all(const std::string& text) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc{} && rest == end ? std::optional(value) : std::nullopt;
+}
+
+std::string unexpected(const std::string& expected, const std::string& text) {
+  return fmt::format("expected {}, not {}", expected, in_quotes(text));
+}
+
+// `holds`: whether a number is in the range, which `expected` describes.
+template <class Holds>
+CLI::Validator number(const std::string& expected, Holds holds) {
+  const auto check = [expected, holds](std::string& text) {
+    const auto value = parse_all<double>(text);
+    // The option may be stored in single precision, and must not become 0 or infinite there.
+    const bool is_good = value && std::isfinite(*value) && holds(*value) && holds(static_cast<float>(*value)) &&
+                         std::isfinite(static_cast<float>(*value));
+    if (!is_good) return unexpected(expected, text);
+    text = fmt::format("{}", *value);  // as TOML has it, which .5 is not
+    return std::string();
+  };
+  return {check, ""};
+}
+
+}  // namespace
+
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
+  const auto check = [least, most](std::string& text) {
+    const auto value = parse_all<std::uint64_t>(text);
+    if (!value || *value < least || *value > most)
+      return unexpected(most >= kMostCount ? fmt::format("a whole number >= {}", least)
+                                           : fmt::format("a whole number from {} to {}", least, most),
+                        text);
+    text = std::to_string(*value);
+    return std::string();
+  };
+  return {check, ""};
+}
+
+CLI::Validator number_above(double bound) {
+  return number(fmt::format("a number > {}", bound), [bound](double value) { return value > bound; });
+}
+
+CLI::Validator number_from(double least, double most) {
+  return number(most >= kLargestNumber ? fmt::format("a number >= {}", least)
+                                       : fmt::format("a number from {} to {}", least, most),
+                [least, most](double value) { return value >= least && value <= most; });
+}
+
+CLI::Validator any_number() {
+  return number("a number", [](double) { return true; });
+}
+
+CLI::Validator byte_size(std::uint64_t least, std::uint64_t most) {
+  const auto check = [least, most](std::string& text) {
+    static const CLI::AsSizeValue to_bytes(true);
+    std::string bytes = text;
+    try {
+      if (!text.empty() && std::isdigit(static_cast<unsigned char>(text.front())) != 0) to_bytes(bytes);
+    } catch (const CLI::ParseError&) {
+      bytes.clear();
+    }
+    const auto value = parse_all<std::uint64_t>(bytes);
+    if (!value || *value < least || *value > most)
+      return unexpected(fmt::format("a size from {} to {} bytes, such as 1MiB", least, most), text);
+    text = bytes;
+    return std::string();
+  };
+  return {check, "", ""};
+}
+
+double parse_number(const std::string& option, std::string text, const CLI::Validator& validator) {
+  if (const std::string complaint = validator(text); !complaint.empty()) throw CLI::ValidationError(option, complaint);
+  return *parse_all<double>(text);
+}
+
+std::string in_quotes(const std::string& text) {
+  constexpr std::size_t kMost = 40;
+  return fmt::format("\"{}\"", printable(text.size() > kMost ? text.substr(0, kMost) + "..." : text));
+}
+
+}  // namespace annulus

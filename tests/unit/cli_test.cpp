@@ -1,0 +1,240 @@
+#include "src/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <set>
+#include <sstream>
+
+#include "src/cli/commands.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace annulus {
+namespace {
+
+using Catch::Contains;
+using Words = std::vector<std::string>;
+
+// Calls `visit` with the words and the object of each command that runs something.
+void for_each_command(CLI::App& app, const Words& words, const std::function<void(const Words&, CLI::App&)>& visit) {
+  const auto children = app.get_subcommands([](const CLI::App*) { return true; });
+  if (children.empty()) visit(words, app);
+  for (CLI::App* child : children) {
+    Words more = words;
+    more.push_back(child->get_name());
+    for_each_command(*child, more, visit);
+  }
+}
+
+// A command line that is read as the program does. What a parse leaves in the options stays there.
+class CommandLine {
+ public:
+  CommandLine() { add_commands(app_, chosen_); }
+
+  CLI::App& app() { return app_; }
+
+  // The message; empty if all is well.
+  std::string parse(Words words) {
+    std::ranges::reverse(words);
+    try {
+      app_.parse(words);
+      return "";
+    } catch (const CLI::ParseError& error) {
+      return std::string(error.what()).empty() ? error.get_name() : error.what();
+    }
+  }
+
+ private:
+  CLI::App app_;
+  Command chosen_;
+};
+
+bool takes_numbers(const CLI::Option& option) {
+  static const std::set<std::string> types{"INT",  "UINT",  "FLOAT", "SIZE",     "TIME",
+                                           "RATE", "SHARE", "BETAS", "INTERVAL", "EPOCHS"};
+  const std::string type = option.get_type_name();
+  return !option.get_positional() && types.contains(type.substr(0, type.find(':')));
+}
+
+bool takes_any_sign(const std::string& name) {
+  return name == "--mean";
+}
+
+}  // namespace
+
+TEST_CASE("no numeric option of any command takes what is no number in its range", "[cli]") {
+  CommandLine line;
+  std::size_t options = 0;
+  for_each_command(line.app(), {}, [&](const Words& words, CLI::App& command) {
+    for (const CLI::Option* option : command.get_options({})) {
+      if (!takes_numbers(*option)) continue;
+      ++options;
+      const std::string name = option->get_name();
+      for (const std::string value :
+           {"-1", "nan", "inf", "-inf", "1e400", "99999999999999999999999999", "64k", "0x10", "1,", "fast", ""}) {
+        const bool is_number = value.starts_with('9');
+        if ((value == "64k" && option->get_type_name() == "SIZE") || (value == "-1" && takes_any_sign(name))) continue;
+        if (is_number && option->get_type_name() != "UINT" && option->get_type_name() != "INT") continue;
+        if (value == "1," && option->get_delimiter() == ',') continue;
+        Words all = words;
+        all.push_back(name + "=" + value);
+        const std::string message = line.parse(all);
+        CAPTURE(words, name, value, message);
+        CHECK(message.size() < 200);
+        CHECK_THAT(message, Contains(name));
+        CHECK(message.find("is required") == std::string::npos);
+      }
+    }
+  });
+  CHECK(options > 70);
+}
+
+TEST_CASE("a number's message says what is expected", "[cli]") {
+  CommandLine line;
+  CHECK(line.parse({"train", "--lr", "fast"}) == "--lr: expected a number > 0, not \"fast\"");
+  CHECK(line.parse({"train", "--lr", "0"}) == "--lr: expected a number > 0, not \"0\"");
+  CHECK(line.parse({"train", "--epochs", "-1"}) ==
+        "--epochs: expected a whole number from 1 to 1073741824, not \"-1\"");
+  CHECK(line.parse({"train", "--batch", "64k"}) == "--batch: expected a whole number >= 1, not \"64k\"");
+  CHECK(line.parse({"bench", "noise", "--step", "nan"}) == "--step: expected a number from 0.1 to 100000, not \"nan\"");
+  CHECK_THAT(line.parse({"train", "--lr", std::string(1000, '9')}), Contains("99...\""));
+  CHECK_THAT(line.parse({"train", "--lr", "\x1b[2J"}), Contains("\\x1b[2J"));
+}
+
+TEST_CASE("leading zeros are decimal", "[cli]") {
+  CommandLine line;
+  CHECK_THAT(line.parse({"train", "--batch", "010"}), Contains("required"));
+  CHECK(line.app().get_subcommand("train")->get_option("--batch")->as<std::size_t>() == 10);
+}
+
+namespace {
+
+// Its configuration, as a run writes it.
+std::string configuration(CommandLine& line, const std::string& command) {
+  CLI::App* app = line.app().get_subcommand(command);
+  return app->config_to_str(true, false);
+}
+
+std::string parse_with(const std::string& config, Words words = {}) {
+  const test::TemporaryFolder folder;
+  test::write_text(folder / "run.toml", config);
+  words.insert(words.begin(), {"train", "--config", (folder / "run.toml").string()});
+  CommandLine line;
+  std::string message = line.parse(words);
+  const std::size_t place = message.find(folder.path().string());
+  return place == std::string::npos ? message : message.substr(place + folder.path().string().size() + 1);
+}
+
+}  // namespace
+
+TEST_CASE("a run's configuration reads back for every option, whatever their texts", "[cli]") {
+  const test::TemporaryFolder folder;
+  const Words awkward{"a # b",
+                      "\"quoted\" and 'single'",
+                      "back\\slash\\n",
+                      "two\nlines",
+                      "größer 猫",
+                      "key = value",
+                      "a[1]b",
+                      "[train]",
+                      "{}",
+                      "tab\tand \r",
+                      " blank ",
+                      "%s {x}",
+                      "\x1b[2J",
+                      "true",
+                      "7",
+                      "2026-01-01",
+                      "'''",
+                      "\"\"\""};
+  Words any_text;  // options that take it; others keep their defaults
+  std::size_t options = 0;
+  CommandLine probe;
+  for (const CLI::Option* option : probe.app().get_subcommand("train")->get_options({})) {
+    const std::string name = option->get_name();
+    if (!option->get_configurable() || option->get_positional()) continue;
+    ++options;
+    if (name != "--data" && name != "--out" &&
+        CommandLine().parse({"train", "--data", "d", "--out", "o", name, awkward.front()}).empty())
+      any_text.push_back(name);
+  }
+  CHECK(options > 50);
+  CHECK(any_text.size() > 2);
+  for (const std::string& text : awkward) {
+    CAPTURE(text);
+    Words words{"train"};
+    for (const std::string& name : any_text) words.insert(words.end(), {name, text});
+    words.insert(words.end(), {"--out", text, "--data", "a" + text + "b", "second"});
+    CommandLine first;
+    REQUIRE(first.parse(words) == "");
+    const std::string written = configuration(first, "train");
+    test::write_text(folder / "run.toml", written);
+    CommandLine second;
+    CHECK(second.parse({"train", "--config", (folder / "run.toml").string()}) == "");
+    CHECK(configuration(second, "train") == written);
+    CHECK(second.app().get_subcommand("train")->get_option("--out")->as<std::string>() == text);
+    CHECK(second.app().get_subcommand("train")->get_option("--data")->as<Words>() == Words{"a" + text + "b", "second"});
+  }
+}
+
+TEST_CASE("options of every kind read back from a configuration", "[cli]") {
+  const test::TemporaryFolder folder;
+  CommandLine first;
+  REQUIRE(first.parse({"train",
+                       "--data",
+                       "d",
+                       "--out",
+                       "o",
+                       "--nesterov",
+                       "--lr-steps",
+                       "30,60.5",
+                       "--schedule",
+                       "step",
+                       "--bucket",
+                       "1MiB",
+                       "--eval-every",
+                       "500",
+                       "--checkpoint-every",
+                       "10min",
+                       "--warmup-from",
+                       ".5",
+                       "--adam-betas",
+                       "0.9,0.999",
+                       "--metrics",
+                       "csv,jsonl",
+                       "--seed",
+                       "9223372036854775807",
+                       "--lr",
+                       "1e-3",
+                       "--epochs",
+                       "90"}) == "");
+  const std::string written = configuration(first, "train");
+  test::write_text(folder / "run.toml", written);
+  CommandLine second;
+  CHECK(second.parse({"train", "--config", (folder / "run.toml").string()}) == "");
+  CHECK(configuration(second, "train") == written);
+  CHECK_THAT(written, Contains("nesterov=true\n") && Contains("lr=0.001\n") && Contains("bucket=\"1MiB\"\n"));
+}
+
+TEST_CASE("a configuration's errors have file and line", "[cli]") {
+  const Words needed{"--data", "d", "--out", "o"};
+  CHECK(parse_with("lr = 0.1\n\nnesterov = true\n", needed) == "");
+  CHECK_THAT(parse_with("lr = 0.1\nbogus = 1\n", needed),
+             Contains("run.toml:2: \"bogus\"") && Contains("annulus train"));
+  CHECK_THAT(parse_with("lr = \"fast\"\n", needed), Contains("run.toml:1: --lr: expected a number"));
+  CHECK_THAT(parse_with("lr = -1\n", needed), Contains("run.toml:1: --lr: expected a number > 0, not \"-1\""));
+  CHECK_THAT(parse_with("lr = nan\n", needed), Contains("run.toml:1: --lr"));
+  CHECK_THAT(parse_with("epochs = 1.5\n", needed), Contains("run.toml:1: --epochs"));
+  CHECK_THAT(parse_with("nesterov = 1\n", needed), Contains("run.toml:1: --nesterov: expected true or false"));
+  CHECK_THAT(parse_with("out = 5\n", needed), Contains("run.toml:1: --out: expected a text"));
+  CHECK_THAT(parse_with("lr = [0.1, 0.2]\n", needed), Contains("run.toml:1: --lr: takes one value"));
+  CHECK_THAT(parse_with("resume = true\n", needed), Contains("run.toml:1: \"resume\""));
+  CHECK_THAT(parse_with("[train]\nlr = 0.1\n", needed), Contains("run.toml:1: train"));
+  CHECK_THAT(parse_with("lr\n", needed), Contains("run.toml:1:"));
+  CHECK_THAT(parse_with("--lr = 1\n", needed), Contains("run.toml:1:"));
+  // The command line wins, but the file must be right all the same.
+  CHECK(parse_with("lr = 0.1\n", {"--data", "d", "--out", "o", "--lr", "0.2"}) == "");
+  CHECK_THAT(parse_with("lr = \"x\"\n", {"--data", "d", "--out", "o", "--lr", "0.2"}), Contains("run.toml:1: --lr"));
+}
+
+}  // namespace annulus

@@ -1,0 +1,144 @@
+#include "src/output_file.h"
+
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "src/data/hdf5.h"
+#include "src/folder_claim.h"
+#include "src/results.h"
+#include "src/timeline.h"
+#include "tests/unit/error_text.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace annulus {
+namespace {
+
+using Catch::Contains;
+using test::error_of;
+using test::TemporaryFolder;
+using test::write_text;
+
+void write_data_file(const std::filesystem::path& file) {
+  hdf5::NewFile made(file);
+  hdf5::Group root = made.root();
+  root.set_strings("classes", std::vector<std::string>{"a"});
+  root.set_floats("mean", std::vector<float>{0.5f});
+  root.set_floats("deviation", std::vector<float>{0.5f});
+  root.create_group("train");
+  const std::vector<std::byte> image = made.image();
+  write_text(file, {reinterpret_cast<const char*>(image.data()), image.size()});
+}
+
+std::string refusal(const Output& output, const std::vector<std::filesystem::path>& inputs = {},
+                    bool overwrite = false) {
+  return error_of([&] { expect_replaceable(output, inputs, overwrite); });
+}
+
+}  // namespace
+
+TEST_CASE("a new file may be written, and no file at all", "[output_file]") {
+  const TemporaryFolder folder;
+  CHECK_NOTHROW(expect_replaceable({folder / "new.json", FileKind::evaluation}, {}, false));
+  CHECK_NOTHROW(expect_replaceable({"", FileKind::evaluation}, {}, false));
+  CHECK_THAT(refusal({folder / "none/new.json", FileKind::evaluation}), Contains("No such file or directory"));
+}
+
+TEST_CASE("an earlier file of the same kind may be replaced, and no other", "[output_file]") {
+  const TemporaryFolder folder;
+  const std::filesystem::path report = folder / "report", data = folder / "data", onnx = folder / "onnx",
+                              timeline = folder / "timeline", predictions = folder / "predictions",
+                              skipped = folder / "skipped", notes = folder / "notes";
+  write_json(report, FileKind::evaluation, {{"accuracy", 1}});
+  write_data_file(data);
+  write_text(onnx, std::string("\x08\x07\x12\x07") + "annulus\x1a\x05");
+  write_text(timeline, "[\n" + std::string(kTimelineMark) + "\n]\n");
+  write_text(predictions, "{\"image\": \"a.png\", \"top\": []}\n");
+  write_text(skipped, "a.png\tis damaged\n");
+  write_text(notes, "{\"version\": 1, \"rows\": []}\n");
+  const std::vector<Output> ours{{report, FileKind::evaluation},
+                                 {data, FileKind::data},
+                                 {onnx, FileKind::onnx},
+                                 {timeline, FileKind::timeline},
+                                 {predictions, FileKind::predictions},
+                                 {skipped, FileKind::skipped_samples}};
+  for (const Output& output : ours) {
+    CAPTURE(output.file);
+    CHECK_NOTHROW(expect_replaceable(output, {}, false));
+    for (const Output& other : ours) {
+      if (other.file == output.file) continue;
+      CAPTURE(other.file);
+      CHECK_THAT(refusal({other.file, output.kind}), Contains("exists already") && Contains("--overwrite"));
+    }
+    CHECK_THAT(refusal({notes, output.kind}), Contains("notes: exists already") && Contains("--overwrite"));
+    CHECK_NOTHROW(expect_replaceable({notes, output.kind}, {}, true));
+  }
+  write_text(notes, "");  // as mktemp leaves it: nothing is lost
+  CHECK_NOTHROW(expect_replaceable({notes, FileKind::evaluation}, {}, false));
+  // Reports of another command, and checkpoints, even of the same.
+  CHECK_THAT(refusal({report, FileKind::step_benchmark}), Contains("--overwrite"));
+  CHECK_THAT(refusal({data, FileKind::average}), Contains("exists already; name"));
+}
+
+TEST_CASE("what a command reads is never its output", "[output_file]") {
+  const TemporaryFolder folder;
+  const std::filesystem::path data = folder / "data.h5", link = folder / "link.h5", hard = folder / "hard.h5";
+  write_data_file(data);
+  std::filesystem::create_symlink(data, link);
+  std::filesystem::create_hard_link(data, hard);
+  for (const bool overwrite : {false, true})
+    for (const auto& name : {data, link, hard})
+      CHECK_THAT(refusal({name, FileKind::data}, {data}, overwrite), Contains("reads it"));
+  // Of a folder that is read, files that were not made by this command.
+  write_text(folder / "picture.png", "pixels");
+  CHECK_THAT(refusal({folder / "picture.png", FileKind::data}, {folder.path()}, true), Contains("reads it"));
+  CHECK_NOTHROW(expect_replaceable({data, FileKind::data}, {folder.path()}, false));
+}
+
+TEST_CASE("folders and what is no regular file are not replaced", "[output_file]") {
+  const TemporaryFolder folder;
+  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_THAT(refusal({folder / "pipe", FileKind::evaluation}, {}, true), Contains("no regular file"));
+  CHECK_THAT(refusal({folder.path(), FileKind::evaluation}, {}, true), Contains("is a folder"));
+}
+
+TEST_CASE("a claimed folder is new, empty or was claimed before", "[output_file]") {
+  const TemporaryFolder folder;
+  const auto claim = [](const std::filesystem::path& name, bool adopt = false) {
+    return FolderClaim(name, adopt, "choose another");
+  };
+  CHECK(claim(folder / "new/run").is_new());
+  CHECK_FALSE(claim(folder / "new/run").is_new());
+  std::filesystem::create_directory(folder / "foreign");
+  { CHECK_FALSE(claim(folder / "foreign").is_new()); }
+  std::filesystem::create_directory(folder / "other");
+  write_text(folder / "other/config.toml", "mine");
+  CHECK_THAT(error_of([&] { claim(folder / "other"); }), Contains("did not write") && Contains("choose another"));
+  CHECK_FALSE(std::filesystem::exists(folder / "other/annulus.lock"));
+  CHECK_NOTHROW(claim(folder / "other", true));
+  // A link in the mark's place is no mark, and is not followed.
+  std::filesystem::create_directory(folder / "linked");
+  std::filesystem::create_symlink(folder / "victim", folder / "linked/annulus.lock");
+  CHECK_THAT(error_of([&] { claim(folder / "linked"); }), Contains("did not write"));
+  error_of([&] { claim(folder / "linked", true); });
+  CHECK_FALSE(std::filesystem::exists(folder / "victim"));
+}
+
+TEST_CASE("a folder has one claim at a time, which names its process", "[output_file]") {
+  const TemporaryFolder folder;
+  {
+    const FolderClaim first(folder / "run", false, "choose another");
+    const std::string text = error_of([&] { FolderClaim(folder / "run", true, "choose another"); });
+    CHECK_THAT(text, Contains("another process") && Contains(fmt::format("process {}", getpid())) && Contains("host "));
+    write_text(folder / "run/part", "x");
+    first.clear();
+    CHECK_FALSE(std::filesystem::exists(folder / "run/part"));
+    CHECK(std::filesystem::exists(folder / "run/annulus.lock"));
+  }
+  const FolderClaim second(folder / "run", false, "choose another");
+  second.remove();
+  CHECK_FALSE(std::filesystem::exists(folder / "run"));
+}
+
+}  // namespace annulus

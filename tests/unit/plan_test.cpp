@@ -1,0 +1,75 @@
+// How oneDNN would compute the zoo's models, planned only: never by a reference implementation. Which ones it chooses
+// depends on the processor, and on ONEDNN_MAX_CPU_ISA, which is read once in a process (tests/CMakeLists.txt).
+
+#include <catch2/catch.hpp>
+
+#include "kernels/cpu/pass.h"
+#include "kernels/error.h"
+#include "models/fusion.h"
+#include "models/spare_gradients.h"
+#include "models/zoo.h"
+#include "tests/unit/test_device.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kClasses = 10;
+constexpr std::size_t kBatches[] = {1, 7, 64};
+
+using Layouts = std::vector<std::vector<TensorSpec>>;
+
+// Images of a usual size if planning for them is quick, else the smallest square ones that the model accepts.
+Graph graph_of(const ZooEntry& entry) {
+  const auto of_image = [&](const ImageShape& image) { return entry.make(neutral_task(image, kClasses)); };
+  if (entry.image.height <= 32) return of_image(entry.image);
+  for (std::size_t side = 1;; ++side) try {
+      return of_image({side, side, 3});
+    } catch (const Error&) {
+      REQUIRE(side < entry.image.height);
+    }
+}
+
+// Plans every node, with the parameters' layouts if there are any, and checks the implementations. Returns the
+// parameters' layouts.
+Layouts check_plans(Device& device, const Graph& graph, Mode mode, std::size_t batch, const Layouts& fixed) {
+  const auto shapes = graph.shapes(batch);
+  std::vector<TensorSpec> specs{device.plain(shapes[Graph::kImages], DataType::u8),
+                                device.plain(shapes[Graph::kLabels], DataType::i32),
+                                device.plain(shapes[Graph::kKeys], DataType::i32)};
+  Layouts layouts;
+  for (const Node& node : graph.nodes()) {
+    std::vector<TensorSpec> inputs;
+    for (const Value input : node.inputs) inputs.push_back(specs[input]);
+    const auto op =
+        device.plan(node.operation, inputs, mode, fixed.empty() ? std::vector<TensorSpec>{} : fixed[layouts.size()]);
+    for (const std::string& name : op->implementations()) {
+      INFO("layer " << node.name << (mode == Mode::training ? ", training" : ", inference") << ", batch " << batch);
+      CAPTURE(name);
+      CHECK(!cpu::is_reference(name));
+    }
+    specs.push_back(op->output());
+    layouts.push_back(op->parameters());
+  }
+  return layouts;
+}
+
+}  // namespace
+
+TEST_CASE("no plan of any model is a reference implementation") {
+  if (test::on_gpu()) return;
+  const auto device = test::make_device(2);
+  for (const ZooEntry& entry : zoo()) {
+    const Graph graph = spare_gradients(fuse(graph_of(entry)));
+    for (const Mode laid_out_for : {Mode::training, Mode::inference})
+      for (const std::size_t laid_out_batch : kBatches) {
+        CAPTURE(entry.name, laid_out_for == Mode::training, laid_out_batch);
+        const Layouts layouts = check_plans(*device, graph, laid_out_for, laid_out_batch, {});
+        for (const std::size_t batch : kBatches) {
+          check_plans(*device, graph, Mode::inference, batch, layouts);
+          if (laid_out_for == Mode::training) check_plans(*device, graph, Mode::training, batch, layouts);
+        }
+      }
+  }
+}
+
+}  // namespace annulus

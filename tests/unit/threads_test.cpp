@@ -1,0 +1,40 @@
+#include "src/threads.h"
+
+#include <catch2/catch.hpp>
+
+using namespace annulus;
+
+TEST_CASE("threads: --threads, then OMP_NUM_THREADS, then SLURM_CPUS_PER_TASK, then the affinity mask decide") {
+  ThreadWishes wishes{.option = 1, .omp_num_threads = "2", .slurm_cpus_per_task = "3", .allowed = 8};
+  const auto expect = [&wishes](int count, const std::string& source) {
+    const Threads threads = choose_threads(wishes);
+    CHECK(threads.count == count);
+    CHECK(threads.source == source);
+    CHECK(threads.warning.empty());
+  };
+  expect(1, "--threads");
+  wishes.option = 0;
+  expect(2, "OMP_NUM_THREADS");
+  wishes.omp_num_threads = "4,2";  // of nested parallel regions; the first is ours
+  expect(4, "OMP_NUM_THREADS");
+  for (const char* nonsense : {"", "0", "-1", "many", "2x"}) {
+    wishes.omp_num_threads = nonsense;
+    expect(3, "SLURM_CPUS_PER_TASK");
+  }
+  wishes.omp_num_threads = nullptr;
+  expect(3, "SLURM_CPUS_PER_TASK");
+  wishes.slurm_cpus_per_task = nullptr;
+  expect(8, "affinity mask");
+}
+
+TEST_CASE("threads: more than the affinity mask allows are never used without a warning") {
+  const Threads option = choose_threads({.option = 4, .allowed = 2});
+  CHECK(option.count == 4);
+  CHECK(option.warning.find("--threads 4 is more than the 2 processors") == 0);
+  const Threads omp = choose_threads({.omp_num_threads = "4", .slurm_cpus_per_task = "1", .allowed = 2});
+  CHECK(omp.count == 2);
+  CHECK(omp.warning.find("OMP_NUM_THREADS asks for 4 threads") == 0);
+  const Threads slurm = choose_threads({.slurm_cpus_per_task = "16", .allowed = 2});
+  CHECK(slurm.count == 2);
+  CHECK(slurm.warning.find("SLURM_CPUS_PER_TASK asks for 16 threads") == 0);
+}
