@@ -163,7 +163,7 @@ def main():
 
     def make_one():
         states[0] = step(states[0])
-    step_rank.answer(make_one, lambda: jax.block_until_ready(states[0]), jax.__version__)
+    step_rank.answer(options, make_one, lambda: jax.block_until_ready(states[0]), jax.__version__)
 
 
 main()

@@ -3,6 +3,7 @@
 Each rank is a process on cores of its own (torch_ddp.py, tensorflow_step.py, jax_step.py) that keeps its network ready
 between its turns, so that starting and compiling are not measured and not repeated.
 """
+import dataclasses
 import json
 import os
 import queue
@@ -17,31 +18,26 @@ import time
 from benchmark import ROOT, last_line, number, say
 
 START_LIMIT, TURN_LIMIT = 900, 600  # seconds; compiling ResNet-50 on one core takes minutes
-TRIAL_SECONDS, WARM_UP_SECONDS, GROUP_SECONDS = 0.6, 0.4, 0.1
+TRIAL_SECONDS, WARM_UP_SECONDS, GROUP_SECONDS = 0.5, 0.3, 0.1
 
 
 class Failed(Exception):
     pass
 
 
+@dataclasses.dataclass(frozen=True)
 class Framework:
-    """`choices(ranks)`: of each setting the names to choose from, the first being the default."""
-
-    def __init__(self, title, program, choices):
-        self.title, self.program, self.choices = title, program, choices
-
-
-def of_several(ranks, *choices):
-    return list(choices) if ranks > 1 else []
+    title: str
+    program: str
+    choices: list  # for each setting the names to choose from
 
 
+# Every rank is pinned to its cores, and DistributedDataParallel has its default buckets: on one machine neither pinning nor
+# one bucket for all gradients made a difference beyond the noise.
 FRAMEWORKS = {
-    "torch": Framework("PyTorch", "torch_ddp.py", lambda ranks: [
-        ["NCHW", "channels last"], ["eager", "compiled"],
-        *of_several(ranks, ["25 MiB buckets", "one bucket"], ["pinned", "unpinned"])]),
-    "tensorflow": Framework("TensorFlow", "tensorflow_step.py", lambda ranks: [
-        ["graph", "XLA"], *of_several(ranks, ["pinned", "unpinned"])]),
-    "jax": Framework("JAX", "jax_step.py", lambda ranks: [["jit"], *of_several(ranks, ["pinned", "unpinned"])]),
+    "torch": Framework("PyTorch", "torch_ddp.py", [["channels last", "NCHW"], ["eager", "compiled"]]),
+    "tensorflow": Framework("TensorFlow", "tensorflow_step.py", [["graph", "XLA"]]),
+    "jax": Framework("JAX", "jax_step.py", [["jit"]]),
 }
 
 
@@ -111,7 +107,7 @@ def start_ranks(peer, program, arguments, ranks, threads, settings):
     started = []
     try:
         for rank in range(ranks):
-            own = cores if "unpinned" in settings else cores[rank * threads:(rank + 1) * threads]
+            own = cores[rank * threads:(rank + 1) * threads]
             started.append(Rank([*command, "--rank", rank], own, threads))
     except OSError as error:
         for rank in started:
@@ -166,7 +162,7 @@ class Fastest:
 
     def __init__(self, peer, model, batch, ranks, threads):
         self.running, self.settings, self.speed, tried = None, None, 0, set()
-        choices = FRAMEWORKS[peer].choices(ranks)
+        choices = FRAMEWORKS[peer].choices
         best = [names[0] for names in choices]
         failure = None
         for place, names in enumerate(choices):
@@ -190,8 +186,8 @@ class Fastest:
         running = Running(peer, model, batch, ranks, threads, settings)
         try:
             speed = running.measure(TRIAL_SECONDS)["images_per_second"]
-            say(f"{FRAMEWORKS[peer].title}, {model}, {ranks} x {threads}, {', '.join(settings)}: {number(speed)} images/s, "
-                f"tried in {time.monotonic() - begin:.0f} s")
+            say(f"{FRAMEWORKS[peer].title}, {model}, {ranks} x {threads}, {', '.join(settings)}: {number(speed)} images/s "
+                f"after {time.monotonic() - begin:.0f} s")
         except BaseException:
             running.close()
             raise

@@ -22,13 +22,11 @@ STAGES = {"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}
 MEAN, STD = 127.5, 64.0
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
 
-# Libraries print to the standard output, which is for answers: what they print goes to the standard error.
-ANSWERS = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
-
-
-def report(row):
-    print(json.dumps(row), file=ANSWERS, flush=True)
+def open_answers():
+    """The standard output, for answers alone: what libraries print there goes to the standard error from now on."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return answers
 
 
 def stage_blocks(model):
@@ -49,6 +47,7 @@ def parse_options():
     parser.add_argument("--meet", help="host:port; of several ranks")
     options = parser.parse_args()
     options.settings = options.settings.split(", ")
+    options.answers = open_answers()
     return options
 
 
@@ -58,7 +57,7 @@ def peak_memory_bytes():
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
-def answer(step, finish, version):
+def answer(options, step, finish, version):
     """`finish` waits for all steps made so far."""
     for line in sys.stdin:
         turns, steps = map(int, line.split())
@@ -69,5 +68,6 @@ def answer(step, finish, version):
                 step()
             finish()
             seconds.append((time.perf_counter() - begin) / steps)
-        report({"seconds": seconds, "peak_memory_bytes": peak_memory_bytes(), "version": version})
+        print(json.dumps({"seconds": seconds, "peak_memory_bytes": peak_memory_bytes(), "version": version}),
+              file=options.answers)
     os._exit(0)  # taking gloo down in order aborts now and then

@@ -133,7 +133,7 @@ def main():
 
     def finish():
         strategy.experimental_local_results(losses[0])[0].numpy()
-    step_rank.answer(make_one, finish, tf.__version__)
+    step_rank.answer(OPTIONS, make_one, finish, tf.__version__)
 
 
 main()

@@ -73,9 +73,7 @@ def join(options):
 def distributed(network, options):
     if options.ranks == 1:
         return network
-    bucket_mib = 100000 if "one bucket" in options.settings else 25
-    return nn.parallel.DistributedDataParallel(
-        network, bucket_cap_mb=bucket_mib, broadcast_buffers=False, gradient_as_bucket_view=True)
+    return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False, gradient_as_bucket_view=True)
 
 
 def make_step(options):
@@ -101,7 +99,7 @@ def make_step(options):
 def main():
     options = step_rank.parse_options()
     join(options)
-    step_rank.answer(make_step(options), lambda: None, torch.__version__)
+    step_rank.answer(options, make_step(options), lambda: None, torch.__version__)
 
 
 if __name__ == "__main__":
