@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "kernels/error.h"
+#include "kernels/subnormals.h"
 #include "src/agreement.h"
 #include "src/hash.h"
 
@@ -92,6 +93,7 @@ void check_same_command(const World& world, const std::string& command) {
   Agreement agreement(world);
   agreement.add("the program's version", ANNULUS_VERSION);
   agreement.add("the command", command);
+  agreement.add("the treatment of subnormal numbers", flushes_subnormals() ? "flush to zero" : "keep");
   agreement.check();
 }
 
@@ -131,9 +133,10 @@ void check_alike(const World& world, const PredictOptions& options, const Checkp
   agreement.check();
 }
 
-void check_alike(const World& world, const BenchStepOptions& options) {
+void check_alike(const World& world, const BenchStepOptions& options, const Checkpoint* from) {
   Agreement agreement(world);
   add_configuration(agreement, options.configuration);
+  if (from != nullptr) add_checkpoint(agreement, *from);
   add_timeline(agreement, options.timeline);
   agreement.check();
 }

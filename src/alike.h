@@ -13,7 +13,8 @@ namespace annulus {
 // What all ranks must have alike (agreement.h). All are collective and throw Error on every rank, naming the first
 // difference and who has it.
 
-// The program's version and the command. To be called before the ranks do anything else together.
+// The program's version, the command, and how this thread treats subnormal numbers. To be called before the ranks do
+// anything else together.
 void check_same_command(const World& world, const std::string& command);
 
 // The options (but for paths and threads, which belong to a machine) and the data. To be called before anything on
@@ -23,7 +24,7 @@ void check_alike(const World& world, const EvaluateOptions& options, const Datas
                  const Checkpoint& checkpoint);
 void check_alike(const World& world, const PredictOptions& options, const Checkpoint& checkpoint,
                  std::span<const Samples* const> images);
-void check_alike(const World& world, const BenchStepOptions& options);
+void check_alike(const World& world, const BenchStepOptions& options, const Checkpoint* from);  // null: none
 void check_alike(const World& world, const std::string& configuration);  // a command's whole one, as TOML
 
 // The network, and how its parameters lie in memory, which is also how gradients are cut into buckets. To be called

@@ -18,10 +18,13 @@
 #include "src/bytes.h"
 #include "src/machine.h"
 #include "src/open_device.h"
+#include "src/restore.h"
 #include "src/results.h"
 #include "src/step_profile.h"
 #include "src/timeline.h"
+#include "src/trained_network.h"
 #include "src/trainer.h"
+#include "src/training_setup.h"
 
 namespace annulus {
 namespace {
@@ -37,24 +40,51 @@ constexpr std::size_t kMostSteps = 10;
 
 constexpr double kProfileSeconds = 1;
 
-Task task_of(const BenchStepOptions& options) {
+Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
+  if (trained != nullptr) return trained->graph;
   const auto& image = options.image;
-  return neutral_task({image[0], image[1], image[2]}, options.classes);
+  return make_model(options.model, neutral_task({image[0], image[1], image[2]}, options.classes));
+}
+
+UpdateRule rule_of(const TrainedNetwork* trained) {
+  TrainOptions options;  // whose rates do not matter here
+  if (trained != nullptr) options.optimizer = trained->checkpoint.optimizer;
+  return update_rule(options);
+}
+
+// Options that name no model, image or classes get the checkpoint's. Throws Error if they name others.
+void take_network(BenchStepOptions& options, const TrainedNetwork& trained) {
+  const ImageShape& image = trained.graph.image();
+  const std::size_t classes = trained.checkpoint.data.classes.size();
+  const auto take = [&](auto& option, const auto& value, std::string_view name) {
+    if (option != std::decay_t<decltype(option)>{} && option != value)
+      fail("{} is of {} for images of {}x{}x{} and {} classes: leave out --{}", trained.file.string(),
+           trained.checkpoint.model, image.height, image.width, image.channels, classes, name);
+    option = value;
+  };
+  take(options.model, trained.checkpoint.model, "model");
+  take(options.image, std::vector{image.height, image.width, image.channels}, "image");
+  take(options.classes, classes, "classes");
 }
 
 // An all-reduce, a model whose gradients lie where it wants them, and the steps that were made with it.
 struct Contestant {
   Contestant(const std::string& algorithm, const World& world, const BenchStepOptions& options, Device& device,
-             double clock_offset, Timeline& timeline)
+             double clock_offset, Timeline& timeline, const TrainedNetwork* trained)
       : name(algorithm),
         all_reduce(make_all_reduce(algorithm, world, device, parse_wire(options.wire))),
-        model(device, make_model(options.model, task_of(options)), Mode::training, options.batch,
-              allocate_in(*all_reduce)),
-        optimizer(device, model.parameters(), Sgd{.momentum = 0.9f}, 1e-4f),
+        model(device, graph_of(options, trained), Mode::training, options.batch, allocate_in(*all_reduce)),
+        optimizer(device, model.parameters(), rule_of(trained), 1e-4f),
         ledger(clock_offset),
         trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step()),
         buckets(to_string(trainer.bucket_options())) {
-    model.parameters().initialize(1);
+    if (trained != nullptr) {
+      restore_parameters(trained->checkpoint, trained->file, model);
+      restore_states(trained->checkpoint, trained->file, model, optimizer);
+      optimizer.set_step(trained->checkpoint.step);
+    } else {
+      model.parameters().initialize(1);
+    }
     model.record_to(timeline.step());
     all_reduce->record_to(timeline.all_reduce());
     ledger.observe([this](double wall_seconds, double compute_seconds) {
@@ -79,9 +109,8 @@ using Contestants = std::deque<Contestant>;  // which stay where they are
 
 // Before anything is allocated, as a model that is too large would take minutes to find out. In a GPU's memory the
 // first allocation that fails says so.
-void report_memory(const World& world, const BenchStepOptions& options, Device& device) {
+void report_memory(const World& world, const BenchStepOptions& options, const Graph& graph, Device& device) {
   if (!device.shares_host_memory()) return;
-  const Graph graph = make_model(options.model, task_of(options));
   constexpr std::size_t arenas = 3;  // weights, gradients, momenta
   const std::size_t one =
       flow_bytes(device, graph, Mode::training, options.batch) + arenas * total_cost(graph).gradient_bytes();
@@ -248,18 +277,24 @@ nlohmann::json row(const Contestant& c, const World& world, const BenchStepOptio
 
 }  // namespace
 
-void bench_step(const World& world, const BenchStepOptions& options) {
+void bench_step(const World& world, const BenchStepOptions& given) {
   check_same_command(world, "bench step");
-  check_alike(world, options);
+  BenchStepOptions options = given;
+  std::optional<TrainedNetwork> trained;
+  if (!options.from.empty()) {
+    trained = read_trained_network(options.from, "raw", 1);
+    take_network(options, *trained);
+  }
+  check_alike(world, options, trained ? &trained->checkpoint : nullptr);
   const auto device = open_device(world, options.device);
   const std::string warning = device_warning(world, *device);
   const double clock_offset = clock_offset_to_root(world);
   Timeline timeline(options.timeline, clock_offset);
   timeline.claim(world);
-  report_memory(world, options, *device);
+  report_memory(world, options, graph_of(options, trained ? &*trained : nullptr), *device);
   Contestants contestants;
   for (const std::string& name : options.all_reduce)
-    contestants.emplace_back(name, world, options, *device, clock_offset, timeline);
+    contestants.emplace_back(name, world, options, *device, clock_offset, timeline, trained ? &*trained : nullptr);
 
   const Batch batch = random_batch(options, world);
   const OnError abandon_sums([&] { std::ranges::for_each(contestants, [](auto& c) { c.all_reduce->abandon(); }); });
@@ -277,6 +312,11 @@ void bench_step(const World& world, const BenchStepOptions& options) {
   const auto images = static_cast<double>(batch.step.global_batch());
   fmt::print("{}, {} rank{} x {} images of {}x{}x{}, {}\n", options.model, world.size(), world.size() == 1 ? "" : "s",
              options.batch, image[0], image[1], image[2], device->description());
+  if (trained) {
+    for (const std::string& line : trained->damaged) fmt::print("{}\n", line);
+    fmt::print("with the weights and the state of {} after {} steps, from {}\n", trained->checkpoint.optimizer,
+               trained->checkpoint.step, trained->file.string());
+  }
   if (!warning.empty()) fmt::print("warning: {}\n", warning);
   fmt::print("at most {} of memory on any rank\n", format_bytes(memory));
   for (const Contestant& c : contestants)
@@ -293,6 +333,7 @@ void bench_step(const World& world, const BenchStepOptions& options) {
               {"device", device->description()},
               {"peak_memory_bytes", memory},
               {"rows", rows},
+              {"trained_steps", trained ? trained->checkpoint.step : 0},
               {"profile", to_json(profiled)}});
 }
 

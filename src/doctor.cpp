@@ -7,6 +7,7 @@
 #include "collectives/all_reduce.h"
 #include "kernels/cuda/make_cuda_device.h"
 #include "kernels/error.h"
+#include "kernels/subnormals.h"
 #include "src/data/hdf5.h"
 #include "src/machine.h"
 #include "src/open_device.h"
@@ -18,6 +19,17 @@ namespace {
 
 void line(std::string_view what, const std::string& text) {
   fmt::print("  {:<14}{}\n", what, text);
+}
+
+// The mode that training would compute in.
+void print_subnormals() {
+  std::string text = "flushed to zero in all threads";
+  try {
+    expect_flushed_subnormals();
+  } catch (const Error& error) {
+    text = std::string("warning: ") + error.what();
+  }
+  line("subnormals", text);
 }
 
 void print_gpus() {
@@ -66,6 +78,7 @@ void doctor(const World& world) {
   if (world.root()) {
     fmt::print("usable here\n");
     line("cpu", "yes: " + make_device("cpu")->description());
+    print_subnormals();
     print_gpus();
   }
   const auto device = open_device(world, {});

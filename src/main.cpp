@@ -11,6 +11,7 @@
 
 #include "collectives/world.h"
 #include "kernels/relaxed.h"
+#include "kernels/subnormals.h"
 #include "src/cli.h"
 #include "src/file_io.h"
 #include "src/launched_rank.h"
@@ -49,6 +50,7 @@ int end_job(const annulus::World& world, const char* what) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  annulus::flush_subnormals();  // before there are other threads, which inherit it
   limit_spinning(argv);
   const std::optional<int> launched = annulus::launched_rank();
   const annulus::Command command = annulus::parse_command_line(argc, argv, launched.value_or(0) == 0);

@@ -115,10 +115,12 @@ struct ModelsOptions {
 struct BenchStepOptions {
   DeviceOptions device;
   TimelineOptions timeline{.first = 0};  // of the steps that are measured, which are warm
+  std::filesystem::path from;  // a checkpoint whose weights and optimizer's state are measured; empty: fresh ones
+  // With `from`, the checkpoint's if empty or 0.
   std::string model = "lenet";
-  std::size_t batch = 64;  // per rank
   std::vector<std::size_t> image{28, 28, 1};
   std::size_t classes = 10;
+  std::size_t batch = 64;                       // per rank
   std::vector<std::string> all_reduce{"auto"};  // compared with each other
   std::string wire = "fp32";
   BucketOptions buckets;

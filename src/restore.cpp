@@ -18,22 +18,6 @@ std::vector<float> read(Device& device, const Parameter& parameter, DeviceView f
   return values;
 }
 
-void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
-                    const Optimizer& optimizer) {
-  if (!checkpoint.optimizer.empty() && checkpoint.optimizer != optimizer.name())
-    fail("{} was made with --optimizer {}: resume it with that, for its state means nothing to another", file.string(),
-         checkpoint.optimizer);
-  for (const Parameter& parameter : model.parameters().all()) {
-    if (!parameter.trained()) continue;
-    const NamedTensor& saved = find(checkpoint, file, parameter.name, parameter.spec.shape);
-    if (saved.states.size() != optimizer.states())
-      fail("{} has {} of the optimizer's {} states of {}: resume it with the same --optimizer", file.string(),
-           saved.states.size(), optimizer.states(), parameter.name);
-    for (std::size_t i = 0; i < optimizer.states(); ++i)
-      model.device().write(saved.states[i], parameter.spec, optimizer.state(i, parameter));
-  }
-}
-
 void restore_average(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                      const Optimizer& optimizer) {
   const bool wanted = static_cast<bool>(optimizer.average());
@@ -105,6 +89,22 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
     model.device().write(averaged ? saved.average : saved.values, p.spec, parameters.weight(p));
   }
   model.parameters().weights_changed();
+}
+
+void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
+                    Optimizer& optimizer) {
+  if (!checkpoint.optimizer.empty() && checkpoint.optimizer != optimizer.name())
+    fail("{} was made with --optimizer {}: resume it with that, for its state means nothing to another", file.string(),
+         checkpoint.optimizer);
+  for (const Parameter& parameter : model.parameters().all()) {
+    if (!parameter.trained()) continue;
+    const NamedTensor& saved = find(checkpoint, file, parameter.name, parameter.spec.shape);
+    if (saved.states.size() != optimizer.states())
+      fail("{} has {} of the optimizer's {} states of {}: resume it with the same --optimizer", file.string(),
+           saved.states.size(), optimizer.states(), parameter.name);
+    for (std::size_t i = 0; i < optimizer.states(); ++i)
+      model.device().write(saved.states[i], parameter.spec, optimizer.state(i, parameter));
+  }
 }
 
 std::optional<Restored> restore(const World& world, const CheckpointFolder& folder,

@@ -25,6 +25,10 @@ Checkpoint snapshot(Model& model, const Optimizer& optimizer);
 void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                         bool averaged = false);
 
+// Likewise of the optimizer's states. Throws Error naming `file` if they are of another optimizer.
+void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
+                    Optimizer& optimizer);
+
 // What a run needs to know of where it goes on.
 struct Restored {
   Cursor cursor;

@@ -9,6 +9,7 @@
 
 #include "kernels/error.h"
 #include "src/atomic_file.h"
+#include "src/slow_down.h"
 
 namespace annulus {
 namespace {
@@ -143,6 +144,13 @@ nlohmann::json to_json(const RunResult& r) {
                       {"evaluations", r.earlier_evaluations}};
   for (const EpochResult& epoch : r.epochs) json["epochs"].push_back(to_json(epoch));
   for (const EvaluationResult& evaluation : r.evaluations) json["evaluations"].push_back(to_json(evaluation));
+  if (const auto slow_down = find_slow_down(r.epochs))
+    json["slow_down"] = {{"reference_epoch", slow_down->reference},
+                         {"epochs", slow_down->epochs},
+                         {"share", slow_down->share},
+                         {"part", StepTimes::kNames[slow_down->part]},
+                         {"part_before_seconds", slow_down->part_before_seconds},
+                         {"part_after_seconds", slow_down->part_after_seconds}};
   if (json["evaluations"].empty()) return json;
   const nlohmann::json& last = json["evaluations"].back();
   for (const char* name : {"test_accuracy", "test_top5", "test_loss"})
@@ -167,6 +175,7 @@ std::string summary(const RunResult& r) {
                       r.ranks == 1 ? "" : "s", r.global_batch);
   text += ledger_table(r.accounts);
   if (const std::string late = lateness_line(r.accounts); !late.empty()) text += "  " + late + '\n';
+  if (const auto slow_down = find_slow_down(r.epochs)) text += slow_down->line() + '\n';
   text += fmt::format("{:.1f} s in all: start-up {:.1f}, steps {:.1f}, evaluation {:.1f}, checkpoints {:.1f}\n",
                       r.total_seconds, r.startup_seconds, r.accounts.mean().wall(), r.evaluation_seconds,
                       r.checkpoint_seconds);

@@ -6,6 +6,7 @@
 #include "kernels/clock.h"
 #include "kernels/error.h"
 #include "kernels/lane_span.h"
+#include "kernels/subnormals.h"
 
 namespace annulus {
 namespace {
@@ -64,6 +65,7 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
       accumulated_(options.parts > 1 ? device_.allocate(model.parameters().gradients().bytes) : Buffer{}),
       bucket_options_(resolve(buckets, model.parameters())),
       buckets_(make_buckets(model, bucket_options_, all_reduce, wants_all_sums(model, options))) {
+  expect_flushed_subnormals();
   activity_.plan(buckets_.size());
   model_.sum_over_ranks([this](DeviceView values) { sum_within_pass(values); });
 }

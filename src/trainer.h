@@ -49,6 +49,7 @@ struct StepOptions {
 class Trainer {
  public:
   // `activity` is told what the step is doing. `lane`: what each step does becomes spans of it; null for none.
+  // Throws Error if a thread that computes keeps subnormal numbers (kernels/subnormals.h).
   Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, const BucketOptions& buckets,
           Activity& activity, TraceLane* lane = nullptr, const StepOptions& options = {});
 

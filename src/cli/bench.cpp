@@ -87,6 +87,9 @@ void add_bench(CLI::App& app, Command& chosen) {
   auto* step = bench->add_subcommand("step", "Time the training step on random images");
   auto step_options = std::make_shared<BenchStepOptions>();
   auto& s = *step_options;
+  step->add_option("--from", s.from,
+                   "Begin with the weights and the optimizer's state of this checkpoint, a file or a run's folder, "
+                   "and with its model, image and classes");
   step->add_option("--model", s.model, model_help())->capture_default_str();
   step->add_option("--batch", s.batch, "Images a step on each rank")->transform(whole_number(1))->capture_default_str();
   step->add_option("--image", s.image, "Height, width and channels")
@@ -107,6 +110,11 @@ void add_bench(CLI::App& app, Command& chosen) {
   step->callback([&chosen, step, step_options] {
     expect_one_choice(step_options->buckets, step_options->tune_buckets);
     step_options->configuration = step->config_to_str(true, false);
+    if (!step_options->from.empty()) {
+      if (step->count("--model") == 0) step_options->model.clear();
+      if (step->count("--image") == 0) step_options->image.clear();
+      if (step->count("--classes") == 0) step_options->classes = 0;
+    }
     chosen.run = [step_options](const World& world, Watchdog&) {
       expect_whole_world(world);
       expect_replaceable(

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/error.h"
+#include "kernels/subnormals.h"
+#include "src/alike.h"
 
 using namespace annulus;
 
@@ -66,4 +68,20 @@ TEST_CASE("the same value under another name is a difference") {
   Agreement agreement(world);
   agreement.add(world.root() ? "one" : "other", 1);
   CHECK_THAT(complaint(agreement), Catch::Contains("do not compare the same things"));
+}
+
+TEST_CASE("a rank that keeps subnormal numbers is named") {
+  const World world;
+  check_same_command(world, "train");
+  if (world.size() == 1) return;
+  if (world.rank() == 1) _MM_SET_DENORMALS_ZERO_MODE(_MM_DENORMALS_ZERO_OFF);
+  std::string text;
+  try {
+    check_same_command(world, "train");
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  flush_subnormals();
+  CHECK_THAT(text,
+             Catch::EndsWith("the treatment of subnormal numbers is flush to zero on rank 0, but keep on rank 1"));
 }

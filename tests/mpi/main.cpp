@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "collectives/mpi.h"
+#include "kernels/subnormals.h"
 
 namespace {
 
@@ -45,6 +46,7 @@ CATCH_REGISTER_LISTENER(EndTheJobOnFailure)
 }  // namespace
 
 int main(int argc, char** argv) {
+  annulus::flush_subnormals();  // as the program does
   const annulus::MpiSession mpi;
   const std::ostringstream unheard;
   std::streambuf* const terminal = std::cout.rdbuf();

@@ -12,7 +12,7 @@ class Doctor(helper.ProgramTest):
         for ranks in (0, 2):
             with self.subTest(ranks=ranks):
                 result = self.succeed("doctor", ranks=ranks)
-                for word in ("Open MPI", "HDF5", "oneDNN"):
+                for word in ("Open MPI", "HDF5", "oneDNN", "subnormals    flushed to zero in all threads"):
                     self.assertEqual(result.out.lower().count(word.lower()) > 0, True, f"{word}\n{result}")
 
 
@@ -68,6 +68,19 @@ class Bench(helper.ProgramTest):
                               self.folder / "tune.json")
         self.assertEqual(result.messages, ["annulus: --tune is for GPUs and does nothing on a CPU"])
         self.assertRegex(result.out, r"^planned: about [\d.]+ [KMG]iB of memory on each rank\n")
+
+    def test_step_of_a_trained_state(self):
+        out = self.folder / "out"
+        self.train(out, model="mlp", max_steps=3)
+        for place in (out, out / "checkpoint.h5"):
+            file = self.folder / "trained.json"
+            result = self.succeed("bench", "step", "--from", place, "--batch", 4, "--seconds", 0.01, "--json", file)
+            self.assertIn("of sgd after 3 steps, from", result.out)
+            found = json.loads(file.read_text())
+            self.assertEqual((found["trained_steps"], found["rows"][0]["model"]), (3, "mlp"))
+        result = helper.run("bench", "step", "--from", out, "--model", "lenet", ranks=2)
+        self.assertNotEqual(result.status, 0)
+        self.assertIn("is of mlp for images of 28x28x1 and 10 classes: leave out --model", result.messages[0])
 
     def test_step_says_what_memory_it_took(self):
         def peak(batch):

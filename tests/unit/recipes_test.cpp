@@ -32,7 +32,7 @@ TEST_CASE("every recipe is one of the command line's") {
     CHECK(names.insert(recipe.name).second);
     CHECK_FALSE(recipe.source.empty());
     CommandLine line(recipe.name);
-    CHECK(line.chosen);
+    CHECK(line.chosen.run);
     for (const auto& [option, value] : recipe.settings) {
       CAPTURE(option);
       CHECK(line.app.get_subcommand("train")->get_option("--" + std::string(option))->count() > 0);
@@ -72,7 +72,7 @@ TEST_CASE("what is given wins over a recipe, and so does what goes with it") {
         0);
   CHECK_THROWS_WITH(CommandLine("goyal", "--epochs 3"), Catch::Contains("--lr-steps 30,60,80"));
   CHECK_THROWS_WITH(CommandLine("goyal", "--epochs 3 --lr-steps 1,2"), Catch::Contains("--warmup 5 is longer"));
-  CHECK(CommandLine("goyal", "--epochs 3 --lr-steps 1,2 --warmup 1").chosen);
+  CHECK(CommandLine("goyal", "--epochs 3 --lr-steps 1,2 --warmup 1").chosen.run);
   CHECK_THROWS_WITH(CommandLine("nobody's"), Catch::Contains("there is no recipe"));
 }
 
