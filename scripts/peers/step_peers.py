@@ -61,8 +61,9 @@ class Rank:
     def __init__(self, command, cores, threads):
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            ["taskset", "-c", ",".join(map(str, cores)), *map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self.errors, text=True, start_new_session=True,
+            ["setpriv", "--pdeathsig", "KILL",  # it must not outlive this program
+             "taskset", "-c", ",".join(map(str, cores)), *map(str, command)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, start_new_session=True,
             env={**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONDONTWRITEBYTECODE": "1"})
         self.lines = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
