@@ -1,0 +1,114 @@
+"""Trains `cnn` on Fashion-MNIST with PyTorch, epoch by epoch, as `annulus train` does; a rank of one or several.
+
+  torch_training.py FOLDER --settings "channels last, eager" [--ranks 2 --rank 0 --meet HOST:PORT] [--threads 1]
+                    [--batch 128] [--epochs 6] [--lr 0.02]
+
+FOLDER has the four IDX files. --batch is all ranks'. The images lie in memory as bytes, already in the layout that the
+network takes. Rank 0 prints one line of JSON after every epoch's evaluation.
+"""
+import argparse
+import gzip
+import json
+import os
+import pathlib
+import time
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import step_rank
+import torch_ddp
+
+
+def read(folder, name, offset):
+    file = folder / name
+    data = file.read_bytes() if file.exists() else gzip.open(f"{file}.gz").read()
+    return torch.from_numpy(numpy.frombuffer(data, numpy.uint8, offset=offset).copy())
+
+
+def read_images(folder, name, layout):
+    return read(folder, name, 16).reshape(-1, 1, 28, 28).contiguous(memory_format=layout)
+
+
+class Normalize(nn.Module):
+    def __init__(self, images):
+        super().__init__()
+        values = images.float()
+        self.mean, self.std = values.mean().item(), values.std().item()
+
+    def forward(self, images):
+        return (images.float() - self.mean) / self.std
+
+
+def parse_options():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--settings", required=True)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--meet")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--lr", type=float, default=0.02)
+    options = parser.parse_args()
+    options.settings = options.settings.split(", ")
+    options.answers = step_rank.open_answers()
+    return options
+
+
+def share_of(rank, ranks, count):
+    return slice(count * rank // ranks, count * (rank + 1) // ranks)
+
+
+def correct(network, images, labels, options):
+    """Of all images, all ranks together."""
+    network.eval()
+    own = share_of(options.rank, options.ranks, len(images))
+    right = torch.zeros((), dtype=torch.int64)
+    with torch.inference_mode():
+        for x, y in zip(images[own].split(500), labels[own].split(500)):
+            right += (network(x).argmax(1) == y).sum()
+    if options.ranks > 1:
+        dist.all_reduce(right)
+    network.train()
+    return right.item()
+
+
+def main():
+    options = parse_options()
+    torch_ddp.join(options)
+    torch.manual_seed(1)
+    layout = torch_ddp.LAYOUTS[options.settings[0]]
+    images = read_images(options.folder, "train-images-idx3-ubyte", layout)
+    labels = read(options.folder, "train-labels-idx1-ubyte", 8).long()
+    test_images = read_images(options.folder, "t10k-images-idx3-ubyte", layout)
+    test_labels = read(options.folder, "t10k-labels-idx1-ubyte", 8).long()
+    network = nn.Sequential(Normalize(images), torch_ddp.cnn()).to(memory_format=layout)
+    trained = torch_ddp.distributed(network, options)
+    if "compiled" in options.settings:
+        trained = torch.compile(trained)
+    optimizer = torch.optim.SGD(network.parameters(), lr=options.lr, momentum=0.9, fused=True)
+    loss = nn.CrossEntropyLoss()
+
+    for epoch in range(1, options.epochs + 1):
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
+        begin = time.perf_counter()
+        for batch in order.split(options.batch):
+            own = batch[share_of(options.rank, options.ranks, len(batch))]
+            optimizer.zero_grad(set_to_none=True)
+            loss(trained(images[own]), labels[own]).backward()
+            optimizer.step()
+        seconds = time.perf_counter() - begin
+        right = correct(network, test_images, test_labels, options)
+        if options.rank == 0:
+            print(json.dumps({"epoch": epoch, "seconds": seconds, "test_accuracy": right / len(test_images)}),
+                  file=options.answers)
+    if options.ranks > 1:
+        dist.barrier()
+    os._exit(0)  # taking gloo down in order aborts now and then
+
+
+main()
