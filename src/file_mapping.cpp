@@ -1,5 +1,6 @@
 #include "src/file_mapping.h"
 
+#include <immintrin.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
@@ -80,9 +81,13 @@ void FileMapping::Unmap::operator()(std::uint8_t* pages) const {
   ::munmap(pages, length);
 }
 
+// A signal's handler begins with the processor's default floating-point mode, and jumping out of it keeps that: other
+// than a return it does not go back to this thread's (kernels/subnormals.h).
 bool read_mapped(const std::function<void()>& read) {
+  const unsigned floating_point_mode = _mm_getcsr();
   sigjmp_buf here;
   if (sigsetjmp(here, 0) != 0) {
+    _mm_setcsr(floating_point_mode);
     way_out = nullptr;
     return false;
   }

@@ -316,7 +316,8 @@ void Dataset::require_chunks_stored(const Properties& properties) const {
   Shape counts;
   for (std::size_t i = 0; i < whole.size(); ++i) counts.push_back((whole[i] - 1) / chunk[i] + 1);
   hsize_t written = 0;
-  check(place(), "read", H5Dget_num_chunks, id(), H5S_ALL, &written);
+  const Space space(check(place(), "read", H5Dget_space, id()));
+  check(place(), "read", H5Dget_num_chunks, id(), space.id(), &written);
   const std::size_t promised = checked_product(counts).value();  // no more than there are elements
   if (written < promised)
     fail("{}: shape {} has {} chunks, but only {} were ever written", place(), to_string(whole), promised, written);

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <limits>
 
 #include "src/atomic_file.h"
@@ -113,6 +114,19 @@ std::vector<std::byte> sealed(std::vector<std::byte> image) {
   const auto bytes = std::as_bytes(std::span(&checksum, 1));
   image.insert(image.end(), bytes.begin(), bytes.end());
   return image;
+}
+
+// Changes a checkpoint's HDF5 part, and seals it again.
+void edit(const std::filesystem::path& file, const std::function<void(hid_t)>& change) {
+  std::string content = test::read_text(file);
+  test::write_text(file, content.substr(0, content.size() - 16));
+  {
+    const hdf5::Handle<H5Fclose> opened(H5Fopen(file.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    change(opened.id());
+  }
+  content = test::read_text(file);
+  const auto bytes = std::as_bytes(std::span(content));
+  write_atomically(file, sealed({bytes.begin(), bytes.end()}));
 }
 
 std::string error_of_reading(const std::filesystem::path& file) {
@@ -255,21 +269,14 @@ TEST_CASE("a checkpoint whose numbers are of no use is refused, naming them", "[
 TEST_CASE("a tensor whose size no file has is refused before memory is taken for it", "[checkpoint]") {
   const test::TemporaryFolder folder;
   write_checkpoint(folder / "run.h5", example());
-  std::string content = test::read_text(folder / "run.h5");
-  content.resize(content.size() - 16);  // HDF5's part
-  test::write_text(folder / "run.h5", content);
-  {
-    const hdf5::Handle<H5Fclose> file(H5Fopen((folder / "run.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
-    REQUIRE(H5Ldelete(file.id(), "parameters/a.bias", H5P_DEFAULT) >= 0);
+  edit(folder / "run.h5", [](hid_t file) {
+    REQUIRE(H5Ldelete(file, "parameters/a.bias", H5P_DEFAULT) >= 0);
     const hsize_t extent = hsize_t{1} << 40;
     const hdf5::Handle<H5Sclose> space(H5Screate_simple(1, &extent, nullptr));
-    const hdf5::Handle<H5Dclose> dataset(H5Dcreate2(file.id(), "parameters/a.bias", H5T_NATIVE_FLOAT, space.id(),
-                                                    H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    const hdf5::Handle<H5Dclose> dataset(
+        H5Dcreate2(file, "parameters/a.bias", H5T_NATIVE_FLOAT, space.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
     REQUIRE(dataset.id() >= 0);
-  }
-  content = test::read_text(folder / "run.h5");
-  const auto bytes = std::as_bytes(std::span(content));
-  write_atomically(folder / "run.h5", sealed({bytes.begin(), bytes.end()}));
+  });
   CHECK_THAT(error_of_reading(folder / "run.h5"),
              Contains("/parameters/a.bias: shape 1099511627776, but no element was ever written"));
 }
@@ -345,20 +352,13 @@ TEST_CASE("HDF5 files that are no checkpoints of ours are named", "[checkpoint]"
     CHECK_THAT(error(), Contains("/parameters/integers: must hold float32"));
   }
   SECTION("another shape") {
-    Checkpoint checkpoint = example();
-    write_checkpoint(folder / "run.h5", checkpoint);
-    std::string content = test::read_text(folder / "run.h5");
-    test::write_text(folder / "run.h5", content.substr(0, content.size() - 16));
-    {
-      const hdf5::Handle<H5Fclose> opened(H5Fopen((folder / "run.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
-      REQUIRE(H5Ldelete(opened.id(), "velocity/a.bias", H5P_DEFAULT) >= 0);
-      REQUIRE(H5Lmove(opened.id(), "velocity/z.weight", H5L_SAME_LOC, "velocity/a.bias", H5P_DEFAULT, H5P_DEFAULT) >=
-              0);
-    }
-    content = test::read_text(folder / "run.h5");
-    const auto bytes = std::as_bytes(std::span(content));
-    write_atomically(folder / "run.h5", sealed({bytes.begin(), bytes.end()}));
-    CHECK_THAT(error_of_reading(folder / "run.h5"), Contains("/velocity/a.bias: shape 2x3, but the parameter's is 2"));
+    write_checkpoint(folder / "shape.h5", example());
+    edit(folder / "shape.h5", [](hid_t opened) {
+      REQUIRE(H5Ldelete(opened, "velocity/a.bias", H5P_DEFAULT) >= 0);
+      REQUIRE(H5Lmove(opened, "velocity/z.weight", H5L_SAME_LOC, "velocity/a.bias", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    });
+    CHECK_THAT(error_of_reading(folder / "shape.h5"),
+               Contains("/velocity/a.bias: shape 2x3, but the parameter's is 2"));
   }
 }
 

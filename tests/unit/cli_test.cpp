@@ -196,6 +196,8 @@ TEST_CASE("options of every kind read back from a configuration", "[cli]") {
                        "500",
                        "--checkpoint-every",
                        "10min",
+                       "--warmup",
+                       "5",
                        "--warmup-from",
                        ".5",
                        "--adam-betas",
