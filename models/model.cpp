@@ -40,6 +40,7 @@ void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::siz
 
 std::size_t flow_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch) {
   const Graph planned = rewritten(graph);
+  expect_to_fit(device, planned, mode, batch);
   return Network(device, planned, mode, batch, {}).dataflow().bytes();
 }
 

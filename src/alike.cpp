@@ -71,8 +71,7 @@ void check_alike(const World& world, const EvaluateOptions& options, const Datas
   agreement.add("--batch", options.batch);
   add_checkpoint(agreement, checkpoint);
   agreement.add("--data-changed", options.data_changed);
-  add_data(agreement, form_fields(dataset.info()));
-  add_data(agreement, sample_fields("evaluated", dataset));
+  add_data(agreement, data_fields(dataset.info(), sample_fields("evaluated", dataset)));
   agreement.check();
 }
 

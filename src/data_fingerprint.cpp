@@ -48,11 +48,16 @@ std::string hash_images(const Dataset& dataset) {
 
 }  // namespace
 
-std::vector<DataField> form_fields(const DatasetInfo& info) {
-  return {{"the images' size", info.encoded() ? "encoded" : fmt::format("{}x{}", info.height, info.width)},
-          {"the classes", fmt::format("{}", fmt::join(info.classes, ", "))},
-          {"the pixels' mean", fmt::format("{}", fmt::join(info.mean, ", "))},
-          {"the pixels' deviation", fmt::format("{}", fmt::join(info.deviation, ", "))}};
+std::vector<DataField> data_fields(const DatasetInfo& info, std::span<const DataField> samples) {
+  const std::size_t channels = info.mean.size();
+  std::vector<DataField> fields{
+      {"the size of the images",
+       info.encoded() ? "encoded" : fmt::format("{}x{}x{}", info.height, info.width, channels)},
+      {"the classes", fmt::format("{}", fmt::join(info.classes, ", "))}};
+  fields.insert(fields.end(), samples.begin(), samples.end());
+  fields.push_back({"the pixels' mean", fmt::format("{}", fmt::join(info.mean, ", "))});
+  fields.push_back({"the pixels' deviation", fmt::format("{}", fmt::join(info.deviation, ", "))});
+  return fields;
 }
 
 std::vector<DataField> sample_fields(const std::string& split, const Dataset& dataset) {

@@ -15,8 +15,9 @@ struct DataField {
   bool operator==(const DataField&) const = default;
 };
 
-// What a network is made for: the images' size, the classes, and the normalization.
-std::vector<DataField> form_fields(const DatasetInfo& info);
+// A data set's fields, most telling first: the images' size, the classes, its samples (see sample_fields), and the
+// normalization, which mostly follows from the samples.
+std::vector<DataField> data_fields(const DatasetInfo& info, std::span<const DataField> samples);
 
 // The samples of a split ("training"): their number, and hashes of labels and images. At most 65,536 labels and 256
 // images, spread evenly over the split, are read, so a deliberate change may go unseen.

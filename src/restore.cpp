@@ -47,9 +47,7 @@ void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file
 // In what this run's data differs from that of the checkpoint's run. Throws Error unless that is meant.
 std::optional<std::string> data_difference(const Checkpoint& checkpoint, const std::filesystem::path& file,
                                            const RunKind& kind) {
-  std::vector<DataField> before = form_fields(checkpoint.data);
-  before.insert(before.end(), checkpoint.samples.begin(), checkpoint.samples.end());
-  const auto difference = first_difference(before, kind.data);
+  const auto difference = first_difference(data_fields(checkpoint.data, checkpoint.samples), kind.data);
   if (difference && !kind.data_changed)
     fail("{} was trained on other data, which differs in {}: resume it with the same --data, or add --data-changed",
          file.string(), *difference);

@@ -99,7 +99,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options, Watchd
 // The first things that the ranks do together: here a difference between them would hang or corrupt.
 std::unique_ptr<AllReduce> TrainingRun::connect() {
   activity_.enter(Activity::Phase::comparing);
-  check_alike(world_, options_, data_fields());
+  check_alike(world_, options_, data_fields(training_.info(), samples_));
   activity_.enter(Activity::Phase::connecting);
   if (options_.resume && world_.root()) stored_ = CheckpointFolder(options_.out, options_.keep).newest();
   auto all_reduce =
@@ -153,7 +153,8 @@ void TrainingRun::plan_networks() {
 
 void TrainingRun::resume() {
   activity_.enter(Activity::Phase::resuming);
-  const RunKind kind{options_.model, options_.seed, order(), data_fields(), options_.data_changed};
+  const RunKind kind{options_.model, options_.seed, order(), data_fields(training_.info(), samples_),
+                     options_.data_changed};
   const auto restored = restore(world_, checkpoints_.folder(), std::exchange(stored_, {}), kind, model_, optimizer_);
   if (!restored) {
     progress_.line(fmt::format("nothing to resume in {}: beginning anew", options_.out.string()));

@@ -64,11 +64,6 @@ class TrainingRun {
     const auto images = static_cast<double>(training_.info().size);
     return {step_, static_cast<double>(cursor_.epoch) + static_cast<double>(cursor_.position) / images};
   }
-  std::vector<DataField> data_fields() const {
-    std::vector<DataField> fields = form_fields(training_.info());
-    fields.insert(fields.end(), samples_.begin(), samples_.end());
-    return fields;
-  }
   std::string order() const { return order_of(training_input_, training_.info()); }
 
   std::unique_ptr<AllReduce> connect();

@@ -88,7 +88,7 @@ class Adapted {
   // The copy's; of no size where there is none.
   static dnnl::memory::desc copy(const dnnl::memory::desc& have, const dnnl::memory::desc& want);
 
-  // oneDNN's names of the reorders that load and store the copy; none if the layouts agree.
+  // oneDNN's names of the reorders that load and that store the copy, in this order; none if the layouts agree.
   static std::vector<std::string> implementations(const dnnl::memory::desc& have, const dnnl::memory::desc& want);
 
   const dnnl::memory& wanted() const { return wanted_; }

@@ -43,8 +43,10 @@ std::size_t Pass::scratch_bytes() const {
 std::vector<std::string> Pass::implementations() const {
   if (!planned_) return {};
   std::vector<std::string> names{planned_.impl_info_str()};
-  for (const Tensor& tensor : tensors_)
-    for (const std::string& reorder : Adapted::implementations(tensor.layout, wanted(tensor))) names.push_back(reorder);
+  for (const Tensor& tensor : tensors_) {
+    const std::vector<std::string> reorders = Adapted::implementations(tensor.layout, wanted(tensor));
+    if (!reorders.empty()) names.push_back(reorders[tensor.written ? 1 : 0]);
+  }
   return names;
 }
 

@@ -197,7 +197,7 @@ class Use(CheckpointTest):
         other.write_bytes(self.data.read_bytes())
         with helper.h5py.File(other, "r+") as file:
             file.attrs.modify("mean", helper.np.float32([0.9]))
-            file["test/labels"][...] = file["test/labels"][::-1]  # a test set is not compared with the training's
+            file["test/labels"][...] = file["test/labels"][()][::-1]  # a test set is not compared with the training's
         accuracy = f"accuracy {100 * results['test_accuracy']:.2f} %"
         self.assertIn(accuracy, self.succeed("eval", "--data", self.data, "--checkpoint", out).out)
         evaluated = self.succeed("eval", "--data", other, "--checkpoint", out).out

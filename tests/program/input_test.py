@@ -151,8 +151,8 @@ class InputTest(helper.ProgramTest):
                              {"reading", "decoding", "resizing", "augmenting", "waiting"})
 
     def test_what_no_memory_holds_is_refused_with_its_size(self):
-        for arguments in (("bench", "step", "--classes", 1 << 32), ("bench", "step", "--batch", 10**9),
-                          ("bench", "step", "--model", "cnn", "--image", "300000x300000x3")):
+        for arguments in (("bench", "step", "--model", "vgg16", "--image", "224x224x3", "--classes", 1 << 20), ("bench", "step", "--batch", 10**9),
+                          ("bench", "step", "--model", "cnn", "--image", "16384x16384x3")):
             result = helper.run(*arguments)
             self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
             self.assertRegex(result.messages[0], r"takes at least [0-9.]+ GiB of memory .*, and this machine has [0-9.]+ GiB")

@@ -146,7 +146,7 @@ class Predict(helper.ProgramTest):
         self.assertIn("empty: no images there", complaint(self.folder / "empty", "--checkpoint", self.gray))
         self.assertIn("nowhere.h5", complaint(self.folder / "nowhere.h5", "--checkpoint", self.gray))
         self.assertIn("/validation: missing", complaint(f"{self.data}:validation", "--checkpoint", self.gray))
-        self.assertIn("images of 3 channels, but the network was trained with 1",
+        self.assertIn("images of 3 channels, but the network of ",
                       complaint(colours, "--checkpoint", self.gray))
         self.assertIn("no averaged weights", complaint(self.data, "--checkpoint", self.gray, "--weights", "ema"))
         self.assertIn("--top", complaint(self.data, "--checkpoint", self.gray, "--top", 0))

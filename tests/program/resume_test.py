@@ -127,7 +127,7 @@ class Resume(helper.ProgramTest):
             return other
 
         def swap(file):
-            file["train/labels"][...] = file["train/labels"][::-1]
+            file["train/labels"][...] = file["train/labels"][()][::-1]
 
         def brighten(file):
             file["test/images"][...] = file["test/images"][...] | 1
