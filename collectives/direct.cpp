@@ -70,7 +70,7 @@ std::size_t Direct::measure_small() {
   const auto seconds_with = [&](std::size_t small_bytes) {
     return [&, small_bytes](std::size_t bytes) {
       set_small_bytes(small_bytes);
-      return seconds_of_rewritten_sum(memory_.node(), *this, {floats(stage_.data()), bytes / sizeof(float)});
+      return seconds_of_sum(memory_.node(), *this, {floats(stage_.data()), bytes / sizeof(float)});
     };
   };
   set_small_bytes(find_crossover(seconds_with(kMostSmallBytes), seconds_with(0), kLeastSmallBytes, kMostSmallBytes));

@@ -10,38 +10,31 @@ namespace annulus {
 namespace {
 
 constexpr int kTries = 7;
-
-// The median of a few tries of `work`, on the slowest rank.
-template <class Work>
-double seconds_of(const World& world, const Work& work) {
-  work();  // the first time memory is made and connections are opened
-  std::vector<double> tries(kTries);
-  for (double& seconds : tries) {
-    world.barrier();
-    const double begun = now_seconds();
-    work();
-    seconds = now_seconds() - begun;
-  }
-  world.maximum(tries);
-  return median(tries);
-}
+constexpr double kTrySeconds = 200e-6;  // of short sums
+constexpr double kMostSums = 20;
 
 }  // namespace
 
 double seconds_of_sum(const World& world, SumAlgorithm& algorithm, std::span<float> values) {
-  return seconds_of(world, [&] { algorithm.sum(values); });
-}
-
-double seconds_of_rewritten_sum(const World& world, SumAlgorithm& algorithm, std::span<float> values) {
-  constexpr int sums = 20;
-  return seconds_of(world,
-                    [&] {
-                      for (int i = 0; i < sums; ++i) {
-                        std::ranges::fill(values, 0.0f);
-                        algorithm.sum(values);
-                      }
-                    }) /
-         sums;
+  const auto seconds_of_try = [&](int sums) {
+    world.barrier();
+    double seconds = 0;
+    for (int i = 0; i < sums; ++i) {
+      std::ranges::fill(values, 0.0f);
+      const double begun = now_seconds();
+      algorithm.sum(values);
+      seconds += now_seconds() - begun;
+    }
+    return seconds / sums;
+  };
+  seconds_of_try(1);  // the first time memory is made and connections are opened
+  double once = seconds_of_try(1);
+  world.maximum({&once, 1});
+  const auto sums = static_cast<int>(std::clamp(kTrySeconds / once, 1.0, kMostSums));
+  std::vector<double> tries(kTries);
+  for (double& seconds : tries) seconds = seconds_of_try(sums);
+  world.maximum(tries);
+  return median(tries);
 }
 
 std::size_t measure_crossover(const World& world, SumAlgorithm& small, SumAlgorithm& large) {

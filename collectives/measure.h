@@ -8,14 +8,12 @@
 
 namespace annulus {
 
-// What algorithms take here, for choosing between them. Takes some milliseconds. Collective; the same on every rank.
+// What algorithms take here, for choosing between them. Takes milliseconds, or tenths of a second if
+// ranks outnumber cores. Collective; the same on every rank.
 
-// The median of a few sums of these arrays, on the slowest rank.
+// Seconds of a sum on the slowest rank: the median of a few tries, each of several sums if they are short. Every rank
+// rewrites its array before each sum, as training does. Leaves zeros.
 double seconds_of_sum(const World& world, SumAlgorithm& algorithm, std::span<float> values);
-
-// The same of an array that every rank rewrites before each sum, one directly after the other: finer, for short sums.
-// Leaves zeros.
-double seconds_of_rewritten_sum(const World& world, SumAlgorithm& algorithm, std::span<float> values);
 
 // The largest of the sizes `least`, 2 `least` ... `most`, in bytes, up to which small_seconds(bytes) is not more than
 // large_seconds(bytes); 0 if it is more at once.

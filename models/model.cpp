@@ -17,8 +17,8 @@ Graph rewritten(const Graph& graph) {
   return spare_gradients(fuse(graph));
 }
 
-// Refuses what can never fit before it is planned, and before the system ends the process for want of memory: the
-// parameters, their gradients, and a batch of the largest layer's output. The network takes more than that.
+}  // namespace
+
 void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch) {
   if (!device.shares_host_memory()) return;
   double parameters = 0, largest = 0;
@@ -36,11 +36,8 @@ void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::siz
         needed / kGiB, batch, graph.image().height, graph.image().width, graph.image().channels, memory / kGiB);
 }
 
-}  // namespace
-
 std::size_t flow_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch) {
   const Graph planned = rewritten(graph);
-  expect_to_fit(device, planned, mode, batch);
   return Network(device, planned, mode, batch, {}).dataflow().bytes();
 }
 

@@ -7,6 +7,11 @@
 
 namespace annulus {
 
+// Throws Error if this can never fit into the machine's memory: the parameters, their gradients, and a batch of the
+// largest layer's output. The network takes more than that. Planning need not be tried then, nor does the system have
+// to end the process for want of memory.
+void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch);
+
 // How much memory what flows through the network takes at once, parameters not counted. Plans every operation.
 std::size_t flow_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch);
 

@@ -15,8 +15,8 @@ namespace {
 
 // One field for every option, so that none is forgotten: lines such as lr=0.05.
 void add_configuration(Agreement& agreement, const std::string& toml) {
-  constexpr std::array<std::string_view, 7> kOfTheMachine = {"data",    "json", "out",    "prefetch",
-                                                             "threads", "tune", "workers"};
+  constexpr std::array<std::string_view, 8> kOfTheMachine = {"data",     "from",    "json", "out",
+                                                             "prefetch", "threads", "tune", "workers"};
   std::istringstream lines(toml);
   for (std::string line; std::getline(lines, line);) {
     const std::string name = line.substr(0, line.find('='));

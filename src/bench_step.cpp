@@ -18,6 +18,7 @@
 #include "src/bytes.h"
 #include "src/machine.h"
 #include "src/open_device.h"
+#include "src/printable.h"
 #include "src/restore.h"
 #include "src/results.h"
 #include "src/step_profile.h"
@@ -111,6 +112,7 @@ using Contestants = std::deque<Contestant>;  // which stay where they are
 // first allocation that fails says so.
 void report_memory(const World& world, const BenchStepOptions& options, const Graph& graph, Device& device) {
   if (!device.shares_host_memory()) return;
+  expect_to_fit(device, graph, Mode::training, options.batch);
   constexpr std::size_t arenas = 3;  // weights, gradients, momenta
   const std::size_t one =
       flow_bytes(device, graph, Mode::training, options.batch) + arenas * total_cost(graph).gradient_bytes();
@@ -283,6 +285,8 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   std::optional<TrainedNetwork> trained;
   if (!options.from.empty()) {
     trained = read_trained_network(options.from, "raw", 1);
+    if (trained->checkpoint.optimizer.empty())
+      fail("{} is a mean of checkpoints, which has no optimizer's state: give a run's own", trained->file.string());
     take_network(options, *trained);
   }
   check_alike(world, options, trained ? &trained->checkpoint : nullptr);
@@ -313,9 +317,9 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   fmt::print("{}, {} rank{} x {} images of {}x{}x{}, {}\n", options.model, world.size(), world.size() == 1 ? "" : "s",
              options.batch, image[0], image[1], image[2], device->description());
   if (trained) {
-    for (const std::string& line : trained->damaged) fmt::print("{}\n", line);
-    fmt::print("with the weights and the state of {} after {} steps, from {}\n", trained->checkpoint.optimizer,
-               trained->checkpoint.step, trained->file.string());
+    for (const std::string& line : trained->damaged) fmt::print("{}\n", printable(line));
+    fmt::print("with the weights and the state of {} after {} steps, from {}\n",
+               printable(trained->checkpoint.optimizer), trained->checkpoint.step, printable(trained->file.string()));
   }
   if (!warning.empty()) fmt::print("warning: {}\n", warning);
   fmt::print("at most {} of memory on any rank\n", format_bytes(memory));

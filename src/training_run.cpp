@@ -71,9 +71,6 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options, Watchd
   activity_.enter(Activity::Phase::comparing);
   check_same_network(world, model_);
   activity_.enter(Activity::Phase::planning);
-  expect_sums();
-  claim_output();
-  timeline_.claim(world);
   all_reduce_->record_to(timeline_.all_reduce());
   model_.record_to(timeline_.step());
   plan_networks();
@@ -81,6 +78,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options, Watchd
   optimizer_.begin_average();
   result_.buckets = to_string(trainer_.bucket_options());
   if (options.resume) resume();
+  if (!is_over()) claim_files();
   if (options.sync_batch_norm) check_passes();
   choose_buckets();
   announce();
@@ -101,6 +99,8 @@ std::unique_ptr<AllReduce> TrainingRun::connect() {
   activity_.enter(Activity::Phase::comparing);
   check_alike(world_, options_, data_fields(training_.info(), samples_));
   activity_.enter(Activity::Phase::connecting);
+  expect_sums();
+  claim_output();
   if (options_.resume && world_.root()) stored_ = CheckpointFolder(options_.out, options_.keep).newest();
   auto all_reduce =
       make_all_reduce(options_.all_reduce, world_, *device_, parse_wire(options_.wire), earlier_crossover());
@@ -123,7 +123,7 @@ std::optional<std::size_t> TrainingRun::earlier_crossover() const {
 }
 
 void TrainingRun::expect_sums() const {
-  if (all_reduce_->sums()) return;
+  if (options_.all_reduce != "none" || world_.size() == 1) return;
   if (options_.resume)
     fail("--all-reduce none measures and does not train: it cannot go on with a run; leave out --resume");
   if (options_.evaluate_every.unit == Interval::Unit::seconds)
@@ -133,13 +133,19 @@ void TrainingRun::expect_sums() const {
 // Everything that a run writes goes into one folder, which holds one run: an earlier one's results are never lost.
 void TrainingRun::claim_output() {
   if (!world_.root()) return;
-  const bool has_checkpoints = !checkpoints_.folder().empty();
+  const CheckpointFolder checkpoints(options_.out, options_.keep);
+  const bool has_checkpoints = !checkpoints.empty();
   claim_.emplace(options_.out, has_checkpoints || options_.overwrite,
                  "choose another --out, or give --overwrite to write to this one");
-  if (!options_.resume && has_checkpoints)
+  if (!options_.resume && !checkpoints.empty())  // now that no other run can add one
     fail("{} has checkpoints already, of an earlier run: go on with it by --resume, or choose another --out",
          options_.out.string());
-  write_atomically(options_.out / "config.toml", std::as_bytes(std::span(options_.configuration)));
+}
+
+// Replaces what an earlier part of this run has left in these files.
+void TrainingRun::claim_files() {
+  if (world_.root()) write_atomically(options_.out / "config.toml", std::as_bytes(std::span(options_.configuration)));
+  timeline_.claim(world_);
 }
 
 // All that will be needed, so that no step has to plan: an epoch's last batch is smaller, and so is evaluation's.
@@ -263,7 +269,7 @@ void TrainingRun::announce() const {
 }
 
 int TrainingRun::run() {
-  if (complete() && score_) {
+  if (is_over()) {
     if (world_.root()) report_nothing_to_do();
     return 0;
   }

@@ -60,6 +60,7 @@ class TrainingRun {
   bool complete() const {
     return cursor_.epoch >= options_.epochs || (options_.max_steps > 0 && step_ >= options_.max_steps);
   }
+  bool is_over() const { return complete() && score_; }  // and evaluated
   RunMetrics::Place place() const {
     const auto images = static_cast<double>(training_.info().size);
     return {step_, static_cast<double>(cursor_.epoch) + static_cast<double>(cursor_.position) / images};
@@ -70,6 +71,7 @@ class TrainingRun {
   std::optional<std::size_t> earlier_crossover() const;
   void expect_sums() const;  // where the options want them
   void claim_output();
+  void claim_files();
   void plan_networks();
   void resume();
   void read_earlier_results();
@@ -109,6 +111,7 @@ class TrainingRun {
   const Schedule schedule_;
   const std::vector<DataField> samples_;    // of both splits
   std::optional<StoredCheckpoint> stored_;  // on rank 0, what is gone on from, until it is restored
+  std::optional<FolderClaim> claim_;        // of --out, by rank 0
   std::unique_ptr<AllReduce> all_reduce_;
   const Watchdog::Watched watched_;
   Model model_;
@@ -121,7 +124,6 @@ class TrainingRun {
   std::optional<Score> score_;  // of the parameters as they are, where they were evaluated
   std::optional<Score> best_;   // of all checkpoints
   Timer evaluation_timer_, checkpoint_timer_;
-  std::optional<FolderClaim> claim_;   // of the folder, by rank 0
   CheckpointWriter checkpoints_;       // used by rank 0
   std::uint64_t tuned_for_ranks_ = 0;  // the buckets; see Checkpoint
   std::string summed_before_;          // by the run that this one resumes, where it said so

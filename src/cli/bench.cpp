@@ -119,7 +119,7 @@ void add_bench(CLI::App& app, Command& chosen) {
       expect_whole_world(world);
       expect_replaceable(
           world, {{step_options->json, FileKind::step_benchmark}, {step_options->timeline.file, FileKind::timeline}},
-          {}, step_options->overwrite);
+          {step_options->from}, step_options->overwrite);
       bench_step(world, *step_options);
       return 0;
     };

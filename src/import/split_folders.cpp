@@ -30,8 +30,8 @@ class ImageLister {
     open_.insert(real);
     fs::directory_iterator entries;
     if (!error) entries = fs::directory_iterator(folder, error);
-    if (error) add(folder, "cannot read this folder: " + error.message());
-    for (; entries != fs::directory_iterator(); entries.increment(error)) look_at(*entries);
+    for (; !error && entries != fs::directory_iterator(); entries.increment(error)) look_at(*entries);
+    if (error) add(folder, "cannot read this folder: " + error.message());  // at all, or to its end
     open_.erase(real);
   }
 

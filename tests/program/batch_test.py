@@ -1,4 +1,5 @@
 """scripts/launch in jobs of batch systems, and the batch scripts of PBS and LSF, with stand-ins for their commands."""
+import json
 import os
 import pathlib
 import re
@@ -52,7 +53,8 @@ class BatchTest(helper.ProgramTest):
     def write_config(cls, path, out, **options):
         """A file for --config, of a run that ends after --max-steps, if these are given."""
         _, *arguments = cls.training(out, epochs=1000000, **{"all_reduce": "ring", **options})
-        lines = [f'{name[2:]} = "{value}"' for name, value in zip(arguments[::2], arguments[1::2])]
+        lines = [f"{name[2:]} = {value if isinstance(value, (int, float)) else json.dumps(str(value))}"
+                 for name, value in zip(arguments[::2], arguments[1::2])]
         path.write_text("\n".join(lines) + "\n")
         return path
 
