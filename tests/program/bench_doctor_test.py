@@ -59,8 +59,8 @@ class Bench(helper.ProgramTest):
     def test_a_step_that_does_not_fit_the_machine(self):
         result = helper.run("bench", "step", "--device", "cpu", "--model", "cnn", "--batch", 10_000_000)
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
-        self.assertRegex(result.messages[0], r"cnn with --batch 10000000 takes about [\d.]+ [GT]iB of memory on each of 1 "
-                                             r"rank of a node, which has [\d.]+ GiB: give a smaller --batch")
+        self.assertRegex(result.messages[0], r"takes at least [\d.]+ GiB of memory with a batch of 10000000 images of 28x28x1, "
+                                             r"and this machine has [\d.]+ GiB: use a smaller --batch")
         self.assertLess(result.seconds, 10)
 
     def test_tuning_is_for_gpus(self):

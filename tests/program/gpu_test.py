@@ -87,9 +87,7 @@ class Precision(GpuTest):
         out = self.folder / "out"
         options = {"ranks": 2, "precision": "fp16", "epochs": 3, "ema": 0.9, "clip_norm": 5, "resume": True}
         self.train(out, max_steps=2, **options)
-        with helper.h5py.File(out / "checkpoint.h5", "a") as file:
-            file.attrs["version"] = 1  # without checksums
-            file.attrs["loss_scale"] = np.uint64(2 ** 24)
+        helper.edit_checkpoint(out / "checkpoint.h5", lambda file: file.attrs.modify("loss_scale", np.uint64(2 ** 24)))
         before = read_checkpoint(out / "checkpoint.h5")
         self.train(out, max_steps=4, **options)
         skipped = read_checkpoint(out / "checkpoint.h5")
@@ -364,7 +362,7 @@ class Faults(GpuTest):
         stands = (r"in step 3: waiting for bucket 1 of (\d+); all-reduce: bucket 1 of \1, reduce-scatter, "
                   r"ring step 1 of 2, waiting for rank 1$")
         self.assertRegex(result.err, r"(?m)rank 0: nothing has moved .* " + stands)
-        self.assertRegex(result.err, r"rank 1: nothing has moved .* in step 3: waiting for input")
+        self.assertRegex(result.err, r"rank 1: nothing has moved .* in step 3: beginning the step")
 
     def test_a_slow_rank_is_no_stall(self):
         result = self.inject("delay:rank=1,step=3,seconds=0.7", max_steps=5)

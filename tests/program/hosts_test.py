@@ -87,17 +87,15 @@ class Hosts(HostsTest):
             return result.out
         out = self.folder / "out"
         train(2)
-        with h5py.File(out / "checkpoint.h5", "r+") as file:
-            self.assertEqual(file.attrs["ranks"], 3)
-            crossover = 8192 if file.attrs["crossover_bytes"] != 8192 else 16384
-            file.attrs.modify("crossover_bytes", crossover)
-            file.attrs.modify("version", 1)  # without a checksum
+        attributes = read_checkpoint(out / "checkpoint.h5")["attributes"]
+        self.assertEqual(attributes["ranks"], 3)
+        crossover = 8192 if attributes["crossover_bytes"] != 8192 else 16384
+        helper.edit_checkpoint(out / "checkpoint.h5", lambda file: file.attrs.modify("crossover_bytes", crossover))
         self.assertIn(f"recursive doubling up to {crossover // 1024} KiB as before", train(4, resume=True))
         self.assertEqual(read_checkpoint(out / "checkpoint.h5")["attributes"]["crossover_bytes"], crossover)
         self.assertNotIn("may round otherwise", train(6, resume=True))
-        with h5py.File(out / "checkpoint.h5", "r+") as file:
-            file.attrs.modify("ranks", 2)  # whose measurement says nothing of three
-            file.attrs.modify("version", 1)
+        # The measurement of two ranks says nothing of three.
+        helper.edit_checkpoint(out / "checkpoint.h5", lambda file: file.attrs.modify("ranks", 2))
         self.assertNotIn("KiB as before", train(8, resume=True))
 
     def test_a_cut_link_ends_the_job(self):

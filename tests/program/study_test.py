@@ -159,7 +159,7 @@ class Study(helper.ProgramTest):
         whole = json.loads((self.measured / "raw/step-2-ranks-1.json").read_text())
         row = whole["result"]["rows"][0]
         for lacking, content in (
-                ("host, kind, load_at_begin, machine", whole["result"]),  # as annulus bench step --json writes it
+                ("host, load_at_begin, machine", whole["result"]),  # as annulus bench step --json writes it
                 ("settings", {name: value for name, value in whole.items() if name != "settings"}),
                 ("threads is missing in settings", {**whole, "settings": {"model": "mlp"}}),
                 ("no rows", {**whole, "result": {"rows": []}}), ("no rows", {**whole, "result": 1}),
