@@ -5,7 +5,6 @@ import signal
 import subprocess
 import time
 
-import h5py
 
 import helper
 from helper import read_checkpoint
