@@ -137,7 +137,7 @@ class ConvolutionOp : public Op {
   std::span<float> output_gradient_, first_weights_, first_bias_;
 };
 
-// A kernel of our own where it is faster than oneDNN's, in oneDNN's layouts.
+// A kernel of our own if it is faster than oneDNN's, in oneDNN's layouts.
 template <class Kernel>
 class OwnConvolutionOp : public Op {
  public:

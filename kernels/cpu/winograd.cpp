@@ -502,7 +502,7 @@ void sum_pixels(const GradientPass<Formula>& pass, const float* gradient, std::s
   store(sum, bias + out_block * kBlock);
 }
 
-// Writes `weights` and, where it is not empty, `bias`.
+// Writes `weights` and, unless it is empty, `bias`.
 template <class Formula>
 void sum_weight_gradient(const GradientPass<Formula>& pass, std::span<const float> input,
                          std::span<const float> output_gradient, std::span<float> weights, std::span<float> bias,

@@ -42,7 +42,7 @@ class Winograd {
                std::span<float> output, DeviceView scratch) const;
   void backward_data(std::span<const float> output_gradient, std::span<const float> weights,
                      std::span<float> input_gradient, DeviceView scratch) const;
-  // Writes `weights` and, where it is not empty, `bias`.
+  // Writes `weights` and, unless it is empty, `bias`.
   void backward_weights(std::span<const float> input, std::span<const float> output_gradient, std::span<float> weights,
                         std::span<float> bias, DeviceView scratch) const;
 

@@ -3,7 +3,7 @@ which starts them on cores of their own.
 
   PROGRAM MODEL BATCH --settings TEXT [--ranks 2 --rank 0 --meet ADDRESS:PORT] [--threads 1]
 
-The network stays ready: for each line "TURNS STEPS" of its input a rank makes so many turns of so many steps, and prints
+The network stays ready: for each line "TURNS STEPS" of its input a rank makes TURNS turns of STEPS steps, and prints
 the seconds of a step in every turn and its peak of memory. A step is forward, cross-entropy, backward with its all-reduce,
 and SGD with momentum 0.9, on a batch of bytes that lies ready and becomes floats within the step.
 """
