@@ -28,7 +28,7 @@ struct Convolution {
   Extent padding = 0;
   bool bias = true;
   bool relu = false;
-  float deviation = 0;         // of the weights' first values; 0: sqrt(2 / fan-in) (He et al., 2015)
+  float deviation = 0;         // of the weights' first values; 0: sqrt(1 / fan-in)
   bool input_gradient = true;  // whether the input's gradient may be wanted; else nothing is planned for it
 };
 
@@ -36,7 +36,7 @@ struct Convolution {
 struct Dense {
   std::size_t units;
   bool relu = false;
-  float deviation = 0;         // of the weights' first values; 0: sqrt(1 / fan-in), with relu sqrt(2 / fan-in)
+  float deviation = 0;         // of the weights' first values; 0: sqrt(1 / fan-in)
   bool input_gradient = true;  // likewise
 };
 

@@ -4,8 +4,8 @@
 namespace annulus {
 
 // Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014: AlexNet on one GPU, without
-// local response normalization, in torchvision's sizes. Weights begin as He et al.'s by fan-in, biases with 0: a
-// paper's fixed deviation of 0.01 wants biases of 1.
+// local response normalization, in torchvision's sizes. Weights begin with the default deviation, which is 1.7 times
+// torchvision's, biases with 0: the paper's fixed deviation of 0.01 needs biases of 1.
 Graph alexnet(const Task& task) {
   constexpr std::size_t kUnits = 4096;
   constexpr float kRate = 0.5f;

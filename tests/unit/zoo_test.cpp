@@ -131,7 +131,8 @@ TEST_CASE("first weights are as deviated as published") {
   CHECK(deviation("vgg16", "conv3_2") == Approx(std::sqrt(2.0 / (256 * 9))));
   CHECK(deviation("vgg16", "dense3") == 0.01f);
   CHECK(deviation("inception_v3", "mixed_6b.branch7x7_2.conv") == 0.1f);
-  CHECK(deviation("lenet", "conv2") == Approx(std::sqrt(2.0 / (6 * 25))));
+  CHECK(deviation("lenet", "conv2") == Approx(std::sqrt(1.0 / (6 * 25))));
+  CHECK(deviation("lenet", "dense1") == Approx(std::sqrt(1.0 / 400)));
 }
 
 TEST_CASE("each residual block can begin as its shortcut") {
