@@ -18,7 +18,8 @@ import time
 from benchmark import ROOT, last_line, number, say
 
 START_LIMIT, TURN_LIMIT = 900, 600  # seconds; compiling ResNet-50 on one core takes minutes
-TRIAL_SECONDS, WARM_UP_SECONDS, 
+TRIAL_SECONDS, WARM_UP_SECONDS = 0.5, 0.3
+
 
 class Failed(Exception):
     pass

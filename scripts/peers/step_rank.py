@@ -22,6 +22,7 @@ STAGES = {"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}
 MEAN, STD = 127.5, 64.0
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
 
+
 def open_answers():
     """The standard output, for answers alone: what libraries print there goes to the standard error from now on."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
