@@ -25,18 +25,14 @@ void average(const Stretch& s) {
   follow({s.gradients, s.size}, {s.weights, s.size}, kStatisticMomentum);
 }
 
+template <bool kNesterov>
 void sgd(const Stretch& s, const Sgd& rule, float rate) {
-  const auto update = [w = s.weights, g = s.gradients, v = s.first_state, decay = s.weight_decay,
-                       momentum = rule.momentum, rate](auto i, auto nesterov) {
+  for_each_element(s.size, [w = s.weights, g = s.gradients, v = s.first_state, decay = s.weight_decay,
+                            momentum = rule.momentum, rate](auto i) {
     const float gradient = g[i] + decay * w[i];
     v[i] = momentum * v[i] + gradient;
-    w[i] -= rate * (nesterov ? gradient + momentum * v[i] : v[i]);
-  };
-  // Two loops, so that neither asks inside.
-  if (rule.nesterov)
-    for_each_element(s.size, [&](auto i) { update(i, std::true_type{}); });
-  else
-    for_each_element(s.size, [&](auto i) { update(i, std::false_type{}); });
+    w[i] -= rate * (kNesterov ? gradient + momentum * v[i] : v[i]);
+  });
 }
 
 void lars(const Stretch& s, const Lars& rule, float rate) {
@@ -129,7 +125,12 @@ class ArenaUpdate : public Update {
     Stretch stretch = at(part);
     if (role == Role::statistic) return average(stretch);
     if (role == Role::offset) stretch.weight_decay = 0;
-    if (const auto* rule = std::get_if<Sgd>(&rule_)) sgd(stretch, *rule, rate);
+    if (const auto* rule = std::get_if<Sgd>(&rule_)) {
+      if (rule->nesterov)
+        sgd<true>(stretch, *rule, rate);
+      else
+        sgd<false>(stretch, *rule, rate);
+    }
     if (const auto* rule = std::get_if<AdamW>(&rule_)) adamw(stretch, *rule, rate, step);
     if (const auto* rule = std::get_if<Lars>(&rule_))
       lars(stretch, *rule, role == Role::weight ? rate * local_rate(stretch, *rule) : rate);
