@@ -6,11 +6,11 @@
 #include <string>
 #include <string_view>
 
-#include "collectives/sum_activity.h"
 #include "collectives/wire.h"
-#include "collectives/world.h"
+#include "collectives/world/sum_activity.h"
+#include "collectives/world/world.h"
+#include "kernels/base/trace.h"
 #include "kernels/device.h"
-#include "kernels/trace.h"
 
 namespace annulus {
 

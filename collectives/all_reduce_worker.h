@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "collectives/all_reduce.h"
-#include "collectives/patience.h"
 #include "collectives/sum_algorithm.h"
+#include "collectives/world/patience.h"
 
 namespace annulus {
 

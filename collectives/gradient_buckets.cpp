@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/error.h"
-#include "kernels/host_memory.h"
+#include "kernels/base/error.h"
+#include "kernels/base/host_memory.h"
 
 namespace annulus {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/all_reduce.h"
-#include "kernels/split.h"
+#include "kernels/base/split.h"
 
 namespace annulus {
 

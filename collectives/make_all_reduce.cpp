@@ -6,8 +6,8 @@
 
 #include "collectives/all_reduce_worker.h"
 #include "collectives/gpu/make_gpu_all_reduce.h"
-#include "collectives/host_sum.h"
-#include "kernels/error.h"
+#include "collectives/host/host_sum.h"
+#include "kernels/base/error.h"
 
 namespace annulus {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collectives/wire.h"
-#include "kernels/host_memory.h"
-#include "kernels/trace.h"
+#include "kernels/base/host_memory.h"
+#include "kernels/base/trace.h"
 
 namespace annulus {
 

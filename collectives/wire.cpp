@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace annulus {
 namespace {

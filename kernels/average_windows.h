@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "kernels/base/split.h"
 #include "kernels/operation.h"
-#include "kernels/split.h"
 
 namespace annulus {
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/lane.h"
+#include "kernels/base/lane.h"
+#include "kernels/base/tensor.h"
 #include "kernels/operation.h"
 #include "kernels/precision.h"
-#include "kernels/tensor.h"
 #include "kernels/update.h"
 
 namespace annulus {

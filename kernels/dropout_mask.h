@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
 
 namespace annulus {
 

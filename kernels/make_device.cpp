@@ -1,6 +1,6 @@
+#include "kernels/base/error.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cuda/make_cuda_device.h"
-#include "kernels/error.h"
 
 namespace annulus {
 

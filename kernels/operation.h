@@ -5,8 +5,8 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/extent.h"
-#include "kernels/tensor.h"
+#include "kernels/base/extent.h"
+#include "kernels/base/tensor.h"
 
 namespace annulus {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace annulus {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "kernels/tensor.h"
+#include "kernels/base/tensor.h"
 
 namespace annulus {
 

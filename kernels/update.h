@@ -6,9 +6,9 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/base/split.h"
+#include "kernels/base/tensor.h"
 #include "kernels/operation.h"
-#include "kernels/split.h"
-#include "kernels/tensor.h"
 
 namespace annulus {
 

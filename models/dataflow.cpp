@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace annulus {
 namespace {

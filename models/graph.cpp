@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace annulus {
 

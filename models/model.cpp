@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/cost.h"
 #include "models/fusion.h"
 #include "models/spare_gradients.h"

@@ -4,8 +4,8 @@
 #include <array>
 #include <limits>
 
-#include "kernels/error.h"
-#include "kernels/lane_span.h"
+#include "kernels/base/error.h"
+#include "kernels/base/lane_span.h"
 
 namespace annulus {
 namespace {

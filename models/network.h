@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/split.h"
+#include "kernels/base/trace.h"
 #include "kernels/device.h"
-#include "kernels/split.h"
-#include "kernels/trace.h"
 #include "models/dataflow.h"
 #include "models/graph.h"
 #include "models/parameters.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
 
 namespace annulus {
 namespace {

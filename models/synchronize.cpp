@@ -1,6 +1,6 @@
 #include "models/synchronize.h"
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace annulus {
 

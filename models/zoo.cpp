@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/architectures.h"
 
 namespace annulus {

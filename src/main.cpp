@@ -10,14 +10,14 @@
 #include <optional>
 #include <thread>
 
-#include "collectives/world.h"
-#include "kernels/relaxed.h"
-#include "kernels/subnormals.h"
-#include "src/cli.h"
-#include "src/file_io.h"
-#include "src/launched_rank.h"
-#include "src/printable.h"
-#include "src/watchdog.h"
+#include "collectives/world/world.h"
+#include "kernels/base/relaxed.h"
+#include "kernels/base/subnormals.h"
+#include "src/cli/cli.h"
+#include "src/io/file_io.h"
+#include "src/io/printable.h"
+#include "src/job/launched_rank.h"
+#include "src/job/watchdog.h"
 
 namespace {
 

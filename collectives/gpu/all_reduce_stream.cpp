@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "kernels/clock.h"
-#include "kernels/cuda/lane_clock.h"
-#include "kernels/cuda/side_lane.h"
+#include "kernels/base/clock.h"
+#include "kernels/cuda/runtime/lane_clock.h"
+#include "kernels/cuda/runtime/side_lane.h"
 
 namespace annulus {
 

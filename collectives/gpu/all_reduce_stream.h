@@ -6,7 +6,7 @@
 
 #include "collectives/all_reduce.h"
 #include "collectives/gpu/stream_algorithm.h"
-#include "collectives/patience.h"
+#include "collectives/world/patience.h"
 
 namespace annulus {
 

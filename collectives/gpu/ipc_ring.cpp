@@ -10,15 +10,15 @@
 #include <optional>
 #include <thread>
 
-#include "collectives/ring_schedule.h"
-#include "collectives/shared_memory.h"
-#include "kernels/clock.h"
-#include "kernels/cuda/peer_memory.h"
-#include "kernels/cuda/ring_sum.h"
-#include "kernels/cuda/side_lane.h"
-#include "kernels/cuda/stream_flags.h"
-#include "kernels/error.h"
-#include "kernels/split.h"
+#include "collectives/gpu/peer_memory.h"
+#include "collectives/gpu/ring_sum.h"
+#include "collectives/gpu/stream_flags.h"
+#include "collectives/ring/ring_schedule.h"
+#include "collectives/world/shared_memory.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
+#include "kernels/base/split.h"
+#include "kernels/cuda/runtime/side_lane.h"
 
 namespace annulus {
 namespace {

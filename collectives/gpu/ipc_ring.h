@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "collectives/gpu/stream_algorithm.h"
-#include "collectives/world.h"
+#include "collectives/world/world.h"
 
 namespace annulus {
 
@@ -22,9 +22,9 @@ class SideLane;
 //    for (RingStep step : all_gather(rank, size))     { previous has it?  own chunk(step.receive)  = previous's; tell }
 //
 // Whether the previous rank has it, a flag says, which lies in this rank's memory and which the previous one raises.
-// Waiting for it and raising the next one's are operations of the stream (kernels/cuda/stream_flags.h): the host puts
-// a whole sum on the stream and goes its way, and no kernel ever spins. That matters where processes share a GPU, as
-// these take turns of some milliseconds: a kernel that waits for another process would keep it from running.
+// Waiting for it and raising the next one's are operations of the stream (collectives/gpu/stream_flags.h): the host
+// puts a whole sum on the stream and goes its way, and no kernel ever spins. That matters where processes share a GPU,
+// as these take turns of some milliseconds: a kernel that waits for another process would keep it from running.
 //
 // Chunks are cut into segments, so that a rank pulls one while its previous rank makes the next.
 //

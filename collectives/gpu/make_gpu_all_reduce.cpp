@@ -9,9 +9,9 @@
 #include "collectives/gpu/nccl.h"
 #include "collectives/gpu/places.h"
 #include "collectives/gpu/staged.h"
-#include "kernels/cuda/compute_lane.h"
-#include "kernels/cuda/side_lane.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
+#include "kernels/cuda/runtime/compute_lane.h"
+#include "kernels/cuda/runtime/side_lane.h"
 
 namespace annulus {
 namespace {

@@ -9,12 +9,12 @@
 #include <mutex>
 
 #include "collectives/gpu/host_driven.h"
-#include "collectives/mpi_link.h"
-#include "collectives/ring.h"
-#include "kernels/cuda/compute_lane.h"
-#include "kernels/cuda/ring_sum.h"
-#include "kernels/cuda/side_lane.h"
-#include "kernels/error.h"
+#include "collectives/gpu/ring_sum.h"
+#include "collectives/ring/mpi_link.h"
+#include "collectives/ring/ring.h"
+#include "kernels/base/error.h"
+#include "kernels/cuda/runtime/compute_lane.h"
+#include "kernels/cuda/runtime/side_lane.h"
 
 namespace annulus {
 namespace {

@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "collectives/gpu/places.h"
-#include "kernels/cuda/side_lane.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
+#include "kernels/cuda/runtime/side_lane.h"
 
 namespace annulus {
 namespace {

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "collectives/gpu/stream_algorithm.h"
-#include "collectives/world.h"
+#include "collectives/world/world.h"
 
 namespace annulus {
 

@@ -5,8 +5,8 @@
 #include <array>
 #include <cstring>
 
-#include "kernels/cuda/runtime.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
+#include "kernels/cuda/runtime/runtime.h"
 
 namespace annulus {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "collectives/world.h"
+#include "collectives/world/world.h"
 
 namespace annulus {
 

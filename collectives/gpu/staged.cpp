@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "collectives/gpu/host_driven.h"
-#include "kernels/cuda/compute_lane.h"
-#include "kernels/cuda/side_lane.h"
-#include "kernels/error.h"
-#include "kernels/host_memory.h"
+#include "kernels/base/error.h"
+#include "kernels/base/host_memory.h"
+#include "kernels/cuda/runtime/compute_lane.h"
+#include "kernels/cuda/runtime/side_lane.h"
 
 namespace annulus {
 namespace {

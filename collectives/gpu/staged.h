@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "collectives/all_reduce.h"
-#include "collectives/host_sum.h"
+#include "collectives/host/host_sum.h"
 
 namespace annulus {
 

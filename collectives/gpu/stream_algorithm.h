@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collectives/sum_activity.h"
-#include "kernels/tensor.h"
+#include "collectives/world/sum_activity.h"
+#include "kernels/base/tensor.h"
 
 namespace annulus {
 

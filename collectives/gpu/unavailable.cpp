@@ -1,8 +1,8 @@
 // What stands in for the rest of this folder in a program that is built without CUDA.
 
 #include "collectives/gpu/make_gpu_all_reduce.h"
+#include "kernels/base/error.h"
 #include "kernels/cuda/make_cuda_device.h"
-#include "kernels/error.h"
 
 namespace annulus {
 

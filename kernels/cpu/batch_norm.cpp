@@ -9,11 +9,11 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/base/split.h"
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/for_each_element.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/cpu/vectors.h"
-#include "kernels/split.h"
 
 namespace annulus::cpu {
 namespace {

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/base/error.h"
+#include "kernels/base/host_memory.h"
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/cpu/update.h"
-#include "kernels/error.h"
-#include "kernels/host_memory.h"
 
 namespace annulus {
 namespace cpu {

@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace annulus::cpu {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/host_memory.h"
 #include "kernels/device.h"
-#include "kernels/host_memory.h"
 
 // What the CPU's operations share in using oneDNN.
 namespace annulus::cpu {

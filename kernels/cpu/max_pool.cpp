@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/base/error.h"
 #include "kernels/cpu/image_vectors.h"
 #include "kernels/cpu/operations.h"
-#include "kernels/error.h"
 
 namespace annulus::cpu {
 namespace {

@@ -1,7 +1,7 @@
+#include "kernels/base/error.h"
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/operations.h"
-#include "kernels/error.h"
 
 namespace annulus::cpu {
 namespace {

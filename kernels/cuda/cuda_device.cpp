@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/cuda/compute_lane.h"
-#include "kernels/cuda/flat.h"
-#include "kernels/cuda/layout.h"
+#include "kernels/base/error.h"
 #include "kernels/cuda/make_cuda_device.h"
-#include "kernels/cuda/number.h"
-#include "kernels/cuda/operations.h"
-#include "kernels/cuda/recording.h"
-#include "kernels/error.h"
+#include "kernels/cuda/ops/flat.h"
+#include "kernels/cuda/ops/operations.h"
+#include "kernels/cuda/runtime/compute_lane.h"
+#include "kernels/cuda/runtime/layout.h"
+#include "kernels/cuda/runtime/number.h"
+#include "kernels/cuda/runtime/recording.h"
 
 namespace annulus {
 namespace cuda {

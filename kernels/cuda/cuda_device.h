@@ -1,9 +1,9 @@
 #pragma once
 
-#include "kernels/cuda/context.h"
-#include "kernels/cuda/lane_clock.h"
-#include "kernels/cuda/loss_scaling.h"
-#include "kernels/cuda/upload.h"
+#include "kernels/cuda/ops/context.h"
+#include "kernels/cuda/ops/loss_scaling.h"
+#include "kernels/cuda/runtime/lane_clock.h"
+#include "kernels/cuda/runtime/upload.h"
 #include "kernels/device.h"
 
 namespace annulus::cuda {

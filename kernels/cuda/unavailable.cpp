@@ -1,7 +1,7 @@
 // What stands in for the rest of this folder in a program that is built without CUDA.
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/make_cuda_device.h"
-#include "kernels/error.h"
 
 namespace annulus {
 

@@ -1,5 +1,5 @@
 // What the programs that scripts/bench-collectives compares with have in common: a buffer on huge pages, the exactness
-// check, rewriting, the clock and the rows, as src/bench_all_reduce.cpp has them for ours.
+// check, rewriting, the clock and the rows, as src/bench/bench_all_reduce.cpp has them for ours.
 //
 //   PROGRAM NAME BYTES,BYTES,... SECONDS [RANKS]
 //

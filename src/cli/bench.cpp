@@ -2,10 +2,10 @@
 
 #include <memory>
 
-#include "src/bench_all_reduce.h"
-#include "src/bench_input.h"
-#include "src/bench_noise.h"
-#include "src/bench_step.h"
+#include "src/bench/bench_all_reduce.h"
+#include "src/bench/bench_input.h"
+#include "src/bench/bench_noise.h"
+#include "src/bench/bench_step.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"

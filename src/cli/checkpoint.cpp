@@ -2,7 +2,7 @@
 #include <memory>
 #include <vector>
 
-#include "src/checkpoint_tools.h"
+#include "src/apply/checkpoint_tools.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 

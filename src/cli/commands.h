@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "src/cli.h"
+#include "src/cli/cli.h"
 
 namespace annulus {
 

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/zoo.h"
 #include "src/cli/numbers.h"
-#include "src/scheduler.h"
+#include "src/job/scheduler.h"
 
 namespace annulus {
 

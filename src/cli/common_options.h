@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "collectives/world.h"
-#include "src/cli.h"
+#include "collectives/gradient_buckets.h"
+#include "collectives/world/world.h"
+#include "src/cli/cli.h"
 #include "src/data/input_plan.h"
-#include "src/options.h"
-#include "src/output_file.h"
+#include "src/io/output_file.h"
+#include "src/job/open_device.h"
+#include "src/step/timeline.h"
 
 namespace annulus {
 
@@ -48,7 +50,7 @@ void add_stall_option(CLI::App& command, Command& chosen);
 // Throws where the options contradict each other.
 void expect_one_choice(const BucketOptions& buckets, bool tune);
 
-// --overwrite, and the rule of src/output_file.h, which rank 0 applies.
+// --overwrite, and the rule of src/io/output_file.h, which rank 0 applies.
 void add_overwrite_option(CLI::App& command, bool& overwrite);
 void expect_replaceable(const World& world, const std::vector<Output>& outputs,
                         const std::vector<std::filesystem::path>& inputs, bool overwrite);

@@ -1,4 +1,4 @@
-#include "src/doctor.h"
+#include "src/apply/doctor.h"
 
 #include "src/cli/commands.h"
 

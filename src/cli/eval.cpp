@@ -1,10 +1,10 @@
 #include <memory>
 
+#include "src/apply/evaluate_checkpoint.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"
 #include "src/data/dataset.h"
-#include "src/evaluate_checkpoint.h"
 
 namespace annulus {
 

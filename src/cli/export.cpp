@@ -1,8 +1,8 @@
 #include <memory>
 
+#include "src/apply/export_onnx.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
-#include "src/export_onnx.h"
 
 namespace annulus {
 

@@ -10,7 +10,7 @@
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"
 #include "src/import/source.h"
-#include "src/printable.h"
+#include "src/io/printable.h"
 
 namespace annulus {
 namespace {

@@ -1,9 +1,9 @@
 #include <memory>
 
+#include "src/apply/list_models.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"
-#include "src/list_models.h"
 
 namespace annulus {
 

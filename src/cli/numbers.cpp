@@ -6,7 +6,7 @@
 #include <cmath>
 #include <optional>
 
-#include "src/printable.h"
+#include "src/io/printable.h"
 
 namespace annulus {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/predict.h"
+#include "src/apply/predict.h"
 
 #include <memory>
 

@@ -1,4 +1,4 @@
-#include "src/predict_scaling.h"
+#include "src/scaling/predict_scaling.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "src/train.h"
+#include "src/train/train.h"
 
 #include <fmt/ranges.h>
 
@@ -7,14 +7,14 @@
 #include <memory>
 #include <optional>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"
 #include "src/data/dataset.h"
-#include "src/interval.h"
 #include "src/metrics/metrics_files.h"
-#include "src/recipes.h"
+#include "src/train/interval.h"
+#include "src/train/recipes.h"
 
 namespace annulus {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
 #include "src/data/image.h"
 
 namespace annulus {

@@ -9,11 +9,11 @@
 #include <memory>
 #include <optional>
 
-#include "kernels/error.h"
-#include "kernels/host_memory.h"
-#include "src/data/hdf5.h"
+#include "kernels/base/error.h"
+#include "kernels/base/host_memory.h"
 #include "src/data/stored_array.h"
-#include "src/file_mapping.h"
+#include "src/io/file_mapping.h"
+#include "src/io/hdf5.h"
 
 namespace annulus {
 

@@ -13,7 +13,7 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace annulus {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "src/data/resize.h"
 
 namespace annulus {

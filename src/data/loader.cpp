@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/error.h"
-#include "kernels/random.h"
-#include "src/checked_product.h"
+#include "kernels/base/error.h"
+#include "kernels/base/random.h"
+#include "src/io/checked_product.h"
 
 namespace annulus {
 namespace {

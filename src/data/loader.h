@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/host_memory.h"
+#include "kernels/base/host_memory.h"
 #include "src/data/input_plan.h"
 #include "src/data/sample_reader.h"
 #include "src/data/sampler.h"

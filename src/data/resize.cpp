@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace annulus {
 namespace {

@@ -1,7 +1,7 @@
 #include "src/data/sample_reader.h"
 
-#include "kernels/clock.h"
-#include "kernels/error.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
 #include "src/data/image_codec.h"
 
 namespace annulus {

@@ -4,8 +4,8 @@
 #include <bit>
 #include <utility>
 
-#include "kernels/error.h"
-#include "kernels/random.h"
+#include "kernels/base/error.h"
+#include "kernels/base/random.h"
 
 namespace annulus {
 

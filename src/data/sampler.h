@@ -6,7 +6,7 @@
 #include <optional>
 #include <variant>
 
-#include "kernels/split.h"
+#include "kernels/base/split.h"
 
 namespace annulus {
 

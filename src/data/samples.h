@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/split.h"
+#include "kernels/base/split.h"
 
 namespace annulus {
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/error.h"
-#include "src/file_io.h"
+#include "kernels/base/error.h"
+#include "src/io/file_io.h"
 
 namespace annulus {
 namespace {

@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "src/data/hdf5.h"
-#include "src/file_descriptor.h"
-#include "src/file_mapping.h"
+#include "src/io/file_descriptor.h"
+#include "src/io/file_mapping.h"
+#include "src/io/hdf5.h"
 
 namespace annulus {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "src/file_io.h"
+#include "src/io/file_io.h"
 
 namespace annulus {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/error.h"
-#include "src/file_descriptor.h"
+#include "kernels/base/error.h"
+#include "src/io/file_descriptor.h"
 
 namespace annulus {
 

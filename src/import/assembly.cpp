@@ -5,11 +5,11 @@
 #include <optional>
 #include <type_traits>
 
-#include "kernels/error.h"
-#include "src/data/fletcher32.h"
-#include "src/file_io.h"
+#include "kernels/base/error.h"
 #include "src/import/places.h"
 #include "src/import/work_through.h"
+#include "src/io/file_io.h"
+#include "src/io/fletcher32.h"
 
 namespace annulus {
 namespace {

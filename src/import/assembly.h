@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "collectives/world.h"
+#include "collectives/world/world.h"
 #include "src/import/collection.h"
 #include "src/import/data_file_room.h"
 #include "src/import/import_job.h"

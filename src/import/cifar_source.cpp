@@ -2,9 +2,9 @@
 #include <array>
 #include <sstream>
 
-#include "kernels/error.h"
-#include "src/file_io.h"
+#include "kernels/base/error.h"
 #include "src/import/source.h"
+#include "src/io/file_io.h"
 
 namespace annulus {
 namespace {

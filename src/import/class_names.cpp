@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "kernels/error.h"
-#include "src/atomic_file.h"
+#include "kernels/base/error.h"
 #include "src/import/work_through.h"
+#include "src/io/atomic_file.h"
 
 namespace annulus {
 namespace {

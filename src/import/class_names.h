@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "collectives/world.h"
+#include "collectives/world/world.h"
 #include "src/import/import_job.h"
 
 namespace annulus {

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "kernels/error.h"
-#include "src/bytes.h"
-#include "src/data/hdf5.h"
-#include "src/file_io.h"
+#include "kernels/base/error.h"
+#include "src/io/bytes.h"
+#include "src/io/file_io.h"
+#include "src/io/hdf5.h"
 
 namespace annulus {
 namespace {

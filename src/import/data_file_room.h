@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "src/atomic_file.h"
 #include "src/import/image_converter.h"
+#include "src/io/atomic_file.h"
 
 namespace annulus {
 

@@ -3,12 +3,12 @@
 #include <iterator>
 #include <utility>
 
-#include "kernels/error.h"
-#include "src/atomic_file.h"
-#include "src/file_io.h"
-#include "src/hash.h"
+#include "kernels/base/error.h"
 #include "src/import/source.h"
 #include "src/import/split_folders.h"
+#include "src/io/atomic_file.h"
+#include "src/io/file_io.h"
+#include "src/io/hash.h"
 
 namespace annulus {
 namespace {

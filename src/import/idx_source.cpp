@@ -1,6 +1,6 @@
 #include <array>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "src/import/idx.h"
 #include "src/import/source.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "src/data/augment.h"
 #include "src/data/image_codec.h"
 

@@ -5,17 +5,16 @@
 
 #include <algorithm>
 
-#include "kernels/error.h"
-#include "src/atomic_file.h"
-#include "src/bytes.h"
-#include "src/folder_claim.h"
+#include "kernels/base/error.h"
 #include "src/import/assembly.h"
 #include "src/import/class_names.h"
 #include "src/import/work_through.h"
-#include "src/output_file.h"
-#include "src/printable.h"
-#include "src/signals.h"
-#include "src/train.h"
+#include "src/io/atomic_file.h"
+#include "src/io/bytes.h"
+#include "src/io/folder_claim.h"
+#include "src/io/output_file.h"
+#include "src/io/printable.h"
+#include "src/job/signals.h"
 
 namespace annulus {
 namespace {

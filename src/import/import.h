@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/world.h"
+#include "collectives/world/world.h"
 #include "src/data/image.h"
 
 namespace annulus {

@@ -4,8 +4,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
-#include "src/atomic_file.h"
+#include "kernels/base/error.h"
+#include "src/io/atomic_file.h"
 
 namespace annulus {
 namespace {

@@ -7,9 +7,9 @@
 #include <limits>
 #include <string_view>
 
-#include "kernels/error.h"
-#include "src/checked_product.h"
-#include "src/file_io.h"
+#include "kernels/base/error.h"
+#include "src/io/checked_product.h"
+#include "src/io/file_io.h"
 
 namespace annulus {
 namespace {

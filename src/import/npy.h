@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/split.h"
-#include "kernels/tensor.h"
-#include "src/file_descriptor.h"
+#include "kernels/base/split.h"
+#include "kernels/base/tensor.h"
+#include "src/io/file_descriptor.h"
 
 namespace annulus {
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "src/import/npy.h"
 #include "src/import/source.h"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "src/atomic_file.h"
-#include "src/hash.h"
 #include "src/import/image_converter.h"
+#include "src/io/atomic_file.h"
+#include "src/io/hash.h"
 
 namespace annulus {
 

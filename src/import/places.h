@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/split.h"
+#include "kernels/base/split.h"
 #include "src/data/sampler.h"
 
 namespace annulus {

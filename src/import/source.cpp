@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/error.h"
-#include "src/checked_product.h"
+#include "kernels/base/error.h"
+#include "src/io/checked_product.h"
 
 namespace annulus {
 

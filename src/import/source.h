@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "src/data/image.h"
-#include "src/hash.h"
+#include "src/io/hash.h"
 
 namespace annulus {
 

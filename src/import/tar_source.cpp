@@ -4,7 +4,7 @@
 #include <iterator>
 #include <set>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "src/import/archive.h"
 #include "src/import/source.h"
 #include "src/import/split_folders.h"

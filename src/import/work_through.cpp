@@ -5,9 +5,9 @@
 #include <array>
 #include <exception>
 
-#include "kernels/error.h"
-#include "src/progress.h"
-#include "src/signals.h"
+#include "kernels/base/error.h"
+#include "src/io/progress.h"
+#include "src/job/signals.h"
 
 namespace annulus {
 namespace {

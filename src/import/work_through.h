@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/work_queue.h"
+#include "src/import/work_queue.h"
 
 namespace annulus {
 

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <string>
 
-#include "kernels/error.h"
-#include "src/file_io.h"
+#include "kernels/base/error.h"
+#include "src/io/file_io.h"
 
 namespace annulus {
 

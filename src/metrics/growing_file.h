@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "src/file_descriptor.h"
+#include "src/io/file_descriptor.h"
 
 namespace annulus {
 

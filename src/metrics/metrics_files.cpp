@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "src/metrics/csv_writer.h"
 #include "src/metrics/json_lines_writer.h"
 #include "src/metrics/tensorboard_writer.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "src/ledger.h"
+#include "src/step/ledger.h"
 
 namespace annulus {
 

@@ -1,13 +1,19 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "src/metrics/metrics_files.h"
-#include "src/options.h"
-#include "src/results.h"
-#include "src/trainer.h"
+#include "src/metrics/results.h"
+#include "src/step/trainer.h"
 
 namespace annulus {
+
+struct MetricsOptions {
+  std::vector<std::string> formats{"jsonl"};  // see metrics_formats(); none: nothing is written
+  std::size_t every = 50;                     // steps
+};
 
 // Tells the metrics' files how a training run goes. On every rank; rank 0's writes.
 class RunMetrics {

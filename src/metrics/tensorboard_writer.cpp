@@ -5,7 +5,7 @@
 
 #include <bit>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace annulus {
 namespace {

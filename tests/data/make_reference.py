@@ -26,7 +26,7 @@ reference_<model>.h5:
                         the attributes index, center, bound and push:
                           value[i] = center + bound * (2 u - 1) + (push where i is even, else -push),
                           u = (mix(index * 2^32 + i) >> 40) / 2^24
-                        with i the row-major position and mix as in kernels/random.h (SplitMix64)
+                        with i the row-major position and mix as in kernels/base/random.h (SplitMix64)
   /gradients/<name>     float32: elements 0, stride, 2 stride, ... of the row-major gradient of the loss (attribute
                         stride, 1 for small ones), and the attributes sum and norm (Euclidean) of the whole gradient
   /statistics/<name>.mean, .variance   float64: of the first and last batch norm's input over the batch; the variance
@@ -261,7 +261,7 @@ KEYS = np.array([20, -7, 1 << 30, 5], dtype=np.int32).view(np.uint32).astype(np.
 
 
 def mix(key):
-    """kernels/random.h, over an array."""
+    """kernels/base/random.h, over an array."""
     key = key + np.uint64(0x9E3779B97F4A7C15)
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

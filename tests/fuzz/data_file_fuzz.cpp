@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "kernels/error.h"
-#include "src/data/hdf5.h"
+#include "kernels/base/error.h"
 #include "src/data/sample_reader.h"
-#include "src/file_io.h"
+#include "src/io/file_io.h"
+#include "src/io/hdf5.h"
 #include "tests/unit/data_file.h"
 #include "tests/unit/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "src/data/augment.h"
 #include "src/data/image_codec.h"
 #include "src/data/resize.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "src/import/source.h"
 #include "tests/unit/temporary_folder.h"
 #include "tests/unit/whole_plan.h"

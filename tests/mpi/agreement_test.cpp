@@ -1,9 +1,9 @@
-#include "src/agreement.h"
+#include "src/job/agreement.h"
 
 #include <catch2/catch.hpp>
 
-#include "kernels/error.h"
-#include "kernels/subnormals.h"
+#include "kernels/base/error.h"
+#include "kernels/base/subnormals.h"
 #include "src/alike.h"
 
 using namespace annulus;

@@ -1,4 +1,4 @@
-#include "collectives/aligned_clock.h"
+#include "collectives/world/aligned_clock.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

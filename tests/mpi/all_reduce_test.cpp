@@ -7,11 +7,11 @@
 #include <ostream>
 #include <string_view>
 
-#include "collectives/direct.h"
-#include "kernels/error.h"
-#include "kernels/host_memory.h"
-#include "kernels/random.h"
-#include "kernels/split.h"
+#include "collectives/host/direct.h"
+#include "kernels/base/error.h"
+#include "kernels/base/host_memory.h"
+#include "kernels/base/random.h"
+#include "kernels/base/split.h"
 #include "tests/mpi/shares.h"
 
 using namespace annulus;

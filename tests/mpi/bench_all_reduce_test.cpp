@@ -1,4 +1,4 @@
-#include "src/bench_all_reduce.h"
+#include "src/bench/bench_all_reduce.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 using namespace annulus;
 

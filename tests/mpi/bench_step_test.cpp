@@ -1,4 +1,4 @@
-#include "src/bench_step.h"
+#include "src/bench/bench_step.h"
 
 #include <unistd.h>
 
@@ -8,9 +8,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/zoo.h"
-#include "src/restore.h"
+#include "src/checkpoint/restore.h"
 
 using namespace annulus;
 

@@ -1,4 +1,4 @@
-#include "src/ledger.h"
+#include "src/step/ledger.h"
 
 #include <array>
 #include <catch2/catch.hpp>

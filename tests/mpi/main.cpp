@@ -5,8 +5,8 @@
 #include <iostream>
 #include <sstream>
 
-#include "collectives/mpi.h"
-#include "kernels/subnormals.h"
+#include "collectives/world/mpi.h"
+#include "kernels/base/subnormals.h"
 
 namespace {
 

@@ -1,11 +1,11 @@
-#include "src/replicas.h"
+#include "src/step/replicas.h"
 
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/zoo.h"
 
 using namespace annulus;

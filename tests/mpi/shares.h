@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/world.h"
+#include "collectives/world/world.h"
 
 // What ranks add in tests, and what must come out.
 namespace annulus::test {

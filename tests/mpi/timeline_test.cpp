@@ -1,4 +1,4 @@
-#include "src/timeline.h"
+#include "src/step/timeline.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 using namespace annulus;
 

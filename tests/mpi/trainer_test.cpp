@@ -1,4 +1,4 @@
-#include "src/trainer.h"
+#include "src/step/trainer.h"
 
 #include <xxhash.h>
 
@@ -9,11 +9,11 @@
 #include <limits>
 #include <thread>
 
-#include "kernels/clock.h"
-#include "kernels/error.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
 #include "models/synchronize.h"
 #include "models/zoo.h"
-#include "src/bucket_tuner.h"
+#include "src/step/bucket_tuner.h"
 #include "tests/unit/random_values.h"
 
 using namespace annulus;

@@ -1,4 +1,4 @@
-#include "collectives/work_queue.h"
+#include "src/import/work_queue.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

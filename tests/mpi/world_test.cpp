@@ -1,11 +1,11 @@
-#include "collectives/world.h"
+#include "collectives/world/world.h"
 
 #include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 using namespace annulus;
 

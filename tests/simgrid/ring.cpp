@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/ring_cut.h"
+#include "collectives/ring/ring_cut.h"
 
 namespace {
 

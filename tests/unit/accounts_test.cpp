@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "src/results.h"
+#include "src/metrics/results.h"
 
 using namespace annulus;
 

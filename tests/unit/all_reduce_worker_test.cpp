@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 using namespace annulus;
 

@@ -7,7 +7,7 @@
 
 #include "models/model.h"
 #include "models/zoo.h"
-#include "src/optimizer.h"
+#include "src/step/optimizer.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "src/atomic_file.h"
+#include "src/io/atomic_file.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "src/bytes.h"
+#include "src/io/bytes.h"
 
 #include <catch2/catch.hpp>
 

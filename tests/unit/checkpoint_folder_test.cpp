@@ -1,12 +1,12 @@
-#include "src/checkpoint_folder.h"
+#include "src/checkpoint/checkpoint_folder.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "src/atomic_file.h"
-#include "src/checkpoint_writer.h"
-#include "src/data/hdf5.h"
+#include "src/checkpoint/checkpoint_writer.h"
+#include "src/io/atomic_file.h"
+#include "src/io/hdf5.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/file_size_limit.h"
 #include "tests/unit/temporary_folder.h"

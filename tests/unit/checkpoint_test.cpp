@@ -1,4 +1,4 @@
-#include "src/checkpoint.h"
+#include "src/checkpoint/checkpoint.h"
 
 #include <hdf5.h>
 #include <sys/stat.h>
@@ -9,9 +9,9 @@
 #include <functional>
 #include <limits>
 
-#include "src/atomic_file.h"
-#include "src/data/hdf5.h"
-#include "src/hash.h"
+#include "src/io/atomic_file.h"
+#include "src/io/hash.h"
+#include "src/io/hdf5.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/file_size_limit.h"
 #include "tests/unit/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "src/checkpoint_tools.h"
+#include "src/apply/checkpoint_tools.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "src/cli.h"
+#include "src/cli/cli.h"
 
 #include <CLI/CLI.hpp>
 #include <catch2/catch.hpp>

@@ -2,8 +2,8 @@
 
 #include <hdf5.h>
 
-#include "src/atomic_file.h"
-#include "src/data/hdf5.h"
+#include "src/io/atomic_file.h"
+#include "src/io/hdf5.h"
 
 namespace annulus::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/tensor.h"
+#include "kernels/base/tensor.h"
 
 namespace annulus::test {
 

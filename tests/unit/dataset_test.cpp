@@ -7,9 +7,9 @@
 #include <cmath>
 #include <thread>
 
-#include "src/atomic_file.h"
-#include "src/data/hdf5.h"
 #include "src/data/stored_array.h"
+#include "src/io/atomic_file.h"
+#include "src/io/hdf5.h"
 #include "tests/unit/data_file.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/temporary_folder.h"

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace annulus::test {
 

@@ -1,8 +1,8 @@
-#include "src/faults.h"
+#include "src/job/faults.h"
 
 #include <catch2/catch.hpp>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/model.h"
 #include "models/zoo.h"
 

@@ -1,4 +1,4 @@
-#include "src/file_mapping.h"
+#include "src/io/file_mapping.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/file_io.h"
+#include "src/io/file_io.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace annulus {

@@ -1,9 +1,9 @@
-#include "src/fit_link.h"
+#include "src/scaling/fit_link.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "src/results.h"
+#include "src/metrics/results.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/temporary_folder.h"
 

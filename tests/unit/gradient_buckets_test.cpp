@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "collectives/all_reduce_worker.h"
-#include "collectives/loopback_link.h"
-#include "collectives/ring.h"
-#include "kernels/clock.h"
-#include "kernels/error.h"
+#include "collectives/ring/ring.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
+#include "tests/unit/loopback_link.h"
 
 using namespace annulus;
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "kernels/tensor.h"
+#include "kernels/base/tensor.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace annulus::test {

@@ -1,4 +1,4 @@
-#include "src/interval.h"
+#include "src/train/interval.h"
 
 #include <fmt/format.h>
 

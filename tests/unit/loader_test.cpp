@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
 #include "tests/unit/data_file.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/image_files.h"

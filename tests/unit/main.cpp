@@ -1,7 +1,7 @@
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 
-#include "kernels/subnormals.h"
+#include "kernels/base/subnormals.h"
 
 int main(int argc, char** argv) {
   annulus::flush_subnormals();  // as the program does

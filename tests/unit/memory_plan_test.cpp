@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
 #include "models/model.h"
 #include "models/zoo.h"
 #include "tests/unit/small_network.h"

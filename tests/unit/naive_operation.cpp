@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace annulus::test {
 namespace {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
 #include "models/model.h"
 #include "models/zoo.h"
-#include "src/data/hdf5.h"
+#include "src/io/hdf5.h"
 #include "tests/unit/test_device.h"
 
 namespace annulus {

@@ -1,4 +1,4 @@
-#include "src/onnx.h"
+#include "src/apply/onnx.h"
 
 #include <onnx/checker.h>
 #include <onnx/onnx_pb.h>

@@ -1,4 +1,4 @@
-#include "src/optimizer.h"
+#include "src/step/optimizer.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>

@@ -1,14 +1,14 @@
-#include "src/output_file.h"
+#include "src/io/output_file.h"
 
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "src/data/hdf5.h"
-#include "src/folder_claim.h"
-#include "src/results.h"
-#include "src/timeline.h"
+#include "src/io/folder_claim.h"
+#include "src/io/hdf5.h"
+#include "src/metrics/results.h"
+#include "src/step/timeline.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/temporary_folder.h"
 

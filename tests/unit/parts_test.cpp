@@ -3,10 +3,10 @@
 #include <numeric>
 #include <set>
 
-#include "src/data/hdf5.h"
 #include "src/import/collection.h"
 #include "src/import/data_file_room.h"
 #include "src/import/places.h"
+#include "src/io/hdf5.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/file_size_limit.h"
 #include "tests/unit/image_files.h"

@@ -1,9 +1,9 @@
-#include "collectives/patience.h"
+#include "collectives/world/patience.h"
 
 #include <catch2/catch.hpp>
 #include <thread>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 using namespace annulus;
 

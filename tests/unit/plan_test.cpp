@@ -3,8 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "kernels/base/error.h"
 #include "kernels/cpu/pass.h"
-#include "kernels/error.h"
 #include "models/fusion.h"
 #include "models/spare_gradients.h"
 #include "models/zoo.h"

@@ -1,4 +1,4 @@
-#include "src/printable.h"
+#include "src/io/printable.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "src/recipes.h"
+#include "src/train/recipes.h"
 
 #include <catch2/catch.hpp>
 #include <set>

@@ -1,4 +1,4 @@
-#include "collectives/ring_schedule.h"
+#include "collectives/ring/ring_schedule.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

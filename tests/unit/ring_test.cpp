@@ -1,4 +1,4 @@
-#include "collectives/ring.h"
+#include "collectives/ring/ring.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -6,10 +6,10 @@
 #include <set>
 #include <thread>
 
-#include "collectives/loopback_link.h"
-#include "collectives/patience.h"
-#include "kernels/error.h"
-#include "kernels/split.h"
+#include "collectives/world/patience.h"
+#include "kernels/base/error.h"
+#include "kernels/base/split.h"
+#include "tests/unit/loopback_link.h"
 
 using namespace annulus;
 

@@ -1,4 +1,4 @@
-#include "src/schedule.h"
+#include "src/train/schedule.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

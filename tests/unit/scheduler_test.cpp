@@ -1,4 +1,4 @@
-#include "src/scheduler.h"
+#include "src/job/scheduler.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

@@ -1,9 +1,9 @@
-#include "collectives/signal.h"
+#include "collectives/world/signal.h"
 
 #include <catch2/catch.hpp>
 #include <thread>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 using namespace annulus;
 

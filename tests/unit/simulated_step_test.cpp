@@ -1,4 +1,4 @@
-#include "src/simulated_step.h"
+#include "src/scaling/simulated_step.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "src/slow_down.h"
+#include "src/metrics/slow_down.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "kernels/split.h"
+#include "kernels/base/split.h"
 
 #include <catch2/catch.hpp>
 

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <thread>
 
-#include "src/signals.h"
+#include "src/job/signals.h"
 
 using namespace annulus;
 

@@ -1,6 +1,6 @@
 // Every thread that computes flushes subnormal numbers to zero, as the tests' main() has set it before there were any.
 
-#include "kernels/subnormals.h"
+#include "kernels/base/subnormals.h"
 
 #include <omp.h>
 
@@ -14,7 +14,7 @@
 
 #include "collectives/all_reduce_worker.h"
 #include "src/data/loader.h"
-#include "src/optimizer.h"
+#include "src/step/optimizer.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"

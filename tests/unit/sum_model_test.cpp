@@ -1,13 +1,13 @@
-#include "collectives/sum_model.h"
+#include "src/scaling/sum_model.h"
 
 #include <catch2/catch.hpp>
 #include <deque>
 #include <thread>
 
-#include "collectives/direct.h"
-#include "collectives/loopback_link.h"
-#include "collectives/ring.h"
+#include "collectives/host/direct.h"
+#include "collectives/ring/ring.h"
 #include "tests/unit/error_text.h"
+#include "tests/unit/loopback_link.h"
 
 using namespace annulus;
 

@@ -1,4 +1,4 @@
-#include "src/threads.h"
+#include "src/job/threads.h"
 
 #include <catch2/catch.hpp>
 

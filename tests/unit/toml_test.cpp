@@ -1,4 +1,4 @@
-#include "src/toml.h"
+#include "src/cli/toml.h"
 
 #include <catch2/catch.hpp>
 #include <sstream>

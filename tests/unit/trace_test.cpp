@@ -1,4 +1,4 @@
-#include "kernels/trace.h"
+#include "kernels/base/trace.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-#include "src/watchdog.h"
+#include "src/job/watchdog.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>

@@ -6,11 +6,11 @@
 #include <limits>
 #include <thread>
 
-#include "collectives/coded_link.h"
-#include "collectives/loopback_link.h"
-#include "collectives/ring.h"
-#include "kernels/error.h"
-#include "kernels/random.h"
+#include "collectives/ring/coded_link.h"
+#include "collectives/ring/ring.h"
+#include "kernels/base/error.h"
+#include "kernels/base/random.h"
+#include "tests/unit/loopback_link.h"
 
 namespace annulus {
 namespace {

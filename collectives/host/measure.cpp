@@ -1,0 +1,50 @@
+#include "collectives/host/measure.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/base/clock.h"
+#include "kernels/base/median.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kTries = 7;
+constexpr double kTrySeconds = 200e-6;  // of short sums
+constexpr double kMostSums = 20;
+
+}  // namespace
+
+double seconds_of_sum(const World& world, SumAlgorithm& algorithm, std::span<float> values) {
+  const auto seconds_of_try = [&](int sums) {
+    world.barrier();
+    double seconds = 0;
+    for (int i = 0; i < sums; ++i) {
+      std::ranges::fill(values, 0.0f);
+      const double begun = now_seconds();
+      algorithm.sum(values);
+      seconds += now_seconds() - begun;
+    }
+    return seconds / sums;
+  };
+  seconds_of_try(1);  // the first time memory is made and connections are opened
+  double once = seconds_of_try(1);
+  world.maximum({&once, 1});
+  const auto sums = static_cast<int>(std::clamp(kTrySeconds / once, 1.0, kMostSums));
+  std::vector<double> tries(kTries);
+  for (double& seconds : tries) seconds = seconds_of_try(sums);
+  world.maximum(tries);
+  return median(tries);
+}
+
+std::size_t measure_crossover(const World& world, SumAlgorithm& small, SumAlgorithm& large) {
+  std::vector<float> values(kLargestCrossover / sizeof(float));
+  const auto seconds_of = [&](SumAlgorithm& algorithm) {
+    return [&](std::size_t bytes) {
+      return seconds_of_sum(world, algorithm, std::span(values).first(bytes / sizeof(float)));
+    };
+  };
+  return find_crossover(seconds_of(small), seconds_of(large));
+}
+
+}  // namespace annulus

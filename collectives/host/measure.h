@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "collectives/sum_algorithm.h"
+#include "collectives/world/world.h"
+
+namespace annulus {
+
+// What algorithms take here, for choosing between them. Takes milliseconds, or tenths of a second if
+// ranks outnumber cores. Collective; the same on every rank.
+
+// Seconds of a sum on the slowest rank: the median of a few tries, each of several sums if they are short. Every rank
+// rewrites its array before each sum, as training does. Leaves zeros.
+double seconds_of_sum(const World& world, SumAlgorithm& algorithm, std::span<float> values);
+
+// The largest of the sizes `least`, 2 `least` ... `most`, in bytes, up to which small_seconds(bytes) is not more than
+// large_seconds(bytes); 0 if it is more at once.
+constexpr std::size_t kLeastCrossover = 4 * 1024, kLargestCrossover = 1024 * 1024;
+template <class Small, class Large>
+std::size_t find_crossover(const Small& small_seconds, const Large& large_seconds, std::size_t least = kLeastCrossover,
+                           std::size_t most = kLargestCrossover) {
+  std::size_t crossover = 0;
+  for (std::size_t bytes = least; bytes <= most; bytes *= 2) {
+    if (small_seconds(bytes) > large_seconds(bytes)) break;
+    crossover = bytes;
+  }
+  return crossover;
+}
+
+// Of these two algorithms.
+std::size_t measure_crossover(const World& world, SumAlgorithm& small, SumAlgorithm& large);
+
+}  // namespace annulus

@@ -1,0 +1,73 @@
+#include "collectives/ring/ring.h"
+
+#include "kernels/base/error.h"
+
+namespace annulus {
+
+namespace {
+
+std::span<float> part_of(std::span<float> values, const Range& range) {
+  return values.subspan(range.begin, range.size());
+}
+
+}  // namespace
+
+Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Patience> patience,
+           RingOptions options, std::unique_ptr<RingMemory> memory)
+    : memory_(std::move(memory)),
+      link_(std::move(link)),
+      rank_(rank),
+      size_(size),
+      patience_(std::move(patience)),
+      options_(options) {
+  if (options.segment_bytes < RingCut::kLine * sizeof(float) || options.in_flight == 0)
+    fail("a ring cannot work with segments of {} bytes, {} in flight; it needs at least {} bytes and 1",
+         options.segment_bytes, options.in_flight, RingCut::kLine * sizeof(float));
+}
+
+// While the window is full, the oldest exchange makes room for the next. At the end the window runs empty.
+void Ring::sum(std::span<float> values) {
+  const RingCut cut(values.size(), size_, options_);
+  for (std::size_t number = 0; number < cut.exchanges + cut.window; ++number) {
+    if (number >= cut.window) collect(values, cut.exchange(rank_, number - cut.window));
+    if (number < cut.exchanges) post(values, cut.exchange(rank_, number), slot(cut, number));
+  }
+  link_->finish();
+}
+
+std::span<std::byte> Ring::allocate(std::size_t bytes) {
+  const auto memory = link_->allocate(bytes);
+  return memory.empty() ? memory_->allocate(bytes) : memory;
+}
+
+// An exchange's slot is free again when the exchange has been collected, and `window` exchanges later it must be.
+std::span<float> Ring::slot(const RingCut& cut, std::size_t number) {
+  const std::size_t largest = cut.segment(0, 0).size();
+  return memory_->scratch(cut.window * largest).subspan(number % cut.window * largest, largest);
+}
+
+void Ring::post(std::span<float> values, const RingExchange& exchange, std::span<float> slot) {
+  const std::span<float> send = part_of(values, exchange.send), receive = part_of(values, exchange.receive);
+  const std::span<float> landing = exchange.adds ? slot.first(receive.size()) : receive;
+  if (exchange.complete) link_->round(send);  // or this rank would keep other bits than all others
+  link_->post(std::as_bytes(send), std::as_writable_bytes(landing));
+  bytes_sent_ += link_->bytes_on_wire(send.size_bytes());
+}
+
+void Ring::collect(std::span<float> values, const RingExchange& exchange) {
+  const TraceSpan span(lane_, exchange.adds ? "reduce-scatter" : "all-gather");
+  patience_->activity().enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
+                               .number = exchange.step + 1,
+                               .of = 2 * (size_ - 1)});
+  const std::span<const std::byte> arrived = [&] {
+    const TraceSpan wait(lane_, "wait for bytes");
+    return link_->collect();
+  }();
+  const std::span<float> receive = part_of(values, exchange.receive);
+  if (exchange.adds)
+    memory_->add(receive, arrived);
+  else if (arrived.data() != std::as_bytes(receive).data())
+    memory_->copy(receive, arrived);
+}
+
+}  // namespace annulus

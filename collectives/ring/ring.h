@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives/ring/ring_cut.h"
+#include "collectives/ring/ring_link.h"
+#include "collectives/ring/ring_memory.h"
+#include "collectives/sum_algorithm.h"
+#include "collectives/world/patience.h"
+
+namespace annulus {
+
+// The ring all-reduce
+// ===================
+//
+// The ranks stand in a ring. Each one sends only to the next and receives only from the previous, all at the same time,
+// so that every wire is busy and none is shared:
+//
+//              .-----> rank 1 ------.
+//              |                    v
+//            rank 0               rank 2
+//              ^                    |
+//              '------ rank 3 <-----'
+//
+// An array is cut into as many chunks as there are ranks. Four ranks a, b, c, d have four chunks each; a1 is rank a's
+// share of chunk 1, and bc1 means b1 + c1.
+//
+// First half, reduce-scatter: a chunk starts at the rank of its own number, goes round the ring and collects a share
+// at every rank. A rank adds what arrives to its own share (marked *), and sends that in the next step.
+//
+//                    chunk 0   chunk 1   chunk 2   chunk 3
+//    start   rank a    a0        a1        a2        a3        a sends chunk 0, b 1, c 2, d 3
+//            rank b    b0        b1        b2        b3
+//            rank c    c0        c1        c2        c3
+//            rank d    d0        d1        d2        d3
+//
+//    step 1  rank a    a0        a1        a2        da3 *     a sends chunk 3, b 0, c 1, d 2
+//            rank b    ab0 *     b1        b2        b3
+//            rank c    c0        bc1 *     c2        c3
+//            rank d    d0        d1        cd2 *     d3
+//
+//    step 2  rank a    a0        a1        cda2 *    da3       a sends chunk 2, b 3, c 0, d 1
+//            rank b    ab0       b1        b2        dab3 *
+//            rank c    abc0 *    bc1       c2        c3
+//            rank d    d0        bcd1 *    cd2       d3
+//
+//    step 3  rank a    a0        bcda1 *   cda2      da3       every rank has one complete chunk
+//            rank b    ab0       b1        cdab2 *   dab3
+//            rank c    abc0      bc1       c2        dabc3 *
+//            rank d    abcd0 *   bcd1      cd2       d3
+//
+// Second half, all-gather: the complete chunks go round in the same way, three more steps, and replace what they find.
+// Each chunk was added up along one path, by one rank after another, so all ranks end with the same bits.
+//
+// As a textbook would write it (ring_schedule.h has the two schedules):
+//
+//    for (RingStep step : reduce_scatter(rank, size)) { send(chunk(step.send)); chunk(step.receive) += receive(); }
+//    for (RingStep step : all_gather(rank, size))     { send(chunk(step.send)); chunk(step.receive)  = receive(); }
+//
+// Cost, for N ranks and n bytes: 2(N-1) steps, in each of which every rank sends n/N bytes. A rank sends
+//
+//                        N - 1
+//                    2 * ----- * n   bytes,
+//                          N
+//
+// less than 2n however many ranks there are, and no algorithm sends less (Patarasuk and Yuan 2009). The price is 2(N-1)
+// latencies one after another: for small arrays on many ranks a tree is faster.
+//
+// Segments
+// --------
+// Written like that, the wire rests while a rank adds. So every chunk is cut into S segments, and a step into S
+// exchanges that follow each other on the wire:
+//
+//    exchange     0     1    ...   S-1  |   S    S+1   ...  2S-1  |  2S   ...
+//    step         0     0           0   |   1     1           1   |   2
+//    segment      0     1          S-1  |   0     1          S-1  |   0
+//
+// What exchange e sends, exchange e - S has received and added. So up to S exchanges may be in flight while the ring
+// adds what came before them; `in_flight` bounds them, and with them the scratch memory.
+//
+// Chunks and segments are whole cache lines, but for the array's end. A copy by the kernel (the messages between two
+// ranks of a node are such copies) to a place that begins within a line takes two to three times as long on some
+// processors (AMD Zen 3's `rep movsb`).
+//
+// ring_cut.h has the arithmetic of both, ring_seconds() (sum_model.h) what they make of a link's latency and bandwidth.
+class Ring final : public SumAlgorithm {
+ public:
+  // `patience`: the link's. It is told which step the ring is in. `memory`: where the arrays lie.
+  Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Patience> patience,
+       RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
+
+  void sum(std::span<float> values) override;
+  std::string order() const override { return "ring of " + to_string(link_->wire()); }
+  Wire wire() const override { return link_->wire(); }
+  std::span<std::byte> allocate(std::size_t bytes) override;
+  std::uint64_t bytes_sent() const override { return bytes_sent_; }
+
+ private:
+  std::span<float> slot(const RingCut& cut, std::size_t number);
+  void post(std::span<float> values, const RingExchange& exchange, std::span<float> slot);
+  void collect(std::span<float> values, const RingExchange& exchange);
+
+  std::unique_ptr<RingMemory> memory_;  // outlives the link, which may still write to its scratch
+  std::unique_ptr<RingLink> link_;
+  std::size_t rank_, size_;
+  std::shared_ptr<Patience> patience_;
+  RingOptions options_;
+  std::uint64_t bytes_sent_ = 0;
+};
+
+}  // namespace annulus

@@ -1,0 +1,85 @@
+#include "collectives/world/mpi.h"
+
+#include <array>
+#include <exception>
+#include <limits>
+#include <utility>
+
+#include "kernels/base/error.h"
+
+namespace annulus {
+
+void check(int mpi_result, std::source_location place) {
+  if (mpi_result == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(mpi_result, text.data(), &length);
+  fail("MPI failed in {} ({}:{}): {}", place.function_name(), place.file_name(), place.line(),
+       std::string_view(text.data(), static_cast<std::size_t>(length)));
+}
+
+int mpi_count(std::size_t count) {
+  if (count > static_cast<std::size_t>(std::numeric_limits<int>::max()))
+    fail("{} things do not fit one MPI call, which counts up to {}; send them in parts", count,
+         std::numeric_limits<int>::max());
+  return static_cast<int>(count);
+}
+
+void give_up(std::span<MPI_Request> requests) {
+  for (MPI_Request& request : requests)
+    if (request != MPI_REQUEST_NULL) {
+      MPI_Cancel(&request);
+      MPI_Request_free(&request);
+    }
+}
+
+MpiSession::MpiSession() {
+  int provided = MPI_THREAD_SINGLE;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+  check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  if (provided < MPI_THREAD_MULTIPLE)
+    fail(
+        "this MPI library does not let several threads call it (MPI_THREAD_MULTIPLE), which overlapping gradients "
+        "with backward needs; use an MPI that is built with thread support");
+}
+
+// While an exception is on its way up, other ranks may wait for messages that never come, and MPI_Finalize would wait
+// for them: ending the job is then up to main's MPI_Abort.
+MpiSession::~MpiSession() {
+  if (std::uncaught_exceptions() == 0) MPI_Finalize();
+}
+
+Communicator Communicator::duplicate(MPI_Comm original) {
+  Communicator result;
+  check(MPI_Comm_dup(original, &result.handle_));
+  check(MPI_Comm_set_errhandler(result.handle_, MPI_ERRORS_RETURN));
+  return result;
+}
+
+Communicator Communicator::on_this_node(MPI_Comm original) {
+  Communicator result;
+  check(MPI_Comm_split_type(original, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &result.handle_));
+  check(MPI_Comm_set_errhandler(result.handle_, MPI_ERRORS_RETURN));
+  return result;
+}
+
+Communicator Communicator::split(MPI_Comm original, int color) {
+  Communicator result;
+  check(MPI_Comm_split(original, color, 0, &result.handle_));
+  check(MPI_Comm_set_errhandler(result.handle_, MPI_ERRORS_RETURN));
+  return result;
+}
+
+Communicator::Communicator(Communicator&& other) noexcept : handle_(std::exchange(other.handle_, MPI_COMM_NULL)) {}
+
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+
+// Freeing is collective, so it is left out where the other ranks may not take part; see ~MpiSession.
+Communicator::~Communicator() {
+  if (handle_ != MPI_COMM_NULL && std::uncaught_exceptions() == 0) MPI_Comm_free(&handle_);
+}
+
+}  // namespace annulus

@@ -1,0 +1,128 @@
+#include "collectives/world/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "kernels/base/host_memory.h"
+
+namespace annulus {
+namespace {
+
+// Between the parts. Addresses that are a large power of two apart compete for the same cache sets.
+constexpr std::size_t kSkew = 5 * kPage + 512;
+
+using Name = std::array<char, 64>;
+
+// One that nobody else on this machine uses, the same on all ranks of the node.
+Name agree_on_name(const World& node) {
+  static std::atomic<int> count = 0;
+  Name name{};
+  if (node.root()) fmt::format_to_n(name.data(), name.size() - 1, "/annulus-{}-{}", getpid(), count++);
+  node.broadcast(std::as_writable_bytes(std::span(name)));
+  return name;
+}
+
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  File& operator=(File&&) = delete;
+
+  int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+// Every rank reports how it fared before anybody fails, so that nobody waits for one that has gone.
+int worst_of(const World& node, int error) {
+  double worst = error;
+  node.maximum({&worst, 1});
+  return static_cast<int>(worst);
+}
+
+void expect_success(const World& node, int error, std::size_t bytes) {
+  if (error != 0)
+    fail(
+        "cannot share {} bytes between the {} ranks of this node: {}; give /dev/shm more space, or use --all-reduce "
+        "mpi",
+        bytes, node.size(), std::strerror(error));
+}
+
+// An empty file that the first rank makes and the others open. Once all have it, it has no name any more, so that ranks
+// that are killed leave nothing behind: the memory comes after that.
+File open_on_all(const World& node, std::size_t bytes) {
+  const Name name = agree_on_name(node);
+  if (!node.root()) node.barrier();
+  File file(shm_open(name.data(), node.root() ? O_CREAT | O_EXCL | O_RDWR : O_RDWR, 0600));
+  int error = file.descriptor() < 0 ? errno : 0;
+  if (node.root()) node.barrier();
+  error = worst_of(node, error);
+  if (node.root()) shm_unlink(name.data());
+  expect_success(node, error, bytes);
+  return file;
+}
+
+}  // namespace
+
+SharedMemory::Region::Region(const World& node, std::size_t part_bytes)
+    : part_bytes_((part_bytes + kPage - 1) / kPage * kPage + kSkew),
+      bytes_(part_bytes_ * static_cast<std::size_t>(node.size())) {
+  const File file = open_on_all(node, bytes_);
+  // All of it now: a page that is missing later would be a bus error.
+  int error = node.root() ? posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes_)) : 0;
+  node.broadcast(std::as_writable_bytes(std::span(&error, 1)));
+  if (error == 0) {
+    void* address = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.descriptor(), 0);
+    error = address == MAP_FAILED ? errno : 0;
+    if (error == 0) address_ = static_cast<std::byte*>(address);
+    if (error == 0) madvise(address_, bytes_, MADV_HUGEPAGE);  // a wish
+  }
+  expect_success(node, worst_of(node, error), bytes_);
+}
+
+SharedMemory::Region::~Region() {
+  if (address_ != nullptr) munmap(address_, bytes_);
+}
+
+std::span<std::byte> SharedMemory::Region::part(int rank) const {
+  return {address_ + static_cast<std::size_t>(rank) * part_bytes_, part_bytes_};
+}
+
+std::span<std::byte> SharedMemory::allocate(std::size_t bytes) {
+  regions_.push_back(std::make_unique<Region>(node_, bytes));
+  return regions_.back()->part(node_.rank()).first(bytes);
+}
+
+std::optional<SharedMemory::Place> SharedMemory::find(std::span<const std::byte> own) const {
+  for (std::size_t region = 0; region < regions_.size(); ++region) {
+    const std::span<std::byte> part = regions_[region]->part(node_.rank());
+    if (own.data() >= part.data() && own.data() + own.size() <= part.data() + part.size())
+      return Place{region, static_cast<std::uint64_t>(own.data() - part.data())};
+  }
+  return std::nullopt;
+}
+
+std::byte* SharedMemory::at(int rank, const Place& place) const {
+  return regions_[place.region]->part(rank).data() + place.offset;
+}
+
+std::span<std::byte* const> SharedMemory::everywhere(std::span<const std::byte> own) {
+  found_.clear();
+  if (const auto place = find(own))
+    for (int rank = 0; rank < node_.size(); ++rank) found_.push_back(at(rank, *place));
+  return found_;
+}
+
+}  // namespace annulus

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "kernels/base/lane.h"
+#include "kernels/base/trace.h"
+
+namespace annulus {
+
+// As TraceSpan, of what a lane of work does: the times are those of the work, whenever that is done. settle()
+// fills them in.
+class LaneSpan {
+ public:
+  LaneSpan(Lane& work, TraceLane* lane, std::string_view name, std::int64_t number = TraceLane::kNone)
+      : LaneSpan(work, lane, name, number, {}) {
+    if (lane_ != nullptr) begin_ = work_.mark();
+  }
+  // From an earlier place in the lane on.
+  LaneSpan(Lane& work, TraceLane* lane, std::string_view name, std::int64_t number, const Mark& begin)
+      : work_(work),
+        lane_(lane != nullptr && lane->recording() ? lane : nullptr),
+        name_(name),
+        number_(number),
+        begin_(begin) {}
+  ~LaneSpan() {
+    if (lane_ == nullptr) return;
+    const Mark end = work_.mark();
+    lane_->add({name_, number_, lane_->step(), begin_.seconds, end.seconds, begin_.number, end.number});
+  }
+  LaneSpan(const LaneSpan&) = delete;
+  LaneSpan& operator=(const LaneSpan&) = delete;
+
+ private:
+  Lane& work_;
+  TraceLane* const lane_;
+  std::string_view name_;
+  std::int64_t number_;
+  Mark begin_;
+};
+
+// Waits for what was put on that lane within the first `count` spans, and gives them its times.
+inline void settle(Lane& work, TraceLane& lane, std::size_t count) {
+  lane.settle(count, [&work](std::uint64_t number) { return work.seconds({0, number}); });
+}
+
+}  // namespace annulus

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/clock.h"
+#include "kernels/base/relaxed.h"
+
+namespace annulus {
+
+// What one lane of work did when: spans, as they ended. Its memory is there from the start, so that recording allocates
+// nothing; what does not fit is counted and left out. Spans come from one thread at a time; another one may switch it.
+class TraceLane {
+ public:
+  struct Span {
+    std::string_view name;
+    std::int64_t number;  // of a bucket, an epoch; kNone
+    std::int64_t step;    // of the training run, in which it began; kNone
+    double begin, end;    // in now_seconds()
+    // Places in a device's lane whose time is not known yet: 0, none. See settle().
+    std::uint64_t begin_mark = 0, end_mark = 0;
+  };
+  static constexpr std::int64_t kNone = -1;
+
+  explicit TraceLane(std::size_t capacity) { spans_.reserve(capacity); }
+
+  void record(bool on, std::int64_t step = kNone) {
+    recording_ = on;
+    step_ = step;
+  }
+  bool recording() const { return recording_; }
+  std::int64_t step() const { return step_; }
+
+  void add(const Span& span) {
+    if (spans_.size() < spans_.capacity())
+      spans_.push_back(span);
+    else
+      ++dropped_;
+  }
+
+  // Gives the first `count` spans the times of their marks.
+  template <class SecondsOf>
+  void settle(std::size_t count, const SecondsOf& seconds_of) {
+    for (; settled_ < count; ++settled_) {
+      Span& span = spans_[settled_];
+      if (span.begin_mark > 0) span.begin = seconds_of(span.begin_mark);
+      if (span.end_mark > 0) span.end = seconds_of(span.end_mark);
+    }
+  }
+
+  const std::vector<Span>& spans() const { return spans_; }
+  std::size_t dropped() const { return dropped_; }
+
+ private:
+  Relaxed<bool> recording_{false};  // set by the thread that makes the steps, read by the one that records
+  Relaxed<std::int64_t> step_{kNone};
+  std::vector<Span> spans_;
+  std::size_t dropped_ = 0;
+  std::size_t settled_ = 0;
+};
+
+// A span of a lane, from here (or an earlier `begin`, in now_seconds()) to the end of the scope. Scopes nest, and so do
+// the spans. Costs a comparison where `lane` is null or does not record.
+class TraceSpan {
+ public:
+  // The characters of `name` must stay as they are for as long as the lane is read.
+  TraceSpan(TraceLane* lane, std::string_view name, std::int64_t number = TraceLane::kNone) : TraceSpan(lane) {
+    if (lane_ != nullptr) span_ = {name, number, lane_->step(), now_seconds(), 0};
+  }
+  TraceSpan(TraceLane* lane, std::string_view name, std::int64_t number, double begin) : TraceSpan(lane) {
+    if (lane_ != nullptr) span_ = {name, number, lane_->step(), begin, 0};
+  }
+  ~TraceSpan() {
+    if (lane_ == nullptr) return;
+    span_.end = now_seconds();
+    lane_->add(span_);
+  }
+  TraceSpan(const TraceSpan&) = delete;
+  TraceSpan& operator=(const TraceSpan&) = delete;
+
+ private:
+  explicit TraceSpan(TraceLane* lane) : lane_(lane != nullptr && lane->recording() ? lane : nullptr) {}
+
+  TraceLane* const lane_;
+  TraceLane::Span span_;
+};
+
+}  // namespace annulus

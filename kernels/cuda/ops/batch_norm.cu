@@ -1,0 +1,410 @@
+// Batch normalization, with what may follow it at the end of a residual block: a sum and a ReLU. All of it is bound by
+// memory: in values, forward reads the input twice and writes the output, and backward reads the input and the output's
+// gradient twice and writes the input's. (The two passes cannot be one: every value depends on the statistics.) A sum
+// adds one value forward and one backward, a ReLU a bit for each value instead of another look at the output.
+
+#include "kernels/cuda/ops/column_sums.h"
+#include "kernels/cuda/ops/input_gradient.h"
+#include "kernels/cuda/ops/operations.h"
+
+namespace annulus::cuda {
+namespace {
+
+enum Index { kScale, kShift, kMean, kVariance, kCount };
+constexpr unsigned kChannelThreads = 128;  // where a thread has a channel
+
+// Of each channel, float32: what the passes leave to each other.
+struct Statistics {
+  static constexpr std::size_t kArrays = 7;
+
+  float *mean, *variance, *inverse;  // of the batch, and 1 / sqrt(variance + epsilon)
+  float *factor, *offset;            // output = factor input + offset
+  float *slope, *intercept;          // input's gradient = factor output's + slope input + intercept
+
+  Statistics(float* memory, std::size_t channels)
+      : mean(memory),
+        variance(memory + channels),
+        inverse(memory + 2 * channels),
+        factor(memory + 3 * channels),
+        offset(memory + 4 * channels),
+        slope(memory + 5 * channels),
+        intercept(memory + 6 * channels) {}
+
+  __device__ void set_forward(unsigned channel, float scale, float shift, float mean_, float variance_, float epsilon) {
+    mean[channel] = mean_;
+    variance[channel] = variance_;
+    inverse[channel] = 1 / sqrtf(variance_ + epsilon);
+    factor[channel] = scale * inverse[channel];
+    offset[channel] = shift - mean_ * factor[channel];
+  }
+
+  // With d the input's distance to the mean and n values, the input's gradient is
+  //   scale inverse (gradient - sum(gradient) / n - d inverse^2 sum(gradient d) / n).
+  __device__ void set_backward(unsigned channel, float scale, const Sums<2>& sums, float values) {
+    const float factor_ = scale * inverse[channel];
+    slope[channel] = -factor_ * inverse[channel] * inverse[channel] * sums.of[1] / values;
+    intercept[channel] = -factor_ * sums.of[0] / values - slope[channel] * mean[channel];
+  }
+};
+
+// What the ranks of a synchronized one add up: of each channel two sums, and how many images they are over. (Values
+// would be more than float32 counts.)
+struct SharedSums {
+  float* memory;
+  unsigned channels;
+
+  std::size_t bytes() const { return (2 * std::size_t{channels} + 1) * sizeof(float); }
+  __device__ void set(unsigned channel, const Sums<2>& sums) {
+    for (unsigned i = 0; i < 2; ++i) memory[i * channels + channel] = sums.of[i];
+  }
+  __device__ Sums<2> of(unsigned channel) const { return {{memory[channel], memory[channels + channel]}}; }
+  __device__ float& images() const { return memory[2 * channels]; }
+};
+
+template <class T>
+__global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
+    batch_moments(Columns columns, const T* input, Moments* partial) {
+  constexpr unsigned kBatch = 4;
+  // Distances to the thread's first value rather than values are added up: their squares are small.
+  Packed<T> values[kBatch];
+  Vector<T> first{}, sums{}, squares{};
+  float count = 0;
+  for_each_row<kBatch>(
+      columns, false, [&](unsigned k, std::size_t index) { values[k] = fetch(input, index); },
+      [&](unsigned k, std::size_t) {
+        const Vector<T> value = unpacked<T>(values[k]);
+        if (count == 0) first = value;
+        count += 1;
+        for (unsigned i = 0; i < kLanes<T>; ++i) {
+          const float distance = value.at[i] - first.at[i];
+          sums.at[i] += distance;
+          squares.at[i] += distance * distance;
+        }
+      });
+  Moments moments[kLanes<T>]{};
+  if (count > 0)
+    for (unsigned i = 0; i < kLanes<T>; ++i) {
+      const float mean = sums.at[i] / count;
+      moments[i] = {count, first.at[i] + mean, squares.at[i] - sums.at[i] * mean};
+    }
+  store_block_sums(columns, moments, partial);
+}
+
+__global__ void finish_forward(Columns columns, const Moments* partial, const float* scale, const float* shift,
+                               float epsilon, Statistics statistics) {
+  add_up_stripes(columns, partial, [&](unsigned channel, const Moments& moments) {
+    const float variance = moments.squares / moments.count;
+    statistics.set_forward(channel, scale[channel], shift[channel], moments.mean, variance < 0 ? 0 : variance, epsilon);
+  });
+}
+
+// The sums of distances to the running mean, which is the same on all ranks, and of their squares: what is near to it
+// loses no digits.
+__global__ void share_moments(Columns columns, const Moments* partial, const float* running_mean, float images,
+                              SharedSums shared) {
+  add_up_stripes(columns, partial, [&](unsigned channel, const Moments& moments) {
+    const float distance = moments.mean - running_mean[channel], sum = moments.count * distance;
+    shared.set(channel, {{sum, moments.squares + sum * distance}});
+    if (channel == 0) shared.images() = images;
+  });
+}
+
+__global__ void finish_shared_forward(SharedSums shared, float pixels, const float* running_mean, const float* scale,
+                                      const float* shift, float epsilon, Statistics statistics) {
+  const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
+  if (channel >= shared.channels) return;
+  const float values = pixels * shared.images();
+  const Sums<2> sums = shared.of(channel);
+  const float distance = sums.of[0] / values, variance = sums.of[1] / values - distance * distance;
+  statistics.set_forward(channel, scale[channel], shift[channel], running_mean[channel] + distance,
+                         variance < 0 ? 0 : variance, epsilon);
+}
+
+__global__ void prepare_inference(unsigned channels, const float* scale, const float* shift, const float* mean,
+                                  const float* variance, float epsilon, Statistics statistics) {
+  const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
+  if (channel < channels)
+    statistics.set_forward(channel, scale[channel], shift[channel], mean[channel], variance[channel], epsilon);
+}
+
+// output = factor input + offset (+ addend), and what of it is positive, if it passes a ReLU.
+template <class T, bool add, bool rectify>
+__global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
+    normalize(Columns columns, const T* __restrict__ input, const T* __restrict__ addend, Statistics statistics,
+              T* __restrict__ output, std::uint8_t* __restrict__ positive) {
+  constexpr unsigned kBatch = 3;
+  if (own_vector() >= columns.vectors) return;
+  const auto factor = load_floats<kLanes<T>>(statistics.factor + own_vector() * kLanes<T>);
+  const auto offset = load_floats<kLanes<T>>(statistics.offset + own_vector() * kLanes<T>);
+  Packed<T> values[kBatch], addends[kBatch];
+  for_each_row<kBatch>(
+      columns, true,
+      [&](unsigned k, std::size_t index) {
+        values[k] = fetch(input, index);
+        if constexpr (add) addends[k] = fetch(addend, index);
+      },
+      [&](unsigned k, std::size_t index) {
+        const Vector<T> in = unpacked<T>(values[k]);
+        Vector<T> result, added{};
+        if constexpr (add) added = unpacked<T>(addends[k]);
+        unsigned bits = 0;
+        for (unsigned i = 0; i < kLanes<T>; ++i) {
+          float value = factor.at[i] * in.at[i] + offset.at[i];
+          if constexpr (add) value += added.at[i];
+          if constexpr (rectify) {
+            bits |= (value > 0 ? 1u : 0u) << i;
+            value = relu(value);
+          }
+          result.at[i] = value;
+        }
+        store(result, output, index);
+        if (rectify && positive != nullptr) positive[index] = static_cast<std::uint8_t>(bits);
+      });
+}
+
+// Of the output's gradient: what the ReLU let through.
+template <class T, bool rectify>
+__device__ Vector<T> passed(Vector<T> gradient, unsigned positive) {
+  if constexpr (rectify)
+    for (unsigned i = 0; i < kLanes<T>; ++i) gradient.at[i] = positive >> i & 1 ? gradient.at[i] : 0;
+  return gradient;
+}
+
+// The sums of the gradient, and of the gradient times the input's distance to the mean.
+template <class T, bool rectify>
+__global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
+    gradient_sums(Columns columns, const T* __restrict__ input, const T* __restrict__ output_gradient,
+                  const std::uint8_t* __restrict__ positive, Statistics statistics, Sums<2>* partial) {
+  constexpr unsigned kBatch = 2;
+  Floats<kLanes<T>> mean{};
+  if (own_vector() < columns.vectors) mean = load_floats<kLanes<T>>(statistics.mean + own_vector() * kLanes<T>);
+  Sums<2> sums[kLanes<T>]{};
+  Packed<T> values[kBatch], gradients[kBatch];
+  unsigned bits[kBatch]{};
+  for_each_row<kBatch>(
+      columns, false,
+      [&](unsigned k, std::size_t index) {
+        values[k] = fetch(input, index);
+        gradients[k] = fetch(output_gradient, index);
+        if constexpr (rectify) bits[k] = positive[index];
+      },
+      [&](unsigned k, std::size_t) {
+        const Vector<T> gradient = passed<T, rectify>(unpacked<T>(gradients[k]), bits[k]);
+        const Vector<T> in = unpacked<T>(values[k]);
+        for (unsigned i = 0; i < kLanes<T>; ++i) {
+          sums[i].of[0] += gradient.at[i];
+          sums[i].of[1] += gradient.at[i] * (in.at[i] - mean.at[i]);
+        }
+      });
+  store_block_sums(columns, sums, partial);
+}
+
+// Where the gradients of the parameters go, and this rank's part of the statistics.
+struct ParameterGradients {
+  float *scale, *shift, *mean, *variance;
+  float weight;  // of the statistics
+
+  // The variance that inference wants is that of the population, the batch's is smaller by (n - 1) / n.
+  __device__ void set(unsigned channel, const Sums<2>& sums, float unscale, const Statistics& statistics,
+                      float values) {
+    scale[channel] = unscale * statistics.inverse[channel] * sums.of[1];
+    shift[channel] = unscale * sums.of[0];
+    mean[channel] = weight * statistics.mean[channel];
+    variance[channel] = weight * (values / (values > 1 ? values - 1 : 1)) * statistics.variance[channel];
+  }
+};
+
+__global__ void finish_backward(Columns columns, const Sums<2>* partial, const float* scale, const float* unscale,
+                                Statistics statistics, ParameterGradients to) {
+  add_up_stripes(columns, partial, [&](unsigned channel, const Sums<2>& sums) {
+    const auto values = static_cast<float>(columns.rows);
+    statistics.set_backward(channel, scale[channel], sums, values);
+    to.set(channel, sums, *unscale, statistics, values);
+  });
+}
+
+// The parameters' gradients are summed over the ranks with all others; the input's wants these sums now.
+__global__ void share_gradient_sums(Columns columns, const Sums<2>* partial, const float* unscale, float pixels,
+                                    Statistics statistics, ParameterGradients to, SharedSums shared) {
+  add_up_stripes(columns, partial, [&](unsigned channel, const Sums<2>& sums) {
+    to.set(channel, sums, *unscale, statistics, pixels * shared.images());
+    shared.set(channel, sums);
+  });
+}
+
+__global__ void finish_shared_backward(SharedSums shared, float pixels, const float* scale, Statistics statistics) {
+  const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
+  if (channel < shared.channels)
+    statistics.set_backward(channel, scale[channel], shared.of(channel), pixels * shared.images());
+}
+
+// The gradients of the input and of the addend. (The addend's may be the output's: a value is read before it is
+// written. Or both may be one: what the addend's is added to is read after the input's is written.)
+template <class T, bool rectify>
+__global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
+    input_gradients(Columns columns, const T* input, const T* output_gradient, const std::uint8_t* positive,
+                    Statistics statistics, InputGradient<T> to, InputGradient<T> to_addend) {
+  constexpr unsigned kBatch = 2;
+  if (own_vector() >= columns.vectors) return;
+  const auto factor = load_floats<kLanes<T>>(statistics.factor + own_vector() * kLanes<T>);
+  const auto slope = load_floats<kLanes<T>>(statistics.slope + own_vector() * kLanes<T>);
+  const auto intercept = load_floats<kLanes<T>>(statistics.intercept + own_vector() * kLanes<T>);
+  Packed<T> values[kBatch], gradients[kBatch], there[kBatch];
+  unsigned bits[kBatch]{};
+  for_each_row<kBatch>(
+      columns, true,
+      [&](unsigned k, std::size_t index) {
+        values[k] = fetch(input, index);
+        gradients[k] = fetch(output_gradient, index);
+        there[k] = to.there(index);
+        if constexpr (rectify) bits[k] = positive[index];
+      },
+      [&](unsigned k, std::size_t index) {
+        const Vector<T> gradient = passed<T, rectify>(unpacked<T>(gradients[k]), bits[k]);
+        const Vector<T> in = unpacked<T>(values[k]);
+        if (to.wanted()) {
+          Vector<T> result;
+          for (unsigned i = 0; i < kLanes<T>; ++i)
+            result.at[i] = factor.at[i] * gradient.at[i] + (slope.at[i] * in.at[i] + intercept.at[i]);
+          to.put(result, index, there[k]);
+        }
+        if (to_addend.wanted()) to_addend.put(gradient, index);
+      });
+}
+
+template <class T>
+class BatchNormOp : public Op {
+ public:
+  BatchNormOp(const BatchNorm& operation, const Specs& inputs, Mode mode, Context& context)
+      : operation_(operation),
+        mode_(mode),
+        context_(context),
+        batch_(static_cast<float>(inputs[0].shape[0])),
+        pixels_(static_cast<float>(channels_last(inputs[0]).pixels())),
+        columns_(channels_last(inputs[0]).outer() * channels_last(inputs[0]).pixels(),
+                 channels_last(inputs[0]).channels(), kLanes<T>, context.multiprocessors),
+        own_(allocate_device(Statistics::kArrays * columns_.channels * sizeof(float))),
+        statistics_(data<float>(own_.view()), columns_.channels) {
+    output_ = value_spec(inputs[0].shape, context.type());
+    parameters_.assign(kCount, channels_spec({inputs[0].shape[1]}, context.type()));
+    if (sums_over_ranks()) {
+      shared_.channels = columns_.channels;
+      shared_memory_ = allocate_device(shared_.bytes());
+      shared_.memory = data<float>(shared_memory_.view());
+    }
+    if (mode == Mode::training && operation.relu) positive_ = allocate_device(columns_.rows * columns_.vectors);
+  }
+
+  bool backward_reads_input(std::size_t input) const override { return input == 0; }
+  bool backward_reads_output() const override { return false; }
+  bool input_gradient_may_overwrite(std::size_t) const override { return true; }
+  bool adds_to_gradient(std::size_t) const override { return true; }
+  bool sums_over_ranks() const override { return operation_.synchronized && mode_ == Mode::training; }
+  void sum_over_ranks(const SumOverRanks& sum) override { sum_over_ranks_ = sum; }
+
+  void bind(const Bindings& bindings) override {
+    input_ = data<T>(bindings.inputs[0]);
+    addend_ = operation_.add ? data<T>(bindings.inputs[1]) : nullptr;
+    output_values_ = data<T>(bindings.output);
+    for (std::size_t i = 0; i < kCount; ++i) parameter_values_[i] = data<float>(bindings.parameters[i]);
+    if (mode_ == Mode::inference) return;
+    for (std::size_t i = 0; i < kCount; ++i) parameter_gradients_[i] = data<float>(bindings.parameter_gradients[i]);
+    output_gradient_ = data<T>(bindings.output_gradient);
+    gradient_ = {bindings, 0};
+    addend_gradient_ = operation_.add ? InputGradient<T>(bindings, 1) : InputGradient<T>{};
+    partial_ = context_.workspace(columns_.partial_sums() * sizeof(Moments));
+  }
+
+  void forward() override {
+    const auto& p = parameter_values_;
+    if (mode_ == Mode::training) {
+      auto* partial = static_cast<Moments*>(partial_);
+      launch(batch_moments<T>, columns_.grid(), columns_.block(), lane(), columns_, input_, partial);
+      if (operation_.synchronized)
+        share_forward(partial);
+      else
+        launch(finish_forward, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, p[kScale],
+               p[kShift], operation_.epsilon, statistics_);
+    } else {
+      launch(prepare_inference, channel_blocks(), kChannelThreads, lane(), columns_.channels, p[kScale], p[kShift],
+             p[kMean], p[kVariance], operation_.epsilon, statistics_);
+    }
+    launch(normalize_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, addend_, statistics_,
+           output_values_, positive());
+  }
+
+  void backward(float sample_weight) override {
+    const auto& g = parameter_gradients_;
+    const ParameterGradients to{g[kScale], g[kShift], g[kMean], g[kVariance], batch_ * sample_weight};
+    auto* partial = static_cast<Sums<2>*>(partial_);
+    launch(operation_.relu ? gradient_sums<T, true> : gradient_sums<T, false>, columns_.grid(), columns_.block(),
+           lane(), columns_, input_, output_gradient_, positive(), statistics_, partial);
+    if (operation_.synchronized)
+      share_backward(partial, to);
+    else
+      launch(finish_backward, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial,
+             parameter_values_[kScale], context_.unscale, statistics_, to);
+    if (!gradient_.wanted() && !addend_gradient_.wanted()) return;
+    launch(operation_.relu ? input_gradients<T, true> : input_gradients<T, false>, columns_.grid(), columns_.block(),
+           lane(), columns_, input_, output_gradient_, positive(), statistics_, gradient_, addend_gradient_);
+  }
+
+ private:
+  cudaStream_t lane() const { return context_.lane.get(); }
+  std::uint8_t* positive() const { return data<std::uint8_t>(positive_.view()); }
+
+  unsigned channel_blocks() const { return (columns_.channels + kChannelThreads - 1) / kChannelThreads; }
+
+  void share_forward(const Moments* partial) {
+    const auto& p = parameter_values_;
+    launch(share_moments, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, p[kMean], batch_,
+           shared_);
+    add_up(shared_.bytes());
+    launch(finish_shared_forward, channel_blocks(), kChannelThreads, lane(), shared_, pixels_, p[kMean], p[kScale],
+           p[kShift], operation_.epsilon, statistics_);
+  }
+
+  void share_backward(const Sums<2>* partial, const ParameterGradients& to) {
+    launch(share_gradient_sums, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, context_.unscale,
+           pixels_, statistics_, to, shared_);
+    add_up(shared_.bytes() - sizeof(float));  // the number of images is known
+    launch(finish_shared_backward, channel_blocks(), kChannelThreads, lane(), shared_, pixels_,
+           parameter_values_[kScale], statistics_);
+  }
+
+  void add_up(std::size_t bytes) {
+    if (sum_over_ranks_) sum_over_ranks_(shared_memory_.view().slice(0, bytes));
+  }
+
+  auto normalize_kernel() const {
+    if (operation_.add) return operation_.relu ? normalize<T, true, true> : normalize<T, true, false>;
+    return operation_.relu ? normalize<T, false, true> : normalize<T, false, false>;
+  }
+
+  BatchNorm operation_;
+  Mode mode_;
+  Context& context_;
+  float batch_, pixels_;
+  Columns columns_;
+  Buffer own_, positive_;  // positive: a bit for each value, a byte for each 16 bytes; only where needed
+  Statistics statistics_;
+  Buffer shared_memory_;  // only of a synchronized one
+  SharedSums shared_{};
+  SumOverRanks sum_over_ranks_;
+  const T* input_ = nullptr;
+  const T* addend_ = nullptr;
+  T* output_values_ = nullptr;
+  const T* output_gradient_ = nullptr;
+  InputGradient<T> gradient_, addend_gradient_;
+  const float* parameter_values_[kCount]{};
+  float* parameter_gradients_[kCount]{};
+  void* partial_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> plan(const BatchNorm& operation, const Specs& inputs, Mode mode, Context& context) {
+  return make_for<Op, BatchNormOp>(context.type(), operation, inputs, mode, context);
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,76 @@
+#include "kernels/cuda/ops/flat.h"
+
+#include "kernels/cuda/ops/over_vectors.h"
+
+namespace annulus::cuda {
+namespace {
+
+template <class T>
+__global__ void narrow_vectors(const float* from, T* to, std::size_t vectors) {
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads())
+    store(load_floats<kLanes<T>>(from + i * kLanes<T>), to, i);
+}
+
+template <class T>
+__global__ void widen_vectors(const T* from, float* to, const float* factor, std::size_t vectors) {
+  const float by = *factor;
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
+    Vector<T> values = load(from, i);
+    for (unsigned k = 0; k < kLanes<T>; ++k) values.at[k] *= by;
+    store_floats(values, to + i * kLanes<T>);
+  }
+}
+
+__global__ void follow_vectors(const float* from, float* to, float share, const std::uint32_t* skip,
+                               std::size_t vectors) {
+  if (skipped(skip)) return;
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
+    const Vector<float> goal = load(from, i);
+    Vector<float> values = load(to, i);
+    for (unsigned k = 0; k < kLanes<float>; ++k) values.at[k] += share * (goal.at[k] - values.at[k]);
+    store(values, to, i);
+  }
+}
+
+__global__ void exchange_vectors(float* a, float* b, std::size_t vectors) {
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
+    const Packed<float> from_a = fetch(a, i), from_b = fetch(b, i);
+    store(unpacked<float>(from_b), a, i);
+    store(unpacked<float>(from_a), b, i);
+  }
+}
+
+}  // namespace
+
+void add(DeviceView from, DeviceView to, DataType type, const Context& context) {
+  for_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    over_vectors(add_vectors<T>, to.bytes / kVectorBytes, context, data<T>(to), data<T>(from), data<T>(to));
+  });
+}
+
+void follow(DeviceView from, DeviceView to, float share, const Context& context) {
+  over_vectors(follow_vectors, to.bytes / kVectorBytes, context, data<float>(from), data<float>(to), share,
+               context.skip);
+}
+
+void exchange(DeviceView a, DeviceView b, const Context& context) {
+  over_vectors(exchange_vectors, a.bytes / kVectorBytes, context, data<float>(a), data<float>(b));
+}
+
+void narrow(DeviceView weights, DeviceView copies, const Context& context) {
+  for_type(context.type(), [&](auto zero) {
+    using T = decltype(zero);
+    over_vectors(narrow_vectors<T>, copies.bytes / kVectorBytes, context, data<float>(weights), data<T>(copies));
+  });
+}
+
+void widen(const void* from, DeviceView to, const float* factor, const Context& context) {
+  for_type(context.type(), [&](auto zero) {
+    using T = decltype(zero);
+    over_vectors(widen_vectors<T>, to.bytes / sizeof(float) / kLanes<T>, context, static_cast<const T*>(from),
+                 data<float>(to), factor);
+  });
+}
+
+}  // namespace annulus::cuda

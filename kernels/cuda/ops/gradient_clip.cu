@@ -1,0 +1,102 @@
+#include "kernels/cuda/ops/gradient_clip.h"
+
+#include <limits>
+
+#include "kernels/cuda/ops/chunks.h"
+#include "kernels/cuda/ops/column_sums.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+// What lies in the device's memory.
+struct State {
+  GradientNorms norms;
+  float factor;  // of this step's gradients
+};
+
+// A block, which is one column of threads, for each chunk.
+__global__ void chunk_squares(const Chunk* chunks, const float* gradients, Sums<1>* squares) {
+  const Chunk chunk = chunks[blockIdx.x];
+  Sums<1> sums[1]{};
+  for (std::size_t i = chunk.begin + 4 * threadIdx.y; i < chunk.end; i += 4 * blockDim.y)
+    for (const float value : load_floats<4>(gradients + i).at) sums[0].of[0] += value * value;
+  add_up_block(sums);
+  if (threadIdx.y == 0) squares[blockIdx.x] = sums[0];
+}
+
+// One block. A norm that is not finite makes gradients that are not, so that nobody takes them for good; but in a step
+// that is skipped they stay, with the zeros between them that no step writes again.
+__global__ void find_factor(const Sums<1>* squares, std::size_t chunks, float limit, const std::uint32_t* skip,
+                            State* state) {
+  Sums<1> sums[1]{};
+  for (std::size_t i = threadIdx.y; i < chunks; i += blockDim.y) sums[0] = combined(sums[0], squares[i]);
+  add_up_block(sums);
+  if (threadIdx.y > 0) return;
+  const float norm = sqrtf(sums[0].of[0]);
+  state->factor = skipped(skip) || norm <= limit ? 1 : limit / norm;
+  if (skipped(skip)) return;
+  ++state->norms.steps;
+  state->norms.last = norm;
+  state->norms.sum += norm;
+  state->norms.largest = norm <= state->norms.largest ? state->norms.largest : norm;
+}
+
+__global__ void scale_chunks(const Chunk* chunks, float* gradients, const State* state) {
+  const float factor = state->factor;
+  if (factor == 1) return;
+  const Chunk chunk = chunks[blockIdx.x];
+  for (std::size_t i = chunk.begin + 4 * threadIdx.x; i < chunk.end; i += 4 * blockDim.x) {
+    auto values = load_floats<4>(gradients + i);
+    for (float& value : values.at) value *= factor;
+    store_floats(values, gradients + i);
+  }
+}
+
+std::vector<Chunk> trained_chunks(const std::vector<UpdateSegment>& segments) {
+  std::vector<Chunk> chunks;
+  for (const UpdateSegment& segment : segments)
+    if (trained(segment.role)) append_chunks(segment.range, chunks);
+  return chunks;
+}
+
+}  // namespace
+
+GradientClip::GradientClip(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments, Context& context)
+    : context_(context), gradients_(data<float>(arenas.gradients)), state_(allocate_device(sizeof(State))) {
+  const std::vector<Chunk> chunks = trained_chunks(segments);
+  chunks_ = chunks.size();
+  device_chunks_ = on_device(chunks);
+  squares_ = allocate_device(chunks_ * sizeof(Sums<1>));
+}
+
+void GradientClip::clip(float limit) const {
+  if (chunks_ == 0) return;
+  find_factor_to(limit);
+  launch(scale_chunks, static_cast<unsigned>(chunks_), kThreads, context_.lane.get(),
+         data<Chunk>(device_chunks_.view()), gradients_, data<State>(state_.view()));
+}
+
+// What is not scaled needs no factor.
+void GradientClip::measure_norm() const {
+  if (chunks_ > 0) find_factor_to(std::numeric_limits<float>::infinity());
+}
+
+void GradientClip::find_factor_to(float limit) const {
+  auto* squares = data<Sums<1>>(squares_.view());
+  launch(chunk_squares, static_cast<unsigned>(chunks_), dim3(1, kThreads), context_.lane.get(),
+         data<Chunk>(device_chunks_.view()), gradients_, squares);
+  launch(find_factor, 1, dim3(1, kThreads), context_.lane.get(), squares, chunks_, limit, context_.skip,
+         data<State>(state_.view()));
+}
+
+GradientNorms GradientClip::take_norms() const {
+  State state{};
+  check(cudaMemcpyAsync(&state, state_.view().address, sizeof state, cudaMemcpyDeviceToHost, context_.lane.get()));
+  check(cudaStreamSynchronize(context_.lane.get()));
+  check(cudaMemsetAsync(state_.view().address, 0, sizeof state, context_.lane.get()));
+  return state.norms;
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,25 @@
+#include "kernels/cuda/ops/limits.h"
+
+#include <limits>
+
+#include "kernels/base/error.h"
+
+namespace annulus::cuda {
+
+unsigned vectors_of(const ChannelsLast& values) {
+  const std::size_t vectors = values.bytes() / kVectorBytes;
+  if (vectors > std::numeric_limits<unsigned>::max())
+    fail("a tensor of {} bytes is too large: use a smaller batch", values.bytes());
+  return static_cast<unsigned>(vectors);
+}
+
+void expect_pool_window(std::size_t kernel) {
+  if (kernel > 15) fail("max pool windows of {0}x{0} are too large: at most 15x15", kernel);
+}
+
+void expect_blocks(const Range& slice, std::size_t block) {
+  if (slice.begin % block != 0 || slice.end % block != 0)
+    fail("parameters {} to {} of an arena are no whole blocks of {}", slice.begin, slice.end, block);
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,78 @@
+#include "kernels/cuda/ops/loss_scaling.h"
+
+#include "kernels/cuda/ops/vectors.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr std::uint32_t kGoodSteps = 2000;  // before the scale is doubled
+constexpr float kLargest = 0x1p24f, kSmallest = 1;
+
+// What lies in the device's memory.
+struct Scaling {
+  float scale, unscale;
+  std::uint32_t skip, good_steps;
+};
+
+__global__ void flag_unfit(const float* gradients, std::size_t count, Scaling* scaling) {
+  bool unfit = false;
+  const auto look = [&](float value) { unfit = unfit || !(fabsf(value) < INFINITY); };
+  for (std::size_t i = grid_thread(); i < count / 4; i += grid_threads())
+    for (const float value : load_floats<4>(gradients + 4 * i).at) look(value);
+  if (grid_thread() < count % 4) look(gradients[count / 4 * 4 + grid_thread()]);
+  if (unfit) atomicExch(&scaling->skip, 1u);
+}
+
+__global__ void adapt(Scaling* scaling) {
+  Scaling s = *scaling;
+  if (s.skip != 0) {
+    s.scale = fmaxf(s.scale / 2, kSmallest);
+    s.good_steps = 0;
+  } else if (++s.good_steps == kGoodSteps) {
+    s.scale = fminf(s.scale * 2, kLargest);
+    s.good_steps = 0;
+  }
+  *scaling = {s.scale, 1 / s.scale, 0, s.good_steps};
+}
+
+}  // namespace
+
+DeviceLossScaling::DeviceLossScaling(Context& context) : context_(context), memory_(allocate_device(sizeof(Scaling))) {
+  set_state({});
+}
+
+const float* DeviceLossScaling::scale() const {
+  return &data<Scaling>(memory_.view())->scale;
+}
+const float* DeviceLossScaling::unscale() const {
+  return &data<Scaling>(memory_.view())->unscale;
+}
+const std::uint32_t* DeviceLossScaling::skip() const {
+  return &data<Scaling>(memory_.view())->skip;
+}
+
+void DeviceLossScaling::judge(DeviceView gradients) {
+  const std::size_t count = gradients.bytes / sizeof(float);
+  launch(flag_unfit, blocks_for(count / 4, kThreads, context_.multiprocessors), kThreads, context_.lane.get(),
+         data<float>(gradients), count, data<Scaling>(memory_.view()));
+}
+
+void DeviceLossScaling::conclude() {
+  launch(adapt, 1, 1, context_.lane.get(), data<Scaling>(memory_.view()));
+}
+
+LossScaling::State DeviceLossScaling::state() {
+  Scaling scaling{};
+  check(cudaMemcpyAsync(&scaling, memory_.view().address, sizeof scaling, cudaMemcpyDeviceToHost, context_.lane.get()));
+  check(cudaStreamSynchronize(context_.lane.get()));
+  return {scaling.scale, scaling.good_steps};
+}
+
+void DeviceLossScaling::set_state(const State& state) {
+  const Scaling scaling{state.scale, 1 / state.scale, 0, state.good_steps};
+  check(cudaMemcpyAsync(memory_.view().address, &scaling, sizeof scaling, cudaMemcpyHostToDevice, context_.lane.get()));
+  check(cudaStreamSynchronize(context_.lane.get()));  // the copy reads what this function holds
+}
+
+}  // namespace annulus::cuda

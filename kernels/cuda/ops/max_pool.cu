@@ -1,0 +1,152 @@
+#include <cstdint>
+
+#include "kernels/cuda/ops/image_place.h"
+#include "kernels/cuda/ops/input_gradient.h"
+#include "kernels/cuda/ops/limits.h"
+#include "kernels/cuda/ops/operations.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr std::uint8_t kNoPixel = 255;  // the ReLU let nothing through
+
+// Windows over images. A row of pixels of an image is `vectors` times 16 bytes.
+struct Pool {
+  unsigned kernel, stride, padding;
+  unsigned height, width, out_height, out_width, vectors;
+};
+
+// For each of a vector's values, the number of the pixel in its window that it came from.
+template <class T>
+struct alignas(kLanes<T>) Numbers {
+  std::uint8_t at[kLanes<T>];
+};
+
+template <class T>
+__global__ void max_pool(Pool pool, const T* input, T* output, Numbers<T>* from, float least, unsigned outputs) {
+  for (std::size_t i = grid_thread(); i < outputs; i += grid_threads()) {
+    const Place place(static_cast<unsigned>(i), pool.out_height, pool.out_width, pool.vectors);
+    Vector<T> best;
+    Numbers<T> numbers;
+    for (unsigned k = 0; k < kLanes<T>; ++k) {
+      best.at[k] = least;
+      numbers.at[k] = kNoPixel;
+    }
+    // What lies before the image wraps, and so is beyond its end.
+    unsigned pixel = 0;
+    for (unsigned row = place.row * pool.stride - pool.padding, rows = 0; rows < pool.kernel; ++rows, ++row)
+      for (unsigned column = place.column * pool.stride - pool.padding, columns = 0; columns < pool.kernel;
+           ++columns, ++column, ++pixel) {
+        if (row >= pool.height || column >= pool.width) continue;
+        const Vector<T> values = load(input, vector_at(place, pool.height, pool.width, pool.vectors, row, column));
+        for (unsigned k = 0; k < kLanes<T>; ++k) {
+          // True for NaN, and never again after one: a network that has diverged must not look healthy.
+          const bool larger = !(values.at[k] <= best.at[k]) && best.at[k] == best.at[k];
+          best.at[k] = larger ? values.at[k] : best.at[k];
+          numbers.at[k] = larger ? static_cast<std::uint8_t>(pixel) : numbers.at[k];
+        }
+      }
+    store(best, output, i);
+    if (from != nullptr) from[i] = numbers;
+  }
+}
+
+// The windows along one axis that a position lies in: from `first` on, before `end`.
+struct Windows {
+  unsigned first, end;
+
+  __device__ Windows(const Pool& pool, unsigned position, unsigned count) {
+    const unsigned padded = position + pool.padding;
+    first = padded < pool.kernel ? 0 : (padded - pool.kernel) / pool.stride + 1;
+    end = min(padded / pool.stride + 1, count);
+  }
+};
+
+// Each pixel of the input collects from the windows that it is the largest of.
+template <class T>
+__global__ void max_pool_backward(Pool pool, const T* output_gradient, const Numbers<T>* from, InputGradient<T> to,
+                                  unsigned inputs) {
+  for (std::size_t i = grid_thread(); i < inputs; i += grid_threads()) {
+    const Place place(static_cast<unsigned>(i), pool.height, pool.width, pool.vectors);
+    const Windows rows(pool, place.row, pool.out_height), columns(pool, place.column, pool.out_width);
+    Vector<T> sum{};
+    for (unsigned row = rows.first; row < rows.end; ++row)
+      for (unsigned column = columns.first; column < columns.end; ++column) {
+        const unsigned number = (place.row + pool.padding - row * pool.stride) * pool.kernel +
+                                (place.column + pool.padding - column * pool.stride);
+        const std::size_t window = vector_at(place, pool.out_height, pool.out_width, pool.vectors, row, column);
+        const Vector<T> gradient = load(output_gradient, window);
+        const Numbers<T> numbers = from[window];
+        for (unsigned k = 0; k < kLanes<T>; ++k) sum.at[k] += numbers.at[k] == number ? gradient.at[k] : 0;
+      }
+    to.put(sum, i);
+  }
+}
+
+template <class T>
+class MaxPoolOp : public Op {
+ public:
+  MaxPoolOp(const MaxPool& operation, const Specs& inputs, Mode mode, Context& context)
+      : context_(context), relu_(operation.relu) {
+    expect_pool_window(operation.kernel);
+    const Shape& in = inputs[0].shape;
+    const Shape out = output_shape(Operation(operation), {in});
+    output_ = value_spec(out, context.type());
+    inputs_ = vectors_of(channels_last(inputs[0]));
+    outputs_ = vectors_of(channels_last(output_));
+    const auto count = [](std::size_t size) { return static_cast<unsigned>(size); };
+    pool_ = {.kernel = count(operation.kernel),
+             .stride = count(operation.stride),
+             .padding = count(operation.padding),
+             .height = count(in[2]),
+             .width = count(in[3]),
+             .out_height = count(out[2]),
+             .out_width = count(out[3]),
+             .vectors = count(channels_last(output_).channels()) / kLanes<T>};
+    if (mode == Mode::training) from_ = allocate_device(outputs_ * sizeof(Numbers<T>));
+  }
+
+  bool backward_reads_input(std::size_t) const override { return false; }
+  bool backward_reads_output() const override { return false; }
+  bool adds_to_gradient(std::size_t) const override { return true; }
+
+  void bind(const Bindings& bindings) override {
+    input_ = data<T>(bindings.inputs[0]);
+    output_values_ = data<T>(bindings.output);
+    output_gradient_ = data<T>(bindings.output_gradient);
+    gradient_ = {bindings, 0};
+  }
+
+  void forward() override {
+    launch(max_pool<T>, blocks_for(outputs_, kThreads, context_.multiprocessors), kThreads, context_.lane.get(), pool_,
+           input_, output_values_, from(), relu_ ? 0.0f : -INFINITY, outputs_);
+  }
+
+  void backward(float) override {
+    if (gradient_.wanted())
+      launch(max_pool_backward<T>, blocks_for(inputs_, kThreads, context_.multiprocessors), kThreads,
+             context_.lane.get(), pool_, output_gradient_, from(), gradient_, inputs_);
+  }
+
+ private:
+  Numbers<T>* from() const { return data<Numbers<T>>(from_.view()); }
+
+  Context& context_;
+  bool relu_;
+  Pool pool_;
+  unsigned inputs_, outputs_;  // in vectors
+  Buffer from_;                // Numbers of each output vector; none in inference
+  const T* input_ = nullptr;
+  T* output_values_ = nullptr;
+  const T* output_gradient_ = nullptr;
+  InputGradient<T> gradient_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> plan(const MaxPool& operation, const Specs& inputs, Mode mode, Context& context) {
+  return make_for<Op, MaxPoolOp>(context.type(), operation, inputs, mode, context);
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "kernels/cuda/ops/context.h"
+#include "kernels/cuda/ops/vectors.h"
+
+namespace annulus::cuda {
+
+// Starts a kernel that goes over vectors of 16 bytes one by one; their number is its last argument.
+template <class... Parameters, class... Arguments>
+void over_vectors(void (*kernel)(Parameters...), std::size_t vectors, const Context& context, Arguments... arguments) {
+  constexpr unsigned kThreads = 256;
+  if (vectors > 0)
+    launch(kernel, blocks_for(vectors, kThreads, context.multiprocessors), kThreads, context.lane.get(), arguments...,
+           vectors);
+}
+
+// to = a + b; may be in place.
+template <class T>
+__global__ void add_vectors(const T* a, const T* b, T* to, std::size_t vectors) {
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
+    const Vector<T> more = load(b, i);
+    Vector<T> sum = load(a, i);
+    for (unsigned k = 0; k < kLanes<T>; ++k) sum.at[k] += more.at[k];
+    store(sum, to, i);
+  }
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,110 @@
+#include "kernels/cuda/ops/input_gradient.h"
+#include "kernels/cuda/ops/operations.h"
+#include "kernels/cuda/ops/over_vectors.h"
+
+namespace annulus::cuda {
+namespace {
+
+template <class T>
+__global__ void rectify(const T* input, T* output, std::size_t vectors) {
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
+    Vector<T> values = load(input, i);
+    for (float& value : values.at) value = relu(value);
+    store(values, output, i);
+  }
+}
+
+template <class T>
+__global__ void rectify_backward(const T* output, const T* output_gradient, InputGradient<T> to, std::size_t vectors) {
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
+    const Vector<T> out = load(output, i);
+    Vector<T> gradient = load(output_gradient, i);
+    for (unsigned k = 0; k < kLanes<T>; ++k) gradient.at[k] = out.at[k] > 0 ? gradient.at[k] : 0;
+    to.put(gradient, i);
+  }
+}
+
+template <class T>
+__global__ void hand_on(const T* gradient, InputGradient<T> to, std::size_t vectors) {
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) to.put(load(gradient, i), i);
+}
+
+// What works on vector after vector, of tensors that lie alike.
+template <class T>
+class PointwiseOp : public Op {
+ public:
+  PointwiseOp(const TensorSpec& input, Context& context)
+      : context_(context), vectors_(channels_last(input).bytes() / kVectorBytes) {
+    output_ = value_spec(input.shape, context.type());
+  }
+
+  // Each value is read before what is made of it is written in its place.
+  bool output_may_overwrite(std::size_t) const override { return true; }
+  bool input_gradient_may_overwrite(std::size_t) const override { return true; }
+  bool adds_to_gradient(std::size_t) const override { return true; }
+  void bind(const Bindings& bindings) override { bindings_ = bindings; }
+
+ protected:
+  template <class... Parameters, class... Arguments>
+  void run(void (*kernel)(Parameters...), Arguments... arguments) const {
+    over_vectors(kernel, vectors_, context_, arguments...);
+  }
+
+  Bindings bindings_;
+
+ private:
+  Context& context_;
+  std::size_t vectors_;
+};
+
+template <class T>
+class ReluOp : public PointwiseOp<T> {
+ public:
+  using PointwiseOp<T>::PointwiseOp;
+
+  bool backward_reads_input(std::size_t) const override { return false; }
+
+  void forward() override {
+    const Bindings& b = this->bindings_;
+    this->run(rectify<T>, data<T>(b.inputs[0]), data<T>(b.output));
+  }
+
+  void backward(float) override {
+    const Bindings& b = this->bindings_;
+    if (const InputGradient<T> to(b, 0); to.wanted())
+      this->run(rectify_backward<T>, data<T>(b.output), data<T>(b.output_gradient), to);
+  }
+};
+
+template <class T>
+class AddOp : public PointwiseOp<T> {
+ public:
+  using PointwiseOp<T>::PointwiseOp;
+
+  bool backward_reads_input(std::size_t) const override { return false; }
+  bool backward_reads_output() const override { return false; }
+
+  void forward() override {
+    const Bindings& b = this->bindings_;
+    this->run(add_vectors<T>, data<T>(b.inputs[0]), data<T>(b.inputs[1]), data<T>(b.output));
+  }
+
+  void backward(float) override {
+    const Bindings& b = this->bindings_;
+    for (const std::size_t input : {0, 1})
+      if (const InputGradient<T> to(b, input); to.wanted() && !to.is(b.output_gradient))
+        this->run(hand_on<T>, data<T>(b.output_gradient), to);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Op> plan(const Relu&, const Specs& inputs, Mode, Context& context) {
+  return make_for<Op, ReluOp>(context.type(), inputs[0], context);
+}
+
+std::unique_ptr<Op> plan(const Add&, const Specs& inputs, Mode, Context& context) {
+  return make_for<Op, AddOp>(context.type(), inputs[0], context);
+}
+
+}  // namespace annulus::cuda

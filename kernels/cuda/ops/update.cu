@@ -1,0 +1,274 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda/ops/chunks.h"
+#include "kernels/cuda/ops/column_sums.h"
+#include "kernels/cuda/ops/gradient_clip.h"
+#include "kernels/cuda/ops/limits.h"
+#include "kernels/cuda/ops/operations.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr std::size_t kSlot = 16;  // floats: a parameter's slot is a multiple of it
+
+// What 16 floats of the arenas belong to.
+struct Owner {
+  std::uint32_t role : 2, segment : 30;
+};
+
+template <class T>
+struct Arenas {
+  float* weights;
+  const float* gradients;
+  T* copies;  // null where T is float: the weights are used themselves
+  float *first_state, *second_state;
+};
+
+// What a rule reads and changes of a weight.
+struct Element {
+  float weight, gradient, first_state, second_state;
+};
+
+// The rules as kernels/update.h says them. `decay` is 0 for parameters that are spared it.
+struct SgdStep {
+  static constexpr std::size_t kStates = 1;
+  float rate, momentum, weight_decay;
+  bool nesterov;
+
+  __device__ float rate_of(std::uint32_t) const { return rate; }
+  __device__ void apply(Element& e, float rate_, float decay) const {
+    const float gradient = e.gradient + decay * e.weight;
+    e.first_state = momentum * e.first_state + gradient;
+    e.weight -= rate_ * (nesterov ? gradient + momentum * e.first_state : e.first_state);
+  }
+};
+
+struct LarsStep {
+  static constexpr std::size_t kStates = 1;
+  float rate, momentum, weight_decay;
+  const float* local;  // of each segment
+
+  __device__ float rate_of(std::uint32_t segment) const { return rate * local[segment]; }
+  __device__ void apply(Element& e, float rate_, float decay) const {
+    e.first_state = momentum * e.first_state + rate_ * (e.gradient + decay * e.weight);
+    e.weight -= e.first_state;
+  }
+};
+
+struct AdamWStep {
+  static constexpr std::size_t kStates = 2;
+  float rate, beta1, beta2, epsilon, weight_decay;
+  float correction1, correction2;  // 1 / (1 - beta^step)
+
+  __device__ float rate_of(std::uint32_t) const { return rate; }
+  __device__ void apply(Element& e, float rate_, float decay) const {
+    e.first_state = beta1 * e.first_state + (1 - beta1) * e.gradient;
+    e.second_state = beta2 * e.second_state + (1 - beta2) * e.gradient * e.gradient;
+    const float mean = e.first_state * correction1, deviation = sqrtf(e.second_state * correction2);
+    e.weight -= rate_ * (mean / (deviation + epsilon) + decay * e.weight);
+  }
+};
+
+template <class T>
+__device__ void store_copies(const Floats<4>& weights, T* to) {
+  struct alignas(4 * sizeof(T)) Four {
+    T at[4];
+  } four;
+  for (unsigned k = 0; k < 4; ++k) four.at[k] = static_cast<T>(weights.at[k]);
+  *reinterpret_cast<Four*>(to) = four;
+}
+
+template <class Step>
+__device__ void apply(const Step& step, const Owner& owner, Floats<4>& weights, const Floats<4>& gradients,
+                      float* first_state, float* second_state) {
+  const float rate = step.rate_of(owner.segment);
+  const float decay = owner.role == static_cast<std::uint32_t>(Role::weight) ? step.weight_decay : 0;
+  auto first = load_floats<4>(first_state);
+  Floats<4> second{};
+  if constexpr (Step::kStates > 1) second = load_floats<4>(second_state);
+  for (unsigned k = 0; k < 4; ++k) {
+    Element element{weights.at[k], gradients.at[k], first.at[k], second.at[k]};
+    step.apply(element, rate, decay);
+    weights.at[k] = element.weight;
+    first.at[k] = element.first_state;
+    second.at[k] = element.second_state;
+  }
+  store_floats(first, first_state);
+  if constexpr (Step::kStates > 1) store_floats(second, second_state);
+}
+
+// 4 floats at a time. Of the weights and all that belongs to them each is read and written once.
+template <class Step, class T>
+__global__ void update(Step step, Arenas<T> arenas, const Owner* owners, std::size_t begin, std::size_t end,
+                       const std::uint32_t* skip) {
+  if (skipped(skip)) return;
+  for (std::size_t i = begin + 4 * grid_thread(); i < end; i += 4 * grid_threads()) {
+    const Owner owner = owners[i / kSlot];
+    if (owner.role == static_cast<std::uint32_t>(Role::metric)) continue;
+    auto weights = load_floats<4>(arenas.weights + i);
+    const auto gradients = load_floats<4>(arenas.gradients + i);
+    if (owner.role == static_cast<std::uint32_t>(Role::statistic))
+      for (unsigned k = 0; k < 4; ++k) weights.at[k] += kStatisticMomentum * (gradients.at[k] - weights.at[k]);
+    else
+      apply(step, owner, weights, gradients, arenas.first_state + i, arenas.second_state + i);
+    store_floats(weights, arenas.weights + i);
+    if (arenas.copies != nullptr) store_copies(weights, arenas.copies + i);
+  }
+}
+
+// The chunks of a segment, one after the other.
+struct ChunkedSegment {
+  std::uint32_t segment, first_chunk, end_chunk;
+};
+
+// A block, which is one column of threads, for each chunk: the squares of weights and of gradients.
+__global__ void chunk_norms(const Chunk* chunks, const float* weights, const float* gradients, Sums<2>* norms) {
+  const Chunk chunk = chunks[blockIdx.x];
+  Sums<2> sums[1]{};
+  for (std::size_t i = chunk.begin + 4 * threadIdx.y; i < chunk.end; i += 4 * blockDim.y) {
+    const auto w = load_floats<4>(weights + i), g = load_floats<4>(gradients + i);
+    for (unsigned k = 0; k < 4; ++k) sums[0] = combined(sums[0], {{w.at[k] * w.at[k], g.at[k] * g.at[k]}});
+  }
+  add_up_block(sums);
+  if (threadIdx.y == 0) norms[blockIdx.x] = sums[0];
+}
+
+// A block for each segment; `norms` is that of the first segment's first chunk.
+__global__ void local_rates(const ChunkedSegment* segments, const Sums<2>* norms, float trust, float weight_decay,
+                            float* local) {
+  const ChunkedSegment segment = segments[blockIdx.x];
+  const std::uint32_t first = segments[0].first_chunk;
+  Sums<2> sums[1]{};
+  for (std::uint32_t i = segment.first_chunk + threadIdx.y; i < segment.end_chunk; i += blockDim.y)
+    sums[0] = combined(sums[0], norms[i - first]);
+  add_up_block(sums);
+  if (threadIdx.y > 0) return;
+  const float weight = sqrtf(sums[0].of[0]), gradient = sqrtf(sums[0].of[1]);
+  local[segment.segment] = weight == 0 || gradient == 0 ? 1 : trust * weight / (gradient + weight_decay * weight);
+}
+
+// Local rates of LARS: those of weights, from their norms; 1 for all others.
+class LocalRates {
+ public:
+  LocalRates(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments, Context& context)
+      : context_(context), weights_(data<float>(arenas.weights)), gradients_(data<float>(arenas.gradients)) {
+    for (std::uint32_t i = 0; i < segments.size(); ++i)
+      if (segments[i].role == Role::weight) append(i, segments[i].range);
+    device_chunks_ = on_device(chunks_);
+    device_segments_ = on_device(segments_);
+    rates_ = on_device(std::vector<float>(segments.size(), 1.0f));
+    norms_ = allocate_device(chunks_.size() * sizeof(Sums<2>));
+  }
+
+  const float* rates() const { return data<float>(rates_.view()); }
+
+  // Of the whole parameters that lie in the slice.
+  void compute(const Range& slice, const Lars& rule) const {
+    const auto begin = [&](const ChunkedSegment& s) { return chunks_[s.first_chunk].begin; };
+    const auto first = std::ranges::lower_bound(segments_, slice.begin, {}, begin);
+    const auto end = std::ranges::lower_bound(segments_, slice.end, {}, begin);
+    if (first == end) return;
+    const std::uint32_t first_chunk = first->first_chunk, chunks = (end - 1)->end_chunk - first_chunk;
+    auto* norms = data<Sums<2>>(norms_.view());
+    launch(chunk_norms, chunks, dim3(1, kThreads), context_.lane.get(),
+           data<Chunk>(device_chunks_.view()) + first_chunk, weights_, gradients_, norms);
+    launch(local_rates, end - first, dim3(1, kThreads), context_.lane.get(),
+           data<ChunkedSegment>(device_segments_.view()) + (first - segments_.begin()), norms, rule.trust,
+           rule.weight_decay, data<float>(rates_.view()));
+  }
+
+ private:
+  void append(std::uint32_t segment, const Range& range) {
+    const auto first = static_cast<std::uint32_t>(chunks_.size());
+    append_chunks(range, chunks_);
+    segments_.push_back({segment, first, static_cast<std::uint32_t>(chunks_.size())});
+  }
+
+  Context& context_;
+  const float *weights_, *gradients_;
+  std::vector<Chunk> chunks_;
+  std::vector<ChunkedSegment> segments_;
+  Buffer device_chunks_, device_segments_, rates_, norms_;
+};
+
+std::vector<Owner> owners(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments) {
+  // What is between the segments stays as it is.
+  std::vector<Owner> all(arenas.weights.bytes / sizeof(float) / kSlot, {static_cast<std::uint32_t>(Role::metric), 0});
+  for (std::uint32_t i = 0; i < segments.size(); ++i) {
+    const auto& [range, role] = segments[i];
+    expect_blocks(range, kSlot);
+    std::fill(all.begin() + static_cast<std::ptrdiff_t>(range.begin / kSlot),
+              all.begin() + static_cast<std::ptrdiff_t>(range.end / kSlot), Owner{static_cast<std::uint32_t>(role), i});
+  }
+  return all;
+}
+
+template <class T>
+class ArenaUpdate : public Update {
+ public:
+  ArenaUpdate(const UpdateRule& rule, const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments,
+              Context& context)
+      : rule_(rule),
+        context_(context),
+        arenas_{data<float>(arenas.weights), data<float>(arenas.gradients), data<T>(arenas.copies),
+                data<float>(arenas.states[0]), data<float>(arenas.states[1])},
+        owners_(on_device(owners(arenas, segments))),
+        clip_(arenas, segments, context) {
+    if (std::holds_alternative<Lars>(rule)) local_ = std::make_unique<LocalRates>(arenas, segments, context);
+  }
+
+  void run(const Range& slice, float rate, std::uint64_t step) override {
+    expect_blocks(slice, 4);
+    if (slice.size() == 0) return;
+    std::visit([&](const auto& rule) { run(rule, slice, rate, step); }, rule_);
+  }
+
+  void clip(float limit) override { clip_.clip(limit); }
+  void measure_norm() override { clip_.measure_norm(); }
+  GradientNorms take_norms() override { return clip_.take_norms(); }
+
+ private:
+  void run(const Sgd& rule, const Range& slice, float rate, std::uint64_t) {
+    apply(SgdStep{rate, rule.momentum, rule.weight_decay, rule.nesterov}, slice);
+  }
+
+  void run(const Lars& rule, const Range& slice, float rate, std::uint64_t) {
+    local_->compute(slice, rule);
+    apply(LarsStep{rate, rule.momentum, rule.weight_decay, local_->rates()}, slice);
+  }
+
+  void run(const AdamW& rule, const Range& slice, float rate, std::uint64_t step) {
+    const auto correction = [&](float beta) {
+      return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(step))));
+    };
+    apply(AdamWStep{rate, rule.beta1, rule.beta2, rule.epsilon, rule.weight_decay, correction(rule.beta1),
+                    correction(rule.beta2)},
+          slice);
+  }
+
+  template <class Step>
+  void apply(const Step& step, const Range& slice) {
+    launch(update<Step, T>, blocks_for(slice.size() / 4, kThreads, context_.multiprocessors), kThreads,
+           context_.lane.get(), step, arenas_, data<Owner>(owners_.view()), slice.begin, slice.end, context_.skip);
+  }
+
+  UpdateRule rule_;
+  Context& context_;
+  Arenas<T> arenas_;
+  Buffer owners_;  // one for each 16 floats
+  GradientClip clip_;
+  std::unique_ptr<LocalRates> local_;
+};
+
+}  // namespace
+
+std::unique_ptr<Update> plan_update(const UpdateRule& rule, const UpdateArenas& arenas,
+                                    const std::vector<UpdateSegment>& segments, Context& context) {
+  return make_for<Update, ArenaUpdate>(context.type(), rule, arenas, segments, context);
+}
+
+}  // namespace annulus::cuda

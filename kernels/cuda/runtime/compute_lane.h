@@ -1,0 +1,11 @@
+#pragma once
+
+#include "kernels/cuda/runtime/runtime.h"
+#include "kernels/device.h"
+
+namespace annulus::cuda {
+
+// The stream on which a GPU computes.
+cudaStream_t compute_lane(Device& device);
+
+}  // namespace annulus::cuda

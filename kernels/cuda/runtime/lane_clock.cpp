@@ -1,0 +1,47 @@
+#include "kernels/cuda/runtime/lane_clock.h"
+
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr double kRebaseSeconds = 10;
+
+}  // namespace
+
+LaneClock::LaneClock() : events_(kRemembered) {
+  for (Event& event : events_) event = make_timed_event();
+  rebase();
+}
+
+std::uint64_t LaneClock::mark(cudaStream_t stream) {
+  check(cudaEventRecord(events_[++last_ % kRemembered].get(), stream));
+  return last_;
+}
+
+double LaneClock::seconds(std::uint64_t mark) {
+  if (mark == 0 || mark > last_ || mark + kRemembered <= last_)
+    fail("mark {} of a GPU's lane is not known any more, {} came after it: use larger buckets (--bucket)", mark,
+         last_ - mark);
+  const Event& event = events_[mark % kRemembered];
+  check(cudaEventSynchronize(event.get()));
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, base_.get(), event.get()));
+  const double seconds = base_seconds_ + 1e-3 * static_cast<double>(milliseconds);
+  if (seconds - base_seconds_ > kRebaseSeconds) rebase();
+  return seconds;
+}
+
+// On a stream that has nothing else to do, the event happens between the two looks at the clock.
+void LaneClock::rebase() {
+  const Stream idle = make_stream();
+  Event base = make_timed_event();
+  const double before = now_seconds();
+  check(cudaEventRecord(base.get(), idle.get()));
+  check(cudaEventSynchronize(base.get()));
+  base_seconds_ = (before + now_seconds()) / 2;
+  base_ = std::move(base);
+}
+
+}  // namespace annulus::cuda

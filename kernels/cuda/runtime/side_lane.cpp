@@ -1,0 +1,60 @@
+#include "kernels/cuda/runtime/side_lane.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "kernels/base/clock.h"
+
+namespace annulus::cuda {
+
+SideLane::SideLane(cudaStream_t lane) : lane_(lane), pieces_(kRemembered), stream_(make_stream(true)) {
+  for (Piece& piece : pieces_) piece = {make_event(), make_event()};
+}
+
+void SideLane::begin() {
+  cudaEvent_t begun = piece(last_ + 1).begun.get();
+  check(cudaEventRecord(begun, lane_));
+  check(cudaStreamWaitEvent(stream(), begun));
+}
+
+std::uint64_t SideLane::end() {
+  check(cudaEventRecord(piece(++last_).done.get(), stream()));
+  return last_;
+}
+
+void SideLane::join(std::uint64_t piece) {
+  check(cudaStreamWaitEvent(lane_, this->piece(piece).done.get()));
+}
+
+bool SideLane::begun(std::uint64_t piece) const {
+  return cuda::done(this->piece(piece).begun.get());
+}
+
+bool SideLane::done(std::uint64_t piece) const {
+  return cuda::done(this->piece(piece).done.get());
+}
+
+bool done(cudaEvent_t event) {
+  const cudaError_t result = cudaEventQuery(event);
+  if (result == cudaErrorNotReady) return false;
+  check(result);
+  return true;
+}
+
+void drain_or_exit(cudaStream_t stream, const std::function<void()>& hasten) {
+  constexpr double kSeconds = 10;  // a lane may have work for some, which comes before its side lane's
+  const double begun = now_seconds();
+  for (hasten(); cudaStreamQuery(stream) == cudaErrorNotReady; hasten()) {
+    if (now_seconds() - begun > kSeconds) {
+      fmt::print(stderr, "annulus: after an error a GPU has not come to rest for {} s; this process ends\n", kSeconds);
+      std::fflush(stderr);
+      std::_Exit(EXIT_FAILURE);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,90 @@
+#include "kernels/cuda/vendor/cudnn_tuning.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "kernels/base/error.h"
+
+namespace annulus::cuda {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kFormat = "annulus convolution tuning 1";
+
+Json to_json(const ConvolutionTuning::Measured& measured) {
+  Json knobs = Json::object();
+  for (const auto& [knob, value] : measured.choice.knobs) knobs[std::to_string(knob)] = value;
+  return {{"engine", measured.choice.engine}, {"knobs", knobs}, {"microseconds", measured.microseconds}};
+}
+
+ConvolutionTuning::Measured from_json(const Json& json) {
+  ConvolutionTuning::Measured measured{{json.at("engine").get<std::int64_t>(), {}}, json.at("microseconds")};
+  for (const auto& [knob, value] : json.at("knobs").items()) measured.choice.knobs[std::stoi(knob)] = value;
+  return measured;
+}
+
+// The whole file: {"format": ..., "platforms": {platform: {problem: measured}}}.
+Json read(const std::filesystem::path& file) {
+  std::error_code ignored;  // where it cannot even be seen, writing it says why
+  if (!std::filesystem::exists(file, ignored)) return {{"format", kFormat}, {"platforms", Json::object()}};
+  std::ifstream stream(file);
+  if (!stream) fail("{}: cannot read it: check its permissions", file.string());
+  const Json json = Json::parse(stream, nullptr, false);
+  if (!json.is_object() || json.value("format", Json()) != kFormat || !json.value("platforms", Json()).is_object())
+    fail(
+        "{}: not a file of measured convolution plans, or a damaged one: name another file, or delete it to measure "
+        "again",
+        file.string());
+  return json;
+}
+
+void replace(const std::filesystem::path& file, const std::string& text) {
+  std::string partial = file.string() + ".XXXXXX";  // a name of this process's own
+  const int descriptor = ::mkstemp(partial.data());
+  bool written = false;
+  if (descriptor >= 0) {
+    ::close(descriptor);
+    std::ofstream stream(partial, std::ios::trunc);
+    written = static_cast<bool>(stream << text << std::flush) && ::chmod(partial.c_str(), 0644) == 0;
+  }
+  if (written && std::rename(partial.c_str(), file.c_str()) == 0) return;
+  const std::string reason = std::generic_category().message(errno);
+  if (descriptor >= 0) ::unlink(partial.c_str());
+  fail("{}: cannot write: {}; check the folder, its permissions and the space left", file.string(), reason);
+}
+
+}  // namespace
+
+ConvolutionTuning::ConvolutionTuning(std::filesystem::path file, std::string platform)
+    : file_(std::move(file)), platform_(std::move(platform)) {
+  const Json json = read(file_);
+  const auto mine = json.at("platforms").find(platform_);
+  if (mine == json.at("platforms").end()) return;
+  try {
+    for (const auto& [problem, measured] : mine->items()) measured_.emplace(problem, from_json(measured));
+  } catch (const std::exception& error) {
+    fail("{}: what it says about {} cannot be understood ({}): delete the file to measure again", file_.string(),
+         platform_, error.what());
+  }
+}
+
+std::optional<ConvolutionTuning::Measured> ConvolutionTuning::find(const std::string& problem) const {
+  const auto found = measured_.find(problem);
+  return found == measured_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void ConvolutionTuning::add(const std::string& problem, const Measured& measured) {
+  measured_.insert_or_assign(problem, measured);
+  Json json = read(file_);
+  Json& mine = json["platforms"][platform_];
+  for (const auto& [name, value] : measured_) mine[name] = to_json(value);
+  replace(file_, json.dump(1) + '\n');
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,90 @@
+#include "src/apply/doctor.h"
+
+#include <fmt/format.h>
+#include <string>
+#include <vector>
+
+#include "collectives/all_reduce.h"
+#include "kernels/base/error.h"
+#include "kernels/base/subnormals.h"
+#include "kernels/cuda/make_cuda_device.h"
+#include "src/io/hdf5.h"
+#include "src/job/machine.h"
+#include "src/job/open_device.h"
+#include "src/job/scheduler.h"
+#include "src/job/threads.h"
+
+namespace annulus {
+namespace {
+
+void line(std::string_view what, const std::string& text) {
+  fmt::print("  {:<14}{}\n", what, text);
+}
+
+// The mode that training would compute in.
+void print_subnormals() {
+  std::string text = "flushed to zero in all threads";
+  try {
+    expect_flushed_subnormals();
+  } catch (const Error& error) {
+    text = std::string("warning: ") + error.what();
+  }
+  line("subnormals", text);
+}
+
+void print_gpus() {
+  if (const std::string why = why_no_gpu(); !why.empty()) return line("cuda", "no: " + why);
+  for (int gpu = 0; gpu < gpus_here(); ++gpu) line(gpu == 0 ? "cuda" : "", "yes: " + gpu_name(gpu));
+}
+
+// The all-reduces that can be used here, and why not the others. Making one takes all ranks.
+void try_all_reduces(const World& world, Device& device) {
+  if (world.size() == 1) {
+    line("all-reduce", "nothing to do: a world of one rank; see mpirun -np 2 annulus doctor");
+    return;
+  }
+  std::vector<std::string> names{"auto", "direct", "hierarchical", "ring", "message-ring", "doubling", "mpi"};
+  if (!device.shares_host_memory()) names.push_back("nccl");
+  for (const std::string& name : names) {
+    std::string text;
+    try {
+      text = "yes: " + make_all_reduce(name, world, device)->description();
+    } catch (const Error& error) {
+      text = std::string("no: ") + error.what();
+    }
+    if (world.root()) line(name, text);
+  }
+}
+
+}  // namespace
+
+void doctor(const World& world) {
+  const auto scheduler = scheduler_complaint(world.size());
+  const ThreadReport threads = report_threads(world, choose_threads(0));
+  if (world.root()) {
+    fmt::print("annulus {}\n", ANNULUS_VERSION);
+    line("compiler", __VERSION__);
+    const std::string mpi = mpi_library();
+    line("MPI", mpi.substr(0, mpi.find(',')));
+    line("HDF5", fmt::format("{}{}", hdf5::version(), hdf5::thread_safe() ? ", thread-safe" : ", not thread-safe"));
+    fmt::print("this machine\n");
+    line("host", fmt::format("{}, {}", host_name(), processor_name()));
+    line("world",
+         fmt::format("{} rank{}, {} on this node", world.size(), world.size() == 1 ? "" : "s", world.local_size()));
+    line("threads", threads.text);
+    if (!threads.warning.empty()) line("", "warning: " + threads.warning);
+    if (scheduler) line("scheduler", *scheduler);
+  }
+  if (world.root()) {
+    fmt::print("usable here\n");
+    line("cpu", "yes: " + make_device("cpu")->description());
+    print_subnormals();
+    print_gpus();
+  }
+  const auto device = open_device(world, {});
+  const std::string warning = device_warning(world, *device);
+  if (world.root() && !warning.empty()) line("", "warning: " + warning);
+  try_all_reduces(world, *device);
+}
+
+}  // namespace annulus

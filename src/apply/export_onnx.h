@@ -1,0 +1,20 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace annulus {
+
+struct ExportOptions {
+  std::filesystem::path checkpoint;  // or a run's folder
+  std::string weights = "auto";
+  std::filesystem::path output;
+  bool overwrite = false;
+};
+
+// `annulus export`: the network of a checkpoint as an ONNX file (onnx.h), which appears whole or not at all. Its
+// metadata say what it is: model, step, weights ("ema" or "raw"); classes, mean and deviation as JSON; and margin, by
+// which the largest crop in an image's middle is divided before it is scaled (augment.h, centre_crop). Throws Error.
+void export_onnx(const ExportOptions& options);
+
+}  // namespace annulus

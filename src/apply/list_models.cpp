@@ -1,0 +1,122 @@
+#include "src/apply/list_models.h"
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "models/cost.h"
+#include "models/fusion.h"
+#include "models/model.h"
+#include "models/zoo.h"
+#include "src/io/bytes.h"
+#include "src/metrics/results.h"
+
+namespace annulus {
+namespace {
+
+Task task_of(const ZooEntry& entry, const ModelsOptions& options) {
+  const auto& image = options.image;
+  return neutral_task(image.empty() ? entry.image : ImageShape{image[0], image[1], image[2]},
+                      options.classes > 0 ? options.classes : entry.classes);
+}
+
+std::string image_text(const ImageShape& image) {
+  return fmt::format("{}x{}x{}", image.height, image.width, image.channels);
+}
+
+std::string flops_text(std::uint64_t flops) {
+  if (flops == 0) return "";
+  const auto count = static_cast<double>(flops);
+  return flops < 1'000'000'000 ? fmt::format("{:.2f} M", 1e-6 * count) : fmt::format("{:.2f} G", 1e-9 * count);
+}
+
+std::string cost_text(const Cost& cost) {
+  return fmt::format("{:>12} {:>11} {:>11} {:>11}", cost.parameters, flops_text(cost.forward_flops),
+                     flops_text(cost.training_flops()), format_bytes(cost.activation_bytes));
+}
+
+constexpr std::string_view kCostHeader = "  parameters     forward    training activations";
+
+nlohmann::json to_json(const Cost& cost) {
+  return {{"parameters", cost.parameters},
+          {"gradient_bytes", cost.gradient_bytes()},
+          {"forward_flops", cost.forward_flops},
+          {"training_flops", cost.training_flops()},
+          {"activation_bytes", cost.activation_bytes}};
+}
+
+nlohmann::json to_json(const std::string& model, const Task& task, const Cost& cost) {
+  nlohmann::json row = to_json(cost);
+  row["model"] = model;
+  row["image"] = image_text(task.image);
+  row["classes"] = task.classes;
+  return row;
+}
+
+// Of training with one image on a CPU, parameters not counted.
+std::size_t training_bytes(const Graph& graph) {
+  return flow_bytes(*make_device("cpu"), graph, Mode::training, 1);
+}
+
+// A model that does not take such images has a row that says so.
+nlohmann::json print_zoo(const ModelsOptions& options) {
+  fmt::print("{:<13} {:>11} {:>7} {} {:>11} {:>11}\n", "model", "image", "classes", kCostHeader, "memory", "gradients");
+  nlohmann::json rows;
+  for (const ZooEntry& entry : zoo()) {
+    const Task task = task_of(entry, options);
+    fmt::print("{:<13} {:>11} {:>7} ", entry.name, image_text(task.image), task.classes);
+    try {
+      const Graph graph = make_model(entry.name, task);
+      const Cost cost = total_cost(fuse(graph));
+      const std::size_t memory = training_bytes(graph);
+      fmt::print("{} {:>11} {:>11}\n", cost_text(cost), format_bytes(memory), format_bytes(cost.gradient_bytes()));
+      rows.push_back(to_json(entry.name, task, cost));
+      rows.back()["memory_bytes"] = memory;
+    } catch (const std::exception& error) {  // also oneDNN's, and too little memory
+      fmt::print("  {}\n", error.what());
+      rows.push_back({{"model", entry.name}, {"error", error.what()}});
+    }
+  }
+  return rows;
+}
+
+nlohmann::json print_layers(const ModelsOptions& options) {
+  const ZooEntry& entry = zoo_entry(options.model);
+  const Task task = task_of(entry, options);
+  const Graph written = make_model(entry.name, task);
+  const Graph graph = fuse(written);
+  const std::size_t memory = training_bytes(written);
+  const auto shapes = graph.shapes(1);
+  const auto costs = node_costs(graph);
+  fmt::print("{}: {}\n{:<36} {:<22} {:>12} {}\n", entry.name, entry.description, "layer", "operation", "output",
+             kCostHeader);
+  nlohmann::json layers;
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    const Shape& shape = shapes[Graph::output(i)];
+    const std::string output = to_string(Shape(shape.begin() + 1, shape.end()));
+    fmt::print("{:<36} {:<22} {:>12} {}\n", node.name, name(node.operation), output, cost_text(costs[i]));
+    layers.push_back(to_json(costs[i]));
+    layers.back().update({{"layer", node.name}, {"operation", name(node.operation)}, {"output", output}});
+  }
+  const Cost total = total_cost(graph);
+  fmt::print("{:<36} {:<22} {:>12} {}\nmemory {}\n", "in all", "", image_text(task.image), cost_text(total),
+             format_bytes(memory));
+  nlohmann::json row = to_json(entry.name, task, total);
+  row["memory_bytes"] = memory;
+  row["layers"] = layers;
+  return row;
+}
+
+}  // namespace
+
+void list_models(const ModelsOptions& options) {
+  const nlohmann::json found = options.model.empty() ? print_zoo(options) : print_layers(options);
+  fmt::print(
+      "forward and training: floating-point operations of one image, a multiply-add counted as 2; activations: what "
+      "layers make of it, in float32; memory: what training with one image takes at once on a CPU for these and their "
+      "gradients; parameters, and what ReLUs and max pools remember in bits and bytes, not counted\n");
+  if (!options.json.empty())
+    write_json(options.json, FileKind::model_list, {{"version", ANNULUS_VERSION}, {"models", found}});
+}
+
+}  // namespace annulus

@@ -1,0 +1,332 @@
+#include "src/apply/predict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
+#include "models/model.h"
+#include "src/apply/image_files.h"
+#include "src/apply/trained_network.h"
+#include "src/checkpoint/restore.h"
+#include "src/data/dataset.h"
+#include "src/data/loader.h"
+#include "src/import/split_folders.h"
+#include "src/io/atomic_file.h"
+#include "src/io/printable.h"
+#include "src/job/activity.h"
+#include "src/job/consistency.h"
+#include "src/job/open_device.h"
+#include "src/step/infer.h"
+
+namespace annulus {
+namespace {
+
+// Images that are worked through together, and how they are made into the network's.
+struct Source {
+  std::unique_ptr<Samples> samples;
+  InputPlan input;
+};
+
+Source open_data_file(const TrainedNetwork& network, const std::string& file, const std::string& split,
+                      bool data_changed) {
+  auto data = std::make_unique<Dataset>(data_files({file}), split);
+  const DatasetInfo& info = data->info();
+  expect_fitting_data(network.checkpoint, network.file, info, file, data_changed);
+  const InputPlan input = evaluation_input(network.checkpoint, info, network.input.workers);
+  return {std::move(data), input};
+}
+
+// A data file's name and split; none where an image or a folder is meant.
+std::optional<std::pair<std::string, std::string>> data_file(const std::string& name) {
+  for (const std::string_view ending : {".h5", ".hdf5"}) {
+    if (name.ends_with(ending)) return std::pair{name, std::string("test")};
+    const std::size_t colon = name.rfind(':');
+    if (colon != std::string::npos && name.substr(0, colon).ends_with(ending))
+      return std::pair{name.substr(0, colon), name.substr(colon + 1)};
+  }
+  return std::nullopt;
+}
+
+void add_images(const std::string& name, std::vector<std::string>& images) {
+  if (!std::filesystem::is_directory(name)) return images.push_back(name);
+  const std::vector<FoundImage> found = images_in(name);
+  if (found.empty()) fail("{}: no images there (.jpg, .jpeg, .png)", name);
+  for (const FoundImage& image : found) images.push_back(image.path);  // reading it tells what is wrong with it
+}
+
+// In the order of the names; images that follow each other are one source.
+std::vector<Source> open_sources(const TrainedNetwork& network, const PredictOptions& options) {
+  std::vector<Source> sources;
+  std::vector<std::string> images;
+  const auto take_images = [&] {
+    if (images.empty()) return;
+    sources.push_back({std::make_unique<ImageFiles>(std::exchange(images, {}), network.input.channels), network.input});
+  };
+  for (const std::string& name : options.images) {
+    const auto file = data_file(name);
+    if (!file) {
+      add_images(name, images);
+      continue;
+    }
+    take_images();
+    sources.push_back(open_data_file(network, file->first, file->second, options.data_changed));
+  }
+  take_images();
+  return sources;
+}
+
+std::vector<const Samples*> samples_of(const std::vector<Source>& sources) {
+  std::vector<const Samples*> all;
+  for (const Source& source : sources) all.push_back(source.samples.get());
+  return all;
+}
+
+// Of one source.
+std::size_t most_images(const std::vector<Source>& sources) {
+  std::size_t most = 0;
+  for (const Source& source : sources) most = std::max(most, source.samples->info().size);
+  return most;
+}
+
+// `count` of the largest, the largest first; of equals the first, as accuracy counts them.
+std::vector<std::size_t> largest(std::span<const float> values, std::size_t count) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::min(count, order.size()));
+  std::partial_sort(order.begin(), end, order.end(), [values](std::size_t a, std::size_t b) {
+    return values[a] != values[b] ? values[a] > values[b] : a < b;
+  });
+  order.erase(end, order.end());
+  return order;
+}
+
+nlohmann::json top_classes(std::span<const float> logits, const std::vector<std::string>& classes, std::size_t count) {
+  nlohmann::json top = nlohmann::json::array();
+  const std::vector<std::size_t> order = largest(logits, count);
+  const auto power = [&](float logit) { return std::exp(static_cast<double>(logit) - logits[order.front()]); };
+  double total = 0;
+  for (const float logit : logits) total += power(logit);
+  for (const std::size_t c : order)
+    top.push_back({{"class", classes[c]}, {"probability", power(logits[c]) / total}, {"logit", logits[c]}});
+  return top;
+}
+
+// What a rank found out of a batch's images, by sample.
+using Findings = std::map<std::size_t, nlohmann::json>;
+
+// As lines. Names of files may be no UTF-8.
+std::string lines_of(const Findings& findings) {
+  std::string lines;
+  for (const auto& [sample, finding] : findings)
+    lines += finding.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+  return lines;
+}
+
+std::string text_of(const nlohmann::json& finding) {
+  std::string text = printable(finding["image"].get<std::string>()) + ":";
+  const char* separator = " ";
+  for (const nlohmann::json& entry : finding["top"]) {
+    text += fmt::format("{}{} {:.1f} %", separator, printable(entry["class"].get<std::string>()),
+                        100 * entry["probability"].get<double>());
+    separator = ", ";
+  }
+  return text;
+}
+
+// What rank 0 says of them.
+class Report {
+ public:
+  Report(const World& world, const std::filesystem::path& jsonl, const std::vector<std::string>& classes)
+      : root_(world.root()), classes_(classes.begin(), classes.end()), begun_(now_seconds()) {
+    if (world.root() && !jsonl.empty()) file_.emplace(jsonl);
+  }
+
+  void add(const std::string& lines) {
+    if (file_) {
+      file_->write_at(written_, {reinterpret_cast<const std::uint8_t*>(lines.data()), lines.size()});
+      written_ += lines.size();
+    }
+    std::istringstream stream(lines);
+    for (std::string line; std::getline(stream, line); ++count_) add(nlohmann::json::parse(line));
+  }
+
+  void finish() {
+    if (file_) file_->commit();
+    if (bad_ > 0) fmt::print(stderr, "annulus: {} of {} images could not be read\n", bad_, count_);
+    if (root_) fmt::print(stderr, "{}\n", summary());
+  }
+  std::int64_t bad() const { return bad_; }
+
+ private:
+  void add(const nlohmann::json& finding) {
+    if (!finding.contains("error")) {
+      count_label(finding);
+      return fmt::print("{}\n", text_of(finding));
+    }
+    fmt::print(stderr, "annulus: skipped: {}\n", printable(finding["error"].get<std::string>()));
+    ++bad_;
+  }
+
+  // If the network has a class of that name.
+  void count_label(const nlohmann::json& finding) {
+    if (!finding.contains("label") || !classes_.contains(finding["label"].get<std::string>())) return;
+    ++labelled_;
+    if (finding["top"][0]["class"] == finding["label"]) ++correct_;
+  }
+
+  std::string summary() const {
+    std::string text = fmt::format("{} image{} in {:.1f} s", count_, count_ == 1 ? "" : "s", now_seconds() - begun_);
+    if (labelled_ > 0)
+      text += fmt::format(", accuracy {:.2f} %: {} of {} with a known class",
+                          100 * static_cast<double>(correct_) / static_cast<double>(labelled_), correct_, labelled_);
+    return text;
+  }
+
+  const bool root_;
+  const std::set<std::string> classes_;  // the network's
+  const double begun_;
+  std::int64_t labelled_ = 0, correct_ = 0;
+  std::optional<AtomicFile> file_;
+  std::uint64_t written_ = 0;
+  std::int64_t count_ = 0, bad_ = 0;
+};
+
+class Predictor {
+ public:
+  // `batch`: images at once.
+  Predictor(Device& device, const TrainedNetwork& network, std::size_t batch, std::size_t top, Activity& activity)
+      : device_(device),
+        network_(network),
+        model_(device, network.graph, Mode::inference, batch, {}, [&activity] { activity.tick(); }),
+        top_(top),
+        activity_(activity) {
+    restore_parameters(network.checkpoint, network.file, model_, network.averaged);
+  }
+
+  // Of one rank's share of a batch.
+  Findings findings(const Source& source, const Batch& batch, const Range& share) {
+    const Samples& samples = *source.samples;
+    Findings found;
+    for (const BadSample& bad : batch.bad)
+      found[bad.sample] = {{"image", samples.place(bad.sample)}, {"error", bad.reason}};
+    std::vector<std::size_t> good;
+    for (std::size_t sample = share.begin; sample < share.end; ++sample)
+      if (!found.contains(sample)) good.push_back(sample);
+    infer(model_, batch, source.input, activity_, [&](const Network& network, const Range& piece) {
+      const std::vector<float> logits = read_logits(network);
+      const std::size_t classes = logits.size() / piece.size();
+      for (std::size_t i = piece.begin; i < piece.end; ++i)
+        found[good[i]] =
+            finding(samples, good[i], batch.labels[i], std::span(logits).subspan((i - piece.begin) * classes, classes));
+    });
+    return found;
+  }
+
+ private:
+  std::vector<float> read_logits(const Network& network) const {
+    const Value logits = model_.graph().nodes().back().inputs[0];
+    const TensorSpec& spec = network.spec(logits);
+    std::vector<float> values(elements(spec.shape));
+    device_.read(spec, network.value(logits), values);
+    return values;
+  }
+
+  nlohmann::json finding(const Samples& samples, std::size_t sample, std::int32_t label,
+                         std::span<const float> logits) const {
+    const std::string name = samples.place(sample);
+    if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }))
+      fail("{}: what {} makes of it is not finite: its training went wrong", name, network_.file.string());
+    nlohmann::json found{{"image", name}, {"top", top_classes(logits, network_.checkpoint.data.classes, top_)}};
+    const std::vector<std::string>& labels = samples.info().classes;
+    if (!labels.empty()) found["label"] = labels[static_cast<std::size_t>(label)];
+    return found;
+  }
+
+  Device& device_;
+  const TrainedNetwork& network_;
+  Model model_;
+  const std::size_t top_;
+  Activity& activity_;
+};
+
+void predict(const World& world, const Source& source, std::size_t global_batch, Predictor& predictor, Report& report,
+             Activity& activity) {
+  Loader loader(
+      *source.samples, source.input,
+      {.global_batch = global_batch, .rank = world.rank(), .ranks = world.size(), .start = {}, .end_epoch = 1});
+  for (bool last = false; !last;) {
+    activity.enter(Activity::Phase::input);
+    const Batch& batch = loader.next();
+    last = batch.step.last_of_epoch;
+    const Range share = batch.step.share(world.rank(), world.size());
+    // Shares follow each other in the order of the ranks.
+    activity.enter(Activity::Phase::forward);
+    const std::string own = lines_of(predictor.findings(source, batch, share));
+    activity.enter(Activity::Phase::meeting);
+    const std::vector<std::string> lines = world.gather_texts(own);
+    for (const std::string& of_rank : lines) report.add(of_rank);
+  }
+}
+
+std::string hash_names(const Samples& images) {
+  Hash hash;
+  for (std::size_t i = 0; i < images.info().size; ++i) hash.add(std::span<const char>(images.place(i)));
+  return hash.text();
+}
+
+void check_consistent(const World& world, const PredictOptions& options, const Checkpoint& checkpoint,
+                      std::span<const Samples* const> images) {
+  Agreement agreement(world);
+  agreement.add("--weights", options.weights);
+  agreement.add("--batch", options.batch);
+  agreement.add("--top", options.top);
+  agreement.add("--data-changed", options.data_changed);
+  agreement.add("the checkpoint", description(checkpoint));
+  agreement.add("the number of sources of images", images.size());
+  for (const Samples* some : images) {
+    agreement.add("the number of images", some->info().size);
+    agreement.add("a hash of the images' names", hash_names(*some));
+  }
+  agreement.check();
+}
+
+}  // namespace
+
+int predict(const World& world, const PredictOptions& options, Activity& activity) {
+  activity.enter(Activity::Phase::comparing);
+  check_same_command(world, "predict");
+  activity.enter(Activity::Phase::opening);
+  const auto device = open_device(world, options.device);
+  const TrainedNetwork network = read_trained_network(options.checkpoint, options.weights, decoding_threads(*device));
+  if (world.root())
+    for (const std::string& line : network.damaged) fmt::print(stderr, "{}\n", printable(line));
+  const std::vector<Source> sources = open_sources(network, options);
+  activity.enter(Activity::Phase::comparing);
+  check_consistent(world, options, network.checkpoint, samples_of(sources));
+  // No more at once than there are.
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const std::size_t batch = std::min(options.batch, (most_images(sources) + ranks - 1) / ranks);
+  activity.enter(Activity::Phase::planning);
+  Predictor predictor(*device, network, batch, options.top, activity);
+  Report report(world, options.jsonl, network.checkpoint.data.classes);
+  for (const Source& source : sources) predict(world, source, batch * ranks, predictor, report, activity);
+  activity.enter(Activity::Phase::ending);
+  report.finish();
+  std::array bad{report.bad()};
+  world.sum(bad);
+  return bad.front() > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+}  // namespace annulus

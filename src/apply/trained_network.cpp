@@ -1,0 +1,45 @@
+#include "src/apply/trained_network.h"
+
+#include "kernels/base/error.h"
+#include "src/checkpoint/checkpoint_folder.h"
+#include "src/train/training_setup.h"
+
+namespace annulus {
+TrainedNetwork read_trained_network(const std::filesystem::path& checkpoint, const std::string& weights,
+                                    std::size_t processors) {
+  auto [file, read, damaged] = find_checkpoint(checkpoint);
+  expect_usable(read, file);
+  const InputPlan input = evaluation_input(read, read.data, processors);
+  Graph graph = make_model(read.model, task_of(read.data, input));
+  const bool averaged = takes_average(read, file, weights);
+  return {std::move(file), std::move(read), std::move(damaged), averaged, input, std::move(graph)};
+}
+
+InputPlan evaluation_input(const Checkpoint& checkpoint, const DatasetInfo& data, std::size_t processors) {
+  DataOptions options;
+  options.workers = processors;
+  options.on_bad_sample = "skip";
+  if (checkpoint.image.height == checkpoint.image.width) options.image = checkpoint.image.height;
+  return plan_input(options, data, Purpose::evaluation, processors, checkpoint.image);
+}
+
+std::string expect_fitting_data(const Checkpoint& checkpoint, const std::filesystem::path& file,
+                                const DatasetInfo& data, const std::string& name, bool changed) {
+  const DatasetInfo& trained = checkpoint.data;
+  if (data.channels != trained.channels)
+    fail("{}: images of {} channels, but the network of {} was trained with {}", name, data.channels, file.string(),
+         trained.channels);
+  if (data.classes != trained.classes && !changed)
+    fail("{}: other classes than those that {} was trained on; give data with the same classes, or add --data-changed",
+         name, file.string());
+  if (data.mean == trained.mean && data.deviation == trained.deviation) return {};
+  return fmt::format("{}: its mean and deviation differ from those of the training data, which are applied", name);
+}
+
+bool takes_average(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& weights) {
+  if (weights == "ema" && !checkpoint.averages())
+    fail("{} has no averaged weights, the run was one without --ema: take --weights raw", file.string());
+  return weights != "raw" && checkpoint.averages();
+}
+
+}  // namespace annulus

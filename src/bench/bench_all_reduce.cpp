@@ -1,0 +1,197 @@
+#include "src/bench/bench_all_reduce.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "collectives/all_reduce.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
+#include "kernels/base/on_error.h"
+#include "src/io/bytes.h"
+#include "src/job/consistency.h"
+#include "src/job/machine.h"
+#include "src/job/open_device.h"
+#include "src/metrics/results.h"
+
+namespace annulus {
+
+namespace {
+
+constexpr std::size_t kFewestRounds = 3;
+constexpr std::size_t kMostRounds = 2000;
+
+struct Contestant {
+  std::string name;
+  std::unique_ptr<AllReduce> all_reduce;
+  DeviceView memory;            // for the largest size, where it likes it best
+  std::vector<double> seconds;  // of every call of the current size
+};
+
+struct Row {
+  std::string algorithm;
+  std::size_t bytes;
+  int ranks;
+  double median_seconds;
+  double min_seconds;
+  std::size_t iterations;
+
+  double algbw() const { return static_cast<double>(bytes) / median_seconds; }  // bytes per second
+  double busbw() const { return algbw() * 2 * (ranks - 1) / ranks; }
+};
+
+nlohmann::json machine_facts(const World& world) {
+  return {{"host", host_name()},  {"processor", processor_name()}, {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
+          {"mpi", mpi_library()}, {"ranks", world.size()},         {"ranks_on_root_node", world.local_size()}};
+}
+
+// Small integers, which are added without rounding in any order: float32 holds all up to 2^24, bf16 up to 256.
+void check_exactness(const World& world, Device& device, const Contestant& contestant, Wire wire, DeviceView array) {
+  const int ranks = world.size();
+  const int period = wire == Wire::fp32 ? 1021 : 3;
+  const auto share = [&](int rank) { return wire == Wire::fp32 ? rank : rank % 2; };
+  int shares = 0;
+  for (int rank = 0; rank < ranks; ++rank) shares += share(rank);
+  const auto next = [&](int phase) { return phase + 1 == period ? 0 : phase + 1; };  // dividing would take its time
+  std::vector<float> values(array.bytes / sizeof(float));
+  for (int phase = 0; float& value : values) {
+    value = static_cast<float>(phase + share(world.rank()));
+    phase = next(phase);
+  }
+  device.upload(std::as_bytes(std::span(values)), array);
+  contestant.all_reduce->wait(contestant.all_reduce->enqueue(array));
+  device.download(array, std::as_writable_bytes(std::span(values)));
+  int phase = 0;
+  for (std::size_t i = 0; i < values.size(); ++i, phase = next(phase)) {
+    const auto expected = static_cast<float>(ranks * phase + shares);
+    if (values[i] != expected)
+      fail("all-reduce '{}' is wrong: element {} of {} is {} instead of {}", contestant.name, i, values.size(),
+           values[i], expected);
+  }
+}
+
+// Ranks leave a barrier up to a microsecond apart, as long as a small sum takes. So where each has a core they agree on
+// a moment, on the clock that they share.
+double common_start(const World& world) {
+  constexpr double head_start = 10e-6;  // until when every rank has surely left maximum()
+  if (!world.one_node() || world.size() > sysconf(_SC_NPROCESSORS_ONLN)) {
+    world.barrier();
+    return now_seconds();
+  }
+  double begin = now_seconds() + head_start;
+  world.maximum({&begin, 1});
+  while (now_seconds() < begin) {
+  }
+  return begin;
+}
+
+// Every rank writes its array anew, as the backward pass does with gradients: an array that nobody has touched since
+// the last call would still be in the caches of whoever added it up. (And sums of sums would overflow.)
+double time_one_call(const World& world, Device& device, AllReduce& all_reduce, DeviceView values) {
+  device.zero(values);
+  device.finish();
+  const double begin = common_start(world);
+  all_reduce.wait(all_reduce.enqueue(values, AllReduce::Next::wait));
+  double seconds = now_seconds() - begin;
+  world.maximum({&seconds, 1});
+  return seconds;
+}
+
+// All ranks see the same times, so all of them stop after the same round.
+void time_rounds(const World& world, Device& device, std::vector<Contestant>& contestants, std::size_t bytes,
+                 double seconds) {
+  const double enough = seconds * static_cast<double>(contestants.size());
+  double spent = 0;
+  for (std::size_t round = 0; round < kMostRounds && (round < kFewestRounds || spent < enough); ++round)
+    for (Contestant& contestant : contestants) {
+      const DeviceView values = contestant.memory.slice(0, bytes);
+      contestant.seconds.push_back(time_one_call(world, device, *contestant.all_reduce, values));
+      spent += contestant.seconds.back();
+    }
+}
+
+Row summarize(const World& world, Contestant& contestant, std::size_t bytes) {
+  std::vector<double>& seconds = contestant.seconds;
+  std::ranges::sort(seconds);
+  return {.algorithm = contestant.name,
+          .bytes = bytes,
+          .ranks = world.size(),
+          .median_seconds = seconds[seconds.size() / 2],
+          .min_seconds = seconds.front(),
+          .iterations = seconds.size()};
+}
+
+std::vector<Row> bench_size(const World& world, Device& device, std::vector<Contestant>& contestants, Wire wire,
+                            std::size_t bytes, double seconds) {
+  for (Contestant& contestant : contestants) {
+    check_exactness(world, device, contestant, wire, contestant.memory.slice(0, bytes));
+    contestant.seconds.clear();
+  }
+  time_rounds(world, device, contestants, bytes, seconds);
+  std::vector<Row> rows;
+  for (Contestant& contestant : contestants) rows.push_back(summarize(world, contestant, bytes));
+  return rows;
+}
+
+void print(const Row& row) {
+  fmt::print("{:>10}  {:<9} {:>12.1f} {:>12.1f} {:>9.3f} {:>9.3f} {:>7}\n", format_bytes(row.bytes), row.algorithm,
+             row.median_seconds * 1e6, row.min_seconds * 1e6, row.algbw() / 1e9, row.busbw() / 1e9, row.iterations);
+}
+
+nlohmann::json to_json(nlohmann::json machine, const std::string& wire, std::span<const Row> rows) {
+  nlohmann::json json = {{"machine", std::move(machine)}, {"wire", wire}, {"rows", nlohmann::json::array()}};
+  for (const Row& row : rows)
+    json["rows"].push_back({{"algorithm", row.algorithm},
+                            {"bytes", row.bytes},
+                            {"ranks", row.ranks},
+                            {"median_seconds", row.median_seconds},
+                            {"min_seconds", row.min_seconds},
+                            {"algbw_bytes_per_second", row.algbw()},
+                            {"busbw_bytes_per_second", row.busbw()},
+                            {"iterations", row.iterations}});
+  return json;
+}
+
+}  // namespace
+
+void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) {
+  check_same_command(world, "bench all-reduce");
+  check_configuration(world, options.configuration);
+  if (std::ranges::find(options.algorithms, "none") != options.algorithms.end())
+    fail("--algorithms none sums nothing that could be timed; bench step --all-reduce auto,none shows what sums cost");
+  for (const std::size_t bytes : options.sizes_bytes)
+    if (bytes == 0 || bytes % sizeof(float) != 0) fail("cannot sum {} bytes of float32; give a multiple of 4", bytes);
+  const auto device = open_device(world, options.device);
+  const std::string warning = device_warning(world, *device);
+  std::vector<Contestant> contestants;
+  const Wire wire = parse_wire(options.wire);
+  const std::size_t largest = std::ranges::max(options.sizes_bytes);
+  for (const std::string& name : options.algorithms) {
+    auto all_reduce = make_all_reduce(name, world, *device, wire);
+    const DeviceView memory = all_reduce->allocate(largest);
+    contestants.push_back({name, std::move(all_reduce), memory, {}});
+  }
+  const OnError abandon_sums([&] { std::ranges::for_each(contestants, [](auto& c) { c.all_reduce->abandon(); }); });
+  if (world.root()) {
+    if (!warning.empty()) fmt::print("warning: {}\n", warning);
+    for (const Contestant& contestant : contestants) {
+      fmt::print("{}: {}\n", contestant.name, contestant.all_reduce->description());
+      if (const std::string text = unused_wire(*contestant.all_reduce, wire); !text.empty())
+        fmt::print("warning: {}\n", text);
+    }
+    fmt::print("{:>10}  {:<9} {:>12} {:>12} {:>9} {:>9} {:>7}\n", "size", "algorithm", "median us", "minimum us",
+               "algbw GB/s", "busbw GB/s", "calls");
+  }
+  std::vector<Row> rows;
+  for (const std::size_t bytes : options.sizes_bytes)
+    for (Row& row : bench_size(world, *device, contestants, wire, bytes, options.seconds)) {
+      if (world.root()) print(row);
+      rows.push_back(std::move(row));
+    }
+  if (world.root() && !options.json.empty())
+    write_json(options.json, FileKind::all_reduce_benchmark, to_json(machine_facts(world), options.wire, rows));
+}
+
+}  // namespace annulus

@@ -1,0 +1,352 @@
+#include "src/bench/bench_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+#include "collectives/world/aligned_clock.h"
+#include "kernels/base/error.h"
+#include "kernels/base/median.h"
+#include "kernels/base/on_error.h"
+#include "kernels/base/random.h"
+#include "models/cost.h"
+#include "models/zoo.h"
+#include "src/apply/trained_network.h"
+#include "src/checkpoint/restore.h"
+#include "src/io/bytes.h"
+#include "src/io/printable.h"
+#include "src/job/consistency.h"
+#include "src/job/machine.h"
+#include "src/job/open_device.h"
+#include "src/metrics/results.h"
+#include "src/scaling/step_profile.h"
+#include "src/step/bucket_tuner.h"
+#include "src/step/timeline.h"
+#include "src/step/trainer.h"
+#include "src/train/training_setup.h"
+
+namespace annulus {
+namespace {
+
+// Of steps that are not counted: the first ones plan and record, and more follow where they are short.
+constexpr std::size_t kFirstSteps = 3;
+constexpr std::size_t kWarmUpSteps = 5;
+constexpr double kWarmUpSeconds = 1;
+
+// Of a contestant's turn. Long steps make short ones.
+constexpr std::size_t kFewestSteps = 3;
+constexpr std::size_t kMostSteps = 10;
+
+constexpr double kProfileSeconds = 1;
+
+Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
+  if (trained != nullptr) return trained->graph;
+  const auto& image = options.image;
+  return make_model(options.model, neutral_task({image[0], image[1], image[2]}, options.classes));
+}
+
+UpdateRule rule_of(const TrainedNetwork* trained) {
+  TrainOptions options;  // whose rates do not matter here
+  if (trained != nullptr) options.optimizer = trained->checkpoint.optimizer;
+  return update_rule(options);
+}
+
+// Options that name no model, image or classes get the checkpoint's. Throws Error if they name others.
+void take_network(BenchStepOptions& options, const TrainedNetwork& trained) {
+  const ImageShape& image = trained.graph.image();
+  const std::size_t classes = trained.checkpoint.data.classes.size();
+  const auto take = [&](auto& option, const auto& value, std::string_view name) {
+    if (option != std::decay_t<decltype(option)>{} && option != value)
+      fail("{} is of {} for images of {}x{}x{} and {} classes: leave out --{}", trained.file.string(),
+           trained.checkpoint.model, image.height, image.width, image.channels, classes, name);
+    option = value;
+  };
+  take(options.model, trained.checkpoint.model, "model");
+  take(options.image, std::vector{image.height, image.width, image.channels}, "image");
+  take(options.classes, classes, "classes");
+}
+
+// An all-reduce, a model whose gradients lie where it wants them, and the steps that were made with it.
+struct Contestant {
+  Contestant(const std::string& algorithm, const World& world, const BenchStepOptions& options, Device& device,
+             double clock_offset, Timeline& timeline, const TrainedNetwork* trained)
+      : name(algorithm),
+        all_reduce(make_all_reduce(algorithm, world, device, parse_wire(options.wire))),
+        model(device, graph_of(options, trained), Mode::training, options.batch, allocate_in(*all_reduce)),
+        optimizer(device, model.parameters(), rule_of(trained), 1e-4f),
+        ledger(clock_offset),
+        trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step()),
+        buckets(to_string(trainer.bucket_options())) {
+    if (trained != nullptr) {
+      restore_parameters(trained->checkpoint, trained->file, model);
+      restore_states(trained->checkpoint, trained->file, model, optimizer);
+      optimizer.set_step(trained->checkpoint.step);
+    } else {
+      model.parameters().initialize(1);
+    }
+    model.record_to(timeline.step());
+    all_reduce->record_to(timeline.all_reduce());
+    ledger.observe([this](double wall_seconds, double compute_seconds) {
+      seconds.push_back(wall_seconds);
+      compute.push_back(compute_seconds);
+    });
+  }
+
+  std::string name;
+  std::unique_ptr<AllReduce> all_reduce;
+  Model model;
+  Optimizer optimizer;
+  Ledger ledger;
+  Activity activity;
+  Trainer trainer;
+  std::string buckets;          // their size
+  std::vector<double> seconds;  // of every step
+  std::vector<double> compute;  // seconds of it that were computing, the mean of the ranks
+  Accounts accounts;            // of all steps
+};
+using Contestants = std::deque<Contestant>;  // which stay where they are
+
+// Before anything is allocated, as a model that is too large would take minutes to find out. In a GPU's memory the
+// first allocation that fails says so.
+void report_memory(const World& world, const BenchStepOptions& options, const Graph& graph, Device& device) {
+  if (!device.shares_host_memory()) return;
+  expect_to_fit(device, graph, Mode::training, options.batch);
+  constexpr std::size_t arenas = 3;  // weights, gradients, momenta
+  const std::size_t one =
+      flow_bytes(device, graph, Mode::training, options.batch) + arenas * total_cost(graph).gradient_bytes();
+  const std::size_t bytes = one * options.all_reduce.size();
+  const std::size_t of_node = bytes * static_cast<std::size_t>(world.local_size()), there = memory_bytes();
+  if (there > 0 && of_node > there)
+    fail(
+        "{} with --batch {} takes about {} of memory on each of {} rank{} of a node, which has {}: give a smaller "
+        "--batch",
+        options.model, options.batch, format_bytes(bytes), world.local_size(), world.local_size() == 1 ? "" : "s",
+        format_bytes(there));
+  if (!world.root()) return;
+  fmt::print("planned: about {} of memory on each rank\n", format_bytes(bytes));
+  std::fflush(stdout);
+}
+
+Batch random_batch(const BenchStepOptions& options, const World& world) {
+  Batch batch;
+  batch.images.resize(options.batch * options.image[0] * options.image[1] * options.image[2]);
+  batch.labels.resize(options.batch);
+  batch.keys.resize(options.batch);
+  const auto rank = static_cast<std::uint64_t>(world.rank());
+  for (std::size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = static_cast<std::uint8_t>(mix(rank, 0, i));
+  for (std::size_t i = 0; i < batch.labels.size(); ++i)
+    batch.labels[i] = static_cast<std::int32_t>(mix(rank, 1, i) % options.classes);
+  for (std::size_t i = 0; i < batch.keys.size(); ++i) batch.keys[i] = static_cast<std::int32_t>(mix(rank, 2, i));
+  batch.step = {0, {0, options.batch * static_cast<std::size_t>(world.size())}, false};
+  return batch;
+}
+
+void make_step(Contestant& contestant, const Batch& batch) {
+  contestant.trainer.step(batch, {}, contestant.model.device().mark());
+}
+
+// Seconds of the last of these steps, on the slowest rank.
+double make_steps(const World& world, Contestant& contestant, const Batch& batch, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) make_step(contestant, batch);
+  contestant.trainer.finish();
+  double seconds = contestant.seconds.back();
+  world.maximum(std::span(&seconds, 1));
+  return seconds;
+}
+
+// So that nobody waits for minutes without a word. `seconds`: of measuring that were asked for.
+void announce_slow_steps(const World& world, const Contestant& contestant, double first, double seconds) {
+  constexpr double kSlow = 1;
+  if (!world.root() || first < kSlow) return;
+  const double steps = kFirstSteps + 1 + std::max<double>(kFewestSteps, seconds / first);
+  fmt::print("{}: the first step took {:.1f} s, {:.0f} are made in about {:.0f} s\n", contestant.name, first, steps,
+             steps * first);
+  std::fflush(stdout);
+}
+
+struct Turns {
+  std::size_t count, steps;
+};
+
+// Returns the turns that fill the time that was asked for; the same on every rank.
+Turns warm_up(const World& world, Contestants& contestants, const Batch& batch, bool tune, double seconds) {
+  double slowest = 0;
+  for (Contestant& contestant : contestants) {
+    if (tune) contestant.buckets = to_string(tune_buckets(world, contestant.trainer, batch));
+    announce_slow_steps(world, contestant, make_steps(world, contestant, batch, 1), seconds);
+    const double first = make_steps(world, contestant, batch, kFirstSteps - 1);
+    const auto more = static_cast<std::size_t>(std::min<double>(kWarmUpSteps, kWarmUpSeconds / first));
+    slowest = std::max(slowest, make_steps(world, contestant, batch, std::max<std::size_t>(1, more)));
+    contestant.seconds.clear();
+    contestant.compute.clear();
+    contestant.ledger.close(world);
+  }
+  const auto steps = static_cast<std::size_t>(std::clamp<double>(seconds / slowest, kFewestSteps, kMostSteps));
+  return {std::max<std::size_t>(1, static_cast<std::size_t>(seconds / (slowest * static_cast<double>(steps)))), steps};
+}
+
+void take_turns(const World& world, Contestants& contestants, const Batch& batch, const Turns& turns,
+                Timeline& timeline) {
+  std::uint64_t step = 0;
+  for (std::size_t turn = 0; turn < turns.count; ++turn)
+    for (Contestant& contestant : contestants) {
+      world.barrier();  // without sums, ranks run apart
+      for (std::size_t i = 0; i < turns.steps; ++i) {
+        timeline.begin_step(++step);
+        make_step(contestant, batch);
+      }
+      contestant.trainer.finish();
+    }
+  for (Contestant& contestant : contestants) {
+    contestant.accounts = contestant.ledger.close(world);
+    world.maximum(contestant.seconds);
+    world.sum(contestant.compute);
+    for (double& seconds : contestant.compute) seconds /= world.size();
+  }
+}
+
+// After the measurement, which it would disturb. All ranks compute at the same time, as in a step.
+StepProfile profile(const World& world, Contestant& contestant, const BenchStepOptions& options, const Batch& batch) {
+  const StepTimes mean = contestant.accounts.mean();
+  const auto of_a_step = [&](StepTimes::Part part) { return mean.seconds[part] / static_cast<double>(mean.steps); };
+  world.barrier();
+  return {.model = options.model,
+          .batch = options.batch,
+          .ranks = static_cast<std::size_t>(world.size()),
+          .input_seconds = of_a_step(StepTimes::input),
+          .optimizer_seconds = of_a_step(StepTimes::optimizer),
+          .layers = profile_layers(contestant.model, batch, kProfileSeconds)};
+}
+
+// In seconds, and in images per second. A step that something else on the machine held up does not count in a median.
+struct Summary {
+  Summary(const Contestant& c, double images)
+      : median_step(median(c.seconds)),
+        shortest_step(*std::ranges::min_element(c.seconds)),
+        compute(median(c.compute)),
+        speed(images / median_step) {}
+
+  double median_step, shortest_step, compute, speed;
+};
+
+void print(const Contestants& contestants, double images) {
+  for (const Contestant& c : contestants)
+    fmt::print("{}, buckets of up to {}\n", c.all_reduce->description(), c.buckets);
+  fmt::print("{:<10} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "all-reduce", "steps", "median ms", "minimum ms",
+             "compute ms", "images/s");
+  for (const Contestant& c : contestants) {
+    const Summary found(c, images);
+    fmt::print("{:<10} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.0f}\n", c.name, c.seconds.size(),
+               1e3 * found.median_step, 1e3 * found.shortest_step, 1e3 * found.compute, found.speed);
+  }
+  for (const Contestant& c : contestants) {
+    fmt::print("\nall-reduce {}: {}", c.name, ledger_table(c.accounts));
+    if (const std::string late = lateness_line(c.accounts); !late.empty()) fmt::print("  {}\n", late);
+  }
+}
+
+// What sums take from the computation beside which they run: its cores, its caches, its memory.
+void print_slow_down(const Contestants& contestants) {
+  const auto alone = std::ranges::find_if(contestants, [](const Contestant& c) { return !c.all_reduce->sums(); });
+  if (alone == contestants.end()) return;
+  fmt::print("\n");
+  const double before = median(alone->compute);
+  for (const Contestant& c : contestants) {
+    if (!c.all_reduce->sums()) continue;
+    const double beside = median(c.compute);
+    const double percent = 100 * (beside / before - 1);
+    fmt::print("compute {:.3f} -> {:.3f} ms: {:.1f} % {} beside {}\n", 1e3 * before, 1e3 * beside, std::abs(percent),
+               percent < 0 ? "faster" : "slower", c.name);
+  }
+}
+
+nlohmann::json row(const Contestant& c, const World& world, const BenchStepOptions& options, double images) {
+  const Summary found(c, images);
+  return {{"model", options.model},
+          {"batch", options.batch},
+          {"ranks", world.size()},
+          {"algorithm", c.name},
+          {"buckets", c.buckets},
+          {"steps", c.seconds.size()},
+          {"median_seconds", found.median_step},
+          {"min_seconds", found.shortest_step},
+          {"compute_seconds", found.compute},
+          {"images_per_second", found.speed},
+          {"ledger", ledger_json(c.accounts)}};
+}
+
+void check_consistent(const World& world, const BenchStepOptions& options, const Checkpoint* from) {
+  Agreement agreement(world);
+  add_configuration(agreement, options.configuration);
+  if (from != nullptr) agreement.add("the checkpoint", description(*from));
+  agreement.add("--timeline, given or not,", !options.timeline.file.empty());
+  agreement.check();
+}
+
+}  // namespace
+
+void bench_step(const World& world, const BenchStepOptions& given) {
+  check_same_command(world, "bench step");
+  BenchStepOptions options = given;
+  std::optional<TrainedNetwork> trained;
+  if (!options.from.empty()) {
+    trained = read_trained_network(options.from, "raw", 1);
+    if (trained->checkpoint.optimizer.empty())
+      fail("{} is a mean of checkpoints, which has no optimizer's state: give a run's own", trained->file.string());
+    take_network(options, *trained);
+  }
+  check_consistent(world, options, trained ? &trained->checkpoint : nullptr);
+  const auto device = open_device(world, options.device);
+  const std::string warning = device_warning(world, *device);
+  const double clock_offset = clock_offset_to_root(world);
+  Timeline timeline(options.timeline, clock_offset);
+  timeline.claim(world);
+  report_memory(world, options, graph_of(options, trained ? &*trained : nullptr), *device);
+  Contestants contestants;
+  for (const std::string& name : options.all_reduce)
+    contestants.emplace_back(name, world, options, *device, clock_offset, timeline, trained ? &*trained : nullptr);
+
+  const Batch batch = random_batch(options, world);
+  const OnError abandon_sums([&] { std::ranges::for_each(contestants, [](auto& c) { c.all_reduce->abandon(); }); });
+  const Turns turns = warm_up(world, contestants, batch, options.tune_buckets, options.seconds);
+  take_turns(world, contestants, batch, turns, timeline);
+  const std::string timeline_text = timeline.write(world);
+  auto peak_memory = static_cast<double>(peak_memory_bytes());
+  world.maximum(std::span(&peak_memory, 1));
+  const auto memory = static_cast<std::size_t>(peak_memory);
+  StepProfile profiled;
+  if (!options.json.empty()) profiled = profile(world, contestants.front(), options, batch);
+  if (!world.root()) return;
+
+  const auto& image = options.image;
+  const auto images = static_cast<double>(batch.step.global_batch());
+  fmt::print("{}, {} rank{} x {} images of {}x{}x{}, {}\n", options.model, world.size(), world.size() == 1 ? "" : "s",
+             options.batch, image[0], image[1], image[2], device->description());
+  if (trained) {
+    for (const std::string& line : trained->damaged) fmt::print("{}\n", printable(line));
+    fmt::print("with the weights and the state of {} after {} steps, from {}\n",
+               printable(trained->checkpoint.optimizer), trained->checkpoint.step, printable(trained->file.string()));
+  }
+  if (!warning.empty()) fmt::print("warning: {}\n", warning);
+  fmt::print("at most {} of memory on any rank\n", format_bytes(memory));
+  for (const Contestant& c : contestants)
+    if (const std::string text = unused_wire(*c.all_reduce, parse_wire(options.wire)); !text.empty())
+      fmt::print("warning: {}\n", text);
+  print(contestants, images);
+  print_slow_down(contestants);
+  if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);
+  if (options.json.empty()) return;
+  nlohmann::json rows;
+  for (const Contestant& c : contestants) rows.push_back(row(c, world, options, images));
+  write_json(options.json, FileKind::step_benchmark,
+             {{"version", ANNULUS_VERSION},
+              {"device", device->description()},
+              {"peak_memory_bytes", memory},
+              {"rows", rows},
+              {"trained_steps", trained ? trained->checkpoint.step : 0},
+              {"profile", to_json(profiled)}});
+}
+
+}  // namespace annulus

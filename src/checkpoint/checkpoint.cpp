@@ -1,0 +1,265 @@
+#include "src/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+
+#include "src/io/atomic_file.h"
+#include "src/io/file_io.h"
+#include "src/io/hash.h"
+#include "src/io/hdf5.h"
+
+namespace annulus {
+namespace {
+
+constexpr const char* kFormat = "annulus checkpoint";
+constexpr std::uint64_t kVersion = 2;
+constexpr const char* kAverage = "average";
+
+// What a file ends with, behind HDF5's part, of which the checksum is.
+struct Seal {
+  std::array<char, 8> mark = {'s', 'e', 'a', 'l', 'e', 'd', ' ', '2'};
+  std::uint64_t checksum = 0;
+};
+
+std::vector<std::byte> sealed(std::vector<std::byte> image) {
+  Hash hash;
+  hash.add(std::span<const std::byte>(image));
+  const Seal seal{.checksum = hash.value()};
+  const auto bytes = std::as_bytes(std::span(&seal, 1));
+  image.insert(image.end(), bytes.begin(), bytes.end());
+  return image;
+}
+
+// Verified before HDF5 sees the file: it may crash on a damaged one. Returns whether there is a seal.
+bool verify_seal(const std::filesystem::path& file) {
+  const FileDescriptor descriptor = open_to_read(file);
+  const std::uint64_t size = size_of(descriptor, file);
+  Seal seal;
+  if (size < sizeof seal) return false;
+  const std::uint64_t end = size - sizeof seal;
+  read_at(descriptor, file, end, {reinterpret_cast<std::uint8_t*>(&seal), sizeof seal});
+  if (seal.mark != Seal{}.mark) return false;
+  Hash hash;
+  std::vector<std::uint8_t> piece(1 << 20);
+  for (std::uint64_t position = 0; position < end; position += piece.size()) {
+    piece.resize(std::min<std::uint64_t>(piece.size(), end - position));
+    read_at(descriptor, file, position, piece);
+    hash.add(std::span<const std::uint8_t>(piece));
+  }
+  if (hash.value() != seal.checksum)
+    fail("{}: damaged, its bytes are not those that were written; take another checkpoint", file.string());
+  return true;
+}
+
+void require_known_format(const hdf5::Group& root, bool has_seal) {
+  if (!root.has_attribute("format") || root.string("format") != kFormat) {
+    fail("{}: an HDF5 file, but not a checkpoint of this program", root.place());
+  }
+  const std::uint64_t version = root.integer("version");
+  if (version > kVersion)
+    throw NewerCheckpoint(
+        fmt::format("{}: a checkpoint of version {}, but this program reads up to {}; use a newer one", root.place(),
+                    version, kVersion));
+  if (version < kVersion)
+    fail("{}: a checkpoint of version {}, which is not read any more; this program reads version {}", root.place(),
+         version, kVersion);
+  if (!has_seal) fail("{}: damaged or edited, its checksum is missing", root.place());
+}
+
+std::vector<float> read_floats(const hdf5::Dataset& dataset) {
+  if (!dataset.holds<float>()) fail("{}: must hold float32", dataset.place());
+  return dataset.read<float>();
+}
+
+void read_summing(const hdf5::Group& root, Checkpoint& checkpoint) {
+  checkpoint.summing = root.string("summing");
+  checkpoint.buckets = {root.integer("bucket_bytes"), static_cast<double>(root.integer("deferred_percent")) / 100};
+  checkpoint.tuned_for_ranks = root.integer("tuned_for_ranks");
+  checkpoint.ranks = root.integer("ranks");
+  if (root.has_attribute("crossover_bytes")) checkpoint.crossover = root.integer("crossover_bytes");
+}
+
+void write_data(hdf5::Group& root, const DatasetInfo& data) {
+  root.set_strings("classes", data.classes);
+  root.set_floats("mean", data.mean);
+  root.set_floats("deviation", data.deviation);
+  root.set_integer("data_height", data.height);
+  root.set_integer("data_width", data.width);
+}
+
+void read_data(const hdf5::Group& root, DatasetInfo& data) {
+  data.classes = root.strings("classes");
+  data.mean = root.floats("mean");
+  data.deviation = root.floats("deviation");
+  data.channels = data.mean.size();
+  data.height = root.integer("data_height");
+  data.width = root.integer("data_width");
+}
+
+void write_samples(hdf5::Group& root, const std::vector<DataField>& samples) {
+  std::vector<std::string> texts;
+  for (const DataField& field : samples) texts.push_back(field.name + "=" + field.value);
+  root.set_strings("samples", texts);
+}
+
+// Checkpoints written before the samples were kept have none; there is then nothing to compare.
+std::vector<DataField> read_samples(const hdf5::Group& root) {
+  std::vector<DataField> samples;
+  if (!root.has_attribute("samples")) return samples;
+  for (const std::string& text : root.strings("samples")) {
+    const std::size_t end = std::min(text.find('='), text.size());
+    samples.push_back({text.substr(0, end), text.substr(std::min(end + 1, text.size()))});
+  }
+  return samples;
+}
+
+std::vector<float> read_like(const NamedTensor& tensor, const hdf5::Group& group) {
+  const hdf5::Dataset values = group.dataset(tensor.name);
+  if (values.shape() != tensor.shape)
+    fail("{}: shape {}, but the parameter's is {}", values.place(), to_string(values.shape()), to_string(tensor.shape));
+  return read_floats(values);
+}
+
+NamedTensor read_parameter(const hdf5::Group& parameters, const std::vector<hdf5::Group>& states,
+                           const std::string& name) {
+  const hdf5::Dataset values = parameters.dataset(name);
+  NamedTensor tensor{name, values.shape(), read_floats(values), {}};
+  for (const hdf5::Group& group : states)
+    if (group.has(name)) tensor.states.push_back(read_like(tensor, group));
+  return tensor;
+}
+
+void write_loss_scaling(hdf5::Group& root, const LossScaling::State& state) {
+  root.set_integer("loss_scale", static_cast<std::uint64_t>(state.scale));
+  root.set_integer("good_steps", state.good_steps);
+}
+
+std::string description(const Checkpoint& checkpoint) {
+  return fmt::format("{} after {} steps", checkpoint.model, checkpoint.step);
+}
+
+std::optional<Score> read_score(const hdf5::Group& root) {
+  if (!root.has_attribute("count")) return {};
+  return Score{root.integer("correct"), root.integer("count")};
+}
+
+hdf5::Group open_verified(const std::filesystem::path& file) {
+  const bool has_seal = verify_seal(file);
+  const hdf5::File hdf5(file);
+  require_known_format(hdf5.root(), has_seal);
+  return hdf5.root();
+}
+
+}  // namespace
+
+void write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint,
+                      const std::function<void()>& written) {
+  hdf5::NewFile hdf5(file);
+  hdf5::Group root = hdf5.root();
+  root.set_string("format", kFormat);
+  root.set_integer("version", kVersion);
+  root.set_string("model", checkpoint.model);
+  root.set_string("optimizer", checkpoint.optimizer);
+  root.set_string("configuration", checkpoint.configuration);
+  root.set_integer("seed", checkpoint.seed);
+  root.set_integer("step", checkpoint.step);
+  root.set_integer("epoch", checkpoint.cursor.epoch);
+  root.set_integer("position", checkpoint.cursor.position);
+  root.set_string("order", checkpoint.order);
+  root.set_integer("image_height", checkpoint.image.height);
+  root.set_integer("image_width", checkpoint.image.width);
+  root.set_string("summing", checkpoint.summing);
+  root.set_integer("ranks", checkpoint.ranks);
+  if (checkpoint.crossover) root.set_integer("crossover_bytes", *checkpoint.crossover);
+  root.set_integer("bucket_bytes", checkpoint.buckets.bytes);
+  root.set_integer("tuned_for_ranks", checkpoint.tuned_for_ranks);
+  root.set_integer("deferred_percent", static_cast<std::uint64_t>(std::lround(100 * checkpoint.buckets.deferred)));
+  write_data(root, checkpoint.data);
+  write_samples(root, checkpoint.samples);
+  if (checkpoint.loss_scaling) write_loss_scaling(root, *checkpoint.loss_scaling);
+  if (checkpoint.score) {
+    root.set_integer("correct", checkpoint.score->correct);
+    root.set_integer("count", checkpoint.score->count);
+  }
+  hdf5::Group parameters = root.create_group("parameters");
+  std::vector<hdf5::Group> states;
+  states.push_back(root.create_group(std::string(kStateNames[0])));
+  for (const NamedTensor& tensor : checkpoint.parameters) {
+    parameters.write(tensor.name, tensor.shape, std::span(tensor.values));
+    while (states.size() < tensor.states.size())
+      states.push_back(root.create_group(std::string(kStateNames[states.size()])));
+    for (std::size_t i = 0; i < tensor.states.size(); ++i)
+      states[i].write(tensor.name, tensor.shape, std::span(tensor.states[i]));
+  }
+  if (checkpoint.averages()) {
+    hdf5::Group averages = root.create_group(kAverage);
+    for (const NamedTensor& tensor : checkpoint.parameters)
+      averages.write(tensor.name, tensor.shape, std::span(tensor.average));
+  }
+  AtomicFile whole(file);
+  whole.write(sealed(hdf5.image()));
+  written();
+  whole.commit();
+}
+
+Checkpoint read_checkpoint(const std::filesystem::path& file) {
+  const hdf5::Group root = open_verified(file);
+  Checkpoint checkpoint;
+  checkpoint.model = root.string("model");
+  checkpoint.optimizer = root.string("optimizer");
+  checkpoint.configuration = root.string("configuration");
+  checkpoint.seed = root.integer("seed");
+  checkpoint.step = root.integer("step");
+  checkpoint.cursor = {root.integer("epoch"), root.integer("position")};
+  checkpoint.order = root.string("order");
+  checkpoint.image = {root.integer("image_height"), root.integer("image_width")};
+  read_data(root, checkpoint.data);
+  checkpoint.samples = read_samples(root);
+  read_summing(root, checkpoint);
+  if (root.has_attribute("loss_scale"))
+    checkpoint.loss_scaling = {static_cast<float>(root.integer("loss_scale")),
+                               static_cast<std::uint32_t>(root.integer("good_steps"))};
+  checkpoint.score = read_score(root);
+  const hdf5::Group parameters = root.group("parameters");
+  std::vector<hdf5::Group> states;
+  for (const std::string_view state : kStateNames)
+    if (state == kStateNames.front() || root.has(std::string(state))) states.push_back(root.group(std::string(state)));
+  for (const std::string& name : parameters.names())
+    checkpoint.parameters.push_back(read_parameter(parameters, states, name));
+  if (root.has(kAverage))
+    for (NamedTensor& tensor : checkpoint.parameters) tensor.average = read_like(tensor, root.group(kAverage));
+  return checkpoint;
+}
+
+void expect_usable(const Checkpoint& checkpoint, const std::filesystem::path& file) {
+  const auto are_finite = [](const std::vector<float>& values) {
+    return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+  };
+  const auto expect_finite = [&](std::string_view group, const std::string& name, const std::vector<float>& values) {
+    if (!are_finite(values)) fail("{}: {}/{} holds values that are not finite", file.string(), group, name);
+  };
+  const DatasetInfo& data = checkpoint.data;
+  if (data.classes.empty()) fail("{}: attribute 'classes': empty", file.string());
+  if (data.mean.empty() || data.mean.size() != data.deviation.size())
+    fail("{}: attributes 'mean' and 'deviation': {} and {} values", file.string(), data.mean.size(),
+         data.deviation.size());
+  if (!are_finite(data.mean)) fail("{}: attribute 'mean': not a finite number", file.string());
+  if (!are_finite(data.deviation) || std::ranges::min(data.deviation) <= 0)
+    fail("{}: attribute 'deviation': {} is not a finite number above 0", file.string(),
+         std::ranges::min(data.deviation));
+  for (const NamedTensor& tensor : checkpoint.parameters) {
+    expect_finite("parameters", tensor.name, tensor.values);
+    for (std::size_t i = 0; i < tensor.states.size(); ++i) expect_finite(kStateNames[i], tensor.name, tensor.states[i]);
+    expect_finite(kAverage, tensor.name, tensor.average);
+  }
+}
+
+std::optional<Score> read_score(const std::filesystem::path& file) try {
+  return read_score(open_verified(file));
+} catch (const Error&) {
+  return {};
+}
+
+}  // namespace annulus

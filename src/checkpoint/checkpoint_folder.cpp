@@ -1,0 +1,163 @@
+#include "src/checkpoint/checkpoint_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "src/io/atomic_file.h"
+
+namespace annulus {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "step-", kSuffix = ".h5";
+constexpr const char* kNewest = "checkpoint.h5";
+constexpr const char* kBest = "best.h5";
+
+// Nothing where the file is none of ours.
+std::optional<std::uint64_t> step_of(const std::string& name) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return {};
+  const char *begin = name.data() + kPrefix.size(), *end = name.data() + name.size() - kSuffix.size();
+  std::uint64_t step = 0;
+  const auto [rest, error] = std::from_chars(begin, end, step);
+  if (error != std::errc{} || rest != end) return {};
+  return step;
+}
+
+// Calls an operation of the file system's that says what went wrong in its last argument.
+template <class Operation>
+void check(const fs::path& file, const char* action, const Operation& operation) {
+  std::error_code error;
+  operation(error);
+  if (error) fail("{}: cannot {}: {}; check the folder and its permissions", file.string(), action, error.message());
+}
+
+// Some file systems do not: then people do without.
+bool knows_no_links(const std::error_code& error) {
+  return error == std::errc::operation_not_permitted || error == std::errc::operation_not_supported ||
+         error == std::errc::function_not_supported;
+}
+
+}  // namespace
+
+CheckpointFolder::CheckpointFolder(fs::path run, std::size_t keep, Reached reached)
+    : run_(std::move(run)), keep_(keep), reached_(std::move(reached)) {}
+
+bool CheckpointFolder::empty() const {
+  return list().empty() && !fs::exists(link(kNewest));
+}
+
+std::vector<CheckpointFolder::Numbered> CheckpointFolder::list() const {
+  std::vector<Numbered> files;
+  std::error_code error;
+  const fs::directory_iterator entries(subfolder(), error);
+  // A folder that cannot be read is not one without checkpoints, which a run would begin anew in.
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail("{}: cannot read: {}; check the folder and its permissions", subfolder().string(), error.message());
+  for (const fs::directory_entry& entry : entries)
+    if (const auto step = step_of(entry.path().filename().string())) files.push_back({*step, entry.path()});
+  std::ranges::sort(files, std::ranges::greater{}, &Numbered::step);
+  return files;
+}
+
+std::optional<StoredCheckpoint> CheckpointFolder::newest() const {
+  std::vector<Numbered> files = list();
+  // One that was copied here to go on from.
+  if (fs::exists(link(kNewest)) && !fs::is_symlink(link(kNewest))) files.push_back({0, link(kNewest)});
+  std::vector<std::string> damaged;
+  std::string reason;  // of the newest
+  for (const Numbered& one : files) {
+    try {
+      return StoredCheckpoint{one.file, read_checkpoint(one.file), damaged};
+    } catch (const NewerCheckpoint&) {
+      throw;
+    } catch (const Error& error) {
+      if (reason.empty()) reason = error.what();
+      damaged.push_back(fmt::format("passed over a damaged checkpoint: {}", error.what()));
+    }
+  }
+  if (files.empty()) return {};
+  fail("{}{}", reason, files.size() > 1 ? fmt::format("; nor can the {} before it be read", files.size() - 1) : "");
+}
+
+std::optional<fs::path> CheckpointFolder::newest_usable() const {
+  for (const Numbered& one : list()) {
+    try {
+      expect_usable(read_checkpoint(one.file), one.file);
+      return one.file;
+    } catch (const Error&) {  // the next, then
+    }
+  }
+  return {};
+}
+
+std::optional<Score> CheckpointFolder::best() const {
+  const auto best = best_of(list());
+  return best ? std::optional(best->score) : std::nullopt;
+}
+
+std::optional<CheckpointFolder::Scored> CheckpointFolder::best_of(const std::vector<Numbered>& files) {
+  std::optional<Scored> best;
+  for (const Numbered& one : files)
+    if (const auto score = read_score(one.file); score && (!best || score->accuracy() >= best->score.accuracy()))
+      best = {one, *score};
+  return best;
+}
+
+void CheckpointFolder::write(const Checkpoint& checkpoint) const {
+  check(subfolder(), "make the folder", [&](auto& error) { fs::create_directories(subfolder(), error); });
+  remove_unfinished();
+  const fs::path file = subfolder() / fmt::format("{}{:09}{}", kPrefix, checkpoint.step, kSuffix);
+  write_checkpoint(file, checkpoint, [&] { reached_(checkpoint.step, "written"); });
+  reached_(checkpoint.step, "renamed");
+
+  // Later ones were damaged when the run went on from an earlier one.
+  std::vector<Numbered> files = list();
+  const auto is_later = [&](const Numbered& one) { return one.step > checkpoint.step; };
+  const auto last = std::ranges::find_if_not(files, is_later);
+  std::vector<Numbered> superfluous(files.begin(), last);
+  files.erase(files.begin(), last);
+
+  const auto best = best_of(files);
+  point(kNewest, file);
+  if (best) point(kBest, best->where.file);
+  reached_(checkpoint.step, "linked");
+  for (std::size_t i = keep_; i < files.size(); ++i)
+    if (!best || files[i].step != best->where.step) superfluous.push_back(files[i]);
+  for (const Numbered& one : superfluous) check(one.file, "remove", [&](auto& error) { fs::remove(one.file, error); });
+}
+
+// What a killed writer left behind, as large as a checkpoint.
+void CheckpointFolder::remove_unfinished() const {
+  const std::string ending = AtomicFile::partial(std::string(kSuffix)).string();
+  for (const fs::directory_entry& entry : fs::directory_iterator(subfolder())) {
+    const fs::path& file = entry.path();
+    if (file.filename().string().starts_with(kPrefix) && file.filename().string().ends_with(ending))
+      check(file, "remove", [&](auto& error) { fs::remove(file, error); });
+  }
+}
+
+// At every instant the link is either what it was or the new one.
+void CheckpointFolder::point(const std::string& name, const fs::path& file) const {
+  const fs::path place = link(name), partial = AtomicFile::partial(place);
+  check(place, "write", [&](auto& error) {
+    fs::remove(partial, error);  // what a killed one left behind
+    if (!error) fs::create_symlink(file.lexically_relative(run_), partial, error);
+    if (knows_no_links(error)) return error.clear();
+    if (!error) fs::rename(partial, place, error);
+  });
+}
+
+StoredCheckpoint find_checkpoint(const fs::path& place) {
+  if (!fs::is_directory(place)) return {place, read_checkpoint(place), {}};
+  auto newest = CheckpointFolder(place, 1).newest();
+  if (!newest)
+    fail("{}: no checkpoint in this folder; give a checkpoint's file or the folder of a run", place.string());
+  return *std::move(newest);
+}
+
+}  // namespace annulus

@@ -1,0 +1,177 @@
+#include "src/checkpoint/restore.h"
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+
+namespace annulus {
+namespace {
+
+// What a checkpoint keeps: metrics are of the moment.
+bool kept(const Parameter& parameter) {
+  return parameter.role != Role::metric;
+}
+
+std::vector<float> read(Device& device, const Parameter& parameter, DeviceView from) {
+  std::vector<float> values(elements(parameter.spec.shape));
+  device.read(parameter.spec, from, values);
+  return values;
+}
+
+void restore_average(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
+                     const Optimizer& optimizer) {
+  const bool wanted = static_cast<bool>(optimizer.average());
+  if (wanted != checkpoint.averages())
+    fail("{} was made {} --ema: resume it {} it as well", file.string(), wanted ? "without" : "with",
+         wanted ? "without" : "with");
+  if (!wanted) return;
+  for (const Parameter& p : model.parameters().all())
+    if (kept(p))
+      model.device().write(find(checkpoint, file, p.name, p.spec.shape).average, p.spec, optimizer.average(p));
+}
+
+void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file, const RunKind& kind) {
+  if (checkpoint.model != kind.model)
+    fail("{} is of model {}: resume it with --model {}", file.string(), checkpoint.model, checkpoint.model);
+  if (checkpoint.seed != kind.seed)
+    fail("{} was made with --seed {}: resume it with that, or the order of the samples would change", file.string(),
+         checkpoint.seed);
+  const bool within_epoch = checkpoint.cursor.position > 0;
+  if (within_epoch && checkpoint.order != kind.order)
+    fail(
+        "{} was made within an epoch of {}, but this run has {}: samples would come twice or never; resume it as it "
+        "was",
+        file.string(), checkpoint.order, kind.order);
+}
+
+// In what this run's data differs from that of the checkpoint's run. Throws Error unless that is meant.
+std::optional<std::string> data_difference(const Checkpoint& checkpoint, const std::filesystem::path& file,
+                                           const RunKind& kind) {
+  const auto difference = first_difference(data_fields(checkpoint.data, checkpoint.samples), kind.data);
+  if (difference && !kind.data_changed)
+    fail("{} was trained on other data, which differs in {}: resume it with the same --data, or add --data-changed",
+         file.string(), *difference);
+  return difference;
+}
+
+void expect_usable(const StoredCheckpoint& stored, const CheckpointFolder& folder) try {
+  expect_usable(stored.checkpoint, stored.file);
+} catch (const Error& error) {
+  const auto earlier = folder.newest_usable();
+  if (!earlier) throw;
+  fail("{}; to go on from {}, delete the later ones", error.what(), earlier->string());
+}
+
+// Rank 0's memory to every rank's.
+void broadcast(const World& world, Device& device, DeviceView view) {
+  std::vector<std::byte> bytes(view.bytes);
+  if (world.root()) device.download(view, bytes);
+  world.broadcast(bytes);
+  device.upload(bytes, view);
+}
+
+}  // namespace
+
+const NamedTensor& find(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& name,
+                        const Shape& shape) {
+  const auto found = std::ranges::find(checkpoint.parameters, name, &NamedTensor::name);
+  if (found == checkpoint.parameters.end())
+    fail("{} has no parameter {}: it is of another model ({})", file.string(), name, checkpoint.model);
+  if (found->shape != shape)
+    fail("{}: {} is {}, but the model's is {}: it was trained on other images or classes", file.string(), name,
+         to_string(found->shape), to_string(shape));
+  return *found;
+}
+
+Checkpoint snapshot(Model& model, const Optimizer& optimizer) {
+  Checkpoint checkpoint;
+  checkpoint.optimizer = optimizer.name();
+  const Parameters& parameters = model.parameters();
+  if (LossScaling* scaling = model.device().loss_scaling()) checkpoint.loss_scaling = scaling->state();
+  for (const Parameter& p : parameters.all()) {
+    if (!kept(p)) continue;
+    NamedTensor tensor{p.name, p.spec.shape, read(model.device(), p, parameters.weight(p)), {}};
+    for (std::size_t i = 0; p.trained() && i < optimizer.states(); ++i)
+      tensor.states.push_back(read(model.device(), p, optimizer.state(i, p)));
+    if (optimizer.average()) tensor.average = read(model.device(), p, optimizer.average(p));
+    checkpoint.parameters.push_back(std::move(tensor));
+  }
+  return checkpoint;
+}
+
+void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model, bool averaged) {
+  const Parameters& parameters = model.parameters();
+  for (const Parameter& p : parameters.all()) {
+    if (!kept(p)) continue;
+    const NamedTensor& saved = find(checkpoint, file, p.name, p.spec.shape);
+    model.device().write(averaged ? saved.average : saved.values, p.spec, parameters.weight(p));
+  }
+  model.parameters().weights_changed();
+}
+
+void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
+                    Optimizer& optimizer) {
+  if (checkpoint.optimizer != optimizer.name())
+    fail("{} was made with --optimizer {}: resume it with that, for its state means nothing to another", file.string(),
+         checkpoint.optimizer);
+  for (const Parameter& parameter : model.parameters().all()) {
+    if (!parameter.trained()) continue;
+    const NamedTensor& saved = find(checkpoint, file, parameter.name, parameter.spec.shape);
+    if (saved.states.size() != optimizer.states())
+      fail("{} has {} of the optimizer's {} states of {}: resume it with the same --optimizer", file.string(),
+           saved.states.size(), optimizer.states(), parameter.name);
+    for (std::size_t i = 0; i < optimizer.states(); ++i)
+      model.device().write(saved.states[i], parameter.spec, optimizer.state(i, parameter));
+  }
+}
+
+std::optional<Restored> restore(const World& world, const CheckpointFolder& folder,
+                                const std::optional<StoredCheckpoint>& stored, const RunKind& kind, Model& model,
+                                Optimizer& optimizer) {
+  // What is not in the arenas, as rank 0 sends it.
+  struct State {
+    std::uint64_t found, step, bucket_bytes, tuned_for_ranks;
+    Cursor cursor;
+    double deferred;
+    LossScaling::State scaling;
+    Score score, best;  // of no images where there is none
+  } state{};
+  Restored restored;
+  if (stored) {
+    const Checkpoint& checkpoint = stored->checkpoint;
+    expect_usable(*stored, folder);
+    restored.data_difference = data_difference(checkpoint, stored->file, kind);
+    expect_kind(checkpoint, stored->file, kind);
+    restore_parameters(checkpoint, stored->file, model);
+    restore_states(checkpoint, stored->file, model, optimizer);
+    restore_average(checkpoint, stored->file, model, optimizer);
+    state = {1,
+             checkpoint.step,
+             checkpoint.buckets.bytes,
+             checkpoint.tuned_for_ranks,
+             checkpoint.cursor,
+             checkpoint.buckets.deferred,
+             checkpoint.loss_scaling.value_or(LossScaling::State{}),
+             checkpoint.score.value_or(Score{}),
+             folder.best().value_or(Score{})};
+    restored.summing = checkpoint.summing;
+    restored.damaged = stored->damaged;
+  }
+  world.broadcast(std::as_writable_bytes(std::span(&state, 1)));
+  if (state.found == 0) return std::nullopt;
+  broadcast(world, model.device(), model.parameters().weights());
+  model.parameters().weights_changed();
+  for (std::size_t i = 0; i < optimizer.states(); ++i) broadcast(world, model.device(), optimizer.state(i));
+  if (optimizer.average()) broadcast(world, model.device(), optimizer.average());
+  optimizer.set_step(state.step);
+  if (LossScaling* scaling = model.device().loss_scaling()) scaling->set_state(state.scaling);
+  restored.cursor = state.cursor;
+  restored.step = state.step;
+  restored.buckets = {state.bucket_bytes, state.deferred};
+  restored.tuned_for_ranks = state.tuned_for_ranks;
+  if (state.score.count > 0) restored.score = state.score;
+  if (state.best.count > 0) restored.best = state.best;
+  return restored;
+}
+
+}  // namespace annulus

@@ -1,0 +1,79 @@
+#include "src/data/data_fingerprint.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "kernels/base/error.h"
+#include "src/io/hash.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kImagesCompared = 256;
+constexpr std::size_t kLabelsCompared = 65536;
+constexpr std::size_t kShort = 60;  // characters that still read well within an error message
+
+// Of samples spread evenly over the data set. Whether a bad one ends the run is for others to say.
+template <class Add>
+std::string hash_samples(const Dataset& dataset, std::size_t most, const Add& add) {
+  Hash hash;
+  const std::size_t size = dataset.info().size;
+  const std::size_t count = std::min(size, most);
+  for (std::size_t i = 0; i < count; ++i) {
+    try {
+      add(hash, i * size / count);
+    } catch (const Error&) {
+      hash.add(std::span(std::string_view("bad")));
+    }
+  }
+  return hash.text();
+}
+
+std::string hash_labels(const Dataset& dataset) {
+  return hash_samples(dataset, kLabelsCompared, [&](Hash& hash, std::size_t sample) {
+    const std::int32_t label = dataset.label(sample);
+    hash.add(std::span(&label, 1));
+  });
+}
+
+std::string hash_images(const Dataset& dataset) {
+  std::vector<std::uint8_t> image(dataset.info().image_bytes());
+  return hash_samples(dataset, kImagesCompared, [&](Hash& hash, std::size_t sample) {
+    dataset.info().encoded() ? dataset.read_encoded(sample, image) : dataset.read_image(sample, image);
+    hash.add(std::span<const std::uint8_t>(image));
+  });
+}
+
+}  // namespace
+
+std::vector<DataField> data_fields(const DatasetInfo& info, std::span<const DataField> samples) {
+  const std::size_t channels = info.mean.size();
+  std::vector<DataField> fields{
+      {"the size of the images",
+       info.encoded() ? "encoded" : fmt::format("{}x{}x{}", info.height, info.width, channels)},
+      {"the classes", fmt::format("{}", fmt::join(info.classes, ", "))}};
+  fields.insert(fields.end(), samples.begin(), samples.end());
+  fields.push_back({"the pixels' mean", fmt::format("{}", fmt::join(info.mean, ", "))});
+  fields.push_back({"the pixels' deviation", fmt::format("{}", fmt::join(info.deviation, ", "))});
+  return fields;
+}
+
+std::vector<DataField> sample_fields(const std::string& split, const Dataset& dataset) {
+  return {{"the number of " + split + " images", std::to_string(dataset.info().size)},
+          {"a hash of the " + split + " labels", hash_labels(dataset)},
+          {"a hash of the " + split + " images", hash_images(dataset)}};
+}
+
+std::optional<std::string> first_difference(std::span<const DataField> before, std::span<const DataField> now) {
+  for (const DataField& field : before) {
+    const auto other = std::ranges::find(now, field.name, &DataField::name);
+    if (other == now.end() || *other == field) continue;
+    if (std::max(field.value.size(), other->value.size()) > kShort) return field.name;
+    return fmt::format("{}: {} before, {} now", field.name, field.value, other->value);
+  }
+  return std::nullopt;
+}
+
+}  // namespace annulus

@@ -1,0 +1,69 @@
+#include "src/io/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "src/io/file_io.h"
+
+namespace annulus {
+namespace {
+
+// A new file: no link that somebody put there is followed, and what a killed writer left behind is removed.
+int open_new(const std::filesystem::path& file) {
+  if (::unlink(file.c_str()) != 0 && errno != ENOENT) return -1;
+  return ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+}
+
+// The rename itself lives in the folder. Some file systems cannot flush one; theirs is then as safe as it gets.
+bool flush_folder_of(const std::filesystem::path& file) {
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  const FileDescriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return descriptor && (::fsync(descriptor.number()) == 0 || errno == EINVAL);
+}
+
+}  // namespace
+
+std::filesystem::path AtomicFile::partial(const std::filesystem::path& file) {
+  return file.string() + ".partial";
+}
+
+AtomicFile::AtomicFile(const std::filesystem::path& file)
+    : file_(file), partial_(partial(file)), descriptor_(open_new(partial_)) {
+  if (!descriptor_) fail_to_write(file_);
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : file_(std::move(other.file_)),
+      partial_(std::exchange(other.partial_, {})),
+      descriptor_(std::move(other.descriptor_)) {}
+
+AtomicFile::~AtomicFile() {
+  if (!partial_.empty()) ::unlink(partial_.c_str());
+}
+
+void AtomicFile::write_at(std::uint64_t position, std::span<const std::uint8_t> bytes) {
+  annulus::write_at(descriptor_, file_, position, bytes);
+}
+
+void AtomicFile::write(std::span<const std::byte> content) {
+  write_at(0, {reinterpret_cast<const std::uint8_t*>(content.data()), content.size()});
+}
+
+void AtomicFile::commit() {
+  flush(descriptor_, file_);
+  if (std::rename(partial_.c_str(), file_.c_str()) != 0) fail_to_write(file_);
+  partial_.clear();
+  if (!flush_folder_of(file_)) fail_to_write(file_);
+}
+
+void write_atomically(const std::filesystem::path& file, std::span<const std::byte> content) {
+  AtomicFile whole(file);
+  whole.write(content);
+  whole.commit();
+}
+
+}  // namespace annulus

@@ -1,0 +1,115 @@
+#include "src/io/folder_claim.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <span>
+#include <system_error>
+#include <thread>
+
+#include "kernels/base/error.h"
+#include "src/io/file_io.h"
+
+namespace annulus {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMark = "annulus.lock";
+
+// A process that was just killed may need a moment to end.
+constexpr std::chrono::seconds kPatience(2);
+constexpr std::chrono::milliseconds kPause(50);
+
+bool make_folder(const fs::path& folder) {
+  std::error_code error;
+  const bool made = fs::create_directories(folder, error);
+  if (error) fail("{}: cannot make this folder: {}", folder.string(), error.message());
+  return made;
+}
+
+void expect_ours(const fs::path& folder, const std::string& advice) {
+  std::error_code error;
+  if (fs::symlink_status(folder / kMark, error).type() == fs::file_type::regular) return;
+  const bool is_empty = fs::is_empty(folder, error);
+  if (error) fail("{}: cannot read this folder: {}", folder.string(), error.message());
+  if (!is_empty) fail("{}: holds files that this program did not write; {}", folder.string(), advice);
+}
+
+FileDescriptor open_mark(const fs::path& folder) {
+  const fs::path mark = folder / kMark;
+  FileDescriptor descriptor(::open(mark.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!descriptor) fail_to_write(mark);
+  return descriptor;
+}
+
+// True as well if the file system has no locks.
+bool try_lock(const FileDescriptor& descriptor) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  return ::fcntl(descriptor.number(), F_OFD_SETLK, &whole) == 0 || (errno != EAGAIN && errno != EACCES);
+}
+
+// Another process may remove the folder between opening its mark and locking it.
+bool is_removed(const FileDescriptor& descriptor) {
+  struct stat status {};
+  return ::fstat(descriptor.number(), &status) == 0 && status.st_nlink == 0;
+}
+
+std::string holder(const fs::path& folder) {
+  std::ifstream stream(folder / kMark);
+  std::string line;
+  return std::getline(stream, line) ? line : "not named";
+}
+
+void sign(const FileDescriptor& descriptor, const fs::path& folder) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::string text = fmt::format("host {}, process {}\n", host.data(), ::getpid());
+  if (::ftruncate(descriptor.number(), 0) != 0) fail_to_write(folder / kMark);
+  write_at(descriptor, folder / kMark, 0, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+}
+
+FileDescriptor lock(const fs::path& folder, const std::string& advice) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    FileDescriptor descriptor = open_mark(folder);
+    if (!try_lock(descriptor)) {
+      if (std::chrono::steady_clock::now() > deadline)
+        fail("{}: another process of this program writes to it ({}); wait for it to end, or {}", folder.string(),
+             holder(folder), advice);
+      std::this_thread::sleep_for(kPause);
+    } else if (is_removed(descriptor)) {
+      make_folder(folder);
+    } else {
+      sign(descriptor, folder);
+      return descriptor;
+    }
+  }
+}
+
+}  // namespace
+
+FolderClaim::FolderClaim(const fs::path& folder, bool adopt, const std::string& advice)
+    : folder_(folder), is_new_(make_folder(folder)), lock_(-1) {
+  if (!adopt) expect_ours(folder, advice);
+  lock_ = lock(folder, advice);
+}
+
+void FolderClaim::clear() const {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
+    if (entry.path().filename() != kMark) fs::remove_all(entry.path());
+}
+
+void FolderClaim::remove() const {
+  fs::remove_all(folder_);
+}
+
+}  // namespace annulus

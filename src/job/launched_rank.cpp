@@ -1,0 +1,45 @@
+#include "src/job/launched_rank.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace annulus {
+namespace {
+
+std::optional<int> number(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value == nullptr ? std::nullopt : std::optional(std::atoi(value));
+}
+
+// Open MPI and Slurm's PMIx plug-in: the server keeps this folder while the job runs.
+bool has_pmix_server() {
+  std::error_code error;
+  const char* folder = std::getenv("PMIX_SERVER_TMPDIR");
+  return std::getenv("PMIX_NAMESPACE") != nullptr && folder != nullptr && std::filesystem::is_directory(folder, error);
+}
+
+// MPICH's and Intel's launchers: the process inherits a connection, or is given a port.
+bool has_pmi_server() {
+  const auto descriptor = number("PMI_FD");
+  return (descriptor && fcntl(*descriptor, F_GETFD) != -1) || std::getenv("PMI_PORT") != nullptr;
+}
+
+// Slurm's steps: the task is this program, or runs it.
+bool is_in_slurm_task() {
+  const auto task = number("SLURM_TASK_PID");
+  return task && std::getenv("SLURM_STEP_ID") != nullptr && (*task == getpid() || getpgid(*task) == getpgrp());
+}
+
+}  // namespace
+
+std::optional<int> launched_rank() {
+  if (has_pmix_server()) return number("PMIX_RANK");
+  if (has_pmi_server()) return number("PMI_RANK");
+  if (is_in_slurm_task()) return number("SLURM_PROCID");
+  return std::nullopt;
+}
+
+}  // namespace annulus

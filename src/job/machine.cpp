@@ -1,0 +1,51 @@
+#include "src/job/machine.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <optional>
+#include <string_view>
+
+#include "collectives/world/mpi.h"
+
+namespace annulus {
+namespace {
+
+// What follows the key in the first line that begins with it.
+std::optional<std::string> line_of(const char* file, std::string_view key) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(key)) return line.substr(key.size());
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::string processor_name() {
+  return line_of("/proc/cpuinfo", "model name\t: ").value_or("unknown processor");
+}
+
+// Not getrusage's: that begins with what the program had that started this one.
+std::size_t peak_memory_bytes() {
+  return std::stoull(line_of("/proc/self/status", "VmHWM:").value_or("0")) * 1024;
+}
+
+std::size_t memory_bytes() {
+  return std::stoull(line_of("/proc/meminfo", "MemTotal:").value_or("0")) * 1024;
+}
+
+std::string mpi_library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check(MPI_Get_library_version(text.data(), &length));
+  return text.data();
+}
+
+}  // namespace annulus

@@ -1,0 +1,65 @@
+#include "src/job/open_device.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "kernels/cuda/make_cuda_device.h"
+#include "src/job/machine.h"
+#include "src/job/threads.h"
+
+namespace annulus {
+namespace {
+
+bool every_rank_has_a_gpu(const World& world) {
+  const std::vector<std::uint64_t> gpus = world.gather(static_cast<std::uint64_t>(gpus_here()));
+  return std::ranges::find(gpus, 0u) == gpus.end();
+}
+
+int gpu_of(const World& world) {
+  const int gpus = gpus_here();
+  return gpus > 0 ? world.local_rank() % gpus : 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& options) {
+  DeviceRequest request{.name = options.device, .threads = choose_threads(options.threads).count};
+  if (options.device == "auto") request.name = every_rank_has_a_gpu(world) ? "cuda" : "cpu";
+  if (options.precision != "auto") request.precision = parse_precision(options.precision);
+  request.gpu = gpu_of(world);
+  request.tuning = options.tuning;
+  if (world.root() && request.name == "cpu" && !options.tuning.empty())
+    fmt::print(stderr, "annulus: --tune is for GPUs and does nothing on a CPU\n");
+  return make_device(request);
+}
+
+std::size_t decoding_threads(const Device& device) {
+  constexpr int kMost = 32;
+  const int processors = processors_allowed();
+  return static_cast<std::size_t>(std::clamp(device.shares_host_memory() ? processors / 4 : processors - 1, 1, kMost));
+}
+
+std::string device_warning(const World& world, const Device& device) {
+  const bool on_gpu = !device.shares_host_memory();
+  const std::string own = on_gpu ? host_name() + " " + gpu_name(gpu_of(world)) : std::string();
+  const std::vector<std::string> gpus = world.gather_texts(own);
+  const std::vector<std::uint64_t> present = world.gather(static_cast<std::uint64_t>(gpus_here()));
+  if (!on_gpu) {
+    const auto with = std::ranges::count_if(present, [](std::uint64_t count) { return count > 0; });
+    return with == 0 ? "" : fmt::format("{} of {} ranks have a GPU, which is not used", with, world.size());
+  }
+  std::map<std::string, std::vector<std::size_t>> users;
+  for (std::size_t rank = 0; rank < gpus.size(); ++rank) users[gpus[rank]].push_back(rank);
+  for (const auto& [gpu, ranks] : users)
+    if (ranks.size() > 1)
+      return fmt::format(
+          "ranks {} share a GPU ({}), and each waits while another computes: start as many ranks on a "
+          "node as it has GPUs",
+          fmt::join(ranks, ", "), gpu);
+  return "";
+}
+
+}  // namespace annulus

@@ -1,0 +1,105 @@
+#include "src/job/threads.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/device.h"
+#include "src/job/machine.h"
+
+namespace annulus {
+namespace {
+
+std::optional<int> first_number(const char* text) {
+  int number = 0;
+  if (text == nullptr) return std::nullopt;
+  const auto [end, error] = std::from_chars(text, text + std::strlen(text), number);
+  if (error != std::errc{} || number < 1 || (*end != '\0' && *end != ',')) return std::nullopt;
+  return number;
+}
+
+Threads from_environment(const char* name, int wanted, int allowed) {
+  Threads threads{std::min(wanted, allowed), name, ""};
+  if (wanted > allowed)
+    threads.warning =
+        fmt::format("{} asks for {} threads, but the affinity mask allows {}, which are used", name, wanted, allowed);
+  return threads;
+}
+
+// "1 rank", "2 ranks"
+template <class Count>
+std::string count_of(Count count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+// Processors that any rank of this node may use.
+int processors_of(const World& node) {
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  sched_getaffinity(0, sizeof own, &own);
+  const std::vector<std::byte> all = node.gather(std::as_bytes(std::span(&own, 1)));
+  cpu_set_t together;
+  CPU_ZERO(&together);
+  for (std::size_t begin = 0; begin < all.size(); begin += sizeof own) {
+    cpu_set_t mask;
+    std::memcpy(&mask, all.data() + begin, sizeof mask);
+    CPU_OR(&together, &together, &mask);
+  }
+  return CPU_COUNT(&together);
+}
+
+}  // namespace
+
+Threads choose_threads(const ThreadWishes& wishes) {
+  if (wishes.option > 0) {
+    Threads threads{wishes.option, "--threads", ""};
+    if (wishes.option > wishes.allowed)
+      threads.warning =
+          fmt::format("--threads {} is more than the {} processors that the affinity mask allows: they take turns",
+                      wishes.option, wishes.allowed);
+    return threads;
+  }
+  if (const auto wanted = first_number(wishes.omp_num_threads))
+    return from_environment("OMP_NUM_THREADS", *wanted, wishes.allowed);
+  if (const auto wanted = first_number(wishes.slurm_cpus_per_task))
+    return from_environment("SLURM_CPUS_PER_TASK", *wanted, wishes.allowed);
+  return {wishes.allowed, "affinity mask", ""};
+}
+
+Threads choose_threads(int option) {
+  return choose_threads({.option = option,
+                         .omp_num_threads = std::getenv("OMP_NUM_THREADS"),
+                         .slurm_cpus_per_task = std::getenv("SLURM_CPUS_PER_TASK"),
+                         .allowed = processors_allowed()});
+}
+
+ThreadReport report_threads(const World& world, const Threads& own) {
+  const World node = world.node();
+  const std::vector<std::uint64_t> counts = node.gather(static_cast<std::uint64_t>(own.count));
+  const auto threads = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  const int processors = processors_of(node);
+  const auto ranks = count_of(node.size(), "rank");
+  const std::string load = fmt::format("{} on {}", count_of(threads, "thread"), count_of(processors, "processor"));
+  std::string warning = own.warning;
+  if (node.root() && threads > static_cast<std::uint64_t>(processors) && own.warning.empty())
+    warning = fmt::format(
+        "{} on {} compute with {}, which take turns while every step waits for the last of them: start fewer ranks, "
+        "give --threads, or bind ranks to cores of their own",
+        ranks, host_name(), load);
+  ThreadReport report;
+  for (const std::string& text : world.gather_texts(warning))
+    if (report.warning.empty()) report.warning = text;
+  report.text = fmt::format("{} ({}); {} on this node: {}", own.count, own.source, ranks, load);
+  return report;
+}
+
+}  // namespace annulus

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "collectives/world/sum_activity.h"
+#include "src/job/activity.h"
+
+namespace annulus {
+
+constexpr double kStallSeconds = 60;  // the default of --stall-timeout
+
+// Where a process stood when nothing had moved for so many seconds.
+struct Stall {
+  Activity::Snapshot activity;
+  std::optional<SumActivity::Snapshot> all_reduce;  // if there is one
+  double seconds = 0;
+};
+
+// Watches this process from before MPI_Init until after MPI_Finalize, from a thread of its own. Calls `stalled` once,
+// from that thread, when neither the activity nor the all-reduce has moved for `seconds` (0: never). Phases that wait
+// for other ranks get ten times as long: a rank that is late there (a slower machine at the end of an evaluation,
+// rank 0 at its checkpoint) has a watchdog of its own.
+//
+// A process that was itself frozen is not accused for that time: a stall is a number of looks that saw no movement.
+class Watchdog {
+ public:
+  // Adds an all-reduce to what is watched, as long as this object lives. One at a time.
+  class Watched {
+   public:
+    Watched(Watchdog& watchdog, const SumActivity& all_reduce) : watchdog_(watchdog) { watchdog_.watch(&all_reduce); }
+    ~Watched() { watchdog_.watch(nullptr); }
+    Watched(const Watched&) = delete;
+    Watched& operator=(const Watched&) = delete;
+
+   private:
+    Watchdog& watchdog_;
+  };
+
+  Watchdog(double seconds, std::function<void(const Stall&)> stalled);
+
+  Activity& activity() { return activity_; }  // the main thread's
+
+ private:
+  void watch(const SumActivity* all_reduce);
+  void run(std::stop_token stop);
+  Stall look();
+  bool sleep(std::stop_token stop);  // false if it is time to stop
+
+  const double seconds_;
+  const std::function<void(const Stall&)> stalled_;
+  Activity activity_;
+  std::mutex mutex_;                         // held for moments only, never while anything is waited for
+  const SumActivity* all_reduce_ = nullptr;  // guarded by mutex_
+  std::condition_variable_any stopped_;
+  std::jthread thread_;  // last: it uses all of the above
+};
+
+// " in step 5: waiting for bucket 2 of 7; all-reduce: bucket 2 of 7, all-gather, ring step 4 of 6, waiting for rank 0",
+// or before the first step ": comparing options and data".
+fmt::memory_buffer describe(const Stall& stall);
+
+// For a watchdog's `stalled`: reports where this rank stands, leaves the other ranks a moment to do the same, and ends
+// the job, or before MPI is up this process, whereupon the launcher ends the job. `rank`: negative if not known. Waits
+// for no lock that a stuck thread may hold, and not for MPI to answer.
+[[noreturn]] void end_stalled_job(int rank, const Stall& stall);
+
+}  // namespace annulus

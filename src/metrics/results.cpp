@@ -1,0 +1,200 @@
+#include "src/metrics/results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+#include "src/io/atomic_file.h"
+#include "src/io/file_io.h"
+#include "src/metrics/slow_down.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kMostJsonBytes = std::size_t{1} << 30;
+
+double per_second(std::size_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
+
+std::string spoken(std::string_view name) {
+  std::string text(name);
+  std::ranges::replace(text, '_', ' ');
+  return text;
+}
+
+void add_test(nlohmann::json& json, const Evaluation& test) {
+  json["test_loss"] = test.loss;
+  json["test_accuracy"] = test.accuracy();
+  if (test.top5) json["test_top5"] = test.share(*test.top5);
+  json["test_skipped"] = test.skipped;
+}
+
+// The rank of the largest of what `seconds_of` says.
+template <class SecondsOf>
+std::size_t worst_rank(const Accounts& accounts, SecondsOf seconds_of) {
+  const auto worst = std::ranges::max_element(accounts.ranks, {}, seconds_of);
+  return static_cast<std::size_t>(worst - accounts.ranks.begin());
+}
+
+}  // namespace
+
+nlohmann::json ledger_json(const Accounts& accounts) {
+  const StepTimes mean = accounts.mean();
+  nlohmann::json json{{"wall", mean.wall()}, {"steps", mean.steps}};
+  nlohmann::json& ranks = json["ranks"];
+  for (std::size_t part = 0; part < StepTimes::kParts; ++part) {
+    const std::string name(StepTimes::kNames[part]);
+    json[name] = mean.seconds[part];
+    if (accounts.ranks.empty()) continue;  // a run that was complete when it was resumed
+    const std::size_t worst = worst_rank(accounts, [&](const StepTimes& rank) { return rank.seconds[part]; });
+    json["worst"][name] = {{"rank", worst}, {"seconds", accounts.ranks[worst].seconds[part]}};
+    for (const StepTimes& rank : accounts.ranks) ranks[name].push_back(rank.seconds[part]);
+  }
+  for (const StepTimes& rank : accounts.ranks) ranks["wall"].push_back(rank.wall());
+  for (const Arrival& arrival : accounts.arrivals) {
+    ranks["behind_first"].push_back(arrival.behind_first);
+    ranks["last"].push_back(arrival.last);
+  }
+  if (accounts.arrivals.size() < 2) return json;
+  const Lateness late = accounts.latest();
+  json["latest"] = {{"rank", late.rank}, {"seconds_a_step", late.seconds}, {"share", late.share}, {"last", late.last}};
+  return json;
+}
+
+std::string ledger_table(const Accounts& accounts) {
+  const StepTimes mean = accounts.mean();
+  const double steps = static_cast<double>(std::max<std::size_t>(mean.steps, 1));
+  const double wall = std::max(mean.wall(), 1e-12);
+  std::string text = fmt::format("where a step's time went, mean of {} steps and all ranks:\n", mean.steps);
+  const auto row = [&](std::string_view name, auto seconds_of) {
+    const double seconds = seconds_of(mean);
+    text += fmt::format("  {:<26}{:>10.3f} ms {:>7.1f} %", spoken(name), 1e3 * seconds / steps, 100 * seconds / wall);
+    if (accounts.ranks.size() > 1) {
+      const std::size_t worst = worst_rank(accounts, seconds_of);
+      text += fmt::format("   most: {:>10.3f} ms on rank {}", 1e3 * seconds_of(accounts.ranks[worst]) / steps, worst);
+    }
+    text += '\n';
+  };
+  for (std::size_t part = 0; part < StepTimes::kParts; ++part)
+    row(StepTimes::kNames[part], [&](const StepTimes& rank) { return rank.seconds[part]; });
+  row("step", [](const StepTimes& rank) { return rank.wall(); });
+  return text;
+}
+
+std::string lateness_line(const Accounts& accounts) {
+  if (accounts.arrivals.size() < 2) return "";
+  const Lateness late = accounts.latest();
+  const std::size_t steps = accounts.mean().steps;
+  return fmt::format(
+      "rank {} is the latest: its gradients are ready {:.3f} ms a step after the median rank's ({:.1f} % of the step), "
+      "last of all in {} of {} steps",
+      late.rank, 1e3 * late.seconds, 100 * late.share, late.last, steps);
+}
+
+double RunResult::images_per_second() const {
+  std::size_t images = 0;
+  for (const EpochResult& epoch : epochs) images += epoch.images;
+  return per_second(images, accounts.mean().wall());
+}
+
+nlohmann::json to_json(const EpochResult& e) {
+  nlohmann::json json{{"epoch", e.epoch},
+                      {"first_image", e.first_image},
+                      {"steps", e.steps},
+                      {"train_loss", e.train_loss},
+                      {"train_accuracy", e.train_accuracy},
+                      {"learning_rate", e.rate},
+                      {"skipped", e.skipped},
+                      {"seconds", e.seconds},
+                      {"images_per_second", per_second(e.images, e.seconds)},
+                      {"ledger", ledger_json(e.accounts)}};
+  if (e.test) add_test(json, *e.test);
+  if (e.gradient_norms)
+    json["gradient_norm"] = {{"mean", e.gradient_norms->mean()}, {"largest", e.gradient_norms->largest}};
+  return json;
+}
+
+nlohmann::json to_json(const EvaluationResult& e) {
+  nlohmann::json json{{"step", e.step}, {"epoch", e.epoch}, {"seconds", e.seconds}, {"images", e.test.count}};
+  add_test(json, e.test);
+  return json;
+}
+
+nlohmann::json to_json(const RunResult& r) {
+  nlohmann::json json{{"status", r.status},
+                      {"version", ANNULUS_VERSION},
+                      {"ranks", r.ranks},
+                      {"global_batch", r.global_batch},
+                      {"learning_rate", r.schedule},
+                      {"recipe", r.recipe},
+                      {"device", r.device},
+                      {"all_reduce", r.all_reduce},
+                      {"buckets", r.buckets},
+                      {"train_images_per_second", r.images_per_second()},
+                      {"measuring", r.measuring},
+                      {"ledger", ledger_json(r.accounts)},
+                      {"startup_seconds", r.startup_seconds},
+                      {"evaluation_seconds", r.evaluation_seconds},
+                      {"checkpoint_seconds", r.checkpoint_seconds},
+                      {"checkpoint_write_seconds", r.checkpoint_write_seconds},
+                      {"total_seconds", r.total_seconds},
+                      {"epochs", r.earlier_epochs},
+                      {"evaluations", r.earlier_evaluations},
+                      {"data_changes", r.data_changes}};
+  for (const EpochResult& epoch : r.epochs) json["epochs"].push_back(to_json(epoch));
+  for (const EvaluationResult& evaluation : r.evaluations) json["evaluations"].push_back(to_json(evaluation));
+  if (const auto slow_down = find_slow_down(r.epochs))
+    json["slow_down"] = {{"reference_epoch", slow_down->reference},
+                         {"epochs", slow_down->epochs},
+                         {"share", slow_down->share},
+                         {"part", StepTimes::kNames[slow_down->part]},
+                         {"part_before_seconds", slow_down->part_before_seconds},
+                         {"part_after_seconds", slow_down->part_after_seconds}};
+  if (json["evaluations"].empty()) return json;
+  const nlohmann::json& last = json["evaluations"].back();
+  for (const char* name : {"test_accuracy", "test_top5", "test_loss"})
+    if (last.contains(name)) json[name] = last[name];
+  return json;
+}
+
+std::string summary(const RunResult& r) {
+  std::string text;
+  if (!r.evaluations.empty()) {
+    const Evaluation& test = r.evaluations.back().test;
+    text += fmt::format("test accuracy {:.2f} %  ({} of {} images, {}loss {:.4f})\n", 100 * test.accuracy(),
+                        test.correct, test.count,
+                        test.top5 ? fmt::format("top-5 {:.2f} %, ", 100 * test.share(*test.top5)) : "", test.loss);
+  }
+  std::size_t skipped = 0;
+  for (const EpochResult& epoch : r.epochs) skipped += epoch.skipped;
+  for (const EvaluationResult& evaluation : r.evaluations) skipped += evaluation.test.skipped;
+  if (skipped > 0) text += fmt::format("bad samples were met {} times, and skipped\n", skipped);
+  if (r.epochs.empty()) return text;  // what was left to do was an evaluation
+  text += fmt::format("{:.0f} images/s on {} rank{}, global batch {}\n", r.images_per_second(), r.ranks,
+                      r.ranks == 1 ? "" : "s", r.global_batch);
+  text += ledger_table(r.accounts);
+  if (const std::string late = lateness_line(r.accounts); !late.empty()) text += "  " + late + '\n';
+  if (const auto slow_down = find_slow_down(r.epochs)) text += slow_down->line() + '\n';
+  text += fmt::format("{:.1f} s in all: start-up {:.1f}, steps {:.1f}, evaluation {:.1f}, checkpoints {:.1f}\n",
+                      r.total_seconds, r.startup_seconds, r.accounts.mean().wall(), r.evaluation_seconds,
+                      r.checkpoint_seconds);
+  return text;
+}
+
+nlohmann::json read_json(const std::filesystem::path& file) {
+  std::vector<std::uint8_t> bytes;
+  read_file(file, kMostJsonBytes, bytes);
+  nlohmann::json json = nlohmann::json::parse(bytes, nullptr, false);
+  if (!json.is_object()) fail("{} is no JSON object, or is damaged", file.string());
+  return json;
+}
+
+void write_json(const std::filesystem::path& file, FileKind kind, nlohmann::json json) {
+  json["kind"] = name(kind);
+  const std::string text = json.dump(2) + '\n';
+  write_atomically(file, std::as_bytes(std::span(text)));
+}
+
+}  // namespace annulus

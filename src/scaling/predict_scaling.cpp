@@ -1,0 +1,152 @@
+#include "src/scaling/predict_scaling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "kernels/base/error.h"
+#include "src/io/bytes.h"
+#include "src/metrics/results.h"
+#include "src/scaling/fit_link.h"
+#include "src/scaling/simulated_step.h"
+
+namespace annulus {
+namespace {
+
+// The wire between nodes, and how it is known.
+struct KnownLink {
+  LinkModel link;
+  std::string source;
+  std::optional<double> residual;
+  std::size_t ranks = 0;  // that measured it
+};
+
+KnownLink network_of(const PredictScalingOptions& options) {
+  if (options.fit.empty()) return {options.cluster.network, "--latency and --bandwidth", {}, 0};
+  const MeasuredLink measured = fit_link(options.fit);
+  return {measured.fit.link, measured.source, measured.fit.residual, measured.ranks};
+}
+
+// Computing takes as long as it has images; the update does not depend on them.
+StepProfile with_batch(StepProfile profile, std::size_t batch) {
+  const double times = static_cast<double>(batch) / static_cast<double>(profile.batch);
+  profile.batch = batch;
+  profile.input_seconds *= times;
+  for (LayerProfile& layer : profile.layers) {
+    layer.forward_seconds *= times;
+    layer.backward_seconds *= times;
+  }
+  return profile;
+}
+
+struct Prediction {
+  std::size_t ranks, nodes, batch;
+  SimulatedStep step;
+  std::string sums;  // how they are made
+
+  std::size_t global_batch() const { return ranks * batch; }
+  double images_per_second() const { return static_cast<double>(global_batch()) / step.step; }
+};
+
+class Predictor {
+ public:
+  Predictor(const PredictScalingOptions& options, const StepProfile& profile, const LinkModel& network)
+      : options_(options), profile_(profile), cluster_(options.cluster) {
+    cluster_.network = network;
+  }
+
+  Prediction predict(std::size_t ranks) const {
+    const SumModel sum = model_sum(options_.all_reduce, cluster_, ranks);
+    const std::size_t nodes = (ranks + cluster_.ranks_per_node - 1) / cluster_.ranks_per_node;
+    return {ranks, nodes, profile_.batch, simulate_step(profile_, sum, options_.buckets, options_.slow_down), sum.name};
+  }
+
+ private:
+  const PredictScalingOptions& options_;
+  const StepProfile& profile_;
+  Cluster cluster_;
+};
+
+double efficiency(const Prediction& prediction, const Prediction& baseline) {
+  return prediction.images_per_second() / (static_cast<double>(prediction.ranks) * baseline.images_per_second());
+}
+
+void print_basis(const StepProfile& profile, const StepProfile& measured, const KnownLink& network,
+                 const Prediction& largest) {
+  fmt::print("{}, {} images on each rank: profile of {} layers, {} images, {} rank{}", profile.model, profile.batch,
+             measured.layers.size(), measured.batch, measured.ranks, measured.ranks == 1 ? "" : "s");
+  fmt::print("{}\n", profile.batch == measured.batch ? "" : "; computing is taken to grow with the images");
+  fmt::print("network: {:.1f} us, {:.4g} Gbit/s, {}", 1e6 * network.link.latency_seconds,
+             8e-9 * network.link.bytes_per_second, network.source);
+  fmt::print("{}\n",
+             network.residual ? fmt::format(", off by {:.1f} % (root mean square)", 100 * *network.residual) : "");
+  fmt::print("sums of {} ranks, {} buckets: {}\n", largest.ranks, largest.step.buckets, largest.sums);
+}
+
+void print_table(const std::vector<Prediction>& predictions, const Prediction& baseline, std::size_t measured_ranks) {
+  fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11}\n", "ranks", "nodes", "batch/rank",
+             "global batch", "step ms", "compute ms", "exposed ms", "images/s", "efficiency");
+  for (const Prediction& p : predictions)
+    fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10.3f} {:>11.3f} {:>11.3f} {:>11.1f} {:>9.1f} %{}\n", p.ranks, p.nodes,
+               p.batch, p.global_batch(), 1e3 * p.step.step, 1e3 * p.step.compute, 1e3 * p.step.exposed,
+               p.images_per_second(), 100 * efficiency(p, baseline), p.ranks > measured_ranks ? "  extrapolated" : "");
+  fmt::print("efficiency: of as many times 1 rank at {} images, predicted {:.1f} images/s\n", baseline.batch,
+             baseline.images_per_second());
+}
+
+nlohmann::json to_json(const Prediction& p, const Prediction& baseline, std::size_t measured_ranks) {
+  return {{"ranks", p.ranks},
+          {"nodes", p.nodes},
+          {"batch_per_rank", p.batch},
+          {"global_batch", p.global_batch()},
+          {"step_ms", 1e3 * p.step.step},
+          {"compute_ms", 1e3 * p.step.compute},
+          {"exposed_ms", 1e3 * p.step.exposed},
+          {"communication_ms", 1e3 * p.step.communication},
+          {"images_per_second", p.images_per_second()},
+          {"efficiency", efficiency(p, baseline)},
+          {"extrapolated", p.ranks > measured_ranks}};
+}
+
+nlohmann::json to_json(const KnownLink& network) {
+  nlohmann::json json{{"latency_us", 1e6 * network.link.latency_seconds},
+                      {"bandwidth_gbit_s", 8e-9 * network.link.bytes_per_second},
+                      {"source", network.source},
+                      {"residual", nullptr}};
+  if (network.residual) json["residual"] = *network.residual;
+  return json;
+}
+
+}  // namespace
+
+void predict_scaling(const PredictScalingOptions& options) {
+  const StepProfile measured = read_profile(options.step);
+  const StepProfile profile = with_batch(measured, options.batch > 0 ? options.batch : measured.batch);
+  const KnownLink network = network_of(options);
+  const Predictor predictor(options, profile, network.link);
+  const Prediction baseline = predictor.predict(1);
+  if (!(baseline.step.step > 0)) fail("{}: the profile's step takes no time", options.step.string());
+  std::vector<Prediction> predictions;
+  for (const std::size_t ranks : options.ranks) predictions.push_back(predictor.predict(ranks));
+
+  const std::size_t measured_ranks = std::max(measured.ranks, network.ranks);
+  print_basis(profile, measured, network, std::ranges::max(predictions, {}, &Prediction::ranks));
+  print_table(predictions, baseline, measured_ranks);
+  if (options.json.empty()) return;
+  nlohmann::json rows;
+  for (const Prediction& prediction : predictions) rows.push_back(to_json(prediction, baseline, measured_ranks));
+  write_json(options.json, FileKind::scaling_prediction,
+             {{"model", profile.model},
+              {"all_reduce", options.all_reduce},
+              {"link", to_json(network)},
+              {"baseline",
+               {{"ranks", 1},
+                {"batch_per_rank", baseline.batch},
+                {"step_ms", 1e3 * baseline.step.step},
+                {"images_per_second", baseline.images_per_second()},
+                {"source", "predicted"}}},
+              {"predictions", rows}});
+}
+
+}  // namespace annulus

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "collectives/gradient_buckets.h"
+#include "src/scaling/sum_model.h"
+
+namespace annulus {
+
+struct PredictScalingOptions {
+  std::filesystem::path step;  // what bench step --json has written
+  std::filesystem::path fit;   // what bench all-reduce --json has; empty: the network is given
+  Cluster cluster;
+  std::vector<std::size_t> ranks{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+  std::string all_reduce = "auto";
+  BucketOptions buckets;
+  std::size_t batch = 0;  // per rank; 0: the profile's
+  double slow_down = 1;   // of computing beside sums
+  std::filesystem::path json;
+  bool overwrite = false;
+};
+
+// Predicts training on other numbers of ranks, from the profile of one rank's step and from what is known of the links
+// (simulated_step.h, sum_model.h). Weak scaling: every rank has the same batch, and efficiency is what all ranks do
+// together compared with so many times what one does alone, which is predicted as well.
+//
+// Prints a table; rows of more ranks than anything was measured with are marked as extrapolated. Not in the model:
+// ranks that are slower than others, networks that carry less than all links together, and reading images.
+//
+// With --json:
+//
+//    {"model", "all_reduce", "link": {"latency_us", "bandwidth_gbit_s", "source", "residual"},
+//     "baseline": {"ranks": 1, "batch_per_rank", "step_ms", "images_per_second", "source"},
+//     "predictions": [{"ranks", "nodes", "batch_per_rank", "global_batch", "step_ms", "compute_ms", "exposed_ms",
+//                      "communication_ms", "images_per_second", "efficiency", "extrapolated"}, ...]}
+//
+// "residual" is the fit's root mean square of relative errors, null where nothing was fitted. "communication_ms" is of
+// all sums, "exposed_ms" what of it no computation hides. Throws Error.
+void predict_scaling(const PredictScalingOptions& options);
+
+}  // namespace annulus

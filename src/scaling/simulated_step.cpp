@@ -1,0 +1,160 @@
+#include "src/scaling/simulated_step.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "kernels/base/error.h"
+
+namespace annulus {
+namespace {
+
+class VirtualLane final : public Lane {
+ public:
+  Mark mark() override { return {now_, 0}; }
+
+  double now() const { return now_; }
+  void advance(double seconds) { now_ += seconds; }
+  void await(double moment) { now_ = std::max(now_, moment); }
+
+ private:
+  double now_ = 0;
+};
+
+// One sum after the other, each as long as its model says.
+class VirtualAllReduce final : public AllReduce {
+ public:
+  VirtualAllReduce(VirtualLane& lane, const SumModel& sum) : lane_(lane), sum_(sum) {}
+
+  double idle_from() const { return idle_from_; }
+  double seconds() const { return seconds_; }  // of all sums so far
+
+  DeviceView allocate(std::size_t) override { return {}; }
+  std::string description() const override { return sum_.name; }
+  std::string order() const override { return sum_.name; }
+  Ticket enqueue(DeviceView values, Next, std::size_t) override {
+    const double seconds = sum_.seconds(values.bytes);
+    seconds_ += seconds;
+    ends_.push_back(idle_from_ = std::max(idle_from_, lane_.now()) + seconds);
+    return ends_.size();
+  }
+  void wait(Ticket ticket) override { lane_.await(ends_[ticket - 1]); }
+  std::uint64_t bytes_sent() const override { return 0; }
+  const SumActivity& activity() const override { return activity_; }
+
+ private:
+  VirtualLane& lane_;
+  const SumModel& sum_;
+  double idle_from_ = 0, seconds_ = 0;
+  std::vector<double> ends_;
+  SumActivity activity_;
+};
+
+// Where each layer's gradients lie in the arena, in floats: backward's order, from the last layer on.
+struct Arena {
+  explicit Arena(const StepProfile& profile) : layers(profile.layers.size()) {
+    std::size_t end = 0;
+    for (std::size_t i = layers.size(); i-- > 0;) {
+      layers[i].begin = end;
+      for (const std::size_t parameter : profile.layers[i].gradient_bytes)
+        ends.push_back(end += parameter / sizeof(float));
+      layers[i].end = end;
+    }
+    bytes = end * sizeof(float);
+  }
+
+  std::vector<Range> layers;
+  std::vector<std::size_t> ends;  // of the parameters
+  std::size_t bytes;
+};
+
+class Simulation {
+ public:
+  Simulation(const StepProfile& profile, const SumModel& sum, const BucketOptions& options, double slow_down)
+      : profile_(profile),
+        slow_down_(slow_down),
+        arena_(profile),
+        memory_(std::make_unique_for_overwrite<std::byte[]>(arena_.bytes)),
+        all_reduce_(lane_, sum),
+        buckets_(plan(options)) {}
+
+  // What Trainer::step() does.
+  SimulatedStep step() {
+    found_ = {.input = profile_.input_seconds, .buckets = buckets_.size()};
+    const double begun = lane_.now(), communicated = all_reduce_.seconds();
+    lane_.advance(profile_.input_seconds);
+    forward();
+    backward();
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+      if (bucket == 0 || bucket > buckets_.deferred()) finish(bucket);
+    pending_ = buckets_.deferred();
+    found_.step = lane_.now() - begun;
+    found_.communication = all_reduce_.seconds() - communicated;
+    return found_;
+  }
+
+ private:
+  GradientBuckets plan(const BucketOptions& options) {
+    std::vector<Range> ranges =
+        cut_buckets(arena_.ends, options.bytes > 0 ? options.bytes : usual_bucket_bytes(arena_.bytes));
+    const std::size_t deferred = count_deferred(ranges, options.deferred);
+    return {lane_, {memory_.get(), arena_.bytes}, std::move(ranges), all_reduce_, deferred};
+  }
+
+  void forward() {
+    for (std::size_t layer = 0; layer < profile_.layers.size(); ++layer) {
+      // The deferred buckets that reach into this layer, or beyond it.
+      for (; pending_ > 0 && buckets_.range(pending_).end > arena_.layers[layer].begin; --pending_) finish(pending_);
+      compute(profile_.layers[layer].forward_seconds);
+    }
+  }
+
+  void backward() {
+    buckets_.begin_step();
+    for (std::size_t layer = profile_.layers.size(); layer-- > 0;) {
+      compute(profile_.layers[layer].backward_seconds);
+      buckets_.ready(arena_.layers[layer].end);
+    }
+  }
+
+  // All sums that will be under way meanwhile are known: they follow each other, and a new one begins only when
+  // something has been computed.
+  void compute(double seconds) {
+    const double busy = std::max(0.0, all_reduce_.idle_from() - lane_.now());
+    const double slowed = seconds * slow_down_;
+    const double took = slowed <= busy ? slowed : busy + seconds - busy / slow_down_;
+    lane_.advance(took);
+    found_.compute += took;
+  }
+
+  void finish(std::size_t bucket) {
+    const double begun = lane_.now();
+    buckets_.join(bucket);
+    found_.exposed += lane_.now() - begun;
+    const double seconds = profile_.optimizer_seconds *
+                           static_cast<double>(buckets_.range(bucket).size() * sizeof(float)) /
+                           static_cast<double>(arena_.bytes);
+    lane_.advance(seconds);
+    found_.optimizer += seconds;
+  }
+
+  const StepProfile& profile_;
+  const double slow_down_;
+  const Arena arena_;
+  const std::unique_ptr<std::byte[]> memory_;  // which nobody touches, so that it takes none
+  VirtualLane lane_;
+  VirtualAllReduce all_reduce_;
+  GradientBuckets buckets_;
+  std::size_t pending_ = 0;  // deferred buckets of the step before that are not finished
+  SimulatedStep found_;
+};
+
+}  // namespace
+
+SimulatedStep simulate_step(const StepProfile& profile, const SumModel& sum, const BucketOptions& buckets,
+                            double slow_down) {
+  Simulation simulation(profile, sum, buckets, slow_down);
+  simulation.step();  // after it nothing is pending when a backward begins: all further ones are alike
+  return simulation.step();
+}
+
+}  // namespace annulus

@@ -1,0 +1,65 @@
+#include "src/step/evaluate.h"
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/base/error.h"
+#include "src/data/bad_samples.h"
+#include "src/data/loader.h"
+#include "src/step/infer.h"
+
+namespace annulus {
+namespace {
+
+// Whether a rank is to break off. Asked after every batch: evaluating a large data set must not put a stop off.
+bool stopping(const World& world, const EvaluationPlan& plan, Activity& activity) {
+  if (!plan.stop_requested) return false;
+  activity.enter(Activity::Phase::meeting);
+  std::array<std::int64_t, 1> votes{plan.stop_requested()};
+  world.sum(votes);
+  activity.enter(Activity::Phase::evaluation);
+  return votes[0] > 0;
+}
+
+}  // namespace
+
+std::string to_string(const Evaluation& e) {
+  return fmt::format("test loss {:.4f}  test accuracy {:.2f} %{}", e.loss, 100 * e.accuracy(),
+                     e.top5 ? fmt::format("  top-5 {:.2f} %", 100 * e.share(*e.top5)) : "");
+}
+
+std::optional<Evaluation> evaluate(const World& world, Model& model, const Dataset& dataset, const InputPlan& input,
+                                   const EvaluationPlan& plan, Activity& activity) {
+  activity.enter(Activity::Phase::evaluation);
+  Loader loader(
+      dataset, input,
+      {.global_batch = plan.global_batch, .rank = world.rank(), .ranks = world.size(), .start = {}, .end_epoch = 1});
+  BadSamples bad(world.rank());
+  LossSums found;
+  std::size_t images = 0, batches = 0;
+  for (bool last = false; !last; last = last || ++batches == plan.batches) {
+    const Batch& batch = loader.next();
+    activity.tick();
+    bad.add(batch);
+    last = batch.step.last_of_epoch;
+    images += batch.size();
+    infer(model, batch, input, activity, [&found](const Network& network, const Range&) {
+      const LossSums sums = network.loss();
+      found.loss += sums.loss;
+      found.correct += sums.correct;
+      found.among_largest += sums.among_largest;
+    });
+    if (stopping(world, plan, activity)) return {};
+  }
+  activity.enter(Activity::Phase::meeting);
+  std::array<double, 4> sums{found.loss, found.correct, found.among_largest, static_cast<double>(images)};
+  world.sum(sums);
+  const std::size_t skipped = bad.take_all(world);
+  if (sums[3] == 0) fail("nothing to evaluate: all {} images are bad", skipped);
+  Evaluation evaluation{
+      static_cast<std::size_t>(sums[3]), static_cast<std::size_t>(sums[1]), {}, skipped, sums[0] / sums[3]};
+  if (dataset.info().classes.size() > SoftmaxCrossEntropy::kTop) evaluation.top5 = static_cast<std::size_t>(sums[2]);
+  return evaluation;
+}
+
+}  // namespace annulus

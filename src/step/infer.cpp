@@ -1,0 +1,30 @@
+#include "src/step/infer.h"
+
+#include <bit>
+
+namespace annulus {
+namespace {
+
+// A batch that bad samples have made smaller may have any size, and a network for each would take too much memory: it
+// is worked through in powers of two. Other batches have one of the few sizes that shares have.
+std::size_t piece(const Batch& batch, std::size_t done) {
+  const std::size_t left = batch.size() - done;
+  return batch.bad.empty() ? left : std::bit_floor(left);
+}
+
+}  // namespace
+
+void infer(Model& model, const Batch& batch, const InputPlan& input, Activity& activity,
+           const std::function<void(const Network& network, const Range& samples)>& done) {
+  for (Range samples{}; samples.begin < batch.size(); samples.begin = samples.end) {
+    const std::size_t count = piece(batch, samples.begin);
+    samples.end = samples.begin + count;
+    Network& network = model.network(Mode::inference, count);
+    network.load(std::span(batch.images).subspan(samples.begin * input.image_bytes(), count * input.image_bytes()),
+                 std::span(batch.labels).subspan(samples.begin, count));
+    network.forward([&activity](std::size_t) { activity.tick(); });
+    done(network, samples);
+  }
+}
+
+}  // namespace annulus

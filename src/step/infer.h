@@ -1,0 +1,17 @@
+#pragma once
+
+#include <functional>
+
+#include "models/model.h"
+#include "src/data/input_plan.h"
+#include "src/data/loader.h"
+#include "src/job/activity.h"
+
+namespace annulus {
+
+// Runs a batch through the network in inference, as a whole or in pieces. After each forward pass `done` gets the
+// network and the samples of the batch that it has just seen. `activity` is told how it goes.
+void infer(Model& model, const Batch& batch, const InputPlan& input, Activity& activity,
+           const std::function<void(const Network& network, const Range& samples)>& done);
+
+}  // namespace annulus

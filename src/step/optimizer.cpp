@@ -1,0 +1,89 @@
+#include "src/step/optimizer.h"
+
+#include <algorithm>
+
+namespace annulus {
+namespace {
+
+Range floats_of(const Parameter& p) {
+  return {p.offset / sizeof(float), (p.offset + p.bytes) / sizeof(float)};
+}
+
+std::vector<Buffer> allocate_states(Device& device, std::size_t count, std::size_t bytes) {
+  std::vector<Buffer> states;
+  for (std::size_t i = 0; i < count; ++i) states.push_back(device.allocate(bytes));
+  return states;
+}
+
+std::unique_ptr<Update> plan(Device& device, const Parameters& parameters, const UpdateRule& rule,
+                             const std::vector<Buffer>& states) {
+  UpdateArenas arenas{parameters.weights(), parameters.gradients(), parameters.copies(), {}};
+  for (std::size_t i = 0; i < states.size(); ++i) arenas.states[i] = states[i].view();
+  std::vector<UpdateSegment> segments;
+  for (const Parameter& p : parameters.all()) segments.push_back({floats_of(p), p.role});
+  return device.plan(rule, arenas, segments);
+}
+
+}  // namespace
+
+Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay)
+    : device_(device),
+      parameters_(parameters),
+      name_(optimizer_name(rule)),
+      rate_(rate),
+      next_rate_(rate),
+      whole_parameters_(needs_whole_parameters(rule)),
+      average_decay_(average_decay),
+      states_(allocate_states(device, annulus::states(rule), parameters.weights().bytes)),
+      average_(average_decay > 0 ? device.allocate(parameters.weights().bytes) : Buffer{}),
+      rule_(plan(device, parameters, rule, states_)),
+      arrived_(parameters.all().size()) {}
+
+void Optimizer::update(const Range& slice) {
+  if (whole_parameters_)
+    update_whole(slice);
+  else
+    run(slice);
+}
+
+void Optimizer::run(const Range& slice) {
+  rule_->run(slice, rate_, step_);
+  if (!average()) return;
+  const auto t = static_cast<double>(step_);
+  const double decay = std::min(average_decay_, (1 + t) / (10 + t));
+  const std::size_t begin = slice.begin * sizeof(float), bytes = slice.size() * sizeof(float);
+  device_.follow(parameters_.weights().slice(begin, bytes), average().slice(begin, bytes),
+                 static_cast<float>(1 - decay));
+}
+
+void Optimizer::exchange_average() {
+  if (!average()) return;
+  device_.exchange(parameters_.weights(), average());
+  parameters_.weights_changed();
+}
+
+void Optimizer::begin_average() {
+  if (average()) device_.follow(parameters_.weights(), average(), 1);
+}
+
+void Optimizer::update_whole(const Range& slice) {
+  const auto& all = parameters_.all();
+  const auto past = [](const Parameter& p) { return floats_of(p).end; };
+  Range complete{slice.begin, slice.begin};
+  for (auto p = std::ranges::upper_bound(all, slice.begin, {}, past); p != all.end(); ++p) {
+    const Range range = floats_of(*p);
+    if (range.begin >= slice.end) break;
+    std::size_t& arrived = arrived_[static_cast<std::size_t>(p - all.begin())];
+    arrived += std::min(range.end, slice.end) - std::max(range.begin, slice.begin);
+    if (arrived < range.size()) continue;
+    arrived = 0;
+    if (complete.end != range.begin) {
+      if (complete.size() > 0) run(complete);
+      complete.begin = range.begin;
+    }
+    complete.end = range.end;
+  }
+  if (complete.size() > 0) run(complete);
+}
+
+}  // namespace annulus

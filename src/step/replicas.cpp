@@ -1,0 +1,54 @@
+#include "src/step/replicas.h"
+
+#include <fmt/ranges.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "kernels/base/error.h"
+
+namespace annulus {
+namespace {
+
+std::uint64_t hash(Device& device, DeviceView view, std::uint64_t seed) {
+  std::vector<std::byte> bytes(view.bytes);
+  device.download(view, bytes);
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+}
+
+void expect_finite(Model& model, const std::string& when) {
+  std::vector<float> values;
+  for (const Parameter& p : model.parameters().all()) {
+    values.resize(elements(p.spec.shape));
+    model.device().read(p.spec, model.parameters().weight(p), values);
+    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
+      fail("{} is no longer finite {}: lower --lr; the last checkpoint is good", p.name, when);
+  }
+}
+
+}  // namespace
+
+void check_replicas(const World& world, Model& model, const Optimizer& optimizer, const std::string& when) {
+  std::uint64_t own = hash(model.device(), model.parameters().weights(), 0);
+  for (std::size_t i = 0; i < optimizer.states(); ++i) own = hash(model.device(), optimizer.state(i), own);
+  if (optimizer.average()) own = hash(model.device(), optimizer.average(), own);
+  const auto hashes = world.gather(own);
+  std::map<std::uint64_t, int> votes;
+  for (const std::uint64_t h : hashes) ++votes[h];
+  if (votes.size() == 1) return expect_finite(model, when);
+  // The hash that most ranks have is taken for the right one, rank 0's where there are as many of another.
+  std::uint64_t right = hashes[0];
+  for (const auto& [h, count] : votes)
+    if (count > votes[right]) right = h;
+  std::vector<std::size_t> wrong;
+  for (std::size_t rank = 0; rank < hashes.size(); ++rank)
+    if (hashes[rank] != right) wrong.push_back(rank);
+  fail(
+      "the replicas differ {}: rank {} does not have the parameters of the others, though all made the same updates; "
+      "suspect the memory or the processor of its machine, and resume from the last checkpoint",
+      when, fmt::join(wrong, ", "));
+}
+
+}  // namespace annulus

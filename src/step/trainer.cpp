@@ -1,0 +1,332 @@
+#include "src/step/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
+#include "kernels/base/lane_span.h"
+#include "kernels/base/subnormals.h"
+
+namespace annulus {
+namespace {
+
+std::vector<Range> plan_buckets(const Parameters& parameters, std::size_t bucket_bytes) {
+  std::vector<std::size_t> ends;
+  for (const Parameter& p : parameters.all()) ends.push_back((p.offset + p.bytes) / sizeof(float));
+  // The first bucket holds all metrics: a step reads them from it, before it updates anything.
+  const Parameter& metrics = parameters.metrics();
+  return cut_buckets(ends, std::max(bucket_bytes, metrics.offset + metrics.bytes));
+}
+
+BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
+  if (options.bytes == 0) options.bytes = usual_bucket_bytes(parameters.gradients().bytes);
+  return options;
+}
+
+// What wants all sums of a step before its first update; nothing where buckets are updated one by one.
+std::string_view wants_all_sums(Model& model, const StepOptions& options) {
+  if (model.device().loss_scaling() != nullptr) return "--precision fp16";
+  return options.clip_norm > 0 ? "--clip-norm" : "";
+}
+
+GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllReduce& all_reduce,
+                             std::string_view wants_all) {
+  const Parameters& parameters = model.parameters();
+  std::vector<Range> plan = plan_buckets(parameters, options.bytes);
+  const std::size_t deferred = count_deferred(plan, options.deferred);
+  if (options.deferred > 0 && !wants_all.empty())
+    fail("--defer cannot be used with {}, where no parameter is updated before all sums are known", wants_all);
+  Network::Stops stops;
+  for (std::size_t bucket = 0; bucket < plan.size(); ++bucket) {
+    if (bucket > 0 && bucket <= deferred) stops.forward.push_back(plan[bucket].end);
+    stops.backward.push_back(plan[bucket].end);
+  }
+  model.stop_at(stops);
+  return {model.device(), parameters.gradients(), std::move(plan), all_reduce, deferred};
+}
+
+}  // namespace
+
+Parameters::Allocate allocate_in(AllReduce& all_reduce) {
+  return [&all_reduce](std::size_t bytes) { return all_reduce.allocate(bytes); };
+}
+
+Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger,
+                 const BucketOptions& buckets, Activity& activity, TraceLane* lane, const StepOptions& options)
+    : model_(model),
+      device_(model.device()),
+      all_reduce_(all_reduce),
+      optimizer_(optimizer),
+      ledger_(ledger),
+      lane_(lane),
+      options_(options),
+      activity_(activity),
+      accumulated_(options.parts > 1 ? device_.allocate(model.parameters().gradients().bytes) : Buffer{}),
+      bucket_options_(resolve(buckets, model.parameters())),
+      buckets_(make_buckets(model, bucket_options_, all_reduce, wants_all_sums(model, options))) {
+  expect_flushed_subnormals();
+  activity_.plan(buckets_.size());
+  model_.sum_over_ranks([this](DeviceView values) { sum_within_pass(values); });
+}
+
+bool Trainer::updates_together() const {
+  return !wants_all_sums(model_, options_).empty();
+}
+
+void Trainer::cut_buckets(const BucketOptions& options) {
+  bucket_options_ = resolve(options, model_.parameters());
+  buckets_ = make_buckets(model_, bucket_options_, all_reduce_, wants_all_sums(model_, options_));
+  activity_.plan(buckets_.size());
+}
+
+StepMetrics Trainer::step(const Batch& batch, const Votes& votes, const Mark& begun) {
+  StepMetrics metrics;
+  books_.begun = begun;
+  {
+    const LaneSpan span(device_, lane_, "step", TraceLane::kNone, begun);
+    {
+      const LaneSpan input(device_, lane_, "wait for images", TraceLane::kNone, begun);
+      load(batch, 0);
+    }
+    books_.loaded = device_.mark();
+    compute(batch, votes);
+    books_.computed = device_.mark();
+
+    wait(0);  // it holds the metrics
+    settle(last_books_);
+    metrics = read_metrics();
+    if (!std::isfinite(metrics.loss))
+      fail("the loss is {}: the parameters of the step before are the last good ones; lower --lr", metrics.loss);
+    optimizer_.begin_step();
+    if (updates_together()) {
+      update_together();
+    } else {
+      update(0);
+      finish_undeferred();
+    }
+    books_.open = true;
+    books_.ended = device_.mark();
+  }
+  if (lane_ != nullptr) books_.spans = lane_->spans().size();
+  std::swap(books_, last_books_);
+  if (device_.shares_host_memory()) settle(last_books_);  // all of it is done
+  return metrics;
+}
+
+void Trainer::finish() {
+  const Mark begun = device_.mark();
+  finish_from(0);
+  const Mark ended = device_.mark();
+  device_.finish();
+  settle(last_books_);
+  if (lane_ != nullptr) books_.spans = lane_->spans().size();
+  settle(books_);
+  ledger_.add_between_steps(device_.seconds(ended) - device_.seconds(begun));
+}
+
+// Into the ledger. What was not part of a step has only its waits and updates in it.
+void Trainer::settle(Books& books) {
+  if (books.open) {
+    double finishing = 0;
+    for (const Books::Part& part : books.finishing) finishing += seconds(part);
+    const double loaded = device_.seconds(books.loaded), computed = device_.seconds(books.computed);
+    ledger_.add(StepTimes::input, loaded - device_.seconds(books.begun));
+    ledger_.add(StepTimes::compute, computed - loaded - finishing);
+    if (all_reduce_.sums()) ledger_.add_arrival(computed);
+  }
+  for (const GradientBuckets::Times& wait : books.waits)
+    ledger_.add_wait(device_.seconds(wait.ready), device_.seconds(wait.wait_begin), device_.seconds(wait.wait_end));
+  for (const Books::Part& part : books.updates) ledger_.add(StepTimes::optimizer, seconds(part));
+  if (books.open) ledger_.end_step(device_.seconds(books.ended) - device_.seconds(books.begun));
+  if (lane_ != nullptr) annulus::settle(device_, *lane_, books.spans);
+  books.open = false;
+  books.finishing.clear();
+  books.waits.clear();
+  books.updates.clear();
+}
+
+double Trainer::rehearse(const Batch& batch) {
+  rehearsing_ = true;
+  double seconds = 0;
+  // The last one begins as steps do: with what the one before has deferred, and of a device that records work with the
+  // recordings that it makes in the second.
+  for (int time = device_.records() ? -1 : buckets_.deferred() > 0 ? 0 : 1; time < 2; ++time) {
+    const double begun = now_seconds();
+    load(batch, 0);
+    compute(batch, {});
+    finish(0);
+    finish_undeferred();
+    device_.finish();
+    seconds = now_seconds() - begun;
+  }
+  finish_from(0);
+  activity_.enter(Activity::Phase::meeting);  // its time is compared with the others'
+  rehearsing_ = false;
+  return seconds;
+}
+
+void Trainer::finish_undeferred() {
+  for (std::size_t bucket = buckets_.deferred() + 1; bucket < buckets_.size(); ++bucket) finish(bucket);
+  pending_ = buckets_.deferred();
+}
+
+void Trainer::load(const Batch& batch, std::size_t number) {
+  if (batch.size() == 0) return;
+  const Range samples = options_.part(batch.size(), number);
+  const std::size_t pixels = batch.images.size() / batch.size();
+  model_.network(Mode::training, samples.size())
+      .load(std::span(batch.images).subspan(samples.begin * pixels, samples.size() * pixels),
+            std::span(batch.labels).subspan(samples.begin, samples.size()),
+            std::span(batch.keys).subspan(samples.begin, samples.size()));
+}
+
+// The gradients of this rank's share, whose first part is loaded, sent bucket by bucket as they become final.
+void Trainer::compute(const Batch& batch, const Votes& votes) {
+  if (batch.size() == 0) return send_nothing(votes);
+  const std::size_t last = options_.parts_of(batch.size()) - 1;
+  const float sample_weight = 1.0f / static_cast<float>(batch.step.global_batch());
+  if (last > 0) device_.zero(accumulated_.view());
+  for (std::size_t number = 0; number < last; ++number) {
+    accumulate(forward(batch, number), sample_weight);
+    load(batch, number + 1);
+  }
+  backward(forward(batch, last), sample_weight, votes, last > 0);
+}
+
+// Nothing to add to the others' sums but zeros.
+void Trainer::send_nothing(const Votes& votes) {
+  finish_from(0);
+  begin_backward(votes);
+  const Parameters& parameters = model_.parameters();
+  const DeviceView all = parameters.gradients();
+  const std::size_t steering = parameters.steering().bytes;
+  device_.zero(all.slice(steering, all.bytes - steering));
+  buckets_.ready(all.bytes / sizeof(float));
+}
+
+Network& Trainer::forward(const Batch& batch, std::size_t number) {
+  Network& network = model_.network(Mode::training, options_.part(batch.size(), number).size());
+  activity_.enter(Activity::Phase::forward);
+  network.forward([this](std::size_t parameters) {
+    activity_.tick();
+    finish_from(parameters);
+  });
+  return network;
+}
+
+// A part that is not the last: its gradients are added up here, and the ranks' sums wait for the last one's.
+void Trainer::accumulate(Network& network, float sample_weight) {
+  activity_.enter(Activity::Phase::backward);
+  network.backward(sample_weight, [this](std::size_t) { activity_.tick(); });
+  const DeviceView gradients = model_.parameters().gradients(), sums = accumulated_.view();
+  const std::size_t steering = model_.parameters().steering().bytes;  // is not the network's
+  device_.add(gradients.slice(steering, gradients.bytes - steering), sums.slice(steering, sums.bytes - steering),
+              DataType::f32);
+}
+
+// The last part.
+void Trainer::backward(Network& network, float sample_weight, const Votes& votes, bool accumulated) {
+  begin_backward(votes);
+  const Parameters& parameters = model_.parameters();
+  not_added_ = accumulated ? parameters.steering().bytes : parameters.gradients().bytes;
+  activity_.enter(Activity::Phase::backward);
+  network.backward(sample_weight, [this](std::size_t gradients) { send(gradients); });
+}
+
+// So many gradients are final, but for what the earlier parts have found.
+void Trainer::send(std::size_t count) {
+  activity_.tick();
+  const std::size_t end = count * sizeof(float);
+  if (end > not_added_) {
+    const std::size_t bytes = end - not_added_;
+    device_.add(accumulated_.view().slice(not_added_, bytes), model_.parameters().gradients().slice(not_added_, bytes),
+                DataType::f32);
+    not_added_ = end;
+  }
+  buckets_.ready(count);
+}
+
+// From here on gradients are overwritten.
+void Trainer::begin_backward(const Votes& votes) {
+  const Parameters& parameters = model_.parameters();
+  static_assert(sizeof votes == Parameters::kSteering * sizeof(float));
+  model_.device().upload(std::as_bytes(std::span(&votes, 1)), parameters.gradient(parameters.steering()));
+  buckets_.begin_step();
+}
+
+void Trainer::sum_within_pass(DeviceView values) {
+  const Activity::Phase pass = activity_.look().phase;
+  activity_.enter(Activity::Phase::waiting_within_pass);
+  const Mark begun = device_.mark();
+  all_reduce_.join(all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass));
+  const Mark ended = device_.mark();
+  activity_.enter(pass);
+  if (rehearsing_) return;
+  books_.finishing.push_back({begun, ended});
+  if (all_reduce_.sums()) books_.waits.push_back({begun, begun, ended});
+}
+
+void Trainer::finish_from(std::size_t parameters) {
+  if (pending_ == 0 || buckets_.range(pending_).end <= parameters) return;
+  const Mark begun = device_.mark();
+  for (; pending_ > 0 && buckets_.range(pending_).end > parameters; --pending_) finish(pending_);
+  activity_.enter(Activity::Phase::forward);
+  if (!rehearsing_) books_.finishing.push_back({begun, device_.mark()});
+}
+
+void Trainer::finish(std::size_t bucket) {
+  wait(bucket);
+  update(bucket);
+}
+
+// Of the first bucket until this thread can read what a step has found, of the others until the lane can go on.
+void Trainer::wait(std::size_t bucket) {
+  activity_.enter(Activity::Phase::waiting_for_bucket, bucket);
+  const LaneSpan span(device_, lane_, "wait for bucket", static_cast<std::int64_t>(bucket + 1));
+  if (bucket == 0)
+    buckets_.wait(bucket);
+  else
+    buckets_.join(bucket);
+  if (!all_reduce_.sums() || rehearsing_) return;
+  // Were sums done in no time, the step would still wait for the last gradients of the last rank, if not here, then for
+  // a later bucket. (Of a deferred one: those of the step that sent it.)
+  GradientBuckets::Times times = buckets_.times(bucket);
+  times.ready = buckets_.times(buckets_.size() - 1).ready;
+  books_.waits.push_back(times);
+}
+
+void Trainer::update(std::size_t bucket) {
+  if (rehearsing_) return;
+  activity_.enter(Activity::Phase::optimizer, bucket);
+  const Mark begun = device_.mark();
+  const LaneSpan span(device_, lane_, "update of bucket", static_cast<std::int64_t>(bucket + 1), begun);
+  optimizer_.update(buckets_.range(bucket));
+  books_.updates.push_back({begun, device_.mark()});
+}
+
+void Trainer::update_together() {
+  for (std::size_t bucket = 1; bucket < buckets_.size(); ++bucket) wait(bucket);
+  activity_.enter(Activity::Phase::optimizer);
+  const Mark begun = device_.mark();
+  LossScaling* scaling = device_.loss_scaling();
+  // One gradient of any bucket that does not fit forbids the update of all.
+  if (scaling != nullptr) scaling->judge(model_.parameters().gradients());
+  if (options_.clip_norm > 0) optimizer_.clip(options_.clip_norm);
+  books_.updates.push_back({begun, device_.mark()});
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) update(bucket);
+  if (scaling != nullptr) scaling->conclude();
+}
+
+StepMetrics Trainer::read_metrics() const {
+  const Parameters& parameters = model_.parameters();
+  std::array<float, 2> means{};
+  Votes votes;
+  device_.peek(parameters.gradient(parameters.metrics()).slice(0, sizeof means),
+               std::as_writable_bytes(std::span(means)));
+  device_.peek(parameters.gradient(parameters.steering()).slice(0, sizeof votes),
+               std::as_writable_bytes(std::span(&votes, 1)));
+  return {means[0], means[1], votes};
+}
+
+}  // namespace annulus

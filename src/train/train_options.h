@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "collectives/gradient_buckets.h"
+#include "src/data/data_options.h"
+#include "src/job/faults.h"
+#include "src/job/open_device.h"
+#include "src/metrics/run_metrics.h"
+#include "src/step/timeline.h"
+#include "src/train/interval.h"
+#include "src/train/schedule.h"
+
+namespace annulus {
+
+// The options of `annulus train`.
+struct TrainOptions {
+  DeviceOptions device;
+  TimelineOptions timeline;
+  MetricsOptions metrics;
+  DataOptions data;
+  std::filesystem::path out;
+  std::string model = "lenet";
+  std::size_t batch = 64;        // per rank
+  std::size_t global_batch = 0;  // over all ranks; 0: batch on each
+  std::size_t accumulate = 1;    // parts that a rank's share of a step is computed in
+  std::size_t epochs = 1;
+  std::size_t max_steps = 0;  // 0: no limit
+  std::string recipe;         // what was taken from it: "goyal (...): lr 0.1, ..."; empty: none
+  ScheduleOptions schedule;
+  std::string optimizer = "sgd";
+  float momentum = 0.9f;
+  float weight_decay = 0;
+  bool nesterov = false;
+  std::vector<float> betas{0.9f, 0.999f};
+  float epsilon = 1e-8f;
+  float trust = 0.001f;
+  float clip_norm = 0;  // 0: gradients are not clipped
+  double ema = 0;       // decay of the moving average of the weights; 0: none
+  bool sync_batch_norm = false;
+  float label_smoothing = 0;
+  bool zero_init = false;
+  std::uint64_t seed = 1;
+  std::string all_reduce = "auto";
+  std::string wire = "fp32";
+  BucketOptions buckets;
+  bool tune_buckets = false;
+  Interval evaluate_every;           // and at the run's end
+  std::size_t evaluation_steps = 0;  // only the first so many global batches; 0: all
+  Interval checkpoint_every;         // and where it stops, and at the best evaluation
+  std::size_t keep = 2;              // of the last checkpoints
+  bool resume = false;
+  bool data_changed = false;  // --resume with other data is meant
+  std::vector<Fault> faults;  // for tests
+  std::string configuration;  // all of the above as TOML
+  bool overwrite = false;     // files that are there already, whatever they are
+};
+
+}  // namespace annulus

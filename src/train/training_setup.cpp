@@ -1,0 +1,75 @@
+#include "src/train/training_setup.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "kernels/base/error.h"
+#include "models/synchronize.h"
+
+namespace annulus {
+
+Task task_of(const DatasetInfo& info, const InputPlan& input) {
+  return {{input.image.height, input.image.width, input.channels}, info.mean, info.deviation, info.classes.size()};
+}
+
+Task task_of(const DatasetInfo& info, const InputPlan& input, const TrainOptions& options) {
+  Task task = task_of(info, input);
+  task.label_smoothing = options.label_smoothing;
+  task.zero_init_last_norm = options.zero_init;
+  return task;
+}
+
+UpdateRule update_rule(const TrainOptions& options) {
+  if (options.optimizer == "lars") return Lars{options.momentum, options.weight_decay, options.trust};
+  if (options.optimizer == "adamw")
+    return AdamW{options.betas[0], options.betas[1], options.epsilon, options.weight_decay};
+  return Sgd{options.momentum, options.weight_decay, options.nesterov};
+}
+
+namespace {
+
+bool begins_at_zero(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [](const Node& node) {
+    const auto* norm = std::get_if<BatchNorm>(&node.operation);
+    return norm != nullptr && norm->initial_scale == 0;
+  });
+}
+
+}  // namespace
+
+Graph graph_of(const World& world, const TrainOptions& options, const Task& task) {
+  Graph graph = make_model(options.model, task);
+  // A recipe's is for the models that it was published for.
+  if (options.zero_init && options.recipe.empty() && !begins_at_zero(graph))
+    fail("--zero-init: {} has no residual blocks; leave it out", options.model);
+  if (!options.sync_batch_norm) return graph;
+  Graph synchronized = synchronize_batch_norms(graph);  // which refuses the same models on any number of ranks
+  return world.size() > 1 ? synchronized : graph;       // alone there is nobody to synchronize with
+}
+
+StepOptions step_options(const TrainOptions& options) {
+  return {.parts = options.accumulate, .clip_norm = options.clip_norm};
+}
+
+void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const std::size_t most = split(images, ranks, 0).size(), least = split(images, ranks, ranks - 1).size();
+  const StepOptions step = step_options(options);
+  if (step.parts_of(most) == step.parts_of(least) || images == 0) return;
+  fail(
+      "--sync-batch-norm: in steps of {} images some of {} ranks have {} and others {}, {}; choose another "
+      "--global-batch",
+      images, ranks, most, least,
+      least == 0 ? "but each needs one" : fmt::format("which do not make {} parts alike", options.accumulate));
+}
+
+std::size_t global_batch_of(const World& world, const TrainOptions& options) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const std::size_t batch = options.global_batch > 0 ? options.global_batch : options.batch * ranks;
+  if (batch < ranks)
+    fail("a global batch of {} cannot be shared by {} ranks: use --global-batch {} or more, or fewer ranks", batch,
+         ranks, ranks);
+  return batch;
+}
+
+}  // namespace annulus

@@ -1,0 +1,147 @@
+#include <cstring>
+
+#include "kernels/base/error.h"
+#include "kernels/cuda/runtime/runtime.h"
+#include "kernels/cuda/vendor/convolution_plan.h"
+#include "tests/gpu/emulator/emulated_stream.h"
+#include "tests/gpu/emulator/values.h"
+
+// Convolutions as their definition says, in place of cuDNN's.
+
+namespace annulus::cuda {
+namespace {
+
+constexpr std::size_t kWorkspaceBytes = 4096;  // it needs none: what others leave there is overwritten
+
+std::size_t input_count(const ConvolutionProblem& p) {
+  return p.batch * p.height * p.width * p.channels;
+}
+std::size_t weights_count(const ConvolutionProblem& p) {
+  return p.filters * p.kernel.area() * p.channels;
+}
+std::size_t output_count(const ConvolutionProblem& p) {
+  return p.batch * p.output_height() * p.output_width() * p.filters;
+}
+
+// visit(input, weights, output): where each pair of pixels that a place of the kernel joins begins, in values; the
+// weights are those of the first filter.
+template <class Visit>
+void for_each_product(const ConvolutionProblem& p, const Visit& visit) {
+  const std::size_t rows = p.output_height(), columns = p.output_width();
+  for (std::size_t output = 0; output < p.batch * rows * columns; ++output) {
+    const std::size_t n = output / (rows * columns), row = output / columns % rows, column = output % columns;
+    for (std::size_t place = 0; place < p.kernel.area(); ++place) {
+      // What lies in the padding wraps around to more than the extent.
+      const std::size_t y = row * p.stride + place / p.kernel.width - p.padding.height;
+      const std::size_t x = column * p.stride + place % p.kernel.width - p.padding.width;
+      if (y < p.height && x < p.width)
+        visit(((n * p.height + y) * p.width + x) * p.channels, place * p.channels, output * p.filters);
+    }
+  }
+}
+
+// {filters, rows, columns, channels} -> {rows, columns, channels, filters}.
+std::vector<float> filters_innermost(const ConvolutionProblem& p, const std::vector<float>& weights) {
+  const std::size_t each = weights.size() / p.filters;
+  std::vector<float> turned(weights.size());
+  for (std::size_t f = 0; f < p.filters; ++f)
+    for (std::size_t i = 0; i < each; ++i) turned[i * p.filters + f] = weights[f * each + i];
+  return turned;
+}
+
+std::vector<float> forward(const ConvolutionProblem& p, const std::vector<float>& x, const std::vector<float>& w) {
+  const std::vector<float> turned = filters_innermost(p, w);
+  std::vector<float> sums(output_count(p));
+  for_each_product(p, [&](std::size_t input, std::size_t weights, std::size_t output) {
+    for (std::size_t c = 0; c < p.channels; ++c)
+      for (std::size_t f = 0; f < p.filters; ++f)
+        sums[output + f] += x[input + c] * turned[(weights + c) * p.filters + f];
+  });
+  return sums;
+}
+
+std::vector<float> backward_data(const ConvolutionProblem& p, const std::vector<float>& w,
+                                 const std::vector<float>& dy) {
+  const std::size_t each = w.size() / p.filters;
+  std::vector<float> sums(input_count(p));
+  for_each_product(p, [&](std::size_t input, std::size_t weights, std::size_t output) {
+    for (std::size_t f = 0; f < p.filters; ++f)
+      for (std::size_t c = 0; c < p.channels; ++c) sums[input + c] += dy[output + f] * w[f * each + weights + c];
+  });
+  return sums;
+}
+
+std::vector<float> backward_weights(const ConvolutionProblem& p, const std::vector<float>& x,
+                                    const std::vector<float>& dy) {
+  const std::size_t each = weights_count(p) / p.filters;
+  std::vector<float> sums(weights_count(p));
+  for_each_product(p, [&](std::size_t input, std::size_t weights, std::size_t output) {
+    for (std::size_t f = 0; f < p.filters; ++f)
+      for (std::size_t c = 0; c < p.channels; ++c) sums[f * each + weights + c] += dy[output + f] * x[input + c];
+  });
+  return sums;
+}
+
+void compute(const ConvolutionProblem& p, void* input, void* weights, void* output) {
+  using enum ConvolutionProblem::Pass;
+  const auto x = [&] { return emulated::load_factors(input, input_count(p), p.precision); };
+  const auto w = [&] { return emulated::load_factors(weights, weights_count(p), p.precision); };
+  const auto dy = [&] { return emulated::load_factors(output, output_count(p), p.precision); };
+  const DataType type = value_type(p.precision);
+  switch (p.pass) {
+    case forward:
+      return emulated::store(cuda::forward(p, x(), w()), output, type);
+    case backward_weights:
+      return emulated::store(cuda::backward_weights(p, x(), dy()), weights, type);
+    case backward_data:
+      std::vector<float> sums = cuda::backward_data(p, w(), dy());
+      if (p.accumulate)
+        std::ranges::transform(sums, emulated::load(input, sums.size(), type), sums.begin(), std::plus());
+      return emulated::store(sums, input, type);
+  }
+}
+
+class EmulatedConvolution final : public ConvolutionPlan {
+ public:
+  explicit EmulatedConvolution(const ConvolutionProblem& problem) : problem_(problem) {}
+
+  std::size_t workspace_bytes() const override { return kWorkspaceBytes; }
+
+  void run(void* input, void* weights, void* output, void* workspace, cudaStream_t stream) override {
+    const std::size_t bytes = size_of(value_type(problem_.precision));
+    emulated::check_operand("a convolution's input", input, input_count(problem_), bytes);
+    emulated::check_operand("a convolution's weights", weights, weights_count(problem_), bytes);
+    emulated::check_operand("a convolution's output", output, output_count(problem_), bytes);
+    emulated::check_operand("a convolution's workspace", workspace, kWorkspaceBytes, 1);
+    check(emulated::enqueue(stream, [=, problem = problem_] {
+      std::memset(workspace, 0xff, kWorkspaceBytes);
+      compute(problem, input, weights, output);
+    }));
+  }
+
+ private:
+  ConvolutionProblem problem_;
+};
+
+class EmulatedConvolutions final : public ConvolutionPlanner {
+ public:
+  std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& p) override {
+    emulated::check_multiple("channels of a convolution", p.channels, p.precision);
+    emulated::check_multiple("filters of a convolution", p.filters, p.precision);
+    if (p.batch == 0 || p.kernel.area() == 0 || p.stride == 0) fail("a convolution has no batch, kernel or stride");
+    if (p.kernel.height > p.height + 2 * p.padding.height || p.kernel.width > p.width + 2 * p.padding.width)
+      fail("a convolution's kernel of {}x{} does not fit {}x{} pixels", p.kernel.height, p.kernel.width, p.height,
+           p.width);
+    if (p.accumulate && p.pass != ConvolutionProblem::Pass::backward_data)
+      fail("only backward_data of a convolution accumulates");
+    return std::make_unique<EmulatedConvolution>(p);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const std::filesystem::path&) {
+  return std::make_unique<EmulatedConvolutions>();
+}
+
+}  // namespace annulus::cuda

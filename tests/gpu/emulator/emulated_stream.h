@@ -1,0 +1,76 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tests/gpu/emulator/cuda_runtime.h"
+
+namespace emulated {
+
+using Work = std::function<void()>;
+
+// What a graph consists of: the work of one stream, in order.
+using Nodes = std::vector<Work>;
+
+struct Capture {
+  std::uint64_t number;  // from 1, in order of their beginning
+  cudaStreamCaptureMode mode;
+  std::thread::id thread;
+  bool valid = true;
+  Nodes nodes;
+};
+
+// Remembers an error for cudaGetLastError.
+cudaError_t remember(cudaError_t error);
+
+int current_device();
+
+// Puts work on a stream (null: the current device's default one), or into the graph that it is captured into.
+cudaError_t enqueue(cudaStream_t stream, Work work);
+
+// Whether this thread may not make calls that could wait for a stream that is captured. Such a call makes the capture
+// invalid.
+bool unsafe_while_capturing();
+
+// Until all streams of the current device are done.
+void synchronize_device();
+
+// Ends the program: what a kernel did has no meaning in CUDA.
+[[noreturn]] void abort_emulation(const char* why);
+
+}  // namespace emulated
+
+struct CUstream_st {
+  explicit CUstream_st(int device) : device_(device) {}
+  ~CUstream_st();
+
+  int device() const { return device_; }
+  void push(emulated::Work work);
+  void synchronize();
+  bool idle();
+
+  std::unique_ptr<emulated::Capture> capture;  // while there is one
+
+ private:
+  void run();
+
+  const int device_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<emulated::Work> queue_;  // its front is being worked on
+  bool closing_ = false;
+  std::thread thread_;  // from the first work on
+};
+
+namespace emulated {
+
+// The stream that a handle means: null is the current device's default one.
+CUstream_st& resolve(cudaStream_t stream);
+
+}  // namespace emulated

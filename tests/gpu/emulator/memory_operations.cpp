@@ -1,0 +1,90 @@
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+#include "tests/gpu/emulator/cuda.h"
+#include "tests/gpu/emulator/device_memory.h"
+#include "tests/gpu/emulator/emulated_stream.h"
+
+namespace emulated {
+namespace {
+
+bool holds(std::uint32_t word, std::uint32_t value, unsigned flags) {
+  switch (flags) {
+    case CU_STREAM_WAIT_VALUE_GEQ:
+      return static_cast<std::int32_t>(word - value) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return word == value;
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (word & value) != 0;
+    default:
+      return ~(word | value) != 0;
+  }
+}
+
+// First gives others the processor, then sleeps ever longer: the word may be another process's.
+void wait_until(std::atomic_ref<std::uint32_t> word, std::uint32_t value, unsigned flags) {
+  using namespace std::chrono_literals;
+  constexpr int kYields = 100;
+  auto pause = 5us;
+  for (int i = 0; !holds(word.load(std::memory_order_acquire), value, flags); ++i) {
+    if (i < kYields) {
+      sched_yield();
+      continue;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, decltype(pause)(200us));
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+std::uint32_t* word_at(CUdeviceptr address) {
+  auto* const word = reinterpret_cast<std::uint32_t*>(address);
+  return address % alignof(std::uint32_t) == 0 && device_reaches(word, sizeof(*word)) ? word : nullptr;
+}
+
+CUresult result_of(cudaError_t result) {
+  return static_cast<CUresult>(result);  // they have the same numbers
+}
+
+CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+  std::uint32_t* const word = word_at(address);
+  const unsigned condition = flags & ~static_cast<unsigned>(CU_STREAM_WAIT_VALUE_FLUSH);
+  if (word == nullptr || condition > CU_STREAM_WAIT_VALUE_NOR) return CUDA_ERROR_INVALID_VALUE;
+  return result_of(enqueue(stream, [=] { wait_until(std::atomic_ref(*word), value, condition); }));
+}
+
+CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+  std::uint32_t* const word = word_at(address);
+  if (word == nullptr || flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) return CUDA_ERROR_INVALID_VALUE;
+  return result_of(enqueue(stream, [=] {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::atomic_ref(*word).store(value, std::memory_order_release);
+  }));
+}
+
+}  // namespace
+}  // namespace emulated
+
+cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long,
+                                    cudaDriverEntryPointQueryResult* status) {
+  const std::string_view name = symbol;
+  *function = nullptr;
+  if (name == "cuStreamWaitValue32" || name == "cuStreamWaitValue32_v2")
+    *function = reinterpret_cast<void*>(&emulated::wait_value);
+  if (name == "cuStreamWriteValue32" || name == "cuStreamWriteValue32_v2")
+    *function = reinterpret_cast<void*>(&emulated::write_value);
+  const bool found = *function != nullptr;
+  if (status != nullptr) *status = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return found ? cudaSuccess : emulated::remember(cudaErrorSymbolNotFound);
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* status) {
+  return cudaGetDriverEntryPoint(symbol, function, flags, status);
+}

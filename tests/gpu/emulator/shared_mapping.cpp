@@ -1,0 +1,83 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "tests/gpu/emulator/device_memory.h"
+#include "tests/gpu/emulator/emulated_stream.h"
+
+namespace emulated {
+namespace {
+
+constexpr std::size_t kPage = 4096, kAlignment = 256;  // CUDA's own
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t block) {
+  return (bytes + block - 1) / block * block;
+}
+
+// All of a process's memory is one sparse file without a name, so that a single descriptor serves for it and nothing
+// is left behind. Places in it are used once.
+struct File {
+  std::mutex mutex;
+  int descriptor = memfd_create("emulated GPU", MFD_CLOEXEC);
+  std::size_t end = 0;
+};
+
+File& file() {
+  static auto* const one = new File;
+  return *one;
+}
+
+// Maps a piece of a file between two pages that fault.
+std::byte* map_guarded(int descriptor, std::size_t offset, std::size_t bytes) {
+  void* const room = mmap(nullptr, bytes + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return nullptr;
+  std::byte* const inner = static_cast<std::byte*>(room) + kPage;
+  if (mmap(inner, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, static_cast<off_t>(offset)) ==
+      MAP_FAILED)
+    return nullptr;
+  return inner;
+}
+
+}  // namespace
+
+void* map_shared(std::size_t bytes, MemoryName& name) {
+  const std::size_t mapped = round_up(bytes, kPage);
+  File& mine = file();
+  const std::lock_guard lock(mine.mutex);
+  const std::size_t offset = mine.end;
+  if (ftruncate(mine.descriptor, static_cast<off_t>(offset + mapped)) != 0) return nullptr;
+  std::byte* const memory = map_guarded(mine.descriptor, offset, mapped);
+  if (memory == nullptr) return nullptr;
+  mine.end += mapped;
+  std::memset(memory, 0xff, mapped);
+  name = {getpid(), mine.descriptor, offset, mapped, mapped - round_up(bytes, kAlignment), bytes};
+  return memory + name.skipped;
+}
+
+void* open_shared(const MemoryName& name) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", name.process, name.file);
+  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return nullptr;
+  std::byte* const memory = map_guarded(descriptor, name.offset, name.mapped);
+  close(descriptor);
+  return memory == nullptr ? nullptr : memory + name.skipped;
+}
+
+void unmap_shared(void* address, const MemoryName& name, bool owner) {
+  std::byte* const memory = static_cast<std::byte*>(address) - name.skipped;
+  if (owner) {
+    const auto* const bytes = reinterpret_cast<const unsigned char*>(memory);
+    for (std::size_t i = name.skipped + name.bytes; i < name.mapped; ++i)
+      if (bytes[i] != 0xff) abort_emulation("something was written right behind the end of device memory");
+    fallocate(file().descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(name.offset),
+              static_cast<off_t>(name.mapped));
+  }
+  // The addresses stay taken, so that a use that comes too late faults rather than finds something else there.
+  mmap(memory, name.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+}  // namespace emulated

@@ -1,0 +1,280 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "tests/gpu/emulator/emulated_stream.h"
+
+CUstream_st::~CUstream_st() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void CUstream_st::push(emulated::Work work) {
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread(&CUstream_st::run, this);
+  queue_.push_back(std::move(work));
+  changed_.notify_all();
+}
+
+void CUstream_st::synchronize() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return queue_.empty(); });
+}
+
+bool CUstream_st::idle() {
+  const std::lock_guard lock(mutex_);
+  return queue_.empty();
+}
+
+namespace emulated {
+namespace {
+
+// Streams of a GPU go ahead of each other as they like. Up to so many microseconds before each piece of work; drawn
+// anew in every process and thread, as it is order that is to be tried.
+void delay() {
+  static const char* const text = std::getenv("ANNULUS_EMULATED_DELAY");
+  static const unsigned most = text == nullptr ? 0 : static_cast<unsigned>(std::atoi(text));
+  if (most == 0) return;
+  static thread_local std::minstd_rand draw(std::random_device{}());
+  const unsigned drawn = static_cast<unsigned>(draw()) % (4 * most);
+  if (drawn < most) std::this_thread::sleep_for(std::chrono::microseconds(drawn));  // one of four
+}
+
+}  // namespace
+}  // namespace emulated
+
+void CUstream_st::run() {
+  cudaSetDevice(device_);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return closing_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    lock.unlock();
+    emulated::delay();
+    queue_.front()();  // others only add behind it
+    lock.lock();
+    queue_.pop_front();
+    changed_.notify_all();
+  }
+}
+
+namespace emulated {
+namespace {
+
+// All streams; those of this process's life are never destroyed, as other threads may still use them while it exits.
+struct Streams {
+  std::mutex mutex;
+  std::map<CUstream_st*, std::shared_ptr<CUstream_st>> all;  // shared with who waits for one just now
+  std::vector<CUstream_st*> defaults;
+  std::uint64_t captures = 0;
+};
+
+Streams& streams() {
+  static auto* const all = new Streams;
+  return *all;
+}
+
+CUstream_st& default_stream(int device) {
+  Streams& known = streams();
+  const std::lock_guard lock(known.mutex);
+  for (int i = static_cast<int>(known.defaults.size()); i <= device; ++i) {
+    known.defaults.push_back(new CUstream_st(i));
+    known.all[known.defaults.back()].reset(known.defaults.back());
+  }
+  return *known.defaults[static_cast<std::size_t>(device)];
+}
+
+bool exists(cudaStream_t stream) {
+  const std::lock_guard lock(streams().mutex);
+  return streams().all.contains(stream);
+}
+
+bool forbids_here(const CUstream_st& stream) {
+  if (!stream.capture || stream.capture->mode == cudaStreamCaptureModeRelaxed) return false;
+  return stream.capture->mode == cudaStreamCaptureModeGlobal || stream.capture->thread == std::this_thread::get_id();
+}
+
+}  // namespace
+
+CUstream_st& resolve(cudaStream_t stream) {
+  if (stream == nullptr) return default_stream(current_device());
+  if (!exists(stream)) abort_emulation("a stream is used that does not exist (any more)");
+  return *stream;
+}
+
+cudaError_t enqueue(cudaStream_t stream, Work work) {
+  CUstream_st& target = resolve(stream);
+  if (stream == nullptr && unsafe_while_capturing()) return remember(cudaErrorStreamCaptureImplicit);
+  if (!target.capture) {
+    target.push(std::move(work));
+    return cudaSuccess;
+  }
+  if (!target.capture->valid) return remember(cudaErrorStreamCaptureInvalidated);
+  target.capture->nodes.push_back(std::move(work));
+  return cudaSuccess;
+}
+
+bool unsafe_while_capturing() {
+  const std::lock_guard lock(streams().mutex);
+  bool forbidden = false;
+  for (const auto& [handle, stream] : streams().all) {
+    if (!forbids_here(*stream)) continue;
+    stream->capture->valid = false;
+    forbidden = true;
+  }
+  return forbidden;
+}
+
+void synchronize_device() {
+  std::vector<std::shared_ptr<CUstream_st>> all;
+  {
+    const std::lock_guard lock(streams().mutex);
+    for (const auto& [handle, stream] : streams().all)
+      if (stream->device() == current_device()) all.push_back(stream);
+  }
+  for (const auto& stream : all) stream->synchronize();
+}
+
+void abort_emulation(const char* why) {
+  std::fprintf(stderr, "emulated GPU: %s\n", why);
+  std::abort();
+}
+
+}  // namespace emulated
+
+using emulated::remember;
+using emulated::resolve;
+using emulated::streams;
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  const auto created = std::make_shared<CUstream_st>(emulated::current_device());
+  *stream = created.get();
+  const std::lock_guard lock(streams().mutex);
+  streams().all[*stream] = created;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
+}
+
+// CUDA returns at once and lets the stream finish; here it is waited for.
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  std::shared_ptr<CUstream_st> last;
+  const std::lock_guard lock(streams().mutex);
+  const auto found = streams().all.find(stream);
+  if (found == streams().all.end()) return remember(cudaErrorInvalidResourceHandle);
+  last = std::move(found->second);  // which ends behind the lock
+  streams().all.erase(found);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  CUstream_st& target = resolve(stream);
+  if (target.capture || (stream == nullptr && emulated::unsafe_while_capturing())) {
+    if (target.capture) target.capture->valid = false;
+    return remember(cudaErrorStreamCaptureUnsupported);
+  }
+  target.synchronize();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  CUstream_st& target = resolve(stream);
+  if (target.capture) {
+    target.capture->valid = false;
+    return remember(cudaErrorStreamCaptureUnsupported);
+  }
+  return target.idle() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  return emulated::enqueue(stream, [=] { function(data); });
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  if (emulated::unsafe_while_capturing()) return remember(cudaErrorStreamCaptureUnsupported);
+  emulated::synchronize_device();
+  return cudaSuccess;
+}
+
+struct CUgraph_st {
+  std::shared_ptr<const emulated::Nodes> nodes;
+};
+struct CUgraphExec_st {
+  std::shared_ptr<const emulated::Nodes> nodes;
+};
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  if (stream == nullptr) return remember(cudaErrorStreamCaptureUnsupported);  // the legacy stream cannot be captured
+  CUstream_st& target = resolve(stream);
+  const std::lock_guard lock(streams().mutex);
+  if (target.capture) return remember(cudaErrorIllegalState);
+  target.capture = std::make_unique<emulated::Capture>(++streams().captures, mode, std::this_thread::get_id());
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  CUstream_st& target = resolve(stream);
+  const std::lock_guard lock(streams().mutex);
+  *graph = nullptr;
+  if (!target.capture) return remember(cudaErrorIllegalState);
+  if (target.capture->mode != cudaStreamCaptureModeRelaxed && target.capture->thread != std::this_thread::get_id())
+    return remember(cudaErrorStreamCaptureWrongThread);
+  const auto capture = std::move(target.capture);
+  if (!capture->valid) return remember(cudaErrorStreamCaptureInvalidated);
+  *graph = new CUgraph_st{std::make_shared<const emulated::Nodes>(std::move(capture->nodes))};
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const CUstream_st& target = resolve(stream);
+  *status = !target.capture         ? cudaStreamCaptureStatusNone
+            : target.capture->valid ? cudaStreamCaptureStatusActive
+                                    : cudaStreamCaptureStatusInvalidated;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, CUgraphNode_st** nodes, std::size_t* count) {
+  if (nodes != nullptr) return remember(cudaErrorNotSupported);  // how many there are is all that is known
+  *count = graph->nodes->size();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new CUgraphExec_st{graph->nodes};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  return emulated::enqueue(stream, [nodes = executable->nodes] {
+    for (const emulated::Work& node : *nodes) node();
+  });
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}

@@ -1,0 +1,134 @@
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "tests/gpu/emulator_tests/emulation_test.h"
+
+namespace {
+
+__global__ void add_to(int* value, int added) {
+  *value += added;
+}
+
+// What the graph of this work is, or why there is none.
+cudaError_t capture(cudaStream_t stream, cudaGraphExec_t& executable, const std::function<void()>& work,
+                    cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal) {
+  REQUIRE(cudaStreamBeginCapture(stream, mode) == cudaSuccess);
+  work();
+  cudaGraph_t graph = nullptr;
+  const cudaError_t result = cudaStreamEndCapture(stream, &graph);
+  if (result != cudaSuccess) return result;
+  REQUIRE(cudaGraphInstantiate(&executable, graph) == cudaSuccess);
+  return cudaGraphDestroy(graph);
+}
+
+// The same, of work that must not be captured.
+cudaError_t end_of_capture(cudaStream_t stream, const std::function<void()>& work,
+                           cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal) {
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t result = capture(stream, executable, work, mode);
+  if (result == cudaSuccess) cudaGraphExecDestroy(executable);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("what is captured is done when the graph is launched, as often as it is") {
+  OwnStream stream;
+  const DeviceArray<int> value(std::vector<int>{1}), copy(std::vector<int>{0});
+  cudaGraphExec_t executable = nullptr;
+  int added = 10;
+  REQUIRE(capture(stream, executable, [&] {
+            start(add_to, 1, 1, stream, value.get(), added);
+            cudaMemcpyAsync(copy.get(), value.get(), sizeof(int), cudaMemcpyDeviceToDevice, stream);
+            start(add_to, 1, 1, stream, value.get(), 1);
+            cudaStreamCaptureStatus status;
+            cudaStreamIsCapturing(stream, &status);
+            CHECK(status == cudaStreamCaptureStatusActive);
+          }) == cudaSuccess);
+  added = 1000;  // too late
+  CHECK(value.values(stream) == std::vector{1});
+  for (int i = 0; i < 3; ++i) REQUIRE(cudaGraphLaunch(executable, stream) == cudaSuccess);
+  REQUIRE(cudaGraphExecDestroy(executable) == cudaSuccess);  // launches go on
+  CHECK(value.values(stream) == std::vector{34});
+  CHECK(copy.values(stream) == std::vector{33});
+}
+
+TEST_CASE("calls that would wait spoil a capture") {
+  OwnStream stream;
+  const DeviceArray<int> value(std::vector<int>{1});
+  void* memory = nullptr;
+  CHECK(end_of_capture(stream, [&] { CHECK(cudaMalloc(&memory, 4) == cudaErrorStreamCaptureUnsupported); }) ==
+        cudaErrorStreamCaptureInvalidated);
+  CHECK(end_of_capture(stream, [&] { CHECK(cudaStreamSynchronize(stream) == cudaErrorStreamCaptureUnsupported); }) ==
+        cudaErrorStreamCaptureInvalidated);
+  CHECK(end_of_capture(stream, [&] { CHECK(cudaStreamQuery(stream) == cudaErrorStreamCaptureUnsupported); }) ==
+        cudaErrorStreamCaptureInvalidated);
+  CHECK(end_of_capture(stream, [&] { CHECK(cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported); }) ==
+        cudaErrorStreamCaptureInvalidated);
+  CHECK(end_of_capture(stream, [&] {
+          CHECK(cudaMemset(value.get(), 0, 4) == cudaErrorStreamCaptureImplicit);
+          CHECK(start(add_to, 1, 1, stream, value.get(), 1) == cudaErrorStreamCaptureInvalidated);
+        }) == cudaErrorStreamCaptureInvalidated);
+  CHECK(value.values(stream) == std::vector{1});
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorIllegalState);  // there is none
+}
+
+TEST_CASE("other threads may allocate while one captures for itself, but not while it captures for all") {
+  OwnStream stream;
+  cudaError_t result = cudaErrorNotReady;
+  const auto allocate_elsewhere = [&] {
+    std::thread([&] {
+      void* memory = nullptr;
+      result = cudaMalloc(&memory, 4);
+      if (result == cudaSuccess) cudaFree(memory);
+    }).join();
+  };
+  CHECK(end_of_capture(stream, allocate_elsewhere, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  CHECK(result == cudaSuccess);
+  CHECK(end_of_capture(stream, allocate_elsewhere, cudaStreamCaptureModeGlobal) == cudaErrorStreamCaptureInvalidated);
+  CHECK(result == cudaErrorStreamCaptureUnsupported);
+}
+
+TEST_CASE("an event within a capture is order only, and one outside of it does not belong there") {
+  OwnStream stream, other;
+  cudaEvent_t event = nullptr, before = nullptr;
+  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  cudaEventCreateWithFlags(&before, cudaEventDisableTiming);
+  cudaEventRecord(before, stream);
+  CHECK(end_of_capture(stream, [&] {
+          CHECK(cudaEventRecord(event, stream) == cudaSuccess);
+          CHECK(cudaStreamWaitEvent(stream, event) == cudaSuccess);
+          CHECK(cudaEventQuery(event) == cudaErrorCapturedEvent);
+        }) == cudaSuccess);
+  CHECK(cudaEventSynchronize(event) == cudaErrorCapturedEvent);
+  CHECK(end_of_capture(stream, [&] {
+          CHECK(cudaStreamWaitEvent(stream, before) == cudaErrorStreamCaptureIsolation);
+        }) == cudaErrorStreamCaptureInvalidated);
+  for (const cudaEvent_t old : {event, before}) cudaEventDestroy(old);
+}
+
+TEST_CASE("external events are waited for and recorded each time that a graph runs") {
+  Gate gate;
+  OwnStream stream, other;
+  const DeviceArray<int> value(std::vector<int>{1});
+  cudaEvent_t begin = nullptr, end = nullptr;
+  cudaEventCreateWithFlags(&begin, cudaEventDisableTiming);
+  cudaEventCreateWithFlags(&end, cudaEventDisableTiming);
+  cudaGraphExec_t executable = nullptr;
+  REQUIRE(capture(stream, executable, [&] {
+            cudaStreamWaitEvent(stream, begin, cudaEventWaitExternal);
+            start(add_to, 1, 1, stream, value.get(), 1);
+            cudaEventRecordWithFlags(end, stream, cudaEventRecordExternal);
+          }) == cudaSuccess);
+  gate.close(other);
+  cudaEventRecord(begin, other);
+  REQUIRE(cudaGraphLaunch(executable, stream) == cudaSuccess);
+  CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
+  gate.open();
+  REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+  REQUIRE(cudaEventSynchronize(end) == cudaSuccess);
+  CHECK(value.values(stream) == std::vector{2});
+  cudaGraphExecDestroy(executable);
+  for (const cudaEvent_t old : {begin, end}) cudaEventDestroy(old);
+}

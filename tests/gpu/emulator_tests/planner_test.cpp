@@ -1,0 +1,184 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "kernels/base/error.h"
+#include "kernels/cuda/vendor/convolution_plan.h"
+#include "kernels/cuda/vendor/matmul.h"
+#include "tests/gpu/emulator/values.h"
+#include "tests/gpu/emulator_tests/emulation_test.h"
+
+// Small whole numbers, whose products and sums are exact in every precision, so that results are too.
+
+namespace {
+
+using annulus::DataType;
+using annulus::Precision;
+using annulus::value_type;
+using namespace annulus::cuda;
+using Pass = ConvolutionProblem::Pass;
+
+constexpr Precision kPrecisions[] = {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16};
+
+// Zero but for every `period`th, so that sums stay small.
+std::vector<float> small_numbers(std::size_t count, std::size_t period) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; i += period) values[i] = static_cast<float>(static_cast<int>(i * 7 % 5) - 2);
+  return values;
+}
+
+// Values on a device, of some type.
+class DeviceValues {
+ public:
+  DeviceValues(const std::vector<float>& values, DataType type)
+      : type_(type), count_(values.size()), bytes_(values.size() * annulus::size_of(type)) {
+    std::vector<char> packed(values.size() * annulus::size_of(type));
+    emulated::store(values, packed.data(), type);
+    cudaMemcpy(bytes_.get(), packed.data(), packed.size(), cudaMemcpyHostToDevice);
+  }
+  char* get() const { return bytes_.get(); }
+  std::vector<float> values(cudaStream_t stream) const {
+    return emulated::load(bytes_.values(stream).data(), count_, type_);
+  }
+
+ private:
+  DataType type_;
+  std::size_t count_;
+  DeviceArray<char> bytes_;
+};
+
+struct Operands {
+  std::vector<float> input, weights, output;
+};
+
+// By the definition, one product at a time; what the pass writes gets the sums.
+Operands convolve(const ConvolutionProblem& p, Operands o) {
+  const bool adds = p.accumulate;
+  std::vector<float>& written = p.pass == Pass::forward         ? o.output
+                                : p.pass == Pass::backward_data ? o.input
+                                                                : o.weights;
+  if (!adds) std::ranges::fill(written, 0.0f);
+  const auto extent = [](std::size_t size) { return static_cast<long>(size); };
+  for (std::size_t n = 0; n < p.batch; ++n)
+    for (std::size_t f = 0; f < p.filters; ++f)
+      for (std::size_t c = 0; c < p.channels; ++c)
+        for (std::size_t i = 0; i < p.output_height(); ++i)
+          for (std::size_t j = 0; j < p.output_width(); ++j)
+            for (std::size_t a = 0; a < p.kernel.height; ++a)
+              for (std::size_t b = 0; b < p.kernel.width; ++b) {
+                const long y = extent(i * p.stride + a) - extent(p.padding.height);
+                const long x = extent(j * p.stride + b) - extent(p.padding.width);
+                if (y < 0 || x < 0 || y >= extent(p.height) || x >= extent(p.width)) continue;
+                const std::size_t pixel = (n * p.height + static_cast<std::size_t>(y)) * p.width;
+                float& in = o.input[(pixel + static_cast<std::size_t>(x)) * p.channels + c];
+                float& weight = o.weights[((f * p.kernel.height + a) * p.kernel.width + b) * p.channels + c];
+                float& out = o.output[((n * p.output_height() + i) * p.output_width() + j) * p.filters + f];
+                if (p.pass == Pass::forward) out += in * weight;
+                if (p.pass == Pass::backward_data) in += out * weight;
+                if (p.pass == Pass::backward_weights) weight += out * in;
+              }
+  return o;
+}
+
+void check_convolution(const ConvolutionProblem& p) {
+  const Operands before{small_numbers(p.batch * p.height * p.width * p.channels, 3),
+                        small_numbers(p.filters * p.kernel.area() * p.channels, 7),
+                        small_numbers(p.batch * p.output_height() * p.output_width() * p.filters, 5)};
+  const Operands wanted = convolve(p, before);
+  const DataType type = value_type(p.precision);
+  const DeviceValues input(before.input, type), weights(before.weights, type), output(before.output, type);
+  const auto plan = make_convolution_planner()->plan(p);
+  const DeviceArray<char> workspace(plan->workspace_bytes());
+  OwnStream stream;
+  plan->run(input.get(), weights.get(), output.get(), workspace.get(), stream);
+  CHECK(input.values(stream) == wanted.input);
+  CHECK(weights.values(stream) == wanted.weights);
+  CHECK(output.values(stream) == wanted.output);
+}
+
+}  // namespace
+
+TEST_CASE("convolutions in every pass, precision and shape") {
+  for (const Precision precision : kPrecisions)
+    for (const Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights}) {
+      INFO("precision " << to_string(precision) << ", pass " << static_cast<int>(pass));
+      check_convolution({pass, precision, 2, 8, 7, 6, 16, 3, 1, 1});
+      check_convolution({pass, precision, 2, 16, 8, 9, 8, 3, 2, 1});
+      check_convolution({pass, precision, 1, 8, 5, 5, 8, 1, 2, 0});
+      check_convolution({pass, precision, 3, 8, 5, 5, 8, 5, 1, 2});
+      check_convolution({pass, precision, 2, 8, 4, 6, 8, {1, 7}, 1, {0, 3}});
+      check_convolution({pass, precision, 2, 8, 6, 5, 8, {3, 1}, 2, {1, 0}});
+      if (pass == Pass::backward_data) check_convolution({pass, precision, 2, 8, 7, 6, 16, 3, 1, 1, true});
+    }
+}
+
+TEST_CASE("matrix products in every precision, lying either way") {
+  constexpr std::size_t kRows = 16, kColumns = 24, kInner = 8;
+  for (const Precision precision : kPrecisions)
+    for (unsigned choice = 0; choice < 64; ++choice) {
+      const auto chosen = [&](unsigned bit) { return (choice >> bit & 1) != 0; };
+      const MatmulProblem p{.precision = precision,
+                            .rows = kRows,
+                            .columns = kColumns,
+                            .inner = kInner,
+                            .a_transposed = chosen(0),
+                            .b_transposed = chosen(1),
+                            .bias = chosen(2),
+                            .relu = chosen(3),
+                            .wide_output = chosen(4),
+                            .accumulate = chosen(5)};
+      INFO("precision " << to_string(precision) << ", choice " << choice);
+      const auto a = small_numbers(kRows * kInner, 2), b = small_numbers(kInner * kColumns, 3);
+      const auto bias = small_numbers(kColumns, 1), old = small_numbers(kRows * kColumns, 1);
+      const float factor = 4;
+      std::vector<float> wanted;
+      for (std::size_t i = 0; i < kRows; ++i)
+        for (std::size_t j = 0; j < kColumns; ++j) {
+          float sum = 0;
+          for (std::size_t k = 0; k < kInner; ++k)
+            sum += a[p.a_transposed ? k * kRows + i : i * kInner + k] *
+                   b[p.b_transposed ? j * kInner + k : k * kColumns + j];
+          sum = sum * factor + (p.accumulate ? old[i * kColumns + j] : 0) + (p.bias ? bias[j] : 0);
+          wanted.push_back(p.relu ? std::max(sum, 0.0f) : sum);
+        }
+      const DataType type = value_type(precision);
+      const DeviceValues device_a(a, type), device_b(b, type), device_bias(bias, DataType::f32);
+      const DeviceValues output(old, p.wide_output ? DataType::f32 : type), scale({1, factor}, DataType::f32);
+      const auto plan = make_matmul_planner()->plan(p);
+      const DeviceArray<char> workspace(plan->workspace_bytes());
+      OwnStream stream;
+      plan->run(device_a.get(), device_b.get(), reinterpret_cast<const float*>(device_bias.get()), output.get(),
+                reinterpret_cast<const float*>(scale.get()) + 1, workspace.get(), stream);
+      CHECK(output.values(stream) == wanted);
+    }
+}
+
+TEST_CASE("tf32 rounds factors to 10 bits") {
+  const std::vector<float> values{1, 1 + 0x1p-10f, 1 + 0x1p-11f, 1 + 3 * 0x1p-11f, -1 - 0x1p-12f, INFINITY};
+  CHECK(emulated::load_factors(values.data(), values.size(), Precision::tf32) ==
+        std::vector<float>{1, 1 + 0x1p-10f, 1, 1 + 0x1p-9f, -1, INFINITY});
+  CHECK(emulated::load_factors(values.data(), values.size(), Precision::fp32) == values);
+}
+
+TEST_CASE("planners refuse what the vendor's library would not do") {
+  const auto convolutions = make_convolution_planner();
+  const auto matmuls = make_matmul_planner();
+  using annulus::Error;
+  CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::bf16, 1, 4, 4, 4, 8, 1, 1, 0}), Error);
+  CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::bf16, 1, 8, 4, 4, 12, 1, 1, 0}), Error);
+  CHECK_NOTHROW(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 12, 1, 1, 0}));
+  CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 4, 5, 1, 0}), Error);
+  CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 4, 1, 1, 0, true}), Error);
+  CHECK_THROWS_AS(matmuls->plan({Precision::fp16, 8, 8, 12}), Error);
+  CHECK_NOTHROW(matmuls->plan({Precision::fp32, 6, 8, 8}));
+  CHECK_THROWS_AS(matmuls->plan({Precision::fp32, 8, 6, 8}), Error);
+
+  const auto plan = matmuls->plan({Precision::fp32, 4, 4, 4});
+  const DeviceArray<float> a(20), b(16), output(16);
+  const DeviceArray<char> workspace(plan->workspace_bytes());
+  OwnStream stream;
+  std::vector<float> host(16);
+  CHECK_THROWS_AS(plan->run(a.get() + 1, b.get(), nullptr, output.get(), nullptr, workspace.get(), stream), Error);
+  CHECK_THROWS_AS(plan->run(a.get() + 8, b.get(), nullptr, output.get(), nullptr, workspace.get(), stream), Error);
+  CHECK_THROWS_AS(plan->run(a.get(), host.data(), nullptr, output.get(), nullptr, workspace.get(), stream), Error);
+  CHECK_NOTHROW(plan->run(a.get() + 4, b.get(), nullptr, output.get(), nullptr, workspace.get(), stream));
+}

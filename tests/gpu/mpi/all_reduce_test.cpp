@@ -1,0 +1,496 @@
+#include "collectives/all_reduce.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
+#include <numeric>
+#include <ostream>
+#include <string_view>
+#include <thread>
+
+#include "collectives/gpu/all_reduce_stream.h"
+#include "collectives/gpu/ipc_ring.h"
+#include "collectives/gpu/message_ring.h"
+#include "collectives/gpu/nccl.h"
+#include "collectives/gpu/places.h"
+#include "collectives/gpu/staged.h"
+#include "kernels/base/error.h"
+#include "kernels/base/host_memory.h"
+#include "kernels/base/on_error.h"
+#include "kernels/base/random.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/runtime/side_lane.h"
+#include "tests/mpi/shares.h"
+
+using namespace annulus;
+using namespace annulus::test;
+
+// What tests/mpi/all_reduce_test.cpp demands of sums in the host's memory, of sums in the memory of GPUs. A GPU makes
+// it harder: arrays are filled, summed, read and spoiled by work on the lane, without anybody waiting in between.
+
+namespace {
+
+// Each rank of a node takes the next GPU, as long as there are any.
+void use_gpu(const World& world) {
+  int gpus = 0;
+  cuda::check(cudaGetDeviceCount(&gpus));
+  cuda::check(cudaSetDevice(world.local_rank() % gpus));
+}
+
+DeviceRequest current_gpu() {
+  DeviceRequest request;
+  cuda::check(cudaGetDevice(&request.gpu));
+  return request;
+}
+
+using Make = std::function<std::unique_ptr<AllReduce>(const World&, cuda::CudaDevice&)>;
+
+struct Case {
+  std::string name;
+  Make make;
+  int ranks_per_node = 0;  // 0: as it is
+};
+
+std::ostream& operator<<(std::ostream& stream, const Case& c) {
+  return stream << c.name << ", " << c.ranks_per_node << " ranks per node";
+}
+
+Case by_name(const std::string& name, int ranks_per_node = 0) {
+  return {name, [name](const World& world, cuda::CudaDevice& device) { return make_all_reduce(name, world, device); },
+          ranks_per_node};
+}
+
+Case ring(const IpcRingOptions& options) {
+  return {fmt::format("ring, segments of {} bytes", options.segment_bytes),
+          [options](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
+            if (world.size() == 1) return make_all_reduce("ring", world, device);
+            auto lane = std::make_unique<cuda::SideLane>(device.lane());
+            auto algorithm = make_ipc_ring(world, *lane, options);
+            return std::make_unique<AllReduceStream>(std::move(lane), std::move(algorithm), "ring", "test");
+          }};
+}
+
+Case staged(const std::string& host, const StagedOptions& options) {
+  return {fmt::format("{}, pieces of {} bytes", host, options.piece_bytes),
+          [=](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
+            if (world.size() == 1) return make_all_reduce(host, world, device);
+            return make_staged(device, make_host_sum(host, world, Wire::fp32, {}), options);
+          }};
+}
+
+// NCCL itself, which a world of one is otherwise spared.
+Case nccl() {
+  return {"nccl", [](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
+            auto lane = std::make_unique<cuda::SideLane>(device.lane());
+            auto algorithm = make_nccl(world, *lane);
+            return std::make_unique<AllReduceStream>(std::move(lane), std::move(algorithm), "nccl", "test");
+          }};
+}
+
+// As if the MPI library had said that it takes GPU memory; an emulated one's it does take.
+Case gpu_message_ring() {
+  return {"ring over messages between GPUs",
+          [](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
+            if (world.size() == 1) return make_all_reduce("ring", world, device);
+            return make_gpu_message_ring(world, device, "test");
+          }};
+}
+
+// Those that this world can have.
+std::vector<Case> cases() {
+  const World world;
+  use_gpu(world);
+  std::vector<Case> all{by_name("ring"),
+                        ring({.segment_bytes = 4096, .scratch_bytes = 64 << 10}),
+                        by_name("auto"),
+                        by_name("auto", 1),
+                        by_name("message-ring"),
+                        by_name("direct"),
+                        by_name("doubling"),
+                        by_name("mpi"),
+                        staged("direct", {.piece_bytes = 64 << 10}),
+                        gpu_message_ring()};
+  if (world.size() == 1 || shared_gpu(world).empty()) all.push_back(nccl());
+  if (world.size() > 2 && world.size() % 2 == 0) all.push_back(by_name("hierarchical", 2));
+  return all;
+}
+
+constexpr std::size_t kLarge = (3 << 20) / sizeof(float);
+
+std::vector<std::size_t> sizes_for(int ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  std::vector<std::size_t> sizes = {0, 1, n - 1, n, n + 1, 64 * n - 1, 64 * n, 64 * n + 1, 997, 65'536, 65'537};
+  for (std::uint64_t draw = 0; draw < 8; ++draw) sizes.push_back(mix(1, draw) % (draw % 2 == 0 ? 1'000 : 60'001));
+  for (std::size_t i = sizes.size(); i > 1; --i) std::swap(sizes[i - 1], sizes[mix(2, i) % i]);
+  return sizes;
+}
+
+// Arrays in the memory of a GPU, each with a place in pinned memory, which the lane fills it from and brings it to.
+class Arrays {
+ public:
+  Arrays(cuda::CudaDevice& device, AllReduce& all_reduce, bool own_memory, const std::vector<std::size_t>& sizes)
+      : device_(device) {
+    const std::size_t bytes = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}) * sizeof(float);
+    pinned_ = cuda::allocate_pinned(bytes);
+    if (!own_memory) elsewhere_ = cuda::allocate_device(bytes);
+    const DeviceView all = own_memory ? all_reduce.allocate(bytes) : elsewhere_.view();
+    std::size_t begin = 0;
+    for (const std::size_t size : sizes) {
+      device_arrays_.push_back(all.slice(begin, size * sizeof(float)));
+      host_arrays_.push_back(floats(pinned_.view().slice(begin, size * sizeof(float))));
+      begin += size * sizeof(float);
+    }
+  }
+
+  DeviceView operator[](std::size_t number) const { return device_arrays_[number]; }
+
+  void fill(std::size_t number, const std::vector<float>& values) {
+    std::ranges::copy(values, host_arrays_[number].begin());
+    copy(device_arrays_[number].address, host_arrays_[number].data(), number, cudaMemcpyHostToDevice);
+  }
+
+  // Reads it and leaves NaNs there, which a rank that is late would add or copy.
+  void take(std::size_t number) {
+    const DeviceView array = device_arrays_[number];
+    copy(host_arrays_[number].data(), array.address, number, cudaMemcpyDeviceToHost);
+    cuda::check(cudaMemsetAsync(array.address, 0xff, array.bytes, device_.lane()));
+  }
+
+  std::span<const float> taken(std::size_t number) {
+    device_.finish();
+    return host_arrays_[number];
+  }
+
+ private:
+  void copy(void* to, const void* from, std::size_t number, cudaMemcpyKind kind) {
+    cuda::check(cudaMemcpyAsync(to, from, device_arrays_[number].bytes, kind, device_.lane()));
+  }
+
+  cuda::CudaDevice& device_;
+  Buffer pinned_, elsewhere_;
+  std::vector<DeviceView> device_arrays_;
+  std::vector<std::span<float>> host_arrays_;
+};
+
+void sleep(void* microseconds) {
+  std::this_thread::sleep_for(std::chrono::microseconds(reinterpret_cast<std::uintptr_t>(microseconds)));
+}
+
+// Keeps the lane busy for some time that is another one on every rank.
+void dawdle(cuda::CudaDevice& device, const World& world, std::uint64_t draw) {
+  const std::uint64_t microseconds = mix(static_cast<std::uint64_t>(world.rank()) + 77, draw) % 400;
+  cuda::check(cudaLaunchHostFunc(device.lane(), sleep, reinterpret_cast<void*>(microseconds)));
+}
+
+std::vector<float> sum_of(cuda::CudaDevice& device, AllReduce& all_reduce, const std::vector<float>& share) {
+  const Buffer memory = cuda::allocate_device(share.size() * sizeof(float));
+  device.upload(std::as_bytes(std::span(share)), memory.view());
+  all_reduce.wait(all_reduce.enqueue(memory.view()));
+  std::vector<float> sum(share.size());
+  device.download(memory.view(), std::as_writable_bytes(std::span(sum)));
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("arrays of any size, any number under way at once, are summed exactly and to the same bits everywhere") {
+  const Case algorithm = GENERATE(from_range(cases()));
+  const World world(algorithm.ranks_per_node);
+  const std::size_t together = GENERATE(1, 8);
+  const bool own_memory = GENERATE(false, true);
+  const std::vector<std::size_t> sizes = sizes_for(world.size());
+  cuda::CudaDevice device(current_gpu());
+  const auto all_reduce = algorithm.make(world, device);
+  Arrays arrays(device, *all_reduce, own_memory, sizes);
+  for (const bool exact : {true, false})
+    for (std::size_t begin = 0; begin < sizes.size(); begin += together) {
+      const std::size_t end = std::min(begin + together, sizes.size());
+      std::vector<AllReduce::Ticket> tickets;
+      for (std::size_t i = begin; i < end; ++i) {
+        dawdle(device, world, i);
+        arrays.fill(i, exact ? integers(sizes[i], world.rank()) : fractions(sizes[i], world.rank()));
+        tickets.push_back(all_reduce->enqueue(arrays[i]));
+      }
+      for (std::size_t i = begin; i < end; ++i) {
+        all_reduce->join(tickets[i - begin]);
+        arrays.take(i);
+      }
+      for (std::size_t i = begin; i < end; ++i) {
+        CAPTURE(algorithm, together, own_memory, sizes[i]);
+        if (exact)
+          check_equal(arrays.taken(i), exact_sum(sizes[i], world.size()));
+        else
+          check_same_on_every_rank(world, arrays.taken(i));
+      }
+    }
+}
+
+TEST_CASE("the same arrays are summed step after step, while the lane goes on and nobody waits") {
+  const Case algorithm = GENERATE(from_range(cases()));
+  const World world(algorithm.ranks_per_node);
+  cuda::CudaDevice device(current_gpu());
+  const auto all_reduce = algorithm.make(world, device);
+  const std::vector<std::size_t> sizes{20'000, 30'001, 5};  // buckets of a step
+  constexpr std::size_t kSteps = 12;
+  std::vector<std::size_t> all;
+  for (std::size_t step = 0; step < kSteps; ++step) all.insert(all.end(), sizes.begin(), sizes.end());
+  Arrays shares(device, *all_reduce, false, all), sums(device, *all_reduce, false, all);
+  const std::size_t bytes = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}) * sizeof(float);
+  const DeviceView gradients = all_reduce->allocate(bytes);
+  const Buffer other = cuda::allocate_device(100'000);
+  for (std::size_t i = 0; i < all.size(); ++i) shares.fill(i, integers(all[i], world.rank(), i));
+  const auto copy = [&](DeviceView from, DeviceView to) {
+    cuda::check(cudaMemcpyAsync(to.address, from.address, from.bytes, cudaMemcpyDeviceToDevice, device.lane()));
+  };
+  const auto bucket = [&](std::size_t number) {
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < number; ++i) begin += sizes[i] * sizeof(float);
+    return gradients.slice(begin, sizes[number] * sizeof(float));
+  };
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    std::vector<AllReduce::Ticket> tickets;
+    for (std::size_t b = 0; b < sizes.size(); ++b) {
+      dawdle(device, world, step * sizes.size() + b);
+      copy(shares[step * sizes.size() + b], bucket(b));
+      tickets.push_back(all_reduce->enqueue(bucket(b), AllReduce::Next::compute, b));
+      device.zero(other.view());
+    }
+    for (std::size_t b = 0; b < sizes.size(); ++b) {
+      all_reduce->join(tickets[b]);
+      copy(bucket(b), sums[step * sizes.size() + b]);
+      cuda::check(cudaMemsetAsync(bucket(b).address, 0xff, bucket(b).bytes, device.lane()));
+    }
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    sums.take(i);
+    CAPTURE(algorithm, i);
+    check_equal(sums.taken(i), exact_sum(all[i], world.size(), i));
+  }
+}
+
+TEST_CASE("the same sum has the same bits every time") {
+  const Case algorithm = GENERATE(from_range(cases()));
+  const World world(algorithm.ranks_per_node);
+  cuda::CudaDevice device(current_gpu());
+  const auto all_reduce = algorithm.make(world, device);
+  for (const std::size_t size : {std::size_t{997}, kLarge}) {
+    CAPTURE(algorithm, size);
+    const std::vector<float> share = fractions(size, world.rank());
+    const std::vector<float> first = sum_of(device, *all_reduce, share);
+    check_equal(sum_of(device, *all_reduce, share), first);
+    check_same_on_every_rank(world, first);
+  }
+}
+
+TEST_CASE("waiting for the last array is waiting for all") {
+  const Case algorithm = GENERATE(from_range(cases()));
+  const World world(algorithm.ranks_per_node);
+  cuda::CudaDevice device(current_gpu());
+  const auto all_reduce = algorithm.make(world, device);
+  Arrays arrays(device, *all_reduce, true, {100'000, 10});
+  arrays.fill(0, integers(100'000, world.rank()));
+  arrays.fill(1, integers(10, world.rank()));
+  all_reduce->enqueue(arrays[0]);
+  all_reduce->wait(all_reduce->enqueue(arrays[1]));
+  for (const std::size_t i : {0, 1}) {
+    std::vector<float> sum(arrays[i].bytes / sizeof(float));
+    device.download(arrays[i], std::as_writable_bytes(std::span(sum)));
+    check_equal(sum, exact_sum(sum.size(), world.size()));
+  }
+}
+
+TEST_CASE("two all-reduces at work at once do not mix up their flags and messages") {
+  const World world;
+  use_gpu(world);
+  cuda::CudaDevice device(current_gpu());
+  const auto one = make_all_reduce("ring", world, device);
+  const auto other = make_all_reduce(GENERATE("ring", "mpi"), world, device);
+  Arrays first(device, *one, true, {50'000}), second(device, *other, true, {40'000});
+  for (std::size_t step = 0; step < 5; ++step) {
+    first.fill(0, integers(50'000, world.rank(), step));
+    const AllReduce::Ticket first_ticket = one->enqueue(first[0]);
+    second.fill(0, integers(40'000, world.rank(), 2 * step));
+    const AllReduce::Ticket second_ticket = other->enqueue(second[0]);
+    world.barrier();
+    other->join(second_ticket);
+    second.take(0);
+    one->join(first_ticket);
+    first.take(0);
+    check_equal(first.taken(0), exact_sum(50'000, world.size(), step));
+    check_equal(second.taken(0), exact_sum(40'000, world.size(), 2 * step));
+  }
+}
+
+TEST_CASE("the ring pulls 2(N-1)/N of an array whose lines N divides") {
+  const World world;
+  use_gpu(world);
+  cuda::CudaDevice device(current_gpu());
+  const auto all_reduce = make_all_reduce("ring", world, device);
+  const auto n = static_cast<std::size_t>(world.size());
+  const Buffer memory = cuda::allocate_device(64 * n * sizeof(float));
+  all_reduce->wait(all_reduce->enqueue(memory.view()));
+  CHECK(all_reduce->bytes_sent() == 2 * (n - 1) * 64 * sizeof(float));
+}
+
+TEST_CASE("spans of sums lie on the host's clock, and none are there that nobody records") {
+  const World world;
+  use_gpu(world);
+  if (world.size() == 1) return;
+  cuda::CudaDevice device(current_gpu());
+  const auto all_reduce = make_all_reduce(GENERATE("ring", "direct"), world, device);
+  TraceLane lane(100);
+  all_reduce->record_to(&lane);
+  const Buffer memory = cuda::allocate_device(100'000);
+  all_reduce->wait(all_reduce->enqueue(memory.view()));
+  CHECK(lane.spans().empty());
+  lane.record(true, 5);
+  const double begun = now_seconds();
+  all_reduce->wait(all_reduce->enqueue(memory.view(), AllReduce::Next::compute, 2));
+  const double ended = now_seconds();
+  const auto sum = std::ranges::find(lane.spans(), "sum of bucket", &TraceLane::Span::name);
+  REQUIRE(sum != lane.spans().end());
+  CHECK(sum->number == 3);
+  CHECK(sum->step == 5);
+  constexpr double kClocks = 0.05;  // apart, at most, where processes share cores
+  CHECK(sum->begin >= begun - kClocks);
+  CHECK(sum->end >= sum->begin);
+  CHECK(sum->end <= ended + kClocks);
+}
+
+TEST_CASE("while a ring waits, it says for whom and in which step") {
+  const World world;
+  use_gpu(world);
+  if (world.size() == 1) return;
+  cuda::CudaDevice device(current_gpu());
+  const auto all_reduce = make_all_reduce("ring", world, device);
+  const Buffer memory = cuda::allocate_device(100'000);
+  world.barrier();
+  if (world.root()) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  SumActivity::Snapshot seen;
+  {
+    std::jthread onlooker([&](std::stop_token stop) {
+      while (!stop.stop_requested() && seen.peer != 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        seen = all_reduce->activity().look();
+      }
+    });
+    all_reduce->wait(all_reduce->enqueue(memory.view(), AllReduce::Next::compute, 4));
+  }
+  if (world.rank() == 1) {
+    CHECK(seen.peer == 0);
+    CHECK(seen.bucket == 4);
+    CHECK(seen.step.number == 1);
+  }
+  const SumActivity::Snapshot after = all_reduce->activity().look();
+  CHECK(after.begun == 1);
+  CHECK(after.ended == 1);
+}
+
+TEST_CASE("sums that nobody waits for do not keep a rank from leaving") {
+  const World world;
+  use_gpu(world);
+  cuda::CudaDevice device(current_gpu());
+  const Buffer memory = cuda::allocate_device(4'000'000);
+  const auto all_reduce = make_all_reduce(GENERATE("ring", "message-ring", "direct"), world, device);
+  if (world.root()) all_reduce->enqueue(memory.view());
+}
+
+TEST_CASE("who waits for a sum that another rank has left unfinished gets an error that names it") {
+  const World world;
+  use_gpu(world);
+  if (world.size() < 3) return;
+  cuda::CudaDevice device(current_gpu());
+  const Buffer memory = cuda::allocate_device(100'000);
+  const auto all_reduce = make_all_reduce("ring", world, device);
+  const int last = world.size() - 1;  // never comes, so that the root cannot end it
+  if (world.root()) all_reduce->enqueue(memory.view());
+  if (!world.root() && world.rank() != last)
+    CHECK_THROWS_WITH(all_reduce->wait(all_reduce->enqueue(memory.view())), Catch::Contains("rank 0 has left a sum"));
+}
+
+TEST_CASE("a rank that leaves by an exception does not hang, though others never come") {
+  const World world;
+  use_gpu(world);
+  cuda::CudaDevice device(current_gpu());
+  const std::string algorithm = GENERATE("ring", "message-ring", "direct");
+  const auto begun = std::chrono::steady_clock::now();
+  try {
+    const auto all_reduce = make_all_reduce(algorithm, world, device);
+    const Buffer memory = cuda::allocate_device(100'000);  // which is freed first, and that waits for all streams
+    const OnError abandon_sums([&] { all_reduce->abandon(); });
+    world.barrier();
+    if (world.root()) {
+      const AllReduce::Ticket ticket = all_reduce->enqueue(memory.view());
+      if (algorithm == "ring") all_reduce->join(ticket);  // for the others the host would wait
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // so that the root has long been waiting
+    }
+    throw Error("something else");
+  } catch (const Error&) {
+  }
+  device.finish();
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
+}
+
+TEST_CASE("where a GPU does not come to rest after an error, the process says so and ends", "[.stuck]") {
+  const World world;
+  use_gpu(world);
+  cuda::CudaDevice device(current_gpu());
+  const auto all_reduce = make_all_reduce("ring", world, device);
+  const Buffer memory = cuda::allocate_device(100'000);
+  const OnError abandon_sums([&] { all_reduce->abandon(); });
+  constexpr std::uintptr_t kForEver = 3'600'000'000;
+  cuda::check(cudaLaunchHostFunc(device.lane(), sleep, reinterpret_cast<void*>(kForEver)));
+  all_reduce->enqueue(memory.view());
+  throw Error("something else");
+}
+
+TEST_CASE("a killed rank ends the job", "[.killed]") {
+  const World world;
+  use_gpu(world);
+  cuda::CudaDevice device(current_gpu());
+  const Buffer memory = cuda::allocate_device(100'000);
+  const auto all_reduce = make_all_reduce("ring", world, device);
+  for (int step = 0;; ++step) {
+    if (step == 20 && world.rank() == world.size() - 1) kill(getpid(), SIGKILL);
+    all_reduce->wait(all_reduce->enqueue(memory.view()));
+  }
+}
+
+TEST_CASE("NCCL is refused, in a line that says why, where ranks share a GPU") {
+  const World world;
+  if (world.size() == 1) return;
+  cuda::check(cudaSetDevice(0));
+  cuda::CudaDevice device(current_gpu());
+  CHECK_THROWS_WITH(make_all_reduce("nccl", world, device),
+                    Catch::Contains("ranks 0 and 1 share GPU") && Catch::Contains("--all-reduce ring"));
+}
+
+TEST_CASE("the description says what was taken and why") {
+  const World world;
+  use_gpu(world);
+  if (world.size() == 1) return;
+  cuda::CudaDevice device(current_gpu());
+  CHECK_THAT(make_all_reduce("auto", world, device)->description(),
+             Catch::Contains("ring over the GPUs' memory") && Catch::Contains("reaches its neighbour"));
+  CHECK_THAT(make_all_reduce("direct", world, device)->description(), Catch::Contains("staged through pinned memory"));
+  const World nodes(1);
+  CHECK_THAT(make_all_reduce("auto", nodes, device)->description(), Catch::Contains("several nodes"));
+}
+
+// With ANNULUS_EMULATED_APART.
+TEST_CASE("where GPUs cannot reach each other's memory, ring says so, and auto takes what goes", "[.apart]") {
+  const World world;
+  use_gpu(world);
+  cuda::CudaDevice device(current_gpu());
+  CHECK_THROWS_WITH(make_all_reduce("ring", world, device), Catch::Contains("cannot reach its neighbour's memory"));
+  const auto all_reduce = make_all_reduce("auto", world, device);
+  CHECK_THAT(all_reduce->description(),
+             Catch::Contains("cannot reach") &&
+                 Catch::Contains(shared_gpu(world).empty() ? "NCCL's all-reduce" : "staged through pinned memory"));
+  check_equal(sum_of(device, *all_reduce, integers(997, world.rank())), exact_sum(997, world.size()));
+}

@@ -1,0 +1,122 @@
+// The training step on a GPU as a whole: what its recordings do, and what it asks of memory.
+
+#include <cuda_runtime.h>
+
+#include <catch2/catch.hpp>
+
+#include "kernels/base/random.h"
+#include "models/synchronize.h"
+#include "models/zoo.h"
+#include "src/step/trainer.h"
+#include "tests/unit/random_values.h"
+#include "tests/unit/test_device.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kBatch = 4, kClasses = 10;
+const Task kTask{{16, 16, 3}, {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}, kClasses};
+
+Batch random_batch(std::uint64_t step, std::size_t size) {
+  Batch batch;
+  batch.step = {0, {0, size}, false};
+  const auto pixels = test::random_pixels(size * 16 * 16 * 3, step);
+  batch.images.assign(pixels.begin(), pixels.end());
+  batch.labels = test::random_labels(size, kClasses, step + 1);
+  return batch;
+}
+
+struct Run {
+  Run(Precision precision, const UpdateRule& rule, const BucketOptions& buckets, TraceLane* lane = nullptr,
+      const StepOptions& options = {})
+      : device(make_device({.name = "cuda", .precision = precision})),
+        all_reduce(make_all_reduce("auto", world, *device)),
+        model(*device, graph(precision), Mode::training, kBatch, allocate_in(*all_reduce)),
+        optimizer(*device, model.parameters(), rule, 0.05f, 0.9),
+        trainer(model, *all_reduce, optimizer, ledger, buckets, activity, lane, options) {
+    model.record_to(lane);
+    model.parameters().initialize(7);
+    optimizer.begin_average();
+  }
+
+  // In one precision with layers that cannot be recorded.
+  static Graph graph(Precision precision) {
+    const Graph plain = make_model("resnet20", kTask);
+    return precision == Precision::fp32 ? synchronize_batch_norms(plain) : plain;
+  }
+
+  void steps(std::uint64_t begin, std::uint64_t end) {
+    // The last one is smaller, as an epoch's is.
+    for (std::uint64_t step = begin; step < end; ++step)
+      trainer.step(random_batch(step, step % 4 == 3 ? 3 : kBatch), {}, device->mark());
+    trainer.finish();
+  }
+
+  std::vector<std::byte> weights() { return test::bytes_of(*device, model.parameters().weights()); }
+
+  const World world;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<AllReduce> all_reduce;
+  Model model;
+  Optimizer optimizer;
+  Ledger ledger{0};
+  Activity activity;
+  Trainer trainer;
+};
+
+bool many_ranks() {
+  return World().size() > 2;  // one alone and two tell all there is to tell
+}
+
+std::size_t free_memory() {
+  std::size_t free = 0, total = 0;
+  REQUIRE(cudaMemGetInfo(&free, &total) == cudaSuccess);
+  return free;
+}
+
+}  // namespace
+
+TEST_CASE("recorded steps are those made one by one, to the bit") {
+  if (many_ranks()) return;
+  const Precision precision = GENERATE(Precision::fp32, Precision::bf16, Precision::fp16);
+  // Many stretches in one precision, few in the others.
+  const BucketOptions buckets{precision == Precision::bf16 ? std::size_t{4096} : std::size_t{1} << 20, 0};
+  // The steps of 3 samples have no fourth part.
+  const StepOptions options = precision == Precision::fp32 ? StepOptions{} : StepOptions{.parts = 4, .clip_norm = 1};
+  CAPTURE(to_string(precision), buckets.bytes, options.parts);
+  TraceLane lane(100'000);
+  lane.record(true);  // with spans of every layer nothing is recorded
+  Run recorded(precision, Sgd{.momentum = 0.9f}, buckets, nullptr, options);
+  Run one_by_one(precision, Sgd{.momentum = 0.9f}, buckets, &lane, options);
+  recorded.steps(0, 8);
+  one_by_one.steps(0, 8);
+  CHECK(recorded.weights() == one_by_one.weights());
+  CHECK(test::bytes_of(*recorded.device, recorded.optimizer.average()) ==
+        test::bytes_of(*one_by_one.device, one_by_one.optimizer.average()));
+  REQUIRE_FALSE(lane.spans().empty());
+  for (const TraceLane::Span& span : lane.spans()) {
+    REQUIRE(span.begin > 0);
+    REQUIRE(span.begin <= span.end);
+  }
+}
+
+TEST_CASE("parameters that are updated while the next step goes on are those of steps one after the other") {
+  if (many_ranks()) return;
+  Run deferred(Precision::bf16, AdamW{}, {4096, 0.5}), plain(Precision::bf16, AdamW{}, {4096, 0});
+  REQUIRE(deferred.trainer.buckets().deferred() > 0);
+  deferred.steps(0, 6);
+  plain.steps(0, 6);
+  CHECK(deferred.weights() == plain.weights());
+}
+
+TEST_CASE("a step takes no memory of the GPU's") {
+  if (many_ranks()) return;
+  const Precision precision = GENERATE(Precision::bf16, Precision::fp16);
+  Run run(precision, Lars{.momentum = 0.9f}, {}, nullptr, {.parts = 2, .clip_norm = 1});
+  run.steps(0, 8);  // plans, workspaces, recordings
+  const std::size_t before = free_memory();
+  run.steps(8, 16);
+  CHECK(free_memory() == before);
+}
+
+}  // namespace annulus

@@ -1,0 +1,102 @@
+// What the planner of convolutions takes and refuses, and how it says so.
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+#include "tests/gpu/plans/h200.h"
+#include "tests/unit/error_text.h"
+
+namespace annulus::test {
+namespace {
+
+using Catch::Contains;
+using cuda::ConvolutionProblem;
+using Pass = ConvolutionProblem::Pass;
+
+constexpr Pass kPasses[] = {Pass::forward, Pass::backward_data, Pass::backward_weights};
+
+ConvolutionProblem problem(Pass pass, Precision precision) {
+  return {pass,
+          precision,
+          /*batch*/ 32,
+          /*channels*/ 64,
+          /*height*/ 28,
+          /*width*/ 28,
+          /*filters*/ 128,
+          /*kernel*/ 3,
+          /*stride*/ 2,
+          /*padding*/ 1};
+}
+
+// All engines that cuDNN knows for a problem, allowed or not.
+std::vector<cuda::cudnn::EngineConfiguration> engines(const ConvolutionProblem& problem) {
+  const auto device = cuda::cudnn::device_properties(h200());
+  const auto graph = cuda::convolution_graph(problem);
+  auto all = cuda::cudnn::configurations(graph, device, CUDNN_HEUR_MODE_A);
+  for (auto& more : cuda::cudnn::configurations(graph, device, CUDNN_HEUR_MODE_FALLBACK))
+    all.push_back(std::move(more));
+  return all;
+}
+
+TEST_CASE("fp32 multiplies on no tensor core, the others may") {
+  const auto planner = cuda::make_convolution_planner_for(h200());
+  for (const Pass pass : kPasses)
+    for (const Precision precision : kPrecisions) {
+      INFO(to_string(problem(pass, precision)));
+      const auto made = plan(*planner, problem(pass, precision));
+      CHECK(made->configuration().has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) == (precision != Precision::fp32));
+    }
+}
+
+TEST_CASE("engines whose sums differ from run to run are known and left out") {
+  const auto planner = cuda::make_convolution_planner_for(h200());
+  std::size_t left_out = 0;
+  for (const Pass pass : kPasses)
+    for (const Precision precision : kPrecisions) {
+      INFO(to_string(problem(pass, precision)));
+      CHECK(!plan(*planner, problem(pass, precision))->configuration().has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC));
+      for (const auto& engine : engines(problem(pass, precision)))
+        if (engine.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) {
+          ++left_out;
+          CHECK(cuda::objection(engine, precision) == "its sums differ from run to run");
+        }
+    }
+  CHECK(left_out > 0);
+}
+
+TEST_CASE("a convolution that cannot be is refused by name") {
+  const auto planner = cuda::make_convolution_planner_for(h200());
+  const auto refusal = [&](auto change) {
+    ConvolutionProblem changed = problem(Pass::forward, Precision::bf16);
+    change(changed);
+    return error_of([&] { planner->plan(changed); });
+  };
+  const std::string large = refusal([](auto& p) { p.kernel = 31; });
+  CHECK_THAT(large, Contains("forward convolution in bf16, 32 x 28 x 28 x 64 by 128 filters of 31 x 31, stride 2"));
+  CHECK_THAT(large, Contains("the kernel is larger than the image with its padding"));
+  CHECK_THAT(refusal([](auto& p) { p.channels = 3; }), Contains("multiples of 8"));
+  CHECK_THAT(refusal([](auto& p) { p.filters = 4; }), Contains("multiples of 8"));
+  CHECK_THAT(refusal([](auto& p) { p.stride = 0; }), Contains("at least 1"));
+  CHECK_THAT(refusal([](auto& p) { p.batch = 0; }), Contains("at least 1"));
+  CHECK_THAT(refusal([](auto& p) { p.accumulate = true; }), Contains("only backward data can add"));
+}
+
+TEST_CASE("one that cuDNN cannot plan is refused with its reason") {
+  const auto planner = cuda::make_convolution_planner_for(h200());
+  ConvolutionProblem huge = problem(Pass::forward, Precision::bf16);
+  huge.batch = std::size_t{1} << 40;
+  const std::string text = error_of([&] { planner->plan(huge); });
+  CHECK_THAT(text, Contains("no plan for a forward convolution in bf16, 1099511627776 x 28 x 28 x 64"));
+  CHECK_THAT(text, Contains("choose another precision or batch size"));
+}
+
+TEST_CASE("a plan for a GPU elsewhere does not run") {
+  const auto planner = cuda::make_convolution_planner_for(h200());
+  const auto made = planner->plan(problem(Pass::forward, Precision::bf16));
+  CHECK_THAT(error_of([&] { made->run(nullptr, nullptr, nullptr, nullptr, nullptr); }), Contains("cannot run here"));
+  CHECK_THAT(error_of([] { cuda::make_convolution_planner_for("an H200"); }), Contains("no JSON object"));
+}
+
+}  // namespace
+}  // namespace annulus::test

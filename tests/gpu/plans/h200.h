@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/cuda/vendor/cudnn_convolution.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace annulus::test {
+
+// An H200 as cuDNN describes it. Nothing of it need be here.
+inline std::string h200() {
+  return read_text(ANNULUS_PLANS_DATA "/h200.json");
+}
+
+// A plan with what cuDNN says about it.
+inline std::unique_ptr<cuda::CudnnConvolutionPlan> plan(cuda::ConvolutionPlanner& planner,
+                                                        const cuda::ConvolutionProblem& problem) {
+  return std::unique_ptr<cuda::CudnnConvolutionPlan>(
+      dynamic_cast<cuda::CudnnConvolutionPlan*>(planner.plan(problem).release()));
+}
+
+constexpr Precision kPrecisions[] = {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16};
+
+}  // namespace annulus::test

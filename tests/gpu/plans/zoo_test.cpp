@@ -1,0 +1,104 @@
+// Every convolution of every model has a plan on an H200, in each precision and each pass.
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include <chrono>
+#include <map>
+#include <set>
+
+#include "kernels/cuda/runtime/layout.h"
+#include "models/zoo.h"
+#include "tests/gpu/plans/h200.h"
+
+namespace annulus::test {
+namespace {
+
+using cuda::ConvolutionProblem;
+using Pass = ConvolutionProblem::Pass;
+
+// Of the size that a model's images are usually trained in.
+std::size_t batch_of(const ZooEntry& model) {
+  return model.image.height < 100 ? 64 : 256;
+}
+
+// As a device lays them out: channels in blocks.
+ConvolutionProblem forward(const Convolution& convolution, const Shape& input, Precision precision) {
+  const auto channels = [&](std::size_t count) {
+    return cuda::channels_last(cuda::value_spec({1, count, 1, 1}, value_type(precision))).channels();
+  };
+  return {.pass = Pass::forward,
+          .precision = precision,
+          .batch = input[0],
+          .channels = channels(input[1]),
+          .height = input[2],
+          .width = input[3],
+          .filters = channels(convolution.channels),
+          .kernel = convolution.kernel,
+          .stride = convolution.stride,
+          .padding = convolution.padding};
+}
+
+// Those that training needs. The gradient of the network's images nobody wants; others may have two sources.
+std::vector<ConvolutionProblem> passes(ConvolutionProblem problem, bool of_images) {
+  std::vector<ConvolutionProblem> all{problem};
+  problem.pass = Pass::backward_weights;
+  all.push_back(problem);
+  if (of_images) return all;
+  problem.pass = Pass::backward_data;
+  all.push_back(problem);
+  problem.accumulate = true;
+  all.push_back(problem);
+  return all;
+}
+
+// By name, so that equal ones are there once.
+std::map<std::string, ConvolutionProblem> problems(Precision precision) {
+  std::map<std::string, ConvolutionProblem> all;
+  for (const ZooEntry& model : zoo()) {
+    const Graph graph = model.make(neutral_task(model.image, model.classes));
+    for (const Node& node : graph.nodes()) {
+      const auto* convolution = std::get_if<Convolution>(&node.operation);
+      if (convolution == nullptr) continue;
+      const bool of_images = std::holds_alternative<ImageInput>(graph.node(node.inputs[0]).operation);
+      for (const ConvolutionProblem& problem :
+           passes(forward(*convolution, graph.input_shapes(node, batch_of(model))[0], precision), of_images))
+        all.emplace(to_string(problem), problem);
+    }
+  }
+  return all;
+}
+
+// As a tuning file brings it: from its engine's number and knobs.
+std::size_t workspace_of_rebuilt(const ConvolutionProblem& problem, const cuda::cudnn::Choice& choice) {
+  const auto device = cuda::cudnn::device_properties(h200());
+  const auto graph = cuda::convolution_graph(problem);
+  const auto configuration = cuda::cudnn::configuration(graph, device, choice);
+  return cuda::cudnn::workspace_bytes(cuda::cudnn::execution_plan(configuration, device, nullptr));
+}
+
+TEST_CASE("every convolution of every model has a plan on an H200") {
+  using Clock = std::chrono::steady_clock;
+  const auto planner = cuda::make_convolution_planner_for(h200());
+  for (const Precision precision : kPrecisions) {
+    const auto all = problems(precision);
+    std::size_t largest = 0;
+    std::pair<double, std::string> slowest;
+    const auto begin = Clock::now();
+    for (const auto& [name, problem] : all) {
+      INFO(name);
+      const auto before = Clock::now();
+      const auto made = plan(*planner, problem);
+      slowest = std::max(slowest, {std::chrono::duration<double>(Clock::now() - before).count(), name});
+      largest = std::max(largest, made->workspace_bytes());
+      CHECK(cuda::objection(made->configuration(), precision) == "");
+      CHECK(workspace_of_rebuilt(problem, made->configuration().choice) == made->workspace_bytes());
+    }
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    fmt::print("{}: {} plans in {:.1f} s, the slowest in {:.2f} s ({}); workspaces of at most {} KiB\n",
+               to_string(precision), all.size(), seconds, slowest.first, slowest.second, largest >> 10);
+  }
+}
+
+}  // namespace
+}  // namespace annulus::test
