@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "collectives/wire.h"
-#include "collectives/world/sum_activity.h"
+#include "collectives/wire_type.h"
+#include "collectives/world/all_reduce_progress.h"
 #include "collectives/world/world.h"
 #include "kernels/base/trace.h"
 #include "kernels/device.h"
@@ -42,7 +42,7 @@ class AllReduce {
   // Where small arrays are added in another order than large ones, for that was measured to be faster: up to how many
   // bytes.
   virtual std::optional<std::size_t> crossover() const { return {}; }
-  virtual Wire wire() const { return Wire::fp32; }  // what its messages are made of; fp32 also if it sends none
+  virtual WireType wire() const { return WireType::fp32; }  // what its messages are made of; fp32 also if it sends none
 
   // Instead of a bucket's number: a sum that computing waits for in the middle of a pass, as batch norm's may.
   static constexpr std::size_t kWithinPass = static_cast<std::size_t>(-1);
@@ -64,7 +64,7 @@ class AllReduce {
   // Each sum, and what happens inside, becomes a span of this lane; of none where it is null. Before the first sum.
   virtual void record_to(TraceLane*) {}
 
-  virtual const SumActivity& activity() const = 0;  // what it is doing right now
+  virtual const AllReduceProgress& activity() const = 0;  // what it is doing right now
 };
 
 // What timelines call a sum.
@@ -90,9 +90,9 @@ inline SumName name_of(std::size_t bucket) {
 // instead of measuring it; algorithms that have none do not look at it. Collective over the world. Throws Error where
 // this one cannot be used here. The device must outlive it.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,
-                                           Wire wire = Wire::fp32, std::optional<std::size_t> crossover = {});
+                                           WireType wire = WireType::fp32, std::optional<std::size_t> crossover = {});
 
 // A warning for the user if the wire that was asked for makes no difference to this all-reduce; else empty.
-std::string unused_wire(const AllReduce& all_reduce, Wire wire);
+std::string unused_wire(const AllReduce& all_reduce, WireType wire);
 
 }  // namespace annulus

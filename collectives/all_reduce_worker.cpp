@@ -4,10 +4,10 @@
 
 namespace annulus {
 
-AllReduceWorker::AllReduceWorker(std::unique_ptr<SumAlgorithm> algorithm, std::shared_ptr<Patience> patience,
+AllReduceWorker::AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm, std::shared_ptr<Backoff> backoff,
                                  std::string name, std::string why, std::size_t worth_waking)
     : algorithm_(std::move(algorithm)),
-      patience_(std::move(patience)),
+      backoff_(std::move(backoff)),
       name_(std::move(name)),
       why_(std::move(why)),
       worth_waking_(worth_waking),
@@ -22,7 +22,7 @@ void AllReduceWorker::abandon() noexcept {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
-  patience_->abandon();
+  backoff_->abandon();
   work_there_.notify_one();
   if (thread_.joinable()) thread_.join();
 }
@@ -40,13 +40,13 @@ AllReduce::Ticket AllReduceWorker::enqueue(DeviceView values, Next next, std::si
 
 void AllReduceWorker::wait(Ticket ticket) {
   std::unique_lock lock(mutex_);
-  patience_->set_urgent(true);
+  backoff_->set_urgent(true);
   while (last_completed_ < ticket && !failure_)
     if (idle())
       run_next(lock);
     else
       completed_.wait(lock);
-  patience_->set_urgent(false);
+  backoff_->set_urgent(false);
   if (wake_ && idle()) work_there_.notify_one();  // it was called while this thread was adding, and went back to sleep
   if (failure_) std::rethrow_exception(failure_);
 }
@@ -78,9 +78,9 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   try {
     const SumName name = name_of(job.bucket);
     const TraceSpan span(lane_, name.text, name.number);
-    patience_->activity().begin_sum(job.bucket);
+    backoff_->activity().begin_sum(job.bucket);
     algorithm_->sum(job.values);
-    patience_->activity().end_sum();
+    backoff_->activity().end_sum();
   } catch (...) {
     failure = std::current_exception();
   }

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "collectives/all_reduce.h"
-#include "collectives/sum_algorithm.h"
-#include "collectives/world/patience.h"
+#include "collectives/all_reduce_algorithm.h"
+#include "collectives/world/backoff.h"
 
 namespace annulus {
 
@@ -32,14 +32,14 @@ class AllReduceWorker final : public AllReduce {
 
   // `patience` is the one with which the algorithm waits, if it can. For the user: its `name`, and `why` it was taken.
   // `worth_waking`: smaller sums, in bytes, can wait until somebody waits for them.
-  AllReduceWorker(std::unique_ptr<SumAlgorithm> algorithm, std::shared_ptr<Patience> patience, std::string name,
+  AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm, std::shared_ptr<Backoff> backoff, std::string name,
                   std::string why, std::size_t worth_waking = kQuick);
   ~AllReduceWorker() override;
 
   std::string description() const override { return name_ + " (" + why_ + ")"; }
   std::string order() const override { return algorithm_->order(); }
   std::optional<std::size_t> crossover() const override { return algorithm_->crossover(); }
-  Wire wire() const override { return algorithm_->wire(); }
+  WireType wire() const override { return algorithm_->wire(); }
   DeviceView allocate(std::size_t bytes) override {
     const auto memory = algorithm_->allocate(bytes);
     return {memory.data(), memory.size()};
@@ -49,7 +49,7 @@ class AllReduceWorker final : public AllReduce {
   void abandon() noexcept override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
   void record_to(TraceLane* lane) override;
-  const SumActivity& activity() const override { return patience_->activity(); }
+  const AllReduceProgress& activity() const override { return backoff_->activity(); }
 
  private:
   void work();
@@ -57,8 +57,8 @@ class AllReduceWorker final : public AllReduce {
 
   bool idle() const { return !running_ && next_job_ < jobs_.size(); }
 
-  std::unique_ptr<SumAlgorithm> algorithm_;
-  std::shared_ptr<Patience> patience_;
+  std::unique_ptr<AllReduceAlgorithm> algorithm_;
+  std::shared_ptr<Backoff> backoff_;
   std::string name_, why_;
   std::size_t worth_waking_;
   std::atomic<std::uint64_t> bytes_sent_ = 0;

@@ -54,7 +54,7 @@ std::optional<std::vector<Value>> other_inputs(const Node& second, Value first, 
 Graph merge(const Graph& graph, Rule rule) {
   const auto readers = count_readers(graph);
   std::vector<Value> renamed(graph.values());  // what became of each value
-  for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kKeys}) renamed[outside] = outside;
+  for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kSampleKeys}) renamed[outside] = outside;
   Graph merged(graph.image());
   const auto& nodes = graph.nodes();
   for (std::size_t i = 0; i < nodes.size(); ++i) {

@@ -35,7 +35,7 @@ std::vector<Shape> Graph::input_shapes(const Node& node, std::size_t batch) cons
   return all;
 }
 
-std::vector<bool> Graph::wanted_gradients() const {
+std::vector<bool> Graph::required_gradients() const {
   std::vector<bool> wanted(values(), false);
   for (std::size_t i = 0; i < nodes_.size(); ++i)
     wanted[output(i)] = !parameters(nodes_[i].operation, input_shapes(nodes_[i], 1)).empty() ||

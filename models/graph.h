@@ -25,9 +25,9 @@ struct ImageShape {
 // Independent of device and batch size.
 class Graph {
  public:
-  static constexpr Value kImages = 0;  // {batch, height, width, channels}, uint8
-  static constexpr Value kLabels = 1;  // {batch}, int32
-  static constexpr Value kKeys = 2;    // {batch}, int32: a random key of each sample in this epoch, for Dropout
+  static constexpr Value kImages = 0;      // {batch, height, width, channels}, uint8
+  static constexpr Value kLabels = 1;      // {batch}, int32
+  static constexpr Value kSampleKeys = 2;  // {batch}, int32: a random key of each sample in this epoch, for Dropout
 
   explicit Graph(const ImageShape& image) : image_(image) {}
 
@@ -46,7 +46,7 @@ class Graph {
   std::vector<Shape> shapes(std::size_t batch) const;  // of every value
   std::vector<Shape> input_shapes(const Node& node, std::size_t batch) const;
   // Of every value, whether training wants its gradient: something below it has parameters.
-  std::vector<bool> wanted_gradients() const;
+  std::vector<bool> required_gradients() const;
   std::string description() const;  // every node, for comparing graphs
 
  private:

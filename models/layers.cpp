@@ -17,7 +17,7 @@ Graph with_loss(Graph graph, const Task& task, Value logits) {
 Value dropout(Graph& graph, const std::string& name, float rate, Value x) {
   const auto before = std::ranges::count_if(
       graph.nodes(), [](const Node& node) { return std::holds_alternative<Dropout>(node.operation); });
-  return graph.add(name, Dropout{rate, static_cast<std::uint32_t>(before)}, {x, Graph::kKeys});
+  return graph.add(name, Dropout{rate, static_cast<std::uint32_t>(before)}, {x, Graph::kSampleKeys});
 }
 
 Value convolution_relu(Graph& graph, const std::string& name, Value x, const Convolution& convolution) {

@@ -7,14 +7,14 @@
 #include "kernels/base/error.h"
 #include "models/cost.h"
 #include "models/fusion.h"
-#include "models/spare_gradients.h"
+#include "models/unused_gradients.h"
 
 namespace annulus {
 namespace {
 
 // As devices plan it.
 Graph rewritten(const Graph& graph) {
-  return spare_gradients(fuse(graph));
+  return prune_unused_gradients(fuse(graph));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ class Model {
   const Network::Planned planned_;
   std::vector<std::vector<TensorSpec>> layouts_;
   std::unique_ptr<Parameters> parameters_;
-  FlowMemory memory_;
+  ActivationArena memory_;
   std::map<std::pair<Mode, std::size_t>, std::unique_ptr<Network>> networks_;
   TraceLane* lane_ = nullptr;
   SumOverRanks sum_;

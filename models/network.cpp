@@ -11,12 +11,12 @@ namespace annulus {
 namespace {
 
 bool reads_keys(const Node& node) {
-  return std::ranges::find(node.inputs, Graph::kKeys) != node.inputs.end();
+  return std::ranges::find(node.inputs, Graph::kSampleKeys) != node.inputs.end();
 }
 
 }  // namespace
 
-DeviceView FlowMemory::of(std::size_t bytes) {
+DeviceView ActivationArena::of(std::size_t bytes) {
   if (buffers_.empty() || buffers_.back().view().bytes < bytes) buffers_.push_back(device_.allocate(bytes));
   return buffers_.back().view();
 }
@@ -36,7 +36,7 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
                                                const Planned& planned) {
   const auto shapes = graph_.shapes(batch_);
   specs_ = {device_.plain(shapes[Graph::kImages], DataType::u8), device_.plain(shapes[Graph::kLabels], DataType::i32),
-            device_.plain(shapes[Graph::kKeys], DataType::i32)};
+            device_.plain(shapes[Graph::kSampleKeys], DataType::i32)};
   std::vector<Step> steps;
   for (std::size_t i = 0; i < graph_.nodes().size(); ++i) {
     const Node& node = graph_.nodes()[i];
@@ -72,7 +72,7 @@ std::vector<std::vector<TensorSpec>> Network::parameter_layouts() const {
   return layouts;
 }
 
-void Network::bind(const Parameters& parameters, FlowMemory& memory) {
+void Network::bind(const Parameters& parameters, ActivationArena& memory) {
   for (Value value = 0; !Graph::has_node(value); ++value)
     outside_.push_back(device_.allocate(specs_[value].layout->bytes()));
   flow_ = memory.of(dataflow_.bytes());
@@ -112,7 +112,7 @@ void Network::load(std::span<const std::uint8_t> images, std::span<const std::in
   device_.upload(std::as_bytes(labels), value(Graph::kLabels));
   if (!wants_keys_) return;
   if (keys.size() != batch_) fail("dropout wants a key for each of {} samples, there are {}", batch_, keys.size());
-  device_.upload(std::as_bytes(keys), value(Graph::kKeys));
+  device_.upload(std::as_bytes(keys), value(Graph::kSampleKeys));
 }
 
 void Network::sum_over_ranks(const SumOverRanks& sum) {

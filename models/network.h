@@ -9,7 +9,7 @@
 #include "kernels/base/split.h"
 #include "kernels/base/trace.h"
 #include "kernels/device.h"
-#include "models/dataflow.h"
+#include "models/activation_plan.h"
 #include "models/graph.h"
 #include "models/parameters.h"
 
@@ -23,9 +23,9 @@ struct LossSums {
 };
 
 // Memory for what flows through networks that never run at the same time: they share it.
-class FlowMemory {
+class ActivationArena {
  public:
-  explicit FlowMemory(Device& device) : device_(device) {}
+  explicit ActivationArena(Device& device) : device_(device) {}
 
   // At least so much. What was given out before, and was too small, stays valid.
   DeviceView of(std::size_t bytes);
@@ -51,9 +51,9 @@ class Network {
   // Once bound. After forward() it holds the images, the labels, the logits and the loss; of the others what a later
   // layer has not written over.
   DeviceView value(Value value) const;
-  const Dataflow& dataflow() const { return dataflow_; }
+  const ActivationPlan& dataflow() const { return dataflow_; }
 
-  void bind(const Parameters& parameters, FlowMemory& memory);
+  void bind(const Parameters& parameters, ActivationArena& memory);
 
   // From now on each layer's forward and backward are spans of this lane; of none where it is null.
   void record_to(TraceLane* lane) { lane_ = lane; }
@@ -68,8 +68,8 @@ class Network {
   };
   void stop_at(const Stops& stops);
 
-  // A step: load, forward, and in training backward. Keys are Graph::kKeys: only training with dropout wants them, and
-  // throws Error where there are none.
+  // A step: load, forward, and in training backward. Keys are Graph::kSampleKeys: only training with dropout wants
+  // them, and throws Error where there are none.
   void load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
             std::span<const std::int32_t> keys = {});
   // Called before every layer, or every stretch of layers, with the place in the arena from which on parameters must be
@@ -107,7 +107,7 @@ class Network {
   std::vector<Step> plan_steps(const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned);
   std::vector<const Op*> ops() const;
   void bind_step(std::size_t node, const Parameters& parameters);
-  DeviceView view(const Dataflow::Piece& piece) const { return dataflow_.view(piece, flow_); }
+  DeviceView view(const ActivationPlan::Piece& piece) const { return dataflow_.view(piece, flow_); }
   bool recordable(std::size_t step) const { return device_.records() && !steps_[step].op->sums_over_ranks(); }
   void plan_forward(std::span<const std::size_t> stops);
   void plan_backward(std::span<const std::size_t> stops);
@@ -123,7 +123,7 @@ class Network {
   bool wants_keys_;
   std::vector<TensorSpec> specs_;  // of every value
   std::vector<Step> steps_;
-  Dataflow dataflow_;
+  ActivationPlan dataflow_;
   std::vector<Buffer> outside_;              // the values that no node makes
   DeviceView flow_;                          // where everything else lies that flows through it
   std::vector<Stretch> forward_, backward_;  // in the order in which they run

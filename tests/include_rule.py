@@ -117,7 +117,7 @@ def self_test():
         ("kernels/cuda/runtime/a.cpp", '#include "kernels/cuda/ops/context.h"'),
         ("kernels/a.h", "#include <dnnl.hpp>"),
         ("collectives/a.cpp", '#include "models/network.h"'),
-        ("collectives/ring/a.cpp", '#include "collectives/host/direct.h"'),
+        ("collectives/ring/a.cpp", '#include "collectives/host/shared_memory_all_reduce.h"'),
         ("collectives/a.h", "#include <nccl.h>"),
         ("models/a.h", '#include "collectives/world/world.h"'),
         ("models/a.cpp", '  #  include "src/step/trainer.h"'),

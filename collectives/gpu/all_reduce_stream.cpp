@@ -25,7 +25,7 @@ AllReduce::Ticket AllReduceStream::enqueue(DeviceView values, Next, std::size_t 
   sum.end_mark = mark();
   sum.ticket = lane_->end();
   pending_.push_back(sum);
-  if (pending_.size() == 1) patience_->activity().begin_sum(bucket);
+  if (pending_.size() == 1) backoff_->activity().begin_sum(bucket);
   return sum.ticket;
 }
 
@@ -48,14 +48,14 @@ void AllReduceStream::wait(Ticket ticket) {
       collect();
       tell_activity();
     }
-    patience_->pause(naps++);
+    backoff_->pause(naps++);
   }
   collect();
   algorithm_->expect_all_there();  // or it was no sum
 }
 
 void AllReduceStream::collect() {
-  SumActivity& activity = patience_->activity();
+  AllReduceProgress& activity = backoff_->activity();
   while (!pending_.empty() && lane_->done(pending_.front().ticket)) {
     add_span(pending_.front());
     bytes_sent_ += pending_.front().bytes;
@@ -77,8 +77,8 @@ void AllReduceStream::tell_activity() {
   if (pending_.empty() || !lane_->begun(pending_.front().ticket)) return;
   const StreamAlgorithm::Place place = algorithm_->look();
   if (place == place_) return;
-  patience_->activity().enter(place.step);
-  patience_->activity().await(place.peer);
+  backoff_->activity().enter(place.step);
+  backoff_->activity().await(place.peer);
   place_ = place;
 }
 

@@ -6,7 +6,7 @@
 
 #include "collectives/all_reduce.h"
 #include "collectives/gpu/stream_algorithm.h"
-#include "collectives/world/patience.h"
+#include "collectives/world/backoff.h"
 
 namespace annulus {
 
@@ -34,7 +34,7 @@ class AllReduceStream final : public AllReduce {
   void abandon() noexcept override { algorithm_->abandon(); }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
   void record_to(TraceLane* lane) override;
-  const SumActivity& activity() const override { return patience_->activity(); }
+  const AllReduceProgress& activity() const override { return backoff_->activity(); }
 
  private:
   struct Sum {
@@ -55,7 +55,7 @@ class AllReduceStream final : public AllReduce {
   TraceLane* trace_ = nullptr;
   std::unique_ptr<StreamAlgorithm> algorithm_;  // behind the lane that it uses
   std::string name_, why_;
-  std::unique_ptr<Patience> patience_ = std::make_unique<Patience>(0);  // naps, as a GPU takes its time
+  std::unique_ptr<Backoff> backoff_ = std::make_unique<Backoff>(0);  // naps, as a GPU takes its time
   std::deque<Sum> pending_;
   StreamAlgorithm::Place place_;  // told last
   std::uint64_t bytes_sent_ = 0;

@@ -21,7 +21,7 @@ using Made = std::unique_ptr<AllReduce>;
 struct Request {
   const World& world;
   Device& device;
-  Wire wire;
+  WireType wire;
   std::optional<std::size_t> crossover;
   std::string why;  // this algorithm, for the user
 };
@@ -44,7 +44,7 @@ Made make_vendors(const Request& request) {
 
 // Through the host's memory, by the host's algorithm of this name.
 Made make_through_host(const std::string& algorithm, const Request& request, const std::string& because = "") {
-  HostSum sum = make_host_sum(algorithm, request.world, request.wire, request.crossover);
+  HostAllReduce sum = make_host_all_reduce(algorithm, request.world, request.wire, request.crossover);
   if (!because.empty()) sum.why = because + "; " + sum.why;
   return make_staged(request.device, std::move(sum));
 }
@@ -57,7 +57,7 @@ bool messages_take_gpu_memory(const World& world) {
 // `otherwise`: the host's algorithm where MPI cannot take messages from GPU memory, or not in 16 bits.
 Made make_between_nodes(const std::string& otherwise, const Request& request) {
   const bool direct = messages_take_gpu_memory(request.world);
-  if (direct && request.wire == Wire::fp32)
+  if (direct && request.wire == WireType::fp32)
     return make_gpu_message_ring(request.world, request.device,
                                  "the ranks are on several nodes, and MPI takes GPU memory");
   return make_through_host(otherwise, request,
@@ -84,7 +84,7 @@ Made make_auto(const Request& request) {
 }  // namespace
 
 std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string& algorithm, const World& world, Device& device,
-                                               Wire wire, std::optional<std::size_t> crossover) {
+                                               WireType wire, std::optional<std::size_t> crossover) {
   const Request request{world, device, wire, crossover, "asked for by --all-reduce " + algorithm};
   if (algorithm == "auto") return make_auto(request);
   if (algorithm == "nccl") return make_vendors(request);

@@ -9,6 +9,6 @@ namespace annulus {
 
 // make_all_reduce() for arrays in the memory of GPUs, in a world of more than one.
 std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string& algorithm, const World& world, Device& device,
-                                               Wire wire, std::optional<std::size_t> crossover);
+                                               WireType wire, std::optional<std::size_t> crossover);
 
 }  // namespace annulus

@@ -24,8 +24,8 @@ constexpr RingOptions kOptions{.segment_bytes = 1 << 20, .in_flight = 4};
 
 class GpuRingMemory final : public RingMemory {
  public:
-  explicit GpuRingMemory(std::shared_ptr<Patience> patience)
-      : patience_(std::move(patience)),
+  explicit GpuRingMemory(std::shared_ptr<Backoff> backoff)
+      : backoff_(std::move(backoff)),
         stream_(cuda::make_stream(true)),
         done_(cuda::make_event()),
         scratch_(cuda::allocate_device(kOptions.in_flight * kOptions.segment_bytes)) {}
@@ -49,10 +49,10 @@ class GpuRingMemory final : public RingMemory {
  private:
   void finish() {
     cuda::check(cudaEventRecord(done_.get(), stream_.get()));
-    for (int looks = 0; !cuda::done(done_.get()); ++looks) patience_->pause(looks);
+    for (int looks = 0; !cuda::done(done_.get()); ++looks) backoff_->pause(looks);
   }
 
-  std::shared_ptr<Patience> patience_;
+  std::shared_ptr<Backoff> backoff_;
   cuda::Stream stream_;
   cuda::Event done_;
   Buffer scratch_;  // for as many segments as may be in flight, as the worker's thread may not allocate: that waits for
@@ -61,14 +61,14 @@ class GpuRingMemory final : public RingMemory {
 };
 
 // The ring, begun when the lane has come so far. It returns when the sum is there, so the lane need not wait.
-class GpuMessageRing final : public HostDrivenSum {
+class GpuMessageRing final : public HostDrivenAllReduce {
  public:
-  GpuMessageRing(const World& world, cudaStream_t lane, const std::shared_ptr<Patience>& patience)
+  GpuMessageRing(const World& world, cudaStream_t lane, const std::shared_ptr<Backoff>& backoff)
       : device_(cuda::current_device()),
         compute_(lane),
-        patience_(patience),
-        ring_(std::make_unique<MpiLink>(world, kOptions.in_flight, patience), static_cast<std::size_t>(world.rank()),
-              static_cast<std::size_t>(world.size()), patience, kOptions, std::make_unique<GpuRingMemory>(patience)) {}
+        backoff_(backoff),
+        ring_(std::make_unique<MpiLink>(world, kOptions.in_flight, backoff), static_cast<std::size_t>(world.rank()),
+              static_cast<std::size_t>(world.size()), backoff, kOptions, std::make_unique<GpuRingMemory>(backoff)) {}
 
   std::span<std::byte> allocate(std::size_t bytes) override { return ring_.allocate(bytes); }
 
@@ -81,7 +81,7 @@ class GpuMessageRing final : public HostDrivenSum {
   void sum(std::span<float> values) override {
     cuda::check(cudaSetDevice(device_));  // it is a thread's own matter
     const cuda::Event ready = next_ready();
-    for (int looks = 0; !cuda::done(ready.get()); ++looks) patience_->pause(looks);
+    for (int looks = 0; !cuda::done(ready.get()); ++looks) backoff_->pause(looks);
     ring_.sum(values);
   }
   void join(std::uint64_t) override {}
@@ -101,7 +101,7 @@ class GpuMessageRing final : public HostDrivenSum {
 
   const int device_;
   cudaStream_t compute_;
-  std::shared_ptr<Patience> patience_;
+  std::shared_ptr<Backoff> backoff_;
   Ring ring_;
   std::mutex mutex_;  // guards what follows
   std::deque<cuda::Event> ready_;
@@ -118,10 +118,10 @@ bool mpi_takes_gpu_memory() {
 }
 
 std::unique_ptr<AllReduce> make_gpu_message_ring(const World& world, Device& device, std::string why) {
-  const auto patience = std::make_shared<Patience>(looks_on_this_node(world.local_size()));
-  auto ring = std::make_unique<GpuMessageRing>(world, cuda::compute_lane(device), patience);
+  const auto backoff = std::make_shared<Backoff>(looks_on_this_node(world.local_size()));
+  auto ring = std::make_unique<GpuMessageRing>(world, cuda::compute_lane(device), backoff);
   return std::make_unique<HostDriven>(
-      std::move(ring), patience,
+      std::move(ring), backoff,
       fmt::format("ring over MPI messages between GPUs, segments of {} bytes, {} in flight", kOptions.segment_bytes,
                   kOptions.in_flight),
       std::move(why));

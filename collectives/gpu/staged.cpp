@@ -21,10 +21,10 @@ struct Unpin {
 };
 using Pinned = std::unique_ptr<std::byte, Unpin>;
 
-class StagedSum final : public HostDrivenSum {
+class StagedAllReduce final : public HostDrivenAllReduce {
  public:
-  StagedSum(cudaStream_t lane, HostSum sum, const StagedOptions& options);
-  ~StagedSum() override;
+  StagedAllReduce(cudaStream_t lane, HostAllReduce sum, const StagedOptions& options);
+  ~StagedAllReduce() override;
 
   std::span<std::byte> allocate(std::size_t bytes) override;
 
@@ -37,10 +37,10 @@ class StagedSum final : public HostDrivenSum {
     return fmt::format("{}, in pieces of {} bytes", host_->order(), options_.piece_bytes);
   }
   std::optional<std::size_t> crossover() const override { return host_->crossover(); }
-  Wire wire() const override { return host_->wire(); }
+  WireType wire() const override { return host_->wire(); }
   std::uint64_t bytes_sent() const override { return host_->bytes_sent(); }
   void record_to(TraceLane* lane) override {
-    SumAlgorithm::record_to(lane);
+    AllReduceAlgorithm::record_to(lane);
     host_->record_to(lane);
   }
 
@@ -70,8 +70,8 @@ class StagedSum final : public HostDrivenSum {
   const int device_;
   cudaStream_t compute_;
   StagedOptions options_;
-  std::shared_ptr<Patience> patience_;
-  std::unique_ptr<SumAlgorithm> host_;
+  std::shared_ptr<Backoff> backoff_;
+  std::unique_ptr<AllReduceAlgorithm> host_;
   std::vector<Pinned> pinned_;
   std::deque<Buffer> buffers_;
   std::vector<Mirror> mirrors_;
@@ -86,11 +86,11 @@ class StagedSum final : public HostDrivenSum {
   std::vector<cuda::Event> spare_;
 };
 
-StagedSum::StagedSum(cudaStream_t lane, HostSum sum, const StagedOptions& options)
+StagedAllReduce::StagedAllReduce(cudaStream_t lane, HostAllReduce sum, const StagedOptions& options)
     : device_(cuda::current_device()),
       compute_(lane),
       options_(options),
-      patience_(std::move(sum.patience)),
+      backoff_(std::move(sum.backoff)),
       host_(std::move(sum.algorithm)),
       scratch_(pinned(options.piece_bytes)),
       to_host_(cuda::make_stream(true)),
@@ -101,33 +101,33 @@ StagedSum::StagedSum(cudaStream_t lane, HostSum sum, const StagedOptions& option
 }
 
 // The streams wait for nothing but the lane and each other.
-StagedSum::~StagedSum() {
+StagedAllReduce::~StagedAllReduce() {
   cudaStreamSynchronize(to_host_.get());
   cudaStreamSynchronize(from_host_.get());
 }
 
 // Whole pages, as CUDA pins no page twice.
-std::byte* StagedSum::pinned(std::size_t bytes) {
+std::byte* StagedAllReduce::pinned(std::size_t bytes) {
   const std::span<std::byte> memory = host_->allocate((std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage);
   cuda::check(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault));
   pinned_.emplace_back(memory.data());
   return memory.data();
 }
 
-std::span<std::byte> StagedSum::allocate(std::size_t bytes) {
+std::span<std::byte> StagedAllReduce::allocate(std::size_t bytes) {
   const DeviceView device = buffers_.emplace_back(cuda::allocate_device(bytes)).view();
   mirrors_.push_back({device, pinned(bytes)});
   return {device.address, device.bytes};
 }
 
-std::byte* StagedSum::mirror(DeviceView values) const {
+std::byte* StagedAllReduce::mirror(DeviceView values) const {
   for (const auto& [device, host] : mirrors_)
     if (values.address >= device.address && values.address + values.bytes <= device.address + device.bytes)
       return host + (values.address - device.address);
   return nullptr;
 }
 
-void StagedSum::begin(DeviceView values) {
+void StagedAllReduce::begin(DeviceView values) {
   Pieces pieces;
   cuda::check(cudaEventRecord(ready_.get(), compute_));
   cuda::check(cudaStreamWaitEvent(to_host_.get(), ready_.get()));
@@ -140,7 +140,7 @@ void StagedSum::begin(DeviceView values) {
   begun_.push_back(std::move(pieces));
 }
 
-void StagedSum::sum(std::span<float> values) {
+void StagedAllReduce::sum(std::span<float> values) {
   cuda::check(cudaSetDevice(device_));  // it is a thread's own matter
   Pieces pieces;
   {
@@ -156,7 +156,7 @@ void StagedSum::sum(std::span<float> values) {
 }
 
 // One piece after the other, as they share their place. The copies follow what the lane had been given by begin().
-void StagedSum::sum_through_scratch(DeviceView values) {
+void StagedAllReduce::sum_through_scratch(DeviceView values) {
   Piece piece{{}, {}, event()};
   for (std::size_t begin = 0; begin < values.bytes; begin += options_.piece_bytes) {
     piece.device = values.slice(begin, std::min(options_.piece_bytes, values.bytes - begin));
@@ -170,29 +170,29 @@ void StagedSum::sum_through_scratch(DeviceView values) {
   spare_.push_back(std::move(piece.arrived));
 }
 
-void StagedSum::copy_to_host(const Piece& piece) {
+void StagedAllReduce::copy_to_host(const Piece& piece) {
   cuda::check(cudaMemcpyAsync(piece.host.data(), piece.device.address, piece.device.bytes, cudaMemcpyDeviceToHost,
                               to_host_.get()));
   cuda::check(cudaEventRecord(piece.arrived.get(), to_host_.get()));
 }
 
-void StagedSum::sum_piece(const Piece& piece) {
+void StagedAllReduce::sum_piece(const Piece& piece) {
   await(piece.arrived.get());
   host_->sum(piece.host);
   cuda::check(cudaMemcpyAsync(piece.device.address, piece.host.data(), piece.device.bytes, cudaMemcpyHostToDevice,
                               from_host_.get()));
 }
 
-void StagedSum::await(cudaEvent_t event) {
+void StagedAllReduce::await(cudaEvent_t event) {
   const TraceSpan span(lane_, "wait for copy");
-  for (int looks = 0; !cuda::done(event); ++looks) patience_->pause(looks);
+  for (int looks = 0; !cuda::done(event); ++looks) backoff_->pause(looks);
 }
 
-void StagedSum::join(std::uint64_t number) {
+void StagedAllReduce::join(std::uint64_t number) {
   cuda::check(cudaStreamWaitEvent(compute_, done_[number % kRemembered].get()));
 }
 
-cuda::Event StagedSum::event() {
+cuda::Event StagedAllReduce::event() {
   const std::scoped_lock lock(mutex_);
   if (spare_.empty()) return cuda::make_event();
   cuda::Event event = std::move(spare_.back());
@@ -202,13 +202,13 @@ cuda::Event StagedSum::event() {
 
 }  // namespace
 
-std::unique_ptr<AllReduce> make_staged(Device& device, HostSum sum, StagedOptions options) {
+std::unique_ptr<AllReduce> make_staged(Device& device, HostAllReduce sum, StagedOptions options) {
   std::string name =
       fmt::format("{}, staged through pinned memory in pieces of {} KiB", sum.name, options.piece_bytes / 1024);
-  const std::shared_ptr<Patience> patience = sum.patience;
+  const std::shared_ptr<Backoff> backoff = sum.backoff;
   std::string why = sum.why;
-  auto staged = std::make_unique<StagedSum>(cuda::compute_lane(device), std::move(sum), options);
-  return std::make_unique<HostDriven>(std::move(staged), patience, std::move(name), std::move(why));
+  auto staged = std::make_unique<StagedAllReduce>(cuda::compute_lane(device), std::move(sum), options);
+  return std::make_unique<HostDriven>(std::move(staged), backoff, std::move(name), std::move(why));
 }
 
 }  // namespace annulus

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "collectives/all_reduce.h"
-#include "collectives/host/host_sum.h"
+#include "collectives/host/host_all_reduce.h"
 
 namespace annulus {
 
@@ -23,6 +23,6 @@ struct StagedOptions {
 };
 
 // `device` must outlive it.
-std::unique_ptr<AllReduce> make_staged(Device& device, HostSum sum, StagedOptions options = {});
+std::unique_ptr<AllReduce> make_staged(Device& device, HostAllReduce sum, StagedOptions options = {});
 
 }  // namespace annulus

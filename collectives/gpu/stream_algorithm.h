@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collectives/world/sum_activity.h"
+#include "collectives/world/all_reduce_progress.h"
 #include "kernels/base/tensor.h"
 
 namespace annulus {
@@ -31,8 +31,8 @@ class StreamAlgorithm {
 
   // Where the stream stands.
   struct Place {
-    SumActivity::Step step;
-    int peer = SumActivity::kNobody;  // the rank of the job that it waits for
+    AllReduceProgress::Step step;
+    int peer = AllReduceProgress::kNobody;  // the rank of the job that it waits for
     bool operator==(const Place&) const = default;
   };
   virtual Place look() { return {}; }

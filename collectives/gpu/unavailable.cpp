@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string&, const World&, Device&, Wire,
+std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string&, const World&, Device&, WireType,
                                                std::optional<std::size_t>) {
   fail("cannot add in the memory of GPUs: {}", why_no_gpu());
 }

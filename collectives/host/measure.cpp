@@ -15,7 +15,7 @@ constexpr double kMostSums = 20;
 
 }  // namespace
 
-double seconds_of_sum(const World& world, SumAlgorithm& algorithm, std::span<float> values) {
+double seconds_of_sum(const World& world, AllReduceAlgorithm& algorithm, std::span<float> values) {
   const auto seconds_of_try = [&](int sums) {
     world.barrier();
     double seconds = 0;
@@ -37,9 +37,9 @@ double seconds_of_sum(const World& world, SumAlgorithm& algorithm, std::span<flo
   return median(tries);
 }
 
-std::size_t measure_crossover(const World& world, SumAlgorithm& small, SumAlgorithm& large) {
+std::size_t measure_crossover(const World& world, AllReduceAlgorithm& small, AllReduceAlgorithm& large) {
   std::vector<float> values(kLargestCrossover / sizeof(float));
-  const auto seconds_of = [&](SumAlgorithm& algorithm) {
+  const auto seconds_of = [&](AllReduceAlgorithm& algorithm) {
     return [&](std::size_t bytes) {
       return seconds_of_sum(world, algorithm, std::span(values).first(bytes / sizeof(float)));
     };

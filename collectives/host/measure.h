@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <span>
 
-#include "collectives/sum_algorithm.h"
+#include "collectives/all_reduce_algorithm.h"
 #include "collectives/world/world.h"
 
 namespace annulus {
@@ -13,7 +13,7 @@ namespace annulus {
 
 // Seconds of a sum on the slowest rank: the median of a few tries, each of several sums if they are short. Every rank
 // rewrites its array before each sum, as training does. Leaves zeros.
-double seconds_of_sum(const World& world, SumAlgorithm& algorithm, std::span<float> values);
+double seconds_of_sum(const World& world, AllReduceAlgorithm& algorithm, std::span<float> values);
 
 // The largest of the sizes `least`, 2 `least` ... `most`, in bytes, up to which small_seconds(bytes) is not more than
 // large_seconds(bytes); 0 if it is more at once.
@@ -30,6 +30,6 @@ std::size_t find_crossover(const Small& small_seconds, const Large& large_second
 }
 
 // Of these two algorithms.
-std::size_t measure_crossover(const World& world, SumAlgorithm& small, SumAlgorithm& large);
+std::size_t measure_crossover(const World& world, AllReduceAlgorithm& small, AllReduceAlgorithm& large);
 
 }  // namespace annulus

@@ -12,22 +12,22 @@ std::span<float> part_of(std::span<float> values, const Range& range) {
 
 }  // namespace
 
-Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Patience> patience,
+Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Backoff> backoff,
            RingOptions options, std::unique_ptr<RingMemory> memory)
     : memory_(std::move(memory)),
       link_(std::move(link)),
       rank_(rank),
       size_(size),
-      patience_(std::move(patience)),
+      backoff_(std::move(backoff)),
       options_(options) {
-  if (options.segment_bytes < RingCut::kLine * sizeof(float) || options.in_flight == 0)
+  if (options.segment_bytes < RingPartition::kLine * sizeof(float) || options.in_flight == 0)
     fail("a ring cannot work with segments of {} bytes, {} in flight; it needs at least {} bytes and 1",
-         options.segment_bytes, options.in_flight, RingCut::kLine * sizeof(float));
+         options.segment_bytes, options.in_flight, RingPartition::kLine * sizeof(float));
 }
 
 // While the window is full, the oldest exchange makes room for the next. At the end the window runs empty.
 void Ring::sum(std::span<float> values) {
-  const RingCut cut(values.size(), size_, options_);
+  const RingPartition cut(values.size(), size_, options_);
   for (std::size_t number = 0; number < cut.exchanges + cut.window; ++number) {
     if (number >= cut.window) collect(values, cut.exchange(rank_, number - cut.window));
     if (number < cut.exchanges) post(values, cut.exchange(rank_, number), slot(cut, number));
@@ -41,7 +41,7 @@ std::span<std::byte> Ring::allocate(std::size_t bytes) {
 }
 
 // An exchange's slot is free again when the exchange has been collected, and `window` exchanges later it must be.
-std::span<float> Ring::slot(const RingCut& cut, std::size_t number) {
+std::span<float> Ring::slot(const RingPartition& cut, std::size_t number) {
   const std::size_t largest = cut.segment(0, 0).size();
   return memory_->scratch(cut.window * largest).subspan(number % cut.window * largest, largest);
 }
@@ -56,9 +56,9 @@ void Ring::post(std::span<float> values, const RingExchange& exchange, std::span
 
 void Ring::collect(std::span<float> values, const RingExchange& exchange) {
   const TraceSpan span(lane_, exchange.adds ? "reduce-scatter" : "all-gather");
-  patience_->activity().enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
-                               .number = exchange.step + 1,
-                               .of = 2 * (size_ - 1)});
+  backoff_->activity().enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
+                              .number = exchange.step + 1,
+                              .of = 2 * (size_ - 1)});
   const std::span<const std::byte> arrived = [&] {
     const TraceSpan wait(lane_, "wait for bytes");
     return link_->collect();

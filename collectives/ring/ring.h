@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "collectives/ring/ring_cut.h"
+#include "collectives/all_reduce_algorithm.h"
 #include "collectives/ring/ring_link.h"
 #include "collectives/ring/ring_memory.h"
-#include "collectives/sum_algorithm.h"
-#include "collectives/world/patience.h"
+#include "collectives/ring/ring_partition.h"
+#include "collectives/world/backoff.h"
 
 namespace annulus {
 
@@ -86,28 +86,29 @@ namespace annulus {
 // ranks of a node are such copies) to a place that begins within a line takes two to three times as long on some
 // processors (AMD Zen 3's `rep movsb`).
 //
-// ring_cut.h has the arithmetic of both, ring_seconds() (sum_model.h) what they make of a link's latency and bandwidth.
-class Ring final : public SumAlgorithm {
+// ring_partition.h has the arithmetic of both, ring_seconds() (all_reduce_model.h) what they make of a link's latency
+// and bandwidth.
+class Ring final : public AllReduceAlgorithm {
  public:
   // `patience`: the link's. It is told which step the ring is in. `memory`: where the arrays lie.
-  Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Patience> patience,
+  Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Backoff> backoff,
        RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
 
   void sum(std::span<float> values) override;
   std::string order() const override { return "ring of " + to_string(link_->wire()); }
-  Wire wire() const override { return link_->wire(); }
+  WireType wire() const override { return link_->wire(); }
   std::span<std::byte> allocate(std::size_t bytes) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
-  std::span<float> slot(const RingCut& cut, std::size_t number);
+  std::span<float> slot(const RingPartition& cut, std::size_t number);
   void post(std::span<float> values, const RingExchange& exchange, std::span<float> slot);
   void collect(std::span<float> values, const RingExchange& exchange);
 
   std::unique_ptr<RingMemory> memory_;  // outlives the link, which may still write to its scratch
   std::unique_ptr<RingLink> link_;
   std::size_t rank_, size_;
-  std::shared_ptr<Patience> patience_;
+  std::shared_ptr<Backoff> backoff_;
   RingOptions options_;
   std::uint64_t bytes_sent_ = 0;
 };

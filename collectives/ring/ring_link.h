@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <span>
 
-#include "collectives/wire.h"
+#include "collectives/wire_type.h"
 
 namespace annulus {
 
@@ -30,7 +30,7 @@ class RingLink {
   virtual std::span<std::byte> allocate(std::size_t) { return {}; }
 
   // What values travel as, and what so many bytes are on the wire.
-  virtual Wire wire() const { return Wire::fp32; }
+  virtual WireType wire() const { return WireType::fp32; }
   virtual std::size_t bytes_on_wire(std::size_t bytes) const { return bytes; }
 
   // Makes values what the next rank will see of them, where a link does not carry every bit.

@@ -13,7 +13,7 @@ class RingMemory {
  public:
   virtual ~RingMemory() = default;
 
-  // See SumAlgorithm::allocate.
+  // See AllReduceAlgorithm::allocate.
   virtual std::span<std::byte> allocate(std::size_t bytes) = 0;
 
   // The first `count` of as many as were ever asked for, where operands of sums land.

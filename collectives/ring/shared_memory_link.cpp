@@ -8,8 +8,8 @@
 namespace annulus {
 
 SharedMemoryLink::SharedMemoryLink(std::shared_ptr<SharedMemory> memory, std::size_t in_flight,
-                                   std::size_t largest_bytes, std::shared_ptr<Patience> patience)
-    : memory_(std::move(memory)), patience_(std::move(patience)), largest_bytes_(largest_bytes) {
+                                   std::size_t largest_bytes, std::shared_ptr<Backoff> backoff)
+    : memory_(std::move(memory)), backoff_(std::move(backoff)), largest_bytes_(largest_bytes) {
   const World& node = memory_->node();
   rank_ = node.rank();
   next_ = (rank_ + 1) % node.size();
@@ -26,9 +26,9 @@ SharedMemoryLink::Board& SharedMemoryLink::board(int rank) const {
   return *reinterpret_cast<Board*>(memory_->at(rank, boards_));
 }
 
-void SharedMemoryLink::await(int rank, Signal Board::*signal, std::uint32_t exchanges) const {
-  patience_->activity().await(memory_->node().rank_in_job(rank));
-  (board(rank).*signal).await(exchanges, *patience_);
+void SharedMemoryLink::await(int rank, SharedCounter Board::*signal, std::uint32_t exchanges) const {
+  backoff_->activity().await(memory_->node().rank_in_job(rank));
+  (board(rank).*signal).await(exchanges, *backoff_);
 }
 
 void SharedMemoryLink::post(std::span<const std::byte> to_next, std::span<std::byte> landing) {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "collectives/ring/ring_link.h"
-#include "collectives/world/patience.h"
+#include "collectives/world/backoff.h"
+#include "collectives/world/shared_counter.h"
 #include "collectives/world/shared_memory.h"
-#include "collectives/world/signal.h"
 
 namespace annulus {
 
@@ -22,7 +22,7 @@ class SharedMemoryLink final : public RingLink {
  public:
   // `in_flight`: exchanges that will be under way at once, of at most `largest_bytes`. Collective over the node.
   SharedMemoryLink(std::shared_ptr<SharedMemory> memory, std::size_t in_flight, std::size_t largest_bytes,
-                   std::shared_ptr<Patience> patience);
+                   std::shared_ptr<Backoff> backoff);
 
   void post(std::span<const std::byte> to_next, std::span<std::byte> landing) override;
   std::span<const std::byte> collect() override;
@@ -34,16 +34,16 @@ class SharedMemoryLink final : public RingLink {
 
   // What every rank shows its neighbours. Counts of exchanges, since the beginning.
   struct Board {
-    Signal posted;  // `places` are there
-    Signal taken;   // of the previous rank's bytes no more is needed
+    SharedCounter posted;  // `places` are there
+    SharedCounter taken;   // of the previous rank's bytes no more is needed
     std::array<SharedMemory::Place, kSlots> places;
   };
 
   Board& board(int rank) const;
-  void await(int rank, Signal Board::*signal, std::uint32_t exchanges) const;
+  void await(int rank, SharedCounter Board::*signal, std::uint32_t exchanges) const;
 
   std::shared_ptr<SharedMemory> memory_;
-  std::shared_ptr<Patience> patience_;
+  std::shared_ptr<Backoff> backoff_;
   std::size_t largest_bytes_;
   int rank_, next_, previous_;
   SharedMemory::Place boards_;

@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kFewestRounds = 3;
 constexpr std::size_t kMostRounds = 2000;
 
-struct Contestant {
+struct Candidate {
   std::string name;
   std::unique_ptr<AllReduce> all_reduce;
   DeviceView memory;            // for the largest size, where it likes it best
@@ -48,10 +48,10 @@ nlohmann::json machine_facts(const World& world) {
 }
 
 // Small integers, which are added without rounding in any order: float32 holds all up to 2^24, bf16 up to 256.
-void check_exactness(const World& world, Device& device, const Contestant& contestant, Wire wire, DeviceView array) {
+void check_exactness(const World& world, Device& device, const Candidate& contestant, WireType wire, DeviceView array) {
   const int ranks = world.size();
-  const int period = wire == Wire::fp32 ? 1021 : 3;
-  const auto share = [&](int rank) { return wire == Wire::fp32 ? rank : rank % 2; };
+  const int period = wire == WireType::fp32 ? 1021 : 3;
+  const auto share = [&](int rank) { return wire == WireType::fp32 ? rank : rank % 2; };
   int shares = 0;
   for (int rank = 0; rank < ranks; ++rank) shares += share(rank);
   const auto next = [&](int phase) { return phase + 1 == period ? 0 : phase + 1; };  // dividing would take its time
@@ -100,19 +100,19 @@ double time_one_call(const World& world, Device& device, AllReduce& all_reduce, 
 }
 
 // All ranks see the same times, so all of them stop after the same round.
-void time_rounds(const World& world, Device& device, std::vector<Contestant>& contestants, std::size_t bytes,
+void time_rounds(const World& world, Device& device, std::vector<Candidate>& contestants, std::size_t bytes,
                  double seconds) {
   const double enough = seconds * static_cast<double>(contestants.size());
   double spent = 0;
   for (std::size_t round = 0; round < kMostRounds && (round < kFewestRounds || spent < enough); ++round)
-    for (Contestant& contestant : contestants) {
+    for (Candidate& contestant : contestants) {
       const DeviceView values = contestant.memory.slice(0, bytes);
       contestant.seconds.push_back(time_one_call(world, device, *contestant.all_reduce, values));
       spent += contestant.seconds.back();
     }
 }
 
-Row summarize(const World& world, Contestant& contestant, std::size_t bytes) {
+Row summarize(const World& world, Candidate& contestant, std::size_t bytes) {
   std::vector<double>& seconds = contestant.seconds;
   std::ranges::sort(seconds);
   return {.algorithm = contestant.name,
@@ -123,15 +123,15 @@ Row summarize(const World& world, Contestant& contestant, std::size_t bytes) {
           .iterations = seconds.size()};
 }
 
-std::vector<Row> bench_size(const World& world, Device& device, std::vector<Contestant>& contestants, Wire wire,
+std::vector<Row> bench_size(const World& world, Device& device, std::vector<Candidate>& contestants, WireType wire,
                             std::size_t bytes, double seconds) {
-  for (Contestant& contestant : contestants) {
+  for (Candidate& contestant : contestants) {
     check_exactness(world, device, contestant, wire, contestant.memory.slice(0, bytes));
     contestant.seconds.clear();
   }
   time_rounds(world, device, contestants, bytes, seconds);
   std::vector<Row> rows;
-  for (Contestant& contestant : contestants) rows.push_back(summarize(world, contestant, bytes));
+  for (Candidate& contestant : contestants) rows.push_back(summarize(world, contestant, bytes));
   return rows;
 }
 
@@ -165,8 +165,8 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
     if (bytes == 0 || bytes % sizeof(float) != 0) fail("cannot sum {} bytes of float32; give a multiple of 4", bytes);
   const auto device = open_device(world, options.device);
   const std::string warning = device_warning(world, *device);
-  std::vector<Contestant> contestants;
-  const Wire wire = parse_wire(options.wire);
+  std::vector<Candidate> contestants;
+  const WireType wire = parse_wire_type(options.wire);
   const std::size_t largest = std::ranges::max(options.sizes_bytes);
   for (const std::string& name : options.algorithms) {
     auto all_reduce = make_all_reduce(name, world, *device, wire);
@@ -176,7 +176,7 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   const OnError abandon_sums([&] { std::ranges::for_each(contestants, [](auto& c) { c.all_reduce->abandon(); }); });
   if (world.root()) {
     if (!warning.empty()) fmt::print("warning: {}\n", warning);
-    for (const Contestant& contestant : contestants) {
+    for (const Candidate& contestant : contestants) {
       fmt::print("{}: {}\n", contestant.name, contestant.all_reduce->description());
       if (const std::string text = unused_wire(*contestant.all_reduce, wire); !text.empty())
         fmt::print("warning: {}\n", text);

@@ -46,9 +46,9 @@ Work calibrate(const World& world, double seconds) {
 
 enum class Pace { apart, in_step };
 
-class Contestant {
+class Candidate {
  public:
-  Contestant(const World& world, const Work& work, Pace pace) : world_(world), work_(work), pace_(pace) {}
+  Candidate(const World& world, const Work& work, Pace pace) : world_(world), work_(work), pace_(pace) {}
 
   const char* name() const { return pace_ == Pace::apart ? "apart" : "in step"; }
 
@@ -104,7 +104,7 @@ class Contestant {
   double shortest_ = 0, longest_ = 0;
 };
 
-void print_slowest_rank(const Contestant& apart, const std::vector<std::string>& hosts) {
+void print_slowest_rank(const Candidate& apart, const std::vector<std::string>& hosts) {
   const std::vector<double>& medians = apart.medians();
   const auto slowest = static_cast<std::size_t>(std::ranges::max_element(medians) - medians.begin());
   fmt::print("rank {} on {} is the slowest: apart, its steps take {:.2f} times the median rank's\n", slowest,
@@ -119,11 +119,11 @@ void bench_noise(const World& world, const BenchNoiseOptions& options) {
   const auto device = make_device("cpu", choose_threads(options.threads).count);
   const double wanted = 1e-3 * options.step_ms;
   const Work work = calibrate(world, wanted);
-  std::array contestants{Contestant(world, work, Pace::apart), Contestant(world, work, Pace::in_step)};
+  std::array contestants{Candidate(world, work, Pace::apart), Candidate(world, work, Pace::in_step)};
   const auto steps = static_cast<std::size_t>(std::max(1.0, options.seconds / wanted));
   for (std::size_t made = 0; made < steps; made += kMostSteps)
-    for (Contestant& contestant : contestants) contestant.make_steps(std::min(kMostSteps, steps - made));
-  for (Contestant& contestant : contestants) contestant.summarize();
+    for (Candidate& contestant : contestants) contestant.make_steps(std::min(kMostSteps, steps - made));
+  for (Candidate& contestant : contestants) contestant.summarize();
   const std::vector<std::string> hosts = world.gather_texts(host_name());
   if (!world.root()) return;
 
@@ -131,7 +131,7 @@ void bench_noise(const World& world, const BenchNoiseOptions& options) {
              options.step_ms, device->description());
   fmt::print("{:<8} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "ranks go", "steps", "minimum ms", "median ms", "maximum ms",
              "GFLOP/s");
-  for (const Contestant& contestant : contestants) contestant.print();
+  for (const Candidate& contestant : contestants) contestant.print();
   const auto& [apart, in_step] = contestants;
   if (world.size() > 1) {
     fmt::print("in step, ranks do {:.1f} % of what they do apart\n",
@@ -140,7 +140,7 @@ void bench_noise(const World& world, const BenchNoiseOptions& options) {
   }
   if (options.json.empty()) return;
   nlohmann::json rows;
-  for (const Contestant& contestant : contestants) rows.push_back(contestant.row());
+  for (const Candidate& contestant : contestants) rows.push_back(contestant.row());
   write_json(
       options.json, FileKind::noise_benchmark,
       {{"version", ANNULUS_VERSION}, {"device", device->description()}, {"step_seconds", wanted}, {"rows", rows}});

@@ -69,11 +69,11 @@ void take_network(BenchStepOptions& options, const TrainedNetwork& trained) {
 }
 
 // An all-reduce, a model whose gradients lie where it wants them, and the steps that were made with it.
-struct Contestant {
-  Contestant(const std::string& algorithm, const World& world, const BenchStepOptions& options, Device& device,
-             double clock_offset, Timeline& timeline, const TrainedNetwork* trained)
+struct Candidate {
+  Candidate(const std::string& algorithm, const World& world, const BenchStepOptions& options, Device& device,
+            double clock_offset, Timeline& timeline, const TrainedNetwork* trained)
       : name(algorithm),
-        all_reduce(make_all_reduce(algorithm, world, device, parse_wire(options.wire))),
+        all_reduce(make_all_reduce(algorithm, world, device, parse_wire_type(options.wire))),
         model(device, graph_of(options, trained), Mode::training, options.batch, allocate_in(*all_reduce)),
         optimizer(device, model.parameters(), rule_of(trained), 1e-4f),
         ledger(clock_offset),
@@ -106,7 +106,7 @@ struct Contestant {
   std::vector<double> compute;  // seconds of it that were computing, the mean of the ranks
   Accounts accounts;            // of all steps
 };
-using Contestants = std::deque<Contestant>;  // which stay where they are
+using Contestants = std::deque<Candidate>;  // which stay where they are
 
 // Before anything is allocated, as a model that is too large would take minutes to find out. In a GPU's memory the
 // first allocation that fails says so.
@@ -143,12 +143,12 @@ Batch random_batch(const BenchStepOptions& options, const World& world) {
   return batch;
 }
 
-void make_step(Contestant& contestant, const Batch& batch) {
+void make_step(Candidate& contestant, const Batch& batch) {
   contestant.trainer.step(batch, {}, contestant.model.device().mark());
 }
 
 // Seconds of the last of these steps, on the slowest rank.
-double make_steps(const World& world, Contestant& contestant, const Batch& batch, std::size_t count) {
+double make_steps(const World& world, Candidate& contestant, const Batch& batch, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) make_step(contestant, batch);
   contestant.trainer.finish();
   double seconds = contestant.seconds.back();
@@ -157,7 +157,7 @@ double make_steps(const World& world, Contestant& contestant, const Batch& batch
 }
 
 // So that nobody waits for minutes without a word. `seconds`: of measuring that were asked for.
-void announce_slow_steps(const World& world, const Contestant& contestant, double first, double seconds) {
+void announce_slow_steps(const World& world, const Candidate& contestant, double first, double seconds) {
   constexpr double kSlow = 1;
   if (!world.root() || first < kSlow) return;
   const double steps = kFirstSteps + 1 + std::max<double>(kFewestSteps, seconds / first);
@@ -173,7 +173,7 @@ struct Turns {
 // Returns the turns that fill the time that was asked for; the same on every rank.
 Turns warm_up(const World& world, Contestants& contestants, const Batch& batch, bool tune, double seconds) {
   double slowest = 0;
-  for (Contestant& contestant : contestants) {
+  for (Candidate& contestant : contestants) {
     if (tune) contestant.buckets = to_string(tune_buckets(world, contestant.trainer, batch));
     announce_slow_steps(world, contestant, make_steps(world, contestant, batch, 1), seconds);
     const double first = make_steps(world, contestant, batch, kFirstSteps - 1);
@@ -191,7 +191,7 @@ void take_turns(const World& world, Contestants& contestants, const Batch& batch
                 Timeline& timeline) {
   std::uint64_t step = 0;
   for (std::size_t turn = 0; turn < turns.count; ++turn)
-    for (Contestant& contestant : contestants) {
+    for (Candidate& contestant : contestants) {
       world.barrier();  // without sums, ranks run apart
       for (std::size_t i = 0; i < turns.steps; ++i) {
         timeline.begin_step(++step);
@@ -199,7 +199,7 @@ void take_turns(const World& world, Contestants& contestants, const Batch& batch
       }
       contestant.trainer.finish();
     }
-  for (Contestant& contestant : contestants) {
+  for (Candidate& contestant : contestants) {
     contestant.accounts = contestant.ledger.close(world);
     world.maximum(contestant.seconds);
     world.sum(contestant.compute);
@@ -208,7 +208,7 @@ void take_turns(const World& world, Contestants& contestants, const Batch& batch
 }
 
 // After the measurement, which it would disturb. All ranks compute at the same time, as in a step.
-StepProfile profile(const World& world, Contestant& contestant, const BenchStepOptions& options, const Batch& batch) {
+StepProfile profile(const World& world, Candidate& contestant, const BenchStepOptions& options, const Batch& batch) {
   const StepTimes mean = contestant.accounts.mean();
   const auto of_a_step = [&](StepTimes::Part part) { return mean.seconds[part] / static_cast<double>(mean.steps); };
   world.barrier();
@@ -222,7 +222,7 @@ StepProfile profile(const World& world, Contestant& contestant, const BenchStepO
 
 // In seconds, and in images per second. A step that something else on the machine held up does not count in a median.
 struct Summary {
-  Summary(const Contestant& c, double images)
+  Summary(const Candidate& c, double images)
       : median_step(median(c.seconds)),
         shortest_step(*std::ranges::min_element(c.seconds)),
         compute(median(c.compute)),
@@ -232,16 +232,16 @@ struct Summary {
 };
 
 void print(const Contestants& contestants, double images) {
-  for (const Contestant& c : contestants)
+  for (const Candidate& c : contestants)
     fmt::print("{}, buckets of up to {}\n", c.all_reduce->description(), c.buckets);
   fmt::print("{:<10} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "all-reduce", "steps", "median ms", "minimum ms",
              "compute ms", "images/s");
-  for (const Contestant& c : contestants) {
+  for (const Candidate& c : contestants) {
     const Summary found(c, images);
     fmt::print("{:<10} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.0f}\n", c.name, c.seconds.size(),
                1e3 * found.median_step, 1e3 * found.shortest_step, 1e3 * found.compute, found.speed);
   }
-  for (const Contestant& c : contestants) {
+  for (const Candidate& c : contestants) {
     fmt::print("\nall-reduce {}: {}", c.name, ledger_table(c.accounts));
     if (const std::string late = lateness_line(c.accounts); !late.empty()) fmt::print("  {}\n", late);
   }
@@ -249,11 +249,11 @@ void print(const Contestants& contestants, double images) {
 
 // What sums take from the computation beside which they run: its cores, its caches, its memory.
 void print_slow_down(const Contestants& contestants) {
-  const auto alone = std::ranges::find_if(contestants, [](const Contestant& c) { return !c.all_reduce->sums(); });
+  const auto alone = std::ranges::find_if(contestants, [](const Candidate& c) { return !c.all_reduce->sums(); });
   if (alone == contestants.end()) return;
   fmt::print("\n");
   const double before = median(alone->compute);
-  for (const Contestant& c : contestants) {
+  for (const Candidate& c : contestants) {
     if (!c.all_reduce->sums()) continue;
     const double beside = median(c.compute);
     const double percent = 100 * (beside / before - 1);
@@ -262,7 +262,7 @@ void print_slow_down(const Contestants& contestants) {
   }
 }
 
-nlohmann::json row(const Contestant& c, const World& world, const BenchStepOptions& options, double images) {
+nlohmann::json row(const Candidate& c, const World& world, const BenchStepOptions& options, double images) {
   const Summary found(c, images);
   return {{"model", options.model},
           {"batch", options.batch},
@@ -331,15 +331,15 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   }
   if (!warning.empty()) fmt::print("warning: {}\n", warning);
   fmt::print("at most {} of memory on any rank\n", format_bytes(memory));
-  for (const Contestant& c : contestants)
-    if (const std::string text = unused_wire(*c.all_reduce, parse_wire(options.wire)); !text.empty())
+  for (const Candidate& c : contestants)
+    if (const std::string text = unused_wire(*c.all_reduce, parse_wire_type(options.wire)); !text.empty())
       fmt::print("warning: {}\n", text);
   print(contestants, images);
   print_slow_down(contestants);
   if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);
   if (options.json.empty()) return;
   nlohmann::json rows;
-  for (const Contestant& c : contestants) rows.push_back(row(c, world, options, images));
+  for (const Candidate& c : contestants) rows.push_back(row(c, world, options, images));
   write_json(options.json, FileKind::step_benchmark,
              {{"version", ANNULUS_VERSION},
               {"device", device->description()},

@@ -108,7 +108,7 @@ void add_predict_scaling(CLI::App& app, Command& chosen) {
   add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, command, options, wire] {
     expect_links(*command, *options);
-    options->cluster.wire = parse_wire(*wire);
+    options->cluster.wire = parse_wire_type(*wire);
     chosen.run = [options](const World& world, Watchdog&) {
       expect_replaceable(world, {{options->json, FileKind::scaling_prediction}}, {options->step, options->fit},
                          options->overwrite);

@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "kernels/base/error.h"
-#include "src/import/places.h"
-#include "src/import/work_through.h"
+#include "src/import/run_jobs.h"
+#include "src/import/shard_layout.h"
 #include "src/io/file_io.h"
 #include "src/io/fletcher32.h"
 
@@ -174,13 +174,13 @@ std::vector<std::size_t> numbers_below(std::size_t count) {
 bool copy_parts(const World& world, const ImportJob& job, const std::filesystem::path& parts,
                 const std::vector<SplitPlaces>& splits, const OpenFiles& files) {
   const std::vector<PieceNumber> pieces = pieces_of(job.plan);
-  return work_through(world, "writing", numbers_below(pieces.size()), pieces.size(),
-                      [&](std::size_t number, const Report& report) {
-                        const auto& [split, piece] = pieces[number];
-                        const SplitPlaces& of_split = splits[split];
-                        PartCopier copier(part_of(parts, job.plan.splits[split], piece), of_split, files);
-                        copier.copy({of_split.first_samples[piece], of_split.first_samples[piece + 1]}, report);
-                      });
+  return run_jobs(world, "writing", numbers_below(pieces.size()), pieces.size(),
+                  [&](std::size_t number, const Report& report) {
+                    const auto& [split, piece] = pieces[number];
+                    const SplitPlaces& of_split = splits[split];
+                    PartCopier copier(part_of(parts, job.plan.splits[split], piece), of_split, files);
+                    copier.copy({of_split.first_samples[piece], of_split.first_samples[piece + 1]}, report);
+                  });
 }
 
 // Chunks are whole only when all parts have been copied: each of them once more, on all ranks. False: a signal.
@@ -195,17 +195,16 @@ bool add_checksums(const World& world, const std::vector<SplitPlaces>& splits, c
       for (const std::uint64_t begin : split.images[file].chunks)
         if (split.images[file].has_checksums) chunks.push_back({file, begin, split.images[file].chunk_bytes});
   if (chunks.empty()) return true;
-  return work_through(world, "adding checksums", numbers_below(chunks.size()), chunks.size(),
-                      [&](std::size_t number, const Report& report) {
-                        const auto [file, begin, size] = chunks[number];
-                        const std::filesystem::path path = AtomicFile::partial(files.files[file]);
-                        std::vector<std::uint8_t> bytes(size);
-                        read_at(open_to_read(path), path, begin, bytes);
-                        const std::uint32_t sum = fletcher32(bytes);
-                        files.write(file, begin + size,
-                                    std::span(reinterpret_cast<const std::uint8_t*>(&sum), sizeof sum));
-                        report(0, size);
-                      });
+  return run_jobs(world, "adding checksums", numbers_below(chunks.size()), chunks.size(),
+                  [&](std::size_t number, const Report& report) {
+                    const auto [file, begin, size] = chunks[number];
+                    const std::filesystem::path path = AtomicFile::partial(files.files[file]);
+                    std::vector<std::uint8_t> bytes(size);
+                    read_at(open_to_read(path), path, begin, bytes);
+                    const std::uint32_t sum = fletcher32(bytes);
+                    files.write(file, begin + size, std::span(reinterpret_cast<const std::uint8_t*>(&sum), sizeof sum));
+                    report(0, size);
+                  });
 }
 
 }  // namespace

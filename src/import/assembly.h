@@ -5,8 +5,8 @@
 
 #include "collectives/world/world.h"
 #include "src/import/collection.h"
-#include "src/import/data_file_room.h"
 #include "src/import/import_job.h"
+#include "src/import/preallocate.h"
 
 namespace annulus {
 

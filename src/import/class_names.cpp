@@ -5,7 +5,7 @@
 #include <set>
 
 #include "kernels/base/error.h"
-#include "src/import/work_through.h"
+#include "src/import/run_jobs.h"
 #include "src/io/atomic_file.h"
 
 namespace annulus {
@@ -59,9 +59,8 @@ bool find_classes(const World& world, ImportJob& job, const std::filesystem::pat
   if (!job.plan.classes_in_pieces) return true;
   std::vector<std::size_t> left;
   if (world.root()) left = pieces_without_names(job, parts);
-  const bool done =
-      work_through(world, "looking for classes", left, training(job).pieces.size(),
-                   [&](std::size_t piece, const Report& report) { look_through(job, parts, piece, report); });
+  const bool done = run_jobs(world, "looking for classes", left, training(job).pieces.size(),
+                             [&](std::size_t piece, const Report& report) { look_through(job, parts, piece, report); });
   if (!done) return false;
   world.all_or_none([&] {
     job.plan.classes = all_names(job, parts);

@@ -8,7 +8,7 @@
 #include "kernels/base/error.h"
 #include "src/import/assembly.h"
 #include "src/import/class_names.h"
-#include "src/import/work_through.h"
+#include "src/import/run_jobs.h"
 #include "src/io/atomic_file.h"
 #include "src/io/bytes.h"
 #include "src/io/folder_claim.h"
@@ -151,9 +151,8 @@ bool import_pieces(const World& world, const ImportJob& job, const std::filesyst
   if (world.root() && left.size() < pieces.size())
     tell(fmt::format("{}: {} of {} pieces are there; going on", parts.string(), pieces.size() - left.size(),
                      pieces.size()));
-  return work_through(world, "reading", left, pieces.size(), [&](std::size_t piece, const Report& report) {
-    import_piece(job, parts, pieces[piece], report);
-  });
+  return run_jobs(world, "reading", left, pieces.size(),
+                  [&](std::size_t piece, const Report& report) { import_piece(job, parts, pieces[piece], report); });
 }
 
 void list_skipped(const ImportOptions& options, const std::vector<SkippedSample>& skipped) {

@@ -8,8 +8,8 @@
 namespace annulus {
 
 // What the main thread is doing right now, for a watchdog (watchdog.h); the all-reduce has one of
-// its own (collectives/world/sum_activity.h). Written where things happen and read by another thread; of a rank that
-// stands still, all that is seen is of the same moment.
+// its own (collectives/world/all_reduce_progress.h). Written where things happen and read by another thread; of a rank
+// that stands still, all that is seen is of the same moment.
 class Activity {
  public:
   enum class Phase {

@@ -72,7 +72,7 @@ void append_phase(fmt::memory_buffer& text, const Activity::Snapshot& activity) 
   }
 }
 
-void append_sum(fmt::memory_buffer& text, const SumActivity::Snapshot& sums, std::size_t buckets) {
+void append_sum(fmt::memory_buffer& text, const AllReduceProgress::Snapshot& sums, std::size_t buckets) {
   const auto to = std::back_inserter(text);
   if (sums.begun == sums.ended) {
     fmt::format_to(to, "idle");
@@ -84,7 +84,7 @@ void append_sum(fmt::memory_buffer& text, const SumActivity::Snapshot& sums, std
     append_bucket(text, sums.bucket, buckets);
   const auto& [name, number, of] = sums.step;
   if (number > 0) fmt::format_to(to, ", {} {} of {}", name, number, of);
-  if (sums.peer != SumActivity::kNobody) fmt::format_to(to, ", waiting for rank {}", sums.peer);
+  if (sums.peer != AllReduceProgress::kNobody) fmt::format_to(to, ", waiting for rank {}", sums.peer);
 }
 
 int looks_allowed(Activity::Phase phase) {
@@ -105,7 +105,7 @@ Watchdog::Watchdog(double seconds, std::function<void(const Stall&)> stalled)
   if (seconds_ > 0) thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
 }
 
-void Watchdog::watch(const SumActivity* all_reduce) {
+void Watchdog::watch(const AllReduceProgress* all_reduce) {
   const std::lock_guard lock(mutex_);
   all_reduce_ = all_reduce;
 }

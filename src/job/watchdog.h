@@ -8,7 +8,7 @@
 #include <optional>
 #include <thread>
 
-#include "collectives/world/sum_activity.h"
+#include "collectives/world/all_reduce_progress.h"
 #include "src/job/activity.h"
 
 namespace annulus {
@@ -18,7 +18,7 @@ constexpr double kStallSeconds = 60;  // the default of --stall-timeout
 // Where a process stood when nothing had moved for so many seconds.
 struct Stall {
   Activity::Snapshot activity;
-  std::optional<SumActivity::Snapshot> all_reduce;  // if there is one
+  std::optional<AllReduceProgress::Snapshot> all_reduce;  // if there is one
   double seconds = 0;
 };
 
@@ -33,7 +33,9 @@ class Watchdog {
   // Adds an all-reduce to what is watched, as long as this object lives. One at a time.
   class Watched {
    public:
-    Watched(Watchdog& watchdog, const SumActivity& all_reduce) : watchdog_(watchdog) { watchdog_.watch(&all_reduce); }
+    Watched(Watchdog& watchdog, const AllReduceProgress& all_reduce) : watchdog_(watchdog) {
+      watchdog_.watch(&all_reduce);
+    }
     ~Watched() { watchdog_.watch(nullptr); }
     Watched(const Watched&) = delete;
     Watched& operator=(const Watched&) = delete;
@@ -47,7 +49,7 @@ class Watchdog {
   Activity& activity() { return activity_; }  // the main thread's
 
  private:
-  void watch(const SumActivity* all_reduce);
+  void watch(const AllReduceProgress* all_reduce);
   void run(std::stop_token stop);
   Stall look();
   bool sleep(std::stop_token stop);  // false if it is time to stop
@@ -55,8 +57,8 @@ class Watchdog {
   const double seconds_;
   const std::function<void(const Stall&)> stalled_;
   Activity activity_;
-  std::mutex mutex_;                         // held for moments only, never while anything is waited for
-  const SumActivity* all_reduce_ = nullptr;  // guarded by mutex_
+  std::mutex mutex_;                               // held for moments only, never while anything is waited for
+  const AllReduceProgress* all_reduce_ = nullptr;  // guarded by mutex_
   std::condition_variable_any stopped_;
   std::jthread thread_;  // last: it uses all of the above
 };

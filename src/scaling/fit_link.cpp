@@ -20,7 +20,7 @@ struct Path {
 // is linear, and two links tell the path.
 class Paths {
  public:
-  Paths(std::span<const RingTime> times, std::size_t ranks, const RingOptions& options, Wire wire)
+  Paths(std::span<const RingTime> times, std::size_t ranks, const RingOptions& options, WireType wire)
       : times_(times), ranks_(ranks), options_(options), wire_(wire) {}
 
   double seconds(const LinkModel& link, const RingTime& time) const {
@@ -63,7 +63,7 @@ class Paths {
   std::span<const RingTime> times_;
   std::size_t ranks_;
   RingOptions options_;
-  Wire wire_;
+  WireType wire_;
 };
 
 std::vector<RingTime> rows_of(const nlohmann::json& json, const std::string& algorithm) {
@@ -97,14 +97,14 @@ MeasuredLink fit_rows(const nlohmann::json& json, const std::string& name) {
         sizes.size());
   const bool in_memory = algorithm == "ring" && on_node == ranks;  // shared by all, with segments of its own
   const RingOptions options = in_memory ? RingOptions{} : message_ring_options(on_node == ranks);
-  const LinkFit fit = fit_link(times, ranks, options, parse_wire(json.at("wire").get<std::string>()));
+  const LinkFit fit = fit_link(times, ranks, options, parse_wire_type(json.at("wire").get<std::string>()));
   return {fit, ranks, fmt::format("fitted to {} of {} ranks, {} sizes, in {}", algorithm, ranks, sizes.size(), name)};
 }
 
 }  // namespace
 
 // Gauss and Newton's way. The paths change with the link, so that a step may also lead away.
-LinkFit fit_link(std::span<const RingTime> times, std::size_t ranks, const RingOptions& options, Wire wire) {
+LinkFit fit_link(std::span<const RingTime> times, std::size_t ranks, const RingOptions& options, WireType wire) {
   constexpr int kSteps = 50;
   for (const RingTime& time : times)
     if (!(time.seconds > 0)) fail("a sum of {} bytes took {} s", time.bytes, time.seconds);

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "src/scaling/sum_model.h"
+#include "src/scaling/all_reduce_model.h"
 
 namespace annulus {
 
@@ -22,7 +22,7 @@ struct LinkFit {
 // The latency and the bandwidth with which ring_seconds() comes closest to what was measured, by least squares of the
 // relative errors, so that small sums count as much as large ones. Neither is negative. Throws Error where the times do
 // not tell the bandwidth.
-LinkFit fit_link(std::span<const RingTime> times, std::size_t ranks, const RingOptions& options, Wire wire);
+LinkFit fit_link(std::span<const RingTime> times, std::size_t ranks, const RingOptions& options, WireType wire);
 
 struct MeasuredLink {
   LinkFit fit;

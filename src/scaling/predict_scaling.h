@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/gradient_buckets.h"
-#include "src/scaling/sum_model.h"
+#include "src/scaling/all_reduce_model.h"
 
 namespace annulus {
 
@@ -23,8 +23,8 @@ struct PredictScalingOptions {
 };
 
 // Predicts training on other numbers of ranks, from the profile of one rank's step and from what is known of the links
-// (simulated_step.h, sum_model.h). Weak scaling: every rank has the same batch, and efficiency is what all ranks do
-// together compared with so many times what one does alone, which is predicted as well.
+// (simulated_step.h, all_reduce_model.h). Weak scaling: every rank has the same batch, and efficiency is what all ranks
+// do together compared with so many times what one does alone, which is predicted as well.
 //
 // Prints a table; rows of more ranks than anything was measured with are marked as extrapolated. Not in the model:
 // ranks that are slower than others, networks that carry less than all links together, and reading images.

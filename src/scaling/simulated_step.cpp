@@ -23,7 +23,7 @@ class VirtualLane final : public Lane {
 // One sum after the other, each as long as its model says.
 class VirtualAllReduce final : public AllReduce {
  public:
-  VirtualAllReduce(VirtualLane& lane, const SumModel& sum) : lane_(lane), sum_(sum) {}
+  VirtualAllReduce(VirtualLane& lane, const AllReduceModel& sum) : lane_(lane), sum_(sum) {}
 
   double idle_from() const { return idle_from_; }
   double seconds() const { return seconds_; }  // of all sums so far
@@ -39,14 +39,14 @@ class VirtualAllReduce final : public AllReduce {
   }
   void wait(Ticket ticket) override { lane_.await(ends_[ticket - 1]); }
   std::uint64_t bytes_sent() const override { return 0; }
-  const SumActivity& activity() const override { return activity_; }
+  const AllReduceProgress& activity() const override { return activity_; }
 
  private:
   VirtualLane& lane_;
-  const SumModel& sum_;
+  const AllReduceModel& sum_;
   double idle_from_ = 0, seconds_ = 0;
   std::vector<double> ends_;
-  SumActivity activity_;
+  AllReduceProgress activity_;
 };
 
 // Where each layer's gradients lie in the arena, in floats: backward's order, from the last layer on.
@@ -69,7 +69,7 @@ struct Arena {
 
 class Simulation {
  public:
-  Simulation(const StepProfile& profile, const SumModel& sum, const BucketOptions& options, double slow_down)
+  Simulation(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& options, double slow_down)
       : profile_(profile),
         slow_down_(slow_down),
         arena_(profile),
@@ -150,7 +150,7 @@ class Simulation {
 
 }  // namespace
 
-SimulatedStep simulate_step(const StepProfile& profile, const SumModel& sum, const BucketOptions& buckets,
+SimulatedStep simulate_step(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& buckets,
                             double slow_down) {
   Simulation simulation(profile, sum, buckets, slow_down);
   simulation.step();  // after it nothing is pending when a backward begins: all further ones are alike

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "collectives/gradient_buckets.h"
+#include "src/scaling/all_reduce_model.h"
 #include "src/scaling/step_profile.h"
-#include "src/scaling/sum_model.h"
 
 namespace annulus {
 
@@ -19,7 +19,7 @@ struct SimulatedStep {
 // deferred goes on in its forward.
 //
 // `slow_down`: computing takes so many times as long while a sum is under way.
-SimulatedStep simulate_step(const StepProfile& profile, const SumModel& sum, const BucketOptions& buckets,
+SimulatedStep simulate_step(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& buckets,
                             double slow_down = 1);
 
 }  // namespace annulus

@@ -80,21 +80,21 @@ void Trainer::cut_buckets(const BucketOptions& options) {
   activity_.plan(buckets_.size());
 }
 
-StepMetrics Trainer::step(const Batch& batch, const Votes& votes, const Mark& begun) {
+StepMetrics Trainer::step(const Batch& batch, const ControlFlags& votes, const Mark& begun) {
   StepMetrics metrics;
-  books_.begun = begun;
+  timestamps_.begun = begun;
   {
     const LaneSpan span(device_, lane_, "step", TraceLane::kNone, begun);
     {
       const LaneSpan input(device_, lane_, "wait for images", TraceLane::kNone, begun);
       load(batch, 0);
     }
-    books_.loaded = device_.mark();
+    timestamps_.loaded = device_.mark();
     compute(batch, votes);
-    books_.computed = device_.mark();
+    timestamps_.computed = device_.mark();
 
     wait(0);  // it holds the metrics
-    settle(last_books_);
+    settle(last_timestamps_);
     metrics = read_metrics();
     if (!std::isfinite(metrics.loss))
       fail("the loss is {}: the parameters of the step before are the last good ones; lower --lr", metrics.loss);
@@ -105,12 +105,12 @@ StepMetrics Trainer::step(const Batch& batch, const Votes& votes, const Mark& be
       update(0);
       finish_undeferred();
     }
-    books_.open = true;
-    books_.ended = device_.mark();
+    timestamps_.open = true;
+    timestamps_.ended = device_.mark();
   }
-  if (lane_ != nullptr) books_.spans = lane_->spans().size();
-  std::swap(books_, last_books_);
-  if (device_.shares_host_memory()) settle(last_books_);  // all of it is done
+  if (lane_ != nullptr) timestamps_.spans = lane_->spans().size();
+  std::swap(timestamps_, last_timestamps_);
+  if (device_.shares_host_memory()) settle(last_timestamps_);  // all of it is done
   return metrics;
 }
 
@@ -119,17 +119,17 @@ void Trainer::finish() {
   finish_from(0);
   const Mark ended = device_.mark();
   device_.finish();
-  settle(last_books_);
-  if (lane_ != nullptr) books_.spans = lane_->spans().size();
-  settle(books_);
+  settle(last_timestamps_);
+  if (lane_ != nullptr) timestamps_.spans = lane_->spans().size();
+  settle(timestamps_);
   ledger_.add_between_steps(device_.seconds(ended) - device_.seconds(begun));
 }
 
 // Into the ledger. What was not part of a step has only its waits and updates in it.
-void Trainer::settle(Books& books) {
+void Trainer::settle(StepTimestamps& books) {
   if (books.open) {
     double finishing = 0;
-    for (const Books::Part& part : books.finishing) finishing += seconds(part);
+    for (const StepTimestamps::Part& part : books.finishing) finishing += seconds(part);
     const double loaded = device_.seconds(books.loaded), computed = device_.seconds(books.computed);
     ledger_.add(StepTimes::input, loaded - device_.seconds(books.begun));
     ledger_.add(StepTimes::compute, computed - loaded - finishing);
@@ -137,7 +137,7 @@ void Trainer::settle(Books& books) {
   }
   for (const GradientBuckets::Times& wait : books.waits)
     ledger_.add_wait(device_.seconds(wait.ready), device_.seconds(wait.wait_begin), device_.seconds(wait.wait_end));
-  for (const Books::Part& part : books.updates) ledger_.add(StepTimes::optimizer, seconds(part));
+  for (const StepTimestamps::Part& part : books.updates) ledger_.add(StepTimes::optimizer, seconds(part));
   if (books.open) ledger_.end_step(device_.seconds(books.ended) - device_.seconds(books.begun));
   if (lane_ != nullptr) annulus::settle(device_, *lane_, books.spans);
   books.open = false;
@@ -182,7 +182,7 @@ void Trainer::load(const Batch& batch, std::size_t number) {
 }
 
 // The gradients of this rank's share, whose first part is loaded, sent bucket by bucket as they become final.
-void Trainer::compute(const Batch& batch, const Votes& votes) {
+void Trainer::compute(const Batch& batch, const ControlFlags& votes) {
   if (batch.size() == 0) return send_nothing(votes);
   const std::size_t last = options_.parts_of(batch.size()) - 1;
   const float sample_weight = 1.0f / static_cast<float>(batch.step.global_batch());
@@ -195,7 +195,7 @@ void Trainer::compute(const Batch& batch, const Votes& votes) {
 }
 
 // Nothing to add to the others' sums but zeros.
-void Trainer::send_nothing(const Votes& votes) {
+void Trainer::send_nothing(const ControlFlags& votes) {
   finish_from(0);
   begin_backward(votes);
   const Parameters& parameters = model_.parameters();
@@ -226,7 +226,7 @@ void Trainer::accumulate(Network& network, float sample_weight) {
 }
 
 // The last part.
-void Trainer::backward(Network& network, float sample_weight, const Votes& votes, bool accumulated) {
+void Trainer::backward(Network& network, float sample_weight, const ControlFlags& votes, bool accumulated) {
   begin_backward(votes);
   const Parameters& parameters = model_.parameters();
   not_added_ = accumulated ? parameters.steering().bytes : parameters.gradients().bytes;
@@ -248,7 +248,7 @@ void Trainer::send(std::size_t count) {
 }
 
 // From here on gradients are overwritten.
-void Trainer::begin_backward(const Votes& votes) {
+void Trainer::begin_backward(const ControlFlags& votes) {
   const Parameters& parameters = model_.parameters();
   static_assert(sizeof votes == Parameters::kSteering * sizeof(float));
   model_.device().upload(std::as_bytes(std::span(&votes, 1)), parameters.gradient(parameters.steering()));
@@ -263,8 +263,8 @@ void Trainer::sum_within_pass(DeviceView values) {
   const Mark ended = device_.mark();
   activity_.enter(pass);
   if (rehearsing_) return;
-  books_.finishing.push_back({begun, ended});
-  if (all_reduce_.sums()) books_.waits.push_back({begun, begun, ended});
+  timestamps_.finishing.push_back({begun, ended});
+  if (all_reduce_.sums()) timestamps_.waits.push_back({begun, begun, ended});
 }
 
 void Trainer::finish_from(std::size_t parameters) {
@@ -272,7 +272,7 @@ void Trainer::finish_from(std::size_t parameters) {
   const Mark begun = device_.mark();
   for (; pending_ > 0 && buckets_.range(pending_).end > parameters; --pending_) finish(pending_);
   activity_.enter(Activity::Phase::forward);
-  if (!rehearsing_) books_.finishing.push_back({begun, device_.mark()});
+  if (!rehearsing_) timestamps_.finishing.push_back({begun, device_.mark()});
 }
 
 void Trainer::finish(std::size_t bucket) {
@@ -293,7 +293,7 @@ void Trainer::wait(std::size_t bucket) {
   // a later bucket. (Of a deferred one: those of the step that sent it.)
   GradientBuckets::Times times = buckets_.times(bucket);
   times.ready = buckets_.times(buckets_.size() - 1).ready;
-  books_.waits.push_back(times);
+  timestamps_.waits.push_back(times);
 }
 
 void Trainer::update(std::size_t bucket) {
@@ -302,7 +302,7 @@ void Trainer::update(std::size_t bucket) {
   const Mark begun = device_.mark();
   const LaneSpan span(device_, lane_, "update of bucket", static_cast<std::int64_t>(bucket + 1), begun);
   optimizer_.update(buckets_.range(bucket));
-  books_.updates.push_back({begun, device_.mark()});
+  timestamps_.updates.push_back({begun, device_.mark()});
 }
 
 void Trainer::update_together() {
@@ -313,7 +313,7 @@ void Trainer::update_together() {
   // One gradient of any bucket that does not fit forbids the update of all.
   if (scaling != nullptr) scaling->judge(model_.parameters().gradients());
   if (options_.clip_norm > 0) optimizer_.clip(options_.clip_norm);
-  books_.updates.push_back({begun, device_.mark()});
+  timestamps_.updates.push_back({begun, device_.mark()});
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) update(bucket);
   if (scaling != nullptr) scaling->conclude();
 }
@@ -321,7 +321,7 @@ void Trainer::update_together() {
 StepMetrics Trainer::read_metrics() const {
   const Parameters& parameters = model_.parameters();
   std::array<float, 2> means{};
-  Votes votes;
+  ControlFlags votes;
   device_.peek(parameters.gradient(parameters.metrics()).slice(0, sizeof means),
                std::as_writable_bytes(std::span(means)));
   device_.peek(parameters.gradient(parameters.steering()).slice(0, sizeof votes),

@@ -18,10 +18,10 @@ namespace annulus {
 Parameters::Allocate allocate_in(AllReduce& all_reduce);
 
 // What the ranks ask for at a step's end: a rank passes 1 or 0, and the sums, which all have, tell whether one did.
-struct Votes {
+struct ControlFlags {
   float stop = 0, evaluate = 0, checkpoint = 0;
 
-  bool operator==(const Votes&) const = default;
+  bool operator==(const ControlFlags&) const = default;
 };
 
 // What one step found, over the whole global batch, the same on every rank; where the all-reduce does not sum, only
@@ -29,7 +29,7 @@ struct Votes {
 struct StepMetrics {
   double loss = 0;      // mean
   double accuracy = 0;  // of the forward pass, before the update
-  Votes votes;          // sums of what the ranks passed to step()
+  ControlFlags votes;   // sums of what the ranks passed to step()
 };
 
 // How a step is made.
@@ -59,7 +59,7 @@ class Trainer {
   //
   // On a GPU the step may still be under way when this returns: the loss is known early in backward, and what is left
   // of the step has been put on the lane. The books of a step are closed in the next one.
-  StepMetrics step(const Batch& batch, const Votes& votes, const Mark& begun);
+  StepMetrics step(const Batch& batch, const ControlFlags& votes, const Mark& begun);
 
   // Of deferred buckets (see GradientBuckets) step() leaves the sums under way and the parameters as they were, and the
   // next step goes on with them. This ends that, and waits for the device, for whoever wants to see the parameters or
@@ -78,7 +78,7 @@ class Trainer {
 
  private:
   // Places in the lane from which a step's books are made, once the work there is done.
-  struct Books {
+  struct StepTimestamps {
     bool open = false;
     Mark begun, loaded, computed, ended;
     struct Part {
@@ -91,13 +91,13 @@ class Trainer {
   };
 
   void load(const Batch& batch, std::size_t part);
-  void compute(const Batch& batch, const Votes& votes);
-  void send_nothing(const Votes& votes);
+  void compute(const Batch& batch, const ControlFlags& votes);
+  void send_nothing(const ControlFlags& votes);
   Network& forward(const Batch& batch, std::size_t part);
   void accumulate(Network& network, float sample_weight);
-  void backward(Network& network, float sample_weight, const Votes& votes, bool accumulated);
+  void backward(Network& network, float sample_weight, const ControlFlags& votes, bool accumulated);
   void send(std::size_t gradients);
-  void begin_backward(const Votes& votes);
+  void begin_backward(const ControlFlags& votes);
   void sum_within_pass(DeviceView values);
   void finish_undeferred();
   void finish_from(std::size_t parameters);  // deferred buckets that reach beyond this place in the arena
@@ -107,8 +107,8 @@ class Trainer {
   void update_together();         // all buckets, with what must be known of all before
   bool updates_together() const;  // rather than each bucket when its sum is there
   StepMetrics read_metrics() const;
-  void settle(Books& books);
-  double seconds(const Books::Part& part) { return device_.seconds(part.end) - device_.seconds(part.begin); }
+  void settle(StepTimestamps& books);
+  double seconds(const StepTimestamps::Part& part) { return device_.seconds(part.end) - device_.seconds(part.begin); }
 
   Model& model_;
   Device& device_;
@@ -122,9 +122,9 @@ class Trainer {
   std::size_t not_added_ = 0;  // they are still to be added to the last part's from here on, in bytes
   BucketOptions bucket_options_;
   GradientBuckets buckets_;
-  std::size_t pending_ = 0;   // deferred buckets that are not finished: 1 to this one
-  bool rehearsing_ = false;   // nothing is updated or booked
-  Books books_, last_books_;  // of this step, and of the one before
+  std::size_t pending_ = 0;                      // deferred buckets that are not finished: 1 to this one
+  bool rehearsing_ = false;                      // nothing is updated or booked
+  StepTimestamps timestamps_, last_timestamps_;  // of this step, and of the one before
 };
 
 }  // namespace annulus

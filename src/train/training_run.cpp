@@ -113,7 +113,7 @@ std::unique_ptr<AllReduce> TrainingRun::connect() {
   claim_output();
   if (options_.resume && world_.root()) stored_ = CheckpointFolder(options_.out, options_.keep).newest();
   auto all_reduce =
-      make_all_reduce(options_.all_reduce, world_, *device_, parse_wire(options_.wire), earlier_crossover());
+      make_all_reduce(options_.all_reduce, world_, *device_, parse_wire_type(options_.wire), earlier_crossover());
   activity_.enter(Activity::Phase::planning);
   return all_reduce;
 }
@@ -260,7 +260,7 @@ void TrainingRun::announce() const {
   fmt::print("  all-reduce  {}\n", all_reduce_->description());
   if (!summed_before_.empty() && summed_before_ != summing())
     fmt::print("  note        sums may round otherwise than before the checkpoint, which had {}\n", summed_before_);
-  for (const std::string& text : {warning, unused_wire(*all_reduce_, parse_wire(options_.wire))})
+  for (const std::string& text : {warning, unused_wire(*all_reduce_, parse_wire_type(options_.wire))})
     if (!text.empty()) fmt::print("  warning     {}\n", text);
   if (!all_reduce_->sums())
     fmt::print(
@@ -365,7 +365,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   return follow_up(due(batch.step, metrics.votes));
 }
 
-Votes TrainingRun::votes() const {
+ControlFlags TrainingRun::votes() const {
   const auto vote = [](bool wanted) { return wanted ? 1.0f : 0.0f; };
   const bool keeps_time = world_.root();
   return {.stop = vote(stop_requested()),
@@ -373,7 +373,7 @@ Votes TrainingRun::votes() const {
           .checkpoint = vote(keeps_time && checkpoint_timer_.time_has_come())};
 }
 
-TrainingRun::Due TrainingRun::due(const StepPlan& step, const Votes& votes) const {
+TrainingRun::Due TrainingRun::due(const StepPlan& step, const ControlFlags& votes) const {
   return {.stop = votes.stop > 0,
           .evaluation = complete() || evaluation_timer_.due(step_, step, votes.evaluate > 0),
           .checkpoint = complete() || checkpoint_timer_.due(step_, step, votes.checkpoint > 0)};

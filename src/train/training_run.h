@@ -86,8 +86,8 @@ class TrainingRun {
   bool run_step(EpochResult& epoch);
   bool follow_up(const Due& due);
 
-  Votes votes() const;
-  Due due(const StepPlan& step, const Votes& votes) const;
+  ControlFlags votes() const;
+  Due due(const StepPlan& step, const ControlFlags& votes) const;
   bool evaluate();  // false where it was broken off
   void checkpoint();
   void await_checkpoint();

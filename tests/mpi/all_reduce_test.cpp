@@ -7,7 +7,7 @@
 #include <ostream>
 #include <string_view>
 
-#include "collectives/host/direct.h"
+#include "collectives/host/shared_memory_all_reduce.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
 #include "kernels/base/random.h"
@@ -50,7 +50,8 @@ constexpr std::size_t kLarge = (3 << 20) / sizeof(float);
 std::vector<std::size_t> sizes_for(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   std::vector<std::size_t> sizes = {0, 1, n - 1, n, n + 1, 16 * n, 997, 65'536, 65'537, kLarge};
-  for (const std::size_t bytes : {Direct::kLeastSmallBytes, Direct::kSmallBytes, Direct::kMostSmallBytes})
+  for (const std::size_t bytes : {SharedMemoryAllReduce::kLeastSmallBytes, SharedMemoryAllReduce::kSmallBytes,
+                                  SharedMemoryAllReduce::kMostSmallBytes})
     for (const std::size_t size : {bytes / sizeof(float) - 1, bytes / sizeof(float), bytes / sizeof(float) + 1})
       sizes.push_back(size);
   for (std::uint64_t draw = 0; draw < 20; ++draw) sizes.push_back(mix(1, draw) % (draw % 2 == 0 ? 1'000 : 100'001));
@@ -160,20 +161,22 @@ TEST_CASE("one node's sums have the same bits by the ring and by direct, so auto
 TEST_CASE("what direct measures to be small decides about no bit") {
   const World world;
   if (world.size() == 1) return;
-  const auto patience = std::make_shared<Patience>(looks_on_this_node(world.local_size()));
-  patience->set_urgent(true);
+  const auto backoff = std::make_shared<Backoff>(looks_on_this_node(world.local_size()));
+  backoff->set_urgent(true);
   const bool own_memory = GENERATE(false, true);
-  Direct direct(world.node(), nullptr, patience);
+  SharedMemoryAllReduce direct(world.node(), nullptr, backoff);
   const std::size_t measured = direct.measure_small();
   CHECK(std::ranges::count(world.gather(std::uint64_t{measured}), measured) == world.size());
-  CHECK((measured == 0 || (measured >= Direct::kLeastSmallBytes && measured <= Direct::kMostSmallBytes)));
-  std::vector<float> elsewhere(Direct::kMostSmallBytes / sizeof(float)), expected;
-  const auto shared = direct.allocate(Direct::kMostSmallBytes);
+  CHECK((measured == 0 ||
+         (measured >= SharedMemoryAllReduce::kLeastSmallBytes && measured <= SharedMemoryAllReduce::kMostSmallBytes)));
+  std::vector<float> elsewhere(SharedMemoryAllReduce::kMostSmallBytes / sizeof(float)), expected;
+  const auto shared = direct.allocate(SharedMemoryAllReduce::kMostSmallBytes);
   const std::span<float> memory = own_memory ? floats(DeviceView{shared.data(), shared.size()}) : elsewhere;
   for (const std::size_t size : sizes_for(world.size())) {
     if (size > memory.size()) continue;
     const auto values = memory.first(size);
-    for (const std::size_t small : {std::size_t{0}, Direct::kLeastSmallBytes, measured, Direct::kMostSmallBytes}) {
+    for (const std::size_t small :
+         {std::size_t{0}, SharedMemoryAllReduce::kLeastSmallBytes, measured, SharedMemoryAllReduce::kMostSmallBytes}) {
       CAPTURE(own_memory, size, small);
       direct.set_small_bytes(small);
       std::ranges::copy(fractions(size, world.rank()), values.begin());
@@ -191,7 +194,7 @@ TEST_CASE("the crossover that an earlier one measured is taken as it is, and is 
   const auto first = make_all_reduce("auto", world, *device);
   REQUIRE(first->crossover());
   const std::size_t other = *first->crossover() == 32'768 ? 4'096 : 32'768;
-  const auto second = make_all_reduce("auto", world, *device, Wire::fp32, other);
+  const auto second = make_all_reduce("auto", world, *device, WireType::fp32, other);
   CHECK(second->crossover() == other);
   const std::string node = ranks_per_node == 2 ? "ring of fp32 on each node's 2, between nodes " : "";
   CHECK(second->order() == fmt::format("{}ring of fp32, up to {} bytes recursive doubling of fp32", node, other));
@@ -230,7 +233,7 @@ TEST_CASE("arrays in the all-reduce's own memory are summed exactly, wherever th
 
 TEST_CASE("over 16-bit messages all ranks have the same bits, not far from the sum") {
   const World world;
-  const Wire wire = GENERATE(Wire::bf16, Wire::fp16);
+  const WireType wire = GENERATE(WireType::bf16, WireType::fp16);
   const std::string algorithm = GENERATE("message-ring", "doubling", "auto");
   const auto all_reduce = make_all_reduce(algorithm, world, *device, wire);
   std::vector<float> values = fractions(kLarge, world.rank());
@@ -240,7 +243,7 @@ TEST_CASE("over 16-bit messages all ranks have the same bits, not far from the s
   all_reduce->wait(all_reduce->enqueue(view_of(values)));
   check_same_on_every_rank(world, values);
   // A third at most each; every hop rounds a part of the sum once.
-  const double allowed = (wire == Wire::bf16 ? 0x1p-9 : 0x1p-12) * world.size() * world.size();
+  const double allowed = (wire == WireType::bf16 ? 0x1p-9 : 0x1p-12) * world.size() * world.size();
   double worst = 0;
   for (std::size_t i = 0; i < exact.size(); ++i) worst = std::max(worst, std::abs(values[i] - exact[i]));
   CHECK(worst <= allowed);
@@ -249,15 +252,15 @@ TEST_CASE("over 16-bit messages all ranks have the same bits, not far from the s
 TEST_CASE("a wire that makes no difference is reported, in a world of one as well") {
   const World world;
   for (const std::string algorithm : {"auto", "ring", "direct", "mpi", "none"}) {
-    const auto all_reduce = make_all_reduce(algorithm, world, *device, Wire::bf16);
+    const auto all_reduce = make_all_reduce(algorithm, world, *device, WireType::bf16);
     CAPTURE(algorithm);
-    CHECK_THAT(unused_wire(*all_reduce, Wire::bf16), Catch::StartsWith("--wire bf16 has no effect"));
-    CHECK(unused_wire(*all_reduce, Wire::fp32).empty());
+    CHECK_THAT(unused_wire(*all_reduce, WireType::bf16), Catch::StartsWith("--wire bf16 has no effect"));
+    CHECK(unused_wire(*all_reduce, WireType::fp32).empty());
   }
   if (world.size() == 1) return;
   const World apart(1);  // a node each
   for (const std::string algorithm : {"auto", "message-ring", "doubling"})
-    CHECK(unused_wire(*make_all_reduce(algorithm, apart, *device, Wire::bf16), Wire::bf16).empty());
+    CHECK(unused_wire(*make_all_reduce(algorithm, apart, *device, WireType::bf16), WireType::bf16).empty());
 }
 
 TEST_CASE("two all-reduces at work at once do not mix up their messages") {
@@ -280,8 +283,8 @@ TEST_CASE("the ring sends 2(N-1)/N of an array whose cache lines N divides, and 
   const auto n = static_cast<std::size_t>(world.size());
   std::vector<std::size_t> sizes = sizes_for(world.size());
   for (const std::size_t size : sizes_for(world.size())) sizes.push_back(size / (16 * n) * (16 * n));
-  const Wire wire = GENERATE(Wire::fp32, Wire::bf16);
-  const std::size_t bytes_of_value = wire == Wire::fp32 ? 4 : 2;
+  const WireType wire = GENERATE(WireType::fp32, WireType::bf16);
+  const std::size_t bytes_of_value = wire == WireType::fp32 ? 4 : 2;
   const auto all_reduce = make_all_reduce("message-ring", world, *device, wire);
   for (const std::size_t size : sizes) {
     CAPTURE(size);

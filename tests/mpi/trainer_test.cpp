@@ -74,7 +74,7 @@ struct Replica {
     model.parameters().initialize(3);
   }
 
-  StepMetrics step(const World& world, const StepPlan& step, const Votes& votes = {}) {
+  StepMetrics step(const World& world, const StepPlan& step, const ControlFlags& votes = {}) {
     return trainer.step(samples(step, step.share(world.rank(), world.size())), votes, device->mark());
   }
 
@@ -123,7 +123,7 @@ class SlowAfterFirstBucket final : public AllReduce {
   }
   void wait(Ticket ticket) override { sums_->wait(ticket); }
   std::uint64_t bytes_sent() const override { return sums_->bytes_sent(); }
-  const SumActivity& activity() const override { return sums_->activity(); }
+  const AllReduceProgress& activity() const override { return sums_->activity(); }
 
  private:
   std::unique_ptr<AllReduce> sums_;
@@ -285,7 +285,7 @@ TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike")
     replica.trainer.cut_buckets(tuning.trials.back().buckets);
     CHECK(replica.trainer.buckets().size() == 1);
   }
-  CHECK(replica.step(world, plan(1, 2 * n)).votes == Votes{});  // rehearsals leave no vote behind
+  CHECK(replica.step(world, plan(1, 2 * n)).votes == ControlFlags{});  // rehearsals leave no vote behind
 }
 
 TEST_CASE("votes are summed, also those of ranks without samples") {
@@ -295,9 +295,9 @@ TEST_CASE("votes are summed, also those of ranks without samples") {
   for (const std::size_t batch : {std::size_t{1}, static_cast<std::size_t>(2 * n)}) {
     const StepPlan what = plan(0, batch);
     const auto own = static_cast<float>(world.rank() + 1), all = static_cast<float>(n * (n + 1) / 2);
-    CHECK(replica.step(world, what, {own, 0, 2 * own}).votes == Votes{all, 0, 2 * all});
-    CHECK(replica.step(world, what, {0, world.root() ? 1.0f : 0.0f, 0}).votes == Votes{0, 1, 0});
-    CHECK(replica.step(world, what).votes == Votes{});
+    CHECK(replica.step(world, what, {own, 0, 2 * own}).votes == ControlFlags{all, 0, 2 * all});
+    CHECK(replica.step(world, what, {0, world.root() ? 1.0f : 0.0f, 0}).votes == ControlFlags{0, 1, 0});
+    CHECK(replica.step(world, what).votes == ControlFlags{});
   }
 }
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/ring/ring_cut.h"
+#include "collectives/ring/ring_partition.h"
 
 namespace {
 
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
   const std::size_t bytes = std::stoull(argv[1]);
   annulus::RingOptions options = annulus::message_ring_options(false);
   if (argc > 2) options.segment_bytes = std::stoull(argv[2]);
-  const annulus::RingCut cut(bytes / sizeof(float), static_cast<std::size_t>(size), options);
+  const annulus::RingPartition cut(bytes / sizeof(float), static_cast<std::size_t>(size), options);
 
   auto* values = static_cast<float*>(SMPI_SHARED_MALLOC(bytes));
   Exchanges exchanges(values, cut.window);

@@ -11,13 +11,13 @@ namespace {
 
 // Adds one to every element, as if the other ranks had sent ones; refuses arrays that begin with a negative number,
 // and waits for ever, patiently, on those that begin with 1000.
-class AddOne final : public SumAlgorithm {
+class AddOne final : public AllReduceAlgorithm {
  public:
-  explicit AddOne(std::shared_ptr<Patience> patience) : patience_(std::move(patience)) {}
+  explicit AddOne(std::shared_ptr<Backoff> backoff) : backoff_(std::move(backoff)) {}
 
   void sum(std::span<float> values) override {
     if (values[0] < 0) fail("broken wire");
-    for (int looks = 0; values[0] == 1000; ++looks) patience_->pause(looks);
+    for (int looks = 0; values[0] == 1000; ++looks) backoff_->pause(looks);
     for (float& value : values) value += 1;
     bytes_ += values.size_bytes();
   }
@@ -25,13 +25,13 @@ class AddOne final : public SumAlgorithm {
   std::uint64_t bytes_sent() const override { return bytes_; }
 
  private:
-  std::shared_ptr<Patience> patience_;
+  std::shared_ptr<Backoff> backoff_;
   std::uint64_t bytes_ = 0;
 };
 
 std::unique_ptr<AllReduce> make_worker() {
-  auto patience = std::make_shared<Patience>(100);
-  return std::make_unique<AllReduceWorker>(std::make_unique<AddOne>(patience), patience, "adds one", "tested");
+  auto backoff = std::make_shared<Backoff>(100);
+  return std::make_unique<AllReduceWorker>(std::make_unique<AddOne>(backoff), backoff, "adds one", "tested");
 }
 
 }  // namespace
@@ -91,13 +91,13 @@ TEST_CASE("a step's sums are spans of the worker's lane, in order") {
 }
 
 TEST_CASE("a large sum is begun though nobody waits for it, even if a small one before it is waited for") {
-  class Slow final : public SumAlgorithm {
+  class Slow final : public AllReduceAlgorithm {
    public:
     void sum(std::span<float>) override { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
     std::string order() const override { return "slow"; }
     std::uint64_t bytes_sent() const override { return 0; }
   };
-  AllReduceWorker worker(std::make_unique<Slow>(), std::make_shared<Patience>(0), "slow", "tested");
+  AllReduceWorker worker(std::make_unique<Slow>(), std::make_shared<Backoff>(0), "slow", "tested");
   std::vector<float> small(10), large(1 << 16);
   const auto first = worker.enqueue(view_of(small), AllReduce::Next::compute, 0);
   worker.enqueue(view_of(large), AllReduce::Next::compute,

@@ -13,7 +13,7 @@ namespace {
 
 constexpr RingOptions kOptions = message_ring_options(false);
 
-std::vector<RingTime> times_on(const LinkModel& link, std::size_t ranks, Wire wire = Wire::fp32) {
+std::vector<RingTime> times_on(const LinkModel& link, std::size_t ranks, WireType wire = WireType::fp32) {
   std::vector<RingTime> times;
   for (std::size_t bytes = 4096; bytes <= (64 << 20); bytes *= 8)
     times.push_back({bytes, ring_seconds({&link, 1}, ranks, bytes, kOptions, wire)});
@@ -35,7 +35,7 @@ nlohmann::json benchmark(const std::string& algorithm, std::span<const RingTime>
 
 TEST_CASE("a link is found again from what the ring takes on it") {
   const auto ranks = GENERATE(as<std::size_t>{}, 2, 4, 7, 64);
-  const auto wire = GENERATE(Wire::fp32, Wire::bf16);
+  const auto wire = GENERATE(WireType::fp32, WireType::bf16);
   const LinkModel link = GENERATE(LinkModel{20e-6, 1.25e9}, LinkModel{1e-6, 8e9}, LinkModel{1e-3, 6e6});
   const LinkFit fit = fit_link(times_on(link, ranks, wire), ranks, kOptions, wire);
   CHECK(fit.link.latency_seconds == Approx(link.latency_seconds).epsilon(1e-6));
@@ -47,7 +47,7 @@ TEST_CASE("the residual says how far the times are from any link's") {
   const LinkModel link{20e-6, 1.25e9};
   std::vector<RingTime> times = times_on(link, 4);
   for (std::size_t i = 0; i < times.size(); ++i) times[i].seconds *= i % 2 == 0 ? 1.1 : 0.9;
-  const LinkFit fit = fit_link(times, 4, kOptions, Wire::fp32);
+  const LinkFit fit = fit_link(times, 4, kOptions, WireType::fp32);
   CHECK(fit.residual > 0.05);
   CHECK(fit.residual < 0.101);
   CHECK(fit.link.bytes_per_second == Approx(link.bytes_per_second).epsilon(0.15));
@@ -55,9 +55,9 @@ TEST_CASE("the residual says how far the times are from any link's") {
 
 TEST_CASE("a latency is never negative, and times that do not grow tell no bandwidth") {
   const std::vector<RingTime> growing{{4096, 1e-6}, {1 << 20, 1e-3}};
-  CHECK(fit_link(growing, 2, kOptions, Wire::fp32).link.latency_seconds == 0);
+  CHECK(fit_link(growing, 2, kOptions, WireType::fp32).link.latency_seconds == 0);
   const std::vector<RingTime> shrinking{{64, 2e-3}, {1024, 1e-3}};
-  CHECK_THAT(test::error_of([&] { fit_link(shrinking, 2, kOptions, Wire::fp32); }), Catch::Contains("bandwidth"));
+  CHECK_THAT(test::error_of([&] { fit_link(shrinking, 2, kOptions, WireType::fp32); }), Catch::Contains("bandwidth"));
 }
 
 TEST_CASE("the ring's rows of a benchmark are fitted") {

@@ -126,7 +126,7 @@ Graph inception() {
   const Value norm = b.add("joined.norm", BatchNorm{}, {b.add("joined", kConvolution, {stem})});
   const Value joined = b.add("joined.relu", Relu{}, {b.add("joined.add", Add{}, {norm, stem})});
   Value x = b.add("concat", Concat{}, {left, right, pooled, largest, joined, left});
-  x = b.add("relu", Relu{}, {b.add("dropout", Dropout{0.25f}, {x, Graph::kKeys})});
+  x = b.add("relu", Relu{}, {b.add("dropout", Dropout{0.25f}, {x, Graph::kSampleKeys})});
   return b.done(b.add("means", AdaptiveAveragePool{2}, {x}));
 }
 

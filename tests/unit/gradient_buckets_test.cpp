@@ -33,13 +33,13 @@ class Recorder final : public AllReduce {
   void wait(Ticket ticket) override { waited.push_back(ticket); }
   void join(Ticket ticket) override { joined.push_back(ticket); }
   std::uint64_t bytes_sent() const override { return 0; }
-  const SumActivity& activity() const override { return activity_; }
+  const AllReduceProgress& activity() const override { return activity_; }
 
   std::vector<std::span<float>> enqueued;
   std::vector<Ticket> waited, joined;
 
  private:
-  SumActivity activity_;
+  AllReduceProgress activity_;
 };
 
 }  // namespace
@@ -170,10 +170,10 @@ TEST_CASE("ranks sum buckets on threads of their own, and go on computing meanwh
   std::vector<std::jthread> ranks;
   for (std::size_t rank = 0; rank < kRanks; ++rank)
     ranks.emplace_back([&, rank] {
-      const auto patience = std::make_shared<Patience>(0);
+      const auto backoff = std::make_shared<Backoff>(0);
       Lane lane;
       std::vector<float> arena(kBuckets * kSize);
-      AllReduceWorker worker(std::make_unique<Ring>(std::move(links[rank]), rank, kRanks, patience), patience, "ring",
+      AllReduceWorker worker(std::make_unique<Ring>(std::move(links[rank]), rank, kRanks, backoff), backoff, "ring",
                              "tested");
       GradientBuckets buckets(lane, view_of(arena), {{0, kSize}, {kSize, 2 * kSize}, {2 * kSize, 3 * kSize}}, worker);
       const auto bucket = [&](std::size_t number) { return std::span(arena).subspan(number * kSize, kSize); };

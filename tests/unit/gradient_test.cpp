@@ -95,11 +95,11 @@ Graph branches() {
   const Value tall = g.add("tall", Convolution{.channels = 16, .kernel = {3, 1}, .padding = {1, 0}}, {stem});
   const Value pool = g.add("pool", AveragePool{3, 1, 1}, {stem});
   Value x = g.add("concat1", Concat{}, {wide, tall, pool, wide});
-  x = g.add("dropout1", Dropout{0.25f, 0}, {x, Graph::kKeys});
+  x = g.add("dropout1", Dropout{0.25f, 0}, {x, Graph::kSampleKeys});
   const Value odd = g.add("odd", Convolution{.channels = 5, .kernel = 1}, {x});
   x = g.add("concat2", Concat{}, {odd, stem, kInput});
   x = g.add("means", AdaptiveAveragePool{{3, 2}}, {x});
-  x = g.add("hidden", Dense{7, true}, {g.add("dropout2", Dropout{0.5f, 1}, {x, Graph::kKeys})});
+  x = g.add("hidden", Dense{7, true}, {g.add("dropout2", Dropout{0.5f, 1}, {x, Graph::kSampleKeys})});
   const Value again = g.add("vectors", Concat{}, {x, x});
   return with_loss(g, again);
 }

@@ -228,7 +228,7 @@ TEST_CASE("training with dropout wants a key for each sample; nothing else does"
   const auto device = test::make_device(1);
   Graph graph({2, 2, 1});
   Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
-  x = graph.add("dense", Dense{3}, {graph.add("dropout", Dropout{0.5f}, {x, Graph::kKeys})});
+  x = graph.add("dense", Dense{3}, {graph.add("dropout", Dropout{0.5f}, {x, Graph::kSampleKeys})});
   graph.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
   Model model(*device, graph, Mode::training, 2);
   const std::vector<std::uint8_t> images(8, 200);

@@ -104,7 +104,7 @@ Graph every_operation() {
   b = g.add("mean", AveragePool{.kernel = 3, .stride = 1, .padding = 1}, {b});
   x = g.add("concat", Concat{}, {a, b});
   x = g.add("add", Add{}, {x, x});
-  x = g.add("dropout", Dropout{0.5f}, {x, Graph::kKeys});
+  x = g.add("dropout", Dropout{0.5f}, {x, Graph::kSampleKeys});
   x = g.add("parts", AdaptiveAveragePool{{4, 9}}, {x});
   x = g.add("dense1", Dense{6}, {x});
   x = g.add("dense2", Dense{4}, {x});

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "src/import/collection.h"
-#include "src/import/data_file_room.h"
-#include "src/import/places.h"
+#include "src/import/preallocate.h"
+#include "src/import/shard_layout.h"
 #include "src/io/hdf5.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/file_size_limit.h"

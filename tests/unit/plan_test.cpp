@@ -6,7 +6,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu/pass.h"
 #include "models/fusion.h"
-#include "models/spare_gradients.h"
+#include "models/unused_gradients.h"
 #include "models/zoo.h"
 #include "tests/unit/test_device.h"
 
@@ -42,7 +42,7 @@ Layouts check_plans(Device& device, const Graph& graph, Mode mode, std::size_t b
   const auto shapes = graph.shapes(batch);
   std::vector<TensorSpec> specs{device.plain(shapes[Graph::kImages], DataType::u8),
                                 device.plain(shapes[Graph::kLabels], DataType::i32),
-                                device.plain(shapes[Graph::kKeys], DataType::i32)};
+                                device.plain(shapes[Graph::kSampleKeys], DataType::i32)};
   Layouts layouts;
   for (const Node& node : graph.nodes()) {
     std::vector<TensorSpec> inputs;
@@ -66,7 +66,7 @@ TEST_CASE("no plan of any model is a reference implementation") {
   if (test::on_gpu()) return;
   const auto device = test::make_device(2);
   for (const ZooEntry& entry : zoo()) {
-    const Graph graph = spare_gradients(fuse(graph_of(entry)));
+    const Graph graph = prune_unused_gradients(fuse(graph_of(entry)));
     for (const Mode laid_out_for : {Mode::training, Mode::inference})
       for (const std::size_t laid_out_batch : kBatches) {
         CAPTURE(entry.name, laid_out_for == Mode::training, laid_out_batch);

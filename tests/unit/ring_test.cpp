@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "collectives/world/patience.h"
+#include "collectives/world/backoff.h"
 #include "kernels/base/error.h"
 #include "kernels/base/split.h"
 #include "tests/unit/loopback_link.h"
@@ -30,7 +30,7 @@ Result sum_over_threads(const Arrays& arrays, RingOptions options, LoopbackDeliv
   std::vector<std::jthread> ranks;
   for (std::size_t rank = 0; rank < size; ++rank)
     ranks.emplace_back([&, rank] {
-      Ring ring(std::move(links[rank]), rank, size, std::make_shared<Patience>(0), options);
+      Ring ring(std::move(links[rank]), rank, size, std::make_shared<Backoff>(0), options);
       for (int time = 0; time < times; ++time) {
         result.sums[rank] = arrays[rank];
         ring.sum(result.sums[rank]);
@@ -59,7 +59,7 @@ std::vector<float> exact_sum(const Arrays& arrays) {
 // The ring's cost, exactly: a rank sends every chunk but the one that it completes, and every chunk but the next one.
 std::uint64_t expected_bytes(std::size_t rank, std::size_t size, std::size_t count) {
   const auto chunk = [&](std::size_t number) {
-    return split_blocks(count, RingCut::kLine, size, number % size).size();
+    return split_blocks(count, RingPartition::kLine, size, number % size).size();
   };
   return sizeof(float) * (2 * count - chunk(rank + 1) - chunk(rank + 2));
 }
@@ -120,7 +120,7 @@ TEST_CASE("while the ring waits, it says in which of its steps it is") {
   // Notes down what is said when the ring begins to wait.
   class Witness final : public RingLink {
    public:
-    Witness(std::unique_ptr<RingLink> link, const SumActivity& activity, std::vector<std::string>& heard)
+    Witness(std::unique_ptr<RingLink> link, const AllReduceProgress& activity, std::vector<std::string>& heard)
         : link_(std::move(link)), activity_(activity), heard_(heard) {}
     void post(std::span<const std::byte> to_next, std::span<std::byte> landing) override {
       link_->post(to_next, landing);
@@ -133,7 +133,7 @@ TEST_CASE("while the ring waits, it says in which of its steps it is") {
 
    private:
     std::unique_ptr<RingLink> link_;
-    const SumActivity& activity_;
+    const AllReduceProgress& activity_;
     std::vector<std::string>& heard_;
   };
 
@@ -142,9 +142,9 @@ TEST_CASE("while the ring waits, it says in which of its steps it is") {
   std::vector<std::jthread> ranks;
   for (std::size_t rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
-      const auto patience = std::make_shared<Patience>(0);
-      std::vector<float> values(3 * 2 * RingCut::kLine);  // two segments a step
-      Ring ring(std::make_unique<Witness>(std::move(links[rank]), patience->activity(), heard[rank]), rank, 3, patience,
+      const auto backoff = std::make_shared<Backoff>(0);
+      std::vector<float> values(3 * 2 * RingPartition::kLine);  // two segments a step
+      Ring ring(std::make_unique<Witness>(std::move(links[rank]), backoff->activity(), heard[rank]), rank, 3, backoff,
                 {.segment_bytes = 64});
       ring.sum(values);
     });
@@ -169,7 +169,7 @@ TEST_CASE("a rank whose neighbour has gone away gets an error instead of waiting
   for (std::size_t rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
       std::vector<float> values(100);
-      Ring ring(std::move(links[rank]), rank, 3, std::make_shared<Patience>(0), {.segment_bytes = 64});
+      Ring ring(std::move(links[rank]), rank, 3, std::make_shared<Backoff>(0), {.segment_bytes = 64});
       if (rank == gone) return;
       try {
         ring.sum(values);
@@ -188,7 +188,7 @@ TEST_CASE("ranks that add arrays of different sizes get an error") {
   for (std::size_t rank = 0; rank < 2; ++rank)
     ranks.emplace_back([&, rank] {
       std::vector<float> values(100 + 10 * rank);
-      Ring ring(std::move(links[rank]), rank, 2, std::make_shared<Patience>(0));
+      Ring ring(std::move(links[rank]), rank, 2, std::make_shared<Backoff>(0));
       try {
         ring.sum(values);
       } catch (const Error&) {

@@ -18,7 +18,7 @@ StepProfile three_layers() {
           .layers = {{"a", 1, 10, {kLayerBytes}}, {"b", 2, 20, {kLayerBytes}}, {"c", 3, 30, {kLayerBytes}}}};
 }
 
-SumModel constant(double seconds) {
+AllReduceModel constant(double seconds) {
   return {[seconds](std::size_t) { return seconds; }, "constant"};
 }
 
@@ -99,8 +99,8 @@ TEST_CASE("a profile without any gradients has no bucket") {
 
 TEST_CASE("sums take what their buckets' bytes take, and 4096 ranks no more than a moment") {
   const LinkModel link{20e-6, 1.25e9};
-  const SumModel sum = model_sum("message-ring", {.network = link}, 4096);
+  const AllReduceModel sum = model_sum("message-ring", {.network = link}, 4096);
   const SimulatedStep step = simulate_step(three_layers(), sum, {.bytes = kLayerBytes});
   CHECK(step.communication ==
-        Approx(3 * ring_seconds({&link, 1}, 4096, kLayerBytes, message_ring_options(false), Wire::fp32)));
+        Approx(3 * ring_seconds({&link, 1}, 4096, kLayerBytes, message_ring_options(false), WireType::fp32)));
 }

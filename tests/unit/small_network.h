@@ -19,7 +19,7 @@ struct PlainNetwork {
 
   Network network;
   Parameters parameters;
-  FlowMemory memory;
+  ActivationArena memory;
 };
 
 struct Samples {

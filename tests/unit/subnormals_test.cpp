@@ -35,7 +35,7 @@ bool is_subnormal(float value) {
 }
 
 // As an all-reduce: remembers in which threads it was used.
-class Observed final : public SumAlgorithm {
+class Observed final : public AllReduceAlgorithm {
  public:
   struct Use {
     std::thread::id thread;
@@ -117,9 +117,9 @@ TEST_CASE("the all-reduce's thread flushes subnormal numbers") {
   std::vector<Observed::Use> uses;
   std::vector<float> values(100'000, 1e-30f);  // enough to wake the thread
   {
-    const auto patience = std::make_shared<Patience>(100);
+    const auto backoff = std::make_shared<Backoff>(100);
     const std::unique_ptr<AllReduce> worker =
-        std::make_unique<AllReduceWorker>(std::make_unique<Observed>(uses), patience, "observed", "tested");
+        std::make_unique<AllReduceWorker>(std::make_unique<Observed>(uses), backoff, "observed", "tested");
     const AllReduce::Ticket ticket = worker->enqueue(view_of(values));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that it is not left to this one
     worker->wait(ticket);

@@ -26,7 +26,7 @@ bool eventually(const Condition& condition) {
 }  // namespace
 
 TEST_CASE("a watchdog barks once, when nothing has moved for long enough") {
-  SumActivity sums;
+  AllReduceProgress sums;
   std::atomic<int> barks = 0;
   Watchdog watchdog(kStall, [&](const Stall&) { ++barks; });
   const Watchdog::Watched watched(watchdog, sums);
@@ -70,7 +70,7 @@ TEST_CASE("an all-reduce is watched only while it is there") {
   std::atomic<bool> had_sums = true;
   Watchdog watchdog(kStall / 8, [&](const Stall& stall) { had_sums = stall.all_reduce.has_value(); });
   {
-    const SumActivity sums;
+    const AllReduceProgress sums;
     const Watchdog::Watched watched(watchdog, sums);
   }
   watchdog.activity().enter(Phase::forward);
@@ -90,7 +90,7 @@ TEST_CASE("no watchdog if the time is 0, and none outlives its end") {
 
 TEST_CASE("what a rank is doing, in words") {
   Activity activity;
-  SumActivity sums;
+  AllReduceProgress sums;
   bool summing = false;
   const auto text = [&] {
     Stall stall{.activity = activity.look(), .all_reduce = {}, .seconds = 1};

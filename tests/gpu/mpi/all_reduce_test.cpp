@@ -78,7 +78,7 @@ Case staged(const std::string& host, const StagedOptions& options) {
   return {fmt::format("{}, pieces of {} bytes", host, options.piece_bytes),
           [=](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
             if (world.size() == 1) return make_all_reduce(host, world, device);
-            return make_staged(device, make_host_sum(host, world, Wire::fp32, {}), options);
+            return make_staged(device, make_host_all_reduce(host, world, WireType::fp32, {}), options);
           }};
 }
 
@@ -370,7 +370,7 @@ TEST_CASE("while a ring waits, it says for whom and in which step") {
   const Buffer memory = cuda::allocate_device(100'000);
   world.barrier();
   if (world.root()) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  SumActivity::Snapshot seen;
+  AllReduceProgress::Snapshot seen;
   {
     std::jthread onlooker([&](std::stop_token stop) {
       while (!stop.stop_requested() && seen.peer != 0) {
@@ -385,7 +385,7 @@ TEST_CASE("while a ring waits, it says for whom and in which step") {
     CHECK(seen.bucket == 4);
     CHECK(seen.step.number == 1);
   }
-  const SumActivity::Snapshot after = all_reduce->activity().look();
+  const AllReduceProgress::Snapshot after = all_reduce->activity().look();
   CHECK(after.begun == 1);
   CHECK(after.ended == 1);
 }

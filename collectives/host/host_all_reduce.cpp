@@ -1,0 +1,191 @@
+#include "collectives/host/host_all_reduce.h"
+
+#include <algorithm>
+#include <array>
+#include <ranges>
+#include <string_view>
+
+#include "collectives/host/measure.h"
+#include "collectives/host/mpi_all_reduce.h"
+#include "collectives/host/recursive_doubling.h"
+#include "collectives/host/shared_memory_all_reduce.h"
+#include "collectives/host/size_dispatch.h"
+#include "collectives/ring/compressed_link.h"
+#include "collectives/ring/mpi_link.h"
+#include "collectives/ring/ring.h"
+#include "collectives/ring/shared_memory_link.h"
+#include "kernels/base/error.h"
+
+namespace annulus {
+
+namespace {
+
+// What every way of making one starts from.
+struct Request {
+  const World& world;
+  WireType wire;
+  std::optional<std::size_t> crossover;
+  std::string why;  // this algorithm, for the user
+  std::shared_ptr<Backoff> backoff = std::make_shared<Backoff>(looks_on_this_node(world.local_size()));
+};
+
+// An algorithm, and what to call it.
+struct Named {
+  std::unique_ptr<AllReduceAlgorithm> algorithm;
+  std::string name;
+};
+
+HostAllReduce complete(const Request& request, Named named) {
+  return {std::move(named.algorithm), std::move(named.name), request.why, request.backoff};
+}
+
+Named message_ring(const World& world, const Request& request) {
+  const RingOptions options = message_ring_options(request.world.one_node());
+  std::unique_ptr<RingLink> link = std::make_unique<MpiLink>(world, options.in_flight, request.backoff);
+  if (request.wire != WireType::fp32)
+    link = std::make_unique<CompressedLink>(std::move(link), request.wire, options.in_flight);
+  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.backoff, options),
+          fmt::format("ring over MPI messages of {}, segments of {} bytes, {} in flight", to_string(request.wire),
+                      options.segment_bytes, options.in_flight)};
+}
+
+Named shared_memory_ring(const Request& request) {
+  const RingOptions options;
+  const World& world = request.world;
+  auto link = std::make_unique<SharedMemoryLink>(std::make_shared<SharedMemory>(world.node()), options.in_flight,
+                                                 options.segment_bytes, request.backoff);
+  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.backoff, options),
+          "ring in memory that the ranks share"};
+}
+
+// Measures as somebody who does nothing but wait.
+template <class Measure>
+auto measuring(const Request& request, const Measure& measure) {
+  request.backoff->set_urgent(true);
+  const auto found = measure();
+  request.backoff->set_urgent(false);
+  return found;
+}
+
+// In a hierarchy several such worlds measure, and all ranks must round alike.
+std::size_t measured_crossover(const World& world, AllReduceAlgorithm& small, AllReduceAlgorithm& large,
+                               const Request& request) {
+  const std::uint64_t own = measuring(request, [&] { return measure_crossover(world, small, large); });
+  return std::ranges::min(request.world.gather(own));
+}
+
+// Over messages, the better one for each size.
+Named over_messages(const World& world, const Request& request) {
+  auto doubling = std::make_unique<RecursiveDoubling>(world, request.wire, request.backoff);
+  Named ring = message_ring(world, request);
+  const std::size_t crossover =
+      request.crossover ? *request.crossover : measured_crossover(world, *doubling, *ring.algorithm, request);
+  return {std::make_unique<SizeDispatch>(std::move(doubling), std::move(ring.algorithm), crossover),
+          fmt::format("{}, recursive doubling up to {} KiB{}", ring.name, crossover / 1024,
+                      request.crossover ? " as before" : "")};
+}
+
+HostAllReduce make_ring(const Request& request) {
+  return complete(request,
+                  request.world.one_node() ? shared_memory_ring(request) : message_ring(request.world, request));
+}
+
+HostAllReduce make_message_ring(const Request& request) {
+  return complete(request, message_ring(request.world, request));
+}
+
+HostAllReduce make_doubling(const Request& request) {
+  return complete(request, {std::make_unique<RecursiveDoubling>(request.world, request.wire, request.backoff),
+                            fmt::format("recursive doubling over MPI messages of {}", to_string(request.wire))});
+}
+
+Named direct(const Request& request) {
+  auto direct = std::make_unique<SharedMemoryAllReduce>(request.world.node(), nullptr, request.backoff);
+  const std::size_t small = measuring(request, [&] { return direct->measure_small(); });
+  return {std::move(direct),
+          fmt::format("direct, in memory that the ranks share, up to {} bytes added by every rank", small)};
+}
+
+HostAllReduce make_direct(const Request& request) {
+  const World& world = request.world;
+  if (!world.one_node())
+    fail("--all-reduce direct adds in shared memory, but the {} ranks are on several nodes: use hierarchical or auto",
+         world.size());
+  return complete(request, direct(request));
+}
+
+HostAllReduce make_hierarchical(const Request& request) {
+  const World& world = request.world;
+  if (world.one_node() || world.smallest_node() != world.largest_node() || world.largest_node() == 1)
+    fail(
+        "--all-reduce hierarchical is for several nodes with equally many ranks, at least two, on each; these have {} "
+        "to {} of the {} ranks: use auto",
+        world.smallest_node(), world.largest_node(), world.size());
+  Named across_nodes = over_messages(world.across_nodes(), request);
+  return complete(request, {std::make_unique<SharedMemoryAllReduce>(world.node(), std::move(across_nodes.algorithm),
+                                                                    request.backoff),
+                            "hierarchical: in shared memory on each node, between nodes " + across_nodes.name});
+}
+
+HostAllReduce make_mpi(const Request& request) {
+  return complete(request, {std::make_unique<MpiAllReduce>(request.world), "MPI_Allreduce"});
+}
+
+// Of direct and the ring, which have the same bits, and why.
+std::pair<Named, std::string> faster_in_shared_memory(const Request& request) {
+  constexpr std::size_t bytes = 1 << 20;
+  const auto seconds = [&](AllReduceAlgorithm& algorithm) {
+    const auto memory = algorithm.allocate(bytes);
+    const std::span values(reinterpret_cast<float*>(memory.data()), memory.size() / sizeof(float));
+    return measuring(request, [&] { return seconds_of_sum(request.world, algorithm, values); });
+  };
+  Named first = direct(request), second = shared_memory_ring(request);
+  const double of_direct = seconds(*first.algorithm), of_ring = seconds(*second.algorithm);
+  return {of_ring < of_direct ? std::move(second) : std::move(first),
+          fmt::format("all ranks are on one node; 1 MiB takes {:.0f} us by direct, {:.0f} us by the ring",
+                      1e6 * of_direct, 1e6 * of_ring)};
+}
+
+HostAllReduce make_auto(const Request& request) {
+  const World& world = request.world;
+  const auto because = [&](std::string why) {
+    return Request{world, request.wire, request.crossover, std::move(why), request.backoff};
+  };
+  const auto messages = [&](std::string why) {
+    return complete(because(std::move(why)), over_messages(world, request));
+  };
+  const int ranks = world.largest_node();
+  if (ranks == 1) return messages("every rank has a node of its own");
+  if (world.smallest_node() != ranks) return messages("the nodes have different numbers of ranks");
+  if (!world.one_node())
+    return make_hierarchical(because(fmt::format("{} nodes with {} ranks each", world.size() / ranks, ranks)));
+  try {
+    auto [choice, why] = faster_in_shared_memory(request);
+    return complete(because(why), std::move(choice));
+  } catch (const Error& error) {  // no shared memory, which every rank was told
+    return messages(error.what());
+  }
+}
+
+struct Choice {
+  std::string_view name;
+  HostAllReduce (*make)(const Request& request);
+};
+constexpr std::array kChoices = {Choice{"auto", make_auto},
+                                 Choice{"ring", make_ring},
+                                 Choice{"message-ring", make_message_ring},
+                                 Choice{"direct", make_direct},
+                                 Choice{"hierarchical", make_hierarchical},
+                                 Choice{"doubling", make_doubling},
+                                 Choice{"mpi", make_mpi}};
+
+}  // namespace
+
+HostAllReduce make_host_all_reduce(const std::string& algorithm, const World& world, WireType wire,
+                                   std::optional<std::size_t> crossover) {
+  const auto* choice = std::ranges::find(kChoices, algorithm, &Choice::name);
+  if (choice == kChoices.end()) fail("there is no sum in the host's memory called '{}'", algorithm);
+  return choice->make({world, wire, crossover, "asked for by --all-reduce " + algorithm});
+}
+
+}  // namespace annulus

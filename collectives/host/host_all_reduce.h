@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "collectives/all_reduce_algorithm.h"
+#include "collectives/wire_type.h"
+#include "collectives/world/backoff.h"
+#include "collectives/world/world.h"
+
+namespace annulus {
+
+// An algorithm that adds in the host's memory, chosen for a world.
+struct HostAllReduce {
+  std::unique_ptr<AllReduceAlgorithm> algorithm;
+  std::string name;                  // for the user
+  std::string why;                   // this one
+  std::shared_ptr<Backoff> backoff;  // with which it waits
+};
+
+// `algorithm` and `crossover`: see make_all_reduce(); one of those that add in the host's memory. Collective over the
+// world. Throws Error where this one cannot be used here.
+HostAllReduce make_host_all_reduce(const std::string& algorithm, const World& world, WireType wire,
+                                   std::optional<std::size_t> crossover);
+
+}  // namespace annulus

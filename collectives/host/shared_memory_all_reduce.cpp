@@ -1,0 +1,170 @@
+#include "collectives/host/shared_memory_all_reduce.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "collectives/host/measure.h"
+#include "collectives/ring/ring_partition.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kStageBytes = 1024 * 1024;  // pieces of arrays that lie elsewhere
+constexpr std::size_t kBlock = 2048;  // floats that are added at a time: they and their sum fit the L1 cache
+
+float* floats(std::byte* bytes, std::size_t offset = 0) {
+  return reinterpret_cast<float*>(bytes) + offset;
+}
+
+// to = a + b. `to` may be `a` or `b` themselves, but must not overlap them otherwise.
+void sum_of_two(const float* a, const float* b, float* to, std::size_t count) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) to[i] = a[i] + b[i];
+}
+
+// Both become a + b. They do not overlap.
+void sum_into_both(float* a, float* b, std::size_t count) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) a[i] = b[i] = a[i] + b[i];
+}
+
+// The sum of `part` of every array, to `to`: of the first array, the second and so on, and after the last the others.
+void sum_of_all(std::span<std::byte* const> arrays, std::size_t first, const Range& part, float* to) {
+  const auto at = [&](std::size_t number) { return floats(arrays[(first + number) % arrays.size()], part.begin); };
+  sum_of_two(at(0), at(1), to, part.size());
+  for (std::size_t number = 2; number < arrays.size(); ++number) sum_of_two(to, at(number), to, part.size());
+}
+
+}  // namespace
+
+void SharedMemoryAllReduce::Piece::sum(const Range& part, float* to) const {
+  for (std::size_t rank = 0; rank < everywhere.size(); ++rank) {
+    const Range chunk = RingPartition::chunk_of(whole, everywhere.size(), rank);
+    const Range common{std::max(chunk.begin, begin + part.begin), std::min(chunk.end, begin + part.end)};
+    if (common.begin >= common.end) continue;
+    const Range here{common.begin - begin, common.end - begin};
+    sum_of_all(everywhere, rank, here, to + (here.begin - part.begin));
+  }
+}
+
+SharedMemoryAllReduce::SharedMemoryAllReduce(World node, std::unique_ptr<AllReduceAlgorithm> across_nodes,
+                                             std::shared_ptr<Backoff> backoff)
+    : memory_(std::move(node)), across_nodes_(std::move(across_nodes)), backoff_(std::move(backoff)) {
+  const auto own = memory_.allocate(sizeof(Signals));
+  new (own.data()) Signals;
+  for (std::byte* address : memory_.everywhere(own)) signals_.push_back(reinterpret_cast<Signals*>(address));
+  for (auto& copy : copies_) copy = memory_.allocate(kMostSmallBytes);
+  stage_ = memory_.allocate(kStageBytes);
+  memory_.node().barrier();  // everybody's signals are there
+}
+
+void SharedMemoryAllReduce::record_to(TraceLane* lane) {
+  AllReduceAlgorithm::record_to(lane);
+  if (across_nodes_) across_nodes_->record_to(lane);
+}
+
+// The stage is an array in shared memory like any other.
+std::size_t SharedMemoryAllReduce::measure_small() {
+  const auto seconds_with = [&](std::size_t small_bytes) {
+    return [&, small_bytes](std::size_t bytes) {
+      set_small_bytes(small_bytes);
+      return seconds_of_sum(memory_.node(), *this, {floats(stage_.data()), bytes / sizeof(float)});
+    };
+  };
+  set_small_bytes(find_crossover(seconds_with(kMostSmallBytes), seconds_with(0), kLeastSmallBytes, kMostSmallBytes));
+  return small_bytes_;
+}
+
+void SharedMemoryAllReduce::sum(std::span<float> values) {
+  if (values.size_bytes() <= small_bytes_) return sum_copies(values);
+  const auto arrays = memory_.everywhere(std::as_bytes(values));
+  if (arrays.empty()) return sum_staged(values);
+  sum_in_place({arrays, values.size(), 0, values.size()});
+}
+
+std::string SharedMemoryAllReduce::order() const {
+  if (!across_nodes_) return "ring of fp32";
+  return fmt::format("ring of fp32 on each node's {}, between nodes {}", memory_.node().size(), across_nodes_->order());
+}
+
+// The copies are taken in turns, which makes one moment of waiting enough: a rank writes its copy for sum s + 2 after
+// all ranks arrived at s + 1, and they did that after reading what it wrote for s.
+void SharedMemoryAllReduce::sum_copies(std::span<float> values) {
+  ++sums_;
+  const auto own = copies_[sums_ % 2];
+  std::memcpy(own.data(), values.data(), values.size_bytes());
+  await_all(&Signals::arrived, 1, 1);
+  const Piece copies{memory_.everywhere(own), values.size(), 0, values.size()};
+  copies.sum({0, values.size()}, values.data());
+  if (across_nodes_) across_nodes_->sum(values);
+  signals(memory_.node().rank()).done.raise(sums_);  // nobody waits for it; it keeps in step with `arrived`
+}
+
+void SharedMemoryAllReduce::sum_in_place(const Piece& piece) {
+  ++sums_;
+  await_all(&Signals::arrived, 1, 2);
+  const auto rank = static_cast<std::size_t>(memory_.node().rank());
+  const Range chunk = RingPartition::chunk_of(piece.count, piece.everywhere.size(), rank);
+  if (across_nodes_)
+    sum_chunk_across_nodes(piece, chunk);
+  else
+    sum_chunk(piece, chunk);
+  await_all(&Signals::done, 2, 2);
+}
+
+// Each array is read once and written once: of two, while their sum is in a register; of more, block by block through
+// the L1 cache.
+void SharedMemoryAllReduce::sum_chunk(const Piece& piece, const Range& chunk) {
+  const auto arrays = piece.everywhere;
+  if (arrays.size() == 2)
+    return sum_into_both(floats(arrays[0], chunk.begin), floats(arrays[1], chunk.begin), chunk.size());
+  alignas(64) float block[kBlock];
+  for (std::size_t begin = chunk.begin; begin < chunk.end; begin += kBlock) {
+    const std::size_t size = std::min(kBlock, chunk.end - begin);
+    piece.sum({begin, begin + size}, block);
+    for (std::byte* array : arrays) std::memcpy(floats(array, begin), block, size * sizeof(float));
+  }
+}
+
+void SharedMemoryAllReduce::sum_chunk_across_nodes(const Piece& piece, const Range& chunk) {
+  const auto arrays = piece.everywhere;
+  const auto own = static_cast<std::size_t>(memory_.node().rank());
+  float* const sum = floats(arrays[own], chunk.begin);
+  alignas(64) float block[kBlock];
+  for (std::size_t begin = chunk.begin; begin < chunk.end; begin += kBlock) {
+    const std::size_t size = std::min(kBlock, chunk.end - begin);
+    piece.sum({begin, begin + size}, block);
+    std::memcpy(floats(arrays[own], begin), block, size * sizeof(float));
+  }
+  across_nodes_->sum({sum, chunk.size()});
+  for (std::size_t rank = 0; rank < arrays.size(); ++rank)
+    if (rank != own) std::memcpy(floats(arrays[rank], chunk.begin), sum, chunk.size() * sizeof(float));
+}
+
+void SharedMemoryAllReduce::sum_staged(std::span<float> values) {
+  const std::size_t fit = stage_.size() / sizeof(float);
+  for (std::size_t begin = 0; begin < values.size(); begin += fit) {
+    const std::span<float> part = values.subspan(begin, std::min(fit, values.size() - begin));
+    std::memcpy(stage_.data(), part.data(), part.size_bytes());
+    sum_in_place({memory_.everywhere(stage_), part.size(), begin, values.size()});
+    std::memcpy(part.data(), stage_.data(), part.size_bytes());
+  }
+}
+
+// Says that this rank is so far, and waits until all are.
+void SharedMemoryAllReduce::await_all(SharedCounter Signals::*signal, std::size_t barrier, std::size_t barriers) const {
+  const TraceSpan span(lane_, "wait for ranks");
+  backoff_->activity().enter({"barrier", barrier, barriers});
+  const int own = memory_.node().rank();
+  (signals(own).*signal).raise(sums_);
+  for (int rank = 0; rank < memory_.node().size(); ++rank)
+    if (rank != own) {
+      backoff_->activity().await(memory_.node().rank_in_job(rank));
+      (signals(rank).*signal).await(sums_, *backoff_);
+    }
+}
+
+}  // namespace annulus

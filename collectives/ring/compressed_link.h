@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/ring/ring_link.h"
+#include "collectives/wire_type.h"
+#include "kernels/base/host_memory.h"
+
+namespace annulus {
+
+// A link for float32 values over one that carries half as many bytes: they travel as 16-bit numbers.
+class CompressedLink final : public RingLink {
+ public:
+  // `in_flight`: exchanges that will be under way at once.
+  CompressedLink(std::unique_ptr<RingLink> link, WireType wire, std::size_t in_flight);
+
+  void post(std::span<const std::byte> to_next, std::span<std::byte> landing) override;
+  std::span<const std::byte> collect() override;
+  void finish() override { link_->finish(); }
+  WireType wire() const override { return wire_; }
+  std::size_t bytes_on_wire(std::size_t bytes) const override { return link_->bytes_on_wire(bytes / 2); }
+  void round(std::span<float> values) const override;
+
+ private:
+  struct Exchange {
+    HostArray<std::uint16_t> sent, arrived;  // grow to the largest need
+    std::span<float> landing;
+  };
+
+  WireType wire_;
+  std::vector<Exchange> exchanges_;
+  std::size_t posted_ = 0, collected_ = 0;
+  std::unique_ptr<RingLink> link_;  // last, for it may still send what lies above
+};
+
+}  // namespace annulus

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "collectives/ring/ring_schedule.h"
+#include "kernels/base/host_memory.h"
+#include "kernels/base/split.h"
+
+namespace annulus {
+
+// How the ring cuts an array and in which exchanges it sends it, as pure arithmetic. ring.h explains both.
+
+struct RingOptions {
+  std::size_t segment_bytes = 256 * 1024;  // at most; at least a line. A segment and its copies should fit the cache
+  std::size_t in_flight = 4;               // exchanges on the wire at once
+};
+
+// Over MPI messages. Between nodes a segment is what MPI sends at once, without asking the receiver first (Open MPI's
+// eager limit for TCP is 64 KiB with its header): four hosts at 1 Gbit/s then use 98 % of what a TCP stream does, and
+// 90 % with segments of 512 KiB, which wait for the answer. Within a node it is a copy, and large copies cost less.
+constexpr RingOptions message_ring_options(bool one_node) {
+  if (one_node) return {.segment_bytes = 512 * 1024, .in_flight = 8};
+  return {.segment_bytes = 65'408, .in_flight = 16};
+}
+
+// A segment that goes to rank + 1 while one comes from rank - 1, as places in the array, in floats.
+struct RingExchange {
+  Range send, receive;
+  std::size_t step;
+  bool adds;      // else what arrives replaces what is there
+  bool complete;  // what is sent is the chunk that this rank was the last to add to
+};
+
+// Of an array of `count` floats on `ranks` ranks; the same on every rank.
+struct RingPartition {
+  static constexpr std::size_t kLine = kCacheLine / sizeof(float);  // floats, that are not cut
+
+  std::size_t count, ranks;
+  std::size_t segments;   // of every chunk
+  std::size_t exchanges;  // segments times the steps of both halves
+  std::size_t window;     // exchanges that may be in flight
+
+  RingPartition(std::size_t count_, std::size_t ranks_, const RingOptions& options) : count(count_), ranks(ranks_) {
+    const std::size_t per_segment = options.segment_bytes / sizeof(float) / kLine * kLine;
+    segments = std::max<std::size_t>(1, (chunk(0).size() + per_segment - 1) / per_segment);
+    exchanges = 2 * (ranks - 1) * segments;
+    window = std::min(segments, options.in_flight);
+  }
+
+  // Also for what adds in the ring's order without being one: Direct, and its model.
+  static constexpr Range chunk_of(std::size_t count, std::size_t ranks, std::size_t number) {
+    return split_blocks(count, kLine, ranks, number);
+  }
+  Range chunk(std::size_t number) const { return chunk_of(count, ranks, number); }
+  // Chunk 0 and its segment 0 are the largest.
+  Range segment(std::size_t of_chunk, std::size_t number) const {
+    const Range whole = chunk(of_chunk);
+    const Range part = split_blocks(whole.size(), kLine, segments, number);
+    return {whole.begin + part.begin, whole.begin + part.end};
+  }
+
+  RingExchange exchange(std::size_t rank, std::size_t number) const {
+    const std::size_t step = number / segments, half = ranks - 1;
+    const bool adds = step < half;
+    const RingStep chunks = adds ? reduce_scatter(rank, ranks)[step] : all_gather(rank, ranks)[step - half];
+    return {.send = segment(chunks.send, number % segments),
+            .receive = segment(chunks.receive, number % segments),
+            .step = step,
+            .adds = adds,
+            .complete = step == half};
+  }
+};
+
+}  // namespace annulus

@@ -1,0 +1,48 @@
+#include "collectives/world/shared_counter.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <ctime>
+
+namespace annulus {
+namespace {
+
+// How often a sleeper looks whether the wait was abandoned.
+constexpr timespec kLongestSleep{.tv_sec = 0, .tv_nsec = 20'000'000};
+
+long futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
+  return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
+}
+
+}  // namespace
+
+void SharedCounter::raise(std::uint32_t value) {
+  value_.store(value, std::memory_order_release);
+  // Either this sees the sleeper, or the sleeper sees the value: both sides put a full fence between their write and
+  // their read (Dekker).
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_relaxed) > 0) futex(value_, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+void SharedCounter::await(std::uint32_t value, const Backoff& backoff) const {
+  for (int looks = 0; !reached(value);)
+    if (!backoff.rest_before_sleep(looks++)) return sleep_until(value, backoff);
+}
+
+void SharedCounter::sleep_until(std::uint32_t value, const Backoff& backoff) const {
+  sleepers_.fetch_add(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  while (!reached(value)) {
+    // The kernel sleeps only while the word is still what was seen here.
+    const std::uint32_t seen = value_.load(std::memory_order_acquire);
+    if (static_cast<std::int32_t>(seen - value) >= 0) break;
+    futex(value_, FUTEX_WAIT, seen, &kLongestSleep);
+    if (!reached(value)) backoff.expect_not_abandoned();  // may throw: the owner then wakes somebody for nothing
+  }
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace annulus

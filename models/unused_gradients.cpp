@@ -1,0 +1,26 @@
+#include "models/unused_gradients.h"
+
+namespace annulus {
+namespace {
+
+template <class Layer>
+void spare_gradient(Operation& operation) {
+  if (auto* layer = std::get_if<Layer>(&operation)) layer->input_gradient = false;
+}
+
+}  // namespace
+
+Graph prune_unused_gradients(const Graph& graph) {
+  const auto wanted = graph.required_gradients();
+  Graph sparing(graph.image());
+  for (Node node : graph.nodes()) {
+    if (!wanted[node.inputs[0]]) {
+      spare_gradient<Convolution>(node.operation);
+      spare_gradient<Dense>(node.operation);
+    }
+    sparing.add(std::move(node.name), std::move(node.operation), std::move(node.inputs));
+  }
+  return sparing;
+}
+
+}  // namespace annulus

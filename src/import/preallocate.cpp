@@ -1,0 +1,111 @@
+#include "src/import/preallocate.h"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "kernels/base/error.h"
+#include "src/io/bytes.h"
+#include "src/io/file_io.h"
+#include "src/io/hdf5.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kDatasetsPerSplit = 3;
+constexpr std::uint64_t kMostChunkBytes = std::uint64_t{1} << 31;  // HDF5 takes twice as many
+
+std::vector<std::byte> file_without_datasets(const std::filesystem::path& file, const DataFileHeader& header,
+                                             const std::vector<SplitRoom>& splits) {
+  hdf5::NewFile made(file);
+  hdf5::Group root = made.root();
+  root.set_strings("classes", header.classes);
+  root.set_floats("mean", header.mean);
+  root.set_floats("deviation", header.deviation);
+  for (const SplitRoom& split : splits) {
+    if (split.samples > 0) root.create_group(split.name);
+  }
+  return made.image();
+}
+
+// Not all file systems can promise space. The others' word on what is free is the best that is to be had.
+void reserve_space(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t bytes) {
+  if (::fallocate(descriptor.number(), 0, 0, static_cast<off_t>(bytes)) == 0) return;
+  if (errno != EOPNOTSUPP) fail_to_write(file);
+  struct statvfs system {};
+  if (::fstatvfs(descriptor.number(), &system) != 0) fail_to_write(file);
+  errno = ENOSPC;
+  if (std::uint64_t{system.f_bavail} * system.f_frsize < bytes) fail_to_write(file);
+  if (::ftruncate(descriptor.number(), static_cast<off_t>(bytes)) != 0) fail_to_write(file);
+}
+
+// Of the dataset of images, as many of its outermost dimension as `chunk` samples have; encoded ones on the average.
+std::size_t chunk_rows(const SplitRoom& split, const Storage& storage, std::size_t chunk) {
+  const std::size_t samples = std::min(chunk, split.samples);
+  if (!storage.encoded) return samples;
+  return std::min<std::uint64_t>(split.bytes, (split.bytes / split.samples + 1) * samples);
+}
+
+ImagesPlace plan_chunks(const SplitRoom& split, const Storage& storage, std::size_t chunk) {
+  const std::size_t rows = chunk_rows(split, storage, chunk);
+  const std::uint64_t chunk_bytes = storage.encoded ? rows : split.bytes / split.samples * rows;
+  const std::uint64_t chunks = (split.bytes + chunk_bytes - 1) / chunk_bytes;
+  if (chunk_bytes > kMostChunkBytes || chunks > hdf5::Group::kMostChunks)
+    fail(
+        "--chunk {}: makes {} of {} each for the {} images in a file, but {} of {} are the most; choose another size{}",
+        chunk, chunks, format_bytes(chunk_bytes), split.name, hdf5::Group::kMostChunks, format_bytes(kMostChunkBytes),
+        chunks > hdf5::Group::kMostChunks ? ", or more --shards" : "");
+  return {chunk_bytes, std::vector<std::uint64_t>(chunks), true};
+}
+
+// On the disk, all that is in its datasets.
+std::uint64_t space_for(const SplitRoom& split) {
+  const ImagesPlace& images = split.images;
+  return split.samples * sizeof(std::int32_t) + (split.samples + 1) * sizeof(std::uint64_t) +
+         images.chunks.size() * (images.chunk_bytes + hdf5::FileToExtend::kSpacePerChunk) +
+         kDatasetsPerSplit * hdf5::FileToExtend::kSpacePerDataset;
+}
+
+void add_images(hdf5::Group& group, const Storage& storage, std::size_t chunk, SplitRoom& split) {
+  const char* const name = storage.encoded ? "bytes" : "images";
+  const Shape shape = storage.encoded
+                          ? Shape{split.bytes}
+                          : Shape{split.samples, storage.size->height, storage.size->width, storage.channels};
+  if (split.images.has_checksums)
+    split.images.chunks = group.reserve_chunks<std::uint8_t>(name, shape, chunk_rows(split, storage, chunk));
+  else
+    split.images.chunks = {group.reserve<std::uint8_t>(name, shape)};
+}
+
+void add_datasets(hdf5::Group group, const Storage& storage, std::size_t chunk, SplitRoom& split) {
+  split.labels_begin = group.reserve<std::int32_t>("labels", {split.samples});
+  if (storage.encoded) split.offsets_begin = group.reserve<std::uint64_t>("offsets", {split.samples + 1});
+  add_images(group, storage, chunk, split);
+}
+
+}  // namespace
+
+AtomicFile make_room(const std::filesystem::path& file, const DataFileHeader& header, const Storage& storage,
+                     std::vector<SplitRoom>& splits) {
+  AtomicFile made(file);
+  const std::vector<std::byte> begin = file_without_datasets(file, header, splits);
+  made.write_at(0, {reinterpret_cast<const std::uint8_t*>(begin.data()), begin.size()});
+  std::uint64_t bytes = begin.size();
+  for (SplitRoom& split : splits) {
+    if (split.samples == 0) continue;
+    split.images = header.chunk > 0 ? plan_chunks(split, storage, header.chunk) : ImagesPlace{split.bytes, {0}};
+    bytes += space_for(split);
+  }
+  reserve_space(made.descriptor(), file, bytes);
+  hdf5::FileToExtend extended(AtomicFile::partial(file));
+  for (SplitRoom& split : splits) {
+    if (split.samples > 0) add_datasets(extended.root().group(split.name), storage, header.chunk, split);
+  }
+  extended.close();
+  return made;
+}
+
+}  // namespace annulus

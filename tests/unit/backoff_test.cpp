@@ -1,0 +1,39 @@
+#include "collectives/world/backoff.h"
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "kernels/base/error.h"
+
+using namespace annulus;
+
+TEST_CASE("who waits looks and yields before sleeping only while that is urgent") {
+  Backoff backoff(10);
+  CHECK_FALSE(backoff.rest_before_sleep(0));
+  backoff.set_urgent(true);
+  int looks = 0;
+  while (looks < 10'000 && backoff.rest_before_sleep(looks)) ++looks;
+  CHECK(looks > 10);
+  CHECK(looks < 10'000);
+  backoff.set_urgent(false);
+  CHECK_FALSE(backoff.rest_before_sleep(0));
+}
+
+TEST_CASE("who waits may be told at any time that it is urgent, and that it is in vain") {
+  Backoff backoff(10);
+  bool abandoned = false;
+  std::jthread waiter([&] {
+    try {
+      for (int looks = 0;; ++looks) backoff.pause(looks);
+    } catch (const Error&) {
+      abandoned = true;
+    }
+  });
+  for (int i = 0; i < 100; ++i) {
+    backoff.set_urgent(i % 2 == 0);
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  backoff.abandon();
+  waiter.join();
+  CHECK(abandoned);
+}

@@ -1,0 +1,38 @@
+#include "collectives/world/shared_counter.h"
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "kernels/base/error.h"
+
+using namespace annulus;
+
+TEST_CASE("what was written before a signal was raised is there after it was awaited") {
+  constexpr std::uint32_t kTurns = 2000;
+  Backoff backoff(GENERATE(0, 1000));         // yields, or looks first
+  backoff.set_urgent(GENERATE(false, true));  // sleeps at once, or later
+  SharedCounter ping, pong;
+  std::uint32_t ball = 0;  // not atomic: the signals alone order what the threads do with it
+  std::jthread other([&] {
+    for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
+      ping.await(turn, backoff);
+      ++ball;
+      pong.raise(turn);
+    }
+  });
+  for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
+    ++ball;
+    ping.raise(turn);
+    pong.await(turn, backoff);
+  }
+  other.join();
+  CHECK(ball == 2 * kTurns);
+}
+
+TEST_CASE("a signal that nobody raises any longer is not awaited for ever") {
+  Backoff backoff(0);
+  const SharedCounter signal;
+  signal.await(0, backoff);
+  std::jthread impatient([&] { backoff.abandon(); });
+  CHECK_THROWS_AS(signal.await(1, backoff), Error);
+}
