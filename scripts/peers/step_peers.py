@@ -18,7 +18,7 @@ import time
 from benchmark import ROOT, last_line, number, say
 
 START_LIMIT, TURN_LIMIT = 900, 600  # seconds; compiling ResNet-50 on one core takes minutes
-TRIAL_SECONDS, WARM_UP_SECONDS = 0.5, 0.3
+TRIALS, TRIAL_SECONDS, WARM_UP_SECONDS = 3, 0.5, 0.3
 
 
 class Failed(Exception):
@@ -185,7 +185,8 @@ class Fastest:
         begin = time.monotonic()
         running = Running(peer, model, batch, ranks, threads, settings)
         try:
-            speed = running.measure(TRIAL_SECONDS)["images_per_second"]
+            # The fastest of several: a moment in which the machine is disturbed must not decide.
+            speed = max(running.measure(TRIAL_SECONDS)["images_per_second"] for _ in range(TRIALS))
             say(f"{FRAMEWORKS[peer].title}, {model}, {ranks} x {threads}, {', '.join(settings)}: {number(speed)} images/s "
                 f"after {time.monotonic() - begin:.0f} s")
         except BaseException:

@@ -1,7 +1,7 @@
 """Trains `cnn` on Fashion-MNIST with PyTorch, epoch by epoch, as `annulus train` does; a rank of one or several.
 
   torch_training.py FOLDER --settings "channels last, eager" [--ranks 2 --rank 0 --meet HOST:PORT] [--threads 1]
-                    [--batch 128] [--epochs 6] [--lr 0.02]
+                    [--batch 128] [--epochs 6] [--lr 0.02] [--seed 1]
 
 FOLDER has the four IDX files. --batch is all ranks'. The images lie in memory as bytes, already in the layout that the
 network takes. Rank 0 prints one line of JSON after every epoch's evaluation.
@@ -53,6 +53,7 @@ def parse_options():
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--lr", type=float, default=0.02)
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     options.settings = options.settings.split(", ")
     options.answers = step_rank.open_answers()
@@ -80,7 +81,7 @@ def correct(network, images, labels, options):
 def main():
     options = parse_options()
     torch_ddp.join(options)
-    torch.manual_seed(1)
+    torch.manual_seed(options.seed)
     layout = torch_ddp.LAYOUTS[options.settings[0]]
     images = read_images(options.folder, "train-images-idx3-ubyte", layout)
     labels = read(options.folder, "train-labels-idx1-ubyte", 8).long()
@@ -94,7 +95,7 @@ def main():
     loss = nn.CrossEntropyLoss()
 
     for epoch in range(1, options.epochs + 1):
-        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1000 * options.seed + epoch))
         begin = time.perf_counter()
         for batch in order.split(options.batch):
             own = batch[share_of(options.rank, options.ranks, len(batch))]
