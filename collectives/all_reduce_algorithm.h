@@ -12,35 +12,41 @@
 
 namespace annulus {
 
-// One way to add arrays over all ranks. Blocks, and is used by one thread at a time: AllReduceWorker makes an AllReduce
-// of it.
+// An all-reduce algorithm. Blocks, and is used by one thread at a time; AllReduceWorker turns it into an AllReduce.
 class AllReduceAlgorithm {
  public:
+  // See AllReduceInfo.
+  struct Info {
+    std::string order;
+    std::optional<std::size_t> crossover = {};
+    WireType wire = WireType::fp32;
+  };
+
+  explicit AllReduceAlgorithm(Info info) : info_(std::move(info)) {}
   virtual ~AllReduceAlgorithm() = default;
 
-  // In place; every rank calls it with the same sizes in the same order. The same bits on every rank.
+  const Info& info() const { return info_; }
+
+  // In place. REQUIRES: every rank calls it with the same sizes in the same order. The result is bit-identical on all
+  // ranks.
   virtual void sum(std::span<float> values) = 0;
 
-  // See AllReduce.
-  virtual std::string order() const = 0;
-  virtual std::optional<std::size_t> crossover() const { return {}; }
-  virtual WireType wire() const { return WireType::fp32; }
-
-  // See AllReduce::allocate. Ordinary memory, where an algorithm has no better.
+  // See AllReduce::allocate. The default is ordinary memory.
   virtual std::span<std::byte> allocate(std::size_t bytes) {
     const DeviceView memory = memory_.emplace_back(allocate_host(bytes)).view();
     return {memory.address, memory.bytes};
   }
 
-  virtual std::uint64_t bytes_sent() const = 0;  // by this rank so far; 0 where the algorithm cannot tell
+  virtual std::uint64_t bytes_sent() const = 0;  // by this rank so far; 0 if unknown
 
-  // From now on what happens inside of a sum is spans of this lane; of none where it is null.
+  // Records the stages of each all-reduce as spans of this lane; null: no recording.
   virtual void record_to(TraceLane* lane) { lane_ = lane; }
 
  protected:
   TraceLane* lane_ = nullptr;
 
  private:
+  const Info info_;
   std::vector<Buffer> memory_;
 };
 

@@ -4,12 +4,16 @@
 
 namespace annulus {
 
+AllReduceInfo info_of(const AllReduceAlgorithm& algorithm, const std::string& name, const std::string& why) {
+  const AllReduceAlgorithm::Info& info = algorithm.info();
+  return {name + " (" + why + ")", info.order, info.crossover, info.wire};
+}
+
 AllReduceWorker::AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm, std::shared_ptr<Backoff> backoff,
-                                 std::string name, std::string why, std::size_t worth_waking)
-    : algorithm_(std::move(algorithm)),
+                                 const std::string& name, const std::string& why, std::size_t worth_waking)
+    : AllReduce(info_of(*algorithm, name, why)),
+      algorithm_(std::move(algorithm)),
       backoff_(std::move(backoff)),
-      name_(std::move(name)),
-      why_(std::move(why)),
       worth_waking_(worth_waking),
       thread_([this] { work(); }) {}
 
@@ -47,7 +51,7 @@ void AllReduceWorker::wait(Ticket ticket) {
     else
       completed_.wait(lock);
   backoff_->set_urgent(false);
-  if (wake_ && idle()) work_there_.notify_one();  // it was called while this thread was adding, and went back to sleep
+  if (wake_ && idle()) work_there_.notify_one();  // it was woken while this thread was busy, and went back to sleep
   if (failure_) std::rethrow_exception(failure_);
 }
 
@@ -67,7 +71,7 @@ void AllReduceWorker::record_to(TraceLane* lane) {
 
 void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   const Job job = jobs_[next_job_++];
-  if (next_job_ == jobs_.size()) {  // keeps its memory
+  if (next_job_ == jobs_.size()) {  // clear() keeps the memory
     jobs_.clear();
     next_job_ = 0;
     wake_ = false;
@@ -78,15 +82,14 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   try {
     const SumName name = name_of(job.bucket);
     const TraceSpan span(lane_, name.text, name.number);
-    backoff_->activity().begin_sum(job.bucket);
+    backoff_->progress().begin_sum(job.bucket);
     algorithm_->sum(job.values);
-    backoff_->activity().end_sum();
+    backoff_->progress().end_sum(algorithm_->bytes_sent());
   } catch (...) {
     failure = std::current_exception();
   }
   lock.lock();
   running_ = false;
-  bytes_sent_ = algorithm_->bytes_sent();
   if (failure)
     failure_ = failure;
   else

@@ -8,15 +8,15 @@
 
 namespace annulus {
 
-std::size_t usual_bucket_bytes(std::size_t gradient_bytes) {
+std::size_t default_bucket_bytes(std::size_t gradient_bytes) {
   constexpr std::size_t kBuckets = 8, kSmallest = 64 * 1024, kLargest = 4 << 20;
   return std::clamp(gradient_bytes / kBuckets, kSmallest, kLargest);
 }
 
 std::vector<Range> cut_buckets(std::span<const std::size_t> ends, std::size_t bucket_bytes) {
   const std::size_t largest = bucket_bytes / sizeof(float);
-  if (largest == 0) fail("a bucket of {} bytes does not hold one gradient; ask for larger buckets", bucket_bytes);
-  constexpr std::size_t line = kCacheLine / sizeof(float);  // which all-reduces would rather not see cut
+  if (largest == 0) fail("a bucket of {} bytes is too small for one gradient; use larger buckets", bucket_bytes);
+  constexpr std::size_t line = kCacheLine / sizeof(float);  // all-reduces are faster if lines are not cut
   std::vector<Range> buckets;
   const std::size_t count = ends.empty() ? 0 : ends.back();
   for (std::size_t begin = 0; begin < count; begin = buckets.back().end) {
@@ -26,7 +26,7 @@ std::vector<Range> cut_buckets(std::span<const std::size_t> ends, std::size_t bu
       buckets.push_back({begin, end});
       continue;
     }
-    const std::size_t size = *past - begin;  // of a parameter that no bucket holds
+    const std::size_t size = *past - begin;  // of a parameter larger than a bucket
     const std::size_t block = largest >= line ? line : 1;
     const std::size_t parts = (size + largest / block * block - 1) / (largest / block * block);
     for (std::size_t part = 0; part < parts; ++part) {
@@ -57,8 +57,9 @@ GradientBuckets::GradientBuckets(Lane& lane, DeviceView gradients, std::vector<R
       deferred_(deferred) {
   const std::size_t end = buckets_.empty() ? 0 : buckets_.back().end;
   const std::size_t count = gradients.bytes / sizeof(float);
-  if (end != count) fail("the buckets hold {} gradients where there are {}", end, count);
-  if (deferred > 0 && deferred >= size()) fail("{} of {} buckets cannot be deferred: one must not", deferred, size());
+  if (end != count) fail("the buckets cover {} gradients instead of {}", end, count);
+  if (deferred > 0 && deferred >= size())
+    fail("cannot defer {} of {} buckets: at least one must not be deferred", deferred, size());
   for (std::size_t bucket = 0; bucket < size(); ++bucket)
     if (bucket == 0 || bucket > deferred) order_.push_back(bucket);
   for (std::size_t bucket = deferred; bucket > 0; --bucket) order_.push_back(bucket);
@@ -80,7 +81,7 @@ void GradientBuckets::ready(std::size_t elements) {
 }
 
 void GradientBuckets::join(std::size_t bucket) {
-  if (tickets_[bucket] == 0) fail("bucket {} was waited for before its gradients were ready", bucket);
+  if (tickets_[bucket] == 0) fail("bucket {} was awaited before its gradients were ready", bucket);
   times_[bucket].wait_begin = lane_->mark();
   all_reduce_->join(std::exchange(tickets_[bucket], 0));
   times_[bucket].wait_end = lane_->mark();

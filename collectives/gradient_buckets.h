@@ -9,35 +9,36 @@
 
 namespace annulus {
 
-// How gradients are put together.
+// How gradients are grouped into buckets.
 struct BucketOptions {
-  std::size_t bytes = 0;  // of a bucket, at most; 0: usual_bucket_bytes()
-  double deferred = 0;    // share of the gradients, at most; see GradientBuckets
+  std::size_t bytes = 0;  // maximum size of a bucket; 0: default_bucket_bytes()
+  double deferred = 0;    // maximum deferred share of the gradients; see GradientBuckets
 
   bool operator==(const BucketOptions&) const = default;
 };
 
-// So many that sums begin early in backward and end soon after it, but no more: every sum has its latencies.
-std::size_t usual_bucket_bytes(std::size_t gradient_bytes);
+// Returns the default bucket size: small enough that all-reduces begin early in backward and end soon after it, but no
+// smaller, because each all-reduce adds latency.
+std::size_t default_bucket_bytes(std::size_t gradient_bytes);
 
 // Cuts an arena whose parameters end at `ends` (in elements, ascending) into consecutive buckets of at most
-// `bucket_bytes` each, at parameters' ends where possible. A parameter larger than a bucket is cut into several of
-// about the same size, and does not share them: what is left of it would wait for the parameters that are ready after
-// it.
+// `bucket_bytes` each, at parameter boundaries if possible. A parameter larger than a bucket is cut into several
+// buckets of about the same size, which it does not share with other parameters: otherwise its remainder would wait for
+// the parameters that are ready after it.
 std::vector<Range> cut_buckets(std::span<const std::size_t> ends, std::size_t bucket_bytes);
 
-// How many of the first buckets, without the very first, hold no more than this share of all elements together.
+// Returns how many buckets, starting from the second, together hold at most this share of all elements.
 std::size_t count_deferred(std::span<const Range> buckets, double share);
 
-// Sends a step's gradients bucket by bucket while backward is still computing the lower layers'. The arena lies in
-// the order in which backward finishes it, so a bucket is a slice of it: nothing is copied together.
+// All-reduces a step's gradients bucket by bucket while backward is still computing the lower layers'. The arena is
+// laid out in the order in which backward finishes it, so a bucket is a slice of it and nothing is copied.
 //
-// Deferred buckets. Summing can begin when backward does, and where it takes nearly as long as computing, it goes on
-// after backward's end. Nothing is left then to hide it behind, but for the next step's forward: that needs the lowest
-// layers' parameters first and the uppermost's, whose gradients were ready first, last. So the uppermost layers'
-// buckets may be sent after all others, and awaited only when the next forward reaches their layers. (The very first
-// one is not deferred: it holds what a step has found.) The order in which buckets are sent is fixed, as all ranks must
-// have the same:
+// Deferred buckets. If communication takes nearly as long as computation, it continues after the end of backward. Then
+// only the next step's forward is left to hide it behind. Forward needs the lowest layers' parameters first and the
+// uppermost's last, although the latter's gradients were ready first. So the uppermost layers' buckets may be sent
+// after all others, and awaited only when the next forward reaches their layers. (The very first bucket is not deferred
+// because it holds the step's metrics.) The order in which buckets are sent is fixed, since all ranks must use the
+// same:
 //
 //    backward       b0   b1   b2   b3   b4   b5
 //    sent           b0             b3   b4   b5   b2   b1        two deferred
@@ -47,11 +48,11 @@ std::size_t count_deferred(std::span<const Range> buckets, double share);
 // al., "Priority-based parameter propagation", 2019, reorder at run time; here it is part of the plan.)
 class GradientBuckets {
  public:
-  // When each thing happened on the lane.
+  // When these events occurred on the lane.
   struct Times {
     Mark ready;       // this rank's gradients of the bucket were final
     Mark wait_begin;  // the step had nothing else left to do
-    Mark wait_end;    // the sum was there
+    Mark wait_end;    // the all-reduce was complete
   };
 
   // `lane`: the device's, on which gradients become final. Buckets 1 to `deferred` are deferred.
@@ -63,9 +64,9 @@ class GradientBuckets {
   const Range& range(std::size_t bucket) const { return buckets_[bucket]; }
   const Times& times(std::size_t bucket) const { return times_[bucket]; }  // of the last step that sent it
 
-  void begin_step();                 // all of the last step's buckets must have been waited for
-  void ready(std::size_t elements);  // gradients [0, elements) are final: enqueues what may now be sent
-  void join(std::size_t bucket);     // from here on the lane finds the bucket's sum over all ranks in the arena
+  void begin_step();                 // REQUIRES: all of the last step's buckets have been waited for
+  void ready(std::size_t elements);  // gradients [0, elements) are final: enqueues the buckets that are complete
+  void join(std::size_t bucket);     // later work on the lane sees the bucket's reduced gradients in the arena
   void wait(std::size_t bucket);     // and so does peek()
 
  private:
@@ -77,7 +78,7 @@ class GradientBuckets {
   std::vector<Times> times_;
   std::size_t deferred_;
   std::vector<std::size_t> order_;  // in which they are sent
-  std::size_t sent_ = 0;            // of order_, in this step
+  std::size_t sent_ = 0;            // number of buckets of order_ sent in this step
 };
 
 }  // namespace annulus

@@ -13,18 +13,15 @@ namespace annulus {
 
 namespace {
 
-constexpr std::array<std::string_view, 9> kNames{"auto",     "ring", "message-ring", "direct", "hierarchical",
+constexpr std::array<std::string_view, 9> kNames{"auto",     "ring", "message-ring", "shm", "hierarchical",
                                                  "doubling", "mpi",  "nccl",         "none"};
 
 class NoAllReduce final : public AllReduce {
  public:
-  // `sums`: whether this is nevertheless the sum, as it is in a world of one.
-  NoAllReduce(Device& device, std::string description, bool sums)
-      : device_(device), description_(std::move(description)), sums_(sums) {}
+  // `reduces`: whether this is a valid all-reduce nevertheless, as in a world of one.
+  NoAllReduce(Device& device, std::string description, bool reduces)
+      : AllReduce({.description = std::move(description), .order = "none", .reduces = reduces}), device_(device) {}
 
-  std::string description() const override { return description_; }
-  std::string order() const override { return "none"; }
-  bool sums() const override { return sums_; }
   DeviceView allocate(std::size_t bytes) override { return memory_.emplace_back(device_.allocate(bytes)).view(); }
   Ticket enqueue(DeviceView, Next, std::size_t) override {
     final_[++last_ % kRemembered] = device_.mark();
@@ -32,29 +29,26 @@ class NoAllReduce final : public AllReduce {
   }
   void wait(Ticket ticket) override { device_.seconds(final_[ticket % kRemembered]); }
   void join(Ticket) override {}
-  std::uint64_t bytes_sent() const override { return 0; }
-  const AllReduceProgress& activity() const override { return activity_; }
+  const AllReduceProgress& progress() const override { return progress_; }
 
  private:
-  static constexpr std::size_t kRemembered = 256;  // more than the buckets that anybody still waits for
+  static constexpr std::size_t kRemembered = 256;  // more than the buckets that may still be waited for
 
   Device& device_;
-  std::string description_;
-  bool sums_;
-  std::array<Mark, kRemembered> final_;  // when what was enqueued was computed
-  AllReduceProgress activity_;
+  std::array<Mark, kRemembered> final_;  // when the enqueued arrays were computed
+  AllReduceProgress progress_;
   std::vector<Buffer> memory_;
   Ticket last_ = 0;
 };
 
-// An algorithm of the host's, for arrays in its memory.
-std::unique_ptr<AllReduce> make_host_all_reduce(const std::string& algorithm, const World& world, WireType wire,
-                                                std::optional<std::size_t> crossover) {
-  if (algorithm == "nccl") fail("--all-reduce nccl adds in the memory of GPUs, and this device is none: use auto");
+// Runs an algorithm of the host on arrays in its memory.
+std::unique_ptr<AllReduce> all_reduce_on_host(const std::string& algorithm, const World& world, WireType wire,
+                                              std::optional<std::size_t> crossover) {
+  if (algorithm == "nccl") fail("--all-reduce nccl needs a GPU, but this device is a CPU: use auto");
   HostAllReduce sum = make_host_all_reduce(algorithm, world, wire, crossover);
   const std::size_t worth_waking = world.one_node() ? AllReduceWorker::kQuick : 0;
-  return std::make_unique<AllReduceWorker>(std::move(sum.algorithm), std::move(sum.backoff), std::move(sum.name),
-                                           std::move(sum.why), worth_waking);
+  return std::make_unique<AllReduceWorker>(std::move(sum.algorithm), std::move(sum.backoff), sum.name, sum.why,
+                                           worth_waking);
 }
 
 }  // namespace
@@ -62,19 +56,19 @@ std::unique_ptr<AllReduce> make_host_all_reduce(const std::string& algorithm, co
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,
                                            WireType wire, std::optional<std::size_t> crossover) {
   if (std::ranges::find(kNames, algorithm) == kNames.end())
-    fail("there is no all-reduce called '{}'; choose one of: {}", algorithm, fmt::join(kNames, ", "));
-  if (world.size() == 1) return std::make_unique<NoAllReduce>(device, "none: a world of one has nothing to add", true);
+    fail("unknown all-reduce '{}'; choose one of: {}", algorithm, fmt::join(kNames, ", "));
+  if (world.size() == 1) return std::make_unique<NoAllReduce>(device, "none: a single rank needs no all-reduce", true);
   if (algorithm == "none")
-    return std::make_unique<NoAllReduce>(device, "none: gradients are not summed (asked for by --all-reduce none)",
+    return std::make_unique<NoAllReduce>(device, "none: gradients are not summed (requested by --all-reduce none)",
                                          false);
-  return device.shares_host_memory() ? make_host_all_reduce(algorithm, world, wire, crossover)
+  return device.shares_host_memory() ? all_reduce_on_host(algorithm, world, wire, crossover)
                                      : make_gpu_all_reduce(algorithm, world, device, wire, crossover);
 }
 
 std::string unused_wire(const AllReduce& all_reduce, WireType wire) {
-  if (wire == all_reduce.wire()) return "";
-  return fmt::format("--wire {} has no effect, because this all-reduce sends no such messages: {}", to_string(wire),
-                     all_reduce.description());
+  if (wire == all_reduce.info().wire) return "";
+  return fmt::format("--wire {} has no effect, because this all-reduce sends no messages in that format: {}",
+                     to_string(wire), all_reduce.info().description);
 }
 
 }  // namespace annulus

@@ -14,7 +14,7 @@ namespace {
 struct Bf16 {
   static std::uint16_t encode(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
-    // Adds half of the last place that stays, a little less where that would leave a tie at an odd number.
+    // Adds half a unit in the last place that is kept, a little less if that would leave a tie at an odd number.
     const std::uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
     return static_cast<std::uint16_t>((value != value ? bits | 0x400000 : rounded) >> 16);
   }
@@ -26,7 +26,7 @@ struct Fp16 {
   static float decode(std::uint16_t coded) { return static_cast<float>(std::bit_cast<_Float16>(coded)); }
 };
 
-// Calls body with the format, so that its loops know it.
+// Calls `body` with the format as a type, so that loops are compiled for it.
 template <class Body>
 void with_format(WireType wire, const Body& body) {
   if (wire == WireType::bf16)
@@ -43,7 +43,7 @@ constexpr std::array<std::pair<const char*, WireType>, 3> kNames{
 WireType parse_wire_type(const std::string& name) {
   for (const auto& [known, wire] : kNames)
     if (name == known) return wire;
-  fail("there is no wire format \"{}\": known are fp32, bf16 and fp16", name);
+  fail("unknown wire format \"{}\"; choose one of: fp32, bf16, fp16", name);
 }
 
 std::string to_string(WireType wire) {

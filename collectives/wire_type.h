@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// In what precision values travel between ranks. They are always added in float32.
+// The number format of values in messages between ranks. They are always added in float32.
 enum class WireType {
   fp32,
   bf16,  // the upper half of a float32: its range, 8 bits of precision
@@ -18,9 +18,9 @@ enum class WireType {
 WireType parse_wire_type(const std::string& name);
 std::string to_string(WireType wire);
 
-// The two 16-bit formats, rounded to the nearest, ties to even. A NaN stays one.
+// Conversions to and from the two 16-bit formats, rounding to nearest, ties to even. A NaN stays a NaN.
 void encode(WireType wire, std::span<const float> values, std::span<std::uint16_t> coded);
 void decode(WireType wire, std::span<const std::uint16_t> coded, std::span<float> values);
-void round_to(WireType wire, std::span<float> values);  // what comes out at the other end
+void round_to(WireType wire, std::span<float> values);  // encode() followed by decode()
 
 }  // namespace annulus

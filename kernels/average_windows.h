@@ -7,11 +7,11 @@
 
 namespace annulus {
 
-// What average pools of every kind come to, along one axis of an image.
+// The windows of an average pool of any kind, along one axis of an image.
 struct AverageAxis {
-  std::vector<Range> windows;  // of each output: the pixels that it is the mean of, those in the border left out
-  std::vector<float> factors;  // of each output: one over the number of pixels, the border's counted
-  std::vector<Range> readers;  // of each pixel: the outputs in whose windows it lies
+  std::vector<Range> windows;  // of each output: the pixels that it averages, without those in the border
+  std::vector<float> factors;  // of each output: 1 / number of pixels, including the border's
+  std::vector<Range> readers;  // of each pixel: the outputs whose windows contain it
 };
 
 // An output pixel is the sum over rows.windows x columns.windows, times both factors.

@@ -6,18 +6,18 @@
 
 namespace annulus {
 
-// Which elements of a sample a dropout keeps: a function of the sample's key in this epoch, of the dropout's number in
-// its network, and of the element's place in the sample, {channels, height, width} in row-major order. The same on
-// every device, for any batch.
+// The mask of a dropout: which elements of a sample it keeps. It is a function of the sample's key in this epoch, the
+// dropout's number in its network, and the element's index in the sample ({channels, height, width} in row-major
+// order), so it is the same on every device and for any batch.
 struct DropoutMask {
-  // An element is kept where the upper half of mix(key, number, element) is from rate x 2^32 on.
+  // An element is kept if the upper half of mix(key, number, element) is at least rate x 2^32.
   constexpr DropoutMask(float rate, std::uint32_t dropout)
       : number(dropout), threshold(static_cast<std::uint64_t>(double{rate} * 0x1p32)), factor(1 / (1 - rate)) {}
 
-  // What is the same for all elements of a sample.
+  // The part of the computation that all elements of a sample share; passed to at().
   constexpr std::uint64_t of_sample(std::int32_t key) const { return mix(static_cast<std::uint32_t>(key), number); }
 
-  // What an element is multiplied by.
+  // Returns the factor that an element is multiplied by.
   constexpr float at(std::uint64_t sample, std::uint64_t element) const {
     return mix(sample ^ element) >> 32 >= threshold ? factor : 0;
   }
@@ -26,7 +26,7 @@ struct DropoutMask {
   float factor;
 };
 
-// At hand: mix(key, number, element) is mix(mix(key, number) ^ element).
+// at() relies on this: mix(key, number, element) is mix(mix(key, number) ^ element).
 static_assert(mix(5, 7, 9) == mix(mix(5, 7) ^ 9));
 
 }  // namespace annulus

@@ -14,15 +14,15 @@ std::string gpu_advice() {
 }  // namespace
 
 std::unique_ptr<Recording> Device::record(const std::function<void()>&) {
-  fail("{} does not record work", description());
+  fail("{} does not support recording", description());
 }
 
 std::unique_ptr<Device> make_device(const DeviceRequest& request) {
   if (request.name != "auto" && request.name != "cpu" && request.name != "cuda")
-    fail("there is no device \"{}\": known are auto, cpu and cuda", request.name);
+    fail("unknown device \"{}\" (auto, cpu or cuda)", request.name);
   if (request.name == "cuda" || (request.name == "auto" && gpus_here() > 0)) return make_cuda_device(request);
   if (request.precision.value_or(Precision::fp32) != Precision::fp32)
-    fail("a cpu computes in fp32 only, not in {}: leave out --precision, or {}", to_string(*request.precision),
+    fail("device cpu supports only fp32, not {}: leave out --precision, or {}", to_string(*request.precision),
          gpu_advice());
   return std::make_unique<cpu::CpuDevice>(request.threads > 0 ? request.threads : processors_allowed());
 }

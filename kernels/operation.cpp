@@ -8,12 +8,12 @@
 namespace annulus {
 namespace {
 
-// How many windows lie beside each other in a row of `input` pixels.
+// Returns the number of window positions along `input` pixels.
 std::size_t windows(std::size_t input, std::size_t kernel, std::size_t stride, std::size_t padding) {
   return (input + 2 * padding - kernel) / stride + 1;
 }
 
-// What comes out of windows that slide over images.
+// Returns the output's shape for windows that slide over images.
 Shape windows(const Shape& in, std::size_t channels, const Extent& kernel, std::size_t stride, const Extent& padding) {
   if (in[2] + 2 * padding.height < kernel.height || in[3] + 2 * padding.width < kernel.width)
     fail("a {}x{} window does not fit images of {}x{} pixels: use larger images or another model", kernel.height,
@@ -26,10 +26,10 @@ void expect_image(const Shape& shape, std::string_view operation) {
   if (shape.size() != 4) fail("{} takes {{batch, channels, height, width}}, not {}", operation, to_string(shape));
 }
 
-// Keeps the variance from layer to layer (LeCun, Bottou, Orr, Müller, "Efficient BackProp", 1998, section 4.6). A ReLU
-// halves it, but He et al.'s correction for that, sqrt(2 / fan-in), trains the small networks here worse: Fashion-MNIST
-// after two epochs of `cnn` 89.4 % instead of 89.8 %, after three of `lenet` 86.4 % instead of 87.9 % (means of 4
-// seeds).
+// The std that keeps the variance from layer to layer (LeCun, Bottou, Orr, Müller, "Efficient BackProp", 1998, section
+// 4.6). A ReLU halves the variance, but He et al.'s correction for that, sqrt(2 / fan-in), gives worse results for our
+// small networks on Fashion-MNIST: 89.4 % instead of 89.8 % after two epochs of `cnn`, 86.4 % instead of 87.9 % after
+// three of `lenet` (means of 4 seeds).
 float default_deviation(std::size_t fan_in) {
   return std::sqrt(1 / static_cast<float>(fan_in));
 }
@@ -60,7 +60,7 @@ struct OutputShape {
   Shape operator()(const ImageInput& o) const {
     expect_image(in, "image input");
     if (o.mean.size() != in[3] || o.deviation.size() != in[3])
-      fail("images have {} channels, but there is a mean for {} and a deviation for {}", in[3], o.mean.size(),
+      fail("images have {} channels, but there are {} means and {} standard deviations", in[3], o.mean.size(),
            o.deviation.size());
     return {in[0], in[3], in[1], in[2]};
   }
@@ -71,7 +71,7 @@ struct OutputShape {
   Shape operator()(const Dense& o) const { return {in[0], o.units}; }
   Shape operator()(const MaxPool& o) const {
     expect_image(in, "max pool");
-    if (o.padding > o.kernel / 2)  // a window of nothing but padding has no maximum
+    if (o.padding > o.kernel / 2)  // a window of padding alone has no maximum
       fail("max pool: padding {} is more than half of its {}x{} window: use at most {}", o.padding, o.kernel, o.kernel,
            o.kernel / 2);
     return windows(in, in[1], o.kernel, o.stride, o.padding);
@@ -87,13 +87,13 @@ struct OutputShape {
   Shape operator()(const BatchNorm& o) const {
     expect_image(in, "batch norm");
     if (inputs.size() != (o.add ? 2u : 1u) || inputs.back() != in)
-      fail("batch norm takes {} of one shape, the first is {}", o.add ? "two inputs" : "an input", to_string(in));
+      fail("batch norm takes {}; the first is {}", o.add ? "two inputs of the same shape" : "one input", to_string(in));
     return in;
   }
   Shape operator()(const Relu&) const { return in; }
   Shape operator()(const Add&) const {
     if (inputs.size() != 2 || inputs[1] != in)
-      fail("add takes two inputs of one shape, the first is {}", to_string(in));
+      fail("add takes two inputs of the same shape; the first is {}", to_string(in));
     return in;
   }
   Shape operator()(const Concat&) const {
@@ -102,20 +102,21 @@ struct OutputShape {
     out[1] = 0;
     for (Shape other : inputs) {
       if (other.size() == in.size()) out[1] += std::exchange(other[1], in[1]);
-      if (other != in) fail("concat takes inputs that differ in their channels alone, the first is {}", to_string(in));
+      if (other != in) fail("concat takes inputs that differ only in their channels; the first is {}", to_string(in));
     }
     return out;
   }
   Shape operator()(const Dropout& o) const {
-    if (!(o.rate >= 0 && o.rate < 1)) fail("nothing is left after a dropout of {}: 0 to below 1", o.rate);
+    if (!(o.rate >= 0 && o.rate < 1)) fail("invalid dropout rate {}: must be at least 0 and below 1", o.rate);
     if (inputs.size() != 2 || inputs[1] != Shape{in[0]})
-      fail("dropout takes values and {{batch}} keys, the first is {}", to_string(in));
+      fail("dropout takes values and {{batch}} keys; the first is {}", to_string(in));
     return in;
   }
   Shape operator()(const SoftmaxCrossEntropy& o) const {
-    if (!(o.smoothing >= 0 && o.smoothing < 1)) fail("labels cannot be smoothed by {}: 0 to below 1", o.smoothing);
+    if (!(o.smoothing >= 0 && o.smoothing < 1))
+      fail("invalid label smoothing {}: must be at least 0 and below 1", o.smoothing);
     if (inputs.size() != 2 || in.size() != 2 || inputs[1] != Shape{in[0]})
-      fail("softmax cross-entropy takes {{batch, classes}} and {{batch}}, the first is {}", to_string(in));
+      fail("softmax cross-entropy takes {{batch, classes}} and {{batch}}; the first is {}", to_string(in));
     return {3};
   }
 };

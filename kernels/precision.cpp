@@ -17,7 +17,7 @@ constexpr std::array<std::pair<const char*, Precision>, 4> kNames{
 Precision parse_precision(const std::string& name) {
   for (const auto& [known, precision] : kNames)
     if (name == known) return precision;
-  fail("there is no precision \"{}\": known are fp32, tf32, bf16 and fp16", name);
+  fail("unknown precision \"{}\" (fp32, tf32, bf16 or fp16)", name);
 }
 
 std::string to_string(Precision precision) {

@@ -12,12 +12,12 @@
 
 namespace annulus {
 
-// How summed gradients change parameters. In all of them w is a weight, g its gradient, and parameters whose role is
-// `offset` are spared the weight decay.
+// Update rules: how all-reduced gradients change parameters. In all of them w is a weight and g its gradient.
+// Parameters whose role is `offset` have no weight decay.
 
 // Stochastic gradient descent with momentum: g += weight_decay w;  v = momentum v + g;  w -= rate v
-// (or, with Nesterov's momentum, w -= rate (g + momentum v)). The velocity knows nothing of the rate, so a rate that
-// changes needs no correction of it (Goyal et al., "Accurate, large minibatch SGD", 2017, remark 2).
+// (or, with Nesterov's momentum, w -= rate (g + momentum v)). The velocity does not include the rate, so it needs no
+// correction when the rate changes (Goyal et al., "Accurate, large minibatch SGD", 2017, remark 2).
 struct Sgd {
   float momentum = 0;
   float weight_decay = 0;
@@ -26,8 +26,8 @@ struct Sgd {
 
 // Layer-wise adaptive rates (You, Gitman, Ginsburg, "Large batch training of convolutional networks", 2017): with the
 // norms over a whole parameter, local = trust |w| / (|g| + weight_decay |w|), and then
-// v = momentum v + rate local (g + weight_decay w);  w -= v.  Where a norm is 0, and for offsets, local is 1. Here, as
-// in that paper, the rate is part of the velocity: after a sudden change of it old rates go on for some steps.
+// v = momentum v + rate local (g + weight_decay w);  w -= v.  If a norm is 0, and for offsets, local is 1. As in that
+// paper, the velocity includes the rate: after a sudden change of the rate, the old one has an effect for some steps.
 struct Lars {
   float momentum = 0;
   float weight_decay = 0;
@@ -47,26 +47,26 @@ struct AdamW {
 using UpdateRule = std::variant<Sgd, Lars, AdamW>;
 
 std::string_view optimizer_name(const UpdateRule& rule);  // sgd, lars or adamw
-std::size_t states(const UpdateRule& rule);               // arenas of its own: 1, momentum; or 2, both moments
-bool needs_whole_parameters(const UpdateRule& rule);      // and not any slice of them
+std::size_t states(const UpdateRule& rule);               // number of state arenas: 1 (momentum) or 2 (both moments)
+bool needs_whole_parameters(const UpdateRule& rule);      // whether it cannot update arbitrary slices
 
-// How fast the statistics that inference uses follow those of the batches: w += kStatisticMomentum (g - w).
+// The weight of a new batch in the running statistics that inference uses: w += kStatisticMomentum (g - w).
 constexpr float kStatisticMomentum = 0.1f;
 
-// The arenas that an update works on, float32 all but one, of one layout.
+// The arenas that an update reads and writes. They have the same layout, and all but `copies` are float32.
 struct UpdateArenas {
   DeviceView weights, gradients;
-  DeviceView copies;  // of the weights, in the device's value type; empty where that is float32
+  DeviceView copies;  // of the weights, in the device's value type; empty if that is float32
   std::array<DeviceView, 2> states;
 };
 
-// Of the arenas, in floats: a parameter.
+// A parameter's place in the arenas, in floats.
 struct UpdateSegment {
   Range range;
   Role role;
 };
 
-// Of a step's gradients, all parameters that a rule trains together.
+// L2 norms of steps' gradients, each over all trained parameters.
 struct GradientNorms {
   double sum = 0, largest = 0, last = 0;
   std::uint64_t steps = 0;
@@ -75,22 +75,24 @@ struct GradientNorms {
   GradientNorms& operator+=(const GradientNorms& later);
 };
 
-// A rule planned on a device for certain arenas.
+// An update rule planned on a device for given arenas.
 class Update {
  public:
   virtual ~Update() = default;
 
-  // Updates what lies in this slice of the arenas, in floats: weights, their copies, states and statistics. A rule that
-  // needs whole parameters wants slices of such, a GPU those of whole 16 bytes. `step` counts from 1.
+  // Updates the weights, their copies, states and statistics in this slice of the arenas, in floats. `step` counts from
+  // 1. REQUIRES: the slice consists of whole parameters if needs_whole_parameters(), and on a GPU of multiples of 16
+  // bytes.
   virtual void run(const Range& slice, float rate, std::uint64_t step) = 0;
 
-  // Before a step's first run(), with all of its gradients: where their norm, over all parameters that are trained, is
-  // above `limit`, they are scaled down to it (Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent
-  // neural networks", ICML 2013, algorithm 1). The same bits on any number of threads; on a GPU nobody waits for it.
+  // If the norm of a step's gradients, over all trained parameters, is above `limit`, scales them down to it (Pascanu,
+  // Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013, algorithm 1). To be called
+  // before the step's first run(), when all gradients are final. The result is bit-identical for any number of threads;
+  // on a GPU, the host does not wait for it.
   virtual void clip(float limit) = 0;
-  // The same without changing them, at any time at which gradients are what is to be measured.
+  // Measures the norm of the gradients as they are now, without changing them.
   virtual void measure_norm() = 0;
-  virtual GradientNorms take_norms() = 0;  // that either found since the last call; before they were clipped
+  virtual GradientNorms take_norms() = 0;  // found by either since the last call, before clipping
 };
 
 }  // namespace annulus

@@ -71,10 +71,10 @@ void ActivationPlan::find_last_reads() {
     last_read_[output] = std::max(last_read_[output], forward(i));
     if (training_ && ops_[i]->backward_reads_output()) last_read_[output] = std::max(last_read_[output], backward(i));
   }
-  last_read_.back() = end();  // the loss, by whoever asks for it
+  last_read_.back() = end();  // the loss, which the caller reads
 }
 
-// Over an input that nobody reads any more, where the operation can do that.
+// Overwrites an input that is not read again, if the operation supports that.
 void ActivationPlan::place_output(std::size_t node) {
   const Value output = Graph::output(node);
   const auto& inputs = graph_.nodes()[node].inputs;
@@ -102,7 +102,7 @@ ActivationPlan::InputGradient ActivationPlan::place_input_gradient(std::size_t n
   const Op& op = *ops_[node];
   if (!wanted_[value]) return {};
   Piece& gradient = gradients_[value];
-  if (gradient) {  // others have written it
+  if (gradient) {  // another node has written it
     if (op.adds_to_gradient(input)) return {gradient, true};
     const bool last = first_node_[value] == node && std::ranges::count(inputs, value) == 1;
     if (!last || !ops_[value - Graph::output(0)]->sums_output_gradients())

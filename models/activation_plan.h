@@ -9,25 +9,26 @@
 
 namespace annulus {
 
-// Where everything lies that flows through a network: in one arena, in which memory is used again as soon as nobody
-// will read what is there. The moments of a step are its operations' forward passes and, in training, their backward
-// passes, in the order in which they run.
+// The memory plan of a network's activations and their gradients, from liveness analysis: all of them are placed in one
+// arena, in which memory is reused after the last read of its content. The moments of a step are its operations'
+// forward passes and, in training, their backward passes, in the order in which they run.
 //
-// The images and the labels come from outside and lie elsewhere.
+// The images and the labels come from outside and are not in the arena.
 class ActivationPlan {
  public:
-  using Piece = std::optional<std::size_t>;  // of the arena; none where there is nothing to lie there
+  using Piece = std::optional<std::size_t>;  // of the arena; none if there is nothing to store
 
-  // Where a node writes the gradient of one of its inputs. Of several nodes that read a value the first to run in
-  // backward writes its gradient, the others add to it. Where one cannot add while it computes it writes to a piece of
-  // its own, from where it is added afterwards, or by the node that made the value.
+  // Where a node writes the gradient of one of its inputs. If several nodes read a value, the first to run in backward
+  // writes its gradient, and the others add to it. A node that cannot add while it computes writes to a piece of its
+  // own, which is added afterwards or by the node that made the value.
   struct InputGradient {
-    Piece piece;              // none: nobody wants it
-    bool accumulate = false;  // it adds while it computes
-    Piece added_to = {};      // to what the piece is added afterwards
+    Piece piece;              // none if the gradient is not needed
+    bool accumulate = false;  // the node adds while it computes
+    Piece added_to = {};      // the piece that it is added to afterwards
   };
 
-  // `ops`: of every node; `specs`: of every value. Throws Error where training needs a gradient that nobody makes.
+  // `ops` has one element for each node, `specs` one for each value. Throws Error if training needs a gradient that no
+  // node computes.
   ActivationPlan(const Graph& graph, std::vector<const Op*> ops, std::vector<TensorSpec> specs, Mode mode);
 
   Piece value(Value value) const { return values_[value]; }
@@ -36,9 +37,9 @@ class ActivationPlan {
   const std::vector<InputGradient>& input_gradients(std::size_t node) const { return input_gradients_[node]; }
   Piece scratch() const { return scratch_; }
 
-  DeviceView view(const Piece& piece, DeviceView arena) const;  // empty for none
+  DeviceView view(const Piece& piece, DeviceView arena) const;  // empty if there is no piece
   std::size_t bytes() const { return plan_.bytes; }
-  std::size_t bytes_without_reuse() const;  // if every piece had its own place
+  std::size_t bytes_without_reuse() const;  // if every piece had its own memory
 
  private:
   std::size_t forward(std::size_t node) const { return node; }  // moments
@@ -58,9 +59,9 @@ class ActivationPlan {
   std::vector<const Op*> ops_;
   std::vector<TensorSpec> specs_;
   bool training_;
-  std::vector<bool> wanted_;             // whose gradients
+  std::vector<bool> wanted_;             // of each value, whether its gradient is needed
   std::vector<std::size_t> last_read_;   // moments
-  std::vector<std::size_t> first_node_;  // that reads a value, and so the last that writes its gradient
+  std::vector<std::size_t> first_node_;  // the first node that reads a value, so the last that writes its gradient
 
   std::vector<Piece> values_, gradients_, second_gradients_;
   std::vector<std::vector<InputGradient>> input_gradients_;

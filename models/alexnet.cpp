@@ -4,8 +4,8 @@
 namespace annulus {
 
 // Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014: AlexNet on one GPU, without
-// local response normalization, in torchvision's sizes. Weights begin with the default deviation, which is 1.7 times
-// torchvision's, biases with 0: the paper's fixed deviation of 0.01 needs biases of 1.
+// local response normalization, in torchvision's sizes. Initial weights have the default std, which is 1.7 times
+// torchvision's, and initial biases are 0: the paper's fixed std of 0.01 needs biases of 1.
 Graph alexnet(const Task& task) {
   constexpr std::size_t kUnits = 4096;
   constexpr float kRate = 0.5f;

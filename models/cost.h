@@ -7,19 +7,18 @@
 
 namespace annulus {
 
-// What one image costs, as a graph tells without a device.
+// The cost of one image, computed from a graph without a device.
 struct Cost {
-  std::size_t parameters = 0;        // trained ones
-  std::uint64_t forward_flops = 0;   // a multiply-add counts as 2; only what convolutions and dense layers do
-  std::size_t activation_bytes = 0;  // of what stays in memory from forward until backward, in float32
+  std::size_t parameters = 0;        // number of trained values
+  std::uint64_t forward_flops = 0;   // of convolutions and dense layers only; a multiply-add counts as 2
+  std::size_t activation_bytes = 0;  // of the activations kept in memory from forward until backward, in float32
 
-  std::size_t gradient_bytes() const { return parameters * sizeof(float); }  // that are summed in a step
-  std::uint64_t training_flops() const {
-    return 3 * forward_flops;
-  }  // backward makes two products for each of forward's
+  std::size_t gradient_bytes() const { return parameters * sizeof(float); }  // all-reduced in a step
+  // Backward computes two products for each of forward's.
+  std::uint64_t training_flops() const { return 3 * forward_flops; }
 };
 
-// Of each node. Activations are counted as each value having memory of its own.
+// Returns the cost of each node. Activations are counted as if each value had its own memory.
 std::vector<Cost> node_costs(const Graph& graph);
 
 Cost total_cost(const Graph& graph);

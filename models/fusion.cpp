@@ -6,10 +6,10 @@
 namespace annulus {
 namespace {
 
-// The one operation that does the work of two, where there is one.
+// Returns an operation that replaces both, if there is one.
 using Rule = std::optional<Operation> (*)(const Operation& first, const Operation& second);
 
-// The maximum of ReLUs is the ReLU of the maximum, and there is only one of those for a window.
+// The maximum of ReLUs is the ReLU of the maximum, which needs only one ReLU for each window.
 std::optional<Operation> relu_before_pool(const Operation& first, const Operation& second) {
   const auto* pool = std::get_if<MaxPool>(&second);
   if (!std::holds_alternative<Relu>(first) || pool == nullptr) return std::nullopt;
@@ -25,7 +25,7 @@ std::optional<Operation> relu_after(const Operation& first, const Operation& sec
   return both;
 }
 
-// Batch norm, and the sum of what it makes with something that is there before it.
+// A batch norm, and the addition of its output to a value computed before it.
 std::optional<Operation> add_after_norm(const Operation& first, const Operation& second) {
   const auto* norm = std::get_if<BatchNorm>(&first);
   if (norm == nullptr || norm->add || norm->relu || !std::holds_alternative<Add>(second)) return std::nullopt;
@@ -41,19 +41,19 @@ std::vector<std::size_t> count_readers(const Graph& graph) {
   return readers;
 }
 
-// The inputs of the second besides what the first makes; nothing where it does not read that, or twice, or where
-// somebody else does.
+// Returns the second node's inputs other than the first node's output. Returns nothing unless the second node reads
+// that output exactly once and no other node reads it.
 std::optional<std::vector<Value>> other_inputs(const Node& second, Value first, std::size_t readers) {
   std::vector<Value> others = second.inputs;
   if (readers != 1 || std::erase(others, first) != 1) return std::nullopt;
   return others;
 }
 
-// Replaces each two neighbours that the rule has one operation for, where the second alone reads the first. The name
-// that stays is that of the one with parameters, or of the second.
+// Replaces each pair of neighbours that the rule has one operation for, if only the second reads the first. The new
+// node takes its name from the one with parameters, or else from the second.
 Graph merge(const Graph& graph, Rule rule) {
   const auto readers = count_readers(graph);
-  std::vector<Value> renamed(graph.values());  // what became of each value
+  std::vector<Value> renamed(graph.values());  // each value's number in the merged graph
   for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kSampleKeys}) renamed[outside] = outside;
   Graph merged(graph.image());
   const auto& nodes = graph.nodes();

@@ -4,9 +4,9 @@
 
 namespace annulus {
 
-// The same network with fewer passes over memory: a ReLU around a max pool, or behind a convolution, a dense layer or a
-// batch norm, becomes part of it, and so does a sum behind a batch norm. A rewrite of the graph, so that all devices
-// profit alike; names of parameters do not change.
+// Returns the same network with fewer passes over memory: a ReLU before or after a max pool, or after a convolution, a
+// dense layer or a batch norm, becomes part of that operation, and so does an addition after a batch norm. This
+// rewrites the graph, so all devices benefit. Names of parameters do not change.
 Graph fuse(const Graph& graph);
 
 }  // namespace annulus

@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// A value that flows through a network: what a node makes, or one of the three that come from outside.
+// A value in a network: the output of a node, or one of the three inputs from outside.
 using Value = std::size_t;
 
 struct Node {
@@ -16,13 +16,13 @@ struct Node {
   std::vector<Value> inputs;
 };
 
-// What a network is built for.
+// The images that a network is built for.
 struct ImageShape {
   std::size_t height, width, channels;
 };
 
-// A network as data: a directed acyclic graph of operations in an order in which they can run, ending in the loss.
-// Independent of device and batch size.
+// A network as data: a directed acyclic graph of operations in topological order, ending in the loss. Independent of
+// device and batch size.
 class Graph {
  public:
   static constexpr Value kImages = 0;      // {batch, height, width, channels}, uint8
@@ -31,21 +31,21 @@ class Graph {
 
   explicit Graph(const ImageShape& image) : image_(image) {}
 
-  // Appends a node and returns what it makes. Throws Error, naming the node, where the inputs do not fit.
+  // Appends a node and returns its output. Throws Error, naming the node, if the inputs do not fit the operation.
   Value add(std::string name, Operation operation, std::vector<Value> inputs);
 
   const ImageShape& image() const { return image_; }
   const std::vector<Node>& nodes() const { return nodes_; }
   static Value output(std::size_t node) { return node + kFirstNode; }
 
-  // The number of values, and the node that makes one; those from outside have none.
+  // The number of values, and the node that computes a value; values from outside have no node.
   std::size_t values() const { return nodes_.size() + kFirstNode; }
   static bool has_node(Value value) { return value >= kFirstNode; }
   const Node& node(Value value) const { return nodes_[value - kFirstNode]; }
 
   std::vector<Shape> shapes(std::size_t batch) const;  // of every value
   std::vector<Shape> input_shapes(const Node& node, std::size_t batch) const;
-  // Of every value, whether training wants its gradient: something below it has parameters.
+  // Returns for every value whether training needs its gradient: some node that it depends on has parameters.
   std::vector<bool> required_gradients() const;
   std::string description() const;  // every node, for comparing graphs
 

@@ -6,8 +6,8 @@
 namespace annulus {
 namespace {
 
-// A convolution, its batch norm and a ReLU. The first weights are torchvision's (0.14), a normal distribution of
-// deviation 0.1: it is cut off at -2 and 2, which no value reaches.
+// A convolution, its batch norm and a ReLU. Initial weights are torchvision's (0.14): a normal distribution with a std
+// of 0.1. (torchvision truncates it at -2 and 2, which no value reaches.)
 Value unit(Graph& g, const std::string& name, Value x, Convolution convolution) {
   convolution.bias = false;
   convolution.deviation = 0.1f;
@@ -16,7 +16,7 @@ Value unit(Graph& g, const std::string& name, Value x, Convolution convolution) 
   return g.add(name + ".relu", Relu{}, {x});
 }
 
-// Units one behind the other, called <name>_1, <name>_2, ...; one alone has the name itself.
+// A sequence of units, called <name>_1, <name>_2, ...; a single unit is called <name>.
 Value branch(Graph& g, const std::string& name, Value x, const std::vector<Convolution>& convolutions) {
   for (std::size_t i = 0; i < convolutions.size(); ++i)
     x = unit(g, convolutions.size() > 1 ? fmt::format("{}_{}", name, i + 1) : name, x, convolutions[i]);
@@ -47,7 +47,7 @@ Value block_a(Graph& g, const std::string& name, Value x, std::size_t pooled) {
   return g.add(name, Concat{}, {one, five, twice, pooled_branch(g, name, x, pooled)});
 }
 
-// Figure 10: to half the size.
+// Figure 10: halves the size.
 Value block_b(Graph& g, const std::string& name, Value x) {
   const Value three = branch(g, name + ".branch3x3", x, {halving(384)});
   const Value twice = branch(g, name + ".branch3x3dbl", x, {same(64, 1), same(96, 3), halving(96)});
@@ -85,7 +85,7 @@ Value block_e(Graph& g, const std::string& name, Value x) {
 }  // namespace
 
 // Szegedy, Vanhoucke, Ioffe, Shlens, Wojna, "Rethinking the Inception architecture for computer vision", CVPR 2016, in
-// torchvision's layout and by its names, without the auxiliary classifier, as in the scaling figures of
+// torchvision's layout and with its names, but without the auxiliary classifier, as in the scaling figures of
 // tf_cnn_benchmarks.
 Graph inception_v3(const Task& task) {
   Graph g(task.image);

@@ -4,20 +4,20 @@
 
 namespace annulus {
 
-// What several of the zoo's models have in common.
+// Layers that several of the zoo's models share.
 
-Value image_input(Graph& graph, const Task& task);             // "input", where a model begins
-Graph with_loss(Graph graph, const Task& task, Value logits);  // "loss", where it ends
+Value image_input(Graph& graph, const Task& task);             // "input", a model's first node
+Graph with_loss(Graph graph, const Task& task, Value logits);  // "loss", its last node
 
-// A dropout that draws other masks than those before it in the graph.
+// A dropout whose masks differ from those of the dropouts before it in the graph.
 Value dropout(Graph& graph, const std::string& name, float rate, Value x);
 
-// `name` and <name>.relu.
+// A layer called `name`, and a ReLU called <name>.relu. Return the ReLU's output.
 Value convolution_relu(Graph& graph, const std::string& name, Value x, const Convolution& convolution);
 Value dense_relu(Graph& graph, const std::string& name, Value x, const Dense& dense);
 
-// Of a convolution's first weights: sqrt(2 / fan-out), which keeps the variance of the gradients (He et al., "Delving
-// deep into rectifiers", ICCV 2015, equation 14).
+// Returns a std for a convolution's initial weights: sqrt(2 / fan-out), which keeps the variance of the gradients (He
+// et al., "Delving deep into rectifiers", ICCV 2015, equation 14).
 float fan_out_deviation(const Convolution& convolution);
 
 }  // namespace annulus

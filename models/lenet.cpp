@@ -4,7 +4,7 @@
 namespace annulus {
 
 // LeCun, Bottou, Bengio, Haffner, "Gradient-based learning applied to document recognition", 1998, as it is trained
-// today: ReLU for tanh, max pooling for trainable subsampling.
+// today: ReLU instead of tanh, max pooling instead of trainable subsampling.
 Graph lenet(const Task& task) {
   Graph g(task.image);
   Value x = image_input(g, task);

@@ -6,7 +6,8 @@
 
 namespace annulus {
 
-// A piece of memory and the moments, both included, between which its content counts. Without bytes it needs no place.
+// A piece of memory and its live range: its content must be kept from moment `begin` through moment `end`. A piece of 0
+// bytes takes no memory.
 struct Lifetime {
   std::size_t bytes, begin, end;
 
@@ -17,12 +18,12 @@ struct MemoryPlan {
   std::vector<std::size_t> offsets;  // of each piece, multiples of kAlignment
   std::size_t bytes = 0;             // of the arena that holds all of them
 
-  static constexpr std::size_t kAlignment = 256;  // for any use of any device
+  static constexpr std::size_t kAlignment = 256;  // sufficient for any use on any device
 };
 
-// Places for all pieces in one arena, such that no two whose lifetimes meet share a byte. The largest is placed first,
-// each where the gap between those that live with it is the tightest (Pisarchyk and Lee, "Efficient memory management
-// for deep neural net inference", 2020, section 5.2). The same pieces get the same places.
+// Places all pieces in one arena, such that no two pieces with overlapping lifetimes share a byte. Pieces are placed in
+// order of decreasing size, each in the smallest sufficient gap between those with overlapping lifetimes (Pisarchyk and
+// Lee, "Efficient memory management for deep neural net inference", 2020, section 5.2). Deterministic.
 MemoryPlan plan_memory(std::span<const Lifetime> pieces);
 
 }  // namespace annulus

@@ -12,7 +12,7 @@
 namespace annulus {
 namespace {
 
-// As devices plan it.
+// The graph that devices plan.
 Graph rewritten(const Graph& graph) {
   return prune_unused_gradients(fuse(graph));
 }

@@ -7,16 +7,16 @@
 
 namespace annulus {
 
-// Throws Error if this can never fit into the machine's memory: the parameters, their gradients, and a batch of the
-// largest layer's output. The network takes more than that. Planning need not be tried then, nor does the system have
-// to end the process for want of memory.
+// Throws Error if the network can never fit into the machine's memory: a lower bound is the parameters, their
+// gradients, and a batch of the largest layer's output. So the error comes before planning starts, and before the
+// system kills the process for lack of memory.
 void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch);
 
-// How much memory what flows through the network takes at once, parameters not counted. Plans every operation.
+// Returns the size of the network's activation arena in bytes; parameters are not included. Plans every operation.
 std::size_t flow_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch);
 
-// A network's parameters, and the network planned for every batch size and mode in which it is used (an epoch's last
-// batch is smaller, evaluation has its own), all over the same parameters.
+// A network's parameters, and its plans for every batch size and mode in which it is used (an epoch's last batch is
+// smaller, evaluation has its own batch size), all over the same parameters.
 class Model {
  public:
   // The parameters' layouts are chosen for this mode and batch size. The device must outlive the model.
@@ -28,10 +28,10 @@ class Model {
   const Graph& graph() const { return graph_; }
   Parameters& parameters() const { return *parameters_; }
 
-  // Planned the first time it is asked for; ask before the first step.
+  // Plans the network on the first call for this mode and batch size. REQUIRES: that call is before the first step.
   Network& network(Mode mode, std::size_t batch);
 
-  // Of training; see Network.
+  // These apply to the networks for training; see Network.
   void record_to(TraceLane* lane);
   void sum_over_ranks(const SumOverRanks& sum);
   void stop_at(const Network::Stops& stops);

@@ -31,7 +31,7 @@ Network::Network(Device& device, const Graph& graph, Mode mode, std::size_t batc
       steps_(plan_steps(layouts, planned)),
       dataflow_(graph, ops(), specs_, mode) {}
 
-// And the values' specs.
+// Also sets specs_.
 std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<TensorSpec>>& layouts,
                                                const Planned& planned) {
   const auto shapes = graph_.shapes(batch_);
@@ -111,7 +111,7 @@ void Network::load(std::span<const std::uint8_t> images, std::span<const std::in
   device_.upload(std::as_bytes(images), value(Graph::kImages));
   device_.upload(std::as_bytes(labels), value(Graph::kLabels));
   if (!wants_keys_) return;
-  if (keys.size() != batch_) fail("dropout wants a key for each of {} samples, there are {}", batch_, keys.size());
+  if (keys.size() != batch_) fail("dropout needs a key for each of {} samples, but there are {}", batch_, keys.size());
   device_.upload(std::as_bytes(keys), value(Graph::kSampleKeys));
 }
 
@@ -124,7 +124,7 @@ void Network::stop_at(const Stops& stops) {
   plan_backward(stops.backward);
 }
 
-// The arena lies in backward's order, so forward needs it from its end.
+// The arena is in backward's order, so forward needs its end first.
 void Network::plan_forward(std::span<const std::size_t> stops) {
   forward_.clear();
   std::size_t from = std::numeric_limits<std::size_t>::max();
@@ -154,8 +154,8 @@ void Network::plan_backward(std::span<const std::size_t> stops) {
   }
 }
 
-// The first time as it is, which may plan and allocate within the vendor's library. With spans of every layer there is
-// no recording: their marks are part of the work.
+// The first run is not recorded, because the vendor's library may plan and allocate memory in it. Nor are runs with
+// spans of every layer, whose marks are part of the work.
 template <class Work>
 void Network::run(Stretch& stretch, const Work& work) {
   const bool traced = lane_ != nullptr && lane_->recording();

@@ -18,16 +18,16 @@ namespace annulus {
 // Sums over the samples of a batch.
 struct LossSums {
   double loss = 0;
-  double correct = 0;        // samples whose largest logit is their label's
-  double among_largest = 0;  // samples whose label's is among the largest SoftmaxCrossEntropy::kTop
+  double correct = 0;        // samples whose label has the largest logit
+  double among_largest = 0;  // samples whose label is among the SoftmaxCrossEntropy::kTop largest logits
 };
 
-// Memory for what flows through networks that never run at the same time: they share it.
+// Activation memory shared by networks that never run at the same time.
 class ActivationArena {
  public:
   explicit ActivationArena(Device& device) : device_(device) {}
 
-  // At least so much. What was given out before, and was too small, stays valid.
+  // Returns at least `bytes` of memory. Memory returned earlier, which was too small, stays valid.
   DeviceView of(std::size_t bytes);
 
  private:
@@ -38,9 +38,9 @@ class ActivationArena {
 // A graph planned on a device for one batch size and mode.
 class Network {
  public:
-  using Planned = std::function<void()>;  // called after each operation that has been planned, which may take seconds
+  using Planned = std::function<void()>;  // called after each planned operation; planning one may take seconds
 
-  // `layouts`: the layouts that each node's parameters already have; empty where the device may choose.
+  // `layouts`: the layouts that each node's parameters already have; empty if the device may choose.
   Network(
       Device& device, const Graph& graph, Mode mode, std::size_t batch,
       const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned = [] {});
@@ -48,36 +48,37 @@ class Network {
   std::size_t batch() const { return batch_; }
   std::vector<std::vector<TensorSpec>> parameter_layouts() const;
   const TensorSpec& spec(Value value) const { return specs_[value]; }
-  // Once bound. After forward() it holds the images, the labels, the logits and the loss; of the others what a later
-  // layer has not written over.
+  // The memory of a value. After forward(), the images, the labels, the logits and the loss are valid; later layers may
+  // have overwritten other values. REQUIRES: bind() has been called.
   DeviceView value(Value value) const;
   const ActivationPlan& dataflow() const { return dataflow_; }
 
   void bind(const Parameters& parameters, ActivationArena& memory);
 
-  // From now on each layer's forward and backward are spans of this lane; of none where it is null.
+  // From now on, adds a span to this lane for each layer's forward and backward; null: adds none.
   void record_to(TraceLane* lane) { lane_ = lane; }
 
-  // For what needs sums over all ranks in the middle of a pass; without it this rank is the only one.
+  // Sets the all-reduce for operations that need one in the middle of a pass. Without it, they compute as on a single
+  // rank.
   void sum_over_ranks(const SumOverRanks& sum);
 
-  // Where the caller of forward() and backward() wants to be called back, as places in the arena. Devices that record
-  // work do so in stretches of layers between these; others call back at every layer.
+  // Positions in the arena at which forward() and backward() must call back. Devices that record work record the
+  // layers between these as one segment; on other devices there is a callback for every layer.
   struct Stops {
     std::vector<std::size_t> forward, backward;  // ascending
   };
   void stop_at(const Stops& stops);
 
-  // A step: load, forward, and in training backward. Keys are Graph::kSampleKeys: only training with dropout wants
-  // them, and throws Error where there are none.
+  // A step: load, forward, and in training backward. `keys` are Graph::kSampleKeys; only training with dropout needs
+  // them, and throws Error if they are missing.
   void load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
             std::span<const std::int32_t> keys = {});
-  // Called before every layer, or every stretch of layers, with the place in the arena from which on parameters must be
-  // those of this step.
+  // Called before every layer, or every recorded segment of layers. Parameters from this position in the arena to its
+  // end must be up to date for this step.
   using Needed = std::function<void(std::size_t parameters_from)>;
   void forward(const Needed& needed = [](std::size_t) {});
 
-  // Called with the number of gradients, from the arena's start, that are final. See Op::backward for the weight.
+  // Called with the number of gradients, from the arena's start, that are final. See Op::backward for sample_weight.
   using Ready = std::function<void(std::size_t gradients)>;
   void backward(float sample_weight, const Ready& ready);
 
@@ -90,15 +91,15 @@ class Network {
   };
   struct Step {
     std::unique_ptr<Op> op;
-    std::vector<Addition> additions;  // after its backward
-    Range parameters;                 // in the arena, in floats; empty where it has none
+    std::vector<Addition> additions;  // to be done after its backward
+    Range parameters;                 // in the arena, in floats; empty if it has none
   };
 
-  // Layers that run together, in forward's order, and what they need or make.
+  // Layers that run, and are recorded, together.
   struct Stretch {
-    Range steps;
-    std::size_t
-        place;  // in the arena: forward needs parameters from here on, backward's gradients are final up to here
+    Range steps;  // in forward's order
+    // In the arena: forward needs the parameters from here on, or backward's gradients are final up to here.
+    std::size_t place;
     bool recordable = true;
     std::unique_ptr<Recording> recording;
     bool done_before = false;
@@ -124,10 +125,10 @@ class Network {
   std::vector<TensorSpec> specs_;  // of every value
   std::vector<Step> steps_;
   ActivationPlan dataflow_;
-  std::vector<Buffer> outside_;              // the values that no node makes
-  DeviceView flow_;                          // where everything else lies that flows through it
+  std::vector<Buffer> outside_;              // the values that come from outside
+  DeviceView flow_;                          // the activation arena, with all other values
   std::vector<Stretch> forward_, backward_;  // in the order in which they run
-  float recorded_weight_ = 0;                // of samples, in backward_'s recordings
+  float recorded_weight_ = 0;                // sample_weight in backward_'s recordings
   TraceLane* lane_ = nullptr;
 };
 

@@ -16,21 +16,21 @@ struct Parameter {
   float initial, deviation;
   TensorSpec spec;
   std::size_t offset;  // of its slot in each arena, in bytes
-  std::size_t bytes;   // of its slot: the tensor, padded to a whole cache line with zeros
+  std::size_t bytes;   // of its slot: the tensor, padded with zeros to a multiple of the cache line size
 
   bool trained() const { return annulus::trained(role); }
 };
 
-// All parameters of a network in one arena, float32, their gradients in another of the same layout. They lie in the
-// order in which backward finishes the gradients, so that any stretch of gradients that becomes final together is a
-// slice.
+// All parameters of a network in one arena, float32, and their gradients in another of the same layout. They are in the
+// order in which backward finishes the gradients, so gradients that become final together form a slice.
 //
-// The first slot is the steering one: kSteering floats, metrics that the training loop itself sums over the ranks.
+// The first slot is the steering slot: kSteering floats, metrics that the training loop itself all-reduces.
 class Parameters {
  public:
   static constexpr std::size_t kSteering = 3;
 
-  // Where the gradients' arena lies: memory of so many bytes, zeroed, that outlives this. The device's own if not set.
+  // Allocates the gradients' arena: `bytes` of zeroed memory that outlives the Parameters. If not set, the device
+  // allocates it.
   using Allocate = std::function<DeviceView(std::size_t bytes)>;
 
   // `layouts`: for each node of the graph, its parameters' layouts.
@@ -39,12 +39,12 @@ class Parameters {
 
   const std::vector<Parameter>& all() const { return all_; }
   const Parameter& steering() const { return all_.front(); }
-  const Parameter& metrics() const { return all_[1]; }  // of the loss, the first node that backward finishes
+  const Parameter& metrics() const { return all_[1]; }  // of the loss, the first node in backward
   std::size_t count() const;                            // of trained values, padding not counted
 
   DeviceView weights() const { return weights_.view(); }
   DeviceView gradients() const { return gradients_; }
-  // The weights in the device's value type, in an arena of the same order; empty where that is float32.
+  // The weights in the device's value type, in an arena of the same order; empty if that is float32.
   DeviceView copies() const { return copies_.view(); }
   DeviceView weight(const Parameter& p) const { return weights().slice(p.offset, p.bytes); }
   DeviceView copy(const Parameter& p) const {
@@ -52,14 +52,14 @@ class Parameters {
   }
   DeviceView gradient(const Parameter& p) const { return gradients().slice(p.offset, p.bytes); }
 
-  // Of a node: its parameters in the order of their declaration, and where its gradients end, in bytes.
+  // A node's parameters in the order of their declaration, and the end of its gradients in the arena, in bytes.
   std::vector<const Parameter*> of_node(std::size_t node) const;
   std::size_t end_of_node(std::size_t node) const { return node_end_[node]; }
 
-  // Values that depend on nothing but the seed and each parameter's place.
+  // Sets initial values, which depend only on the seed and on each parameter's index.
   void initialize(std::uint64_t seed);
 
-  // To be called when somebody else than an update has changed weights: brings the copies up to date.
+  // Updates the copies. To be called after anything other than an Update has changed weights.
   void weights_changed();
 
  private:

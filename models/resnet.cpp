@@ -6,9 +6,9 @@
 #include "models/architectures.h"
 #include "models/layers.h"
 
-// He, Zhang, Ren, Sun, "Deep residual learning for image recognition", 2015. Convolutions begin with He et al.'s
-// weights by fan-out, as in torchvision; with Task::zero_init_last_norm each block begins as its shortcut alone (Goyal
-// et al., "Accurate, large minibatch SGD", 2017, section 5.1).
+// He, Zhang, Ren, Sun, "Deep residual learning for image recognition", 2015. Convolutions have He et al.'s fan-out
+// initialization, as in torchvision; with Task::zero_init_last_norm each block initially computes its shortcut alone
+// (Goyal et al., "Accurate, large minibatch SGD", 2017, section 5.1).
 
 namespace annulus {
 namespace {
@@ -22,12 +22,12 @@ Value convolution_norm(Graph& g, const std::string& conv, const std::string& nor
   return g.add(norm, BatchNorm{.initial_scale = scale}, {x});
 }
 
-// Where a block stands, and what it makes of an image.
+// A block's place in the network, and how it changes the shape of an image.
 struct Place {
   std::string name;
   std::size_t channels, stride;
-  bool project;     // whether its shortcut is a 1x1 convolution, as the shape changes
-  float end_scale;  // that its last batch norm begins with
+  bool project;     // whether its shortcut is a 1x1 convolution, because the shape changes
+  float end_scale;  // the initial scale of its last batch norm
 };
 
 Value shortcut(Graph& g, const Place& place, Value x, std::size_t channels) {
@@ -51,8 +51,8 @@ Value basic_block(Graph& g, const Place& place, Value x) {
 
 constexpr std::size_t kWidening = 4;
 
-// Four times the channels at its ends as in between. The stride is that of the 3x3 convolution, as everybody has it
-// today ("v1.5"), and not of the first 1x1.
+// A bottleneck, with four times as many channels at its ends as in between. The stride is in the 3x3 convolution, as is
+// common today ("v1.5"), not in the first 1x1 convolution.
 Value bottleneck_block(Graph& g, const Place& place, Value x) {
   const auto& [name, channels, stride, project, end_scale] = place;
   const Value around = shortcut(g, place, x, kWidening * channels);
@@ -69,7 +69,8 @@ Value bottleneck_block(Graph& g, const Place& place, Value x) {
 
 using Block = Value (*)(Graph& g, const Place& place, Value x);
 
-// Stages of blocks: each but the first halves the image and doubles the channels. `widening`: of the blocks' ends.
+// Stages of blocks: each but the first halves the image and doubles the channels. `widening` is the factor of the
+// channels at the blocks' ends.
 Value stages(Graph& g, const Task& task, Value x, Block block, std::size_t widening, std::size_t channels,
              std::span<const std::size_t> blocks) {
   for (std::size_t stage = 0; stage < blocks.size(); ++stage)
@@ -86,8 +87,8 @@ Value stages(Graph& g, const Task& task, Value x, Block block, std::size_t widen
   return x;
 }
 
-// Section 4.2: three stages of basic blocks for images of CIFAR's size. The paper's shortcuts without parameters
-// ("option A") are projections here.
+// Section 4.2: three stages of basic blocks for images of CIFAR's size. Shortcuts are projections, instead of the
+// paper's shortcuts without parameters ("option A").
 Graph small_resnet(const Task& task, std::size_t blocks) {
   Graph g(task.image);
   Value x = image_input(g, task);
@@ -99,7 +100,7 @@ Graph small_resnet(const Task& task, std::size_t blocks) {
   return with_loss(g, task, x);
 }
 
-// Section 4.1, table 1. The dense layer begins with a deviation of 0.01 (Goyal et al., section 5.1).
+// Section 4.1, table 1. The dense layer's initial weights have a std of 0.01 (Goyal et al., section 5.1).
 Graph resnet(const Task& task, Block block, std::size_t widening, const std::array<std::size_t, 4>& blocks) {
   Graph g(task.image);
   Value x = image_input(g, task);

@@ -4,8 +4,8 @@
 
 namespace annulus {
 
-// The same network, whose batch norms train with the statistics of all ranks' batches together (see BatchNorm). Throws
-// Error where it has none.
+// Returns the same network with batch norms that train with the statistics of the global batch (see BatchNorm). Throws
+// Error if it has no batch norm.
 Graph synchronize_batch_norms(const Graph& graph);
 
 }  // namespace annulus

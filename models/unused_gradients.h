@@ -4,8 +4,8 @@
 
 namespace annulus {
 
-// The same network, whose lowest layers make no gradients of their inputs, as nothing below them has parameters: so
-// devices plan nothing for what nobody will ask for, and keep no scratch for it.
+// Returns the same network without the input gradients of its lowest layers, which nothing needs because no layer below
+// has parameters. So devices plan nothing for them, and need no scratch memory for them.
 Graph prune_unused_gradients(const Graph& graph);
 
 }  // namespace annulus

@@ -9,8 +9,8 @@ namespace annulus {
 
 // Simonyan and Zisserman, "Very deep convolutional networks for large-scale image recognition", ICLR 2015,
 // configuration D, as published: without batch norm. That is also the VGG-16 of Horovod's and TensorFlow's scaling
-// figures, whose dense layers hold 124 of the 138 million parameters. First weights as in torchvision: of convolutions
-// He et al.'s by fan-out, of dense layers with a deviation of 0.01.
+// figures, whose dense layers have 124 of the 138 million parameters. Initial weights are as in torchvision: He et
+// al.'s fan-out initialization for convolutions, a std of 0.01 for dense layers.
 Graph vgg16(const Task& task) {
   struct Stage {
     std::size_t convolutions, channels;

@@ -11,7 +11,8 @@
 namespace annulus {
 namespace {
 
-// The side of the smallest square images that a model takes, found by trying; nothing where size is not what is wrong.
+// Returns the side of the smallest square images that a model accepts, found by trying; nothing if it accepts none up
+// to its default size.
 std::optional<std::size_t> least_side(const ZooEntry& entry, Task task) {
   for (std::size_t side = 1; side <= entry.image.height; ++side) {
     task.image.height = task.image.width = side;
@@ -41,7 +42,7 @@ const std::vector<ZooEntry>& zoo() {
       {"resnet56", "ResNet-56, likewise", small, 10, resnet56},
       {"resnet18", "ResNet-18 (He et al., 2015)", photos, 1000, resnet18},
       {"resnet34", "ResNet-34", photos, 1000, resnet34},
-      {"resnet50", "ResNet-50, v1.5: the stride lies in the 3x3 convolutions", photos, 1000, resnet50},
+      {"resnet50", "ResNet-50, v1.5: the stride is in the 3x3 convolutions", photos, 1000, resnet50},
       {"resnet101", "ResNet-101, v1.5", photos, 1000, resnet101},
       {"resnet152", "ResNet-152, v1.5", photos, 1000, resnet152},
       {"alexnet", "AlexNet (Krizhevsky, \"One weird trick\", 2014)", photos, 1000, alexnet},
@@ -57,7 +58,7 @@ const ZooEntry& zoo_entry(const std::string& name) {
   if (entry != zoo().end()) return *entry;
   std::vector<std::string> names;
   std::ranges::transform(zoo(), std::back_inserter(names), &ZooEntry::name);
-  fail("there is no model \"{}\": known are {}", name, fmt::join(names, ", "));
+  fail("unknown model \"{}\": use one of {}", name, fmt::join(names, ", "));
 }
 
 Graph make_model(const std::string& name, const Task& task) {
@@ -67,7 +68,7 @@ Graph make_model(const std::string& name, const Task& task) {
   } catch (const Error& error) {
     const auto least = least_side(entry, task);
     if (!least || std::min(task.image.height, task.image.width) >= *least) throw;
-    fail("{} ({} takes images from {}x{} pixels on)", error.what(), name, *least, *least);
+    fail("{} (minimum image size of {}: {}x{})", error.what(), name, *least, *least);
   }
 }
 

@@ -7,33 +7,34 @@
 
 namespace annulus {
 
-// What a model is made for: images of this shape, their normalization, so many classes.
+// The task of a model: the shape of images, their normalization, and the number of classes.
 struct Task {
   ImageShape image;
   std::vector<float> mean, deviation;  // of each channel, pixels scaled to 0..1
   std::size_t classes;
   float label_smoothing = 0;         // see SoftmaxCrossEntropy
-  bool zero_init_last_norm = false;  // the last batch norm of each residual block begins with a scale of 0
+  bool zero_init_last_norm = false;  // the initial scale of each residual block's last batch norm is 0
 };
 
-// One for random images, whose normalization does not matter.
+// Returns a task for random images, whose normalization does not matter.
 Task neutral_task(const ImageShape& image, std::size_t classes);
 
 struct ZooEntry {
   std::string name;
   std::string description;
-  ImageShape image;  // that it is usually trained with, and into so many classes; it takes others as well
-  std::size_t classes;
+  ImageShape image;     // of the data set that it is commonly trained on; others are supported
+  std::size_t classes;  // likewise
   Graph (*make)(const Task& task);
 };
 
-// Every published architecture that there is by name. To add one: a file with its function, and a line in zoo.cpp.
+// All models by name. To add one, write a file with its function, and add a line to zoo.cpp.
 const std::vector<ZooEntry>& zoo();
 
-// Throws Error listing the names where there is none of this name.
+// Throws Error, listing the names, if there is no model of this name.
 const ZooEntry& zoo_entry(const std::string& name);
 
-// As zoo_entry(); also throws Error where the images are too small, naming the layer and the least size.
+// Builds a model. Throws Error like zoo_entry(), and if the images are too small; the error names the layer and the
+// minimum size.
 Graph make_model(const std::string& name, const Task& task);
 
 }  // namespace annulus

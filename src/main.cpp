@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <new>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "collectives/world/world.h"
@@ -21,31 +22,52 @@
 
 namespace {
 
-// How often OpenMP's threads look for work before they sleep: some 10 us, as libgomp has it if it knows that threads
-// outnumber cores. Its default is milliseconds, in which nothing else on a core that is shared with other work can run.
+// How often OpenMP's threads poll for work before they sleep: some 10 us, libgomp's value if threads outnumber cores.
+// Its default is milliseconds, during which nothing else can run on a shared core.
 constexpr const char* kSpins = "1000";
 
-// libgomp reads these variables when it is loaded, so the program starts once more if neither is set.
+// libgomp reads these variables when it is loaded, so the program restarts itself if neither is set.
 void limit_spinning(char** arguments) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   setenv("GOMP_SPINCOUNT", kSpins, 0);
-  std::error_code error;  // if it fails, this process goes on, with the default
+  std::error_code error;  // on failure this process continues with the default
   execv(std::filesystem::read_symlink("/proc/self/exe", error).c_str(), arguments);
 }
 
-// Most errors (a missing file) are met by all ranks at the same time: the others leave rank 0 the time to say it and to
-// end them. Open MPI's mpirun may take a second for that.
+// Most errors (a missing file) occur on all ranks at the same time: the others give rank 0 time to report it and to end
+// them. Open MPI's mpirun may take a second for that.
 constexpr std::chrono::seconds kToTheRoot(3);
 
-// Says what went wrong, once, and ends the job on every rank.
-int end_job(const annulus::World& world, const char* what) {
+std::string message_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+    return "not enough memory: use a smaller --batch, smaller images, or a smaller model";
+  return annulus::printable_lines(error.what());
+}
+
+// Prints the error once and ends the job on every rank.
+int end_job(const annulus::World& world, const std::exception& error) {
   std::signal(SIGTERM, SIG_DFL);  // so that rank 0 can end it
   if (!world.root()) std::this_thread::sleep_for(kToTheRoot);
-  fmt::print(stderr, "annulus: {}{}\n", world.root() ? "" : fmt::format("rank {}: ", world.rank()),
-             annulus::printable_lines(what));
+  fmt::print(stderr, "annulus: {}{}\n", world.root() ? "" : fmt::format("rank {}: ", world.rank()), message_of(error));
   std::fflush(stderr);
   if (world.size() > 1) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
   return EXIT_FAILURE;
+}
+
+int run_on_all_ranks(const annulus::Command& command, const std::optional<int>& launched) {
+  annulus::Relaxed<int> rank(launched.value_or(-1));
+  annulus::Watchdog watchdog(command.stall_seconds,
+                             [&rank](const annulus::Stall& stall) { annulus::end_stalled_job(rank, stall); });
+  const annulus::MpiSession session;
+  const annulus::World world;
+  rank = world.rank();
+  watchdog.activity().enter(annulus::Activity::Phase::unwatched);
+  try {
+    return command.run(world, watchdog);
+  } catch (const std::exception& error) {
+    watchdog.activity().enter(annulus::Activity::Phase::ending);
+    return end_job(world, error);
+  }
 }
 
 }  // namespace
@@ -54,27 +76,14 @@ int main(int argc, char** argv) {
   annulus::flush_subnormals();  // before there are other threads, which inherit it
   limit_spinning(argv);
   const std::optional<int> launched = annulus::launched_rank();
-  const annulus::Command command = annulus::parse_command_line(argc, argv, launched.value_or(0) == 0);
+  const bool first = launched.value_or(0) == 0;
+  const annulus::Command command = annulus::parse_command_line(argc, argv, first);
   annulus::allow_many_open_files();
   try {
-    annulus::Relaxed<int> rank(launched.value_or(-1));
-    annulus::Watchdog watchdog(command.stall_seconds,
-                               [&rank](const annulus::Stall& stall) { annulus::end_stalled_job(rank, stall); });
-    const annulus::MpiSession session;
-    const annulus::World world;
-    rank = world.rank();
-    watchdog.activity().enter(annulus::Activity::Phase::unwatched);
-    try {
-      return command.run(world, watchdog);
-    } catch (const std::bad_alloc&) {
-      watchdog.activity().enter(annulus::Activity::Phase::ending);
-      return end_job(world, "not enough memory: use a smaller --batch, smaller images, or a smaller model");
-    } catch (const std::exception& error) {
-      watchdog.activity().enter(annulus::Activity::Phase::ending);
-      return end_job(world, error.what());
-    }
+    if (command.run) return run_on_all_ranks(command, launched);
+    return first ? command.run_without_mpi() : 0;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "annulus: {}\n", annulus::printable_lines(error.what()));
+    fmt::print(stderr, "annulus: {}\n", message_of(error));
     return EXIT_FAILURE;
   }
 }

@@ -9,8 +9,8 @@
 namespace annulus {
 
 AllReduceStream::AllReduceStream(std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm,
-                                 std::string name, std::string why)
-    : lane_(std::move(lane)), algorithm_(std::move(algorithm)), name_(std::move(name)), why_(std::move(why)) {}
+                                 const std::string& name, const std::string& why)
+    : AllReduce({name + " (" + why + ")", name}), lane_(std::move(lane)), algorithm_(std::move(algorithm)) {}
 
 AllReduceStream::~AllReduceStream() = default;
 
@@ -25,7 +25,7 @@ AllReduce::Ticket AllReduceStream::enqueue(DeviceView values, Next, std::size_t 
   sum.end_mark = mark();
   sum.ticket = lane_->end();
   pending_.push_back(sum);
-  if (pending_.size() == 1) backoff_->activity().begin_sum(bucket);
+  if (pending_.size() == 1) backoff_->progress().begin_sum(bucket);
   return sum.ticket;
 }
 
@@ -46,23 +46,23 @@ void AllReduceStream::wait(Ticket ticket) {
     if (now_seconds() - begun < kWithoutRest) continue;
     if (naps >= kNapsOfQuickSums) {
       collect();
-      tell_activity();
+      record_progress();
     }
     backoff_->pause(naps++);
   }
   collect();
-  algorithm_->expect_all_there();  // or it was no sum
+  algorithm_->expect_all_there();  // or the result is invalid
 }
 
 void AllReduceStream::collect() {
-  AllReduceProgress& activity = backoff_->activity();
+  AllReduceProgress& progress = backoff_->progress();
   while (!pending_.empty() && lane_->done(pending_.front().ticket)) {
     add_span(pending_.front());
     bytes_sent_ += pending_.front().bytes;
     pending_.pop_front();
-    activity.end_sum();
+    progress.end_sum(bytes_sent_);
     place_ = {};
-    if (!pending_.empty()) activity.begin_sum(pending_.front().bucket);
+    if (!pending_.empty()) progress.begin_sum(pending_.front().bucket);
   }
 }
 
@@ -72,13 +72,13 @@ void AllReduceStream::add_span(const Sum& sum) {
   trace_->add({name.text, name.number, sum.step, clock_->seconds(sum.begin_mark), clock_->seconds(sum.end_mark)});
 }
 
-// Only what has changed: a watchdog takes what it is told for progress.
-void AllReduceStream::tell_activity() {
+// Records changes only, because a watchdog takes every record for progress.
+void AllReduceStream::record_progress() {
   if (pending_.empty() || !lane_->begun(pending_.front().ticket)) return;
   const StreamAlgorithm::Place place = algorithm_->look();
   if (place == place_) return;
-  backoff_->activity().enter(place.step);
-  backoff_->activity().await(place.peer);
+  backoff_->progress().enter(place.step);
+  backoff_->progress().await(place.peer);
   place_ = place;
 }
 

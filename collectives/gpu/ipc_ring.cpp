@@ -23,19 +23,19 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kLine = 256 / sizeof(float);  // floats that are not cut: what copy engines and kernels like
+constexpr std::size_t kLine = 256 / sizeof(float);  // floats; never cut, for the sake of copy engines and kernels
 
-constexpr std::size_t kRemembered = 1024;  // sums, to tell where the stream stands
+constexpr std::size_t kRemembered = 1024;  // all-reduces, to find the stream's position
 
-// Of each rank, in its own GPU memory: its stream looks at them, its neighbours raise them.
+// Each rank's flags, in its own GPU memory: its stream reads them, its neighbours raise them.
 struct Flags {
-  alignas(128) std::uint32_t ready;     // by the previous rank: so many exchanges of its are complete, over all sums
-  alignas(128) std::uint32_t consumed;  // by the next rank: so many sums of this one's have been read
+  alignas(128) std::uint32_t ready;     // the previous rank's number of completed exchanges, over all all-reduces
+  alignas(128) std::uint32_t consumed;  // the number of this rank's all-reduces that the next rank has read
 };
 
-// Of each rank, in the host's memory.
+// Each rank's state in the host's memory.
 struct Farewell {
-  std::atomic<bool> given_up = false;  // this rank has left sums unfinished; before it lets go of others' flags
+  std::atomic<bool> given_up = false;  // has left all-reduces unfinished; set before it releases others' flags
 };
 
 class IpcRing final : public StreamAlgorithm {
@@ -50,12 +50,12 @@ class IpcRing final : public StreamAlgorithm {
   void expect_all_there() override;
   Place look() override;
 
-  // A first small sum shows that what was mapped can be used, and that ranks' streams wake each other. Collective;
-  // throws Error on all ranks where it does not.
+  // Runs a first small all-reduce, to verify that the mapped memory can be used and that the ranks' streams wake each
+  // other. Collective; throws Error on all ranks if it fails.
   void try_out();
 
  private:
-  // Memory of this rank, and the same of its previous rank's.
+  // Memory of this rank, and the corresponding memory of its previous rank.
   struct Arena {
     DeviceView own;
     cuda::PeerMemory previous;
@@ -64,12 +64,12 @@ class IpcRing final : public StreamAlgorithm {
     float *own, *previous;
     std::size_t count;
   };
-  // One walk round the ring.
+  // One all-reduce.
   struct Sum {
     std::size_t count;
     std::size_t segments;        // of every chunk
-    std::uint32_t begun;         // what "ready" is when the array's own share is there
-    std::uint32_t number;        // what "consumed" is at its end
+    std::uint32_t begun;         // value of "ready" when the array's own share is ready
+    std::uint32_t number;        // value of "consumed" at its end
     std::uint32_t exchange = 0;  // the next one
   };
   enum class Pull { add, replace };
@@ -101,7 +101,7 @@ class IpcRing final : public StreamAlgorithm {
   SharedMemory host_memory_;
   std::vector<Farewell*> farewells_;
 
-  // What others have mapped.
+  // Memory that other ranks have mapped.
   using Shared = std::deque<Buffer>;
   std::unique_ptr<Shared> shared_ = std::make_unique<Shared>();
   Buffer flags_read_;
@@ -111,7 +111,7 @@ class IpcRing final : public StreamAlgorithm {
   std::deque<Arena> arenas_;
   DeviceView scratch_;
   std::uint32_t exchanges_ = 0, sums_ = 0;  // put on the stream so far
-  std::deque<Sum> pending_;                 // which may not be complete yet
+  std::deque<Sum> pending_;                 // may not be complete yet
 };
 
 std::vector<cuda::MemoryHandle> exchange_handles(const World& world, const cuda::MemoryHandle& own) {
@@ -123,7 +123,7 @@ std::vector<cuda::MemoryHandle> exchange_handles(const World& world, const cuda:
 
 IpcRing::IpcRing(const World& world, cuda::SideLane& lane, const IpcRingOptions& options)
     : world_(world.node()), options_(options), stream_(lane.stream()), host_memory_(world.node()) {
-  if (!world.one_node()) fail("a ring over GPU memory needs all {} ranks on one node", world.size());
+  if (!world.one_node()) fail("a ring over GPU memory requires all {} ranks on one node", world.size());
   const auto own_farewell = host_memory_.allocate(sizeof(Farewell));
   new (own_farewell.data()) Farewell;
   for (std::byte* address : host_memory_.everywhere(own_farewell))
@@ -147,8 +147,8 @@ IpcRing::IpcRing(const World& world, cuda::SideLane& lane, const IpcRingOptions&
   scratch_ = allocate(options_.scratch_bytes);
 }
 
-// Nobody may free what others have mapped, so they are waited for. While an exception is on its way up they may never
-// come: then the memory stays until the process ends, which is soon.
+// Memory that others have mapped must not be freed, so this waits for them. While an exception propagates they may
+// never come: then the memory stays until the process ends, which is soon.
 IpcRing::~IpcRing() {
   if (std::uncaught_exceptions() > 0 || cudaStreamQuery(stream_) != cudaSuccess) abandon();
   arenas_.clear();
@@ -238,7 +238,8 @@ void IpcRing::pull_chunk(const Array& array, Sum& sum, std::size_t chunk, Pull p
   }
 }
 
-// What an exchange pulls was there from the start, or is what the previous rank's exchange a step earlier has made.
+// The data that an exchange pulls was ready from the start, or is the result of the previous rank's exchange a step
+// earlier.
 std::uint32_t IpcRing::ready_for(const Sum& sum, std::uint32_t exchange) const {
   const auto segments = static_cast<std::uint32_t>(sum.segments);
   return exchange < segments ? sum.begun : sum.begun + exchange - segments + 1;
@@ -253,7 +254,7 @@ std::size_t IpcRing::segments_of(std::size_t count) const {
   return std::max<std::size_t>(1, (largest_chunk + options_.segment_bytes - 1) / options_.segment_bytes);
 }
 
-// What the next rank pulls: as much as a ring over messages would send.
+// The bytes that the next rank pulls: the same number as a ring over messages would send.
 std::uint64_t IpcRing::bytes_to_send(DeviceView values) const {
   std::uint64_t floats = 0;
   const auto chunks = [&](std::size_t count) {
@@ -268,14 +269,14 @@ std::uint64_t IpcRing::bytes_to_send(DeviceView values) const {
   return floats * sizeof(float);
 }
 
-// A rank that has left is about to say why and to end the job (src/main.cpp: 3 s later), which tells the user more than
-// this does.
+// A rank that has left is about to report why and to end the job (src/main.cpp: 3 s later), which is more useful to the
+// user than this error.
 void IpcRing::expect_all_there() {
   constexpr auto kLastWords = std::chrono::seconds(5);
   for (std::size_t rank = 0; rank < size(); ++rank)
     if (rank != this->rank() && farewell(rank).given_up) {
       std::this_thread::sleep_for(kLastWords);
-      fail("rank {} has left a sum over the ranks before it was complete", rank_in_job(rank));
+      fail("rank {} has left an all-reduce before it was complete", rank_in_job(rank));
     }
 }
 
@@ -289,18 +290,18 @@ void IpcRing::try_out() {
     put(array);
     const double begun = now_seconds();
     while (cudaStreamQuery(stream_) == cudaErrorNotReady) {
-      if (now_seconds() - begun > kSeconds) fail("GPUs of one node do not wake each other, as a first sum has shown");
+      if (now_seconds() - begun > kSeconds) fail("GPUs of one node do not wake each other in a first all-reduce");
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     cuda::check(cudaMemcpyAsync(values.data(), array.own, bytes, cudaMemcpyDeviceToHost, stream_));
     cuda::check(cudaStreamSynchronize(stream_));
     const auto sum = static_cast<float>(size() * (size() + 1) / 2);
     if (std::ranges::any_of(values, [sum](float value) { return value != sum; }))
-      fail("GPUs of one node do not see what their neighbours write, as a first sum has shown");
+      fail("GPUs of one node do not see their neighbours' writes in a first all-reduce");
   });
 }
 
-// The flags tell for which exchange the stream can wait: the first that they do not let pass.
+// The stream can only be waiting for the first exchange that the flags do not let pass.
 StreamAlgorithm::Place IpcRing::look() {
   const Flags flags = read_own_flags();
   for (; !pending_.empty(); pending_.pop_front()) {
@@ -326,22 +327,22 @@ Flags IpcRing::read_own_flags() {
   return flags;
 }
 
-// Sums that are still on the stream, which nobody has waited for, may wait for ranks that never come. Raising the own
-// flags as far as they will ever be waited for lets the stream run to its end. What it computes is then no sum, so the
-// other ranks are told before; also where the stream has ended by an error of its own. Again and again, as a rank that
-// comes nevertheless sets a flag to where it is.
+// All-reduces that are still on the stream, which nobody has waited for, may wait for ranks that never come. Raising
+// this rank's flags to the highest awaited values lets the stream run to its end. Its results are then invalid, so the
+// other ranks are notified first; also if the stream has ended by an error of its own. The flags are raised repeatedly,
+// because a rank that comes after all sets a flag back to its own progress.
 void IpcRing::abandon() noexcept {
   farewell(rank()).given_up = true;
   cuda::drain_or_exit(stream_, [this] { raise_own_flags(); });
 }
 
-// Where the last ones are raised, so that a stream that does not get on cannot fill up, which would block this thread.
+// Does nothing until the last writes are done, so that a stuck stream cannot fill up, which would block this thread.
 void IpcRing::raise_own_flags() {
   if (cudaStreamQuery(aside_.get()) == cudaErrorNotReady) return;
   try {
     flags_.write(aside_.get(), &own_->ready, exchanges_);
     flags_.write(aside_.get(), &own_->consumed, sums_);
-  } catch (const Error&) {  // then the streams have failed, or time will tell
+  } catch (const Error&) {  // then the streams have failed, or the timeout ends the process
   }
 }
 

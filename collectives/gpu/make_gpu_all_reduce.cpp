@@ -42,27 +42,27 @@ Made make_vendors(const Request& request) {
   return on_stream(request, make_nccl, "NCCL's all-reduce");
 }
 
-// Through the host's memory, by the host's algorithm of this name.
+// Stages arrays through the host's memory for the host's algorithm of this name.
 Made make_through_host(const std::string& algorithm, const Request& request, const std::string& because = "") {
   HostAllReduce sum = make_host_all_reduce(algorithm, request.world, request.wire, request.crossover);
   if (!because.empty()) sum.why = because + "; " + sum.why;
   return make_staged(request.device, std::move(sum));
 }
 
-// Of all ranks alike.
+// The same on all ranks.
 bool messages_take_gpu_memory(const World& world) {
   return std::ranges::min(world.gather(std::uint64_t{mpi_takes_gpu_memory()})) == 1;
 }
 
-// `otherwise`: the host's algorithm where MPI cannot take messages from GPU memory, or not in 16 bits.
+// `otherwise`: the host's algorithm to use if MPI cannot send from GPU memory, or not in 16 bits.
 Made make_between_nodes(const std::string& otherwise, const Request& request) {
   const bool direct = messages_take_gpu_memory(request.world);
   if (direct && request.wire == WireType::fp32)
     return make_gpu_message_ring(request.world, request.device,
-                                 "the ranks are on several nodes, and MPI takes GPU memory");
+                                 "the ranks are on several nodes, and MPI supports GPU memory");
   return make_through_host(otherwise, request,
                            fmt::format("the ranks are on several nodes, and MPI {}",
-                                       direct ? "sends fp32 only from GPU memory" : "does not take GPU memory"));
+                                       direct ? "sends only fp32 from GPU memory" : "does not support GPU memory"));
 }
 
 Made make_auto(const Request& request) {
@@ -73,8 +73,8 @@ Made make_auto(const Request& request) {
   if (!world.one_node()) return make_between_nodes("auto", request);
   std::string unreachable;
   try {
-    return make_ring(because("all ranks are on one node, and each GPU reaches its neighbour's memory"));
-  } catch (const Error& error) {  // which every rank was told
+    return make_ring(because("all ranks are on one node, and each GPU can access its neighbour's memory"));
+  } catch (const Error& error) {  // the same on every rank
     unreachable = error.what();
   }
   if (!shared_gpu(world).empty()) return make_through_host("auto", request, unreachable);
@@ -85,7 +85,7 @@ Made make_auto(const Request& request) {
 
 std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string& algorithm, const World& world, Device& device,
                                                WireType wire, std::optional<std::size_t> crossover) {
-  const Request request{world, device, wire, crossover, "asked for by --all-reduce " + algorithm};
+  const Request request{world, device, wire, crossover, "requested by --all-reduce " + algorithm};
   if (algorithm == "auto") return make_auto(request);
   if (algorithm == "nccl") return make_vendors(request);
   if (algorithm == "ring") return world.one_node() ? make_ring(request) : make_between_nodes("ring", request);

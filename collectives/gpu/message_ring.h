@@ -7,11 +7,12 @@
 
 namespace annulus {
 
-// Whether the MPI library says that it takes addresses of GPU memory. Not every one can be asked.
+// Returns whether the MPI library reports support for addresses of GPU memory. Not every library can be asked.
 bool mpi_takes_gpu_memory();
 
-// The ring of ring.h over messages from GPU memory to GPU memory, for an MPI library that takes its addresses. A thread
-// of the host's drives it, and waits until the GPU has added before it sends the sum on. Collective over the world.
+// The ring of ring.h over messages between GPU memories. REQUIRES: an MPI library that supports addresses of GPU
+// memory. A host thread drives it, and waits until the GPU has added before it sends the sum on. Collective over the
+// world.
 std::unique_ptr<AllReduce> make_gpu_message_ring(const World& world, Device& device, std::string why);
 
 }  // namespace annulus

@@ -45,7 +45,7 @@ class Nccl final : public StreamAlgorithm {
 
 Nccl::Nccl(const World& world, cuda::SideLane& lane) : stream_(lane.stream()) {
   if (const std::string shared = shared_gpu(world); !shared.empty())
-    fail("NCCL cannot have two ranks on one GPU: {}; use --all-reduce ring, or fewer ranks", shared);
+    fail("NCCL does not support two ranks on one GPU: {}; use --all-reduce ring, or fewer ranks", shared);
   ncclUniqueId id{};
   world.all_or_none([&] {
     if (world.root()) check(ncclGetUniqueId(&id));
@@ -58,8 +58,8 @@ Nccl::Nccl(const World& world, cuda::SideLane& lane) : stream_(lane.stream()) {
   });
 }
 
-// While an exception is on its way up, or sums are under way that nobody has waited for, other ranks may never come:
-// abort lets the kernels that wait for them end. Otherwise the communicator is taken down by all ranks together.
+// While an exception propagates, or if there are all-reduces that nobody has waited for, other ranks may never come:
+// abort ends the kernels that wait for them. Otherwise all ranks destroy the communicator together.
 Nccl::~Nccl() {
   if (std::uncaught_exceptions() > 0 || cudaStreamQuery(stream_) != cudaSuccess)
     abandon();

@@ -8,7 +8,7 @@
 namespace annulus::cuda {
 namespace {
 
-constexpr std::size_t kPage = std::size_t{2} << 20;  // of a GPU; smaller pieces share one
+constexpr std::size_t kPage = std::size_t{2} << 20;  // of a GPU; smaller allocations share one
 
 }  // namespace
 
@@ -27,8 +27,8 @@ PeerMemory open_memory(const MemoryHandle& handle) {
   const cudaError_t result =
       cudaIpcOpenMemHandle(&address, std::bit_cast<cudaIpcMemHandle_t>(handle), cudaIpcMemLazyEnablePeerAccess);
   if (result != cudaSuccess) {
-    cudaGetLastError();  // it would be found by the next call that asks
-    fail("a GPU cannot reach its neighbour's memory: {}", cudaGetErrorString(result));
+    cudaGetLastError();  // clears the error, or the next check would find it
+    fail("a GPU cannot access its neighbour's memory: {}", cudaGetErrorString(result));
   }
   return PeerMemory(static_cast<std::byte*>(address));
 }

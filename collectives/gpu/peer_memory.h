@@ -7,11 +7,10 @@
 
 namespace annulus::cuda {
 
-// GPU memory that other processes of this machine can have in their own address space, be it on this GPU or on one
-// that reaches it.
+// Identifies GPU memory that other processes of this machine can map, on the same GPU or on one with peer access to it.
 using MemoryHandle = std::array<std::byte, sizeof(cudaIpcMemHandle_t)>;
 
-// Zeroed, and alone in its pages: who opens it sees nothing else.
+// Zeroed, in pages of its own, so that a process that maps it sees nothing else.
 Buffer allocate_sharable(std::size_t bytes);
 MemoryHandle handle_of(const Buffer& memory);
 
@@ -20,7 +19,8 @@ struct PeerMemoryRelease {
 };
 using PeerMemory = std::unique_ptr<std::byte, PeerMemoryRelease>;
 
-// Of another process, which must keep it until this is gone. Throws Error where it cannot be reached.
+// Maps memory of another process, which must not free it before the result is destroyed. Throws Error if it cannot be
+// accessed.
 PeerMemory open_memory(const MemoryHandle& handle);
 
 }  // namespace annulus::cuda

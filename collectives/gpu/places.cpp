@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// Where a rank's GPU is. What it does not need of the texts is zeros.
+// The location of a rank's GPU. The texts are padded with zeros.
 struct Place {
   std::array<char, 64> host{}, gpu{};
   bool operator==(const Place&) const = default;

@@ -7,19 +7,19 @@ namespace annulus::cuda {
 namespace {
 
 constexpr unsigned kThreads = 512;
-// As many as NCCL gives to a ring of eight GPUs, twice; more would take multiprocessors away from what computes. Not
-// measured yet.
+// Twice the number that NCCL uses for a ring of eight GPUs; more would take multiprocessors away from the computation.
+// Not measured yet.
 constexpr unsigned kMostBlocks = 32;
 constexpr std::size_t kVector = sizeof(float4) / sizeof(float);
 
-// Several loads of a thread are on their way at once: each from another GPU takes about a microsecond.
+// Number of loads that a thread has in flight: a load from another GPU takes about a microsecond.
 constexpr int kLoads = 4;
 
 __device__ float4 sum(const float4& a, const float4& b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-// Whole vectors, in strides of the grid; then what is left of the array's end, number by number.
+// Adds whole vectors, in strides of the grid; then the remaining elements one by one.
 __global__ void add_vectors(const float* peer, float* own, std::size_t count) {
   const std::size_t vectors = count / kVector;
   const std::size_t stride = static_cast<std::size_t>(gridDim.x) * blockDim.x;

@@ -15,7 +15,7 @@
 namespace annulus {
 namespace {
 
-// Memory of the host's that a GPU copies to and from without a detour.
+// Host memory pinned for direct copies to and from a GPU.
 struct Unpin {
   void operator()(std::byte* memory) const { cudaHostUnregister(memory); }
 };
@@ -29,15 +29,10 @@ class StagedAllReduce final : public HostDrivenAllReduce {
   std::span<std::byte> allocate(std::size_t bytes) override;
 
   void begin(DeviceView values) override;      // queues the copies to the host
-  void sum(std::span<float> values) override;  // until the last copy back is queued
+  void sum(std::span<float> values) override;  // returns when the last copy back is queued
   void join(std::uint64_t number) override;
   bool done(std::uint64_t number) override { return cuda::done(done_[number % kRemembered].get()); }
 
-  std::string order() const override {
-    return fmt::format("{}, in pieces of {} bytes", host_->order(), options_.piece_bytes);
-  }
-  std::optional<std::size_t> crossover() const override { return host_->crossover(); }
-  WireType wire() const override { return host_->wire(); }
   std::uint64_t bytes_sent() const override { return host_->bytes_sent(); }
   void record_to(TraceLane* lane) override {
     AllReduceAlgorithm::record_to(lane);
@@ -45,9 +40,9 @@ class StagedAllReduce final : public HostDrivenAllReduce {
   }
 
  private:
-  static constexpr std::uint64_t kRemembered = 256;  // sums; an older one's event is that of one that came later
+  static constexpr std::uint64_t kRemembered = 256;  // all-reduces; the event of an older one is reused by a later one
 
-  // Device memory, and its place in the host's.
+  // Device memory and its pinned counterpart.
   struct Mirror {
     DeviceView device;
     std::byte* host;
@@ -60,7 +55,7 @@ class StagedAllReduce final : public HostDrivenAllReduce {
   using Pieces = std::deque<Piece>;
 
   std::byte* pinned(std::size_t bytes);
-  std::byte* mirror(DeviceView values) const;  // null where it has none
+  std::byte* mirror(DeviceView values) const;  // null if it has none
   void copy_to_host(const Piece& piece);
   void sum_piece(const Piece& piece);
   void sum_through_scratch(DeviceView values);
@@ -87,7 +82,9 @@ class StagedAllReduce final : public HostDrivenAllReduce {
 };
 
 StagedAllReduce::StagedAllReduce(cudaStream_t lane, HostAllReduce sum, const StagedOptions& options)
-    : device_(cuda::current_device()),
+    : HostDrivenAllReduce({fmt::format("{}, in pieces of {} bytes", sum.algorithm->info().order, options.piece_bytes),
+                           sum.algorithm->info().crossover, sum.algorithm->info().wire}),
+      device_(cuda::current_device()),
       compute_(lane),
       options_(options),
       backoff_(std::move(sum.backoff)),
@@ -106,7 +103,7 @@ StagedAllReduce::~StagedAllReduce() {
   cudaStreamSynchronize(from_host_.get());
 }
 
-// Whole pages, as CUDA pins no page twice.
+// Rounds up to whole pages, because CUDA pins no page twice.
 std::byte* StagedAllReduce::pinned(std::size_t bytes) {
   const std::span<std::byte> memory = host_->allocate((std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage);
   cuda::check(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault));
@@ -141,7 +138,7 @@ void StagedAllReduce::begin(DeviceView values) {
 }
 
 void StagedAllReduce::sum(std::span<float> values) {
-  cuda::check(cudaSetDevice(device_));  // it is a thread's own matter
+  cuda::check(cudaSetDevice(device_));  // the current device is per thread
   Pieces pieces;
   {
     const std::scoped_lock lock(mutex_);
@@ -155,7 +152,8 @@ void StagedAllReduce::sum(std::span<float> values) {
   for (Piece& piece : pieces) spare_.push_back(std::move(piece.arrived));
 }
 
-// One piece after the other, as they share their place. The copies follow what the lane had been given by begin().
+// One piece after the other, because they share the scratch. The copies wait for the lane's work at the time of
+// begin().
 void StagedAllReduce::sum_through_scratch(DeviceView values) {
   Piece piece{{}, {}, event()};
   for (std::size_t begin = 0; begin < values.bytes; begin += options_.piece_bytes) {

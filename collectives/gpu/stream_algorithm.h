@@ -8,31 +8,31 @@
 
 namespace annulus {
 
-// One way to add arrays in GPU memory over all ranks, as work that is put on a stream: nothing here waits for a sum.
-// AllReduceStream makes an AllReduce of it.
+// An all-reduce algorithm for arrays in GPU memory that queues its work on a stream; nothing here waits for completion.
+// AllReduceStream turns it into an AllReduce.
 class StreamAlgorithm {
  public:
   virtual ~StreamAlgorithm() = default;  // abandons what is on the stream
 
-  // Ends what is on the stream in seconds, also where other ranks never come; then those learn of it. Does not return
-  // before that: where the stream cannot be ended, the process is. No other call may follow.
+  // Ends the stream's work within seconds, even if other ranks never come; these then get an error. Returns only after
+  // that; if the stream cannot be ended, the process exits. No other call may follow.
   virtual void abandon() noexcept = 0;
 
-  // In place; every rank puts the same sizes in the same order. The same bits on every rank.
+  // In place. REQUIRES: every rank puts the same sizes in the same order. The result is bit-identical on all ranks.
   virtual void put(DeviceView values) = 0;
 
   // See AllReduce::allocate.
   virtual DeviceView allocate(std::size_t bytes) = 0;
 
-  virtual std::uint64_t bytes_to_send(DeviceView values) const = 0;  // for a sum; 0 where the algorithm cannot tell
+  virtual std::uint64_t bytes_to_send(DeviceView values) const = 0;  // for an all-reduce; 0 if unknown
 
-  // Throws Error where another rank has left sums unfinished, which are then no sums.
+  // Throws Error if another rank has left all-reduces unfinished, whose results are then invalid.
   virtual void expect_all_there() = 0;
 
-  // Where the stream stands.
+  // The stream's current position.
   struct Place {
     AllReduceProgress::Step step;
-    int peer = AllReduceProgress::kNobody;  // the rank of the job that it waits for
+    int peer = AllReduceProgress::kNobody;  // the rank in the job that it waits for
     bool operator==(const Place&) const = default;
   };
   virtual Place look() { return {}; }

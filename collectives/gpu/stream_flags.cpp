@@ -9,22 +9,22 @@
 namespace annulus::cuda {
 namespace {
 
-// Both of the operations look like this.
+// The signature of both operations.
 using Operation = CUresult (*)(CUstream stream, CUdeviceptr flag, cuuint32_t value, unsigned flags);
 
-// A stream that waits for a flag holds one of the hardware's queues, and streams beyond their number share them: those
-// that are to end the wait, or only to look at the flags, must not come to stand behind it. CUDA makes 8 queues unless
-// it is told otherwise, before it is first called; MPI may be the first to do so. So before main, which has no threads
-// yet.
+// A stream that waits for a flag occupies one of the hardware's queues, and streams beyond the number of queues share
+// them: the streams that are to end the wait, or only to read the flags, must not queue up behind it. CUDA creates 8
+// queues by default, and reads this setting when it is first called, possibly by MPI. So it is set before main, when
+// there are no threads yet.
 [[maybe_unused]] const int most_queues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 void* entry_point(const char* name) {
-  constexpr unsigned kVersion = 12000;  // of the interface: the second one, that every GPU of these years has
+  constexpr unsigned kVersion = 12000;  // of the interface: the second one, which all current GPUs support
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
   check(cudaGetDriverEntryPointByVersion(name, &function, kVersion, cudaEnableDefault, &found));
   if (found != cudaDriverEntryPointSuccess || function == nullptr)
-    fail("this GPU's driver has no {}, by which streams of several processes wait for each other", name);
+    fail("this GPU's driver has no {}, which streams of several processes need to wait for each other", name);
   return function;
 }
 
@@ -33,8 +33,8 @@ void put(void* operation, cudaStream_t stream, const std::uint32_t* flag, std::u
       reinterpret_cast<Operation>(operation)(stream, reinterpret_cast<CUdeviceptr>(flag), value, flags);
   if (result != CUDA_SUCCESS)
     fail(
-        "this GPU's driver refused a stream memory operation (error {}), by which streams of several processes wait "
-        "for each other",
+        "this GPU's driver refused a stream memory operation (error {}), which streams of several processes need to "
+        "wait for each other",
         static_cast<int>(result));
 }
 

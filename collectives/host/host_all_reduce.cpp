@@ -20,7 +20,7 @@ namespace annulus {
 
 namespace {
 
-// What every way of making one starts from.
+// The input of every make function.
 struct Request {
   const World& world;
   WireType wire;
@@ -29,7 +29,7 @@ struct Request {
   std::shared_ptr<Backoff> backoff = std::make_shared<Backoff>(looks_on_this_node(world.local_size()));
 };
 
-// An algorithm, and what to call it.
+// An algorithm and its name for the user.
 struct Named {
   std::unique_ptr<AllReduceAlgorithm> algorithm;
   std::string name;
@@ -55,10 +55,10 @@ Named shared_memory_ring(const Request& request) {
   auto link = std::make_unique<SharedMemoryLink>(std::make_shared<SharedMemory>(world.node()), options.in_flight,
                                                  options.segment_bytes, request.backoff);
   return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.backoff, options),
-          "ring in memory that the ranks share"};
+          "ring in shared memory"};
 }
 
-// Measures as somebody who does nothing but wait.
+// Measures with an urgent backoff, like a caller that is blocked on the result.
 template <class Measure>
 auto measuring(const Request& request, const Measure& measure) {
   request.backoff->set_urgent(true);
@@ -67,14 +67,14 @@ auto measuring(const Request& request, const Measure& measure) {
   return found;
 }
 
-// In a hierarchy several such worlds measure, and all ranks must round alike.
+// In a hierarchy several such worlds measure, and all ranks must use the same crossover.
 std::size_t measured_crossover(const World& world, AllReduceAlgorithm& small, AllReduceAlgorithm& large,
                                const Request& request) {
   const std::uint64_t own = measuring(request, [&] { return measure_crossover(world, small, large); });
   return std::ranges::min(request.world.gather(own));
 }
 
-// Over messages, the better one for each size.
+// The faster algorithm over messages for each array size.
 Named over_messages(const World& world, const Request& request) {
   auto doubling = std::make_unique<RecursiveDoubling>(world, request.wire, request.backoff);
   Named ring = message_ring(world, request);
@@ -99,26 +99,26 @@ HostAllReduce make_doubling(const Request& request) {
                             fmt::format("recursive doubling over MPI messages of {}", to_string(request.wire))});
 }
 
-Named direct(const Request& request) {
-  auto direct = std::make_unique<SharedMemoryAllReduce>(request.world.node(), nullptr, request.backoff);
-  const std::size_t small = measuring(request, [&] { return direct->measure_small(); });
-  return {std::move(direct),
-          fmt::format("direct, in memory that the ranks share, up to {} bytes added by every rank", small)};
+Named shm(const Request& request) {
+  auto shm = std::make_unique<SharedMemoryAllReduce>(request.world.node(), nullptr, request.backoff);
+  const std::size_t small = measuring(request, [&] { return shm->measure_small(); });
+  return {std::move(shm), fmt::format("shm, in shared memory, up to {} bytes summed by every rank", small)};
 }
 
-HostAllReduce make_direct(const Request& request) {
+HostAllReduce make_shm(const Request& request) {
   const World& world = request.world;
   if (!world.one_node())
-    fail("--all-reduce direct adds in shared memory, but the {} ranks are on several nodes: use hierarchical or auto",
+    fail("--all-reduce shm needs shared memory, but the {} ranks are on several nodes: use hierarchical or auto",
          world.size());
-  return complete(request, direct(request));
+  return complete(request, shm(request));
 }
 
 HostAllReduce make_hierarchical(const Request& request) {
   const World& world = request.world;
   if (world.one_node() || world.smallest_node() != world.largest_node() || world.largest_node() == 1)
     fail(
-        "--all-reduce hierarchical is for several nodes with equally many ranks, at least two, on each; these have {} "
+        "--all-reduce hierarchical needs several nodes with the same number of ranks, at least two; these nodes have "
+        "{} "
         "to {} of the {} ranks: use auto",
         world.smallest_node(), world.largest_node(), world.size());
   Named across_nodes = over_messages(world.across_nodes(), request);
@@ -131,7 +131,7 @@ HostAllReduce make_mpi(const Request& request) {
   return complete(request, {std::make_unique<MpiAllReduce>(request.world), "MPI_Allreduce"});
 }
 
-// Of direct and the ring, which have the same bits, and why.
+// Returns the faster one of shm and the ring, which give the same bits, and why it was chosen.
 std::pair<Named, std::string> faster_in_shared_memory(const Request& request) {
   constexpr std::size_t bytes = 1 << 20;
   const auto seconds = [&](AllReduceAlgorithm& algorithm) {
@@ -139,11 +139,11 @@ std::pair<Named, std::string> faster_in_shared_memory(const Request& request) {
     const std::span values(reinterpret_cast<float*>(memory.data()), memory.size() / sizeof(float));
     return measuring(request, [&] { return seconds_of_sum(request.world, algorithm, values); });
   };
-  Named first = direct(request), second = shared_memory_ring(request);
-  const double of_direct = seconds(*first.algorithm), of_ring = seconds(*second.algorithm);
-  return {of_ring < of_direct ? std::move(second) : std::move(first),
-          fmt::format("all ranks are on one node; 1 MiB takes {:.0f} us by direct, {:.0f} us by the ring",
-                      1e6 * of_direct, 1e6 * of_ring)};
+  Named first = shm(request), second = shared_memory_ring(request);
+  const double of_shm = seconds(*first.algorithm), of_ring = seconds(*second.algorithm);
+  return {of_ring < of_shm ? std::move(second) : std::move(first),
+          fmt::format("all ranks are on one node; 1 MiB takes {:.0f} us with shm, {:.0f} us with the ring",
+                      1e6 * of_shm, 1e6 * of_ring)};
 }
 
 HostAllReduce make_auto(const Request& request) {
@@ -162,7 +162,7 @@ HostAllReduce make_auto(const Request& request) {
   try {
     auto [choice, why] = faster_in_shared_memory(request);
     return complete(because(why), std::move(choice));
-  } catch (const Error& error) {  // no shared memory, which every rank was told
+  } catch (const Error& error) {  // no shared memory; the same on every rank
     return messages(error.what());
   }
 }
@@ -174,7 +174,7 @@ struct Choice {
 constexpr std::array kChoices = {Choice{"auto", make_auto},
                                  Choice{"ring", make_ring},
                                  Choice{"message-ring", make_message_ring},
-                                 Choice{"direct", make_direct},
+                                 Choice{"shm", make_shm},
                                  Choice{"hierarchical", make_hierarchical},
                                  Choice{"doubling", make_doubling},
                                  Choice{"mpi", make_mpi}};
@@ -184,8 +184,8 @@ constexpr std::array kChoices = {Choice{"auto", make_auto},
 HostAllReduce make_host_all_reduce(const std::string& algorithm, const World& world, WireType wire,
                                    std::optional<std::size_t> crossover) {
   const auto* choice = std::ranges::find(kChoices, algorithm, &Choice::name);
-  if (choice == kChoices.end()) fail("there is no sum in the host's memory called '{}'", algorithm);
-  return choice->make({world, wire, crossover, "asked for by --all-reduce " + algorithm});
+  if (choice == kChoices.end()) fail("unknown all-reduce in host memory '{}'", algorithm);
+  return choice->make({world, wire, crossover, "requested by --all-reduce " + algorithm});
 }
 
 }  // namespace annulus

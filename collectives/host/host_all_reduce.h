@@ -11,16 +11,16 @@
 
 namespace annulus {
 
-// An algorithm that adds in the host's memory, chosen for a world.
+// An algorithm that sums in the host's memory, chosen for a world.
 struct HostAllReduce {
   std::unique_ptr<AllReduceAlgorithm> algorithm;
   std::string name;                  // for the user
-  std::string why;                   // this one
-  std::shared_ptr<Backoff> backoff;  // with which it waits
+  std::string why;                   // it was chosen, for the user
+  std::shared_ptr<Backoff> backoff;  // used by its waits
 };
 
-// `algorithm` and `crossover`: see make_all_reduce(); one of those that add in the host's memory. Collective over the
-// world. Throws Error where this one cannot be used here.
+// `algorithm` and `crossover`: see make_all_reduce(); `algorithm` must be one that sums in the host's memory.
+// Collective over the world. Throws Error if it cannot be used here.
 HostAllReduce make_host_all_reduce(const std::string& algorithm, const World& world, WireType wire,
                                    std::optional<std::size_t> crossover);
 

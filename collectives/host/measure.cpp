@@ -10,7 +10,7 @@ namespace annulus {
 namespace {
 
 constexpr int kTries = 7;
-constexpr double kTrySeconds = 200e-6;  // of short sums
+constexpr double kTrySeconds = 200e-6;  // of short all-reduces
 constexpr double kMostSums = 20;
 
 }  // namespace
@@ -27,7 +27,7 @@ double seconds_of_sum(const World& world, AllReduceAlgorithm& algorithm, std::sp
     }
     return seconds / sums;
   };
-  seconds_of_try(1);  // the first time memory is made and connections are opened
+  seconds_of_try(1);  // the first call allocates memory and opens connections
   double once = seconds_of_try(1);
   world.maximum({&once, 1});
   const auto sums = static_cast<int>(std::clamp(kTrySeconds / once, 1.0, kMostSums));

@@ -8,15 +8,15 @@
 
 namespace annulus {
 
-// What algorithms take here, for choosing between them. Takes milliseconds, or tenths of a second if
-// ranks outnumber cores. Collective; the same on every rank.
+// Measures the time of algorithms on this machine, to choose between them. Takes milliseconds, or tenths of a second if
+// ranks outnumber cores. Collective; the same result on every rank.
 
-// Seconds of a sum on the slowest rank: the median of a few tries, each of several sums if they are short. Every rank
-// rewrites its array before each sum, as training does. Leaves zeros.
+// Returns the seconds of an all-reduce on the slowest rank: the median of a few trials, each of several all-reduces if
+// they are short. Every rank rewrites its array before each one, as training does. Leaves zeros.
 double seconds_of_sum(const World& world, AllReduceAlgorithm& algorithm, std::span<float> values);
 
-// The largest of the sizes `least`, 2 `least` ... `most`, in bytes, up to which small_seconds(bytes) is not more than
-// large_seconds(bytes); 0 if it is more at once.
+// Returns the largest of the sizes `least`, 2 `least` ... `most`, in bytes, up to which small_seconds(bytes) is not
+// more than large_seconds(bytes); 0 if it is more from the start.
 constexpr std::size_t kLeastCrossover = 4 * 1024, kLargestCrossover = 1024 * 1024;
 template <class Small, class Large>
 std::size_t find_crossover(const Small& small_seconds, const Large& large_seconds, std::size_t least = kLeastCrossover,
@@ -29,7 +29,7 @@ std::size_t find_crossover(const Small& small_seconds, const Large& large_second
   return crossover;
 }
 
-// Of these two algorithms.
+// find_crossover() of these two algorithms.
 std::size_t measure_crossover(const World& world, AllReduceAlgorithm& small, AllReduceAlgorithm& large);
 
 }  // namespace annulus

@@ -6,15 +6,14 @@
 
 namespace annulus {
 
-// MPI_Allreduce, in place: what the ring is compared with, and what is best on a network that the MPI library knows.
-// The calling thread's core is busy until it returns.
+// MPI_Allreduce, in place: the baseline for the ring, and the best choice on a network that the MPI library supports
+// natively. The calling thread's core is busy until it returns.
 class MpiAllReduce final : public AllReduceAlgorithm {
  public:
-  explicit MpiAllReduce(const World& world) : communicator_(world.duplicate()) {}
+  explicit MpiAllReduce(const World& world) : AllReduceAlgorithm({"MPI_Allreduce"}), communicator_(world.duplicate()) {}
 
   void sum(std::span<float> values) override;
-  std::string order() const override { return "MPI_Allreduce"; }
-  std::uint64_t bytes_sent() const override { return 0; }  // MPI chooses the algorithm, and does not say which
+  std::uint64_t bytes_sent() const override { return 0; }  // MPI chooses the algorithm and does not report it
 
  private:
   Communicator communicator_;

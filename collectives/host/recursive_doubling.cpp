@@ -16,7 +16,8 @@ void add(std::span<const float> values, std::span<float> to) {
 }  // namespace
 
 RecursiveDoubling::RecursiveDoubling(const World& world, WireType wire, std::shared_ptr<Backoff> backoff)
-    : communicator_(world.duplicate()),
+    : AllReduceAlgorithm({.order = "recursive doubling of " + to_string(wire), .wire = wire}),
+      communicator_(world.duplicate()),
       wire_(wire),
       backoff_(std::move(backoff)),
       rank_(world.rank()),
@@ -39,7 +40,7 @@ void RecursiveDoubling::sum(std::span<float> values) {
   if (stands_in_)
     send(values, rank_ + power_);
   else if (power_ < size_ && wire_ != WireType::fp32)
-    round_to(wire_, values);  // as those that stand in round what they send
+    round_to(wire_, values);  // like the ranks that stand in, which round what they send
 }
 
 void RecursiveDoubling::exchange(std::span<float> values, int with) {
@@ -88,8 +89,8 @@ std::span<const float> RecursiveDoubling::arrived(std::size_t count) {
 }
 
 void RecursiveDoubling::wait(std::span<MPI_Request> requests, int peer) {
-  backoff_->activity().enter({"doubling exchange", ++exchange_, exchanges_});
-  backoff_->activity().await(ranks_in_job_[static_cast<std::size_t>(peer)]);
+  backoff_->progress().enter({"doubling exchange", ++exchange_, exchanges_});
+  backoff_->progress().await(ranks_in_job_[static_cast<std::size_t>(peer)]);
   const TraceSpan span(lane_, "wait for bytes");
   const auto complete = [&] {
     int done = 0;

@@ -12,32 +12,30 @@
 
 namespace annulus {
 
-// Recursive doubling, for small arrays: log2(N) exchanges of the whole array, where a ring makes 2(N-1) of small
+// Recursive doubling, for small arrays: log2(N) exchanges of the whole array, while a ring makes 2(N-1) of small
 // pieces. In round k a rank exchanges with the one whose number differs in bit k, and both add:
 //
 //    rank         0      1      2      3
 //    round 0      01     01     23     23        with the neighbour
 //    round 1      0123   0123   0123   0123      with the one two away
 //
-// Where N is not a power of two, each rank beyond the largest one first gives its array to a rank below, and gets the
-// sum at the end. Adding commutes, so both sides of an exchange have the same bits, and so have all ranks. What travels
-// in 16 bits is first rounded to them where it is, so that both sides add the same numbers.
-// (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.)
+// If N is not a power of two, each rank beyond the largest one first sends its array to a rank below, and gets the sum
+// at the end. Addition is commutative, so both sides of an exchange have the same bits, and thus all ranks do. Values
+// that travel in 16 bits are first rounded in place, so that both sides add the same numbers. (Thakur, Rabenseifner,
+// Gropp, "Optimization of collective communication operations in MPICH", 2005.)
 class RecursiveDoubling final : public AllReduceAlgorithm {
  public:
   RecursiveDoubling(const World& world, WireType wire, std::shared_ptr<Backoff> backoff);
 
   void sum(std::span<float> values) override;
-  std::string order() const override { return "recursive doubling of " + to_string(wire_); }
-  WireType wire() const override { return wire_; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
   void exchange(std::span<float> values, int with);
   void send(std::span<float> values, int to);
-  std::span<const float> receive(std::size_t count, int from);  // valid until the next
+  std::span<const float> receive(std::size_t count, int from);  // valid until the next call
 
-  MPI_Request start_sending(std::span<float> values, int to);  // what it cannot carry is rounded away in `values`
+  MPI_Request start_sending(std::span<float> values, int to);  // rounds `values` to the wire format
   MPI_Request start_receiving(std::size_t count, int from);
   std::span<const float> arrived(std::size_t count);
   void wait(std::span<MPI_Request> requests, int peer);
@@ -48,15 +46,15 @@ class RecursiveDoubling final : public AllReduceAlgorithm {
   int rank_, size_;
   std::vector<int> ranks_in_job_;
   int power_;              // the largest power of two up to size_
-  bool stands_in_;         // for a rank beyond it
-  std::size_t exchanges_;  // of this rank in a sum
+  bool stands_in_;         // handles the array of a rank beyond it
+  std::size_t exchanges_;  // of this rank in an all-reduce
   std::size_t exchange_ = 0;
   HostArray<float> arrived_;
   HostArray<std::uint16_t> coded_sent_, coded_arrived_;
   std::uint64_t bytes_sent_ = 0;
 };
 
-// Exchanges that a rank makes in a sum, one after another; rank 0 makes the most.
+// Returns the number of exchanges that a rank makes in an all-reduce, one after another; rank 0 makes the most.
 constexpr std::size_t doubling_exchanges(std::size_t rank, std::size_t size) {
   const std::size_t power = std::bit_floor(size);
   if (rank >= power) return 2;

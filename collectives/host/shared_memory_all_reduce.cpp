@@ -12,8 +12,8 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kStageBytes = 1024 * 1024;  // pieces of arrays that lie elsewhere
-constexpr std::size_t kBlock = 2048;  // floats that are added at a time: they and their sum fit the L1 cache
+constexpr std::size_t kStageBytes = 1024 * 1024;  // pieces of arrays in other memory
+constexpr std::size_t kBlock = 2048;  // floats that are summed at a time: they and their sum fit the L1 cache
 
 float* floats(std::byte* bytes, std::size_t offset = 0) {
   return reinterpret_cast<float*>(bytes) + offset;
@@ -31,11 +31,18 @@ void sum_into_both(float* a, float* b, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) a[i] = b[i] = a[i] + b[i];
 }
 
-// The sum of `part` of every array, to `to`: of the first array, the second and so on, and after the last the others.
+// Writes the sum of `part` of every array to `to`, starting with array `first` and wrapping around after the last.
 void sum_of_all(std::span<std::byte* const> arrays, std::size_t first, const Range& part, float* to) {
   const auto at = [&](std::size_t number) { return floats(arrays[(first + number) % arrays.size()], part.begin); };
   sum_of_two(at(0), at(1), to, part.size());
   for (std::size_t number = 2; number < arrays.size(); ++number) sum_of_two(to, at(number), to, part.size());
+}
+
+// Of all nodes together.
+AllReduceAlgorithm::Info info_of(const World& node, const AllReduceAlgorithm* across_nodes) {
+  if (across_nodes == nullptr) return {"ring of fp32"};
+  const AllReduceAlgorithm::Info& across = across_nodes->info();
+  return {fmt::format("ring of fp32 on each node's {}, between nodes {}", node.size(), across.order), across.crossover};
 }
 
 }  // namespace
@@ -52,13 +59,16 @@ void SharedMemoryAllReduce::Piece::sum(const Range& part, float* to) const {
 
 SharedMemoryAllReduce::SharedMemoryAllReduce(World node, std::unique_ptr<AllReduceAlgorithm> across_nodes,
                                              std::shared_ptr<Backoff> backoff)
-    : memory_(std::move(node)), across_nodes_(std::move(across_nodes)), backoff_(std::move(backoff)) {
+    : AllReduceAlgorithm(info_of(node, across_nodes.get())),
+      memory_(std::move(node)),
+      across_nodes_(std::move(across_nodes)),
+      backoff_(std::move(backoff)) {
   const auto own = memory_.allocate(sizeof(Signals));
   new (own.data()) Signals;
   for (std::byte* address : memory_.everywhere(own)) signals_.push_back(reinterpret_cast<Signals*>(address));
   for (auto& copy : copies_) copy = memory_.allocate(kMostSmallBytes);
   stage_ = memory_.allocate(kStageBytes);
-  memory_.node().barrier();  // everybody's signals are there
+  memory_.node().barrier();  // all signals are initialized
 }
 
 void SharedMemoryAllReduce::record_to(TraceLane* lane) {
@@ -85,13 +95,8 @@ void SharedMemoryAllReduce::sum(std::span<float> values) {
   sum_in_place({arrays, values.size(), 0, values.size()});
 }
 
-std::string SharedMemoryAllReduce::order() const {
-  if (!across_nodes_) return "ring of fp32";
-  return fmt::format("ring of fp32 on each node's {}, between nodes {}", memory_.node().size(), across_nodes_->order());
-}
-
-// The copies are taken in turns, which makes one moment of waiting enough: a rank writes its copy for sum s + 2 after
-// all ranks arrived at s + 1, and they did that after reading what it wrote for s.
+// The two copies are used alternately, so one barrier is enough: a rank writes its copy for all-reduce s + 2 after all
+// ranks arrived at s + 1, and they did that after reading its copy for s.
 void SharedMemoryAllReduce::sum_copies(std::span<float> values) {
   ++sums_;
   const auto own = copies_[sums_ % 2];
@@ -100,7 +105,7 @@ void SharedMemoryAllReduce::sum_copies(std::span<float> values) {
   const Piece copies{memory_.everywhere(own), values.size(), 0, values.size()};
   copies.sum({0, values.size()}, values.data());
   if (across_nodes_) across_nodes_->sum(values);
-  signals(memory_.node().rank()).done.raise(sums_);  // nobody waits for it; it keeps in step with `arrived`
+  signals(memory_.node().rank()).done.raise(sums_);  // nobody waits for it; keeps it equal to `arrived`
 }
 
 void SharedMemoryAllReduce::sum_in_place(const Piece& piece) {
@@ -115,8 +120,8 @@ void SharedMemoryAllReduce::sum_in_place(const Piece& piece) {
   await_all(&Signals::done, 2, 2);
 }
 
-// Each array is read once and written once: of two, while their sum is in a register; of more, block by block through
-// the L1 cache.
+// Each array is read once and written once: of two arrays, while their sum is in a register; of more, block by block
+// through the L1 cache.
 void SharedMemoryAllReduce::sum_chunk(const Piece& piece, const Range& chunk) {
   const auto arrays = piece.everywhere;
   if (arrays.size() == 2)
@@ -154,15 +159,15 @@ void SharedMemoryAllReduce::sum_staged(std::span<float> values) {
   }
 }
 
-// Says that this rank is so far, and waits until all are.
+// A barrier: announces this rank's arrival, and waits until all ranks have arrived.
 void SharedMemoryAllReduce::await_all(SharedCounter Signals::*signal, std::size_t barrier, std::size_t barriers) const {
   const TraceSpan span(lane_, "wait for ranks");
-  backoff_->activity().enter({"barrier", barrier, barriers});
+  backoff_->progress().enter({"barrier", barrier, barriers});
   const int own = memory_.node().rank();
   (signals(own).*signal).raise(sums_);
   for (int rank = 0; rank < memory_.node().size(); ++rank)
     if (rank != own) {
-      backoff_->activity().await(memory_.node().rank_in_job(rank));
+      backoff_->progress().await(memory_.node().rank_in_job(rank));
       (signals(rank).*signal).await(sums_, *backoff_);
     }
 }

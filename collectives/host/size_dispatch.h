@@ -8,23 +8,23 @@
 
 namespace annulus {
 
-// Two algorithms, each for the sizes that it is better at: what counts for small arrays is the number of messages, for
-// large ones their bytes.
+// Dispatches each array to one of two algorithms by its size: latency matters for small arrays, bandwidth for large
+// ones.
 class SizeDispatch final : public AllReduceAlgorithm {
  public:
   // Arrays of up to `crossover_bytes` go to `small`.
   SizeDispatch(std::unique_ptr<AllReduceAlgorithm> small, std::unique_ptr<AllReduceAlgorithm> large,
                std::size_t crossover_bytes)
-      : small_(std::move(small)), large_(std::move(large)), crossover_bytes_(crossover_bytes) {}
+      : AllReduceAlgorithm(
+            {fmt::format("{}, up to {} bytes {}", large->info().order, crossover_bytes, small->info().order),
+             crossover_bytes, large->info().wire}),
+        small_(std::move(small)),
+        large_(std::move(large)),
+        crossover_bytes_(crossover_bytes) {}
 
   void sum(std::span<float> values) override {
     (values.size_bytes() <= crossover_bytes_ ? *small_ : *large_).sum(values);
   }
-  std::string order() const override {
-    return fmt::format("{}, up to {} bytes {}", large_->order(), crossover_bytes_, small_->order());
-  }
-  std::optional<std::size_t> crossover() const override { return crossover_bytes_; }
-  WireType wire() const override { return large_->wire(); }
   std::span<std::byte> allocate(std::size_t bytes) override { return large_->allocate(bytes); }
   std::uint64_t bytes_sent() const override { return small_->bytes_sent() + large_->bytes_sent(); }
   void record_to(TraceLane* lane) override {

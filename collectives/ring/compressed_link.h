@@ -10,10 +10,10 @@
 
 namespace annulus {
 
-// A link for float32 values over one that carries half as many bytes: they travel as 16-bit numbers.
+// Sends float32 values as 16-bit numbers over another link.
 class CompressedLink final : public RingLink {
  public:
-  // `in_flight`: exchanges that will be under way at once.
+  // `in_flight`: the maximum number of exchanges in flight.
   CompressedLink(std::unique_ptr<RingLink> link, WireType wire, std::size_t in_flight);
 
   void post(std::span<const std::byte> to_next, std::span<std::byte> landing) override;
@@ -32,7 +32,7 @@ class CompressedLink final : public RingLink {
   WireType wire_;
   std::vector<Exchange> exchanges_;
   std::size_t posted_ = 0, collected_ = 0;
-  std::unique_ptr<RingLink> link_;  // last, for it may still send what lies above
+  std::unique_ptr<RingLink> link_;  // last, because it may still be sending from the members above
 };
 
 }  // namespace annulus

@@ -20,15 +20,15 @@ MpiLink::MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<Back
       exchanges_(in_flight) {}
 
 MpiLink::~MpiLink() {
-  for (Exchange& exchange : exchanges_) give_up(exchange.requests);  // those that were posted and not collected
+  for (Exchange& exchange : exchanges_) give_up(exchange.requests);  // those that were posted but not collected
 }
 
 void MpiLink::post(std::span<const std::byte> to_next, std::span<std::byte> landing) {
   if (posted_ - collected_ == exchanges_.size())
-    fail("more than {} exchanges in flight on one link", exchanges_.size());
+    fail("more than {} exchanges are in flight on one link", exchanges_.size());
   Exchange& exchange = exchanges_[posted_++ % exchanges_.size()];
   exchange.landing = landing;
-  // The receive first: a message that finds its receive posted goes straight to its place.
+  // The receive comes first: a message whose receive is already posted goes straight to its place.
   check(MPI_Irecv(landing.data(), mpi_count(landing.size()), MPI_BYTE, previous_, kTag, communicator_.handle(),
                   &exchange.requests[0]));
   check(MPI_Isend(to_next.data(), mpi_count(to_next.size()), MPI_BYTE, next_, kTag, communicator_.handle(),
@@ -41,14 +41,14 @@ std::span<const std::byte> MpiLink::collect() {
   int received = 0;
   check(MPI_Get_count(&arrived, MPI_BYTE, &received));
   if (static_cast<std::size_t>(received) != exchange.landing.size())
-    fail("{} bytes arrived from rank {} where {} were expected: the ranks add arrays of different sizes", received,
+    fail("{} bytes arrived from rank {} instead of {}: the ranks all-reduce arrays of different sizes", received,
          previous_in_job_, exchange.landing.size());
   wait(exchange.requests[1], next_in_job_);
   return exchange.landing;
 }
 
 MPI_Status MpiLink::wait(MPI_Request& request, int peer) {
-  backoff_->activity().await(peer);
+  backoff_->progress().await(peer);
   MPI_Status status;
   int done = 0;
   for (int looks = 0; check(MPI_Test(&request, &done, &status)), !done; ++looks) backoff_->pause(looks);

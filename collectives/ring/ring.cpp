@@ -14,18 +14,20 @@ std::span<float> part_of(std::span<float> values, const Range& range) {
 
 Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Backoff> backoff,
            RingOptions options, std::unique_ptr<RingMemory> memory)
-    : memory_(std::move(memory)),
+    : AllReduceAlgorithm({.order = "ring of " + to_string(link->wire()), .wire = link->wire()}),
+      memory_(std::move(memory)),
       link_(std::move(link)),
       rank_(rank),
       size_(size),
       backoff_(std::move(backoff)),
       options_(options) {
   if (options.segment_bytes < RingPartition::kLine * sizeof(float) || options.in_flight == 0)
-    fail("a ring cannot work with segments of {} bytes, {} in flight; it needs at least {} bytes and 1",
+    fail("a ring cannot use segments of {} bytes, {} in flight; it needs at least {} bytes and 1",
          options.segment_bytes, options.in_flight, RingPartition::kLine * sizeof(float));
 }
 
-// While the window is full, the oldest exchange makes room for the next. At the end the window runs empty.
+// While the window is full, the oldest exchange is collected before the next is posted. At the end the window is
+// drained.
 void Ring::sum(std::span<float> values) {
   const RingPartition cut(values.size(), size_, options_);
   for (std::size_t number = 0; number < cut.exchanges + cut.window; ++number) {
@@ -40,7 +42,8 @@ std::span<std::byte> Ring::allocate(std::size_t bytes) {
   return memory.empty() ? memory_->allocate(bytes) : memory;
 }
 
-// An exchange's slot is free again when the exchange has been collected, and `window` exchanges later it must be.
+// An exchange's slot is free again when the exchange has been collected, which happens `window` exchanges later at the
+// latest.
 std::span<float> Ring::slot(const RingPartition& cut, std::size_t number) {
   const std::size_t largest = cut.segment(0, 0).size();
   return memory_->scratch(cut.window * largest).subspan(number % cut.window * largest, largest);
@@ -49,14 +52,14 @@ std::span<float> Ring::slot(const RingPartition& cut, std::size_t number) {
 void Ring::post(std::span<float> values, const RingExchange& exchange, std::span<float> slot) {
   const std::span<float> send = part_of(values, exchange.send), receive = part_of(values, exchange.receive);
   const std::span<float> landing = exchange.adds ? slot.first(receive.size()) : receive;
-  if (exchange.complete) link_->round(send);  // or this rank would keep other bits than all others
+  if (exchange.complete) link_->round(send);  // or this rank's bits would differ from all others'
   link_->post(std::as_bytes(send), std::as_writable_bytes(landing));
   bytes_sent_ += link_->bytes_on_wire(send.size_bytes());
 }
 
 void Ring::collect(std::span<float> values, const RingExchange& exchange) {
   const TraceSpan span(lane_, exchange.adds ? "reduce-scatter" : "all-gather");
-  backoff_->activity().enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
+  backoff_->progress().enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
                               .number = exchange.step + 1,
                               .of = 2 * (size_ - 1)});
   const std::span<const std::byte> arrived = [&] {

@@ -90,13 +90,11 @@ namespace annulus {
 // and bandwidth.
 class Ring final : public AllReduceAlgorithm {
  public:
-  // `patience`: the link's. It is told which step the ring is in. `memory`: where the arrays lie.
+  // `backoff`: the link's; the ring records its current step in it. `memory`: where the arrays are.
   Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Backoff> backoff,
        RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
 
   void sum(std::span<float> values) override;
-  std::string order() const override { return "ring of " + to_string(link_->wire()); }
-  WireType wire() const override { return link_->wire(); }
   std::span<std::byte> allocate(std::size_t bytes) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 

@@ -9,7 +9,7 @@ std::span<std::byte> HostRingMemory::allocate(std::size_t bytes) {
   return {memory.address, memory.bytes};
 }
 
-// They do not overlap, which lets the compiler use vector instructions.
+// __restrict: they do not overlap, so the compiler can use vector instructions.
 void HostRingMemory::add(std::span<float> to, std::span<const std::byte> bytes) {
   float* __restrict sum = to.data();
   const float* __restrict from = reinterpret_cast<const float*>(bytes.data());

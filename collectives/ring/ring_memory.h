@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// Where a ring's arrays lie, and who adds there. Used by one thread.
+// The memory that a ring's arrays are in, and the operations on it. Used by one thread.
 class RingMemory {
  public:
   virtual ~RingMemory() = default;
@@ -16,10 +16,10 @@ class RingMemory {
   // See AllReduceAlgorithm::allocate.
   virtual std::span<std::byte> allocate(std::size_t bytes) = 0;
 
-  // The first `count` of as many as were ever asked for, where operands of sums land.
+  // Returns the first `count` floats of a scratch buffer for received operands.
   virtual std::span<float> scratch(std::size_t count) = 0;
 
-  // Both are done when they return. `bytes` do not overlap `to`.
+  // Both are synchronous. REQUIRES: `bytes` does not overlap `to`.
   virtual void add(std::span<float> to, std::span<const std::byte> bytes) = 0;
   virtual void copy(std::span<float> to, std::span<const std::byte> bytes) = 0;
 };

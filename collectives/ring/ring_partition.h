@@ -9,32 +9,33 @@
 
 namespace annulus {
 
-// How the ring cuts an array and in which exchanges it sends it, as pure arithmetic. ring.h explains both.
+// How the ring cuts an array, and in which exchanges it sends it, as pure arithmetic. ring.h explains both.
 
 struct RingOptions {
-  std::size_t segment_bytes = 256 * 1024;  // at most; at least a line. A segment and its copies should fit the cache
-  std::size_t in_flight = 4;               // exchanges on the wire at once
+  std::size_t segment_bytes = 256 * 1024;  // maximum, at least one line; a segment and its copies should fit the cache
+  std::size_t in_flight = 4;               // exchanges on the wire at a time
 };
 
-// Over MPI messages. Between nodes a segment is what MPI sends at once, without asking the receiver first (Open MPI's
-// eager limit for TCP is 64 KiB with its header): four hosts at 1 Gbit/s then use 98 % of what a TCP stream does, and
-// 90 % with segments of 512 KiB, which wait for the answer. Within a node it is a copy, and large copies cost less.
+// Options for MPI messages. Between nodes a segment is a message that MPI sends eagerly, without asking the receiver
+// first (Open MPI's eager limit for TCP is 64 KiB including its header): four hosts at 1 Gbit/s then reach 98 % of the
+// throughput of a TCP stream, and 90 % with segments of 512 KiB, which wait for the receiver's answer. Within a node a
+// segment is a copy, and large copies cost less.
 constexpr RingOptions message_ring_options(bool one_node) {
   if (one_node) return {.segment_bytes = 512 * 1024, .in_flight = 8};
   return {.segment_bytes = 65'408, .in_flight = 16};
 }
 
-// A segment that goes to rank + 1 while one comes from rank - 1, as places in the array, in floats.
+// A segment that is sent to rank + 1 while another is received from rank - 1, as ranges of the array, in floats.
 struct RingExchange {
   Range send, receive;
   std::size_t step;
-  bool adds;      // else what arrives replaces what is there
-  bool complete;  // what is sent is the chunk that this rank was the last to add to
+  bool adds;      // received data is added; else it replaces the old
+  bool complete;  // the sent chunk is complete: this rank was the last to add to it
 };
 
-// Of an array of `count` floats on `ranks` ranks; the same on every rank.
+// The partition of an array of `count` floats on `ranks` ranks; the same on every rank.
 struct RingPartition {
-  static constexpr std::size_t kLine = kCacheLine / sizeof(float);  // floats, that are not cut
+  static constexpr std::size_t kLine = kCacheLine / sizeof(float);  // in floats; a line is never cut
 
   std::size_t count, ranks;
   std::size_t segments;   // of every chunk
@@ -48,7 +49,7 @@ struct RingPartition {
     window = std::min(segments, options.in_flight);
   }
 
-  // Also for what adds in the ring's order without being one: Direct, and its model.
+  // Also used by algorithms that add in the ring's order without being a ring: SharedMemoryAllReduce, and its model.
   static constexpr Range chunk_of(std::size_t count, std::size_t ranks, std::size_t number) {
     return split_blocks(count, kLine, ranks, number);
   }

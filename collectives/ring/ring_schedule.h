@@ -5,9 +5,9 @@
 
 namespace annulus {
 
-// The ring's schedule as pure arithmetic: which chunk goes to the next rank while which one comes from the previous.
-// ring.h has the picture. Source: P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
-// workstations", J. Parallel Distrib. Comput. 69 (2009).
+// The ring's schedule as pure arithmetic: which chunk is sent to the next rank while which one is received from the
+// previous. ring.h has the picture. Source: P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for
+// clusters of workstations", J. Parallel Distrib. Comput. 69 (2009).
 struct RingStep {
   std::size_t send = 0;     // the chunk that goes to rank + 1
   std::size_t receive = 0;  // the chunk that comes from rank - 1: its previous rank sends it in the same step

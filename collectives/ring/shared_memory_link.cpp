@@ -14,12 +14,12 @@ SharedMemoryLink::SharedMemoryLink(std::shared_ptr<SharedMemory> memory, std::si
   rank_ = node.rank();
   next_ = (rank_ + 1) % node.size();
   previous_ = (rank_ + node.size() - 1) % node.size();
-  if (in_flight >= kSlots) fail("{} exchanges in flight are more than this link's {}", in_flight, kSlots - 1);
+  if (in_flight >= kSlots) fail("{} exchanges in flight exceed this link's maximum of {}", in_flight, kSlots - 1);
   const auto own = memory_->allocate(sizeof(Board));
   new (own.data()) Board;
   boards_ = *memory_->find(own);
   copies_ = memory_->allocate(kSlots * largest_bytes);
-  node.barrier();  // everybody's board is there
+  node.barrier();  // all boards are initialized
 }
 
 SharedMemoryLink::Board& SharedMemoryLink::board(int rank) const {
@@ -27,7 +27,7 @@ SharedMemoryLink::Board& SharedMemoryLink::board(int rank) const {
 }
 
 void SharedMemoryLink::await(int rank, SharedCounter Board::*signal, std::uint32_t exchanges) const {
-  backoff_->activity().await(memory_->node().rank_in_job(rank));
+  backoff_->progress().await(memory_->node().rank_in_job(rank));
   (board(rank).*signal).await(exchanges, *backoff_);
 }
 
@@ -35,7 +35,7 @@ void SharedMemoryLink::post(std::span<const std::byte> to_next, std::span<std::b
   const std::uint32_t number = posted_++;
   const std::size_t slot = number % kSlots;
   sizes_[slot] = landing.size();
-  // The slot is free when the next rank needs nothing any longer of the exchange that had it before.
+  // The slot is free when the next rank no longer needs the previous exchange in it.
   await(next_, &Board::taken, number + 1 - kSlots);
   auto place = memory_->find(to_next);
   if (!place) {

@@ -11,16 +11,15 @@
 
 namespace annulus {
 
-// The ring's wire between ranks of one node: nothing is sent. A rank tells the next one where its bytes lie, and that
-// one adds or copies them from there. Arrays that do not lie in shared memory are copied there first, an exchange at a
-// time.
+// A RingLink between ranks of one node that sends nothing: a rank publishes where its bytes are, and the next one adds
+// or copies them from there. Arrays that are not in shared memory are first copied there, an exchange at a time.
 //
-// Why it is safe that a rank goes on before the next one has looked: within a sum it overwrites a place that it sent
-// only with what has come round the ring since, and that cannot have come without the next rank having added what was
-// there. At the end of a sum nothing vouches for that any longer: finish() waits.
+// Why a rank may continue before the next one has read its bytes: within an all-reduce it overwrites a place that it
+// sent only with data that has come round the ring since, which cannot have come without the next rank having added the
+// old data. At the end of an all-reduce this no longer holds, so finish() waits.
 class SharedMemoryLink final : public RingLink {
  public:
-  // `in_flight`: exchanges that will be under way at once, of at most `largest_bytes`. Collective over the node.
+  // `in_flight`: the maximum number of exchanges in flight, of at most `largest_bytes` each. Collective over the node.
   SharedMemoryLink(std::shared_ptr<SharedMemory> memory, std::size_t in_flight, std::size_t largest_bytes,
                    std::shared_ptr<Backoff> backoff);
 
@@ -30,12 +29,12 @@ class SharedMemoryLink final : public RingLink {
   std::span<std::byte> allocate(std::size_t bytes) override { return memory_->allocate(bytes); }
 
  private:
-  static constexpr std::uint32_t kSlots = 16;  // exchanges that one rank may be ahead of the next
+  static constexpr std::uint32_t kSlots = 16;  // maximum number of exchanges that a rank is ahead of the next
 
-  // What every rank shows its neighbours. Counts of exchanges, since the beginning.
+  // The state that every rank publishes to its neighbours. Counters of exchanges, since the beginning.
   struct Board {
-    SharedCounter posted;  // `places` are there
-    SharedCounter taken;   // of the previous rank's bytes no more is needed
+    SharedCounter posted;  // their `places` are valid
+    SharedCounter taken;   // their bytes, the previous rank's, are no longer needed
     std::array<SharedMemory::Place, kSlots> places;
   };
 
@@ -47,8 +46,8 @@ class SharedMemoryLink final : public RingLink {
   std::size_t largest_bytes_;
   int rank_, next_, previous_;
   SharedMemory::Place boards_;
-  std::span<std::byte> copies_;              // kSlots of them, for bytes that lie elsewhere
-  std::array<std::size_t, kSlots> sizes_{};  // of what is awaited
+  std::span<std::byte> copies_;              // kSlots of them, for bytes outside shared memory
+  std::array<std::size_t, kSlots> sizes_{};  // of the awaited bytes
   std::uint32_t posted_ = 0, collected_ = 0;
 };
 

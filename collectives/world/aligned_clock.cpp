@@ -8,7 +8,7 @@ namespace annulus {
 
 namespace {
 
-constexpr int kExchanges = 50;  // a quiet moment is among them, and they take well under a millisecond on a node
+constexpr int kExchanges = 50;  // enough to include an undisturbed one; well under a millisecond on a node
 constexpr int kTag = 0;
 
 void answer(int rank, MPI_Comm communicator) {
@@ -30,7 +30,7 @@ double ask_root(MPI_Comm communicator) {
     const double end = now_seconds();
     if (end - begin < shortest) {
       shortest = end - begin;
-      offset = there - (begin + end) / 2;  // as if both ways took equally long
+      offset = there - (begin + end) / 2;  // assumes that both directions take equally long
     }
   }
   return offset;

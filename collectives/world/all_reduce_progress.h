@@ -7,25 +7,26 @@
 
 namespace annulus {
 
-// How far an all-reduce has come, for a watchdog. Written by the thread that adds and read by another one; of a sum
-// that stands still, all that is seen is of the same moment.
+// The progress of an all-reduce, for a watchdog. Written by the thread that runs it and read by another. If the
+// all-reduce is stuck, all fields are from the same moment.
 class AllReduceProgress {
  public:
   static constexpr int kNobody = -1;
 
   struct Step {
-    const char* name = "";   // "ring step"; the characters stay as they are
-    std::size_t number = 0;  // the first is 1; 0 where the algorithm cannot tell
+    const char* name = "";   // "ring step"; a string with static lifetime
+    std::size_t number = 0;  // the first is 1; 0 if unknown
     std::size_t of = 0;
     bool operator==(const Step&) const = default;
   };
 
   struct Snapshot {
     std::uint64_t moves = 0;             // grows with every call below
-    std::uint64_t begun = 0, ended = 0;  // sums, since the start
-    std::size_t bucket = 0;              // that is, or was last, summed; the first is 0
-    Step step;                           // of the sum that is under way
-    int peer = kNobody;                  // the rank of the job that it waits for
+    std::uint64_t begun = 0, ended = 0;  // all-reduces, since the start
+    std::size_t bucket = 0;              // of the current or else the last all-reduce; the first is 0
+    Step step;                           // of the current all-reduce
+    int peer = kNobody;                  // the rank in the job that it waits for
+    std::uint64_t bytes_sent = 0;        // by this rank in completed all-reduces; 0 if unknown (MPI_Allreduce)
   };
 
   void begin_sum(std::size_t bucket) {
@@ -44,15 +45,18 @@ class AllReduceProgress {
     peer_ = peer;
     ++moves_;
   }
-  void end_sum() {
+  void end_sum(std::uint64_t bytes_sent) {  // by this rank in all completed all-reduces
+    bytes_sent_ = bytes_sent;
     ++ended_;
     ++moves_;
   }
 
-  Snapshot look() const { return {moves_, begun_, ended_, bucket_, {step_name_, step_number_, steps_}, peer_}; }
+  Snapshot snapshot() const {
+    return {moves_, begun_, ended_, bucket_, {step_name_, step_number_, steps_}, peer_, bytes_sent_};
+  }
 
  private:
-  Relaxed<std::uint64_t> moves_, begun_, ended_;
+  Relaxed<std::uint64_t> moves_, begun_, ended_, bytes_sent_;
   Relaxed<std::size_t> bucket_;
   Relaxed<const char*> step_name_{""};
   Relaxed<std::size_t> step_number_, steps_;

@@ -13,13 +13,14 @@ namespace annulus {
 
 namespace {
 
-// The exchanges in flight keep the wire busy meanwhile. Linux adds some 50 us, and the look that follows costs system
-// calls, which the computation pays for: where bytes are long in coming, naps grow longer, each twice the one before.
+// The exchanges in flight keep the network busy during a nap. Linux adds some 50 us to each nap, and the poll that
+// follows costs system calls, which slow down the computation: so naps grow during a long wait, each twice the one
+// before.
 constexpr auto kNap = std::chrono::microseconds(20);
 constexpr int kLongestNap = 5;  // doublings: 640 us
 
-// Of the core, before sleeping: some 50 us if nobody else wants it. If ranks share a core, the one that is waited for
-// gets it at once, in a third of the time of falling asleep and being woken.
+// Number of yields before sleeping: some 50 us if no other thread needs the core. If ranks share a core, the awaited
+// rank gets it immediately, in a third of the time of falling asleep and being woken.
 constexpr int kYields = 100;
 
 }  // namespace
@@ -37,7 +38,7 @@ void Backoff::abandon() {
 }
 
 void Backoff::expect_not_abandoned() const {
-  if (abandoned_) fail("a sum over the ranks was abandoned before it was complete");
+  if (abandoned_) fail("an all-reduce was abandoned before it was complete");
 }
 
 void Backoff::rest(int looks) const {

@@ -8,42 +8,42 @@
 
 namespace annulus {
 
-// How a thread waits for other ranks. It can only look again and again, and it often shares its core: with the
-// computation that the communication is meant to hide behind, or, where ranks outnumber cores, with the very rank that
-// it waits for. So it looks without rest only for a moment, and only while somebody does nothing but wait for it.
+// How a thread waits for other ranks. It can only poll, and it often shares its core: with the computation that the
+// communication is meant to hide behind, or, if ranks outnumber cores, with the rank that it waits for. So it polls
+// without pausing only for a moment, and only while a caller is blocked on the result.
 //
-// One thread waits at a time, with pause(); another one may say how.
+// One thread at a time waits, in pause(); other threads may call set_urgent() and abandon().
 class Backoff {
  public:
-  // `looks`: how often to look before giving the core away. See looks_on_this_node().
+  // `looks`: the number of polls before yielding the core. See looks_on_this_node().
   explicit Backoff(int looks) : looks_(looks) {}
 
-  void set_urgent(bool urgent);  // ends a nap
-  void abandon();                // from now on waiting throws Error
+  void set_urgent(bool urgent);  // true ends a nap
+  void abandon();                // from now on all waits throw Error
 
-  // Between two looks; `looks` of this wait were in vain so far.
+  // To be called between two polls; `looks` is the number of polls of this wait so far.
   void pause(int looks);
 
-  // For those who can sleep until they are woken (shared_counter.h): rests for a moment between two looks, or returns
+  // For waits that can sleep until they are woken (shared_counter.h): pauses for a moment between two polls, or returns
   // false if it is time to sleep.
   bool rest_before_sleep(int looks) const;
-  void expect_not_abandoned() const;  // throws Error where it was
+  void expect_not_abandoned() const;  // throws Error if it was abandoned
 
-  // For whom it is waited, told by whoever waits.
-  AllReduceProgress& activity() { return activity_; }
+  // Records the rank that is waited for; written by the waiting thread.
+  AllReduceProgress& progress() { return progress_; }
 
  private:
   void rest(int looks) const;
 
   const int looks_;
-  AllReduceProgress activity_;
+  AllReduceProgress progress_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> urgent_ = false;
   std::atomic<bool> abandoned_ = false;
 };
 
-// Some 50 us of looking where every rank of a node has a core; nearly none where they must share.
+// Returns the number of polls for about 50 us if every rank of a node has a core; close to 0 if ranks share cores.
 int looks_on_this_node(int ranks);
 
 }  // namespace annulus

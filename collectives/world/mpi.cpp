@@ -20,7 +20,7 @@ void check(int mpi_result, std::source_location place) {
 
 int mpi_count(std::size_t count) {
   if (count > static_cast<std::size_t>(std::numeric_limits<int>::max()))
-    fail("{} things do not fit one MPI call, which counts up to {}; send them in parts", count,
+    fail("{} elements exceed the limit of one MPI call, {}; send them in parts", count,
          std::numeric_limits<int>::max());
   return static_cast<int>(count);
 }
@@ -39,12 +39,12 @@ MpiSession::MpiSession() {
   check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   if (provided < MPI_THREAD_MULTIPLE)
     fail(
-        "this MPI library does not let several threads call it (MPI_THREAD_MULTIPLE), which overlapping gradients "
-        "with backward needs; use an MPI that is built with thread support");
+        "this MPI library does not support MPI_THREAD_MULTIPLE, which overlapping gradients "
+        "with backward needs; use an MPI library that is built with thread support");
 }
 
-// While an exception is on its way up, other ranks may wait for messages that never come, and MPI_Finalize would wait
-// for them: ending the job is then up to main's MPI_Abort.
+// While an exception propagates, other ranks may wait for messages that never come, and MPI_Finalize would wait for
+// them: main's MPI_Abort ends the job then.
 MpiSession::~MpiSession() {
   if (std::uncaught_exceptions() == 0) MPI_Finalize();
 }
@@ -77,7 +77,7 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
   return *this;
 }
 
-// Freeing is collective, so it is left out where the other ranks may not take part; see ~MpiSession.
+// Freeing is collective, so it is skipped if the other ranks may not take part; see ~MpiSession.
 Communicator::~Communicator() {
   if (handle_ != MPI_COMM_NULL && std::uncaught_exceptions() == 0) MPI_Comm_free(&handle_);
 }

@@ -8,18 +8,18 @@
 
 namespace annulus {
 
-// Throws Error with MPI's own text where an MPI call failed. Works because errors are returned on every communicator
-// that this program uses (MPI's default is to end the process).
+// Throws Error with MPI's own text if an MPI call failed. Works because errors are returned on every communicator that
+// this program uses (MPI's default is to end the process).
 void check(int mpi_result, std::source_location place = std::source_location::current());
 
-// MPI counts are int; throws Error where a size does not fit.
+// Converts to MPI's counts, which are int; throws Error if the size does not fit.
 int mpi_count(std::size_t count);
 
-// Cancels and frees those that are under way: what still arrives is not written anywhere.
+// Cancels and frees pending requests: data that still arrives is not written anywhere.
 void give_up(std::span<MPI_Request> requests);
 
-// MPI from its start to its end in this process, with MPI_THREAD_MULTIPLE: the ring's worker thread calls MPI while
-// the main thread does.
+// Initializes and finalizes MPI in this process, with MPI_THREAD_MULTIPLE: the ring's worker thread calls MPI while the
+// main thread does.
 class MpiSession {
  public:
   MpiSession();
@@ -28,7 +28,7 @@ class MpiSession {
   MpiSession& operator=(const MpiSession&) = delete;
 };
 
-// Owns a communicator. Each thread that talks to other ranks has its own, so that messages cannot be mixed up.
+// Owns a communicator. Each thread that communicates has its own, so that messages cannot be mixed up.
 class Communicator {
  public:
   Communicator() = default;

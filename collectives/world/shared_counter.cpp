@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// How often a sleeper looks whether the wait was abandoned.
+// The interval at which a sleeper checks whether the wait was abandoned.
 constexpr timespec kLongestSleep{.tv_sec = 0, .tv_nsec = 20'000'000};
 
 long futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
@@ -21,8 +21,8 @@ long futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t 
 
 void SharedCounter::raise(std::uint32_t value) {
   value_.store(value, std::memory_order_release);
-  // Either this sees the sleeper, or the sleeper sees the value: both sides put a full fence between their write and
-  // their read (Dekker).
+  // Either this thread sees the sleeper, or the sleeper sees the value: both sides put a full fence between their write
+  // and their read (Dekker).
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_relaxed) > 0) futex(value_, FUTEX_WAKE, INT_MAX, nullptr);
 }
@@ -36,11 +36,11 @@ void SharedCounter::sleep_until(std::uint32_t value, const Backoff& backoff) con
   sleepers_.fetch_add(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   while (!reached(value)) {
-    // The kernel sleeps only while the word is still what was seen here.
+    // The kernel sleeps only if the word still has the value seen here.
     const std::uint32_t seen = value_.load(std::memory_order_acquire);
     if (static_cast<std::int32_t>(seen - value) >= 0) break;
     futex(value_, FUTEX_WAIT, seen, &kLongestSleep);
-    if (!reached(value)) backoff.expect_not_abandoned();  // may throw: the owner then wakes somebody for nothing
+    if (!reached(value)) backoff.expect_not_abandoned();  // may throw: the owner's wake-up is then superfluous
   }
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }

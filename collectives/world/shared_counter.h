@@ -7,19 +7,19 @@
 
 namespace annulus {
 
-// A counter in shared memory by which one process tells others how far it has come.
+// A counter in shared memory by which one process announces its progress to others.
 //
-// Memory ordering: what the owner wrote before raise() is seen by whoever await() has let pass. raise() stores with
-// release and await() loads with acquire, and that pairs them: a store-release may not overtake the writes before it,
-// a load-acquire is not overtaken by the reads after it.
-class alignas(64) SharedCounter {  // a cache line of its own: neighbours' signals must not slow each other down
+// Memory ordering: writes of the owner before raise() are visible to a thread after its await() has returned. raise()
+// stores with release and await() loads with acquire, which pairs them: a store-release is not reordered before the
+// writes that precede it, a load-acquire is not reordered after the reads that follow it.
+class alignas(64) SharedCounter {  // a cache line of its own, against false sharing
  public:
-  // Only its owner raises it, and never back. May wrap around: values are compared by their distance.
+  // Only the owner may call this; the value never decreases. It may wrap around: values are compared by their distance.
   void raise(std::uint32_t value);
 
-  // Until the signal is at `value` or beyond. Looks for a while if that is urgent, yields the core for a while, then
-  // sleeps until it is raised: ranks may outnumber cores, and the one that is waited for may be waiting for this core.
-  // Throws Error if the wait is abandoned.
+  // Waits until the counter is at `value` or beyond. Polls for a while if the backoff is urgent, then yields the core
+  // for a while, then sleeps until the counter is raised: ranks may outnumber cores, and the awaited rank may be
+  // waiting for this core. Throws Error if the wait is abandoned.
   void await(std::uint32_t value, const Backoff& backoff) const;
 
  private:

@@ -16,12 +16,12 @@
 namespace annulus {
 namespace {
 
-// Between the parts. Addresses that are a large power of two apart compete for the same cache sets.
+// Padding between the parts: addresses that are a large power of two apart compete for the same cache sets.
 constexpr std::size_t kSkew = 5 * kPage + 512;
 
 using Name = std::array<char, 64>;
 
-// One that nobody else on this machine uses, the same on all ranks of the node.
+// Returns a name that is unique on this machine and the same on all ranks of the node.
 Name agree_on_name(const World& node) {
   static std::atomic<int> count = 0;
   Name name{};
@@ -45,7 +45,7 @@ class File {
   int descriptor_;
 };
 
-// Every rank reports how it fared before anybody fails, so that nobody waits for one that has gone.
+// Every rank reports its error before any rank fails, so that nobody waits for one that has gone.
 int worst_of(const World& node, int error) {
   double worst = error;
   node.maximum({&worst, 1});
@@ -60,8 +60,8 @@ void expect_success(const World& node, int error, std::size_t bytes) {
         bytes, node.size(), std::strerror(error));
 }
 
-// An empty file that the first rank makes and the others open. Once all have it, it has no name any more, so that ranks
-// that are killed leave nothing behind: the memory comes after that.
+// Opens an empty file that the first rank creates. It is unlinked as soon as all have opened it, before memory is
+// allocated, so that killed ranks leave nothing behind.
 File open_on_all(const World& node, std::size_t bytes) {
   const Name name = agree_on_name(node);
   if (!node.root()) node.barrier();
@@ -80,14 +80,14 @@ SharedMemory::Region::Region(const World& node, std::size_t part_bytes)
     : part_bytes_((part_bytes + kPage - 1) / kPage * kPage + kSkew),
       bytes_(part_bytes_ * static_cast<std::size_t>(node.size())) {
   const File file = open_on_all(node, bytes_);
-  // All of it now: a page that is missing later would be a bus error.
+  // Allocates everything now: a page that is missing later would be a bus error.
   int error = node.root() ? posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes_)) : 0;
   node.broadcast(std::as_writable_bytes(std::span(&error, 1)));
   if (error == 0) {
     void* address = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.descriptor(), 0);
     error = address == MAP_FAILED ? errno : 0;
     if (error == 0) address_ = static_cast<std::byte*>(address);
-    if (error == 0) madvise(address_, bytes_, MADV_HUGEPAGE);  // a wish
+    if (error == 0) madvise(address_, bytes_, MADV_HUGEPAGE);  // a hint
   }
   expect_success(node, worst_of(node, error), bytes_);
 }

@@ -11,32 +11,33 @@
 
 namespace annulus {
 
-// Memory that the ranks of a node share: every rank has a part, and sees the parts of all.
+// Memory shared by the ranks of a node: every rank has a part, and all ranks can access all parts.
 class SharedMemory {
  public:
   explicit SharedMemory(World node) : node_(std::move(node)) {}
 
   const World& node() const { return node_; }
 
-  // A zeroed part of so many bytes for each rank, aligned to pages. It lives as long as this. Collective, with the
-  // same size on every rank. Throws Error where the system has not so much shared memory.
+  // Allocates a zeroed part of `bytes` bytes for each rank, aligned to pages, and returns this rank's. It lives as long
+  // as this object. Collective, with the same size on every rank. Throws Error if the system has too little shared
+  // memory.
   std::span<std::byte> allocate(std::size_t bytes);
 
-  // A place that all parts have, in every rank's own way to name it.
+  // A position within the parts, independent of the rank.
   struct Place {
     std::uint64_t region = 0, offset = 0;
   };
 
-  // Where in this rank's parts `own` lies, if it does.
+  // Returns the position of `own` in this rank's parts; none if it is elsewhere.
   std::optional<Place> find(std::span<const std::byte> own) const;
   std::byte* at(int rank, const Place& place) const;
 
-  // What lies at `own` in the parts of all ranks, in their order. Empty where `own` lies in none of this rank's. Valid
-  // until the next call.
+  // Returns the addresses that correspond to `own` in the parts of all ranks, in rank order. Empty if `own` is not in
+  // this rank's parts. Valid until the next call.
   std::span<std::byte* const> everywhere(std::span<const std::byte> own);
 
  private:
-  // Parts of one size, one behind the other, mapped by every rank.
+  // Consecutive parts of one size, mapped by every rank.
   class Region {
    public:
     Region(const World& node, std::size_t part_bytes);

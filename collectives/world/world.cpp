@@ -83,7 +83,7 @@ void World::broadcast(std::span<std::byte> bytes) const {
   }
 }
 
-// MPI_Allreduce may add in another order on every rank. Here one rank adds and the others are told.
+// MPI_Allreduce may add in a different order on every rank. Here one rank adds and broadcasts the result.
 void World::sum(std::span<double> values) const {
   check(MPI_Reduce(root() ? MPI_IN_PLACE : values.data(), values.data(), mpi_count(values.size()), MPI_DOUBLE, MPI_SUM,
                    0, communicator_.handle()));

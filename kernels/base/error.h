@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// The one exception of this program: a line for the user that says what, where and what to do.
+// The program's only exception class. Its text is one line for the user: what failed, where, and what to do about it.
 // main() prints it once, with the rank, and ends the job on every rank.
 class Error : public std::runtime_error {
  public:

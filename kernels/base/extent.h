@@ -4,7 +4,7 @@
 
 namespace annulus {
 
-// Of a window over images, or of the border around them: in pixels, a square where there is one number.
+// The size of a window over images or of the border around them, in pixels. A single number means a square.
 struct Extent {
   constexpr Extent(std::size_t side) : height(side), width(side) {}
   constexpr Extent(std::size_t rows, std::size_t columns) : height(rows), width(columns) {}

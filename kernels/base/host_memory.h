@@ -10,11 +10,11 @@ namespace annulus {
 constexpr std::size_t kCacheLine = 64;  // bytes
 constexpr std::size_t kPage = 4096;
 
-// Zeroed memory of this process, aligned for any use. From a page on, pieces share none with others; large ones lie on
-// huge pages where the system has them. Throws Error where there is not so much.
+// Allocates zeroed memory of this process, aligned for any use. Buffers of a page or more do not share pages with
+// others; large ones use huge pages if the system has them. Throws Error if there is not enough memory.
 Buffer allocate_host(std::size_t bytes);
 
-// Of memory that is the process's own, as float32.
+// Host memory as float32.
 inline std::span<float> floats(DeviceView view) {
   return {reinterpret_cast<float*>(view.address), view.bytes / sizeof(float)};
 }
@@ -22,11 +22,11 @@ inline DeviceView view_of(std::span<float> values) {
   return {reinterpret_cast<std::byte*>(values.data()), values.size_bytes()};
 }
 
-// Such memory as scratch: as much of it as was ever needed at once.
+// A scratch array in such memory, which grows as needed and never shrinks.
 template <class T>
 class HostArray {
  public:
-  // The first `count`, after making room for so many, which may lose what they held.
+  // Returns the first `count` elements. If the array has to grow, its contents are lost.
   std::span<T> first(std::size_t count) {
     if (memory_.view().bytes < count * sizeof(T)) memory_ = allocate_host(count * sizeof(T));
     return std::span(reinterpret_cast<T*>(memory_.view().address), count);
@@ -36,7 +36,7 @@ class HostArray {
   Buffer memory_;
 };
 
-// For containers whose elements shall begin on a cache line.
+// An allocator for containers whose elements begin on a cache line.
 template <class T>
 struct CacheLineAllocator {
   using value_type = T;

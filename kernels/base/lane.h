@@ -6,20 +6,20 @@
 
 namespace annulus {
 
-// A place in a lane of work, and the moment when the work before it is done.
+// A position in a lane of work. Its time is the moment when the work before it is done.
 struct Mark {
-  double seconds = 0;        // in now_seconds(), where it is known at once
-  std::uint64_t number = 0;  // otherwise: from 1
+  double seconds = 0;        // in now_seconds(), if already known
+  std::uint64_t number = 0;  // otherwise the mark's number, from 1
 };
 
-// Work that is done in the order in which it is put here, now or later.
+// A queue of work that is done in order, either immediately or later.
 class Lane {
  public:
   virtual ~Lane() = default;
 
-  // These are for a lane whose work is done when the call that puts it there returns.
+  // The defaults are for a lane whose work is done when the call that enqueues it returns.
   virtual Mark mark() { return {now_seconds(), 0}; }
-  // Of one of the last ten thousand or so. Waits for the moment.
+  // Returns the time of a mark, after waiting for it. REQUIRES: it is one of the last 10,000 or so.
   virtual double seconds(const Mark& mark) { return mark.seconds; }
 };
 

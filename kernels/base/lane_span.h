@@ -5,7 +5,7 @@
 
 namespace annulus {
 
-// As TraceSpan, of what a lane of work does: the times are those of the work, whenever that is done. settle()
+// Like TraceSpan, but for the work of a lane: the times are those when the work is done, which may be later. settle()
 // fills them in.
 class LaneSpan {
  public:
@@ -13,7 +13,7 @@ class LaneSpan {
       : LaneSpan(work, lane, name, number, {}) {
     if (lane_ != nullptr) begin_ = work_.mark();
   }
-  // From an earlier place in the lane on.
+  // Begins at an earlier mark of the lane.
   LaneSpan(Lane& work, TraceLane* lane, std::string_view name, std::int64_t number, const Mark& begin)
       : work_(work),
         lane_(lane != nullptr && lane->recording() ? lane : nullptr),
@@ -36,7 +36,7 @@ class LaneSpan {
   Mark begin_;
 };
 
-// Waits for what was put on that lane within the first `count` spans, and gives them its times.
+// Waits for the work of the first `count` spans, and fills in their times.
 inline void settle(Lane& work, TraceLane& lane, std::size_t count) {
   lane.settle(count, [&work](std::uint64_t number) { return work.seconds({0, number}); });
 }

@@ -5,7 +5,8 @@
 
 namespace annulus {
 
-// The middle one; of an even number the lower of the two (of two ranks, the earlier one). There must be one.
+// Returns the median; of an even number of values, the lower of the two middle ones (so of two ranks, the earlier one).
+// REQUIRES: values is not empty.
 inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::ranges::nth_element(values, middle);

@@ -6,10 +6,10 @@
 
 namespace annulus {
 
-// What is to be done where an exception ends the life of this: before that of all that was declared earlier beside it.
+// Runs an action if its scope is left by an exception, before the objects declared earlier in the scope are destroyed.
 class OnError {
  public:
-  // `action` throws nothing.
+  // REQUIRES: `action` does not throw.
   explicit OnError(std::function<void()> action) : action_(std::move(action)) {}
   ~OnError() {
     if (std::uncaught_exceptions() > uncaught_) action_();

@@ -5,8 +5,8 @@
 namespace annulus {
 
 // SplitMix64's finalizer (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): a
-// bijection of 64-bit words whose outputs pass for random. All randomness here is a function of keys (seed, epoch,
-// sample, ...) and never of the rank or of what was drawn before, so that a run can resume on any number of ranks.
+// bijection of 64-bit words whose outputs look random. All randomness in the program is a function of keys (seed,
+// epoch, sample, ...), never of the rank or of earlier draws, so a run can resume on any number of ranks.
 constexpr std::uint64_t mix(std::uint64_t key) {
   key += 0x9e3779b97f4a7c15ULL;
   key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9ULL;

@@ -4,8 +4,8 @@
 
 namespace annulus {
 
-// A number that one thread at a time writes and any other may read, however the first is stuck: writing costs a store,
-// and nobody takes a lock. A reader of several may see one of them newer than another.
+// A number that one thread at a time writes and any other thread may read, even if the writer hangs: there is no lock,
+// and a write costs only a store. A thread that reads several of them may see some newer than others.
 template <class T>
 class Relaxed {
  public:

@@ -13,8 +13,8 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Part `part` of `count` things split over `parts` as evenly as it goes: sizes differ by at most one, the larger
-// parts come first, and there is no overlap and no gap. Parts are empty where count < parts.
+// Returns part `part` of `count` items split as evenly as possible into `parts`: sizes differ by at most one, the
+// larger parts come first, and there is no overlap and no gap. If count < parts, some parts are empty.
 constexpr Range split(std::size_t count, std::size_t parts, std::size_t part) {
   const std::size_t size = count / parts;
   const std::size_t larger = count % parts;
@@ -22,7 +22,7 @@ constexpr Range split(std::size_t count, std::size_t parts, std::size_t part) {
   return {begin, begin + size + (part < larger ? 1 : 0)};
 }
 
-// The same, but of blocks of `block` things that must not be cut; the last block may be smaller.
+// The same, but without cutting blocks of `block` items; the last block may be smaller.
 constexpr Range split_blocks(std::size_t count, std::size_t block, std::size_t parts, std::size_t part) {
   const Range blocks = split((count + block - 1) / block, parts, part);
   const auto bounded = [count, block](std::size_t number) { return number * block < count ? number * block : count; };

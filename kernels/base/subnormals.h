@@ -8,8 +8,8 @@ namespace annulus {
 // gets gradients decays into them, and some processors need a hundred cycles or more for each operation on one. No
 // result is that small otherwise.
 //
-// This is a mode of each thread, which it inherits from the thread that starts it. So main() sets it before there are
-// others; some library may change it later.
+// This is a mode of each thread, which it inherits from the thread that starts it. So main() sets it before it starts
+// any others; some library may change it later.
 
 // Sets the mode of this thread.
 inline void flush_subnormals() {

@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// Sizes, outermost first. Images are {batch, channels, height, width} whatever a device's layout in memory is.
+// Sizes, outermost first. Images are {batch, channels, height, width}, independent of a device's layout in memory.
 using Shape = std::vector<std::size_t>;
 
 std::size_t elements(const Shape& shape);
@@ -16,7 +16,7 @@ std::string to_string(const Shape& shape);  // "64x1x28x28"
 enum class DataType { f32, f16, bf16, i32, u8 };
 std::size_t size_of(DataType type);  // in bytes
 
-// How a device lays a tensor out in its memory. Nobody above kernels/ looks inside.
+// The layout of a tensor in a device's memory. It is opaque outside kernels/.
 class Layout {
  public:
   virtual ~Layout() = default;
@@ -30,7 +30,7 @@ struct TensorSpec {
   std::shared_ptr<const Layout> layout;
 };
 
-// A view of device memory. It has no operator[]: only the device itself may look at what lies there.
+// A view of device memory. It has no operator[], because only the device itself may access the contents.
 struct DeviceView {
   std::byte* address = nullptr;
   std::size_t bytes = 0;

@@ -10,16 +10,17 @@
 
 namespace annulus {
 
-// What one lane of work did when: spans, as they ended. Its memory is there from the start, so that recording allocates
-// nothing; what does not fit is counted and left out. Spans come from one thread at a time; another one may switch it.
+// The timeline of one lane of work: spans, in the order of their ends. Its memory is allocated at the start, so
+// recording allocates nothing; spans that do not fit are counted and dropped. One thread at a time may add spans;
+// another thread may call record().
 class TraceLane {
  public:
   struct Span {
     std::string_view name;
-    std::int64_t number;  // of a bucket, an epoch; kNone
-    std::int64_t step;    // of the training run, in which it began; kNone
+    std::int64_t number;  // of a bucket or an epoch, or kNone
+    std::int64_t step;    // of the training run, when the span began; or kNone
     double begin, end;    // in now_seconds()
-    // Places in a device's lane whose time is not known yet: 0, none. See settle().
+    // Numbers of marks in a device's lane whose times are not known yet; 0: none. See settle().
     std::uint64_t begin_mark = 0, end_mark = 0;
   };
   static constexpr std::int64_t kNone = -1;
@@ -40,7 +41,7 @@ class TraceLane {
       ++dropped_;
   }
 
-  // Gives the first `count` spans the times of their marks.
+  // Fills in the times of the first `count` spans from their marks.
   template <class SecondsOf>
   void settle(std::size_t count, const SecondsOf& seconds_of) {
     for (; settled_ < count; ++settled_) {
@@ -54,18 +55,18 @@ class TraceLane {
   std::size_t dropped() const { return dropped_; }
 
  private:
-  Relaxed<bool> recording_{false};  // set by the thread that makes the steps, read by the one that records
+  Relaxed<bool> recording_{false};  // set by the thread that runs the steps, read by the one that records
   Relaxed<std::int64_t> step_{kNone};
   std::vector<Span> spans_;
   std::size_t dropped_ = 0;
   std::size_t settled_ = 0;
 };
 
-// A span of a lane, from here (or an earlier `begin`, in now_seconds()) to the end of the scope. Scopes nest, and so do
-// the spans. Costs a comparison where `lane` is null or does not record.
+// Adds a span to a lane, from here (or an earlier `begin`, in now_seconds()) to the end of the scope. Spans nest as
+// scopes do. If `lane` is null or does not record, it costs one comparison.
 class TraceSpan {
  public:
-  // The characters of `name` must stay as they are for as long as the lane is read.
+  // REQUIRES: the characters of `name` outlive all uses of the lane.
   TraceSpan(TraceLane* lane, std::string_view name, std::int64_t number = TraceLane::kNone) : TraceSpan(lane) {
     if (lane_ != nullptr) span_ = {name, number, lane_->step(), now_seconds(), 0};
   }

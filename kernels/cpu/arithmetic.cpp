@@ -7,7 +7,7 @@
 namespace annulus::cpu {
 namespace {
 
-// As many sums at a time as hide the latency of an addition, and fit into 16 registers with the factor and the term.
+// Enough independent sums to hide the latency of an addition, which fit into 16 registers with the factor and the term.
 constexpr std::size_t kSums = 10;
 constexpr std::size_t kFlopsOfRound = kSums * kVector * 2;
 
@@ -19,11 +19,11 @@ double compute_in_registers(std::size_t rounds) {
   {
     using Floats = Lanes<kVector>::Floats;
     std::array<Floats, kSums> sums{};
-    asm volatile("" : "+m"(sums));  // or the compiler computes equal ones once, and knows what becomes of them
-    const Floats factor = Floats{} + 0.5f, term = Floats{} + 1;  // sums go to 2, and stay there
+    asm volatile("" : "+m"(sums));  // or the compiler would compute equal sums once, and know their results
+    const Floats factor = Floats{} + 0.5f, term = Floats{} + 1;  // sums converge to 2
     for (std::size_t round = 0; round < rounds; ++round)
       for (Floats& sum : sums) sum = sum * factor + term;
-    asm volatile("" : : "m"(sums));  // or it leaves out what nobody looks at
+    asm volatile("" : : "m"(sums));  // or the compiler would remove the unused result
     flops = static_cast<double>(rounds * kFlopsOfRound);
   }
   return flops;

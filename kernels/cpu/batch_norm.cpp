@@ -1,7 +1,7 @@
-// Batch normalization of our own, with what may follow it at the end of a residual block: a sum and a ReLU. It is bound
-// by memory: oneDNN's reads the input three times where this reads it twice, and it has no sum. (Every value depends on
-// the statistics of its channel, so there are two passes either way.) A few channels at a time go through both passes,
-// so that the second one finds in the cache what the first one has read.
+// Our own batch normalization, optionally with the addition and the ReLU at the end of a residual block. It is bound by
+// memory: it reads the input twice, while oneDNN's reads it three times and does not support the addition. (Every value
+// depends on the statistics of its channel, so two passes are needed in any case.) A few channels at a time go through
+// both passes, so the second pass finds the first one's input in the cache.
 
 #include <omp.h>
 
@@ -20,15 +20,15 @@ namespace {
 
 enum Index { kScale, kShift, kMean, kVariance, kCount };
 
-// Of one channel in one plane, which all have as many pixels; what a plane leaves to the sums over all of them.
+// Partial results of one channel in one plane. All planes have the same number of pixels.
 struct Moments {
-  float mean, squares;  // squares: of the distances to that mean, added up
+  float mean, squares;  // squares: sum of the squared distances to that mean
 };
 struct GradientSums {
-  float plain, by_distance;  // of the output's gradient, and of it times the input's distance to the mean
+  float plain, by_distance;  // sums of the output's gradient, and of it times the input's distance to the mean
 };
 
-// A bit for each of a vector's lanes that is set in `mask` (0 or -1), and back.
+// Converts a vector's `mask` (0 or -1 in each lane) to a bit for each lane; mask_of() converts back.
 template <std::size_t block>
 std::uint8_t bits_of(typename Lanes<block>::Ints mask) {
   std::uint8_t bits = 0;
@@ -41,7 +41,7 @@ std::uint8_t bits_of<kVector>(Lanes<kVector>::Ints mask) {
   std::uint64_t word;
   static_assert(sizeof bytes == sizeof word);
   __builtin_memcpy(&word, &bytes, sizeof word);
-  // Byte i's lowest bit comes to lie in bit 56 + i, and nothing else does.
+  // The lowest bit of byte i moves to bit 56 + i, and no other bit does.
   return static_cast<std::uint8_t>(((word & 0x0101010101010101) * 0x0102040810204080) >> 56);
 }
 template <std::size_t block>
@@ -51,8 +51,8 @@ typename Lanes<block>::Ints mask_of(std::uint8_t bits) {
   return (lane & bits) != 0;
 }
 
-// Images are planes: all pixels of a few channels that lie side by side. All sums are made plane by plane, and then
-// over the planes in their order, so the number of threads does not matter.
+// Images consist of planes: all pixels of a few channels that are adjacent in memory. Sums are computed for each plane,
+// and then over the planes in their order, so they do not depend on the number of threads.
 class BatchNormOp : public Op {
  public:
   BatchNormOp(const BatchNorm& operation, const Specs& inputs, Mode mode)
@@ -106,7 +106,7 @@ class BatchNormOp : public Op {
     if (operation_.add && bindings.input_gradients[1])
       added_gradient_ = {added_layout_, layout_, bindings.input_gradients[1], for_addend_gradient};
     addend_gradient_ = values(added_gradient_);
-    if (addend_gradient_ == output_gradient_) addend_gradient_ = nullptr;  // it is there when the output's is
+    if (addend_gradient_ == output_gradient_) addend_gradient_ = nullptr;  // same memory, so nothing to write
   }
 
   void forward() override {
@@ -165,8 +165,8 @@ class BatchNormOp : public Op {
     }
   }
 
-  // Of a synchronized one, what the ranks add up: two sums of each channel, and how many images they are over. (Values
-  // would be more than float32 counts.)
+  // All-reduces the data of a synchronized batch norm: two sums for each channel, and the number of images in them.
+  // (The number of values would be too large for float32.)
   void share(std::size_t count) {
     if (sum_over_ranks_) sum_over_ranks_({reinterpret_cast<std::byte*>(shared_.data()), count * sizeof(float)});
   }
@@ -178,14 +178,14 @@ class BatchNormOp : public Op {
     shared_[channels_ + channel] = static_cast<float>(second);
   }
 
-  // Of each channel, that its statistics are over.
+  // The number of values in each channel's statistics.
   double count() const {
     const auto images = sums_over_ranks() ? static_cast<double>(shared_.back()) : static_cast<double>(batch_);
     return images * static_cast<double>(pixels_);
   }
 
-  // Rounds of some blocks of channels, each as much as the threads' caches hold: `first` of all planes, `between` of
-  // all channels, and then `second` of all planes, each thread again of those that it had before.
+  // Processes the blocks of channels in rounds whose data fit into the threads' caches. In each round, calls `first`
+  // for all planes, `between` for all channels, and then `second` for all planes; a thread has the same planes in both.
   template <class First, class Between, class Second>
   void in_rounds(const First& first, const Between& between, const Second& second) const {
     constexpr std::size_t kCached = 1 << 16;  // floats for a thread
@@ -210,13 +210,13 @@ class BatchNormOp : public Op {
     }
   }
 
-  // Calls body(lane) for the lanes of a plane at which a vector begins.
+  // Calls body(lane) for the first lane of each vector of a plane's channels.
   template <std::size_t block, class Body>
   void for_each_vector_of(const Body& body) const {
     for (std::size_t lane = 0; lane < inner_; lane += block) body(lane);
   }
 
-  // Distances to a channel's first value in the plane rather than values are added up: their squares are small.
+  // Adds up distances to a channel's first value in the plane instead of values, because their squares are small.
   template <std::size_t block>
   void sum_moments(std::size_t plane) {
     using Floats = typename Lanes<block>::Floats;
@@ -236,7 +236,7 @@ class BatchNormOp : public Op {
     });
   }
 
-  // Of this rank's batch: the mean, and the sum of the squared distances to it.
+  // Returns the mean of this rank's batch, and the sum of the squared distances to it.
   std::pair<double, double> moments(std::size_t channel) const {
     const auto images = static_cast<double>(batch_), pixels = static_cast<double>(pixels_);
     double mean = 0, squares = 0;
@@ -253,8 +253,8 @@ class BatchNormOp : public Op {
     set_forward(channel, static_cast<float>(mean), static_cast<float>(squares / count()));
   }
 
-  // The sums of distances to the running mean, which is the same on all ranks, and of their squares: what is near to it
-  // loses no digits.
+  // Computes the sums of distances to the running mean, which is the same on all ranks, and of their squares. Means
+  // close to it lose no precision.
   void share_moments(std::size_t channel) {
     const auto [mean, squares] = moments(channel);
     const double distance = mean - static_cast<double>(parameter_values_[kMean][channel]);
@@ -292,14 +292,14 @@ class BatchNormOp : public Op {
         if (addend_ != nullptr) value += load<Floats>(addend_ + at);
         if (operation_.relu) {
           if (!positive_.empty()) positive_[at / block] = bits_of<block>(value > 0);
-          value = value < 0 ? Floats{} : value;  // NaN passes: a network that has diverged must not look healthy
+          value = value < 0 ? Floats{} : value;  // NaN passes, so divergence is not hidden
         }
         store(value, output_values_ + at);
       });
     });
   }
 
-  // Leaves what the ReLU lets through of the output's gradient in its place.
+  // Zeroes the output's gradient in place where the ReLU was inactive.
   template <std::size_t block>
   void sum_gradients(std::size_t plane) {
     using Floats = typename Lanes<block>::Floats;
@@ -328,14 +328,14 @@ class BatchNormOp : public Op {
     set_backward(channel, plain, by_distance);
   }
 
-  // The parameters' gradients are summed over the ranks with all others; the input's wants these sums now.
+  // The parameters' gradients are all-reduced later with all others, but the input's gradient needs these sums now.
   void share_gradients(std::size_t channel, float sample_weight) {
     const auto [plain, by_distance] = gradient_sums(channel);
     set_gradients(channel, plain, by_distance, sample_weight);
     set_shared(channel, plain, by_distance);
   }
 
-  // Of this rank's batch, as GradientSums.
+  // Returns GradientSums over this rank's batch.
   std::pair<double, double> gradient_sums(std::size_t channel) const {
     double plain = 0, by_distance = 0;
     for_each_partial<GradientSums>(channel, [&](const GradientSums& sums) {
@@ -348,8 +348,8 @@ class BatchNormOp : public Op {
   void set_gradients(std::size_t channel, double plain, double by_distance, float sample_weight) {
     parameter_gradients_[kScale][channel] = inverse(channel) * static_cast<float>(by_distance);
     parameter_gradients_[kShift][channel] = static_cast<float>(plain);
-    // This rank's part of the mean over the global batch. The variance that inference wants is that of the population,
-    // the batch's is smaller by (n - 1) / n.
+    // This rank's contribution to the mean over the global batch. Inference needs the unbiased variance; the batch's is
+    // smaller by a factor of (n - 1) / n.
     const float weight = static_cast<float>(batch_) * sample_weight;
     const auto unbias = static_cast<float>(count() / std::max(count() - 1, 1.0));
     parameter_gradients_[kMean][channel] = mean_[channel] * weight;
@@ -379,7 +379,7 @@ class BatchNormOp : public Op {
     });
   }
 
-  // So many sums side by side, so that none waits for the one before.
+  // Number of independent sums, so that no addition waits for the previous one.
   static constexpr std::size_t kChains = 4;
 
   // Calls body(chain, pixel) for a plane's pixels.
@@ -396,7 +396,7 @@ class BatchNormOp : public Op {
     return (chains[0] + chains[1]) + (chains[2] + chains[3]);
   }
 
-  // Calls body(place) for a plane's pixels.
+  // Calls body(index) for a plane's pixels.
   template <class Body>
   void for_each_pixel(std::size_t plane, std::size_t lane, const Body& body) const {
     const std::size_t begin = plane * pixels_ * inner_ + lane;
@@ -409,7 +409,7 @@ class BatchNormOp : public Op {
     return load<typename Lanes<block>::Floats>(of_channels.data() + plane % blocks_ * inner_ + lane);
   }
 
-  // Two numbers for each channel of a plane, side by side.
+  // Stores two adjacent numbers for each channel of a plane.
   template <std::size_t block>
   void put(std::size_t plane, std::size_t lane, typename Lanes<block>::Floats first,
            typename Lanes<block>::Floats second) {
@@ -431,10 +431,10 @@ class BatchNormOp : public Op {
   BatchNorm operation_;
   bool training_;
   dnnl::memory::desc layout_, added_layout_, partial_layout_;
-  std::size_t batch_, channels_, pixels_, inner_, blocks_;  // inner: channels of a plane; blocks: planes of an image
+  std::size_t batch_, channels_, pixels_, inner_, blocks_;  // inner: channels in a plane; blocks: planes in an image
   bool vectors_;                                            // whether a plane's channels fill vectors
-  std::vector<float> mean_, variance_, factor_, slope_, offset_;  // of each channel; zero for those that are padding
-  std::vector<std::uint8_t> positive_;  // a bit for each output that the ReLU let through, a byte for each vector
+  std::vector<float> mean_, variance_, factor_, slope_, offset_;  // of each channel; zero for padding channels
+  std::vector<std::uint8_t> positive_;  // a bit for each positive output, a byte for each vector
   Adapted added_, added_gradient_;
   float* partial_ = nullptr;
   const float *input_ = nullptr, *addend_ = nullptr;

@@ -6,16 +6,16 @@
 namespace annulus::cpu {
 namespace {
 
-// How many channels lie together; 1 in a plain layout, and where all do.
+// The channel block of a blocked layout; 1 in plain and channels-last layouts.
 std::size_t channel_block(const TensorSpec& spec) {
   const auto& blocking = desc(spec).data.format_desc.blocking;
   return blocking.inner_nblks == 1 ? static_cast<std::size_t>(blocking.inner_blks[0]) : 1;
 }
 
-// What comes of one input: `size` floats of each sample's output, from `begin` on.
+// One input's part of the output: `size` floats of each sample's output, beginning at `begin`.
 struct Part {
   TensorSpec input;
-  dnnl::memory::desc layout;  // in which a sample's part lies together
+  dnnl::memory::desc layout;  // in which a sample's part is contiguous
   std::size_t begin, size;
   Adapted values, gradient;
   bool wanted = false, accumulate = false;
@@ -25,8 +25,8 @@ float* data(const Adapted& adapted) {
   return static_cast<float*>(adapted.wanted().get_data_handle());
 }
 
-// In plain layouts, and in blocked ones whose blocks are full, a sample of the output is its parts one behind the
-// other. An input that lies otherwise is adapted first.
+// In plain layouts, and in blocked ones whose blocks are full, a sample of the output is the concatenation of its
+// parts. An input in another layout is reordered first.
 class ConcatOp : public Op {
  public:
   explicit ConcatOp(const Specs& inputs) : batch_(inputs[0].shape[0]) {
@@ -87,7 +87,7 @@ class ConcatOp : public Op {
     }
   }
 
-  // Part by part, as two of them may be of one value.
+  // Part by part, because two parts may be the same value.
   void backward(float) override {
     for (const Part& part : parts_) {
       if (!part.wanted) continue;
@@ -101,7 +101,7 @@ class ConcatOp : public Op {
   }
 
  private:
-  // Calls body(where the part of a sample lies in the output, the part itself).
+  // Calls body(index of a sample's part in the output, the part itself).
   template <class Body>
   void for_each_sample(const Adapted& adapted, const Part& part, const Body& body) const {
     float* const all = data(adapted);

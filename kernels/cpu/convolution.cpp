@@ -19,7 +19,7 @@ using dnnl::memory;
 
 constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
 
-// A convolution with what its passes share; each pass describes it in the layouts that it would like.
+// The data of a convolution that its passes share; each pass describes it with the layouts that it prefers.
 struct Problem {
   memory::desc input, weights, bias, output;
   memory::dims strides, padding;
@@ -112,8 +112,9 @@ class ConvolutionOp : public Op {
   }
 
  private:
-  // The input as it lies, if oneDNN has fast code for that; else in the layout that it would rather have. Weights whose
-  // layout is fixed for another batch or mode are reordered if otherwise only a reference implementation would do.
+  // Uses the input in its layout if oneDNN has fast code for that, else in the layout that oneDNN prefers. Weights
+  // whose layout is fixed by another batch or mode are reordered if there would be only a reference implementation
+  // otherwise.
   Forward::primitive_desc plan_forward(const Problem& any, const memory::desc& input,
                                        const memory::desc& weights) const {
     Problem as_it_lies = any, reordered = any;
@@ -132,12 +133,12 @@ class ConvolutionOp : public Op {
   Convolution operation_;
   Mode mode_;
   Pass forward_, backward_weights_, backward_data_;
-  std::optional<FirstConvolutionGradient> first_;  // where it is faster than oneDNN
+  std::optional<FirstConvolutionGradient> first_;  // if it is faster than oneDNN
   std::span<const float> output_values_, first_input_;
   std::span<float> output_gradient_, first_weights_, first_bias_;
 };
 
-// A kernel of our own if it is faster than oneDNN's, in oneDNN's layouts.
+// A convolution with a kernel of our own, in oneDNN's layouts.
 template <class Kernel>
 class OwnConvolutionOp : public Op {
  public:

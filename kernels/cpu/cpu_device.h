@@ -4,8 +4,8 @@
 
 namespace annulus::cpu {
 
-// The processors of this process as a device: oneDNN and our own kernels, on `threads` threads. Its lane is the
-// calling thread: everything is done when a call returns.
+// The processors of this process as a device: oneDNN and our own kernels, on `threads` threads. Its lane is the calling
+// thread: all work is done when a call returns.
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(int threads);
@@ -25,7 +25,7 @@ class CpuDevice : public Device {
   void add(DeviceView from, DeviceView to, DataType type) override;
   void follow(DeviceView from, DeviceView to, float share) override;
   void exchange(DeviceView a, DeviceView b) override;
-  void narrow(DeviceView, DeviceView) override {}  // its weights are what it computes with
+  void narrow(DeviceView, DeviceView) override {}  // it computes with the weights themselves
 
  private:
   int threads_;

@@ -10,8 +10,8 @@ using Forward = dnnl::inner_product_forward;
 using BackwardData = dnnl::inner_product_backward_data;
 using BackwardWeights = dnnl::inner_product_backward_weights;
 
-// Takes its input in the layout that it has, with weights laid out to match, so nothing is flattened or reordered;
-// unless the weights' layout is fixed already and oneDNN has only a reference implementation for the two.
+// Uses the input in its layout, with weights in a matching layout, so nothing is flattened or reordered; unless the
+// weights' layout is already fixed and oneDNN has only a reference implementation for the combination.
 class DenseOp : public Op {
  public:
   DenseOp(const Dense& operation, const Specs& inputs, Mode mode, const Specs& fixed)

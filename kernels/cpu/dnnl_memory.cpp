@@ -21,9 +21,9 @@ dnnl::memory::data_type dnnl_type(DataType type) {
       return dnnl::memory::data_type::u8;
     case DataType::f16:
     case DataType::bf16:
-      break;  // no value of a CPU's
+      break;  // not used on a CPU
   }
-  fail("a CPU has no tensors of type {}", static_cast<int>(type));
+  fail("device cpu does not support tensors of type {}", static_cast<int>(type));
 }
 
 // Row-major strides for oneDNN, in elements.
@@ -99,7 +99,7 @@ ImageLayout image_layout(const TensorSpec& spec) {
   const auto width_stride = static_cast<std::size_t>(blocking.strides[3]);
   const bool images = data.ndims == 4 && blocking.strides[2] == blocking.strides[3] * data.dims[3] &&
                       (blocking.inner_nblks == 0 || (blocking.inner_nblks == 1 && blocking.inner_idxs[0] == 1));
-  if (!images) fail("oneDNN chose the layout {} for images, which no kernel here knows", spec.layout->name());
+  if (!images) fail("oneDNN chose the layout {} for images, which no kernel of ours supports", spec.layout->name());
   const std::size_t pixels = spec.shape[2] * spec.shape[3];
   return {spec.layout->bytes() / sizeof(float) / pixels / width_stride, spec.shape[2], spec.shape[3], width_stride};
 }
@@ -108,7 +108,7 @@ dnnl::memory::desc layout_like(const TensorSpec& images, const Shape& shape) {
   using Tag = dnnl::memory::format_tag;
   for (const Tag tag : {Tag::nchw, Tag::nChw8c, Tag::nChw16c, Tag::nChw4c, Tag::nhwc})
     if (has_layout(images, tag)) return {dims(shape), dnnl::memory::data_type::f32, tag};
-  fail("oneDNN chose the layout {} for images, which has no name here", images.layout->name());
+  fail("oneDNN chose the layout {} for images, which is not one of its known formats", images.layout->name());
 }
 
 dnnl::memory Scratch::take(const dnnl::memory::desc& desc) {

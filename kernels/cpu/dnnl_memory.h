@@ -9,7 +9,7 @@
 #include "kernels/base/host_memory.h"
 #include "kernels/device.h"
 
-// What the CPU's operations share in using oneDNN.
+// Shared helpers of the CPU's operations for using oneDNN.
 namespace annulus::cpu {
 
 const dnnl::engine& engine();
@@ -25,15 +25,15 @@ class DnnlLayout : public Layout {
 
 TensorSpec spec(const Shape& shape, const dnnl::memory::desc& desc);
 const dnnl::memory::desc& desc(const TensorSpec& spec);
-bool has_layout(const TensorSpec& spec, dnnl::memory::format_tag tag);  // float32, in just this one
+bool has_layout(const TensorSpec& spec, dnnl::memory::format_tag tag);  // whether it is float32 in this layout
 
 dnnl::memory::desc any_layout(const Shape& shape);  // float32; oneDNN chooses
 dnnl::memory::desc plain_layout(const Shape& shape, DataType type = DataType::f32);
 
-// The layout that `parameters[index]` already has, or any where there are none yet.
+// Returns the layout that `parameters[index]` already has, or any_layout() if `parameters` is empty.
 dnnl::memory::desc fixed_or_any(const std::vector<TensorSpec>& parameters, std::size_t index, const Shape& shape);
 
-// Attributes of a primitive that uses an operation's scratch, and that ends in a ReLU or in nothing.
+// Attributes of a primitive that uses an operation's scratch, and optionally ends with a ReLU.
 dnnl::primitive_attr attributes(bool relu = false);
 
 dnnl::memory memory_at(const dnnl::memory::desc& desc, DeviceView view);
@@ -45,7 +45,7 @@ struct ImageLayout {
 };
 ImageLayout image_layout(const TensorSpec& spec);
 
-// Of images of another shape, the kind of layout that these have.
+// Returns the same kind of layout for images of another shape.
 dnnl::memory::desc layout_like(const TensorSpec& images, const Shape& shape);
 
 // Hands out an operation's scratch (Op::scratch_bytes) piece by piece.
@@ -54,21 +54,21 @@ class Scratch {
   explicit Scratch(DeviceView memory) : rest_(memory) {}
   dnnl::memory take(const dnnl::memory::desc& desc);
 
-  // What these take together.
+  // Returns the total size of these pieces.
   static std::size_t bytes(std::initializer_list<dnnl::memory::desc> descs);
 
  private:
   DeviceView rest_;
 };
 
-// A primitive with its arguments, ready to run: argument lists are built once and not at every step.
+// A primitive with its arguments, ready to run: argument lists are built once instead of at every step.
 class Primitive {
  public:
   using Arguments = std::vector<std::pair<int, dnnl::memory>>;
 
   Primitive() = default;
   Primitive(const dnnl::primitive& primitive, const Arguments& arguments);
-  // With what its description calls its scratchpad.
+  // With the scratchpad that its description requires.
   Primitive(const dnnl::primitive& primitive, Arguments arguments, const dnnl::memory& scratchpad);
   void run() const;
 
@@ -78,14 +78,14 @@ class Primitive {
   std::vector<dnnl_exec_arg_t> arguments_;
 };
 
-// A tensor in the layout that a primitive wants it in: the tensor itself where it has this layout already, else a
-// copy in the scratch, to be loaded from the tensor before the primitive runs, or stored to it afterwards.
+// A tensor in the layout that a primitive needs: the tensor itself if it already has this layout, else a copy in the
+// scratch, which is loaded from the tensor before the primitive runs, or stored to it afterwards.
 class Adapted {
  public:
   Adapted() = default;
   Adapted(const dnnl::memory::desc& have, const dnnl::memory::desc& want, DeviceView tensor, Scratch& scratch);
 
-  // The copy's; of no size where there is none.
+  // The copy's description; of size 0 if there is no copy.
   static dnnl::memory::desc copy(const dnnl::memory::desc& have, const dnnl::memory::desc& want);
 
   // oneDNN's names of the reorders that load and that store the copy, in this order; none if the layouts agree.
@@ -97,7 +97,7 @@ class Adapted {
 
  private:
   dnnl::memory wanted_;
-  Primitive load_, store_;  // empty, and nothing to do, where the layouts agree
+  Primitive load_, store_;  // empty, and do nothing, if the layouts agree
 };
 
 }  // namespace annulus::cpu

@@ -7,7 +7,7 @@
 namespace annulus::cpu {
 namespace {
 
-// The mask is made anew in backward rather than remembered.
+// Backward computes the mask again instead of storing it.
 class DropoutOp : public Op {
  public:
   DropoutOp(const Dropout& operation, const TensorSpec& input, Mode mode)
@@ -50,7 +50,7 @@ class DropoutOp : public Op {
   Mode mode_;
   DropoutMask mask_;
   std::size_t batch_;
-  ImageLayout images_;  // vectors are images of one channel
+  ImageLayout images_;  // a vector counts as an image of one channel
   Bindings bindings_;
 };
 

@@ -28,8 +28,8 @@ struct Planes {
   std::size_t padded_width, stride;
 };
 
-// Adds up `rows` rows of a block's weight gradient for one input channel. `image` is the padded input from the first
-// of those rows on.
+// Adds up `rows` rows of a block's weight gradient for one input channel. `image` is the padded input, beginning with
+// the first of those rows.
 template <int kernel, int rows>
 void accumulate(const float* image, const float* gradient, const Planes& planes, std::size_t tap_stride, float* sums) {
   Vector taps[rows][kernel] = {};

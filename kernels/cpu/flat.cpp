@@ -18,7 +18,7 @@ void sum(std::span<const float> a, std::span<const float> b, std::span<float> to
 }
 
 void relu(std::span<const float> from, std::span<float> to) {
-  // Written so that NaN passes: a network that has diverged must not look healthy.
+  // Written so that NaN passes, so that divergence is not hidden.
   for_each_element(to.size(), [in = from.data(), out = to.data()](auto i) { out[i] = in[i] < 0 ? 0 : in[i]; });
 }
 

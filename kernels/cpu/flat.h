@@ -4,10 +4,10 @@
 
 #include "kernels/device.h"
 
-// Kernels over flat float32 arrays. They do not care for a tensor's layout: padding is zero and stays zero.
+// Kernels over flat float32 arrays. They do not depend on a tensor's layout: padding is zero and stays zero.
 namespace annulus::cpu {
 
-void copy(std::span<const float> from, std::span<float> to);                        // nothing where they are the same
+void copy(std::span<const float> from, std::span<float> to);                        // does nothing if they are the same
 void add(std::span<const float> from, std::span<float> to);                         // to += from
 void sum(std::span<const float> a, std::span<const float> b, std::span<float> to);  // to = a + b
 void relu(std::span<const float> from, std::span<float> to);                        // to = max(0, from)

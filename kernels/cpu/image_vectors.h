@@ -5,10 +5,11 @@
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/vectors.h"
 
-// Loops over images in any layout, that take as many channels at once as a vector register holds, where they can.
+// Loops over images in any layout, which process a vector register of channels at a time if possible.
 namespace annulus::cpu {
 
-// Calls body(plane, block): planes on all threads; block is how many channels to take at once, as a constant.
+// Calls body(plane, block) for each plane, on all threads. block is the number of channels to process at a time, as a
+// constant.
 template <class Body>
 void for_each_plane(const ImageLayout& images, const Body& body) {
   const bool vectors = images.inner % kVector == 0;

@@ -22,7 +22,7 @@ class SoftmaxCrossEntropyOp : public Op {
     if (mode == Mode::training) probabilities_.resize(batch_ * classes_);
   }
 
-  // It keeps the probabilities.
+  // Forward stores the probabilities instead.
   bool backward_reads_input(std::size_t) const override { return false; }
 
   void bind(const Bindings& bindings) override {
@@ -37,7 +37,7 @@ class SoftmaxCrossEntropyOp : public Op {
   void forward() override {
 #pragma omp parallel for schedule(static) if (batch_ * classes_ >= 4096)
     for (std::size_t sample = 0; sample < batch_; ++sample) forward_sample(sample);
-    // Summed in the samples' order, whatever the number of threads.
+    // Summed in the samples' order, independent of the number of threads.
     double loss = 0;
     for (std::size_t sample = 0; sample < batch_; ++sample) loss += losses_[sample];
     const auto count_below = [this](std::size_t rank) {
@@ -48,7 +48,7 @@ class SoftmaxCrossEntropyOp : public Op {
     sums_[2] = count_below(SoftmaxCrossEntropy::kTop);
   }
 
-  // d(mean loss) / d(logits) = (probabilities - what they should be) / global batch.
+  // d(mean loss) / d(logits) = (probabilities - target probabilities) / global batch.
   void backward(float sample_weight) override {
     const std::span gradient(logits_gradient_, batch_ * classes_);
     scale(probabilities_, sample_weight, gradient);
@@ -65,7 +65,7 @@ class SoftmaxCrossEntropyOp : public Op {
     const std::span logits(logits_ + sample * classes_, classes_);
     const auto label = static_cast<std::size_t>(labels_[sample]);
     const float largest = *std::max_element(logits.begin(), logits.end());
-    // Shifted by the largest, so that no exponential overflows.
+    // Shifted by the largest logit, so that no exponential overflows.
     double total = 0;
     for (const float logit : logits) total += std::exp(logit - largest);
     losses_[sample] = std::log(total) - smoothed(logits, label, largest);
@@ -75,7 +75,7 @@ class SoftmaxCrossEntropyOp : public Op {
       probabilities_[sample * classes_ + c] = std::exp(logits[c] - largest) / static_cast<float>(total);
   }
 
-  // How many logits are larger than the label's.
+  // Returns the number of logits that rank above the label's.
   static std::size_t count_larger(std::span<const float> logits, std::size_t label) {
     const float own = logits[label];
     const auto larger = [=](float logit) { return !(logit <= own); };
@@ -84,10 +84,10 @@ class SoftmaxCrossEntropyOp : public Op {
                                     std::ranges::count_if(logits.subspan(label), larger));
   }
 
-  // What the label's logit counts as, below the largest.
+  // Returns the label's logit relative to the largest, after label smoothing.
   double smoothed(std::span<const float> logits, std::size_t label, float largest) const {
     const double own = static_cast<double>(logits[label] - largest);
-    if (smoothing_ == 0) return own;  // and a class may be as impossible as it likes
+    if (smoothing_ == 0) return own;  // the logit of an impossible class may be infinite
     double sum = 0;
     for (const float logit : logits) sum += static_cast<double>(logit - largest);
     return own + smoothing_ * (sum / static_cast<double>(classes_) - own);
@@ -97,7 +97,7 @@ class SoftmaxCrossEntropyOp : public Op {
   float smoothing_;
   std::size_t batch_, classes_;
   std::vector<double> losses_;
-  std::vector<std::size_t> larger_;  // logits than the label's, of each sample
+  std::vector<std::size_t> larger_;  // of each sample: number of logits that rank above the label's
   std::vector<float> probabilities_;
   const float* logits_ = nullptr;
   const std::int32_t* labels_ = nullptr;

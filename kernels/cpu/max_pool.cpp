@@ -8,8 +8,8 @@
 namespace annulus::cpu {
 namespace {
 
-// Max pooling of our own, over every layout alike: oneDNN's takes half of a small network's step. Each output
-// remembers which pixel of its window it came from (the first of equals), and backward hands its gradient there.
+// Our own max pooling, for all layouts: oneDNN's takes half of a small network's step. Forward stores for each output
+// the pixel of its window that it came from (the first of equals), and backward passes the gradient to this pixel.
 class MaxPoolOp : public Op {
  public:
   MaxPoolOp(const MaxPool& operation, const Specs& inputs, Mode mode)
@@ -51,9 +51,9 @@ class MaxPoolOp : public Op {
   }
 
  private:
-  static constexpr std::uint8_t kNoPixel = 255;  // the ReLU let nothing through
+  static constexpr std::uint8_t kNoPixel = 255;  // the ReLU was inactive
 
-  // Calls body(the windows' size, as a constant, if they are tiles of the image of a usual size; else 0).
+  // Calls body(size). `size` is a constant: 2 if the windows are 2x2 tiles of the image, else 0.
   template <class Body>
   void with_tiles(const Body& body) const {
     if (tiled_ && pool_.kernel == 2)
@@ -62,10 +62,10 @@ class MaxPoolOp : public Op {
       body(std::integral_constant<std::size_t, 0>{});
   }
 
-  // The pixels of the image that a window covers: rows and columns that lie outside are left out.
+  // The pixels of the image that a window covers, without rows and columns outside of the image.
   struct Window {
     std::size_t row, rows_end, column, columns_end;
-    std::size_t first_row, first_column;  // of the window itself; may lie before 0, and wrap
+    std::size_t first_row, first_column;  // of the whole window; may be before 0, and so wrap around
   };
 
   Window window(std::size_t y, std::size_t x) const {
@@ -81,7 +81,7 @@ class MaxPoolOp : public Op {
     return w;
   }
 
-  // Calls body(pixel's number in the window, its offset) for the window's pixels in the image.
+  // Calls body(pixel's number in the window, its offset) for the window's pixels that are inside the image.
   template <std::size_t tile, class Body>
   [[gnu::always_inline]] void for_each_pixel(std::size_t outer, const Window& w, const Body& body) const {
     if constexpr (tile > 0) {
@@ -116,7 +116,7 @@ class MaxPoolOp : public Op {
       Ints from = Ints{} + kNoPixel;
       for_each_pixel<tile>(outer, w, [&](std::int32_t pixel, std::size_t offset) {
         const auto values = load<Floats>(input_ + offset + channel);
-        // True for NaN, and never again after one: a network that has diverged must not look healthy.
+        // NaN is larger than any number, and nothing is larger than NaN: so divergence is not hidden.
         const Ints larger = ~(values <= best) & (best == best);
         best = larger ? values : best;
         if (training) from = larger ? Ints{} + pixel : from;
@@ -126,7 +126,7 @@ class MaxPoolOp : public Op {
     });
   }
 
-  // Where the windows are tiles of the image each pixel is written once, otherwise gradients are added up.
+  // If the windows are tiles of the image, each pixel is written once; otherwise gradients are added up.
   template <std::size_t block, std::size_t tile>
   void backward_plane(std::size_t outer) {
     const std::size_t plane = in_.height * in_.width * in_.inner;

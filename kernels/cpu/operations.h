@@ -7,7 +7,7 @@
 
 namespace annulus::cpu {
 
-// One factory for each operation, as Device::plan describes it.
+// One factory for each operation; see Device::plan.
 using Specs = std::vector<TensorSpec>;
 
 std::unique_ptr<Op> plan(const ImageInput& operation, const Specs& inputs, Mode mode, const Specs& parameters);

@@ -9,7 +9,7 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// oneDNN generates the code of its matrix products when the first one runs, which takes 15 to 30 ms. This is that one.
+// Runs a first matrix product, because oneDNN generates their code at the first run, which takes 15 to 30 ms.
 void generate_matrix_products() {
   constexpr dnnl_dim_t n = 64;
   static const dnnl_status_t done = [] {

@@ -33,12 +33,12 @@ typename Kind::primitive_desc plan_primitive(const std::vector<typename Kind::de
 }
 
 // A pass of an operation (forward, or the gradient of its input or parameters) computed by a oneDNN primitive. Tensors
-// that lie in another layout than the primitive's are reordered through the operation's scratch at every run.
+// in another layout than the primitive's are reordered through the operation's scratch at every run.
 class Pass {
  public:
   struct Tensor {
     int argument;               // DNNL_ARG_SRC, ...
-    dnnl::memory::desc layout;  // that it lies in
+    dnnl::memory::desc layout;  // of the tensor in memory
     bool written = false;       // by the primitive, else read
   };
 
@@ -63,7 +63,7 @@ class Pass {
   Primitive primitive_;
 };
 
-// Of an operation's passes, which use its scratch one at a time.
+// For an operation's passes, which use its scratch one at a time: the size of the scratch, and all implementations.
 std::size_t most_scratch(std::initializer_list<const Pass*> passes);
 std::vector<std::string> implementations_of(std::initializer_list<const Pass*> passes);
 

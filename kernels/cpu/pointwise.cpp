@@ -37,7 +37,7 @@ class ImageInputOp : public Op {
       }
   }
 
-  void backward(float) override {}  // nothing below wants a gradient
+  void backward(float) override {}  // nothing below needs a gradient
 
  private:
   Shape shape_;

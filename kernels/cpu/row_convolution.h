@@ -6,38 +6,37 @@
 
 namespace annulus::cpu {
 
-// A convolution of 5x5 windows one pixel apart over few input channels, as LeNet's are: at most one block of them
-// (vectors.h). oneDNN computes with all channels of the block, whether they are there or padding, and keeps too few
-// sums in registers to be fast.
+// A 5x5 convolution with stride 1 over few input channels, as in LeNet: at most one block of them (vectors.h). oneDNN
+// computes with all channels of the block, including padding, and keeps too few sums in registers to be fast.
 //
-// A vector is a block of output channels. The sums of a run of outputs beside each other in a row stay in registers;
-// a row of the window moves along the input's row, and each input pixel, loaded once, goes into all of the sums that
-// it belongs to:
+// A vector is a block of output channels. The sums of a run of neighbouring outputs in a row stay in registers; a row
+// of the window moves along the input's row, and each input pixel is loaded once and added to all sums that it belongs
+// to:
 //
 //     input    x  x  x  x  x  x  x ...        sum[i - k] += weights[k] * input[i],   k = 0 ... 4
 //     sums     |--window--|
 //                 |--window--|
 //
-// The input's gradient is the same the other way round: a vector is the block of input channels, and each pixel of
-// the output's gradient goes into five sums. In the weights' gradient the sums are those of some rows of the window.
-// The bits of all three are the same for any number of threads: each image is one thread's, and the weights' gradients
-// of a few images, and then of all those groups, are added up in the images' order.
+// The input's gradient works in reverse: a vector is the block of input channels, and each pixel of the output's
+// gradient is added to five sums. For the weights' gradient, the sums in registers are those of some rows of the
+// window. All three results are bit-identical for any number of threads: each image is processed by one thread, and the
+// weights' gradients of groups of a few images, and then of all groups, are added up in the images' order.
 class RowConvolution {
  public:
-  // Whether operation and layouts are such: inputs are plain (of at most 4 channels) or one block of channels, outputs
-  // blocks of channels, weights as oneDNN's Ohwi8o (or 16 for 8); rows are long enough.
+  // Returns whether this class supports the operation and the layouts: inputs are plain (of at most 4 channels) or one
+  // block of channels, outputs are blocks of channels, weights are oneDNN's Ohwi8o (or 16 for 8); rows are long enough.
   static bool supports(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
                        const TensorSpec& weights);
 
   RowConvolution(const Convolution& operation, const TensorSpec& input, const TensorSpec& output);
 
-  // Memory that any of the passes works in.
+  // Returns the size of the scratch memory, which is sufficient for each of the passes.
   std::size_t scratch_bytes(Mode mode) const;
 
-  // `bias` may be empty. With `relu` the outputs are those of a ReLU.
+  // `bias` may be empty. With `relu`, the output is max(0, .).
   void forward(std::span<const float> input, std::span<const float> weights, std::span<const float> bias, bool relu,
                std::span<float> output, DeviceView scratch) const;
-  // The input is not plain.
+  // REQUIRES: the input's layout is not plain.
   void backward_data(std::span<const float> output_gradient, std::span<const float> weights,
                      std::span<float> input_gradient, DeviceView scratch) const;
   // Writes `weights` and, unless it is empty, `bias`.

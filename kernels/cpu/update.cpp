@@ -12,7 +12,7 @@
 namespace annulus::cpu {
 namespace {
 
-// What a rule reads and writes of one stretch of parameters.
+// The data that a rule reads and writes for a range of parameters.
 struct Stretch {
   std::size_t size;
   float* weights;
@@ -57,7 +57,7 @@ void adamw(const Stretch& s, const AdamW& rule, float rate, std::uint64_t step) 
   });
 }
 
-// Added up in blocks, and then the blocks in their order, so that the number of threads does not matter.
+// Adds up each block, and then the blocks in their order, so the result does not depend on the number of threads.
 double squares(const float* values, std::size_t size) {
   constexpr std::size_t kBlock = 4096;
   std::vector<double> sums((size + kBlock - 1) / kBlock);

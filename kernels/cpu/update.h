@@ -7,7 +7,7 @@
 
 namespace annulus::cpu {
 
-// As Device::plan describes it.
+// See Device::plan.
 std::unique_ptr<Update> plan_update(const UpdateRule& rule, const UpdateArenas& arenas,
                                     const std::vector<UpdateSegment>& segments);
 

@@ -5,18 +5,18 @@
 
 namespace annulus::cpu {
 
-constexpr std::size_t kVector = 8;  // floats that are worked on at once, where nothing else asks for more
+constexpr std::size_t kVector = 8;  // floats that are processed at a time by default
 
-// Channels in a block of the layouts that oneDNN chooses on the processors that this is compiled for: the floats of
-// their vector registers. Where it chooses another, as with AVX-512 for a program that was not compiled for it, kernels
-// that want such a layout are not used.
+// Channels in a block of the layouts that oneDNN chooses on the processors that this is compiled for: the number of
+// floats in a vector register. If it chooses another, as with AVX-512 for a program that was not compiled for it,
+// kernels that need such a layout are not used.
 #ifdef __AVX512F__
 constexpr std::size_t kChannelBlock = 16;
 #else
 constexpr std::size_t kChannelBlock = 8;
 #endif
 
-// `size` values that are worked on at once.
+// Vectors of `size` values.
 template <std::size_t size>
 struct Lanes {
   typedef float Floats __attribute__((vector_size(size * sizeof(float))));
@@ -24,7 +24,7 @@ struct Lanes {
   typedef std::uint8_t Bytes __attribute__((vector_size(size)));
 };
 
-// From and to any address.
+// Load from and store to any address, aligned or not.
 template <class Vector, class Element>
 Vector load(const Element* from) {
   Vector values;

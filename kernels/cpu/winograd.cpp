@@ -16,9 +16,9 @@ using Vector = Lanes<kBlock>::Floats;
 
 constexpr std::size_t kTaps = 9;                        // of a window
 constexpr std::size_t kWeightBlock = kBlock * kBlock;   // weights of one tap between two blocks of channels
-constexpr std::size_t kTilesTogether = 6 * kBlock / 8;  // whose sums fit into registers, two vectors of each
-constexpr std::size_t kCacheFloats = 48 * 1024;         // of transformed tiles that a thread works on at a time
-constexpr std::size_t kTilesOfSum = 1024 / kBlock;      // that are read from the nearest cache
+constexpr std::size_t kTilesTogether = 6 * kBlock / 8;  // whose sums fit into registers, with two vectors for each
+constexpr std::size_t kCacheFloats = 48 * 1024;         // of transformed tiles that a thread processes at a time
+constexpr std::size_t kTilesOfSum = 1024 / kBlock;      // that fit into the first-level cache
 
 std::size_t rounded_up(std::size_t number, std::size_t multiple) {
   return (number + multiple - 1) / multiple * multiple;
@@ -59,8 +59,8 @@ struct SmallTiles {
   };
 };
 
-// Those of F(4x4, 3x3) from the points 0, a, -a, b, -b and infinity with a^2 = 1/2 and b^2 = 2, so that ab = 1. (The
-// usual 1 and 2 for a and b lose three times as many digits.)
+// The matrices of F(4x4, 3x3) for the points 0, a, -a, b, -b and infinity with a^2 = 1/2 and b^2 = 2, so that ab = 1.
+// (With the common choice of a = 1 and b = 2, three times as many digits are lost.)
 struct LargeTiles {
   static constexpr std::size_t kOutputs = 4, kInputs = 6;
   static constexpr float kA = 0.70710678118654752f, kB = 1.41421356237309505f;
@@ -114,7 +114,7 @@ struct LargeTiles {
 template <class Formula>
 constexpr std::size_t kElements = Formula::kInputs* Formula::kInputs;  // of a transformed tile
 
-// T x T^T.
+// y = T x T^T.
 template <class Transform, std::size_t in, std::size_t out>
 [[gnu::always_inline]] inline void apply(const Transform& transform, const Vector (&x)[in][in], Vector (&y)[out][out]) {
   Vector half[in][out];
@@ -134,7 +134,7 @@ template <class Transform, std::size_t in, std::size_t out>
   }
 }
 
-// A matrix of vectors that lie `row` and `column` floats apart.
+// Loads a matrix of vectors with strides of `row` and `column` floats.
 template <std::size_t size>
 [[gnu::always_inline]] inline void load_matrix(const float* from, std::size_t row, std::size_t column,
                                                Vector (&x)[size][size]) {
@@ -158,7 +158,7 @@ struct Plane {
   std::size_t height, width;
 
   bool holds(std::ptrdiff_t y, std::ptrdiff_t x) const {
-    return static_cast<std::size_t>(y) < height && static_cast<std::size_t>(x) < width;  // negative ones wrap
+    return static_cast<std::size_t>(y) < height && static_cast<std::size_t>(x) < width;  // negative ones wrap around
   }
   bool holds(std::ptrdiff_t y, std::ptrdiff_t x, std::ptrdiff_t size) const {
     return holds(y, x) && holds(y + size - 1, x + size - 1);
@@ -169,8 +169,8 @@ struct Plane {
     return (y * static_cast<std::ptrdiff_t>(width) + x) * static_cast<std::ptrdiff_t>(kBlock);
   }
 
-  // Calls body(floats, offset in the plane, offset among the size x size pixels from (y, x) on) for what of the rows of
-  // these lies within.
+  // Calls body(floats, offset in the plane, offset in the square) for each row of the size x size square at (y, x), for
+  // the part of the row that is inside the plane.
   template <class Body>
   void for_each_row(std::ptrdiff_t y, std::ptrdiff_t x, std::ptrdiff_t size, const Body& body) const {
     const auto column = std::max<std::ptrdiff_t>(0, -x);
@@ -182,7 +182,7 @@ struct Plane {
            (row * size + column) * static_cast<std::ptrdiff_t>(kBlock));
   }
 
-  // The size x size pixels from (y, x) on, zero outside.
+  // Loads the size x size square at (y, x), with zeros outside of the plane.
   template <std::size_t size>
   [[gnu::always_inline]] void load_pixels(const float* plane, std::ptrdiff_t y, std::ptrdiff_t x,
                                           Vector (&pixels)[size][size]) const {
@@ -196,7 +196,7 @@ struct Plane {
     load_matrix(inside ? plane + at(y, x) : bordered, inside ? row_floats() : size * kBlock, kBlock, pixels);
   }
 
-  // Those of them that are not outside.
+  // Stores those pixels of the square that are inside the plane.
   template <std::size_t size>
   [[gnu::always_inline]] void store_pixels(const Vector (&pixels)[size][size], float* plane, std::ptrdiff_t y,
                                            std::ptrdiff_t x) const {
@@ -219,7 +219,7 @@ struct Tiles {
       : rows((height + kSize - 1) / kSize), columns((width + kSize - 1) / kSize) {}
   std::size_t per_image() const { return rows * columns; }
 
-  // Calls body(place among them, image, row and column of the tile's first output) for tiles [begin, end).
+  // Calls body(index from `begin`, image, row and column of the tile's first output) for tiles [begin, end).
   template <class Body>
   void for_each(std::size_t begin, std::size_t end, const Body& body) const {
     std::size_t image = begin / per_image(), row = begin % per_image() / columns, column = begin % columns;
@@ -239,8 +239,8 @@ void transpose(const float* from, float* to) {
     for (std::size_t j = 0; j < kBlock; ++j) to[j * kBlock + i] = from[i * kBlock + j];
 }
 
-// Sums over input channels: `tiles` lies as {input blocks, tiles, channels of a block}, the weights of each of the
-// `vectors` output blocks as {input channels, channels of a block}; the sums of each as {tiles, channels of a block}.
+// Sums over input channels. The layout of `tiles` is {input blocks, tiles, channels of a block}; for each of the
+// `vectors` output blocks, weights are {input channels, channels of a block} and sums {tiles, channels of a block}.
 template <int vectors>
 void multiply_tiles(const float* tiles, std::size_t tiles_stride, const float* weights, std::size_t weights_stride,
                     std::size_t input_blocks, float* sums, std::size_t sums_stride) {
@@ -261,7 +261,7 @@ void multiply_tiles(const float* tiles, std::size_t tiles_stride, const float* w
 }
 
 // Adds up, over `count` tiles, the products of half a block of input channels with `vectors` blocks of outputs'
-// gradients: sums of each block as {input channels, channels of a block}.
+// gradients. The layout of each block's sums is {input channels, channels of a block}.
 template <int vectors>
 void add_products(const float* tiles, const float* gradients, std::size_t gradients_stride, std::size_t count,
                   float* sums, std::size_t sums_stride) {
@@ -288,23 +288,24 @@ float* take(DeviceView& scratch, std::size_t count) {
   return taken;
 }
 
-// How the tiles of a batch are worked on.
+// The division of a batch's tiles into blocks.
 struct Blocks {
-  std::size_t count, tiles;  // at most so many in each
+  std::size_t count, tiles;  // number of blocks, and of tiles in each (at most)
 };
 
-// About `floats` transformed values of `channel_blocks` for each tile; a multiple of `multiple` of blocks.
+// Divides tiles into blocks of about `floats` transformed values, with `channel_blocks` blocks of channels for each
+// tile. The number of blocks is about a multiple of `multiple`.
 template <class Formula>
 Blocks cut(std::size_t tiles, std::size_t channel_blocks, std::size_t floats, std::size_t multiple) {
-  constexpr std::size_t kLeast = 36;  // fewer do not make up for reading all weights again
+  constexpr std::size_t kLeast = 36;  // with fewer, reading all weights again does not pay off
   const std::size_t wanted = std::max(floats / (kElements<Formula> * kBlock * channel_blocks), kLeast);
   const std::size_t count = rounded_up((tiles + wanted - 1) / wanted, multiple);
   const std::size_t size = rounded_up((tiles + count - 1) / count, kTilesTogether);
   return {(tiles + size - 1) / size, size};
 }
 
-// Transforms the size x size pixels that belong to each of tiles [begin, end), to {elements, channel blocks, capacity,
-// channels of a block}.
+// Transforms the size x size pixels of each of the tiles [begin, end), to {elements, channel blocks, capacity, channels
+// of a block}.
 template <class Formula, std::size_t size, class Transform>
 void transform_tiles(const Transform& transform, const float* images, const Winograd::Images& shape,
                      std::size_t padding, const Tiles<Formula>& tiles, std::size_t begin, std::size_t end,
@@ -322,12 +323,12 @@ void transform_tiles(const Transform& transform, const float* images, const Wino
   });
 }
 
-// A convolution as forward() and backward_data() need it.
+// A convolution, for forward() and backward_data().
 template <class Formula>
 struct Pass {
   std::size_t batch, padding;
   Winograd::Images in, out;
-  bool turned = false;  // the weights: by half a turn, and outputs for inputs
+  bool turned = false;  // weights are rotated by 180 degrees, with outputs and inputs swapped
   const float* source = nullptr;
   const float* weights = nullptr;
   std::span<const float> bias{};
@@ -347,7 +348,8 @@ struct Pass {
   }
 };
 
-// The weights between two blocks of channels, to {elements, output blocks, input channels, channels of a block}.
+// Transforms the weights between two blocks of channels, to {elements, output blocks, input channels, channels of a
+// block}.
 template <class Formula>
 void transform_weights(const Pass<Formula>& pass, std::size_t out_block, std::size_t in_block, float* to) {
   const std::size_t in_channels = pass.in.blocks * kBlock;
@@ -413,7 +415,7 @@ void transform_sums(const Pass<Formula>& pass, const float* sums, std::size_t be
   });
 }
 
-// On `threads` threads.
+// Runs a pass on `threads` threads.
 template <class Formula>
 void convolve(const Pass<Formula>& pass, std::size_t threads, DeviceView scratch) {
   const std::size_t total = pass.batch * pass.tiles().per_image();
@@ -458,7 +460,7 @@ struct GradientPass {
   std::size_t scratch_bytes() const { return (sum_floats() + tile_floats(in) + tile_floats(out)) * sizeof(float); }
 };
 
-// Adds up the products of one block of input channels and some of output channels, for one element.
+// Adds up the products of one block of input channels with some blocks of output channels, for one element.
 void add_products(const float* inputs, const float* gradients, std::size_t stride, std::size_t out_blocks,
                   std::size_t count, float* sums, std::size_t sums_stride) {
   for (std::size_t tile = 0; tile < count; tile += kTilesOfSum)
@@ -476,7 +478,7 @@ void add_products(const float* inputs, const float* gradients, std::size_t strid
     }
 }
 
-// The gradient of the weights between two blocks of channels from their sums.
+// Computes the gradient of the weights between two blocks of channels from their sums.
 template <class Formula>
 void transform_weight_gradient(const GradientPass<Formula>& pass, const float* sums, std::size_t out_block,
                                std::size_t in_block, float* weights) {
@@ -553,13 +555,13 @@ void sum_weight_gradient(const GradientPass<Formula>& pass, std::span<const floa
   }
 }
 
-// Multiplications between two blocks of channels of an image.
+// Returns the number of multiplications between two blocks of channels for an image.
 template <class Formula>
 std::size_t multiplications(std::size_t height, std::size_t width) {
   return kElements<Formula> * Tiles<Formula>(height, width).per_image();
 }
 
-// What `body` makes of the formula.
+// Returns body(formula).
 template <class Body>
 auto with_formula(bool large_tiles, const Body& body) {
   return large_tiles ? body(LargeTiles{}) : body(SmallTiles{});
@@ -570,7 +572,7 @@ auto with_formula(bool large_tiles, const Body& body) {
 bool Winograd::supports(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
                         const TensorSpec& weights) {
   constexpr std::size_t kLeastChannels = 2 * kBlock;
-  constexpr double kLeastUse = 0.6;  // of the outputs that whole tiles have
+  constexpr double kLeastUse = 0.6;  // fraction of the tiles' outputs that must be inside the image
   if (operation.kernel != Extent(3) || operation.stride != 1 || !operation.padding.square() ||
       operation.padding.height > 2)
     return false;
@@ -593,9 +595,9 @@ Winograd::Winograd(const Convolution& operation, const TensorSpec& input, const 
       input_{input.shape[1] / kBlock, input.shape[2], input.shape[3]},
       output_{output.shape[1] / kBlock, output.shape[2], output.shape[3]} {}
 
-// Chosen by the images that the pass makes, or, of the weights' gradient, that it reads tile by tile.
+// `images` are those that the pass writes tile by tile or, for the weights' gradient, the outputs' gradients.
 bool Winograd::large_tiles(const Images& images) {
-  constexpr double kWorth = 0.8;  // of the multiplications; large tiles' other work is more
+  constexpr double kWorth = 0.8;  // of the multiplications, because large tiles need more other work
   return static_cast<double>(multiplications<LargeTiles>(images.height, images.width)) <
          kWorth * static_cast<double>(multiplications<SmallTiles>(images.height, images.width));
 }

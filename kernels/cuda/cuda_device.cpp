@@ -16,7 +16,7 @@ namespace annulus {
 namespace cuda {
 namespace {
 
-constexpr int kOldestMajor = 8;  // compute capability: before it there is no bf16 and no TF32
+constexpr int kOldestMajor = 8;  // compute capability; older GPUs have no bf16 and no TF32
 
 cudaDeviceProp properties(int number) {
   cudaDeviceProp found{};
@@ -28,8 +28,8 @@ Context make_context(const DeviceRequest& request) {
   check(cudaSetDevice(request.gpu));
   const cudaDeviceProp gpu = properties(request.gpu);
   if (gpu.major < kOldestMajor)
-    fail("{} has compute capability {}.{}, but {}.0 is needed: use --device cpu", gpu.name, gpu.major, gpu.minor,
-         kOldestMajor);
+    fail("{} has compute capability {}.{}, but at least {}.0 is needed: use --device cpu", gpu.name, gpu.major,
+         gpu.minor, kOldestMajor);
   Context context{};
   context.precision = request.precision.value_or(Precision::bf16);
   context.multiprocessors = gpu.multiProcessorCount;
@@ -57,7 +57,7 @@ CudaDevice::CudaDevice(const DeviceRequest& request)
   context_.unscale = context_.loss_scale + 1;
 }
 
-// What is under way still uses what goes away now.
+// Work in progress still uses the members that are destroyed next.
 CudaDevice::~CudaDevice() {
   cudaDeviceSynchronize();
 }
@@ -162,10 +162,10 @@ std::string why_no_gpu() {
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) return "there is no NVIDIA driver";
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result != cudaSuccess) {
-    cudaGetLastError();  // it would be found by the next call that asks
+    cudaGetLastError();  // or the next call to cudaGetLastError() would return it
     return cudaGetErrorString(result);
   }
-  return count > 0 ? "" : "there is none";
+  return count > 0 ? "" : "no GPU found";
 }
 
 int gpus_here() {
@@ -181,7 +181,7 @@ std::string gpu_name(int number) {
 
 std::unique_ptr<Device> make_cuda_device(const DeviceRequest& request) {
   if (const std::string why = why_no_gpu(); !why.empty()) fail("cannot use a GPU: {}; use --device cpu", why);
-  if (request.gpu >= gpus_here()) fail("there is no GPU {}: {} are here", request.gpu, gpus_here());
+  if (request.gpu >= gpus_here()) fail("there is no GPU {}: {} found", request.gpu, gpus_here());
   return std::make_unique<cuda::CudaDevice>(request);
 }
 

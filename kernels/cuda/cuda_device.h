@@ -8,7 +8,7 @@
 
 namespace annulus::cuda {
 
-// A GPU: cuDNN, cuBLASLt and our own kernels, one after the other on one stream. What a call puts there is done later.
+// A GPU: cuDNN, cuBLASLt and our own kernels, in order on one stream. Calls enqueue work, which is done later.
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const DeviceRequest& request);
@@ -51,7 +51,7 @@ class CudaDevice final : public Device {
   Uploader uploader_;
   Stream side_;  // for peek()
   std::unique_ptr<DeviceLossScaling> scaling_;
-  Buffer ones_;  // what stands for its scales where there is none
+  Buffer ones_;  // used as loss_scale and unscale if there is no loss scaling
 };
 
 }  // namespace annulus::cuda

@@ -25,7 +25,7 @@ double norm(Values values) {
   return std::sqrt(squares);
 }
 
-// Everything of a parameter that is stored, and the group in which it lies.
+// All stored tensors of a parameter, with their groups.
 std::vector<std::pair<std::string, Values>> parts(const NamedTensor& tensor) {
   std::vector<std::pair<std::string, Values>> all{{"parameters", tensor.values}};
   for (std::size_t i = 0; i < tensor.states.size(); ++i) all.emplace_back(kStateNames[i], tensor.states[i]);
@@ -73,7 +73,7 @@ const NamedTensor* find(const Checkpoint& checkpoint, const std::string& name) {
   return found == checkpoint.parameters.end() ? nullptr : &*found;
 }
 
-// Throws Error where the second is not of the first's model.
+// Throws Error if the checkpoints belong to different models.
 void expect_same_model(const StoredCheckpoint& first, const StoredCheckpoint& other) {
   const auto differ = [&](const std::string& what) {
     fail("{} and {} cannot be averaged: {}", first.file.string(), other.file.string(), what);
@@ -88,7 +88,7 @@ void expect_same_model(const StoredCheckpoint& first, const StoredCheckpoint& ot
     }
 }
 
-// Of what `values_of` says of each, in double precision.
+// Returns the mean of `values_of` over the checkpoints, in double precision.
 template <class ValuesOf>
 std::vector<float> mean(const std::vector<const NamedTensor*>& tensors, const ValuesOf& values_of) {
   std::vector<double> sums(values_of(*tensors.front()).size());
@@ -102,13 +102,13 @@ std::vector<float> mean(const std::vector<const NamedTensor*>& tensors, const Va
 std::vector<std::string> header(const Checkpoint& c) {
   std::vector<std::string> lines{
       fmt::format("model       {}", c.model),
-      fmt::format("step        {}: epoch {}, image {}", c.step, c.cursor.epoch + 1, c.cursor.position)};
-  if (c.score)
-    lines.push_back(fmt::format("evaluated   {:.2f} %: {} of {} images", 100 * c.score->accuracy(), c.score->correct,
-                                c.score->count));
+      fmt::format("step        {}: epoch {}, image {}", c.run.step, c.run.cursor.epoch + 1, c.run.cursor.position)};
+  if (c.run.score)
+    lines.push_back(fmt::format("evaluated   {:.2f} %: {} of {} images", 100 * c.run.score->accuracy(),
+                                c.run.score->correct, c.run.score->count));
   if (c.image.height > 0) lines.push_back(fmt::format("images      {}x{}", c.image.height, c.image.width));
   lines.push_back(fmt::format("optimizer   {}", c.optimizer.empty() ? "none: a mean of checkpoints" : c.optimizer));
-  if (!c.summing.empty()) lines.push_back(fmt::format("sums        {}", c.summing));
+  if (!c.summing.empty()) lines.push_back(fmt::format("all-reduce  {}", c.summing));
   return lines;
 }
 
@@ -123,12 +123,12 @@ nlohmann::json describe(const StoredCheckpoint& stored) {
   nlohmann::json json{{"file", stored.file.string()},
                       {"model", c.model},
                       {"optimizer", c.optimizer},
-                      {"step", c.step},
-                      {"epoch", c.cursor.epoch},
-                      {"position", c.cursor.position},
+                      {"step", c.run.step},
+                      {"epoch", c.run.cursor.epoch},
+                      {"position", c.run.cursor.position},
                       {"seed", c.seed},
                       {"configuration", c.configuration}};
-  if (c.score) json["score"] = {{"correct", c.score->correct}, {"count", c.score->count}};
+  if (c.run.score) json["score"] = {{"correct", c.run.score->correct}, {"count", c.run.score->count}};
   nlohmann::json& tensors = json["tensors"] = nlohmann::json::array();
   for (const NamedTensor& tensor : c.parameters) {
     nlohmann::json norms;
@@ -168,7 +168,7 @@ Checkpoint average(const std::vector<StoredCheckpoint>& checkpoints) {
     expect_same_model(checkpoints.front(), stored);
     names.push_back(stored.file.string());
     averages = averages && stored.checkpoint.averages();
-    result.step = std::max(result.step, stored.checkpoint.step);
+    result.run.step = std::max(result.run.step, stored.checkpoint.run.step);
   }
   result.model = first.model;
   result.configuration =
@@ -215,10 +215,10 @@ bool compare_checkpoints(const std::filesystem::path& a, const std::filesystem::
         "{:<48} {}\n", printable(one.name),
         one.remark.empty() ? fmt::format("largest {:.6g}, relative {:.6g}", one.largest, one.relative) : one.remark);
   const auto name = [](const StoredCheckpoint& stored) {
-    return fmt::format("{} (step {})", printable(stored.file.string()), stored.checkpoint.step);
+    return fmt::format("{} (step {})", printable(stored.file.string()), stored.checkpoint.run.step);
   };
   fmt::print("{} and {}: {}\n", name(first), name(second),
-             found.empty() ? "the same to the bit" : fmt::format("{} tensors differ", found.size()));
+             found.empty() ? "bit-identical" : fmt::format("{} tensors differ", found.size()));
   return !found.empty();
 }
 

@@ -21,7 +21,7 @@ void line(std::string_view what, const std::string& text) {
   fmt::print("  {:<14}{}\n", what, text);
 }
 
-// The mode that training would compute in.
+// The treatment of subnormal numbers in training.
 void print_subnormals() {
   std::string text = "flushed to zero in all threads";
   try {
@@ -37,18 +37,18 @@ void print_gpus() {
   for (int gpu = 0; gpu < gpus_here(); ++gpu) line(gpu == 0 ? "cuda" : "", "yes: " + gpu_name(gpu));
 }
 
-// The all-reduces that can be used here, and why not the others. Making one takes all ranks.
+// Prints the usable all-reduces, and why others are unavailable. Creating one is collective.
 void try_all_reduces(const World& world, Device& device) {
   if (world.size() == 1) {
-    line("all-reduce", "nothing to do: a world of one rank; see mpirun -np 2 annulus doctor");
+    line("all-reduce", "not needed with one rank; try mpirun -np 2 annulus doctor");
     return;
   }
-  std::vector<std::string> names{"auto", "direct", "hierarchical", "ring", "message-ring", "doubling", "mpi"};
+  std::vector<std::string> names{"auto", "shm", "hierarchical", "ring", "message-ring", "doubling", "mpi"};
   if (!device.shares_host_memory()) names.push_back("nccl");
   for (const std::string& name : names) {
     std::string text;
     try {
-      text = "yes: " + make_all_reduce(name, world, device)->description();
+      text = "yes: " + make_all_reduce(name, world, device)->info().description;
     } catch (const Error& error) {
       text = std::string("no: ") + error.what();
     }

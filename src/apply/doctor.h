@@ -4,8 +4,8 @@
 
 namespace annulus {
 
-// `annulus doctor`: what this program was built with and runs on, which devices, all-reduces and links it can use
-// here, and why not the others. Collective; the root prints.
+// Runs `annulus doctor`: prints versions and the machine, the usable devices, all-reduces and links, and why others are
+// unavailable. Collective; the root prints.
 void doctor(const World& world);
 
 }  // namespace annulus

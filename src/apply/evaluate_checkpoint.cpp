@@ -61,7 +61,7 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   for (const std::string& line : stored.damaged) fmt::print("{}\n", printable(line));
   if (!note.empty()) fmt::print("{}\n", note);
   fmt::print("{} after {} steps{} on {} ({}): accuracy {:.2f} %, loss {:.4f}{}, {} of {} images\n",
-             printable(checkpoint.model), checkpoint.step, averaged ? ", averaged weights," : "",
+             printable(checkpoint.model), checkpoint.run.step, averaged ? ", averaged weights," : "",
              printable(name_of(options.data)), options.split, 100 * found.accuracy(), found.loss,
              found.top5 ? fmt::format(", top-5 {:.2f} %", 100 * found.share(*found.top5)) : "", found.correct,
              found.count);
@@ -74,7 +74,7 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
                       {"skipped", found.skipped},
                       {"model", checkpoint.model},
                       {"weights", averaged ? "ema" : "raw"},
-                      {"step", checkpoint.step},
+                      {"step", checkpoint.run.step},
                       {"checkpoint", stored.file.string()}};
   if (found.top5) json["top5"] = found.share(*found.top5);
   write_json(options.json, FileKind::evaluation, json);

@@ -13,16 +13,16 @@ namespace annulus {
 struct EvaluateOptions {
   DeviceOptions device;
   DataOptions data;
-  std::filesystem::path checkpoint;  // a file, or the folder of a run
+  std::filesystem::path checkpoint;  // a file, or a run's folder
   std::string split = "test";
-  bool data_changed = false;     // data of other classes than the checkpoint's is meant
-  std::string weights = "auto";  // ema, raw, or auto: the averaged ones where there are any
+  bool data_changed = false;     // accept data whose classes differ from the checkpoint's
+  std::string weights = "auto";  // ema, raw, or auto: ema if the checkpoint has it
   std::size_t batch = 64;
   std::filesystem::path json;
   bool overwrite = false;
 };
 
-// `annulus eval`. Collective. Throws Error.
+// Runs `annulus eval`. Collective. Throws Error.
 void evaluate(const World& world, const EvaluateOptions& options, Activity& activity);
 
 }  // namespace annulus

@@ -17,7 +17,7 @@ namespace {
 std::map<std::string, std::string> metadata(const TrainedNetwork& network) {
   const Checkpoint& checkpoint = network.checkpoint;
   return {{"model", checkpoint.model},
-          {"step", fmt::format("{}", checkpoint.step)},
+          {"step", fmt::format("{}", checkpoint.run.step)},
           {"weights", network.averaged ? "ema" : "raw"},
           {"classes", nlohmann::json(checkpoint.data.classes).dump()},
           {"mean", nlohmann::json(checkpoint.data.mean).dump()},
@@ -38,9 +38,9 @@ void export_onnx(const ExportOptions& options) {
   const ImageShape& image = network.graph.image();
   fmt::print(
       "{}: {} after {} steps{}, ONNX with operators of version {}, {}\n"
-      "  images                 uint8, {{batch, {}, {}, {}}}: pixels, which it normalizes\n"
+      "  images                 uint8, {{batch, {}, {}, {}}}: pixels, normalized by the network\n"
       "  logits, probabilities  float32, {{batch, {}}}\n",
-      printable(options.output.string()), printable(network.checkpoint.model), network.checkpoint.step,
+      printable(options.output.string()), printable(network.checkpoint.model), network.checkpoint.run.step,
       network.averaged ? ", averaged weights" : "", kOnnxOperators, format_bytes(file.size()), image.height,
       image.width, image.channels, network.checkpoint.data.classes.size());
 }

@@ -12,9 +12,9 @@ struct ExportOptions {
   bool overwrite = false;
 };
 
-// `annulus export`: the network of a checkpoint as an ONNX file (onnx.h), which appears whole or not at all. Its
-// metadata say what it is: model, step, weights ("ema" or "raw"); classes, mean and deviation as JSON; and margin, by
-// which the largest crop in an image's middle is divided before it is scaled (augment.h, centre_crop). Throws Error.
+// Runs `annulus export`: atomically writes the network of a checkpoint as an ONNX file (onnx.h). Its metadata have
+// model, step, weights ("ema" or "raw"); classes, mean and deviation as JSON; and margin, by which the size of the
+// largest centre crop is divided before it is scaled (augment.h, centre_crop). Throws Error.
 void export_onnx(const ExportOptions& options);
 
 }  // namespace annulus

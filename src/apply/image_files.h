@@ -4,10 +4,10 @@
 
 namespace annulus {
 
-// JPEG and PNG files by their names, as samples without labels. A file that is not there is a bad sample like others.
+// JPEG and PNG files as samples without labels. A missing file is a bad sample.
 class ImageFiles : public Samples {
  public:
-  // `channels`: of what they are decoded to.
+  // `channels`: of the decoded images.
   ImageFiles(std::vector<std::string> files, std::size_t channels);
 
   std::int32_t label(std::size_t) const override { return 0; }

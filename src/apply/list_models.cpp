@@ -52,12 +52,12 @@ nlohmann::json to_json(const std::string& model, const Task& task, const Cost& c
   return row;
 }
 
-// Of training with one image on a CPU, parameters not counted.
+// Memory of training with one image on a CPU, without parameters.
 std::size_t training_bytes(const Graph& graph) {
   return flow_bytes(*make_device("cpu"), graph, Mode::training, 1);
 }
 
-// A model that does not take such images has a row that says so.
+// If a model does not accept such images, its row has the error.
 nlohmann::json print_zoo(const ModelsOptions& options) {
   fmt::print("{:<13} {:>11} {:>7} {} {:>11} {:>11}\n", "model", "image", "classes", kCostHeader, "memory", "gradients");
   nlohmann::json rows;
@@ -112,9 +112,9 @@ nlohmann::json print_layers(const ModelsOptions& options) {
 void list_models(const ModelsOptions& options) {
   const nlohmann::json found = options.model.empty() ? print_zoo(options) : print_layers(options);
   fmt::print(
-      "forward and training: floating-point operations of one image, a multiply-add counted as 2; activations: what "
-      "layers make of it, in float32; memory: what training with one image takes at once on a CPU for these and their "
-      "gradients; parameters, and what ReLUs and max pools remember in bits and bytes, not counted\n");
+      "forward and training: floating-point operations per image, a multiply-add counts as 2; activations: the "
+      "layers' outputs in float32; memory: peak memory of activations and their gradients when training with one image "
+      "on a CPU, without parameters and the masks and indices of ReLUs and max pools\n");
   if (!options.json.empty())
     write_json(options.json, FileKind::model_list, {{"version", ANNULUS_VERSION}, {"models", found}});
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kImages = "images";
 constexpr const char* kBatch = "batch";
 
-// Of protobuf's messages, but for what describes the graph, which takes less than a MiB.
+// Limit of protobuf's messages, minus 1 MiB for the description of the graph.
 constexpr std::size_t kMostParameterBytes = (std::size_t{1} << 31) - (std::size_t{1} << 20);
 
 std::size_t parameter_bytes(const Graph& graph) {
@@ -49,7 +49,7 @@ void set_windows(onnx::NodeProto& node, const Extent& kernel, std::size_t stride
   set(node, "pads", {padding.height, padding.width, padding.height, padding.width});
 }
 
-// A value that goes in or comes out; its first dimension is the batch.
+// Describes an input or output; its first dimension is the batch.
 void describe(onnx::ValueInfoProto& value, const std::string& name, onnx::TensorProto::DataType type,
               const Shape& shape) {
   value.set_name(name);
@@ -60,7 +60,7 @@ void describe(onnx::ValueInfoProto& value, const std::string& name, onnx::Tensor
     tensor.mutable_shape()->add_dim()->set_dim_value(static_cast<std::int64_t>(shape[i]));
 }
 
-// Row y has the weights of the pixels of which output y is the mean; transposed where columns are meant.
+// Row y has the weights of the pixels whose mean is output y; transposed for columns.
 std::vector<float> mean_matrix(const AverageAxis& axis, std::size_t pixels, bool transposed) {
   const std::size_t outputs = axis.windows.size();
   std::vector<float> matrix(outputs * pixels);
@@ -70,8 +70,8 @@ std::vector<float> mean_matrix(const AverageAxis& axis, std::size_t pixels, bool
   return matrix;
 }
 
-// Appends a graph's nodes to an ONNX graph. operator() says what an operation is there, for the node whose turn it is,
-// and returns the name of what it makes.
+// Appends a graph's nodes to an ONNX graph. operator() translates the operation of the current node and returns the
+// name of its output.
 class Translation {
  public:
   Translation(const Graph& graph, const ParameterValues& values, onnx::GraphProto& to)
@@ -127,7 +127,7 @@ class Translation {
     return name();
   }
 
-  // ONNX has only the mean of all pixels. Others are a product with a matrix on each side.
+  // ONNX supports only the mean of all pixels. Other means are products with a matrix on each side.
   std::string operator()(const AdaptiveAveragePool& o) {
     const Shape& in = shapes_[0];
     if (o.size == Extent{in[2], in[3]}) return input(0);
@@ -190,7 +190,7 @@ class Translation {
     return node;
   }
 
-  // What fusion has made a part of the operation.
+  // The addition and the ReLU that were fused into the operation.
   template <class Fused>
   std::string fused(const Fused& o) {
     std::string made = name();
@@ -209,7 +209,7 @@ class Translation {
     return tensor.name();
   }
 
-  // An input and the node's parameters behind it. Of a dense layer's weights, a matrix is made.
+  // An input followed by the node's parameters. A dense layer's weights are reshaped to a matrix.
   std::vector<std::string> with_parameters(const std::string& first) {
     std::vector<std::string> inputs{first};
     for (const ParameterDeclaration& p : parameters(node_->operation, shapes_)) {
@@ -225,7 +225,7 @@ class Translation {
   const ParameterValues& values_;
   onnx::GraphProto& to_;
   std::vector<std::string> names_;  // of the graph's values
-  const Node* node_ = nullptr;      // whose turn it is
+  const Node* node_ = nullptr;      // the current one
   std::vector<Shape> shapes_;       // of its inputs, for a batch of one
 };
 
@@ -234,7 +234,7 @@ class Translation {
 std::string to_onnx(const std::string& name, const Graph& graph, const ParameterValues& values,
                     const std::map<std::string, std::string>& metadata) {
   if (const std::size_t bytes = parameter_bytes(graph); bytes > kMostParameterBytes)
-    fail("{} has {} of parameters, but an ONNX file holds at most 2 GiB", name, format_bytes(bytes));
+    fail("{} has {} of parameters, but an ONNX file can hold at most 2 GiB", name, format_bytes(bytes));
   onnx::ModelProto model;
   model.set_ir_version(kOnnxFormat);
   model.add_opset_import()->set_version(kOnnxOperators);

@@ -24,6 +24,7 @@
 #include "src/data/loader.h"
 #include "src/import/split_folders.h"
 #include "src/io/atomic_file.h"
+#include "src/io/hash.h"
 #include "src/io/printable.h"
 #include "src/job/activity.h"
 #include "src/job/consistency.h"
@@ -33,7 +34,7 @@
 namespace annulus {
 namespace {
 
-// Images that are worked through together, and how they are made into the network's.
+// Images that are processed together, and their conversion to the network's input.
 struct Source {
   std::unique_ptr<Samples> samples;
   InputPlan input;
@@ -48,7 +49,7 @@ Source open_data_file(const TrainedNetwork& network, const std::string& file, co
   return {std::move(data), input};
 }
 
-// A data file's name and split; none where an image or a folder is meant.
+// Returns a data file's name and split; nothing if the argument is an image or a folder.
 std::optional<std::pair<std::string, std::string>> data_file(const std::string& name) {
   for (const std::string_view ending : {".h5", ".hdf5"}) {
     if (name.ends_with(ending)) return std::pair{name, std::string("test")};
@@ -62,11 +63,11 @@ std::optional<std::pair<std::string, std::string>> data_file(const std::string& 
 void add_images(const std::string& name, std::vector<std::string>& images) {
   if (!std::filesystem::is_directory(name)) return images.push_back(name);
   const std::vector<FoundImage> found = images_in(name);
-  if (found.empty()) fail("{}: no images there (.jpg, .jpeg, .png)", name);
-  for (const FoundImage& image : found) images.push_back(image.path);  // reading it tells what is wrong with it
+  if (found.empty()) fail("{}: has no images (.jpg, .jpeg, .png)", name);
+  for (const FoundImage& image : found) images.push_back(image.path);  // problems are reported on reading
 }
 
-// In the order of the names; images that follow each other are one source.
+// In the order of the names; consecutive images form one source.
 std::vector<Source> open_sources(const TrainedNetwork& network, const PredictOptions& options) {
   std::vector<Source> sources;
   std::vector<std::string> images;
@@ -93,14 +94,14 @@ std::vector<const Samples*> samples_of(const std::vector<Source>& sources) {
   return all;
 }
 
-// Of one source.
+// For one source.
 std::size_t most_images(const std::vector<Source>& sources) {
   std::size_t most = 0;
   for (const Source& source : sources) most = std::max(most, source.samples->info().size);
   return most;
 }
 
-// `count` of the largest, the largest first; of equals the first, as accuracy counts them.
+// Returns the `count` largest, in descending order; of equals the first, as in the computation of accuracy.
 std::vector<std::size_t> largest(std::span<const float> values, std::size_t count) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -123,10 +124,10 @@ nlohmann::json top_classes(std::span<const float> logits, const std::vector<std:
   return top;
 }
 
-// What a rank found out of a batch's images, by sample.
+// A rank's results for a batch's images, by sample.
 using Findings = std::map<std::size_t, nlohmann::json>;
 
-// As lines. Names of files may be no UTF-8.
+// As lines of JSON. File names may not be UTF-8.
 std::string lines_of(const Findings& findings) {
   std::string lines;
   for (const auto& [sample, finding] : findings)
@@ -145,7 +146,7 @@ std::string text_of(const nlohmann::json& finding) {
   return text;
 }
 
-// What rank 0 says of them.
+// Rank 0's output.
 class Report {
  public:
   Report(const World& world, const std::filesystem::path& jsonl, const std::vector<std::string>& classes)
@@ -179,7 +180,7 @@ class Report {
     ++bad_;
   }
 
-  // If the network has a class of that name.
+  // Counts only labels that are classes of the network.
   void count_label(const nlohmann::json& finding) {
     if (!finding.contains("label") || !classes_.contains(finding["label"].get<std::string>())) return;
     ++labelled_;
@@ -205,7 +206,7 @@ class Report {
 
 class Predictor {
  public:
-  // `batch`: images at once.
+  // `batch`: number of images per forward pass.
   Predictor(Device& device, const TrainedNetwork& network, std::size_t batch, std::size_t top, Activity& activity)
       : device_(device),
         network_(network),
@@ -215,7 +216,7 @@ class Predictor {
     restore_parameters(network.checkpoint, network.file, model_, network.averaged);
   }
 
-  // Of one rank's share of a batch.
+  // For one rank's share of a batch.
   Findings findings(const Source& source, const Batch& batch, const Range& share) {
     const Samples& samples = *source.samples;
     Findings found;
@@ -247,7 +248,7 @@ class Predictor {
                          std::span<const float> logits) const {
     const std::string name = samples.place(sample);
     if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }))
-      fail("{}: what {} makes of it is not finite: its training went wrong", name, network_.file.string());
+      fail("{}: the output of {} is not finite: its training diverged", name, network_.file.string());
     nlohmann::json found{{"image", name}, {"top", top_classes(logits, network_.checkpoint.data.classes, top_)}};
     const std::vector<std::string>& labels = samples.info().classes;
     if (!labels.empty()) found["label"] = labels[static_cast<std::size_t>(label)];
@@ -271,7 +272,7 @@ void predict(const World& world, const Source& source, std::size_t global_batch,
     const Batch& batch = loader.next();
     last = batch.step.last_of_epoch;
     const Range share = batch.step.share(world.rank(), world.size());
-    // Shares follow each other in the order of the ranks.
+    // Shares are in the order of the ranks.
     activity.enter(Activity::Phase::forward);
     const std::string own = lines_of(predictor.findings(source, batch, share));
     activity.enter(Activity::Phase::meeting);
@@ -315,7 +316,7 @@ int predict(const World& world, const PredictOptions& options, Activity& activit
   const std::vector<Source> sources = open_sources(network, options);
   activity.enter(Activity::Phase::comparing);
   check_consistent(world, options, network.checkpoint, samples_of(sources));
-  // No more at once than there are.
+  // A batch is not larger than the number of images.
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::size_t batch = std::min(options.batch, (most_images(sources) + ranks - 1) / ranks);
   activity.enter(Activity::Phase::planning);

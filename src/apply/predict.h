@@ -15,22 +15,22 @@ struct PredictOptions {
   std::filesystem::path checkpoint;  // or a run's folder
   std::string weights = "auto";
   std::vector<std::string> images;  // files, folders, and data files with their split: "test.h5:train"
-  bool data_changed = false;        // as of EvaluateOptions
-  std::size_t top = 5;              // classes told of each
+  bool data_changed = false;        // as in EvaluateOptions
+  std::size_t top = 5;              // number of classes reported per image
   std::size_t batch = 64;
   std::filesystem::path jsonl;
   bool overwrite = false;
 };
 
-// `annulus predict`: the likeliest classes of each image, in the order in which they are given, shared out over the
-// ranks and told by rank 0. Images that cannot be read are named and counted, and the others go on. Returns 0, or
-// EXIT_FAILURE where there were any such. The last line, on stderr, has their number, the time, and the accuracy of
-// those whose class is known. Collective. Throws Error.
+// Runs `annulus predict`: finds the most likely classes of each image. The images are distributed over the ranks; rank
+// 0 prints the results in the order in which the images are given. Unreadable images are named, counted and skipped.
+// Returns 0, or EXIT_FAILURE if there were any. The last line, on stderr, has the number of images, the time, and the
+// accuracy for the images whose class is known. Collective. Throws Error.
 //
-// With options.jsonl, a line for each image:
-//   {"image": "a.jpg", "top": [{"class": "cat", "probability": 0.9, "logit": 7.5}, ...]}   the likeliest first
-//   {"image": "a.jpg", "error": "a.jpg: ..."}                                              of one that cannot be read
-// Those of data files have "label" as well, the name of their class.
+// With options.jsonl, writes a line for each image:
+//   {"image": "a.jpg", "top": [{"class": "cat", "probability": 0.9, "logit": 7.5}, ...]}   the most likely class first
+//   {"image": "a.jpg", "error": "a.jpg: ..."}                                              an unreadable image
+// Images of data files also have "label", the name of their class.
 int predict(const World& world, const PredictOptions& options, Activity& activity);
 
 }  // namespace annulus

@@ -30,15 +30,15 @@ std::string expect_fitting_data(const Checkpoint& checkpoint, const std::filesys
     fail("{}: images of {} channels, but the network of {} was trained with {}", name, data.channels, file.string(),
          trained.channels);
   if (data.classes != trained.classes && !changed)
-    fail("{}: other classes than those that {} was trained on; give data with the same classes, or add --data-changed",
+    fail("{}: its classes differ from those that {} was trained on; use data with the same classes, or --data-changed",
          name, file.string());
   if (data.mean == trained.mean && data.deviation == trained.deviation) return {};
-  return fmt::format("{}: its mean and deviation differ from those of the training data, which are applied", name);
+  return fmt::format("{}: its mean and deviation differ from those of the training data, which are used instead", name);
 }
 
 bool takes_average(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& weights) {
   if (weights == "ema" && !checkpoint.averages())
-    fail("{} has no averaged weights, the run was one without --ema: take --weights raw", file.string());
+    fail("{} has no averaged weights because its run had no --ema: use --weights raw", file.string());
   return weights != "raw" && checkpoint.averages();
 }
 

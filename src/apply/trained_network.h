@@ -9,13 +9,13 @@
 
 namespace annulus {
 
-// A checkpoint's network, to be used without the data that it was trained on.
+// A checkpoint's network, for use without its training data.
 struct TrainedNetwork {
   std::filesystem::path file;
   Checkpoint checkpoint;
-  std::vector<std::string> damaged;  // newer ones: see StoredCheckpoint
-  bool averaged;                     // which weights are meant: their moving average, or those that were trained
-  InputPlan input;                   // what evaluation makes of images such as those that it was trained on
+  std::vector<std::string> damaged;  // see StoredCheckpoint
+  bool averaged;                     // use the moving average of the weights, not the trained weights
+  InputPlan input;                   // how evaluation prepares images like the training images
   Graph graph;
 
   const std::vector<float>& weights(const NamedTensor& parameter) const {
@@ -24,21 +24,21 @@ struct TrainedNetwork {
 };
 
 // `checkpoint`: a file, or a run's folder. `weights` and `processors`: see takes_average() and evaluation_input().
-// Throws Error naming the file, also if its values are not usable.
+// Throws Error naming the file if it cannot be read or its values are not usable.
 TrainedNetwork read_trained_network(const std::filesystem::path& checkpoint, const std::string& weights,
                                     std::size_t processors);
 
-// How evaluation makes images of such data into the network's, with as many threads; bad images are skipped.
+// How evaluation converts images of `data` to the network's input, with `processors` threads. Bad images are skipped.
 InputPlan evaluation_input(const Checkpoint& checkpoint, const DatasetInfo& data, std::size_t processors);
 
-// For data that a trained network is used on. Throws Error if its channels differ from those of the images that the
-// network was trained on, or, unless `changed` says that this is meant, its classes. Returns a line if its
-// normalization differs, which is then not applied, else an empty string.
+// Checks data for use with a trained network. Throws Error if its channels differ from those of the training images, or
+// if its classes differ and `changed` is false. Returns a message if its normalization differs, which is then not
+// applied, else an empty string.
 std::string expect_fitting_data(const Checkpoint& checkpoint, const std::filesystem::path& file,
                                 const DatasetInfo& data, const std::string& name, bool changed);
 
-// Whether the averaged weights are to be taken: "ema", "raw", or "auto", where there are any. Throws Error naming
-// `file` where "ema" has none.
+// Whether to use the averaged weights. `weights`: "ema", "raw", or "auto", which uses them if the checkpoint has them.
+// Throws Error naming `file` if "ema" is requested and it has none.
 bool takes_average(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& weights);
 
 }  // namespace annulus

@@ -26,7 +26,7 @@ constexpr std::size_t kMostRounds = 2000;
 struct Candidate {
   std::string name;
   std::unique_ptr<AllReduce> all_reduce;
-  DeviceView memory;            // for the largest size, where it likes it best
+  DeviceView memory;            // for the largest size, allocated by the all-reduce
   std::vector<double> seconds;  // of every call of the current size
 };
 
@@ -47,14 +47,14 @@ nlohmann::json machine_facts(const World& world) {
           {"mpi", mpi_library()}, {"ranks", world.size()},         {"ranks_on_root_node", world.local_size()}};
 }
 
-// Small integers, which are added without rounding in any order: float32 holds all up to 2^24, bf16 up to 256.
+// Small integers are added without rounding in any order: float32 represents all up to 2^24, bf16 up to 256.
 void check_exactness(const World& world, Device& device, const Candidate& contestant, WireType wire, DeviceView array) {
   const int ranks = world.size();
   const int period = wire == WireType::fp32 ? 1021 : 3;
   const auto share = [&](int rank) { return wire == WireType::fp32 ? rank : rank % 2; };
   int shares = 0;
   for (int rank = 0; rank < ranks; ++rank) shares += share(rank);
-  const auto next = [&](int phase) { return phase + 1 == period ? 0 : phase + 1; };  // dividing would take its time
+  const auto next = [&](int phase) { return phase + 1 == period ? 0 : phase + 1; };  // division would be slow
   std::vector<float> values(array.bytes / sizeof(float));
   for (int phase = 0; float& value : values) {
     value = static_cast<float>(phase + share(world.rank()));
@@ -72,10 +72,10 @@ void check_exactness(const World& world, Device& device, const Candidate& contes
   }
 }
 
-// Ranks leave a barrier up to a microsecond apart, as long as a small sum takes. So where each has a core they agree on
-// a moment, on the clock that they share.
+// Ranks leave a barrier up to a microsecond apart, which is as long as a small all-reduce takes. So if each rank has a
+// core, they agree on a start time on their shared clock.
 double common_start(const World& world) {
-  constexpr double head_start = 10e-6;  // until when every rank has surely left maximum()
+  constexpr double head_start = 10e-6;  // enough for every rank to leave maximum()
   if (!world.one_node() || world.size() > sysconf(_SC_NPROCESSORS_ONLN)) {
     world.barrier();
     return now_seconds();
@@ -87,8 +87,8 @@ double common_start(const World& world) {
   return begin;
 }
 
-// Every rank writes its array anew, as the backward pass does with gradients: an array that nobody has touched since
-// the last call would still be in the caches of whoever added it up. (And sums of sums would overflow.)
+// Every rank rewrites its array, as the backward pass does with gradients: an untouched array would still be in the
+// caches of the ranks that added it. (And repeated sums would overflow.)
 double time_one_call(const World& world, Device& device, AllReduce& all_reduce, DeviceView values) {
   device.zero(values);
   device.finish();
@@ -99,7 +99,7 @@ double time_one_call(const World& world, Device& device, AllReduce& all_reduce, 
   return seconds;
 }
 
-// All ranks see the same times, so all of them stop after the same round.
+// All ranks have the same times, so all of them stop after the same round.
 void time_rounds(const World& world, Device& device, std::vector<Candidate>& contestants, std::size_t bytes,
                  double seconds) {
   const double enough = seconds * static_cast<double>(contestants.size());
@@ -160,9 +160,12 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   check_same_command(world, "bench all-reduce");
   check_configuration(world, options.configuration);
   if (std::ranges::find(options.algorithms, "none") != options.algorithms.end())
-    fail("--algorithms none sums nothing that could be timed; bench step --all-reduce auto,none shows what sums cost");
+    fail(
+        "--algorithms none has nothing to time; use bench step --all-reduce auto,none for the cost of all-reduces in a "
+        "step");
   for (const std::size_t bytes : options.sizes_bytes)
-    if (bytes == 0 || bytes % sizeof(float) != 0) fail("cannot sum {} bytes of float32; give a multiple of 4", bytes);
+    if (bytes == 0 || bytes % sizeof(float) != 0)
+      fail("cannot all-reduce {} bytes of float32; give a multiple of 4", bytes);
   const auto device = open_device(world, options.device);
   const std::string warning = device_warning(world, *device);
   std::vector<Candidate> contestants;
@@ -177,7 +180,7 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   if (world.root()) {
     if (!warning.empty()) fmt::print("warning: {}\n", warning);
     for (const Candidate& contestant : contestants) {
-      fmt::print("{}: {}\n", contestant.name, contestant.all_reduce->description());
+      fmt::print("{}: {}\n", contestant.name, contestant.all_reduce->info().description);
       if (const std::string text = unused_wire(*contestant.all_reduce, wire); !text.empty())
         fmt::print("warning: {}\n", text);
     }

@@ -12,7 +12,7 @@ namespace annulus {
 struct BenchAllReduceOptions {
   DeviceOptions device{};
   std::vector<std::size_t> sizes_bytes;
-  std::vector<std::string> algorithms;  // as make_all_reduce names them
+  std::vector<std::string> algorithms;  // names for make_all_reduce()
   std::string wire = "fp32";
   double seconds = 1;            // for each row, roughly
   std::filesystem::path json{};  // empty: the table only
@@ -20,13 +20,13 @@ struct BenchAllReduceOptions {
   bool overwrite = false;
 };
 
-// Times sums of arrays of every size with every algorithm. All algorithms take turns call by call, so that a machine
-// that drifts drifts for all of them. Every rank rewrites its array before each call, untimed. A call's time is the
-// longest that any rank needed, from a common start until its sum was there. The first sum of every row is compared
-// with the exact one.
+// Times all-reduces of arrays of every size with every algorithm. The algorithms take turns call by call, so that drift
+// of the machine's speed affects all of them. Every rank rewrites its array before each call, untimed. The time of a
+// call is that of the slowest rank, from a common start until its result is complete. The first result of every row is
+// compared with the exact sum.
 //
 // The root prints a table, with bandwidths as nccl-tests defines them (doc/PERFORMANCE.md there):
-// algbw = bytes / seconds, busbw = algbw * 2(N-1)/N, which is what each rank must at least send. Collective.
+// algbw = bytes / seconds, busbw = algbw * 2(N-1)/N, which is the minimum that each rank must send. Collective.
 void bench_all_reduce(const World& world, const BenchAllReduceOptions& options);
 
 }  // namespace annulus

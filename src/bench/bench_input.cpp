@@ -22,7 +22,7 @@
 namespace annulus {
 namespace {
 
-// Reading and copying take turns, as a machine's speed drifts.
+// Reading and copying take turns, because a machine's speed drifts.
 constexpr double kTurnSeconds = 0.2;
 constexpr double kMostTurns = 20;
 constexpr double kQuietSeconds = 0.02;
@@ -36,11 +36,11 @@ double processor_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// What was done between two moments; of one rank, or the sum over all.
+// Times and amounts of an interval: of one rank, or the sum over all.
 struct Spent {
   double wall = 0, processors = 0;
   ReadTimes read;
-  double waiting = 0;  // of the threads, for batches to be taken
+  double waiting = 0;  // time of the threads, for batches to be consumed
 
   // Bytes/s of a thread while it reads.
   double read_speed() const { return static_cast<double>(read.bytes) / read.reading; }
@@ -88,8 +88,8 @@ Spent sum(const World& world, const Spent& own) {
   return found;
 }
 
-// Copies images in memory as a loader copies them from files: from anywhere in more than caches hold, or in as many
-// images as the data has, to one after the other of the places that its batches have.
+// Copies images in memory as a loader copies them from files: from random positions in more memory than caches hold, or
+// in as much as the data set has, to the consecutive places of its batches.
 class Copying {
  public:
   Copying(const DatasetInfo& data, std::size_t places)
@@ -113,12 +113,12 @@ class Copying {
   static constexpr std::size_t kCopied = std::size_t{256} << 20;
 
   const std::size_t image_bytes_, copies_, images_, places_;
-  const Buffer source_;  // on huge pages, which is the quickest there is
+  const Buffer source_;  // on huge pages, which are fastest
   decltype(Batch::images) to_;
 };
 
-// Until its threads have read ahead as far as they may, or they would go on while something else is measured. A thread
-// tells of a batch's samples when it has read its part of them.
+// Waits until the threads have prefetched all they may; otherwise they would read on while something else is measured.
+// A thread counts its samples of a batch after it has read them.
 void await_readers(const Loader& loader, double batch_seconds) {
   const std::chrono::duration<double> quiet(std::max(kQuietSeconds, 2 * batch_seconds));
   std::uint64_t before;
@@ -128,7 +128,7 @@ void await_readers(const Loader& loader, double batch_seconds) {
   } while (loader.times().samples != before);
 }
 
-// The mean of the medians of those ranks that have any; 0 if none has.
+// Returns the mean of the medians of the ranks that have values; 0 if none has.
 double mean_of_ranks(const World& world, const std::vector<double>& shares) {
   std::array<double, 2> all{shares.empty() ? 0 : median(shares), shares.empty() ? 0.0 : 1.0};
   world.sum(all);
@@ -152,11 +152,11 @@ std::array<Row, 5> rows_of(const Spent& spent) {
 void print(const InputPlan& plan, const Spent& all, double share_of_copying) {
   const auto images = static_cast<double>(all.read.samples);
   fmt::print("{}\n", to_string(plan));
-  fmt::print("{:.0f} images/s, {:.0f} for each processor that was busy; {:.1f} MB/s read\n", images / all.wall,
+  fmt::print("{:.0f} images/s, {:.0f} for each busy processor; {:.1f} MB/s read\n", images / all.wall,
              images / all.processors, 1e-6 * static_cast<double>(all.read.bytes) / all.wall);
   if (share_of_copying > 0)
-    fmt::print("a thread copies {:.0f} MB/s from files, {:.0f} % of what it copies in memory\n",
-               1e-6 * all.read_speed(), 100 * share_of_copying);
+    fmt::print("a thread copies {:.0f} MB/s from files, {:.0f} % of its memcpy speed\n", 1e-6 * all.read_speed(),
+               100 * share_of_copying);
   fmt::print("where a thread's time went:\n");
   const double whole = all.read.sum() + all.waiting;
   for (const Row& row : rows_of(all))
@@ -191,12 +191,12 @@ void bench_input(const World& world, const BenchInputOptions& options) {
       dataset, plan,
       {options.seed, global_batch, world.rank(), world.size(), {}, UINT64_MAX, world.local_rank(), world.local_size()});
   BadSamples bad(world.rank());
-  for (std::size_t i = 0; i <= plan.prefetch; ++i) bad.add(loader.next());  // what is in memory only once is
+  for (std::size_t i = 0; i <= plan.prefetch; ++i) bad.add(loader.next());  // warm-up: touches the memory once
   world.barrier();
   Spent own;
   std::optional<Copying> copying;
   if (!dataset.info().encoded()) copying.emplace(dataset.info(), (plan.prefetch + 1) * options.batch);
-  std::vector<double> shares;  // of copying's speed, turn by turn
+  std::vector<double> shares;  // of the speed of copying, for each turn
   const auto turns = static_cast<int>(std::clamp(options.seconds / kTurnSeconds, 1.0, kMostTurns));
   for (int turn = 0; turn < turns; ++turn) {
     const Stopwatch stopwatch(loader, plan.workers);

@@ -19,9 +19,9 @@ struct BenchInputOptions {
   bool overwrite = false;
 };
 
-// Reads batches as training does, and does nothing with them, for a while: images/s, also for each processor that is
-// kept busy by it, where the time goes, and of images that are stored as they are needed, how near this comes to
-// copying memory. Every rank reads its share. Collective; prints, and writes JSON if asked to.
+// Reads batches as training does for the given time and discards them. Reports images/s, images/s per busy processor,
+// the parts of the threads' time, and, for images stored as the network gets them, the speed relative to memcpy. Every
+// rank reads its share. Collective; prints, and writes JSON if requested.
 void bench_input(const World& world, const BenchInputOptions& options);
 
 }  // namespace annulus

@@ -22,17 +22,17 @@ namespace annulus {
 namespace {
 
 constexpr double kCalibrationSeconds = 0.2;
-constexpr std::size_t kMostSteps = 10;  // of a turn
+constexpr std::size_t kMostSteps = 10;  // per turn
 
-// What this rank computes in a step.
+// A rank's computation in a step.
 struct Work {
   std::size_t rounds;  // on each thread, the same on all ranks
   double flops;        // of all its threads
 };
 
-// Work that takes `seconds` where nothing disturbs it, on the fastest rank.
+// Returns work that takes `seconds` on the fastest rank without disturbance.
 Work calibrate(const World& world, double seconds) {
-  constexpr std::size_t kRounds = 200'000;  // some tenths of a millisecond: long beside starting threads
+  constexpr std::size_t kRounds = 200'000;  // some tenths of a millisecond, much longer than starting threads takes
   double shortest = INFINITY;
   for (const double end = now_seconds() + kCalibrationSeconds; now_seconds() < end;) {
     const double begin = now_seconds();
@@ -62,7 +62,7 @@ class Candidate {
     }
   }
 
-  // To be called once all steps are made. Collective.
+  // To be called once after all steps. Collective.
   void summarize() {
     if (pace_ == Pace::in_step) world_.maximum(seconds_);
     medians_ = world_.gather(median(seconds_));
@@ -74,7 +74,7 @@ class Candidate {
   }
 
   const std::vector<double>& medians() const { return medians_; }  // seconds, of each rank
-  // Of all ranks together, by their medians: a turn in which the machine did something else does not count.
+  // Of all ranks together. Uses their medians, so that disturbed turns do not count.
   double flops_per_second() const {
     return std::transform_reduce(flops_.begin(), flops_.end(), medians_.begin(), 0.0, std::plus(), std::divides());
   }

@@ -8,19 +8,20 @@
 namespace annulus {
 
 struct BenchNoiseOptions {
-  double step_ms = 4;  // of computing, where nothing disturbs it
+  double step_ms = 4;  // of undisturbed computing
   double seconds = 3;  // for each row
-  int threads = 0;     // of each rank; 0: as many as it is bound to
+  int threads = 0;     // of each rank; 0: one per processor that it is bound to
   std::filesystem::path json;
   std::string configuration;  // all of the above as TOML
   bool overwrite = false;
 };
 
-// Times steps of the same arithmetic on every rank, which touches no memory: each rank for itself, and, in turns with
-// that, ranks that wait for each other after every step, as training's do. What the latter lose, but for the barrier's
-// microseconds, is the machine's doing, its system's and its other users', and any program loses as much whose ranks go
-// in step (Petrini, Kerbyson and Pakin: "The Case of the Missing Supercomputer Performance", SC 2003).
-// Names the slowest rank. Collective; the root prints, and writes JSON if asked to.
+// Measures the OS noise of the machine. Times steps of the same arithmetic in registers on every rank: each rank on its
+// own and, in turns with that, ranks that wait for each other after every step as in training. The time that the latter
+// lose, apart from the barrier's microseconds, is caused by the machine, its system and other users; any
+// bulk-synchronous program loses as much (Petrini, Kerbyson and Pakin: "The Case of the Missing Supercomputer
+// Performance", SC 2003).
+// Names the slowest rank. Collective; the root prints, and writes JSON if requested.
 void bench_noise(const World& world, const BenchNoiseOptions& options);
 
 }  // namespace annulus

@@ -30,12 +30,12 @@
 namespace annulus {
 namespace {
 
-// Of steps that are not counted: the first ones plan and record, and more follow where they are short.
+// Steps that are not counted: the first ones plan and record; more follow if they are short.
 constexpr std::size_t kFirstSteps = 3;
 constexpr std::size_t kWarmUpSteps = 5;
 constexpr double kWarmUpSeconds = 1;
 
-// Of a contestant's turn. Long steps make short ones.
+// Steps per turn: fewer if they are long.
 constexpr std::size_t kFewestSteps = 3;
 constexpr std::size_t kMostSteps = 10;
 
@@ -48,18 +48,18 @@ Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
 }
 
 UpdateRule rule_of(const TrainedNetwork* trained) {
-  TrainOptions options;  // whose rates do not matter here
+  TrainOptions options;  // the rates do not matter here
   if (trained != nullptr) options.optimizer = trained->checkpoint.optimizer;
   return update_rule(options);
 }
 
-// Options that name no model, image or classes get the checkpoint's. Throws Error if they name others.
+// Fills in the checkpoint's model, image and classes if the options do not have them. Throws Error if they differ.
 void take_network(BenchStepOptions& options, const TrainedNetwork& trained) {
   const ImageShape& image = trained.graph.image();
   const std::size_t classes = trained.checkpoint.data.classes.size();
   const auto take = [&](auto& option, const auto& value, std::string_view name) {
     if (option != std::decay_t<decltype(option)>{} && option != value)
-      fail("{} is of {} for images of {}x{}x{} and {} classes: leave out --{}", trained.file.string(),
+      fail("{} is of {} for images of {}x{}x{} and {} classes: remove --{}", trained.file.string(),
            trained.checkpoint.model, image.height, image.width, image.channels, classes, name);
     option = value;
   };
@@ -68,7 +68,7 @@ void take_network(BenchStepOptions& options, const TrainedNetwork& trained) {
   take(options.classes, classes, "classes");
 }
 
-// An all-reduce, a model whose gradients lie where it wants them, and the steps that were made with it.
+// An all-reduce, a model whose gradients lie in memory that the all-reduce allocated, and the measured steps.
 struct Candidate {
   Candidate(const std::string& algorithm, const World& world, const BenchStepOptions& options, Device& device,
             double clock_offset, Timeline& timeline, const TrainedNetwork* trained)
@@ -82,7 +82,7 @@ struct Candidate {
     if (trained != nullptr) {
       restore_parameters(trained->checkpoint, trained->file, model);
       restore_states(trained->checkpoint, trained->file, model, optimizer);
-      optimizer.set_step(trained->checkpoint.step);
+      optimizer.set_step(trained->checkpoint.run.step);
     } else {
       model.parameters().initialize(1);
     }
@@ -106,10 +106,10 @@ struct Candidate {
   std::vector<double> compute;  // seconds of it that were computing, the mean of the ranks
   Accounts accounts;            // of all steps
 };
-using Contestants = std::deque<Candidate>;  // which stay where they are
+using Contestants = std::deque<Candidate>;  // a deque because they cannot be moved
 
-// Before anything is allocated, as a model that is too large would take minutes to find out. In a GPU's memory the
-// first allocation that fails says so.
+// Checks the memory before allocating, because it would take minutes until a model that is too large fails. On a GPU
+// the first failing allocation reports it.
 void report_memory(const World& world, const BenchStepOptions& options, const Graph& graph, Device& device) {
   if (!device.shares_host_memory()) return;
   expect_to_fit(device, graph, Mode::training, options.batch);
@@ -156,12 +156,12 @@ double make_steps(const World& world, Candidate& contestant, const Batch& batch,
   return seconds;
 }
 
-// So that nobody waits for minutes without a word. `seconds`: of measuring that were asked for.
+// Prints a line before minutes of silence. `seconds`: requested time of measuring.
 void announce_slow_steps(const World& world, const Candidate& contestant, double first, double seconds) {
   constexpr double kSlow = 1;
   if (!world.root() || first < kSlow) return;
   const double steps = kFirstSteps + 1 + std::max<double>(kFewestSteps, seconds / first);
-  fmt::print("{}: the first step took {:.1f} s, {:.0f} are made in about {:.0f} s\n", contestant.name, first, steps,
+  fmt::print("{}: the first step took {:.1f} s; {:.0f} steps will take about {:.0f} s\n", contestant.name, first, steps,
              steps * first);
   std::fflush(stdout);
 }
@@ -170,7 +170,7 @@ struct Turns {
   std::size_t count, steps;
 };
 
-// Returns the turns that fill the time that was asked for; the same on every rank.
+// Returns the turns that fill the requested time; the same on every rank.
 Turns warm_up(const World& world, Contestants& contestants, const Batch& batch, bool tune, double seconds) {
   double slowest = 0;
   for (Candidate& contestant : contestants) {
@@ -192,7 +192,7 @@ void take_turns(const World& world, Contestants& contestants, const Batch& batch
   std::uint64_t step = 0;
   for (std::size_t turn = 0; turn < turns.count; ++turn)
     for (Candidate& contestant : contestants) {
-      world.barrier();  // without sums, ranks run apart
+      world.barrier();  // without all-reduces, ranks drift apart
       for (std::size_t i = 0; i < turns.steps; ++i) {
         timeline.begin_step(++step);
         make_step(contestant, batch);
@@ -207,7 +207,7 @@ void take_turns(const World& world, Contestants& contestants, const Batch& batch
   }
 }
 
-// After the measurement, which it would disturb. All ranks compute at the same time, as in a step.
+// Runs after the measurement, which it would disturb. All ranks compute at the same time, as in a step.
 StepProfile profile(const World& world, Candidate& contestant, const BenchStepOptions& options, const Batch& batch) {
   const StepTimes mean = contestant.accounts.mean();
   const auto of_a_step = [&](StepTimes::Part part) { return mean.seconds[part] / static_cast<double>(mean.steps); };
@@ -220,7 +220,7 @@ StepProfile profile(const World& world, Candidate& contestant, const BenchStepOp
           .layers = profile_layers(contestant.model, batch, kProfileSeconds)};
 }
 
-// In seconds, and in images per second. A step that something else on the machine held up does not count in a median.
+// Seconds, and images per second. Medians, so that disturbed steps do not count.
 struct Summary {
   Summary(const Candidate& c, double images)
       : median_step(median(c.seconds)),
@@ -233,7 +233,7 @@ struct Summary {
 
 void print(const Contestants& contestants, double images) {
   for (const Candidate& c : contestants)
-    fmt::print("{}, buckets of up to {}\n", c.all_reduce->description(), c.buckets);
+    fmt::print("{}, buckets of up to {}\n", c.all_reduce->info().description, c.buckets);
   fmt::print("{:<10} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "all-reduce", "steps", "median ms", "minimum ms",
              "compute ms", "images/s");
   for (const Candidate& c : contestants) {
@@ -247,14 +247,15 @@ void print(const Contestants& contestants, double images) {
   }
 }
 
-// What sums take from the computation beside which they run: its cores, its caches, its memory.
+// Prints how much all-reduces slow down concurrent computation, because they use its cores, caches and memory.
 void print_slow_down(const Contestants& contestants) {
-  const auto alone = std::ranges::find_if(contestants, [](const Candidate& c) { return !c.all_reduce->sums(); });
+  const auto alone =
+      std::ranges::find_if(contestants, [](const Candidate& c) { return !c.all_reduce->info().reduces; });
   if (alone == contestants.end()) return;
   fmt::print("\n");
   const double before = median(alone->compute);
   for (const Candidate& c : contestants) {
-    if (!c.all_reduce->sums()) continue;
+    if (!c.all_reduce->info().reduces) continue;
     const double beside = median(c.compute);
     const double percent = 100 * (beside / before - 1);
     fmt::print("compute {:.3f} -> {:.3f} ms: {:.1f} % {} beside {}\n", 1e3 * before, 1e3 * beside, std::abs(percent),
@@ -294,7 +295,8 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   if (!options.from.empty()) {
     trained = read_trained_network(options.from, "raw", 1);
     if (trained->checkpoint.optimizer.empty())
-      fail("{} is a mean of checkpoints, which has no optimizer's state: give a run's own", trained->file.string());
+      fail("{} is a mean of checkpoints, which has no optimizer state: use a run's own checkpoint",
+           trained->file.string());
     take_network(options, *trained);
   }
   check_consistent(world, options, trained ? &trained->checkpoint : nullptr);
@@ -327,7 +329,8 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   if (trained) {
     for (const std::string& line : trained->damaged) fmt::print("{}\n", printable(line));
     fmt::print("with the weights and the state of {} after {} steps, from {}\n",
-               printable(trained->checkpoint.optimizer), trained->checkpoint.step, printable(trained->file.string()));
+               printable(trained->checkpoint.optimizer), trained->checkpoint.run.step,
+               printable(trained->file.string()));
   }
   if (!warning.empty()) fmt::print("warning: {}\n", warning);
   fmt::print("at most {} of memory on any rank\n", format_bytes(memory));
@@ -345,7 +348,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
               {"device", device->description()},
               {"peak_memory_bytes", memory},
               {"rows", rows},
-              {"trained_steps", trained ? trained->checkpoint.step : 0},
+              {"trained_steps", trained ? trained->checkpoint.run.step : 0},
               {"profile", to_json(profiled)}});
 }
 

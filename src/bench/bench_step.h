@@ -13,9 +13,9 @@ namespace annulus {
 
 struct BenchStepOptions {
   DeviceOptions device;
-  TimelineOptions timeline{.first = 0};  // of the steps that are measured, which are warm
-  std::filesystem::path from;  // a checkpoint whose weights and optimizer's state are measured; empty: fresh ones
-  // With `from`, the checkpoint's if empty or 0.
+  TimelineOptions timeline{.first = 0};  // of the measured steps, which are warm
+  std::filesystem::path from;            // begin with the weights and optimizer state of this checkpoint, if not empty
+  // With `from`, empty or 0 means the checkpoint's value.
   std::string model = "lenet";
   std::vector<std::size_t> image{28, 28, 1};
   std::size_t classes = 10;
@@ -30,11 +30,11 @@ struct BenchStepOptions {
   bool overwrite = false;
 };
 
-// Times the training step that `annulus train` makes, all-reduce and optimizer included, on random images in memory.
-// A step's time is that of the slowest rank. Several all-reduces take turns, some steps each, so that a machine that
-// drifts drifts for all of them; where "none" is one of them, the others' compute time is compared with its. With a
-// checkpoint, the network and the optimizer begin with its weights and states: training need not be as fast after
-// thousands of steps as at its start. The root prints a table. Collective.
+// Times the training step of `annulus train`, including all-reduce and optimizer, on random images in memory. A step's
+// time is that of the slowest rank. Several all-reduces take turns, some steps each, so that drift of the machine's
+// speed affects all of them; if "none" is one of them, the others' compute time is compared with that of "none". With a
+// checkpoint, the network and the optimizer begin with its weights and states, because training after thousands of
+// steps may be slower than at the start. The root prints a table. Collective.
 void bench_step(const World& world, const BenchStepOptions& options);
 
 }  // namespace annulus

@@ -17,7 +17,7 @@ constexpr const char* kFormat = "annulus checkpoint";
 constexpr std::uint64_t kVersion = 2;
 constexpr const char* kAverage = "average";
 
-// What a file ends with, behind HDF5's part, of which the checksum is.
+// The end of a file, behind the HDF5 part that the checksum covers.
 struct Seal {
   std::array<char, 8> mark = {'s', 'e', 'a', 'l', 'e', 'd', ' ', '2'};
   std::uint64_t checksum = 0;
@@ -32,7 +32,7 @@ std::vector<std::byte> sealed(std::vector<std::byte> image) {
   return image;
 }
 
-// Verified before HDF5 sees the file: it may crash on a damaged one. Returns whether there is a seal.
+// Called before HDF5 opens the file, because HDF5 may crash on a damaged one. Returns whether there is a seal.
 bool verify_seal(const std::filesystem::path& file) {
   const FileDescriptor descriptor = open_to_read(file);
   const std::uint64_t size = size_of(descriptor, file);
@@ -49,7 +49,7 @@ bool verify_seal(const std::filesystem::path& file) {
     hash.add(std::span<const std::uint8_t>(piece));
   }
   if (hash.value() != seal.checksum)
-    fail("{}: damaged, its bytes are not those that were written; take another checkpoint", file.string());
+    fail("{}: damaged, its checksum does not match; use another checkpoint", file.string());
   return true;
 }
 
@@ -63,7 +63,7 @@ void require_known_format(const hdf5::Group& root, bool has_seal) {
         fmt::format("{}: a checkpoint of version {}, but this program reads up to {}; use a newer one", root.place(),
                     version, kVersion));
   if (version < kVersion)
-    fail("{}: a checkpoint of version {}, which is not read any more; this program reads version {}", root.place(),
+    fail("{}: a checkpoint of version {}, which is no longer supported; this program reads version {}", root.place(),
          version, kVersion);
   if (!has_seal) fail("{}: damaged or edited, its checksum is missing", root.place());
 }
@@ -73,12 +73,16 @@ std::vector<float> read_floats(const hdf5::Dataset& dataset) {
   return dataset.read<float>();
 }
 
-void read_summing(const hdf5::Group& root, Checkpoint& checkpoint) {
-  checkpoint.summing = root.string("summing");
-  checkpoint.buckets = {root.integer("bucket_bytes"), static_cast<double>(root.integer("deferred_percent")) / 100};
-  checkpoint.tuned_for_ranks = root.integer("tuned_for_ranks");
-  checkpoint.ranks = root.integer("ranks");
-  if (root.has_attribute("crossover_bytes")) checkpoint.crossover = root.integer("crossover_bytes");
+void write_run_state(hdf5::Group& root, const RunState& state) {
+  for (const RunStateField& field : kRunStateFields)
+    if (const auto value = field.get(state)) root.set_integer(field.name, *value);
+}
+
+RunState read_run_state(const hdf5::Group& root) {
+  RunState state;
+  for (const RunStateField& field : kRunStateFields)
+    if (field.required || root.has_attribute(field.name)) field.set(state, root.integer(field.name));
+  return state;
 }
 
 void write_data(hdf5::Group& root, const DatasetInfo& data) {
@@ -104,7 +108,7 @@ void write_samples(hdf5::Group& root, const std::vector<DataField>& samples) {
   root.set_strings("samples", texts);
 }
 
-// Checkpoints written before the samples were kept have none; there is then nothing to compare.
+// Older checkpoints do not record the samples; then nothing is compared.
 std::vector<DataField> read_samples(const hdf5::Group& root) {
   std::vector<DataField> samples;
   if (!root.has_attribute("samples")) return samples;
@@ -131,20 +135,6 @@ NamedTensor read_parameter(const hdf5::Group& parameters, const std::vector<hdf5
   return tensor;
 }
 
-void write_loss_scaling(hdf5::Group& root, const LossScaling::State& state) {
-  root.set_integer("loss_scale", static_cast<std::uint64_t>(state.scale));
-  root.set_integer("good_steps", state.good_steps);
-}
-
-std::string description(const Checkpoint& checkpoint) {
-  return fmt::format("{} after {} steps", checkpoint.model, checkpoint.step);
-}
-
-std::optional<Score> read_score(const hdf5::Group& root) {
-  if (!root.has_attribute("count")) return {};
-  return Score{root.integer("correct"), root.integer("count")};
-}
-
 hdf5::Group open_verified(const std::filesystem::path& file) {
   const bool has_seal = verify_seal(file);
   const hdf5::File hdf5(file);
@@ -164,25 +154,13 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_string("optimizer", checkpoint.optimizer);
   root.set_string("configuration", checkpoint.configuration);
   root.set_integer("seed", checkpoint.seed);
-  root.set_integer("step", checkpoint.step);
-  root.set_integer("epoch", checkpoint.cursor.epoch);
-  root.set_integer("position", checkpoint.cursor.position);
+  write_run_state(root, checkpoint.run);
   root.set_string("order", checkpoint.order);
   root.set_integer("image_height", checkpoint.image.height);
   root.set_integer("image_width", checkpoint.image.width);
   root.set_string("summing", checkpoint.summing);
-  root.set_integer("ranks", checkpoint.ranks);
-  if (checkpoint.crossover) root.set_integer("crossover_bytes", *checkpoint.crossover);
-  root.set_integer("bucket_bytes", checkpoint.buckets.bytes);
-  root.set_integer("tuned_for_ranks", checkpoint.tuned_for_ranks);
-  root.set_integer("deferred_percent", static_cast<std::uint64_t>(std::lround(100 * checkpoint.buckets.deferred)));
   write_data(root, checkpoint.data);
   write_samples(root, checkpoint.samples);
-  if (checkpoint.loss_scaling) write_loss_scaling(root, *checkpoint.loss_scaling);
-  if (checkpoint.score) {
-    root.set_integer("correct", checkpoint.score->correct);
-    root.set_integer("count", checkpoint.score->count);
-  }
   hdf5::Group parameters = root.create_group("parameters");
   std::vector<hdf5::Group> states;
   states.push_back(root.create_group(std::string(kStateNames[0])));
@@ -211,17 +189,12 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   checkpoint.optimizer = root.string("optimizer");
   checkpoint.configuration = root.string("configuration");
   checkpoint.seed = root.integer("seed");
-  checkpoint.step = root.integer("step");
-  checkpoint.cursor = {root.integer("epoch"), root.integer("position")};
+  checkpoint.run = read_run_state(root);
   checkpoint.order = root.string("order");
   checkpoint.image = {root.integer("image_height"), root.integer("image_width")};
   read_data(root, checkpoint.data);
   checkpoint.samples = read_samples(root);
-  read_summing(root, checkpoint);
-  if (root.has_attribute("loss_scale"))
-    checkpoint.loss_scaling = {static_cast<float>(root.integer("loss_scale")),
-                               static_cast<std::uint32_t>(root.integer("good_steps"))};
-  checkpoint.score = read_score(root);
+  checkpoint.summing = root.string("summing");
   const hdf5::Group parameters = root.group("parameters");
   std::vector<hdf5::Group> states;
   for (const std::string_view state : kStateNames)
@@ -256,8 +229,12 @@ void expect_usable(const Checkpoint& checkpoint, const std::filesystem::path& fi
   }
 }
 
+std::string description(const Checkpoint& checkpoint) {
+  return fmt::format("{} after {} steps", checkpoint.model, checkpoint.run.step);
+}
+
 std::optional<Score> read_score(const std::filesystem::path& file) try {
-  return read_score(open_verified(file));
+  return read_run_state(open_verified(file)).score;
 } catch (const Error&) {
   return {};
 }

@@ -18,7 +18,7 @@ constexpr std::string_view kPrefix = "step-", kSuffix = ".h5";
 constexpr const char* kNewest = "checkpoint.h5";
 constexpr const char* kBest = "best.h5";
 
-// Nothing where the file is none of ours.
+// Returns nothing if the name is not a checkpoint's.
 std::optional<std::uint64_t> step_of(const std::string& name) {
   if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return {};
   const char *begin = name.data() + kPrefix.size(), *end = name.data() + name.size() - kSuffix.size();
@@ -28,7 +28,7 @@ std::optional<std::uint64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Calls an operation of the file system's that says what went wrong in its last argument.
+// Calls a file-system operation that reports errors in its last argument.
 template <class Operation>
 void check(const fs::path& file, const char* action, const Operation& operation) {
   std::error_code error;
@@ -36,7 +36,7 @@ void check(const fs::path& file, const char* action, const Operation& operation)
   if (error) fail("{}: cannot {}: {}; check the folder and its permissions", file.string(), action, error.message());
 }
 
-// Some file systems do not: then people do without.
+// On file systems without symbolic links, the links are omitted.
 bool knows_no_links(const std::error_code& error) {
   return error == std::errc::operation_not_permitted || error == std::errc::operation_not_supported ||
          error == std::errc::function_not_supported;
@@ -55,7 +55,7 @@ std::vector<CheckpointFolder::Numbered> CheckpointFolder::list() const {
   std::vector<Numbered> files;
   std::error_code error;
   const fs::directory_iterator entries(subfolder(), error);
-  // A folder that cannot be read is not one without checkpoints, which a run would begin anew in.
+  // An unreadable folder must not count as empty: the run would then start over.
   if (error && error != std::errc::no_such_file_or_directory)
     fail("{}: cannot read: {}; check the folder and its permissions", subfolder().string(), error.message());
   for (const fs::directory_entry& entry : entries)
@@ -66,7 +66,7 @@ std::vector<CheckpointFolder::Numbered> CheckpointFolder::list() const {
 
 std::optional<StoredCheckpoint> CheckpointFolder::newest() const {
   std::vector<Numbered> files = list();
-  // One that was copied here to go on from.
+  // A file that the user copied here to resume from.
   if (fs::exists(link(kNewest)) && !fs::is_symlink(link(kNewest))) files.push_back({0, link(kNewest)});
   std::vector<std::string> damaged;
   std::string reason;  // of the newest
@@ -77,11 +77,12 @@ std::optional<StoredCheckpoint> CheckpointFolder::newest() const {
       throw;
     } catch (const Error& error) {
       if (reason.empty()) reason = error.what();
-      damaged.push_back(fmt::format("passed over a damaged checkpoint: {}", error.what()));
+      damaged.push_back(fmt::format("skipped a damaged checkpoint: {}", error.what()));
     }
   }
   if (files.empty()) return {};
-  fail("{}{}", reason, files.size() > 1 ? fmt::format("; nor can the {} before it be read", files.size() - 1) : "");
+  fail("{}{}", reason,
+       files.size() > 1 ? fmt::format("; the {} before it cannot be read either", files.size() - 1) : "");
 }
 
 std::optional<fs::path> CheckpointFolder::newest_usable() const {
@@ -89,7 +90,7 @@ std::optional<fs::path> CheckpointFolder::newest_usable() const {
     try {
       expect_usable(read_checkpoint(one.file), one.file);
       return one.file;
-    } catch (const Error&) {  // the next, then
+    } catch (const Error&) {  // try the next
     }
   }
   return {};
@@ -111,13 +112,13 @@ std::optional<CheckpointFolder::Scored> CheckpointFolder::best_of(const std::vec
 void CheckpointFolder::write(const Checkpoint& checkpoint) const {
   check(subfolder(), "make the folder", [&](auto& error) { fs::create_directories(subfolder(), error); });
   remove_unfinished();
-  const fs::path file = subfolder() / fmt::format("{}{:09}{}", kPrefix, checkpoint.step, kSuffix);
-  write_checkpoint(file, checkpoint, [&] { reached_(checkpoint.step, "written"); });
-  reached_(checkpoint.step, "renamed");
+  const fs::path file = subfolder() / fmt::format("{}{:09}{}", kPrefix, checkpoint.run.step, kSuffix);
+  write_checkpoint(file, checkpoint, [&] { reached_(checkpoint.run.step, "written"); });
+  reached_(checkpoint.run.step, "renamed");
 
-  // Later ones were damaged when the run went on from an earlier one.
+  // Later checkpoints were damaged when the run resumed from an earlier one.
   std::vector<Numbered> files = list();
-  const auto is_later = [&](const Numbered& one) { return one.step > checkpoint.step; };
+  const auto is_later = [&](const Numbered& one) { return one.step > checkpoint.run.step; };
   const auto last = std::ranges::find_if_not(files, is_later);
   std::vector<Numbered> superfluous(files.begin(), last);
   files.erase(files.begin(), last);
@@ -125,13 +126,13 @@ void CheckpointFolder::write(const Checkpoint& checkpoint) const {
   const auto best = best_of(files);
   point(kNewest, file);
   if (best) point(kBest, best->where.file);
-  reached_(checkpoint.step, "linked");
+  reached_(checkpoint.run.step, "linked");
   for (std::size_t i = keep_; i < files.size(); ++i)
     if (!best || files[i].step != best->where.step) superfluous.push_back(files[i]);
   for (const Numbered& one : superfluous) check(one.file, "remove", [&](auto& error) { fs::remove(one.file, error); });
 }
 
-// What a killed writer left behind, as large as a checkpoint.
+// Removes the partial file of a killed writer, which may be as large as a checkpoint.
 void CheckpointFolder::remove_unfinished() const {
   const std::string ending = AtomicFile::partial(std::string(kSuffix)).string();
   for (const fs::directory_entry& entry : fs::directory_iterator(subfolder())) {
@@ -141,11 +142,11 @@ void CheckpointFolder::remove_unfinished() const {
   }
 }
 
-// At every instant the link is either what it was or the new one.
+// Atomic: at any instant the link is either the old one or the new one.
 void CheckpointFolder::point(const std::string& name, const fs::path& file) const {
   const fs::path place = link(name), partial = AtomicFile::partial(place);
   check(place, "write", [&](auto& error) {
-    fs::remove(partial, error);  // what a killed one left behind
+    fs::remove(partial, error);  // left behind by a killed writer
     if (!error) fs::create_symlink(file.lexically_relative(run_), partial, error);
     if (knows_no_links(error)) return error.clear();
     if (!error) fs::rename(partial, place, error);
@@ -155,8 +156,7 @@ void CheckpointFolder::point(const std::string& name, const fs::path& file) cons
 StoredCheckpoint find_checkpoint(const fs::path& place) {
   if (!fs::is_directory(place)) return {place, read_checkpoint(place), {}};
   auto newest = CheckpointFolder(place, 1).newest();
-  if (!newest)
-    fail("{}: no checkpoint in this folder; give a checkpoint's file or the folder of a run", place.string());
+  if (!newest) fail("{}: no checkpoint in this folder; give a checkpoint file or a run's folder", place.string());
   return *std::move(newest);
 }
 

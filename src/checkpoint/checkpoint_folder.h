@@ -11,43 +11,44 @@
 
 namespace annulus {
 
-// A checkpoint and where it was found.
+// A checkpoint and its file.
 struct StoredCheckpoint {
   std::filesystem::path file;
   Checkpoint checkpoint;
-  std::vector<std::string> damaged;  // newer ones that cannot be read, and why: a line for each
+  std::vector<std::string> damaged;  // newer checkpoints that cannot be read: one line each, with the reason
 };
 
-// The checkpoints of a run, in the folder that the run writes to:
+// The checkpoints of a run, in the run's output folder:
 //
-//   checkpoints/step-000001200.h5   as it was after so many steps: the last few, and the best
+//   checkpoints/step-000001200.h5   the state after 1200 steps: the most recent checkpoints, and the best
 //   checkpoint.h5                   a symbolic link to the newest
-//   best.h5                         likewise to that whose evaluation found the most correct, the first of equals
+//   best.h5                         a symbolic link to the one with the highest test accuracy, the first of equals
 //
-// Whatever instant a writer is killed at, the newest that is whole is found. The links are for people: what is newest
-// and what is best, the files themselves say. One writer at a time.
+// If a writer is killed at any instant, the newest complete checkpoint is still found. The links are for users: the
+// program finds the newest and the best by the files themselves. REQUIRES: one writer at a time.
 class CheckpointFolder {
  public:
-  // How far the writing of one has come: "written" but for its name, "renamed", "linked" but for what is to be removed.
+  // Called when a stage of writing is complete: "written" (under a temporary name), "renamed", "linked" (before old
+  // checkpoints are removed).
   using Reached = std::function<void(std::uint64_t step, std::string_view stage)>;
 
-  // `keep`: how many of the last stay, 1 or more. `reached` is called while one is written.
+  // `keep`: number of most recent checkpoints to keep, at least 1.
   CheckpointFolder(
       std::filesystem::path run, std::size_t keep, Reached reached = [](std::uint64_t, std::string_view) {});
 
   bool empty() const;  // no run has written here
 
-  // Nothing where there are none. Throws Error where none of those that are there can be read, and NewerCheckpoint
-  // where the newest is of a newer program.
+  // Returns the newest readable checkpoint, or nothing if the folder has no checkpoints. Throws Error if none of them
+  // can be read, and NewerCheckpoint if a newer program wrote the newest.
   std::optional<StoredCheckpoint> newest() const;
 
-  // The newest that can be read and that expect_usable() accepts; none if there is none. Reads all that are newer.
+  // Returns the newest checkpoint that can be read and that expect_usable() accepts, if any. Reads all newer ones.
   std::optional<std::filesystem::path> newest_usable() const;
 
-  std::optional<Score> best() const;  // of those that are there
+  std::optional<Score> best() const;  // of all checkpoints in the folder
 
-  // Writes it, makes it the newest, and the best if it is, and removes those that need not be kept. Throws Error with
-  // the earlier ones as they were.
+  // Writes a checkpoint, updates the links and removes checkpoints that need not be kept. Throws Error and leaves the
+  // earlier ones unchanged.
   void write(const Checkpoint& checkpoint) const;
 
  private:
@@ -71,7 +72,7 @@ class CheckpointFolder {
   Reached reached_;
 };
 
-// `place`: a checkpoint's file, or the folder of a run, of which the newest is meant. Throws Error where there is none.
+// `place`: a checkpoint file, or a run's folder, whose newest checkpoint is returned. Throws Error if there is none.
 StoredCheckpoint find_checkpoint(const std::filesystem::path& place);
 
 }  // namespace annulus

@@ -6,19 +6,19 @@
 
 namespace annulus {
 
-// Writes a run's checkpoints on a thread of its own while training goes on, one after the other. What goes wrong there
-// is thrown by the next call that looks. When this ends, the last one is written, or has failed unsaid.
+// Writes a run's checkpoints one after the other on a background thread while training continues. The next call of
+// look() or finish() throws the Error of a failed write. The destructor waits for the last write and ignores its Error.
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(CheckpointFolder folder) : folder_(std::move(folder)) {}
 
-  const CheckpointFolder& folder() const { return folder_; }  // not to be read while one is being written
+  const CheckpointFolder& folder() const { return folder_; }  // REQUIRES: no write in progress
 
-  void begin(Checkpoint checkpoint);  // after finish()
-  void look();                        // throws Error where the last one failed; waits for nothing
-  void finish();                      // the same, and waits until it is written
+  void begin(Checkpoint checkpoint);  // REQUIRES: finish() was called
+  void look();                        // throws Error if the last write failed; does not block
+  void finish();                      // waits for the last write; throws Error if it failed
 
-  double seconds() const { return seconds_; }  // spent writing those that are finished
+  double seconds() const { return seconds_; }  // total time of the finished writes
 
  private:
   CheckpointFolder folder_;

@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// What a checkpoint keeps: metrics are of the moment.
+// Whether checkpoints store the parameter: metrics are not stored.
 bool kept(const Parameter& parameter) {
   return parameter.role != Role::metric;
 }
@@ -22,7 +22,7 @@ void restore_average(const Checkpoint& checkpoint, const std::filesystem::path& 
                      const Optimizer& optimizer) {
   const bool wanted = static_cast<bool>(optimizer.average());
   if (wanted != checkpoint.averages())
-    fail("{} was made {} --ema: resume it {} it as well", file.string(), wanted ? "without" : "with",
+    fail("{} was made {} --ema: resume it {} --ema as well", file.string(), wanted ? "without" : "with",
          wanted ? "without" : "with");
   if (!wanted) return;
   for (const Parameter& p : model.parameters().all())
@@ -34,17 +34,18 @@ void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file
   if (checkpoint.model != kind.model)
     fail("{} is of model {}: resume it with --model {}", file.string(), checkpoint.model, checkpoint.model);
   if (checkpoint.seed != kind.seed)
-    fail("{} was made with --seed {}: resume it with that, or the order of the samples would change", file.string(),
-         checkpoint.seed);
-  const bool within_epoch = checkpoint.cursor.position > 0;
+    fail("{} was made with --seed {}: resume it with the same --seed, or the order of the samples would change",
+         file.string(), checkpoint.seed);
+  const bool within_epoch = checkpoint.run.cursor.position > 0;
   if (within_epoch && checkpoint.order != kind.order)
     fail(
-        "{} was made within an epoch of {}, but this run has {}: samples would come twice or never; resume it as it "
-        "was",
+        "{} was made within an epoch of {}, but this run has {}: samples would be repeated or missed; resume it with "
+        "the same options",
         file.string(), checkpoint.order, kind.order);
 }
 
-// In what this run's data differs from that of the checkpoint's run. Throws Error unless that is meant.
+// Returns the first difference between this run's data and the checkpoint's. Throws Error unless --data-changed accepts
+// it.
 std::optional<std::string> data_difference(const Checkpoint& checkpoint, const std::filesystem::path& file,
                                            const RunKind& kind) {
   const auto difference = first_difference(data_fields(checkpoint.data, checkpoint.samples), kind.data);
@@ -59,10 +60,10 @@ void expect_usable(const StoredCheckpoint& stored, const CheckpointFolder& folde
 } catch (const Error& error) {
   const auto earlier = folder.newest_usable();
   if (!earlier) throw;
-  fail("{}; to go on from {}, delete the later ones", error.what(), earlier->string());
+  fail("{}; to resume from {}, delete the later ones", error.what(), earlier->string());
 }
 
-// Rank 0's memory to every rank's.
+// Copies rank 0's memory to every rank's.
 void broadcast(const World& world, Device& device, DeviceView view) {
   std::vector<std::byte> bytes(view.bytes);
   if (world.root()) device.download(view, bytes);
@@ -76,7 +77,7 @@ const NamedTensor& find(const Checkpoint& checkpoint, const std::filesystem::pat
                         const Shape& shape) {
   const auto found = std::ranges::find(checkpoint.parameters, name, &NamedTensor::name);
   if (found == checkpoint.parameters.end())
-    fail("{} has no parameter {}: it is of another model ({})", file.string(), name, checkpoint.model);
+    fail("{} has no parameter {}: it belongs to another model ({})", file.string(), name, checkpoint.model);
   if (found->shape != shape)
     fail("{}: {} is {}, but the model's is {}: it was trained on other images or classes", file.string(), name,
          to_string(found->shape), to_string(shape));
@@ -87,7 +88,6 @@ Checkpoint snapshot(Model& model, const Optimizer& optimizer) {
   Checkpoint checkpoint;
   checkpoint.optimizer = optimizer.name();
   const Parameters& parameters = model.parameters();
-  if (LossScaling* scaling = model.device().loss_scaling()) checkpoint.loss_scaling = scaling->state();
   for (const Parameter& p : parameters.all()) {
     if (!kept(p)) continue;
     NamedTensor tensor{p.name, p.spec.shape, read(model.device(), p, parameters.weight(p)), {}};
@@ -112,8 +112,8 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
 void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                     Optimizer& optimizer) {
   if (checkpoint.optimizer != optimizer.name())
-    fail("{} was made with --optimizer {}: resume it with that, for its state means nothing to another", file.string(),
-         checkpoint.optimizer);
+    fail("{} was made with --optimizer {}: resume it with the same --optimizer, because others cannot use its state",
+         file.string(), checkpoint.optimizer);
   for (const Parameter& parameter : model.parameters().all()) {
     if (!parameter.trained()) continue;
     const NamedTensor& saved = find(checkpoint, file, parameter.name, parameter.spec.shape);
@@ -128,14 +128,10 @@ void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& f
 std::optional<Restored> restore(const World& world, const CheckpointFolder& folder,
                                 const std::optional<StoredCheckpoint>& stored, const RunKind& kind, Model& model,
                                 Optimizer& optimizer) {
-  // What is not in the arenas, as rank 0 sends it.
-  struct State {
-    std::uint64_t found, step, bucket_bytes, tuned_for_ranks;
-    Cursor cursor;
-    double deferred;
-    LossScaling::State scaling;
-    Score score, best;  // of no images where there is none
-  } state{};
+  struct {
+    bool found;
+    RunState run;
+  } shared{};
   Restored restored;
   if (stored) {
     const Checkpoint& checkpoint = stored->checkpoint;
@@ -145,32 +141,21 @@ std::optional<Restored> restore(const World& world, const CheckpointFolder& fold
     restore_parameters(checkpoint, stored->file, model);
     restore_states(checkpoint, stored->file, model, optimizer);
     restore_average(checkpoint, stored->file, model, optimizer);
-    state = {1,
-             checkpoint.step,
-             checkpoint.buckets.bytes,
-             checkpoint.tuned_for_ranks,
-             checkpoint.cursor,
-             checkpoint.buckets.deferred,
-             checkpoint.loss_scaling.value_or(LossScaling::State{}),
-             checkpoint.score.value_or(Score{}),
-             folder.best().value_or(Score{})};
+    shared = {true, checkpoint.run};
+    shared.run.best = folder.best();
     restored.summing = checkpoint.summing;
     restored.damaged = stored->damaged;
   }
-  world.broadcast(std::as_writable_bytes(std::span(&state, 1)));
-  if (state.found == 0) return std::nullopt;
+  world.broadcast(std::as_writable_bytes(std::span(&shared, 1)));
+  if (!shared.found) return std::nullopt;
+  restored.run = shared.run;
   broadcast(world, model.device(), model.parameters().weights());
   model.parameters().weights_changed();
   for (std::size_t i = 0; i < optimizer.states(); ++i) broadcast(world, model.device(), optimizer.state(i));
   if (optimizer.average()) broadcast(world, model.device(), optimizer.average());
-  optimizer.set_step(state.step);
-  if (LossScaling* scaling = model.device().loss_scaling()) scaling->set_state(state.scaling);
-  restored.cursor = state.cursor;
-  restored.step = state.step;
-  restored.buckets = {state.bucket_bytes, state.deferred};
-  restored.tuned_for_ranks = state.tuned_for_ranks;
-  if (state.score.count > 0) restored.score = state.score;
-  if (state.best.count > 0) restored.best = state.best;
+  optimizer.set_step(restored.run.step);
+  if (LossScaling* scaling = model.device().loss_scaling())
+    scaling->set_state(restored.run.loss_scaling.value_or(LossScaling::State{}));
   return restored;
 }
 

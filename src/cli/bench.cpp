@@ -15,13 +15,13 @@ namespace annulus {
 
 namespace {
 
-// Of those that measure rows of a table in turns.
+// Options of the benchmarks that measure the rows of a table in turns.
 template <class Options>
 void add_table_options(CLI::App& command, Options& options) {
-  command.add_option("--seconds", options.seconds, "How long to measure each row")
+  command.add_option("--seconds", options.seconds, "Seconds to measure each row")
       ->transform(number_above(0))
       ->capture_default_str();
-  command.add_option("--json", options.json, "Write the table to this file as well");
+  command.add_option("--json", options.json, "JSON file to write the table to");
   add_overwrite_option(command, options.overwrite);
 }
 
@@ -30,14 +30,14 @@ void add_bench_input(CLI::App& bench, Command& chosen) {
   auto options = std::make_shared<BenchInputOptions>();
   auto& o = *options;
   add_data_options(*input, o.data, Purpose::training);
-  input->get_option("--workers")->description("Threads of each rank that read and decode; 0: one");
-  input->add_option("--split", o.split, "Which images of the files: train or test")->capture_default_str();
-  input->add_option("--batch", o.batch, "Images a step on each rank")
-      ->transform(whole_number(1))
+  input->get_option("--workers")->description("Reader threads per rank; 0: one");
+  input->add_option("--split", o.split, "Split of the data: train or test")->capture_default_str();
+  input->add_option("--batch", o.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
+  input->add_option("--seconds", o.seconds, "Seconds to measure")->transform(number_above(0))->capture_default_str();
+  input->add_option("--seed", o.seed, "Random seed (sample order, augmentation)")
+      ->transform(kSeed)
       ->capture_default_str();
-  input->add_option("--seconds", o.seconds, "How long to measure")->transform(number_above(0))->capture_default_str();
-  input->add_option("--seed", o.seed, "Of the order and of what is random")->transform(kSeed)->capture_default_str();
-  input->add_option("--json", o.json, "Write the result to this file as well");
+  input->add_option("--json", o.json, "JSON file to write the result to");
   add_overwrite_option(*input, o.overwrite);
   input->callback([&chosen, options] {
     chosen.run = [options](const World& world, Watchdog&) {
@@ -51,17 +51,16 @@ void add_bench_input(CLI::App& bench, Command& chosen) {
 }
 
 void add_bench_noise(CLI::App& bench, Command& chosen) {
-  auto* noise =
-      bench.add_subcommand("noise", "Time what ranks lose by going in step, on this machine, whatever they do");
+  auto* noise = bench.add_subcommand(
+      "noise", "Measure the OS noise of this machine: the time that synchronized ranks lose to it");
   auto options = std::make_shared<BenchNoiseOptions>();
   auto& o = *options;
-  noise->add_option("--step", o.step_ms, "Milliseconds of computing in a step")
+  noise->add_option("--step", o.step_ms, "Milliseconds of computing per step")
       ->transform(number_from(0.1, 1e5))
       ->capture_default_str();
   noise
-      ->add_option(
-          "--threads", o.threads,
-          "Threads of each rank; 0: OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, or as many processors as it is bound to")
+      ->add_option("--threads", o.threads,
+                   "Compute threads per rank; 0: OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, or one per bound processor")
       ->transform(whole_number(0, kMostThreads))
       ->capture_default_str();
   add_table_options(*noise, o);
@@ -79,7 +78,7 @@ void add_bench_noise(CLI::App& bench, Command& chosen) {
 }  // namespace
 
 void add_bench(CLI::App& app, Command& chosen) {
-  auto* bench = app.add_subcommand("bench", "Measure");
+  auto* bench = app.add_subcommand("bench", "Run a benchmark");
   bench->require_subcommand(1);
   add_bench_input(*bench, chosen);
   add_bench_noise(*bench, chosen);
@@ -88,19 +87,20 @@ void add_bench(CLI::App& app, Command& chosen) {
   auto step_options = std::make_shared<BenchStepOptions>();
   auto& s = *step_options;
   step->add_option("--from", s.from,
-                   "Begin with the weights and the optimizer's state of this checkpoint, a file or a run's folder, "
-                   "and with its model, image and classes");
+                   "Checkpoint (file or run folder) to take weights, optimizer state, model, image and classes from");
   step->add_option("--model", s.model, model_help())->capture_default_str();
-  step->add_option("--batch", s.batch, "Images a step on each rank")->transform(whole_number(1))->capture_default_str();
-  step->add_option("--image", s.image, "Height, width and channels")
+  step->add_option("--batch", s.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
+  step->add_option("--image", s.image, "Image size: HEIGHTxWIDTHxCHANNELS")
       ->delimiter('x')
       ->expected(3)
       ->transform(whole_number(1, kMostPixels))
       ->default_str("28x28x1");
-  step->add_option("--classes", s.classes, "Classes")->transform(whole_number(1, kMostClasses))->capture_default_str();
+  step->add_option("--classes", s.classes, "Number of classes")
+      ->transform(whole_number(1, kMostClasses))
+      ->capture_default_str();
   add_table_options(*step, s);
   step->add_option("--all-reduce", s.all_reduce,
-                   fmt::format("{}; several, separated by commas, take turns", kAllReduceHelp))
+                   fmt::format("{}. A comma-separated list is measured in turns", kAllReduceHelp))
       ->delimiter(',')
       ->default_str("auto");
   add_wire_option(*step, s.wire);
@@ -125,17 +125,17 @@ void add_bench(CLI::App& app, Command& chosen) {
     };
   });
 
-  auto* reduce = bench->add_subcommand("all-reduce", "Time the sum of an array over all ranks");
+  auto* reduce = bench->add_subcommand("all-reduce", "Time the all-reduce of an array");
   auto reduce_options = std::make_shared<BenchAllReduceOptions>();
   auto& r = *reduce_options;
   r.sizes_bytes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
   r.algorithms = {"auto", "message-ring", "mpi"};
-  reduce->add_option("--sizes", r.sizes_bytes, "Sizes of the array, separated by commas")
+  reduce->add_option("--sizes", r.sizes_bytes, "Array sizes, separated by commas")
       ->delimiter(',')
       ->transform(byte_size(1, std::uint64_t{1} << 40))
       ->type_name("SIZE")
       ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
-  reduce->add_option("--algorithms", r.algorithms, "As --all-reduce, separated by commas")
+  reduce->add_option("--algorithms", r.algorithms, "Algorithms as in --all-reduce, separated by commas")
       ->delimiter(',')
       ->default_str("auto,message-ring,mpi");
   add_wire_option(*reduce, r.wire);

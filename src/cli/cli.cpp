@@ -22,18 +22,18 @@ bool is_flag(const CLI::Option& option) {
   return option.get_expected_max() == 0;
 }
 
-// Not a list in one text, 28x28x1.
+// False for a list in one string, such as 28x28x1.
 bool is_number(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   return option.get_delimiter() == '\0' && (type == "INT" || type == "UINT" || type == "FLOAT");
 }
 
-// A configuration file is a flat TOML file: its keys are the options of the command that is run, without the dashes.
+// A configuration file is a flat TOML file. Its keys are the options of the command, without the dashes.
 class FlatConfig : public CLI::Config {
  public:
   explicit FlatConfig(const CLI::App& app) : app_(app) {}
 
-  // Every option's line: key=value.
+  // Returns a line key=value for every option.
   std::string to_config(const CLI::App* command, bool default_also, bool, std::string) const override {
     std::string text;
     for (const CLI::Option* option : command->get_options({})) {
@@ -49,10 +49,10 @@ class FlatConfig : public CLI::Config {
     return text;
   }
 
-  // Gives the options their values, unless the command line has: an error then has its file and line. Leaves nothing
-  // for CLI11 to do.
+  // Sets the options that are not on the command line. Errors have the file and line. Returns no items because nothing
+  // is left for CLI11 to do.
   std::vector<CLI::ConfigItem> from_config(std::istream& stream) const override {
-    if (app_.get_subcommands().empty()) return {};  // and there is nothing to run
+    if (app_.get_subcommands().empty()) return {};  // nothing to run
     const std::string file = app_.get_config_ptr()->results().back();
     CLI::App* command = app_.get_subcommands().front();
     while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
@@ -78,7 +78,7 @@ class FlatConfig : public CLI::Config {
                                          command.get_name()),
                              CLI::ExitCodes::ConfigError);
     expect_type(*option, entry);
-    if (option->count() > 0) return;  // the command line wins
+    if (option->count() > 0) return;  // the command line has precedence
     for (const std::string& value : entry.values) option->add_result(value);
     option->run_callback();
   }
@@ -117,7 +117,7 @@ class FlatConfig : public CLI::Config {
 
 void add_commands(CLI::App& app, Command& chosen) {
   app.set_version_flag("--version", std::string("annulus ") + ANNULUS_VERSION);
-  app.set_config("--config", "", "Read the command's options from this file; a TOML file of lines such as lr = 0.05");
+  app.set_config("--config", "", "TOML file with options of the command, in lines such as lr = 0.05");
   app.config_formatter(std::make_shared<FlatConfig>(app));
   app.fallthrough();
   add_train(app, chosen);
@@ -134,7 +134,7 @@ void add_commands(CLI::App& app, Command& chosen) {
 
 Command parse_command_line(int argc, char** argv, bool speaks) {
   CLI::App app(
-      "Synchronous data-parallel training. Run it alone, or as many ranks under mpirun or srun.\n"
+      "Synchronous data-parallel training. Run it as one process, or with several ranks under mpirun or srun.\n"
       "annulus COMMAND --help lists a command's options.",
       "annulus");
   Command chosen;
@@ -142,14 +142,14 @@ Command parse_command_line(int argc, char** argv, bool speaks) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    // CLI11 answers --help before it complains of unknown words.
+    // CLI11 handles --help before it reports unknown arguments.
     if (const auto unknown = app.remaining(true); !unknown.empty()) refuse(CLI::ExtrasError(unknown), speaks);
     if (speaks) app.exit(help);
     std::exit(0);
   } catch (const CLI::ParseError& error) {
     refuse(error, speaks);
   }
-  if (!chosen.run) {
+  if (!chosen.run && !chosen.run_without_mpi) {
     if (speaks) fmt::print("{}", app.help());
     std::exit(kUsageExitCode);
   }

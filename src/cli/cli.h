@@ -7,14 +7,17 @@
 
 namespace annulus {
 
-// The command that was asked for, ready to run on every rank.
+// The requested command, ready to run on every rank.
 struct Command {
-  std::function<int(const World&, Watchdog&)> run;  // returns the process's exit code
-  double stall_seconds = kStallSeconds;             // of the watchdog from MPI_Init on; 0: none
+  // One of these returns the process's exit code. Of commands that need no ranks, rank 0 alone runs the second one,
+  // without MPI.
+  std::function<int(const World&, Watchdog&)> run;
+  std::function<int()> run_without_mpi;
+  double stall_seconds = kStallSeconds;  // of the watchdog from MPI_Init on; 0: none
 };
 
-// Reads the command line, and the file named by --config. Prints help, or what is wrong (where `speaks`: every rank
-// reads the same), and ends the process where there is nothing to run.
+// Parses the command line and the file named by --config. On --help or an error, prints it and ends the process.
+// `speaks`: whether this rank prints; every rank parses the same command line.
 Command parse_command_line(int argc, char** argv, bool speaks);
 
 }  // namespace annulus

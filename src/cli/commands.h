@@ -9,7 +9,7 @@ namespace annulus {
 // Adds all commands, and the reader of --config.
 void add_commands(CLI::App& app, Command& chosen);
 
-// Each adds a command, with its options, to the program's; where it is the one that was given, `chosen` becomes it.
+// Each adds a command with its options. If the command line has this command, it is stored in `chosen`.
 void add_train(CLI::App& app, Command& chosen);
 void add_eval(CLI::App& app, Command& chosen);
 void add_checkpoint(CLI::App& app, Command& chosen);

@@ -15,26 +15,26 @@ namespace annulus {
 const CLI::Validator kSeed = whole_number(0, std::numeric_limits<std::int64_t>::max());
 
 std::string model_help() {
-  std::string text = "One of:";
+  std::string text = "Model, one of:";
   for (const ZooEntry& entry : zoo()) text += fmt::format("\n{:<14}{}", entry.name, entry.description);
   return text;
 }
 
 void add_device_options(CLI::App& command, DeviceOptions& options) {
-  command.add_option("--device", options.device, "What computes: cpu, cuda, or auto, a GPU if every rank has one")
+  command.add_option("--device", options.device, "Device: cpu, cuda, or auto (a GPU if every rank has one)")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   command
-      .add_option("--precision", options.precision,
-                  "fp32, tf32, bf16 or fp16; auto: bf16 on a GPU, fp32 on a CPU. Parameters and sums are fp32 in each")
+      .add_option(
+          "--precision", options.precision,
+          "Precision: fp32, tf32, bf16, fp16, or auto (bf16 on a GPU, fp32 on a CPU). Parameters and all-reduces "
+          "are always fp32")
       ->check(CLI::IsMember({"auto", "fp32", "tf32", "bf16", "fp16"}))
       ->capture_default_str();
-  command.add_option("--tune", options.tuning,
-                     "On a GPU, measure which convolution plans are fastest, and keep what was found in this file");
+  command.add_option("--tune", options.tuning, "File for the fastest convolution plans, measured once (GPU only)");
   command
-      .add_option(
-          "--threads", options.threads,
-          "Threads of each rank; 0: OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, or as many processors as it is bound to")
+      .add_option("--threads", options.threads,
+                  "Compute threads per rank; 0: OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, or one per bound processor")
       ->transform(whole_number(0, kMostThreads))
       ->capture_default_str();
 }
@@ -48,54 +48,53 @@ CLI::Option* add_data_option(CLI::App& command, const std::string& name, T& valu
 
 void add_training_data_options(CLI::App& command, DataOptions& options) {
   add_data_option(command, "--augment", options.augment,
-                  "What is done to training images:\n"
-                  "none            as in evaluation: the middle\n"
-                  "flip            left to right, or not\n"
-                  "crop-flip       and moved: by up to 4 pixels, or within larger images\n"
-                  "imagenet        a random crop of 8 to 100 %, resized, and flipped or not\n"
-                  "imagenet-jitter and brightness, contrast and saturation varied\n"
+                  "Augmentation of training images:\n"
+                  "none            centre crop, as in evaluation\n"
+                  "flip            random horizontal flip\n"
+                  "crop-flip       flip, and random shift by up to 4 pixels or random crop of larger images\n"
+                  "imagenet        random crop of 8 to 100 % of the area, resized, and flip\n"
+                  "imagenet-jitter imagenet, and random brightness, contrast and saturation\n"
                   "auto            imagenet for encoded images, none for others")
       ->check(CLI::IsMember({"auto", "none", "flip", "crop-flip", "imagenet", "imagenet-jitter"}));
   add_data_option(command, "--shuffle", options.shuffle,
-                  "global: any order; block: an order that reads files nearly from begin to end")
+                  "Sample order: global (uniformly shuffled) or block (files are read nearly sequentially)")
       ->check(CLI::IsMember({"global", "block"}));
-  add_data_option(command, "--shuffle-block", options.shuffle_block, "Images that block reads in one go")
+  add_data_option(command, "--shuffle-block", options.shuffle_block, "Images per block (--shuffle block)")
       ->transform(whole_number(1, 1 << 30));
-  add_data_option(command, "--shuffle-window", options.shuffle_window, "Blocks that it mixes with each other")
+  add_data_option(command, "--shuffle-window", options.shuffle_window,
+                  "Number of blocks that are mixed (--shuffle block)")
       ->transform(whole_number(1, 1 << 20));
 }
 
 }  // namespace
 
 void add_data_options(CLI::App& command, DataOptions& options, Purpose purpose) {
-  command.add_option("--data", options.files, "Data files, made by annulus import, or patterns such as 'part-*.h5'")
+  command.add_option("--data", options.files, "Data files, created by annulus import, or patterns such as 'part-*.h5'")
       ->required();
   add_data_option(command, "--image", options.image,
-                  "Height and width that the network gets; 0: as stored, and 224 of JPEG and PNG images")
+                  "Height and width of the network's input; 0: as stored, or 224 for JPEG and PNG images")
       ->transform(whole_number(0, kMostPixels));
   if (purpose == Purpose::training) add_training_data_options(command, options);
   add_data_option(
       command, "--workers", options.workers,
-      "Threads of each rank that read and decode; 0: one where images are ready, else all processors but one "
-      "beside a GPU, and a quarter where they compute")
+      "Reader threads per rank; 0: one if images are stored as needed, else all processors but one with a GPU, a "
+      "quarter of them without")
       ->transform(whole_number(0, 256));
-  add_data_option(command, "--prefetch", options.prefetch, "Batches that they prepare ahead")
+  add_data_option(command, "--prefetch", options.prefetch, "Number of batches to prepare ahead")
       ->transform(whole_number(1, 1024));
   add_data_option(command, "--on-bad-sample", options.on_bad_sample,
-                  "What a damaged image or a wrong label does: fail ends the run, skip goes on without it")
+                  "Action on a damaged image or invalid label: fail (abort the run) or skip (ignore the sample)")
       ->check(CLI::IsMember({"fail", "skip"}));
 }
 
 void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint, std::string& weights) {
   command
       .add_option("--checkpoint", checkpoint,
-                  "A checkpoint's file, such as RUN/best.h5, or the folder of a run, of which the newest is taken")
+                  "Checkpoint file, such as RUN/best.h5, or a run's folder (its newest checkpoint)")
       ->required();
   command
-      .add_option(
-          "--weights", weights,
-          "ema, the moving average that the run kept, raw, those that it trained, or auto, the average if it is "
-          "there")
+      .add_option("--weights", weights,
+                  "Weights: ema (their moving average), raw (the trained weights), or auto (ema if stored)")
       ->check(CLI::IsMember({"auto", "ema", "raw"}))
       ->capture_default_str();
 }
@@ -105,7 +104,7 @@ void add_data_changed_flag(CLI::App& command, bool& changed, const std::string& 
 }
 
 void add_wire_option(CLI::App& command, std::string& wire) {
-  command.add_option("--wire", wire, "What messages between nodes are made of; sums are made in fp32 in any case")
+  command.add_option("--wire", wire, "Data type of messages between nodes; gradients are always added in fp32")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
 }
@@ -114,45 +113,43 @@ void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune) {
   constexpr std::uint64_t smallest = 4096, largest = std::uint64_t{1} << 40;
   const auto parse = [&buckets, tune](std::string text) {
     buckets.bytes = 0;
-    if (tune != nullptr) *tune = text == "auto";
-    if (text == "usual" || (tune != nullptr && *tune)) return;
+    if (tune != nullptr) *tune = text == "tune";
+    if (text == "auto" || (tune != nullptr && *tune)) return;
     if (!byte_size(smallest, largest)(text).empty())
       throw CLI::ValidationError("--bucket",
                                  fmt::format("give a size of at least 4KiB, such as 1MiB, {}, not {}",
-                                             tune != nullptr ? "usual or auto" : "or usual", in_quotes(text)));
+                                             tune != nullptr ? "auto or tune" : "or auto", in_quotes(text)));
     buckets.bytes = std::stoull(text);
   };
   command
       .add_option_function<std::string>(
           "--bucket", parse,
-          fmt::format("Gradients that are sent together, for example 256KiB or 4MiB; usual: an eighth of all, but "
-                      "64KiB to 4MiB{}",
-                      tune != nullptr ? "; auto: what trials say, and --defer too" : ""))
+          fmt::format("Bucket size, such as 256KiB or 4MiB; auto: 1/8 of all gradients, clamped to 64KiB..4MiB{}",
+                      tune != nullptr ? "; tune: by trials, together with --defer" : ""))
       ->type_name("SIZE")
-      ->default_str("usual");
+      ->default_str("auto");
   command
-      .add_option("--defer", buckets.deferred,
-                  "Share of the gradients, those of the uppermost layers, whose sums may go on during the next step's "
-                  "forward pass")
+      .add_option(
+          "--defer", buckets.deferred,
+          "Fraction of the gradients, from the last layers, whose all-reduces may overlap the next forward pass")
       ->transform(number_from(0, 1))
       ->capture_default_str();
 }
 
 void expect_one_choice(const BucketOptions& buckets, bool tune) {
   if (tune && buckets.deferred > 0)
-    throw CLI::ValidationError("--defer", "--bucket auto chooses what is deferred: leave it out, or name a size");
+    throw CLI::ValidationError("--defer",
+                               "--bucket tune chooses what is deferred: remove the option, or give --bucket a size");
 }
 
 void add_timeline_options(CLI::App& command, TimelineOptions& options) {
-  command
-      .add_option("--timeline", options.file,
-                  "Write what all ranks did and when, for https://ui.perfetto.dev, to this file")
+  command.add_option("--timeline", options.file, "Trace file of all ranks, for https://ui.perfetto.dev")
       ->configurable(false)
       ->group("Timeline");
   command
       .add_option("--timeline-steps", options.steps,
-                  options.first > 0 ? fmt::format("So many steps of it, after the first {}", options.first)
-                                    : "So many of the measured steps of it")
+                  options.first > 0 ? fmt::format("Number of traced steps, after the first {}", options.first)
+                                    : "Number of traced steps")
       ->transform(whole_number(1))
       ->capture_default_str()
       ->configurable(false)
@@ -162,14 +159,13 @@ void add_timeline_options(CLI::App& command, TimelineOptions& options) {
 void add_stall_option(CLI::App& command, Command& chosen) {
   command
       .add_option("--stall-timeout", chosen.stall_seconds,
-                  "Abort the job and report where each rank stands if nothing moves for this many seconds; 0: never")
+                  "Seconds without progress after which to report each rank's position and abort the job; 0: never")
       ->transform(number_from(0))
       ->capture_default_str();
 }
 
 void add_overwrite_option(CLI::App& command, bool& overwrite) {
-  command.add_flag("--overwrite", overwrite, "Replace files that are there already, whatever they are")
-      ->configurable(false);
+  command.add_flag("--overwrite", overwrite, "Replace existing files of any kind")->configurable(false);
 }
 
 void expect_replaceable(const World& world, const std::vector<Output>& outputs,

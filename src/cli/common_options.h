@@ -16,25 +16,24 @@
 
 namespace annulus {
 
-// What several commands have in common.
+// Options that several commands share.
 
-constexpr std::uint64_t kMostThreads = 4096, kMostPixels = 1 << 14;  // of a side of an image
+constexpr std::uint64_t kMostThreads = 4096, kMostPixels = 1 << 14;  // per side of an image
 constexpr std::uint64_t kMostClasses = 1 << 20;
 extern const CLI::Validator kSeed;
 
 constexpr const char* kAllReduceHelp =
-    "Who adds the gradients: auto, direct, hierarchical, ring, message-ring, doubling, mpi (MPI_Allreduce), nccl "
-    "(between "
-    "GPUs), or none, which does not train but shows what sums cost";
+    "All-reduce algorithm: auto, shm, hierarchical, ring, message-ring, doubling, mpi (MPI_Allreduce), nccl (GPUs), "
+    "or none (no communication, for measuring its cost; does not train)";
 
 std::string model_help();
 
 void add_device_options(CLI::App& command, DeviceOptions& options);
 
-// Which data, and how batches are made of it. Evaluation shows them as they are, in their order.
+// Options for the data and its preparation. Evaluation has no options for augmentation and order.
 void add_data_options(CLI::App& command, DataOptions& options, Purpose purpose);
 
-// Which weights of which checkpoint, for those who only use it.
+// Options for the checkpoint and its weights, for commands that only use it.
 void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint, std::string& weights);
 
 // For commands that check the data against a checkpoint.
@@ -44,10 +43,10 @@ void add_wire_option(CLI::App& command, std::string& wire);
 void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune);  // auto only if `tune`
 void add_timeline_options(CLI::App& command, TimelineOptions& options);
 
-// For commands that report what they are doing (Watchdog).
+// For commands that report their progress to the Watchdog.
 void add_stall_option(CLI::App& command, Command& chosen);
 
-// Throws where the options contradict each other.
+// Throws CLI::ValidationError if the options contradict each other.
 void expect_one_choice(const BucketOptions& buckets, bool tune);
 
 // --overwrite, and the rule of src/io/output_file.h, which rank 0 applies.
@@ -55,7 +54,7 @@ void add_overwrite_option(CLI::App& command, bool& overwrite);
 void expect_replaceable(const World& world, const std::vector<Output>& outputs,
                         const std::vector<std::filesystem::path>& inputs, bool overwrite);
 
-// A Slurm task that takes itself for a whole run is worse than none.
+// Throws Error if a scheduler started several tasks but MPI sees a single rank, so that each would be a run of its own.
 void expect_whole_world(const World& world);
 
 }  // namespace annulus

@@ -5,7 +5,8 @@
 namespace annulus {
 
 void add_doctor(CLI::App& app, Command& chosen) {
-  app.add_subcommand("doctor", "Versions, devices and links: what can be used here, and why not the rest")
+  app.add_subcommand("doctor",
+                     "Show versions and usable devices, all-reduces and links, and why others are unavailable")
       ->callback([&chosen] {
         chosen.run = [](const World& world, Watchdog&) {
           doctor(world);

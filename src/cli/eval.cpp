@@ -14,12 +14,10 @@ void add_eval(CLI::App& app, Command& chosen) {
   auto& o = *options;
   add_data_options(*command, o.data, Purpose::evaluation);
   add_checkpoint_options(*command, o.checkpoint, o.weights);
-  command->add_option("--split", o.split, "Which images of the file: train or test")->capture_default_str();
+  command->add_option("--split", o.split, "Split of the data: train or test")->capture_default_str();
   add_data_changed_flag(*command, o.data_changed, "Accept data whose classes differ from the checkpoint's");
-  command->add_option("--batch", o.batch, "Images at once on each rank")
-      ->transform(whole_number(1))
-      ->capture_default_str();
-  command->add_option("--json", o.json, "Write the result to this file as well");
+  command->add_option("--batch", o.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
+  command->add_option("--json", o.json, "JSON file to write the result to");
   add_device_options(*command, o.device);
   add_stall_option(*command, chosen);
   add_overwrite_option(*command, o.overwrite);

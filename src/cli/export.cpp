@@ -7,16 +7,16 @@
 namespace annulus {
 
 void add_export(CLI::App& app, Command& chosen) {
-  auto* command = app.add_subcommand("export", "Write a checkpoint's network as an ONNX file, for other programs");
+  auto* command = app.add_subcommand("export", "Export a checkpoint's network as an ONNX file");
   auto options = std::make_shared<ExportOptions>();
   auto& o = *options;
-  command->add_option("file", o.output, "The ONNX file to make")->required();
+  command->add_option("file", o.output, "ONNX file to write")->required();
   add_checkpoint_options(*command, o.checkpoint, o.weights);
   add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, options] {
-    chosen.run = [options](const World& world, Watchdog&) {
-      expect_replaceable(world, {{options->output, FileKind::onnx}}, {options->checkpoint}, options->overwrite);
-      if (world.root()) export_onnx(*options);
+    chosen.run_without_mpi = [options] {
+      expect_replaceable({options->output, FileKind::onnx}, {options->checkpoint}, options->overwrite);
+      export_onnx(*options);
       return 0;
     };
   });

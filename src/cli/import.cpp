@@ -39,12 +39,12 @@ std::vector<std::string> read_names(const std::string& file) {
     names.push_back(line);
   }
   if (!stream.eof() || names.empty())
-    throw CLI::ValidationError("--classes-from", fmt::format("{}: cannot read a name a line from this file", file));
+    throw CLI::ValidationError("--classes-from", fmt::format("{}: cannot read one name per line from this file", file));
   return names;
 }
 
 std::string formats_help() {
-  std::string text = "Its format:";
+  std::string text = "Format of the source:";
   for (const SourceFormat* format : source_formats())
     text += fmt::format("\n{:<7}{}", format->name, format->description);
   return text;
@@ -57,54 +57,54 @@ std::vector<std::string> format_names() {
 }
 
 void add_source_options(CLI::App& command, ImportOptions& o) {
-  command.add_option("file", o.output, "The HDF5 file to make")->required();
+  command.add_option("file", o.output, "HDF5 file to write")->required();
   command.add_option("source", o.source, "Folder of the data set")->required();
   command.add_option("--from", o.format, formats_help())->check(CLI::IsMember(format_names()))->capture_default_str();
-  auto* classes = command.add_option("--classes", o.classes,
-                                     "Names of the classes by label, separated by commas; by default the source's");
+  auto* classes =
+      command.add_option("--classes", o.classes, "Class names by label, separated by commas; default: the source's");
   classes->delimiter(',');
   command
       .add_option_function<std::string>(
           "--classes-from", [&o](const std::string& file) { o.classes = read_names(file); },
-          "A text file of these names, one a line, such as scripts/fashion-mnist.txt")
+          "Text file with one class name per line, such as scripts/fashion-mnist.txt")
       ->type_name("FILE")
       ->excludes(classes);
   command
       .add_option("--on-bad-sample", o.on_bad_sample,
-                  "What to do with damaged, empty or unreadable images, and labels without a class: fail, or skip, "
-                  "which lists them in FILE.skipped.txt; usual: skip where images are encoded")
-      ->check(CLI::IsMember({"fail", "skip", "usual"}))
+                  "Action on damaged, empty or unreadable images and labels without a class: fail, skip (and list in "
+                  "FILE.skipped.txt), or auto (skip if images are encoded)")
+      ->check(CLI::IsMember({"auto", "fail", "skip"}))
       ->capture_default_str();
 }
 
 void add_storage_options(CLI::App& command, ImportOptions& o) {
   command
-      .add_option("--store", o.store, "encoded: JPEG and PNG as they came; pixels: decoded; usual: as in the source")
-      ->check(CLI::IsMember({"encoded", "pixels", "usual"}))
+      .add_option("--store", o.store,
+                  "Storage: encoded (unchanged JPEG and PNG), pixels (decoded), or auto (as in the source)")
+      ->check(CLI::IsMember({"auto", "encoded", "pixels"}))
       ->capture_default_str();
   command
       .add_option_function<std::string>(
           "--size", [&o](const std::string& text) { o.size = parse_size(text); },
-          "Height x width of stored pixels, such as 256x256: images are made as small as covers it, and their middle "
-          "is "
-          "kept")
+          "Size of stored pixels, height x width, such as 256x256: images are scaled to cover it and centre-cropped")
       ->type_name("HxW");
-  command
-      .add_option("--channels", o.channels, "What encoded images are decoded to: 1, gray, or 3, colour; by default 3")
+  command.add_option("--channels", o.channels, "Channels of decoded images: 1 (gray) or 3 (colour); default: 3")
       ->transform(CLI::IsMember({"1", "3"}));
   command
-      .add_option("--mean", o.mean, "Of each channel, pixels scaled to 0..1; by default that of the training images")
+      .add_option("--mean", o.mean, "Mean of each channel, of pixels scaled to 0..1; default: of the training images")
       ->transform(any_number())
       ->delimiter(',');
-  command.add_option("--deviation", o.deviation, "The same")->transform(number_above(0))->delimiter(',');
+  command.add_option("--deviation", o.deviation, "Std of each channel, as for --mean")
+      ->transform(number_above(0))
+      ->delimiter(',');
   command
       .add_option(
           "--chunk", o.chunk,
-          "Store images in chunks of so many, each with a checksum, so that damage is found, which takes longer "
-          "to read; of encoded ones as many bytes as these have on the average. 0: contiguous, without")
+          "Images per chunk (their average size if encoded), each with a checksum to detect damage; slower to read. "
+          "0: contiguous, without checksums")
       ->transform(whole_number(0))
       ->capture_default_str();
-  command.add_option("--shards", o.shards, "Files to make, FILE-00000-of-00008 and so on")
+  command.add_option("--shards", o.shards, "Number of files, FILE-00000-of-00008 and so on")
       ->transform(whole_number(1, kMostShards))
       ->capture_default_str();
 }
@@ -113,9 +113,9 @@ void add_storage_options(CLI::App& command, ImportOptions& o) {
 
 void add_import(CLI::App& app, Command& chosen) {
   auto* command = app.add_subcommand("import",
-                                     "Make a data file from a data set in another format. Under mpirun all ranks "
-                                     "decode; interrupted, the same command "
-                                     "goes on. Takes twice the data's space on the disk.");
+                                     "Create a data file from a data set in another format. Under mpirun all ranks "
+                                     "decode. If interrupted, run the same command to continue. Needs twice the data's "
+                                     "disk space.");
   auto options = std::make_shared<ImportOptions>();
   add_source_options(*command, *options);
   add_storage_options(*command, *options);

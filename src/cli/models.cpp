@@ -8,24 +8,24 @@
 namespace annulus {
 
 void add_models(CLI::App& app, Command& chosen) {
-  auto* command = app.add_subcommand("models", "What the models are, and what they cost");
+  auto* command = app.add_subcommand("models", "List the models and their costs");
   auto options = std::make_shared<ModelsOptions>();
   auto& o = *options;
-  command->add_option("--model", o.model, "Only this one, layer by layer");
+  command->add_option("--model", o.model, "Model to show layer by layer; default: all models");
   command
       ->add_option("--image", o.image,
-                   "Height, width and channels, such as 224x224x3; each model's usual ones if not given")
+                   "Image size, such as 224x224x3 (height, width, channels); default: each model's own")
       ->delimiter('x')
       ->expected(3)
       ->transform(whole_number(1, 1 << 20));
-  command->add_option("--classes", o.classes, "Classes; as usual if not given")
+  command->add_option("--classes", o.classes, "Number of classes; default: each model's own")
       ->transform(whole_number(1, kMostClasses));
-  command->add_option("--json", o.json, "Write the table to this file as well");
+  command->add_option("--json", o.json, "JSON file to write the table to");
   add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, options] {
-    chosen.run = [options](const World& world, Watchdog&) {
-      expect_replaceable(world, {{options->json, FileKind::model_list}}, {}, options->overwrite);
-      if (world.root()) list_models(*options);
+    chosen.run_without_mpi = [options] {
+      expect_replaceable({options->json, FileKind::model_list}, {}, options->overwrite);
+      list_models(*options);
       return 0;
     };
   });

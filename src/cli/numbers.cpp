@@ -23,7 +23,7 @@ std::string unexpected(const std::string& expected, const std::string& text) {
   return fmt::format("expected {}, not {}", expected, in_quotes(text));
 }
 
-// `holds`: whether a number is in the range, which `expected` describes.
+// `holds`: whether a number is in the range; `expected` describes the range.
 template <class Holds>
 CLI::Validator number(const std::string& expected, Holds holds) {
   const auto check = [expected, holds](std::string& text) {
@@ -32,7 +32,7 @@ CLI::Validator number(const std::string& expected, Holds holds) {
     const bool is_good = value && std::isfinite(*value) && holds(*value) && holds(static_cast<float>(*value)) &&
                          std::isfinite(static_cast<float>(*value));
     if (!is_good) return unexpected(expected, text);
-    text = fmt::format("{}", *value);  // as TOML has it, which .5 is not
+    text = fmt::format("{}", *value);  // valid TOML, which .5 is not
     return std::string();
   };
   return {check, ""};

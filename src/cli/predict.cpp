@@ -9,22 +9,20 @@
 namespace annulus {
 
 void add_predict(CLI::App& app, Command& chosen) {
-  auto* command = app.add_subcommand("predict", "Say what images show");
+  auto* command = app.add_subcommand("predict", "Classify images");
   auto options = std::make_shared<PredictOptions>();
   auto& o = *options;
   command
       ->add_option("images", o.images,
-                   "JPEG and PNG files, folders of them, and data files: test.h5, or test.h5:train for another split")
+                   "JPEG and PNG files, folders of them, and data files: test.h5, or test.h5:train for the train split")
       ->required();
   add_checkpoint_options(*command, o.checkpoint, o.weights);
   add_data_changed_flag(*command, o.data_changed, "Accept data files whose classes differ from the checkpoint's");
-  command->add_option("--top", o.top, "So many of the likeliest classes of each image")
+  command->add_option("--top", o.top, "Number of most likely classes to report per image")
       ->transform(whole_number(1))
       ->capture_default_str();
-  command->add_option("--batch", o.batch, "Images at once on each rank")
-      ->transform(whole_number(1))
-      ->capture_default_str();
-  command->add_option("--jsonl", o.jsonl, "Write it to this file as well, a line of JSON for each image");
+  command->add_option("--batch", o.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
+  command->add_option("--jsonl", o.jsonl, "File to write the results to, one line of JSON per image");
   add_device_options(*command, o.device);
   add_stall_option(*command, chosen);
   add_overwrite_option(*command, o.overwrite);
@@ -32,7 +30,7 @@ void add_predict(CLI::App& app, Command& chosen) {
     chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
       std::vector<std::filesystem::path> inputs{options->checkpoint};
-      // test.h5:train is of test.h5.
+      // The file of test.h5:train is test.h5.
       for (const std::string& image : options->images)
         for (const std::string& name : {image, image.substr(0, image.rfind(':'))}) inputs.emplace_back(name);
       expect_replaceable(world, {{options->jsonl, FileKind::predictions}}, inputs, options->overwrite);

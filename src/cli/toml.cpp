@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// More is no configuration; and the library takes stack for each level of nesting.
+// Limits: larger files are not configurations, and the library uses stack for each level of nesting.
 constexpr std::size_t kMostBytes = 1 << 16, kMostDots = 64;
 
 std::string read_all(std::istream& stream, const std::string& file) {
@@ -19,7 +19,7 @@ std::string read_all(std::istream& stream, const std::string& file) {
   char piece[4096];
   while (text.size() <= kMostBytes && (stream.read(piece, sizeof piece), stream.gcount() > 0))
     text.append(piece, static_cast<std::size_t>(stream.gcount()));
-  if (text.size() > kMostBytes) fail("{}: larger than {} bytes, which no configuration is", file, kMostBytes);
+  if (text.size() > kMostBytes) fail("{}: larger than {} bytes, the limit for a configuration", file, kMostBytes);
   return text;
 }
 
@@ -63,7 +63,7 @@ class Reader {
   const std::string& file_;
 };
 
-// Outside of quotes, before the equals sign.
+// Counts dots outside of quotes before the equals sign.
 std::size_t dots_in_key(const std::string& line) {
   std::size_t dots = 0;
   char quote = 0;
@@ -80,7 +80,7 @@ std::size_t dots_in_key(const std::string& line) {
   return dots;
 }
 
-// A key of many parts, a.b.c, is nested tables to the library.
+// The library parses a key of several parts, a.b.c, as nested tables.
 void expect_flat(const std::string& text, const std::string& file) {
   std::istringstream lines(text);
   std::size_t number = 0;

@@ -19,7 +19,7 @@
 namespace annulus {
 namespace {
 
-// For the tests, and not in the help.
+// For tests; not shown in the help.
 void add_fault_option(CLI::App& command, std::vector<Fault>& faults) {
   const auto parse = [&faults](const std::string& text) {
     try {
@@ -36,13 +36,14 @@ void add_fault_option(CLI::App& command, std::vector<Fault>& faults) {
 }
 
 std::string recipe_help() {
-  std::string text = "Settings that belong together; those that are given besides win. One of:";
+  std::string text = "Preset; options given explicitly take precedence. One of:";
   for (const Recipe& recipe : recipes())
     text += fmt::format("\n{:<14}{} ({})", recipe.name, recipe.description, recipe.source);
   return text;
 }
 
-// The option whose choice this one goes with: who makes another choice there makes this one as well.
+// Returns the option that this one depends on: if the user chooses another value than the recipe's for that option, the
+// recipe's value of this one is not used either.
 std::string_view goes_with(std::string_view option) {
   if (option == "global-batch") return "batch";
   if (option == "warmup-from") return "warmup";
@@ -52,7 +53,7 @@ std::string_view goes_with(std::string_view option) {
   return option;
 }
 
-// What was given against what a recipe has there: "0.10" is "0.1".
+// Compares a given value with a recipe's; numerically, if possible: "0.10" equals "0.1".
 bool is_same(const std::string& given, std::string_view value) {
   double a = 0, b = 0;
   const auto is_number = [](std::string_view text, double& number) {
@@ -67,7 +68,7 @@ std::string list(const std::vector<Recipe::Setting>& settings) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-// Gives the options that were not given those values, as if they had been. Returns what was done in a line.
+// Sets the options that were not given to the recipe's values. Returns a line that describes this.
 std::string apply(const Recipe& recipe, CLI::App& command) {
   const auto option = [&](std::string_view name) { return command.get_option(fmt::format("--{}", name)); };
   const auto is_given = [&](std::string_view name) { return option(name)->count() > 0; };
@@ -83,9 +84,9 @@ std::string apply(const Recipe& recipe, CLI::App& command) {
     option(name)->run_callback();
   }
   std::string text =
-      fmt::format("{} ({}): {}", recipe.name, recipe.source, taken.empty() ? "every setting was given" : list(taken));
+      fmt::format("{} ({}): {}", recipe.name, recipe.source, taken.empty() ? "all settings were given" : list(taken));
   if (!left_out.empty())
-    text += fmt::format("; left out, as what they go with was chosen otherwise: {}", list(left_out));
+    text += fmt::format("; not applied, because options that they depend on were given: {}", list(left_out));
   return text;
 }
 
@@ -93,29 +94,29 @@ void add_rate_options(CLI::App& command, ScheduleOptions& o) {
   const auto add = [&](const std::string& name, auto& value, const std::string& help) {
     return command.add_option(name, value, help)->group("Learning rate");
   };
-  add("--lr", o.rate, "Learning rate, for the gradient's mean over the global batch")
+  add("--lr", o.rate, "Learning rate, for the mean gradient over the global batch")
       ->transform(number_above(0))
       ->capture_default_str();
-  add("--lr-per", o.reference_batch,
-      "The global batch that --lr is for, such as 256: it is multiplied by global batch / this; 0: it is as it is")
+  add("--lr-per", o.reference_batch, "Scale --lr by global batch / N (linear scaling rule), such as 256; 0: no scaling")
       ->transform(whole_number(0))
       ->capture_default_str();
-  add("--warmup", o.warmup, "Epochs in which the rate grows to --lr, such as 5 or 0.5")
+  add("--warmup", o.warmup, "Epochs of linear warm-up, such as 5 or 0.5")
       ->transform(number_from(0))
       ->capture_default_str();
   const auto parse_share = [&o](const std::string& text) {
     o.warmup_from.reset();
-    if (text == "usual") return;
+    if (text == "auto") return;
     o.warmup_from = parse_number("--warmup-from", text, number_from(0, 1));
   };
   command
       .add_option_function<std::string>(
           "--warmup-from", parse_share,
-          "Share of the rate to begin with; usual: 0, and with --lr-per the share that makes it --lr")
+          "Fraction of the rate at the start of warm-up; auto: 0, or with --lr-per the fraction that gives --lr")
       ->type_name("SHARE")
-      ->default_str("usual")
+      ->default_str("auto")
       ->group("Learning rate");
-  add("--schedule", o.kind, "What becomes of the rate then: constant, step, cosine or polynomial, over all --epochs")
+  add("--schedule", o.kind,
+      "Learning-rate schedule after warm-up: constant, step, cosine or polynomial, over all --epochs")
       ->check(CLI::IsMember({"constant", "step", "cosine", "polynomial"}))
       ->capture_default_str();
   const auto parse_steps = [&o](const std::vector<std::string>& texts) {
@@ -125,16 +126,18 @@ void add_rate_options(CLI::App& command, ScheduleOptions& o) {
   };
   command
       .add_option_function<std::vector<std::string>>("--lr-steps", parse_steps,
-                                                     "step: epochs after which the rate is lowered, such as 30,60,80")
+                                                     "Epochs after which the rate is lowered, such as 30,60,80 (step)")
       ->delimiter(',')
       ->type_name("EPOCHS")
       ->default_str("none")
       ->group("Learning rate");
-  add("--lr-factor", o.factor, "step: by which it is multiplied")->transform(number_above(0))->capture_default_str();
-  add("--lr-end", o.end, "cosine, polynomial: the rate at the end, whatever the global batch")
+  add("--lr-factor", o.factor, "Factor applied to the rate after each of --lr-steps (step)")
+      ->transform(number_above(0))
+      ->capture_default_str();
+  add("--lr-end", o.end, "Final rate, not scaled with the global batch (cosine, polynomial)")
       ->transform(number_from(0))
       ->capture_default_str();
-  add("--lr-power", o.power, "polynomial: the rate falls as (1 - x)^power")
+  add("--lr-power", o.power, "Exponent of the decay (1 - x)^power (polynomial)")
       ->transform(number_above(0))
       ->capture_default_str();
 }
@@ -143,10 +146,10 @@ void add_optimizer_options(CLI::App& command, TrainOptions& o) {
   const auto add = [&](const std::string& name, auto& value, const std::string& help) {
     return command.add_option(name, value, help)->capture_default_str()->group("Optimizer");
   };
-  add("--optimizer", o.optimizer, "sgd, lars or adamw")->check(CLI::IsMember({"sgd", "lars", "adamw"}));
-  add("--momentum", o.momentum, "Of sgd and lars")->transform(number_from(0, 1));
-  command.add_flag("--nesterov", o.nesterov, "Nesterov's momentum, with sgd")->group("Optimizer");
-  add("--trust", o.trust, "Of lars: its rate for a layer is this share of the weights' norm / the gradient's")
+  add("--optimizer", o.optimizer, "Optimizer: sgd, lars or adamw")->check(CLI::IsMember({"sgd", "lars", "adamw"}));
+  add("--momentum", o.momentum, "Momentum (sgd, lars)")->transform(number_from(0, 1));
+  command.add_flag("--nesterov", o.nesterov, "Nesterov momentum (sgd)")->group("Optimizer");
+  add("--trust", o.trust, "Trust coefficient: a layer's rate is this times norm of weights / norm of gradient (lars)")
       ->transform(number_above(0));
   const auto parse_betas = [&o](const std::string& text) {
     const std::size_t comma = std::min(text.find(','), text.size() - 1);
@@ -157,17 +160,19 @@ void add_optimizer_options(CLI::App& command, TrainOptions& o) {
     if (std::ranges::any_of(o.betas, [](float one) { return one == 1; }))
       throw CLI::ValidationError("--adam-betas", "give two numbers from 0 to below 1, such as 0.9,0.999");
   };
-  command.add_option_function<std::string>("--adam-betas", parse_betas, "Of adamw: how slowly the two moments move")
+  command
+      .add_option_function<std::string>("--adam-betas", parse_betas, "Decay of the two moments, beta1,beta2 (adamw)")
       ->type_name("BETAS")
       ->default_str("0.9,0.999")
       ->group("Optimizer");
-  add("--epsilon", o.epsilon, "Of adamw: added to the root of the second moment")->transform(number_above(0));
-  add("--clip-norm", o.clip_norm, "Scale a step's gradients down to this norm, over all parameters; 0: leave them")
+  add("--epsilon", o.epsilon, "Epsilon, added to the root of the second moment (adamw)")->transform(number_above(0));
+  add("--clip-norm", o.clip_norm,
+      "Maximum gradient norm over all parameters; larger gradients are scaled down; 0: no clipping")
       ->transform(number_from(0));
-  add("--ema", o.ema,
-      "Decay of a moving average of the weights, such as 0.9999, that is evaluated instead of them; 0: none")
+  add("--ema", o.ema, "Decay of a moving average of the weights, which is used for evaluation, such as 0.9999; 0: none")
       ->transform(number_from(0, 0.9999999));
-  add("--weight-decay", o.weight_decay, "Of the weights, not of biases and batch norm")->transform(number_from(0));
+  add("--weight-decay", o.weight_decay, "Weight decay; not applied to biases and batch norm")
+      ->transform(number_from(0));
 }
 
 CLI::Option* add_interval_option(CLI::App& command, const std::string& name, Interval& interval,
@@ -190,24 +195,24 @@ void add_metrics_options(CLI::App& command, MetricsOptions& o) {
     for (const std::string& name : names)
       if (std::ranges::find(formats, name) == formats.end())
         throw CLI::ValidationError("--metrics",
-                                   fmt::format("{} is none of {}, or none alone", name, fmt::join(formats, ", ")));
+                                   fmt::format("{} is not one of {}, or none alone", name, fmt::join(formats, ", ")));
   };
   command
       .add_option_function<std::vector<std::string>>(
           "--metrics", parse,
-          "What tells in --out how training goes, while it does: jsonl (metrics.jsonl), csv (metrics.csv), tensorboard "
+          "Formats of the metrics written to --out: jsonl (metrics.jsonl), csv (metrics.csv), tensorboard "
           "(tensorboard/), several of them, or none")
       ->delimiter(',')
       ->type_name("FORMATS")
       ->default_str("jsonl")
       ->group("Metrics");
-  command.add_option("--metrics-every", o.every, "Steps from one line of them to the next")
+  command.add_option("--metrics-every", o.every, "Steps between metrics records")
       ->transform(whole_number(1))
       ->capture_default_str()
       ->group("Metrics");
 }
 
-// Throws Error where options do nothing together, or not what they promise.
+// Throws Error if options are inconsistent or have no effect together.
 void expect_sense(const TrainOptions& o) {
   const TrainOptions usual;
   if (o.nesterov && o.optimizer != "sgd") fail("--nesterov belongs to --optimizer sgd, and this is {}", o.optimizer);
@@ -217,12 +222,12 @@ void expect_sense(const TrainOptions& o) {
     fail("--adam-betas and --epsilon belong to --optimizer adamw, and this is {}", o.optimizer);
   if (o.momentum != usual.momentum && o.optimizer == "adamw")
     fail("--momentum belongs to --optimizer sgd or lars, and this is adamw, which has --adam-betas");
-  // Means and variances are differences of large sums: what 16 bits leave of them is not what the options promise.
+  // Means and variances are differences of large sums, for which 16 bits are not accurate enough.
   if (o.sync_batch_norm && o.wire != "fp32")
-    fail("--sync-batch-norm sums statistics over --wire, which must be fp32 for them and is {}: leave one of them out",
+    fail("--sync-batch-norm all-reduces statistics over --wire, which must be fp32 and is {}: remove one of them",
          o.wire);
   if (o.clip_norm > 0 && o.buckets.deferred > 0)
-    fail("--clip-norm must know all sums of a step before its update, which --defer puts off: leave one of them out");
+    fail("--clip-norm needs all gradients of a step before its update, but --defer delays some: remove one of them");
   check(o.schedule, o.epochs);
 }
 
@@ -233,48 +238,48 @@ void add_train(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<TrainOptions>();
   auto& o = *options;
   add_data_options(*command, o.data, Purpose::training);
-  command
-      ->add_option("--out", o.out,
-                   "Folder for all that the run writes: checkpoints, results.json, config.toml, metrics")
+  command->add_option("--out", o.out, "Output folder of the run: checkpoints, results.json, config.toml, metrics")
       ->required();
   command->add_option("--model", o.model, model_help())->capture_default_str();
-  command->add_option("--epochs", o.epochs, "Passes over the training images")
+  command->add_option("--epochs", o.epochs, "Number of passes over the training images")
       ->transform(whole_number(1, 1 << 30))
       ->capture_default_str();
-  command->add_option("--max-steps", o.max_steps, "Stop after so many steps; 0: no limit")
+  command->add_option("--max-steps", o.max_steps, "Maximum number of steps; 0: no limit")
       ->transform(whole_number(0))
       ->capture_default_str();
 
-  command->add_option("--batch", o.batch, "Images a step on each rank")
+  command->add_option("--batch", o.batch, "Batch size per rank")
       ->transform(whole_number(1))
       ->capture_default_str()
       ->group("Training");
   command
       ->add_option("--global-batch", o.global_batch,
-                   "Images a step over all ranks, shared as evenly as it goes; where it is not 0, instead of --batch")
+                   "Batch size over all ranks, split as evenly as possible; if not 0, replaces --batch")
       ->transform(whole_number(0))
       ->capture_default_str()
       ->group("Training");
   command
       ->add_option(
           "--accumulate", o.accumulate,
-          "Parts that a rank computes its share of a step in, one after the other, which takes the memory of one")
+          "Gradient accumulation: number of parts in which a rank computes its share of a step, to save memory")
       ->transform(whole_number(1))
       ->capture_default_str()
       ->group("Training");
   command
       ->add_flag("--sync-batch-norm", o.sync_batch_norm,
-                 "Batch norm trains with the statistics of all ranks' images, as one rank would with all of them")
+                 "Synchronized batch norm: train with the statistics of all ranks' images")
       ->group("Training");
-  command->add_option("--label-smoothing", o.label_smoothing, "Share of a label that is spread over all classes")
+  command
+      ->add_option("--label-smoothing", o.label_smoothing,
+                   "Label smoothing: fraction of a label that is spread over all classes")
       ->transform(number_from(0, 0.9))
       ->capture_default_str()
       ->group("Training");
   command
       ->add_flag("--zero-init", o.zero_init,
-                 "Let each residual block begin as its shortcut: the scale of its last batch norm begins with 0")
+                 "Initialize the scale of each residual block's last batch norm to 0: it starts as its shortcut")
       ->group("Training");
-  command->add_option("--seed", o.seed, "Of the first weights and of the order of the images")
+  command->add_option("--seed", o.seed, "Random seed (initial weights, sample order)")
       ->transform(kSeed)
       ->capture_default_str()
       ->group("Training");
@@ -291,25 +296,25 @@ void add_train(CLI::App& app, Command& chosen) {
   add_rate_options(*command, o.schedule);
   add_optimizer_options(*command, o);
 
-  command->add_flag("--resume", o.resume, "Go on from the checkpoint in --out; begin anew where there is none")
+  command->add_flag("--resume", o.resume, "Resume from the checkpoint in --out; start a new run if there is none")
       ->configurable(false)
       ->group("Checkpoints");
   add_data_changed_flag(*command, o.data_changed,
-                        "With --resume: continue with data that differs from the checkpoint's, which is recorded");
+                        "Resume with data that differs from the checkpoint's; the change is recorded");
   add_interval_option(*command, "--checkpoint-every", o.checkpoint_every,
-                      "How often one is written, and where the run stops, and where an evaluation is the best so far")
+                      "Checkpoint interval; also written when the run stops and after the best evaluation so far")
       ->group("Checkpoints");
-  command->add_option("--keep", o.keep, "So many of the last stay, and the best")
+  command->add_option("--keep", o.keep, "Number of most recent checkpoints to keep; the best is always kept")
       ->transform(whole_number(1, 1000000))
       ->capture_default_str()
       ->group("Checkpoints");
   add_interval_option(*command, "--eval-every", o.evaluate_every,
-                      "How often the test images are evaluated, and at the run's end: steps, such as 500, or 2epochs, "
-                      "30s, 10min, 1h; end: only then")
+                      "Evaluation interval: steps, such as 500, or 2epochs, 30s, 10min, 1h; always evaluated at the "
+                      "run's end; end: only then")
       ->group("Evaluation");
   command
       ->add_option("--eval-steps", o.evaluation_steps,
-                   "Only the first so many batches of them, of as many images as a step's at once; 0: all")
+                   "Number of test batches to evaluate, each as large as a step's; 0: all")
       ->transform(whole_number(0))
       ->capture_default_str()
       ->group("Evaluation");
@@ -322,7 +327,7 @@ void add_train(CLI::App& app, Command& chosen) {
   add_stall_option(*command, chosen);
   command
       ->add_flag("--overwrite", o.overwrite,
-                 "Write to --out although it holds files of others, and replace the file of --timeline")
+                 "Write to --out even if it has other files, and replace the file of --timeline")
       ->configurable(false);
   add_fault_option(*command, o.faults);
 

@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// Factors are fixed-point numbers, so that every machine finds the same pixels.
+// Factors are fixed-point numbers, so that every machine computes the same pixels.
 constexpr int kFactorBits = 12;
 constexpr std::int32_t kOne = 1 << kFactorBits;
 
@@ -22,7 +22,7 @@ std::int32_t gray(const std::uint8_t* pixel, std::size_t channels) {
   return channels == 1 ? pixel[0] : (77 * pixel[0] + 150 * pixel[1] + 29 * pixel[2] + 128) >> 8;
 }
 
-// Moves pixels away from `centre`, or towards it.
+// Scales the distance of pixels from `centre`.
 void scale(std::span<std::uint8_t> pixels, std::int32_t factor, std::int32_t centre) {
   const std::int32_t offset = (kOne - factor) * centre;
   for (std::uint8_t& pixel : pixels) pixel = to_pixel(factor * pixel + offset);
@@ -54,7 +54,7 @@ Augmentation parse_augmentation(const std::string& name) {
   if (name == "crop-flip") return {.crop = Crop::shifted, .flip = true};
   if (name == "imagenet") return {.crop = Crop::resized, .flip = true};
   if (name == "imagenet-jitter") return {.crop = Crop::resized, .flip = true, .jitter = true};
-  fail("--augment {}: there is none, flip, crop-flip, imagenet and imagenet-jitter", name);
+  fail("--augment {}: unknown; choose one of: none, flip, crop-flip, imagenet, imagenet-jitter", name);
 }
 
 Window centre_crop(const ImageSize& image, const ImageSize& to, double margin) {
@@ -92,7 +92,7 @@ void shift_randomly(Draws& draws, std::span<std::uint8_t> pixels, const ImageSiz
   constexpr std::uint64_t kMost = 4;
   const auto down = static_cast<std::ptrdiff_t>(draws.below(2 * kMost + 1)) - static_cast<std::ptrdiff_t>(kMost);
   const auto right = static_cast<std::ptrdiff_t>(draws.below(2 * kMost + 1)) - static_cast<std::ptrdiff_t>(kMost);
-  // As one move of all pixels: what has left a row at its end, and come in at the next one's begin, is made black.
+  // Moves all pixels at once; pixels that wrapped around into the next row are then made black.
   const auto move = (down * static_cast<std::ptrdiff_t>(size.width) + right) * static_cast<std::ptrdiff_t>(channels);
   move > 0 ? std::shift_right(pixels.begin(), pixels.end(), move)
            : std::shift_left(pixels.begin(), pixels.end(), -move);

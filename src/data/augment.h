@@ -10,13 +10,13 @@
 
 namespace annulus {
 
-// Random numbers that are a function of the key: of (seed, epoch, sample), and so never of the thread, the rank or the
-// place in a batch.
+// Random numbers that are a function of the key alone, that is of (seed, epoch, sample), and thus independent of the
+// thread, the rank and the position in a batch.
 class Draws {
  public:
   explicit Draws(std::uint64_t key) : key_(key) {}
 
-  std::uint64_t below(std::uint64_t bound) { return next() % bound; }  // bounds are small beside 2^64
+  std::uint64_t below(std::uint64_t bound) { return next() % bound; }  // REQUIRES: bound much smaller than 2^64
   double between(double low, double high) { return low + (high - low) * static_cast<double>(next() >> 11) * 0x1p-53; }
 
  private:
@@ -24,43 +24,43 @@ class Draws {
   std::uint64_t key_, count_ = 0;
 };
 
-// Which part of an image the network sees.
+// The part of an image that the network gets.
 enum class Crop {
   centre,   // as in evaluation, see centre_crop
-  shifted,  // one of the same size anywhere: see shifted_crop
-  resized,  // of random size and shape: see random_resized_crop
+  shifted,  // the same size at a random position, see shifted_crop
+  resized,  // random size and shape, see random_resized_crop
 };
 
-// What is done to an image before the network sees it.
+// Random changes to an image before the network gets it.
 struct Augmentation {
   Crop crop = Crop::centre;
-  bool flip = false;    // left to right, one time in two
-  bool jitter = false;  // of the colours, see jitter_colours
+  bool flip = false;    // left to right, with probability 1/2
+  bool jitter = false;  // vary the colours, see jitter_colours
 };
 
-// "none", "flip", "crop-flip", "imagenet" or "imagenet-jitter".
+// Parses "none", "flip", "crop-flip", "imagenet" or "imagenet-jitter".
 Augmentation parse_augmentation(const std::string& name);
 
-// The largest window of the shape `to`, in the middle of an image, divided by `margin`: 256/224 as is usual for images
-// of any size, where margins hold little; 1 where images have been cut out already.
+// Returns the largest window with the aspect ratio of `to` in the middle of an image, with its sides divided by
+// `margin`: commonly 256/224 for images of any size, whose margins contain little; 1 if images were cropped already.
 Window centre_crop(const ImageSize& image, const ImageSize& to, double margin);
 
-// The centre's window, anywhere in the image (Krizhevsky, Sutskever, Hinton, 2012).
+// The window of centre_crop at a random position (Krizhevsky, Sutskever, Hinton, 2012).
 Window shifted_crop(Draws& draws, const ImageSize& image, const ImageSize& to, double margin);
 
-// A share of 0.08 to 1 of the image, of a shape from 3:4 to 4:3, anywhere in it (Szegedy et al., "Going deeper with
-// convolutions", 2014), as torchvision's RandomResizedCrop draws it: after ten that do not fit, the largest in the
-// middle.
+// A random window with 0.08 to 1 of the image's area and an aspect ratio from 3:4 to 4:3 (Szegedy et al., "Going deeper
+// with convolutions", 2014), drawn as by torchvision's RandomResizedCrop: after ten draws that do not fit, the largest
+// in the middle.
 Window random_resized_crop(Draws& draws, const ImageSize& image);
 
-// Moves all pixels by up to 4 in each direction: black comes in at the sides (He et al., "Deep residual learning for
+// Shifts the image by up to 4 pixels in each direction, filling with black (He et al., "Deep residual learning for
 // image recognition", 2015, section 4.2: a crop of the image padded by 4 pixels).
 void shift_randomly(Draws& draws, std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels);
 
 void flip_left_to_right(std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels);
 
-// Brightness, contrast and saturation, in random order, each by a factor of 0.6 to 1.4, as torchvision's
-// ColorJitter(0.4, 0.4, 0.4). Saturation is of colours only.
+// Changes brightness, contrast and saturation, in random order, each by a factor of 0.6 to 1.4, as torchvision's
+// ColorJitter(0.4, 0.4, 0.4). Saturation is changed in colour images only.
 void jitter_colours(Draws& draws, std::span<std::uint8_t> pixels, std::size_t channels);
 
 }  // namespace annulus

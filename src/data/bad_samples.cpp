@@ -12,7 +12,7 @@ void BadSamples::add(const Batch& batch) {
   constexpr std::size_t kSaid = 10;
   for (const BadSample& bad : batch.bad) {
     if (said_ < kSaid) fmt::print(stderr, "annulus: rank {}: skipped: {}\n", rank_, bad.reason);
-    if (++said_ == kSaid) fmt::print(stderr, "annulus: rank {}: further bad samples are counted only\n", rank_);
+    if (++said_ == kSaid) fmt::print(stderr, "annulus: rank {}: further bad samples are only counted\n", rank_);
   }
   count_ += batch.bad.size();
 }

@@ -5,12 +5,12 @@
 
 namespace annulus {
 
-// Counts the samples of this rank that took no part, and says which they were: the first few of a run on stderr.
+// Counts the skipped samples of this rank, and reports the first few of a run on stderr.
 class BadSamples {
  public:
   explicit BadSamples(int rank) : rank_(rank) {}
   void add(const Batch& batch);
-  std::size_t take_all(const World& world);  // how many on all ranks since the last call; collective
+  std::size_t take_all(const World& world);  // number on all ranks since the last call; collective
 
  private:
   const int rank_;

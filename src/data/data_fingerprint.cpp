@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::size_t kImagesCompared = 256;
 constexpr std::size_t kLabelsCompared = 65536;
-constexpr std::size_t kShort = 60;  // characters that still read well within an error message
+constexpr std::size_t kShort = 60;  // characters; the longest value printed in an error message
 
-// Of samples spread evenly over the data set. Whether a bad one ends the run is for others to say.
+// Hashes samples spread evenly over the data set. Errors of bad samples are left to the code that uses them.
 template <class Add>
 std::string hash_samples(const Dataset& dataset, std::size_t most, const Add& add) {
   Hash hash;

@@ -9,22 +9,22 @@
 
 namespace annulus {
 
-// A property by which data sets are told apart, in words: {"the number of training images", "60000"}.
+// A property that distinguishes data sets, in words: {"the number of training images", "60000"}.
 struct DataField {
   std::string name, value;
   bool operator==(const DataField&) const = default;
 };
 
-// A data set's fields, most telling first: the images' size, the classes, its samples (see sample_fields), and the
-// normalization, which mostly follows from the samples.
+// Returns a data set's fields, the most informative first: the size of the images, the classes, its samples (see
+// sample_fields), and the normalization, which mostly follows from the samples.
 std::vector<DataField> data_fields(const DatasetInfo& info, std::span<const DataField> samples);
 
-// The samples of a split ("training"): their number, and hashes of labels and images. At most 65,536 labels and 256
-// images, spread evenly over the split, are read, so a deliberate change may go unseen.
+// Returns fields of a split ("training"): the number of samples, and hashes of labels and images. At most 65,536 labels
+// and 256 images, spread evenly over the split, are read, so a deliberate change may go unnoticed.
 std::vector<DataField> sample_fields(const std::string& split, const Dataset& dataset);
 
-// The first field that both have and that differs: "the number of training images: 500 before, 400 now". Fields that
-// only one of them has are not compared.
+// Returns the first field that both have with different values: "the number of training images: 500 before, 400 now".
+// Ignores fields that only one of them has.
 std::optional<std::string> first_difference(std::span<const DataField> before, std::span<const DataField> now);
 
 }  // namespace annulus

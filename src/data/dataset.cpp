@@ -17,7 +17,7 @@
 
 namespace annulus {
 
-// One split of one file.
+// One split of a single file.
 class Dataset::Shard {
  public:
   Shard(const std::filesystem::path& file, const hdf5::Group& root, const std::string& split);
@@ -36,7 +36,7 @@ class Dataset::Shard {
   void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const { values_->read_bytes(sample, 1, pixels); }
   void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const;
 
-  // Decoded images as they lie in the file, mapped (file_mapping.h); none where they cannot be.
+  // Decoded images as stored in the file, mapped (file_mapping.h); none if they cannot be mapped.
   std::span<const std::uint8_t> mapped() const { return values_->mapped_rows(); }
   // See StoredArray.
   bool surely_whole() const { return values_->surely_whole(); }
@@ -51,13 +51,13 @@ class Dataset::Shard {
 
   std::shared_ptr<const ReadableFile> file_;
   DatasetInfo info_;
-  std::optional<StoredArray> labels_, values_;  // values: the images, or encoded ones' bytes
+  std::optional<StoredArray> labels_, values_;  // values: the images, or the bytes of encoded ones
   std::optional<StoredArray> offsets_;          // of encoded ones
 };
 
 namespace {
 
-// More than any image that is decoded has: what claims to be larger is a wrong offset.
+// Larger than any image that can be decoded; a larger size means that an offset is wrong.
 constexpr std::size_t kMostEncodedBytes = std::size_t{1} << 30;
 
 void require_per_channel(const hdf5::Group& root, const char* name, const std::vector<float>& values,
@@ -75,7 +75,7 @@ void read_attributes(const hdf5::Group& root, DatasetInfo& info) {
   info.mean = root.floats("mean");
   info.deviation = root.floats("deviation");
   if (info.classes.empty()) fail("{} attribute 'classes': empty; it must name every class", root.place());
-  if (info.encoded()) info.channels = info.mean.size();  // what the images shall be decoded to
+  if (info.encoded()) info.channels = info.mean.size();  // the images are decoded to this number
   if (info.encoded() && info.channels != 1 && info.channels != 3)
     fail("{} attribute 'mean': {} values; encoded images have 1 channel or 3", root.place(), info.channels);
   require_per_channel(root, "mean", info.mean, info.channels);
@@ -91,23 +91,23 @@ void require_integers(const hdf5::Dataset& dataset, std::size_t count, const cha
     fail("{}: shape {}, but there are {} {}", dataset.place(), to_string(dataset.shape()), things, of_what);
 }
 
-// Has memory look for a part of an image; what is gone does no harm. Inlined, or GCC 12 takes it for a function that
-// does nothing, and drops the call.
+// Prefetches a part of an image; an invalid address does no harm. Inlined, because GCC 12 otherwise takes it for a
+// function without effect and drops the call.
 [[gnu::always_inline]] inline void begin_to_fetch(std::span<const std::uint8_t> image, std::size_t from,
                                                   std::size_t bytes) {
   const std::size_t end = std::min(from + bytes, image.size());
   for (std::size_t at = from; at < end; at += kCacheLine) __builtin_prefetch(image.data() + at);
 }
 
-// While something else is copied: an image's begin, and that of the next page which it lies on. No table is at hand for
-// them, and processors do not look beyond a page by themselves.
+// Prefetches, while something else is copied, the beginning of an image and of the next page that it is on: their TLB
+// entries are missing, and processors do not prefetch beyond a page by themselves.
 [[gnu::always_inline]] inline void begin_to_fetch(std::span<const std::uint8_t> image) {
-  // Less fetches too little of a small image, more takes longer than it saves: measured, on Zen 3.
+  // Less covers too little of a small image, more takes longer than it saves (measured on Zen 3).
   begin_to_fetch(image, 0, 1024);
   begin_to_fetch(image, kPage - reinterpret_cast<std::uintptr_t>(image.data()) % kPage, 512);
 }
 
-// What two files of one data set must have alike.
+// Throws Error unless two files can belong to one data set.
 void require_alike(const std::filesystem::path& a, const DatasetInfo& first, const std::filesystem::path& b,
                    const DatasetInfo& other) {
   const auto differ = [&](const char* what) {
@@ -127,11 +127,11 @@ std::vector<std::filesystem::path> data_files(const std::vector<std::string>& na
   std::vector<std::filesystem::path> files;
   for (const std::string& name : names) {
     glob_t found{};
-    // A file whose name has a bracket in it is that file.
+    // A name that exists as a file is never a pattern.
     const bool matched = !std::filesystem::exists(name) && ::glob(name.c_str(), 0, nullptr, &found) == 0;
     for (std::size_t i = 0; matched && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
     ::globfree(&found);
-    if (!matched) files.emplace_back(name);  // where it does not exist, opening it says so
+    if (!matched) files.emplace_back(name);  // if it does not exist, opening it reports that
   }
   std::ranges::sort(files);
   if (const auto twice = std::ranges::adjacent_find(files); twice != files.end())
@@ -196,7 +196,7 @@ Range Dataset::Shard::encoded_range(std::size_t sample) const {
 
 void Dataset::Shard::read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const {
   const Range range = encoded_range(sample);
-  if (range.size() > kMostEncodedBytes) fail("{} bytes, more than an image has", range.size());
+  if (range.size() > kMostEncodedBytes) fail("{} bytes, more than any image may have", range.size());
   bytes.resize(range.size());
   values_->read_bytes(range.begin, range.size(), bytes);
 }
@@ -212,7 +212,7 @@ Dataset::Dataset(const std::vector<std::filesystem::path>& files, const std::str
   if (shards_.empty())
     fail("{}{}: /{}: missing", files.front().string(), files.size() > 1 ? " and the other data files" : "", split);
 } catch (const Error& error) {
-  fail("{}; 'annulus import' makes data files, src/data/FORMAT.md describes them", error.what());
+  fail("{}; create data files with 'annulus import', see src/data/FORMAT.md", error.what());
 }
 
 Dataset::~Dataset() = default;
@@ -304,7 +304,7 @@ bool Dataset::copy(std::span<const std::size_t> samples, std::span<std::uint8_t>
   return false;
 }
 
-// Advice does not fail: a sample whose offsets are wrong says so when it is read.
+// Hints do not fail: wrong offsets of a sample are reported when it is read.
 void Dataset::will_need(Range samples) const try {
   while (samples.begin < samples.end) {
     const Place found = find(samples.begin);

@@ -11,18 +11,17 @@
 
 namespace annulus {
 
-// The files that the user has named, sorted by name: each is a file, or a pattern as the shell has them (*, ?, [a-z]).
-// Throws Error where one names no file, or a file is named twice.
+// Resolves the names given by the user, each a file or a shell pattern (*, ?, [a-z]), to files sorted by name. Throws
+// Error if one matches no file, or a file is named twice.
 std::vector<std::filesystem::path> data_files(const std::vector<std::string>& names);
 
 constexpr std::size_t kMostKeptBytes = std::size_t{16} << 20;  // ImageNet's labels and offsets are 15 MB
 
-// One split of a data set, "train" or "test", open for reading: all data files (FORMAT.md) of those given that have it,
-// one after the other. They must have the same classes, mean and deviation, and be alike in what they hold.
-// Opened read-only and without file locks; labels and images are read where they are asked for, from any thread, and no
-// memory of the process's own grows with their number: labels and offsets are kept up to kMostKeptBytes, the first
-// files'.
-// Throws Error naming the file and what is wrong with it.
+// One split of a data set, "train" or "test", open for reading: the concatenation of all given data files (FORMAT.md)
+// that contain it. They must have the same classes, mean and deviation, and the same kind of content. The files are
+// opened read-only and without file locks. Labels and images are read on demand, from any thread, and the process's own
+// memory does not grow with their number: labels and offsets are kept in memory up to kMostKeptBytes, the first files'
+// first. Throws Error naming the file and the problem.
 class Dataset : public Samples {
  public:
   Dataset(const std::vector<std::filesystem::path>& files, const std::string& split);
@@ -47,16 +46,16 @@ class Dataset : public Samples {
 
   void add(const std::filesystem::path& file);
   Place find(std::size_t sample) const;
-  bool whole(std::span<const std::size_t> samples) const;          // the files that they lie in
-  std::span<const std::uint8_t> mapped(const Place& place) const;  // the decoded image, to be read by read_mapped()
+  bool whole(std::span<const std::size_t> samples) const;          // the files that contain them
+  std::span<const std::uint8_t> mapped(const Place& place) const;  // the decoded image; to be read inside read_mapped()
   template <class Read>
   void read(std::size_t sample, const Read& read) const;
 
   std::string split_;
-  std::size_t may_keep_ = kMostKeptBytes;  // of integers, in what is left to open
-  bool mapped_ = true;                     // the images of all files
+  std::size_t may_keep_ = kMostKeptBytes;  // remaining budget for integers of files not yet opened
+  bool mapped_ = true;                     // the images of all files are mapped
   std::vector<Shard> shards_;
-  std::vector<std::size_t> ends_;  // of the shards, in samples
+  std::vector<std::size_t> ends_;  // end of each shard, in samples
 };
 
 }  // namespace annulus

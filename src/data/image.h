@@ -13,13 +13,12 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-// A part of an image, in pixels; its edges may lie between them.
+// A part of an image, in pixels; its edges may be fractional.
 struct Window {
   double top = 0, left = 0, height = 0, width = 0;
 };
 
-// Pixels, height x width x channels. Reused for one image after another, it allocates only where one is larger than
-// all before.
+// Pixels, height x width x channels. Can be reused for many images; allocates only if one is larger than all before.
 struct Image {
   ImageSize size;
   std::size_t channels = 0;

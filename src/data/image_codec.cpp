@@ -20,14 +20,14 @@ namespace {
 
 using Bytes = std::span<const std::uint8_t>;
 
-// How these libraries report an error: they must not be returned to, and a C++ exception must not pass through them. So
-// they jump to where they were called, past nothing that has a destructor.
+// Error handling for these libraries: their error handlers must not return, and a C++ exception must not pass through
+// the libraries. So the handlers jump back to the caller, past nothing that has a destructor.
 struct Complaint {
   std::jmp_buf caller;
   char text[std::max(JMSG_LENGTH_MAX, 256)] = "";
 };
 
-// Whether `work`, which calls a library, came to its end.
+// Calls `work`, which calls a library. Returns false if the library reported an error.
 template <class Work>
 bool completes(Complaint& complaint, const Work& work) {
   if (setjmp(complaint.caller) != 0) return false;
@@ -37,14 +37,14 @@ bool completes(Complaint& complaint, const Work& work) {
 
 void require_reasonable(const ImageSize& size) {
   if (size.height * size.width <= kMostPixels) return;
-  fail("an image of {}x{} pixels, more than the {} that are taken for one", size.height, size.width, kMostPixels);
+  fail("an image of {}x{} pixels, above the limit of {}", size.height, size.width, kMostPixels);
 }
 
 void require_channels(std::size_t channels) {
   if (channels != 1 && channels != 3) fail("images are decoded to 1 or 3 channels, not {}", channels);
 }
 
-// Of ITU-R BT.601, in 1/65536, as libjpeg and PIL have it.
+// The weights of ITU-R BT.601, in units of 1/65536, as in libjpeg and PIL.
 std::uint8_t gray(unsigned red, unsigned green, unsigned blue) {
   return static_cast<std::uint8_t>((red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16);
 }
@@ -55,7 +55,7 @@ std::uint8_t gray(unsigned red, unsigned green, unsigned blue) {
   std::longjmp(complaint.caller, 1);
 }
 
-// Of its warnings, those of the file's metadata do not matter.
+// Treats libjpeg's warnings as errors, except those about metadata.
 void jpeg_note(j_common_ptr jpeg, int level) {
   if (level >= 0) return;
   const int code = jpeg->err->msg_code;
@@ -67,7 +67,7 @@ struct JpegHandle {
   ~JpegHandle() { jpeg_destroy_decompress(&info); }
 };
 
-// A JPEG image, its header read.
+// A JPEG image whose header has been read.
 class Jpeg {
  public:
   explicit Jpeg(Bytes bytes) {
@@ -102,7 +102,7 @@ class Jpeg {
  private:
   [[noreturn]] void complain() const { fail("a damaged JPEG image: {}", complaint_.text); }
 
-  // Eighths. Others than these exist and are slower than none.
+  // Scales in eighths. Other scales exist but are slower than no scaling.
   static unsigned scale(const Window& crop, const ImageSize& least) {
     for (const unsigned eighths : {1u, 2u, 4u})
       if (crop.height * eighths >= 8.0 * static_cast<double>(least.height) &&
@@ -111,7 +111,7 @@ class Jpeg {
     return 8;
   }
 
-  // The rows and columns of `window`; afterwards it is where they are in `into`.
+  // Decodes the rows and columns of `window`; then sets it to their position in `into`.
   void read(Window& window, Image& into) {
     jpeg_start_decompress(&info_);
     auto left = static_cast<JDIMENSION>(window.left);
@@ -119,7 +119,7 @@ class Jpeg {
     const auto top = static_cast<JDIMENSION>(window.top);
     const auto height =
         std::min(info_.output_height, static_cast<JDIMENSION>(std::ceil(window.top + window.height))) - top;
-    if (width < info_.output_width) jpeg_crop_scanline(&info_, &left, &width);  // begins where a block does
+    if (width < info_.output_width) jpeg_crop_scanline(&info_, &left, &width);  // extends to a block boundary
     if (top > 0) jpeg_skip_scanlines(&info_, top);
     into.reshape({height, info_.output_width}, static_cast<std::size_t>(info_.output_components));
     std::array<JSAMPROW, 8> rows;
@@ -132,7 +132,8 @@ class Jpeg {
     window.left -= left;
   }
 
-  // In place: a pixel's three or one come to lie before its four. Adobe's files hold 255 minus the ink.
+  // In place: a pixel's three or one output bytes come before its four input bytes. Adobe's files contain 255 minus the
+  // ink.
   void inks_to_colours(std::size_t channels, Image& image) const {
     const unsigned inverted = info_.saw_Adobe_marker ? 0 : 255;
     std::uint8_t* to = image.pixels.data();
@@ -175,7 +176,7 @@ struct PngHandle {
   ~PngHandle() { png_destroy_read_struct(&png, &info, nullptr); }
 };
 
-// A PNG image, its header read.
+// A PNG image whose header has been read.
 class Png {
  public:
   explicit Png(Bytes bytes) : left_(bytes) {
@@ -211,13 +212,13 @@ class Png {
     if (channels == 3) png_set_gray_to_rgb(png_);
     const int passes = png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
-    if (png_get_rowbytes(png_, info_) != into.row(0).size()) png_error(png_, "of a kind that is not known");
+    if (png_get_rowbytes(png_, info_) != into.row(0).size()) png_error(png_, "of an unsupported type");
     for (int pass = 0; pass < passes; ++pass)
       for (std::size_t y = 0; y < into.size.height; ++y) png_read_row(png_, into.row(y).data(), nullptr);
     png_read_end(png_, nullptr);
   }
 
-  // In place, as it only grows smaller.
+  // In place, because the data only shrinks.
   static void colours_to_gray(Image& image) {
     for (std::size_t i = 0; i < image.pixels.size() / 3; ++i)
       image.pixels[i] = gray(image.pixels[3 * i], image.pixels[3 * i + 1], image.pixels[3 * i + 2]);

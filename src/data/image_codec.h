@@ -4,27 +4,27 @@
 
 namespace annulus {
 
-// JPEG and PNG files in memory, by libjpeg-turbo and libpng. Whatever they hold comes out with 8 bits and 1 or 3
-// channels: colours are made of gray, gray is made of colours (0.299 R + 0.587 G + 0.114 B), 16 bits are rounded to 8,
-// palettes are looked up, and transparency and orientation are ignored, all as PIL's convert("RGB") and convert("L")
-// do.
+// Decodes JPEG and PNG files in memory, with libjpeg-turbo and libpng. The output has 8 bits and 1 or 3 channels: gray
+// is expanded to colours, colours are reduced to gray (0.299 R + 0.587 G + 0.114 B), 16 bits are rounded to 8, palettes
+// are looked up, and transparency and orientation are ignored, all as in PIL's convert("RGB") and convert("L").
 //
-// Throws Error, a line that says what is wrong with the image, where it is of an unknown kind, damaged, cut off, or
-// larger than kMostPixels. libjpeg goes on at damaged data with a warning; here that is an Error as well.
+// Throws Error, a line that describes the problem, if the image is of an unknown kind, damaged, truncated, or larger
+// than kMostPixels. libjpeg continues with a warning at damaged data; here that is an Error as well.
 
 enum class Encoding { unknown, jpeg, png };
 
 constexpr std::size_t kMostPixels = 100'000'000;
 
-Encoding encoding_of(std::span<const std::uint8_t> bytes);  // by the first bytes
+Encoding encoding_of(std::span<const std::uint8_t> bytes);  // from the first bytes
 
-ImageSize image_size(std::span<const std::uint8_t> bytes);  // by the header
+ImageSize image_size(std::span<const std::uint8_t> bytes);  // from the header
 
 void decode(std::span<const std::uint8_t> bytes, std::size_t channels, Image& into);
 
-// As much of the image as `crop`, which lies within it, takes, on the smallest scale (1, 1/2, 1/4, 1/8: those that JPEG
-// decodes at less cost) at which the crop has at least the size `least`; at scale 1 if it has no such size. Returns
-// where in `into` the crop is. What lies outside the crop need not be looked at, so damage there may go unseen.
+// Decodes the part of the image in `crop`, which must be within the image, on the smallest scale (1, 1/2, 1/4, 1/8:
+// those that JPEG decodes at less cost) at which the crop is at least as large as `least`; on scale 1 if it is smaller
+// than that. Returns the crop's position in `into`. Data outside the crop may be skipped, so damage there may go
+// unnoticed.
 Window decode_crop(std::span<const std::uint8_t> bytes, std::size_t channels, const Window& crop,
                    const ImageSize& least, Image& into);
 

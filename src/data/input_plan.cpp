@@ -19,12 +19,15 @@ ImageSize image_size(const DataOptions& options, const DatasetInfo& info, const 
   if (options.image > 0) return {options.image, options.image};
   if (info.encoded()) return known ? trained : ImageSize{kUsualImage, kUsualImage};
   if (known && trained != stored)
-    fail("the data's images are {}x{}, but the network was trained with {}x{}: --image says what it shall get",
-         stored.height, stored.width, trained.height, trained.width);
+    fail(
+        "the data's images are {}x{}, but the network was trained with {}x{}: choose the network's image size with "
+        "--image",
+        stored.height, stored.width, trained.height, trained.width);
   return stored;
 }
 
-// Images that are larger than the network wants have been kept with a margin; those of its size, or smaller, have not.
+// Images that are larger than the network's input were stored with a margin; smaller ones or those of its size were
+// not.
 double margin(const ImageSize& image, const DatasetInfo& info) {
   const bool larger = info.height > image.height && info.width > image.width;
   return info.encoded() || larger ? kUsualMargin : 1;
@@ -38,9 +41,9 @@ Augmentation augmentation(const DataOptions& options, const DatasetInfo& info, P
 void expect_resizable(const InputPlan& plan, const DatasetInfo& info) {
   if (Resizer::takes(plan.channels)) return;
   if (plan.image != ImageSize{info.height, info.width})
-    fail("--image {}: images of {} channels are not resized, only those of 1 or 3", plan.image.height, plan.channels);
+    fail("--image {}: cannot resize images of {} channels, only of 1 or 3", plan.image.height, plan.channels);
   if (plan.augmentation.crop == Crop::resized)
-    fail("--augment: images of {} channels are not resized, only those of 1 or 3; none, flip and crop-flip do without",
+    fail("--augment: cannot resize images of {} channels, only of 1 or 3; none, flip and crop-flip do not resize",
          plan.channels);
 }
 
@@ -58,13 +61,13 @@ std::string name_of(const DataOptions& options) {
 }
 
 std::string to_string(const InputPlan& plan) {
-  constexpr std::array<const char*, 3> kCrops{"the middle", "a shifted crop", "a random crop, resized"};
+  constexpr std::array<const char*, 3> kCrops{"centre crop", "shifted crop", "random resized crop"};
   constexpr std::array<const char*, 3> kOrders{"in order", "in random order", "in random order of blocks"};
-  return fmt::format(
-      "{}x{}x{}: {}{}{}; {}; {} thread{} on each rank, {} batches ahead", plan.image.height, plan.image.width,
-      plan.channels, kCrops[static_cast<std::size_t>(plan.augmentation.crop)],
-      plan.augmentation.flip ? ", flipped or not" : "", plan.augmentation.jitter ? ", colours varied" : "",
-      kOrders[static_cast<std::size_t>(plan.shuffle.kind)], plan.workers, plan.workers == 1 ? "" : "s", plan.prefetch);
+  return fmt::format("{}x{}x{}: {}{}{}; {}; {} thread{} on each rank, {} batches ahead", plan.image.height,
+                     plan.image.width, plan.channels, kCrops[static_cast<std::size_t>(plan.augmentation.crop)],
+                     plan.augmentation.flip ? ", random flips" : "", plan.augmentation.jitter ? ", colour jitter" : "",
+                     kOrders[static_cast<std::size_t>(plan.shuffle.kind)], plan.workers, plan.workers == 1 ? "" : "s",
+                     plan.prefetch);
 }
 
 std::string order_of(const InputPlan& plan, const DatasetInfo& info) {
@@ -85,7 +88,7 @@ InputPlan plan_input(const DataOptions& options, const DatasetInfo& info, Purpos
   plan.augmentation = augmentation(options, info, purpose);
   expect_resizable(plan, info);
   plan.shuffle = shuffle(options, purpose);
-  // One thread reads images that are ready faster than they are used.
+  // One thread reads decoded images faster than they are consumed.
   const bool ready = plan.takes_as_stored({info.height, info.width});
   plan.workers = options.workers > 0 ? options.workers : ready ? 1 : processors;
   plan.prefetch = options.prefetch;

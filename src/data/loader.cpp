@@ -10,9 +10,9 @@
 namespace annulus {
 namespace {
 
-constexpr std::int32_t kNoLabel = -1;        // of a place in a batch that shall be closed
-constexpr std::size_t kPortions = 4;         // of a batch for each worker, so that they end together
-constexpr std::size_t kMostBadInARow = 100;  // more than that are no accidents
+constexpr std::int32_t kNoLabel = -1;        // marks a position in a batch that is to be removed
+constexpr std::size_t kPortions = 4;         // per batch and worker, so that workers finish together
+constexpr std::size_t kMostBadInARow = 100;  // more than this are not considered isolated
 
 }  // namespace
 
@@ -20,10 +20,10 @@ Loader::Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest
     : dataset_(dataset),
       plan_(plan),
       request_(request),
-      slots_(plan.prefetch + 1),  // the caller still looks at the batch that it took last
+      slots_(plan.prefetch + 1),  // the caller still holds its last batch
       cursor_(request.start),
       times_(plan.workers) {
-  // Rank 0's share of a full step is the largest there is: afterwards nothing is allocated.
+  // Rank 0's share of a full step is the largest there is, so nothing is allocated later.
   const StepPlan full{0, {0, std::min(request.global_batch, dataset.info().size)}, false};
   reserve(full.share(0, request.ranks).size());
   for (std::size_t worker = 0; worker < plan.workers; ++worker)
@@ -31,7 +31,7 @@ Loader::Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest
 }
 
 Loader::~Loader() {
-  for (std::jthread& thread : threads_) thread.request_stop();  // all, before one is waited for
+  for (std::jthread& thread : threads_) thread.request_stop();  // all of them, before joining any
 }
 
 void Loader::reserve(std::size_t images) try {
@@ -42,7 +42,7 @@ void Loader::reserve(std::size_t images) try {
     slot.samples.reserve(images);
     slot.keys.reserve(images);
   }
-} catch (const std::exception&) {  // too much for the machine, for a vector, or for 64 bits
+} catch (const std::exception&) {  // exceeds the memory, a vector's limit, or 64 bits
   fail("{} batches of {} images of {}x{}x{} do not fit into memory: use a smaller --batch, --image or --prefetch",
        slots_.size(), images, plan_.image.height, plan_.image.width, plan_.channels);
 }
@@ -51,7 +51,7 @@ const Batch& Loader::next() {
   std::unique_lock lock(mutex_);
   Slot& slot = slots_[delivered_ % slots_.size()];
   changed_.wait(lock, [&] { return ended() || (delivered_ < opened_ && (slot.complete() || slot.failure)); });
-  if (ended()) fail("no batch is left of the {} epochs that were to be read", request_.end_epoch);
+  if (ended()) fail("no batches are left: all {} epochs have been read", request_.end_epoch);
   if (slot.failure) std::rethrow_exception(slot.failure);
   ++delivered_;
   changed_.notify_all();
@@ -82,7 +82,7 @@ void Loader::work(const std::stop_token& stop, std::size_t worker) {
   }
 }
 
-// Waits for something to do; none when the thread shall stop.
+// Waits for work; returns none when the thread is to stop.
 std::optional<Loader::Portion> Loader::take(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [this] { return newest_has_samples() || may_open(); }) && !stop.stop_requested()) {
@@ -114,7 +114,7 @@ void Loader::open_next() {
 }
 
 Loader::Portion Loader::take_from(Slot& slot) const {
-  // One worker alone ends with itself.
+  // A single worker takes a whole batch.
   const std::size_t size = plan_.workers == 1 ? slot.share.size() : slot.share.size() / (kPortions * plan_.workers);
   const std::size_t begin = slot.taken;
   slot.taken = std::min(begin + std::max<std::size_t>(size, 1), slot.share.size());
@@ -144,7 +144,7 @@ void Loader::choose(Slot& slot, std::size_t place, std::size_t sample) const {
   slot.keys[place] = mix(request_.seed, slot.batch.step.epoch, sample);
 }
 
-// The label. Where the sample was bad, the place is another one's now.
+// Returns the label. Replaces a bad sample by another one.
 std::int32_t Loader::read(SampleReader& reader, Slot& slot, std::size_t place, std::vector<BadSample>& bad) const {
   const std::size_t bytes = plan_.image_bytes();
   const auto pixels = std::span(slot.batch.images).subspan(place * bytes, bytes);
@@ -153,18 +153,19 @@ std::int32_t Loader::read(SampleReader& reader, Slot& slot, std::size_t place, s
     try {
       return reader.read(sample, slot.keys[place], pixels);
     } catch (const Error& error) {
-      if (!plan_.skip_bad) fail("{}; --on-bad-sample skip goes on without it", error.what());
+      if (!plan_.skip_bad) fail("{}; use --on-bad-sample skip to continue without it", error.what());
       if (attempt == 0) bad.push_back({sample, error.what()});
       if (!plan_.replace_bad) return kNoLabel;
     }
     choose(slot, place, (sample + 1) % dataset_.info().size);
   }
-  fail("{}, and so are the {} samples after it: something else is wrong", bad.back().reason, kMostBadInARow - 1);
+  fail("{}, and the next {} samples are bad too: the cause must be something else", bad.back().reason,
+       kMostBadInARow - 1);
 }
 
-// With blocks, the operating system is told of a window's when the one before is begun, and of the first one's at once,
-// whether it is an epoch's first or that in which a run goes on. A node's ranks take turns at the blocks: all of them
-// read of each, but the node needs it once.
+// With blocks, the samples of a window are announced to the operating system when the previous window begins, and those
+// of the first window immediately, be it an epoch's first or the one at which a run resumes. The ranks of a node divide
+// the blocks among themselves: all ranks read from each block, but one announcement per node is enough.
 void Loader::give_hints(const SampleOrder& order, std::uint64_t epoch, std::size_t position) {
   const BlockOrder* blocks = order.blocks();
   if (blocks == nullptr) return;
@@ -199,7 +200,7 @@ void Loader::finish(const Portion& portion, std::vector<BadSample>& bad, const s
   changed_.notify_all();
 }
 
-// In an order that threads do not change. Places that are left empty are closed.
+// Sorts the bad samples, so that the order is independent of threads, and removes the positions left empty.
 void Loader::settle_bad(Batch& batch) const {
   std::ranges::sort(batch.bad, {}, &BadSample::sample);
   std::size_t kept = 0;

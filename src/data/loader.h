@@ -17,64 +17,63 @@
 
 namespace annulus {
 
-// A sample that took no part, and why.
+// A skipped sample and the reason.
 struct BadSample {
   std::size_t sample;
-  std::string reason;  // a line that names it
+  std::string reason;  // one line, naming the sample
 };
 
 // One rank's share of a step.
 struct Batch {
   StepPlan step;
-  // size() x height x width x channels. The operating system copies from files half as fast to where no cache line
-  // begins.
+  // size() x height x width x channels. Aligned to cache lines, because the operating system copies from files at half
+  // the speed to unaligned memory.
   std::vector<std::uint8_t, CacheLineAllocator<std::uint8_t>> images;
   std::vector<std::int32_t> labels;
-  std::vector<std::int32_t> keys{};  // a random one of each sample in this epoch, for Network::load
-  std::vector<BadSample> bad{};      // skipped, by number
+  std::vector<std::int32_t> keys{};  // a random number for each sample in this epoch, for Network::load
+  std::vector<BadSample> bad{};      // skipped samples, by number
 
   std::size_t size() const { return labels.size(); }
 };
 
-// Which batches a rank wants.
+// The batches requested by a rank.
 struct BatchRequest {
   std::uint64_t seed = 0;
   std::size_t global_batch = 0;
   int rank = 0, ranks = 1;
   Cursor start;
-  std::uint64_t end_epoch = UINT64_MAX;  // nothing is read of this one and later ones
-  // Of the ranks that share a node's file cache, which this is: they share giving hints of what will be read.
+  std::uint64_t end_epoch = UINT64_MAX;  // this epoch and later ones are not read
+  // This rank's place among the ranks of a node, which share its file cache and thus the hints of what will be read.
   int local_rank = 0, local_size = 1;
 };
 
-// Reads and prepares this rank's share of every step ahead of time, on threads of its own: plan.workers of them take
-// samples of one batch after the other, and batches are delivered in order. Memory is bounded by plan.prefetch batches,
-// which are reused. What is delivered is a function of (seed, epoch, sample) alone: threads, ranks and prefetching
-// change no bit of it.
+// Reads and prepares this rank's share of every step ahead of time, on threads of its own: plan.workers of them work on
+// the samples of one batch after the other, and batches are delivered in order. Memory is limited to plan.prefetch + 1
+// batches, which are reused. The delivered data is a function of (seed, epoch, sample) alone: it is bit-identical for
+// any number of threads, ranks and prefetched batches.
 //
-// Bad samples (damaged, wrongly labelled, not to be read) end the run, or, with plan.skip_bad, take no part: in
-// training the next good sample, by number, takes the place, in evaluation the batch is smaller. Either depends on the
-// data only.
+// Bad samples (damaged, wrongly labelled, unreadable) end the run or, with plan.skip_bad, are skipped: in training they
+// are replaced by the next good sample, by number; in evaluation the batch is smaller. Either depends on the data only.
 class Loader {
  public:
   Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest& request);
   ~Loader();
 
-  // The next step's share, valid until the next call. Throws what was met in reading it, again and again, and where
-  // request.end_epoch has come.
+  // Returns the next step's share, valid until the next call. Throws Error if reading it failed, on every further call
+  // too, and after the end of the epochs before request.end_epoch.
   const Batch& next();
 
-  ReadTimes times() const;  // of what has been read so far
+  ReadTimes times() const;  // total so far
 
  private:
-  // A batch that is being made. Workers take its samples from the first to the last, a few at a time.
+  // A batch in preparation. Workers take its samples from the first to the last, a few at a time.
   struct Slot {
     Batch batch;
     Range share;  // positions
-    // Of each: the sample, and the key of what is random about it.
+    // For each position: the sample, and the key of its random numbers.
     std::vector<std::size_t> samples;
     std::vector<std::uint64_t> keys;
-    std::size_t taken = 0;  // samples of it
+    std::size_t taken = 0;  // number of its samples taken by workers
     std::size_t done = 0;
     std::exception_ptr failure;
 
@@ -85,7 +84,7 @@ class Loader {
     Range samples;  // in the batch
   };
 
-  void reserve(std::size_t images);  // in every slot
+  void reserve(std::size_t images);  // allocates memory in every slot
   void work(const std::stop_token& stop, std::size_t worker);
   void fill(SampleReader& reader, const Portion& portion, std::vector<BadSample>& bad);
   void choose(Slot& slot, std::size_t place, std::size_t sample) const;
@@ -93,7 +92,7 @@ class Loader {
   void give_hints(const SampleOrder& order, std::uint64_t epoch, std::size_t position);
   std::optional<Portion> take(const std::stop_token& stop);
 
-  // With mutex_ held.
+  // REQUIRES: mutex_ is held.
   Slot& newest() { return slots_[(opened_ - 1) % slots_.size()]; }
   bool newest_has_samples() { return !failed_ && opened_ > 0 && newest().taken < newest().share.size(); }
   bool may_open() const {
@@ -109,19 +108,19 @@ class Loader {
   const InputPlan plan_;
   const BatchRequest request_;
 
-  // A ring: batch number n lies in slot n % slots. Those in [delivered_, opened_) are ready or being made, and
-  // delivered_ - 1 is the caller's.
+  // A ring: batch number n is in slot n % slots. Batches in [delivered_, opened_) are ready or in preparation; the
+  // caller holds delivered_ - 1.
   std::vector<Slot> slots_;
   mutable std::mutex mutex_;  // guards what follows, and the slots' counts
   std::condition_variable_any changed_;
-  Cursor cursor_;  // of the next batch to open
+  Cursor cursor_;  // position of the next batch to open
   std::uint64_t opened_ = 0;
   std::uint64_t delivered_ = 0;
-  bool failed_ = false;                                          // nothing more is begun
+  bool failed_ = false;                                          // no further batch is begun
   std::optional<std::pair<std::uint64_t, std::size_t>> hinted_;  // epoch and window
   std::vector<ReadTimes> times_;                                 // of each worker
 
-  std::vector<std::jthread> threads_;  // last: they stop before what they use goes away
+  std::vector<std::jthread> threads_;  // last: they stop before the members they use are destroyed
 };
 
 }  // namespace annulus

@@ -9,17 +9,17 @@
 namespace annulus {
 namespace {
 
-// Fixed point: weights have 14 bits, as 1 must fit into 16 bits with a sign, and what rows are blended to has 6 more
-// than a pixel. Sums stay below 2^28.
+// Fixed point: weights have 14 fractional bits, because 1 must fit into a signed 16-bit number, and blended rows have 6
+// bits more than a pixel. Sums stay below 2^28.
 constexpr int kWeightBits = 14;
 constexpr int kRowBits = 6;
 constexpr int kRowShift = kWeightBits - kRowBits;
 constexpr int kColumnShift = kWeightBits + kRowBits;
 
-// Of a row, whose sums stay in registers: a loop of fixed length, which the compiler makes vectors of.
+// Elements of a row whose sums stay in registers: a loop of fixed length, which the compiler vectorizes.
 constexpr std::size_t kStretch = 32;
 
-// Numbers that are worked on for a pixel, whose channels may be fewer.
+// Numbers that are computed per pixel, whose channels may be fewer.
 constexpr std::size_t kPixel = 4;
 typedef std::int32_t Pixel __attribute__((vector_size(kPixel * sizeof(std::int32_t)), aligned(alignof(std::int32_t))));
 
@@ -53,7 +53,7 @@ void Resizer::Axis::plan(double from, double length, std::size_t limit, std::siz
     };
     double sum = 0;
     for (std::size_t k = 0; k < taps; ++k) sum += triangle(k);
-    // Rounding what the weights up to each sum to makes all of them sum to 1 exactly.
+    // Rounding the cumulative weights instead of each weight makes the sum of all exactly 1.
     double so_far = 0;
     std::int32_t given = 0;
     for (std::size_t k = 0; k < taps; ++k) {
@@ -88,13 +88,13 @@ void Resizer::blend_columns(std::uint8_t* into) const {
     weights += columns_.taps;
     sums >>= kColumnShift;
     const std::uint32_t pixel = static_cast<std::uint32_t>(sums[0] | sums[1] << 8 | sums[2] << 16 | sums[3] << 24);
-    // What is written beyond a pixel is the next ones', which come later.
+    // Numbers written beyond a pixel belong to the next ones, which overwrite them.
     std::memcpy(into + x * channels, &pixel, (width - x) * channels >= kPixel ? kPixel : channels);
   }
 }
 
 void Resizer::resize(const Image& from, const Window& window, const ImageSize& size, std::span<std::uint8_t> into) {
-  if (!takes(from.channels)) fail("images of {} channels are not resized, only those of 1 or 3", from.channels);
+  if (!takes(from.channels)) fail("cannot resize images of {} channels, only of 1 or 3", from.channels);
   rows_.plan(window.top, window.height, from.size.height, size.height);
   columns_.plan(window.left, window.width, from.size.width, size.width);
   row_.resize(columns_.inputs * from.channels + kPixel);

@@ -4,24 +4,25 @@
 
 namespace annulus {
 
-// Bilinear interpolation that looks at all pixels which an output pixel covers, as PIL and torchvision's resize with
-// antialias do: a triangle as wide as an output pixel, and at least as an input pixel, on each side of its centre. In
-// integers, so that every machine finds the same pixels: within 1 of what real numbers give.
+// Bilinear interpolation over all input pixels that an output pixel covers, as in PIL and in torchvision's resize with
+// antialias: a triangle filter that extends to each side of the output pixel's centre by the size of an output pixel,
+// or of an input pixel if that is larger. In integer arithmetic, so that every machine computes the same pixels; they
+// are within 1 of those in real arithmetic.
 class Resizer {
  public:
   static constexpr bool takes(std::size_t channels) { return channels == 1 || channels == 3; }
 
-  // Makes `window` of an image the whole of another, of the size `size`. Pixels beyond those that the window touches
-  // take no part. `into` has size.height x size.width x the image's channels; of channels that it does not take, Error.
+  // Resizes `window` of an image to `size`. Pixels beyond those that the window touches have no influence. `into` has
+  // size.height x size.width x the image's channels. Throws Error for an unsupported number of channels.
   void resize(const Image& from, const Window& window, const ImageSize& size, std::span<std::uint8_t> into);
 
  private:
   // Along one axis: output i is the sum over k < taps of weights[i * taps + k] x input[begin + first[i] + k].
   struct Axis {
-    std::size_t begin = 0, inputs = 0;  // those that take part
+    std::size_t begin = 0, inputs = 0;  // the inputs that contribute
     std::size_t taps = 0;
     std::vector<std::uint32_t> first;
-    std::vector<std::int16_t> weights;  // an output's sum to 1
+    std::vector<std::int16_t> weights;  // the weights of an output sum to 1
 
     void plan(double from, double length, std::size_t limit, std::size_t outputs);
   };
@@ -31,7 +32,7 @@ class Resizer {
   void blend_columns(std::uint8_t* into) const;
 
   Axis rows_, columns_;
-  std::vector<std::int32_t> row_;  // between the two: of the output's height and the window's width
+  std::vector<std::int32_t> row_;  // a row after vertical blending, with the window's width
 };
 
 }  // namespace annulus

@@ -92,7 +92,7 @@ Window SampleReader::crop(Draws& draws, const ImageSize& image) const {
 
 void SampleReader::augment(Draws& draws, std::span<std::uint8_t> pixels) {
   const Augmentation& augmentation = plan_.augmentation;
-  // Without a margin there is nowhere to shift the crop to.
+  // Without a margin there is no room to shift the crop.
   if (augmentation.crop == Crop::shifted && plan_.margin == 1)
     shift_randomly(draws, pixels, plan_.image, plan_.channels);
   if (augmentation.flip && draws.below(2) == 1) flip_left_to_right(pixels, plan_.image, plan_.channels);

@@ -6,28 +6,28 @@
 
 namespace annulus {
 
-// Where the time of reading goes, in seconds of all threads.
+// The time spent on each stage of reading, in seconds summed over all threads.
 struct ReadTimes {
   double reading = 0, decoding = 0, resizing = 0, augmenting = 0;
-  std::uint64_t samples = 0, bytes = 0;  // bytes: as they are stored
+  std::uint64_t samples = 0, bytes = 0;  // bytes: as stored
 
   double sum() const { return reading + decoding + resizing + augmenting; }
   ReadTimes& operator+=(const ReadTimes& other);
   ReadTimes operator-(const ReadTimes& other) const;
 };
 
-// Makes of samples what the network gets. For one thread: it keeps memory from one sample to the next, and allocates
-// only where one is larger than all before.
+// Converts samples to the network's input. For one thread: it keeps memory from one sample to the next, and allocates
+// only if one is larger than all before.
 class SampleReader {
  public:
   SampleReader(const Samples& dataset, const InputPlan& plan) : dataset_(dataset), plan_(plan) {}
 
-  // The label. `key`: of what is random, a function of (seed, epoch, sample). `pixels` has plan.image_bytes().
-  // Throws Error, naming the sample, where it cannot be read, decoded or labelled.
+  // Reads a sample and returns its label. `key`: of its random numbers, a function of (seed, epoch, sample). `pixels`
+  // has plan.image_bytes(). Throws Error, naming the sample, if it cannot be read or decoded or its label is invalid.
   std::int32_t read(std::size_t sample, std::uint64_t key, std::span<std::uint8_t> pixels);
 
-  // The same of several samples, one after the other, far quicker; but false where they are not stored as the network
-  // gets them or anything is wrong with one of them: then read() them.
+  // Reads several samples, much faster. Returns false if they are not stored in the form that the network gets, or
+  // anything is wrong with one of them: then read() them.
   bool read_together(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys,
                      std::span<std::uint8_t> pixels, std::span<std::int32_t> labels);
 
@@ -38,7 +38,7 @@ class SampleReader {
   void read_decoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
   void augment(Draws& draws, std::span<std::uint8_t> pixels);
   Window crop(Draws& draws, const ImageSize& image) const;
-  void book(double& part);  // the time since the last call
+  void book(double& part);  // adds the time since the last call
 
   const Samples& dataset_;
   const InputPlan& plan_;

@@ -12,7 +12,7 @@ namespace annulus {
 EpochOrder::EpochOrder(std::size_t size, std::uint64_t seed, std::uint64_t epoch)
     : size_(size), key_(mix(seed, epoch)), half_bits_(static_cast<int>((std::bit_width(size - 1) + 1) / 2)) {}
 
-// Any round function makes a permutation: a round is undone by doing it again.
+// Any round function gives a permutation, because applying a round again undoes it.
 std::uint64_t EpochOrder::encrypt(std::uint64_t value) const {
   constexpr std::uint64_t kRounds = 4;
   const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
@@ -25,8 +25,8 @@ std::uint64_t EpochOrder::encrypt(std::uint64_t value) const {
   return left << half_bits_ | right;
 }
 
-// Encrypting again what fell outside follows a cycle of the permutation, which comes back inside: at the latest at
-// `position`. The domain is less than four times `size`, so the walk is short.
+// Encrypting again a value that is out of range follows a cycle of the permutation, which returns into the range, at
+// the latest at `position`. The domain is less than four times `size`, so the walk is short.
 std::size_t EpochOrder::sample(std::size_t position) const {
   std::uint64_t value = position;
   do {
@@ -40,7 +40,7 @@ BlockOrder::BlockOrder(std::size_t size, std::size_t block, std::size_t window, 
   if (size / block > 0) blocks_.emplace(size / block, seed, epoch);
 }
 
-// What is left beside the whole blocks comes in the last window: which samples these are, the shift decides.
+// The samples that do not fill a whole block come in the last window; the shift decides which they are.
 std::size_t BlockOrder::block_begin(std::size_t number) const {
   const std::size_t whole = size_ / block_;
   return (number < whole ? blocks_->sample(number) : number) * block_ + shift_;
@@ -71,7 +71,7 @@ Range StepPlan::share(int rank, int ranks) const {
 
 StepPlan plan_step(const Cursor& cursor, std::size_t dataset_size, std::size_t global_batch) {
   if (cursor.position >= dataset_size) {
-    fail("cannot go on at sample {} of an epoch of {}; the checkpoint was made with other data", cursor.position,
+    fail("cannot resume at sample {} of an epoch of {}; the checkpoint was made with different data", cursor.position,
          dataset_size);
   }
   const std::size_t end = cursor.position + std::min(global_batch, dataset_size - cursor.position);

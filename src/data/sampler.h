@@ -10,8 +10,8 @@
 
 namespace annulus {
 
-// The order of the samples in an epoch: a permutation of [0, size) that is a function of (seed, epoch) and of nothing
-// else, neither the rank nor the number of ranks. It needs no memory and any position is found at once: a four-round
+// The order of the samples in an epoch: a permutation of [0, size) that is a function of (seed, epoch) only,
+// independent of the rank and the number of ranks. It needs no memory and computes any position directly: a four-round
 // Feistel network on the smallest even number of bits that holds `size`, walked until the value is in range (Black and
 // Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002, section 4).
 class EpochOrder {
@@ -26,16 +26,16 @@ class EpochOrder {
   int half_bits_;
 };
 
-// An order that reads a data set nearly from its beginning to its end, for disks and file systems that are slow at
-// jumping about: the data set is cut into blocks of consecutive samples, beginning anywhere in each epoch, the blocks
-// are put in random order, and of each `window` of them in that order the samples are mixed. Like EpochOrder a function
-// of (seed, epoch) and of nothing else, without memory, and every sample comes once.
+// An order that reads a data set nearly sequentially, for disks and file systems with slow random access: the data set
+// is cut into blocks of consecutive samples, at an offset that differs in each epoch; the blocks are put in random
+// order, and the samples of each `window` consecutive blocks of that order are shuffled. Like EpochOrder it is a
+// function of (seed, epoch) only, needs no memory, and visits every sample once.
 class BlockOrder {
  public:
   BlockOrder(std::size_t size, std::size_t block, std::size_t window, std::uint64_t seed, std::uint64_t epoch);
   std::size_t sample(std::size_t position) const;  // position < size
 
-  // The windows in their order, and the blocks of one: ranges of samples, modulo the size.
+  // The window of a position, the number of windows, and the blocks of a window as ranges of samples, modulo the size.
   std::size_t window_of(std::size_t position) const { return position / (block_ * window_); }
   std::size_t windows() const { return window_of(size_ - 1) + 1; }
   template <class Visit>
@@ -47,26 +47,26 @@ class BlockOrder {
   }
 
  private:
-  std::size_t block_begin(std::size_t number) const;  // of the block that comes as this one in the order
+  std::size_t block_begin(std::size_t number) const;  // of the block at this position in the order
 
   std::size_t size_, block_, window_;
   std::uint64_t key_;
-  std::size_t shift_;                 // where the first block begins
-  std::optional<EpochOrder> blocks_;  // of the whole ones; none where there are none
+  std::size_t shift_;                 // start of the first block
+  std::optional<EpochOrder> blocks_;  // order of the whole blocks; none if there are none
 };
 
-// Which order is wanted.
+// The requested order.
 struct Shuffle {
   enum class Kind { none, global, block } kind = Kind::global;
   std::size_t block = 256, window = 16;
 };
 
-// One of the above, or the order of the files for evaluation.
+// One of the above orders, or the order of the files, for evaluation.
 class SampleOrder {
  public:
   SampleOrder(const Shuffle& shuffle, std::size_t size, std::uint64_t seed, std::uint64_t epoch);
   std::size_t sample(std::size_t position) const;
-  const BlockOrder* blocks() const { return std::get_if<BlockOrder>(&order_); }  // null where it is another order
+  const BlockOrder* blocks() const { return std::get_if<BlockOrder>(&order_); }  // null if it is another order
 
  private:
   struct FileOrder {
@@ -75,7 +75,7 @@ class SampleOrder {
   std::variant<FileOrder, EpochOrder, BlockOrder> order_;
 };
 
-// How far a run has come in its data. Knows nothing of ranks, so a run can resume on another number of them.
+// The position of a run in its data. Independent of ranks, so a run can resume on another number of them.
 struct Cursor {
   std::uint64_t epoch = 0;     // 0 is the first
   std::uint64_t position = 0;  // in the epoch's order: samples [0, position) have been trained on
@@ -90,10 +90,10 @@ struct StepPlan {
   bool last_of_epoch;
 
   std::size_t global_batch() const { return positions.size(); }
-  Range share(int rank, int ranks) const;  // the rank's part of `positions`; empty where there are too few
+  Range share(int rank, int ranks) const;  // the rank's part of `positions`; empty if there are too few
 };
 
-// The step that begins at `cursor`, and where it leaves off (position 0 of the next epoch after the last).
+// The step that begins at `cursor`, and the cursor after it (position 0 of the next epoch after the last step of one).
 StepPlan plan_step(const Cursor& cursor, std::size_t dataset_size, std::size_t global_batch);
 Cursor after(const StepPlan& step);
 

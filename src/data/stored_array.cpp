@@ -21,7 +21,7 @@ std::int64_t integer(const std::uint8_t* from, bool has_sign) {
   return has_sign ? value : static_cast<std::int64_t>(static_cast<std::make_unsigned_t<Signed>>(value));
 }
 
-// As hdf5::Dataset::integer_form() has them.
+// The formats of hdf5::Dataset::integer_form().
 std::int64_t integer(const std::uint8_t* from, std::size_t bytes, bool has_sign) {
   switch (bytes) {
     case 1:
@@ -99,7 +99,7 @@ void StoredArray::read_integers(std::size_t first, std::span<std::int64_t> value
 
 void StoredArray::will_need(std::size_t first, std::size_t count) const {
   if (dataset_) return;
-  // It is advice: where it cannot be followed, reading takes longer.
+  // A hint: if it is not followed, reading takes longer.
   static_cast<void>(::posix_fadvise(file_->descriptor.number(), static_cast<off_t>(offset_ + first * row_bytes_),
                                     static_cast<off_t>(count * row_bytes_), POSIX_FADV_WILLNEED));
 }

@@ -27,8 +27,8 @@ ArchiveReader::ArchiveReader(const std::filesystem::path& file)
   check(archive_read_open_fd(reader_.get(), file_.number(), kBlockBytes));
 }
 
-// Warnings are of what does not matter here, such as names in a strange character set. ARCHIVE_RETRY, which would skip
-// a damaged header and all that it is the header of, is none.
+// Warnings are harmless here, such as names in an unknown character set. ARCHIVE_RETRY is an error: continuing would
+// skip a damaged header and its content.
 void ArchiveReader::check(int result) const {
   if (result != ARCHIVE_OK && result != ARCHIVE_WARN) fail_for_its_reason();
 }
@@ -55,13 +55,13 @@ bool ArchiveReader::next() {
 
 void ArchiveReader::read(std::vector<std::uint8_t>& bytes) {
   bytes.clear();
-  // Memory grows with what the archive really holds: a header may promise anything.
+  // Memory grows with the actual content, because the size in the header may be wrong.
   while (bytes.size() < size_) {
     const std::size_t begin = bytes.size();
     bytes.resize(std::min<std::uint64_t>(size_, begin + kBlockBytes));
     const la_ssize_t count = archive_read_data(reader_.get(), bytes.data() + begin, bytes.size() - begin);
     if (count < 0) fail_for_its_reason();
-    if (count == 0) throw ArchiveError(fmt::format("{}: ends before its end", name_));
+    if (count == 0) throw ArchiveError(fmt::format("{}: truncated", name_));
     bytes.resize(begin + static_cast<std::size_t>(count));
   }
 }

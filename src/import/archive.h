@@ -13,25 +13,25 @@
 
 namespace annulus {
 
-// What is wrong with an archive; which one, the caller knows.
+// A problem of an archive. The message does not name the archive.
 class ArchiveError : public Error {
  public:
   using Error::Error;
 };
 
-// A tar archive, plain or compressed with gzip or zstd, read from its begin to its end by libarchive. Throws
-// ArchiveError, also if the file cannot be opened.
+// Reads a tar archive, plain or compressed with gzip or zstd, sequentially with libarchive. All functions throw
+// ArchiveError; the constructor throws it if the file cannot be opened.
 class ArchiveReader {
  public:
   explicit ArchiveReader(const std::filesystem::path& file);
 
-  bool next();  // to the next member that is no folder; false at the end
+  bool next();  // advances to the next member that is not a folder; returns false at the end
 
-  // Of the member that it is at.
+  // The current member.
   const std::string& name() const { return name_; }
-  bool is_file() const { return is_file_; }     // else a link, a device or a named pipe, which holds nothing
-  std::uint64_t size() const { return size_; }  // in bytes, as its header promises
-  void read(std::vector<std::uint8_t>& bytes);  // all of it, once
+  bool is_file() const { return is_file_; }     // otherwise a link, a device or a named pipe, without content
+  std::uint64_t size() const { return size_; }  // in bytes, according to its header
+  void read(std::vector<std::uint8_t>& bytes);  // reads all of it; REQUIRES: called at most once per member
 
  private:
   struct Free {

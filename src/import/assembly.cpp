@@ -25,7 +25,7 @@ void broadcast(const World& world, std::vector<T>& values) {
   world.broadcast(std::as_writable_bytes(std::span(values)));
 }
 
-// What every rank knows of a split.
+// The information about a split that every rank has.
 struct SplitPlaces {
   std::vector<std::uint64_t> first_samples, sizes;  // as in Collection
   Places places;
@@ -39,7 +39,7 @@ SplitPlaces share_places(const World& world, Collection::Split split, bool shuff
   return {std::move(split.first_samples), std::move(split.sizes), std::move(places), std::vector<ImagesPlace>(files)};
 }
 
-// What a file holds of each split.
+// The part of each split that a file holds.
 std::vector<SplitRoom> rooms_in(std::size_t file, const Collection& collection,
                                 const std::vector<SplitPlaces>& splits) {
   std::vector<SplitRoom> rooms;
@@ -56,7 +56,7 @@ void write_values(AtomicFile& file, std::uint64_t position, const std::vector<T>
   file.write_at(position, {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
 }
 
-// The labels, and where there are any the offsets, of one file.
+// The labels and, for encoded images, the offsets of one file.
 void write_small_datasets(AtomicFile& file, const SplitRoom& room, const Range& positions, const Places& places,
                           const Collection::Split& split, bool encoded) {
   if (room.samples == 0) return;
@@ -89,7 +89,7 @@ void share_images_place(const World& world, ImagesPlace& place) {
   broadcast(world, place.chunks);
 }
 
-// The files that are being made, open on this rank.
+// The new files, open on this rank.
 struct OpenFiles {
   explicit OpenFiles(const std::vector<std::filesystem::path>& paths) : files(paths) {
     for (const std::filesystem::path& file : files) descriptors.push_back(open_to_write(AtomicFile::partial(file)));
@@ -98,7 +98,7 @@ struct OpenFiles {
   void write(std::size_t file, std::uint64_t position, std::span<const std::uint8_t> bytes) const {
     write_at(descriptors[file], files[file], position, bytes);
   }
-  // From a byte of a split's images on, across its chunks.
+  // Writes from a given byte of a split's images, across its chunks.
   void write_images(std::size_t file, const ImagesPlace& place, std::uint64_t begin,
                     std::span<const std::uint8_t> bytes) const {
     while (!bytes.empty()) {
@@ -114,7 +114,7 @@ struct OpenFiles {
   std::vector<FileDescriptor> descriptors;
 };
 
-// Copies a part's images to where they belong. Neighbours that stay neighbours go together.
+// Copies a part's images to their positions. Images that stay adjacent are copied together.
 class PartCopier {
  public:
   PartCopier(const std::filesystem::path& part, const SplitPlaces& split, const OpenFiles& files)
@@ -170,7 +170,7 @@ std::vector<std::size_t> numbers_below(std::size_t count) {
   return numbers;
 }
 
-// On all ranks: every part once. False: a signal asked for a stop.
+// Copies every part once, on all ranks. Returns false if a signal requested a stop.
 bool copy_parts(const World& world, const ImportJob& job, const std::filesystem::path& parts,
                 const std::vector<SplitPlaces>& splits, const OpenFiles& files) {
   const std::vector<PieceNumber> pieces = pieces_of(job.plan);
@@ -183,7 +183,8 @@ bool copy_parts(const World& world, const ImportJob& job, const std::filesystem:
                   });
 }
 
-// Chunks are whole only when all parts have been copied: each of them once more, on all ranks. False: a signal.
+// Adds each chunk's checksum, on all ranks. REQUIRES: all parts have been copied, so that chunks are complete. Returns
+// false if a signal requested a stop.
 bool add_checksums(const World& world, const std::vector<SplitPlaces>& splits, const OpenFiles& files) {
   struct Chunk {
     std::size_t file;
@@ -233,7 +234,7 @@ bool assemble(const World& world, const ImportJob& job, const std::filesystem::p
     });
   };
   if (!copy_parts(world, job, parts, splits, *open)) return false;
-  flush_all();  // before ranks on other nodes read it for the checksums
+  flush_all();  // before ranks on other nodes read the chunks for the checksums
   if (!add_checksums(world, splits, *open)) return false;
   flush_all();
   world.all_or_none([&] {

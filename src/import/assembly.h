@@ -10,11 +10,10 @@
 
 namespace annulus {
 
-// Puts all parts together into these files, the shards of a data set, or its only one: rank 0 makes them with room for
-// everything, all ranks copy images to where they belong, and at last the files get their names, one after the
-// other. Returns false where a signal asked for a stop; then, and on an Error before that last step, there are no new
-// files. `collection` and `header` are rank 0's.
-// Collective.
+// Assembles all parts into `files`, the shards of a data set or its only file: rank 0 preallocates them, all ranks copy
+// images to their positions, and finally the files are renamed one after the other. Returns false if a signal requested
+// a stop; then, and on an Error before the renaming, there are no new files. `collection` and `header` are used on
+// rank 0 only. Collective.
 bool assemble(const World& world, const ImportJob& job, const std::filesystem::path& parts, Collection collection,
               const DataFileHeader& header, const std::vector<std::filesystem::path>& files);
 

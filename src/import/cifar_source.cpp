@@ -12,10 +12,10 @@ namespace {
 constexpr std::size_t kMostNamesBytes = 1 << 20;
 constexpr std::size_t kSide = 32, kChannels = 3, kPlane = kSide * kSide;
 
-// The binary versions of CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): records of one label, or
-// of a coarse and a fine one, and the pixels, plane after plane.
+// The binary versions of CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): a record is one label,
+// or a coarse and a fine one, followed by the pixels, plane after plane.
 struct Variant {
-  const char* names;  // the file of the classes' names, by which the variant is known
+  const char* names;  // the file of the class names, which identifies the variant
   std::size_t labels;
   std::size_t classes;
 
@@ -28,7 +28,7 @@ const Variant& variant_of(const std::filesystem::path& folder) {
   for (const Variant& variant : kVariants) {
     if (std::filesystem::exists(folder / variant.names)) return variant;
   }
-  fail("{}: neither {} (CIFAR-10) nor {} (CIFAR-100) is there; the source must be the folder of the binary version",
+  fail("{}: has neither {} (CIFAR-10) nor {} (CIFAR-100); the source must be the folder of the binary version",
        folder.string(), kVariants[0].names, kVariants[1].names);
 }
 
@@ -42,7 +42,7 @@ std::vector<std::string> read_names(const std::filesystem::path& file, const Var
     if (!line.empty()) names.push_back(line);
   }
   if (names.size() != variant.classes) {
-    fail("{}: {} names; there must be {}", file.string(), names.size(), variant.classes);
+    fail("{}: has {} names instead of {}", file.string(), names.size(), variant.classes);
   }
   return names;
 }
@@ -55,7 +55,7 @@ std::vector<std::string> training_files(const std::filesystem::path& folder, con
     const std::string name = entry.path().filename().string();
     if (name.starts_with("data_batch_") && name.ends_with(".bin")) names.push_back(name);
   }
-  if (names.empty()) fail("{}: no data_batch_*.bin there", folder.string());
+  if (names.empty()) fail("{}: has no data_batch_*.bin", folder.string());
   std::ranges::sort(names);
   return names;
 }
@@ -64,7 +64,7 @@ std::size_t records_in(const std::filesystem::path& file, const Variant& variant
   if (!std::filesystem::exists(file)) fail("{}: missing", file.string());
   const std::size_t bytes = size_of(open_to_read(file), file);
   if (bytes == 0 || bytes % variant.record_bytes() != 0) {
-    fail("{}: {} bytes, which is not a number of records of {}; fetch the file again", file.string(), bytes,
+    fail("{}: {} bytes, which is not a multiple of the record size {}; fetch the file again", file.string(), bytes,
          variant.record_bytes());
   }
   return bytes / variant.record_bytes();
@@ -109,8 +109,7 @@ void read_cifar_piece(const SourceFolders& folders, const SourcePlan&, const Sou
 
 }  // namespace
 
-const SourceFormat kCifarSource{
-    "cifar", "the folder of the binary version of CIFAR-10 or CIFAR-100, whose fine labels are taken", plan_cifar,
-    read_cifar_piece};
+const SourceFormat kCifarSource{"cifar", "the folder of the binary version of CIFAR-10 or CIFAR-100 (fine labels)",
+                                plan_cifar, read_cifar_piece};
 
 }  // namespace annulus

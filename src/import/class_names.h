@@ -7,12 +7,12 @@
 
 namespace annulus {
 
-// Where a source names its classes only within its training pieces, all ranks look for them there, and `job` gets what
-// they find. It lies beside the parts, too, so that no piece is looked through twice. Returns false where a signal
-// asked for a stop. Collective. Throws Error on every rank.
+// If a source names its classes only within its training pieces, all ranks search these, and the names found are added
+// to `job`. They are also stored beside the parts, so that no piece is searched twice. Returns false if a signal
+// requested a stop. Collective. Throws Error on every rank.
 bool find_classes(const World& world, ImportJob& job, const std::filesystem::path& parts);
 
-// Whether some pieces have been looked through.
+// Whether some pieces have been searched.
 bool has_class_names(const ImportJob& job, const std::filesystem::path& parts);
 
 }  // namespace annulus

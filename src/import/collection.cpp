@@ -28,7 +28,7 @@ void append(Collection::Split& split, const PartIndex& index) {
   split.skipped += index.skipped.size();
 }
 
-// Any label of a byte is accepted, however few images there are.
+// Labels that fit a byte are accepted for any number of images.
 constexpr std::size_t kFewClasses = 256;
 
 long double average(std::uint64_t sum, const PixelSums& pixels) {
@@ -57,7 +57,7 @@ void expect_sensible_labels(const ImportJob& job, const Collection& collection) 
     const auto sample = static_cast<std::uint64_t>(largest - split.labels.begin());
     const auto piece = std::ranges::upper_bound(split.first_samples, sample) - split.first_samples.begin() - 1;
     fail(
-        "{}: label {} in {} ({} images), but there are only {} images in all; correct it, or name all classes with "
+        "{}: label {} in {} ({} images), but there are only {} images in total; correct it, or name all classes with "
         "--classes",
         job.source.string(), *largest, job.plan.splits[number].pieces[static_cast<std::size_t>(piece)], split.name,
         images);
@@ -94,7 +94,7 @@ std::vector<float> deviation_of(const PixelSums& pixels, std::size_t channels) {
     const long double variance = average(pixels.squares[channel], pixels) - mean * mean;
     // A constant's variance is zero but for rounding.
     if (variance < 1e-7L) {
-      fail("all pixels of the training images have the same value; --deviation can say what to divide by");
+      fail("all pixels of the training images have the same value; set the divisor with --deviation");
     }
     deviations.push_back(static_cast<float>(std::sqrt(variance) / 255));
   }

@@ -19,7 +19,7 @@ constexpr std::size_t kPieceSamples = 1000;
 
 struct ClassFolders {
   std::vector<std::string> names;    // sorted by their bytes, as Python and torchvision sort them
-  std::vector<FoundImage> problems;  // links that lead round in a circle, and the like
+  std::vector<FoundImage> problems;  // link cycles etc.
 };
 
 ClassFolders folders_in(const fs::path& folder) {
@@ -41,8 +41,8 @@ ClassFolders folders_in(const fs::path& folder) {
   return found;
 }
 
-// The names of a split's files, in pieces, as notes: the class's number, the path, and why it cannot be read if that is
-// known, each ended by a zero.
+// Writes the names of a split's files, in pieces, as notes: the class's number, the path, and the reason if it is known
+// to be unreadable, each followed by a zero byte.
 class NoteWriter {
  public:
   NoteWriter(const fs::path& notes, std::string split, Hash& hash)
@@ -84,18 +84,18 @@ SourceSplit plan_split(const std::string& name, const fs::path& folder, const st
     const auto label = std::ranges::find(classes, found);
     if (label == classes.end()) fail("{}: no such class among the training images", (folder / found).string());
     const std::vector<FoundImage> images = images_in(folder / found);
-    if (images.empty()) fail("{}: no images there (.jpg, .jpeg, .png)", (folder / found).string());
+    if (images.empty()) fail("{}: has no images (.jpg, .jpeg, .png)", (folder / found).string());
     for (const FoundImage& image : images) writer.add(static_cast<std::size_t>(label - classes.begin()), image);
   }
   SourceSplit split = writer.finish();
-  if (split.pieces.empty()) fail("{}: no folders of classes there", folder.string());
+  if (split.pieces.empty()) fail("{}: has no class folders", folder.string());
   return split;
 }
 
 SourcePlan plan_folder(const SourceFolders& folders) {
   const fs::path train = folders.source / kTrainingName;
   if (!fs::is_directory(train)) {
-    fail("{}: not there; the source must have train/CLASS/*.jpg and val/CLASS/*.jpg (or .jpeg, .png)", train.string());
+    fail("{}: missing; the source must have train/CLASS/*.jpg and val/CLASS/*.jpg (or .jpeg, .png)", train.string());
   }
   SourcePlan plan;
   plan.shuffle = true;
@@ -142,8 +142,8 @@ void read_folder_piece(const SourceFolders& folders, const SourcePlan&, const So
 
 const SourceFormat kFolderSource{
     "folder",
-    "a folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or validation/ or test/; also .jpeg "
-    "and .png; images may lie deeper",
+    "a folder with train/CLASS/*.jpg and val/CLASS/*.jpg (or validation/, test/); also .jpeg and .png; CLASS may have "
+    "subfolders",
     plan_folder, read_folder_piece};
 
 }  // namespace annulus

@@ -16,13 +16,13 @@ constexpr std::uint8_t kUnsignedByte = 0x08;
 
 std::size_t checked_elements(const Shape& shape, const std::string& path) {
   const auto product = checked_product(shape);
-  if (!product) fail("{}: more elements than memory has addresses", path);
+  if (!product) fail("{}: more elements than the address space can hold", path);
   return *product;
 }
 
 }  // namespace
 
-// zlib's reader passes through what is not compressed.
+// zlib's reader also reads uncompressed files.
 IdxReader::IdxReader(const std::filesystem::path& file)
     : path_(file.string()), file_(gzdopen(open_to_read(file).release(), "rb")) {
   if (!file_) fail("{}: cannot open: {}", path_, std::generic_category().message(errno));
@@ -36,10 +36,10 @@ void IdxReader::read(std::span<std::uint8_t> elements) {
 
 void IdxReader::expect_end() {
   std::array<std::uint8_t, 1> beyond;
-  if (read_some(beyond) != 0) fail("{}: goes on after its last element; fetch the file again", path_);
+  if (read_some(beyond) != 0) fail("{}: has bytes after its last element; fetch the file again", path_);
 }
 
-// Fills `bytes` as far as the file goes, and says how far.
+// Fills `bytes` up to the end of the file and returns the number of bytes read.
 std::size_t IdxReader::read_some(std::span<std::uint8_t> bytes) {
   const int count = gzread(file_.get(), bytes.data(), static_cast<unsigned>(bytes.size()));
   int status = Z_OK;
@@ -67,7 +67,7 @@ void IdxReader::read_header() {
   }
 }
 
-// Memory grows with what the file really holds: a header may promise anything.
+// Memory grows with the actual content, because the size in the header may be wrong.
 IdxArray read_idx(const std::filesystem::path& file) {
   constexpr std::size_t kBlock = 1 << 20;
   IdxReader reader(file);

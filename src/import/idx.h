@@ -13,18 +13,18 @@
 
 namespace annulus {
 
-// An array of bytes in the IDX format of the MNIST database (http://yann.lecun.com/exdb/mnist): two zero bytes, the
-// element's type, the number of dimensions, the dimensions as big-endian 32-bit words, the elements row-major. Read
-// from its begin to its end, gzip-compressed or not. Throws Error naming the file and what is wrong with it: another
-// format or element type, a size that cannot be, too few bytes or too many, a broken compression.
+// Sequentially reads an array of bytes in the IDX format of the MNIST database (http://yann.lecun.com/exdb/mnist): two
+// zero bytes, the element's type, the number of dimensions, the dimensions as big-endian 32-bit words, the elements
+// row-major. The file may be gzip-compressed. All functions throw Error naming the file and the problem: another format
+// or element type, an impossible size, too few or too many bytes, damaged compression.
 class IdxReader {
  public:
   explicit IdxReader(const std::filesystem::path& file);  // reads the header
 
   const std::string& path() const { return path_; }
   const Shape& shape() const { return shape_; }
-  void read(std::span<std::uint8_t> elements);  // the next ones
-  void expect_end();                            // after the last one
+  void read(std::span<std::uint8_t> elements);  // reads the next elements
+  void expect_end();                            // REQUIRES: all elements were read
 
  private:
   struct Close {

@@ -23,26 +23,26 @@ IdxFiles files_of(const std::filesystem::path& folder, const std::string& prefix
           plain_or_compressed(folder / (prefix + "-labels-idx1-ubyte"))};
 }
 
-// Of the headers; what follows them may still be too short.
+// Checks the headers only; the data may still be truncated.
 Shape checked_shapes(const IdxFiles& files) {
   const Shape images = IdxReader(files.images).shape();
   const Shape labels = IdxReader(files.labels).shape();
   if (images.size() != 3) fail("{}: {} dimensions; images have 3", files.images.string(), images.size());
-  if (images[0] == 0) fail("{}: holds no images ({})", files.images.string(), to_string(images));
+  if (images[0] == 0) fail("{}: has no images ({})", files.images.string(), to_string(images));
   if (labels != Shape{images[0]}) {
     fail("{}: labels of shape {} for {} images", files.labels.string(), to_string(labels), images[0]);
   }
   return images;
 }
 
-// gzip cannot be entered in the middle: a piece is a split. It is called as its files begin.
+// A piece is a whole split because gzip has no random access. Its name is the prefix of its files.
 SourcePlan plan_idx(const SourceFolders& folders) {
   const IdxFiles train = files_of(folders.source, "train");
   const IdxFiles test = files_of(folders.source, "t10k");
   const Shape train_shape = checked_shapes(train);
   const Shape test_shape = checked_shapes(test);
   if (train_shape[1] != test_shape[1] || train_shape[2] != test_shape[2]) {
-    fail("{}: images of another size than in {}: {} and {}", test.images.string(), train.images.string(),
+    fail("{}: image size differs from {}: {} and {}", test.images.string(), train.images.string(),
          to_string(test_shape), to_string(train_shape));
   }
   SourcePlan plan;
@@ -68,8 +68,8 @@ void read_idx_piece(const SourceFolders& folders, const SourcePlan& plan, const 
 }  // namespace
 
 const SourceFormat kIdxSource{"idx",
-                              "a folder with {train,t10k}-{images-idx3,labels-idx1}-ubyte, gzip-compressed or not, as "
-                              "MNIST is distributed",
+                              "a folder with {train,t10k}-{images-idx3,labels-idx1}-ubyte (MNIST's format), "
+                              "gzip-compressed or not",
                               plan_idx, read_idx_piece};
 
 }  // namespace annulus

@@ -11,15 +11,15 @@
 
 namespace annulus {
 
-// How a data file keeps its images.
+// How a data file stores its images.
 struct Storage {
-  bool encoded = false;           // as they came, else as pixels
-  std::optional<ImageSize> size;  // of the pixels; none where the images are encoded, of any size
-  std::size_t channels = 0;       // of the pixels, also of those that encoded images are decoded to
+  bool encoded = false;           // JPEG and PNG as in the source, otherwise pixels
+  std::optional<ImageSize> size;  // of the pixels; none for encoded images, which may have any size
+  std::size_t channels = 0;       // of the pixels or of the decoded images
 };
 
-// What many images' pixels come to: whole numbers, so that the order of adding does not matter. They overflow beyond
-// 2.8e14 pixels, a thousand times ImageNet's.
+// Sums over the pixels of many images. They are integers, so that the order of addition does not matter. They overflow
+// beyond 2.8e14 pixels, a thousand times ImageNet's.
 struct PixelSums {
   static constexpr std::size_t kMostChannels = 3;
 
@@ -43,14 +43,14 @@ struct ImageStatistics {
   SizeRange sizes;
 };
 
-// Makes of a source's images what a data file stores of them.
+// Converts a source's images to the form in which a data file stores them.
 class ImageConverter {
  public:
-  // `pixels`: what the source's images are; none: encoded.
+  // `pixels`: the shape of the source's images; none: they are encoded.
   ImageConverter(const Storage& storage, const std::optional<PixelShape>& pixels);
 
-  // What is to be stored, valid until the next call. Decodes the image in any case. Throws Error that says what is
-  // wrong with it; it is then not counted.
+  // Returns the bytes to store, valid until the next call. Always decodes the image. Throws Error with the problem of a
+  // bad image, which is then not counted.
   std::span<const std::uint8_t> convert(std::span<const std::uint8_t> bytes);
 
   const ImageStatistics& statistics() const { return statistics_; }

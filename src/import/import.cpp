@@ -19,7 +19,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::int64_t kMostClasses = 1 << 20;  // where labels have no names: a larger one is a mistake
+constexpr std::int64_t kMostClasses = 1 << 20;  // without class names: a larger label is an error
 
 std::filesystem::path parts_of(const ImportOptions& options) {
   return options.output.string() + ".parts";
@@ -40,7 +40,7 @@ std::vector<std::filesystem::path> files_of(const ImportOptions& options) {
   return files;
 }
 
-// A pattern for the new shards would take in those of an import with another number of them.
+// A pattern for the new shards would also match those of an import with another number of shards.
 void expect_no_other_shards(const ImportOptions& options) {
   if (options.shards == 1) return;
   const std::vector<std::filesystem::path> files = files_of(options);
@@ -53,7 +53,7 @@ void expect_no_other_shards(const ImportOptions& options) {
                                   name.substr(0, name.size() - ending.size()).c_str(), 0) == 0;
     if (!is_shard || std::ranges::find(files, files.front().parent_path() / name) != files.end()) continue;
     fail(
-        "{}: a shard of another import, which {}-*{} would take in with the {} new ones; delete it, or choose another "
+        "{}: a shard of another import, which {}-*{} would match like the {} new ones; delete it, or choose another "
         "name",
         (files.front().parent_path() / name).string(), stem, ending, options.shards);
   }
@@ -78,7 +78,7 @@ void expect_replaceable_files(const ImportOptions& options) {
   for (const Output& output : outputs) expect_replaceable(output, {options.source}, options.overwrite);
 }
 
-// Before an import is begun, or gone on with. Rank 0's.
+// Runs on rank 0 before an import is started or continued.
 void prepare(const ImportOptions& options, const FolderClaim& claim, const Tell& tell) {
   const std::filesystem::path parts = parts_of(options);
   try {
@@ -87,14 +87,14 @@ void prepare(const ImportOptions& options, const FolderClaim& claim, const Tell&
     const std::string difference = difference_to_parts(job, parts);
     const bool has_changed = difference == kDifferentSource;
     if (has_changed || (!difference.empty() && finished_pieces(job, parts) == 0)) {
-      tell(fmt::format("{}: {}: beginning anew", parts.string(),
-                       has_changed ? "the source has changed since" : "no piece is finished there"));
+      tell(fmt::format("{}: {}: starting over", parts.string(),
+                       has_changed ? "the source has changed since" : "no finished pieces"));
       claim.clear();
       return prepare(options, claim, tell);
     }
     if (!difference.empty()) {
-      fail("{}: holds the beginning of another import, with another {}; go on with that, or delete the folder",
-           parts.string(), difference);
+      fail("{}: has an unfinished import with another {}; continue that import, or delete the folder", parts.string(),
+           difference);
     }
     write_job(job, parts);
   } catch (const std::exception&) {
@@ -111,7 +111,7 @@ std::span<const std::uint8_t> convert(const SourceSample& sample, std::size_t kn
     fail("has label {}, which none of the {} classes has", sample.label, classes);
   }
   if (sample.label < 0 || sample.label >= kMostClasses) {
-    fail("has label {}; they must be 0 or more, and below {}", sample.label, kMostClasses);
+    fail("has label {}; labels must be at least 0 and below {}", sample.label, kMostClasses);
   }
   return converter.convert(sample.bytes);
 }
@@ -143,13 +143,13 @@ void import_piece(const ImportJob& job, const std::filesystem::path& parts, cons
   if (wanted) part.finish(converter.statistics());
 }
 
-// On all ranks: every piece that has no part. False: a signal asked for a stop.
+// Processes every piece that has no part, on all ranks. Returns false if a signal requested a stop.
 bool import_pieces(const World& world, const ImportJob& job, const std::filesystem::path& parts, const Tell& tell) {
   const std::vector<PieceNumber> pieces = pieces_of(job.plan);
   std::vector<std::size_t> left;
   if (world.root()) left = unfinished(job, parts);
   if (world.root() && left.size() < pieces.size())
-    tell(fmt::format("{}: {} of {} pieces are there; going on", parts.string(), pieces.size() - left.size(),
+    tell(fmt::format("{}: {} of {} pieces are finished; continuing", parts.string(), pieces.size() - left.size(),
                      pieces.size()));
   return run_jobs(world, "reading", left, pieces.size(),
                   [&](std::size_t piece, const Report& report) { import_piece(job, parts, pieces[piece], report); });
@@ -168,8 +168,8 @@ void list_skipped(const ImportOptions& options, const std::vector<SkippedSample>
 void expect_images(const ImportOptions& options, const Collection& collection) {
   for (const Collection::Split& split : collection.splits) {
     if (!split.sizes.empty()) continue;
-    fail("{}: no usable image is left of the {} images ({} skipped: see {})", options.source.string(), split.name,
-         split.skipped, skipped_file(options).string());
+    fail("{}: none of the {} images is usable ({} skipped: see {})", options.source.string(), split.name, split.skipped,
+         skipped_file(options).string());
   }
   const std::size_t images = collection.splits.front().sizes.size();
   if (options.shards > images) fail("--shards {}: there are only {} training images", options.shards, images);
@@ -219,11 +219,11 @@ std::string summary_of(const ImportOptions& options, const ImportJob& job, const
     lines.push_back(
         fmt::format("{}: {} of {} classes have no training image", options.output.string(), unused, classes));
   if (!collection.skipped.empty())
-    lines.push_back(fmt::format("{}: lists what was skipped, and why", skipped_file(options).string()));
+    lines.push_back(fmt::format("{}: lists the skipped samples with the reasons", skipped_file(options).string()));
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
-// From the parts to the data files. False: a signal asked for a stop.
+// Assembles the data files from the parts. Returns false if a signal requested a stop.
 bool put_together(const World& world, const ImportOptions& options, const ImportJob& job,
                   const std::filesystem::path& parts, const Tell& tell) {
   Collection collection;
@@ -243,7 +243,7 @@ bool put_together(const World& world, const ImportOptions& options, const Import
   return true;
 }
 
-// What is finished is of use to the same command. `condition`: for it to go on.
+// Finished pieces are kept for the same command. `condition`: what it requires to continue.
 void keep_or_remove(const ImportJob& job, const std::filesystem::path& parts, const FolderClaim& claim,
                     const char* condition, std::string& message) {
   const std::size_t done = finished_pieces(job, parts);
@@ -251,9 +251,9 @@ void keep_or_remove(const ImportJob& job, const std::filesystem::path& parts, co
     claim.remove();
     return;
   }
-  const std::string kept = done == 0 ? "the names of classes that were found"
-                                     : fmt::format("{} of {} pieces", done, pieces_of(job.plan).size());
-  message += fmt::format("; {} are kept in {}: {}the same command goes on", kept, parts.string(), condition);
+  const std::string kept =
+      done == 0 ? "the class names that were found" : fmt::format("{} of {} pieces", done, pieces_of(job.plan).size());
+  message += fmt::format("; {} are kept in {}: {}run the same command to continue", kept, parts.string(), condition);
 }
 
 }  // namespace
@@ -279,7 +279,7 @@ int import_data(const World& world, const ImportOptions& options, const Tell& te
     }
   } catch (const Error& error) {
     outcome = error.what();
-    if (world.root()) keep_or_remove(job, parts, *claim, "with that mended, ", outcome);
+    if (world.root()) keep_or_remove(job, parts, *claim, "fix the problem and ", outcome);
     throw Error(outcome);
   }
   if (!world.root()) return kStoppedExitCode;

@@ -13,31 +13,32 @@ namespace annulus {
 
 struct ImportOptions {
   std::filesystem::path output;  // the data file to make (FORMAT.md)
-  std::string format = "idx";    // a SourceFormat's name
+  std::string format = "idx";    // name of a SourceFormat
   std::filesystem::path source;
   std::vector<std::string> classes;     // names by label; empty: the source's, or "0", "1", ...
-  std::string store = "usual";          // encoded, pixels, or usual: as they come
-  std::optional<ImageSize> size;        // of stored pixels; none: as they come
+  std::string store = "auto";          // encoded, pixels, or auto: as in the source
+  std::optional<ImageSize> size;        // of stored pixels; none: as in the source
   std::size_t channels = 0;             // 0: the source's, 3 for encoded images
-  std::vector<float> mean, deviation;   // one for each channel; empty: what the training images have
-  std::string on_bad_sample = "usual";  // fail, skip, or usual: skip where images are encoded
-  std::size_t chunk = 0;                // samples in a chunk, which has a checksum; 0: images are contiguous
-  bool overwrite = false;               // files that are there and are not ours
-  std::size_t shards = 1;               // files to make: above 1, OUT-00000-of-00008.h5 and so on
+  std::vector<float> mean, deviation;   // one for each channel; empty: computed from the training images
+  std::string on_bad_sample = "auto";  // fail, skip, or auto: skip if images are encoded, else fail
+  std::size_t chunk = 0;                // samples per chunk, each with a checksum; 0: images are contiguous
+  bool overwrite = false;               // replace files that are not Annulus's own
+  std::size_t shards = 1;               // number of files; above 1, OUT-00000-of-00008.h5 and so on
 };
 
-using Tell = std::function<void(const std::string& lines)>;  // without the last line's end
+using Tell = std::function<void(const std::string& lines)>;  // without the final newline
 
-// Makes a data file, or several, on all ranks together: each takes pieces of the source, and decodes every image once.
-// The files are the same for any number of ranks. Each appears whole, and none before all are; but shards get their
-// names one after the other. What is finished lies in OUTPUT.parts
-// until then; interrupted or killed, the same call goes on from there. Images that cannot be used are skipped and
-// listed in OUTPUT.skipped.txt. `tell` hears, on rank 0, what was found and made.
+// Creates one or several data files. All ranks process pieces of the source; every image is decoded once. The files are
+// the same for any number of ranks. They appear only when all are complete; shards are then renamed one after the
+// other.
+// Finished pieces are kept in OUTPUT.parts until then; if the import is interrupted or killed, the same call continues
+// from there. Unusable images are skipped and listed in OUTPUT.skipped.txt. On rank 0, `tell` receives lines for the
+// user.
 //
-// Memory: rank 0 holds the list of names of a folder's samples while it plans; when the files are put together, every
-// rank holds 16 bytes and rank 0 another 12 for each sample. Disk: twice the data.
+// Memory: rank 0 holds the list of names of a folder's samples while it plans; when the files are assembled, every rank
+// holds 16 bytes and rank 0 another 12 for each sample. Disk: twice the data.
 //
-// Returns 0, or kStoppedExitCode where a signal asked for a stop. Collective. Throws Error on every rank.
+// Returns 0, or kStoppedExitCode if a signal requested a stop. Collective. Throws Error on every rank.
 int import_data(const World& world, const ImportOptions& options, const Tell& tell);
 
 }  // namespace annulus

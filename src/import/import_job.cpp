@@ -11,11 +11,11 @@ namespace annulus {
 namespace {
 
 constexpr const char* kJobFile = "job.json";
-constexpr int kVersion = 3;  // of the parts' form
+constexpr int kVersion = 3;  // of the parts' format
 
 using nlohmann::json;
 
-// What a difference is called for the user, and what is compared.
+// The names of differences for the user, and the compared values.
 json to_json(const ImportJob& job) {
   json splits = json::array();
   for (const SourceSplit& split : job.plan.splits) splits.push_back({{"name", split.name}, {"pieces", split.pieces}});
@@ -75,12 +75,12 @@ json read_json(const std::filesystem::path& parts) {
 }
 
 Storage storage_for(const ImportOptions& options, const std::optional<PixelShape>& pixels) {
-  const bool encoded = options.store == "usual" ? !pixels : options.store == "encoded";
-  if (encoded && pixels) fail("--store encoded: --from {} has pixels; leave it out", options.format);
+  const bool encoded = options.store == "auto" ? !pixels : options.store == "encoded";
+  if (encoded && pixels) fail("--store encoded: --from {} has pixels; remove the option", options.format);
   if (encoded && options.size) fail("--size: encoded images keep their sizes; add --store pixels");
-  if (!encoded && !pixels && !options.size) fail("--store pixels: say what size, such as --size 256x256");
+  if (!encoded && !pixels && !options.size) fail("--store pixels: requires a size, such as --size 256x256");
   if (pixels && options.channels != 0 && options.channels != pixels->channels) {
-    fail("--channels {}: the images of --from {} have {} here; only encoded images are converted", options.channels,
+    fail("--channels {}: the images of --from {} have {}; only encoded images are converted", options.channels,
          options.format, pixels->channels);
   }
   if (options.size) checked_shape("--size", options.size->height, options.size->width, 3);
@@ -92,7 +92,7 @@ void expect_per_channel(const char* option, const std::vector<float>& values, st
   if (!values.empty() && values.size() != channels)
     fail("{}: {} values for {} channels", option, values.size(), channels);
   for (const float value : values) {
-    if (!std::isfinite(value)) fail("{}: {} is no finite number", option, value);
+    if (!std::isfinite(value)) fail("{}: {} is not a finite number", option, value);
   }
 }
 
@@ -132,7 +132,7 @@ ImportJob make_job(const ImportOptions& options, const std::filesystem::path& pa
   for (const float deviation : options.deviation) {
     if (deviation <= 0) fail("--deviation: {} is not above 0", deviation);
   }
-  job.skips_bad_samples = options.on_bad_sample == "usual" ? !job.plan.pixels : options.on_bad_sample == "skip";
+  job.skips_bad_samples = options.on_bad_sample == "auto" ? !job.plan.pixels : options.on_bad_sample == "skip";
   return job;
 } catch (const std::filesystem::filesystem_error& error) {
   fail("{}: {}", error.path1().string(), error.code().message());

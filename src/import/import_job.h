@@ -10,8 +10,8 @@
 
 namespace annulus {
 
-// What an import does, once its options have been held against the source. It is kept beside the parts that it makes,
-// in the file job.json: that tells the other ranks, and a later call, what the parts belong to.
+// An import's settings, derived from its options and the source. Stored in job.json beside the parts, from which the
+// other ranks and a later call read it.
 struct ImportJob {
   std::string format;
   std::filesystem::path source;
@@ -29,23 +29,23 @@ struct PieceNumber {
 };
 std::vector<PieceNumber> pieces_of(const SourcePlan& plan);
 
-// Where a piece's part lies.
+// Returns the path of a piece's part.
 std::filesystem::path part_of(const std::filesystem::path& parts, const SourceSplit& split, std::size_t piece);
 
-// Throws Error where the options do not fit the source.
+// Throws Error if the options do not fit the source.
 ImportJob make_job(const ImportOptions& options, const std::filesystem::path& parts);
 
-// Throws Error where the options name another number of classes than the plan, which may not know them yet.
+// Throws Error if the numbers of class names in the options and in the plan differ. The plan may not have any yet.
 void expect_names_to_fit(const ImportJob& job);
 
-// Where JSON refuses them.
+// Throws Error because names are not UTF-8, which JSON requires.
 [[noreturn]] void fail_for_names(const ImportJob& job);
 
 void write_job(const ImportJob& job, const std::filesystem::path& parts);
 ImportJob read_job(const std::filesystem::path& parts);
 
-// In what the parts that lie there were made differently from what `job` would make: an option's name, or
-// kDifferentSource; empty where they serve.
+// Returns the difference between the existing parts and those of `job`: an option's name, or kDifferentSource. Empty if
+// the parts can be used.
 constexpr const char* kDifferentSource = "the source's files";
 std::string difference_to_parts(const ImportJob& job, const std::filesystem::path& parts);
 

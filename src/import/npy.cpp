@@ -24,12 +24,12 @@ std::uint64_t little_endian(std::span<const std::uint8_t> bytes) {
   return value;
 }
 
-// What follows 'key': in the header, a Python dictionary of literals.
+// Returns the text after 'key': in the header, which is a Python dictionary of literals.
 std::string_view value_of(std::string_view header, std::string_view key, const std::filesystem::path& file) {
   const std::size_t found = header.find(fmt::format("'{}'", key));
   const std::size_t colon = found == header.npos ? header.npos : header.find(':', found);
   const std::size_t begin = colon == header.npos ? header.npos : header.find_first_not_of(' ', colon + 1);
-  if (begin == header.npos) fail("{}: no '{}' in its header", file.string(), key);
+  if (begin == header.npos) fail("{}: '{}' is missing in its header", file.string(), key);
   return header.substr(begin);
 }
 
@@ -55,10 +55,10 @@ Shape parse_shape(std::string_view text, const std::filesystem::path& file) {
 NpyFile::NpyFile(const std::filesystem::path& file) : file_(file), descriptor_(open_to_read(file)) {
   read_header();
   const auto bytes = checked_product(shape_, element_bytes_);
-  if (!bytes) fail("{}: more elements than there can be", file_.string());
+  if (!bytes) fail("{}: impossible number of elements", file_.string());
   const std::uint64_t found = size_of(descriptor_, file_) - begin_;
   if (found != *bytes) {
-    fail("{}: {} bytes of elements, where its shape ({}) takes {}; fetch the file again", file_.string(), found,
+    fail("{}: {} bytes of elements, but its shape ({}) needs {}; fetch the file again", file_.string(), found,
          to_string(shape_), *bytes);
   }
 }
@@ -70,7 +70,7 @@ void NpyFile::read_header() {
   read_at(descriptor_, file_, 0, start);
   if (std::memcmp(start.data(), kMagic.data(), kMagic.size()) != 0) fail("{}: not a .npy file", file_.string());
   const unsigned version = start[6];
-  if (version < 1 || version > 3) fail("{}: version {} of the format; 1 to 3 are read", file_.string(), version);
+  if (version < 1 || version > 3) fail("{}: version {} of the format; supported are 1 to 3", file_.string(), version);
   const std::size_t length_bytes = version == 1 ? 2 : 4;
   const std::uint64_t header_bytes = little_endian(std::span(start).subspan(8, length_bytes));
   begin_ = 8 + length_bytes + header_bytes;
@@ -84,7 +84,7 @@ void NpyFile::parse(const std::string& header) {
   const std::string_view type = value_of(header, "descr", file_);
   const std::size_t end = type.find('\'', 1);
   if (!type.starts_with('\'') || end == type.npos) {
-    fail("{}: its elements have fields; arrays of integers are read", file_.string());
+    fail("{}: its elements have fields; only arrays of integers are supported", file_.string());
   }
   parse_type(std::string(type.substr(1, end - 1)));
   if (!value_of(header, "fortran_order", file_).starts_with("False")) {
@@ -104,7 +104,7 @@ void NpyFile::parse_type(const std::string& description) {
       return;
     }
   }
-  fail("{}: elements of type '{}'; little-endian integers are read", file_.string(), description);
+  fail("{}: elements of type '{}'; only little-endian integers are supported", file_.string(), description);
 }
 
 void NpyFile::read_bytes(std::size_t begin, std::span<std::uint8_t> elements) const {

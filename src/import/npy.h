@@ -12,8 +12,8 @@
 namespace annulus {
 
 // An array of integers in NumPy's format (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html,
-// versions 1 to 3), row-major and little-endian, open for reading anywhere. Throws Error naming the file and what is
-// wrong with it: another format, order or type of elements, a header that does not fit the file's size.
+// versions 1 to 3), row-major and little-endian, with random access. Throws Error naming the file and the problem:
+// another format, order or type of elements, a header that does not match the file's size.
 class NpyFile {
  public:
   explicit NpyFile(const std::filesystem::path& file);
@@ -21,8 +21,8 @@ class NpyFile {
   const Shape& shape() const { return shape_; }
   bool holds_bytes() const { return element_bytes_ == 1 && !is_signed_; }
 
-  void read_bytes(std::size_t begin, std::span<std::uint8_t> elements) const;  // of an array that holds bytes
-  std::vector<std::int64_t> read_integers(const Range& elements) const;        // uint64 beyond int64 is an Error
+  void read_bytes(std::size_t begin, std::span<std::uint8_t> elements) const;  // REQUIRES: holds_bytes()
+  std::vector<std::int64_t> read_integers(const Range& elements) const;        // throws Error on overflow of int64
 
  private:
   void read_header();

@@ -23,11 +23,11 @@ PixelShape pixels_of(const NpyFile& images, const std::filesystem::path& file) {
   if (shape.size() != 3 && shape.size() != 4) {
     fail("{}: {} dimensions; images have 3, or 4 with channels", file.string(), shape.size());
   }
-  if (shape[0] == 0) fail("{}: holds no images ({})", file.string(), to_string(shape));
+  if (shape[0] == 0) fail("{}: has no images ({})", file.string(), to_string(shape));
   return checked_shape(file, shape[1], shape[2], shape.size() == 4 ? shape[3] : 1);
 }
 
-// A piece is a range of samples, called by its first.
+// A piece is a range of samples, named after the first.
 SourceSplit plan_split(const NpyFiles& files, const std::string& name, PixelShape& pixels) {
   const NpyFile images(files.images);
   const NpyFile labels(files.labels);
@@ -51,7 +51,7 @@ SourcePlan plan_npy(const SourceFolders& folders) {
     PixelShape pixels;
     plan.splits.push_back(plan_split(of_split, name, pixels));
     if (plan.pixels && (plan.pixels->size != pixels.size || plan.pixels->channels != pixels.channels)) {
-      fail("{}: images of another size than the training images", of_split.images.string());
+      fail("{}: image size differs from the training images", of_split.images.string());
     }
     plan.pixels = pixels;
     files.insert(files.end(), {of_split.images, of_split.labels});
@@ -78,8 +78,7 @@ void read_npy_piece(const SourceFolders& folders, const SourcePlan& plan, const 
 
 const SourceFormat kNpySource{
     "npy",
-    "a folder with {train,test}_{images,labels}.npy: uint8, N x height x width or N x height x "
-    "width x channels, and integers",
+    "a folder with {train,test}_{images,labels}.npy: images uint8, N x height x width [x channels]; labels integers",
     plan_npy, read_npy_piece};
 
 }  // namespace annulus

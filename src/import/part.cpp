@@ -87,7 +87,7 @@ void PartWriter::finish(const ImageStatistics& statistics) {
   data_.commit();
   index_.statistics = statistics;
   index_.hash = hash_.text();
-  // A file's name may be any bytes, JSON is UTF-8.
+  // A file's name may be any bytes, but JSON requires UTF-8.
   const std::string text = to_json(index_).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   write_atomically(index_file(part_), std::as_bytes(std::span(text)));
 }

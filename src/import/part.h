@@ -12,9 +12,9 @@
 
 namespace annulus {
 
-// The parts of an import: what each piece of the source was made into, until all of them are there. A part is two
-// files, <name>.data, the stored images one after the other, and <name>.json, the index, which comes last: a part that
-// has one is complete.
+// The parts of an import: the converted pieces of the source, kept until all are complete. A part is two files:
+// <name>.data, the stored images one after the other, and <name>.json, the index. The index is written last, so a part
+// that has one is complete.
 
 struct SkippedSample {
   std::string name, reason;
@@ -34,7 +34,7 @@ std::filesystem::path part_data_file(const std::filesystem::path& part);
 bool part_exists(const std::filesystem::path& part);
 PartIndex read_part_index(const std::filesystem::path& part);
 
-// Writes a part as its images come, in bounded memory. One that is not finished leaves nothing behind.
+// Writes a part image by image, in bounded memory. A part that is not finished leaves no files.
 class PartWriter {
  public:
   explicit PartWriter(const std::filesystem::path& part);

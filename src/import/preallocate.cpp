@@ -31,7 +31,7 @@ std::vector<std::byte> file_without_datasets(const std::filesystem::path& file, 
   return made.image();
 }
 
-// Not all file systems can promise space. The others' word on what is free is the best that is to be had.
+// Not all file systems can preallocate space. On the others, only the reported free space can be checked.
 void reserve_space(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t bytes) {
   if (::fallocate(descriptor.number(), 0, 0, static_cast<off_t>(bytes)) == 0) return;
   if (errno != EOPNOTSUPP) fail_to_write(file);
@@ -42,7 +42,8 @@ void reserve_space(const FileDescriptor& descriptor, const std::filesystem::path
   if (::ftruncate(descriptor.number(), static_cast<off_t>(bytes)) != 0) fail_to_write(file);
 }
 
-// Of the dataset of images, as many of its outermost dimension as `chunk` samples have; encoded ones on the average.
+// Returns the chunk size of the images' dataset in its outermost dimension: that of `chunk` samples, the average for
+// encoded images.
 std::size_t chunk_rows(const SplitRoom& split, const Storage& storage, std::size_t chunk) {
   const std::size_t samples = std::min(chunk, split.samples);
   if (!storage.encoded) return samples;
@@ -55,13 +56,14 @@ ImagesPlace plan_chunks(const SplitRoom& split, const Storage& storage, std::siz
   const std::uint64_t chunks = (split.bytes + chunk_bytes - 1) / chunk_bytes;
   if (chunk_bytes > kMostChunkBytes || chunks > hdf5::Group::kMostChunks)
     fail(
-        "--chunk {}: makes {} of {} each for the {} images in a file, but {} of {} are the most; choose another size{}",
+        "--chunk {}: makes {} chunks of {} each for the {} images in a file; the limit is {} of {}; choose another "
+        "size{}",
         chunk, chunks, format_bytes(chunk_bytes), split.name, hdf5::Group::kMostChunks, format_bytes(kMostChunkBytes),
         chunks > hdf5::Group::kMostChunks ? ", or more --shards" : "");
   return {chunk_bytes, std::vector<std::uint64_t>(chunks), true};
 }
 
-// On the disk, all that is in its datasets.
+// Size on the disk of the data in all datasets.
 std::uint64_t space_for(const SplitRoom& split) {
   const ImagesPlace& images = split.images;
   return split.samples * sizeof(std::int32_t) + (split.samples + 1) * sizeof(std::uint64_t) +

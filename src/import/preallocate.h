@@ -11,33 +11,33 @@
 
 namespace annulus {
 
-// A data file (FORMAT.md) with everything but its samples.
+// The parts of a data file (FORMAT.md) other than its samples.
 struct DataFileHeader {
   std::vector<std::string> classes;
   std::vector<float> mean, deviation;
-  std::size_t chunk = 0;  // samples in a chunk of the images, about; 0: they are contiguous
+  std::size_t chunk = 0;  // approximate number of samples per chunk of the images; 0: contiguous
 };
 
-// Where the images of a split lie in a file, one byte after the other: in chunks, or all in one.
+// The position of a split's images in a file: in chunks, or in a single one if they are contiguous.
 struct ImagesPlace {
   std::uint64_t chunk_bytes = 0;
-  std::vector<std::uint64_t> chunks;  // where they begin
-  bool has_checksums = false;         // behind each, see hdf5::Group::reserve_chunks()
+  std::vector<std::uint64_t> chunks;  // begin of each
+  bool has_checksums = false;         // after each chunk, see hdf5::Group::reserve_chunks()
 };
 
 struct SplitRoom {
   std::string name;
-  std::size_t samples = 0;  // where there are none, the file has no such group
+  std::size_t samples = 0;  // 0: the file has no such group
   std::uint64_t bytes = 0;  // of all images
 
-  // At which bytes of the file the samples belong.
+  // Positions in the file.
   std::uint64_t labels_begin = 0;   // int32
-  std::uint64_t offsets_begin = 0;  // uint64; where the images are encoded
+  std::uint64_t offsets_begin = 0;  // uint64, for encoded images
   ImagesPlace images;
 };
 
-// Makes the file, under the name that it has until it is committed, with all its space on the disk, and fills in where
-// the samples belong. Throws Error where the space is not there.
+// Creates the file under its temporary name, allocates all its space on the disk, and fills in the positions in
+// `splits`. Throws Error if there is not enough space.
 AtomicFile make_room(const std::filesystem::path& file, const DataFileHeader& header, const Storage& storage,
                      std::vector<SplitRoom>& splits);
 

@@ -10,12 +10,12 @@
 
 namespace annulus {
 
-// Where a split's samples go in the shards of a data set: in what order, in which shard, and at which byte of its
-// images. The shards hold one range after the other of the new order. 8 bytes for each sample.
+// Maps a split's samples to the shards of a data set: their order, their shard, and the byte position within its
+// images. The shards hold consecutive ranges of the new order. Takes 8 bytes for each sample.
 class Places {
  public:
-  // `sizes`: bytes of each sample, above 0, in the order of the source. The new order is that one, or where `shuffled`
-  // a fixed permutation of it.
+  // `sizes`: bytes of each sample, above 0, in the order of the source. The new order is the same or, if `shuffled`, a
+  // fixed permutation of it.
   Places(std::span<const std::uint64_t> sizes, bool shuffled, std::size_t shards);
 
   std::size_t sample_at(std::size_t position) const { return order_ ? order_->sample(position) : position; }

@@ -21,24 +21,24 @@ const SourceFormat& source_format(const std::string& name) {
     if (format->name == name) return *format;
     known.push_back(format->name);
   }
-  fail("unknown format '{}'; known are: {}", name, fmt::join(known, ", "));
+  fail("unknown format '{}'; known formats: {}", name, fmt::join(known, ", "));
 }
 
 PixelShape checked_shape(const std::filesystem::path& file, std::size_t height, std::size_t width,
                          std::size_t channels) {
   const auto bytes = checked_product(std::array{height, width, channels});
   if (!bytes || *bytes == 0 || *bytes > kMostImageBytes) {
-    fail("{}: images of {}x{}x{} bytes; 1 to {} bytes are read", file.string(), height, width, channels,
+    fail("{}: images of {}x{}x{} bytes; supported are 1 to {} bytes", file.string(), height, width, channels,
          kMostImageBytes);
   }
   if (channels != 1 && channels != 3) {
-    fail("{}: images of {} channels; 1 or 3 are read", file.string(), channels);
+    fail("{}: images of {} channels; supported are 1 or 3", file.string(), channels);
   }
   return {{height, width}, channels};
 }
 
 void add_facts(Hash& hash, const std::filesystem::path& file) {
-  std::error_code none;  // then these have the values that stand for it
+  std::error_code none;  // on errors the functions return special values
   const std::string facts = fmt::format("{}\n{}\n{}\n", file.string(), std::filesystem::file_size(file, none),
                                         std::filesystem::last_write_time(file, none).time_since_epoch().count());
   hash.add(std::span<const char>(facts));

@@ -31,7 +31,7 @@ class ImageLister {
     fs::directory_iterator entries;
     if (!error) entries = fs::directory_iterator(folder, error);
     for (; !error && entries != fs::directory_iterator(); entries.increment(error)) look_at(*entries);
-    if (error) add(folder, "cannot read this folder: " + error.message());  // at all, or to its end
+    if (error) add(folder, "cannot read this folder: " + error.message());  // entirely or partly
     open_.erase(real);
   }
 
@@ -40,7 +40,7 @@ class ImageLister {
     std::error_code error;
     if (entry.is_directory(error)) return walk(entry.path());
     if (is_image_name(entry.path()))
-      add(entry.path(), "");  // opening it tells what is wrong with it
+      add(entry.path(), "");  // its problem is reported on opening
     else if (error && error != std::errc::no_such_file_or_directory)
       add(entry.path(), error.message());
   }
@@ -48,7 +48,7 @@ class ImageLister {
   void add(const fs::path& path, std::string problem) { found_.push_back({path.string(), std::move(problem)}); }
 
   fs::path root_;            // of the listing
-  std::set<fs::path> open_;  // from the folder down to here
+  std::set<fs::path> open_;  // from the root down to the current folder
   std::vector<FoundImage> found_;
 };
 

@@ -14,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where labels come from: a number in KEY.cls beside KEY.jpg (WebDataset), the folder that the image lies in, or the
-// archive's name (ImageNet's).
+// The origin of labels: a number in KEY.cls beside KEY.jpg (WebDataset), the image's folder, or the archive's name
+// (ImageNet).
 constexpr const char *kByNumber = "numbers", *kByFolder = "folders", *kByArchive = "archives";
 
-constexpr std::size_t kMembersLookedAt = 64;  // to find out which
+constexpr std::size_t kMembersLookedAt = 64;  // to detect the variant
 
 // The name without the ending of an archive; empty if it has none.
 std::string archive_stem(const std::string& name) {
@@ -32,7 +32,7 @@ std::vector<std::string> archives_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    std::error_code none;  // what cannot be read is listed when it is read
+    std::error_code none;  // unreadable archives are reported on reading
     if (!entry.is_directory(none) && !is_hidden(name) && !archive_stem(name).empty()) names.push_back(name);
   }
   std::ranges::sort(names);
@@ -50,7 +50,8 @@ bool has_word(std::string_view name, std::string_view word) {
   return false;
 }
 
-// Paths within the source: those in the folder of the split's name, or where there is none, those with it in theirs.
+// Paths within the source: the archives in the folder of the split's name or, if there is none, those with the split in
+// their names.
 std::vector<std::string> archives_of(const fs::path& source, std::string_view split) {
   std::vector<std::string> paths;
   if (fs::is_directory(source / split)) {
@@ -72,8 +73,8 @@ std::string class_by_archive(const std::string& path) {
   return archive_stem(fs::path(path).filename().string());
 }
 
-// By the first members of an archive, as far as it can be read; empty if there is no image among them. `damage`: why it
-// cannot be read further.
+// Detects the variant by the first readable members of an archive; empty if there is no image among them. `damage`: why
+// it cannot be read further.
 std::string find_variant(const fs::path& file, std::string& damage) {
   std::string variant;
   try {
@@ -89,28 +90,29 @@ std::string find_variant(const fs::path& file, std::string& damage) {
   return variant;
 }
 
-// By the first training archive that is not damaged before its first image; reading it will list those that are.
+// Detects the variant by the first training archive that is not damaged before its first image. Damaged archives are
+// reported on reading.
 std::string find_variant(const fs::path& source, const std::vector<std::string>& paths) {
   std::string variant, path, damage;
   for (auto next = paths.begin(); variant.empty() && next != paths.end(); ++next) {
     std::string problem;
     variant = find_variant(source / *next, problem);
     if (variant.empty() && problem.empty())
-      fail("{}: no images among its first members (.jpg, .jpeg, .png)", (source / *next).string());
+      fail("{}: has no images (.jpg, .jpeg, .png) among its first members", (source / *next).string());
     if (damage.empty()) damage = problem;
     path = *next;
   }
   if (variant.empty()) fail("{}: {}", (source / paths.front()).string(), damage);
   if (variant == kByArchive && !fs::path(path).has_parent_path()) {
     fail(
-        "{}: no labels: neither KEY.cls beside KEY.jpg, nor folders of classes; archives whose names are classes must "
-        "lie in train/ and val/",
+        "{}: has no labels: neither KEY.cls beside KEY.jpg, nor class folders; archives named by class must lie in "
+        "train/ and val/",
         (source / path).string());
   }
   return variant;
 }
 
-// As far as the archive goes: reading it will tell where it is cut off.
+// Reads up to a truncation, which is reported on reading the piece.
 std::vector<std::string> find_folders(const SourceFolders& folders, const SourceSplit& split, std::size_t piece,
                                       const PassSample& pass) {
   std::set<std::string> classes;
@@ -131,13 +133,13 @@ std::vector<std::string> names_of(const std::vector<std::string>& archives) {
   return {classes.begin(), classes.end()};
 }
 
-// A piece is an archive, by its path within the source.
+// A piece is an archive, named by its path within the source.
 SourcePlan plan_tar(const SourceFolders& folders) {
   SourcePlan plan;
   plan.splits.push_back({"train", archives_of(folders.source, kTrainingName)});
   const std::vector<std::string>& archives = plan.splits[0].pieces;
   if (archives.empty()) {
-    fail("{}: no archives of training images there: train/*.tar or *train*.tar (or .tar.gz, .tgz, .tar.zst)",
+    fail("{}: has no archives of training images: train/*.tar or *train*.tar (or .tar.gz, .tgz, .tar.zst)",
          folders.source.string());
   }
   plan.variant = find_variant(folders.source, archives);
@@ -158,25 +160,25 @@ SourcePlan plan_tar(const SourceFolders& folders) {
   return plan;
 }
 
-// Fills in the label; or what is wrong with it, where nothing else is.
+// Fills in the label; or its problem, if the sample has no other.
 void label_by_name(SourceSample& sample, const std::string& name, const SourcePlan& plan) {
   const auto found = std::ranges::find(plan.classes, name);
   sample.label = found - plan.classes.begin();
   if (found == plan.classes.end() && sample.problem.empty())
-    sample.problem = fmt::format("'{}' is no class of the training images", name);
+    sample.problem = fmt::format("'{}' is not a class of the training images", name);
 }
 
-// What the member is, or why it cannot be used.
+// Returns why the member cannot be used; empty if it can.
 std::string read_member(ArchiveReader& archive, std::vector<std::uint8_t>& bytes) {
   bytes.clear();
-  if (!archive.is_file()) return fmt::format("{}: a link or a device; only files are read", archive.name());
+  if (!archive.is_file()) return fmt::format("{}: a link or a device; only files are supported", archive.name());
   if (archive.size() > kMostImageBytes)
-    return fmt::format("{}: {} bytes; at most {} are read", archive.name(), archive.size(), kMostImageBytes);
+    return fmt::format("{}: {} bytes; at most {} are supported", archive.name(), archive.size(), kMostImageBytes);
   archive.read(bytes);
   return {};
 }
 
-// False: no more is wanted.
+// Returns false if reading should stop.
 bool read_named(ArchiveReader& archive, const std::string& path, const SourcePlan& plan, const fs::path& file,
                 const TakeSample& take) {
   std::vector<std::uint8_t> bytes;
@@ -190,7 +192,7 @@ bool read_named(ArchiveReader& archive, const std::string& path, const SourcePla
   return true;
 }
 
-// The files of one sample: those whose paths are the same up to the first dot of the name.
+// The files of one sample: their paths are the same up to the first dot of the name.
 struct Group {
   std::string key;
   std::vector<std::uint8_t> image, label;
@@ -232,7 +234,7 @@ bool take_group(const Group& group, const fs::path& file, const TakeSample& take
   return take(sample);
 }
 
-// Where the archive fails, a sample that is complete before is none of what is lost.
+// If the archive is damaged, a sample that is complete before the damage is not lost.
 bool read_numbered(ArchiveReader& archive, const fs::path& file, const TakeSample& take) {
   Group group;
   try {
@@ -252,7 +254,7 @@ bool read_numbered(ArchiveReader& archive, const fs::path& file, const TakeSampl
   return take_group(group, file, take);
 }
 
-// What is wrong with an archive ends it like one sample that cannot be used.
+// Damage of an archive is reported as one unusable sample at its end.
 void read_tar_piece(const SourceFolders& folders, const SourcePlan& plan, const SourceSplit& split, std::size_t piece,
                     const TakeSample& take) {
   const std::string& path = split.pieces[piece];
@@ -273,7 +275,7 @@ void read_tar_piece(const SourceFolders& folders, const SourcePlan& plan, const 
 }  // namespace
 
 const SourceFormat kTarSource{"tar",
-                              "a folder with train/*.tar and val/*.tar, or validation/ or test/, or with such words in "
+                              "a folder with train/*.tar and val/*.tar (or validation/, test/), or with these words in "
                               "the archives' names; also .tar.gz, .tgz, .tar.zst. Labels are numbers in KEY.cls beside "
                               "KEY.jpg (WebDataset), the images' folders, or the archives' names",
                               plan_tar, read_tar_piece, find_folders};

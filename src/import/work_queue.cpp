@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// Rank 0's answers other than a piece's number. After the first two a rank says no more.
+// Rank 0's answers other than a piece's number. After the first two a rank sends no more messages.
 constexpr std::int64_t kNoMore = -1, kStop = -2, kGoOn = -3;
 
 constexpr double kSecondsBetweenWords = 0.2;
@@ -44,7 +44,7 @@ void WorkQueue::finish(bool stopping) {
   while (at_work_ > 0) serve(MPI_ANY_SOURCE);
 }
 
-// What rank 0 tells itself needs no message.
+// Rank 0 needs no message to itself.
 std::int64_t WorkQueue::tell(bool wants_piece, bool stops) {
   told_ = now_seconds();
   Word word = std::exchange(word_, {});

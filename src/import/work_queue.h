@@ -10,27 +10,28 @@
 
 namespace annulus {
 
-// Pieces of work for all ranks, each given to whoever asks next, so that nobody waits for a slow rank. Rank 0 gives
-// them out and works as well: it answers the others whenever it reports its own work, which should be every few
-// milliseconds. Every rank makes one, takes pieces with next() until there are none, reports in between, and calls
-// finish().
+// Distributes pieces of work dynamically over all ranks, so that no rank waits for a slow one. Rank 0 hands them out
+// and works as well: it answers the others whenever it reports its own progress, which should be every few
+// milliseconds. Every rank constructs a queue, takes pieces with next() until there are none, calls report() in
+// between, and calls finish().
 class WorkQueue {
  public:
   struct Totals {
     std::size_t pieces = 0, images = 0, bytes = 0;  // done since the queue was made, over all ranks
   };
 
-  // What is still to be done, and whom to tell how far it is: both are rank 0's.
+  // `pieces`: the work to do; `heard`: called on progress. Both are used on rank 0 only.
   WorkQueue(const World& world, std::vector<std::size_t> pieces, std::function<void(const Totals&)> heard);
 
-  // A piece, or none: all are given out, or a rank wants to stop.
+  // Returns a piece, or nothing if all are handed out or a rank wants to stop.
   std::optional<std::size_t> next();
 
-  // Tells how much of a piece was done since the last report. False: a rank wants to stop; leave the piece.
+  // Reports the progress since the last report. Returns false if a rank wants to stop; the piece must then be
+  // abandoned.
   bool report(std::size_t images, std::size_t bytes);
 
-  // Ends this rank's part, early where it is `stopping`: no rank gets another piece. Returns on rank 0 when all ranks
-  // have ended theirs.
+  // Ends this rank's work. `stopping`: ends it early, and no rank gets another piece. On rank 0, returns after all
+  // ranks have finished.
   void finish(bool stopping);
 
  private:
@@ -50,9 +51,9 @@ class WorkQueue {
   std::function<void(const Totals&)> heard_;
   Totals totals_;
   Word word_{};
-  double told_ = 0;  // when
+  double told_ = 0;  // time of the last message
   bool working_ = false, released_ = false, stopped_ = false;
-  int at_work_;  // rank 0 only: the others that have not been released
+  int at_work_;  // rank 0 only: number of other ranks that have not been released
 };
 
 }  // namespace annulus

@@ -12,13 +12,13 @@
 namespace annulus {
 namespace {
 
-// A new file: no link that somebody put there is followed, and what a killed writer left behind is removed.
+// Creates a new file: removes what a killed writer left behind, and does not follow a link in its place.
 int open_new(const std::filesystem::path& file) {
   if (::unlink(file.c_str()) != 0 && errno != ENOENT) return -1;
   return ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
-// The rename itself lives in the folder. Some file systems cannot flush one; theirs is then as safe as it gets.
+// The rename is stored in the folder. Some file systems cannot flush a folder; nothing more can be done there.
 bool flush_folder_of(const std::filesystem::path& file) {
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
   const FileDescriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -9,14 +9,14 @@
 
 namespace annulus {
 
-// A file that is made or replaced as a whole: its content goes to "<file>.partial" in the same folder, is flushed to
-// the disk and renamed, and the folder is flushed as well. At every instant, a power cut included, `file` is either
-// what it was or the new content. One writer at a time; what a killed one left behind is removed by the next, a
-// symbolic link in its place as well, not what it points to. All throw Error (no such folder, no permission, a full
-// disk). What was not committed is gone with this, and `file` untouched.
+// A file that is created or replaced atomically: the content is written to "<file>.partial" in the same folder, flushed
+// to the disk and renamed, and the folder is flushed as well. At every instant, a power cut included, `file` has either
+// its old or the new content. REQUIRES: one writer at a time. The next writer removes what a killed one left behind; if
+// that is a symbolic link, the link and not its target. The destructor discards content that was not committed and
+// leaves `file` untouched. All functions throw Error (no such folder, no permission, a full disk).
 class AtomicFile {
  public:
-  static std::filesystem::path partial(const std::filesystem::path& file);  // where the content is until then
+  static std::filesystem::path partial(const std::filesystem::path& file);  // the name until commit()
 
   explicit AtomicFile(const std::filesystem::path& file);
   AtomicFile(AtomicFile&& other) noexcept;
@@ -28,11 +28,11 @@ class AtomicFile {
   void commit();
 
  private:
-  std::filesystem::path file_, partial_;  // `partial_` is empty once it was committed
+  std::filesystem::path file_, partial_;  // `partial_` is empty after commit()
   FileDescriptor descriptor_;
 };
 
-// The same for a content that is there already.
+// Creates or replaces `file` with `content` through an AtomicFile.
 void write_atomically(const std::filesystem::path& file, std::span<const std::byte> content);
 
 }  // namespace annulus

@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// Owns an open file of the operating system's.
+// Owns a file descriptor of the operating system.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int number) : number_(number) {}
@@ -21,7 +21,7 @@ class FileDescriptor {
 
   explicit operator bool() const { return number_ >= 0; }
   int number() const { return number_; }
-  int release() { return std::exchange(number_, -1); }  // the caller's to close
+  int release() { return std::exchange(number_, -1); }  // the caller must close it
 
  private:
   int number_;

@@ -31,7 +31,7 @@ struct stat status_of(const FileDescriptor& descriptor, const std::filesystem::p
 
 }  // namespace
 
-// Without O_NONBLOCK, opening a named pipe would wait for a writer; with it, regular files are read as ever.
+// Without O_NONBLOCK, opening a named pipe would wait for a writer; for regular files it has no effect.
 FileDescriptor open_to_read(const std::filesystem::path& file) {
   FileDescriptor descriptor = open_existing(file, O_RDONLY | O_NONBLOCK);
   const auto mode = status_of(descriptor, file).st_mode;
@@ -52,7 +52,7 @@ void read_at(const FileDescriptor& descriptor, const std::filesystem::path& file
              std::span<std::uint8_t> bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::pread(descriptor.number(), bytes.data(), bytes.size(), static_cast<off_t>(position));
-    if (count == 0) fail("{}: ends at byte {}, within what is to be read", file.string(), position);
+    if (count == 0) fail("{}: ends at byte {}, before the end of the requested data", file.string(), position);
     if (count < 0 && errno != EINTR) fail_to_read(file);
     if (count > 0) {
       position += static_cast<std::uint64_t>(count);
@@ -64,7 +64,7 @@ void read_at(const FileDescriptor& descriptor, const std::filesystem::path& file
 void read_file(const std::filesystem::path& file, std::size_t most, std::vector<std::uint8_t>& bytes) {
   const FileDescriptor descriptor = open_to_read(file);
   const std::uint64_t size = size_of(descriptor, file);
-  if (size > most) fail("{}: {} bytes; at most {} are read", file.string(), size, most);
+  if (size > most) fail("{}: {} bytes; at most {} are supported", file.string(), size, most);
   bytes.resize(size);
   read_at(descriptor, file, 0, bytes);
 }
@@ -85,7 +85,7 @@ void allow_many_open_files() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));  // where it may not, what opens too many files says so
+  static_cast<void>(::setrlimit(RLIMIT_NOFILE, &limit));  // if this is not permitted, opening too many files reports it
 }
 
 void flush(const FileDescriptor& descriptor, const std::filesystem::path& file) {

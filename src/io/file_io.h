@@ -10,31 +10,31 @@
 
 namespace annulus {
 
-// Files of the operating system's, with its reasons. All throw Error naming the file.
+// File operations with the operating system's error messages. All throw Error, naming the file.
 
-// Only regular files: a named pipe or a device may make its reader wait for ever.
+// Opens regular files only, because a named pipe or a device may block its reader forever.
 FileDescriptor open_to_read(const std::filesystem::path& file);
-FileDescriptor open_to_write(const std::filesystem::path& file);  // one that exists
+FileDescriptor open_to_write(const std::filesystem::path& file);  // REQUIRES: it exists
 
 std::uint64_t size_of(const FileDescriptor& descriptor, const std::filesystem::path& file);  // in bytes, now
 
-// Fill `bytes` from `position` on; a file that ends before is an Error.
+// Fills `bytes` from `position` on; throws Error if the file ends before.
 void read_at(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t position,
              std::span<std::uint8_t> bytes);
 
-// The whole file; one of more than `most` bytes is an Error.
+// Reads the whole file; throws Error if it has more than `most` bytes.
 void read_file(const std::filesystem::path& file, std::size_t most, std::vector<std::uint8_t>& bytes);
 
-// All of them. Any thread and any process may write its own part of a file.
+// Writes all of `bytes`. Any thread and any process may write its own part of a file.
 void write_at(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t position,
               std::span<const std::uint8_t> bytes);
 
-// Lets this process have as many files open as the system allows: a data set may have a thousand shards.
+// Raises this process's limit of open files to the system's maximum: a data set may have a thousand shards.
 void allow_many_open_files();
 
-// To the disk.
+// Flushes the file to the disk.
 void flush(const FileDescriptor& descriptor, const std::filesystem::path& file);
 
-[[noreturn]] void fail_to_write(const std::filesystem::path& file);  // for the reason that errno tells
+[[noreturn]] void fail_to_write(const std::filesystem::path& file);  // with the reason in errno
 
 }  // namespace annulus

@@ -16,18 +16,19 @@
 namespace annulus {
 namespace {
 
-// Where memory holds the bytes so often, they are read in huge pages, if the file system has them: access all over them
-// then finds its pages in the processor's table. Where it does not, what is read beside a sample pushes others out.
+// If memory is this many times larger than the mapping, it uses huge pages, if the file system supports them: random
+// access then hits the processor's TLB. With less memory, the data read around each sample would evict other samples.
 constexpr std::size_t kRoomy = 4;
 
-constexpr std::size_t kLookedAt = std::size_t{1} << 20;  // of the end, for a byte that is no zero
+constexpr std::size_t kLookedAt = std::size_t{1} << 20;  // bytes at the end that are searched for a nonzero one
 
 std::size_t memory_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * kPage;
 }
 
-// Whether what is mapped of this file is the file, and its end goes first where it is cut off: elsewhere pages stay as
-// they were when another machine does that, and XFS begins with zeros behind what stays.
+// Returns whether the mapping always shows the current file, and truncation removes its end first. On other file
+// systems pages stay unchanged when another machine truncates the file, and XFS first zeroes the bytes after the
+// remaining part.
 bool on_this_machine(const FileDescriptor& file) {
   using Magic = decltype(statfs::f_type);
   constexpr std::array<Magic, 3> kLocal{EXT4_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC};
@@ -35,18 +36,18 @@ bool on_this_machine(const FileDescriptor& file) {
   return ::fstatfs(file.number(), &found) == 0 && std::ranges::find(kLocal, found.f_type) != kLocal.end();
 }
 
-thread_local sigjmp_buf* way_out = nullptr;  // of this thread's read_mapped(), while it reads
+thread_local sigjmp_buf* way_out = nullptr;  // of this thread's read_mapped(), during the call
 struct sigaction action_before {};
 
 void on_bus_error(int signal) {
   if (way_out != nullptr) siglongjmp(*way_out, 1);
-  // Somebody else's: as if this function had never been here.
+  // Not ours: restores the previous handler and raises the signal again.
   ::sigaction(SIGBUS, &action_before, nullptr);
   ::raise(signal);
 }
 
-// SA_NODEFER: the signal is not blocked while it is handled, so there is no mask to restore on the way out, which
-// would be a system call each time.
+// SA_NODEFER: the signal is not blocked while it is handled, so there is no mask to restore on the way out, which would
+// take a system call each time.
 void handle_bus_errors() {
   [[maybe_unused]] static const bool once = [] {
     struct sigaction action {};
@@ -73,7 +74,7 @@ FileMapping::FileMapping(const FileDescriptor& file, std::uint64_t offset, std::
     const auto last = std::find_if(looked_at.rbegin(), looked_at.rend(), [](std::uint8_t value) { return value != 0; });
     if (last == looked_at.rend()) return;
     last_value_ = *last;
-    if (last_value_ != 0) last_ = &*last;  // or it has been cut off since
+    if (last_value_ != 0) last_ = &*last;  // else it was truncated in the meantime
   });
 }
 
@@ -81,8 +82,8 @@ void FileMapping::Unmap::operator()(std::uint8_t* pages) const {
   ::munmap(pages, length);
 }
 
-// A signal's handler begins with the processor's default floating-point mode, and jumping out of it keeps that: other
-// than a return it does not go back to this thread's (kernels/base/subnormals.h).
+// A signal handler starts with the processor's default floating-point mode. Unlike a return, jumping out of it does not
+// restore this thread's mode (kernels/base/subnormals.h), so this function does.
 bool read_mapped(const std::function<void()>& read) {
   const unsigned floating_point_mode = _mm_getcsr();
   sigjmp_buf here;

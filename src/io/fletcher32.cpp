@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kWordsAtOnce = 360;  // whose sums of sums fit into 32 bits
+constexpr std::size_t kWordsAtOnce = 360;  // the largest block whose sums fit into 32 bits
 
 std::uint32_t folded(std::uint32_t sum) {
   return (sum & 0xffff) + (sum >> 16);

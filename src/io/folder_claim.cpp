@@ -30,7 +30,7 @@ constexpr std::chrono::milliseconds kPause(50);
 bool make_folder(const fs::path& folder) {
   std::error_code error;
   const bool made = fs::create_directories(folder, error);
-  if (error) fail("{}: cannot make this folder: {}", folder.string(), error.message());
+  if (error) fail("{}: cannot create this folder: {}", folder.string(), error.message());
   return made;
 }
 
@@ -49,7 +49,7 @@ FileDescriptor open_mark(const fs::path& folder) {
   return descriptor;
 }
 
-// True as well if the file system has no locks.
+// Returns true as well if the file system has no locks.
 bool try_lock(const FileDescriptor& descriptor) {
   struct flock whole {};
   whole.l_type = F_WRLCK;
@@ -66,7 +66,7 @@ bool is_removed(const FileDescriptor& descriptor) {
 std::string holder(const fs::path& folder) {
   std::ifstream stream(folder / kMark);
   std::string line;
-  return std::getline(stream, line) ? line : "not named";
+  return std::getline(stream, line) ? line : "unknown";
 }
 
 void sign(const FileDescriptor& descriptor, const fs::path& folder) {
@@ -83,7 +83,7 @@ FileDescriptor lock(const fs::path& folder, const std::string& advice) {
     FileDescriptor descriptor = open_mark(folder);
     if (!try_lock(descriptor)) {
       if (std::chrono::steady_clock::now() > deadline)
-        fail("{}: another process of this program writes to it ({}); wait for it to end, or {}", folder.string(),
+        fail("{}: another process of this program is writing to it ({}); wait for it to end, or {}", folder.string(),
              holder(folder), advice);
       std::this_thread::sleep_for(kPause);
     } else if (is_removed(descriptor)) {

@@ -9,7 +9,7 @@
 
 namespace annulus {
 
-// A running hash (XXH3, 64 bits), whatever it is fed with.
+// An incremental hash (XXH3, 64 bits).
 class Hash {
  public:
   template <class T>

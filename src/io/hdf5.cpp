@@ -16,13 +16,13 @@ using Type = Handle<H5Tclose>;
 using Space = Handle<H5Sclose>;
 using Attribute = Handle<H5Aclose>;
 
-// HDF5 would print every error to stderr. Each thread has an error stack of its own, and so a switch of its own.
+// Keeps HDF5 from printing every error to stderr. Each thread has its own error stack, and so its own switch.
 void silence_this_thread() {
   thread_local const herr_t silenced = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   static_cast<void>(silenced);
 }
 
-// The innermost entry of the error stack. Where the operating system refused, its reason without HDF5's wrapping.
+// The innermost entry of the error stack. If the operating system refused, its reason without HDF5's wrapping.
 std::string reason() {
   std::string text = "HDF5 gives no reason";
   const auto take_first = [](unsigned index, const H5E_error2_t* entry, void* result) -> herr_t {
@@ -39,7 +39,7 @@ std::string reason() {
   return text;
 }
 
-// Calls HDF5: check(place, "open", H5Oopen, id, ...). Negative results are failures all over its interface.
+// Calls HDF5: check(place, "open", H5Oopen, id, ...). Negative results are failures throughout its interface.
 template <class... Parameters, class Result, class... Arguments>
 Result check(const std::string& place, const char* action, Result (*function)(Parameters...), Arguments... arguments) {
   silence_this_thread();
@@ -71,7 +71,7 @@ hid_t native<float>() {
   return H5T_NATIVE_FLOAT;
 }
 
-// HDF5 would convert floats to integers without a word.
+// Throws Error if the classes differ: HDF5 would silently convert floats to integers.
 void require_class(const std::string& place, hid_t type, H5T_class_t wanted) {
   if (H5Tget_class(type) == wanted) return;
   fail("{}: must hold {}", place, wanted == H5T_STRING ? "strings" : wanted == H5T_FLOAT ? "floats" : "integers");
@@ -146,7 +146,7 @@ void write_attribute(hid_t object, const std::string& object_place, const std::s
   const std::string place = object_place + " attribute '" + name + "'";
   const Attribute attribute(
       check(place, "create", H5Acreate2, object, name.c_str(), type, space.id(), H5P_DEFAULT, H5P_DEFAULT));
-  if (data != nullptr) check(place, "write", H5Awrite, attribute.id(), type, data);  // an empty list has none
+  if (data != nullptr) check(place, "write", H5Awrite, attribute.id(), type, data);  // an empty list has no data
 }
 
 Space scalar() {
@@ -158,7 +158,7 @@ Space list(std::size_t size) {
   return Space(H5Screate_simple(1, &extent, nullptr));
 }
 
-// The same content is to be the same bytes, whenever it is written.
+// Without time stamps: the same content gives the same bytes, whenever it is written.
 void keep_no_times(const Properties& of_object) {
   H5Pset_obj_track_times(of_object.id(), false);
 }
@@ -248,7 +248,7 @@ std::optional<Dataset::IntegerForm> Dataset::integer_form() const {
   if (H5Tget_class(type.id()) != H5T_INTEGER) return {};
   const std::size_t bytes = H5Tget_size(type.id());
   if (bytes > sizeof(std::int64_t))
-    fail("{}: integers of {} bytes; at most {} are read", place(), bytes, sizeof(std::int64_t));
+    fail("{}: integers of {} bytes; at most {} are supported", place(), bytes, sizeof(std::int64_t));
   const bool is_padded = H5Tget_precision(type.id()) != 8 * bytes;
   if (is_padded || !std::has_single_bit(bytes) || H5Tget_order(type.id()) != H5Tget_order(H5T_NATIVE_INT)) return {};
   return IntegerForm{bytes, H5Tget_sign(type.id()) == H5T_SGN_2};
@@ -287,7 +287,7 @@ void Dataset::require_stored() const {
   const Properties properties(check(place(), "read", H5Dget_create_plist, id()));
   const H5D_layout_t layout = check(place(), "read", H5Pget_layout, properties.id());
   if (layout == H5D_VIRTUAL || H5Pget_external_count(properties.id()) != 0)
-    fail("{}: its elements lie in other files ({}); copy them into this one, for example with h5py", place(),
+    fail("{}: its elements are in other files ({}); copy them into this one, for example with h5py", place(),
          layout == H5D_VIRTUAL ? "a virtual dataset" : "external storage");
   if (*bytes == 0) return;
   if (layout == H5D_CONTIGUOUS) require_contiguous_stored(*bytes);
@@ -318,7 +318,7 @@ void Dataset::require_chunks_stored(const Properties& properties) const {
   hsize_t written = 0;
   const Space space(check(place(), "read", H5Dget_space, id()));
   check(place(), "read", H5Dget_num_chunks, id(), space.id(), &written);
-  const std::size_t promised = checked_product(counts).value();  // no more than there are elements
+  const std::size_t promised = checked_product(counts).value();  // does not overflow: no more than the elements
   if (written < promised)
     fail("{}: shape {} has {} chunks, but only {} were ever written", place(), to_string(whole), promised, written);
 }
@@ -378,7 +378,7 @@ std::vector<std::string> Group::names() const {
 
 namespace {
 
-// Behind an external link there may be a named pipe, at whose opening HDF5 would wait for ever.
+// An external link may point to a named pipe, on which HDF5 would block forever.
 herr_t expect_regular_file(const char* linking_file, const char*, const char* linked_file, const char*, unsigned*,
                            hid_t, void*) {
   const std::filesystem::path beside = std::filesystem::path(linking_file).parent_path() / linked_file;
@@ -434,7 +434,7 @@ void Group::write(const std::string& name, const Shape& shape, std::span<const T
   check(place, "write", H5Dwrite, dataset.id(), native<T>(), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
 }
 
-// HDF5 gives datasets their place when they are first written, unless told to do so early.
+// HDF5 allocates datasets when they are first written, unless early allocation is requested.
 template <class T>
 Dataset Group::create(const std::string& name, const Shape& shape, const Properties& properties) {
   const std::string place = place_of(name);
@@ -483,7 +483,7 @@ template std::vector<std::uint64_t> Group::reserve_chunks<std::uint8_t>(const st
 namespace {
 
 hid_t open(const std::string& path, unsigned mode) {
-  static_cast<void>(open_to_read(path));  // or the system's reason: HDF5 would wait for ever at a named pipe
+  static_cast<void>(open_to_read(path));  // throws the system's reason; and HDF5 would block forever on a named pipe
   silence_this_thread();
   if (H5Fis_hdf5(path.c_str()) <= 0) fail("{}: not an HDF5 file", path);
   const Properties access(check(path, "open", H5Pcreate, H5P_FILE_ACCESS));
@@ -495,8 +495,8 @@ hid_t create(const std::string& path) {
   constexpr std::size_t kGrowth = 1 << 20;  // bytes
   const Properties access(check(path, "create", H5Pcreate, H5P_FILE_ACCESS));
   check(path, "create", H5Pset_fapl_core, access.id(), kGrowth, false);
-  // Tracked attributes may exceed 64 KiB: many class names. (The formats from 1.8 on allow it as well, but 1.10 takes
-  // a memory image of them with a wrong checksum.)
+  // With creation order tracked, attributes may exceed 64 KiB: many class names. (The formats from 1.8 on allow it as
+  // well, but 1.10 produces a memory image of them with a wrong checksum.)
   const Properties creation(check(path, "create", H5Pcreate, H5P_FILE_CREATE));
   keep_no_times(creation);
   check(path, "create", H5Pset_attr_creation_order, creation.id(), H5P_CRT_ORDER_TRACKED);

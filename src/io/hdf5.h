@@ -13,15 +13,14 @@
 
 #include "kernels/base/tensor.h"
 
-// As much of HDF5 as data files and checkpoints need. Failures are thrown as Error: the file, the object, and what HDF5
-// itself says was the innermost cause. Any thread may use any object: Debian's HDF5 has a lock inside, and
-// thread_safe() tells of one that has not.
+// The part of HDF5 that data files and checkpoints need. Failures are thrown as Error, with the file, the object, and
+// HDF5's innermost cause. Any thread may use any object if thread_safe(): Debian's HDF5 has an internal lock.
 namespace annulus::hdf5 {
 
 std::string version();  // of the library in use
 bool thread_safe();
 
-// Owns one of HDF5's identifiers.
+// Owns an HDF5 identifier.
 template <herr_t (*close)(hid_t)>
 class Handle {
  public:
@@ -43,7 +42,7 @@ class Handle {
 
 using Properties = Handle<H5Pclose>;
 
-// A group or a dataset: what has a place in a file, and attributes.
+// A group or a dataset: has a place in a file, and attributes.
 class Object {
  public:
   Object(hid_t id, std::string place) : handle_(id), place_(std::move(place)) {}
@@ -80,33 +79,34 @@ class Dataset : public Object {
 
   bool holds_integers() const;  // of any size
 
-  // How integers lie in the file; none where the elements are no integers of 1, 2, 4 or 8 bytes, or these lie otherwise
-  // than here. Throws Error where they have more than 8 bytes.
+  // The format of integers in the file; none if the elements are not integers of 1, 2, 4 or 8 bytes, or have another
+  // byte order than this machine's. Throws Error if they have more than 8 bytes.
   struct IntegerForm {
     std::size_t bytes;
     bool has_sign;
   };
   std::optional<IntegerForm> integer_form() const;
 
-  // All elements, row-major. Integers are converted to T, and so are floats; one to the other is an Error.
+  // Reads all elements, row-major. Converts between integer types, and between float types; throws Error for integers
+  // as floats or floats as integers.
   template <class T>
   std::vector<T> read() const;
 
-  // `count` elements of the outermost dimension, from `first` on, as read() has them.
+  // Reads `count` elements of the outermost dimension, starting at `first`; converts like read().
   template <class T>
   void read_rows(std::size_t first, std::size_t count, std::span<T> values) const;
 
-  // Throws Error unless the file holds every element that the shape promises: datasets that were never written,
-  // sizes beyond the file's or the address space, and elements in other files (virtual datasets, external storage).
+  // Throws Error unless the file contains every element of the shape. Detects datasets that were never written, sizes
+  // beyond the file's or the address space, and elements in other files (virtual datasets, external storage).
   void require_stored() const;
 
-  // Name of the file that the dataset lies in. Behind an external link it is not the file that was opened.
+  // The name of the file that contains the dataset. Behind an external link it is not the file that was opened.
   std::string file() const;
 
-  // Where in file() the elements lie, row-major as they are; none if they are chunked or compressed.
+  // The offset of the elements in file(), row-major; none if they are chunked or compressed.
   std::optional<std::uint64_t> offset() const;
 
-  // Where its chunks begin, which are of so many elements of the outermost dimension and of all of the others.
+  // The offsets of its chunks. REQUIRES: each has `rows` elements of the outermost dimension and all of the others.
   std::vector<std::uint64_t> chunks(std::size_t rows) const;
 
  private:
@@ -120,7 +120,7 @@ class Group : public Object {
   using Object::Object;
 
   bool has(const std::string& name) const;
-  std::vector<std::string> names() const;  // in the order of creation where the file knows it, else by name
+  std::vector<std::string> names() const;  // in the order of creation if the file records it, else by name
   Group group(const std::string& name) const;
   Dataset dataset(const std::string& name) const;
 
@@ -128,13 +128,13 @@ class Group : public Object {
   template <class T>
   void write(const std::string& name, const Shape& shape, std::span<const T> values);
 
-  // A contiguous dataset whose elements are for others to write: where in the file they belong, row-major.
+  // Creates a contiguous dataset whose elements are written by others. Returns their offset in the file, row-major.
   template <class T>
   std::uint64_t reserve(const std::string& name, const Shape& shape);
 
-  // One in chunks of so many elements of the outermost dimension: where each begins. A checksum of kChecksumBytes lies
-  // behind it, fletcher32(). HDF5 writes zeros everywhere, which the last chunk keeps behind its elements. It looks for
-  // each chunk among all, so there should be no more than kMostChunks.
+  // Creates one in chunks of `rows` elements of the outermost dimension. Returns the offset of each chunk. A checksum,
+  // fletcher32() of kChecksumBytes, follows each. HDF5 writes zeros everywhere, which remain after the elements of the
+  // last chunk. It searches all chunks for each one, so there should be no more than kMostChunks.
   template <class T>
   std::vector<std::uint64_t> reserve_chunks(const std::string& name, const Shape& shape, std::size_t rows);
   static constexpr std::size_t kChecksumBytes = 4, kMostChunks = 10000;
@@ -146,7 +146,7 @@ class Group : public Object {
   void require(const std::string& name) const;
 };
 
-// A file to read, opened without file locks: they fail on NFS and Lustre mounts, and a data file does not change.
+// A file opened for reading, without file locks: they fail on NFS and Lustre mounts, and a data file does not change.
 class File {
  public:
   explicit File(const std::filesystem::path& path);
@@ -157,11 +157,11 @@ class File {
   Handle<H5Fclose> handle_;
 };
 
-// A file to write, made in memory. HDF5 1.10 can neither close nor forget a file that it failed to write (a full
-// disk): it keeps the space and crashes at exit. So HDF5 never meets the disk; image() is for write_atomically().
+// A new file, built in memory. HDF5 1.10 can neither close nor forget a file that it failed to write (a full disk): it
+// keeps the space and crashes at exit. So HDF5 never touches the disk; image() is for write_atomically().
 class NewFile {
  public:
-  explicit NewFile(const std::filesystem::path& path);  // the path is for errors
+  explicit NewFile(const std::filesystem::path& path);  // the path is for messages only
   Group root();
   std::vector<std::byte> image();  // the file's bytes
 
@@ -170,16 +170,16 @@ class NewFile {
   Handle<H5Fclose> handle_;
 };
 
-// A file that NewFile made, on the disk: datasets are added whose elements HDF5 need not see (Group::reserve). Here
-// HDF5 does meet the disk, so the space must be there beforehand, as bytes behind the file's own: all that it takes for
-// the datasets, kSpacePerDataset for each, and kSpacePerChunk for each chunk.
+// A file from NewFile on the disk, to which datasets are added whose elements HDF5 does not write (Group::reserve).
+// Here HDF5 does touch the disk, so its space must be allocated beforehand, as bytes after the end of the file's own:
+// enough for the datasets, kSpacePerDataset for each, and kSpacePerChunk for each chunk.
 class FileToExtend {
  public:
   static constexpr std::size_t kSpacePerDataset = 1 << 16, kSpacePerChunk = 256;
 
   explicit FileToExtend(const std::filesystem::path& path);
   Group root();
-  void close();  // with everything written; groups must be gone. Cuts off what was too much space
+  void close();  // writes everything and truncates unused space. REQUIRES: no Group is alive
 
  private:
   std::string path_;

@@ -36,7 +36,7 @@ std::string begin_of(const fs::path& file, std::size_t bytes) {
   return text;
 }
 
-// The message's second field, behind the format's version: producer_name, and its length.
+// The message's second field, after the format's version: producer_name, and its length.
 bool is_onnx(const fs::path& file) {
   constexpr std::string_view producer =
       "\x12\x07"
@@ -56,7 +56,7 @@ bool are_predictions(const fs::path& file) {
   return line.is_object() && line.contains("image") && (line.contains("top") || line.contains("error"));
 }
 
-// Lines of a name, a tab and a reason.
+// Its lines have a name, a tab and a reason.
 bool lists_skipped(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   std::string line;
@@ -145,17 +145,17 @@ void expect_replaceable(const Output& output, const std::vector<fs::path>& input
   std::error_code error;
   const fs::file_status status = fs::status(file, error);
   if (status.type() == fs::file_type::not_found) return;
-  if (status.type() == fs::file_type::directory) fail("{}: is a folder; name a file", file.string());
-  if (status.type() != fs::file_type::regular) fail("{}: is no regular file, and is not replaced", file.string());
+  if (status.type() == fs::file_type::directory) fail("{}: is a folder; give the name of a file", file.string());
+  if (status.type() != fs::file_type::regular)
+    fail("{}: is not a regular file and will not be replaced", file.string());
   const bool is_recognized_output = is_recognized(file, output.kind);
   for (const fs::path& input : inputs) {
     const bool is_read = fs::equivalent(file, input, error) ||
                          (!is_recognized_output && fs::is_directory(input, error) && is_below(file, input));
-    if (is_read)
-      fail("{}: this command reads it, so it cannot be its output as well; name another file", file.string());
+    if (is_read) fail("{}: is an input of this command, so it cannot be its output; give another file", file.string());
   }
   if (!overwrite && !is_recognized_output)
-    fail("{}: exists already{}; name another file, or give --overwrite to replace it", file.string(),
+    fail("{}: exists already{}; give another file, or --overwrite to replace it", file.string(),
          output.kind == FileKind::average ? "" : fmt::format(", and is no {}", name(output.kind)));
 }
 

@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// The files that commands write at a user's request. A JSON report has its kind's name in the field "kind".
+// The kinds of files that commands write on a user's request. The JSON field "kind" of a report is its name().
 enum class FileKind {
   data,
   onnx,
@@ -26,20 +26,20 @@ enum class FileKind {
 };
 std::string_view name(FileKind kind);
 
-// A file to write; none if its name is empty.
+// A file to write; an empty name means none.
 struct Output {
   std::filesystem::path file;
   FileKind kind;
 };
 
-// The rule for every file that a command writes, to be checked before its work begins. Throws Error unless the file is
-// new and its folder can be written to, or it may be replaced: it is a regular file that this command does not read
-// (`inputs`, of which a folder stands for all files below it), and either it is empty, or recognized by its content as
-// an earlier one of the same kind, or `overwrite` is set. Checkpoints are never recognized: a run's state may be its
-// only copy.
+// The rule for every file that a command writes; to be checked before the command starts its work. Throws Error unless
+// the file is new and its folder is writable, or it may be replaced: it is a regular file that this command does not
+// read (a folder in `inputs` stands for all files below it), and it is empty, or its content identifies it as an
+// earlier one of the same kind, or `overwrite` is set. Checkpoints are never identified: a run's state may be its only
+// copy.
 void expect_replaceable(const Output& output, const std::vector<std::filesystem::path>& inputs, bool overwrite);
 
-// What a timeline begins with, by which it is recognized: an event that viewers ignore.
+// The beginning of a timeline, which identifies it: an event that viewers ignore.
 inline constexpr std::string_view kTimelineMark = R"({"name":"annulus timeline","ph":"M","pid":0,"args":{}})";
 
 }  // namespace annulus

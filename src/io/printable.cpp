@@ -13,7 +13,7 @@ bool continues(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }
 
-// The bytes of the printable character that `text` begins with; 0 if it begins with none.
+// Returns the size in bytes of the printable character at the start of `text`; 0 if there is none.
 std::size_t character(std::string_view text) {
   const auto first = static_cast<unsigned char>(text.front());
   if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
@@ -23,8 +23,8 @@ std::size_t character(std::string_view text) {
   const auto second = static_cast<unsigned char>(text[1]);
   const bool is_overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
   const bool is_surrogate_or_beyond = (first == 0xed && second >= 0xa0) || (first == 0xf4 && second >= 0x90);
-  const bool is_control = first == 0xc2 && second < 0xa0;  // U+0080 to U+009f, which terminals obey
-  // Marks that turn or hide what follows: U+200b to U+200f, U+2028 to U+202e, U+2066 to U+2069.
+  const bool is_control = first == 0xc2 && second < 0xa0;  // U+0080 to U+009f, which terminals interpret
+  // Marks that change the direction of the text or hide it: U+200b to U+200f, U+2028 to U+202e, U+2066 to U+2069.
   const auto third = static_cast<unsigned char>(bytes > 2 ? text[2] : 0);
   const bool is_mark =
       first == 0xe2 && ((second == 0x80 && ((third >= 0x8b && third <= 0x8f) || (third >= 0xa8 && third <= 0xae))) ||

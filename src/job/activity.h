@@ -7,9 +7,9 @@
 
 namespace annulus {
 
-// What the main thread is doing right now, for a watchdog (watchdog.h); the all-reduce has one of
-// its own (collectives/world/all_reduce_progress.h). Written where things happen and read by another thread; of a rank
-// that stands still, all that is seen is of the same moment.
+// The current activity of the main thread, for a watchdog (watchdog.h); the all-reduce has its own
+// (collectives/world/all_reduce_progress.h). Written by the main thread and read by another. If the rank is stuck, all
+// fields are from the same moment.
 class Activity {
  public:
   enum class Phase {
@@ -31,7 +31,7 @@ class Activity {
     checkpoint,
     meeting,
     ending,
-    unwatched  // of commands that do not report what they are doing
+    unwatched  // in commands that do not record their activity
   };
 
   struct Snapshot {
@@ -39,7 +39,7 @@ class Activity {
     std::uint64_t step = 0;   // the first is 1
     Phase phase = Phase::starting_mpi;
     std::size_t bucket = 0;   // in waiting_for_bucket and optimizer; the first is 0
-    std::size_t buckets = 0;  // a step
+    std::size_t buckets = 0;  // per step
   };
 
   // By the main thread.
@@ -53,10 +53,10 @@ class Activity {
     bucket_ = bucket;
     tick();
   }
-  void tick() { ++moves_; }  // something within a long phase is done
+  void tick() { ++moves_; }  // progress within a long phase
 
   // By any thread.
-  Snapshot look() const { return {moves_, step_, phase_, bucket_, buckets_}; }
+  Snapshot snapshot() const { return {moves_, step_, phase_, bucket_, buckets_}; }
 
  private:
   Relaxed<std::uint64_t> moves_, step_;
@@ -64,7 +64,7 @@ class Activity {
   Relaxed<std::size_t> bucket_, buckets_;
 };
 
-// Whether a rank in this phase may wait for ranks that are still busy with something else.
+// Returns whether a rank in this phase may be waiting for ranks that are still busy with something else.
 constexpr bool waits_for_others(Activity::Phase phase) {
   using enum Activity::Phase;
   switch (phase) {

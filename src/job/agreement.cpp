@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kShort = 60;  // characters that still read well within an error message
+constexpr std::size_t kShort = 60;  // characters; the longest value printed in an error message
 
 std::uint64_t hash(const std::string& text, std::uint64_t seed) {
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
@@ -32,7 +32,7 @@ std::string name_ranks(std::vector<std::size_t> ranks) {
   return fmt::format("ranks {} and {}", fmt::join(ranks, ", "), last);
 }
 
-// Each value that is not rank 0's, in the order in which they appear, and who has it.
+// Each value that differs from rank 0's, in order of appearance, and the ranks that have it.
 using Dissent = std::pair<std::string, std::vector<std::size_t>>;
 std::vector<Dissent> dissents(const std::vector<std::string>& values) {
   std::vector<Dissent> found;
@@ -50,15 +50,14 @@ std::vector<Dissent> dissents(const std::vector<std::string>& values) {
 std::string complaint(const std::string& field, const std::vector<std::string>& values) {
   const auto others = dissents(values);
   if (others.empty())
-    return fmt::format("the ranks do not compare the same things: are they of one build? (from {})", field);
+    return fmt::format("the ranks compare different fields: are they from the same build? (from {})", field);
   const bool readable = std::ranges::all_of(values, printable);
   std::vector<std::string> texts;
   for (const auto& [value, ranks] : others) texts.push_back((readable ? value + " on " : "") + name_ranks(ranks));
   if (readable)
-    return fmt::format("the ranks were not started alike: {} is {} on rank 0, but {}", field, values[0],
+    return fmt::format("the ranks are inconsistent: {} is {} on rank 0, but {}", field, values[0],
                        fmt::join(texts, ", "));
-  return fmt::format("the ranks were not started alike: {} is not the same on rank 0 and on {}", field,
-                     fmt::join(texts, ", "));
+  return fmt::format("the ranks are inconsistent: {} differs between rank 0 and {}", field, fmt::join(texts, ", "));
 }
 
 }  // namespace
@@ -67,10 +66,10 @@ void Agreement::check() const {
   std::uint64_t all = 0;
   for (const Field& field : fields_) all = hash(field.value, hash(field.name, all));
   if (same(world_.gather(all))) return;
-  // Ranks of another version may have other fields, but the version is the first.
+  // Ranks of another version may have other fields, but the version is the first one.
   for (const Field& field : fields_)
     if (!same(world_.gather(hash(field.value, hash(field.name, 0))))) report(field);
-  fail("the ranks were started differently, but not in anything that this one compares");
+  fail("the ranks are inconsistent, but not in any field that this one compares");
 }
 
 void Agreement::report(const Field& field) const {

@@ -10,20 +10,20 @@
 
 namespace annulus {
 
-// What all ranks must have alike, compared once at the start. The ranks never negotiate later on: where one of them
-// computes something else, sums of gradients would hang, or worse, be wrong.
+// Values that must be the same on all ranks, compared once at the start. The ranks never negotiate later: if one of
+// them computed something else, all-reduces would hang or, worse, give wrong results.
 class Agreement {
  public:
   explicit Agreement(const World& world) : world_(world) {}
 
-  // The same fields in the same order on every rank of this version of the program.
+  // REQUIRES: every rank of this version of the program adds the same fields in the same order.
   template <class T>
   void add(std::string field, const T& value) {
     fields_.push_back({std::move(field), fmt::format("{}", value)});
   }
 
-  // Throws Error on every rank where one differs from rank 0, naming the first field in which it does, the ranks, and
-  // what they have where that is short. Collective: one exchange of eight bytes, where all agree.
+  // Throws Error on every rank if any differs from rank 0, naming the first differing field, the ranks, and their
+  // values if these are short. Collective: one exchange of eight bytes if all agree.
   void check() const;
 
  private:

@@ -42,7 +42,7 @@ void check_same_network(const World& world, const Model& model) {
                            p.spec.layout ? p.spec.layout->name() : "", p.offset);
   Agreement agreement(world);
   agreement.add("the network", model.graph().description());
-  agreement.add("how parameters lie in memory (processors of one kind choose alike)", layouts);
+  agreement.add("the memory layout of parameters (the same on processors of one type)", layouts);
   agreement.check();
 }
 

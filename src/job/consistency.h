@@ -8,22 +8,22 @@
 
 namespace annulus {
 
-// The start-up contract: what all ranks must have in common. The checks are collective and throw Error on every rank,
-// naming the first difference and the ranks that have it. Each command adds what it alone needs (agreement.h).
+// The start-up contract: everything that must be the same on all ranks. The checks are collective and throw Error on
+// every rank, naming the first difference and the ranks that have it. Each command adds its own fields (agreement.h).
 
-// The program's version, the command, and how this thread treats subnormal numbers. To be called before the ranks do
-// anything else together.
+// Checks the program's version, the command, and the treatment of subnormal numbers. To be called before any other
+// communication between the ranks.
 void check_same_command(const World& world, const std::string& command);
 
-// Adds a field for every option of `toml`, a command's whole configuration, except paths and threads, which belong to a
-// machine.
+// Adds a field for every option of `toml`, a command's whole configuration, except paths and threads, which are
+// specific to a machine.
 void add_configuration(Agreement& agreement, const std::string& toml);
 
-// The options alone. To be called before anything on which a difference would hang or corrupt.
+// Checks the options alone. To be called before anything that would hang or corrupt data if they differed.
 void check_configuration(const World& world, const std::string& toml);
 
-// The network, and how its parameters lie in memory, which is also how gradients are cut into buckets. To be called
-// before the first sum.
+// Checks the network and the memory layout of its parameters, which also determines how gradients are cut into buckets.
+// To be called before the first all-reduce.
 void check_same_network(const World& world, const Model& model);
 
 }  // namespace annulus

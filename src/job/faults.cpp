@@ -21,19 +21,19 @@ struct Named {
 constexpr std::array kKinds = {Named{"kill", Fault::Kind::kill}, Named{"delay", Fault::Kind::delay},
                                Named{"hang", Fault::Kind::hang}, Named{"flip", Fault::Kind::flip}};
 
-constexpr std::uint32_t kFlipped = 1 << 20;  // a bit of the mantissa that no rounding swallows
+constexpr std::uint32_t kFlipped = 1 << 20;  // a bit of the mantissa that survives rounding
 
 template <class T>
 T parse(std::string_view text) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) fail("'{}' is not such a number", text);
+  if (error != std::errc{} || end != text.data() + text.size()) fail("'{}' is not a valid number", text);
   return value;
 }
 
 std::string parse_place(std::string_view text) {
   constexpr std::array<std::string_view, 3> kPlaces = {"written", "renamed", "linked"};
-  if (std::ranges::find(kPlaces, text) == kPlaces.end()) fail("'{}' is neither written nor renamed nor linked", text);
+  if (std::ranges::find(kPlaces, text) == kPlaces.end()) fail("unknown stage '{}' (written, renamed or linked)", text);
   return std::string(text);
 }
 
@@ -47,13 +47,13 @@ void set(Fault& fault, std::string_view key, std::string_view value) {
   else if (key == "at" && fault.kind == Fault::Kind::kill)
     fault.at = parse_place(value);
   else
-    fail("there is no '{}' in it", key);
+    fail("unknown key '{}'", key);
 }
 
 Fault parse_parts(std::string_view text) {
   const std::size_t colon = std::min(text.find(':'), text.size());
   const auto* kind = std::ranges::find(kKinds, text.substr(0, colon), &Named::name);
-  if (kind == kKinds.end()) fail("it begins with kill:, delay:, hang: or flip:");
+  if (kind == kKinds.end()) fail("must begin with kill:, delay:, hang: or flip:");
   Fault fault{kind->kind, -1, std::nullopt};
   for (std::size_t begin = colon + 1; begin < text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
@@ -63,9 +63,9 @@ Fault parse_parts(std::string_view text) {
     set(fault, part.substr(0, equals), part.substr(equals + 1));
     begin = end + 1;
   }
-  if (fault.rank < 0) fail("it needs rank=N");
-  if (fault.kind == Fault::Kind::delay && !(fault.seconds > 0)) fail("it needs seconds=S");
-  if (fault.kind != Fault::Kind::delay && !fault.step) fail("it needs step=N");
+  if (fault.rank < 0) fail("needs rank=N");
+  if (fault.kind == Fault::Kind::delay && !(fault.seconds > 0)) fail("needs seconds=S");
+  if (fault.kind != Fault::Kind::delay && !fault.step) fail("needs step=N");
   return fault;
 }
 

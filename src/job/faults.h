@@ -10,31 +10,30 @@ namespace annulus {
 
 class Model;
 
-// What can go wrong on a machine, made to happen for the tests (--inject).
+// A fault injected for tests (--inject).
 struct Fault {
   enum class Kind {
-    kill,   // the process dies without a word
+    kill,   // the process dies silently
     delay,  // the rank is slow
-    hang,   // the rank makes no progress any more
-    flip    // one bit of a weight turns over
+    hang,   // the rank stops making progress
+    flip    // one bit of a weight flips
   };
   Kind kind;
   int rank;
-  std::optional<std::uint64_t> step;  // before which it happens; none: before every step
-  double seconds = 0;                 // of a delay
-  std::string at{};                   // not before the step but within the checkpoint after it, when it is written,
-                                      // renamed or linked (src/checkpoint/checkpoint_folder.h); of kill only
+  std::optional<std::uint64_t> step;  // the fault happens before this step; none: before every step
+  double seconds = 0;                 // duration of a delay
+  std::string at{};  // for kill: instead, the stage of the checkpoint after the step: written, renamed or
+                     // linked (src/checkpoint/checkpoint_folder.h)
 };
 
-// "kill:rank=1,step=30", "delay:rank=1,seconds=0.01" (every step), "delay:rank=1,step=5,seconds=2",
-// "hang:rank=1,step=5", "flip:rank=1,step=7", "kill:rank=0,step=8,at=renamed". Throws Error saying what is wrong with
-// the text.
+// Parses "kill:rank=1,step=30", "delay:rank=1,seconds=0.01" (every step), "delay:rank=1,step=5,seconds=2",
+// "hang:rank=1,step=5", "flip:rank=1,step=7", "kill:rank=0,step=8,at=renamed". Throws Error naming the mistake.
 Fault parse_fault(const std::string& text);
 
-// Makes those of `faults` happen that are meant for this rank and step.
+// Injects the members of `faults` for this rank and step.
 void inject(const std::vector<Fault>& faults, int rank, std::uint64_t step, Model& model);
 
-// Those within the writing of a checkpoint.
+// Injects those within the writing of a checkpoint.
 void inject_at(const std::vector<Fault>& faults, int rank, std::uint64_t step, std::string_view at);
 
 }  // namespace annulus

@@ -14,7 +14,7 @@ std::optional<int> number(const char* variable) {
   return value == nullptr ? std::nullopt : std::optional(std::atoi(value));
 }
 
-// Open MPI and Slurm's PMIx plug-in: the server keeps this folder while the job runs.
+// Open MPI and Slurm's PMIx plug-in: this folder of the server exists while the job runs.
 bool has_pmix_server() {
   std::error_code error;
   const char* folder = std::getenv("PMIX_SERVER_TMPDIR");
@@ -27,7 +27,7 @@ bool has_pmi_server() {
   return (descriptor && fcntl(*descriptor, F_GETFD) != -1) || std::getenv("PMI_PORT") != nullptr;
 }
 
-// Slurm's steps: the task is this program, or runs it.
+// Slurm's job steps: the task is this program, or has started it.
 bool is_in_slurm_task() {
   const auto task = number("SLURM_TASK_PID");
   return task && std::getenv("SLURM_STEP_ID") != nullptr && (*task == getpid() || getpgid(*task) == getpgrp());

@@ -12,7 +12,7 @@
 namespace annulus {
 namespace {
 
-// What follows the key in the first line that begins with it.
+// Returns the text after the key in the first line that begins with it.
 std::optional<std::string> line_of(const char* file, std::string_view key) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);)
@@ -32,7 +32,7 @@ std::string processor_name() {
   return line_of("/proc/cpuinfo", "model name\t: ").value_or("unknown processor");
 }
 
-// Not getrusage's: that begins with what the program had that started this one.
+// Not getrusage(): its value includes the memory of the program that started this one.
 std::size_t peak_memory_bytes() {
   return std::stoull(line_of("/proc/self/status", "VmHWM:").value_or("0")) * 1024;
 }

@@ -32,7 +32,7 @@ std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& opt
   request.gpu = gpu_of(world);
   request.tuning = options.tuning;
   if (world.root() && request.name == "cpu" && !options.tuning.empty())
-    fmt::print(stderr, "annulus: --tune is for GPUs and does nothing on a CPU\n");
+    fmt::print(stderr, "annulus: --tune has no effect on a CPU\n");
   return make_device(request);
 }
 
@@ -55,10 +55,8 @@ std::string device_warning(const World& world, const Device& device) {
   for (std::size_t rank = 0; rank < gpus.size(); ++rank) users[gpus[rank]].push_back(rank);
   for (const auto& [gpu, ranks] : users)
     if (ranks.size() > 1)
-      return fmt::format(
-          "ranks {} share a GPU ({}), and each waits while another computes: start as many ranks on a "
-          "node as it has GPUs",
-          fmt::join(ranks, ", "), gpu);
+      return fmt::format("ranks {} share a GPU ({}), and each waits while another computes: start one rank per GPU",
+                         fmt::join(ranks, ", "), gpu);
   return "";
 }
 

@@ -16,16 +16,17 @@ struct DeviceOptions {
   std::filesystem::path tuning;    // file of measured convolution plans; empty: none
 };
 
-// The device that this rank computes on: with "auto" a GPU, if every rank has one; of a node's GPUs the one that its
-// local rank falls on. Collective. Throws Error where there is none such.
+// Opens the device that this rank computes on. "auto" is a GPU if every rank has one. A node's GPUs are assigned by
+// local rank. Collective. Throws Error if there is no such device.
 std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& options);
 
-// How many threads of this rank decode images, which takes a processor for each few hundred a second: all that it has
-// but one beside a GPU; a quarter where they compute as well, as computing goes without the time that decoding takes.
+// Returns the number of threads of this rank that decode images; one processor decodes a few hundred images a second.
+// Beside a GPU, all of the rank's processors but one. On a CPU a quarter of them, because computation shares the
+// processors with decoding.
 std::size_t decoding_threads(const Device& device);
 
-// On rank 0, what a user should know of who computes on what: that ranks share a GPU, or leave GPUs unused because not
-// every rank has one. Empty where there is nothing to say. Collective.
+// Returns, on rank 0, a warning for the user if ranks share a GPU, or if GPUs are unused because not every rank has
+// one. Empty if there is none. Collective.
 std::string device_warning(const World& world, const Device& device);
 
 }  // namespace annulus

@@ -11,12 +11,12 @@ namespace annulus {
 namespace {
 
 std::atomic<bool> requested = false;
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not lock");
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler must not lock");
 
 }  // namespace
 
-// The new thread is there so that in any case one takes the signals. Threads that were there before may take them too:
-// MPI's, which do not compute.
+// The new thread ensures that at least one thread accepts the signals. Older threads may accept them too: MPI's, which
+// do not compute.
 void keep_stop_signals_from_computing() {
   std::thread([] {
     while (true) pause();

@@ -31,7 +31,7 @@ Threads from_environment(const char* name, int wanted, int allowed) {
   Threads threads{std::min(wanted, allowed), name, ""};
   if (wanted > allowed)
     threads.warning =
-        fmt::format("{} asks for {} threads, but the affinity mask allows {}, which are used", name, wanted, allowed);
+        fmt::format("{} asks for {} threads, but the affinity mask allows {}; these are used", name, wanted, allowed);
   return threads;
 }
 
@@ -41,7 +41,7 @@ std::string count_of(Count count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// Processors that any rank of this node may use.
+// Returns the number of processors that the ranks of this node may use.
 int processors_of(const World& node) {
   cpu_set_t own;
   CPU_ZERO(&own);
@@ -63,9 +63,9 @@ Threads choose_threads(const ThreadWishes& wishes) {
   if (wishes.option > 0) {
     Threads threads{wishes.option, "--threads", ""};
     if (wishes.option > wishes.allowed)
-      threads.warning =
-          fmt::format("--threads {} is more than the {} processors that the affinity mask allows: they take turns",
-                      wishes.option, wishes.allowed);
+      threads.warning = fmt::format(
+          "--threads {} is more than the {} processors that the affinity mask allows: threads will share processors",
+          wishes.option, wishes.allowed);
     return threads;
   }
   if (const auto wanted = first_number(wishes.omp_num_threads))
@@ -92,8 +92,8 @@ ThreadReport report_threads(const World& world, const Threads& own) {
   std::string warning = own.warning;
   if (node.root() && threads > static_cast<std::uint64_t>(processors) && own.warning.empty())
     warning = fmt::format(
-        "{} on {} compute with {}, which take turns while every step waits for the last of them: start fewer ranks, "
-        "give --threads, or bind ranks to cores of their own",
+        "{} on {} compute with {}, which slows down every step: start fewer ranks, set --threads, or bind ranks to "
+        "separate cores",
         ranks, host_name(), load);
   ThreadReport report;
   for (const std::string& text : world.gather_texts(warning))

@@ -6,18 +6,18 @@
 
 namespace annulus {
 
-// How many threads a rank computes with on a CPU.
+// The number of threads that a rank computes with on a CPU.
 struct Threads {
   int count = 1;
   std::string source;   // "--threads", "OMP_NUM_THREADS", ...
   std::string warning;  // empty: none
 };
 
-// What may decide it. The first of these that is given does; the affinity mask limits what comes from the environment,
-// which is a wish for any program, and only warns about --threads.
+// The inputs of the choice; the first one that is given decides. The affinity mask limits numbers from the environment,
+// which are meant for any program; --threads beyond it only causes a warning.
 struct ThreadWishes {
   int option = 0;                             // --threads; 0: not given
-  const char* omp_num_threads = nullptr;      // null: not in the environment; of a list, the first number
+  const char* omp_num_threads = nullptr;      // null: not in the environment; the first number of a list
   const char* slurm_cpus_per_task = nullptr;  // likewise
   int allowed = 1;                            // processors, by the affinity mask
 };
@@ -26,8 +26,8 @@ Threads choose_threads(const ThreadWishes& wishes);
 // For this process, with --threads.
 Threads choose_threads(int option);
 
-// On rank 0: all ranks' threads beside the processors that they may use. A node whose ranks have more threads than
-// processors is a warning, and so is what choose_threads() warns of. Collective.
+// Reports, on rank 0, all ranks' threads and the processors that they may use. Warns if the ranks of a node have more
+// threads than processors, and passes on warnings of choose_threads(). Collective.
 struct ThreadReport {
   std::string text;     // of rank 0's node
   std::string warning;  // empty: none

@@ -14,10 +14,10 @@
 namespace annulus {
 namespace {
 
-constexpr int kLooks = 20;     // in the time after which a rank counts as stuck
-constexpr int kPatience = 10;  // times as long, for phases that wait for other ranks
+constexpr int kLooks = 20;     // polls within the time after which a rank counts as stuck
+constexpr int kPatience = 10;  // factor on the time for phases that wait for other ranks
 
-// fmt writes its first 500 characters to memory of its own, and write(2) goes past the streams and their locks.
+// fmt writes up to 500 characters to a buffer of its own, and write(2) bypasses the streams and their locks.
 void write_line(const fmt::memory_buffer& line) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
@@ -54,7 +54,7 @@ void append_phase(fmt::memory_buffer& text, const Activity::Snapshot& activity) 
     case backward:
       return append("backward");
     case waiting_within_pass:
-      return append("waiting for batch norm's sums");
+      return append("waiting for batch norm's all-reduce");
     case waiting_for_bucket:
       return append("waiting for "), append_bucket(text, activity.bucket, activity.buckets);
     case optimizer:
@@ -79,7 +79,7 @@ void append_sum(fmt::memory_buffer& text, const AllReduceProgress::Snapshot& sum
     return;
   }
   if (sums.bucket == AllReduce::kWithinPass)
-    fmt::format_to(to, "batch norm's sums");
+    fmt::format_to(to, "batch norm's all-reduce");
   else
     append_bucket(text, sums.bucket, buckets);
   const auto& [name, number, of] = sums.step;
@@ -125,9 +125,9 @@ void Watchdog::run(std::stop_token stop) {
 }
 
 Stall Watchdog::look() {
-  Stall now{.activity = activity_.look(), .all_reduce = {}};
+  Stall now{.activity = activity_.snapshot(), .all_reduce = {}};
   const std::lock_guard lock(mutex_);
-  if (all_reduce_ != nullptr) now.all_reduce = all_reduce_->look();
+  if (all_reduce_ != nullptr) now.all_reduce = all_reduce_->snapshot();
   return now;
 }
 
@@ -157,11 +157,11 @@ void end_stalled_job(int rank, const Stall& stall) {
   const auto to = std::back_inserter(line);
   fmt::format_to(to, "annulus: ");
   if (rank >= 0) fmt::format_to(to, "rank {}: ", rank);
-  fmt::format_to(to, "nothing has moved for {:g} s (--stall-timeout){}\n", stall.seconds,
+  fmt::format_to(to, "no progress for {:g} s (--stall-timeout){}\n", stall.seconds,
                  std::string_view(where.data(), where.size()));
   write_line(line);
   std::this_thread::sleep_for(std::chrono::seconds(1));
-  alarm(5);  // SIGALRM ends this process, and with it the job, should MPI not manage to
+  alarm(5);  // SIGALRM ends this process, and with it the job, if MPI fails to
   if (mpi_is_up()) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
   std::_Exit(EXIT_FAILURE);
 }

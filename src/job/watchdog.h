@@ -15,22 +15,22 @@ namespace annulus {
 
 constexpr double kStallSeconds = 60;  // the default of --stall-timeout
 
-// Where a process stood when nothing had moved for so many seconds.
+// The position of a process when there had been no progress for `seconds`.
 struct Stall {
   Activity::Snapshot activity;
   std::optional<AllReduceProgress::Snapshot> all_reduce;  // if there is one
   double seconds = 0;
 };
 
-// Watches this process from before MPI_Init until after MPI_Finalize, from a thread of its own. Calls `stalled` once,
-// from that thread, when neither the activity nor the all-reduce has moved for `seconds` (0: never). Phases that wait
-// for other ranks get ten times as long: a rank that is late there (a slower machine at the end of an evaluation,
-// rank 0 at its checkpoint) has a watchdog of its own.
+// Watches this process from before MPI_Init until after MPI_Finalize, on a thread of its own. Calls `stalled` once,
+// from that thread, when neither the activity nor the all-reduce has made progress for `seconds` (0: never). Phases
+// that wait for other ranks get ten times as long: a rank that is late there (a slower machine at the end of an
+// evaluation, rank 0 at its checkpoint) has a watchdog of its own.
 //
-// A process that was itself frozen is not accused for that time: a stall is a number of looks that saw no movement.
+// Time in which the process itself was frozen does not count: a stall is a number of polls that saw no progress.
 class Watchdog {
  public:
-  // Adds an all-reduce to what is watched, as long as this object lives. One at a time.
+  // Watches an all-reduce too, as long as this object lives. One at a time.
   class Watched {
    public:
     Watched(Watchdog& watchdog, const AllReduceProgress& all_reduce) : watchdog_(watchdog) {
@@ -57,19 +57,19 @@ class Watchdog {
   const double seconds_;
   const std::function<void(const Stall&)> stalled_;
   Activity activity_;
-  std::mutex mutex_;                               // held for moments only, never while anything is waited for
+  std::mutex mutex_;                               // held for moments only, never while waiting
   const AllReduceProgress* all_reduce_ = nullptr;  // guarded by mutex_
   std::condition_variable_any stopped_;
   std::jthread thread_;  // last: it uses all of the above
 };
 
-// " in step 5: waiting for bucket 2 of 7; all-reduce: bucket 2 of 7, all-gather, ring step 4 of 6, waiting for rank 0",
-// or before the first step ": comparing options and data".
+// Returns " in step 5: waiting for bucket 2 of 7; all-reduce: bucket 2 of 7, all-gather, ring step 4 of 6, waiting for
+// rank 0", or before the first step ": comparing options and data".
 fmt::memory_buffer describe(const Stall& stall);
 
-// For a watchdog's `stalled`: reports where this rank stands, leaves the other ranks a moment to do the same, and ends
-// the job, or before MPI is up this process, whereupon the launcher ends the job. `rank`: negative if not known. Waits
-// for no lock that a stuck thread may hold, and not for MPI to answer.
+// To be called by a watchdog's `stalled`: reports this rank's position, leaves the other ranks a moment to do the same,
+// and aborts the job; before MPI is initialized it ends this process, whereupon the launcher ends the job. `rank`:
+// negative if unknown. Does not wait for a lock that a stuck thread may hold, nor for MPI to answer.
 [[noreturn]] void end_stalled_job(int rank, const Stall& stall);
 
 }  // namespace annulus

@@ -5,11 +5,11 @@
 
 namespace annulus {
 
-// A table with a row for each record and a column for each value, under a line with their names. Where a record has no
-// such value its field is empty.
+// A table with a header line, a row for each record and a column for each value. The field of a missing value is
+// empty.
 class CsvWriter : public MetricsWriter {
  public:
-  // Of a run that goes on after `step`: rows of later ones are cut off, and what has other columns.
+  // `step`: the run continues after it. Cuts off rows of later steps; a table with other columns is emptied.
   CsvWriter(const std::filesystem::path& file, std::uint64_t step);
   void write(const MetricsRecord& record) override;
 

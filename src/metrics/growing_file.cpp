@@ -23,7 +23,7 @@ void GrowingFile::append(std::string_view bytes) try {
   write_at(descriptor_, path_, size_, {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
   size_ += bytes.size();
 } catch (const Error&) {
-  static_cast<void>(::ftruncate(descriptor_.number(), static_cast<off_t>(size_)));  // the Error says enough
+  static_cast<void>(::ftruncate(descriptor_.number(), static_cast<off_t>(size_)));  // the Error below suffices
   throw;
 }
 

@@ -10,15 +10,16 @@
 
 namespace annulus {
 
-// A file that others read while it grows. All throw Error.
+// An append-only file that others may read meanwhile. All functions throw Error.
 class GrowingFile {
  public:
-  explicit GrowingFile(const std::filesystem::path& file);  // goes on at the end of one that is there, which is no link
+  // Appends to an existing file. Throws Error if it is a symbolic link.
+  explicit GrowingFile(const std::filesystem::path& file);
 
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const { return size_; }
 
-  void append(std::string_view bytes);  // all of them, or where that fails none
+  void append(std::string_view bytes);  // appends all bytes, or none if that fails
   void cut(std::uint64_t size);
 
  private:
@@ -27,11 +28,11 @@ class GrowingFile {
   std::uint64_t size_;
 };
 
-// The step that a line is of; none where it is no such line.
+// Returns the step of a line; nothing if it is no such line.
 using StepOf = std::function<std::optional<std::uint64_t>(std::string_view line)>;
 
-// Of a file of lines whose steps ascend, leaves those up to `step`. What comes later was written by a run that ended
-// before it had a checkpoint of it, and the last line may be half of one.
+// Cuts off the lines after `step`. REQUIRES: steps ascend. Later lines were written by a run that ended before it wrote
+// a checkpoint of those steps; the last line may be incomplete.
 void keep_lines_until(GrowingFile& file, std::uint64_t step, const StepOf& step_of);
 
 }  // namespace annulus

@@ -8,7 +8,7 @@ namespace annulus {
 // A line of JSON for each record: {"step":50,"kind":"train","epoch":0.05,"time":1700000000.0,"loss":0.7,...}.
 class JsonLinesWriter : public MetricsWriter {
  public:
-  // Of a run that goes on after `step`: lines of later ones are cut off.
+  // `step`: the run continues after it. Cuts off lines of later steps.
   JsonLinesWriter(const std::filesystem::path& file, std::uint64_t step);
   void write(const MetricsRecord& record) override;
 

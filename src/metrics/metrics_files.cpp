@@ -34,7 +34,7 @@ constexpr Format kFormats[] = {
 };
 
 std::string warning(const Error& error) {
-  return fmt::format("  warning     {}; training goes on, and its metrics are not complete", error.what());
+  return fmt::format("  warning     {}; training continues, but its metrics are incomplete", error.what());
 }
 
 }  // namespace

@@ -12,13 +12,13 @@ namespace annulus {
 
 std::vector<std::string> metrics_formats();  // their names
 
-// The metrics of a run in all formats that are wanted. Watching must not end what is watched: a file that cannot be
-// written is told once, and the run goes on.
+// The metrics of a run in all requested formats. Metrics must not abort the run: if a file cannot be written, this is
+// reported once and the run continues.
 class MetricsFiles {
  public:
   using Warn = std::function<void(const std::string& line)>;
 
-  // Of a run that writes to the folder `out` and goes on after `step`, 0 where it begins.
+  // `out`: the run's output folder. `step`: the run continues after it; 0 for a new run.
   MetricsFiles(const std::vector<std::string>& formats, const std::filesystem::path& out, std::uint64_t step,
                Warn warn);
 

@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// What is told of a run after one of its steps. To add a value: a line here and its name in metrics_record.cpp.
+// The metrics of a run after one of its steps. To add a value, add a line here and its name in metrics_record.cpp.
 struct MetricsRecord {
   enum Value {
     loss,
@@ -20,16 +20,16 @@ struct MetricsRecord {
     images_per_second,
     gradient_norm,
     step_seconds,
-    first_part_seconds,  // of StepTimes, and then the others
+    first_part_seconds,  // the parts of StepTimes, in order
     kValues = first_part_seconds + StepTimes::kParts
   };
   static std::string name(std::size_t value);
 
-  std::string_view kind;   // "train": of training steps; "test": of an evaluation; "epoch": of all steps of an epoch
+  std::string_view kind;   // "train": training steps; "test": an evaluation; "epoch": all steps of an epoch
   std::uint64_t step = 0;  // the first is 1
   double epoch = 0;        // epochs done by then
   double time = 0;         // seconds since 1970
-  std::array<std::optional<double>, kValues> values{};  // none where the kind has no such thing
+  std::array<std::optional<double>, kValues> values{};  // empty if the kind does not have the value
 };
 
 double seconds_since_1970();  // now

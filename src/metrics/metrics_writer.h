@@ -4,13 +4,13 @@
 
 namespace annulus {
 
-// A file, or several, that tell how a run goes, for people and tools that watch it: a record can be read as soon as it
-// was written.
+// Writes metrics to one or several files, for users and tools that monitor a run: a record is readable as soon as
+// write() returns.
 class MetricsWriter {
  public:
   virtual ~MetricsWriter() = default;
 
-  // Their steps ascend. Throws Error; then nothing of the record is there.
+  // REQUIRES: steps ascend. Throws Error and then leaves no part of the record in the file.
   virtual void write(const MetricsRecord& record) = 0;
 };
 

@@ -31,7 +31,7 @@ void add_test(nlohmann::json& json, const Evaluation& test) {
   json["test_skipped"] = test.skipped;
 }
 
-// The rank of the largest of what `seconds_of` says.
+// Returns the rank with the largest `seconds_of`.
 template <class SecondsOf>
 std::size_t worst_rank(const Accounts& accounts, SecondsOf seconds_of) {
   const auto worst = std::ranges::max_element(accounts.ranks, {}, seconds_of);
@@ -170,8 +170,8 @@ std::string summary(const RunResult& r) {
   std::size_t skipped = 0;
   for (const EpochResult& epoch : r.epochs) skipped += epoch.skipped;
   for (const EvaluationResult& evaluation : r.evaluations) skipped += evaluation.test.skipped;
-  if (skipped > 0) text += fmt::format("bad samples were met {} times, and skipped\n", skipped);
-  if (r.epochs.empty()) return text;  // what was left to do was an evaluation
+  if (skipped > 0) text += fmt::format("bad samples were skipped {} times\n", skipped);
+  if (r.epochs.empty()) return text;  // only an evaluation was left to do
   text += fmt::format("{:.0f} images/s on {} rank{}, global batch {}\n", r.images_per_second(), r.ranks,
                       r.ranks == 1 ? "" : "s", r.global_batch);
   text += ledger_table(r.accounts);
@@ -187,7 +187,7 @@ nlohmann::json read_json(const std::filesystem::path& file) {
   std::vector<std::uint8_t> bytes;
   read_file(file, kMostJsonBytes, bytes);
   nlohmann::json json = nlohmann::json::parse(bytes, nullptr, false);
-  if (!json.is_object()) fail("{} is no JSON object, or is damaged", file.string());
+  if (!json.is_object()) fail("{} is not a JSON object, or is damaged", file.string());
   return json;
 }
 

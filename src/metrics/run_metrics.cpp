@@ -10,7 +10,7 @@ MetricsRecord record_of(std::string_view kind, const RunMetrics::Place& place) {
   return {kind, place.step, place.epochs, seconds_since_1970()};
 }
 
-// How fast so many images went, and where the time of a step went.
+// Adds the speed and the parts of a step's time.
 void add_times(const StepTimes& times, std::size_t images, MetricsRecord& record) {
   if (times.steps == 0 || times.wall() <= 0) return;
   const auto steps = static_cast<double>(times.steps);
@@ -45,12 +45,12 @@ void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t 
   write(record);
 }
 
-// On every rank, though all find the same: one that measured alone would come late to the next step.
+// Runs on every rank although the result is the same: if only rank 0 measured, it would be late for the next step.
 std::optional<double> RunMetrics::gradient_norm(EpochResult& epoch) {
   if (!epoch.gradient_norms) optimizer_.measure_norm();
   const GradientNorms norms = optimizer_.take_norms();
   if (epoch.gradient_norms) *epoch.gradient_norms += norms;
-  // In a step that loss scaling skips it is infinite.
+  // It is infinite in a step that loss scaling skips.
   return norms.steps > 0 && std::isfinite(norms.last) ? std::optional(norms.last) : std::nullopt;
 }
 
@@ -63,7 +63,7 @@ void RunMetrics::evaluation(const Place& place, const Evaluation& found) {
 }
 
 void RunMetrics::epoch(const Place& place, const EpochResult& epoch) {
-  images_ = 0;  // an epoch's end closes the books
+  images_ = 0;  // the end of an epoch resolves all timings
   MetricsRecord record = record_of("epoch", place);
   record.values[MetricsRecord::loss] = epoch.train_loss;
   record.values[MetricsRecord::accuracy] = epoch.train_accuracy;

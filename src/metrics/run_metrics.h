@@ -15,22 +15,22 @@ struct MetricsOptions {
   std::size_t every = 50;                     // steps
 };
 
-// Tells the metrics' files how a training run goes. On every rank; rank 0's writes.
+// Writes the metrics of a training run. Every rank has one; rank 0 writes the files.
 class RunMetrics {
  public:
-  // How far the run is.
+  // The run's progress.
   struct Place {
     std::uint64_t step;
     double epochs;  // done
   };
 
-  // Of a run that goes on after `step`. All references must outlive this.
+  // `step`: the run continues after it. All references must outlive this.
   RunMetrics(const World& world, const MetricsOptions& options, const std::filesystem::path& out, std::uint64_t step,
              Trainer& trainer, Optimizer& optimizer, Ledger& ledger, Activity& activity, MetricsFiles::Warn warn);
 
-  // After each step, of so many images. A step that is written closes the books of all since the one before: what they
-  // say is added to `epoch`'s. Collective then. Gradients are measured where `epoch` has no norms, which clipping
-  // takes.
+  // To be called after each step of `images` images. A logged step resolves the timings of all steps since the previous
+  // logged one and adds them to `epoch`'s; it is collective. It also measures the gradient norm, unless clipping
+  // already does.
   void step(const Place& place, const StepMetrics& found, std::size_t images, EpochResult& epoch);
 
   void evaluation(const Place& place, const Evaluation& found);
@@ -47,7 +47,7 @@ class RunMetrics {
   Ledger& ledger_;
   Activity& activity_;
   std::optional<MetricsFiles> files_;  // rank 0's
-  std::size_t images_ = 0;             // of the steps whose books are open
+  std::size_t images_ = 0;             // since the last logged step
 };
 
 }  // namespace annulus

@@ -7,12 +7,12 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kCompared = 2;  // epochs, the last
+constexpr std::size_t kCompared = 2;  // number of last epochs
 constexpr double kSlower = 0.10;
 constexpr std::size_t kFewestSteps = 20;
 constexpr double kFewestSeconds = 1;
 
-// Seconds of a step.
+// Per step.
 StepTimes step_of(const StepTimes& total) {
   StepTimes step = total;
   for (double& seconds : step.seconds) seconds /= static_cast<double>(total.steps);
@@ -26,7 +26,7 @@ StepTimes times_of(const EpochResult& epoch) {
 }  // namespace
 
 std::optional<SlowDown> find_slow_down(std::span<const EpochResult> epochs) {
-  std::size_t images = 0;  // of a whole epoch
+  std::size_t images = 0;  // of a complete epoch
   for (const EpochResult& epoch : epochs) images = std::max(images, epoch.images);
   std::vector<const EpochResult*> warm;
   for (const EpochResult& epoch : epochs.subspan(std::min<std::size_t>(1, epochs.size())))

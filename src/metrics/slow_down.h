@@ -8,20 +8,20 @@
 
 namespace annulus {
 
-// The last epochs of a run take longer than its second did, when everything was warm. All times are of a step.
+// The last epochs of a run take longer than its second one, the first warm one. All times are per step.
 struct SlowDown {
-  std::size_t reference;  // the epoch compared with
-  std::size_t epochs;     // the number of last ones compared
+  std::size_t reference;  // the reference epoch
+  std::size_t epochs;     // number of last epochs compared with it
   double share;           // 0.34: they take 34 % longer
-  StepTimes::Part part;   // that grew most
+  StepTimes::Part part;   // the part that grew most
   double part_before_seconds, part_after_seconds;
 
   std::string line() const;
 };
 
-// Compares the last two epochs with the second. Returns nothing unless each of them takes over 10 % longer: a busy
-// moment of the machine rarely lasts for two epochs. Epochs that are not whole, and those of less than a second or 20
-// steps, do not count.
+// Compares the last two epochs with the second. Returns nothing unless each of them takes over 10 % longer: a temporary
+// load on the machine rarely lasts for two epochs. Incomplete epochs, and those of less than a second or 20 steps, do
+// not count.
 std::optional<SlowDown> find_slow_down(std::span<const EpochResult> epochs);
 
 }  // namespace annulus

@@ -16,7 +16,7 @@ std::string bytes_of(T number) {
   return {reinterpret_cast<const char*>(&number), sizeof number};
 }
 
-// Castagnoli's, reflected, bit by bit: an event has some hundred bytes.
+// CRC32C (Castagnoli), reflected, bit by bit: fast enough for events of a few hundred bytes.
 std::uint32_t crc32c(std::string_view bytes) {
   std::uint32_t crc = ~0u;
   for (const char byte : bytes) {
@@ -26,16 +26,16 @@ std::uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-// A checksum of data that holds checksums would be a bad one.
+// Masked because a CRC of data that contains CRCs is weak.
 std::uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
 }
 
-// TensorBoard reads a folder's files in the order of their names, whatever clocks and hosts say.
+// TensorBoard reads a folder's files in the order of their names, so these do not depend on clocks and hosts.
 std::filesystem::path next_file(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) fail("{}: cannot make this folder: {}", folder.string(), error.message());
+  if (error) fail("{}: cannot create this folder: {}", folder.string(), error.message());
   for (std::size_t number = 1;; ++number) {
     const std::filesystem::path file = folder / fmt::format("events.out.tfevents.{:06}", number);
     if (!std::filesystem::exists(file, error) && !error) return file;
@@ -61,7 +61,7 @@ TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, std::u
   event.set_file_version("brain.Event:2");
   append(file_, event);
   event.mutable_session_log()->set_status(tensorboard::SessionLog::START);
-  event.set_step(static_cast<std::int64_t>(step) + 1);  // the first that is not to be shown from earlier files
+  event.set_step(static_cast<std::int64_t>(step) + 1);  // ignore this and later steps in earlier files
   append(file_, event);
 }
 

@@ -8,12 +8,13 @@
 
 namespace annulus {
 
-// A record of a TFRecord file: its length, the length's checksum, its bytes, their checksum, all numbers little-endian.
-// Checksums are masked CRC32Cs (https://www.tensorflow.org/tutorials/load_data/tfrecord, "TFRecords format details").
+// Returns a record of a TFRecord file: length, checksum of the length, bytes, checksum of the bytes; all numbers are
+// little-endian. Checksums are masked CRC32Cs (https://www.tensorflow.org/tutorials/load_data/tfrecord, "TFRecords
+// format details").
 std::string tf_record(std::string_view bytes);
 
-// Files of events for TensorBoard, scalars such as train/loss. Each start of a run makes one of its own, which begins
-// by saying after which step the run goes on: of what earlier files have of later ones TensorBoard shows nothing.
+// Writes TensorBoard event files with scalars such as train/loss. Each start of a run writes a new file. It begins with
+// the step after which the run continues, so that TensorBoard ignores later steps in earlier files.
 class TensorBoardWriter : public MetricsWriter {
  public:
   TensorBoardWriter(const std::filesystem::path& folder, std::uint64_t step);

@@ -17,11 +17,11 @@ double bytes_on(WireType wire, std::size_t bytes) {
   return static_cast<double>(bytes) / (wire == WireType::fp32 ? 1 : 2);
 }
 
-// A rank of the ring: what it has done so far, and the messages that it has in flight.
+// A rank of the ring: its clock and its messages in flight.
 struct RingRank {
   double now = 0;
-  double sent = 0;             // all that was posted has left
-  std::vector<double> leaves;  // of the messages in flight, one after another in turns
+  double sent = 0;             // when all posted messages have left
+  std::vector<double> leaves;  // when each message in flight leaves, a circular buffer
 };
 
 AllReduceModel message_ring(const Cluster& cluster, std::size_t ranks) {
@@ -37,13 +37,13 @@ AllReduceModel message_ring(const Cluster& cluster, std::size_t ranks) {
 
 AllReduceModel doubling(const Cluster& cluster, std::size_t ranks) {
   if (cluster.ranks_per_node > 1)
-    fail("--all-reduce doubling is predicted for ranks that have a node each, not for {} on a node: use auto",
+    fail("--all-reduce doubling can be predicted only for one rank per node, not for {}: use auto",
          cluster.ranks_per_node);
   return {[=](std::size_t bytes) { return doubling_seconds(cluster, ranks, bytes); },
           fmt::format("recursive doubling over messages of {}", to_string(cluster.wire))};
 }
 
-// The better one for each size; the border is what a run measures at its start.
+// The faster one for each size; a run measures the crossover at its start.
 AllReduceModel over_messages(const Cluster& cluster, std::size_t ranks) {
   const AllReduceModel small = doubling(cluster, ranks), large = message_ring(cluster, ranks);
   const std::size_t crossover = find_crossover(small.seconds, large.seconds);
@@ -52,13 +52,13 @@ AllReduceModel over_messages(const Cluster& cluster, std::size_t ranks) {
 }
 
 AllReduceModel nothing() {
-  return {[](std::size_t) { return 0.0; }, "none: a world of one has nothing to add"};
+  return {[](std::size_t) { return 0.0; }, "none, because there is only one rank"};
 }
 
-// A rank reads its chunk of every other rank's array of the node, and writes the sum there
-// (shared_memory_all_reduce.h); in between the chunk's sum over the nodes is made by `across_nodes`, if there are
-// several. Small arrays are read and sent whole; on one node the border is what a run measures at its start.
-AllReduceModel direct(const Cluster& cluster, std::size_t ranks, const std::optional<AllReduceModel>& across_nodes,
+// A rank reads its chunk of every other rank's array on the node, and writes the sum back to these arrays
+// (shared_memory_all_reduce.h). If there are several nodes, `across_nodes` all-reduces the chunk in between. Small
+// arrays are read and sent whole; on one node a run measures the crossover at its start.
+AllReduceModel shm(const Cluster& cluster, std::size_t ranks, const std::optional<AllReduceModel>& across_nodes,
                       std::string name) {
   const auto of_others = [ranks, node = cluster.node](std::size_t bytes) {
     return node.latency_seconds + static_cast<double>((ranks - 1) * bytes) / node.bytes_per_second;
@@ -75,27 +75,26 @@ AllReduceModel direct(const Cluster& cluster, std::size_t ranks, const std::opti
   return {[=](std::size_t bytes) { return bytes <= small ? whole(bytes) : in_chunks(bytes); }, std::move(name)};
 }
 
-// Each of a node's ranks makes a ring with its like on the other nodes, and these rings share the node's wire.
+// Each rank of a node forms a ring with its counterparts on the other nodes; these rings share the node's link.
 AllReduceModel hierarchical(const Cluster& cluster, std::size_t ranks) {
   Cluster nodes = cluster;
   nodes.ranks_per_node = 1;
   nodes.network.bytes_per_second /= static_cast<double>(cluster.ranks_per_node);
   const AllReduceModel across_nodes = over_messages(nodes, ranks / cluster.ranks_per_node);
-  return direct(cluster, cluster.ranks_per_node, across_nodes,
+  return shm(cluster, cluster.ranks_per_node, across_nodes,
                 "hierarchical: in shared memory on each node, between nodes " + across_nodes.name);
 }
 
-// Of one node's ways direct: a run takes the ring where it measures that to be faster.
+// On one node the model uses shm; a run uses the ring if it measures that to be faster.
 AllReduceModel best(const Cluster& cluster, std::size_t ranks) {
   if (cluster.ranks_per_node == 1) return over_messages(cluster, ranks);
-  if (ranks <= cluster.ranks_per_node)
-    return direct(cluster, ranks, std::nullopt, "direct, in memory that the ranks share");
+  if (ranks <= cluster.ranks_per_node) return shm(cluster, ranks, std::nullopt, "shm");
   return hierarchical(cluster, ranks);
 }
 
 }  // namespace
 
-// As in Ring::sum(), but for all ranks that differ.
+// Follows Ring::sum() for all ranks whose links differ.
 double ring_seconds(std::span<const LinkModel> links, std::size_t ranks, std::size_t bytes, const RingOptions& options,
                     WireType wire, double add_bytes_per_second) {
   const RingPartition cut(bytes / sizeof(float), ranks, options);
@@ -124,7 +123,7 @@ double ring_seconds(std::span<const LinkModel> links, std::size_t ranks, std::si
 
 double doubling_seconds(const Cluster& cluster, std::size_t ranks, std::size_t bytes) {
   const auto exchanges = static_cast<double>(doubling_exchanges(0, ranks));
-  const double additions = exchanges - (std::has_single_bit(ranks) ? 0 : 1);  // the last one brings the sum to others
+  const double additions = exchanges - (std::has_single_bit(ranks) ? 0 : 1);  // the last exchange only copies
   return exchanges *
              (cluster.network.latency_seconds + bytes_on(cluster.wire, bytes) / cluster.network.bytes_per_second) +
          additions * static_cast<double>(bytes) / cluster.add_bytes_per_second;
@@ -132,12 +131,13 @@ double doubling_seconds(const Cluster& cluster, std::size_t ranks, std::size_t b
 
 AllReduceModel model_sum(const std::string& algorithm, const Cluster& cluster, std::size_t ranks) {
   if (ranks > cluster.ranks_per_node && ranks % cluster.ranks_per_node != 0)
-    fail("{} ranks do not fill nodes of {}: choose a multiple of it", ranks, cluster.ranks_per_node);
+    fail("{} ranks do not fill nodes of {}: choose a multiple of {}", ranks, cluster.ranks_per_node,
+         cluster.ranks_per_node);
   if (ranks == 1) return nothing();
   if (algorithm == "message-ring") return message_ring(cluster, ranks);
   if (algorithm == "doubling") return doubling(cluster, ranks);
   if (algorithm == "auto") return best(cluster, ranks);
-  fail("--all-reduce {} has no model to predict it by; choose one of: auto, message-ring, doubling", algorithm);
+  fail("--all-reduce {} cannot be predicted; choose one of: auto, message-ring, doubling", algorithm);
 }
 
 }  // namespace annulus

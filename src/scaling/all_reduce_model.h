@@ -11,50 +11,50 @@
 
 namespace annulus {
 
-// What a sum takes on machines that are not here: the schedules that the algorithms have, on links of which two numbers
-// are known, in virtual time.
+// Predicts the time of an all-reduce on machines that are not available: runs the algorithms' schedules in virtual time
+// on links with a given latency and bandwidth.
 //
-// A link carries messages one after another, both ways at the same time: the last byte of a message leaves
-// bytes / bandwidth after the message before it has left, and is there a latency later. (R. W. Hockney, "The
-// communication challenge for MPP", Parallel Computing 20, 1994.) All ranks begin a sum together, nothing else uses the
-// links, and switches carry what all links send.
+// A link carries messages one after another, in both directions concurrently: the last byte of a message leaves
+// bytes / bandwidth after the previous message has left, and arrives one latency later. (R. W. Hockney, "The
+// communication challenge for MPP", Parallel Computing 20, 1994.) The model assumes that all ranks begin an all-reduce
+// together, that nothing else uses the links, and that switches carry the traffic of all links.
 struct LinkModel {
   double latency_seconds = 0;
   double bytes_per_second = std::numeric_limits<double>::infinity();
 };
 
-// Where the ranks are, and what sums are made with.
+// The placement of the ranks and the properties of links and processors.
 struct Cluster {
   LinkModel network{};             // of each node
-  std::size_t ranks_per_node = 1;  // neighbours
-  LinkModel node{};                // between the ranks of a node, of each rank
+  std::size_t ranks_per_node = 1;  // consecutive ranks
+  LinkModel node{};                // of each rank, between the ranks of a node
   WireType wire = WireType::fp32;
-  double add_bytes_per_second = std::numeric_limits<double>::infinity();  // with which a rank adds what has arrived
+  double add_bytes_per_second = std::numeric_limits<double>::infinity();  // speed of adding received data, per rank
 };
 
-// Ring::sum() in virtual time, where rank r sends on links[r % links.size()]: a ring looks the same from every node.
-// All chunks and segments are taken to be as large as the largest. That is exact where chunks go whole, as the largest
-// chunk goes round over all links, and elsewhere at most a cache line for each exchange too much.
+// Ring::sum() in virtual time; rank r sends on links[r % links.size()], because a ring looks the same from every node.
+// All chunks and segments are assumed to be as large as the largest. This is exact if chunks are not segmented, because
+// the largest chunk passes over all links; otherwise it overestimates by at most a cache line per exchange.
 //
 // With one segment in each chunk, on N ranks with equal links, and n bytes that divide evenly, this is
 //
 //    2(N-1) latency + 2(N-1)/N n / bandwidth,
 //
-// the cost that ring.h derives. With more segments latency is paid only where the wire rests.
+// the cost that ring.h derives. With more segments latency is paid only while the wire is idle.
 double ring_seconds(std::span<const LinkModel> links, std::size_t ranks, std::size_t bytes, const RingOptions& options,
                     WireType wire, double add_bytes_per_second = std::numeric_limits<double>::infinity());
 
-// Every rank on a node of its own.
+// Recursive doubling. REQUIRES: every rank is on its own node.
 double doubling_seconds(const Cluster& cluster, std::size_t ranks, std::size_t bytes);
 
-// An algorithm on a number of ranks.
+// An algorithm on a given number of ranks.
 struct AllReduceModel {
   std::function<double(std::size_t bytes)> seconds;
   std::string name;
 };
 
-// `algorithm`: "message-ring", "doubling", or "auto", what make_all_reduce() takes for ranks in such places
-// (on one node, direct). Throws Error where the ranks do not fill their nodes, or where this algorithm has no model.
+// `algorithm`: "message-ring", "doubling", or "auto", the choice of make_all_reduce() for this placement (shm on one
+// node). Throws Error if the ranks do not fill their nodes, or if the algorithm has no model.
 AllReduceModel model_sum(const std::string& algorithm, const Cluster& cluster, std::size_t ranks);
 
 }  // namespace annulus

@@ -11,13 +11,13 @@
 namespace annulus {
 namespace {
 
-// What stands before latency and before seconds per byte on a sum's longest path.
+// The coefficients of latency and of seconds per byte on an all-reduce's longest path.
 struct Path {
   double latencies, bytes;
 };
 
-// A sum in virtual time is the longest of many paths, each so many latencies and so many bytes. So near a link its time
-// is linear, and two links tell the path.
+// The time of an all-reduce is that of the longest of many paths, each with a number of latencies and of bytes. So the
+// time is locally linear in the link, and two links determine the path.
 class Paths {
  public:
   Paths(std::span<const RingTime> times, std::size_t ranks, const RingOptions& options, WireType wire)
@@ -34,7 +34,7 @@ class Paths {
     return {latencies, (before - latencies * link.latency_seconds) * link.bytes_per_second};
   }
 
-  // Of the paths that are the longest on `link`, the link that fits best.
+  // Returns the link that fits best if the longest paths are those on `link`.
   LinkModel improve(const LinkModel& link) const {
     double aa = 0, ab = 0, bb = 0, a = 0, b = 0;
     for (const RingTime& time : times_) {
@@ -78,7 +78,7 @@ MeasuredLink fit_rows(const nlohmann::json& json, const std::string& name) {
   const auto& machine = json.at("machine");
   const auto ranks = machine.at("ranks").get<std::size_t>();
   const auto on_node = machine.at("ranks_on_root_node").get<std::size_t>();
-  if (ranks < 2) fail("one rank has sent nothing; measure with at least two");
+  if (ranks < 2) fail("one rank sends nothing; measure with at least two");
   if (on_node > 1 && on_node < ranks)
     fail(
         "{} of {} ranks were on one node, so links of two kinds were measured as one; measure with one rank on each "
@@ -91,11 +91,10 @@ MeasuredLink fit_rows(const nlohmann::json& json, const std::string& name) {
   for (const RingTime& time : times) sizes.insert(time.bytes);
   if (sizes.size() < 2)
     fail(
-        "the ring's rows have {} sizes where a link has two numbers; measure with --algorithms message-ring and "
-        "several "
-        "--sizes",
+        "the ring's rows have {} sizes, but two are needed to fit latency and bandwidth; measure with --algorithms "
+        "message-ring and several --sizes",
         sizes.size());
-  const bool in_memory = algorithm == "ring" && on_node == ranks;  // shared by all, with segments of its own
+  const bool in_memory = algorithm == "ring" && on_node == ranks;  // in shared memory, with other segments
   const RingOptions options = in_memory ? RingOptions{} : message_ring_options(on_node == ranks);
   const LinkFit fit = fit_link(times, ranks, options, parse_wire_type(json.at("wire").get<std::string>()));
   return {fit, ranks, fmt::format("fitted to {} of {} ranks, {} sizes, in {}", algorithm, ranks, sizes.size(), name)};
@@ -103,11 +102,11 @@ MeasuredLink fit_rows(const nlohmann::json& json, const std::string& name) {
 
 }  // namespace
 
-// Gauss and Newton's way. The paths change with the link, so that a step may also lead away.
+// Gauss-Newton. The paths change with the link, so a step may also increase the residual.
 LinkFit fit_link(std::span<const RingTime> times, std::size_t ranks, const RingOptions& options, WireType wire) {
   constexpr int kSteps = 50;
   for (const RingTime& time : times)
-    if (!(time.seconds > 0)) fail("a sum of {} bytes took {} s", time.bytes, time.seconds);
+    if (!(time.seconds > 0)) fail("an all-reduce of {} bytes took {} s", time.bytes, time.seconds);
   const Paths paths(times, ranks, options, wire);
   const RingTime& largest = std::ranges::max(times, {}, &RingTime::bytes);
   LinkModel link{0, static_cast<double>(2 * largest.bytes) / largest.seconds};
@@ -115,7 +114,7 @@ LinkFit fit_link(std::span<const RingTime> times, std::size_t ranks, const RingO
   for (int step = 0; step < kSteps; ++step) {
     link = paths.improve(link);
     if (!(link.bytes_per_second > 0) || !std::isfinite(link.bytes_per_second))
-      fail("larger sums do not take longer, so these do not tell the bandwidth: measure larger ones");
+      fail("larger arrays do not take longer, so the bandwidth cannot be determined: measure larger ones");
     if (const double residual = paths.residual(link); residual < best.residual) best = {link, residual};
   }
   return best;
@@ -126,7 +125,7 @@ MeasuredLink fit_link(const std::filesystem::path& file) {
   try {
     return fit_rows(json, file.filename().string());
   } catch (const std::exception& error) {
-    fail("{}: no link can be fitted to it: {}", file.string(), error.what());
+    fail("{}: cannot fit a link: {}", file.string(), error.what());
   }
 }
 

@@ -14,12 +14,12 @@
 namespace annulus {
 namespace {
 
-// The wire between nodes, and how it is known.
+// The link between nodes, and its source.
 struct KnownLink {
   LinkModel link;
   std::string source;
   std::optional<double> residual;
-  std::size_t ranks = 0;  // that measured it
+  std::size_t ranks = 0;  // number of ranks of the measurement
 };
 
 KnownLink network_of(const PredictScalingOptions& options) {
@@ -28,7 +28,7 @@ KnownLink network_of(const PredictScalingOptions& options) {
   return {measured.fit.link, measured.source, measured.fit.residual, measured.ranks};
 }
 
-// Computing takes as long as it has images; the update does not depend on them.
+// The time of computing is proportional to the batch; that of the update does not depend on it.
 StepProfile with_batch(StepProfile profile, std::size_t batch) {
   const double times = static_cast<double>(batch) / static_cast<double>(profile.batch);
   profile.batch = batch;
@@ -43,7 +43,7 @@ StepProfile with_batch(StepProfile profile, std::size_t batch) {
 struct Prediction {
   std::size_t ranks, nodes, batch;
   SimulatedStep step;
-  std::string sums;  // how they are made
+  std::string sums;  // the all-reduce's name
 
   std::size_t global_batch() const { return ranks * batch; }
   double images_per_second() const { return static_cast<double>(global_batch()) / step.step; }
@@ -76,12 +76,12 @@ void print_basis(const StepProfile& profile, const StepProfile& measured, const 
                  const Prediction& largest) {
   fmt::print("{}, {} images on each rank: profile of {} layers, {} images, {} rank{}", profile.model, profile.batch,
              measured.layers.size(), measured.batch, measured.ranks, measured.ranks == 1 ? "" : "s");
-  fmt::print("{}\n", profile.batch == measured.batch ? "" : "; computing is taken to grow with the images");
+  fmt::print("{}\n", profile.batch == measured.batch ? "" : "; computing is scaled with the batch");
   fmt::print("network: {:.1f} us, {:.4g} Gbit/s, {}", 1e6 * network.link.latency_seconds,
              8e-9 * network.link.bytes_per_second, network.source);
   fmt::print("{}\n",
              network.residual ? fmt::format(", off by {:.1f} % (root mean square)", 100 * *network.residual) : "");
-  fmt::print("sums of {} ranks, {} buckets: {}\n", largest.ranks, largest.step.buckets, largest.sums);
+  fmt::print("all-reduce of {} ranks, {} buckets: {}\n", largest.ranks, largest.step.buckets, largest.sums);
 }
 
 void print_table(const std::vector<Prediction>& predictions, const Prediction& baseline, std::size_t measured_ranks) {
@@ -91,8 +91,8 @@ void print_table(const std::vector<Prediction>& predictions, const Prediction& b
     fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10.3f} {:>11.3f} {:>11.3f} {:>11.1f} {:>9.1f} %{}\n", p.ranks, p.nodes,
                p.batch, p.global_batch(), 1e3 * p.step.step, 1e3 * p.step.compute, 1e3 * p.step.exposed,
                p.images_per_second(), 100 * efficiency(p, baseline), p.ranks > measured_ranks ? "  extrapolated" : "");
-  fmt::print("efficiency: of as many times 1 rank at {} images, predicted {:.1f} images/s\n", baseline.batch,
-             baseline.images_per_second());
+  fmt::print("efficiency: images/s divided by ranks times the {1:.1f} images/s predicted for 1 rank at {0} images\n",
+             baseline.batch, baseline.images_per_second());
 }
 
 nlohmann::json to_json(const Prediction& p, const Prediction& baseline, std::size_t measured_ranks) {

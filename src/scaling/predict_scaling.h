@@ -10,24 +10,24 @@
 namespace annulus {
 
 struct PredictScalingOptions {
-  std::filesystem::path step;  // what bench step --json has written
-  std::filesystem::path fit;   // what bench all-reduce --json has; empty: the network is given
+  std::filesystem::path step;  // output of bench step --json
+  std::filesystem::path fit;   // output of bench all-reduce --json; empty: the network is given in `cluster`
   Cluster cluster;
   std::vector<std::size_t> ranks{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
   std::string all_reduce = "auto";
   BucketOptions buckets;
   std::size_t batch = 0;  // per rank; 0: the profile's
-  double slow_down = 1;   // of computing beside sums
+  double slow_down = 1;   // factor on computing during all-reduces
   std::filesystem::path json;
   bool overwrite = false;
 };
 
-// Predicts training on other numbers of ranks, from the profile of one rank's step and from what is known of the links
-// (simulated_step.h, all_reduce_model.h). Weak scaling: every rank has the same batch, and efficiency is what all ranks
-// do together compared with so many times what one does alone, which is predicted as well.
+// Predicts training on other numbers of ranks from the profile of one rank's step and from the links' latency and
+// bandwidth (simulated_step.h, all_reduce_model.h). Weak scaling: every rank has the same batch; the efficiency on N
+// ranks is their images/s divided by N times the images/s of one rank, which is predicted as well.
 //
-// Prints a table; rows of more ranks than anything was measured with are marked as extrapolated. Not in the model:
-// ranks that are slower than others, networks that carry less than all links together, and reading images.
+// Prints a table; rows with more ranks than were measured are marked as extrapolated. Not modeled: ranks that are
+// slower than others, networks that carry less than all links together, and reading images.
 //
 // With --json:
 //
@@ -36,8 +36,8 @@ struct PredictScalingOptions {
 //     "predictions": [{"ranks", "nodes", "batch_per_rank", "global_batch", "step_ms", "compute_ms", "exposed_ms",
 //                      "communication_ms", "images_per_second", "efficiency", "extrapolated"}, ...]}
 //
-// "residual" is the fit's root mean square of relative errors, null where nothing was fitted. "communication_ms" is of
-// all sums, "exposed_ms" what of it no computation hides. Throws Error.
+// "residual" is the fit's root mean square of relative errors, or null without a fit. "communication_ms" is the time of
+// all all-reduces, "exposed_ms" the part that no computation hides. Throws Error.
 void predict_scaling(const PredictScalingOptions& options);
 
 }  // namespace annulus

@@ -20,17 +20,16 @@ class VirtualLane final : public Lane {
   double now_ = 0;
 };
 
-// One sum after the other, each as long as its model says.
+// Runs all-reduces one after the other, each with its modeled duration.
 class VirtualAllReduce final : public AllReduce {
  public:
-  VirtualAllReduce(VirtualLane& lane, const AllReduceModel& sum) : lane_(lane), sum_(sum) {}
+  VirtualAllReduce(VirtualLane& lane, const AllReduceModel& sum)
+      : AllReduce({sum.name, sum.name}), lane_(lane), sum_(sum) {}
 
   double idle_from() const { return idle_from_; }
-  double seconds() const { return seconds_; }  // of all sums so far
+  double seconds() const { return seconds_; }  // of all all-reduces so far
 
   DeviceView allocate(std::size_t) override { return {}; }
-  std::string description() const override { return sum_.name; }
-  std::string order() const override { return sum_.name; }
   Ticket enqueue(DeviceView values, Next, std::size_t) override {
     const double seconds = sum_.seconds(values.bytes);
     seconds_ += seconds;
@@ -38,18 +37,17 @@ class VirtualAllReduce final : public AllReduce {
     return ends_.size();
   }
   void wait(Ticket ticket) override { lane_.await(ends_[ticket - 1]); }
-  std::uint64_t bytes_sent() const override { return 0; }
-  const AllReduceProgress& activity() const override { return activity_; }
+  const AllReduceProgress& progress() const override { return progress_; }
 
  private:
   VirtualLane& lane_;
   const AllReduceModel& sum_;
   double idle_from_ = 0, seconds_ = 0;
   std::vector<double> ends_;
-  AllReduceProgress activity_;
+  AllReduceProgress progress_;
 };
 
-// Where each layer's gradients lie in the arena, in floats: backward's order, from the last layer on.
+// The position of each layer's gradients in the arena, in floats, in the order of backward: from the last layer.
 struct Arena {
   explicit Arena(const StepProfile& profile) : layers(profile.layers.size()) {
     std::size_t end = 0;
@@ -77,7 +75,7 @@ class Simulation {
         all_reduce_(lane_, sum),
         buckets_(plan(options)) {}
 
-  // What Trainer::step() does.
+  // Follows Trainer::step().
   SimulatedStep step() {
     found_ = {.input = profile_.input_seconds, .buckets = buckets_.size()};
     const double begun = lane_.now(), communicated = all_reduce_.seconds();
@@ -95,14 +93,14 @@ class Simulation {
  private:
   GradientBuckets plan(const BucketOptions& options) {
     std::vector<Range> ranges =
-        cut_buckets(arena_.ends, options.bytes > 0 ? options.bytes : usual_bucket_bytes(arena_.bytes));
+        cut_buckets(arena_.ends, options.bytes > 0 ? options.bytes : default_bucket_bytes(arena_.bytes));
     const std::size_t deferred = count_deferred(ranges, options.deferred);
     return {lane_, {memory_.get(), arena_.bytes}, std::move(ranges), all_reduce_, deferred};
   }
 
   void forward() {
     for (std::size_t layer = 0; layer < profile_.layers.size(); ++layer) {
-      // The deferred buckets that reach into this layer, or beyond it.
+      // The deferred buckets that contain gradients of this layer or of earlier ones.
       for (; pending_ > 0 && buckets_.range(pending_).end > arena_.layers[layer].begin; --pending_) finish(pending_);
       compute(profile_.layers[layer].forward_seconds);
     }
@@ -116,8 +114,7 @@ class Simulation {
     }
   }
 
-  // All sums that will be under way meanwhile are known: they follow each other, and a new one begins only when
-  // something has been computed.
+  // No all-reduce starts during a computation, so the time for which they slow it down is known at its beginning.
   void compute(double seconds) {
     const double busy = std::max(0.0, all_reduce_.idle_from() - lane_.now());
     const double slowed = seconds * slow_down_;
@@ -140,11 +137,11 @@ class Simulation {
   const StepProfile& profile_;
   const double slow_down_;
   const Arena arena_;
-  const std::unique_ptr<std::byte[]> memory_;  // which nobody touches, so that it takes none
+  const std::unique_ptr<std::byte[]> memory_;  // never touched, so it takes no physical memory
   VirtualLane lane_;
   VirtualAllReduce all_reduce_;
   GradientBuckets buckets_;
-  std::size_t pending_ = 0;  // deferred buckets of the step before that are not finished
+  std::size_t pending_ = 0;  // unfinished deferred buckets of the previous step
   SimulatedStep found_;
 };
 
@@ -153,7 +150,7 @@ class Simulation {
 SimulatedStep simulate_step(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& buckets,
                             double slow_down) {
   Simulation simulation(profile, sum, buckets, slow_down);
-  simulation.step();  // after it nothing is pending when a backward begins: all further ones are alike
+  simulation.step();  // all steps after this one are identical
   return simulation.step();
 }
 

@@ -6,19 +6,19 @@
 
 namespace annulus {
 
-// Where a step's time goes, in seconds.
+// The parts of a step's time, in seconds.
 struct SimulatedStep {
   double step = 0;
   double input = 0, compute = 0, exposed = 0, optimizer = 0;  // its parts
-  double communication = 0;                                   // of all sums, hidden or not
+  double communication = 0;                                   // of all all-reduces, hidden or not
   std::size_t buckets = 0;
 };
 
-// A training step in virtual time: the order of Trainer's, with GradientBuckets' own plan of what is sent when, on a
-// rank that all others are like. One sum is made after the other. It is a step among others: what the one before has
-// deferred goes on in its forward.
+// Simulates a training step in virtual time: in the order of Trainer, with GradientBuckets' own schedule. All ranks are
+// identical, and all-reduces run one after the other. The step is in steady state: the buckets that the previous step
+// has deferred finish during its forward pass.
 //
-// `slow_down`: computing takes so many times as long while a sum is under way.
+// `slow_down`: the factor by which computing takes longer during an all-reduce.
 SimulatedStep simulate_step(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& buckets,
                             double slow_down = 1);
 

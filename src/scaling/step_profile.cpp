@@ -19,7 +19,8 @@ double sum_of(const std::vector<LayerProfile>& layers, double LayerProfile::*sec
                                [seconds](const LayerProfile& layer) { return layer.*seconds; });
 }
 
-// A pass's spans, as they end: forward layer by layer, all of it, backward from the last layer on, all of it.
+// The order in which a pass's spans end: forward layer by layer, all of forward, backward from the last layer to the
+// first, all of backward.
 struct SpansOfPass {
   explicit SpansOfPass(std::size_t layers_) : layers(layers_) {}
   std::size_t count() const { return 2 * layers + 2; }
@@ -29,7 +30,7 @@ struct SpansOfPass {
   std::size_t layers;
 };
 
-// In the arena's order. What precedes all layers in the arena goes to the last one, which backward begins with.
+// In the arena's order. The part before all layers counts to the last layer, with which backward begins.
 std::vector<std::vector<std::size_t>> gradient_bytes(const Model& model) {
   const Parameters& parameters = model.parameters();
   std::vector<std::vector<std::size_t>> bytes(model.graph().nodes().size());
@@ -70,8 +71,7 @@ StepProfile from_json(const nlohmann::json& json) {
   for (const nlohmann::json& layer : json.at("layers"))
     profile.layers.push_back({layer.at("name").get<std::string>(), milliseconds(layer, "forward_ms"),
                               milliseconds(layer, "backward_ms"), gradient_bytes(layer)});
-  if (profile.batch == 0 || profile.ranks == 0 || profile.layers.empty())
-    fail("batch, ranks or layers are none at all");
+  if (profile.batch == 0 || profile.ranks == 0 || profile.layers.empty()) fail("batch, ranks or layers are 0");
   return profile;
 }
 
@@ -135,11 +135,11 @@ nlohmann::json to_json(const StepProfile& profile) {
 StepProfile read_profile(const std::filesystem::path& file) {
   const nlohmann::json json = read_json(file);
   if (!json.contains("profile"))
-    fail("{} holds no profile of a step; make one with annulus bench step --json", file.string());
+    fail("{} has no profile of a step; create one with annulus bench step --json", file.string());
   try {
     return from_json(json["profile"]);
   } catch (const std::exception& error) {
-    fail("{}: this is no profile of a step: {}; make one with annulus bench step --json", file.string(), error.what());
+    fail("{}: not a profile of a step: {}; create one with annulus bench step --json", file.string(), error.what());
   }
 }
 

@@ -11,15 +11,16 @@
 
 namespace annulus {
 
-// What a training step is made of, as one rank without communication measures it: what the prediction of steps on other
-// machines starts from. `annulus bench step --json` writes it as "profile":
+// The parts of a training step, measured on one rank without communication: the input for predicting steps on other
+// machines. `annulus bench step --json` writes it as "profile":
 //
 //    {"model": "lenet", "batch": 64, "ranks": 1, "input_ms": 0.1, "optimizer_ms": 0.5,
 //     "layers": [{"name": "conv1", "forward_ms": 1.2, "backward_ms": 2.3, "gradient_bytes": [1024, 64]}, ...]}
 //
-// "batch" is one rank's, "ranks" computed at the same time. Layers are in forward's order. "gradient_bytes" are those
-// of each of a layer's parameters as they lie in the arena, padding included; backward finishes layer after layer from
-// the last one, and in a layer one parameter after the other. All times are of a step; those of layers are medians.
+// "batch" is per rank; "ranks" is the number of ranks that computed at the same time. Layers are in forward's order.
+// "gradient_bytes" has the size of each parameter of a layer in the arena, padding included; backward finishes the
+// layers from the last to the first, and a layer's parameters in order. All times are per step; those of layers are
+// medians.
 struct LayerProfile {
   std::string name;
   double forward_seconds = 0, backward_seconds = 0;
@@ -36,13 +37,13 @@ struct StepProfile {
   double backward_seconds() const;
 };
 
-// Forward and backward of this batch, layer by layer, for about so many seconds; gradients are overwritten and not
-// summed. On a GPU layers run one by one, which takes longer than a step's recordings.
+// Measures forward and backward of this batch, layer by layer, for about `seconds`. Gradients are overwritten and not
+// all-reduced. On a GPU layers run one by one, which is slower than a step's CUDA graphs.
 std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, double seconds);
 
 nlohmann::json to_json(const StepProfile& profile);
 
-// Of what bench step has written. Throws Error where the file holds no profile, or one that cannot be.
+// Reads the profile from the output of bench step. Throws Error if the file has no profile or an invalid one.
 StepProfile read_profile(const std::filesystem::path& file);
 
 }  // namespace annulus

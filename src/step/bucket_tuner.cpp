@@ -17,7 +17,7 @@ constexpr std::size_t kFewestRounds = 2, kMostRounds = 15;
 constexpr double kEnoughSeconds = 5;
 constexpr double kWorthChanging = 0.98;  // of the default's time
 
-// Those that cut this model's gradients differently; of the last size one bucket holds them all.
+// Returns the options that cut this model's gradients differently, up to the size at which one bucket holds them all.
 std::vector<BucketOptions> worth_trying(Trainer& trainer, const BucketOptions& usual) {
   std::vector<BucketOptions> all;
   std::size_t buckets_before = 0;
@@ -59,10 +59,10 @@ BucketTuning tune_buckets(const World& world, Trainer& trainer, const Batch& bat
   for (std::size_t round = 0; round < kMostRounds && (round < kFewestRounds || spent < kEnoughSeconds); ++round)
     for (std::size_t i = 0; i < options.size(); ++i) {
       trainer.cut_buckets(options[i]);
-      if (round == 0) trainer.rehearse(batch);  // memory is made, connections are opened
+      if (round == 0) trainer.rehearse(batch);  // allocates memory and opens connections
       world.barrier();
       double step = trainer.rehearse(batch);
-      world.maximum({&step, 1});  // so that all ranks decide alike
+      world.maximum({&step, 1});  // so that all ranks decide the same
       seconds[i].push_back(step);
       spent += step;
     }

@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// Buckets that were tried, and how long a step takes with them: the median, of the slowest rank.
+// A tried bucket configuration, and the median time of a step with it on the slowest rank.
 struct BucketTrial {
   BucketOptions buckets;
   double seconds;
@@ -16,17 +16,17 @@ struct BucketTrial {
 
 struct BucketTuning {
   BucketOptions chosen;
-  std::vector<BucketTrial> trials;  // none where nothing is sent, or one bucket is all
+  std::vector<BucketTrial> trials;  // none if nothing is sent or there is only one choice
 };
 
-// Small buckets begin their sums early and pay the sum's latency often, large ones the other way round; where the best
-// lies depends on the network, the machine and the model. So a few sizes are tried, and shares to defer, on rehearsals
-// of the step with `batch`, in turns, which change neither parameters nor the optimizer's state. Leaves the trainer
-// with the best, or with the default where no other gains much. The same on every rank. Takes some seconds, or two
-// steps with each where those take longer. Collective.
+// Chooses the bucket options by measurement. Small buckets begin their all-reduces early but pay the latency often,
+// large ones vice versa; the optimum depends on the network, the machine and the model. So a few sizes and deferred
+// shares are tried, in turns, on rehearsals of the step with `batch`, which change neither parameters nor the
+// optimizer's state. Leaves the trainer with the best ones, or with the default if no others are much faster. The same
+// on every rank. Takes some seconds, or two steps with each option if those take longer. Collective.
 BucketTuning tune_buckets(const World& world, Trainer& trainer, const Batch& batch);
 
 std::string to_string(const BucketOptions& buckets);  // "1 MiB, 25 % deferred"
-std::string to_string(const BucketTuning& tuning);    // and what the others took
+std::string to_string(const BucketTuning& tuning);    // with the times of the others
 
 }  // namespace annulus

@@ -11,7 +11,8 @@
 namespace annulus {
 namespace {
 
-// Whether a rank is to break off. Asked after every batch: evaluating a large data set must not put a stop off.
+// Returns whether any rank is to stop. Checked after every batch, because evaluating a large data set must not delay a
+// stop.
 bool stopping(const World& world, const EvaluationPlan& plan, Activity& activity) {
   if (!plan.stop_requested) return false;
   activity.enter(Activity::Phase::meeting);

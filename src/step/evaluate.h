@@ -13,10 +13,10 @@
 namespace annulus {
 
 struct Evaluation {
-  std::size_t count = 0;  // of images that took part
+  std::size_t count = 0;  // number of evaluated images
   std::size_t correct = 0;
-  std::optional<std::size_t> top5;  // whose label is among the five likeliest; none where there are no more classes
-  std::size_t skipped = 0;          // bad ones
+  std::optional<std::size_t> top5;  // label among the five likeliest; none if there are no more classes
+  std::size_t skipped = 0;          // bad samples
   double loss = 0;                  // mean
 
   double accuracy() const { return share(correct); }
@@ -27,14 +27,14 @@ struct Evaluation {
 std::string to_string(const Evaluation& evaluation);
 
 struct EvaluationPlan {
-  std::size_t global_batch;                // images at once on all ranks, at least as many as there are ranks
-  std::size_t batches = 0;                 // only so many; 0: all
-  std::function<bool()> stop_requested{};  // whether this rank is to break off; not asked where it is empty
+  std::size_t global_batch;                // images per batch over all ranks, at least the number of ranks
+  std::size_t batches = 0;                 // maximum number of batches; 0: all
+  std::function<bool()> stop_requested{};  // whether this rank is to stop early; empty: never
 };
 
-// The data set, each sample once, shared out over the ranks; the same result on every rank, and nothing where a rank
-// was asked to stop: then all do so after the same batch. Collective. Plans what it needs at the first call for a batch
-// size. `activity` is told how it goes.
+// Evaluates each sample of the data set once, distributed over the ranks. Returns the same result on every rank, or
+// none if any rank was asked to stop: then all ranks stop after the same batch. Collective. The first call for a batch
+// size plans the network. Records its progress in `activity`.
 std::optional<Evaluation> evaluate(const World& world, Model& model, const Dataset& dataset, const InputPlan& input,
                                    const EvaluationPlan& plan, Activity& activity);
 

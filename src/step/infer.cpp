@@ -5,8 +5,8 @@
 namespace annulus {
 namespace {
 
-// A batch that bad samples have made smaller may have any size, and a network for each would take too much memory: it
-// is worked through in powers of two. Other batches have one of the few sizes that shares have.
+// A batch from which bad samples were removed may have any size, and a network for each size would take too much
+// memory: it is processed in powers of two. Other batches have one of the few sizes of shares.
 std::size_t piece(const Batch& batch, std::size_t done) {
   const std::size_t left = batch.size() - done;
   return batch.bad.empty() ? left : std::bit_floor(left);

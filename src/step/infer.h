@@ -9,8 +9,8 @@
 
 namespace annulus {
 
-// Runs a batch through the network in inference, as a whole or in pieces. After each forward pass `done` gets the
-// network and the samples of the batch that it has just seen. `activity` is told how it goes.
+// Runs inference on a batch, as a whole or in pieces. After each forward pass calls `done` with the network and the
+// samples of the batch that it has just processed. Records its progress in `activity`.
 void infer(Model& model, const Batch& batch, const InputPlan& input, Activity& activity,
            const std::function<void(const Network& network, const Range& samples)>& done);
 

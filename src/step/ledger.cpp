@@ -28,7 +28,7 @@ StepTimes Accounts::mean() const {
 
 Accounts& Accounts::operator+=(const Accounts& later) {
   ranks.resize(later.ranks.size());
-  arrivals.resize(std::max(arrivals.size(), later.arrivals.size()));  // none are later's where it has no steps
+  arrivals.resize(std::max(arrivals.size(), later.arrivals.size()));  // `later` has none if it has no steps
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank] += later.ranks[rank];
   for (std::size_t rank = 0; rank < later.arrivals.size(); ++rank) {
     arrivals[rank].behind_first += later.arrivals[rank].behind_first;

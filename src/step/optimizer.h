@@ -8,47 +8,48 @@
 
 namespace annulus {
 
-// Turns summed gradients into new parameters, each by its role, slice by slice of the arena as sums arrive.
+// Updates parameters from all-reduced gradients, each according to its role, slice by slice of the arena as all-reduces
+// complete.
 class Optimizer {
  public:
-  // `average_decay`: of the moving average of the weights; 0: there is none.
+  // `average_decay`: decay of the moving average of the weights; 0: no average.
   Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay = 0);
 
-  // The rate of steps that begin from now on. (What is left to do of the one before keeps its own.)
+  // Sets the learning rate of steps that begin from now on. (Deferred updates of the previous step keep theirs.)
   void set_rate(float rate) { next_rate_ = rate; }
 
-  // Before a step's first update.
+  // To be called before a step's first update.
   void begin_step() {
     ++step_;
     rate_ = next_rate_;
   }
 
-  // After begin_step(), with all of a step's gradients: see Update.
+  // To be called after begin_step(), when all of a step's gradients are complete: see Update.
   void clip(float limit) { rule_->clip(limit); }
   void measure_norm() { rule_->measure_norm(); }
   GradientNorms take_norms() { return rule_->take_norms(); }
 
-  // Updates what lies in this slice of the arenas, in floats; where the rule needs whole parameters, those of which all
-  // slices have come. Slices of one step must not overlap.
+  // Updates this slice of the arenas, in floats. If the rule needs whole parameters, updates those whose slices are
+  // complete. REQUIRES: slices of one step do not overlap.
   void update(const Range& slice);
 
-  const std::string& name() const { return name_; }  // of its rule
+  const std::string& name() const { return name_; }  // name of its rule
 
-  // Arenas like the parameters': momentum, or both moments.
+  // Optimizer state, arenas with the layout of the parameters': momentum, or both moments.
   std::size_t states() const { return states_.size(); }
   DeviceView state(std::size_t number) const { return states_[number].view(); }
   DeviceView state(std::size_t number, const Parameter& p) const { return state(number).slice(p.offset, p.bytes); }
 
-  // Where it is wanted, an arena like the weights' that follows them, statistics and all: in step t, the first of which
-  // is 1, average = d average + (1 - d) weights with d = min(decay, (1 + t) / (10 + t)). (Polyak and Juditsky,
-  // "Acceleration of stochastic approximation by averaging", 1992; the decay that grows is that of TensorFlow's
-  // ExponentialMovingAverage.) Empty where it is not.
+  // The moving average of the weights, statistics included, in an arena with the same layout; empty if disabled. In
+  // step t, counted from 1, average = d average + (1 - d) weights with d = min(decay, (1 + t) / (10 + t)). (Polyak and
+  // Juditsky, "Acceleration of stochastic approximation by averaging", 1992; the growing decay is that of TensorFlow's
+  // ExponentialMovingAverage.)
   DeviceView average() const { return average_.view(); }
   DeviceView average(const Parameter& p) const { return average().slice(p.offset, p.bytes); }
-  void begin_average();     // with the weights as they are
-  void exchange_average();  // the weights become their average, and it becomes them; nothing where there is none
+  void begin_average();     // initializes it with the current weights
+  void exchange_average();  // swaps the weights and their average, if there is one
 
-  std::uint64_t step() const { return step_; }  // of the last update; 0 before the first
+  std::uint64_t step() const { return step_; }  // number of the last update; 0 before the first
   void set_step(std::uint64_t step) { step_ = step; }
 
  private:
@@ -65,7 +66,7 @@ class Optimizer {
   Buffer average_;
   std::unique_ptr<Update> rule_;
   std::uint64_t step_ = 0;
-  std::vector<std::size_t> arrived_;  // floats of each parameter, in this step
+  std::vector<std::size_t> arrived_;  // complete floats of each parameter in this step
 };
 
 }  // namespace annulus

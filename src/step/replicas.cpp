@@ -24,7 +24,7 @@ void expect_finite(Model& model, const std::string& when) {
     values.resize(elements(p.spec.shape));
     model.device().read(p.spec, model.parameters().weight(p), values);
     if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
-      fail("{} is no longer finite {}: lower --lr; the last checkpoint is good", p.name, when);
+      fail("{} is no longer finite {}: lower --lr; the last checkpoint is valid", p.name, when);
   }
 }
 
@@ -38,7 +38,7 @@ void check_replicas(const World& world, Model& model, const Optimizer& optimizer
   std::map<std::uint64_t, int> votes;
   for (const std::uint64_t h : hashes) ++votes[h];
   if (votes.size() == 1) return expect_finite(model, when);
-  // The hash that most ranks have is taken for the right one, rank 0's where there are as many of another.
+  // The hash of the majority is taken for the right one; in a tie, rank 0's.
   std::uint64_t right = hashes[0];
   for (const auto& [h, count] : votes)
     if (count > votes[right]) right = h;

@@ -13,7 +13,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kSpansOfRun = 10'000;     // of a lane
+constexpr std::size_t kSpansOfRun = 10'000;     // capacity of a lane
 constexpr std::size_t kSpansOfSteps = 200'000;  // 11 MB
 
 std::string host_name() {
@@ -22,7 +22,7 @@ std::string host_name() {
   return name.data();
 }
 
-// What a "process" or, in it, a "thread" is called, and its place among the others.
+// The name of a "process" or of a "thread" in it, and its position among the others.
 std::string title(const std::string& kind, int rank, int lane, const std::string& name, int place) {
   const auto metadata = [&](const std::string& what, nlohmann::json arguments) {
     return nlohmann::json{
@@ -44,7 +44,7 @@ std::string event(const TraceLane::Span& span, int rank, int lane, double origin
 
 std::string events(const TraceLane& lane, const std::string& name, int rank, int number, double origin) {
   const std::string dropped =
-      lane.dropped() > 0 ? fmt::format(" ({} spans more did not fit)", lane.dropped()) : std::string();
+      lane.dropped() > 0 ? fmt::format(" ({} more spans did not fit)", lane.dropped()) : std::string();
   std::string text = title("thread", rank, number, name + dropped, number);
   for (const TraceLane::Span& span : lane.spans()) text += ",\n" + event(span, rank, number, origin);
   return text;

@@ -10,32 +10,33 @@ namespace annulus {
 
 struct TimelineOptions {
   std::filesystem::path file{};  // empty: none
-  std::size_t steps = 20;        // to look at
-  std::size_t first = 5;         // that are not looked at before: memory is touched for the first time there
+  std::size_t steps = 20;        // number of steps to record
+  std::size_t first = 5;         // number of steps skipped before: they touch memory for the first time
 };
 
-// What every rank did in some of its steps, and when, in one file that https://ui.perfetto.dev and chrome://tracing
-// show: a process for each rank, in it three lanes, all on the root's clock.
+// A timeline of some steps of every rank, in a file for https://ui.perfetto.dev and chrome://tracing: a process for
+// each rank with three lanes, all on the clock of rank 0.
 //
 // The format is Chrome's, a JSON array of events ("Trace Event Format", Google 2016): complete events ("ph": "X"), with
-// times in microseconds, and names of processes and threads ("ph": "M"). Each event of a step has its number in args.
+// times in microseconds, and names of processes and threads ("ph": "M"). Each event of a step has the step's number in
+// args.
 class Timeline {
  public:
   // `clock_offset`: see clock_offset_to_root().
   Timeline(const TimelineOptions& options, double clock_offset);
 
-  // An empty timeline, so that a file that cannot be written is known before the work is done. Throws Error.
+  // Writes an empty timeline, so that a file that cannot be written is detected before the work is done. Throws Error.
   void claim(const World& world) const;
 
-  // Null where no timeline was asked for.
-  TraceLane* run() { return on() ? &run_ : nullptr; }                // epochs, evaluations, checkpoints: all of them
+  // The lanes; null if no timeline was requested.
+  TraceLane* run() { return on() ? &run_ : nullptr; }                // all epochs, evaluations and checkpoints
   TraceLane* step() { return on() ? &step_ : nullptr; }              // steps, down to the layers
-  TraceLane* all_reduce() { return on() ? &all_reduce_ : nullptr; }  // sums, down to the exchanges between ranks
+  TraceLane* all_reduce() { return on() ? &all_reduce_ : nullptr; }  // all-reduces, down to the exchanges between ranks
 
   // To be called before each step, with its number in the training run.
   void begin_step(std::uint64_t number);
 
-  // Returns what to tell the user, nothing where no timeline was asked for. Collective. Throws Error.
+  // Writes the file. Returns a message for the user, empty if no timeline was requested. Collective. Throws Error.
   std::string write(const World& world) const;
 
  private:
@@ -45,7 +46,7 @@ class Timeline {
   const double clock_offset_;
   const double begun_;
   TraceLane run_, step_, all_reduce_;
-  std::size_t steps_ = 0;  // that began
+  std::size_t steps_ = 0;  // number of steps begun
 };
 
 }  // namespace annulus

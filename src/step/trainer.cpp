@@ -14,17 +14,18 @@ namespace {
 std::vector<Range> plan_buckets(const Parameters& parameters, std::size_t bucket_bytes) {
   std::vector<std::size_t> ends;
   for (const Parameter& p : parameters.all()) ends.push_back((p.offset + p.bytes) / sizeof(float));
-  // The first bucket holds all metrics: a step reads them from it, before it updates anything.
+  // The first bucket holds all metrics: a step reads them from it before it updates anything.
   const Parameter& metrics = parameters.metrics();
   return cut_buckets(ends, std::max(bucket_bytes, metrics.offset + metrics.bytes));
 }
 
 BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
-  if (options.bytes == 0) options.bytes = usual_bucket_bytes(parameters.gradients().bytes);
+  if (options.bytes == 0) options.bytes = default_bucket_bytes(parameters.gradients().bytes);
   return options;
 }
 
-// What wants all sums of a step before its first update; nothing where buckets are updated one by one.
+// Returns the option that requires all all-reduces of a step before its first update; empty if buckets are updated one
+// by one.
 std::string_view wants_all_sums(Model& model, const StepOptions& options) {
   if (model.device().loss_scaling() != nullptr) return "--precision fp16";
   return options.clip_norm > 0 ? "--clip-norm" : "";
@@ -36,7 +37,7 @@ GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllRedu
   std::vector<Range> plan = plan_buckets(parameters, options.bytes);
   const std::size_t deferred = count_deferred(plan, options.deferred);
   if (options.deferred > 0 && !wants_all.empty())
-    fail("--defer cannot be used with {}, where no parameter is updated before all sums are known", wants_all);
+    fail("--defer cannot be used with {}, which needs all gradients before the first update", wants_all);
   Network::Stops stops;
   for (std::size_t bucket = 0; bucket < plan.size(); ++bucket) {
     if (bucket > 0 && bucket <= deferred) stops.forward.push_back(plan[bucket].end);
@@ -97,7 +98,7 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& votes, const M
     settle(last_timestamps_);
     metrics = read_metrics();
     if (!std::isfinite(metrics.loss))
-      fail("the loss is {}: the parameters of the step before are the last good ones; lower --lr", metrics.loss);
+      fail("the loss is {}: the parameters of the previous step are the last valid ones; lower --lr", metrics.loss);
     optimizer_.begin_step();
     if (updates_together()) {
       update_together();
@@ -110,7 +111,7 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& votes, const M
   }
   if (lane_ != nullptr) timestamps_.spans = lane_->spans().size();
   std::swap(timestamps_, last_timestamps_);
-  if (device_.shares_host_memory()) settle(last_timestamps_);  // all of it is done
+  if (device_.shares_host_memory()) settle(last_timestamps_);  // the step is complete
   return metrics;
 }
 
@@ -125,7 +126,7 @@ void Trainer::finish() {
   ledger_.add_between_steps(device_.seconds(ended) - device_.seconds(begun));
 }
 
-// Into the ledger. What was not part of a step has only its waits and updates in it.
+// Books a step's times in the ledger. Outside of a step there are only waits and updates.
 void Trainer::settle(StepTimestamps& books) {
   if (books.open) {
     double finishing = 0;
@@ -133,7 +134,7 @@ void Trainer::settle(StepTimestamps& books) {
     const double loaded = device_.seconds(books.loaded), computed = device_.seconds(books.computed);
     ledger_.add(StepTimes::input, loaded - device_.seconds(books.begun));
     ledger_.add(StepTimes::compute, computed - loaded - finishing);
-    if (all_reduce_.sums()) ledger_.add_arrival(computed);
+    if (all_reduce_.info().reduces) ledger_.add_arrival(computed);
   }
   for (const GradientBuckets::Times& wait : books.waits)
     ledger_.add_wait(device_.seconds(wait.ready), device_.seconds(wait.wait_begin), device_.seconds(wait.wait_end));
@@ -149,8 +150,8 @@ void Trainer::settle(StepTimestamps& books) {
 double Trainer::rehearse(const Batch& batch) {
   rehearsing_ = true;
   double seconds = 0;
-  // The last one begins as steps do: with what the one before has deferred, and of a device that records work with the
-  // recordings that it makes in the second.
+  // The last repetition is timed. It begins as steps do: with deferred buckets of the previous one, and, on a device
+  // that records work, with the recordings made in the second.
   for (int time = device_.records() ? -1 : buckets_.deferred() > 0 ? 0 : 1; time < 2; ++time) {
     const double begun = now_seconds();
     load(batch, 0);
@@ -161,7 +162,7 @@ double Trainer::rehearse(const Batch& batch) {
     seconds = now_seconds() - begun;
   }
   finish_from(0);
-  activity_.enter(Activity::Phase::meeting);  // its time is compared with the others'
+  activity_.enter(Activity::Phase::meeting);  // its time is compared with the other ranks'
   rehearsing_ = false;
   return seconds;
 }
@@ -181,7 +182,8 @@ void Trainer::load(const Batch& batch, std::size_t number) {
             std::span(batch.keys).subspan(samples.begin, samples.size()));
 }
 
-// The gradients of this rank's share, whose first part is loaded, sent bucket by bucket as they become final.
+// Computes the gradients of this rank's share, whose first part is already loaded, and sends them bucket by bucket as
+// they become final.
 void Trainer::compute(const Batch& batch, const ControlFlags& votes) {
   if (batch.size() == 0) return send_nothing(votes);
   const std::size_t last = options_.parts_of(batch.size()) - 1;
@@ -194,7 +196,7 @@ void Trainer::compute(const Batch& batch, const ControlFlags& votes) {
   backward(forward(batch, last), sample_weight, votes, last > 0);
 }
 
-// Nothing to add to the others' sums but zeros.
+// For an empty share: contributes zeros.
 void Trainer::send_nothing(const ControlFlags& votes) {
   finish_from(0);
   begin_backward(votes);
@@ -215,17 +217,17 @@ Network& Trainer::forward(const Batch& batch, std::size_t number) {
   return network;
 }
 
-// A part that is not the last: its gradients are added up here, and the ranks' sums wait for the last one's.
+// A part that is not the last: accumulates its gradients locally; the all-reduces wait for the last part's.
 void Trainer::accumulate(Network& network, float sample_weight) {
   activity_.enter(Activity::Phase::backward);
   network.backward(sample_weight, [this](std::size_t) { activity_.tick(); });
   const DeviceView gradients = model_.parameters().gradients(), sums = accumulated_.view();
-  const std::size_t steering = model_.parameters().steering().bytes;  // is not the network's
+  const std::size_t steering = model_.parameters().steering().bytes;  // not written by the network
   device_.add(gradients.slice(steering, gradients.bytes - steering), sums.slice(steering, sums.bytes - steering),
               DataType::f32);
 }
 
-// The last part.
+// Runs the backward pass of the last part.
 void Trainer::backward(Network& network, float sample_weight, const ControlFlags& votes, bool accumulated) {
   begin_backward(votes);
   const Parameters& parameters = model_.parameters();
@@ -234,7 +236,7 @@ void Trainer::backward(Network& network, float sample_weight, const ControlFlags
   network.backward(sample_weight, [this](std::size_t gradients) { send(gradients); });
 }
 
-// So many gradients are final, but for what the earlier parts have found.
+// The first `count` gradients of the last part are final: adds those of the earlier parts and sends them.
 void Trainer::send(std::size_t count) {
   activity_.tick();
   const std::size_t end = count * sizeof(float);
@@ -247,7 +249,7 @@ void Trainer::send(std::size_t count) {
   buckets_.ready(count);
 }
 
-// From here on gradients are overwritten.
+// From now on gradients are overwritten.
 void Trainer::begin_backward(const ControlFlags& votes) {
   const Parameters& parameters = model_.parameters();
   static_assert(sizeof votes == Parameters::kSteering * sizeof(float));
@@ -256,7 +258,7 @@ void Trainer::begin_backward(const ControlFlags& votes) {
 }
 
 void Trainer::sum_within_pass(DeviceView values) {
-  const Activity::Phase pass = activity_.look().phase;
+  const Activity::Phase pass = activity_.snapshot().phase;
   activity_.enter(Activity::Phase::waiting_within_pass);
   const Mark begun = device_.mark();
   all_reduce_.join(all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass));
@@ -264,7 +266,7 @@ void Trainer::sum_within_pass(DeviceView values) {
   activity_.enter(pass);
   if (rehearsing_) return;
   timestamps_.finishing.push_back({begun, ended});
-  if (all_reduce_.sums()) timestamps_.waits.push_back({begun, begun, ended});
+  if (all_reduce_.info().reduces) timestamps_.waits.push_back({begun, begun, ended});
 }
 
 void Trainer::finish_from(std::size_t parameters) {
@@ -280,7 +282,7 @@ void Trainer::finish(std::size_t bucket) {
   update(bucket);
 }
 
-// Of the first bucket until this thread can read what a step has found, of the others until the lane can go on.
+// Waits for the first bucket until this thread can read the step's metrics; for the others until the lane can continue.
 void Trainer::wait(std::size_t bucket) {
   activity_.enter(Activity::Phase::waiting_for_bucket, bucket);
   const LaneSpan span(device_, lane_, "wait for bucket", static_cast<std::int64_t>(bucket + 1));
@@ -288,9 +290,9 @@ void Trainer::wait(std::size_t bucket) {
     buckets_.wait(bucket);
   else
     buckets_.join(bucket);
-  if (!all_reduce_.sums() || rehearsing_) return;
-  // Were sums done in no time, the step would still wait for the last gradients of the last rank, if not here, then for
-  // a later bucket. (Of a deferred one: those of the step that sent it.)
+  if (!all_reduce_.info().reduces || rehearsing_) return;
+  // Even with zero-cost communication the step must wait for the slowest rank's last gradient, here or at a later
+  // bucket. (For a deferred bucket: the last gradient of the step that sent it.)
   GradientBuckets::Times times = buckets_.times(bucket);
   times.ready = buckets_.times(buckets_.size() - 1).ready;
   timestamps_.waits.push_back(times);
@@ -310,7 +312,7 @@ void Trainer::update_together() {
   activity_.enter(Activity::Phase::optimizer);
   const Mark begun = device_.mark();
   LossScaling* scaling = device_.loss_scaling();
-  // One gradient of any bucket that does not fit forbids the update of all.
+  // A single gradient that overflows, in any bucket, forbids all updates.
   if (scaling != nullptr) scaling->judge(model_.parameters().gradients());
   if (options_.clip_norm > 0) optimizer_.clip(options_.clip_norm);
   timestamps_.updates.push_back({begun, device_.mark()});

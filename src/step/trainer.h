@@ -14,80 +14,82 @@
 
 namespace annulus {
 
-// For Model: the gradients where the all-reduce has the least work with them.
+// For Model: allocates gradients in the all-reduce's memory, which needs the fewest copies.
 Parameters::Allocate allocate_in(AllReduce& all_reduce);
 
-// What the ranks ask for at a step's end: a rank passes 1 or 0, and the sums, which all have, tell whether one did.
+// Requests of the ranks at the end of a step: a rank passes 1 or 0, and every rank reads from the sums whether any rank
+// made the request.
 struct ControlFlags {
   float stop = 0, evaluate = 0, checkpoint = 0;
 
   bool operator==(const ControlFlags&) const = default;
 };
 
-// What one step found, over the whole global batch, the same on every rank; where the all-reduce does not sum, only
-// this rank's share of it.
+// The result of a step over the whole global batch, the same on every rank; if the all-reduce does not sum, over this
+// rank's share only.
 struct StepMetrics {
   double loss = 0;      // mean
-  double accuracy = 0;  // of the forward pass, before the update
-  ControlFlags votes;   // sums of what the ranks passed to step()
+  double accuracy = 0;  // from the forward pass, before the update
+  ControlFlags votes;   // sums over the ranks' arguments of step()
 };
 
-// How a step is made.
+// Options of a step.
 struct StepOptions {
-  // A rank's share of the batch is computed in so many parts, as even as it goes, and in fewer where it has fewer
-  // samples. The step is the same but for rounding and for batch norm, whose statistics are those of a part; the memory
-  // is that of a part.
+  // The number of parts in which a rank's share of the batch is computed, as even as possible; fewer if it has fewer
+  // samples. The step is the same except for rounding and for batch norm, whose statistics are those of a part; the
+  // memory needed is that of a part.
   std::size_t parts = 1;
-  float clip_norm = 0;  // see Update::clip(); 0: gradients are taken as they are
+  float clip_norm = 0;  // see Update::clip(); 0: no clipping
 
   std::size_t parts_of(std::size_t share) const { return std::min(parts, share); }
   Range part(std::size_t share, std::size_t number) const { return split(share, parts_of(share), number); }
 };
 
-// The synchronous data-parallel training step: every rank's gradients of its share of the batch, summed while they
-// are still being computed, and the same update on every rank. All references must outlive the trainer.
+// The synchronous data-parallel training step: every rank computes the gradients of its share of the batch, which are
+// all-reduced while backward is still running, and all ranks make the same update. All references must outlive the
+// trainer.
 class Trainer {
  public:
-  // `activity` is told what the step is doing. `lane`: what each step does becomes spans of it; null for none.
-  // Throws Error if a thread that computes keeps subnormal numbers (kernels/base/subnormals.h).
+  // Records the step's phases in `activity` and its spans in `lane` (null: none). Throws Error if a compute thread does
+  // not flush subnormal numbers (kernels/base/subnormals.h).
   Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, const BucketOptions& buckets,
           Activity& activity, TraceLane* lane = nullptr, const StepOptions& options = {});
 
-  // `batch`: this rank's share, possibly empty. `votes` are summed over the ranks and acted on by the caller: what all
-  // ranks must agree on goes along with the gradients. Throws Error where the loss is not finite, before any
-  // parameter has changed. `begun`: where the step began on the device's lane, for the ledger.
+  // Runs a step. `batch`: this rank's share, possibly empty. `votes` are summed over the ranks together with the
+  // gradients; the caller acts on them. Throws Error if the loss is not finite, before any parameter has changed.
+  // `begun`: when the step began on the device's lane, for the ledger.
   //
-  // On a GPU the step may still be under way when this returns: the loss is known early in backward, and what is left
-  // of the step has been put on the lane. The books of a step are closed in the next one.
+  // On a GPU the step may still be running when this returns: the loss is known early in backward, and the rest of the
+  // step has been queued on the lane. The times of a step are booked during the next one.
   StepMetrics step(const Batch& batch, const ControlFlags& votes, const Mark& begun);
 
-  // Of deferred buckets (see GradientBuckets) step() leaves the sums under way and the parameters as they were, and the
-  // next step goes on with them. This ends that, and waits for the device, for whoever wants to see the parameters or
-  // to close the books.
+  // Completes the last step. step() returns while the all-reduces of deferred buckets (see GradientBuckets) are still
+  // running and their parameters not yet updated; normally the next step completes them. This function does so, and
+  // waits for the device; call it before reading the parameters or closing the ledger.
   void finish();
 
-  // What of a step is tried with other buckets: computing and summing, without the update. Changes gradients only.
-  // Returns the seconds that it took.
+  // Runs a step's computation and all-reduces without the update, to time other buckets. Changes gradients only.
+  // Returns the time in seconds.
   double rehearse(const Batch& batch);
 
-  void cut_buckets(const BucketOptions& options);                          // the same on every rank, after finish()
+  void cut_buckets(const BucketOptions& options);  // REQUIRES: after finish(); the same on every rank
   const BucketOptions& bucket_options() const { return bucket_options_; }  // with their size in bytes
   const GradientBuckets& buckets() const { return buckets_; }
   bool may_defer() const { return !updates_together(); }
-  bool sums() const { return all_reduce_.sums(); }  // see AllReduce
+  bool sums() const { return all_reduce_.info().reduces; }  // see AllReduce
 
  private:
-  // Places in the lane from which a step's books are made, once the work there is done.
+  // Marks in the lane from which a step's times are booked, once the work there is done.
   struct StepTimestamps {
     bool open = false;
     Mark begun, loaded, computed, ended;
     struct Part {
       Mark begin, end;
     };
-    std::vector<Part> finishing;  // of deferred buckets and of sums within a pass: no computing
+    std::vector<Part> finishing;  // of deferred buckets and all-reduces within a pass: not booked as compute
     std::vector<Part> updates;
     std::vector<GradientBuckets::Times> waits;
-    std::size_t spans = 0;  // of the timeline's lane, when the step ended
+    std::size_t spans = 0;  // number in the timeline's lane when the step ended
   };
 
   void load(const Batch& batch, std::size_t part);
@@ -100,12 +102,12 @@ class Trainer {
   void begin_backward(const ControlFlags& votes);
   void sum_within_pass(DeviceView values);
   void finish_undeferred();
-  void finish_from(std::size_t parameters);  // deferred buckets that reach beyond this place in the arena
+  void finish_from(std::size_t parameters);  // deferred buckets that end beyond this position in the arena
   void finish(std::size_t bucket);
   void wait(std::size_t bucket);
   void update(std::size_t bucket);
-  void update_together();         // all buckets, with what must be known of all before
-  bool updates_together() const;  // rather than each bucket when its sum is there
+  void update_together();         // all buckets, after what needs all gradients
+  bool updates_together() const;  // rather than each bucket when its all-reduce is done
   StepMetrics read_metrics() const;
   void settle(StepTimestamps& books);
   double seconds(const StepTimestamps::Part& part) { return device_.seconds(part.end) - device_.seconds(part.begin); }
@@ -118,11 +120,11 @@ class Trainer {
   TraceLane* const lane_;
   const StepOptions options_;
   Activity& activity_;
-  Buffer accumulated_;         // gradients of a step's earlier parts; none where steps have one part
-  std::size_t not_added_ = 0;  // they are still to be added to the last part's from here on, in bytes
+  Buffer accumulated_;         // gradients of a step's earlier parts; none if steps have one part
+  std::size_t not_added_ = 0;  // offset in bytes from which they are not yet added to the last part's
   BucketOptions bucket_options_;
   GradientBuckets buckets_;
-  std::size_t pending_ = 0;                      // deferred buckets that are not finished: 1 to this one
+  std::size_t pending_ = 0;                      // deferred buckets 1 to this one are not finished
   bool rehearsing_ = false;                      // nothing is updated or booked
   StepTimestamps timestamps_, last_timestamps_;  // of this step, and of the one before
 };

@@ -34,7 +34,7 @@ Interval parse_interval(const std::string& text) {
   const auto* word = std::ranges::find(kWords, unit, &Word::text);
   const bool whole = word != kWords.end() && (word->unit == Unit::seconds || count == std::floor(count));
   if (error != std::errc{} || !whole || !(count > 0) || !std::isfinite(count))
-    fail("'{}' is no interval: give steps, such as 500, or 2epochs, 30s, 10min, 1h, or end", text);
+    fail("'{}' is not an interval: give a number of steps, such as 500, or 2epochs, 30s, 10min, 1h, or end", text);
   return {word->unit, count * word->count};
 }
 

@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// How often something is done while training.
+// How often something is done during training.
 struct Interval {
   enum class Unit { steps, epochs, seconds, run };
   Unit unit = Unit::epochs;
@@ -19,19 +19,19 @@ struct Interval {
 // "500" or "500steps", "2epochs", "30s", "10min", "1.5h", and "end" for the run's end alone. Throws Error.
 Interval parse_interval(const std::string& text);
 
-// Tells at every step's end whether what is done in such intervals is due, the same on every rank.
+// Decides at the end of every step whether a periodic action is due. The decision is the same on every rank.
 class Timer {
  public:
   explicit Timer(const Interval& interval);
 
-  // Whether the time has come by this process's clock; of intervals in seconds alone. Ranks' clocks differ: one rank's
-  // word must reach all.
+  // Whether an interval in seconds has passed by this process's clock. Ranks' clocks differ, so one rank's result must
+  // be broadcast to all.
   bool time_has_come() const;
 
-  // `number`: of the step that has ended, 1 being the run's first. `time_has_come`: what one rank said of it.
+  // `number`: of the step that has ended; the run's first is 1. `time_has_come`: one rank's time_has_come().
   bool due(std::uint64_t number, const StepPlan& step, bool time_has_come) const;
 
-  void restart();  // the clock; it was done
+  void restart();  // restarts the clock after the action
 
  private:
   const Interval interval_;

@@ -10,9 +10,9 @@ namespace annulus {
 
 const std::vector<Recipe>& recipes() {
   static const std::vector<Recipe> all{
-      // Sections 2.1, 2.2 and 5.1: 76.3 % with 8192 images a step on 256 workers of 32.
+      // Sections 2.1, 2.2 and 5.1: 76.3 % with 8192 images per step, on 256 workers with 32 images each.
       {"goyal",
-       "ResNet-50 on ImageNet, any number of ranks of 32 images",
+       "ResNet-50 on ImageNet, any number of ranks with 32 images each",
        "Goyal et al., \"Accurate, large minibatch SGD\", 2017",
        {{"model", "resnet50"},
         {"batch", "32"},
@@ -29,7 +29,8 @@ const std::vector<Recipe>& recipes() {
         {"schedule", "step"},
         {"lr-steps", "30,60,80"},
         {"lr-factor", "0.1"}}},
-      // Section 4.2: 64,000 iterations of 128 images, lower after 32,000 and 48,000; as epochs of 50,000 images.
+      // Section 4.2: 64,000 iterations of 128 images, a lower rate after 32,000 and 48,000; converted to epochs of
+      // 50,000 images.
       {"he-cifar",
        "ResNet-20 to ResNet-110 on CIFAR-10",
        "He et al., \"Deep residual learning for image recognition\", 2015",
@@ -46,7 +47,7 @@ const std::vector<Recipe>& recipes() {
         {"lr-factor", "0.1"}}},
       // Sections 3.1, 5.1 and 5.2, without mixup.
       {"bag-of-tricks",
-       "ResNet-50 on ImageNet with a cosine schedule and smooth labels",
+       "ResNet-50 on ImageNet with a cosine schedule and label smoothing",
        "He et al., \"Bag of tricks for image classification\", 2019",
        {{"model", "resnet50"},
         {"global-batch", "1024"},
@@ -65,7 +66,7 @@ const std::vector<Recipe>& recipes() {
         {"schedule", "cosine"}}},
       // The rate and the warm-up are those of TensorFlow's reference implementation for less than 16,384 images.
       {"lars",
-       "ResNet-50 on ImageNet, 8192 images a step",
+       "ResNet-50 on ImageNet, 8192 images per step",
        "You et al., \"Large batch training of convolutional networks\", 2017, as in MLPerf 0.6",
        {{"model", "resnet50"},
         {"global-batch", "8192"},
@@ -83,7 +84,7 @@ const std::vector<Recipe>& recipes() {
         {"lr-end", "0.0001"}}},
       {"fashion",
        "a small network on Fashion-MNIST in minutes",
-       "ours: 92.6 % in the one run that was measured, in 149 s on 2 cores",
+       "ours: 92.6 % in a single measured run of 149 s on 2 cores",
        {{"model", "cnn"},
         {"global-batch", "128"},
         {"epochs", "8"},
@@ -102,7 +103,7 @@ const Recipe& find_recipe(std::string_view name) {
   if (found != recipes().end()) return *found;
   std::vector<std::string_view> names;
   std::ranges::transform(recipes(), std::back_inserter(names), &Recipe::name);
-  fail("there is no recipe \"{}\": known are {}", name, fmt::join(names, ", "));
+  fail("unknown recipe \"{}\"; known recipes: {}", name, fmt::join(names, ", "));
 }
 
 }  // namespace annulus

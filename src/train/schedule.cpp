@@ -27,9 +27,9 @@ double warmup_from(const ScheduleOptions& options, double scale) {
 
 void check_steps(const std::vector<double>& steps, std::size_t epochs) {
   if (steps.empty())
-    fail("--schedule step lowers the rate after certain epochs: say which, such as --lr-steps 30,60,80");
+    fail("--schedule step needs the epochs after which to lower the rate, such as --lr-steps 30,60,80");
   if (steps.front() <= 0 || std::ranges::adjacent_find(steps, std::ranges::greater_equal{}) != steps.end())
-    fail("--lr-steps {} must be epochs after the beginning, in ascending order", fmt::join(steps, ","));
+    fail("--lr-steps {} must be above 0 and in ascending order", fmt::join(steps, ","));
   if (steps.back() >= static_cast<double>(epochs))
     fail("--lr-steps {} are not all before the end, at {} --epochs: give those that are meant", fmt::join(steps, ","),
          epochs);
@@ -48,9 +48,9 @@ void check(const ScheduleOptions& options, std::size_t epochs) {
     fail("--lr-power belongs to --schedule polynomial, and this is {}", options.kind);
   if (!falls(options) && options.end != 0)
     fail("--lr-end belongs to --schedule cosine or polynomial, and this is {}", options.kind);
-  if (options.warmup == 0 && options.warmup_from) fail("--warmup-from wants a --warmup of some epochs");
+  if (options.warmup == 0 && options.warmup_from) fail("--warmup-from requires --warmup");
   if (falls(options) && options.warmup >= static_cast<double>(epochs))
-    fail("--warmup {} leaves nothing of {} epochs for --schedule {}", options.warmup, epochs, options.kind);
+    fail("--warmup {} leaves none of the {} epochs for --schedule {}", options.warmup, epochs, options.kind);
   if (options.warmup > static_cast<double>(epochs))
     fail("--warmup {} is longer than the {} --epochs: give a shorter one", options.warmup, epochs);
 }

@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// `annulus train`: 0, or kStoppedExitCode. Collective. Throws Error.
+// Runs `annulus train`. Returns 0, or kStoppedExitCode if a signal stopped it. Collective. Throws Error.
 int train(const World& world, const TrainOptions& options, Watchdog& watchdog);
 
 }  // namespace annulus

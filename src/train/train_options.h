@@ -26,10 +26,10 @@ struct TrainOptions {
   std::string model = "lenet";
   std::size_t batch = 64;        // per rank
   std::size_t global_batch = 0;  // over all ranks; 0: batch on each
-  std::size_t accumulate = 1;    // parts that a rank's share of a step is computed in
+  std::size_t accumulate = 1;    // number of parts in which a rank computes its share of a step
   std::size_t epochs = 1;
   std::size_t max_steps = 0;  // 0: no limit
-  std::string recipe;         // what was taken from it: "goyal (...): lr 0.1, ..."; empty: none
+  std::string recipe;         // the recipe and its applied settings: "goyal (...): lr 0.1, ..."; empty: none
   ScheduleOptions schedule;
   std::string optimizer = "sgd";
   float momentum = 0.9f;
@@ -49,14 +49,14 @@ struct TrainOptions {
   BucketOptions buckets;
   bool tune_buckets = false;
   Interval evaluate_every;           // and at the run's end
-  std::size_t evaluation_steps = 0;  // only the first so many global batches; 0: all
-  Interval checkpoint_every;         // and where it stops, and at the best evaluation
-  std::size_t keep = 2;              // of the last checkpoints
+  std::size_t evaluation_steps = 0;  // evaluate the first N global batches only; 0: all
+  Interval checkpoint_every;         // and when the run stops, and after the best evaluation so far
+  std::size_t keep = 2;              // number of most recent checkpoints to keep
   bool resume = false;
-  bool data_changed = false;  // --resume with other data is meant
+  bool data_changed = false;  // accept different data with --resume
   std::vector<Fault> faults;  // for tests
   std::string configuration;  // all of the above as TOML
-  bool overwrite = false;     // files that are there already, whatever they are
+  bool overwrite = false;     // replace any existing files
 };
 
 }  // namespace annulus

@@ -32,9 +32,9 @@ void check_consistent(const World& world, const TrainOptions& options, const std
   agreement.check();
 }
 
-constexpr double kWorthSaying = 0.02;  // of a step, of a rank's lateness
+constexpr double kWorthSaying = 0.02;  // a rank's lateness as a fraction of the step
 
-// Where a step is, in epochs: at the middle of its images.
+// The position of a step in epochs: that of the middle of its images.
 double middle(const StepPlan& step, std::size_t size) {
   const auto images = static_cast<double>(step.positions.begin + step.positions.end) / 2;
   return static_cast<double>(step.epoch) + images / static_cast<double>(size);
@@ -63,7 +63,7 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options, Watchd
       schedule_(options.schedule, global_batch_, options.epochs),
       samples_(samples_of(training_, test_)),
       all_reduce_(connect()),
-      watched_(watchdog, all_reduce_->activity()),
+      watched_(watchdog, all_reduce_->progress()),
       model_(*device_, graph_of(world, options, task_of(training_.info(), training_input_, options)), Mode::training,
              largest_part(), allocate_in(*all_reduce_), [this] { activity_.tick(); }),
       optimizer_(*device_, model_.parameters(), update_rule(options), schedule_.rate(0), options.ema),
@@ -93,18 +93,19 @@ TrainingRun::TrainingRun(const World& world, const TrainOptions& options, Watchd
   choose_buckets();
   announce();
   loader_ = std::make_unique<Loader>(training_, training_input_, wanted_batches());
-  metrics_ = std::make_unique<RunMetrics>(world, options.metrics, options.out, step_, trainer_, optimizer_, ledger_,
-                                          activity_, [this](const std::string& line) { progress_.line(line); });
+  metrics_ =
+      std::make_unique<RunMetrics>(world, options.metrics, options.out, state_.step, trainer_, optimizer_, ledger_,
+                                   activity_, [this](const std::string& line) { progress_.line(line); });
   result_.ranks = world.size();
   result_.global_batch = global_batch_;
   result_.schedule = schedule_.description();
   result_.recipe = options.recipe;
   result_.device = device_->description();
-  result_.all_reduce = all_reduce_->description();
-  result_.measuring = !all_reduce_->sums();
+  result_.all_reduce = all_reduce_->info().description;
+  result_.measuring = !all_reduce_->info().reduces;
 }
 
-// The first things that the ranks do together: here a difference between them would hang or corrupt.
+// The ranks compare their options and data first: a difference would make later collectives hang or corrupt data.
 std::unique_ptr<AllReduce> TrainingRun::connect() {
   activity_.enter(Activity::Phase::comparing);
   check_consistent(world_, options_, data_fields(training_.info(), samples_));
@@ -118,16 +119,16 @@ std::unique_ptr<AllReduce> TrainingRun::connect() {
   return all_reduce;
 }
 
-// What as many ranks have measured before this run is resumed: measured again, it might be another, and so might be
-// the sums' last bits.
+// Returns the crossover of the resumed run if it had the same number of ranks: measured again, it might differ, and
+// with it the last bits of all-reduces.
 std::optional<std::size_t> TrainingRun::earlier_crossover() const {
   struct {
     bool known;
     std::uint64_t bytes;
   } earlier{};
-  if (stored_ && stored_->checkpoint.ranks == static_cast<std::uint64_t>(world_.size()) &&
-      stored_->checkpoint.crossover)
-    earlier = {true, *stored_->checkpoint.crossover};
+  if (stored_ && stored_->checkpoint.run.ranks == static_cast<std::uint64_t>(world_.size()) &&
+      stored_->checkpoint.run.crossover)
+    earlier = {true, *stored_->checkpoint.run.crossover};
   world_.broadcast(std::as_writable_bytes(std::span(&earlier, 1)));
   return earlier.known ? std::optional<std::size_t>(earlier.bytes) : std::nullopt;
 }
@@ -135,30 +136,31 @@ std::optional<std::size_t> TrainingRun::earlier_crossover() const {
 void TrainingRun::expect_sums() const {
   if (options_.all_reduce != "none" || world_.size() == 1) return;
   if (options_.resume)
-    fail("--all-reduce none measures and does not train: it cannot go on with a run; leave out --resume");
+    fail("--all-reduce none measures and does not train, so it cannot resume a run; remove --resume");
   if (options_.evaluate_every.unit == Interval::Unit::seconds)
-    fail("--all-reduce none exchanges nothing, not even what time it is: give --eval-every in steps or epochs");
+    fail("--all-reduce none exchanges nothing, not even the time: give --eval-every in steps or epochs");
 }
 
-// Everything that a run writes goes into one folder, which holds one run: an earlier one's results are never lost.
+// A run writes only to its output folder. A folder holds one run, so earlier results are never lost.
 void TrainingRun::claim_output() {
   if (!world_.root()) return;
   const CheckpointFolder checkpoints(options_.out, options_.keep);
   const bool has_checkpoints = !checkpoints.empty();
   claim_.emplace(options_.out, has_checkpoints || options_.overwrite,
                  "choose another --out, or give --overwrite to write to this one");
-  if (!options_.resume && !checkpoints.empty())  // now that no other run can add one
-    fail("{} has checkpoints already, of an earlier run: go on with it by --resume, or choose another --out",
+  if (!options_.resume && !checkpoints.empty())  // checked after the claim: no other run can add one now
+    fail("{} already has checkpoints of an earlier run: continue it with --resume, or choose another --out",
          options_.out.string());
 }
 
-// Replaces what an earlier part of this run has left in these files.
+// Replaces the files of an earlier part of this run.
 void TrainingRun::claim_files() {
   if (world_.root()) write_atomically(options_.out / "config.toml", std::as_bytes(std::span(options_.configuration)));
   timeline_.claim(world_);
 }
 
-// All that will be needed, so that no step has to plan: an epoch's last batch is smaller, and so is evaluation's.
+// Plans for all batch sizes, so that no step has to plan: the last batches of an epoch and of an evaluation are
+// smaller.
 void TrainingRun::plan_networks() {
   const std::size_t size = training_.info().size;
   const StepOptions step = step_options(options_);
@@ -173,18 +175,16 @@ void TrainingRun::resume() {
                      options_.data_changed};
   const auto restored = restore(world_, checkpoints_.folder(), std::exchange(stored_, {}), kind, model_, optimizer_);
   if (!restored) {
-    progress_.line(fmt::format("nothing to resume in {}: beginning anew", options_.out.string()));
+    progress_.line(fmt::format("nothing to resume in {}: starting a new run", options_.out.string()));
     return;
   }
-  cursor_ = restored->cursor;
-  step_ = restored->step;
-  score_ = restored->score;
-  best_ = restored->best;
+  state_ = restored->run;
+  const std::uint64_t tuned_for_ranks = std::exchange(state_.tuned_for_ranks, 0);
   check_replicas(world_, model_, optimizer_, "after resuming");
-  if (options_.tune_buckets && restored->tuned_for_ranks == static_cast<std::uint64_t>(world_.size()) &&
-      (restored->buckets.deferred == 0 || trainer_.may_defer())) {
-    tuned_for_ranks_ = restored->tuned_for_ranks;  // the same sums as before
-    trainer_.cut_buckets(restored->buckets);
+  if (options_.tune_buckets && tuned_for_ranks == static_cast<std::uint64_t>(world_.size()) &&
+      (state_.buckets.deferred == 0 || trainer_.may_defer())) {
+    state_.tuned_for_ranks = tuned_for_ranks;  // the same buckets as before
+    trainer_.cut_buckets(state_.buckets);
     result_.buckets = to_string(trainer_.bucket_options()) + ", as tuned before";
   }
   summed_before_ = restored->summing;
@@ -192,14 +192,14 @@ void TrainingRun::resume() {
   read_earlier_results();
   for (const std::string& line : restored->damaged) progress_.line(line);
   if (restored->data_difference) {
-    result_.data_changes.push_back({{"step", step_}, {"difference", *restored->data_difference}});
+    result_.data_changes.push_back({{"step", state_.step}, {"difference", *restored->data_difference}});
     progress_.line(fmt::format("the data was changed (--data-changed): {}", *restored->data_difference));
   }
-  progress_.line(fmt::format("resuming after {} steps: epoch {}, image {} of {}", step_, cursor_.epoch + 1,
-                             cursor_.position, training_.info().size));
+  progress_.line(fmt::format("resuming after {} steps: epoch {}, image {} of {}", state_.step, state_.cursor.epoch + 1,
+                             state_.cursor.position, training_.info().size));
 }
 
-// Up to where the run goes on.
+// Reads the results up to the position at which the run resumes.
 void TrainingRun::read_earlier_results() {
   std::ifstream file(options_.out / "results.json");
   const auto earlier = nlohmann::json::parse(file, nullptr, false);
@@ -208,24 +208,24 @@ void TrainingRun::read_earlier_results() {
     for (const auto& result : earlier.value(list, nlohmann::json::array()))
       if (result.value(number, std::uint64_t{0}) <= last) results.push_back(result);
   };
-  take("epochs", "epoch", cursor_.epoch, result_.earlier_epochs);
-  take("evaluations", "step", step_, result_.earlier_evaluations);
-  take("data_changes", "step", step_, result_.data_changes);
+  take("epochs", "epoch", state_.cursor.epoch, result_.earlier_epochs);
+  take("evaluations", "step", state_.step, result_.earlier_evaluations);
+  take("data_changes", "step", state_.step, result_.data_changes);
 }
 
 void TrainingRun::check_passes() const {
   const std::size_t size = training_.info().size;
-  for (const std::size_t left : {size - cursor_.position, size})  // of the epoch that is resumed, and of others
+  for (const std::size_t left : {size - state_.cursor.position, size})  // of the resumed epoch, and of later ones
     for (const std::size_t images : {std::min(global_batch_, left), left % global_batch_})
       expect_same_passes(world_, options_, images);
 }
 
 void TrainingRun::choose_buckets() {
-  if (!options_.tune_buckets || tuned_for_ranks_ > 0) return;
-  tuned_for_ranks_ = static_cast<std::uint64_t>(world_.size());
+  if (!options_.tune_buckets || state_.tuned_for_ranks > 0) return;
+  state_.tuned_for_ranks = static_cast<std::uint64_t>(world_.size());
   activity_.enter(Activity::Phase::tuning);
   BatchRequest trial = wanted_batches();
-  trial.end_epoch = cursor_.epoch + 1;  // also of a run that is complete
+  trial.end_epoch = state_.cursor.epoch + 1;  // also if the run is complete
   Loader loader(training_, training_input_, trial);
   result_.buckets = to_string(tune_buckets(world_, trainer_, loader.next()));
 }
@@ -233,7 +233,7 @@ void TrainingRun::choose_buckets() {
 std::string TrainingRun::summing() const {
   const std::string parts = options_.accumulate > 1 ? fmt::format(", {} parts", options_.accumulate) : "";
   if (world_.size() == 1) return "one rank" + parts;
-  return fmt::format("{} ranks, {}, buckets of {}{}", world_.size(), all_reduce_->order(),
+  return fmt::format("{} ranks, {}, buckets of {}{}", world_.size(), all_reduce_->info().order,
                      format_bytes(trainer_.bucket_options().bytes), parts);
 }
 
@@ -257,21 +257,21 @@ void TrainingRun::announce() const {
   fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}\n", model_.parameters().count(),
              format_bytes(model_.parameters().gradients().bytes), trainer_.buckets().size(),
              trainer_.buckets().size() == 1 ? "" : "s", result_.buckets);
-  fmt::print("  all-reduce  {}\n", all_reduce_->description());
+  fmt::print("  all-reduce  {}\n", all_reduce_->info().description);
   if (!summed_before_.empty() && summed_before_ != summing())
-    fmt::print("  note        sums may round otherwise than before the checkpoint, which had {}\n", summed_before_);
+    fmt::print("  note        rounding may differ from the run before the checkpoint, which had {}\n", summed_before_);
   for (const std::string& text : {warning, unused_wire(*all_reduce_, parse_wire_type(options_.wire))})
     if (!text.empty()) fmt::print("  warning     {}\n", text);
-  if (!all_reduce_->sums())
+  if (!all_reduce_->info().reduces)
     fmt::print(
-        "  warning     this measures and does not train: the replicas drift apart and are not compared, no checkpoint "
-        "is written, a signal ends the run at once, and loss and accuracy mean nothing\n");
+        "  warning     this measures and does not train: the replicas diverge and are not compared, no checkpoint is "
+        "written, a signal ends the run immediately, and loss and accuracy are meaningless\n");
   if (!options_.recipe.empty()) fmt::print("  recipe      {}\n", options_.recipe);
   const std::size_t parts = step_options(options_).parts_of(share(global_batch_));
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", global_batch_,
              share(global_batch_), parts > 1 ? fmt::format(", in {} parts", parts) : "");
   fmt::print("  rate        {}\n", schedule_.description());
-  if (options_.ema > 0) fmt::print("  weights     evaluated is their moving average, of decay {}\n", options_.ema);
+  if (options_.ema > 0) fmt::print("  weights     their moving average (decay {}) is evaluated\n", options_.ema);
   fmt::print("  writes to   {}\n", printable(options_.out.string()));
   fmt::print("configuration (also in {}):\n", printable((options_.out / "config.toml").string()));
   fmt::print("{}", printable_lines(options_.configuration));
@@ -283,64 +283,66 @@ int TrainingRun::run() {
     if (world_.root()) report_nothing_to_do();
     return 0;
   }
-  // Ranks that exchange nothing could not agree on the step to stop at. They leave nothing to go on from either.
-  if (all_reduce_->sums()) watch_for_stop_signals();
+  // Without all-reduces ranks cannot agree on the step at which to stop, and there is no checkpoint to resume from.
+  if (all_reduce_->info().reduces) watch_for_stop_signals();
   result_.startup_seconds = now_seconds() - begun_;
   bool goes_on = make_up_evaluation();
   while (goes_on && !complete()) goes_on = run_epoch();
-  // Of a run that was stopped in its last evaluation, that is all that is left.
-  if (goes_on && !score_) goes_on = follow_up({.evaluation = true, .checkpoint = true});
+  // If a run was stopped in its last evaluation, only the evaluation is left.
+  if (goes_on && !state_.score) goes_on = follow_up({.evaluation = true, .checkpoint = true});
   finish(goes_on ? "complete" : "stopped");
   if (!goes_on) {
-    progress_.line(fmt::format("stopped after {} steps, as asked; go on with the same command and --resume", step_));
+    progress_.line(
+        fmt::format("stopped after {} steps, as requested; continue with the same command and --resume", state_.step));
     return kStoppedExitCode;
   }
   if (world_.root()) fmt::print("\n{}", summary(result_));
   return 0;
 }
 
-// A run that was complete before it was resumed: its results stay as they are.
+// The run was complete before it was resumed: its results do not change.
 void TrainingRun::report_nothing_to_do() const {
   const std::filesystem::path file = options_.out / "results.json";
   std::ifstream stream(file);
   nlohmann::json results = nlohmann::json::parse(stream, nullptr, false);
-  if (results.is_object() && results.value("status", "") != "complete") {  // it was killed after its last checkpoint
+  if (results.is_object() && results.value("status", "") != "complete") {  // killed after its last checkpoint
     results["status"] = "complete";
     write_json(file, FileKind::run_results, results);
   }
-  fmt::print("nothing to do: this run is complete after {} steps, {} of {} epochs; more: --epochs{}\n", step_,
-             cursor_.epoch, options_.epochs, options_.max_steps > 0 ? ", --max-steps" : "");
-  fmt::print("test accuracy {:.2f} %  ({} of {} images){}\n", 100 * score_->accuracy(), score_->correct, score_->count,
-             best_ ? fmt::format(", best {:.2f} %", 100 * best_->accuracy()) : "");
+  fmt::print("nothing to do: this run is complete after {} steps, {} of {} epochs; to continue, raise --epochs{}\n",
+             state_.step, state_.cursor.epoch, options_.epochs, options_.max_steps > 0 ? " or --max-steps" : "");
+  fmt::print("test accuracy {:.2f} %  ({} of {} images){}\n", 100 * state_.score->accuracy(), state_.score->correct,
+             state_.score->count, state_.best ? fmt::format(", best {:.2f} %", 100 * state_.best->accuracy()) : "");
 }
 
-// The one that a stop prevented before this run was resumed; the last one run() makes in any case.
+// Makes up for an evaluation that was due when the run was stopped. The last evaluation is left to run().
 bool TrainingRun::make_up_evaluation() {
-  if (step_ == 0 || score_ || complete()) return true;
-  const StepPlan before{.epoch = cursor_.epoch - 1, .positions = {}, .last_of_epoch = cursor_.position == 0};
-  return !evaluation_timer_.due(step_, before, false) || follow_up({.evaluation = true, .checkpoint = true});
+  if (state_.step == 0 || state_.score || complete()) return true;
+  const StepPlan before{
+      .epoch = state_.cursor.epoch - 1, .positions = {}, .last_of_epoch = state_.cursor.position == 0};
+  return !evaluation_timer_.due(state_.step, before, false) || follow_up({.evaluation = true, .checkpoint = true});
 }
 
 bool TrainingRun::run_epoch() {
   EpochResult epoch;
-  epoch.epoch = cursor_.epoch + 1;
-  epoch.first_image = cursor_.position;
+  epoch.epoch = state_.cursor.epoch + 1;
+  epoch.first_image = state_.cursor.position;
   const TraceSpan span(timeline_.run(), "epoch", static_cast<std::int64_t>(epoch.epoch));
   if (options_.clip_norm > 0) epoch.gradient_norms.emplace();
   progress_.begin_epoch(epoch.epoch, training_.info().size);
   bool goes_on = true;
-  while (goes_on && !complete() && cursor_.epoch < epoch.epoch) goes_on = run_step(epoch);
+  while (goes_on && !complete() && state_.cursor.epoch < epoch.epoch) goes_on = run_step(epoch);
   close_epoch(epoch);
-  if (goes_on || cursor_.epoch == epoch.epoch) report(epoch);
+  if (goes_on || state_.cursor.epoch == epoch.epoch) report(epoch);
   return goes_on;
 }
 
 bool TrainingRun::run_step(EpochResult& epoch) {
   checkpoints_.look();
-  timeline_.begin_step(step_ + 1);
+  timeline_.begin_step(state_.step + 1);
   const Mark begun = device_->mark();
-  activity_.begin_step(step_ + 1);
-  inject(options_.faults, world_.rank(), step_ + 1, model_);
+  activity_.begin_step(state_.step + 1);
+  inject(options_.faults, world_.rank(), state_.step + 1, model_);
   activity_.enter(Activity::Phase::input);
   const Batch& batch = loader_->next();
   epoch.rate = schedule_.rate(middle(batch.step, training_.info().size));
@@ -350,11 +352,11 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   try {
     metrics = trainer_.step(batch, votes(), begun);
   } catch (const Error& error) {
-    fail("step {} (epoch {}): {}", step_ + 1, epoch.epoch, error.what());
+    fail("step {} (epoch {}): {}", state_.step + 1, epoch.epoch, error.what());
   }
-  ++step_;
-  score_.reset();
-  cursor_ = after(batch.step);
+  ++state_.step;
+  state_.score.reset();
+  state_.cursor = after(batch.step);
   const std::size_t count = batch.step.global_batch();
   ++epoch.steps;
   epoch.images += count;
@@ -375,15 +377,15 @@ ControlFlags TrainingRun::votes() const {
 
 TrainingRun::Due TrainingRun::due(const StepPlan& step, const ControlFlags& votes) const {
   return {.stop = votes.stop > 0,
-          .evaluation = complete() || evaluation_timer_.due(step_, step, votes.evaluate > 0),
-          .checkpoint = complete() || checkpoint_timer_.due(step_, step, votes.checkpoint > 0)};
+          .evaluation = complete() || evaluation_timer_.due(state_.step, step, votes.evaluate > 0),
+          .checkpoint = complete() || checkpoint_timer_.due(state_.step, step, votes.checkpoint > 0)};
 }
 
-// Evaluates first: the checkpoint says what was found.
+// Evaluates first, because the checkpoint records the score.
 bool TrainingRun::follow_up(const Due& due) {
   const bool goes_on = !due.stop && (!due.evaluation || evaluate());
-  const bool best = score_ && (!best_ || score_->accuracy() > best_->accuracy());
-  if (best) best_ = score_;
+  const bool best = state_.score && (!state_.best || state_.score->accuracy() > state_.best->accuracy());
+  if (best) state_.best = state_.score;
   if (due.checkpoint || best || !goes_on) checkpoint();
   return goes_on;
 }
@@ -403,30 +405,31 @@ bool TrainingRun::evaluate() {
   result_.evaluation_seconds += seconds;
   evaluation_timer_.restart();
   if (!found) return false;
-  score_ = Score{found->correct, found->count};
-  const bool within_epoch = cursor_.position > 0;
+  state_.score = Score{found->correct, found->count};
+  const bool within_epoch = state_.cursor.position > 0;
   metrics_->evaluation(place(), *found);
-  result_.evaluations.push_back({step_, within_epoch ? cursor_.epoch + 1 : cursor_.epoch, *found, seconds});
-  // What ends an epoch stands in its line.
-  if (within_epoch && !complete()) progress_.line(fmt::format("step {}  {}", step_, to_string(*found)));
+  result_.evaluations.push_back(
+      {state_.step, within_epoch ? state_.cursor.epoch + 1 : state_.cursor.epoch, *found, seconds});
+  // An evaluation at the end of an epoch is printed in the epoch's line.
+  if (within_epoch && !complete()) progress_.line(fmt::format("step {}  {}", state_.step, to_string(*found)));
   save_results("running");
   return true;
 }
 
 void TrainingRun::checkpoint() {
-  if (!all_reduce_->sums()) return;  // replicas that differ are nobody's state
+  if (!all_reduce_->info().reduces) return;  // the replicas differ
   trainer_.finish();
   const TraceSpan span(timeline_.run(), "checkpoint");
   const double begun = now_seconds();
   await_checkpoint();
   activity_.enter(Activity::Phase::checkpoint);
-  check_replicas(world_, model_, optimizer_, fmt::format("after step {}", step_));
-  if (world_.root()) checkpoints_.begin(state());
+  check_replicas(world_, model_, optimizer_, fmt::format("after step {}", state_.step));
+  if (world_.root()) checkpoints_.begin(checkpointed());
   result_.checkpoint_seconds += now_seconds() - begun;
   checkpoint_timer_.restart();
 }
 
-// Until the last one is written; nobody runs ahead of it.
+// Waits on all ranks until the last checkpoint is written.
 void TrainingRun::await_checkpoint() {
   activity_.enter(Activity::Phase::checkpoint);
   checkpoints_.finish();
@@ -434,24 +437,22 @@ void TrainingRun::await_checkpoint() {
   world_.barrier();
 }
 
-Checkpoint TrainingRun::state() {
-  Checkpoint state = snapshot(model_, optimizer_);
-  state.model = options_.model;
-  state.configuration = options_.configuration;
-  state.seed = options_.seed;
-  state.step = step_;
-  state.cursor = cursor_;
-  state.order = order();
-  state.image = training_input_.image;
-  state.data = training_.info();
-  state.samples = samples_;
-  state.summing = summing();
-  state.ranks = static_cast<std::uint64_t>(world_.size());
-  state.crossover = all_reduce_->crossover();
-  state.buckets = trainer_.bucket_options();
-  state.tuned_for_ranks = tuned_for_ranks_;
-  state.score = score_;
-  return state;
+Checkpoint TrainingRun::checkpointed() {
+  state_.ranks = static_cast<std::uint64_t>(world_.size());
+  state_.crossover = all_reduce_->info().crossover;
+  state_.buckets = trainer_.bucket_options();
+  if (LossScaling* scaling = device_->loss_scaling()) state_.loss_scaling = scaling->state();
+  Checkpoint checkpoint = snapshot(model_, optimizer_);
+  checkpoint.run = state_;
+  checkpoint.model = options_.model;
+  checkpoint.configuration = options_.configuration;
+  checkpoint.seed = options_.seed;
+  checkpoint.order = order();
+  checkpoint.image = training_input_.image;
+  checkpoint.data = training_.info();
+  checkpoint.samples = samples_;
+  checkpoint.summing = summing();
+  return checkpoint;
 }
 
 void TrainingRun::close_epoch(EpochResult& epoch) {
@@ -464,11 +465,11 @@ void TrainingRun::close_epoch(EpochResult& epoch) {
   epoch.seconds = epoch.accounts.mean().wall();
   epoch.train_loss /= static_cast<double>(epoch.images);
   epoch.train_accuracy /= static_cast<double>(epoch.images);
-  if (score_) epoch.test = result_.evaluations.back().test;
+  if (state_.score) epoch.test = result_.evaluations.back().test;
 }
 
 void TrainingRun::report(const EpochResult& epoch) {
-  if (cursor_.epoch == epoch.epoch) metrics_->epoch(place(), epoch);  // not of a part, which may be gone on with
+  if (state_.cursor.epoch == epoch.epoch) metrics_->epoch(place(), epoch);  // a partial epoch may be resumed
   const std::string rest = epoch.first_image > 0 ? fmt::format(" (from image {} on)", epoch.first_image) : "";
   progress_.line(fmt::format("epoch {}/{}{}  loss {:.4f}  accuracy {:.2f} %  {}rate {:.4g}  {:.0f} images/s  {:.1f} s",
                              epoch.epoch, options_.epochs, rest, epoch.train_loss, 100 * epoch.train_accuracy,

@@ -31,14 +31,14 @@
 
 namespace annulus {
 
-// One run of `annulus train`: everything that it needs, in the order in which it depends on each other.
+// One run of `annulus train`. The members are in the order of their dependencies.
 class TrainingRun {
  public:
   TrainingRun(const World& world, const TrainOptions& options, Watchdog& watchdog);
-  int run();  // the program's exit code, see train.h
+  int run();  // returns the program's exit code, see train.h
 
  private:
-  // What a step's end asks for.
+  // Actions due at the end of a step.
   struct Due {
     bool stop = false, evaluation = false, checkpoint = false;
   };
@@ -46,7 +46,7 @@ class TrainingRun {
   std::size_t share(std::size_t count) const {
     return split(count, static_cast<std::size_t>(world_.size()), static_cast<std::size_t>(world_.rank())).size();
   }
-  // Rank 0's. What it chooses for its parameters' layouts, all ranks have.
+  // Of rank 0, whose choice of parameter layouts all ranks use.
   std::size_t largest_share(std::size_t count) const {
     return std::max<std::size_t>(split(count, static_cast<std::size_t>(world_.size()), 0).size(), 1);
   }
@@ -55,32 +55,33 @@ class TrainingRun {
   }
   BatchRequest wanted_batches() const {
     return {options_.seed, global_batch_,   world_.rank(),       world_.size(),
-            cursor_,       options_.epochs, world_.local_rank(), world_.local_size()};
+            state_.cursor, options_.epochs, world_.local_rank(), world_.local_size()};
   }
   bool complete() const {
-    return cursor_.epoch >= options_.epochs || (options_.max_steps > 0 && step_ >= options_.max_steps);
+    return state_.cursor.epoch >= options_.epochs || (options_.max_steps > 0 && state_.step >= options_.max_steps);
   }
-  bool is_over() const { return complete() && score_; }  // and evaluated
+  bool is_over() const { return complete() && state_.score; }  // and evaluated
   RunMetrics::Place place() const {
     const auto images = static_cast<double>(training_.info().size);
-    return {step_, static_cast<double>(cursor_.epoch) + static_cast<double>(cursor_.position) / images};
+    return {state_.step,
+            static_cast<double>(state_.cursor.epoch) + static_cast<double>(state_.cursor.position) / images};
   }
   std::string order() const { return order_of(training_input_, training_.info()); }
 
   std::unique_ptr<AllReduce> connect();
   std::optional<std::size_t> earlier_crossover() const;
-  void expect_sums() const;  // where the options want them
+  void expect_sums() const;  // throws Error if --all-reduce none conflicts with other options
   void claim_output();
   void claim_files();
   void plan_networks();
   void resume();
   void read_earlier_results();
-  void check_passes() const;  // that batch norm can be synchronized in every step
+  void check_passes() const;  // throws Error if batch norm cannot be synchronized in every step
   void choose_buckets();
-  std::string summing() const;  // what the last bits of sums depend on
+  std::string summing() const;  // describes everything that the last bits of all-reduces depend on
   void announce() const;
 
-  // False where the run was stopped.
+  // These return false if the run was stopped.
   bool make_up_evaluation();
   bool run_epoch();
   bool run_step(EpochResult& epoch);
@@ -88,10 +89,10 @@ class TrainingRun {
 
   ControlFlags votes() const;
   Due due(const StepPlan& step, const ControlFlags& votes) const;
-  bool evaluate();  // false where it was broken off
+  bool evaluate();  // returns false if it was interrupted
   void checkpoint();
   void await_checkpoint();
-  Checkpoint state();
+  Checkpoint checkpointed();
   void close_epoch(EpochResult& epoch);
   void report(const EpochResult& epoch);
   void save_results(const std::string& status);
@@ -110,8 +111,8 @@ class TrainingRun {
   std::size_t global_batch_;
   const Schedule schedule_;
   const std::vector<DataField> samples_;    // of both splits
-  std::optional<StoredCheckpoint> stored_;  // on rank 0, what is gone on from, until it is restored
-  std::optional<FolderClaim> claim_;        // of --out, by rank 0
+  std::optional<StoredCheckpoint> stored_;  // on rank 0: the checkpoint to resume from, until it is restored
+  std::optional<FolderClaim> claim_;        // on rank 0: of --out
   std::unique_ptr<AllReduce> all_reduce_;
   const Watchdog::Watched watched_;
   Model model_;
@@ -119,19 +120,15 @@ class TrainingRun {
   Ledger ledger_;
   Trainer trainer_;
   Progress progress_;
-  Cursor cursor_;
-  std::uint64_t step_ = 0;
-  std::optional<Score> score_;  // of the parameters as they are, where they were evaluated
-  std::optional<Score> best_;   // of all checkpoints
+  RunState state_;
   Timer evaluation_timer_, checkpoint_timer_;
-  CheckpointWriter checkpoints_;       // used by rank 0
-  std::uint64_t tuned_for_ranks_ = 0;  // the buckets; see Checkpoint
-  std::string summed_before_;          // by the run that this one resumes, where it said so
-  std::unique_ptr<Loader> loader_;     // begins at cursor_
+  CheckpointWriter checkpoints_;    // used by rank 0
+  std::string summed_before_;       // summing() of the run that this one resumes, if recorded
+  std::unique_ptr<Loader> loader_;  // begins at the state's cursor
   std::unique_ptr<RunMetrics> metrics_;
   BadSamples bad_samples_;
   RunResult result_;
-  const OnError abandon_sums_{[this] { all_reduce_->abandon(); }};  // last, as freeing memory of a GPU waits for them
+  const OnError abandon_sums_{[this] { all_reduce_->abandon(); }};  // last, because freeing GPU memory waits for them
 };
 
 }  // namespace annulus

@@ -39,12 +39,12 @@ bool begins_at_zero(const Graph& graph) {
 
 Graph graph_of(const World& world, const TrainOptions& options, const Task& task) {
   Graph graph = make_model(options.model, task);
-  // A recipe's is for the models that it was published for.
+  // A recipe's --zero-init is ignored for models without residual blocks.
   if (options.zero_init && options.recipe.empty() && !begins_at_zero(graph))
-    fail("--zero-init: {} has no residual blocks; leave it out", options.model);
+    fail("--zero-init: {} has no residual blocks; remove the option", options.model);
   if (!options.sync_batch_norm) return graph;
-  Graph synchronized = synchronize_batch_norms(graph);  // which refuses the same models on any number of ranks
-  return world.size() > 1 ? synchronized : graph;       // alone there is nobody to synchronize with
+  Graph synchronized = synchronize_batch_norms(graph);  // rejects the same models on any number of ranks
+  return world.size() > 1 ? synchronized : graph;
 }
 
 StepOptions step_options(const TrainOptions& options) {
@@ -60,7 +60,8 @@ void expect_same_passes(const World& world, const TrainOptions& options, std::si
       "--sync-batch-norm: in steps of {} images some of {} ranks have {} and others {}, {}; choose another "
       "--global-batch",
       images, ranks, most, least,
-      least == 0 ? "but each needs one" : fmt::format("which do not make {} parts alike", options.accumulate));
+      least == 0 ? "but each needs one"
+                 : fmt::format("which cannot be split into {} parts consistently", options.accumulate));
 }
 
 std::size_t global_batch_of(const World& world, const TrainOptions& options) {

@@ -13,9 +13,10 @@
 
 namespace annulus {
 
-// What a run is made of, as its options and its data say. All throw Error where they do not go together.
+// Builds the parts of a run from its options and data. All functions throw Error if these are inconsistent.
 
-// What a model must know of the data; label smoothing and the like are as usual.
+// Returns the properties of the data that a model depends on; without options, label smoothing etc. have their
+// defaults.
 Task task_of(const DatasetInfo& info, const InputPlan& input);
 Task task_of(const DatasetInfo& info, const InputPlan& input, const TrainOptions& options);
 
@@ -24,7 +25,8 @@ UpdateRule update_rule(const TrainOptions& options);
 StepOptions step_options(const TrainOptions& options);
 std::size_t global_batch_of(const World& world, const TrainOptions& options);
 
-// Ranks that synchronize in the middle of a pass must all make it, equally often. `images`: of a step.
+// Ranks that synchronize within a pass must all make the same number of passes. `images`: per step. Throws Error if
+// they do not.
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images);
 
 }  // namespace annulus

@@ -4,7 +4,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/subnormals.h"
-#include "src/alike.h"
+#include "src/job/consistency.h"
 
 using namespace annulus;
 
@@ -38,9 +38,8 @@ TEST_CASE("the first difference is named on every rank, with who has what") {
   agreement.add("the same", 1);
   agreement.add("the rate", last ? 0.2 : 0.1);
   agreement.add("another difference", last);
-  CHECK(
-      complaint(agreement) ==
-      fmt::format("the ranks were not started alike: the rate is 0.1 on rank 0, but 0.2 on rank {}", world.size() - 1));
+  CHECK(complaint(agreement) ==
+        fmt::format("the ranks are inconsistent: the rate is 0.1 on rank 0, but 0.2 on rank {}", world.size() - 1));
 }
 
 TEST_CASE("ranks that have the same are named together") {
@@ -58,8 +57,7 @@ TEST_CASE("long values are not printed") {
   if (world.size() == 1) return;
   Agreement agreement(world);
   agreement.add("the network", std::string(1000, world.rank() == 1 ? 'x' : 'y'));
-  CHECK(complaint(agreement) ==
-        "the ranks were not started alike: the network is not the same on rank 0 and on rank 1");
+  CHECK(complaint(agreement) == "the ranks are inconsistent: the network differs between rank 0 and rank 1");
 }
 
 TEST_CASE("the same value under another name is a difference") {
@@ -67,7 +65,7 @@ TEST_CASE("the same value under another name is a difference") {
   if (world.size() == 1) return;
   Agreement agreement(world);
   agreement.add(world.root() ? "one" : "other", 1);
-  CHECK_THAT(complaint(agreement), Catch::Contains("do not compare the same things"));
+  CHECK_THAT(complaint(agreement), Catch::Contains("compare different fields"));
 }
 
 TEST_CASE("a rank that keeps subnormal numbers is named") {

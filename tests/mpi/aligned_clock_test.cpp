@@ -11,7 +11,7 @@ TEST_CASE("ranks of one node read the same clock") {
   if (world.root() || world.local_size() == world.size()) CHECK(offset == 0);
 }
 
-// Half of a round trip, which is long where the ranks outnumber the cores.
+// The tolerance is half a round trip, which is long if ranks outnumber cores.
 TEST_CASE("exchanges find the offset of another rank's clock") {
   const World world;
   const double offset = measured_clock_offset(world, world.rank() % 2 == 1);

@@ -17,26 +17,26 @@
 using namespace annulus;
 using namespace annulus::test;
 
-// One specification for every algorithm. A new one is tested by being in this list.
+// One specification for all algorithms. To test a new one, add it to this list.
 
 namespace {
 
 const std::unique_ptr<Device> device = make_device("cpu", 1);
 
-// Some of them on nodes that are only pretended: this many ranks each.
+// Some run on simulated nodes with this many ranks each.
 struct Case {
   std::string algorithm;
-  int ranks_per_node = 0;  // 0: as it is
+  int ranks_per_node = 0;  // 0: the real nodes
 };
 
 std::ostream& operator<<(std::ostream& stream, const Case& c) {
   return stream << c.algorithm << ", " << c.ranks_per_node << " ranks per node";
 }
 
-// Those that this world can have.
+// The cases that this world supports.
 std::vector<Case> cases() {
   const World world;
-  std::vector<Case> all{{"ring"},     {"message-ring"}, {"mpi"},     {"direct"},
+  std::vector<Case> all{{"ring"},     {"message-ring"}, {"mpi"},     {"shm"},
                         {"doubling"}, {"auto"},         {"auto", 1}, {"auto", 2}};
   for (const int ranks : {2, 3})
     if (world.size() > ranks && world.size() % ranks == 0) all.push_back({"hierarchical", ranks});
@@ -45,8 +45,8 @@ std::vector<Case> cases() {
 
 constexpr std::size_t kLarge = (3 << 20) / sizeof(float);
 
-// The borders where an array is cut, one large array, and sizes drawn once and for all: any up to 100,000, half of
-// them small. The same on every rank.
+// Sizes at the boundaries where an array is cut, one large array, and fixed random sizes up to 100,000, half of them
+// small. The same on every rank.
 std::vector<std::size_t> sizes_for(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   std::vector<std::size_t> sizes = {0, 1, n - 1, n, n + 1, 16 * n, 997, 65'536, 65'537, kLarge};
@@ -59,7 +59,7 @@ std::vector<std::size_t> sizes_for(int ranks) {
   return sizes;
 }
 
-// Arrays for all the sizes, one after the other: in the all-reduce's own memory, or elsewhere.
+// Arrays of all sizes, one after the other, in the all-reduce's own memory or elsewhere.
 class Arrays {
  public:
   Arrays(AllReduce& all_reduce, bool own_memory, const std::vector<std::size_t>& sizes) {
@@ -84,8 +84,8 @@ class Arrays {
   std::vector<std::span<float>> arrays_;
 };
 
-// What a rank of the ring sends of an array. In each half that is every chunk but the one that it ends up with: the
-// sum that it is the last to add to, and the chunk that reaches it last.
+// The elements that a rank of the ring sends. In each half it sends every chunk except the one that it ends up with:
+// the chunk to which it adds last, and the chunk that reaches it last.
 std::uint64_t ring_values(std::size_t count, int rank, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   const auto chunk = [&](std::size_t number) { return split_blocks(count, 16, n, number % n).size(); };
@@ -137,15 +137,15 @@ TEST_CASE("the same sum has the same bits every time") {
   }
 }
 
-TEST_CASE("one node's sums have the same bits by the ring and by direct, so auto may choose either") {
+TEST_CASE("one node's sums have the same bits by the ring and by shm, so auto may choose either") {
   const World world;
   const bool own_memory = GENERATE(false, true);
   const std::vector<std::size_t> sizes = sizes_for(world.size());
   const auto ring = make_all_reduce("message-ring", world, *device);
   const Arrays expected(*ring, own_memory, sizes);
-  for (const std::string algorithm : {"ring", "direct", "auto"}) {
+  for (const std::string algorithm : {"ring", "shm", "auto"}) {
     const auto other = make_all_reduce(algorithm, world, *device);
-    CHECK(other->order() == ring->order());
+    CHECK(other->info().order == ring->info().order);
     const Arrays arrays(*other, own_memory, sizes);
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       CAPTURE(algorithm, own_memory, sizes[i]);
@@ -158,7 +158,7 @@ TEST_CASE("one node's sums have the same bits by the ring and by direct, so auto
   }
 }
 
-TEST_CASE("what direct measures to be small decides about no bit") {
+TEST_CASE("what shm measures to be small decides about no bit") {
   const World world;
   if (world.size() == 1) return;
   const auto backoff = std::make_shared<Backoff>(looks_on_this_node(world.local_size()));
@@ -192,14 +192,14 @@ TEST_CASE("the crossover that an earlier one measured is taken as it is, and is 
   const World world(ranks_per_node);
   if (world.one_node() || world.smallest_node() != world.largest_node()) return;
   const auto first = make_all_reduce("auto", world, *device);
-  REQUIRE(first->crossover());
-  const std::size_t other = *first->crossover() == 32'768 ? 4'096 : 32'768;
+  REQUIRE(first->info().crossover);
+  const std::size_t other = *first->info().crossover == 32'768 ? 4'096 : 32'768;
   const auto second = make_all_reduce("auto", world, *device, WireType::fp32, other);
-  CHECK(second->crossover() == other);
+  CHECK(second->info().crossover == other);
   const std::string node = ranks_per_node == 2 ? "ring of fp32 on each node's 2, between nodes " : "";
-  CHECK(second->order() == fmt::format("{}ring of fp32, up to {} bytes recursive doubling of fp32", node, other));
-  CHECK(second->order() != first->order());
-  CHECK_FALSE(make_all_reduce("ring", world, *device)->crossover());
+  CHECK(second->info().order == fmt::format("{}ring of fp32, up to {} bytes recursive doubling of fp32", node, other));
+  CHECK(second->info().order != first->info().order);
+  CHECK_FALSE(make_all_reduce("ring", world, *device)->info().crossover);
 }
 
 TEST_CASE("waiting for the last array is waiting for all") {
@@ -242,7 +242,7 @@ TEST_CASE("over 16-bit messages all ranks have the same bits, not far from the s
     std::ranges::transform(exact, fractions(kLarge, rank), exact.begin(), [](double a, float b) { return a + b; });
   all_reduce->wait(all_reduce->enqueue(view_of(values)));
   check_same_on_every_rank(world, values);
-  // A third at most each; every hop rounds a part of the sum once.
+  // Each is at most a third; every hop rounds a part of the sum once.
   const double allowed = (wire == WireType::bf16 ? 0x1p-9 : 0x1p-12) * world.size() * world.size();
   double worst = 0;
   for (std::size_t i = 0; i < exact.size(); ++i) worst = std::max(worst, std::abs(values[i] - exact[i]));
@@ -251,14 +251,14 @@ TEST_CASE("over 16-bit messages all ranks have the same bits, not far from the s
 
 TEST_CASE("a wire that makes no difference is reported, in a world of one as well") {
   const World world;
-  for (const std::string algorithm : {"auto", "ring", "direct", "mpi", "none"}) {
+  for (const std::string algorithm : {"auto", "ring", "shm", "mpi", "none"}) {
     const auto all_reduce = make_all_reduce(algorithm, world, *device, WireType::bf16);
     CAPTURE(algorithm);
     CHECK_THAT(unused_wire(*all_reduce, WireType::bf16), Catch::StartsWith("--wire bf16 has no effect"));
     CHECK(unused_wire(*all_reduce, WireType::fp32).empty());
   }
   if (world.size() == 1) return;
-  const World apart(1);  // a node each
+  const World apart(1);  // one node per rank
   for (const std::string algorithm : {"auto", "message-ring", "doubling"})
     CHECK(unused_wire(*make_all_reduce(algorithm, apart, *device, WireType::bf16), WireType::bf16).empty());
 }
@@ -271,7 +271,7 @@ TEST_CASE("two all-reduces at work at once do not mix up their messages") {
   std::vector<float> second = integers(40'000, world.rank());
   const AllReduce::Ticket first_ticket = one->enqueue(view_of(first));
   const AllReduce::Ticket second_ticket = other->enqueue(view_of(second));
-  world.barrier();  // and the main thread's messages go their own way too
+  world.barrier();  // the main thread's messages are separate too
   other->wait(second_ticket);
   one->wait(first_ticket);
   check_equal(first, exact_sum(50'000, world.size()));
@@ -289,9 +289,9 @@ TEST_CASE("the ring sends 2(N-1)/N of an array whose cache lines N divides, and 
   for (const std::size_t size : sizes) {
     CAPTURE(size);
     std::vector<float> values(size);
-    const std::uint64_t before = all_reduce->bytes_sent();
+    const std::uint64_t before = all_reduce->progress().snapshot().bytes_sent;
     all_reduce->wait(all_reduce->enqueue(view_of(values)));
-    const std::uint64_t sent = all_reduce->bytes_sent() - before;
+    const std::uint64_t sent = all_reduce->progress().snapshot().bytes_sent - before;
     CHECK(sent == ring_values(size, world.rank(), world.size()) * bytes_of_value);
     if (size % (16 * n) == 0) CHECK(sent == 2 * (n - 1) * (size / n) * bytes_of_value);
   }
@@ -303,8 +303,8 @@ TEST_CASE("none leaves every rank's array as it is, and says so") {
   std::vector<float> values = integers(997, world.rank());
   none->wait(none->enqueue(view_of(values)));
   CHECK(values == integers(997, world.rank()));
-  CHECK(none->sums() == (world.size() == 1));
-  CHECK(make_all_reduce("ring", world, *device)->sums());
+  CHECK(none->info().reduces == (world.size() == 1));
+  CHECK(make_all_reduce("ring", world, *device)->info().reduces);
 }
 
 TEST_CASE("an algorithm that does not exist is refused with the ones that do") {

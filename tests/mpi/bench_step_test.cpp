@@ -26,7 +26,7 @@ BenchStepOptions network(const std::string& model, const std::vector<std::size_t
 
 const BenchStepOptions kAnyNetwork = network("", {}, 0);
 
-// What a run of the smallest model would leave, in a file that all ranks read.
+// Writes a checkpoint as from a run of the smallest model, in a file that all ranks read.
 struct TrainedRun {
   explicit TrainedRun(const World& all) : world(all) {
     std::uint64_t name = static_cast<std::uint64_t>(getpid());
@@ -38,13 +38,13 @@ struct TrainedRun {
     const Optimizer optimizer(*device, model.parameters(), Sgd{.momentum = 0.9f}, 0.1f);
     checkpoint = snapshot(model, optimizer);
     checkpoint.model = "mlp";
-    checkpoint.step = 17;
+    checkpoint.run.step = 17;
     checkpoint.image = {4, 4};
     checkpoint.data = {
         .height = 4, .width = 4, .channels = 1, .classes = {"a", "b", "c"}, .mean = {0.5f}, .deviation = {1}};
   }
 
-  // Of the step from this state.
+  // The benchmark of the step from this state.
   nlohmann::json bench(BenchStepOptions options = kAnyNetwork) {
     if (world.root()) write_checkpoint(path, checkpoint);
     world.barrier();
@@ -93,7 +93,7 @@ TEST_CASE("the benchmark of a step begins with a checkpoint's network, weights a
     CHECK(found["trained_steps"] == 17);
     CHECK(found["rows"][0]["model"] == "mlp");
   }
-  // Logits that are all infinite.
+  // All logits become infinite.
   SECTION("weights that overflow") {
     auto &weight = run.tensor("dense3.weight").values, &bias = run.tensor("dense3.bias").values;
     weight.assign(weight.size(), 1e38f);
@@ -113,8 +113,8 @@ TEST_CASE("the benchmark of a step refuses a checkpoint of another network than 
   const World world;
   TrainedRun run(world);
   CHECK_THAT(run.complaint(network("lenet", {}, 0)),
-             Catch::EndsWith("is of mlp for images of 4x4x1 and 3 classes: leave out --model"));
-  CHECK_THAT(run.complaint(network("", {28, 28, 1}, 0)), Catch::EndsWith("leave out --image"));
-  CHECK_THAT(run.complaint(network("", {}, 10)), Catch::EndsWith("leave out --classes"));
+             Catch::EndsWith("is of mlp for images of 4x4x1 and 3 classes: remove --model"));
+  CHECK_THAT(run.complaint(network("", {28, 28, 1}, 0)), Catch::EndsWith("remove --image"));
+  CHECK_THAT(run.complaint(network("", {}, 10)), Catch::EndsWith("remove --classes"));
   CHECK(run.complaint(network("mlp", {4, 4, 1}, 3)).empty());
 }

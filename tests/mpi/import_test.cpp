@@ -14,15 +14,15 @@ namespace {
 
 using Catch::Contains;
 
-// A folder that all ranks know, with a source in it, and what to import of it. Ranks work on it together, rank 0 alone
-// changes it.
+// A folder shared by all ranks, with a source in it and the import options. All ranks work on it, but only rank 0
+// modifies it.
 struct Source {
   explicit Source(const World& ranks) : world(ranks) {
     if (world.root()) {
       std::filesystem::create_directory(own / "source");
       test::write_idx_source(own / "source");
     }
-    std::string path = own.path().string();  // of the same length everywhere
+    std::string path = own.path().string();  // the same length on all ranks
     world.broadcast(std::as_writable_bytes(std::span(path)));
     folder = path;
     options.output = folder / "data.h5";
@@ -45,7 +45,7 @@ struct Source {
   std::string error() const {
     return test::error_of([this] { import(); });
   }
-  // What is there beside the source, while nobody changes it.
+  // Lists the files beside the source, while no rank modifies them.
   std::size_t files() const {
     world.barrier();
     const auto count = std::distance(std::filesystem::directory_iterator(folder), {});
@@ -104,10 +104,10 @@ TEST_CASE("mean and deviation are those of the training images, or what is given
   source.options.mean = {0.25f, 0.25f, 0.25f};
   CHECK_THAT(source.error(), Contains("--mean: 3 values for 1 channels"));
   source.options.mean = {std::nanf("")};
-  CHECK_THAT(source.error(), Contains("--mean: nan is no finite number"));
+  CHECK_THAT(source.error(), Contains("--mean: nan is not a finite number"));
   source.options.mean = {};
   source.options.deviation = {INFINITY};
-  CHECK_THAT(source.error(), Contains("--deviation: inf is no finite number"));
+  CHECK_THAT(source.error(), Contains("--deviation: inf is not a finite number"));
 }
 
 TEST_CASE("classes get the names that are given") {
@@ -172,7 +172,7 @@ TEST_CASE("sources that do not fit are named, and leave nothing") {
   }
   SECTION("test images of another size") {
     source.replace("t10k-images-idx3-ubyte", test::idx_header({2, 3, 3}) + "abcdefghijklmnopqr");
-    CHECK_THAT(source.error(), Contains("t10k-images") && Contains("another size"));
+    CHECK_THAT(source.error(), Contains("t10k-images") && Contains("image size differs"));
   }
   CHECK(source.files() == 0);
 }
@@ -197,7 +197,7 @@ TEST_CASE("parts serve the same import only") {
   source.replace("train-images-idx3-ubyte", images.substr(0, images.size() - 1));
   CHECK_THAT(source.error(), Contains("ends within its elements"));
   source.options.size = ImageSize{1, 1};
-  if (std::filesystem::exists(source.folder / "data.h5.parts")) {  // where another rank finished the test images
+  if (std::filesystem::exists(source.folder / "data.h5.parts")) {  // if another rank finished the test images
     CHECK_THAT(source.error(), Contains("with another --size"));
   }
   source.options.size.reset();

@@ -12,7 +12,7 @@ struct Wait {
   double ready, begin, end;
 };
 
-// All of a step.
+// Adds the waits and the arrival of a step.
 void add_waits(Ledger& ledger, std::span<const Wait> buckets) {
   for (const Wait& bucket : buckets) ledger.add_wait(bucket.ready, bucket.begin, bucket.end);
   ledger.add_arrival(buckets.back().ready);
@@ -44,7 +44,7 @@ TEST_CASE("the parts of the step times add up to the wall") {
   CHECK(times.seconds[StepTimes::waiting_for_slower_ranks] == 0);
   CHECK(times.seconds[StepTimes::rest] == Approx(24 - 0.75 * mean - 9 - 1.5 - 3));
 
-  const StepTimes none = ledger.close(world).mean();  // a closed book is empty
+  const StepTimes none = ledger.close(world).mean();  // empty after close()
   CHECK(none.steps == 0);
   CHECK(none.wall() == 0);
 }
@@ -53,12 +53,12 @@ TEST_CASE("a wait is for slower ranks until the last is ready, for communication
   const World world;
   const int n = world.size();
   Ledger ledger(0);
-  // Rank r is ready at r and begins to wait at once. All sums are there at n + 1.
+  // Rank r is ready at r and begins to wait immediately. All all-reduces are complete at n + 1.
   const std::vector<Wait> buckets{{static_cast<double>(world.rank()), static_cast<double>(world.rank()), n + 1.0}};
   add_waits(ledger, buckets);
   ledger.end_step(n + 1.0 - world.rank());
   const StepTimes times = ledger.close(world).mean();
-  // The last is ready at n - 1: the others wait n - 1 - r for it, and everyone 2 for the bytes.
+  // The last rank is ready at n - 1: the others wait n - 1 - r for it, and all ranks wait 2 for the bytes.
   CHECK(times.seconds[StepTimes::waiting_for_slower_ranks] == Approx((n - 1) / 2.0));
   CHECK(times.seconds[StepTimes::exposed_communication] == Approx(2));
   CHECK(times.seconds[StepTimes::rest] == Approx(0).margin(1e-12));
@@ -69,7 +69,7 @@ TEST_CASE("each step's each bucket has its own last rank") {
   const World world;
   const int n = world.size();
   Ledger ledger(0);
-  // Of two buckets: the first is late on rank 0, the second on the last rank; both waits last from 10 to 14.
+  // There are two buckets: the first is late on rank 0, the second on the last rank; both waits last from 10 to 14.
   const double early = 3, late = 11;
   for (int step = 0; step < 2; ++step) {
     const std::vector<Wait> buckets{{world.root() ? late : early, 10, 14},
@@ -86,7 +86,7 @@ TEST_CASE("each step's each bucket has its own last rank") {
 TEST_CASE("a rank that is ready after a wait has ended does not make it longer") {
   const World world;
   Ledger ledger(0);
-  // No clock is perfect: another rank seems to be ready only at 9, after the sum was there at 6.
+  // Clocks are imperfect: another rank seems to be ready only at 9, after the all-reduce was complete at 6.
   const std::vector<Wait> buckets{{9, 4, 6}};
   add_waits(ledger, buckets);
   ledger.end_step(6);
@@ -98,7 +98,7 @@ TEST_CASE("a rank that is ready after a wait has ended does not make it longer")
 
 TEST_CASE("moments are compared on the root's clock") {
   const World world;
-  // Each rank's own clock is behind the root's by a hundred seconds a rank.
+  // Rank r's clock is r times 100 seconds behind the clock of rank 0.
   const double offset = 100.0 * world.rank();
   Ledger ledger(offset);
   const double late = world.root() ? 7 : 1;
@@ -128,8 +128,8 @@ namespace {
 constexpr int kSteps = 10;
 constexpr double kMargin = 1e-9;
 
-// Steps of 200 ms with two buckets, on clocks that differ by a second from rank to rank: the last rank computes for
-// 150 ms, the others for 100; the second bucket's sum is there 20 ms after the last rank's gradients.
+// Steps of 200 ms with two buckets, on clocks that differ by a second from rank to rank: the last rank computes for 150
+// ms, the others for 100; the second bucket's all-reduce completes 20 ms after the last rank's gradients.
 Accounts made_up_accounts(const World& world) {
   const bool late = world.rank() == world.size() - 1;
   const double offset = world.rank();

@@ -1,6 +1,6 @@
 #define CATCH_CONFIG_RUNNER
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
-#define CATCH_CONFIG_NO_POSIX_SIGNALS  // the ranks that mpirun ends after a failure elsewhere have not failed
+#define CATCH_CONFIG_NO_POSIX_SIGNALS  // ranks that mpirun kills after a failure elsewhere have not failed
 #include <catch2/catch.hpp>
 #include <iostream>
 #include <sstream>
@@ -16,8 +16,8 @@ int world_rank() {
   return rank;
 }
 
-// All ranks run the same tests together. Where an assertion fails on one of them, the others would wait for it in the
-// next collective call: so the first failure is printed by the rank that sees it, and ends the job.
+// All ranks run the same tests together. If an assertion fails on one rank, the others would wait for it in the next
+// collective call. So the rank that sees the first failure prints it and aborts the job.
 struct EndTheJobOnFailure : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
 

@@ -39,7 +39,7 @@ TEST_CASE("equal replicas are not complained about") {
   const World world;
   Replica replica;
   CHECK(replica.complaint(world).empty());
-  flip_a_bit(replica.model.parameters().weights());  // on every rank alike
+  flip_a_bit(replica.model.parameters().weights());  // the same on every rank
   CHECK(replica.complaint(world).empty());
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("a flipped bit on one rank is found, and the rank named on every rank"
     Replica replica;
     if (world.rank() == wrong)
       flip_a_bit(in_velocity ? replica.optimizer.state(0) : replica.model.parameters().weights());
-    // Of two that differ nobody can tell which is right: rank 0 is taken to be.
+    // With two ranks there is no majority: rank 0 is assumed to be right.
     const int named = world.size() == 2 ? 1 : wrong;
     CAPTURE(wrong, in_velocity);
     CHECK_THAT(replica.complaint(world),

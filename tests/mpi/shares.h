@@ -9,10 +9,10 @@
 
 #include "collectives/world/world.h"
 
-// What ranks add in tests, and what must come out.
+// The inputs of all-reduces in tests, and their expected results.
 namespace annulus::test {
 
-// A share of small integers: float32 adds them without rounding in any order. `salt`: another share for each.
+// A share of small integers, which float32 adds exactly in any order. A different `salt` gives a different share.
 inline std::vector<float> integers(std::size_t count, int rank, std::size_t salt = 0) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i)
@@ -27,7 +27,7 @@ inline std::vector<float> exact_sum(std::size_t count, int size, std::size_t sal
   return sum;
 }
 
-// A share whose sums round, so that their bits depend on the order of adding.
+// A share whose sums are rounded, so that their bits depend on the order of the additions.
 inline std::vector<float> fractions(std::size_t count, int rank) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i)
@@ -39,7 +39,7 @@ inline std::uint64_t hash(std::span<const float> values) {
   return std::hash<std::string_view>()({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
 }
 
-// Not CHECK(a == b), which prints all of both where they differ.
+// Not CHECK(a == b), which prints both arrays completely if they differ.
 inline void check_equal(std::span<const float> values, std::span<const float> expected) {
   REQUIRE(values.size() == expected.size());
   const auto [wrong, right] = std::ranges::mismatch(values, expected);

@@ -44,7 +44,7 @@ Batch samples(const StepPlan& step, const Range& range) {
   return batch;
 }
 
-// Batch norms at the bottom and behind a sum, and odd numbers of channels.
+// Batch norms at the bottom and after an addition, and odd numbers of channels.
 Graph with_norms() {
   Graph g(kTask.image);
   Value x = g.add("input", ImageInput{kTask.mean, kTask.deviation}, {Graph::kImages});
@@ -87,7 +87,7 @@ struct Replica {
   Trainer trainer;
 };
 
-// The same training without any of the trainer: the whole global batch at once.
+// The same training without the trainer: the whole global batch in one piece.
 struct Alone {
   explicit Alone(const Graph& graph = make_model("mlp", kTask)) : model(*device, graph, Mode::training, 2) {
     model.parameters().initialize(3);
@@ -108,22 +108,20 @@ struct Alone {
   Optimizer optimizer{*device, model.parameters(), kRule, kRate};
 };
 
-// The sums of a rank that takes long between the gradients of its first bucket and the rest.
+// The all-reduce of a rank that takes long between the gradients of its first bucket and the rest.
 class SlowAfterFirstBucket final : public AllReduce {
  public:
-  SlowAfterFirstBucket(std::unique_ptr<AllReduce> sums, double seconds) : sums_(std::move(sums)), seconds_(seconds) {}
+  SlowAfterFirstBucket(std::unique_ptr<AllReduce> sums, double seconds)
+      : AllReduce(sums->info()), sums_(std::move(sums)), seconds_(seconds) {}
 
   DeviceView allocate(std::size_t bytes) override { return sums_->allocate(bytes); }
-  std::string order() const override { return sums_->order(); }
-  std::string description() const override { return sums_->description(); }
   Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
     const Ticket ticket = sums_->enqueue(values, next, bucket);
     if (bucket == 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds_));
     return ticket;
   }
   void wait(Ticket ticket) override { sums_->wait(ticket); }
-  std::uint64_t bytes_sent() const override { return sums_->bytes_sent(); }
-  const AllReduceProgress& activity() const override { return sums_->activity(); }
+  const AllReduceProgress& progress() const override { return sums_->progress(); }
 
  private:
   std::unique_ptr<AllReduce> sums_;
@@ -135,7 +133,7 @@ class SlowAfterFirstBucket final : public AllReduce {
 TEST_CASE("ranks with uneven and empty shares train like one process") {
   const World world;
   const std::string algorithm = GENERATE("ring", "mpi");
-  // Buckets of a few parameters each, of parts of one, of a single slot: the loss comes in one of its own.
+  // Buckets of a few parameters each, of parts of one, and of a single slot: the loss then has a bucket of its own.
   const std::size_t bucket_bytes = GENERATE(1 << 20, 16'384, 1000, 64);
   if (bucket_bytes == 64 && algorithm == "mpi") return;
   const auto n = static_cast<std::size_t>(world.size());
@@ -147,7 +145,7 @@ TEST_CASE("ranks with uneven and empty shares train like one process") {
   const auto start = copied(alone.model.parameters().weights());
   REQUIRE(copied(replica.model.parameters().weights()) == start);
 
-  // Of every rank one, of some two, of all but one none, of some six, ...
+  // One sample per rank; two on all ranks but one; one rank only; five, and six on one rank; ...
   const std::size_t global_batches[] = {n, 2 * n - 1, 1, 5 * n + 1, n > 1 ? n - 1 : 3};
   for (std::size_t step = 0; step < 5; ++step) {
     CAPTURE(step);
@@ -177,7 +175,8 @@ TEST_CASE("ranks with uneven and empty shares train like one process") {
   CHECK(replica.ledger.close(world).mean().steps == 5);
 }
 
-// Quick sums are not done beside computing: the slow rank's first one is done when all of its gradients are there.
+// Short all-reduces do not run beside the computation: the slow rank's first one completes when all of its gradients
+// are ready.
 TEST_CASE("whatever bucket a step waits for, while a rank still computes it waits for that rank") {
   const World world;
   if (world.size() == 1) return;
@@ -189,7 +188,7 @@ TEST_CASE("whatever bucket a step waits for, while a rank still computes it wait
   model.parameters().initialize(3);
   Optimizer optimizer(*device, model.parameters(), kRule, kRate);
   Ledger ledger(0);
-  SlowAfterFirstBucket all_reduce(make_all_reduce("direct", world, *device), slow ? kSeconds : 0);
+  SlowAfterFirstBucket all_reduce(make_all_reduce("shm", world, *device), slow ? kSeconds : 0);
   Activity activity;
   Trainer trainer(model, all_reduce, optimizer, ledger, {1000, 0}, activity, nullptr, {});
   const auto n = static_cast<std::size_t>(world.size());
@@ -216,7 +215,7 @@ TEST_CASE("a step's gradients are clipped all together, on every rank alike") {
   CHECK(norms.steps == 1);
   REQUIRE(norms.mean() > kLimit);
   CHECK(world.gather(norms.sum) == std::vector(n, norms.sum));
-  // In the first step the velocity is the gradient and its share of the weights.
+  // In the first step the velocity is the gradient plus its share of the weights.
   const auto short_ones = copied(clipped.optimizer.state(0)), long_ones = copied(free.optimizer.state(0));
   for (const Parameter& p : free.model.parameters().all()) {
     if (!p.trained()) continue;
@@ -240,7 +239,7 @@ TEST_CASE("with synchronized batch norm ranks train like one process, its statis
   Replica replica(world, algorithm, buckets, {}, synchronize_batch_norms(with_norms()));
   Alone alone(with_norms());
   for (std::size_t step = 0; step < 3; ++step) {
-    const StepPlan what = plan(step, (step + 1) * n + n / 2);  // of some ranks one more than of others
+    const StepPlan what = plan(step, (step + 1) * n + n / 2);  // uneven shares
     replica.step(world, what);
     alone.step(what);
     replica.trainer.finish();
@@ -260,13 +259,13 @@ TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike")
   const World world;
   const auto n = static_cast<std::size_t>(world.size());
   Task task = kTask;
-  task.classes = 1000;  // gradients of several buckets
+  task.classes = 1000;  // the gradients fill several buckets
   Replica replica(world, "ring", {64, 0.5}, {}, make_model("mlp", task));
   replica.step(world, plan(0, 2 * n));
   replica.trainer.finish();
   const std::uint64_t weights = hash(replica.model.parameters().weights());
   const std::uint64_t velocity = hash(replica.optimizer.state(0));
-  const StepPlan what = plan(1, n - 1);  // the last rank has nothing
+  const StepPlan what = plan(1, n - 1);  // the last rank's share is empty
   const BucketTuning tuning =
       tune_buckets(world, replica.trainer, samples(what, what.share(world.rank(), world.size())));
   CHECK(hash(replica.model.parameters().weights()) == weights);
@@ -309,7 +308,7 @@ TEST_CASE("a loss that is not finite stops every rank before any parameter has c
   replica.step(world, plan(0, n));
   replica.trainer.finish();
   const Parameters& parameters = replica.model.parameters();
-  if (world.rank() == world.size() - 1) {  // only one rank sees it by itself
+  if (world.rank() == world.size() - 1) {  // only this rank detects it by itself
     const auto& all = parameters.all();
     const auto bias = std::find_if(all.begin(), all.end(), [](const Parameter& p) { return p.name == "dense3.bias"; });
     replica.device->write(std::vector<float>(kTask.classes, bad), bias->spec, parameters.weight(*bias));

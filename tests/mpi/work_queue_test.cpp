@@ -15,7 +15,7 @@ struct Outcome {
   WorkQueue::Totals totals;              // rank 0's
 };
 
-// Rank `slow` takes its time; rank `stopping` stops at its first piece, and then all others take theirs.
+// Rank `slow` is slow. Rank `stopping` stops at its first piece, and then all others are slow.
 Outcome work(const World& world, std::size_t pieces, int slow = -1, int stopping = -1) {
   Outcome outcome{std::vector<std::int64_t>(pieces), {}};
   std::vector<std::size_t> numbers;
@@ -62,7 +62,7 @@ TEST_CASE("a slow rank holds up nobody's pieces") {
 TEST_CASE("one rank that stops ends the work of all") {
   const World world;
   for (int stopping = 0; stopping < world.size(); ++stopping) {
-    constexpr std::size_t kPieces = 1000;  // far more than the others do until they hear of it
+    constexpr std::size_t kPieces = 1000;  // far more than the others process before they are notified
     const Outcome outcome = work(world, kPieces, -1, stopping);
     CHECK(std::ranges::max(outcome.times_done) <= 1);
     CHECK(static_cast<std::size_t>(std::ranges::count(outcome.times_done, 1)) < kPieces / 2);

@@ -85,7 +85,7 @@ class Intervals(CheckpointTest):
             for text in ("0", "soon", "1.5epochs"):
                 result = run(*self.training(self.folder / "out", **{option: text}))
                 self.assertEqual(result.status, 2, str(result))
-                self.assertRegex(result.messages[0], f"--{option.replace('_', '-')}: '{text}' is no interval")
+                self.assertRegex(result.messages[0], f"--{option.replace('_', '-')}: '{text}' is not an interval")
         result = run(*self.training(self.folder / "out", all_reduce="none", eval_every="5s"), ranks=2)
         self.assertEqual(result.status, 1, str(result))
         self.assertIn("--eval-every in steps or epochs", result.messages[0])
@@ -147,8 +147,8 @@ class Keeping(CheckpointTest):
         content[len(content) // 2] ^= 1
         before.write_bytes(content)
         result = self.succeed("eval", "--data", self.data, "--checkpoint", out)
-        self.assertRegex(result.out, r"passed over a damaged checkpoint: .*step-000000012\.h5")
-        self.assertRegex(result.out, r"passed over a damaged checkpoint: .*step-000000008\.h5: damaged")
+        self.assertRegex(result.out, r"skipped a damaged checkpoint: .*step-000000012\.h5")
+        self.assertRegex(result.out, r"skipped a damaged checkpoint: .*step-000000008\.h5: damaged")
         self.assertIn("after 4 steps", result.out)
         result = run("eval", "--data", self.data, "--checkpoint", before)
         self.assertEqual(result.status, 1, str(result))
@@ -185,11 +185,11 @@ class Use(CheckpointTest):
             for arguments in self.commands(newest):
                 self.assert_refused(arguments, "step-000000006.h5: " + what)
             self.assert_refused(self.training(out, resume=True, max_steps=8, **self.options()),
-                                f"step-000000006.h5: {what}.*; to go on from .*step-000000003.h5, delete the later ones")
+                                f"step-000000006.h5: {what}.*; to resume from .*step-000000003.h5, delete the later ones")
         newest.write_bytes(whole)
         helper.edit_checkpoint(newest, lambda file: file.attrs.modify("version", 1))
         for arguments in self.commands(newest):
-            self.assert_refused(arguments, "a checkpoint of version 1, which is not read any more")
+            self.assert_refused(arguments, "a checkpoint of version 1, which is no longer supported")
 
     def test_data_of_other_classes_is_refused_and_other_normalization_is_told(self):
         out, results = self.train_in("out", ranks=0, max_steps=6)
@@ -201,12 +201,12 @@ class Use(CheckpointTest):
         accuracy = f"accuracy {100 * results['test_accuracy']:.2f} %"
         self.assertIn(accuracy, self.succeed("eval", "--data", self.data, "--checkpoint", out).out)
         evaluated = self.succeed("eval", "--data", other, "--checkpoint", out).out
-        self.assertIn("its mean and deviation differ from those of the training data, which are applied", evaluated)
+        self.assertIn("its mean and deviation differ from those of the training data, which are used instead", evaluated)
         self.assertIn("of 100 images", evaluated)
         with helper.h5py.File(other, "r+") as file:
             file.attrs.modify("classes", [f"kind {n}" for n in range(10)])
         for arguments in self.commands(out, other)[:2]:
-            self.assert_refused(arguments, r"other.h5: other classes than those that .*step-000000006.h5 was trained on")
+            self.assert_refused(arguments, r"other.h5: its classes differ from those that .*step-000000006.h5 was trained on")
             self.succeed(*arguments, "--data-changed")
 
 
@@ -230,7 +230,7 @@ class Tools(CheckpointTest):
     def test_diff(self):
         one, _ = self.train_in("one", epochs=1)
         other, _ = self.train_in("other", epochs=1, lr=0.03)
-        self.assertIn("the same to the bit", self.succeed("checkpoint", "diff", one, one / "checkpoint.h5").out)
+        self.assertIn("bit-identical", self.succeed("checkpoint", "diff", one, one / "checkpoint.h5").out)
         result = run("checkpoint", "diff", one, other)
         self.assertEqual(result.status, 1, str(result))
         a, b = (read_checkpoint(out / "checkpoint.h5")["parameters"] for out in (one, other))

@@ -100,7 +100,7 @@ class Errors(ErrorTest):
         self.training_fails(r"(?i)batch|many", batch="many")
         for bucket in ("1XB", "much", "4095", "-1"):
             self.training_fails(r"--bucket: give a size of at least 4KiB", bucket=bucket)
-        self.training_fails(r"--defer: --bucket auto chooses", bucket="auto", defer=0.5)
+        self.training_fails(r"--defer: --bucket tune chooses", bucket="tune", defer=0.5)
         self.training_fails(r"(?i)lr", lr="fast")
 
     def test_unknown_command(self):

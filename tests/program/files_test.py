@@ -60,7 +60,7 @@ class Outputs(helper.ProgramTest):
             with self.subTest(name):
                 before = source.read_bytes()
                 arguments, _ = self.commands(source)[name]
-                self.refused([*arguments, "--overwrite"], r"reads it")
+                self.refused([*arguments, "--overwrite"], r"is an input of this command")
                 self.assertEqual(source.read_bytes(), before)
 
     def test_its_own_files_are_replaced_and_others_when_asked(self):
@@ -106,7 +106,7 @@ class Folders(helper.ProgramTest):
             result = run(*self.training(out, resume=resume, **long), ranks=2)
             self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
             self.assertRegex(result.messages[0],
-                             rf"out: another process of this program writes to it \(host \S+, process {process.pid}\)")
+                             rf"out: another process of this program is writing to it \(host \S+, process {process.pid}\)")
         self.assertIsNone(process.poll())
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

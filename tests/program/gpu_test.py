@@ -99,7 +99,8 @@ class Precision(GpuTest):
         self.assert_finite(out / "checkpoint.h5")
         scale, good_steps = self.scaling(read_checkpoint(out / "checkpoint.h5"))
         self.assertGreater(good_steps, 0)
-        self.assertEqual(scale, 2 ** (24 - (12 - good_steps)))  # halved in each of the others
+        skipped = 24 - math.log2(scale)  # halved in each of these steps; the good ones are those since the last of them
+        self.assertIn(skipped, range(3, 13 - good_steps))
 
     def scaling(self, state):
         return tuple(int(state["attributes"][name]) for name in ("loss_scale", "good_steps"))
@@ -180,7 +181,7 @@ class Resume(GpuTest):
                 self.train(self.folder / before, optimizer=before, max_steps=2)
                 saved = self.checkpoint(before).read_bytes()
                 result = run(*self.training(self.folder / before, optimizer=after, resume=True, max_steps=3), ranks=2)
-                self.assert_refused(result, rf"step-000000002\.h5 was made with --optimizer {before}: resume it with that")
+                self.assert_refused(result, rf"step-000000002\.h5 was made with --optimizer {before}: resume it with the same --optimizer")
                 self.assertEqual(self.checkpoint(before).read_bytes(), saved, "the old checkpoint was touched")
 
 
@@ -210,8 +211,8 @@ class Optimizers(GpuTest):
 class AllReduce(GpuTest):
     def test_each_gives_the_same_sums(self):
         found = {"auto": r"^ring over the GPUs' memory \(all ranks are on one node",
-                 "ring": r"^ring over the GPUs' memory \(asked for",
-                 "direct": r"^direct, .*, staged through pinned memory",
+                 "ring": r"^ring over the GPUs' memory \(requested",
+                 "shm": r"^shm, .*, staged through pinned memory",
                  "message-ring": r"^ring over MPI messages of fp32, .*, staged",
                  "doubling": r"^recursive doubling over MPI messages of fp32, staged",
                  "mpi": r"^MPI_Allreduce, staged"}
@@ -231,7 +232,7 @@ class AllReduce(GpuTest):
 
     def test_nccl_on_a_shared_gpu(self):
         result = run(*self.training(self.folder / "out", all_reduce="nccl"), ranks=2)
-        self.assert_refused(result, r"NCCL cannot have two ranks on one GPU: ranks 0 and 1 share GPU .*"
+        self.assert_refused(result, r"NCCL does not support two ranks on one GPU: ranks 0 and 1 share GPU .*"
                                     r"use --all-reduce ring, or fewer ranks")
 
     def test_none_measures(self):
@@ -244,7 +245,7 @@ class AllReduce(GpuTest):
         whole = self.folder / "whole"
         small = {"ranks": 2, "global_batch": 4, "max_steps": 5}
         self.train(whole, **small)
-        for name, options in {"small": {"bucket": "8KiB"}, "tuned": {"bucket": "auto"},
+        for name, options in {"small": {"bucket": "8KiB"}, "tuned": {"bucket": "tune"},
                               "deferred": {"defer": 0.5}}.items():
             with self.subTest(name):
                 self.train(self.folder / name, **small, **options)
@@ -263,12 +264,12 @@ class AllReduce(GpuTest):
         self.assert_refused(result, r"--defer cannot be used with --precision fp16")
 
     def test_tuned_buckets_in_fp16(self):
-        results = self.train(self.folder / "out", ranks=2, bucket="auto", precision="fp16", global_batch=4, max_steps=2)
+        results = self.train(self.folder / "out", ranks=2, bucket="tune", precision="fp16", global_batch=4, max_steps=2)
         self.assertNotIn("deferred", results["buckets"])
 
 
 class Devices(GpuTest):
-    SHARED = r"warning +ranks 0, 1 share a GPU .*start as many ranks on a node as it has GPUs"
+    SHARED = r"warning +ranks 0, 1 share a GPU .*start one rank per GPU"
 
     def test_ranks_that_share_a_gpu_are_warned(self):
         for count in (1, 2):
@@ -293,7 +294,7 @@ class Devices(GpuTest):
             with self.subTest(gpus=count):
                 result = run(*self.training(self.folder / "out", device="cpu", precision="bf16"), ranks=2,
                              environment=gpus(count))
-                self.assert_refused(result, r"a cpu computes in fp32 only, not in bf16: leave out --precision.*" + why)
+                self.assert_refused(result, r"device cpu supports only fp32, not bf16: leave out --precision.*" + why)
 
     def mixed(self, first, second, **options):
         """Two ranks that see different numbers of GPUs."""
@@ -322,9 +323,9 @@ class Devices(GpuTest):
                 self.assertEqual("share a GPU (" in result.out, count == 1 and ranks == 2, str(result))
                 if ranks == 0:
                     continue
-                for name in ("auto", "direct", "ring", "message-ring", "doubling", "mpi"):
+                for name in ("auto", "shm", "ring", "message-ring", "doubling", "mpi"):
                     self.assertRegex(result.out, rf"(?m)^  {name} +yes: ")
-                nccl = r"no: NCCL cannot have two ranks on one GPU" if count == 1 else r"yes: NCCL's all-reduce"
+                nccl = r"no: NCCL does not support two ranks on one GPU" if count == 1 else r"yes: NCCL's all-reduce"
                 self.assertRegex(result.out, r"(?m)^  nccl +" + nccl)
 
 
@@ -335,7 +336,7 @@ class Nodes(GpuTest, hosts_test.HostsTest):
         result = helper.finish(self.launch(self.training(several, **options)))
         self.assertEqual(result.status, 0, str(result))
         self.assertRegex(result.out, r"all-reduce .*, staged through pinned memory .*"
-                                     r"\(the ranks are on several nodes, and MPI does not take GPU memory; ")
+                                     r"\(the ranks are on several nodes, and MPI does not support GPU memory; ")
         self.assertNotIn("share a GPU", result.out)
         self.train(one, ranks=3, **options)
         self.assertLess(self.farthest(one / "checkpoint.h5", several / "checkpoint.h5"), 1e-5)
@@ -361,8 +362,8 @@ class Faults(GpuTest):
         self.assertLess(result.seconds, STALL + 10)
         stands = (r"in step 3: waiting for bucket 1 of (\d+); all-reduce: bucket 1 of \1, reduce-scatter, "
                   r"ring step 1 of 2, waiting for rank 1$")
-        self.assertRegex(result.err, r"(?m)rank 0: nothing has moved .* " + stands)
-        self.assertRegex(result.err, r"rank 1: nothing has moved .* in step 3: beginning the step")
+        self.assertRegex(result.err, r"(?m)rank 0: no progress .* " + stands)
+        self.assertRegex(result.err, r"rank 1: no progress .* in step 3: beginning the step")
 
     def test_a_slow_rank_is_no_stall(self):
         result = self.inject("delay:rank=1,step=3,seconds=0.7", max_steps=5)

@@ -92,7 +92,7 @@ class Hosts(HostsTest):
         helper.edit_checkpoint(out / "checkpoint.h5", lambda file: file.attrs.modify("crossover_bytes", crossover))
         self.assertIn(f"recursive doubling up to {crossover // 1024} KiB as before", train(4, resume=True))
         self.assertEqual(read_checkpoint(out / "checkpoint.h5")["attributes"]["crossover_bytes"], crossover)
-        self.assertNotIn("may round otherwise", train(6, resume=True))
+        self.assertNotIn("rounding may differ", train(6, resume=True))
         # The measurement of two ranks says nothing of three.
         helper.edit_checkpoint(out / "checkpoint.h5", lambda file: file.attrs.modify("ranks", 2))
         self.assertNotIn("KiB as before", train(8, resume=True))

@@ -281,7 +281,7 @@ class ImportImages(helper.ProgramTest):
             image.write_bytes(b"")
         result = helper.run("import", self.output, self.source, "--from", "folder")
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
-        self.assertIn("no usable image is left of the test images (3 skipped", result.messages[0])
+        self.assertIn("none of the test images is usable (3 skipped", result.messages[0])
         self.assertFalse(self.output.exists())
 
     def test_what_cannot_be_read_is_skipped_and_listed(self):
@@ -321,7 +321,7 @@ class ImportImages(helper.ProgramTest):
                     add_to_tar(tar, f"{number}.cls", label.encode())
         result = helper.run("import", self.output, self.source, "--from", "tar")
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
-        self.assertIn("label 1000000 in train.tar (train images), but there are only 4 images in all", result.messages[0])
+        self.assertIn("label 1000000 in train.tar (train images), but there are only 4 images in total", result.messages[0])
         self.assertFalse(self.output.exists())
 
     def test_archives(self):
@@ -378,16 +378,16 @@ class ImportImages(helper.ProgramTest):
             self.assertEqual(len(stored_images(file["train"])), 24)
         result = helper.run("import", self.output, self.source, "--from", "tar", "--classes", "a,b")
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
-        self.assertRegex(result.messages[0], r"--classes: 2 names for 3 classes; the names of classes .* are kept in .*data\.h5\.parts")
+        self.assertRegex(result.messages[0], r"--classes: 2 names for 3 classes; the class names .* are kept in .*data\.h5\.parts")
         result = self.do_import("--classes", "a,b,c", form="tar")  # which is another import, but nothing is lost yet
-        self.assertIn("no piece is finished there: beginning anew", result.out)
+        self.assertIn("no finished pieces: starting over", result.out)
 
     def test_archives_are_not_looked_through_twice(self):
         self.write_archives_of_folders(60, samples=20)
         parts = self.folder / "data.h5.parts"
         result = self.begin_and_stop(signal.SIGTERM, form="tar", sign="train-*.classes.json")
         self.assertEqual(result.status, helper.STOPPED, str(result))
-        self.assertRegex(result.out, r"stopped; (the names of classes that were found|\d+ of 61 pieces) are kept in .*the same command goes on")
+        self.assertRegex(result.out, r"stopped; (the class names that were found|\d+ of 61 pieces) are kept in .*run the same command to continue")
         found = min(parts.glob("train-*.classes.json"))
         found.write_text('["cat", "zebra"]')
         self.do_import(form="tar", ranks=3)
@@ -434,7 +434,7 @@ class ImportImages(helper.ProgramTest):
         np.save(self.source / "train_labels.npy", np.zeros(10_001, np.uint8))
         result = helper.run("import", self.output, self.source, "--from", "npy", "--chunk", 1)
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
-        self.assertRegex(result.messages[0], r"--chunk 1: makes 10001 of 2 B each .* 10000 of .*or more --shards; .*with that mended")
+        self.assertRegex(result.messages[0], r"--chunk 1: makes 10001 chunks of 2 B each .* 10000 of .*or more --shards; .*fix the problem")
         self.do_import("--chunk", 2, form="npy")
         with h5py.File(self.output, "r") as file:
             self.assertEqual(file["train/images"].chunks, (2, 1, 2, 1))
@@ -480,16 +480,16 @@ class ImportImages(helper.ProgramTest):
         self.do_import("--on-bad-sample", "fail", "--chunk", 100, output=self.folder / "whole.h5")
         result = self.begin_and_stop(signal.SIGTERM)
         self.assertEqual(result.status, helper.STOPPED, str(result))
-        self.assertRegex(result.out, r"stopped; [1-4] of 4 pieces are kept in .*data\.h5\.parts: the same command goes on")
+        self.assertRegex(result.out, r"stopped; [1-4] of 4 pieces are kept in .*data\.h5\.parts: run the same command to continue")
         self.assertFalse(self.output.exists())
         result = self.begin_and_stop(signal.SIGKILL, ranks=2)
         self.assertFalse(self.output.exists())
         # Another import may not go on from there.
         result = helper.run("import", self.output, self.source, "--from", "folder", "--channels", 1)
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
-        self.assertRegex(result.messages[0], r"data\.h5\.parts: holds the beginning of another import, with another --channels")
+        self.assertRegex(result.messages[0], r"data\.h5\.parts: has an unfinished import with another --channels")
         result = self.do_import("--chunk", 100, ranks=3)
-        self.assertRegex(result.out, r"[1-4] of 4 pieces are there; going on")
+        self.assertRegex(result.out, r"[1-4] of 4 pieces are finished; continuing")
         self.assertEqual(self.output.read_bytes(), (self.folder / "whole.h5").read_bytes())
         self.assertEqual(self.leftovers(), ["data.h5", "whole.h5"])
 
@@ -498,7 +498,7 @@ class ImportImages(helper.ProgramTest):
         self.begin_and_stop(signal.SIGKILL)
         (self.source / "train/cat/00000.jpg").unlink()
         result = self.do_import()
-        self.assertIn("the source has changed since: beginning anew", result.out)
+        self.assertIn("the source has changed since: starting over", result.out)
         self.assertIn("train: 2999 images", result.out)
 
     def test_full_disk(self):
@@ -513,24 +513,24 @@ class ImportImages(helper.ProgramTest):
         for ranks in (0, 2):
             result = helper.run("import", disk / "data.h5", self.source, "--from", "folder", ranks=ranks)
             self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
-            self.assertRegex(result.messages[0], r"disk/data\.h5: cannot write: No space left on device.*the same command goes on")
+            self.assertRegex(result.messages[0], r"disk/data\.h5: cannot write: No space left on device.*run the same command to continue")
             self.assertEqual([path.name for path in disk.iterdir()], ["data.h5.parts"])
         subprocess.run(["mount", "-o", f"remount,size={size * 3}", str(disk)], check=True)
         result = self.succeed("import", disk / "data.h5", self.source, "--from", "folder")
-        self.assertIn("2 of 2 pieces are there; going on", result.out)
+        self.assertIn("2 of 2 pieces are finished; continuing", result.out)
         self.assertEqual([path.name for path in disk.iterdir()], ["data.h5"])
 
     def test_misuse(self):
         write_folder(self.source, train=1, test=1)
         (self.folder / "empty").mkdir()
         for status, expected, arguments in (
-                (1, "train: not there; the source must have train/CLASS", [self.folder / "empty", "--from", "folder"]),
+                (1, "train: missing; the source must have train/CLASS", [self.folder / "empty", "--from", "folder"]),
                 (1, "no such folder", [self.folder / "none", "--from", "folder"]),
                 (1, "not a folder", [self.source / "train/cat/00000.jpg", "--from", "folder"]),
                 (1, "binary version", [self.source, "--from", "cifar"]),
                 (1, "no archives", [self.source, "--from", "tar"]),
                 (1, "train_images.npy", [self.source, "--from", "npy"]),
-                (1, "what size", [self.source, "--from", "folder", "--store", "pixels"]),
+                (1, "requires a size", [self.source, "--from", "folder", "--store", "pixels"]),
                 (1, "keep their sizes", [self.source, "--from", "folder", "--size", "8x8"]),
                 (1, "2 names for 3 classes", [self.source, "--from", "folder", "--classes", "a,b"]),
                 (1, "--mean: 1 values for 3", [self.source, "--from", "folder", "--mean", "0.5"]),

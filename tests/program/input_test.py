@@ -132,8 +132,8 @@ class InputTest(helper.ProgramTest):
         self.assertEqual(other.status, 0, other)
         self.assertNotIn(accuracy, other.out)
         decoded = helper.write_data(self.folder / "decoded.h5", 20, 20, channels=3)
-        self.assertIn("the data's images are 28x28, but the network was trained with 24x24: --image says what it shall "
-                      "get", evaluate(decoded).err)
+        self.assertIn("the data's images are 28x28, but the network was trained with 24x24: choose the network's "
+                      "image size with --image", evaluate(decoded).err)
         self.assertEqual(evaluate(decoded, "--image", 24).status, 0)
 
     def test_bench_input(self):
@@ -141,7 +141,7 @@ class InputTest(helper.ProgramTest):
             file = self.folder / "input.json"
             out = self.succeed("bench", "input", "--data", data, "--image", 28, "--seconds", 0.2, "--workers", 2,
                                "--batch", 10, "--json", file, ranks=2).out
-            self.assertRegex(out, r"images/s, \d+ for each processor")
+            self.assertRegex(out, r"images/s, \d+ for each busy processor")
             found = json.loads(file.read_text())
             self.assertEqual(found["workers"], 2)
             self.assertGreater(found["images"], 0)

@@ -173,7 +173,7 @@ class Metrics(helper.ProgramTest):
         for formats in ("none,csv", "xml"):
             result = helper.run(*self.training(self.folder / "out", metrics=formats))
             self.assertEqual((result.status, len(result.err.splitlines())), (2, 1), str(result))
-            self.assertIn("none of jsonl, csv, tensorboard, or none alone", result.err)
+            self.assertIn("not one of jsonl, csv, tensorboard, or none alone", result.err)
 
     def test_a_file_that_cannot_be_written_does_not_end_the_run(self):
         out = self.folder / "out"

@@ -67,7 +67,7 @@ class Predict(helper.ProgramTest):
             self.assertAlmostEqual(row["images_per_second"], 8e3 * ranks / row["step_ms"])
             self.assertAlmostEqual(row["efficiency"], rows[1]["step_ms"] / row["step_ms"])
             self.assertAlmostEqual(row["step_ms"], row["compute_ms"] + row["exposed_ms"])
-        self.assertRegex(result.out, r"of as many times 1 rank at 8 images, predicted 133\.3 images/s")
+        self.assertRegex(result.out, r"times the 133\.3 images/s predicted for 1 rank at 8 images")
 
     def test_a_sum_on_two_ranks(self):
         # 4 MiB in one bucket: a chunk of 2 MiB twice, whose segments follow each other; nothing of it is hidden.
@@ -98,7 +98,7 @@ class Predict(helper.ProgramTest):
     def test_under_mpirun_the_root_speaks(self):
         result, _, _ = self.predict(self.write("step.json", profile()), "--latency", "1us", "--bandwidth", "10Gbit/s",
                                     "--ranks", 8, ranks=2)
-        self.assertEqual(result.out.count("images/s\n"), 1, str(result))
+        self.assertEqual(result.out.count("predicted for 1 rank"), 1, str(result))
 
     def test_wrong_words(self):
         good, network = self.write("step.json", profile()), ("--latency", "1us", "--bandwidth", "1Gbit/s")
@@ -109,12 +109,12 @@ class Predict(helper.ProgramTest):
                                 ((good, "--bandwidth", "1Gbit/s"), "--latency"),
                                 ((good, "--latency", "1us", "--bandwidth", "10Gbps"), "10Gbps.*10Gbit/s"),
                                 ((good, "--latency", "-1us", "--bandwidth", "1Gbit/s"), "--latency"),
-                                ((good, "--latency", "1us", "--bandwidth", "0Gbit/s"), "carries nothing"),
+                                ((good, "--latency", "1us", "--bandwidth", "0Gbit/s"), "must be above 0"),
                                 ((good, *network, "--fit", good), "--fit|--latency|--bandwidth"),
-                                ((good, "--fit", good), "no link can be fitted"),
+                                ((good, "--fit", good), "cannot fit a link"),
                                 ((good, "--fit", self.folder / "nothing.json"), "nothing.json"),
                                 ((good, *network, "--ranks", 0), "ranks"),
-                                ((good, *network, "--bucket", "auto"), "--bucket"),
+                                ((good, *network, "--bucket", "tune"), "--bucket"),
                                 ((good, *network, "--ranks-per-node", 4), "--node-latency"),
                                 ((good, *network, "--ranks-per-node", 4, "--node-latency", "1us", "--node-bandwidth", "1GB/s",
                                   "--ranks", 6), "6 ranks do not fill nodes of 4"),

@@ -143,7 +143,7 @@ class Predict(helper.ProgramTest):
 
         (self.folder / "empty").mkdir()
         colours = helper.write_data(self.folder / "colours.h5", 9, 9, channels=3)
-        self.assertIn("empty: no images there", complaint(self.folder / "empty", "--checkpoint", self.gray))
+        self.assertIn("empty: has no images", complaint(self.folder / "empty", "--checkpoint", self.gray))
         self.assertIn("nowhere.h5", complaint(self.folder / "nowhere.h5", "--checkpoint", self.gray))
         self.assertIn("/validation: missing", complaint(f"{self.data}:validation", "--checkpoint", self.gray))
         self.assertIn("images of 3 channels, but the network of ",

@@ -41,7 +41,7 @@ class Rates(helper.ProgramTest):
         arguments = ["train", "--data", self.data, "--out", out, "--recipe", "goyal", "--model", "mlp", "--batch", 20,
                      "--epochs", 7, "--lr-steps", "5,6", "--max-steps", 3]
         result = self.succeed(*arguments, ranks=2)
-        self.assertNotIn("left out", result.out)
+        self.assertNotIn("not applied", result.out)
         self.assertRegex(result.out, r"recipe      goyal \(Goyal et al\., .*2017\): augment imagenet, optimizer sgd, momentum 0\.9, "
                                      r"nesterov true, .*lr 0\.1, lr-per 256, warmup 5, schedule step, lr-factor 0\.1\n")
         self.assertIn("0.1 x 40/256 = 0.015625, warm-up 5 epochs from 0.015625, then x 0.1 after epochs 5, 6\n",
@@ -57,16 +57,16 @@ class Rates(helper.ProgramTest):
         out = self.folder / "out"
         result = self.succeed("train", "--data", self.data, "--out", out, "--recipe", "fashion", "--model", "mlp",
                               "--optimizer", "adamw", "--max-steps", 1)
-        self.assertIn("; left out, as what they go with was chosen otherwise: momentum 0.9, lr 0.05\n", result.out)
+        self.assertIn("; not applied, because options that they depend on were given: momentum 0.9, lr 0.05\n", result.out)
         self.assertRegex(result.out, r"  rate        0\.05, warm-up 0\.5 epochs from 0, then cosine")
 
     def test_misuse_is_refused(self):
         for options, names in (({"schedule": "step"}, "--lr-steps 30,60,80"),
                                ({"schedule": "step", "lr_steps": "2,1"}, "ascending"),
                                ({"schedule": "linear"}, "--schedule"),
-                               ({"warmup": 2, "schedule": "cosine"}, "leaves nothing of 1 epochs"),
+                               ({"warmup": 2, "schedule": "cosine"}, "leaves none of the 1 epochs"),
                                ({"optimizer": "adamw", "nesterov": True}, "--nesterov belongs to"),
-                               ({"recipe": "nobody"}, r"known are goyal, .*fashion"),
+                               ({"recipe": "nobody"}, r"known recipes: goyal, .*fashion"),
                                ({"recipe": "goyal", "epochs": 3}, "--lr-steps 30,60,80 are not all before the end, at 3"),
                                ({"sync_batch_norm": True, "wire": "bf16"}, "--sync-batch-norm .*fp32.* is bf16"),
                                ({"accumulate": 0}, "--accumulate"),
@@ -174,7 +174,7 @@ class Step(helper.ProgramTest):
     def test_synchronized_batch_norm_wants_all_ranks(self):
         for model, names, options in (
                 ("resnet20", r"--sync-batch-norm: in steps of 3 images some of 4 ranks have 1 and others 0", {"global_batch": 117}),
-                ("resnet20", r"in steps of 15 images some of 4 ranks have 4 and others 3, which do not make 4 parts",
+                ("resnet20", r"in steps of 15 images some of 4 ranks have 4 and others 3, which cannot be split into 4 parts",
                  {"global_batch": 35, "accumulate": 4})):
             result = run(*self.training(self.folder / "out", model=model, sync_batch_norm=True, **options), ranks=4)
             self.assertEqual(result.status, 1, str(result))

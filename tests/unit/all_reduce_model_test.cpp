@@ -177,5 +177,6 @@ TEST_CASE("what has no model is refused") {
   const Cluster cluster{.network = kEthernet, .ranks_per_node = 4, .node = kMemory};
   CHECK_THAT(test::error_of([&] { model_sum("auto", cluster, 6); }), Catch::Contains("6 ranks do not fill nodes of 4"));
   CHECK_THAT(test::error_of([&] { model_sum("doubling", cluster, 8); }), Catch::Contains("doubling"));
-  CHECK_THAT(test::error_of([&] { model_sum("mpi", cluster, 8); }), Catch::Contains("--all-reduce mpi has no model"));
+  CHECK_THAT(test::error_of([&] { model_sum("mpi", cluster, 8); }),
+             Catch::Contains("--all-reduce mpi cannot be predicted"));
 }

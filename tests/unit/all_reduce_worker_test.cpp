@@ -13,7 +13,7 @@ namespace {
 // and waits for ever, patiently, on those that begin with 1000.
 class AddOne final : public AllReduceAlgorithm {
  public:
-  explicit AddOne(std::shared_ptr<Backoff> backoff) : backoff_(std::move(backoff)) {}
+  explicit AddOne(std::shared_ptr<Backoff> backoff) : AllReduceAlgorithm({"adds one"}), backoff_(std::move(backoff)) {}
 
   void sum(std::span<float> values) override {
     if (values[0] < 0) fail("broken wire");
@@ -21,7 +21,6 @@ class AddOne final : public AllReduceAlgorithm {
     for (float& value : values) value += 1;
     bytes_ += values.size_bytes();
   }
-  std::string order() const override { return "adds one"; }
   std::uint64_t bytes_sent() const override { return bytes_; }
 
  private:
@@ -37,11 +36,11 @@ std::unique_ptr<AllReduce> make_worker() {
 }  // namespace
 
 TEST_CASE("arrays are added one after the other, and waiting for one is waiting for all before it") {
-  const std::size_t size = GENERATE(100, 20'000);  // left to who waits, and enough to wake the worker's thread
+  const std::size_t size = GENERATE(100, 20'000);  // done by the waiting thread; and enough to wake the worker's
   const auto worker = make_worker();
   const std::jthread watchdog([&worker](std::stop_token stop) {  // may look at any time
     while (!stop.stop_requested()) {
-      worker->activity().look();
+      worker->progress().snapshot();
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   });
@@ -56,7 +55,7 @@ TEST_CASE("arrays are added one after the other, and waiting for one is waiting 
     worker->wait(last);
     CHECK(arrays == std::vector(20, std::vector<float>(size, static_cast<float>(8 + step))));
   }
-  CHECK(worker->bytes_sent() == 20 * 20 * size * sizeof(float));
+  CHECK(worker->progress().snapshot().bytes_sent == 20 * 20 * size * sizeof(float));
 }
 
 TEST_CASE("an error in the worker comes out of wait() and of every later call") {
@@ -93,8 +92,9 @@ TEST_CASE("a step's sums are spans of the worker's lane, in order") {
 TEST_CASE("a large sum is begun though nobody waits for it, even if a small one before it is waited for") {
   class Slow final : public AllReduceAlgorithm {
    public:
+    Slow() : AllReduceAlgorithm({"slow"}) {}
+
     void sum(std::span<float>) override { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
-    std::string order() const override { return "slow"; }
     std::uint64_t bytes_sent() const override { return 0; }
   };
   AllReduceWorker worker(std::make_unique<Slow>(), std::make_shared<Backoff>(0), "slow", "tested");
@@ -104,9 +104,9 @@ TEST_CASE("a large sum is begun though nobody waits for it, even if a small one 
                  1);  // the thread wakes up, and finds the small one being summed here
   worker.wait(first);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (worker.activity().look().ended < 2 && std::chrono::steady_clock::now() < deadline)
+  while (worker.progress().snapshot().ended < 2 && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  CHECK(worker.activity().look().ended == 2);
+  CHECK(worker.progress().snapshot().ended == 2);
 }
 
 TEST_CASE("destroying the worker abandons sums that never complete") {

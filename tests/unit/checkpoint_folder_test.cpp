@@ -17,13 +17,13 @@ namespace {
 using Catch::Contains;
 namespace fs = std::filesystem;
 
-// After so many steps, with that many of 100 images found; -1: not evaluated.
+// A checkpoint after `step` steps, with `correct` of 100 images classified correctly; -1: not evaluated.
 Checkpoint after_steps(std::uint64_t step, int correct = -1) {
   Checkpoint checkpoint;
   checkpoint.model = "lenet";
-  checkpoint.step = step;
+  checkpoint.run.step = step;
   checkpoint.parameters = {{"weight", {2}, {static_cast<float>(step), 1}, {{0, 0}}}};
-  if (correct >= 0) checkpoint.score = {static_cast<std::uint64_t>(correct), 100};
+  if (correct >= 0) checkpoint.run.score = {static_cast<std::uint64_t>(correct), 100};
   return checkpoint;
 }
 
@@ -36,7 +36,7 @@ std::set<int> steps(const fs::path& run) {
 }
 
 std::uint64_t newest_step(const fs::path& run) {
-  return CheckpointFolder(run, 2).newest().value().checkpoint.step;
+  return CheckpointFolder(run, 2).newest().value().checkpoint.run.step;
 }
 
 void truncate(const fs::path& file) {
@@ -60,8 +60,8 @@ TEST_CASE("a folder keeps its last checkpoints and the best, and links to both",
   folder.write(after_steps(50));
   folder.write(after_steps(1234567890, 80));
   CHECK(steps(run.path()) == std::set{30, 50, 1234567890});
-  CHECK(read_checkpoint(run / "checkpoint.h5").step == 1234567890);
-  CHECK(read_checkpoint(run / "best.h5").step == 30);
+  CHECK(read_checkpoint(run / "checkpoint.h5").run.step == 1234567890);
+  CHECK(read_checkpoint(run / "best.h5").run.step == 30);
   CHECK(folder.best() == Score{90, 100});
   CHECK(fs::read_symlink(run / "best.h5") == "checkpoints/step-000000030.h5");  // the folder may be moved
   CHECK(newest_step(run.path()) == 1234567890);
@@ -81,13 +81,13 @@ TEST_CASE("a writer that is killed at any stage leaves a whole newest checkpoint
   });
   CHECK_THROWS_AS(killed.write(after_steps(30, 60)), Killed);
   CHECK(newest_step(run.path()) == (stage == "written" ? 20 : 30));
-  CHECK(read_checkpoint(run / "checkpoint.h5").step == (stage == "linked" ? 30 : 20));
+  CHECK(read_checkpoint(run / "checkpoint.h5").run.step == (stage == "linked" ? 30 : 20));
   CHECK(folder.best() == (stage == "written" ? Score{50, 100} : Score{60, 100}));
   // Whoever goes on puts everything in its place.
   folder.write(after_steps(40, 55));
   CHECK(steps(run.path()) == (stage == "written" ? std::set{40} : std::set{30, 40}));
-  CHECK(read_checkpoint(run / "checkpoint.h5").step == 40);
-  CHECK(read_checkpoint(run / "best.h5").step == (stage == "written" ? 40 : 30));
+  CHECK(read_checkpoint(run / "checkpoint.h5").run.step == 40);
+  CHECK(read_checkpoint(run / "best.h5").run.step == (stage == "written" ? 40 : 30));
 }
 
 TEST_CASE("what a killed writer left half-written is in nobody's way", "[checkpoint_folder]") {
@@ -99,7 +99,7 @@ TEST_CASE("what a killed writer left half-written is in nobody's way", "[checkpo
   CHECK(newest_step(run.path()) == 10);
   folder.write(after_steps(20));
   CHECK(newest_step(run.path()) == 20);
-  CHECK(read_checkpoint(run / "checkpoint.h5").step == 20);
+  CHECK(read_checkpoint(run / "checkpoint.h5").run.step == 20);
   CHECK_FALSE(fs::exists(run / "checkpoints/step-000000020.h5.partial"));
 }
 
@@ -111,20 +111,20 @@ TEST_CASE("a damaged checkpoint is passed over and named, and gone when the run 
   test::write_text(run / "checkpoints/step-000000020.h5", "");
   const auto found = folder.newest();
   REQUIRE(found);
-  CHECK(found->checkpoint.step == 10);
+  CHECK(found->checkpoint.run.step == 10);
   CHECK(found->file == run / "checkpoints/step-000000010.h5");
   REQUIRE(found->damaged.size() == 2);
-  CHECK_THAT(found->damaged[0], Contains("passed over a damaged checkpoint") && Contains("step-000000030.h5"));
+  CHECK_THAT(found->damaged[0], Contains("skipped a damaged checkpoint") && Contains("step-000000030.h5"));
   CHECK_THAT(found->damaged[1], Contains("step-000000020.h5"));
   CHECK(folder.best() == Score{10, 100});
   folder.write(after_steps(15));
   CHECK(steps(run.path()) == std::set{10, 15});
-  CHECK(read_checkpoint(run / "best.h5").step == 10);
+  CHECK(read_checkpoint(run / "best.h5").run.step == 10);
 
   truncate(run / "checkpoints/step-000000010.h5");
   truncate(run / "checkpoints/step-000000015.h5");
   CHECK_THAT(test::error_of([&] { folder.newest(); }),
-             Contains("step-000000015.h5") && Contains("nor can the 1 before it be read"));
+             Contains("step-000000015.h5") && Contains("the 1 before it cannot be read either"));
 }
 
 TEST_CASE("a checkpoint of a newer program is not passed over", "[checkpoint_folder]") {
@@ -157,8 +157,8 @@ TEST_CASE("a checkpoint is found by its file or its run's folder", "[checkpoint_
   const CheckpointFolder folder(run.path(), 2);
   folder.write(after_steps(10, 90));
   folder.write(after_steps(20, 80));
-  CHECK(find_checkpoint(run.path()).checkpoint.step == 20);
-  CHECK(find_checkpoint(run / "best.h5").checkpoint.step == 10);
+  CHECK(find_checkpoint(run.path()).checkpoint.run.step == 20);
+  CHECK(find_checkpoint(run / "best.h5").checkpoint.run.step == 10);
 }
 
 TEST_CASE("a writer writes beside its caller, and says later what went wrong", "[checkpoint_folder]") {
@@ -175,7 +175,7 @@ TEST_CASE("a writer writes beside its caller, and says later what went wrong", "
     writer.begin(after_steps(20));
     CHECK_THAT(test::error_of([&] { writer.finish(); }), Contains("step-000000020.h5") && Contains("File too large"));
   }
-  writer.look();  // it was said
+  writer.look();  // the error has been reported
   CHECK(newest_step(run.path()) == 10);
   writer.begin(after_steps(20));
   writer.finish();

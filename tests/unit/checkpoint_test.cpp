@@ -35,8 +35,8 @@ Checkpoint example() {
   checkpoint.optimizer = "adamw";
   checkpoint.configuration = "[run]\nname = \"größer\"\n";
   checkpoint.seed = 0xfedcba9876543210;
-  checkpoint.step = 1234;
-  checkpoint.cursor = {7, 4096};
+  checkpoint.run.step = 1234;
+  checkpoint.run.cursor = {7, 4096};
   checkpoint.order = "5000 images, --shuffle global";
   checkpoint.image = {24, 32};
   checkpoint.data = {.height = 28,
@@ -47,12 +47,12 @@ Checkpoint example() {
                      .deviation = {0.125f, 1.0f / 3}};
   checkpoint.samples = {{"the number of training images", "5000"}, {"a hash of the training labels", "a=b"}};
   checkpoint.summing = "3 ranks, ring, buckets of 1 MiB";
-  checkpoint.buckets = {.bytes = 1 << 20, .deferred = 0.25};
-  checkpoint.ranks = 3;
-  checkpoint.crossover = 65'536;
-  checkpoint.tuned_for_ranks = 3;
-  checkpoint.loss_scaling = {.scale = 4096, .good_steps = 17};
-  checkpoint.score = {.correct = 90, .count = 100};
+  checkpoint.run.buckets = {.bytes = 1 << 20, .deferred = 0.25};
+  checkpoint.run.ranks = 3;
+  checkpoint.run.crossover = 65'536;
+  checkpoint.run.tuned_for_ranks = 3;
+  checkpoint.run.loss_scaling = {.scale = 4096, .good_steps = 17};
+  checkpoint.run.score = {.correct = 90, .count = 100};
   checkpoint.parameters = {
       {"z.weight",
        {2, 3},
@@ -71,8 +71,8 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
   CHECK(one.optimizer == other.optimizer);
   CHECK(one.configuration == other.configuration);
   CHECK(one.seed == other.seed);
-  CHECK(one.step == other.step);
-  CHECK(one.cursor == other.cursor);
+  CHECK(one.run.step == other.run.step);
+  CHECK(one.run.cursor == other.run.cursor);
   CHECK(one.order == other.order);
   CHECK(one.image == other.image);
   CHECK(one.data.height == other.data.height);
@@ -83,16 +83,16 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
   CHECK(bits(one.data.deviation) == bits(other.data.deviation));
   CHECK(one.samples == other.samples);
   CHECK(one.summing == other.summing);
-  CHECK(one.buckets == other.buckets);
-  CHECK(one.ranks == other.ranks);
-  CHECK(one.crossover == other.crossover);
-  CHECK(one.tuned_for_ranks == other.tuned_for_ranks);
-  REQUIRE(one.loss_scaling.has_value() == other.loss_scaling.has_value());
-  if (one.loss_scaling) {
-    CHECK(one.loss_scaling->scale == other.loss_scaling->scale);
-    CHECK(one.loss_scaling->good_steps == other.loss_scaling->good_steps);
+  CHECK(one.run.buckets == other.run.buckets);
+  CHECK(one.run.ranks == other.run.ranks);
+  CHECK(one.run.crossover == other.run.crossover);
+  CHECK(one.run.tuned_for_ranks == other.run.tuned_for_ranks);
+  REQUIRE(one.run.loss_scaling.has_value() == other.run.loss_scaling.has_value());
+  if (one.run.loss_scaling) {
+    CHECK(one.run.loss_scaling->scale == other.run.loss_scaling->scale);
+    CHECK(one.run.loss_scaling->good_steps == other.run.loss_scaling->good_steps);
   }
-  CHECK(one.score == other.score);
+  CHECK(one.run.score == other.run.score);
   REQUIRE(one.parameters.size() == other.parameters.size());
   for (std::size_t i = 0; i < one.parameters.size(); ++i) {
     CHECK(one.parameters[i].name == other.parameters[i].name);
@@ -220,7 +220,7 @@ TEST_CASE("the score is read by itself", "[checkpoint]") {
   const test::TemporaryFolder folder;
   Checkpoint checkpoint = example();
   write_checkpoint(folder / "with.h5", checkpoint);
-  checkpoint.score.reset();
+  checkpoint.run.score.reset();
   write_checkpoint(folder / "without.h5", checkpoint);
   test::write_text(folder / "damaged.h5", "damaged");
   CHECK(read_score(folder / "with.h5") == Score{90, 100});
@@ -239,7 +239,7 @@ TEST_CASE("a checkpoint of an older version is refused, with or without a checks
     for (const auto& image : {file.image(), sealed(file.image())}) {
       write_atomically(folder / "run.h5", image);
       CHECK_THAT(error_of_reading(folder / "run.h5"),
-                 Contains("run.h5") && Contains(fmt::format("version {}, which is not read any more", version)));
+                 Contains("run.h5") && Contains(fmt::format("version {}, which is no longer supported", version)));
     }
   }
 }
@@ -318,7 +318,8 @@ TEST_CASE("HDF5 files that are no checkpoints of ours are named", "[checkpoint]"
       expect(name);
       root.set_string(name, "x");
     }
-    for (const char* name : {"seed", "step", "epoch", "position"}) {
+    for (const char* name :
+         {"seed", "step", "epoch", "position", "ranks", "bucket_bytes", "deferred_percent", "tuned_for_ranks"}) {
       expect(name);
       root.set_integer(name, 0);
     }
@@ -340,10 +341,6 @@ TEST_CASE("HDF5 files that are no checkpoints of ours are named", "[checkpoint]"
     }
     expect("summing");
     root.set_string("summing", "x");
-    for (const char* name : {"bucket_bytes", "deferred_percent", "tuned_for_ranks", "ranks"}) {
-      expect(name);
-      root.set_integer(name, 0);
-    }
     CHECK_THAT(error(), Contains("/parameters: missing"));
     hdf5::Group parameters = root.create_group("parameters");
     CHECK_THAT(error(), Contains("/velocity: missing"));

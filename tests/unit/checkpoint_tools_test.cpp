@@ -16,7 +16,7 @@ Checkpoint example() {
   Checkpoint checkpoint;
   checkpoint.model = "lenet";
   checkpoint.optimizer = "adamw";
-  checkpoint.step = 10;
+  checkpoint.run.step = 10;
   checkpoint.parameters = {{"weight", {2, 2}, {3, 0, 4, 0}, {{1, 1, 1, 1}, {2, 2, 2, 2}}, {1, 2, 3, 4}},
                            {"mean", {1}, {5}, {}, {6}}};
   return checkpoint;
@@ -41,7 +41,7 @@ TEST_CASE("checkpoints of the same bits do not differ", "[checkpoint_tools]") {
   Checkpoint one = example();
   one.parameters[0].values[0] = std::numeric_limits<float>::quiet_NaN();
   Checkpoint later = one;
-  later.step = 20;  // which is no tensor
+  later.run.step = 20;  // which is no tensor
   CHECK(differences(one, later).empty());
 }
 
@@ -78,21 +78,21 @@ TEST_CASE("tensors that differ are named, and how far they are apart", "[checkpo
 
 TEST_CASE("the mean of checkpoints is that of their weights and averages", "[checkpoint_tools]") {
   Checkpoint other = example();
-  other.step = 30;
+  other.run.step = 30;
   other.parameters[0].values = {1, 2, 3, 4};
   other.parameters[0].average = {3, 3, 3, 3};
   other.parameters[1].values = {7};
-  std::swap(other.parameters[0], other.parameters[1]);  // what counts is the name
+  std::swap(other.parameters[0], other.parameters[1]);  // parameters are matched by name
   Checkpoint third = other;
   const Checkpoint mean = average({stored("a", example()), stored("b", other), stored("c", third)});
   CHECK(mean.model == "lenet");
-  CHECK(mean.step == 30);
+  CHECK(mean.run.step == 30);
   REQUIRE(mean.parameters.size() == 2);
   CHECK(mean.parameters[0].values == std::vector<float>{5.0f / 3, 4.0f / 3, 10.0f / 3, 8.0f / 3});
   CHECK(mean.parameters[0].average == std::vector<float>{7.0f / 3, 8.0f / 3, 3, 10.0f / 3});
   CHECK(mean.parameters[1].values == std::vector<float>{19.0f / 3});
   CHECK(mean.parameters[0].states.empty());
-  CHECK_FALSE(mean.score);
+  CHECK_FALSE(mean.run.score);
 
   for (NamedTensor& tensor : third.parameters) tensor.average.clear();
   CHECK_FALSE(average({stored("a", example()), stored("c", third)}).averages());

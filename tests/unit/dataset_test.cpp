@@ -237,7 +237,7 @@ TEST_CASE("datasets whose elements are not in the file are refused", "[dataset]"
     test::write_text(folder / "pixels", std::string(16, 'x'));
     const auto external = [&](hid_t properties) { H5Pset_external(properties, (folder / "pixels").c_str(), 0, 16); };
     CHECK_THAT(error_with("train/images", {4, 2, 2, 1}, external),
-               Contains("/train/images: its elements lie in other files (external storage)"));
+               Contains("/train/images: its elements are in other files (external storage)"));
   }
   SECTION("a virtual dataset") {
     const auto of_others = [&](hid_t properties) {
@@ -301,7 +301,8 @@ TEST_CASE("images of which a byte is cut off are not copied", "[dataset]") {
   Bytes pixels(8);
   std::vector<std::int32_t> labels(2);
   CHECK(dataset.copy(samples, pixels, labels));
-  // Of the last page that is left the rest would be zeros; of the first page, beyond which sample 2500 lies, nothing.
+  // After the first truncation, the rest of the last page would read as zeros. After the second, sample 2500 is beyond
+  // the only page left.
   for (const std::size_t end : {test::place_of_image(file, 2500) + 3, test::place_of_image(file, 8)}) {
     std::filesystem::resize_file(file, end);
     CHECK_FALSE(dataset.copy(samples, pixels, labels));
@@ -469,7 +470,7 @@ TEST_CASE("labels may be integers of any size", "[dataset]") {
 }
 
 TEST_CASE("integers are the same kept in memory or not, and kept within a budget", "[dataset]") {
-  constexpr std::size_t kCount = 100;  // more than are read at once
+  constexpr std::size_t kCount = 100;  // more than are read at a time
   const test::TemporaryFolder folder;
   test::DataFile(kCount).write(folder / "data.h5");
   StoredArray labels(hdf5::File(folder / "data.h5").root().group("train").dataset("labels"),
@@ -548,7 +549,7 @@ TEST_CASE("integers of bits that are not all used are read, wider ones than 8 by
     H5Tset_order(wide.id(), order);
     write_labels(folder / "data.h5", wide.id());
     CHECK_THAT(test::error_of([&] { Dataset({folder / "data.h5"}, "train"); }),
-               Contains("/train/labels: integers of 16 bytes; at most 8 are read"));
+               Contains("/train/labels: integers of 16 bytes; at most 8 are supported"));
   }
 }
 

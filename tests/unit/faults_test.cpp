@@ -25,19 +25,19 @@ TEST_CASE("faults are read from text") {
 
 TEST_CASE("what is wrong with a fault's text is said") {
   const auto [text, complaint] = GENERATE(table<std::string, std::string>({
-      {"", "it begins with kill:"},
-      {"melt:rank=1,step=1", "it begins with kill:"},
+      {"", "must begin with kill:"},
+      {"melt:rank=1,step=1", "must begin with kill:"},
       {"kill", "needs rank=N"},
       {"kill:rank=-1,step=1", "needs rank=N"},
       {"kill:rank=1", "needs step=N"},
-      {"kill:rank=1,step=1,seconds=1", "no 'seconds'"},
+      {"kill:rank=1,step=1,seconds=1", "unknown key 'seconds'"},
       {"flip:rank=1,step=", "'' is not"},
       {"flip:rank=1,step=1x", "'1x' is not"},
       {"delay:rank=1,step=1", "needs seconds=S"},
       {"delay:rank=1,seconds=-1", "needs seconds=S"},
       {"hang:rank", "'rank' has no value"},
-      {"hang:rank=0,step=1,at=renamed", "no 'at'"},
-      {"kill:rank=0,step=1,at=lunch", "'lunch' is neither"},
+      {"hang:rank=0,step=1,at=renamed", "unknown key 'at'"},
+      {"kill:rank=0,step=1,at=lunch", "unknown stage 'lunch'"},
   }));
   CHECK_THROWS_WITH(parse_fault(text), Catch::StartsWith(text) && Catch::Contains(complaint));
 }

@@ -81,10 +81,10 @@ TEST_CASE("it is certain that no byte of a mapped file was cut off, or not", "[f
     return read_mapped([&] { found = mapping.surely_whole(); }) && found;
   };
   CHECK(certain(kFile));
-  CHECK(certain(content));  // what has been cut off reads as it was
+  CHECK(certain(content));  // truncated data in the page still reads as before
   for (const std::size_t size : {content - 1, content - 4096, std::size_t{1}, std::size_t{0}})
     CHECK_FALSE(certain(size));
-  CHECK_FALSE(certain(kFile));  // where there are zeros now
+  CHECK_FALSE(certain(kFile));  // there are zeros now
 }
 
 TEST_CASE("of nothing but zeros, and of a file that ends too early, nothing is certain", "[file_mapping]") {

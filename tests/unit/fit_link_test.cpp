@@ -83,9 +83,9 @@ TEST_CASE("what no link can be fitted to is refused in a line") {
   };
   CHECK_THAT(complaint(benchmark("message-ring", times, 4, 2)), Catch::Contains("2 of 4 ranks were on one node"));
   CHECK_THAT(complaint(benchmark("message-ring", times, 1, 1)), Catch::Contains("one rank"));
-  CHECK_THAT(complaint(benchmark("direct", times, 4, 1)), Catch::Contains("0 sizes"));
+  CHECK_THAT(complaint(benchmark("shm", times, 4, 1)), Catch::Contains("0 sizes"));
   CHECK_THAT(complaint(benchmark("ring", std::span(times).first(1), 4, 1)), Catch::Contains("1 sizes"));
   CHECK_THAT(complaint(benchmark("ring", std::vector<RingTime>{{4, 1}, {8, 0}}, 4, 1)), Catch::Contains("took 0 s"));
-  CHECK_THAT(complaint({{"rows", 7}}), Catch::Contains("no link can be fitted"));
+  CHECK_THAT(complaint({{"rows", 7}}), Catch::Contains("cannot fit a link"));
   CHECK_THAT(test::error_of([&] { fit_link(folder / "nothing.json"); }), Catch::Contains("nothing.json"));
 }

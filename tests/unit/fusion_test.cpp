@@ -57,7 +57,7 @@ Graph relu_with_two_readers() {
   return b.done(b.add("add", Add{}, {pool, b.add("conv2", kConvolution, {relu})}));
 }
 
-// Nor the convolution the ReLU here: someone reads what is below 0.
+// Nor does the convolution absorb the ReLU here: its other reader needs the negative values.
 Graph convolution_with_two_readers() {
   Builder b;
   const Value conv = b.add("conv1", kConvolution, {b.input});
@@ -89,7 +89,7 @@ Graph norm_add_relu() {
   return b.done(b.add("relu2", Relu{}, {b.add("add2", Add{}, {x, y})}));
 }
 
-// But not where somebody else reads what was normalized, where it is added to itself, or where the ReLU comes first.
+// But not if another node reads the normalized values, if they are added to themselves, or if the ReLU comes first.
 Graph norm_not_add() {
   Builder b;
   Value x = b.add("norm1", BatchNorm{}, {b.add("conv1", kConvolution, {b.input})});
@@ -101,7 +101,7 @@ Graph norm_not_add() {
   return b.done(b.add("add4", Add{}, {sum, x}));
 }
 
-// Several in a row; and ReLUs that are no neighbours of what they read, which are left alone.
+// Several in a row; and ReLUs that do not directly follow the node they read, which stay.
 Graph chains() {
   Builder b;
   const Value first = b.add("conv1", kConvolution, {b.input});

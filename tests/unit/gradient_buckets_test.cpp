@@ -20,11 +20,11 @@ Ranges cut(std::vector<std::size_t> ends, std::size_t elements_per_bucket) {
   return cut_buckets(ends, elements_per_bucket * sizeof(float));
 }
 
-// Writes down what it is asked.
+// Records all calls.
 class Recorder final : public AllReduce {
  public:
-  std::string order() const override { return "recorder"; }
-  std::string description() const override { return "recorder"; }
+  Recorder() : AllReduce({"recorder", "recorder"}) {}
+
   DeviceView allocate(std::size_t) override { return {}; }
   Ticket enqueue(DeviceView values, Next, std::size_t) override {
     enqueued.push_back(floats(values));
@@ -32,14 +32,13 @@ class Recorder final : public AllReduce {
   }
   void wait(Ticket ticket) override { waited.push_back(ticket); }
   void join(Ticket ticket) override { joined.push_back(ticket); }
-  std::uint64_t bytes_sent() const override { return 0; }
-  const AllReduceProgress& activity() const override { return activity_; }
+  const AllReduceProgress& progress() const override { return progress_; }
 
   std::vector<std::span<float>> enqueued;
   std::vector<Ticket> waited, joined;
 
  private:
-  AllReduceProgress activity_;
+  AllReduceProgress progress_;
 };
 
 }  // namespace
@@ -115,10 +114,10 @@ TEST_CASE("a bucket's times are in order, and of the current step") {
   CHECK(buckets.times(0).ready.seconds <= buckets.times(1).ready.seconds);
 }
 
-TEST_CASE("the usual bucket is an eighth of the gradients, within bounds") {
-  CHECK(usual_bucket_bytes(1 << 20) == 128 << 10);
-  CHECK(usual_bucket_bytes(1000) == 64 << 10);
-  CHECK(usual_bucket_bytes(std::size_t{1} << 30) == 4 << 20);
+TEST_CASE("the default bucket is an eighth of the gradients, within bounds") {
+  CHECK(default_bucket_bytes(1 << 20) == 128 << 10);
+  CHECK(default_bucket_bytes(1000) == 64 << 10);
+  CHECK(default_bucket_bytes(std::size_t{1} << 30) == 4 << 20);
 }
 
 TEST_CASE("as many buckets are deferred as fit the share, never the first") {

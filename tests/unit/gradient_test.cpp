@@ -1,5 +1,5 @@
-// Gradients through whole graphs, whose values have one reader or several, against central differences of the loss;
-// and what all networks over the same parameters have in common.
+// Compares gradients through whole graphs, whose values have one reader or several, with central differences of the
+// loss; and tests the properties common to all networks over the same parameters.
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -73,7 +73,7 @@ Graph many_readers() {
   return with_loss(g, g.add("sum3", Add{}, {h, k}));
 }
 
-// Nothing below the first layer with parameters wants a gradient, whichever layer that is.
+// Nothing below the first layer with parameters needs a gradient, whichever layer that is.
 Graph norm_first() {
   Graph g = with_input();
   Value x = g.add("pool", MaxPool{2, 2}, {g.add("relu", Relu{}, {kInput})});

@@ -12,7 +12,7 @@ namespace {
 
 using Unit = Interval::Unit;
 
-// Of a run of two epochs of 100 samples, in steps of 30: those after which the timer says so.
+// Returns the steps of a run of two epochs of 100 samples, in steps of 30, after which the timer is due.
 std::vector<std::uint64_t> due_steps(const std::string& interval, std::uint64_t time_has_come_at = 0) {
   const Timer timer(parse_interval(interval));
   std::vector<std::uint64_t> steps;
@@ -45,7 +45,7 @@ TEST_CASE("what is no interval is named") {
        {"",         "0", "-1",  "0s",    "-1s",   "1.5",      "0.5epochs", "1.5steps", "nan",  "infs",
         "infinity", "s", "min", "epoch", "5 min", "5minutes", "5x",        "steps5",   "ends", "1e999"})
     CHECK_THAT(test::error_of([&] { parse_interval(text); }),
-               Catch::Contains(fmt::format("'{}' is no interval", text)));
+               Catch::Contains(fmt::format("'{}' is not an interval", text)));
 }
 
 TEST_CASE("a timer is due after its steps and at its epochs' ends, whoever asks") {
@@ -56,7 +56,7 @@ TEST_CASE("a timer is due after its steps and at its epochs' ends, whoever asks"
   CHECK(due_steps("1epoch") == Steps{4, 8});
   CHECK(due_steps("2epochs") == Steps{8});
   CHECK(due_steps("end").empty());
-  CHECK(due_steps("1h", 5) == Steps{5});  // what one rank's clock said
+  CHECK(due_steps("1h", 5) == Steps{5});  // according to one rank's clock
   CHECK(due_steps("3", 5) == Steps{3, 6});
 }
 

@@ -33,7 +33,7 @@ struct Data {
   Dataset dataset = write_and_open(test::DataFile(kSize), folder / "data.h5");
 };
 
-// The samples of a batch, told by their pixels.
+// The samples of a batch, identified by their pixels.
 std::vector<std::size_t> samples(const Batch& batch) {
   std::vector<std::size_t> result;
   REQUIRE(batch.images.size() == 4 * batch.size());
@@ -42,7 +42,7 @@ std::vector<std::size_t> samples(const Batch& batch) {
     const std::uint8_t first = batch.images[4 * i];
     REQUIRE(batch.images[4 * i + 3] == first);
     REQUIRE(batch.labels[i] == first % 2);
-    REQUIRE(batch.keys[i] == static_cast<std::int32_t>(mix(kSeed, batch.step.epoch, first)));  // whatever the rank
+    REQUIRE(batch.keys[i] == static_cast<std::int32_t>(mix(kSeed, batch.step.epoch, first)));  // for any rank
     result.push_back(first);
   }
   return result;
@@ -197,8 +197,8 @@ TEST_CASE("images of other channels than 1 and 3 are refused where they would be
     return plan_input(options, info, Purpose::training, 1);
   };
   CHECK(plan_with("crop-flip", 0).channels == 4);
-  CHECK_THAT(test::error_of([&] { plan_with("imagenet", 0); }), Catch::Contains("--augment: images of 4"));
-  CHECK_THAT(test::error_of([&] { plan_with("none", 4); }), Catch::Contains("--image 4: images of 4 channels"));
+  CHECK_THAT(test::error_of([&] { plan_with("imagenet", 0); }), Catch::Contains("--augment: cannot resize"));
+  CHECK_THAT(test::error_of([&] { plan_with("none", 4); }), Catch::Contains("--image 4: cannot resize images of 4"));
 }
 
 TEST_CASE("a bad sample ends the run, or takes no part", "[loader]") {
@@ -267,7 +267,7 @@ TEST_CASE("data of which nothing is good ends the run, skipping or not", "[loade
   const EncodedData data(file);
   const DataOptions options{.files = {}, .on_bad_sample = "skip"};
   CHECK_THAT(test::error_of([&] { deliver(data.dataset, options, Purpose::training, 1, 1); }),
-             Catch::Contains("and so are the 99 samples after it"));
+             Catch::Contains("and the next 99 samples are bad too"));
   CHECK(deliver(data.dataset, options, Purpose::evaluation, 1, 2).bad.size() == 24);
 }
 
@@ -277,7 +277,7 @@ TEST_CASE("images that are cut off under a run end it, or take no part", "[loade
   std::filesystem::resize_file(file, test::place_of_image(file, 90) + 1);
   DataOptions options{.files = {}};
   CHECK_THAT(test::error_of([&] { deliver(data.dataset, options, Purpose::training, 2, 9); }),
-             Catch::Contains("data.h5: train sample ") && Catch::Contains("within what is to be read"));
+             Catch::Contains("data.h5: train sample ") && Catch::Contains("before the end of the requested data"));
   options.on_bad_sample = "skip";
   std::vector<std::size_t> cut_off(kSize - 90);
   std::iota(cut_off.begin(), cut_off.end(), 90);
@@ -290,7 +290,7 @@ TEST_CASE("images that are cut off under a run end it, or take no part", "[loade
     const Delivered training = deliver(data.dataset, options, Purpose::training, ranks, 9);
     CHECK(training.bad == cut_off);
     CHECK(training.labels.size() == kSize);
-    CHECK(std::ranges::count(training.images, 0) == 4 * static_cast<long>(1 + cut_off.size()));  // who take the places
+    CHECK(std::ranges::count(training.images, 0) == 4 * static_cast<long>(1 + cut_off.size()));  // replaces them
   }
 }
 
@@ -387,7 +387,7 @@ TEST_CASE("what the reading thread meets is thrown, again and again, after the b
 TEST_CASE("a cursor of other data is an Error of next()", "[loader]") {
   const Data data;
   Loader loader(data.dataset, plan(data.dataset), {5, 10, 0, 1, {0, kSize}});
-  CHECK_THAT(test::error_of([&] { loader.next(); }), Catch::Contains("made with other data"));
+  CHECK_THAT(test::error_of([&] { loader.next(); }), Catch::Contains("made with different data"));
 }
 
 TEST_CASE("a loader stops at any moment", "[loader]") {

@@ -61,11 +61,11 @@ TEST_CASE("memory plans by hand") {
   // One after the other: the same place. At one moment, even if it is the last of one and the first of the other: not.
   CHECK(units(planned({{kUnit, 0, 1}, {kUnit, 2, 3}})) == std::vector<std::size_t>{0, 0});
   CHECK(units(planned({{kUnit, 0, 2}, {kUnit, 2, 3}})) == std::vector<std::size_t>{0, 1});
-  // What has no bytes needs no place; what has one byte has a place of its own.
+  // A piece of no bytes takes no memory; a piece of one byte has memory of its own.
   CHECK(planned({{0, 0, 9}, {0, 3, 4}}).bytes == 0);
   CHECK(planned({{1, 0, 1}, {1, 0, 1}}).bytes == 2 * kUnit);
   CHECK(planned({{kUnit, 0, 1}, {kUnit - 1, 0, 1}, {kUnit + 1, 0, 1}}).bytes == 4 * kUnit);
-  // The largest lies below, and the others above it.
+  // The largest is placed first, and the others after it.
   CHECK(units(planned({{kUnit, 0, 1}, {3 * kUnit, 0, 1}})) == std::vector<std::size_t>{3, 0});
   // The last finds two gaps, from 6 to 8 and from 13 to 14, and takes the tight one.
   CHECK(units(planned({{14 * kUnit, 10, 10},

@@ -105,7 +105,7 @@ TEST_CASE("JSON lines have what there is to say, and go on after the step that i
   JsonLinesWriter(file, 100).write(record(150, 0.5));
   CHECK(steps(file) == std::vector<std::uint64_t>{50, 100, 100, 150});
   CHECK_THAT(read_text(file), Contains(R"("step":150,"kind":"train","epoch":0.5,"time":1000.25,"loss":0.5})"));
-  JsonLinesWriter(file, 0).write(record(1, 0.5));  // begun anew
+  JsonLinesWriter(file, 0).write(record(1, 0.5));  // starts a new file
   CHECK(steps(file) == std::vector<std::uint64_t>{1});
 }
 
@@ -136,7 +136,7 @@ TEST_CASE("each start has an event file of its own, later by name", "[metrics]")
   TensorBoardWriter(folder / "t", 1).write(record(2, 0));
   const auto second = read_text(folder / "t" / "events.out.tfevents.000002");
   CHECK_THAT(second, Contains("brain.Event:2") && Contains("train/loss"));
-  CHECK(read_text(folder / "t" / "events.out.tfevents.000001").size() == second.size());  // a loss of 0 is said
+  CHECK(read_text(folder / "t" / "events.out.tfevents.000001").size() == second.size());  // a loss of 0 is written too
 }
 
 TEST_CASE("what cannot be written is told once, and does not end anything", "[metrics]") {
@@ -147,8 +147,8 @@ TEST_CASE("what cannot be written is told once, and does not end anything", "[me
   test::write_text(folder / "tensorboard", "no folder");
   MetricsFiles files({"tensorboard", "csv", "jsonl"}, folder.path(), 0, tell);
   REQUIRE(told.size() == 2);
-  CHECK_THAT(told[0], Contains("metrics.jsonl: cannot write: Is a directory") && Contains("training goes on"));
-  CHECK_THAT(told[1], Contains("tensorboard: cannot make this folder"));
+  CHECK_THAT(told[0], Contains("metrics.jsonl: cannot write: Is a directory") && Contains("training continues"));
+  CHECK_THAT(told[1], Contains("tensorboard: cannot create this folder"));
   files.write(record(1, 0.5));
   {
     const test::FileSizeLimit limit(std::filesystem::file_size(folder / "metrics.csv") + 5);

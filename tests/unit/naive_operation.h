@@ -12,8 +12,8 @@ struct Tensor {
   std::vector<double> values;
 };
 
-// What an operation says in the plainest loops, and the slowest. Of batch norm it is the training's: statistics of the
-// batch itself. The image input and the loss, which do not map real tensors to real tensors, are not among them.
+// Computes an operation in the simplest, and slowest, loops. Batch norm is that of training, with the batch's
+// statistics. The image input and the loss are not supported, because they do not map real tensors to real tensors.
 Tensor naive_forward(const Operation& operation, const std::vector<Tensor>& inputs,
                      const std::vector<Tensor>& parameters);
 

@@ -1,4 +1,4 @@
-// The zoo's networks against PyTorch (tests/data/make_reference.py says what the files hold).
+// Compares the zoo's networks with PyTorch (tests/data/make_reference.py describes the files).
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -65,7 +65,7 @@ void check_gradient(const Reference& reference, const std::string& name, const s
   const auto expected = set.read<float>();
   const std::size_t stride = set.integer("stride");
   const double expected_norm = set.floats("norm")[0];
-  // A bias before a batch norm, say, has a gradient of zero but for rounding.
+  // A bias before a batch norm, for example, has a gradient of zero apart from rounding.
   const double tolerance = reference.root.dataset("tolerance").read<float>()[0];
   const double allowed = tolerance * std::max(expected_norm, 1e-2);
   CHECK(norm(ours) == Approx(expected_norm).margin(10 * allowed));

@@ -45,7 +45,7 @@ struct Operand {
     return values;
   }
 
-  // That nothing but zeros lies between the values.
+  // Whether there are only zeros in the padding.
   bool clean() const {
     const Operand copy(device, spec, read());
     return test::bytes_of(device, copy.memory.view()) == test::bytes_of(device, memory.view());
@@ -119,8 +119,8 @@ struct Trial {
     op->bind(bindings);
   }
 
-  // Forward, `between`, and backward over the operands as they were made, bound like this: what is in the output, in
-  // the inputs' and in the parameters' gradients then.
+  // Runs forward, `between`, and backward over the initial operands with these bindings. Returns the contents of the
+  // output and of the inputs' and the parameters' gradients.
   template <class Between>
   std::vector<std::vector<std::byte>> run(const Bindings& bound, const Between& between) {
     std::uint64_t seed = 1;
@@ -201,9 +201,9 @@ void check_output(const Trial& trial) {
   CHECK(trial.output[0].clean());
 }
 
-// The gradient by a tensor (`at`, one of those that `objective` reads) against central differences: for some of its
-// elements one by one, and for all of them together along a random direction. The step is far below what makes a
-// random operand cross a kink.
+// Compares the gradient with respect to a tensor (`at`, one of those that `objective` reads) with central differences:
+// for some of its elements one by one, and for all of them together along a random direction. The step is too small for
+// a random operand to cross a kink.
 template <class Objective>
 void check_gradient(const Operand& gradient, Tensor& at, const Objective& objective) {
   constexpr double kStep = 1e-6;
@@ -218,7 +218,7 @@ void check_gradient(const Operand& gradient, Tensor& at, const Objective& object
     at.values = original;
     return (above - below) / (2 * kStep);
   };
-  // Elements are sums of many terms, some of which cancel: what counts is the size of the largest.
+  // Elements are sums of many terms, some of which cancel, so errors are relative to the largest element.
   double scale = 1;
   std::vector<std::pair<std::size_t, double>> singles;
   const std::size_t stride = (ours.size() + kSingles - 1) / kSingles;
@@ -239,7 +239,7 @@ void check_gradient(const Operand& gradient, Tensor& at, const Objective& object
   CHECK(gradient.clean());
 }
 
-// What an operation says of memory that it does not need, or can use twice, holds: it comes to the same bits.
+// Checks an operation's properties on memory that it does not need or can reuse: results must be bit-identical.
 void check_memory(Trial& trial) {
   const auto nothing = [] {};
   const auto usual = trial.run(trial.bindings, nothing);
@@ -521,7 +521,7 @@ TEST_CASE("layers whose input's gradient nobody wants plan nothing for it") {
   scratch_spared(*device, Dense{.units = 10, .relu = true}, device->values({3, 2, 5, 5}));
 }
 
-// As with AVX-512, where weights of a training network do not fit the layout of an inference network's images.
+// This happens with AVX-512: a training network's weights do not match the layout of an inference network's images.
 TEST_CASE("weights in a layout that only a reference implementation takes are reordered") {
   if (test::on_gpu()) return;
   using Tag = dnnl::memory::format_tag;
@@ -597,7 +597,7 @@ TEST_CASE("of equal pixels the first in a max pool's window gets the gradient; N
   const std::vector<float> equal(16, 2.0f);
   CHECK(pooled({2, 2}, equal).second == std::vector<float>{1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0});
   CHECK(pooled({3, 2, 1}, equal).second == std::vector<float>{1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
-  // A ReLU lets neither the value nor the gradient of what is not positive through.
+  // A ReLU passes neither the value nor the gradient of elements that are not positive.
   CHECK(pooled({2, 2, 0, true}, std::vector<float>(16, 0.0f)).second == std::vector<float>(16, 0.0f));
   CHECK(pooled({2, 2, 0, true}, std::vector<float>(16, -1.0f)).first == std::vector<float>(4, 0.0f));
 
@@ -752,7 +752,7 @@ TEST_CASE("a relu lets NaN through") {
 
 TEST_CASE("batch norm trains with its batch's statistics, and hands them on weighted") {
   const int threads = GENERATE(1, 2);
-  const bool synchronized = GENERATE(false, true);  // with nobody else
+  const bool synchronized = GENERATE(false, true);  // over a single rank
   const auto device = test::make_device(threads);
   for (const std::size_t batch : {1, 3})
     for (const std::size_t channels : {1, 5, 8, 12})
@@ -844,7 +844,7 @@ TEST_CASE("batch norm infers with the running statistics") {
 
 namespace {
 
-// How many logits come before the label's where the largest is the first.
+// Returns the number of logits before the label's in descending order.
 std::ptrdiff_t place_of(std::span<const float> logits, std::size_t label) {
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -888,7 +888,7 @@ TEST_CASE("softmax cross-entropy's losses, hits, gradients and metrics") {
   for (float& logit : logits) logit *= 5;
   const auto labels = test::random_labels(batch, classes, 6);
   const float smoothing = GENERATE(0.0f, 0.1f);
-  const double share = double{smoothing} / static_cast<double>(classes);  // of each class in what is wanted
+  const double share = double{smoothing} / static_cast<double>(classes);  // of each class in the target
   LossTrial trial(*device, batch, classes, logits, labels, smoothing);
   const float weight = 0.25f;
   trial.op->backward(weight);
@@ -971,7 +971,7 @@ TEST_CASE("shapes that do not fit an operation are refused") {
   CHECK_THROWS_WITH(output_shape(Convolution{.channels = 9, .kernel = {7, 1}}, {{2, 5, 6, 9}}),
                     Catch::Contains("7x1") && Catch::Contains("6x9"));
   CHECK_THROWS_WITH(output_shape(Convolution{.channels = 9, .kernel = 5}, {{2, 5}}), Catch::Contains("2x5"));
-  CHECK_THROWS_WITH(output_shape(Add{}, {{2, 5}, {2, 6}}), Catch::Contains("one shape"));
+  CHECK_THROWS_WITH(output_shape(Add{}, {{2, 5}, {2, 6}}), Catch::Contains("same shape"));
   CHECK_THROWS_WITH(output_shape(SoftmaxCrossEntropy{}, {{2, 5}, {3}}), Catch::Contains("2x5"));
   CHECK_THROWS_WITH(output_shape(ImageInput{{0.5f}, {0.5f}}, {{2, 5, 5, 3}}), Catch::Contains("3 channels"));
   CHECK(output_shape(AdaptiveAveragePool{{7, 1}}, {{2, 5, 3, 3}}) == Shape{2, 5, 7, 1});
@@ -980,7 +980,7 @@ TEST_CASE("shapes that do not fit an operation are refused") {
   CHECK_THROWS_WITH(output_shape(Concat{}, {{2, 5, 3, 4}, {2, 5, 3, 3}}), Catch::Contains("2x5x3x4"));
   CHECK_THROWS_WITH(output_shape(Concat{}, {{2, 5, 3, 4}, {2, 5}}), Catch::Contains("2x5x3x4"));
   CHECK_THROWS_WITH(output_shape(Concat{}, {{2}}), Catch::Contains("images or vectors"));
-  CHECK_THROWS_WITH(output_shape(Dropout{1}, {{2, 5}, {2}}), Catch::Contains("0 to below 1"));
+  CHECK_THROWS_WITH(output_shape(Dropout{1}, {{2, 5}, {2}}), Catch::Contains("at least 0 and below 1"));
   CHECK_THROWS_WITH(output_shape(Dropout{0.5f}, {{2, 5}, {3}}), Catch::Contains("2x5"));
   CHECK(flops(Convolution{.channels = 4, .kernel = 3, .padding = 1}, {{2, 5, 6, 7}}) == 2u * 2 * 4 * 6 * 7 * 5 * 9);
   CHECK(flops(Dense{10}, {{2, 5, 6, 7}}) == 2u * 2 * 5 * 6 * 7 * 10);

@@ -78,7 +78,7 @@ TEST_CASE("an earlier file of the same kind may be replaced, and no other", "[ou
   CHECK_NOTHROW(expect_replaceable({notes, FileKind::evaluation}, {}, false));
   // Reports of another command, and checkpoints, even of the same.
   CHECK_THAT(refusal({report, FileKind::step_benchmark}), Contains("--overwrite"));
-  CHECK_THAT(refusal({data, FileKind::average}), Contains("exists already; name"));
+  CHECK_THAT(refusal({data, FileKind::average}), Contains("exists already; give"));
 }
 
 TEST_CASE("what a command reads is never its output", "[output_file]") {
@@ -89,17 +89,18 @@ TEST_CASE("what a command reads is never its output", "[output_file]") {
   std::filesystem::create_hard_link(data, hard);
   for (const bool overwrite : {false, true})
     for (const auto& name : {data, link, hard})
-      CHECK_THAT(refusal({name, FileKind::data}, {data}, overwrite), Contains("reads it"));
+      CHECK_THAT(refusal({name, FileKind::data}, {data}, overwrite), Contains("is an input of this command"));
   // Of a folder that is read, files that were not made by this command.
   write_text(folder / "picture.png", "pixels");
-  CHECK_THAT(refusal({folder / "picture.png", FileKind::data}, {folder.path()}, true), Contains("reads it"));
+  CHECK_THAT(refusal({folder / "picture.png", FileKind::data}, {folder.path()}, true),
+             Contains("is an input of this command"));
   CHECK_NOTHROW(expect_replaceable({data, FileKind::data}, {folder.path()}, false));
 }
 
 TEST_CASE("folders and what is no regular file are not replaced", "[output_file]") {
   const TemporaryFolder folder;
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
-  CHECK_THAT(refusal({folder / "pipe", FileKind::evaluation}, {}, true), Contains("no regular file"));
+  CHECK_THAT(refusal({folder / "pipe", FileKind::evaluation}, {}, true), Contains("not a regular file"));
   CHECK_THAT(refusal({folder.path(), FileKind::evaluation}, {}, true), Contains("is a folder"));
 }
 

@@ -97,7 +97,7 @@ TEST_CASE("initial values are the seed's") {
     CAPTURE(p.name);
     CHECK((first.at(p.name) != other.at(p.name)) == (p.role == Role::weight));
   }
-  // Nor are two parameters of one run alike.
+  // Two parameters of one run differ too.
   const auto& a = first.at("dense2.weight");
   const auto& b = first.at("dense1.weight");
   std::size_t equal = 0;

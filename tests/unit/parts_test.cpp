@@ -12,7 +12,7 @@
 #include "tests/unit/image_files.h"
 #include "tests/unit/temporary_folder.h"
 
-// What lies between a source and a data file.
+// The stages between a source and a data file.
 namespace annulus {
 namespace {
 
@@ -217,7 +217,7 @@ TEST_CASE("a label far beyond the number of images is refused with the piece tha
   CHECK_NOTHROW(expect_sensible_labels(job, collection));  // bytes are common, and a part of a data set has any of them
   collection.splits[0].labels[2] = 1'000'000;
   CHECK_THAT(test::error_of([&] { expect_sensible_labels(job, collection); }),
-             Contains("data: label 1000000 in b.tar (train images), but there are only 5 images in all"));
+             Contains("data: label 1000000 in b.tar (train images), but there are only 5 images in total"));
   collection.splits[0].labels[2] = 3;
   collection.splits[1].labels[0] = 256;
   CHECK_THAT(test::error_of([&] { expect_sensible_labels(job, collection); }), Contains("label 256 in c.tar (test"));

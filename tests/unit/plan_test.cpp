@@ -18,7 +18,7 @@ constexpr std::size_t kBatches[] = {1, 7, 64};
 
 using Layouts = std::vector<std::vector<TensorSpec>>;
 
-// Images of a usual size if planning for them is quick, else the smallest square ones that the model accepts.
+// Images of the model's default size if planning for them is quick, else the smallest square ones that it accepts.
 Graph graph_of(const ZooEntry& entry) {
   const auto of_image = [&](const ImageShape& image) { return entry.make(neutral_task(image, kClasses)); };
   if (entry.image.height <= 32) return of_image(entry.image);

@@ -39,7 +39,7 @@ TEST_CASE("every recipe is one of the command line's") {
       if (value.find(',') == value.npos) CHECK(line.value(option) == value);
     }
   }
-  CHECK_THAT(test::error_of([] { find_recipe("goya"); }), Catch::Contains("known are goyal, he-cifar,"));
+  CHECK_THAT(test::error_of([] { find_recipe("goya"); }), Catch::Contains("known recipes: goyal, he-cifar,"));
 }
 
 TEST_CASE("what is given wins over a recipe, and so does what goes with it") {
@@ -57,7 +57,7 @@ TEST_CASE("what is given wins over a recipe, and so does what goes with it") {
   for (const char* option : {"lr", "trust", "momentum"})
     CHECK(other.app.get_subcommand("train")->get_option(std::string("--") + option)->count() == 0);
   CHECK(other.value("warmup") == "5");
-  // What a recipe says itself changes nothing.
+  // Repeating a recipe's own options changes nothing.
   for (const auto& [recipe, own] : {std::pair{"goyal", "--optimizer sgd --schedule step --batch 32 --warmup 5.0"},
                                     {"lars", "--optimizer lars --schedule polynomial"},
                                     {"he-cifar", "--global-batch 128 --lr 1e-1"}}) {
@@ -73,7 +73,7 @@ TEST_CASE("what is given wins over a recipe, and so does what goes with it") {
   CHECK_THROWS_WITH(CommandLine("goyal", "--epochs 3"), Catch::Contains("--lr-steps 30,60,80"));
   CHECK_THROWS_WITH(CommandLine("goyal", "--epochs 3 --lr-steps 1,2"), Catch::Contains("--warmup 5 is longer"));
   CHECK(CommandLine("goyal", "--epochs 3 --lr-steps 1,2 --warmup 1").chosen.run);
-  CHECK_THROWS_WITH(CommandLine("nobody's"), Catch::Contains("there is no recipe"));
+  CHECK_THROWS_WITH(CommandLine("nobody's"), Catch::Contains("unknown recipe"));
 }
 
 TEST_CASE("options of another optimizer or schedule are refused") {
@@ -86,8 +86,8 @@ TEST_CASE("options of another optimizer or schedule are refused") {
                                        {"--optimizer adamw --momentum 0.5", "--momentum belongs to"},
                                        {"--lr-factor 0.5", "--lr-factor belongs to"},
                                        {"--schedule cosine --lr-power 1", "--lr-power belongs to"},
-                                       {"--sync-batch-norm --wire fp16", "--sync-batch-norm sums statistics"},
-                                       {"--schedule cosine --warmup 8", "leaves nothing"}}) {
+                                       {"--sync-batch-norm --wire fp16", "--sync-batch-norm all-reduces statistics"},
+                                       {"--schedule cosine --warmup 8", "leaves none of the 1 epochs"}}) {
     CAPTURE(options);
     CLI::App app;
     Command chosen;

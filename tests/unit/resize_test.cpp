@@ -66,7 +66,7 @@ TEST_CASE("images of other channels than 1 and 3 are not resized", "[resize]") {
     CHECK_THAT(test::error_of([&] {
                  Resizer().resize(image, image.whole(), {2, 2}, into);
                }),
-               Catch::Contains("only those of 1 or 3"));
+               Catch::Contains("only of 1 or 3"));
   }
 }
 

@@ -21,7 +21,7 @@ Steps listed(std::ranges::range auto schedule) {
   return steps;
 }
 
-// Every rank takes each step at once, on sets of rank numbers instead of on numbers.
+// All ranks take each step simultaneously, on sets of rank numbers instead of arrays of numbers.
 struct Model {
   explicit Model(std::size_t size) : ranks(size) {
     for (std::size_t rank = 0; rank < size; ++rank) ranks[rank] = Chunks(size, Shares{rank});

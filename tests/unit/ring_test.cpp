@@ -117,7 +117,7 @@ TEST_CASE("sums that round are the same to the bit on every rank, however they a
 }
 
 TEST_CASE("while the ring waits, it says in which of its steps it is") {
-  // Notes down what is said when the ring begins to wait.
+  // Records the reported progress when the ring begins to wait.
   class Witness final : public RingLink {
    public:
     Witness(std::unique_ptr<RingLink> link, const AllReduceProgress& activity, std::vector<std::string>& heard)
@@ -126,7 +126,7 @@ TEST_CASE("while the ring waits, it says in which of its steps it is") {
       link_->post(to_next, landing);
     }
     std::span<const std::byte> collect() override {
-      const auto [name, number, of] = activity_.look().step;
+      const auto [name, number, of] = activity_.snapshot().step;
       heard_.push_back(fmt::format("{} {} of {}", name, number, of));
       return link_->collect();
     }
@@ -144,7 +144,7 @@ TEST_CASE("while the ring waits, it says in which of its steps it is") {
     ranks.emplace_back([&, rank] {
       const auto backoff = std::make_shared<Backoff>(0);
       std::vector<float> values(3 * 2 * RingPartition::kLine);  // two segments a step
-      Ring ring(std::make_unique<Witness>(std::move(links[rank]), backoff->activity(), heard[rank]), rank, 3, backoff,
+      Ring ring(std::make_unique<Witness>(std::move(links[rank]), backoff->progress(), heard[rank]), rank, 3, backoff,
                 {.segment_bytes = 64});
       ring.sum(values);
     });
@@ -157,8 +157,11 @@ TEST_CASE("while the ring waits, it says in which of its steps it is") {
 }
 
 TEST_CASE("segments must hold a cache line, and one exchange must be in flight") {
-  CHECK_THROWS_AS(Ring(nullptr, 0, 2, nullptr, {.segment_bytes = 63}), Error);
-  CHECK_THROWS_AS(Ring(nullptr, 0, 2, nullptr, {.in_flight = 0}), Error);
+  const auto make = [](RingOptions options) {
+    Ring(std::move(loopback_ring(2, LoopbackDelivery::into_landing)[0]), 0, 2, std::make_shared<Backoff>(0), options);
+  };
+  CHECK_THROWS_AS(make({.segment_bytes = 63}), Error);
+  CHECK_THROWS_AS(make({.in_flight = 0}), Error);
 }
 
 TEST_CASE("a rank whose neighbour has gone away gets an error instead of waiting for ever") {

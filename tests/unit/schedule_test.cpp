@@ -78,8 +78,8 @@ TEST_CASE("schedules that contradict themselves are refused") {
     CHECK_THAT(complaint({.kind = "step", .steps = steps}), Contains("ascending"));
   CHECK_THAT(complaint({.kind = "cosine", .steps = {30}}), Contains("--lr-steps belongs to --schedule step"));
   CHECK_THAT(complaint({.kind = "step", .steps = {30}, .end = 0.1}), Contains("--lr-end belongs to"));
-  CHECK_THAT(complaint({.warmup_from = 0.5}), Contains("--warmup-from wants a --warmup"));
-  CHECK_THAT(complaint({.warmup = 5, .kind = "cosine"}, 5), Contains("leaves nothing of 5 epochs"));
+  CHECK_THAT(complaint({.warmup_from = 0.5}), Contains("--warmup-from requires --warmup"));
+  CHECK_THAT(complaint({.warmup = 5, .kind = "cosine"}, 5), Contains("leaves none of the 5 epochs"));
   check({.warmup = 5, .warmup_from = 0.0, .kind = "cosine"}, 6);
   check({.warmup = 5}, 5);
   CHECK_THAT(complaint({.warmup = 5.5}, 5), Contains("longer than the 5 --epochs"));

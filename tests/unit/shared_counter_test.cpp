@@ -10,7 +10,7 @@ using namespace annulus;
 TEST_CASE("what was written before a signal was raised is there after it was awaited") {
   constexpr std::uint32_t kTurns = 2000;
   Backoff backoff(GENERATE(0, 1000));         // yields, or looks first
-  backoff.set_urgent(GENERATE(false, true));  // sleeps at once, or later
+  backoff.set_urgent(GENERATE(false, true));  // sleeps immediately, or later
   SharedCounter ping, pong;
   std::uint32_t ball = 0;  // not atomic: the signals alone order what the threads do with it
   std::jthread other([&] {

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kSteps = 500;
 
-// A whole epoch whose steps take so many milliseconds on each of two ranks.
+// A whole epoch whose steps take the given milliseconds on each of two ranks.
 EpochResult epoch(std::size_t number, double compute_ms, double optimizer_ms = 1, std::size_t steps = kSteps) {
   StepTimes times;
   times.steps = steps;

@@ -13,7 +13,7 @@ inline bool on_gpu() {
   return device != nullptr && std::string_view(device) == "cuda";
 }
 
-// The CPU with so many threads, or a GPU in fp32, which must come to the same.
+// The CPU with `threads` threads, or a GPU in fp32, which must give the same results.
 inline std::unique_ptr<Device> make_device(int threads) {
   return annulus::make_device({.name = on_gpu() ? "cuda" : "cpu", .threads = threads, .precision = Precision::fp32});
 }

@@ -45,7 +45,7 @@ TEST_CASE("updates do as their rules say, in any slices and on any number of thr
       rule, {weights.view(), gradients.view(), {}, {first.view(), states(rule) > 1 ? second.view() : DeviceView{}}},
       segments);
   for (std::uint64_t step = 1; step <= 3; ++step) {
-    std::ranges::copy(random_values(size, 10 + step), gradients.values.begin());  // they stay where they are
+    std::ranges::copy(random_values(size, 10 + step), gradients.values.begin());  // at the same addresses
     naive.gradients.assign(gradients.values.begin(), gradients.values.end());
     const float rate = 0.1f / static_cast<float>(step);
     for (const Range& slice : test::some_slices(needs_whole_parameters(rule))) update->run(slice, rate, step);

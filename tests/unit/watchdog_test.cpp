@@ -93,8 +93,8 @@ TEST_CASE("what a rank is doing, in words") {
   AllReduceProgress sums;
   bool summing = false;
   const auto text = [&] {
-    Stall stall{.activity = activity.look(), .all_reduce = {}, .seconds = 1};
-    if (summing) stall.all_reduce = sums.look();
+    Stall stall{.activity = activity.snapshot(), .all_reduce = {}, .seconds = 1};
+    if (summing) stall.all_reduce = sums.snapshot();
     return fmt::to_string(describe(stall));
   };
   CHECK(text() == ": starting MPI and waiting for the other ranks to start");
@@ -110,7 +110,7 @@ TEST_CASE("what a rank is doing, in words") {
   CHECK(text() == " in step 5: waiting for input; all-reduce: idle");
   activity.enter(Phase::backward);
   sums.begin_sum(0);
-  sums.end_sum();
+  sums.end_sum(0);
   sums.begin_sum(1);
   CHECK(text() == " in step 5: backward; all-reduce: bucket 2 of 3");
   sums.enter({"all-gather, ring step", 4, 6});
@@ -119,10 +119,10 @@ TEST_CASE("what a rank is doing, in words") {
   CHECK(text() ==
         " in step 5: waiting for bucket 2 of 3; all-reduce: bucket 2 of 3, all-gather, ring step 4 of 6, waiting for "
         "rank 7");
-  sums.end_sum();
+  sums.end_sum(0);
   sums.begin_sum(2);
   CHECK(text() == " in step 5: waiting for bucket 2 of 3; all-reduce: bucket 3 of 3");
-  sums.end_sum();
+  sums.end_sum(0);
   activity.enter(Phase::optimizer, 1);
   CHECK(text() == " in step 5: updating bucket 2 of 3; all-reduce: idle");
 }

@@ -108,14 +108,14 @@ TEST_CASE("of images that are too small the layer and the least size are named")
     CHECK_NOTHROW(make_model(least.model, square(least.side)));
     const std::string side = std::to_string(least.side);
     CHECK_THROWS_WITH(make_model(least.model, square(least.side - 1)),
-                      Catch::Contains(least.layer) && Catch::Contains("from " + side + "x" + side));
+                      Catch::Contains(least.layer) && Catch::Contains(": " + side + "x" + side + ")"));
     CHECK_THROWS_WITH(make_model(least.model, neutral_task({300, least.side - 1, 3}, 10)),
-                      Catch::Contains("from " + side + "x" + side));
+                      Catch::Contains(": " + side + "x" + side + ")"));
   }
   for (const char* model : {"mlp", "resnet20", "resnet50"}) CHECK_NOTHROW(make_model(model, square(1)));
-  // Whatever else is wrong is not said to be the size.
+  // Other errors are not attributed to the size.
   CHECK_THROWS_WITH(make_model("vgg16", Task{{32, 32, 3}, {0}, {1}, 10}),
-                    Catch::Contains("3 channels") && !Catch::Contains("from"));
+                    Catch::Contains("3 channels") && !Catch::Contains("minimum"));
   CHECK_THROWS_WITH(make_model("vgg", square(32)), Catch::Contains("vgg16") && Catch::Contains("inception_v3"));
 }
 
@@ -161,7 +161,7 @@ TEST_CASE("inception's batch norms divide by more than others, and its concatena
       CHECK(norm->epsilon == 1e-3f);
       ++norms;
     }
-    CHECK(!std::holds_alternative<Relu>(node.operation));  // each has become part of what is before it
+    CHECK(!std::holds_alternative<Relu>(node.operation));  // each has become part of the node before it
     if (!std::holds_alternative<Concat>(node.operation)) continue;
     ++concatenations;
     for (const Value input : node.inputs) CHECK(!std::holds_alternative<Concat>(graph.node(input).operation));

@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// Of an output the pixels along an axis that it is the mean of; of a pixel, the outputs that it is in.
+// Along an axis: the pixels that an output averages, or the outputs whose windows contain a pixel.
 struct Line {
   unsigned begin, end;
   float factor;  // of an output
@@ -45,7 +45,7 @@ __global__ void average(Windows windows, const T* input, T* output, unsigned out
   }
 }
 
-// Each pixel of the input collects from the windows that it lies in.
+// Each pixel of the input collects gradients from the windows that contain it.
 template <class T>
 __global__ void average_backward(Windows windows, const T* output_gradient, InputGradient<T> to, unsigned inputs) {
   const auto& [rows, columns, vectors] = windows;
@@ -64,7 +64,7 @@ __global__ void average_backward(Windows windows, const T* output_gradient, Inpu
   }
 }
 
-// Outputs, and behind them pixels.
+// The lines of the outputs, followed by those of the pixels.
 Buffer lines_of(const AverageAxis& axis) {
   const auto line = [](const Range& range, float factor) {
     return Line{static_cast<unsigned>(range.begin), static_cast<unsigned>(range.end), factor};

@@ -1,7 +1,8 @@
-// Batch normalization, with what may follow it at the end of a residual block: a sum and a ReLU. All of it is bound by
-// memory: in values, forward reads the input twice and writes the output, and backward reads the input and the output's
-// gradient twice and writes the input's. (The two passes cannot be one: every value depends on the statistics.) A sum
-// adds one value forward and one backward, a ReLU a bit for each value instead of another look at the output.
+// Batch normalization, optionally with the addition and the ReLU at the end of a residual block. All of it is bound by
+// memory: forward reads the input twice and writes the output, and backward reads the input and the output's gradient
+// twice and writes the input's gradient. (The two passes cannot be merged: every value depends on the statistics.) An
+// addition accesses one more value in forward and one in backward. A ReLU stores a bit for each value, instead of
+// reading the output again.
 
 #include "kernels/cuda/ops/column_sums.h"
 #include "kernels/cuda/ops/input_gradient.h"
@@ -11,9 +12,9 @@ namespace annulus::cuda {
 namespace {
 
 enum Index { kScale, kShift, kMean, kVariance, kCount };
-constexpr unsigned kChannelThreads = 128;  // where a thread has a channel
+constexpr unsigned kChannelThreads = 128;  // of kernels with one thread for each channel
 
-// Of each channel, float32: what the passes leave to each other.
+// For each channel, in float32: results that one pass leaves to another.
 struct Statistics {
   static constexpr std::size_t kArrays = 7;
 
@@ -47,8 +48,8 @@ struct Statistics {
   }
 };
 
-// What the ranks of a synchronized one add up: of each channel two sums, and how many images they are over. (Values
-// would be more than float32 counts.)
+// The all-reduced data of a synchronized batch norm: two sums for each channel, and the number of images in them. (The
+// number of values would be too large for float32.)
 struct SharedSums {
   float* memory;
   unsigned channels;
@@ -65,7 +66,7 @@ template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     batch_moments(Columns columns, const T* input, Moments* partial) {
   constexpr unsigned kBatch = 4;
-  // Distances to the thread's first value rather than values are added up: their squares are small.
+  // Adds up distances to the thread's first value instead of values, because their squares are small.
   Packed<T> values[kBatch];
   Vector<T> first{}, sums{}, squares{};
   float count = 0;
@@ -98,8 +99,8 @@ __global__ void finish_forward(Columns columns, const Moments* partial, const fl
   });
 }
 
-// The sums of distances to the running mean, which is the same on all ranks, and of their squares: what is near to it
-// loses no digits.
+// Computes the sums of distances to the running mean, which is the same on all ranks, and of their squares. Means close
+// to it lose no precision.
 __global__ void share_moments(Columns columns, const Moments* partial, const float* running_mean, float images,
                               SharedSums shared) {
   add_up_stripes(columns, partial, [&](unsigned channel, const Moments& moments) {
@@ -127,7 +128,7 @@ __global__ void prepare_inference(unsigned channels, const float* scale, const f
     statistics.set_forward(channel, scale[channel], shift[channel], mean[channel], variance[channel], epsilon);
 }
 
-// output = factor input + offset (+ addend), and what of it is positive, if it passes a ReLU.
+// output = factor input + offset (+ addend), then ReLU if `rectify`; `positive` receives a bit for each positive value.
 template <class T, bool add, bool rectify>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     normalize(Columns columns, const T* __restrict__ input, const T* __restrict__ addend, Statistics statistics,
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
       });
 }
 
-// Of the output's gradient: what the ReLU let through.
+// Returns the output's gradient with zeros where the ReLU was inactive.
 template <class T, bool rectify>
 __device__ Vector<T> passed(Vector<T> gradient, unsigned positive) {
   if constexpr (rectify)
@@ -199,12 +200,12 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   store_block_sums(columns, sums, partial);
 }
 
-// Where the gradients of the parameters go, and this rank's part of the statistics.
+// The destinations of the parameters' gradients and of this rank's contribution to the statistics.
 struct ParameterGradients {
   float *scale, *shift, *mean, *variance;
   float weight;  // of the statistics
 
-  // The variance that inference wants is that of the population, the batch's is smaller by (n - 1) / n.
+  // Inference needs the unbiased variance; the batch's is smaller by a factor of (n - 1) / n.
   __device__ void set(unsigned channel, const Sums<2>& sums, float unscale, const Statistics& statistics,
                       float values) {
     scale[channel] = unscale * statistics.inverse[channel] * sums.of[1];
@@ -223,7 +224,7 @@ __global__ void finish_backward(Columns columns, const Sums<2>* partial, const f
   });
 }
 
-// The parameters' gradients are summed over the ranks with all others; the input's wants these sums now.
+// The parameters' gradients are all-reduced later with all others, but the input's gradient needs these sums now.
 __global__ void share_gradient_sums(Columns columns, const Sums<2>* partial, const float* unscale, float pixels,
                                     Statistics statistics, ParameterGradients to, SharedSums shared) {
   add_up_stripes(columns, partial, [&](unsigned channel, const Sums<2>& sums) {
@@ -238,8 +239,9 @@ __global__ void finish_shared_backward(SharedSums shared, float pixels, const fl
     statistics.set_backward(channel, scale[channel], shared.of(channel), pixels * shared.images());
 }
 
-// The gradients of the input and of the addend. (The addend's may be the output's: a value is read before it is
-// written. Or both may be one: what the addend's is added to is read after the input's is written.)
+// Computes the gradients of the input and of the addend. (The addend's gradient may share memory with the output's,
+// because a value is read before it is written. Or both may be the same array: the content that the addend's gradient
+// is added to is read after the input's gradient has been written.)
 template <class T, bool rectify>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     input_gradients(Columns columns, const T* input, const T* output_gradient, const std::uint8_t* positive,
@@ -386,9 +388,9 @@ class BatchNormOp : public Op {
   Context& context_;
   float batch_, pixels_;
   Columns columns_;
-  Buffer own_, positive_;  // positive: a bit for each value, a byte for each 16 bytes; only where needed
+  Buffer own_, positive_;  // positive: a bit for each value, a byte for each 16 bytes; only if needed
   Statistics statistics_;
-  Buffer shared_memory_;  // only of a synchronized one
+  Buffer shared_memory_;  // only if synchronized
   SharedSums shared_{};
   SumOverRanks sum_over_ranks_;
   const T* input_ = nullptr;

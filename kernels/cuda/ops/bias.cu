@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
       });
 }
 
-// Masks the gradient, if the output passed a ReLU, and adds it up where there is something to add it to.
+// Masks the gradient if there is a ReLU, and adds it up if `partial` is not null.
 template <class T, bool rectify>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     mask_and_add_up(Columns columns, const T* __restrict__ output, T* __restrict__ gradient, Sums<1>* partial) {

@@ -9,7 +9,7 @@
 
 namespace annulus::cuda {
 
-// A part of an arena, in floats, that one block of threads goes over.
+// A part of an arena, in floats, that is processed by one block of threads.
 struct Chunk {
   static constexpr std::size_t kFloats = 16384;
   std::size_t begin, end;
@@ -20,7 +20,7 @@ inline void append_chunks(const Range& range, std::vector<Chunk>& chunks) {
     chunks.push_back({at, std::min(at + Chunk::kFloats, range.end)});
 }
 
-// For as long as a plan lives: what its kernels look up.
+// Copies a plan's constants to device memory.
 template <class Element>
 Buffer on_device(const std::vector<Element>& elements) {
   return to_device(std::as_bytes(std::span(elements)));

@@ -3,10 +3,10 @@
 #include "kernels/cuda/ops/vectors.h"
 #include "kernels/cuda/runtime/columns.h"
 
-// What kernels over columns (columns.h) do on the device.
+// Device functions for kernels over columns (columns.h).
 namespace annulus::cuda {
 
-// What sums are made of. They add up with combined(), which knows no difference between 0 + x, x + 0 and x.
+// Partial sums. combined() adds two of them, such that 0 + x, x + 0 and x are the same.
 template <unsigned count>
 struct Sums {
   float of[count];
@@ -18,7 +18,7 @@ __device__ Sums<count> combined(const Sums<count>& a, const Sums<count>& b) {
   return sums;
 }
 
-// Of some values: how many there are, their mean, and the sum of their squared distances to it. No digits cancel,
+// The number of some values, their mean, and the sum of their squared distances to the mean. There is no cancellation,
 // however far the mean is from 0 (Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing
 // sample variances", 1979).
 struct Moments {
@@ -31,14 +31,14 @@ __device__ inline Moments combined(const Moments& a, const Moments& b) {
   return {count, a.mean + distance * share, a.squares + b.squares + distance * distance * a.count * share};
 }
 
-// The number of a thread's 16 bytes within a row.
+// The index of a thread's vector within a row.
 __device__ inline unsigned own_vector() {
   return blockIdx.x * blockDim.x + threadIdx.x;
 }
 
-// Goes over a thread's rows, `batch` of them at a time, so that so many loads are on their way at once: calls load(k,
-// index) for each, where index counts vectors from the matrix's first, and then use(k, index). From the last row to the
-// first where `from_end`: what another pass over the matrix has read last may still be in the cache.
+// Iterates over a thread's rows, `batch` of them at a time to have that many loads in flight: calls load(k, index) for
+// each, where index counts vectors from the matrix's first, and then use(k, index) for each. If `from_end`, goes from
+// the last row to the first, because the rows that the previous pass read last may still be in the cache.
 template <unsigned batch, class Load, class Use>
 __device__ void for_each_row(const Columns& columns, bool from_end, const Load& load, const Use& use) {
   const unsigned vector = own_vector();
@@ -55,7 +55,7 @@ __device__ void for_each_row(const Columns& columns, bool from_end, const Load& 
   }
 }
 
-// Adds up what the threads of each column of the block hold: afterwards all of them hold the sums.
+// Adds up the threads' sums in each column of the block. Afterwards all threads of the column have the result.
 template <unsigned count, class Sum>
 __device__ void add_up_block(Sum (&sums)[count]) {
   __shared__ Sum shared[count][Columns::kThreads];
@@ -74,7 +74,7 @@ __device__ void add_up_block(Sum (&sums)[count]) {
   __syncthreads();  // before another call writes to `shared`
 }
 
-// Adds up the block's sums of each of a thread's channels and stores them: {stripes, channels}.
+// Adds up the block's sums for each channel and stores them in `partial`: {stripes, channels}.
 template <unsigned count, class Sum>
 __device__ void store_block_sums(const Columns& columns, Sum (&sums)[count], Sum* partial) {
   add_up_block(sums);
@@ -83,11 +83,11 @@ __device__ void store_block_sums(const Columns& columns, Sum (&sums)[count], Sum
   for (unsigned i = 0; i < count; ++i) to[i] = sums[i];
 }
 
-// In a block of sum_block(): adds up what the blocks have stored, and calls finish(channel, sum) once for each channel.
+// In a block of sum_block(): adds up the blocks' stored sums, and calls finish(channel, sum) once for each channel.
 template <class Sum, class Finish>
 __device__ void add_up_stripes(const Columns& columns, const Sum* partial, const Finish& finish) {
   constexpr unsigned kStep = Columns::kThreads / Columns::kSumChannels;
-  constexpr unsigned kBatch = 8;  // so many loads on their way at once
+  constexpr unsigned kBatch = 8;  // number of loads in flight
   const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
   Sum sum[1]{};
   if (channel < columns.channels)

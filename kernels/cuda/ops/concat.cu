@@ -6,7 +6,7 @@
 namespace annulus::cuda {
 namespace {
 
-// So many neighbouring values as one: 16 bytes of them, or a single one.
+// A unit of copying: `lanes` neighbouring values, either 16 bytes of them or a single one.
 template <class T, unsigned lanes>
 struct Piece {
   using Stored = Packed<T>;
@@ -20,7 +20,7 @@ struct Piece<T, 1> {
   __device__ static T stored(const Floats<1>& values) { return T(values.at[0]); }
 };
 
-// Columns that are copied from one matrix of the same rows to another, or added to what lies there. In pieces.
+// Columns that are copied or added from one matrix to another with the same number of rows. All sizes are in pieces.
 struct Strip {
   unsigned from_width, from_column, to_width, to_column;
   unsigned copied, written;  // columns; those from `copied` on become zeros
@@ -46,8 +46,8 @@ __global__ void copy_strip(Strip strip, const T* from, T* to, std::size_t pieces
   }
 }
 
-// Where all inputs but the last fill their vectors, 16 bytes are copied at a time; else value by value, as the padding
-// behind each input's channels must go.
+// Copies 16 bytes at a time if all inputs except the last fill their vectors. Otherwise copies value by value, to drop
+// the padding after each input's channels.
 template <class T>
 class ConcatOp : public Op {
  public:
@@ -56,7 +56,7 @@ class ConcatOp : public Op {
     for (const TensorSpec& input : inputs) shapes.push_back(input.shape);
     output_ = value_spec(output_shape(Concat{}, shapes), context.type());
     const ChannelsLast& out = channels_last(output_);
-    vectors_of(out);  // so that 32 bits count the columns
+    vectors_of(out);  // checks that 32 bits can count the columns
     rows_ = out.outer() * out.pixels();
     std::size_t begin = 0;
     for (const TensorSpec& input : inputs) {
@@ -92,7 +92,8 @@ class ConcatOp : public Op {
 
  private:
   struct Part {
-    std::size_t begin, channels, padded;  // in channels: where in the output, how many, and as they lie in the input
+    // In channels: the position in the output, the number, and the number with padding in the input.
+    std::size_t begin, channels, padded;
   };
   struct Channels {  // a Strip, in channels
     std::size_t from_width, from_column, to_width, to_column, copied, written;

@@ -38,7 +38,7 @@ class ConvolutionOp : public Op {
     if (mode_ == Mode::training) {
       bytes =
           std::max({bytes, ending_.workspace_bytes(), weight_scratch_bytes() + backward_weights_->workspace_bytes()});
-      // Only now is it known whether to add to what lies there.
+      // Planned only now, because the bindings determine whether it accumulates.
       problem_.accumulate = !bindings.accumulate.empty() && bindings.accumulate[0];
       if (bindings.input_gradients[0]) backward_data_ = planned(Pass::backward_data);
       if (backward_data_) bytes = std::max(bytes, backward_data_->workspace_bytes());
@@ -85,10 +85,11 @@ class ConvolutionOp : public Op {
     return operation_.bias ? reinterpret_cast<float*>(of[1].address) : nullptr;
   }
 
-  // Of 16 bits, before it is widened; at the workspace's begin. float32 goes straight to the arena.
+  // The size of the weights' gradient in a 16-bit type, at the begin of the workspace, before it is widened. In float32
+  // it is written directly to the arena.
   std::size_t weight_scratch_bytes() const {
     if (context_.type() == DataType::f32) return 0;
-    constexpr std::size_t kAlignment = 256;  // of what the plan finds behind it
+    constexpr std::size_t kAlignment = 256;  // of the plan's workspace after it
     const std::size_t bytes = channels_last(parameters_[0]).count() * size_of(context_.type());
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
@@ -109,7 +110,7 @@ class ConvolutionOp : public Op {
   Shape output_shape_;
   ConvolutionProblem problem_;
   BiasRelu ending_;
-  std::unique_ptr<ConvolutionPlan> forward_, backward_weights_, backward_data_;  // the last where it is wanted
+  std::unique_ptr<ConvolutionPlan> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
   Bindings bindings_;
   DeviceView weights_;  // in the value type
   std::byte* workspace_ = nullptr;

@@ -7,7 +7,7 @@
 namespace annulus::cuda {
 namespace {
 
-// output {batch, units'} = input {batch, features} weights^T; images are their own features, as they lie there.
+// output {batch, units'} = input {batch, features} weights^T. The features of an image are its values in memory order.
 class DenseOp : public Op {
  public:
   DenseOp(const Dense& operation, const Specs& inputs, Mode mode, Context& context)
@@ -46,7 +46,7 @@ class DenseOp : public Op {
     std::size_t bytes = forward_->workspace_bytes();
     if (mode_ == Mode::training) {
       bytes = std::max({bytes, ending_->workspace_bytes(), backward_weights_->workspace_bytes()});
-      // Only now is it known whether to add to what lies there.
+      // Planned only now, because the bindings determine whether it accumulates.
       if (bindings.input_gradients[0])
         backward_data_ = context_.matmuls->plan({.precision = context_.precision,
                                                  .rows = batch_,
@@ -81,8 +81,8 @@ class DenseOp : public Op {
   Mode mode_;
   Context& context_;
   std::size_t batch_, features_, units_ = 0;
-  std::unique_ptr<Matmul> forward_, backward_weights_, backward_data_;  // the last where it is wanted
-  std::unique_ptr<BiasRelu> ending_;                                    // for its way back
+  std::unique_ptr<Matmul> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
+  std::unique_ptr<BiasRelu> ending_;                                    // for its backward pass
   Bindings bindings_;
   DeviceView weights_;  // in the value type
   void* workspace_ = nullptr;

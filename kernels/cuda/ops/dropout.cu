@@ -47,7 +47,7 @@ class DropoutOp : public Op {
                             cudaMemcpyDeviceToDevice, context_.lane.get()));
       return;
     }
-    InputGradient<T> to;  // written alike
+    InputGradient<T> to;  // written like a gradient
     to.values = data<T>(bindings_.output);
     apply(bindings_.inputs[0], to);
   }

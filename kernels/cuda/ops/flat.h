@@ -2,7 +2,8 @@
 
 #include "kernels/cuda/ops/context.h"
 
-// Kernels over flat arrays of whole 16 bytes. They do not care for a tensor's layout: padding is zero and stays zero.
+// Kernels over flat arrays of multiples of 16 bytes. They do not depend on a tensor's layout: padding is zero and stays
+// zero.
 namespace annulus::cuda {
 
 void add(DeviceView from, DeviceView to, DataType type, const Context& context);           // to += from

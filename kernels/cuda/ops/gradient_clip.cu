@@ -10,13 +10,13 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// What lies in the device's memory.
+// The state in device memory.
 struct State {
   GradientNorms norms;
   float factor;  // of this step's gradients
 };
 
-// A block, which is one column of threads, for each chunk.
+// Runs one block, a single column of threads, for each chunk.
 __global__ void chunk_squares(const Chunk* chunks, const float* gradients, Sums<1>* squares) {
   const Chunk chunk = chunks[blockIdx.x];
   Sums<1> sums[1]{};
@@ -26,8 +26,8 @@ __global__ void chunk_squares(const Chunk* chunks, const float* gradients, Sums<
   if (threadIdx.y == 0) squares[blockIdx.x] = sums[0];
 }
 
-// One block. A norm that is not finite makes gradients that are not, so that nobody takes them for good; but in a step
-// that is skipped they stay, with the zeros between them that no step writes again.
+// Runs in one block. A norm that is not finite makes the gradients not finite either, so divergence shows. But in a
+// skipped step the gradients do not change, because no later step would restore the zeros in the padding.
 __global__ void find_factor(const Sums<1>* squares, std::size_t chunks, float limit, const std::uint32_t* skip,
                             State* state) {
   Sums<1> sums[1]{};
@@ -78,7 +78,7 @@ void GradientClip::clip(float limit) const {
          data<Chunk>(device_chunks_.view()), gradients_, data<State>(state_.view()));
 }
 
-// What is not scaled needs no factor.
+// With an infinite limit, nothing is scaled.
 void GradientClip::measure_norm() const {
   if (chunks_ > 0) find_factor_to(std::numeric_limits<float>::infinity());
 }

@@ -7,7 +7,7 @@
 
 namespace annulus::cuda {
 
-// Update::clip() and measure_norm() over a GPU's arenas. The factor stays in the device's memory.
+// Update::clip() and measure_norm() over a GPU's arenas. The scaling factor stays in device memory.
 class GradientClip {
  public:
   GradientClip(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments, Context& context);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// Where a pixel of the output is in the images: its first channel, or null outside of them.
+// Returns the address of an output pixel's first channel in the images, or null if it is outside of them.
 __device__ const std::uint8_t* pixel_of(const Images& images, const Augmentation& augmentation, std::size_t image,
                                         std::int64_t row, std::int64_t column) {
   const auto height = static_cast<std::int64_t>(images.height), width = static_cast<std::int64_t>(images.width);
@@ -73,13 +73,13 @@ class ImageInputOp : public Op {
                 shape_[2], values_, context_);
   }
 
-  void backward(float) override {}  // nothing below wants a gradient
+  void backward(float) override {}  // nothing below needs a gradient
 
  private:
   Context& context_;
   Shape shape_;
   std::size_t channels_;
-  Buffer constants_;  // of each channel, the factor and then the offset
+  Buffer constants_;  // the factors of all channels, then the offsets
   const std::uint8_t* pixels_ = nullptr;
   void* values_ = nullptr;
 };

@@ -6,7 +6,7 @@
 
 namespace annulus::cuda {
 
-// Where the `index`-th vector of images of such a size lies.
+// The position of the `index`-th vector in images of the given size.
 struct Place {
   unsigned image, row, column, vector;
 
@@ -17,7 +17,7 @@ struct Place {
         vector(index % vectors) {}
 };
 
-// The number of the vector that is another pixel's in the same image, or in one of another size.
+// Returns the index of the same vector at another pixel of the image, or of a corresponding image of another size.
 __device__ inline std::size_t vector_at(const Place& place, unsigned height, unsigned width, unsigned vectors,
                                         unsigned row, unsigned column) {
   return ((std::size_t{place.image} * height + row) * width + column) * vectors + place.vector;

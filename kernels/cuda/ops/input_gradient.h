@@ -5,10 +5,10 @@
 
 namespace annulus::cuda {
 
-// Where the gradient of an operation's input goes, and whether it is added to what lies there.
+// The destination of an input's gradient, and whether the gradient is added to its content.
 template <class T>
 struct InputGradient {
-  T* values = nullptr;  // null: nobody wants it
+  T* values = nullptr;  // null if the gradient is not needed
   bool accumulate = false;
 
   InputGradient() = default;
@@ -20,13 +20,13 @@ struct InputGradient {
 
   __host__ __device__ bool wanted() const { return values != nullptr; }
 
-  // Whether it lies where the output's gradient does, and so is there already where it is the same.
+  // Whether it has the output gradient's memory. If both gradients are equal, nothing has to be written then.
   bool is(DeviceView output_gradient) const { return data<T>(output_gradient) == values && !accumulate; }
 
-  // What the `index`-th 16 bytes are added to, if they are.
+  // The current content that the `index`-th vector is added to; zeros unless `accumulate`.
   __device__ Packed<T> there(std::size_t index) const { return accumulate ? fetch(values, index) : Packed<T>{}; }
 
-  // The `index`-th 16 bytes. A kernel that has many loads on their way begins with there() among them.
+  // Writes the `index`-th vector. A kernel with several loads in flight calls there() along with the other loads.
   __device__ void put(const Vector<T>& gradient, std::size_t index) const { put(gradient, index, there(index)); }
   __device__ void put(Vector<T> gradient, std::size_t index, const Packed<T>& there) const {
     if (accumulate) {

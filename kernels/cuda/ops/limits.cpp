@@ -19,7 +19,7 @@ void expect_pool_window(std::size_t kernel) {
 
 void expect_blocks(const Range& slice, std::size_t block) {
   if (slice.begin % block != 0 || slice.end % block != 0)
-    fail("parameters {} to {} of an arena are no whole blocks of {}", slice.begin, slice.end, block);
+    fail("parameters {} to {} of an arena are not whole blocks of {}", slice.begin, slice.end, block);
 }
 
 }  // namespace annulus::cuda

@@ -10,11 +10,11 @@ namespace {
 constexpr unsigned kSampleThreads = 128;
 constexpr unsigned kThreads = 256;
 
-// What a batch's samples leave to the kernels behind: with its logits' largest, a class's probability is
+// A sample's results for the following kernels. With `largest` its largest logit, a class's probability is
 // exp(logit - largest) * inverse.
 struct Sample {
   float largest, inverse, loss;
-  float larger;  // how many logits are larger than the label's
+  float larger;  // number of logits that are larger than the label's
 };
 
 // The largest logit, and the label's.
@@ -33,7 +33,7 @@ __device__ Totals combined(const Totals& a, const Totals& b) {
   return {a.loss + b.loss, a.first + b.first, a.among_top + b.among_top};
 }
 
-// Calls body(logit, class) for those of a row's logits that are the thread's.
+// Calls body(logit, class) for the thread's share of a row's logits.
 template <class T, class Body>
 __device__ void for_each_logit(const T* logits, std::uint32_t classes, const Body& body) {
   for (std::uint32_t first = threadIdx.y * kLanes<T>; first < classes; first += blockDim.y * kLanes<T>) {
@@ -43,7 +43,7 @@ __device__ void for_each_logit(const T* logits, std::uint32_t classes, const Bod
   }
 }
 
-// A block, which is one column of threads, for each sample.
+// Runs one block, a single column of threads, for each sample.
 template <class T>
 __global__ void softmax_losses(const T* logits, const std::int32_t* labels, std::uint32_t classes, std::size_t stride,
                                float smoothing, Sample* samples) {
@@ -55,8 +55,9 @@ __global__ void softmax_losses(const T* logits, const std::int32_t* labels, std:
   });
   add_up_block(largest);
 
-  // Shifted by the largest, so that no exponential overflows. The sums: exponentials, logits, the label's logit, and
-  // how many logits are larger than that: of equal ones the first, and what is not a number than any.
+  // Shifted by the largest logit, so that no exponential overflows. The sums are of exponentials, of logits, the
+  // label's logit, and the number of logits ranked above that: of equal ones the first ranks higher, and NaN ranks
+  // above any.
   Sums<4> sums[1]{};
   for_each_logit(row, classes, [&](float logit, std::uint32_t c) {
     const float shifted = logit - largest[0].of_all;
@@ -69,12 +70,12 @@ __global__ void softmax_losses(const T* logits, const std::int32_t* labels, std:
   if (threadIdx.y > 0) return;
   const auto [total, of_all, of_label, larger] = sums[0].of;
   float loss = logf(total) - of_label;
-  // Without smoothing a class may be as impossible as it likes.
+  // Skipped without smoothing, because the logit of an impossible class may be infinite.
   if (smoothing > 0) loss += smoothing * (of_label - of_all / static_cast<float>(classes));
   samples[blockIdx.x] = {largest[0].of_all, 1 / total, loss, larger};
 }
 
-// One block of one column: sums in an order that depends on nothing but the batch.
+// Runs one block with a single column of threads, so the order of the sums depends only on the batch.
 __global__ void add_up_samples(const Sample* samples, std::size_t batch, float* sums) {
   Totals totals[1]{};
   for (std::size_t i = threadIdx.y; i < batch; i += blockDim.y)
@@ -87,7 +88,7 @@ __global__ void add_up_samples(const Sample* samples, std::size_t batch, float* 
   sums[2] = static_cast<float>(totals[0].among_top);
 }
 
-// d(mean loss) / d(logits) = (probabilities - what they should be) / global batch.
+// d(mean loss) / d(logits) = (probabilities - target probabilities) / global batch.
 template <class T>
 __global__ void softmax_gradients(const T* logits, const std::int32_t* labels, std::uint32_t classes, unsigned vectors,
                                   unsigned count, float smoothing, const Sample* samples, float sample_weight,
@@ -152,7 +153,7 @@ class SoftmaxCrossEntropyOp : public Op {
   float smoothing_;
   std::size_t batch_;
   std::uint32_t classes_;
-  std::size_t stride_;  // from a sample's logits to the next one's
+  std::size_t stride_;  // between the logits of consecutive samples
   unsigned vectors_;    // of all logits
   Buffer samples_;
   const T* logits_ = nullptr;

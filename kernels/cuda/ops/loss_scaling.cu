@@ -9,7 +9,7 @@ constexpr unsigned kThreads = 256;
 constexpr std::uint32_t kGoodSteps = 2000;  // before the scale is doubled
 constexpr float kLargest = 0x1p24f, kSmallest = 1;
 
-// What lies in the device's memory.
+// The state in device memory.
 struct Scaling {
   float scale, unscale;
   std::uint32_t skip, good_steps;
@@ -72,7 +72,7 @@ LossScaling::State DeviceLossScaling::state() {
 void DeviceLossScaling::set_state(const State& state) {
   const Scaling scaling{state.scale, 1 / state.scale, 0, state.good_steps};
   check(cudaMemcpyAsync(memory_.view().address, &scaling, sizeof scaling, cudaMemcpyHostToDevice, context_.lane.get()));
-  check(cudaStreamSynchronize(context_.lane.get()));  // the copy reads what this function holds
+  check(cudaStreamSynchronize(context_.lane.get()));  // the copy reads this function's local variable
 }
 
 }  // namespace annulus::cuda

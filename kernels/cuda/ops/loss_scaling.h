@@ -5,13 +5,13 @@
 
 namespace annulus::cuda {
 
-// The loss's scale, in device memory, so that no step waits for what became of the one before.
+// Keeps the loss's scale in device memory, so that no step waits for the result of the previous one.
 class DeviceLossScaling final : public LossScaling {
  public:
   explicit DeviceLossScaling(Context& context);
 
-  // For the context. Two powers of 2, and what is not 0 from the first judge() that found a gradient infinite or NaN
-  // until conclude().
+  // For the context. scale() and unscale() are powers of 2. skip() is nonzero from the first judge() that found an
+  // infinite or NaN gradient until conclude().
   const float* scale() const;
   const float* unscale() const;
   const std::uint32_t* skip() const;

@@ -9,7 +9,7 @@ namespace annulus::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr std::uint8_t kNoPixel = 255;  // the ReLU let nothing through
+constexpr std::uint8_t kNoPixel = 255;  // the ReLU was inactive
 
 // Windows over images. A row of pixels of an image is `vectors` times 16 bytes.
 struct Pool {
@@ -33,7 +33,7 @@ __global__ void max_pool(Pool pool, const T* input, T* output, Numbers<T>* from,
       best.at[k] = least;
       numbers.at[k] = kNoPixel;
     }
-    // What lies before the image wraps, and so is beyond its end.
+    // Unsigned positions before the image wrap around, and so are beyond its end.
     unsigned pixel = 0;
     for (unsigned row = place.row * pool.stride - pool.padding, rows = 0; rows < pool.kernel; ++rows, ++row)
       for (unsigned column = place.column * pool.stride - pool.padding, columns = 0; columns < pool.kernel;
@@ -41,7 +41,7 @@ __global__ void max_pool(Pool pool, const T* input, T* output, Numbers<T>* from,
         if (row >= pool.height || column >= pool.width) continue;
         const Vector<T> values = load(input, vector_at(place, pool.height, pool.width, pool.vectors, row, column));
         for (unsigned k = 0; k < kLanes<T>; ++k) {
-          // True for NaN, and never again after one: a network that has diverged must not look healthy.
+          // NaN is larger than any number, and nothing is larger than NaN: so divergence is not hidden.
           const bool larger = !(values.at[k] <= best.at[k]) && best.at[k] == best.at[k];
           best.at[k] = larger ? values.at[k] : best.at[k];
           numbers.at[k] = larger ? static_cast<std::uint8_t>(pixel) : numbers.at[k];
@@ -52,7 +52,7 @@ __global__ void max_pool(Pool pool, const T* input, T* output, Numbers<T>* from,
   }
 }
 
-// The windows along one axis that a position lies in: from `first` on, before `end`.
+// The windows along one axis that contain a position: from `first` to before `end`.
 struct Windows {
   unsigned first, end;
 
@@ -63,7 +63,7 @@ struct Windows {
   }
 };
 
-// Each pixel of the input collects from the windows that it is the largest of.
+// Each pixel of the input collects gradients from the windows in which it is the largest.
 template <class T>
 __global__ void max_pool_backward(Pool pool, const T* output_gradient, const Numbers<T>* from, InputGradient<T> to,
                                   unsigned inputs) {
@@ -136,7 +136,7 @@ class MaxPoolOp : public Op {
   bool relu_;
   Pool pool_;
   unsigned inputs_, outputs_;  // in vectors
-  Buffer from_;                // Numbers of each output vector; none in inference
+  Buffer from_;                // Numbers for each output vector; empty in inference
   const T* input_ = nullptr;
   T* output_values_ = nullptr;
   const T* output_gradient_ = nullptr;

@@ -8,9 +8,9 @@
 
 namespace annulus::cuda {
 
-// One factory for each operation, as Device::plan describes it. Values lie with their channels last (layout.h), their
-// gradients have the values' type, and gradients of parameters are float32. Gradients of values are those of the loss
-// times *context.loss_scale; from those of parameters *context.unscale takes it away.
+// One factory for each operation; see Device::plan. Values are in channels-last layout (layout.h), their gradients have
+// the values' type, and gradients of parameters are float32. Gradients of values are those of the loss times
+// *context.loss_scale; parameters' gradients are multiplied by *context.unscale to remove it.
 using Specs = std::vector<TensorSpec>;
 
 std::unique_ptr<Op> plan(const ImageInput& operation, const Specs& inputs, Mode mode, Context& context);

@@ -5,7 +5,7 @@
 
 namespace annulus::cuda {
 
-// Starts a kernel that goes over vectors of 16 bytes one by one; their number is its last argument.
+// Launches a kernel over 16-byte vectors; their number is its last argument.
 template <class... Parameters, class... Arguments>
 void over_vectors(void (*kernel)(Parameters...), std::size_t vectors, const Context& context, Arguments... arguments) {
   constexpr unsigned kThreads = 256;

@@ -29,7 +29,7 @@ __global__ void hand_on(const T* gradient, InputGradient<T> to, std::size_t vect
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) to.put(load(gradient, i), i);
 }
 
-// What works on vector after vector, of tensors that lie alike.
+// An operation on tensors of the same layout that processes each vector separately.
 template <class T>
 class PointwiseOp : public Op {
  public:
@@ -38,7 +38,7 @@ class PointwiseOp : public Op {
     output_ = value_spec(input.shape, context.type());
   }
 
-  // Each value is read before what is made of it is written in its place.
+  // Each value is read before its result is written in its place.
   bool output_may_overwrite(std::size_t) const override { return true; }
   bool input_gradient_may_overwrite(std::size_t) const override { return true; }
   bool adds_to_gradient(std::size_t) const override { return true; }

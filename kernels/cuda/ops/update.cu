@@ -15,7 +15,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr std::size_t kSlot = 16;  // floats: a parameter's slot is a multiple of it
 
-// What 16 floats of the arenas belong to.
+// The parameter that 16 floats of the arenas belong to.
 struct Owner {
   std::uint32_t role : 2, segment : 30;
 };
@@ -24,16 +24,16 @@ template <class T>
 struct Arenas {
   float* weights;
   const float* gradients;
-  T* copies;  // null where T is float: the weights are used themselves
+  T* copies;  // null if T is float, because the weights themselves are used
   float *first_state, *second_state;
 };
 
-// What a rule reads and changes of a weight.
+// A weight and its data that a rule reads and changes.
 struct Element {
   float weight, gradient, first_state, second_state;
 };
 
-// The rules as kernels/update.h says them. `decay` is 0 for parameters that are spared it.
+// The rules of kernels/update.h. `decay` is 0 for parameters without weight decay.
 struct SgdStep {
   static constexpr std::size_t kStates = 1;
   float rate, momentum, weight_decay;
@@ -101,7 +101,7 @@ __device__ void apply(const Step& step, const Owner& owner, Floats<4>& weights, 
   if constexpr (Step::kStates > 1) store_floats(second, second_state);
 }
 
-// 4 floats at a time. Of the weights and all that belongs to them each is read and written once.
+// Processes 4 floats at a time. Reads and writes each weight and its data once.
 template <class Step, class T>
 __global__ void update(Step step, Arenas<T> arenas, const Owner* owners, std::size_t begin, std::size_t end,
                        const std::uint32_t* skip) {
@@ -120,12 +120,12 @@ __global__ void update(Step step, Arenas<T> arenas, const Owner* owners, std::si
   }
 }
 
-// The chunks of a segment, one after the other.
+// A segment's chunks, which are consecutive.
 struct ChunkedSegment {
   std::uint32_t segment, first_chunk, end_chunk;
 };
 
-// A block, which is one column of threads, for each chunk: the squares of weights and of gradients.
+// Runs one block, a single column of threads, for each chunk: adds up the squares of weights and of gradients.
 __global__ void chunk_norms(const Chunk* chunks, const float* weights, const float* gradients, Sums<2>* norms) {
   const Chunk chunk = chunks[blockIdx.x];
   Sums<2> sums[1]{};
@@ -137,7 +137,7 @@ __global__ void chunk_norms(const Chunk* chunks, const float* weights, const flo
   if (threadIdx.y == 0) norms[blockIdx.x] = sums[0];
 }
 
-// A block for each segment; `norms` is that of the first segment's first chunk.
+// Runs one block for each segment. `norms` begins with the first chunk of the first segment.
 __global__ void local_rates(const ChunkedSegment* segments, const Sums<2>* norms, float trust, float weight_decay,
                             float* local) {
   const ChunkedSegment segment = segments[blockIdx.x];
@@ -151,7 +151,7 @@ __global__ void local_rates(const ChunkedSegment* segments, const Sums<2>* norms
   local[segment.segment] = weight == 0 || gradient == 0 ? 1 : trust * weight / (gradient + weight_decay * weight);
 }
 
-// Local rates of LARS: those of weights, from their norms; 1 for all others.
+// Local rates of LARS: computed from norms for weights, 1 for all other parameters.
 class LocalRates {
  public:
   LocalRates(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments, Context& context)
@@ -166,7 +166,7 @@ class LocalRates {
 
   const float* rates() const { return data<float>(rates_.view()); }
 
-  // Of the whole parameters that lie in the slice.
+  // For the parameters in the slice. REQUIRES: the slice consists of whole parameters.
   void compute(const Range& slice, const Lars& rule) const {
     const auto begin = [&](const ChunkedSegment& s) { return chunks_[s.first_chunk].begin; };
     const auto first = std::ranges::lower_bound(segments_, slice.begin, {}, begin);
@@ -196,7 +196,7 @@ class LocalRates {
 };
 
 std::vector<Owner> owners(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments) {
-  // What is between the segments stays as it is.
+  // Floats between the segments do not change.
   std::vector<Owner> all(arenas.weights.bytes / sizeof(float) / kSlot, {static_cast<std::uint32_t>(Role::metric), 0});
   for (std::uint32_t i = 0; i < segments.size(); ++i) {
     const auto& [range, role] = segments[i];

@@ -24,12 +24,12 @@ struct Floats {
   float at[count];
 };
 
-// Of values of type T, 16 bytes.
+// 16 bytes of values of type T, as float32.
 template <class T>
 using Vector = Floats<kLanes<T>>;
 
-// As they lie in memory, 16 bits as pairs. (Not as CUDA's pairs: their copies are not trivial, and the compiler would
-// copy one after the other rather than 16 bytes.)
+// 16 bytes of values as stored in memory; 16-bit values are in pairs. (CUDA's pair types are not trivially copyable, so
+// the compiler would copy pair by pair instead of 16 bytes.)
 template <class T>
 struct alignas(kVectorBytes) Packed {
   std::uint32_t at[4];
@@ -97,7 +97,7 @@ __device__ inline Packed<float> packed<float>(const Vector<float>& values) {
   return {{values.at[0], values.at[1], values.at[2], values.at[3]}};
 }
 
-// The `index`-th 16 bytes; as they are, to wait in fewer registers until they are needed.
+// Loads the `index`-th 16 bytes, packed, so that they take fewer registers until they are needed.
 template <class T>
 __device__ Packed<T> fetch(const T* from, std::size_t index) {
   return reinterpret_cast<const Packed<T>*>(from)[index];
@@ -133,7 +133,7 @@ __device__ inline float relu(float value) {
   return value < 0 ? 0 : value;
 }
 
-// Where a thread begins, of those that go over an array in strides of the whole grid.
+// The thread's first index in a grid-stride loop.
 __device__ inline std::size_t grid_thread() {
   return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }
@@ -146,14 +146,14 @@ __device__ inline bool skipped(const std::uint32_t* skip) {
   return skip != nullptr && *skip != 0;
 }
 
-// ---- of the host
+// ---- host code
 
 template <class T>
 T* data(DeviceView view) {
   return reinterpret_cast<T*>(view.address);
 }
 
-// Op<T>, for the T that a type of values stands for.
+// Makes an Op<T> for the T that corresponds to a type of values.
 template <class Base, template <class> class Op, class... Arguments>
 std::unique_ptr<Base> make_for(DataType type, Arguments&&... arguments) {
   switch (type) {
@@ -166,7 +166,7 @@ std::unique_ptr<Base> make_for(DataType type, Arguments&&... arguments) {
   }
 }
 
-// Calls work(T{}) for that T.
+// Calls work(T{}) for the T that corresponds to a type of values.
 template <class Work>
 void for_type(DataType type, const Work& work) {
   if (type == DataType::f16) return work(__half{});

@@ -6,16 +6,16 @@
 
 namespace annulus::cuda {
 
-// Kernels over a {rows, channels'} matrix that treat each channel by itself. A block takes `width` neighbouring vectors
-// of 16 bytes of `height` rows at a time and goes down the matrix, so a thread stays with its channels: what belongs to
-// those is in registers. Sums over the rows are made in an order that depends on nothing but the sizes: each thread
-// adds up its rows, the block its threads, and another kernel the blocks.
+// The launch configuration of kernels over a {rows, channels'} matrix that process each channel separately. A block
+// takes `width` neighbouring vectors of 16 bytes of `height` rows at a time and moves down the matrix, so a thread
+// always has the same channels and keeps their constants and sums in registers. The order of sums over the rows depends
+// only on the sizes: each thread adds up its rows, the block its threads, and another kernel the blocks.
 struct Columns {
-  static constexpr unsigned kThreads = 256;    // of a block, or a few less
+  static constexpr unsigned kThreads = 256;    // of a block, or slightly fewer
   static constexpr unsigned kWidth = 32;       // at most: 512 neighbouring bytes
-  static constexpr unsigned kBlocksEach = 3;   // for each multiprocessor, all of them at once
+  static constexpr unsigned kBlocksEach = 3;   // for each multiprocessor, all of them resident
   static constexpr unsigned kRowsEach = 4;     // for each thread, at least
-  static constexpr unsigned kSumChannels = 8;  // of a block that adds up blocks
+  static constexpr unsigned kSumChannels = 8;  // of a block that adds up the blocks' sums
 
   Columns(std::size_t rows, std::size_t channels, unsigned lanes, int multiprocessors);
 
@@ -30,7 +30,7 @@ struct Columns {
   std::size_t rows;
   unsigned channels, vectors;  // of a row
   unsigned width, height;      // of a block's step, in vectors and in rows
-  unsigned tiles, stripes;     // blocks beside and below each other
+  unsigned tiles, stripes;     // number of blocks along a row and along a column
 };
 
 }  // namespace annulus::cuda

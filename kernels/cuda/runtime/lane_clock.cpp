@@ -22,7 +22,7 @@ std::uint64_t LaneClock::mark(cudaStream_t stream) {
 
 double LaneClock::seconds(std::uint64_t mark) {
   if (mark == 0 || mark > last_ || mark + kRemembered <= last_)
-    fail("mark {} of a GPU's lane is not known any more, {} came after it: use larger buckets (--bucket)", mark,
+    fail("mark {} of a GPU's lane is no longer kept, {} came after it: use larger buckets (--bucket)", mark,
          last_ - mark);
   const Event& event = events_[mark % kRemembered];
   check(cudaEventSynchronize(event.get()));
@@ -33,7 +33,7 @@ double LaneClock::seconds(std::uint64_t mark) {
   return seconds;
 }
 
-// On a stream that has nothing else to do, the event happens between the two looks at the clock.
+// The stream has no other work, so the event happens between the two readings of the clock.
 void LaneClock::rebase() {
   const Stream idle = make_stream();
   Event base = make_timed_event();

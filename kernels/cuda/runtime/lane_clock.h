@@ -7,12 +7,13 @@
 
 namespace annulus::cuda {
 
-// When the work of streams reached certain places, on the host's clock (now_seconds()). Used by one thread.
+// Reports when the work of streams reached marks, on the host's clock (now_seconds()). Not thread-safe.
 class LaneClock {
  public:
   LaneClock();
 
-  // A place after all that has been put on the stream; its number, from 1. Only the last kRemembered are.
+  // Puts a mark after all work that has been enqueued on the stream. Returns its number, from 1. Only the last
+  // kRemembered marks are kept.
   std::uint64_t mark(cudaStream_t stream);
   double seconds(std::uint64_t mark);  // waits until the work before it is done
 
@@ -23,8 +24,8 @@ class LaneClock {
 
   std::vector<Event> events_;  // of mark n: n % kRemembered
   std::uint64_t last_ = 0;
-  // CUDA tells differences between events only, in float32 milliseconds, which lose microseconds after half an hour:
-  // so now and then another event becomes the one that all are compared with.
+  // CUDA reports only the time between two events, in float32 milliseconds, which lose microseconds after half an hour.
+  // So the event that all others are compared with is replaced from time to time.
   Event base_;
   double base_seconds_;
 };

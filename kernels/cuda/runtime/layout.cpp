@@ -51,7 +51,7 @@ void ChannelsLast::unpack(std::span<const float> packed, std::span<float> row_ma
 
 const ChannelsLast& channels_last(const TensorSpec& spec) {
   const auto* layout = dynamic_cast<const ChannelsLast*>(spec.layout.get());
-  if (layout == nullptr) fail("a tensor of {} does not lie with its channels last", to_string(spec.shape));
+  if (layout == nullptr) fail("a tensor of {} is not in channels-last layout", to_string(spec.shape));
   return *layout;
 }
 

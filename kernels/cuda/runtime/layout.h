@@ -6,20 +6,21 @@
 
 namespace annulus::cuda {
 
-// How tensors lie in a GPU's memory: channels innermost, as many as 16 bytes of the value type hold or a multiple of
-// it. What is added is zero and stays zero: a channel of zeros with weights of zeros gives zeros, forward and backward.
-// So every kernel reads and writes 16 bytes at a time, and every product has sizes that tensor cores like.
+// The layout of tensors in a GPU's memory: channels innermost, padded to a multiple of the number of values that 16
+// bytes hold. Padding is zero and stays zero: a channel of zeros with weights of zeros gives zeros, forward and
+// backward. So every kernel reads and writes 16 bytes at a time, and every product has sizes that suit tensor cores.
 //
-//   {batch, channels, height, width}  lies as {batch, height, width, channels'}
+//   {batch, channels, height, width}  is stored as {batch, height, width, channels'}
 //   {batch, units}                    as {batch, units'}
 //   {filters, channels, rows, columns}, {units, channels, height, width}
-//                                     weights, as {filters', rows, columns, channels'}
-//   {channels}                        a parameter for each channel, as {channels'}
+//                                     (weights) as {filters', rows, columns, channels'}
+//   {channels}                        (a parameter for each channel) as {channels'}
 class ChannelsLast final : public Layout {
  public:
   enum class Kind { values, weights };
 
-  // `type` is what lies there; `channel_block` is what channels, and filters of weights, are rounded up to.
+  // `type` is the type of the elements. Channels, and the filters of weights, are rounded up to multiples of
+  // `channel_block`.
   ChannelsLast(const Shape& shape, DataType type, std::size_t channel_block, Kind kind = Kind::values);
 
   std::size_t bytes() const override { return count() * size_of(type_); }
@@ -31,7 +32,7 @@ class ChannelsLast final : public Layout {
   std::size_t channels() const { return channels_; }  // channels'
   std::size_t count() const { return outer_ * pixels_ * channels_; }
 
-  // Between row-major and this order, in float32, of host memory.
+  // Convert float32 host memory between row-major order and this layout.
   void pack(std::span<const float> row_major, std::span<float> packed) const;
   void unpack(std::span<const float> packed, std::span<float> row_major) const;
 
@@ -44,7 +45,7 @@ class ChannelsLast final : public Layout {
   std::size_t outer_, pixels_, channels_;
 };
 
-// Row-major, without padding: pixels and labels as they come.
+// Row-major, without padding: pixels and labels.
 class Plain final : public Layout {
  public:
   Plain(const Shape& shape, DataType type) : bytes_(elements(shape) * size_of(type)) {}
@@ -55,10 +56,10 @@ class Plain final : public Layout {
   std::size_t bytes_;
 };
 
-// Of a tensor that is laid out so.
+// Returns a tensor's layout. REQUIRES: it is ChannelsLast.
 const ChannelsLast& channels_last(const TensorSpec& spec);
 
-// How many channels 16 bytes hold.
+// The number of channels that 16 bytes hold.
 constexpr std::size_t kVectorBytes = 16;
 inline std::size_t channel_block(DataType type) {
   return kVectorBytes / size_of(type);
@@ -66,8 +67,8 @@ inline std::size_t channel_block(DataType type) {
 
 TensorSpec value_spec(const Shape& shape, DataType type);
 
-// Of a parameter: float32 in memory, channels rounded up as those of values of `type` are, so that the copies in that
-// type fit them.
+// Specs of parameters: float32 in memory, with channels rounded up as for values of `type`, so that the copies in that
+// type have the same order.
 TensorSpec weights_spec(const Shape& shape, DataType type);   // {filters, channels, ...}
 TensorSpec channels_spec(const Shape& shape, DataType type);  // {channels}
 

@@ -32,7 +32,7 @@ std::vector<float> decode_each(std::span<const std::byte> bytes, const Decode& d
 }
 
 [[noreturn]] void refuse(DataType type) {
-  fail("values of a network are not of type {}", static_cast<int>(type));
+  fail("activations cannot be of type {}", static_cast<int>(type));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ Graph end_capture(cudaStream_t stream) {
 }
 
 Graph capture(cudaStream_t stream, const std::function<void()>& work) {
-  // Other threads, which sum gradients meanwhile, may do as they like.
+  // Other threads, which all-reduce gradients meanwhile, are not restricted.
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   try {
     work();

@@ -8,7 +8,7 @@
 
 namespace annulus::cuda {
 
-// What work() puts on the stream, as a CUDA graph: it is not done now, and costs one launch each time.
+// Captures the work that work() puts on the stream as a CUDA graph, without doing it. Each replay costs one launch.
 std::unique_ptr<Recording> record(cudaStream_t stream, const std::function<void()>& work);
 
 }  // namespace annulus::cuda

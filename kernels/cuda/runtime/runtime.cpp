@@ -50,21 +50,21 @@ Buffer allocate_device(std::size_t bytes) {
   void* address = nullptr;
   const cudaError_t result = cudaMalloc(&address, std::max<std::size_t>(bytes, 1));
   if (result == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // it would be found by the next call that asks
+    cudaGetLastError();  // or the next call to cudaGetLastError() would return it
     fail("cannot allocate {} bytes of GPU memory: use a smaller batch or model", bytes);
   }
   check(result);
   Buffer buffer(static_cast<std::byte*>(address), bytes, [](std::byte* memory) { cudaFree(memory); });
   check(cudaMemset(address, 0, bytes));
-  check(cudaDeviceSynchronize());  // other streams do not wait for the one that zeroes
+  check(cudaDeviceSynchronize());  // other streams do not wait for the memset's
   return buffer;
 }
 
 Buffer to_device(std::span<const std::byte> host) {
   Buffer buffer = allocate_device(host.size());
   check(cudaMemcpy(buffer.view().address, host.data(), host.size(), cudaMemcpyHostToDevice));
-  check(
-      cudaDeviceSynchronize());  // the call may return before the copy has ended, and other streams do not wait for it
+  // cudaMemcpy() may return before the copy has ended, and other streams do not wait for it.
+  check(cudaDeviceSynchronize());
   return buffer;
 }
 

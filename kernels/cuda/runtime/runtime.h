@@ -12,12 +12,12 @@
 
 namespace annulus::cuda {
 
-// Throws Error with CUDA's own text where a call failed.
+// Throws Error with CUDA's own text if a call failed.
 void check(cudaError_t result, std::source_location place = std::source_location::current());
 
 int current_device();  // of the calling thread
 
-// Owners of CUDA's handles; they convert to what CUDA's functions take.
+// Owners of CUDA's handles.
 struct StreamRelease {
   void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
 };
@@ -27,23 +27,23 @@ struct EventRelease {
 using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, StreamRelease>;
 using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, EventRelease>;
 
-// A lane that does not wait for the legacy default stream. `urgent`: its kernels go before those of other lanes.
+// A stream that does not wait for the legacy default stream. `urgent`: its kernels have priority over other streams'.
 Stream make_stream(bool urgent = false);
 
-Event make_event();         // for order only, which costs less
+Event make_event();         // without timing, which costs less
 Event make_timed_event();   // for cudaEventElapsedTime
-Event make_shared_event();  // that another process may open
+Event make_shared_event();  // one that another process may open
 
-Buffer allocate_device(std::size_t bytes);          // zeroed; throws Error where there is not so much
-Buffer to_device(std::span<const std::byte> host);  // a copy, which is there for every lane
-Buffer allocate_pinned(std::size_t bytes);          // of the host, that copies to and from a device go through
+Buffer allocate_device(std::size_t bytes);          // zeroed; throws Error if there is not enough memory
+Buffer to_device(std::span<const std::byte> host);  // a copy, complete on return and so valid for every stream
+Buffer allocate_pinned(std::size_t bytes);          // host memory for copies to and from a device
 
-// How many blocks of so many threads it takes for so many things, but no more than fill a device several times:
-// kernels go over the rest in strides of the grid.
+// Returns the number of blocks of `threads` threads for `things` items, limited to as many as fill the device several
+// times: kernels process the rest in grid strides.
 unsigned blocks_for(std::size_t things, unsigned threads, int multiprocessors);
 
-// Starts a kernel, and throws Error where that failed. (A function rather than <<<>>>, so that a kernel's file is
-// plain C++ to other compilers.)
+// Launches a kernel; throws Error if that fails. (A function instead of <<<>>>, so that a kernel's file is plain C++ to
+// other compilers.)
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream, Arguments&&... arguments) {
   cudaLaunchConfig_t configuration{};

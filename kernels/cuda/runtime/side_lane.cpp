@@ -45,11 +45,11 @@ bool done(cudaEvent_t event) {
 }
 
 void drain_or_exit(cudaStream_t stream, const std::function<void()>& hasten) {
-  constexpr double kSeconds = 10;  // a lane may have work for some, which comes before its side lane's
+  constexpr double kSeconds = 10;  // the lane may have seconds of work that the side lane waits for
   const double begun = now_seconds();
   for (hasten(); cudaStreamQuery(stream) == cudaErrorNotReady; hasten()) {
     if (now_seconds() - begun > kSeconds) {
-      fmt::print(stderr, "annulus: after an error a GPU has not come to rest for {} s; this process ends\n", kSeconds);
+      fmt::print(stderr, "annulus: a GPU is still busy {} s after an error; ending this process\n", kSeconds);
       std::fflush(stderr);
       std::_Exit(EXIT_FAILURE);
     }

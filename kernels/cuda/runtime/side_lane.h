@@ -8,24 +8,25 @@
 
 namespace annulus::cuda {
 
-// A stream beside a device's lane, of higher priority, for what goes on while the lane computes. Its work comes in
-// numbered pieces: a piece begins after all that the lane had been given when begin() was called, and the lane can
-// wait for a piece's end. No call waits for the GPU. Used by one thread at a time.
+// A stream of higher priority beside a device's lane, for work that overlaps with the lane's computation. Its work is
+// divided into numbered pieces: a piece begins after all work that was on the lane when begin() was called, and the
+// lane can wait for the end of a piece. No call waits for the GPU. Used by one thread at a time.
 class SideLane {
  public:
-  explicit SideLane(cudaStream_t lane);  // of the device that is current
+  explicit SideLane(cudaStream_t lane);  // a lane of the current device
 
   cudaStream_t stream() const { return stream_.get(); }
 
   void begin();
-  std::uint64_t end();  // the piece's number; the first is 1
+  std::uint64_t end();  // returns the piece's number, from 1
 
-  void join(std::uint64_t piece);         // what the lane is given from now on comes after the piece
-  bool begun(std::uint64_t piece) const;  // whether the lane has come to where begin() was called
+  void join(std::uint64_t piece);         // work enqueued on the lane from now on waits for the piece
+  bool begun(std::uint64_t piece) const;  // whether the lane has reached the point of begin()
   bool done(std::uint64_t piece) const;
 
  private:
-  // Of so many pieces the events are kept. A number that is older stands for one that came later, which is as right.
+  // The number of pieces whose events are kept. The events of an older piece are reused by a later one, and waiting for
+  // that is correct too.
   static constexpr std::uint64_t kRemembered = 256;
 
   struct Piece {
@@ -39,11 +40,11 @@ class SideLane {
   std::uint64_t last_ = 0;
 };
 
-bool done(cudaEvent_t event);  // whether what was before it is
+bool done(cudaEvent_t event);  // whether the work before it is done
 
-// For the way out of an error: until the stream's work is done, or has failed. `hasten`, which throws nothing, is
-// called before each look. Ends the process where it takes too long: freeing memory would wait for the stream, without
-// end.
+// For cleanup after an error: waits until the stream's work is done or has failed. Calls `hasten`, which must not
+// throw, before each check. Ends the process if this takes too long, because freeing memory would wait for the stream
+// forever.
 void drain_or_exit(cudaStream_t stream, const std::function<void()>& hasten);
 
 }  // namespace annulus::cuda

@@ -6,7 +6,7 @@
 namespace annulus::cuda {
 namespace {
 
-// An event that was never recorded is taken for one that has happened.
+// An event that was never recorded counts as completed.
 void fill(Buffer& pinned, const Event& copied, std::span<const std::byte> host) {
   check(cudaEventSynchronize(copied.get()));
   if (pinned.view().bytes < host.size()) pinned = allocate_pinned(host.size());

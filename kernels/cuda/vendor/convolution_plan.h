@@ -12,7 +12,7 @@
 namespace annulus::cuda {
 
 // One pass of a convolution over tensors in NHWC order, weights in {filters, rows, columns, channels}, all dense and
-// of the precision's value type, channels a multiple of what 16 bytes hold. Sums are made in float32.
+// of the precision's value type, channels a multiple of the number that 16 bytes hold. Sums are computed in float32.
 struct ConvolutionProblem {
   enum class Pass { forward, backward_data, backward_weights };
 
@@ -23,7 +23,7 @@ struct ConvolutionProblem {
   Extent kernel;
   std::size_t stride;
   Extent padding;
-  bool accumulate = false;  // of backward_data: adds to what lies in the input's gradient
+  bool accumulate = false;  // of backward_data: adds to the input's gradient
 
   std::size_t output_height() const { return (height + 2 * padding.height - kernel.height) / stride + 1; }
   std::size_t output_width() const { return (width + 2 * padding.width - kernel.width) / stride + 1; }
@@ -35,8 +35,9 @@ class ConvolutionPlan {
 
   virtual std::size_t workspace_bytes() const = 0;
 
-  // Input, weights and output are values or their gradients: a pass reads two of them and writes the third. Device
-  // memory, aligned to 16 bytes. Returns at once; the work goes on in the stream. The same bits each time.
+  // Input, weights and output are values or their gradients: a pass reads two of them and writes the third. They are
+  // device memory, aligned to 16 bytes. Returns immediately; the work is done in the stream. Results are bit-identical
+  // from run to run.
   virtual void run(void* input, void* weights, void* output, void* workspace, cudaStream_t stream) = 0;
 };
 
@@ -44,12 +45,12 @@ class ConvolutionPlanner {
  public:
   virtual ~ConvolutionPlanner() = default;
 
-  // Throws Error where there is no plan for it.
+  // Throws Error if there is no plan for the problem.
   virtual std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) = 0;
 };
 
-// Plans for the device that is current. The library's heuristics choose, or, where `tuning` names a file, measurements:
-// what is not in the file yet is measured once and added to it.
+// Makes a planner for the current device. Plans are chosen by the library's heuristics or, if `tuning` names a file, by
+// measurements: problems that are not in the file yet are measured once and added to it.
 std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const std::filesystem::path& tuning = {});
 
 }  // namespace annulus::cuda

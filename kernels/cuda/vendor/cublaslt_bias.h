@@ -8,7 +8,7 @@
 
 namespace annulus::cuda {
 
-// A copy of a bias in a 16-bit type: with output of that type, cuBLASLt takes no other.
+// Copies a bias to a 16-bit type. cuBLASLt requires the bias to have the output's type.
 void narrow_bias(const float* bias, std::size_t count, DataType type, void* narrow, cudaStream_t stream);
 
 }  // namespace annulus::cuda

@@ -23,11 +23,11 @@ static void check(cublasStatus_t status, std::source_location place = std::sourc
 
 namespace {
 
-// NVIDIA recommends this much on Hopper. Splitting long sums is what needs it.
+// NVIDIA's recommendation for Hopper. Algorithms that split long sums need it.
 constexpr std::size_t kWorkspaceLimit = std::size_t{32} << 20;
 
-// A long sum may be split among blocks where the parts meet in a fixed order: one after another in a step of its own,
-// and in float32. (Not in place, where the blocks take turns, and not in the output's 16 bits.)
+// A long sum may be split among blocks if the partial sums are added in a fixed order and in float32: in a separate
+// step. (Not in place, because the order of the blocks varies, and not in the output's 16 bits.)
 constexpr std::uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
 template <auto Destroy>
@@ -98,15 +98,15 @@ std::string to_string(const MatmulProblem& p) {
 }
 
 void require_sound(const MatmulProblem& p) {
-  const auto wrong = [&](std::string_view what) { fail("there is no {}: {}", to_string(p), what); };
+  const auto wrong = [&](std::string_view what) { fail("invalid {}: {}", to_string(p), what); };
   if (p.rows == 0 || p.columns == 0 || p.inner == 0) wrong("every size must be at least 1");
   const std::size_t block = channel_block(value_type(p.precision));
   for (const std::size_t side : {p.columns, p.a_transposed ? p.rows : p.inner, p.b_transposed ? p.inner : p.columns})
-    if (side % block != 0) wrong(fmt::format("rows in memory must have multiples of {} values", block));
+    if (side % block != 0) wrong(fmt::format("rows in memory must have a multiple of {} values", block));
 }
 
-// cuBLAS counts down columns where we count along rows, so it sees each of our matrices transposed, and is asked for
-// the transposed product: of b and a, in this order.
+// cuBLAS is column-major and we are row-major, so it sees each of our matrices transposed. So we ask it for the
+// transposed product: of b and a, in this order.
 Matrix matrix(DataType type, std::size_t memory_rows, std::size_t memory_columns) {
   cublasLtMatrixLayout_t layout = nullptr;
   check(cublasLtMatrixLayoutCreate(&layout, data_type(type), memory_columns, memory_rows,
@@ -130,7 +130,7 @@ Operation make_operation(const MatmulProblem& problem, cublasLtPointerMode_t fac
   set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(problem));
   if (problem.bias) {
     set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(output_type(problem)));
-    // Heuristics see in the address how a bias will be aligned.
+    // Heuristics derive the bias's alignment from the address.
     set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(kVectorBytes));
   }
   return operation;
@@ -148,7 +148,7 @@ class LtMatmul final : public Matmul {
            const MatmulProblem& problem)
       : handle_(std::move(handle)), zero_and_one_(std::move(zero_and_one)), problem_(problem) {
     plain_ = choose(CUBLASLT_POINTER_MODE_HOST);
-    // Not every algorithm that ends in a bias or a ReLU reads factors from the device, and nobody asks for both.
+    // Not every algorithm with a bias or a ReLU can read factors from the device, and no caller needs both.
     if (epilogue(problem) == CUBLASLT_EPILOGUE_DEFAULT) scaled_ = choose(CUBLASLT_POINTER_MODE_DEVICE);
   }
 
@@ -158,7 +158,7 @@ class LtMatmul final : public Matmul {
 
   void run(const void* a, const void* b, const float* bias, void* output, const float* factor, void* workspace,
            cudaStream_t stream) override {
-    if (factor != nullptr && !scaled_) fail("a {} takes no factor", to_string(problem_));
+    if (factor != nullptr && !scaled_) fail("a {} does not support a factor", to_string(problem_));
     if (problem_.bias) set(plain_->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, fitting(bias, workspace, stream));
     if (factor == nullptr) {
       const float one = 1, sum_factor = problem_.accumulate ? 1 : 0;
@@ -183,13 +183,13 @@ class LtMatmul final : public Matmul {
     return way;
   }
 
-  // What the library wants, rounded up so that what follows is aligned.
+  // The library's workspace, rounded up so that the memory after it is aligned.
   std::size_t library_bytes() const {
     const std::size_t most = std::max(plain_->found.workspaceSize, scaled_ ? scaled_->found.workspaceSize : 0);
     return (most + kVectorBytes - 1) / kVectorBytes * kVectorBytes;
   }
 
-  // A bias as the library takes it: of the output's type.
+  // Returns the bias in the output's type, as the library requires.
   const void* fitting(const float* bias, void* workspace, cudaStream_t stream) const {
     if (!narrows_bias(problem_)) return bias;
     void* narrow = static_cast<std::byte*>(workspace) + library_bytes();

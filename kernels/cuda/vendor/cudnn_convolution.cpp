@@ -24,11 +24,11 @@ namespace {
 using Pass = ConvolutionProblem::Pass;
 using cudnn::Descriptor, cudnn::EngineConfiguration;
 
-// All operations of a device share one workspace of the largest size that any of them asks for. Engines that ask for
-// more than this are seldom the fastest, and a batch should not have to be smaller for them.
+// All operations of a device share one workspace of the largest size that any of them needs. Engines that need more
+// than this are rarely the fastest, and not worth a smaller batch.
 constexpr std::size_t kWorkspaceLimit = std::size_t{1} << 30;
 
-// What run() gets, in this order, and its ids in the graph.
+// run()'s operands, in this order, and their ids in the graph.
 enum Operand : std::size_t { kInput, kWeights, kOutput, kOperands };
 constexpr std::array<std::int64_t, kOperands> kIds{1, 2, 3};
 
@@ -45,7 +45,7 @@ std::string_view name(Pass pass) {
 
 void require_sound(const ConvolutionProblem& problem) {
   const std::size_t block = channel_block(value_type(problem.precision));
-  const auto wrong = [&](std::string_view what) { fail("there is no {}: {}", to_string(problem), what); };
+  const auto wrong = [&](std::string_view what) { fail("invalid {}: {}", to_string(problem), what); };
   const std::array sizes{problem.batch,   problem.channels,      problem.height,       problem.width,
                          problem.filters, problem.kernel.height, problem.kernel.width, problem.stride};
   if (std::ranges::find(sizes, 0u) != sizes.end()) wrong("every size must be at least 1");
@@ -103,7 +103,7 @@ Descriptor convolution(const ConvolutionProblem& problem) {
   return convolution;
 }
 
-// How cuDNN calls the parts of the operation that is a pass.
+// cuDNN's names for the parts of a pass's operation.
 struct OperationNames {
   cudnnBackendDescriptorType_t type;
   cudnnBackendAttributeName_t convolution, product_factor, sum_factor;
@@ -194,7 +194,7 @@ class Plan final : public CudnnConvolutionPlan {
   const EngineConfiguration& configuration() const override { return built_->configuration; }
 
   void run(void* input, void* weights, void* output, void* workspace, cudaStream_t stream) override {
-    if (!*handle_) fail("a {} that was planned for a GPU elsewhere cannot run here", built_->problem);
+    if (!*handle_) fail("a {} that was planned for another machine's GPU cannot run", built_->problem);
     try {
       bind({input, weights, output, workspace});
       cudnn::check(cudnnSetStream(handle_->get(), stream));
@@ -208,7 +208,7 @@ class Plan final : public CudnnConvolutionPlan {
   using Addresses = std::array<void*, kOperands + 1>;  // of the operands and the workspace
 
   void bind(const Addresses& addresses) {
-    if (pack_ && addresses == addresses_) return;  // every step brings the same ones
+    if (pack_ && addresses == addresses_) return;  // they are the same in every step
     pack_.emplace(cudnn::variant_pack(kIds, std::span(addresses).first(kOperands), addresses.back()));
     addresses_ = addresses;
   }
@@ -227,17 +227,18 @@ class Scratch {
     for (std::size_t operand = 0; operand < kOperands; ++operand)
       operands_[operand] = allocate_device(elements({sizes[operand].begin(), sizes[operand].end()}) *
                                            size_of(value_type(problem.precision)));
-    // Small numbers of either type: a GPU multiplies zeros with less power, so faster.
+    // Small numbers of either type. (A GPU needs less power for multiplying zeros, so it would be faster.)
     for (const Buffer& operand : operands_) check(cudaMemset(operand.view().address, 0x2c, operand.view().bytes));
-    check(cudaDeviceSynchronize());  // other streams do not wait for the one that fills
+    check(cudaDeviceSynchronize());  // other streams do not wait for the memset's
   }
 
-  // The median of a few runs, in microseconds; of one that takes far longer than `least`, the first.
+  // Returns the median time of a few runs, in microseconds. If the first run takes far longer than `least`, returns its
+  // time.
   double measure(Plan& plan, double least) {
     constexpr int kRuns = 5;
     constexpr double kHopeless = 2;
     if (workspace_.view().bytes < plan.workspace_bytes()) workspace_ = allocate_device(plan.workspace_bytes());
-    run(plan);  // the first one loads, and may compile
+    run(plan);  // the first run loads the kernels, and may compile them
     std::vector<double> times{time(plan)};
     if (times[0] > kHopeless * least) return times[0];
     while (times.size() < kRuns) times.push_back(time(plan));
@@ -281,7 +282,7 @@ class Planner final : public ConvolutionPlanner {
   }
 
  private:
-  // At least one and at most `most`, likely the fastest first. Throws Error where there is none.
+  // Returns up to `most` usable plans, probably the fastest first. Throws Error if there is none.
   std::vector<BuiltPointer> usable(const ConvolutionProblem& problem, std::size_t most) const {
     const auto graph = std::make_shared<const cudnn::Graph>(convolution_graph(problem));
     std::vector<BuiltPointer> all;
@@ -293,7 +294,7 @@ class Planner final : public ConvolutionPlanner {
         objections.insert(error.what());
       }
     };
-    for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {  // B answers what A does
+    for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {  // mode B gives the same answers as A
       attempt([&] {
         for (EngineConfiguration& configuration : cudnn::configurations(*graph, device_, mode))
           if (all.size() < most) attempt([&] { all.push_back(build(graph, std::move(configuration), problem)); });
@@ -301,11 +302,10 @@ class Planner final : public ConvolutionPlanner {
       if (!all.empty()) return all;
     }
     fail("cuDNN {} has no plan for a {}: choose another precision or batch size ({})", cudnnGetVersion(),
-         to_string(problem),
-         objections.empty() ? "it knows no engine" : fmt::format("{}", fmt::join(objections, "; ")));
+         to_string(problem), objections.empty() ? "no engine found" : fmt::format("{}", fmt::join(objections, "; ")));
   }
 
-  // Throws Error where the engine does not support it, or must not be used for it.
+  // Throws Error if the engine does not support the problem or must not be used for it.
   BuiltPointer build(std::shared_ptr<const cudnn::Graph> graph, EngineConfiguration configuration,
                      const ConvolutionProblem& problem) const {
     const auto engine = configuration.choice.engine;
@@ -313,12 +313,12 @@ class Planner final : public ConvolutionPlanner {
       fail("engine {}: {}", engine, why);
     Descriptor plan = cudnn::execution_plan(configuration, device_, *handle_ ? handle_->get() : nullptr);
     const std::size_t bytes = cudnn::workspace_bytes(plan);
-    if (bytes > kWorkspaceLimit) fail("engine {}: it wants a workspace of {} bytes", engine, bytes);
+    if (bytes > kWorkspaceLimit) fail("engine {}: it needs a workspace of {} bytes", engine, bytes);
     return std::make_shared<const Built>(
         Built{to_string(problem), std::move(graph), std::move(configuration), std::move(plan)});
   }
 
-  // As the tuning file says, or measured now.
+  // The tuning file's choice, or one measured now.
   BuiltPointer tuned(const ConvolutionProblem& problem) {
     const std::string name = to_string(problem);
     const auto known = tuning_->find(name);
@@ -327,14 +327,14 @@ class Planner final : public ConvolutionPlanner {
     try {
       return build(graph, cudnn::configuration(*graph, device_, known->choice), problem);
     } catch (const Error& error) {
-      fail("{}: {} is no plan for a {} ({}): delete the file to measure again", tuning_->file().string(),
+      fail("{}: {} is not usable for a {} ({}): delete the file to measure again", tuning_->file().string(),
            to_string(known->choice), name, error.what());
     }
   }
 
   BuiltPointer measured(const ConvolutionProblem& problem) {
     if (!*handle_)
-      fail("{} says nothing about a {}, and there is no GPU here to measure on", tuning_->file().string(),
+      fail("{} has no entry for a {}, and there is no GPU here to measure on", tuning_->file().string(),
            to_string(problem));
     Scratch scratch(problem);
     BuiltPointer best;
@@ -347,16 +347,16 @@ class Planner final : public ConvolutionPlanner {
         if (microseconds >= least) continue;
         least = microseconds;
         best = built;
-      } catch (const Error& error) {  // of one that does not run, or whose workspace there is no memory for
+      } catch (const Error& error) {  // a plan does not run, or there is not enough memory for its workspace
         objection = error.what();
       }
     }
-    if (!best) fail("no plan of cuDNN's for a {} can be measured ({})", to_string(problem), objection);
+    if (!best) fail("none of cuDNN's plans for a {} can be measured ({})", to_string(problem), objection);
     tuning_->add(to_string(problem), {best->configuration.choice, least});
     return best;
   }
 
-  std::shared_ptr<const cudnn::Handle> handle_;  // to nothing where the GPU is elsewhere
+  std::shared_ptr<const cudnn::Handle> handle_;  // null inside if the GPU is not on this machine
   Descriptor device_;
   std::optional<ConvolutionTuning> tuning_;
   std::map<std::string, BuiltPointer> built_;  // a network has many equal layers
@@ -386,7 +386,7 @@ std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const std::filesyst
 std::unique_ptr<ConvolutionPlanner> make_convolution_planner_for(const std::string& device_properties_json,
                                                                  const std::filesystem::path& tuning) {
   const auto json = nlohmann::json::parse(device_properties_json, nullptr, false);
-  if (!json.is_object()) fail("the properties of a GPU to plan for are no JSON object");
+  if (!json.is_object()) fail("the properties of the GPU to plan for are not a JSON object");
   return std::make_unique<Planner>(nullptr, cudnn::device_properties(device_properties_json),
                                    open_tuning(tuning, json.value("deviceName", "unknown GPU")));
 }

@@ -84,7 +84,7 @@ std::size_t Descriptor::get(cudnnBackendAttributeName_t name, cudnnBackendAttrib
 
 std::vector<Descriptor> Descriptor::get_parts(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
                                               std::size_t most) const {
-  std::vector<Descriptor> parts;  // ones that we make, and cuDNN fills
+  std::vector<Descriptor> parts;  // created here, filled by cuDNN
   for (std::size_t i = 0; i < most; ++i) parts.emplace_back(type);
   std::vector<cudnnBackendDescriptor_t> handles;
   std::ranges::transform(parts, std::back_inserter(handles), &Descriptor::handle);
@@ -184,7 +184,7 @@ Descriptor execution_plan(const EngineConfiguration& configuration, const Descri
   Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration.descriptor)
       .set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device);
-  // Since there are device properties it is called deprecated, but that a plan runs without is written nowhere.
+  // Deprecated in favour of device properties, but it is not documented that a plan can run without a handle.
   if (handle != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
   plan.finalize();
   return plan;

@@ -12,12 +12,12 @@
 #include <type_traits>
 #include <vector>
 
-// The little of cuDNN's graph API that we use, with owners and exceptions: what shall be computed is a graph of
-// operations, heuristics name engines that can compute it, and an engine with its settings becomes an execution plan.
-// (The calls are those of cuDNN's "backend API", in cudnn_graph.h of its own.)
+// A wrapper around the part of cuDNN's graph API that we use, with RAII and exceptions. A computation is a graph of
+// operations; heuristics propose engines that can compute it; an engine with its settings becomes an execution plan.
+// (The functions are those of cuDNN's "backend API", in cuDNN's cudnn_graph.h.)
 namespace annulus::cuda::cudnn {
 
-// Throws Error with cuDNN's own text where a call failed.
+// Throws Error with cuDNN's own text if a call failed.
 void check(cudnnStatus_t status, std::source_location place = std::source_location::current());
 
 struct HandleRelease {
@@ -25,9 +25,9 @@ struct HandleRelease {
 };
 using Handle = std::unique_ptr<std::remove_pointer_t<cudnnHandle_t>, HandleRelease>;
 
-Handle make_handle();  // on the device that is current; throws Error where there is none
+Handle make_handle();  // on the current device; throws Error if there is none
 
-// How cuDNN calls the types of attributes.
+// cuDNN's enumerators for the types of attributes.
 template <class T>
 inline constexpr cudnnBackendAttributeType_t kAttributeType = T::no_such_attribute;
 template <>
@@ -53,8 +53,8 @@ inline constexpr auto kAttributeType<cudnnBackendKnobType_t> = CUDNN_TYPE_KNOB_T
 template <>
 inline constexpr auto kAttributeType<cudnnBackendNumericalNote_t> = CUDNN_TYPE_NUMERICAL_NOTE;
 
-// Whatever cuDNN is told is a descriptor: made of a type, given its attributes, and finalized, after which it is fixed.
-// One that is an attribute of another must outlive it.
+// All inputs to cuDNN are descriptors. A descriptor is created with a type, given its attributes, and finalized; then
+// it cannot be changed. A descriptor that is an attribute of another one must outlive it.
 class Descriptor {
  public:
   explicit Descriptor(cudnnBackendDescriptorType_t type);
@@ -70,7 +70,7 @@ class Descriptor {
   Descriptor& set(cudnnBackendAttributeName_t name, const Descriptor& part);
   Descriptor& set_parts(cudnnBackendAttributeName_t name, std::span<const Descriptor> parts);
 
-  // Throws Error where cuDNN cannot do what the attributes say.
+  // Throws Error if cuDNN does not support the attributes.
   void finalize(std::source_location place = std::source_location::current());
 
   template <class T>
@@ -85,7 +85,7 @@ class Descriptor {
     get(name, kAttributeType<T>, 1, &value);
     return value;
   }
-  // At most `most`; how many there are cuDNN says of some attributes only.
+  // Returns at most `most` parts; cuDNN reports the number of parts only for some attributes.
   std::vector<Descriptor> get_parts(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
                                     std::size_t most) const;
   std::size_t count_parts(cudnnBackendAttributeName_t name) const;
@@ -106,15 +106,16 @@ class Descriptor {
   std::unique_ptr<void, Release> descriptor_;
 };
 
-// What plans are made for: the handle's GPU, or one that need not be here, as cuDNN describes it in JSON.
+// The GPU that plans are made for: the handle's, or one that this machine need not have, from cuDNN's JSON description.
 Descriptor device_properties(cudnnHandle_t handle);
 Descriptor device_properties(const std::string& json);
 
-// Extents and strides are in cuDNN's order: batch, channels, height, width. `id` is how addresses are given later.
+// Extents and strides are in cuDNN's order: batch, channels, height, width. variant_pack() refers to the tensor by
+// `id`.
 Descriptor tensor(std::int64_t id, cudnnDataType_t type, std::span<const std::int64_t, 4> extents,
                   std::span<const std::int64_t, 4> strides, std::size_t alignment);
 
-// Operations, with the tensors and whatever else they are made of.
+// Operations, with their tensors and other parts.
 struct Graph {
   std::vector<Descriptor> parts;
   std::vector<Descriptor> operations;
@@ -122,7 +123,7 @@ struct Graph {
 };
 Graph graph(std::vector<Descriptor> parts, std::vector<Descriptor> operations);
 
-// An engine, by its number within cuDNN's version, and how it is set.
+// An engine, by its number in this version of cuDNN, and its settings.
 struct Choice {
   std::int64_t engine;
   std::map<int, std::int64_t> knobs;  // by cudnnBackendKnobType_t
@@ -131,7 +132,7 @@ struct Choice {
 };
 std::string to_string(const Choice& choice);
 
-// A choice with what cuDNN says about it.
+// A choice with cuDNN's descriptors and notes.
 struct EngineConfiguration {
   Descriptor engine, descriptor;
   Choice choice;
@@ -140,13 +141,14 @@ struct EngineConfiguration {
   bool has(cudnnBackendNumericalNote_t note) const;
 };
 
-// Those that cuDNN thinks can compute the graph, likely the fastest first; none where the mode knows none.
+// Returns the configurations that cuDNN proposes for the graph, probably the fastest first; none if the mode finds
+// none.
 std::vector<EngineConfiguration> configurations(const Graph& graph, const Descriptor& device,
                                                 cudnnBackendHeurMode_t mode);
 EngineConfiguration configuration(const Graph& graph, const Descriptor& device, const Choice& choice);
 
-// Throws Error where the engine turns out not to support it. May compile, which takes seconds.
-// `handle`: that it will run with; null where it will not.
+// Throws Error if the engine turns out not to support the graph. May compile, which takes seconds. `handle` is the one
+// that the plan will run with; null if it will not run.
 Descriptor execution_plan(const EngineConfiguration& configuration, const Descriptor& device, cudnnHandle_t handle);
 std::size_t workspace_bytes(const Descriptor& execution_plan);
 

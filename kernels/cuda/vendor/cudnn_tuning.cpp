@@ -31,16 +31,14 @@ ConvolutionTuning::Measured from_json(const Json& json) {
 
 // The whole file: {"format": ..., "platforms": {platform: {problem: measured}}}.
 Json read(const std::filesystem::path& file) {
-  std::error_code ignored;  // where it cannot even be seen, writing it says why
+  std::error_code ignored;  // if the folder is not accessible, writing the file reports it
   if (!std::filesystem::exists(file, ignored)) return {{"format", kFormat}, {"platforms", Json::object()}};
   std::ifstream stream(file);
   if (!stream) fail("{}: cannot read it: check its permissions", file.string());
   const Json json = Json::parse(stream, nullptr, false);
   if (!json.is_object() || json.value("format", Json()) != kFormat || !json.value("platforms", Json()).is_object())
-    fail(
-        "{}: not a file of measured convolution plans, or a damaged one: name another file, or delete it to measure "
-        "again",
-        file.string());
+    fail("{}: not a file of measured convolution plans, or damaged: use another file, or delete it to measure again",
+         file.string());
   return json;
 }
 
@@ -69,8 +67,7 @@ ConvolutionTuning::ConvolutionTuning(std::filesystem::path file, std::string pla
   try {
     for (const auto& [problem, measured] : mine->items()) measured_.emplace(problem, from_json(measured));
   } catch (const std::exception& error) {
-    fail("{}: what it says about {} cannot be understood ({}): delete the file to measure again", file_.string(),
-         platform_, error.what());
+    fail("{}: invalid entries for {} ({}): delete the file to measure again", file_.string(), platform_, error.what());
   }
 }
 

@@ -9,14 +9,14 @@
 
 namespace annulus::cuda {
 
-// Measured choices, kept in a file of JSON. They hold for one kind of GPU and one version of cuDNN; a file may have
-// those of many. Several processes may use one file at once: each replaces it as a whole, by what it finds there and
-// what it measured itself. (Of two that write at the same instant one may miss the other's, which is then measured
-// again.)
+// Measured choices, kept in a JSON file. A choice holds for one kind of GPU and one version of cuDNN; a file may
+// contain choices for many. Several processes may use one file at the same time: each replaces the whole file by its
+// current content plus the process's own measurements. (If two processes write at the same instant, one may lose the
+// other's choices, which are then measured again.)
 class ConvolutionTuning {
  public:
-  // `platform` says for which GPU and which cuDNN. A file that does not exist is an empty one. Throws Error where it is
-  // no such file.
+  // `platform` names the GPU and the version of cuDNN. A file that does not exist counts as empty. Throws Error if the
+  // file has another format.
   ConvolutionTuning(std::filesystem::path file, std::string platform);
 
   struct Measured {

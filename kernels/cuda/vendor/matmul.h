@@ -9,18 +9,18 @@
 
 namespace annulus::cuda {
 
-// output {rows, columns} = a {rows, inner} b {inner, columns}, row-major and dense; each of a and b may lie transposed
-// in memory. The factors are of the precision's value type, sums are made in float32. Rows in memory have multiples of
-// what 16 bytes hold; so the batch, which is never along them, may be of any size.
+// output {rows, columns} = a {rows, inner} b {inner, columns}, row-major and dense; each of a and b may be transposed
+// in memory. The factors have the precision's value type; sums are computed in float32. The length of rows in memory is
+// a multiple of the number of values that 16 bytes hold. The batch is never along them, so it may have any size.
 struct MatmulProblem {
   Precision precision;
   std::size_t rows, columns, inner;
-  bool a_transposed = false;  // it lies there as {inner, rows}
-  bool b_transposed = false;  // as {columns, inner}
-  bool bias = false;          // adds a float32 for each column, rounded to the output's type
+  bool a_transposed = false;  // stored as {inner, rows}
+  bool b_transposed = false;  // stored as {columns, inner}
+  bool bias = false;          // adds a float32 to each column, rounded to the output's type
   bool relu = false;          // after that
-  bool wide_output = false;   // output is float32 whatever the precision
-  bool accumulate = false;    // adds to what lies in the output
+  bool wide_output = false;   // output is float32 in any precision
+  bool accumulate = false;    // adds to the output instead of overwriting it
 };
 
 class Matmul {
@@ -29,9 +29,9 @@ class Matmul {
 
   virtual std::size_t workspace_bytes() const = 0;
 
-  // Device memory, aligned to 16 bytes; `bias` may be null where the problem has none. `factor` lies in device memory
-  // and multiplies the product, where there is neither bias nor ReLU; null means 1. Returns at once; the work goes on
-  // in the stream. The same bits each time.
+  // All pointers are to device memory, aligned to 16 bytes. `bias` may be null if the problem has none. `factor`, if
+  // not null, multiplies the product; it is supported only without bias and ReLU. Returns immediately; the work is done
+  // in the stream. Results are bit-identical from run to run.
   virtual void run(const void* a, const void* b, const float* bias, void* output, const float* factor, void* workspace,
                    cudaStream_t stream) = 0;
 };
@@ -39,9 +39,9 @@ class Matmul {
 class MatmulPlanner {
  public:
   virtual ~MatmulPlanner() = default;
-  virtual std::unique_ptr<Matmul> plan(const MatmulProblem& problem) = 0;  // throws Error where there is none
+  virtual std::unique_ptr<Matmul> plan(const MatmulProblem& problem) = 0;  // throws Error if there is none
 };
 
-std::unique_ptr<MatmulPlanner> make_matmul_planner();  // for the device that is current
+std::unique_ptr<MatmulPlanner> make_matmul_planner();  // for the current device
 
 }  // namespace annulus::cuda

@@ -6,12 +6,12 @@
 #include "tests/gpu/emulator/emulated_stream.h"
 #include "tests/gpu/emulator/values.h"
 
-// Convolutions as their definition says, in place of cuDNN's.
+// Replaces cuDNN's convolutions by direct ones.
 
 namespace annulus::cuda {
 namespace {
 
-constexpr std::size_t kWorkspaceBytes = 4096;  // it needs none: what others leave there is overwritten
+constexpr std::size_t kWorkspaceBytes = 4096;  // not needed, but overwritten, to detect users of stale data
 
 std::size_t input_count(const ConvolutionProblem& p) {
   return p.batch * p.height * p.width * p.channels;
@@ -23,15 +23,15 @@ std::size_t output_count(const ConvolutionProblem& p) {
   return p.batch * p.output_height() * p.output_width() * p.filters;
 }
 
-// visit(input, weights, output): where each pair of pixels that a place of the kernel joins begins, in values; the
-// weights are those of the first filter.
+// Calls visit(input, weights, output) for each pair of pixels that a position of the kernel connects, with their
+// offsets in values; the offset of the weights is for the first filter.
 template <class Visit>
 void for_each_product(const ConvolutionProblem& p, const Visit& visit) {
   const std::size_t rows = p.output_height(), columns = p.output_width();
   for (std::size_t output = 0; output < p.batch * rows * columns; ++output) {
     const std::size_t n = output / (rows * columns), row = output / columns % rows, column = output % columns;
     for (std::size_t place = 0; place < p.kernel.area(); ++place) {
-      // What lies in the padding wraps around to more than the extent.
+      // Positions in the padding wrap around to more than the extent.
       const std::size_t y = row * p.stride + place / p.kernel.width - p.padding.height;
       const std::size_t x = column * p.stride + place % p.kernel.width - p.padding.width;
       if (y < p.height && x < p.width)

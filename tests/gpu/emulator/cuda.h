@@ -1,6 +1,6 @@
 #pragma once
 
-// The few names of CUDA's driver interface that stream memory operations want.
+// The few names of CUDA's driver interface that stream memory operations need.
 
 #include <cstdint>
 

@@ -1,13 +1,13 @@
 #pragma once
 
-// CUDA's runtime as tests use it, on the processor: every stream is a thread that does its work in order, a device's
-// memory is memory of the process that others can open, and a kernel's threads run one after the other. What CUDA
-// leaves undefined shows here where that is cheap: fresh memory is NaNs, memory given back faults, and so does what
-// lies more than 256 bytes behind an allocation's end. Set ANNULUS_EMULATED_GPUS to the number of devices (1 if unset),
-// and ANNULUS_EMULATED_ORDER to "reverse" or "shuffle" for another order of blocks and threads;
-// ANNULUS_EMULATED_DELAY to a number of microseconds by which streams dawdle now and then, and ANNULUS_EMULATED_APART
-// so that processes cannot open each other's memory. It knows only what this program uses; names, numbers and errors
-// are CUDA's.
+// An emulation of CUDA's runtime on the CPU, for tests: every stream is a thread that does its work in order, a
+// device's memory is memory of the process that others can open, and a kernel's threads run one after the other.
+// Behaviour that CUDA leaves undefined is detected if that is cheap: fresh memory is NaNs, and accesses to freed
+// memory, or to more than 256 bytes beyond an allocation's end, fault. Set ANNULUS_EMULATED_GPUS to the number of
+// devices (1 if unset); ANNULUS_EMULATED_ORDER to "reverse" or "shuffle" for another order of blocks and threads;
+// ANNULUS_EMULATED_DELAY to the maximum in microseconds of random delays of streams; and ANNULUS_EMULATED_APART so that
+// processes cannot open each other's memory. It supports only the parts that this program uses; names, numbers and
+// errors are CUDA's.
 
 #include <cstddef>
 #include <functional>
@@ -229,9 +229,9 @@ cudaError_t cudaIpcCloseMemHandle(void* address);
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event);
 cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle);
 
-// Graphs. What a stream is told while it is being captured is put into the graph and not done. As in CUDA, an event
-// that is recorded there is no part of the graph, but for cudaEventRecordExternal and cudaEventWaitExternal. Capturing
-// more than one stream into a graph is not supported here.
+// Graphs. Work enqueued on a stream that is being captured is added to the graph and not done. As in CUDA, events are
+// not part of the graph, except with cudaEventRecordExternal and cudaEventWaitExternal. Capturing more than one stream
+// into a graph is not supported here.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
@@ -244,7 +244,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
 namespace emulated {
 
-// Puts a kernel on its stream; `thread` does what one thread of it does.
+// Puts a kernel on its stream; `thread` does the work of one of its threads.
 cudaError_t launch(const cudaLaunchConfig_t& configuration, std::function<void()> thread);
 
 }  // namespace emulated

@@ -1,6 +1,6 @@
 #pragma once
 
-// What nvcc knows without being told, as plain C++: a kernel is a function that is called once for each thread.
+// nvcc's built-in declarations as plain C++: a kernel is a function that is called once for each thread.
 
 #include <math.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
 
-// Of the thread that runs now.
+// These are of the current thread.
 inline constinit thread_local uint3 threadIdx{}, blockIdx{};
 inline constinit thread_local dim3 blockDim{}, gridDim{};
 constexpr int warpSize = 32;
@@ -34,11 +34,11 @@ namespace emulated {
 enum class BlockVote { none, count, all, any };
 enum class WarpOperation { sync, exchange, ballot };
 
-// A barrier of the whole block; what comes back is the vote over all threads' predicates.
+// A barrier of the whole block; returns the vote over all threads' predicates.
 int block_barrier(BlockVote vote, int predicate);
 
-// A barrier of the warp's living threads that are in the mask. exchange: each gives a value and gets that of a lane,
-// or a pattern of ones where that lane takes no part. ballot: gets the mask of the threads whose value is not 0.
+// A barrier of the warp's running threads in the mask. exchange: each passes a value and returns that of `source_lane`,
+// or a pattern of ones if that lane does not participate. ballot: returns the mask of the threads whose value is not 0.
 std::uint64_t warp_barrier(WarpOperation operation, unsigned mask, std::uint64_t value, int source_lane);
 
 unsigned lane();  // of the thread that runs now, within its warp
@@ -53,7 +53,7 @@ T shuffle(unsigned mask, T value, int source) {
   return value;
 }
 
-// The lane that a shuffle reads, or its own where that lies outside its section of `width` lanes.
+// Returns the lane that a shuffle reads, or the thread's own if that is outside its section of `width` lanes.
 inline int within(int source, int width) {
   const int own = static_cast<int>(lane());
   return source / width == own / width && source >= 0 ? source : own;

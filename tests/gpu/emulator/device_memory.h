@@ -17,10 +17,10 @@ struct MemoryName {
   std::uint64_t bytes;
 };
 
-// Memory full of ones that other processes may open, between pages that fault; null where there is not so much. It
-// lies in a file that goes when its last process does.
+// Maps memory that other processes may open, filled with ones, between pages that fault; null if there is not enough
+// memory. It is in a file that is deleted when its last process ends.
 void* map_shared(std::size_t bytes, MemoryName& name);
-void* open_shared(const MemoryName& name);  // null where it is not there
+void* open_shared(const MemoryName& name);  // null if it does not exist
 void unmap_shared(void* address, const MemoryName& name, bool owner);
 
 // Whether these bytes lie within one piece of memory that a device can reach.

@@ -41,7 +41,7 @@ bool unsafe_while_capturing();
 // Until all streams of the current device are done.
 void synchronize_device();
 
-// Ends the program: what a kernel did has no meaning in CUDA.
+// Ends the program, because a kernel did something undefined in CUDA.
 [[noreturn]] void abort_emulation(const char* why);
 
 }  // namespace emulated

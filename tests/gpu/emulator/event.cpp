@@ -13,9 +13,9 @@
 namespace emulated {
 namespace {
 
-// Lies in memory that other processes may open. Records are counted when they are asked for and when they happen: a
-// wait is for those asked for before it. Where several streams record one event at once, the last that was asked for
-// stands for all.
+// Is in memory that other processes may open. Records are counted when they are requested and when they happen; a wait
+// is for those requested before it. If several streams record one event at the same time, the last request represents
+// all of them.
 struct EventState {
   std::atomic<std::uint32_t> asked, happened;
   std::atomic<double> milliseconds;  // of the last that happened
@@ -51,7 +51,7 @@ void happen(EventState& state, std::uint32_t ticket) {
 
 struct CUevent_st {
   std::shared_ptr<emulated::EventState> state;  // outlives the event while streams still know it
-  emulated::MemoryName name;                    // of the state, where others may open it
+  emulated::MemoryName name;                    // of the state, if others may open it
   unsigned flags;
   int device;
   std::uint64_t captured = 0;  // number of the capture that the last record is part of; 0: of none
@@ -114,7 +114,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   CUstream_st& target = emulated::resolve(stream);
-  if (target.capture && flags == cudaEventWaitExternal)  // for what was recorded when the graph runs
+  if (target.capture && flags == cudaEventWaitExternal)  // waits for records requested before the graph runs
     return emulated::enqueue(stream, [state = event->state] { emulated::wait_for(*state, state->asked); });
   if (target.capture) {
     if (!target.capture->valid) return remember(cudaErrorStreamCaptureInvalidated);

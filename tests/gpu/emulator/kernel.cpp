@@ -27,7 +27,7 @@
 namespace emulated {
 namespace {
 
-// AddressSanitizer has to know of which stack the program is on. These say so before a switch and after it.
+// AddressSanitizer must be informed before and after each switch between stacks.
 #ifdef __SANITIZE_ADDRESS__
 void leave_stack(void** left, const void* bottom, std::size_t bytes) {
   __sanitizer_start_switch_fiber(left, bottom, bytes);
@@ -44,8 +44,8 @@ void arrive(void*, const void**, std::size_t*) {}
 void forget_stack(const void*, std::size_t) {}
 #endif
 
-// A stack with a page below it that faults, and where its execution stands. ucontext only starts it: later switches
-// are jumps, which spare the system calls.
+// A stack with a guard page below it, and its execution state. ucontext only starts it: later switches are jumps, which
+// avoid system calls.
 class Fiber {
  public:
   explicit Fiber(void (*body)()) : body_(body) {
@@ -120,8 +120,8 @@ struct Waiting {
   WarpOperation operation = WarpOperation::sync;
   unsigned mask = 0;
   int source_lane = 0;
-  std::uint64_t value = 0;   // what it gives
-  std::uint64_t result = 0;  // what it gets
+  std::uint64_t value = 0;   // the value that it passes to others
+  std::uint64_t result = 0;  // the value that it receives
 };
 
 struct Thread {
@@ -145,7 +145,7 @@ class Block {
   static constexpr unsigned kWarp = 32;
 
   static void fiber_body();
-  void run_threads();  // on a fiber: as many as there are still to begin
+  void run_threads();  // on a fiber: those that have not begun
   void resume(Fiber* fiber);
   void select(unsigned thread);
   bool release_block();
@@ -244,7 +244,7 @@ void Block::make_ready(unsigned thread) {
   ready_.push_back(thread);
 }
 
-// CUDA wants all of a block's threads at a barrier, or none.
+// CUDA requires that all of a block's threads reach a barrier, or none.
 bool Block::release_block() {
   int votes = 0;
   for (const Thread& thread : threads_) {
@@ -275,7 +275,7 @@ bool Block::release_warp(unsigned first) {
 bool Block::release_warp_group(unsigned first, const Waiting& asked) {
   const Waiting like = asked;
   std::array<std::uint64_t, kWarp> given;
-  given.fill(~std::uint64_t{0});  // what a lane that takes no part seems to have given
+  given.fill(~std::uint64_t{0});  // the value of lanes that do not participate
   unsigned members = 0, ballot = 0;
   for (unsigned lane = 0; lane < kWarp && first + lane < threads_.size(); ++lane) {
     const Thread& thread = threads_[first + lane];

@@ -8,12 +8,12 @@
 #include "tests/gpu/emulator/emulated_stream.h"
 #include "tests/gpu/emulator/values.h"
 
-// Matrix products as their definition says, in place of cuBLASLt's.
+// Replaces cuBLASLt's matrix products by direct ones.
 
 namespace annulus::cuda {
 namespace {
 
-constexpr std::size_t kWorkspaceBytes = 4096;  // it needs none: what others leave there is overwritten
+constexpr std::size_t kWorkspaceBytes = 4096;  // not needed, but overwritten, to detect users of stale data
 
 DataType output_type(const MatmulProblem& problem) {
   return problem.wide_output ? DataType::f32 : value_type(problem.precision);

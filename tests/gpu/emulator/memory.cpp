@@ -21,7 +21,7 @@ struct Piece {
   std::size_t bytes;
   int device;
   MemoryName name{};  // but of registered ones
-  int opened = 0;     // how often, where it is another process's
+  int opened = 0;     // number of times, if it is another process's
 
   bool on_device() const { return kind == Kind::device || kind == Kind::opened; }
 };
@@ -69,7 +69,7 @@ class Pieces {
     return bytes;
   }
 
-  // Counts one more opening of another process's memory; null where there is none yet.
+  // Counts another opening of another process's memory; null if it has not been opened yet.
   void* reopen(const MemoryName& name) {
     const std::lock_guard lock(mutex_);
     for (auto& [address, piece] : pieces_) {
@@ -81,7 +81,7 @@ class Pieces {
     return nullptr;
   }
 
-  // Counts one opening less; the piece where it was the last.
+  // Counts one opening less; returns the piece if it was the last.
   std::optional<Piece> close(const void* address, bool& known) {
     const std::lock_guard lock(mutex_);
     const auto found = pieces_.find(begin(address));

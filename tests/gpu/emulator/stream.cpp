@@ -38,8 +38,8 @@ bool CUstream_st::idle() {
 namespace emulated {
 namespace {
 
-// Streams of a GPU go ahead of each other as they like. Up to so many microseconds before each piece of work; drawn
-// anew in every process and thread, as it is order that is to be tried.
+// Streams of a GPU progress independently. Delays each piece of work by up to ANNULUS_EMULATED_DELAY microseconds, with
+// different random numbers in every process and thread, to test different orders.
 void delay() {
   static const char* const text = std::getenv("ANNULUS_EMULATED_DELAY");
   static const unsigned most = text == nullptr ? 0 : static_cast<unsigned>(std::atoi(text));
@@ -73,7 +73,7 @@ namespace {
 // All streams; those of this process's life are never destroyed, as other threads may still use them while it exits.
 struct Streams {
   std::mutex mutex;
-  std::map<CUstream_st*, std::shared_ptr<CUstream_st>> all;  // shared with who waits for one just now
+  std::map<CUstream_st*, std::shared_ptr<CUstream_st>> all;  // shared with threads that are waiting for one
   std::vector<CUstream_st*> defaults;
   std::uint64_t captures = 0;
 };
@@ -171,7 +171,7 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
 
-// CUDA returns at once and lets the stream finish; here it is waited for.
+// CUDA returns immediately and lets the stream finish; the emulator waits for it.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   std::shared_ptr<CUstream_st> last;
   const std::lock_guard lock(streams().mutex);

@@ -7,11 +7,11 @@
 
 namespace emulated {
 
-// Throws Error where `address` is not `count` values of so many bytes each that a device can reach, aligned to 16
-// bytes. `what` names them.
+// Throws Error if `address` is not `count` values of `value_bytes` each that a device can reach, aligned to 16 bytes.
+// `what` names them.
 void check_operand(const char* what, const void* address, std::size_t count, std::size_t value_bytes);
 
-// Throws Error where it is no multiple of what 16 bytes hold.
+// Throws Error if `count` is not a multiple of the number of values that 16 bytes hold.
 void check_multiple(const char* what, std::size_t count, annulus::Precision precision);
 
 // Values as float32; as factors, which tf32 rounds to 10 bits of mantissa.

@@ -49,7 +49,7 @@ class DeviceArray {
 
   T* get() const { return values_; }
 
-  // After what the stream was told to do.
+  // Returns the values after the work enqueued on the stream.
   std::vector<T> values(cudaStream_t stream) const {
     std::vector<T> result(count_);
     cudaMemcpyAsync(result.data(), values_, count_ * sizeof(T), cudaMemcpyDeviceToHost, stream);
@@ -70,7 +70,7 @@ cudaError_t start(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStre
   return cudaLaunchKernelEx(&configuration, kernel, static_cast<Parameters>(arguments)...);
 }
 
-// How a process ended that did this: the signal, or 0, and what it wrote to its standard error.
+// How a process that did this work ended: the signal, or 0, and its standard error.
 struct Ending {
   int signal;
   std::string text;

@@ -138,7 +138,7 @@ TEST_CASE("a process does not open what is its own") {
   void* opened = nullptr;
   REQUIRE(cudaIpcGetMemHandle(&memory, values.get()) == cudaSuccess);
   CHECK(cudaIpcOpenMemHandle(&opened, memory, 0) == cudaErrorDeviceUninitialized);
-  CHECK(cudaIpcGetMemHandle(&memory, values.get() + 1) == cudaErrorInvalidValue);  // not where it begins
+  CHECK(cudaIpcGetMemHandle(&memory, values.get() + 1) == cudaErrorInvalidValue);  // not its begin
   cudaEvent_t event = nullptr;
   CHECK(cudaEventCreateWithFlags(&event, cudaEventInterprocess) == cudaErrorInvalidValue);  // it would be timed
   REQUIRE(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess);

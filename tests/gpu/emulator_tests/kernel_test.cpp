@@ -73,7 +73,7 @@ __global__ void shuffle_all_ways(int* results) {
   mine[7] = __any_sync(kAll, lane == 31) * 2 + __all_sync(kAll, lane < 31);
 }
 
-// Lanes of one warp do different things with masks that say so.
+// Lanes of one warp take different branches, with corresponding masks.
 __global__ void shuffle_in_halves(int* results) {
   const int lane = static_cast<int>(threadIdx.x);
   int sum = lane;
@@ -180,7 +180,7 @@ TEST_CASE("threads share their block's memory, and meet at barriers") {
 TEST_CASE("a barrier that is missing shows, in every order") {
   for (const char* order : {"forward", "reverse", "shuffle"}) {
     const OrderOfThreads asked(order);
-    OwnStream stream;  // a new one, whose shared memory nobody has written yet
+    OwnStream stream;  // a new one, whose shared memory has not been written yet
     const DeviceArray<int> from(numbers(256, 1)), to(256);
     REQUIRE(start(reverse_without_barrier, 1, 256, stream, from.get(), to.get()) == cudaSuccess);
     std::vector<int> wanted = numbers(256, 1);

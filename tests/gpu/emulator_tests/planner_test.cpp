@@ -50,7 +50,7 @@ struct Operands {
   std::vector<float> input, weights, output;
 };
 
-// By the definition, one product at a time; what the pass writes gets the sums.
+// Computes a pass directly, one product at a time, into the operand that the pass writes.
 Operands convolve(const ConvolutionProblem& p, Operands o) {
   const bool adds = p.accumulate;
   std::vector<float>& written = p.pass == Pass::forward         ? o.output

@@ -91,7 +91,7 @@ Case nccl() {
           }};
 }
 
-// As if the MPI library had said that it takes GPU memory; an emulated one's it does take.
+// As if the MPI library had reported support for GPU memory; emulated GPU memory does work with it.
 Case gpu_message_ring() {
   return {"ring over messages between GPUs",
           [](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
@@ -109,10 +109,10 @@ std::vector<Case> cases() {
                         by_name("auto"),
                         by_name("auto", 1),
                         by_name("message-ring"),
-                        by_name("direct"),
+                        by_name("shm"),
                         by_name("doubling"),
                         by_name("mpi"),
-                        staged("direct", {.piece_bytes = 64 << 10}),
+                        staged("shm", {.piece_bytes = 64 << 10}),
                         gpu_message_ring()};
   if (world.size() == 1 || shared_gpu(world).empty()) all.push_back(nccl());
   if (world.size() > 2 && world.size() % 2 == 0) all.push_back(by_name("hierarchical", 2));
@@ -333,7 +333,7 @@ TEST_CASE("the ring pulls 2(N-1)/N of an array whose lines N divides") {
   const auto n = static_cast<std::size_t>(world.size());
   const Buffer memory = cuda::allocate_device(64 * n * sizeof(float));
   all_reduce->wait(all_reduce->enqueue(memory.view()));
-  CHECK(all_reduce->bytes_sent() == 2 * (n - 1) * 64 * sizeof(float));
+  CHECK(all_reduce->progress().snapshot().bytes_sent == 2 * (n - 1) * 64 * sizeof(float));
 }
 
 TEST_CASE("spans of sums lie on the host's clock, and none are there that nobody records") {
@@ -341,7 +341,7 @@ TEST_CASE("spans of sums lie on the host's clock, and none are there that nobody
   use_gpu(world);
   if (world.size() == 1) return;
   cuda::CudaDevice device(current_gpu());
-  const auto all_reduce = make_all_reduce(GENERATE("ring", "direct"), world, device);
+  const auto all_reduce = make_all_reduce(GENERATE("ring", "shm"), world, device);
   TraceLane lane(100);
   all_reduce->record_to(&lane);
   const Buffer memory = cuda::allocate_device(100'000);
@@ -355,7 +355,7 @@ TEST_CASE("spans of sums lie on the host's clock, and none are there that nobody
   REQUIRE(sum != lane.spans().end());
   CHECK(sum->number == 3);
   CHECK(sum->step == 5);
-  constexpr double kClocks = 0.05;  // apart, at most, where processes share cores
+  constexpr double kClocks = 0.05;  // maximum difference if processes share cores
   CHECK(sum->begin >= begun - kClocks);
   CHECK(sum->end >= sum->begin);
   CHECK(sum->end <= ended + kClocks);
@@ -375,7 +375,7 @@ TEST_CASE("while a ring waits, it says for whom and in which step") {
     std::jthread onlooker([&](std::stop_token stop) {
       while (!stop.stop_requested() && seen.peer != 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        seen = all_reduce->activity().look();
+        seen = all_reduce->progress().snapshot();
       }
     });
     all_reduce->wait(all_reduce->enqueue(memory.view(), AllReduce::Next::compute, 4));
@@ -385,7 +385,7 @@ TEST_CASE("while a ring waits, it says for whom and in which step") {
     CHECK(seen.bucket == 4);
     CHECK(seen.step.number == 1);
   }
-  const AllReduceProgress::Snapshot after = all_reduce->activity().look();
+  const AllReduceProgress::Snapshot after = all_reduce->progress().snapshot();
   CHECK(after.begun == 1);
   CHECK(after.ended == 1);
 }
@@ -395,7 +395,7 @@ TEST_CASE("sums that nobody waits for do not keep a rank from leaving") {
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
   const Buffer memory = cuda::allocate_device(4'000'000);
-  const auto all_reduce = make_all_reduce(GENERATE("ring", "message-ring", "direct"), world, device);
+  const auto all_reduce = make_all_reduce(GENERATE("ring", "message-ring", "shm"), world, device);
   if (world.root()) all_reduce->enqueue(memory.view());
 }
 
@@ -409,14 +409,15 @@ TEST_CASE("who waits for a sum that another rank has left unfinished gets an err
   const int last = world.size() - 1;  // never comes, so that the root cannot end it
   if (world.root()) all_reduce->enqueue(memory.view());
   if (!world.root() && world.rank() != last)
-    CHECK_THROWS_WITH(all_reduce->wait(all_reduce->enqueue(memory.view())), Catch::Contains("rank 0 has left a sum"));
+    CHECK_THROWS_WITH(all_reduce->wait(all_reduce->enqueue(memory.view())),
+                      Catch::Contains("rank 0 has left an all-reduce"));
 }
 
 TEST_CASE("a rank that leaves by an exception does not hang, though others never come") {
   const World world;
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
-  const std::string algorithm = GENERATE("ring", "message-ring", "direct");
+  const std::string algorithm = GENERATE("ring", "message-ring", "shm");
   const auto begun = std::chrono::steady_clock::now();
   try {
     const auto all_reduce = make_all_reduce(algorithm, world, device);
@@ -475,11 +476,12 @@ TEST_CASE("the description says what was taken and why") {
   use_gpu(world);
   if (world.size() == 1) return;
   cuda::CudaDevice device(current_gpu());
-  CHECK_THAT(make_all_reduce("auto", world, device)->description(),
-             Catch::Contains("ring over the GPUs' memory") && Catch::Contains("reaches its neighbour"));
-  CHECK_THAT(make_all_reduce("direct", world, device)->description(), Catch::Contains("staged through pinned memory"));
+  CHECK_THAT(make_all_reduce("auto", world, device)->info().description,
+             Catch::Contains("ring over the GPUs' memory") && Catch::Contains("can access its neighbour"));
+  CHECK_THAT(make_all_reduce("shm", world, device)->info().description,
+             Catch::Contains("staged through pinned memory"));
   const World nodes(1);
-  CHECK_THAT(make_all_reduce("auto", nodes, device)->description(), Catch::Contains("several nodes"));
+  CHECK_THAT(make_all_reduce("auto", nodes, device)->info().description, Catch::Contains("several nodes"));
 }
 
 // With ANNULUS_EMULATED_APART.
@@ -487,10 +489,10 @@ TEST_CASE("where GPUs cannot reach each other's memory, ring says so, and auto t
   const World world;
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
-  CHECK_THROWS_WITH(make_all_reduce("ring", world, device), Catch::Contains("cannot reach its neighbour's memory"));
+  CHECK_THROWS_WITH(make_all_reduce("ring", world, device), Catch::Contains("cannot access its neighbour's memory"));
   const auto all_reduce = make_all_reduce("auto", world, device);
-  CHECK_THAT(all_reduce->description(),
-             Catch::Contains("cannot reach") &&
+  CHECK_THAT(all_reduce->info().description,
+             Catch::Contains("cannot access") &&
                  Catch::Contains(shared_gpu(world).empty() ? "NCCL's all-reduce" : "staged through pinned memory"));
   check_equal(sum_of(device, *all_reduce, integers(997, world.rank())), exact_sum(997, world.size()));
 }

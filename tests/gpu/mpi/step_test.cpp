@@ -1,4 +1,4 @@
-// The training step on a GPU as a whole: what its recordings do, and what it asks of memory.
+// The whole training step on a GPU: its recordings, and its memory requests.
 
 #include <cuda_runtime.h>
 
@@ -65,7 +65,7 @@ struct Run {
 };
 
 bool many_ranks() {
-  return World().size() > 2;  // one alone and two tell all there is to tell
+  return World().size() > 2;  // one and two ranks cover all cases
 }
 
 std::size_t free_memory() {

@@ -125,7 +125,7 @@ struct GpuTensor {
     return unpacked;
   }
 
-  // That nothing but zeros lies between the values.
+  // Whether there are only zeros in the padding.
   bool clean() const {
     const auto there = from_type(bytes(), spec.type), again = packed(read());
     for (std::size_t i = 0; i < there.size(); ++i)

@@ -24,7 +24,7 @@ struct Crops {
   std::vector<std::uint8_t> mirrored;
 };
 
-// load_images() as its description says: row-major values of images {batch, 3, height, width}.
+// A reference for load_images(): row-major values of images {batch, 3, height, width}.
 Values cropped(const std::vector<std::uint8_t>& pixels, const Shape& in, const Crops& crops, const Shape& out) {
   Values values;
   for (std::size_t n = 0; n < out[0]; ++n)

@@ -240,7 +240,7 @@ TEST_CASE("on a GPU: dense layers") {
 }
 
 TEST_CASE("on a GPU: batch norm, with a sum and a ReLU behind it") {
-  const bool synchronized = GENERATE(false, true);  // with nobody else
+  const bool synchronized = GENERATE(false, true);  // over a single rank
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Wanted wanted = any_wanted();
   for (const bool add : {false, true})

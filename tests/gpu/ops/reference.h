@@ -18,7 +18,7 @@ class Reference {
 
   Values forward();
 
-  // With these as the output, so that ReLUs agree on what they let through.
+  // Takes the tested output, so that ReLUs have the same active elements.
   void backward(const Values& output, const Values& output_gradient, float sample_weight);
 
   Values input_gradient(std::size_t input);

@@ -146,7 +146,7 @@ TEST_CASE("on a GPU: gradients are clipped by the norm of all that is trained") 
   CHECK(norms.last == Approx(norm).epsilon(1e-5));
   CHECK(trial.update->take_norms().steps == 0);
 
-  // Out of a step: what does not fit is measured as such, and zeros beside it stay zeros.
+  // Outside of a step: gradients that are not finite are measured as such, and zeros beside them stay zeros.
   skipped = 0;
   test::upload(gpu.context, &skipped, sizeof skipped, skip);
   trial.gradients.write(unfit);

@@ -1,4 +1,4 @@
-// What the planner of convolutions takes and refuses, and how it says so.
+// The problems that the planner of convolutions accepts and refuses, and its error messages.
 
 #include <catch2/catch.hpp>
 
@@ -94,8 +94,8 @@ TEST_CASE("one that cuDNN cannot plan is refused with its reason") {
 TEST_CASE("a plan for a GPU elsewhere does not run") {
   const auto planner = cuda::make_convolution_planner_for(h200());
   const auto made = planner->plan(problem(Pass::forward, Precision::bf16));
-  CHECK_THAT(error_of([&] { made->run(nullptr, nullptr, nullptr, nullptr, nullptr); }), Contains("cannot run here"));
-  CHECK_THAT(error_of([] { cuda::make_convolution_planner_for("an H200"); }), Contains("no JSON object"));
+  CHECK_THAT(error_of([&] { made->run(nullptr, nullptr, nullptr, nullptr, nullptr); }), Contains("cannot run"));
+  CHECK_THAT(error_of([] { cuda::make_convolution_planner_for("an H200"); }), Contains("not a JSON object"));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ inline std::string h200() {
   return read_text(ANNULUS_PLANS_DATA "/h200.json");
 }
 
-// A plan with what cuDNN says about it.
+// A plan with cuDNN's notes on it.
 inline std::unique_ptr<cuda::CudnnConvolutionPlan> plan(cuda::ConvolutionPlanner& planner,
                                                         const cuda::ConvolutionProblem& problem) {
   return std::unique_ptr<cuda::CudnnConvolutionPlan>(

@@ -69,7 +69,7 @@ TEST_CASE("a file that is no such file, or damaged, is refused and left alone") 
     CHECK(read_text(file) == text);
   }
   write_text(file, R"({"format": "annulus convolution tuning 1", "platforms": {"A": {"problem": {"engine": "x"}}}})");
-  CHECK_THAT(error_of([&] { ConvolutionTuning(file, "A"); }), Contains("about A") && Contains("delete the file"));
+  CHECK_THAT(error_of([&] { ConvolutionTuning(file, "A"); }), Contains("entries for A") && Contains("delete the file"));
   CHECK_NOTHROW(ConvolutionTuning(file, "B"));
   CHECK_THAT(error_of([&] { ConvolutionTuning(folder / "none" / "tuning.json", "A").add("problem", kFirst); }),
              Contains("cannot write: No such file or directory"));

@@ -17,7 +17,7 @@ namespace {
 using cuda::ConvolutionProblem;
 using Pass = ConvolutionProblem::Pass;
 
-// Of the size that a model's images are usually trained in.
+// A common batch size for training the model.
 std::size_t batch_of(const ZooEntry& model) {
   return model.image.height < 100 ? 64 : 256;
 }
@@ -39,7 +39,7 @@ ConvolutionProblem forward(const Convolution& convolution, const Shape& input, P
           .padding = convolution.padding};
 }
 
-// Those that training needs. The gradient of the network's images nobody wants; others may have two sources.
+// The passes that training needs. The gradient of the network's images is not needed; others may have two sources.
 std::vector<ConvolutionProblem> passes(ConvolutionProblem problem, bool of_images) {
   std::vector<ConvolutionProblem> all{problem};
   problem.pass = Pass::backward_weights;

@@ -1,0 +1,9 @@
+#include "kernels/cuda/module.h"
+
+#include "kernels/cuda/make_cuda_device.h"
+
+extern "C" {
+extern const annulus::CudaKernels annulus_cuda_kernels;
+const annulus::CudaKernels annulus_cuda_kernels{ANNULUS_VERSION, annulus::why_no_gpu, annulus::gpus_here,
+                                                annulus::gpu_name, annulus::make_cuda_device};
+}

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/device.h"
+
+namespace annulus {
+
+// kernels/cuda/ and collectives/gpu/ are a module, libannulus_cuda.so, beside the program, which loads it the first
+// time that a GPU could be used. So the program starts without CUDA's libraries, which take 150 MiB of memory, and runs
+// on nodes that do not have them.
+
+struct CudaModule {
+  void* handle = nullptr;  // of dlopen
+  std::string problem;     // why it could not be loaded; empty if it was
+};
+
+// Loads the module with the first call. Thread-safe.
+const CudaModule& cuda_module();
+
+// Returns the module's object of this name, or null if there is no module.
+const void* find_in_cuda_module(const char* name);
+
+// What the module has of this folder, "annulus_cuda_kernels": the functions of make_cuda_device.h.
+struct CudaKernels {
+  const char* version;  // of the program that the module belongs to
+  std::string (*why_no_gpu)();
+  int (*gpus_here)();
+  std::string (*gpu_name)(int number);
+  std::unique_ptr<Device> (*make_cuda_device)(const DeviceRequest& request);
+};
+
+}  // namespace annulus

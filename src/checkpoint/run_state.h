@@ -1,0 +1,92 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+
+#include "collectives/gradient_buckets.h"
+#include "kernels/device.h"
+#include "src/data/sampler.h"
+
+namespace annulus {
+
+// Result of the evaluation after a step.
+struct Score {
+  std::uint64_t correct, count;  // images
+
+  double accuracy() const { return static_cast<double>(correct) / static_cast<double>(count); }
+  bool operator==(const Score&) const = default;
+};
+
+// What a run carries from step to step, and from a checkpoint to the run that resumes it; parameters and the
+// optimizer's states are apart. The same on every rank: rank 0 broadcasts it as it is. To add a number, add it here and
+// to kRunStateFields, and use it.
+struct RunState {
+  std::uint64_t step = 0;  // steps done
+  Cursor cursor;           // next training sample
+  std::uint64_t ranks = 0;
+  std::optional<std::uint64_t> crossover;  // see AllReduceInfo
+  BucketOptions buckets;                   // the last bits of the gradients depend on these
+  std::uint64_t tuned_for_ranks = 0;       // number of ranks for which --bucket tune chose the buckets; 0: it did not
+  std::optional<LossScaling::State> loss_scaling;
+  std::optional<Score> score;  // of the current parameters, if they were evaluated
+  std::optional<Score> best;   // of all checkpoints; follows from them, so no checkpoint stores it
+};
+static_assert(std::is_trivially_copyable_v<RunState>, "it is broadcast as bytes");
+
+// A number of the state as checkpoints store it.
+struct RunStateField {
+  const char* name;
+  bool required;
+  std::optional<std::uint64_t> (*get)(const RunState& state);
+  void (*set)(RunState& state, std::uint64_t value);
+};
+
+namespace run_state {
+
+template <class T>
+T& made(std::optional<T>& value) {
+  return value ? *value : value.emplace();
+}
+
+}  // namespace run_state
+
+// clang-format off
+inline constexpr std::array<RunStateField, 12> kRunStateFields{{
+    {"step", true, [](const RunState& s) { return std::optional(s.step); },
+     [](RunState& s, std::uint64_t v) { s.step = v; }},
+    {"epoch", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.cursor.epoch); },
+     [](RunState& s, std::uint64_t v) { s.cursor.epoch = v; }},
+    {"position", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.cursor.position); },
+     [](RunState& s, std::uint64_t v) { s.cursor.position = v; }},
+    {"ranks", true, [](const RunState& s) { return std::optional(s.ranks); },
+     [](RunState& s, std::uint64_t v) { s.ranks = v; }},
+    {"crossover_bytes", false, [](const RunState& s) { return s.crossover; },
+     [](RunState& s, std::uint64_t v) { s.crossover = v; }},
+    {"bucket_bytes", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.buckets.bytes); },
+     [](RunState& s, std::uint64_t v) { s.buckets.bytes = v; }},
+    {"deferred_percent", true,
+     [](const RunState& s) { return std::optional(static_cast<std::uint64_t>(std::lround(100 * s.buckets.deferred))); },
+     [](RunState& s, std::uint64_t v) { s.buckets.deferred = static_cast<double>(v) / 100; }},
+    {"tuned_for_ranks", true, [](const RunState& s) { return std::optional(s.tuned_for_ranks); },
+     [](RunState& s, std::uint64_t v) { s.tuned_for_ranks = v; }},
+    {"loss_scale", false,
+     [](const RunState& s) {
+       return s.loss_scaling ? std::optional(static_cast<std::uint64_t>(s.loss_scaling->scale)) : std::nullopt;
+     },
+     [](RunState& s, std::uint64_t v) { run_state::made(s.loss_scaling).scale = static_cast<float>(v); }},
+    {"good_steps", false,
+     [](const RunState& s) {
+       return s.loss_scaling ? std::optional<std::uint64_t>(s.loss_scaling->good_steps) : std::nullopt;
+     },
+     [](RunState& s, std::uint64_t v) { run_state::made(s.loss_scaling).good_steps = static_cast<std::uint32_t>(v); }},
+    {"correct", false, [](const RunState& s) { return s.score ? std::optional(s.score->correct) : std::nullopt; },
+     [](RunState& s, std::uint64_t v) { run_state::made(s.score).correct = v; }},
+    {"count", false, [](const RunState& s) { return s.score ? std::optional(s.score->count) : std::nullopt; },
+     [](RunState& s, std::uint64_t v) { run_state::made(s.score).count = v; }},
+}};
+// clang-format on
+
+}  // namespace annulus
