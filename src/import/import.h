@@ -15,15 +15,15 @@ struct ImportOptions {
   std::filesystem::path output;  // the data file to make (FORMAT.md)
   std::string format = "idx";    // name of a SourceFormat
   std::filesystem::path source;
-  std::vector<std::string> classes;     // names by label; empty: the source's, or "0", "1", ...
+  std::vector<std::string> classes;    // names by label; empty: the source's, or "0", "1", ...
   std::string store = "auto";          // encoded, pixels, or auto: as in the source
-  std::optional<ImageSize> size;        // of stored pixels; none: as in the source
-  std::size_t channels = 0;             // 0: the source's, 3 for encoded images
-  std::vector<float> mean, deviation;   // one for each channel; empty: computed from the training images
+  std::optional<ImageSize> size;       // of stored pixels; none: as in the source
+  std::size_t channels = 0;            // 0: the source's, 3 for encoded images
+  std::vector<float> mean, deviation;  // one for each channel; empty: computed from the training images
   std::string on_bad_sample = "auto";  // fail, skip, or auto: skip if images are encoded, else fail
-  std::size_t chunk = 0;                // samples per chunk, each with a checksum; 0: images are contiguous
-  bool overwrite = false;               // replace files that are not Annulus's own
-  std::size_t shards = 1;               // number of files; above 1, OUT-00000-of-00008.h5 and so on
+  std::size_t chunk = 0;               // samples per chunk, each with a checksum; 0: images are contiguous
+  bool overwrite = false;              // replace files that are not Annulus's own
+  std::size_t shards = 1;              // number of files; above 1, OUT-00000-of-00008.h5 and so on
 };
 
 using Tell = std::function<void(const std::string& lines)>;  // without the final newline

@@ -59,7 +59,7 @@ AllReduceModel nothing() {
 // (shared_memory_all_reduce.h). If there are several nodes, `across_nodes` all-reduces the chunk in between. Small
 // arrays are read and sent whole; on one node a run measures the crossover at its start.
 AllReduceModel shm(const Cluster& cluster, std::size_t ranks, const std::optional<AllReduceModel>& across_nodes,
-                      std::string name) {
+                   std::string name) {
   const auto of_others = [ranks, node = cluster.node](std::size_t bytes) {
     return node.latency_seconds + static_cast<double>((ranks - 1) * bytes) / node.bytes_per_second;
   };
@@ -82,7 +82,7 @@ AllReduceModel hierarchical(const Cluster& cluster, std::size_t ranks) {
   nodes.network.bytes_per_second /= static_cast<double>(cluster.ranks_per_node);
   const AllReduceModel across_nodes = over_messages(nodes, ranks / cluster.ranks_per_node);
   return shm(cluster, cluster.ranks_per_node, across_nodes,
-                "hierarchical: in shared memory on each node, between nodes " + across_nodes.name);
+             "hierarchical: in shared memory on each node, between nodes " + across_nodes.name);
 }
 
 // On one node the model uses shm; a run uses the ring if it measures that to be faster.

@@ -36,8 +36,7 @@ std::ostream& operator<<(std::ostream& stream, const Case& c) {
 // The cases that this world supports.
 std::vector<Case> cases() {
   const World world;
-  std::vector<Case> all{{"ring"},     {"message-ring"}, {"mpi"},     {"shm"},
-                        {"doubling"}, {"auto"},         {"auto", 1}, {"auto", 2}};
+  std::vector<Case> all{{"ring"}, {"message-ring"}, {"mpi"}, {"shm"}, {"doubling"}, {"auto"}, {"auto", 1}, {"auto", 2}};
   for (const int ranks : {2, 3})
     if (world.size() > ranks && world.size() % ranks == 0) all.push_back({"hierarchical", ranks});
   return all;
