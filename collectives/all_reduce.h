@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "collectives/wire_type.h"
 #include "collectives/world/all_reduce_progress.h"
@@ -100,7 +101,7 @@ inline SumName name_of(std::size_t bucket) {
 // On GPUs "ring" uses peer access between the GPUs of a node, and messages between nodes; "nccl" is NCCL's all-reduce;
 // the others are the host's algorithms, staged through the host's memory; "auto" is "ring" if possible.
 //
-// `wire`: the number format of messages. `crossover`: reuses the crossover() of an earlier run, to reproduce its bits,
+// `wire`: the number format of messages. `crossover`: reuses the crossover of an earlier run, to reproduce its bits,
 // instead of measuring it; ignored by algorithms without one. Collective over the world. Throws Error if the algorithm
 // cannot be used here. The device must outlive the result.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,

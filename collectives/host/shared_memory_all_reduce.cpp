@@ -42,7 +42,8 @@ void sum_of_all(std::span<std::byte* const> arrays, std::size_t first, const Ran
 AllReduceAlgorithm::Info info_of(const World& node, const AllReduceAlgorithm* across_nodes) {
   if (across_nodes == nullptr) return {"ring of fp32"};
   const AllReduceAlgorithm::Info& across = across_nodes->info();
-  return {fmt::format("ring of fp32 on each node's {}, between nodes {}", node.size(), across.order), across.crossover};
+  return {fmt::format("ring of fp32 on each node's {}, between nodes {}", node.size(), across.order), across.crossover,
+          across.wire};
 }
 
 }  // namespace

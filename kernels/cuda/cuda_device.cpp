@@ -157,6 +157,10 @@ cudaStream_t compute_lane(Device& device) {
 
 }  // namespace cuda
 
+std::string gpu_warning() {
+  return "";
+}
+
 std::string why_no_gpu() {
   int driver = 0, count = 0;
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) return "there is no NVIDIA driver";

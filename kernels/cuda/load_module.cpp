@@ -15,26 +15,37 @@ namespace {
 constexpr const char* kFile = "libannulus_cuda.so";
 constexpr const char* kKernels = "annulus_cuda_kernels";
 
-CudaModule load() {
-  // Why it was not built; empty if it was.
-  if (constexpr std::string_view kMissing = ANNULUS_CUDA_MISSING; !kMissing.empty())
-    return {.handle = nullptr, .problem = fmt::format("this program was built without CUDA ({})", kMissing)};
-  if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr)
-    return {.handle = nullptr, .problem = fmt::format("no GPU driver is installed: {}", dlerror())};
+std::filesystem::path module_file() {
   // Beside the program, or, of tests, one folder up.
   std::error_code error;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  auto file = folder / kFile;
-  if (!exists(file, error)) file = folder.parent_path() / kFile;
-  CudaModule module{.handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL), .problem = {}};
-  if (module.handle == nullptr) {
-    module.problem = fmt::format("the CUDA module cannot be loaded: {}", dlerror());
-    return module;
+  for (const auto& file : {folder / kFile, folder.parent_path() / kFile})
+    if (exists(file, error)) return file;
+  fail("there is no {} in {}: build the target gpu", kFile, folder.string());
+}
+
+void* load() {
+  // Why it was not built; empty if it was.
+  if (constexpr std::string_view kMissing = ANNULUS_CUDA_MISSING; !kMissing.empty())
+    fail("this program was built without CUDA ({})", kMissing);
+  const auto file = module_file();
+  void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) fail("the CUDA module cannot be loaded: {}", dlerror());
+  const auto* kernels = static_cast<const CudaKernels*>(dlsym(handle, kKernels));
+  if (kernels == nullptr || std::string_view(kernels->interface) != ANNULUS_CUDA_INTERFACE)
+    fail("{} belongs to another build of this program: build the target gpu", file.string());
+  return handle;
+}
+
+CudaModule try_to_load() {
+  if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr)
+    return {.problem = fmt::format("no GPU driver is installed: {}", dlerror())};
+  CudaModule module{.expected = true};
+  try {
+    module.handle = load();
+  } catch (const Error& error) {
+    module.problem = error.what();
   }
-  const auto* kernels = static_cast<const CudaKernels*>(dlsym(module.handle, kKernels));
-  if (kernels == nullptr || std::string_view(kernels->version) != ANNULUS_VERSION)
-    return {.handle = nullptr,
-            .problem = fmt::format("{} is of another version of this program: install both anew", file.string())};
   return module;
 }
 
@@ -45,13 +56,18 @@ const CudaKernels* kernels() {
 }  // namespace
 
 const CudaModule& cuda_module() {
-  static const CudaModule module = load();
+  static const CudaModule module = try_to_load();
   return module;
 }
 
 const void* find_in_cuda_module(const char* name) {
   const CudaModule& module = cuda_module();
   return module.handle == nullptr ? nullptr : dlsym(module.handle, name);
+}
+
+std::string gpu_warning() {
+  const CudaModule& module = cuda_module();
+  return module.expected && module.handle == nullptr ? "GPUs are not used: " + module.problem : "";
 }
 
 std::string why_no_gpu() {

@@ -11,6 +11,9 @@ namespace annulus {
 // can be used.
 std::string why_no_gpu();
 
+// Returns a warning for the user if there is a GPU driver, but the program cannot use it; else empty.
+std::string gpu_warning();
+
 // Returns the number of GPUs that this process sees; 0 if none can be used.
 int gpus_here();
 

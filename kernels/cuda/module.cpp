@@ -4,6 +4,6 @@
 
 extern "C" {
 extern const annulus::CudaKernels annulus_cuda_kernels;
-const annulus::CudaKernels annulus_cuda_kernels{ANNULUS_VERSION, annulus::why_no_gpu, annulus::gpus_here,
+const annulus::CudaKernels annulus_cuda_kernels{ANNULUS_CUDA_INTERFACE, annulus::why_no_gpu, annulus::gpus_here,
                                                 annulus::gpu_name, annulus::make_cuda_device};
 }

@@ -13,7 +13,8 @@ namespace annulus {
 
 struct CudaModule {
   void* handle = nullptr;  // of dlopen
-  std::string problem;     // why it could not be loaded; empty if it was
+  std::string problem{};   // why it could not be loaded; empty if it was
+  bool expected = false;   // there is a GPU driver, so it should have been loaded
 };
 
 // Loads the module with the first call. Thread-safe.
@@ -24,7 +25,7 @@ const void* find_in_cuda_module(const char* name);
 
 // What the module has of this folder, "annulus_cuda_kernels": the functions of make_cuda_device.h.
 struct CudaKernels {
-  const char* version;  // of the program that the module belongs to
+  const char* interface;  // a hash of the headers that both are compiled with; see CMakeLists.txt
   std::string (*why_no_gpu)();
   int (*gpus_here)();
   std::string (*gpu_name)(int number);

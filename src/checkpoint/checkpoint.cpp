@@ -79,6 +79,9 @@ void write_run_state(hdf5::Group& root, const RunState& state) {
 }
 
 RunState read_run_state(const hdf5::Group& root) {
+  for (const auto& [one, other] : {std::pair{"loss_scale", "good_steps"}, {"correct", "count"}})
+    if (root.has_attribute(one) != root.has_attribute(other))
+      fail("{}: of the attributes '{}' and '{}' one is missing", root.place(), one, other);
   RunState state;
   for (const RunStateField& field : kRunStateFields)
     if (field.required || root.has_attribute(field.name)) field.set(state, root.integer(field.name));

@@ -24,9 +24,9 @@ struct Score {
 // optimizer's states are apart. The same on every rank: rank 0 broadcasts it as it is. To add a number, add it here and
 // to kRunStateFields, and use it.
 struct RunState {
-  std::uint64_t step = 0;  // steps done
-  Cursor cursor;           // next training sample
-  std::uint64_t ranks = 0;
+  std::uint64_t step = 0;                  // steps done
+  Cursor cursor;                           // next training sample
+  std::uint64_t ranks = 0;                 // this and the next four are as of the last checkpoint
   std::optional<std::uint64_t> crossover;  // see AllReduceInfo
   BucketOptions buckets;                   // the last bits of the gradients depend on these
   std::uint64_t tuned_for_ranks = 0;       // number of ranks for which --bucket tune chose the buckets; 0: it did not

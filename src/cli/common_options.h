@@ -40,7 +40,7 @@ void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint
 void add_data_changed_flag(CLI::App& command, bool& changed, const std::string& help);
 
 void add_wire_option(CLI::App& command, std::string& wire);
-void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune);  // auto only if `tune`
+void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune);  // the value "tune" if it is not null
 void add_timeline_options(CLI::App& command, TimelineOptions& options);
 
 // For commands that report their progress to the Watchdog.

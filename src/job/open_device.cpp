@@ -49,7 +49,7 @@ std::string device_warning(const World& world, const Device& device) {
   const std::vector<std::uint64_t> present = world.gather(static_cast<std::uint64_t>(gpus_here()));
   if (!on_gpu) {
     const auto with = std::ranges::count_if(present, [](std::uint64_t count) { return count > 0; });
-    return with == 0 ? "" : fmt::format("{} of {} ranks have a GPU, which is not used", with, world.size());
+    return with == 0 ? gpu_warning() : fmt::format("{} of {} ranks have a GPU, which is not used", with, world.size());
   }
   std::map<std::string, std::vector<std::size_t>> users;
   for (std::size_t rank = 0; rank < gpus.size(); ++rank) users[gpus[rank]].push_back(rank);

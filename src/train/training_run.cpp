@@ -424,6 +424,11 @@ void TrainingRun::checkpoint() {
   await_checkpoint();
   activity_.enter(Activity::Phase::checkpoint);
   check_replicas(world_, model_, optimizer_, fmt::format("after step {}", state_.step));
+  state_.ranks = static_cast<std::uint64_t>(world_.size());
+  state_.crossover = all_reduce_->info().crossover;
+  state_.buckets = trainer_.bucket_options();
+  state_.loss_scaling.reset();
+  if (LossScaling* scaling = device_->loss_scaling()) state_.loss_scaling = scaling->state();
   if (world_.root()) checkpoints_.begin(checkpointed());
   result_.checkpoint_seconds += now_seconds() - begun;
   checkpoint_timer_.restart();
@@ -438,10 +443,6 @@ void TrainingRun::await_checkpoint() {
 }
 
 Checkpoint TrainingRun::checkpointed() {
-  state_.ranks = static_cast<std::uint64_t>(world_.size());
-  state_.crossover = all_reduce_->info().crossover;
-  state_.buckets = trainer_.bucket_options();
-  if (LossScaling* scaling = device_->loss_scaling()) state_.loss_scaling = scaling->state();
   Checkpoint checkpoint = snapshot(model_, optimizer_);
   checkpoint.run = state_;
   checkpoint.model = options_.model;

@@ -101,6 +101,8 @@ class Precision(GpuTest):
         self.assertGreater(good_steps, 0)
         skipped = 24 - math.log2(scale)  # halved in each of these steps; the good ones are those since the last of them
         self.assertIn(skipped, range(3, 13 - good_steps))
+        self.train(out, max_steps=15, **{**options, "precision": "fp32"})
+        self.assertNotIn("loss_scale", read_checkpoint(out / "checkpoint.h5")["attributes"])
 
     def scaling(self, state):
         return tuple(int(state["attributes"][name]) for name in ("loss_scale", "good_steps"))
