@@ -18,9 +18,8 @@ class SideLane;
 // It is the ring of ring.h, with the same schedule, but nothing is sent: a rank *pulls*. It has mapped its previous
 // rank's arrays, and its stream adds or copies from there:
 //
-//    for (RingStep step : reduce_scatter(rank, size)) { previous has it?  own chunk(step.receive) += previous's; raise
-//    } for (RingStep step : all_gather(rank, size))     { previous has it?  own chunk(step.receive)  = previous's;
-//    raise }
+//    for (RingStep step : reduce_scatter(rank, size)) { await previous; own chunk(step.receive) += previous's; raise }
+//    for (RingStep step : all_gather(rank, size))     { await previous; own chunk(step.receive)  = previous's; raise }
 //
 // A flag in this rank's memory, raised by the previous rank, shows whether the previous rank has the chunk. Waiting for
 // it and raising the next rank's flag are operations of the stream (collectives/gpu/stream_flags.h): the host queues a

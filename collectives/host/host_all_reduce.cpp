@@ -118,8 +118,7 @@ HostAllReduce make_hierarchical(const Request& request) {
   if (world.one_node() || world.smallest_node() != world.largest_node() || world.largest_node() == 1)
     fail(
         "--all-reduce hierarchical needs several nodes with the same number of ranks, at least two; these nodes have "
-        "{} "
-        "to {} of the {} ranks: use auto",
+        "{} to {} of the {} ranks: use auto",
         world.smallest_node(), world.largest_node(), world.size());
   Named across_nodes = over_messages(world.across_nodes(), request);
   return complete(request, {std::make_unique<SharedMemoryAllReduce>(world.node(), std::move(across_nodes.algorithm),

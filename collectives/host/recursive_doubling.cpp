@@ -40,7 +40,7 @@ void RecursiveDoubling::sum(std::span<float> values) {
   if (stands_in_)
     send(values, rank_ + power_);
   else if (power_ < size_ && wire_ != WireType::fp32)
-    round_to(wire_, values);  // like the ranks that stand in, which round what they send
+    round_to(wire_, values);  // the same rounding as of the values that the stand-in ranks send
 }
 
 void RecursiveDoubling::exchange(std::span<float> values, int with) {

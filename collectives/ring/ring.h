@@ -86,7 +86,7 @@ namespace annulus {
 // ranks of a node are such copies) to a place that begins within a line takes two to three times as long on some
 // processors (AMD Zen 3's `rep movsb`).
 //
-// ring_partition.h has the arithmetic of both, ring_seconds() (all_reduce_model.h) what they make of a link's latency
+// ring_partition.h computes both, ring_seconds() (all_reduce_model.h) the time that follows from a link's latency
 // and bandwidth.
 class Ring final : public AllReduceAlgorithm {
  public:

@@ -21,7 +21,7 @@ struct Score {
 };
 
 // What a run carries from step to step, and from a checkpoint to the run that resumes it; parameters and the
-// optimizer's states are apart. The same on every rank: rank 0 broadcasts it as it is. To add a number, add it here and
+// optimizer's states are separate. Equal on all ranks: rank 0 broadcasts it as bytes. To add a number, add it here and
 // to kRunStateFields, and use it.
 struct RunState {
   std::uint64_t step = 0;                  // steps done

@@ -243,7 +243,7 @@ bool put_together(const World& world, const ImportOptions& options, const Import
   return true;
 }
 
-// Finished pieces are kept for the same command. `condition`: what it requires to continue.
+// Finished pieces are kept for a rerun of the command. `condition`: must be met before the rerun.
 void keep_or_remove(const ImportJob& job, const std::filesystem::path& parts, const FolderClaim& claim,
                     const char* condition, std::string& message) {
   const std::size_t done = finished_pieces(job, parts);

@@ -67,7 +67,7 @@ class Ledger {
   void add_wait(double ready, double wait_begin, double wait_end);
   void add_arrival(double ready);  // of a step's last gradients, in now_seconds(); not called if ranks do not wait
   void end_step(double wall_seconds);
-  // Calls `observer` for every step of this rank as it is booked, with its wall time and compute time.
+  // Calls `observer` with the wall time and compute time of each step of this rank when the step is added.
   using Observer = std::function<void(double wall_seconds, double compute_seconds)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
   void add_between_steps(double wall_seconds) { wall_ += wall_seconds; }
