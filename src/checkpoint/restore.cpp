@@ -125,38 +125,42 @@ void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& f
   }
 }
 
-std::optional<Restored> restore(const World& world, const CheckpointFolder& folder,
-                                const std::optional<StoredCheckpoint>& stored, const RunKind& kind, Model& model,
-                                Optimizer& optimizer) {
+std::optional<Resumption> find_resumption(const World& world, const CheckpointFolder& folder, const RunKind& kind) {
+  Resumption resumption;
   struct {
     bool found;
-    RunState run;
+    RunState state;
   } shared{};
-  Restored restored;
-  if (stored) {
-    const Checkpoint& checkpoint = stored->checkpoint;
-    expect_usable(*stored, folder);
-    restored.data_difference = data_difference(checkpoint, stored->file, kind);
-    expect_kind(checkpoint, stored->file, kind);
-    restore_parameters(checkpoint, stored->file, model);
-    restore_states(checkpoint, stored->file, model, optimizer);
-    restore_average(checkpoint, stored->file, model, optimizer);
+  if (world.root()) resumption.stored = folder.newest();
+  if (resumption.stored) {
+    const Checkpoint& checkpoint = resumption.stored->checkpoint;
+    expect_usable(*resumption.stored, folder);
+    resumption.data_difference = data_difference(checkpoint, resumption.stored->file, kind);
+    expect_kind(checkpoint, resumption.stored->file, kind);
     shared = {true, checkpoint.run};
-    shared.run.best = folder.best();
-    restored.summing = checkpoint.summing;
-    restored.damaged = stored->damaged;
+    shared.state.best = folder.best();
   }
   world.broadcast(std::as_writable_bytes(std::span(&shared, 1)));
   if (!shared.found) return std::nullopt;
-  restored.run = shared.run;
+  resumption.state = shared.state;
+  return resumption;
+}
+
+void restore(const World& world, Resumption& resumption, Model& model, Optimizer& optimizer) {
+  if (resumption.stored) {
+    Checkpoint& checkpoint = resumption.stored->checkpoint;
+    restore_parameters(checkpoint, resumption.stored->file, model);
+    restore_states(checkpoint, resumption.stored->file, model, optimizer);
+    restore_average(checkpoint, resumption.stored->file, model, optimizer);
+    checkpoint.parameters = {};
+  }
   broadcast(world, model.device(), model.parameters().weights());
   model.parameters().weights_changed();
   for (std::size_t i = 0; i < optimizer.states(); ++i) broadcast(world, model.device(), optimizer.state(i));
   if (optimizer.average()) broadcast(world, model.device(), optimizer.average());
-  optimizer.set_step(restored.run.step);
+  optimizer.set_step(resumption.state.step);
   if (LossScaling* scaling = model.device().loss_scaling())
-    scaling->set_state(restored.run.loss_scaling.value_or(LossScaling::State{}));
-  return restored;
+    scaling->set_state(resumption.state.loss_scaling.value_or(LossScaling::State{}));
 }
 
 }  // namespace annulus

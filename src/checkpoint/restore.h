@@ -29,15 +29,6 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
 void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                     Optimizer& optimizer);
 
-// The position at which a run resumes.
-struct Restored {
-  RunState run;
-  // On rank 0:
-  std::string summing;
-  std::vector<std::string> damaged;            // as in StoredCheckpoint
-  std::optional<std::string> data_difference;  // accepted by --data-changed, see first_difference()
-};
-
 // The properties of a run that a checkpoint must match to be resumed.
 struct RunKind {
   std::string model;
@@ -47,10 +38,20 @@ struct RunKind {
   bool data_changed;  // accept different data
 };
 
-// Restores rank 0's `stored`, the newest of `folder`, on every rank. Returns nothing if there is none. Throws Error if
-// it belongs to a run of another kind or is not usable. Collective.
-std::optional<Restored> restore(const World& world, const CheckpointFolder& folder,
-                                const std::optional<StoredCheckpoint>& stored, const RunKind& kind, Model& model,
-                                Optimizer& optimizer);
+// Where a run resumes.
+struct Resumption {
+  RunState state;
+  // On rank 0:
+  std::optional<StoredCheckpoint> stored;
+  std::optional<std::string> data_difference;  // accepted by --data-changed, see first_difference()
+};
+
+// Reads the newest checkpoint of `folder` on rank 0 and broadcasts its state. Returns nothing if there is none. Throws
+// Error if it belongs to a run of another kind or is not usable. Collective.
+std::optional<Resumption> find_resumption(const World& world, const CheckpointFolder& folder, const RunKind& kind);
+
+// Restores the checkpoint's tensors on every rank, and releases rank 0's copy of them. Collective. Throws Error if they
+// do not match the model or the optimizer.
+void restore(const World& world, Resumption& resumption, Model& model, Optimizer& optimizer);
 
 }  // namespace annulus

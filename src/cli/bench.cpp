@@ -99,8 +99,9 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->transform(whole_number(1, kMostClasses))
       ->capture_default_str();
   add_table_options(*step, s);
-  step->add_option("--all-reduce", s.all_reduce,
-                   fmt::format("{}. A comma-separated list is measured in turns", kAllReduceHelp))
+  step->add_option(
+          "--all-reduce", s.all_reduce,
+          fmt::format("{}, none (no communication). A comma-separated list is measured in turns", kAllReduceHelp))
       ->delimiter(',')
       ->default_str("auto");
   add_wire_option(*step, s.wire);

@@ -23,8 +23,7 @@ constexpr std::uint64_t kMostClasses = 1 << 20;
 extern const CLI::Validator kSeed;
 
 constexpr const char* kAllReduceHelp =
-    "All-reduce algorithm: auto, shm, hierarchical, ring, message-ring, doubling, mpi (MPI_Allreduce), nccl (GPUs), "
-    "or none (no communication, for measuring its cost; does not train)";
+    "All-reduce algorithm: auto, shm, hierarchical, ring, message-ring, doubling, mpi (MPI_Allreduce), nccl (GPUs)";
 
 std::string model_help();
 

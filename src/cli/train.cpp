@@ -222,6 +222,10 @@ void expect_sense(const TrainOptions& o) {
     fail("--adam-betas and --epsilon belong to --optimizer adamw, and this is {}", o.optimizer);
   if (o.momentum != usual.momentum && o.optimizer == "adamw")
     fail("--momentum belongs to --optimizer sgd or lars, and this is adamw, which has --adam-betas");
+  if (o.all_reduce == "none")
+    fail(
+        "--all-reduce none does not train; to measure the cost of communication, run: annulus bench step --all-reduce "
+        "auto,none");
   // Means and variances are differences of large sums, for which 16 bits are not accurate enough.
   if (o.sync_batch_norm && o.wire != "fp32")
     fail("--sync-batch-norm all-reduces statistics over --wire, which must be fp32 and is {}: remove one of them",

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "kernels/base/error.h"
 #include "src/io/atomic_file.h"
@@ -133,7 +134,6 @@ nlohmann::json to_json(const RunResult& r) {
                       {"all_reduce", r.all_reduce},
                       {"buckets", r.buckets},
                       {"train_images_per_second", r.images_per_second()},
-                      {"measuring", r.measuring},
                       {"ledger", ledger_json(r.accounts)},
                       {"startup_seconds", r.startup_seconds},
                       {"evaluation_seconds", r.evaluation_seconds},
@@ -181,6 +181,20 @@ std::string summary(const RunResult& r) {
                       r.total_seconds, r.startup_seconds, r.accounts.mean().wall(), r.evaluation_seconds,
                       r.checkpoint_seconds);
   return text;
+}
+
+void read_earlier_results(const std::filesystem::path& file, std::uint64_t epoch, std::uint64_t step,
+                          RunResult& result) {
+  std::ifstream stream(file);
+  const auto earlier = nlohmann::json::parse(stream, nullptr, false);
+  if (!earlier.is_object()) return;
+  const auto take = [&](const char* list, const char* number, std::uint64_t last, auto& results) {
+    for (const auto& entry : earlier.value(list, nlohmann::json::array()))
+      if (entry.value(number, std::uint64_t{0}) <= last) results.push_back(entry);
+  };
+  take("epochs", "epoch", epoch, result.earlier_epochs);
+  take("evaluations", "step", step, result.earlier_evaluations);
+  take("data_changes", "step", step, result.data_changes);
 }
 
 nlohmann::json read_json(const std::filesystem::path& file) {

@@ -45,7 +45,6 @@ struct RunResult {
   std::vector<EpochResult> epochs;
   std::vector<EvaluationResult> evaluations;
   Accounts accounts;
-  bool measuring = false;  // gradients were not all-reduced (--all-reduce none): this was no training
   double startup_seconds = 0, evaluation_seconds = 0, total_seconds = 0;
   double checkpoint_seconds = 0;        // training was paused for checkpoints
   double checkpoint_write_seconds = 0;  // checkpoints were written in the background
@@ -60,6 +59,11 @@ nlohmann::json to_json(const EpochResult& epoch);
 nlohmann::json to_json(const EvaluationResult& evaluation);
 nlohmann::json to_json(const RunResult& result);
 std::string summary(const RunResult& result);
+
+// Adds the results that an earlier part of the run recorded in `file` up to this position. Does nothing if the file
+// cannot be read.
+void read_earlier_results(const std::filesystem::path& file, std::uint64_t epoch, std::uint64_t step,
+                          RunResult& result);
 
 // Throws Error if the file cannot be read or is not a JSON object.
 nlohmann::json read_json(const std::filesystem::path& file);

@@ -1,19 +1,183 @@
 #include "src/train/train.h"
 
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "kernels/base/on_error.h"
+#include "src/checkpoint/restore.h"
+#include "src/io/atomic_file.h"
+#include "src/io/folder_claim.h"
 #include "src/job/consistency.h"
 #include "src/job/signals.h"
+#include "src/step/bucket_tuner.h"
+#include "src/step/replicas.h"
+#include "src/train/announce.h"
 #include "src/train/training_run.h"
+#include "src/train/training_setup.h"
 
 namespace annulus {
+namespace {
 
+using Phase = Activity::Phase;
+
+// A difference would make later collectives hang or corrupt data.
+void check_consistent(const TrainingInputs& inputs) {
+  const TrainOptions& options = inputs.options;
+  Agreement agreement(inputs.world);
+  add_configuration(agreement, options.configuration);
+  agreement.add("--resume", options.resume);
+  agreement.add("--timeline, given or not,", !options.timeline.file.empty());
+  agreement.add("--data-changed", options.data_changed);
+  for (const DataField& field : data_fields(inputs.training.info(), inputs.samples))
+    agreement.add(field.name, field.value);
+  agreement.check();
+}
+
+// A run writes only to its output folder. A folder holds one run, so earlier results are never lost.
+std::optional<FolderClaim> claim_output(const TrainingInputs& inputs) {
+  if (!inputs.world.root()) return std::nullopt;
+  const TrainOptions& options = inputs.options;
+  const CheckpointFolder checkpoints(options.out, options.keep);
+  const bool has_checkpoints = !checkpoints.empty();
+  std::optional<FolderClaim> claim(std::in_place, options.out, has_checkpoints || options.overwrite,
+                                   "choose another --out, or give --overwrite to write to this one");
+  if (!options.resume && !checkpoints.empty())  // checked after the claim: no other run can add one now
+    fail("{} already has checkpoints of an earlier run: continue it with --resume, or choose another --out",
+         options.out.string());
+  return claim;
+}
+
+std::optional<Resumption> find_resumption(const TrainingInputs& inputs) {
+  const TrainOptions& options = inputs.options;
+  if (!options.resume) return std::nullopt;
+  return find_resumption(inputs.world, CheckpointFolder(options.out, options.keep),
+                         {options.model, options.seed, inputs.sample_order(),
+                          data_fields(inputs.training.info(), inputs.samples), options.data_changed});
+}
+
+// Measured again, the crossover might differ, and with it the last bits of all-reduces.
+std::optional<std::size_t> earlier_crossover(const TrainingInputs& inputs, const RunState& state) {
+  return state.ranks == static_cast<std::uint64_t>(inputs.world.size()) ? state.crossover : std::nullopt;
+}
+
+// Chooses the buckets by trials if --bucket tune is given, unless the resumed run did so on as many ranks. Returns a
+// description of the buckets.
+std::string choose_buckets(const TrainingInputs& inputs, Trainer& trainer, RunState& state) {
+  const auto ranks = static_cast<std::uint64_t>(inputs.world.size());
+  const bool tuned_before = std::exchange(state.tuned_for_ranks, 0) == ranks;
+  if (!inputs.options.tune_buckets) return to_string(trainer.bucket_options());
+  state.tuned_for_ranks = ranks;
+  if (tuned_before && (state.buckets.deferred == 0 || trainer.may_defer())) {
+    trainer.cut_buckets(state.buckets);
+    return to_string(trainer.bucket_options()) + ", as tuned before";
+  }
+  Loader loader(inputs.training, inputs.training_plan, inputs.batches_from(state.cursor));
+  return to_string(tune_buckets(inputs.world, trainer, loader.next()));
+}
+
+// The last batches of an epoch are smaller; a resumed epoch's may differ.
+void check_passes(const TrainingInputs& inputs, const RunState& state) {
+  const std::size_t size = inputs.training.info().size;
+  for (const std::size_t left : {size - state.cursor.position, size})
+    for (const std::size_t images : {std::min(inputs.global_batch, left), left % inputs.global_batch})
+      expect_same_passes(inputs.world, inputs.options, images);
+}
+
+void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& result) {
+  result.ranks = inputs.world.size();
+  result.global_batch = inputs.global_batch;
+  result.schedule = inputs.schedule.description();
+  result.recipe = inputs.options.recipe;
+  result.device = inputs.device->description();
+  result.all_reduce = replica.all_reduce.info().description;
+}
+
+// On rank 0.
+void report_resumption(const TrainingInputs& inputs, const Resumption& resumption, RunRecord& record) {
+  const RunState& state = resumption.state;
+  read_earlier_results(inputs.options.out / "results.json", state.cursor.epoch, state.step, record.result);
+  for (const std::string& line : resumption.stored->damaged) record.progress.line(line);
+  if (const auto& difference = resumption.data_difference) {
+    record.result.data_changes.push_back({{"step", state.step}, {"difference", *difference}});
+    record.progress.line(fmt::format("the data was changed (--data-changed): {}", *difference));
+  }
+  record.progress.line(fmt::format("resuming after {} steps: epoch {}, image {} of {}", state.step,
+                                   state.cursor.epoch + 1, state.cursor.position, inputs.training.info().size));
+}
+
+// The run was complete before it was resumed: its results do not change. On rank 0.
+void report_nothing_to_do(const TrainOptions& options, const RunState& state) {
+  const std::filesystem::path file = options.out / "results.json";
+  std::ifstream stream(file);
+  nlohmann::json results = nlohmann::json::parse(stream, nullptr, false);
+  if (results.is_object() && results.value("status", "") != "complete") {  // killed after its last checkpoint
+    results["status"] = "complete";
+    write_json(file, FileKind::run_results, results);
+  }
+  fmt::print("nothing to do: this run is complete after {} steps, {} of {} epochs; to continue, raise --epochs{}\n",
+             state.step, state.cursor.epoch, options.epochs, options.max_steps > 0 ? " or --max-steps" : "");
+  fmt::print("test accuracy {:.2f} %  ({} of {} images){}\n", 100 * state.score->accuracy(), state.score->correct,
+             state.score->count, state.best ? fmt::format(", best {:.2f} %", 100 * state.best->accuracy()) : "");
+}
+
+}  // namespace
+
+// The statements are the protocol between the ranks: most are collective, so all ranks reach them in this order.
 int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
+  Activity& activity = watchdog.activity();
   keep_stop_signals_from_computing();
-  watchdog.activity().enter(Activity::Phase::comparing);
+  activity.enter(Phase::comparing);
   check_same_command(world, "train");
-  watchdog.activity().enter(Activity::Phase::opening);
-  const int status = TrainingRun(world, options, watchdog).run();
-  watchdog.activity().enter(Activity::Phase::ending);
-  return status;
+
+  activity.enter(Phase::opening);
+  RunRecord record(world, options, activity);
+  const TrainingInputs inputs(world, options);
+  activity.enter(Phase::comparing);
+  check_consistent(inputs);
+
+  activity.enter(Phase::connecting);
+  const std::optional<FolderClaim> claim = claim_output(inputs);
+  std::optional<Resumption> resumption = find_resumption(inputs);
+  RunState state = resumption ? resumption->state : RunState{};
+  const auto all_reduce = make_all_reduce(options.all_reduce, world, *inputs.device, parse_wire_type(options.wire),
+                                          earlier_crossover(inputs, state));
+  const Watchdog::Watched watched(watchdog, all_reduce->progress());
+
+  activity.enter(Phase::planning);
+  Replica replica(inputs, *all_reduce, record);
+  const OnError abandon([&] { all_reduce->abandon(); });  // freeing GPU memory waits for all-reduces
+  activity.enter(Phase::comparing);
+  check_same_network(world, replica.model);
+  activity.enter(Phase::planning);
+  replica.plan_networks(inputs);
+  replica.model.parameters().initialize(options.seed);
+  replica.optimizer.begin_average();
+
+  if (resumption) {
+    activity.enter(Phase::resuming);
+    restore(world, *resumption, replica.model, replica.optimizer);
+    check_replicas(world, replica.model, replica.optimizer, "after resuming");
+    if (world.root()) report_resumption(inputs, *resumption, record);
+  } else if (options.resume) {
+    record.progress.line(fmt::format("nothing to resume in {}: starting a new run", options.out.string()));
+  }
+  if (inputs.complete(state) && state.score) {
+    if (world.root()) report_nothing_to_do(options, state);
+    return 0;
+  }
+  if (world.root()) write_atomically(options.out / "config.toml", std::as_bytes(std::span(options.configuration)));
+  record.timeline.claim(world);
+  if (options.sync_batch_norm) check_passes(inputs, state);
+  activity.enter(Phase::tuning);
+  record.result.buckets = choose_buckets(inputs, replica.trainer, state);
+  fill_in(inputs, replica, record.result);
+  announce(inputs, replica, record, resumption && world.root() ? resumption->stored->checkpoint.summing : "");
+
+  const bool finished = TrainingRun(inputs, replica, record, state).run();
+  activity.enter(Phase::ending);
+  return finished ? 0 : kStoppedExitCode;
 }
 
 }  // namespace annulus

@@ -1,6 +1,5 @@
 """Where the time went: the ledger of every rank, the timeline, and runs that measure without summing."""
 import json
-import math
 import time
 
 import helper
@@ -36,7 +35,6 @@ class Ledger(helper.ProgramTest):
             with self.subTest(ranks=ranks):
                 results = self.train(self.folder / str(ranks), ranks=ranks, model="lenet", epochs=2)
                 count = max(ranks, 1)
-                self.assertFalse(results["measuring"])
                 for ledger in [results["ledger"]] + [epoch["ledger"] for epoch in results["epochs"]]:
                     self.check(ledger, count)
                 total = sum(epoch["ledger"]["wall"] for epoch in results["epochs"])
@@ -145,29 +143,11 @@ class Timeline(helper.ProgramTest):
 
 
 class Measuring(helper.ProgramTest):
-    def test_training_without_sums(self):
-        out = self.folder / "out"
-        result = self.succeed(*self.training(out, epochs=2, all_reduce="none", checkpoint_every=2), ranks=2)
-        self.assertIn("does not train", result.out)
-        self.assertFalse((out / "checkpoint.h5").exists())
-        results = json.loads((out / "results.json").read_text())
-        self.assertTrue(results["measuring"])
-        self.assertEqual(results["status"], "complete")
-        self.assertEqual(results["ledger"]["exposed_communication"], 0)
-        self.assertTrue(math.isfinite(results["epochs"][-1]["train_loss"]))
-
-    def test_it_does_not_go_on_with_a_run(self):
-        out = self.folder / "out"
-        self.train(out, ranks=2, max_steps=2)
-        result = helper.run(*self.training(out, all_reduce="none", resume=True), ranks=2)
-        self.assertNotEqual(result.status, 0)
-        self.assertIn("--resume", result.messages[0])
-        self.assertEqual(read_checkpoint(out / "checkpoint.h5")["attributes"]["step"], 2)
-
-    def test_in_a_world_of_one_it_trains_as_ever(self):
-        for name in ("ring", "none"):
-            self.assertFalse(self.train(self.folder / name, all_reduce=name)["measuring"])
-        self.assert_same_state(self.folder / "ring" / "checkpoint.h5", self.folder / "none" / "checkpoint.h5")
+    def test_training_needs_an_all_reduce(self):
+        result = helper.run(*self.training(self.folder / "out", all_reduce="none"), ranks=2)
+        self.assertEqual(result.status, 2, str(result))
+        self.assertIn("bench step --all-reduce auto,none", result.messages[0])
+        self.assertFalse((self.folder / "out").exists())
 
     def test_all_reduces_take_turns(self):
         file = self.folder / "bench.json"

@@ -86,9 +86,6 @@ class Intervals(CheckpointTest):
                 result = run(*self.training(self.folder / "out", **{option: text}))
                 self.assertEqual(result.status, 2, str(result))
                 self.assertRegex(result.messages[0], f"--{option.replace('_', '-')}: '{text}' is not an interval")
-        result = run(*self.training(self.folder / "out", all_reduce="none", eval_every="5s"), ranks=2)
-        self.assertEqual(result.status, 1, str(result))
-        self.assertIn("--eval-every in steps or epochs", result.messages[0])
 
 
 class Keeping(CheckpointTest):

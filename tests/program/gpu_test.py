@@ -237,12 +237,6 @@ class AllReduce(GpuTest):
         self.assert_refused(result, r"NCCL does not support two ranks on one GPU: ranks 0 and 1 share GPU .*"
                                     r"use --all-reduce ring, or fewer ranks")
 
-    def test_none_measures(self):
-        out = self.folder / "out"
-        result = self.succeed(*self.training(out, all_reduce="none", checkpoint_every=1, max_steps=3), ranks=2)
-        self.assertIn("does not train", result.out)
-        self.assertFalse((out / "checkpoint.h5").exists())
-
     def test_buckets_and_deferring_change_no_bit_of_two_summands(self):
         whole = self.folder / "whole"
         small = {"ranks": 2, "global_batch": 4, "max_steps": 5}

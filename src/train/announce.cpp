@@ -1,0 +1,56 @@
+#include "src/train/announce.h"
+
+#include <cstdio>
+
+#include "src/io/bytes.h"
+#include "src/io/printable.h"
+#include "src/job/open_device.h"
+#include "src/job/threads.h"
+#include "src/train/training_setup.h"
+
+namespace annulus {
+
+void announce(const TrainingInputs& inputs, const Replica& replica, const RunRecord& record,
+              const std::string& summation_before) {
+  const World& world = inputs.world;
+  const TrainOptions& options = inputs.options;
+  const Device& device = *inputs.device;
+  record.activity.enter(Activity::Phase::meeting);
+  const std::string warning = device_warning(world, device);
+  const ThreadReport threads = report_threads(world, choose_threads(options.device.threads));
+  if (!world.root()) return;
+  const DatasetInfo& data = inputs.training.info();
+  fmt::print("annulus {}: {} on {} rank{}, {}\n", ANNULUS_VERSION, options.model, world.size(),
+             world.size() == 1 ? "" : "s", device.description());
+  if (device.shares_host_memory()) {
+    fmt::print("  threads     {}\n", threads.text);
+    if (!threads.warning.empty()) fmt::print("  warning     {}\n", threads.warning);
+  }
+  fmt::print("  data        {}: {} training and {} test images{}, {} classes\n", printable(name_of(options.data)),
+             data.size, inputs.test.info().size,
+             data.encoded() ? "" : fmt::format(" of {}x{}x{}", data.height, data.width, data.channels),
+             data.classes.size());
+  fmt::print("  input       {}\n", to_string(inputs.training_plan));
+  fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}\n", replica.model.parameters().count(),
+             format_bytes(replica.model.parameters().gradients().bytes), replica.trainer.buckets().size(),
+             replica.trainer.buckets().size() == 1 ? "" : "s", record.result.buckets);
+  fmt::print("  all-reduce  {}\n", replica.all_reduce.info().description);
+  if (!summation_before.empty() && summation_before != replica.summation(inputs))
+    fmt::print("  note        rounding may differ from the run before the checkpoint, which had {}\n",
+               summation_before);
+  for (const std::string& text : {warning, unused_wire(replica.all_reduce, parse_wire_type(options.wire))})
+    if (!text.empty()) fmt::print("  warning     {}\n", text);
+  if (!options.recipe.empty()) fmt::print("  recipe      {}\n", options.recipe);
+  const std::size_t share = inputs.share(inputs.global_batch);
+  const std::size_t parts = step_options(options).parts_of(share);
+  fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", inputs.global_batch,
+             share, parts > 1 ? fmt::format(", in {} parts", parts) : "");
+  fmt::print("  rate        {}\n", inputs.schedule.description());
+  if (options.ema > 0) fmt::print("  weights     their moving average (decay {}) is evaluated\n", options.ema);
+  fmt::print("  writes to   {}\n", printable(options.out.string()));
+  fmt::print("configuration (also in {}):\n", printable((options.out / "config.toml").string()));
+  fmt::print("{}", printable_lines(options.configuration));
+  std::fflush(stdout);
+}
+
+}  // namespace annulus

@@ -1,0 +1,44 @@
+#include "src/train/replica.h"
+
+#include <algorithm>
+
+#include "src/io/bytes.h"
+#include "src/train/training_setup.h"
+
+namespace annulus {
+
+Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord& record)
+    : all_reduce(all_reduce_),
+      model(
+          *inputs.device,
+          graph_of(inputs.world, inputs.options, task_of(inputs.training.info(), inputs.training_plan, inputs.options)),
+          Mode::training, inputs.largest_pass(), allocate_in(all_reduce),
+          [&activity = record.activity] { activity.tick(); }),
+      optimizer(*inputs.device, model.parameters(), update_rule(inputs.options), inputs.schedule.rate(0),
+                inputs.options.ema),
+      ledger(record.clock_offset),
+      trainer(model, all_reduce, optimizer, ledger, inputs.options.buckets, record.activity, record.timeline.step(),
+              step_options(inputs.options)) {
+  all_reduce.record_to(record.timeline.all_reduce());
+  model.record_to(record.timeline.step());
+}
+
+void Replica::plan_networks(const TrainingInputs& inputs) {
+  const std::size_t size = inputs.training.info().size;
+  const StepOptions step = step_options(inputs.options);
+  for (const std::size_t images : {std::min(inputs.global_batch, size), size % inputs.global_batch}) {
+    const std::size_t share = inputs.share(images);
+    for (std::size_t number = 0; number < step.parts_of(share); ++number)
+      model.network(Mode::training, step.part(share, number).size());
+  }
+}
+
+std::string Replica::summation(const TrainingInputs& inputs) const {
+  const std::size_t passes = inputs.options.accumulate;
+  const std::string parts = passes > 1 ? fmt::format(", {} parts", passes) : "";
+  if (inputs.world.size() == 1) return "one rank" + parts;
+  return fmt::format("{} ranks, {}, buckets of {}{}", inputs.world.size(), all_reduce.info().order,
+                     format_bytes(trainer.bucket_options().bytes), parts);
+}
+
+}  // namespace annulus

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+
+#include "collectives/all_reduce.h"
+#include "models/model.h"
+#include "src/step/ledger.h"
+#include "src/step/optimizer.h"
+#include "src/step/trainer.h"
+#include "src/train/run_record.h"
+#include "src/train/training_inputs.h"
+
+namespace annulus {
+
+// A rank's replica of the model, and what trains it.
+struct Replica {
+  // All references must outlive the replica.
+  Replica(const TrainingInputs& inputs, AllReduce& all_reduce, RunRecord& record);
+
+  AllReduce& all_reduce;
+  Model model;
+  Optimizer optimizer;
+  Ledger ledger;
+  Trainer trainer;
+
+  // Plans the networks of all batch sizes, so that no step has to plan: the last batch of an epoch is smaller.
+  void plan_networks(const TrainingInputs& inputs);
+
+  // Describes everything that the last bits of all-reduced gradients depend on.
+  std::string summation(const TrainingInputs& inputs) const;
+};
+
+}  // namespace annulus

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "collectives/world/aligned_clock.h"
+#include "kernels/base/clock.h"
+#include "src/io/progress.h"
+#include "src/job/activity.h"
+#include "src/metrics/results.h"
+#include "src/step/timeline.h"
+#include "src/train/train_options.h"
+
+namespace annulus {
+
+// What a run reports: its position to the watchdog, its progress to the user, and its timeline and results to files.
+struct RunRecord {
+  // Collective: compares the ranks' clocks.
+  RunRecord(const World& world, const TrainOptions& options, Activity& activity_)
+      : activity(activity_),
+        clock_offset(clock_offset_to_root(world)),
+        timeline(options.timeline, clock_offset),
+        progress(world.root(), options.epochs) {}
+
+  const double begun = now_seconds();
+  Activity& activity;
+  const double clock_offset;
+  Timeline timeline;
+  Progress progress;
+  RunResult result;
+};
+
+}  // namespace annulus
