@@ -126,11 +126,11 @@ class Timeline(helper.ProgramTest):
 
     def test_bench_step(self):
         file = self.folder / "timeline.json"
-        self.succeed("bench", "step", "--model", "mlp", "--batch", 8, "--seconds", 0.2, "--threads", 1, "--timeline", file,
-                     "--timeline-steps", 3, ranks=2)
+        self.succeed("bench", "step", "--model", "mlp", "--batch", 8, "--seconds", 0.2, "--threads", 1,
+                     "--all-reduce", "shm", "--timeline", file, "--timeline-steps", 3, ranks=2)
         lanes, _ = self.events(file)
         self.assertEqual(sum(e["name"] == "step" for e in lanes[1, STEP]), 3)
-        for name in ("sum of bucket 1", "wait for ranks"):  # in shared memory, which is what two ranks of a node get
+        for name in ("sum of bucket 1", "wait for ranks"):
             self.assertIn(name, [e["name"] for e in lanes[1, ALL_REDUCE]])
         self.check_nesting(lanes[1, ALL_REDUCE])
 
