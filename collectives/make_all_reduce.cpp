@@ -61,8 +61,8 @@ std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const W
   if (algorithm == "none")
     return std::make_unique<NoAllReduce>(device, "none: gradients are not summed (requested by --all-reduce none)",
                                          false);
-  return device.shares_host_memory() ? all_reduce_on_host(algorithm, world, wire, crossover)
-                                     : make_gpu_all_reduce(algorithm, world, device, wire, crossover);
+  return device.info().shares_host_memory ? all_reduce_on_host(algorithm, world, wire, crossover)
+                                          : make_gpu_all_reduce(algorithm, world, device, wire, crossover);
 }
 
 std::string unused_wire(const AllReduce& all_reduce, WireType wire) {

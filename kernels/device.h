@@ -27,14 +27,38 @@ struct Bindings {
   // The rest is for Mode::training only.
   std::vector<DeviceView> parameter_gradients;  // float32
   std::vector<DeviceView> input_gradients;      // an empty view if the gradient is not needed
-  std::vector<bool> accumulate{};       // add to the input's gradient instead of writing it; see adds_to_gradient()
-  DeviceView output_gradient;           // empty for the last operation
-  DeviceView second_output_gradient{};  // added to output_gradient; empty unless sums_output_gradients()
-  DeviceView scratch{};                 // scratch_bytes() bytes, in every mode; shared with other operations
+  std::vector<bool> accumulate{};               // add to the input's gradient instead of writing it; see InputUse
+  DeviceView output_gradient;                   // empty for the last operation
+  DeviceView second_output_gradient{};          // added to output_gradient; empty unless OpInfo::sums_output_gradients
+  DeviceView scratch{};                         // OpInfo::scratch_bytes, in every mode; shared with other operations
 };
 
 // All-reduces (sums) a float32 array in the device's memory over all ranks, in place and in the lane's order.
 using SumOverRanks = std::function<void(DeviceView)>;
+
+// How an operation uses an input, from which the memory plan follows. The defaults are always safe.
+struct InputUse {
+  bool backward_reads = true;           // backward reads the input's values
+  bool output_may_overwrite = false;    // forward may write the output over the input
+  bool gradient_may_overwrite = false;  // backward may write the input's gradient over the output's
+  bool adds_to_gradient = false;        // backward can add to the input's gradient at the cost of writing it
+};
+
+// The properties of a planned operation, which do not change.
+struct OpInfo {
+  TensorSpec output;
+  std::vector<TensorSpec> parameters;
+  std::vector<InputUse> inputs;        // one for each; empty: the defaults for all
+  bool backward_reads_output = true;   // backward reads the output's values
+  bool sums_output_gradients = false;  // backward adds Bindings::second_output_gradient to the output's gradient
+  std::size_t scratch_bytes = 0;       // scratch memory that forward and backward need while they run
+  // A pass contains all-reduces: every rank must run the same operations in the same order.
+  bool sums_over_ranks = false;
+  // The CPU library's names of the implementations that it runs, such as jit:avx2; empty for our own kernels.
+  std::vector<std::string> implementations;
+
+  InputUse input(std::size_t number) const { return inputs.empty() ? InputUse{} : inputs[number]; }
+};
 
 // An operation planned on a device for fixed shapes: planned once, run every step. After bind(), a run allocates no
 // memory, except for the vendor library's own bookkeeping.
@@ -42,30 +66,12 @@ class Op {
  public:
   virtual ~Op() = default;
 
-  const TensorSpec& output() const { return output_; }
-  const std::vector<TensorSpec>& parameters() const { return parameters_; }
+  const OpInfo& info() const { return info_; }
+  const TensorSpec& output() const { return info_.output; }
+  const std::vector<TensorSpec>& parameters() const { return info_.parameters; }
 
-  // Which memory backward reads, and which memory can be reused. The defaults are always safe.
-  virtual bool backward_reads_input(std::size_t /*input*/) const { return true; }
-  virtual bool backward_reads_output() const { return true; }
-  // Whether forward may write the output over this input, and backward this input's gradient over the output's.
-  virtual bool output_may_overwrite(std::size_t /*input*/) const { return false; }
-  virtual bool input_gradient_may_overwrite(std::size_t /*input*/) const { return false; }
-
-  // Whether backward can add to this input's gradient at the cost of writing it.
-  virtual bool adds_to_gradient(std::size_t /*input*/) const { return false; }
-  // Whether backward adds Bindings::second_output_gradient to the output's gradient itself.
-  virtual bool sums_output_gradients() const { return false; }
-
-  // Bytes of scratch memory that forward and backward need while they run.
-  virtual std::size_t scratch_bytes() const { return 0; }
-
-  // The CPU library's names of the implementations that it runs, such as jit:avx2; empty for our own kernels.
-  virtual std::vector<std::string> implementations() const { return {}; }
-
-  // Whether a pass contains all-reduces. If so, they are done by `sum` from now on, and every rank must run the same
-  // operations in the same order. Without `sum`, it computes as a single rank.
-  virtual bool sums_over_ranks() const { return false; }
+  // To be called if info().sums_over_ranks: the passes' all-reduces are done by `sum` from now on. Without it, the
+  // operation computes as a single rank.
   virtual void sum_over_ranks(const SumOverRanks& /*sum*/) {}
 
   virtual void bind(const Bindings& bindings) = 0;
@@ -77,8 +83,7 @@ class Op {
   virtual void backward(float sample_weight) = 0;
 
  protected:
-  TensorSpec output_;
-  std::vector<TensorSpec> parameters_;
+  OpInfo info_;
 };
 
 // Recorded work. Replaying it enqueues it on the device's lane at less cost than calling the operations again.
@@ -106,13 +111,21 @@ class LossScaling {
   virtual void set_state(const State& state) = 0;
 };
 
+// The properties of a device, which do not change.
+struct DeviceInfo {
+  std::string description;              // one line for the user: name, threads or memory, precision
+  DataType value_type = DataType::f32;  // of activations
+  bool shares_host_memory = true;       // its memory is the process's own
+  bool records = false;                 // recorded work runs faster, see Device::record()
+};
+
 // One in-order lane of work on one processor: the interface between what is computed and how. On a GPU, all functions
 // except download(), read(), finish() and seconds() return before the work is done.
 class Device : public Lane {
  public:
-  virtual std::string description() const = 0;  // one line for the user: name, threads or memory, precision
-  virtual DataType value_type() const { return DataType::f32; }  // of activations
-  virtual bool shares_host_memory() const { return true; }       // whether its memory is the process's own
+  explicit Device(DeviceInfo info) : info_(std::move(info)) {}
+
+  const DeviceInfo& info() const { return info_; }
 
   // Plans an operation. If `parameters` is not empty, its parameters already have these layouts.
   virtual std::unique_ptr<Op> plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
@@ -138,20 +151,19 @@ class Device : public Lane {
   // Kernels over flat arrays.
   virtual void zero(DeviceView to) = 0;
   virtual void add(DeviceView from, DeviceView to, DataType type) = 0;
-  // float32: to += share (from - to). Does nothing in a step without updates (see LossScaling).
-  virtual void follow(DeviceView from, DeviceView to, float share) = 0;
-  virtual void exchange(DeviceView a, DeviceView b) = 0;           // swaps their contents, float32
-  virtual void narrow(DeviceView weights, DeviceView copies) = 0;  // float32 to the value type
+  virtual void cast_params(DeviceView weights, DeviceView copies) = 0;  // float32 to the value type
 
   // Null if gradients need no scale.
   virtual LossScaling* loss_scaling() { return nullptr; }
 
   virtual void finish() {}  // waits until all work on the lane is done
 
-  // Whether recorded work runs faster on this device. If so, record() records the work that work() enqueues, without
-  // doing it. Work that has never run before may not be recordable.
-  virtual bool records() const { return false; }
+  // Records the work that work() enqueues, without doing it. Work that has never run before may not be recordable.
+  // REQUIRES: info().records.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work);
+
+ private:
+  const DeviceInfo info_;
 };
 
 // The device that a rank requests, and how it computes.

@@ -14,7 +14,7 @@ std::string gpu_advice() {
 }  // namespace
 
 std::unique_ptr<Recording> Device::record(const std::function<void()>&) {
-  fail("{} does not support recording", description());
+  fail("{} does not support recording", info().description);
 }
 
 std::unique_ptr<Device> make_device(const DeviceRequest& request) {

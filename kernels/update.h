@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -58,7 +59,17 @@ struct UpdateArenas {
   DeviceView weights, gradients;
   DeviceView copies;  // of the weights, in the device's value type; empty if that is float32
   std::array<DeviceView, 2> states;
+  DeviceView average{};      // a moving average of the weights, statistics included; empty: none
+  double average_decay = 0;  // see average_share()
 };
+
+// In step t, counted from 1, a moving average of the weights moves by this share of its distance to them:
+// 1 - min(decay, (1 + t) / (10 + t)). (Polyak and Juditsky, "Acceleration of stochastic approximation by averaging",
+// 1992; the growing decay is that of TensorFlow's ExponentialMovingAverage.)
+inline float average_share(double decay, std::uint64_t step) {
+  const auto t = static_cast<double>(step);
+  return static_cast<float>(1 - std::min(decay, (1 + t) / (10 + t)));
+}
 
 // A parameter's place in the arenas, in floats.
 struct UpdateSegment {
@@ -80,9 +91,9 @@ class Update {
  public:
   virtual ~Update() = default;
 
-  // Updates the weights, their copies, states and statistics in this slice of the arenas, in floats. `step` counts from
-  // 1. REQUIRES: the slice consists of whole parameters if needs_whole_parameters(), and on a GPU of multiples of 16
-  // bytes.
+  // Updates the weights, their copies, states, statistics and average in this slice of the arenas, in floats. `step`
+  // counts from 1. REQUIRES: the slice consists of whole parameters if needs_whole_parameters(), and on a GPU of
+  // multiples of 16 bytes.
   virtual void run(const Range& slice, float rate, std::uint64_t step) = 0;
 
   // If the norm of a step's gradients, over all trained parameters, is above `limit`, scales them down to it (Pascanu,
@@ -93,6 +104,10 @@ class Update {
   // Measures the norm of the gradients as they are now, without changing them.
   virtual void measure_norm() = 0;
   virtual GradientNorms take_norms() = 0;  // found by either since the last call, before clipping
+
+  // These do nothing if there is no moving average.
+  virtual void begin_average() = 0;  // initializes it with the current weights
+  virtual void swap_average() = 0;   // swaps it with the weights; not with their copies
 };
 
 }  // namespace annulus

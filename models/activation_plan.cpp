@@ -31,7 +31,7 @@ ActivationPlan::ActivationPlan(const Graph& graph, std::vector<const Op*> ops, s
     for (std::size_t i = ops_.size(); i-- > 0;) place_input_gradients(i);
   }
   std::size_t scratch = 0;
-  for (const Op* op : ops_) scratch = std::max(scratch, op->scratch_bytes());
+  for (const Op* op : ops_) scratch = std::max(scratch, op->info().scratch_bytes);
   scratch_ = add(scratch, 0, end());
   plan_ = plan_memory(pieces_);
 }
@@ -63,13 +63,14 @@ void ActivationPlan::find_last_reads() {
   for (std::size_t i = ops_.size(); i-- > 0;) {
     const auto& inputs = graph_.nodes()[i].inputs;
     for (std::size_t k = 0; k < inputs.size(); ++k) {
-      const bool again = training_ && ops_[i]->backward_reads_input(k);
+      const bool again = training_ && ops_[i]->info().input(k).backward_reads;
       last_read_[inputs[k]] = std::max(last_read_[inputs[k]], again ? backward(i) : forward(i));
       first_node_[inputs[k]] = i;
     }
     const Value output = Graph::output(i);
     last_read_[output] = std::max(last_read_[output], forward(i));
-    if (training_ && ops_[i]->backward_reads_output()) last_read_[output] = std::max(last_read_[output], backward(i));
+    if (training_ && ops_[i]->info().backward_reads_output)
+      last_read_[output] = std::max(last_read_[output], backward(i));
   }
   last_read_.back() = end();  // the loss, which the caller reads
 }
@@ -80,7 +81,7 @@ void ActivationPlan::place_output(std::size_t node) {
   const auto& inputs = graph_.nodes()[node].inputs;
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     const Value input = inputs[k];
-    if (!ops_[node]->output_may_overwrite(k) || !values_[input] || last_read_[input] != forward(node) ||
+    if (!ops_[node]->info().input(k).output_may_overwrite || !values_[input] || last_read_[input] != forward(node) ||
         bytes(input) != bytes(output))
       continue;
     values_[output] = values_[input];
@@ -103,15 +104,15 @@ ActivationPlan::InputGradient ActivationPlan::place_input_gradient(std::size_t n
   if (!wanted_[value]) return {};
   Piece& gradient = gradients_[value];
   if (gradient) {  // another node has written it
-    if (op.adds_to_gradient(input)) return {gradient, true};
+    if (op.info().input(input).adds_to_gradient) return {gradient, true};
     const bool last = first_node_[value] == node && std::ranges::count(inputs, value) == 1;
-    if (!last || !ops_[value - Graph::output(0)]->sums_output_gradients())
+    if (!last || !ops_[value - Graph::output(0)]->info().sums_output_gradients)
       return {add(bytes(value), backward(node), backward(node)), false, gradient};
     second_gradients_[value] = add(bytes(value), backward(node), backward_of(value));
     return {second_gradients_[value]};
   }
   const auto taken = [&](const InputGradient& other) { return other.piece == gradients_[output]; };
-  if (op.input_gradient_may_overwrite(input) && gradients_[output] && bytes(value) == bytes(output) &&
+  if (op.info().input(input).gradient_may_overwrite && gradients_[output] && bytes(value) == bytes(output) &&
       std::ranges::none_of(input_gradients_[node], taken)) {
     gradient = gradients_[output];
     pieces_[*gradient].end = backward_of(value);

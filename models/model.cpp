@@ -20,7 +20,7 @@ Graph rewritten(const Graph& graph) {
 }  // namespace
 
 void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch) {
-  if (!device.shares_host_memory()) return;
+  if (!device.info().shares_host_memory) return;
   double parameters = 0, largest = 0;
   for (const Cost& cost : node_costs(graph)) {
     parameters += static_cast<double>(cost.gradient_bytes());

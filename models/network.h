@@ -109,7 +109,7 @@ class Network {
   std::vector<const Op*> ops() const;
   void bind_step(std::size_t node, const Parameters& parameters);
   DeviceView view(const ActivationPlan::Piece& piece) const { return dataflow_.view(piece, flow_); }
-  bool recordable(std::size_t step) const { return device_.records() && !steps_[step].op->sums_over_ranks(); }
+  bool recordable(std::size_t step) const { return device_.info().records && !steps_[step].op->info().sums_over_ranks; }
   void plan_forward(std::span<const std::size_t> stops);
   void plan_backward(std::span<const std::size_t> stops);
   template <class Work>

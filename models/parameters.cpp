@@ -38,7 +38,7 @@ Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std
     node_end_[node] = bytes_;
   }
   weights_ = device.allocate(bytes_);
-  if (device.value_type() != DataType::f32) copies_ = device.allocate(bytes_ / kNarrower);
+  if (device.info().value_type != DataType::f32) copies_ = device.allocate(bytes_ / kNarrower);
   if (!allocate_gradients) own_gradients_ = device.allocate(bytes_);
   gradients_ = allocate_gradients ? allocate_gradients(bytes_) : own_gradients_.view();
 }
@@ -77,7 +77,7 @@ void Parameters::initialize(std::uint64_t seed) {
 }
 
 void Parameters::weights_changed() {
-  if (copies()) device_.narrow(weights(), copies());
+  if (copies()) device_.cast_params(weights(), copies());
 }
 
 }  // namespace annulus

@@ -10,12 +10,11 @@ class AveragePoolOp : public Op {
  public:
   AveragePoolOp(const AverageWindows& windows, const Shape& shape, const TensorSpec& input)
       : windows_(windows), in_(image_layout(input)) {
-    output_ = spec(shape, layout_like(input, shape));
-    out_ = image_layout(output_);
+    info_.output = spec(shape, layout_like(input, shape));
+    info_.inputs = {{.backward_reads = false}};
+    info_.backward_reads_output = false;
+    out_ = image_layout(info_.output);
   }
-
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool backward_reads_output() const override { return false; }
 
   void bind(const Bindings& bindings) override { bindings_ = bindings; }
 

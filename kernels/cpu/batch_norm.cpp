@@ -67,26 +67,24 @@ class BatchNormOp : public Op {
     inner_ = images.inner;
     blocks_ = images.outer / batch_;
     vectors_ = inner_ % kVector == 0;
-    output_ = inputs[0];
-    parameters_.assign(kCount, spec({channels_}, plain_layout({channels_})));
+    info_.output = inputs[0];
+    info_.parameters.assign(kCount, spec({channels_}, plain_layout({channels_})));
     for (auto* each : {&mean_, &variance_, &factor_, &slope_, &offset_}) each->resize(blocks_ * inner_);
     partial_layout_ = plain_layout({2 * images.outer * inner_});
-    if (sums_over_ranks()) shared_.resize(2 * channels_ + 1);
+    const bool same_layout = layout_ == added_layout_;
+    info_.inputs = {{.output_may_overwrite = true, .gradient_may_overwrite = !operation.add}};
+    if (operation.add)
+      info_.inputs.push_back(
+          {.backward_reads = false, .output_may_overwrite = same_layout, .gradient_may_overwrite = same_layout});
+    info_.backward_reads_output = false;
+    info_.sums_output_gradients = true;
+    info_.sums_over_ranks = operation.synchronized && training_;
+    info_.scratch_bytes = Scratch::bytes({partial_layout_, Adapted::copy(added_layout_, layout_)});
+    info_.implementations = Adapted::implementations(added_layout_, layout_);
+    if (info_.sums_over_ranks) shared_.resize(2 * channels_ + 1);
   }
 
-  bool backward_reads_input(std::size_t input) const override { return input == 0; }
-  bool backward_reads_output() const override { return false; }
-  bool output_may_overwrite(std::size_t input) const override { return input == 0 || layout_ == added_layout_; }
-  bool input_gradient_may_overwrite(std::size_t input) const override {
-    return operation_.add ? input == 1 && layout_ == added_layout_ : true;
-  }
-  bool sums_output_gradients() const override { return true; }
-  bool sums_over_ranks() const override { return operation_.synchronized && training_; }
   void sum_over_ranks(const SumOverRanks& sum) override { sum_over_ranks_ = sum; }
-  std::size_t scratch_bytes() const override {
-    return Scratch::bytes({partial_layout_, Adapted::copy(added_layout_, layout_)});
-  }
-  std::vector<std::string> implementations() const override { return Adapted::implementations(added_layout_, layout_); }
 
   void bind(const Bindings& bindings) override {
     Scratch scratch(bindings.scratch);
@@ -129,7 +127,7 @@ class BatchNormOp : public Op {
     const auto sum_one = [this](std::size_t plane) { sum_moments<block>(plane); };
     const auto normalize_one = [this](std::size_t plane) { normalize<block>(plane); };
     const auto nothing = [](std::size_t) {};
-    if (sums_over_ranks()) {
+    if (info_.sums_over_ranks) {
       in_rounds(
           sum_one, [this](std::size_t channel) { share_moments(channel); }, nothing);
       shared_.back() = static_cast<float>(batch_);
@@ -153,7 +151,7 @@ class BatchNormOp : public Op {
       if (input_gradient_ != nullptr) write_input_gradient<block>(plane);
     };
     const auto nothing = [](std::size_t) {};
-    if (sums_over_ranks()) {
+    if (info_.sums_over_ranks) {
       in_rounds(
           sum_one, [=, this](std::size_t channel) { share_gradients(channel, sample_weight); }, nothing);
       share(2 * channels_);  // the number of images is known
@@ -180,7 +178,7 @@ class BatchNormOp : public Op {
 
   // The number of values in each channel's statistics.
   double count() const {
-    const auto images = sums_over_ranks() ? static_cast<double>(shared_.back()) : static_cast<double>(batch_);
+    const auto images = info_.sums_over_ranks ? static_cast<double>(shared_.back()) : static_cast<double>(batch_);
     return images * static_cast<double>(pixels_);
   }
 

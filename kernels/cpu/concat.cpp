@@ -44,24 +44,15 @@ class ConcatOp : public Op {
       shapes.push_back(input.shape);
     }
     const Shape shape = output_shape(Concat{}, shapes);
-    output_ = spec(shape, layout(shape));
-  }
-
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool backward_reads_output() const override { return false; }
-  bool adds_to_gradient(std::size_t) const override { return true; }
-  std::size_t scratch_bytes() const override {
-    std::size_t most = 0;
-    for (const Part& part : parts_)
-      most = std::max(most, Scratch::bytes({Adapted::copy(desc(part.input), part.layout)}));
-    return most;
-  }
-
-  std::vector<std::string> implementations() const override {
-    std::vector<std::string> all;
-    for (const Part& part : parts_)
-      for (const auto& reorder : Adapted::implementations(desc(part.input), part.layout)) all.push_back(reorder);
-    return all;
+    info_.output = spec(shape, layout(shape));
+    info_.inputs.assign(inputs.size(), {.backward_reads = false, .adds_to_gradient = true});
+    info_.backward_reads_output = false;
+    for (const Part& part : parts_) {
+      const auto bytes = Scratch::bytes({Adapted::copy(desc(part.input), part.layout)});
+      info_.scratch_bytes = std::max(info_.scratch_bytes, bytes);
+      std::ranges::copy(Adapted::implementations(desc(part.input), part.layout),
+                        std::back_inserter(info_.implementations));
+    }
   }
 
   void bind(const Bindings& bindings) override {

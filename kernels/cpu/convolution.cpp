@@ -52,29 +52,16 @@ class ConvolutionOp : public Op {
     const auto forward = plan_forward(any, input, fixed_or_any(fixed, 0, declared[0].shape));
     const memory::desc weights = fixed.empty() ? forward.weights_desc() : desc(fixed[0]);
     const memory::desc output = forward.dst_desc();
-    output_ = spec(shape, output);
-    parameters_ = {spec(declared[0].shape, weights)};
-    if (operation.bias) parameters_.push_back(spec(declared[1].shape, any.bias));
+    info_.output = spec(shape, output);
+    info_.parameters = {spec(declared[0].shape, weights)};
+    if (operation.bias) info_.parameters.push_back(spec(declared[1].shape, any.bias));
     forward_ = {forward, with_bias({DNNL_ARG_BIAS, any.bias},
                                    {{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, output, true}, {DNNL_ARG_WEIGHTS, weights}})};
 
-    if (mode == Mode::inference) return;
-    if (FirstConvolutionGradient::supports(operation, inputs[0], output_, parameters_[0]))
-      first_.emplace(operation, inputs[0], output_);
-    else
-      backward_weights_ = {
-          plan_primitive<BackwardWeights>({any.backward_weights()}, attributes(), forward),
-          with_bias({DNNL_ARG_DIFF_BIAS, any.bias, true},
-                    {{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, output}, {DNNL_ARG_DIFF_WEIGHTS, weights, true}})};
-    if (!operation.input_gradient) return;
-    backward_data_ = {plan_primitive<BackwardData>({any.backward_data()}, attributes(), forward),
-                      {{DNNL_ARG_DIFF_SRC, input, true}, {DNNL_ARG_DIFF_DST, output}, {DNNL_ARG_WEIGHTS, weights}}};
-  }
-
-  bool backward_reads_output() const override { return operation_.relu; }
-  std::size_t scratch_bytes() const override { return most_scratch({&forward_, &backward_weights_, &backward_data_}); }
-  std::vector<std::string> implementations() const override {
-    return implementations_of({&forward_, &backward_weights_, &backward_data_});
+    if (mode == Mode::training) plan_backward(inputs[0], any, forward);
+    info_.backward_reads_output = operation.relu;
+    info_.scratch_bytes = most_scratch({&forward_, &backward_weights_, &backward_data_});
+    info_.implementations = implementations_of({&forward_, &backward_weights_, &backward_data_});
   }
 
   void bind(const Bindings& b) override {
@@ -112,6 +99,20 @@ class ConvolutionOp : public Op {
   }
 
  private:
+  void plan_backward(const TensorSpec& input, const Problem& any, const Forward::primitive_desc& forward) {
+    const memory::desc &in = desc(input), &weights = desc(info_.parameters[0]), &output = desc(info_.output);
+    if (FirstConvolutionGradient::supports(operation_, input, info_.output, info_.parameters[0]))
+      first_.emplace(operation_, input, info_.output);
+    else
+      backward_weights_ = {
+          plan_primitive<BackwardWeights>({any.backward_weights()}, attributes(), forward),
+          with_bias({DNNL_ARG_DIFF_BIAS, any.bias, true},
+                    {{DNNL_ARG_SRC, in}, {DNNL_ARG_DIFF_DST, output}, {DNNL_ARG_DIFF_WEIGHTS, weights, true}})};
+    if (!operation_.input_gradient) return;
+    backward_data_ = {plan_primitive<BackwardData>({any.backward_data()}, attributes(), forward),
+                      {{DNNL_ARG_DIFF_SRC, in, true}, {DNNL_ARG_DIFF_DST, output}, {DNNL_ARG_WEIGHTS, weights}}};
+  }
+
   // Uses the input in its layout if oneDNN has fast code for that, else in the layout that oneDNN prefers. Weights
   // whose layout is fixed by another batch or mode are reordered if there would be only a reference implementation
   // otherwise.
@@ -143,18 +144,16 @@ template <class Kernel>
 class OwnConvolutionOp : public Op {
  public:
   OwnConvolutionOp(const Convolution& operation, const TensorSpec& input, Mode mode, const Op& same)
-      : relu_(operation.relu), mode_(mode), kernel_(operation, input, same.output()) {
-    output_ = same.output();
-    parameters_ = same.parameters();
+      : relu_(operation.relu), kernel_(operation, input, same.output()) {
+    info_ = same.info();
+    info_.scratch_bytes = kernel_.scratch_bytes(mode);
+    info_.implementations.clear();
   }
-
-  bool backward_reads_output() const override { return relu_; }
-  std::size_t scratch_bytes() const override { return kernel_.scratch_bytes(mode_); }
 
   void bind(const Bindings& bindings) override { bound_ = bindings; }
 
   void forward() override {
-    const auto bias = parameters_.size() > 1 ? floats(bound_.parameters[1]) : std::span<float>();
+    const auto bias = info_.parameters.size() > 1 ? floats(bound_.parameters[1]) : std::span<float>();
     kernel_.forward(floats(bound_.inputs[0]), floats(bound_.parameters[0]), bias, relu_, floats(bound_.output),
                     bound_.scratch);
   }
@@ -162,7 +161,7 @@ class OwnConvolutionOp : public Op {
   void backward(float) override {
     const auto gradient = floats(bound_.output_gradient);
     if (relu_) relu_backward(floats(bound_.output), gradient, gradient);
-    const auto bias = parameters_.size() > 1 ? floats(bound_.parameter_gradients[1]) : std::span<float>();
+    const auto bias = info_.parameters.size() > 1 ? floats(bound_.parameter_gradients[1]) : std::span<float>();
     kernel_.backward_weights(floats(bound_.inputs[0]), gradient, floats(bound_.parameter_gradients[0]), bias,
                              bound_.scratch);
     if (bound_.input_gradients[0])
@@ -171,7 +170,6 @@ class OwnConvolutionOp : public Op {
 
  private:
   bool relu_;
-  Mode mode_;
   Kernel kernel_;
   Bindings bound_;
 };

@@ -31,16 +31,16 @@ std::string_view isa() {
   }
 }
 
-}  // namespace
-
-CpuDevice::CpuDevice(int threads) : threads_(threads) {
-  omp_set_num_threads(threads);
+std::string description(int threads) {
+  const auto* version = dnnl::version();
+  return fmt::format("cpu, {} thread{}, oneDNN {}.{}.{} with {}", threads, threads == 1 ? "" : "s", version->major,
+                     version->minor, version->patch, isa());
 }
 
-std::string CpuDevice::description() const {
-  const auto* version = dnnl::version();
-  return fmt::format("cpu, {} thread{}, oneDNN {}.{}.{} with {}", threads_, threads_ == 1 ? "" : "s", version->major,
-                     version->minor, version->patch, isa());
+}  // namespace
+
+CpuDevice::CpuDevice(int threads) : Device({.description = description(threads)}) {
+  omp_set_num_threads(threads);
 }
 
 std::unique_ptr<Op> CpuDevice::plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
@@ -90,12 +90,6 @@ void CpuDevice::zero(DeviceView to) {
 }
 void CpuDevice::add(DeviceView from, DeviceView to, DataType) {
   cpu::add(floats(from), floats(to));
-}
-void CpuDevice::follow(DeviceView from, DeviceView to, float share) {
-  cpu::follow(floats(from), floats(to), share);
-}
-void CpuDevice::exchange(DeviceView a, DeviceView b) {
-  std::ranges::swap_ranges(floats(a), floats(b));
 }
 
 }  // namespace cpu

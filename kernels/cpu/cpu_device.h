@@ -10,7 +10,6 @@ class CpuDevice : public Device {
  public:
   explicit CpuDevice(int threads);
 
-  std::string description() const override;
   std::unique_ptr<Op> plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
                            const std::vector<TensorSpec>& parameters) override;
   std::unique_ptr<Update> plan(const UpdateRule& rule, const UpdateArenas& arenas,
@@ -23,12 +22,7 @@ class CpuDevice : public Device {
   void read(const TensorSpec& spec, DeviceView from, std::span<float> host) override;
   void zero(DeviceView to) override;
   void add(DeviceView from, DeviceView to, DataType type) override;
-  void follow(DeviceView from, DeviceView to, float share) override;
-  void exchange(DeviceView a, DeviceView b) override;
-  void narrow(DeviceView, DeviceView) override {}  // it computes with the weights themselves
-
- private:
-  int threads_;
+  void cast_params(DeviceView, DeviceView) override {}  // it computes with the weights themselves
 };
 
 }  // namespace annulus::cpu

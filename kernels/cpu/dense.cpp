@@ -29,31 +29,29 @@ class DenseOp : public Op {
                                                   {kind, any_input, any_weights, bias, destination}},
                                                  attributes(relu_));
     const auto weights = fixed.empty() ? forward.weights_desc() : fixed_weights;
-    output_ = spec(output, destination);
-    parameters_ = {spec(declared[0].shape, weights), spec(declared[1].shape, bias)};
+    info_.output = spec(output, destination);
+    info_.parameters = {spec(declared[0].shape, weights), spec(declared[1].shape, bias)};
     forward_ = {
         forward,
         {{DNNL_ARG_SRC, input}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, destination, true}}};
 
-    if (mode == Mode::inference) return;
-    backward_weights_ = {
-        plan_primitive<BackwardWeights>(
-            {{input, weights, bias, destination}, {any_input, any_weights, bias, destination}}, attributes(), forward),
-        {{DNNL_ARG_SRC, input},
-         {DNNL_ARG_DIFF_DST, destination},
-         {DNNL_ARG_DIFF_WEIGHTS, weights, true},
-         {DNNL_ARG_DIFF_BIAS, bias, true}}};
-    if (!operation.input_gradient) return;
-    backward_data_ = {
-        plan_primitive<BackwardData>({{input, weights, destination}, {any_input, any_weights, destination}},
-                                     attributes(), forward),
-        {{DNNL_ARG_DIFF_SRC, input, true}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DIFF_DST, destination}}};
-  }
-
-  bool backward_reads_output() const override { return relu_; }
-  std::size_t scratch_bytes() const override { return most_scratch({&forward_, &backward_weights_, &backward_data_}); }
-  std::vector<std::string> implementations() const override {
-    return implementations_of({&forward_, &backward_weights_, &backward_data_});
+    if (mode == Mode::training) {
+      backward_weights_ = {plan_primitive<BackwardWeights>(
+                               {{input, weights, bias, destination}, {any_input, any_weights, bias, destination}},
+                               attributes(), forward),
+                           {{DNNL_ARG_SRC, input},
+                            {DNNL_ARG_DIFF_DST, destination},
+                            {DNNL_ARG_DIFF_WEIGHTS, weights, true},
+                            {DNNL_ARG_DIFF_BIAS, bias, true}}};
+      if (operation.input_gradient)
+        backward_data_ = {
+            plan_primitive<BackwardData>({{input, weights, destination}, {any_input, any_weights, destination}},
+                                         attributes(), forward),
+            {{DNNL_ARG_DIFF_SRC, input, true}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DIFF_DST, destination}}};
+    }
+    info_.backward_reads_output = operation.relu;
+    info_.scratch_bytes = most_scratch({&forward_, &backward_weights_, &backward_data_});
+    info_.implementations = implementations_of({&forward_, &backward_weights_, &backward_data_});
   }
 
   void bind(const Bindings& b) override {

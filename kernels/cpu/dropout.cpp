@@ -12,14 +12,12 @@ class DropoutOp : public Op {
  public:
   DropoutOp(const Dropout& operation, const TensorSpec& input, Mode mode)
       : mode_(mode), mask_(operation.rate, operation.number), batch_(input.shape[0]) {
-    output_ = input;
+    info_.output = input;
+    info_.inputs = {{.backward_reads = false, .output_may_overwrite = true, .gradient_may_overwrite = true},
+                    {.backward_reads = false}};
+    info_.backward_reads_output = false;
     images_ = input.shape.size() == 4 ? image_layout(input) : ImageLayout{batch_, elements(input.shape) / batch_, 1, 1};
   }
-
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool backward_reads_output() const override { return false; }
-  bool output_may_overwrite(std::size_t input) const override { return input == 0; }
-  bool input_gradient_may_overwrite(std::size_t input) const override { return input == 0; }
 
   void bind(const Bindings& bindings) override { bindings_ = bindings; }
 

@@ -28,9 +28,9 @@ void relu_backward(std::span<const float> output, std::span<const float> output_
                                            dx = input_gradient.data()](auto i) { dx[i] = y[i] > 0 ? dy[i] : 0; });
 }
 
-void follow(std::span<const float> from, std::span<float> to, float share) {
-  for_each_element(to.size(),
-                   [in = from.data(), out = to.data(), share](auto i) { out[i] += share * (in[i] - out[i]); });
+void move_towards(std::span<const float> goal, std::span<float> values, float share) {
+  for_each_element(values.size(),
+                   [in = goal.data(), out = values.data(), share](auto i) { out[i] += share * (in[i] - out[i]); });
 }
 
 void scale(std::span<const float> from, float factor, std::span<float> to) {

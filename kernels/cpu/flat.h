@@ -12,8 +12,9 @@ void add(std::span<const float> from, std::span<float> to);                     
 void sum(std::span<const float> a, std::span<const float> b, std::span<float> to);  // to = a + b
 void relu(std::span<const float> from, std::span<float> to);                        // to = max(0, from)
 void relu_backward(std::span<const float> output, std::span<const float> output_gradient,
-                   std::span<float> input_gradient);                         // may be in place
-void follow(std::span<const float> from, std::span<float> to, float share);  // to += share (from - to)
+                   std::span<float> input_gradient);  // may be in place
+void move_towards(std::span<const float> goal, std::span<float> values,
+                  float share);  // values += share (goal - values)
 void scale(std::span<const float> from, float factor, std::span<float> to);
 
 }  // namespace annulus::cpu

@@ -17,13 +17,11 @@ class SoftmaxCrossEntropyOp : public Op {
         classes_(inputs[0].shape[1]),
         losses_(batch_),
         larger_(batch_) {
-    output_ = spec({3}, plain_layout({3}));
-    parameters_ = {spec({2}, plain_layout({2}))};
+    info_.output = spec({3}, plain_layout({3}));
+    info_.inputs.assign(inputs.size(), {.backward_reads = false});  // forward stores the probabilities instead
+    info_.parameters = {spec({2}, plain_layout({2}))};
     if (mode == Mode::training) probabilities_.resize(batch_ * classes_);
   }
-
-  // Forward stores the probabilities instead.
-  bool backward_reads_input(std::size_t) const override { return false; }
 
   void bind(const Bindings& bindings) override {
     logits_ = floats(bindings.inputs[0]).data();

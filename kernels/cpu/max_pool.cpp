@@ -17,14 +17,13 @@ class MaxPoolOp : public Op {
     const Shape shape = output_shape(Operation(operation), {inputs[0].shape});
     if (pool_.kernel * pool_.kernel > kNoPixel)
       fail("max pool windows of {0}x{0} are too large: at most 15x15", pool_.kernel);
-    output_ = spec(shape, layout_like(inputs[0], shape));
-    out_ = image_layout(output_);
+    info_.output = spec(shape, layout_like(inputs[0], shape));
+    info_.inputs = {{.backward_reads = false}};
+    info_.backward_reads_output = false;
+    out_ = image_layout(info_.output);
     tiled_ = pool_.padding == 0 && pool_.stride == pool_.kernel && in_.height == out_.height * pool_.stride &&
              in_.width == out_.width * pool_.stride;
   }
-
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool backward_reads_output() const override { return false; }
 
   void bind(const Bindings& bindings) override {
     input_ = floats(bindings.inputs[0]).data();

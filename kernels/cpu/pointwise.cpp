@@ -10,15 +10,14 @@ class ImageInputOp : public Op {
  public:
   ImageInputOp(const ImageInput& operation, const Specs& inputs) : shape_(inputs[0].shape) {
     const Shape shape = output_shape(Operation(operation), {shape_});
-    output_ = spec(shape, plain_layout(shape));
+    info_.output = spec(shape, plain_layout(shape));
+    info_.inputs = {{.backward_reads = false}};
+    info_.backward_reads_output = false;
     for (std::size_t c = 0; c < shape[1]; ++c) {
       factor_.push_back(1.0f / (255.0f * operation.deviation[c]));
       offset_.push_back(-operation.mean[c] / operation.deviation[c]);
     }
   }
-
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool backward_reads_output() const override { return false; }
 
   void bind(const Bindings& bindings) override {
     pixels_ = reinterpret_cast<const std::uint8_t*>(bindings.inputs[0].address);
@@ -48,11 +47,10 @@ class ImageInputOp : public Op {
 
 class ReluOp : public Op {
  public:
-  explicit ReluOp(const TensorSpec& input) { output_ = input; }
-
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool output_may_overwrite(std::size_t) const override { return true; }
-  bool input_gradient_may_overwrite(std::size_t) const override { return true; }
+  explicit ReluOp(const TensorSpec& input) {
+    info_.output = input;
+    info_.inputs = {{.backward_reads = false, .output_may_overwrite = true, .gradient_may_overwrite = true}};
+  }
 
   void bind(const Bindings& bindings) override { bindings_ = bindings; }
   void forward() override { relu(floats(bindings_.inputs[0]), floats(bindings_.output)); }
@@ -67,14 +65,16 @@ class ReluOp : public Op {
 
 class AddOp : public Op {
  public:
-  explicit AddOp(const Specs& inputs) : first_(desc(inputs[0])), second_(desc(inputs[1])) { output_ = inputs[0]; }
-
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool backward_reads_output() const override { return false; }
-  bool output_may_overwrite(std::size_t input) const override { return input == 0 || first_ == second_; }
-  bool input_gradient_may_overwrite(std::size_t input) const override { return input == 0 || first_ == second_; }
-  std::size_t scratch_bytes() const override { return Scratch::bytes({Adapted::copy(second_, first_)}); }
-  std::vector<std::string> implementations() const override { return Adapted::implementations(second_, first_); }
+  explicit AddOp(const Specs& inputs) : first_(desc(inputs[0])), second_(desc(inputs[1])) {
+    const auto use = [](bool in_place) {
+      return InputUse{.backward_reads = false, .output_may_overwrite = in_place, .gradient_may_overwrite = in_place};
+    };
+    info_.output = inputs[0];
+    info_.inputs = {use(true), use(first_ == second_)};
+    info_.backward_reads_output = false;
+    info_.scratch_bytes = Scratch::bytes({Adapted::copy(second_, first_)});
+    info_.implementations = Adapted::implementations(second_, first_);
+  }
 
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;

@@ -22,7 +22,7 @@ struct Stretch {
 };
 
 void average(const Stretch& s) {
-  follow({s.gradients, s.size}, {s.weights, s.size}, kStatisticMomentum);
+  move_towards({s.gradients, s.size}, {s.weights, s.size}, kStatisticMomentum);
 }
 
 template <bool kNesterov>
@@ -91,6 +91,9 @@ class ArenaUpdate : public Update {
       const Range part{std::max(slice.begin, segment->range.begin), std::min(slice.end, segment->range.end)};
       update(part, segment->role, rate, step);
     }
+    if (!arenas_.average || slice.size() == 0) return;
+    const auto in_slice = [&](DeviceView view) { return floats(view).subspan(slice.begin, slice.size()); };
+    move_towards(in_slice(arenas_.weights), in_slice(arenas_.average), average_share(arenas_.average_decay, step));
   }
 
   void clip(float limit) override {
@@ -107,6 +110,13 @@ class ArenaUpdate : public Update {
   }
 
   GradientNorms take_norms() override { return std::exchange(norms_, {}); }
+
+  void begin_average() override {
+    if (arenas_.average) copy(floats(arenas_.weights), floats(arenas_.average));
+  }
+  void swap_average() override {
+    if (arenas_.average) std::ranges::swap_ranges(floats(arenas_.weights), floats(arenas_.average));
+  }
 
  private:
   std::span<float> gradients(const UpdateSegment& segment) const {

@@ -39,10 +39,21 @@ Context make_context(const DeviceRequest& request) {
   return context;
 }
 
+DeviceInfo info_of(const DeviceRequest& request) {
+  constexpr double kGiB = 1 << 30;
+  const Precision precision = request.precision.value_or(Precision::bf16);
+  return {.description =
+              fmt::format("cuda, {}, {:.0f} GiB, {}", gpu_name(request.gpu),
+                          static_cast<double>(properties(request.gpu).totalGlobalMem) / kGiB, to_string(precision)),
+          .value_type = annulus::value_type(precision),
+          .shares_host_memory = false,
+          .records = true};
+}
+
 }  // namespace
 
 CudaDevice::CudaDevice(const DeviceRequest& request)
-    : number_(request.gpu), context_(make_context(request)), side_(make_stream()) {
+    : Device(info_of(request)), number_(request.gpu), context_(make_context(request)), side_(make_stream()) {
   if (context_.precision == Precision::fp16) {
     scaling_ = std::make_unique<DeviceLossScaling>(context_);
     context_.loss_scale = scaling_->scale();
@@ -62,12 +73,6 @@ CudaDevice::~CudaDevice() {
   cudaDeviceSynchronize();
 }
 
-std::string CudaDevice::description() const {
-  constexpr double kGiB = 1 << 30;
-  return fmt::format("cuda, {}, {:.0f} GiB, {}", gpu_name(number_),
-                     static_cast<double>(properties(number_).totalGlobalMem) / kGiB, to_string(context_.precision));
-}
-
 std::unique_ptr<Op> CudaDevice::plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
                                      const std::vector<TensorSpec>&) {
   return std::visit([&](const auto& o) { return cuda::plan(o, inputs, mode, context_); }, operation);
@@ -83,7 +88,7 @@ TensorSpec CudaDevice::plain(const Shape& shape, DataType type) {
 }
 
 TensorSpec CudaDevice::values(const Shape& shape) {
-  return value_spec(shape, value_type());
+  return value_spec(shape, info().value_type);
 }
 
 Buffer CudaDevice::allocate(std::size_t bytes) {
@@ -131,16 +136,8 @@ void CudaDevice::add(DeviceView from, DeviceView to, DataType type) {
   cuda::add(from, to, type, context_);
 }
 
-void CudaDevice::follow(DeviceView from, DeviceView to, float share) {
-  cuda::follow(from, to, share, context_);
-}
-
-void CudaDevice::exchange(DeviceView a, DeviceView b) {
-  cuda::exchange(a, b, context_);
-}
-
-void CudaDevice::narrow(DeviceView weights, DeviceView copies) {
-  cuda::narrow(weights, copies, context_);
+void CudaDevice::cast_params(DeviceView weights, DeviceView copies) {
+  cuda::cast_params(weights, copies, context_);
 }
 
 void CudaDevice::finish() {

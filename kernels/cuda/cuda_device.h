@@ -17,9 +17,6 @@ class CudaDevice final : public Device {
   cudaStream_t lane() const { return context_.lane.get(); }
   int number() const { return number_; }
 
-  std::string description() const override;
-  DataType value_type() const override { return context_.type(); }
-  bool shares_host_memory() const override { return false; }
   std::unique_ptr<Op> plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
                            const std::vector<TensorSpec>& parameters) override;
   std::unique_ptr<Update> plan(const UpdateRule& rule, const UpdateArenas& arenas,
@@ -34,14 +31,11 @@ class CudaDevice final : public Device {
   void read(const TensorSpec& spec, DeviceView from, std::span<float> host) override;
   void zero(DeviceView to) override;
   void add(DeviceView from, DeviceView to, DataType type) override;
-  void follow(DeviceView from, DeviceView to, float share) override;
-  void exchange(DeviceView a, DeviceView b) override;
-  void narrow(DeviceView weights, DeviceView copies) override;
+  void cast_params(DeviceView weights, DeviceView copies) override;
   LossScaling* loss_scaling() override { return scaling_.get(); }
   void finish() override;
   Mark mark() override { return {0, clock_.mark(lane())}; }
   double seconds(const Mark& mark) override { return clock_.seconds(mark.number); }
-  bool records() const override { return true; }
   std::unique_ptr<Recording> record(const std::function<void()>& work) override;
 
  private:

@@ -44,7 +44,7 @@ void try_all_reduces(const World& world, Device& device) {
     return;
   }
   std::vector<std::string> names{"auto", "shm", "hierarchical", "ring", "message-ring", "doubling", "mpi"};
-  if (!device.shares_host_memory()) names.push_back("nccl");
+  if (!device.info().shares_host_memory) names.push_back("nccl");
   for (const std::string& name : names) {
     std::string text;
     try {
@@ -77,7 +77,7 @@ void doctor(const World& world) {
   }
   if (world.root()) {
     fmt::print("usable here\n");
-    line("cpu", "yes: " + make_device("cpu")->description());
+    line("cpu", "yes: " + make_device("cpu")->info().description);
     print_subnormals();
     print_gpus();
   }

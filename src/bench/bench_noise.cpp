@@ -128,7 +128,7 @@ void bench_noise(const World& world, const BenchNoiseOptions& options) {
   if (!world.root()) return;
 
   fmt::print("{} rank{}, steps of {:g} ms of arithmetic in registers, {}\n", world.size(), world.size() == 1 ? "" : "s",
-             options.step_ms, device->description());
+             options.step_ms, device->info().description);
   fmt::print("{:<8} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "ranks go", "steps", "minimum ms", "median ms", "maximum ms",
              "GFLOP/s");
   for (const Candidate& contestant : contestants) contestant.print();
@@ -143,7 +143,7 @@ void bench_noise(const World& world, const BenchNoiseOptions& options) {
   for (const Candidate& contestant : contestants) rows.push_back(contestant.row());
   write_json(
       options.json, FileKind::noise_benchmark,
-      {{"version", ANNULUS_VERSION}, {"device", device->description()}, {"step_seconds", wanted}, {"rows", rows}});
+      {{"version", ANNULUS_VERSION}, {"device", device->info().description}, {"step_seconds", wanted}, {"rows", rows}});
 }
 
 }  // namespace annulus

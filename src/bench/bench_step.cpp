@@ -111,7 +111,7 @@ using Contestants = std::deque<Candidate>;  // a deque because they cannot be mo
 // Checks the memory before allocating, because it would take minutes until a model that is too large fails. On a GPU
 // the first failing allocation reports it.
 void report_memory(const World& world, const BenchStepOptions& options, const Graph& graph, Device& device) {
-  if (!device.shares_host_memory()) return;
+  if (!device.info().shares_host_memory) return;
   expect_to_fit(device, graph, Mode::training, options.batch);
   constexpr std::size_t arenas = 3;  // weights, gradients, momenta
   const std::size_t one =
@@ -325,7 +325,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   const auto& image = options.image;
   const auto images = static_cast<double>(batch.step.global_batch());
   fmt::print("{}, {} rank{} x {} images of {}x{}x{}, {}\n", options.model, world.size(), world.size() == 1 ? "" : "s",
-             options.batch, image[0], image[1], image[2], device->description());
+             options.batch, image[0], image[1], image[2], device->info().description);
   if (trained) {
     for (const std::string& line : trained->damaged) fmt::print("{}\n", printable(line));
     fmt::print("with the weights and the state of {} after {} steps, from {}\n",
@@ -345,7 +345,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   for (const Candidate& c : contestants) rows.push_back(row(c, world, options, images));
   write_json(options.json, FileKind::step_benchmark,
              {{"version", ANNULUS_VERSION},
-              {"device", device->description()},
+              {"device", device->info().description},
               {"peak_memory_bytes", memory},
               {"rows", rows},
               {"trained_steps", trained ? trained->checkpoint.run.step : 0},

@@ -39,11 +39,12 @@ std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& opt
 std::size_t decoding_threads(const Device& device) {
   constexpr int kMost = 32;
   const int processors = processors_allowed();
-  return static_cast<std::size_t>(std::clamp(device.shares_host_memory() ? processors / 4 : processors - 1, 1, kMost));
+  return static_cast<std::size_t>(
+      std::clamp(device.info().shares_host_memory ? processors / 4 : processors - 1, 1, kMost));
 }
 
 std::string device_warning(const World& world, const Device& device) {
-  const bool on_gpu = !device.shares_host_memory();
+  const bool on_gpu = !device.info().shares_host_memory;
   const std::string own = on_gpu ? host_name() + " " + gpu_name(gpu_of(world)) : std::string();
   const std::vector<std::string> gpus = world.gather_texts(own);
   const std::vector<std::uint64_t> present = world.gather(static_cast<std::uint64_t>(gpus_here()));

@@ -16,8 +16,9 @@ std::vector<Buffer> allocate_states(Device& device, std::size_t count, std::size
 }
 
 std::unique_ptr<Update> plan(Device& device, const Parameters& parameters, const UpdateRule& rule,
-                             const std::vector<Buffer>& states) {
-  UpdateArenas arenas{parameters.weights(), parameters.gradients(), parameters.copies(), {}};
+                             const std::vector<Buffer>& states, const Buffer& average, double average_decay) {
+  UpdateArenas arenas{parameters.weights(), parameters.gradients(), parameters.copies(), {},
+                      average.view(),       average_decay};
   for (std::size_t i = 0; i < states.size(); ++i) arenas.states[i] = states[i].view();
   std::vector<UpdateSegment> segments;
   for (const Parameter& p : parameters.all()) segments.push_back({floats_of(p), p.role});
@@ -27,16 +28,14 @@ std::unique_ptr<Update> plan(Device& device, const Parameters& parameters, const
 }  // namespace
 
 Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay)
-    : device_(device),
-      parameters_(parameters),
+    : parameters_(parameters),
       name_(optimizer_name(rule)),
       rate_(rate),
       next_rate_(rate),
       whole_parameters_(needs_whole_parameters(rule)),
-      average_decay_(average_decay),
       states_(allocate_states(device, annulus::states(rule), parameters.weights().bytes)),
       average_(average_decay > 0 ? device.allocate(parameters.weights().bytes) : Buffer{}),
-      rule_(plan(device, parameters, rule, states_)),
+      rule_(plan(device, parameters, rule, states_, average_, average_decay)),
       arrived_(parameters.all().size()) {}
 
 void Optimizer::update(const Range& slice) {
@@ -48,22 +47,12 @@ void Optimizer::update(const Range& slice) {
 
 void Optimizer::run(const Range& slice) {
   rule_->run(slice, rate_, step_);
-  if (!average()) return;
-  const auto t = static_cast<double>(step_);
-  const double decay = std::min(average_decay_, (1 + t) / (10 + t));
-  const std::size_t begin = slice.begin * sizeof(float), bytes = slice.size() * sizeof(float);
-  device_.follow(parameters_.weights().slice(begin, bytes), average().slice(begin, bytes),
-                 static_cast<float>(1 - decay));
 }
 
-void Optimizer::exchange_average() {
+void Optimizer::swap_average() {
   if (!average()) return;
-  device_.exchange(parameters_.weights(), average());
+  rule_->swap_average();
   parameters_.weights_changed();
-}
-
-void Optimizer::begin_average() {
-  if (average()) device_.follow(parameters_.weights(), average(), 1);
 }
 
 void Optimizer::update_whole(const Range& slice) {

@@ -40,14 +40,11 @@ class Optimizer {
   DeviceView state(std::size_t number) const { return states_[number].view(); }
   DeviceView state(std::size_t number, const Parameter& p) const { return state(number).slice(p.offset, p.bytes); }
 
-  // The moving average of the weights, statistics included, in an arena with the same layout; empty if disabled. In
-  // step t, counted from 1, average = d average + (1 - d) weights with d = min(decay, (1 + t) / (10 + t)). (Polyak and
-  // Juditsky, "Acceleration of stochastic approximation by averaging", 1992; the growing decay is that of TensorFlow's
-  // ExponentialMovingAverage.)
+  // The moving average of the weights in an arena with the same layout; empty if disabled. See average_share().
   DeviceView average() const { return average_.view(); }
   DeviceView average(const Parameter& p) const { return average().slice(p.offset, p.bytes); }
-  void begin_average();     // initializes it with the current weights
-  void exchange_average();  // swaps the weights and their average, if there is one
+  void begin_average() { rule_->begin_average(); }  // initializes it with the current weights
+  void swap_average();                              // swaps the weights and their average, if there is one
 
   std::uint64_t step() const { return step_; }  // number of the last update; 0 before the first
   void set_step(std::uint64_t step) { step_ = step; }
@@ -56,12 +53,10 @@ class Optimizer {
   void update_whole(const Range& slice);
   void run(const Range& slice);
 
-  Device& device_;
   Parameters& parameters_;
   const std::string name_;
   float rate_, next_rate_;
   const bool whole_parameters_;
-  const double average_decay_;
   std::vector<Buffer> states_;
   Buffer average_;
   std::unique_ptr<Update> rule_;

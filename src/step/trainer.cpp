@@ -111,7 +111,7 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& votes, const M
   }
   if (lane_ != nullptr) timestamps_.spans = lane_->spans().size();
   std::swap(timestamps_, last_timestamps_);
-  if (device_.shares_host_memory()) settle(last_timestamps_);  // the step is complete
+  if (device_.info().shares_host_memory) settle(last_timestamps_);  // the step is complete
   return metrics;
 }
 
@@ -152,7 +152,7 @@ double Trainer::rehearse(const Batch& batch) {
   double seconds = 0;
   // The last repetition is timed. It begins as steps do: with deferred buckets of the previous one, and, on a device
   // that records work, with the recordings made in the second.
-  for (int time = device_.records() ? -1 : buckets_.deferred() > 0 ? 0 : 1; time < 2; ++time) {
+  for (int time = device_.info().records ? -1 : buckets_.deferred() > 0 ? 0 : 1; time < 2; ++time) {
     const double begun = now_seconds();
     load(batch, 0);
     compute(batch, {});

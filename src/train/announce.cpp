@@ -21,8 +21,8 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   if (!world.root()) return;
   const DatasetInfo& data = inputs.training.info();
   fmt::print("annulus {}: {} on {} rank{}, {}\n", ANNULUS_VERSION, options.model, world.size(),
-             world.size() == 1 ? "" : "s", device.description());
-  if (device.shares_host_memory()) {
+             world.size() == 1 ? "" : "s", device.info().description);
+  if (device.info().shares_host_memory) {
     fmt::print("  threads     {}\n", threads.text);
     if (!threads.warning.empty()) fmt::print("  warning     {}\n", threads.warning);
   }

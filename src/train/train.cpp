@@ -90,7 +90,7 @@ void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& re
   result.global_batch = inputs.global_batch;
   result.schedule = inputs.schedule.description();
   result.recipe = inputs.options.recipe;
-  result.device = inputs.device->description();
+  result.device = inputs.device->info().description;
   result.all_reduce = replica.all_reduce.info().description;
 }
 

@@ -137,14 +137,14 @@ bool TrainingRun::evaluate() {
   replica_.trainer.finish();
   const TraceSpan span(record_.timeline.run(), "evaluation");
   const double begun = now_seconds();
-  replica_.optimizer.exchange_average();
+  replica_.optimizer.swap_average();
   const auto found =
       annulus::evaluate(world_, replica_.model, inputs_.test, inputs_.test_plan,
                         {.global_batch = inputs_.largest_pass() * static_cast<std::size_t>(world_.size()),
                          .batches = options_.evaluation_steps,
                          .stop_requested = stop_requested},
                         record_.activity);
-  replica_.optimizer.exchange_average();
+  replica_.optimizer.swap_average();
   const double seconds = now_seconds() - begun;
   record_.result.evaluation_seconds += seconds;
   evaluation_timer_.restart();

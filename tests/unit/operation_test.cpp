@@ -114,7 +114,7 @@ struct Trial {
     } else {
       bindings.input_gradients.resize(inputs.size());
     }
-    scratch = device.allocate(op->scratch_bytes());
+    scratch = device.allocate(op->info().scratch_bytes);
     bindings.scratch = scratch.view();
     op->bind(bindings);
   }
@@ -173,8 +173,8 @@ std::size_t scratch_spared(Device& device, Layer layer, const TensorSpec& input)
   layer.input_gradient = false;
   Trial sparing(device, layer, {input}, false);
   CHECK(sparing.run(sparing.bindings, [] {}) == usual.run(usual.bindings, [] {}));
-  REQUIRE(sparing.op->scratch_bytes() <= usual.op->scratch_bytes());
-  return usual.op->scratch_bytes() - sparing.op->scratch_bytes();
+  REQUIRE(sparing.op->info().scratch_bytes <= usual.op->info().scratch_bytes);
+  return usual.op->info().scratch_bytes - sparing.op->info().scratch_bytes;
 }
 
 double largest(const std::vector<double>& values) {
@@ -247,21 +247,22 @@ void check_memory(Trial& trial) {
   Device& device = trial.inputs[0].device;
   CHECK(trial.run(trial.bindings, [&] {
     for (std::size_t k = 0; k < trial.inputs.size(); ++k)
-      if (!op.backward_reads_input(k)) fill_with_nan(device, trial.bindings.inputs[k]);
-    if (!op.backward_reads_output()) fill_with_nan(device, trial.bindings.output);
+      if (!op.info().input(k).backward_reads) fill_with_nan(device, trial.bindings.inputs[k]);
+    if (!op.info().backward_reads_output) fill_with_nan(device, trial.bindings.output);
     fill_with_nan(device, trial.bindings.scratch);
   }) == usual);
   for (std::size_t k = 0; k < trial.inputs.size(); ++k) {
     CAPTURE(k);
     Bindings bindings = trial.bindings;
     bindings.output = bindings.inputs[k];
-    if (op.output_may_overwrite(k) && !op.backward_reads_input(k)) CHECK(trial.run(bindings, nothing) == usual);
+    if (op.info().input(k).output_may_overwrite && !op.info().input(k).backward_reads)
+      CHECK(trial.run(bindings, nothing) == usual);
     bindings = trial.bindings;
     if (!bindings.input_gradients[k]) continue;
     bindings.input_gradients[k] = bindings.output_gradient;
-    if (op.input_gradient_may_overwrite(k)) CHECK(trial.run(bindings, nothing) == usual);
+    if (op.info().input(k).gradient_may_overwrite) CHECK(trial.run(bindings, nothing) == usual);
   }
-  if (!op.sums_output_gradients()) return;
+  if (!op.info().sums_output_gradients) return;
   const Buffer second = device.allocate(trial.bindings.output_gradient.bytes);
   Bindings bindings = trial.bindings;
   bindings.second_output_gradient = second.view();
@@ -538,8 +539,8 @@ TEST_CASE("weights in a layout that only a reference implementation takes are re
     check_output(inference);
     for (const Trial* trial : {&training, &inference}) {
       CHECK(trial->op->parameters()[0].layout->name() == weights.layout->name());
-      REQUIRE(!trial->op->implementations().empty());
-      for (const std::string& name : trial->op->implementations()) {
+      REQUIRE(!trial->op->info().implementations.empty());
+      for (const std::string& name : trial->op->info().implementations) {
         CAPTURE(name);
         CHECK(!cpu::is_reference(name));
       }

@@ -49,7 +49,7 @@ Layouts check_plans(Device& device, const Graph& graph, Mode mode, std::size_t b
     for (const Value input : node.inputs) inputs.push_back(specs[input]);
     const auto op =
         device.plan(node.operation, inputs, mode, fixed.empty() ? std::vector<TensorSpec>{} : fixed[layouts.size()]);
-    for (const std::string& name : op->implementations()) {
+    for (const std::string& name : op->info().implementations) {
       INFO("layer " << node.name << (mode == Mode::training ? ", training" : ", inference") << ", batch " << batch);
       CAPTURE(name);
       CHECK_FALSE(is_slow(name, of_another_batch));

@@ -98,7 +98,7 @@ TEST_CASE("oneDNN's threads flush subnormal numbers") {
   };
   const Buffer x = filled(input, 1e-30f), weight = filled(dense->parameters()[0], 1e-10f),
                bias = filled(dense->parameters()[1], 0), y = filled(dense->output(), 1),
-               scratch = device->allocate(dense->scratch_bytes());
+               scratch = device->allocate(dense->info().scratch_bytes);
   dense->bind({.inputs = {x.view()},
                .output = y.view(),
                .parameters = {weight.view(), bias.view()},

@@ -86,16 +86,15 @@ class AveragePoolOp : public Op {
  public:
   AveragePoolOp(const AverageWindows& windows, const Shape& shape, const TensorSpec& input, Context& context)
       : context_(context), row_lines_(lines_of(windows.rows)), column_lines_(lines_of(windows.columns)) {
-    output_ = value_spec(shape, context.type());
+    info_.output = value_spec(shape, context.type());
+    info_.inputs = {{.backward_reads = false, .adds_to_gradient = true}};
+    info_.backward_reads_output = false;
     inputs_ = vectors_of(channels_last(input));
-    outputs_ = vectors_of(channels_last(output_));
+    outputs_ = vectors_of(channels_last(info_.output));
     windows_ = {axis_at(row_lines_, windows.rows), axis_at(column_lines_, windows.columns),
-                static_cast<unsigned>(channels_last(output_).channels()) / kLanes<T>};
+                static_cast<unsigned>(channels_last(info_.output).channels()) / kLanes<T>};
   }
 
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool backward_reads_output() const override { return false; }
-  bool adds_to_gradient(std::size_t) const override { return true; }
   void bind(const Bindings& bindings) override { bindings_ = bindings; }
 
   void forward() override {

@@ -287,9 +287,13 @@ class BatchNormOp : public Op {
                  channels_last(inputs[0]).channels(), kLanes<T>, context.multiprocessors),
         own_(allocate_device(Statistics::kArrays * columns_.channels * sizeof(float))),
         statistics_(data<float>(own_.view()), columns_.channels) {
-    output_ = value_spec(inputs[0].shape, context.type());
-    parameters_.assign(kCount, channels_spec({inputs[0].shape[1]}, context.type()));
-    if (sums_over_ranks()) {
+    info_.output = value_spec(inputs[0].shape, context.type());
+    info_.parameters.assign(kCount, channels_spec({inputs[0].shape[1]}, context.type()));
+    info_.inputs.assign(inputs.size(), {.gradient_may_overwrite = true, .adds_to_gradient = true});
+    if (operation.add) info_.inputs[1].backward_reads = false;
+    info_.backward_reads_output = false;
+    info_.sums_over_ranks = operation.synchronized && mode == Mode::training;
+    if (info_.sums_over_ranks) {
       shared_.channels = columns_.channels;
       shared_memory_ = allocate_device(shared_.bytes());
       shared_.memory = data<float>(shared_memory_.view());
@@ -297,11 +301,6 @@ class BatchNormOp : public Op {
     if (mode == Mode::training && operation.relu) positive_ = allocate_device(columns_.rows * columns_.vectors);
   }
 
-  bool backward_reads_input(std::size_t input) const override { return input == 0; }
-  bool backward_reads_output() const override { return false; }
-  bool input_gradient_may_overwrite(std::size_t) const override { return true; }
-  bool adds_to_gradient(std::size_t) const override { return true; }
-  bool sums_over_ranks() const override { return operation_.synchronized && mode_ == Mode::training; }
   void sum_over_ranks(const SumOverRanks& sum) override { sum_over_ranks_ = sum; }
 
   void bind(const Bindings& bindings) override {

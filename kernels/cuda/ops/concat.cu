@@ -54,8 +54,10 @@ class ConcatOp : public Op {
   ConcatOp(const Specs& inputs, Context& context) : context_(context) {
     std::vector<Shape> shapes;
     for (const TensorSpec& input : inputs) shapes.push_back(input.shape);
-    output_ = value_spec(output_shape(Concat{}, shapes), context.type());
-    const ChannelsLast& out = channels_last(output_);
+    info_.output = value_spec(output_shape(Concat{}, shapes), context.type());
+    info_.inputs.assign(inputs.size(), {.backward_reads = false, .adds_to_gradient = true});
+    info_.backward_reads_output = false;
+    const ChannelsLast& out = channels_last(info_.output);
     vectors_of(out);  // checks that 32 bits can count the columns
     rows_ = out.outer() * out.pixels();
     std::size_t begin = 0;
@@ -67,9 +69,6 @@ class ConcatOp : public Op {
     output_channels_ = out.channels();
   }
 
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool backward_reads_output() const override { return false; }
-  bool adds_to_gradient(std::size_t) const override { return true; }
   void bind(const Bindings& bindings) override { bindings_ = bindings; }
 
   void forward() override {

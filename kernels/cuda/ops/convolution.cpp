@@ -20,16 +20,15 @@ class ConvolutionOp : public Op {
         problem_(problem(operation, inputs[0], context)),
         ending_(operation.bias, operation.relu, output_shape_[0] * output_shape_[2] * output_shape_[3],
                 problem_.filters, context) {
-    output_ = value_spec(output_shape_, context.type());
+    info_.output = value_spec(output_shape_, context.type());
+    info_.inputs = {{.adds_to_gradient = true}};
+    info_.backward_reads_output = operation.relu;
     for (const auto& declared : annulus::parameters(Operation(operation), {inputs[0].shape}))
-      parameters_.push_back(declared.shape.size() > 1 ? weights_spec(declared.shape, context.type())
-                                                      : channels_spec(declared.shape, context.type()));
+      info_.parameters.push_back(declared.shape.size() > 1 ? weights_spec(declared.shape, context.type())
+                                                           : channels_spec(declared.shape, context.type()));
     forward_ = planned(Pass::forward);
     if (mode == Mode::training) backward_weights_ = planned(Pass::backward_weights);
   }
-
-  bool backward_reads_output() const override { return operation_.relu; }
-  bool adds_to_gradient(std::size_t) const override { return true; }
 
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;
@@ -90,12 +89,12 @@ class ConvolutionOp : public Op {
   std::size_t weight_scratch_bytes() const {
     if (context_.type() == DataType::f32) return 0;
     constexpr std::size_t kAlignment = 256;  // of the plan's workspace after it
-    const std::size_t bytes = channels_last(parameters_[0]).count() * size_of(context_.type());
+    const std::size_t bytes = channels_last(info_.parameters[0]).count() * size_of(context_.type());
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
 
   void backward_weights(std::byte* output_gradient) {
-    const DeviceView gradient = bindings_.parameter_gradients[0].slice(0, parameters_[0].layout->bytes());
+    const DeviceView gradient = bindings_.parameter_gradients[0].slice(0, info_.parameters[0].layout->bytes());
     const std::size_t scratch = weight_scratch_bytes();
     backward_weights_->run(bindings_.inputs[0].address, scratch > 0 ? workspace_ : gradient.address, output_gradient,
                            workspace_ + scratch, lane());

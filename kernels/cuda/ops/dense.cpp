@@ -11,15 +11,17 @@ namespace {
 class DenseOp : public Op {
  public:
   DenseOp(const Dense& operation, const Specs& inputs, Mode mode, Context& context)
-      : relu_(operation.relu),
-        mode_(mode),
+      : mode_(mode),
         context_(context),
         batch_(inputs[0].shape[0]),
         features_(channels_last(inputs[0]).count() / batch_) {
-    output_ = value_spec(output_shape(Operation(operation), {inputs[0].shape}), context.type());
-    units_ = channels_last(output_).channels();
+    info_.output = value_spec(output_shape(Operation(operation), {inputs[0].shape}), context.type());
+    info_.inputs = {{.adds_to_gradient = true}};
+    info_.backward_reads_output = operation.relu;
+    units_ = channels_last(info_.output).channels();
     const auto declared = annulus::parameters(Operation(operation), {inputs[0].shape});
-    parameters_ = {weights_spec(declared[0].shape, context.type()), channels_spec(declared[1].shape, context.type())};
+    info_.parameters = {weights_spec(declared[0].shape, context.type()),
+                        channels_spec(declared[1].shape, context.type())};
     forward_ = context_.matmuls->plan({.precision = context_.precision,
                                        .rows = batch_,
                                        .columns = units_,
@@ -36,9 +38,6 @@ class DenseOp : public Op {
                                                 .wide_output = true});
     ending_ = std::make_unique<BiasRelu>(true, operation.relu, batch_, units_, context);
   }
-
-  bool backward_reads_output() const override { return relu_; }
-  bool adds_to_gradient(std::size_t) const override { return true; }
 
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;
@@ -77,7 +76,6 @@ class DenseOp : public Op {
   static float* floats(DeviceView view) { return reinterpret_cast<float*>(view.address); }
   cudaStream_t lane() const { return context_.lane.get(); }
 
-  bool relu_;
   Mode mode_;
   Context& context_;
   std::size_t batch_, features_, units_ = 0;

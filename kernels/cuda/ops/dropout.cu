@@ -31,14 +31,13 @@ class DropoutOp : public Op {
   DropoutOp(const Dropout& operation, const TensorSpec& input, Mode mode, Context& context)
       : context_(context), mode_(mode), mask_(operation.rate, operation.number) {
     const ChannelsLast& layout = channels_last(input);
-    output_ = value_spec(input.shape, context.type());
+    info_.output = value_spec(input.shape, context.type());
+    info_.inputs = {{.backward_reads = false, .adds_to_gradient = true}, {.backward_reads = false}};
+    info_.backward_reads_output = false;
     size_ = {static_cast<unsigned>(layout.pixels()), static_cast<unsigned>(layout.channels() / kLanes<T>)};
     vectors_ = layout.bytes() / kVectorBytes;
   }
 
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool backward_reads_output() const override { return false; }
-  bool adds_to_gradient(std::size_t) const override { return true; }
   void bind(const Bindings& bindings) override { bindings_ = bindings; }
 
   void forward() override {

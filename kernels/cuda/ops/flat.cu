@@ -6,7 +6,7 @@ namespace annulus::cuda {
 namespace {
 
 template <class T>
-__global__ void narrow_vectors(const float* from, T* to, std::size_t vectors) {
+__global__ void cast_vectors(const float* from, T* to, std::size_t vectors) {
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads())
     store(load_floats<kLanes<T>>(from + i * kLanes<T>), to, i);
 }
@@ -21,8 +21,8 @@ __global__ void widen_vectors(const T* from, float* to, const float* factor, std
   }
 }
 
-__global__ void follow_vectors(const float* from, float* to, float share, const std::uint32_t* skip,
-                               std::size_t vectors) {
+__global__ void move_vectors(const float* from, float* to, float share, const std::uint32_t* skip,
+                             std::size_t vectors) {
   if (skipped(skip)) return;
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const Vector<float> goal = load(from, i);
@@ -32,7 +32,7 @@ __global__ void follow_vectors(const float* from, float* to, float share, const 
   }
 }
 
-__global__ void exchange_vectors(float* a, float* b, std::size_t vectors) {
+__global__ void swap_vectors(float* a, float* b, std::size_t vectors) {
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const Packed<float> from_a = fetch(a, i), from_b = fetch(b, i);
     store(unpacked<float>(from_b), a, i);
@@ -49,19 +49,19 @@ void add(DeviceView from, DeviceView to, DataType type, const Context& context) 
   });
 }
 
-void follow(DeviceView from, DeviceView to, float share, const Context& context) {
-  over_vectors(follow_vectors, to.bytes / kVectorBytes, context, data<float>(from), data<float>(to), share,
+void move_towards(DeviceView goal, DeviceView values, float share, const Context& context) {
+  over_vectors(move_vectors, values.bytes / kVectorBytes, context, data<float>(goal), data<float>(values), share,
                context.skip);
 }
 
-void exchange(DeviceView a, DeviceView b, const Context& context) {
-  over_vectors(exchange_vectors, a.bytes / kVectorBytes, context, data<float>(a), data<float>(b));
+void swap(DeviceView a, DeviceView b, const Context& context) {
+  over_vectors(swap_vectors, a.bytes / kVectorBytes, context, data<float>(a), data<float>(b));
 }
 
-void narrow(DeviceView weights, DeviceView copies, const Context& context) {
+void cast_params(DeviceView weights, DeviceView copies, const Context& context) {
   for_type(context.type(), [&](auto zero) {
     using T = decltype(zero);
-    over_vectors(narrow_vectors<T>, copies.bytes / kVectorBytes, context, data<float>(weights), data<T>(copies));
+    over_vectors(cast_vectors<T>, copies.bytes / kVectorBytes, context, data<float>(weights), data<T>(copies));
   });
 }
 

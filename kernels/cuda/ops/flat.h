@@ -6,10 +6,11 @@
 // zero.
 namespace annulus::cuda {
 
-void add(DeviceView from, DeviceView to, DataType type, const Context& context);           // to += from
-void follow(DeviceView from, DeviceView to, float share, const Context& context);          // Device::follow()
-void exchange(DeviceView a, DeviceView b, const Context& context);                         // float32
-void narrow(DeviceView weights, DeviceView copies, const Context& context);                // float32 to the value type
+void add(DeviceView from, DeviceView to, DataType type, const Context& context);  // to += from
+// values += share (goal - values), float32. Does nothing in a step without updates (see LossScaling).
+void move_towards(DeviceView goal, DeviceView values, float share, const Context& context);
+void swap(DeviceView a, DeviceView b, const Context& context);                             // float32
+void cast_params(DeviceView weights, DeviceView copies, const Context& context);           // float32 to the value type
 void widen(const void* from, DeviceView to, const float* factor, const Context& context);  // to = *factor from
 
 }  // namespace annulus::cuda

@@ -48,9 +48,11 @@ class ImageInputOp : public Op {
   ImageInputOp(const ImageInput& operation, const Specs& inputs, Context& context)
       : context_(context), shape_(inputs[0].shape) {
     const Shape shape = output_shape(Operation(operation), {shape_});
-    output_ = value_spec(shape, context.type());
-    channels_ = channels_last(output_).channels();
-    vectors_of(channels_last(output_));  // so that 32 bits count the pixels
+    info_.output = value_spec(shape, context.type());
+    info_.inputs = {{.backward_reads = false}};
+    info_.backward_reads_output = false;
+    channels_ = channels_last(info_.output).channels();
+    vectors_of(channels_last(info_.output));  // so that 32 bits count the pixels
     std::vector<float> factors_and_offsets(2 * channels_);
     for (std::size_t c = 0; c < shape[1]; ++c) {
       factors_and_offsets[c] = 1.0f / (255.0f * operation.deviation[c]);
@@ -58,9 +60,6 @@ class ImageInputOp : public Op {
     }
     constants_ = to_device(std::as_bytes(std::span(factors_and_offsets)));
   }
-
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool backward_reads_output() const override { return false; }
 
   void bind(const Bindings& bindings) override {
     pixels_ = data<std::uint8_t>(bindings.inputs[0]);

@@ -120,8 +120,8 @@ class SoftmaxCrossEntropyOp : public Op {
         stride_(channels_last(inputs[0]).channels()),
         vectors_(vectors_of(channels_last(inputs[0]))),
         samples_(allocate_device(batch_ * sizeof(Sample))) {
-    output_ = {{3}, DataType::f32, std::make_shared<Plain>(Shape{3}, DataType::f32)};
-    parameters_ = {{{2}, DataType::f32, std::make_shared<Plain>(Shape{2}, DataType::f32)}};
+    info_.output = {{3}, DataType::f32, std::make_shared<Plain>(Shape{3}, DataType::f32)};
+    info_.parameters = {{{2}, DataType::f32, std::make_shared<Plain>(Shape{2}, DataType::f32)}};
   }
 
   void bind(const Bindings& bindings) override {

@@ -92,9 +92,11 @@ class MaxPoolOp : public Op {
     expect_pool_window(operation.kernel);
     const Shape& in = inputs[0].shape;
     const Shape out = output_shape(Operation(operation), {in});
-    output_ = value_spec(out, context.type());
+    info_.output = value_spec(out, context.type());
+    info_.inputs = {{.backward_reads = false, .adds_to_gradient = true}};
+    info_.backward_reads_output = false;
     inputs_ = vectors_of(channels_last(inputs[0]));
-    outputs_ = vectors_of(channels_last(output_));
+    outputs_ = vectors_of(channels_last(info_.output));
     const auto count = [](std::size_t size) { return static_cast<unsigned>(size); };
     pool_ = {.kernel = count(operation.kernel),
              .stride = count(operation.stride),
@@ -103,13 +105,9 @@ class MaxPoolOp : public Op {
              .width = count(in[3]),
              .out_height = count(out[2]),
              .out_width = count(out[3]),
-             .vectors = count(channels_last(output_).channels()) / kLanes<T>};
+             .vectors = count(channels_last(info_.output).channels()) / kLanes<T>};
     if (mode == Mode::training) from_ = allocate_device(outputs_ * sizeof(Numbers<T>));
   }
-
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool backward_reads_output() const override { return false; }
-  bool adds_to_gradient(std::size_t) const override { return true; }
 
   void bind(const Bindings& bindings) override {
     input_ = data<T>(bindings.inputs[0]);

@@ -33,15 +33,16 @@ __global__ void hand_on(const T* gradient, InputGradient<T> to, std::size_t vect
 template <class T>
 class PointwiseOp : public Op {
  public:
-  PointwiseOp(const TensorSpec& input, Context& context)
+  PointwiseOp(const TensorSpec& input, std::size_t inputs, Context& context)
       : context_(context), vectors_(channels_last(input).bytes() / kVectorBytes) {
-    output_ = value_spec(input.shape, context.type());
+    info_.output = value_spec(input.shape, context.type());
+    // Each value is read before its result is written in its place.
+    info_.inputs.assign(inputs, {.backward_reads = false,
+                                 .output_may_overwrite = true,
+                                 .gradient_may_overwrite = true,
+                                 .adds_to_gradient = true});
   }
 
-  // Each value is read before its result is written in its place.
-  bool output_may_overwrite(std::size_t) const override { return true; }
-  bool input_gradient_may_overwrite(std::size_t) const override { return true; }
-  bool adds_to_gradient(std::size_t) const override { return true; }
   void bind(const Bindings& bindings) override { bindings_ = bindings; }
 
  protected:
@@ -60,9 +61,7 @@ class PointwiseOp : public Op {
 template <class T>
 class ReluOp : public PointwiseOp<T> {
  public:
-  using PointwiseOp<T>::PointwiseOp;
-
-  bool backward_reads_input(std::size_t) const override { return false; }
+  ReluOp(const TensorSpec& input, Context& context) : PointwiseOp<T>(input, 1, context) {}
 
   void forward() override {
     const Bindings& b = this->bindings_;
@@ -79,10 +78,9 @@ class ReluOp : public PointwiseOp<T> {
 template <class T>
 class AddOp : public PointwiseOp<T> {
  public:
-  using PointwiseOp<T>::PointwiseOp;
-
-  bool backward_reads_input(std::size_t) const override { return false; }
-  bool backward_reads_output() const override { return false; }
+  AddOp(const TensorSpec& input, Context& context) : PointwiseOp<T>(input, 2, context) {
+    this->info_.backward_reads_output = false;
+  }
 
   void forward() override {
     const Bindings& b = this->bindings_;

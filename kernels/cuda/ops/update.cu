@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/ops/chunks.h"
 #include "kernels/cuda/ops/column_sums.h"
+#include "kernels/cuda/ops/flat.h"
 #include "kernels/cuda/ops/gradient_clip.h"
 #include "kernels/cuda/ops/limits.h"
 #include "kernels/cuda/ops/operations.h"
@@ -216,6 +217,9 @@ class ArenaUpdate : public Update {
         context_(context),
         arenas_{data<float>(arenas.weights), data<float>(arenas.gradients), data<T>(arenas.copies),
                 data<float>(arenas.states[0]), data<float>(arenas.states[1])},
+        weights_(arenas.weights),
+        average_(arenas.average),
+        average_decay_(arenas.average_decay),
         owners_(on_device(owners(arenas, segments))),
         clip_(arenas, segments, context) {
     if (std::holds_alternative<Lars>(rule)) local_ = std::make_unique<LocalRates>(arenas, segments, context);
@@ -225,11 +229,24 @@ class ArenaUpdate : public Update {
     expect_blocks(slice, 4);
     if (slice.size() == 0) return;
     std::visit([&](const auto& rule) { run(rule, slice, rate, step); }, rule_);
+    if (!average_) return;
+    const std::size_t begin = slice.begin * sizeof(float), bytes = slice.size() * sizeof(float);
+    move_towards(weights_.slice(begin, bytes), average_.slice(begin, bytes), average_share(average_decay_, step),
+                 context_);
   }
 
   void clip(float limit) override { clip_.clip(limit); }
   void measure_norm() override { clip_.measure_norm(); }
   GradientNorms take_norms() override { return clip_.take_norms(); }
+
+  void begin_average() override {
+    if (average_)
+      check(cudaMemcpyAsync(average_.address, weights_.address, weights_.bytes, cudaMemcpyDeviceToDevice,
+                            context_.lane.get()));
+  }
+  void swap_average() override {
+    if (average_) swap(weights_, average_, context_);
+  }
 
  private:
   void run(const Sgd& rule, const Range& slice, float rate, std::uint64_t) {
@@ -259,6 +276,8 @@ class ArenaUpdate : public Update {
   UpdateRule rule_;
   Context& context_;
   Arenas<T> arenas_;
+  DeviceView weights_, average_;
+  double average_decay_;
   Buffer owners_;  // one for each 16 floats
   GradientClip clip_;
   std::unique_ptr<LocalRates> local_;

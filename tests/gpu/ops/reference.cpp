@@ -58,7 +58,7 @@ void Reference::append(const Operation& operation, const std::vector<Shape>& sha
   }
   bindings.output = step.output->memory.view();
   bindings.output_gradient = step.gradient->memory.view();
-  step.scratch = device_.allocate(step.op->scratch_bytes());
+  step.scratch = device_.allocate(step.op->info().scratch_bytes);
   bindings.scratch = step.scratch.view();
   step.op->bind(bindings);
   steps_.push_back(std::move(step));

@@ -54,7 +54,7 @@ struct Trial {
     if (states(rule) > 1) arenas.states[1] = second.view();
     if (gpu.context.type() != DataType::f32) {
       copy = cuda::allocate_device(size * size_of(gpu.context.type()));
-      cuda::narrow(weights.view(), copy.view(), gpu.context);
+      cuda::cast_params(weights.view(), copy.view(), gpu.context);
       arenas.copies = copy.view();
     }
     update = cuda::plan_update(rule, arenas, segments, gpu.context);
@@ -155,26 +155,26 @@ TEST_CASE("on a GPU: gradients are clipped by the norm of all that is trained") 
   CHECK(trial.update->take_norms().last == double{infinity});
 }
 
-TEST_CASE("on a GPU: one arena follows another, and two are exchanged") {
+TEST_CASE("on a GPU: one arena moves towards another, and two are swapped") {
   Gpu gpu(Precision::bf16);
   for (const std::size_t size : {std::size_t{16}, std::size_t{32000}}) {
     gpu.context.skip = nullptr;
     const Values a = random_values(size, 1), b = random_values(size, 2);
     Arena from(gpu, a), to(gpu, Values(size)), other(gpu, b);
-    cuda::follow(from.view(), to.view(), 1, gpu.context);
+    cuda::move_towards(from.view(), to.view(), 1, gpu.context);
     CHECK(to.read() == a);
-    cuda::follow(other.view(), to.view(), 0.25f, gpu.context);
+    cuda::move_towards(other.view(), to.view(), 0.25f, gpu.context);
     std::vector<double> expected(size);
     for (std::size_t i = 0; i < size; ++i) expected[i] = 0.75 * a[i] + 0.25 * b[i];
     CHECK(distance(to.read(), expected) < 1e-6);
-    cuda::exchange(from.view(), other.view(), gpu.context);
+    cuda::swap(from.view(), other.view(), gpu.context);
     CHECK(from.read() == b);
     CHECK(other.read() == a);
 
     Buffer skip;
     const std::uint32_t yes = 1;
     gpu.context.skip = reinterpret_cast<const std::uint32_t*>(test::upload(gpu.context, &yes, sizeof yes, skip));
-    cuda::follow(from.view(), other.view(), 1, gpu.context);
+    cuda::move_towards(from.view(), other.view(), 1, gpu.context);
     CHECK(other.read() == a);
   }
 }
