@@ -52,16 +52,14 @@ struct Checkpoint {
 
 // An HDF5 file:
 //   attributes of the root group: format ("annulus checkpoint"), version (2), model, optimizer, configuration, seed,
-//                                 step, epoch, position, order, image_height, image_width, summing,
-//                                 ranks, crossover_bytes (if measured), bucket_bytes, deferred_percent,
-//                                 tuned_for_ranks, classes, mean, deviation, data_height, data_width (0: encoded
-//                                 images), samples (strings such as "the number of training images=60000")
+//                                 order, image_height, image_width, summing, classes, mean, deviation, data_height,
+//                                 data_width (0: encoded images), samples (strings such as "the number of training
+//                                 images=60000"), and the numbers of kRunStateFields (run_state.h)
 //   /parameters/<name>            float32, row-major
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
 //   /second_moment/<name>         the same, if the optimizer has it
 //   /average/<name>               the same shape, for all parameters, if the run keeps a moving average of them
-//   The step also counts the optimizer's updates. loss_scale and good_steps exist after training in fp16, correct and
-//   count if the checkpoint was evaluated.
+//   The step also counts the optimizer's updates.
 // followed by "sealed 2" and a checksum (XXH3, 64 bits) of all bytes before it.
 //
 // The file is written under another name in the same folder, flushed to the disk and renamed: at any instant `file` is
