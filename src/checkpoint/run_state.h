@@ -26,7 +26,8 @@ struct Score {
 struct RunState {
   std::uint64_t step = 0;                  // steps done
   Cursor cursor;                           // next training sample
-  std::uint64_t ranks = 0;                 // this and the next four are as of the last checkpoint
+  std::uint64_t ranks = 0;                 // this and the next five are as of the last checkpoint
+  std::uint64_t milliseconds = 0;          // duration of the run, all its parts together
   std::optional<std::uint64_t> crossover;  // see AllReduceInfo
   BucketOptions buckets;                   // the last bits of the gradients depend on these
   std::uint64_t tuned_for_ranks = 0;       // number of ranks for which --bucket tune chose the buckets; 0: it did not
@@ -54,7 +55,7 @@ T& made(std::optional<T>& value) {
 }  // namespace run_state
 
 // clang-format off
-inline constexpr std::array<RunStateField, 12> kRunStateFields{{
+inline constexpr std::array<RunStateField, 13> kRunStateFields{{
     {"step", true, [](const RunState& s) { return std::optional(s.step); },
      [](RunState& s, std::uint64_t v) { s.step = v; }},
     {"epoch", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.cursor.epoch); },
@@ -63,6 +64,8 @@ inline constexpr std::array<RunStateField, 12> kRunStateFields{{
      [](RunState& s, std::uint64_t v) { s.cursor.position = v; }},
     {"ranks", true, [](const RunState& s) { return std::optional(s.ranks); },
      [](RunState& s, std::uint64_t v) { s.ranks = v; }},
+    {"milliseconds", true, [](const RunState& s) { return std::optional(s.milliseconds); },
+     [](RunState& s, std::uint64_t v) { s.milliseconds = v; }},
     {"crossover_bytes", false, [](const RunState& s) { return s.crossover; },
      [](RunState& s, std::uint64_t v) { s.crossover = v; }},
     {"bucket_bytes", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.buckets.bytes); },

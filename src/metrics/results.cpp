@@ -140,6 +140,7 @@ nlohmann::json to_json(const RunResult& r) {
                       {"checkpoint_seconds", r.checkpoint_seconds},
                       {"checkpoint_write_seconds", r.checkpoint_write_seconds},
                       {"total_seconds", r.total_seconds},
+                      {"earlier_seconds", r.earlier_seconds},
                       {"epochs", r.earlier_epochs},
                       {"evaluations", r.earlier_evaluations},
                       {"data_changes", r.data_changes}};
@@ -180,6 +181,8 @@ std::string summary(const RunResult& r) {
   text += fmt::format("{:.1f} s in all: start-up {:.1f}, steps {:.1f}, evaluation {:.1f}, checkpoints {:.1f}\n",
                       r.total_seconds, r.startup_seconds, r.accounts.mean().wall(), r.evaluation_seconds,
                       r.checkpoint_seconds);
+  if (r.earlier_seconds > 0)
+    text += fmt::format("{:.1f} s with the earlier parts of the run\n", r.earlier_seconds + r.total_seconds);
   return text;
 }
 

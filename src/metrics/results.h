@@ -46,6 +46,7 @@ struct RunResult {
   std::vector<EvaluationResult> evaluations;
   Accounts accounts;
   double startup_seconds = 0, evaluation_seconds = 0, total_seconds = 0;
+  double earlier_seconds = 0;           // duration of the parts that this one resumes, up to its checkpoint
   double checkpoint_seconds = 0;        // training was paused for checkpoints
   double checkpoint_write_seconds = 0;  // checkpoints were written in the background
 

@@ -94,9 +94,10 @@ void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& re
   result.all_reduce = replica.all_reduce.info().description;
 }
 
-// On rank 0.
 void report_resumption(const TrainingInputs& inputs, const Resumption& resumption, RunRecord& record) {
   const RunState& state = resumption.state;
+  record.result.earlier_seconds = static_cast<double>(state.milliseconds) / 1e3;
+  if (!inputs.world.root()) return;
   read_earlier_results(inputs.options.out / "results.json", state.cursor.epoch, state.step, record.result);
   for (const std::string& line : resumption.stored->damaged) record.progress.line(line);
   if (const auto& difference = resumption.data_difference) {
@@ -159,7 +160,7 @@ int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
     activity.enter(Phase::resuming);
     restore(world, *resumption, replica.model, replica.optimizer);
     check_replicas(world, replica.model, replica.optimizer, "after resuming");
-    if (world.root()) report_resumption(inputs, *resumption, record);
+    report_resumption(inputs, *resumption, record);
   } else if (options.resume) {
     record.progress.line(fmt::format("nothing to resume in {}: starting a new run", options.out.string()));
   }

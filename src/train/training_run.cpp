@@ -169,6 +169,8 @@ void TrainingRun::checkpoint() {
   record_.activity.enter(Activity::Phase::checkpoint);
   check_replicas(world_, replica_.model, replica_.optimizer, fmt::format("after step {}", state_.step));
   state_.ranks = static_cast<std::uint64_t>(world_.size());
+  state_.milliseconds =
+      static_cast<std::uint64_t>(1e3 * (record_.result.earlier_seconds + now_seconds() - record_.begun));
   state_.crossover = replica_.all_reduce.info().crossover;
   state_.buckets = replica_.trainer.bucket_options();
   state_.loss_scaling.reset();

@@ -40,6 +40,21 @@ class Resume(helper.ProgramTest):
         self.assertEqual([(epoch["epoch"], epoch["first_image"], epoch["steps"]) for epoch in epochs[-2:]],
                          [(1, 200, 8), (2, 0, 1)])
 
+    def test_the_duration_covers_all_parts(self):
+        out = self.folder / "out"
+        first = self.run_to(out, 5)
+        self.assertEqual(first["earlier_seconds"], 0)
+        before = 0
+        for steps in (10, 14):
+            written = read_checkpoint(out / "checkpoint.h5")["attributes"]["milliseconds"] / 1000
+            result = self.run_again(out, steps)
+            results = json.loads((out / "results.json").read_text())
+            self.assertEqual(results["earlier_seconds"], written)
+            whole = results["earlier_seconds"] + results["total_seconds"]
+            self.assertIn(f"{whole:.1f} s with the earlier parts of the run", result.out)
+            self.assertGreater(written, before)
+            before = written
+
     def test_a_complete_run_has_nothing_to_do(self):
         out = self.folder / "out"
         accuracy = self.run_to(out, 5)["test_accuracy"]
