@@ -78,13 +78,13 @@ class AllReduce {
 };
 
 // The name of an all-reduce in timelines.
-struct SumName {
+struct AllReduceName {
   std::string_view text;
   std::int64_t number;
 };
-inline SumName name_of(std::size_t bucket) {
-  if (bucket == AllReduce::kWithinPass) return {"sum within a pass", TraceLane::kNone};
-  return {"sum of bucket", static_cast<std::int64_t>(bucket + 1)};
+inline AllReduceName name_of(std::size_t bucket) {
+  if (bucket == AllReduce::kWithinPass) return {"all-reduce within a pass", TraceLane::kNone};
+  return {"all-reduce of bucket", static_cast<std::int64_t>(bucket + 1)};
 }
 
 // Creates the all-reduce `algorithm`, one of:

@@ -80,11 +80,11 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   std::exception_ptr failure;
   try {
-    const SumName name = name_of(job.bucket);
+    const AllReduceName name = name_of(job.bucket);
     const TraceSpan span(lane_, name.text, name.number);
-    backoff_->progress().begin_sum(job.bucket);
+    backoff_->progress().begin(job.bucket);
     algorithm_->sum(job.values);
-    backoff_->progress().end_sum(algorithm_->bytes_sent());
+    backoff_->progress().end(algorithm_->bytes_sent());
   } catch (...) {
     failure = std::current_exception();
   }

@@ -30,7 +30,7 @@ void expect_image(const Shape& shape, std::string_view operation) {
 // 4.6). A ReLU halves the variance, but He et al.'s correction for that, sqrt(2 / fan-in), gives worse results for our
 // small networks on Fashion-MNIST: 89.4 % instead of 89.8 % after two epochs of `cnn`, 86.4 % instead of 87.9 % after
 // three of `lenet` (means of 4 seeds).
-float default_deviation(std::size_t fan_in) {
+float default_stddev(std::size_t fan_in) {
   return std::sqrt(1 / static_cast<float>(fan_in));
 }
 
@@ -59,9 +59,9 @@ struct OutputShape {
 
   Shape operator()(const ImageInput& o) const {
     expect_image(in, "image input");
-    if (o.mean.size() != in[3] || o.deviation.size() != in[3])
+    if (o.mean.size() != in[3] || o.stddev.size() != in[3])
       fail("images have {} channels, but there are {} means and {} standard deviations", in[3], o.mean.size(),
-           o.deviation.size());
+           o.stddev.size());
     return {in[0], in[3], in[1], in[2]};
   }
   Shape operator()(const Convolution& o) const {
@@ -130,14 +130,14 @@ struct Parameters {
                       {o.channels, in[1], o.kernel.height, o.kernel.width},
                       Role::weight,
                       0,
-                      o.deviation > 0 ? o.deviation : default_deviation(in[1] * o.kernel.area())}};
+                      o.stddev > 0 ? o.stddev : default_stddev(in[1] * o.kernel.area())}};
     if (o.bias) all.push_back({"bias", {o.channels}, Role::offset});
     return all;
   }
   Declarations operator()(const Dense& o) const {
     Shape weight = in;
     weight[0] = o.units;
-    return {{"weight", weight, Role::weight, 0, o.deviation > 0 ? o.deviation : default_deviation(features(in))},
+    return {{"weight", weight, Role::weight, 0, o.stddev > 0 ? o.stddev : default_stddev(features(in))},
             {"bias", {o.units}, Role::offset}};
   }
   Declarations operator()(const BatchNorm& o) const {

@@ -14,10 +14,10 @@ namespace annulus {
 // the shapes of its inputs; how it is computed is up to the device (kernels/device.h).
 
 // Raw pixels {batch, height, width, channels} (uint8) -> {batch, channels, height, width} (float32),
-// (pixel / 255 - mean) / deviation for each channel. The first operation of a network.
+// (pixel / 255 - mean) / std for each channel. The first operation of a network.
 struct ImageInput {
   std::vector<float> mean;
-  std::vector<float> deviation;
+  std::vector<float> stddev;
 };
 
 // Output {batch, channels, ...}. With relu, the output is max(0, .).
@@ -28,7 +28,7 @@ struct Convolution {
   Extent padding = 0;
   bool bias = true;
   bool relu = false;
-  float deviation = 0;         // std of the initial weights; 0: sqrt(1 / fan-in)
+  float stddev = 0;            // std of the initial weights; 0: sqrt(1 / fan-in)
   bool input_gradient = true;  // whether the input's gradient may be needed; if not, nothing is planned for it
 };
 
@@ -36,7 +36,7 @@ struct Convolution {
 struct Dense {
   std::size_t units;
   bool relu = false;
-  float deviation = 0;         // std of the initial weights; 0: sqrt(1 / fan-in)
+  float stddev = 0;            // std of the initial weights; 0: sqrt(1 / fan-in)
   bool input_gradient = true;  // as in Convolution
 };
 
@@ -124,8 +124,8 @@ struct ParameterDeclaration {
   std::string name;
   Shape shape;
   Role role;
-  float initial = 0;    // the initial value, unless deviation is positive
-  float deviation = 0;  // if positive, initial values are normally distributed with mean 0 and this std
+  float initial = 0;  // the initial value, unless std is positive
+  float stddev = 0;   // if positive, initial values are normally distributed with mean 0 and this std
 };
 
 std::string_view name(const Operation& operation);  // "convolution"

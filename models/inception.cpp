@@ -10,7 +10,7 @@ namespace {
 // of 0.1. (torchvision truncates it at -2 and 2, which no value reaches.)
 Value unit(Graph& g, const std::string& name, Value x, Convolution convolution) {
   convolution.bias = false;
-  convolution.deviation = 0.1f;
+  convolution.stddev = 0.1f;
   x = g.add(name + ".conv", convolution, {x});
   x = g.add(name + ".norm", BatchNorm{.epsilon = 1e-3f}, {x});
   return g.add(name + ".relu", Relu{}, {x});
@@ -110,7 +110,7 @@ Graph inception_v3(const Task& task) {
   x = block_e(g, "mixed_7c", x);
   x = g.add("pool", AdaptiveAveragePool{1}, {x});
   x = dropout(g, "dropout", 0.5f, x);
-  x = g.add("dense", Dense{.units = task.classes, .deviation = 0.1f}, {x});
+  x = g.add("dense", Dense{.units = task.classes, .stddev = 0.1f}, {x});
   return with_loss(g, task, x);
 }
 

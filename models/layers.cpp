@@ -6,7 +6,7 @@
 namespace annulus {
 
 Value image_input(Graph& graph, const Task& task) {
-  return graph.add("input", ImageInput{task.mean, task.deviation}, {Graph::kImages});
+  return graph.add("input", ImageInput{task.mean, task.stddev}, {Graph::kImages});
 }
 
 Graph with_loss(Graph graph, const Task& task, Value logits) {
@@ -28,7 +28,7 @@ Value dense_relu(Graph& graph, const std::string& name, Value x, const Dense& de
   return graph.add(name + ".relu", Relu{}, {graph.add(name, dense, {x})});
 }
 
-float fan_out_deviation(const Convolution& convolution) {
+float fan_out_stddev(const Convolution& convolution) {
   return std::sqrt(2 / static_cast<float>(convolution.channels * convolution.kernel.area()));
 }
 

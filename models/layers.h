@@ -18,6 +18,6 @@ Value dense_relu(Graph& graph, const std::string& name, Value x, const Dense& de
 
 // Returns a std for a convolution's initial weights: sqrt(2 / fan-out), which keeps the variance of the gradients (He
 // et al., "Delving deep into rectifiers", ICCV 2015, equation 14).
-float fan_out_deviation(const Convolution& convolution);
+float fan_out_stddev(const Convolution& convolution);
 
 }  // namespace annulus

@@ -36,9 +36,9 @@ void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::siz
         needed / kGiB, batch, graph.image().height, graph.image().width, graph.image().channels, memory / kGiB);
 }
 
-std::size_t flow_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch) {
+std::size_t activation_arena_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch) {
   const Graph planned = rewritten(graph);
-  return Network(device, planned, mode, batch, {}).dataflow().bytes();
+  return Network(device, planned, mode, batch, {}).activation_plan().bytes();
 }
 
 Model::Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,

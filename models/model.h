@@ -13,7 +13,7 @@ namespace annulus {
 void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch);
 
 // Returns the size of the network's activation arena in bytes; parameters are not included. Plans every operation.
-std::size_t flow_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch);
+std::size_t activation_arena_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch);
 
 // A network's parameters, and its plans for every batch size and mode in which it is used (an epoch's last batch is
 // smaller, evaluation has its own batch size), all over the same parameters.

@@ -29,7 +29,7 @@ Network::Network(Device& device, const Graph& graph, Mode mode, std::size_t batc
       batch_(batch),
       wants_keys_(mode == Mode::training && std::ranges::any_of(graph.nodes(), reads_keys)),
       steps_(plan_steps(layouts, planned)),
-      dataflow_(graph, ops(), specs_, mode) {}
+      activation_plan_(graph, ops(), specs_, mode) {}
 
 // Also sets specs_.
 std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<TensorSpec>>& layouts,
@@ -63,7 +63,7 @@ std::vector<const Op*> Network::ops() const {
 
 DeviceView Network::value(Value value) const {
   if (!Graph::has_node(value)) return outside_[value].view();
-  return view(dataflow_.value(value));
+  return view(activation_plan_.value(value));
 }
 
 std::vector<std::vector<TensorSpec>> Network::parameter_layouts() const {
@@ -75,7 +75,7 @@ std::vector<std::vector<TensorSpec>> Network::parameter_layouts() const {
 void Network::bind(const Parameters& parameters, ActivationArena& memory) {
   for (Value value = 0; !Graph::has_node(value); ++value)
     outside_.push_back(device_.allocate(specs_[value].layout->bytes()));
-  flow_ = memory.of(dataflow_.bytes());
+  activations_ = memory.of(activation_plan_.bytes());
   for (std::size_t i = 0; i < steps_.size(); ++i) bind_step(i, parameters);
   stop_at({});
 }
@@ -86,11 +86,11 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
   Bindings bindings;
   for (const Value input : graph_.nodes()[node].inputs) bindings.inputs.push_back(value(input));
   bindings.output = value(output);
-  bindings.scratch = view(dataflow_.scratch());
-  bindings.output_gradient = view(dataflow_.gradient(output));
-  bindings.second_output_gradient = view(dataflow_.second_gradient(output));
+  bindings.scratch = view(activation_plan_.scratch());
+  bindings.output_gradient = view(activation_plan_.gradient(output));
+  bindings.second_output_gradient = view(activation_plan_.second_gradient(output));
   for (std::size_t k = 0; k < bindings.inputs.size(); ++k) {
-    const auto& [piece, accumulate, added_to] = dataflow_.input_gradients(node)[k];
+    const auto& [piece, accumulate, added_to] = activation_plan_.input_gradients(node)[k];
     bindings.input_gradients.push_back(view(piece));
     bindings.accumulate.push_back(accumulate);
     if (added_to) step.additions.push_back({view(piece), view(added_to), specs_[graph_.nodes()[node].inputs[k]].type});
@@ -157,34 +157,34 @@ void Network::plan_backward(std::span<const std::size_t> stops) {
 // The first run is not recorded, because the vendor's library may plan and allocate memory in it. Nor are runs with
 // spans of every layer, whose marks are part of the work.
 template <class Work>
-void Network::run(Stretch& stretch, const Work& work) {
+void Network::run(CapturedSegment& segment, const Work& work) {
   const bool traced = lane_ != nullptr && lane_->recording();
-  if (!stretch.recordable || traced || !stretch.done_before) {
+  if (!segment.recordable || traced || !segment.done_before) {
     work();
-    stretch.done_before = true;
+    segment.done_before = true;
     return;
   }
-  if (stretch.recording == nullptr) stretch.recording = device_.record(work);
-  stretch.recording->replay();
+  if (segment.recording == nullptr) segment.recording = device_.record(work);
+  segment.recording->replay();
 }
 
 void Network::forward(const Needed& needed) {
   const LaneSpan all(device_, lane_, "forward");
-  for (Stretch& stretch : forward_) {
-    needed(stretch.place);
-    run(stretch, [&] { forward_layers(stretch.steps); });
+  for (CapturedSegment& segment : forward_) {
+    needed(segment.place);
+    run(segment, [&] { forward_layers(segment.steps); });
   }
 }
 
 void Network::backward(float sample_weight, const Ready& ready) {
   const LaneSpan all(device_, lane_, "backward");
   if (sample_weight != recorded_weight_)
-    for (Stretch& stretch : backward_) stretch.recording = nullptr;
+    for (CapturedSegment& segment : backward_) segment.recording = nullptr;
   recorded_weight_ = sample_weight;
   std::size_t final = 0;
-  for (Stretch& stretch : backward_) {
-    run(stretch, [&] { backward_layers(stretch.steps, sample_weight); });
-    if (stretch.place > final) ready(final = stretch.place);
+  for (CapturedSegment& segment : backward_) {
+    run(segment, [&] { backward_layers(segment.steps, sample_weight); });
+    if (segment.place > final) ready(final = segment.place);
   }
 }
 

@@ -51,7 +51,7 @@ class Network {
   // The memory of a value. After forward(), the images, the labels, the logits and the loss are valid; later layers may
   // have overwritten other values. REQUIRES: bind() has been called.
   DeviceView value(Value value) const;
-  const ActivationPlan& dataflow() const { return dataflow_; }
+  const ActivationPlan& activation_plan() const { return activation_plan_; }
 
   void bind(const Parameters& parameters, ActivationArena& memory);
 
@@ -96,7 +96,7 @@ class Network {
   };
 
   // Layers that run, and are recorded, together.
-  struct Stretch {
+  struct CapturedSegment {
     Range steps;  // in forward's order
     // In the arena: forward needs the parameters from here on, or backward's gradients are final up to here.
     std::size_t place;
@@ -108,12 +108,12 @@ class Network {
   std::vector<Step> plan_steps(const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned);
   std::vector<const Op*> ops() const;
   void bind_step(std::size_t node, const Parameters& parameters);
-  DeviceView view(const ActivationPlan::Piece& piece) const { return dataflow_.view(piece, flow_); }
+  DeviceView view(const ActivationPlan::Piece& piece) const { return activation_plan_.view(piece, activations_); }
   bool recordable(std::size_t step) const { return device_.info().records && !steps_[step].op->info().sums_over_ranks; }
   void plan_forward(std::span<const std::size_t> stops);
   void plan_backward(std::span<const std::size_t> stops);
   template <class Work>
-  void run(Stretch& stretch, const Work& work);
+  void run(CapturedSegment& segment, const Work& work);
   void forward_layers(const Range& steps);
   void backward_layers(const Range& steps, float sample_weight);
 
@@ -124,11 +124,11 @@ class Network {
   bool wants_keys_;
   std::vector<TensorSpec> specs_;  // of every value
   std::vector<Step> steps_;
-  ActivationPlan dataflow_;
-  std::vector<Buffer> outside_;              // the values that come from outside
-  DeviceView flow_;                          // the activation arena, with all other values
-  std::vector<Stretch> forward_, backward_;  // in the order in which they run
-  float recorded_weight_ = 0;                // sample_weight in backward_'s recordings
+  ActivationPlan activation_plan_;
+  std::vector<Buffer> outside_;                      // the values that come from outside
+  DeviceView activations_;                           // the activation arena, with all other values
+  std::vector<CapturedSegment> forward_, backward_;  // in the order in which they run
+  float recorded_weight_ = 0;                        // sample_weight in backward_'s recordings
   TraceLane* lane_ = nullptr;
 };
 

@@ -33,7 +33,7 @@ Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std
     node_begin_[node] = all_.size();
     node_count_[node] = declared.size();
     for (std::size_t i = 0; i < declared.size(); ++i)
-      append({n.name + "." + declared[i].name, declared[i].role, declared[i].initial, declared[i].deviation,
+      append({n.name + "." + declared[i].name, declared[i].role, declared[i].initial, declared[i].stddev,
               layouts[node][i], 0, 0});
     node_end_[node] = bytes_;
   }
@@ -68,9 +68,9 @@ void Parameters::initialize(std::uint64_t seed) {
   for (std::size_t i = 0; i < all_.size(); ++i) {
     const Parameter& p = all_[i];
     values.assign(elements(p.spec.shape), p.initial);
-    if (p.deviation > 0)
+    if (p.stddev > 0)
       for (std::size_t element = 0; element < values.size(); ++element)
-        values[element] = p.deviation * normal(seed, i, element);
+        values[element] = p.stddev * normal(seed, i, element);
     device_.write(values, p.spec, weight(p));
   }
   weights_changed();

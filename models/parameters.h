@@ -13,7 +13,7 @@ namespace annulus {
 struct Parameter {
   std::string name;  // "conv1.weight"
   Role role;
-  float initial, deviation;
+  float initial, stddev;
   TensorSpec spec;
   std::size_t offset;  // of its slot in each arena, in bytes
   std::size_t bytes;   // of its slot: the tensor, padded with zeros to a multiple of the cache line size

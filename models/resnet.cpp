@@ -17,7 +17,7 @@ namespace {
 Value convolution_norm(Graph& g, const std::string& conv, const std::string& norm, Value x, Convolution convolution,
                        float scale = 1) {
   convolution.bias = false;
-  convolution.deviation = fan_out_deviation(convolution);
+  convolution.stddev = fan_out_stddev(convolution);
   x = g.add(conv, convolution, {x});
   return g.add(norm, BatchNorm{.initial_scale = scale}, {x});
 }
@@ -109,7 +109,7 @@ Graph resnet(const Task& task, Block block, std::size_t widening, const std::arr
   x = g.add("stem.pool", MaxPool{.kernel = 3, .stride = 2, .padding = 1}, {x});
   x = stages(g, task, x, block, widening, 64, blocks);
   x = g.add("pool", AdaptiveAveragePool{1}, {x});
-  x = g.add("dense", Dense{.units = task.classes, .deviation = 0.01f}, {x});
+  x = g.add("dense", Dense{.units = task.classes, .stddev = 0.01f}, {x});
   return with_loss(g, task, x);
 }
 

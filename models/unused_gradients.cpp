@@ -4,7 +4,7 @@ namespace annulus {
 namespace {
 
 template <class Layer>
-void spare_gradient(Operation& operation) {
+void prune_gradient(Operation& operation) {
   if (auto* layer = std::get_if<Layer>(&operation)) layer->input_gradient = false;
 }
 
@@ -15,8 +15,8 @@ Graph prune_unused_gradients(const Graph& graph) {
   Graph sparing(graph.image());
   for (Node node : graph.nodes()) {
     if (!wanted[node.inputs[0]]) {
-      spare_gradient<Convolution>(node.operation);
-      spare_gradient<Dense>(node.operation);
+      prune_gradient<Convolution>(node.operation);
+      prune_gradient<Dense>(node.operation);
     }
     sparing.add(std::move(node.name), std::move(node.operation), std::move(node.inputs));
   }

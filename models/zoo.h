@@ -10,7 +10,7 @@ namespace annulus {
 // The task of a model: the shape of images, their normalization, and the number of classes.
 struct Task {
   ImageShape image;
-  std::vector<float> mean, deviation;  // of each channel, pixels scaled to 0..1
+  std::vector<float> mean, stddev;  // of each channel, pixels scaled to 0..1
   std::size_t classes;
   float label_smoothing = 0;         // see SoftmaxCrossEntropy
   bool zero_init_last_norm = false;  // the initial scale of each residual block's last batch norm is 0

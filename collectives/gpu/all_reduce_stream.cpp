@@ -18,15 +18,15 @@ AllReduce::Ticket AllReduceStream::enqueue(DeviceView values, Next, std::size_t 
   algorithm_->expect_all_there();
   collect();
   lane_->begin();
-  Sum sum{.bucket = bucket, .bytes = algorithm_->bytes_to_send(values)};
-  if (trace_ != nullptr) sum.step = trace_->step();
-  sum.begin_mark = mark();
+  Job job{.bucket = bucket, .bytes = algorithm_->bytes_to_send(values)};
+  if (trace_ != nullptr) job.step = trace_->step();
+  job.begin_mark = mark();
   algorithm_->put(values);
-  sum.end_mark = mark();
-  sum.ticket = lane_->end();
-  pending_.push_back(sum);
-  if (pending_.size() == 1) backoff_->progress().begin_sum(bucket);
-  return sum.ticket;
+  job.end_mark = mark();
+  job.ticket = lane_->end();
+  pending_.push_back(job);
+  if (pending_.size() == 1) backoff_->progress().begin(bucket);
+  return job.ticket;
 }
 
 std::uint64_t AllReduceStream::mark() {
@@ -60,22 +60,22 @@ void AllReduceStream::collect() {
     add_span(pending_.front());
     bytes_sent_ += pending_.front().bytes;
     pending_.pop_front();
-    progress.end_sum(bytes_sent_);
+    progress.end(bytes_sent_);
     place_ = {};
-    if (!pending_.empty()) progress.begin_sum(pending_.front().bucket);
+    if (!pending_.empty()) progress.begin(pending_.front().bucket);
   }
 }
 
-void AllReduceStream::add_span(const Sum& sum) {
-  if (sum.begin_mark == 0 || sum.end_mark == 0) return;
-  const SumName name = name_of(sum.bucket);
-  trace_->add({name.text, name.number, sum.step, clock_->seconds(sum.begin_mark), clock_->seconds(sum.end_mark)});
+void AllReduceStream::add_span(const Job& job) {
+  if (job.begin_mark == 0 || job.end_mark == 0) return;
+  const AllReduceName name = name_of(job.bucket);
+  trace_->add({name.text, name.number, job.step, clock_->seconds(job.begin_mark), clock_->seconds(job.end_mark)});
 }
 
 // Records changes only, because a watchdog takes every record for progress.
 void AllReduceStream::record_progress() {
   if (pending_.empty() || !lane_->begun(pending_.front().ticket)) return;
-  const StreamAlgorithm::Place place = algorithm_->look();
+  const StreamAlgorithm::Place place = algorithm_->snapshot();
   if (place == place_) return;
   backoff_->progress().enter(place.step);
   backoff_->progress().await(place.peer);

@@ -35,7 +35,7 @@ class AllReduceStream final : public AllReduce {
   const AllReduceProgress& progress() const override { return backoff_->progress(); }
 
  private:
-  struct Sum {
+  struct Job {
     Ticket ticket = 0;
     std::size_t bucket;
     std::uint64_t bytes;  // to be sent
@@ -45,7 +45,7 @@ class AllReduceStream final : public AllReduce {
 
   std::uint64_t mark();  // 0 if nothing is recorded
   void collect();        // removes completed all-reduces from pending_
-  void add_span(const Sum& sum);
+  void add_span(const Job& job);
   void record_progress();  // records the progress of the oldest one
 
   std::unique_ptr<cuda::SideLane> lane_;
@@ -53,7 +53,7 @@ class AllReduceStream final : public AllReduce {
   TraceLane* trace_ = nullptr;
   std::unique_ptr<StreamAlgorithm> algorithm_;                       // after the lane that it uses
   std::unique_ptr<Backoff> backoff_ = std::make_unique<Backoff>(0);  // naps, since a GPU takes long
-  std::deque<Sum> pending_;
+  std::deque<Job> pending_;
   StreamAlgorithm::Place place_;  // recorded last
   std::uint64_t bytes_sent_ = 0;
 };

@@ -28,29 +28,29 @@ class HostDriven final : public AllReduce {
   HostDriven(std::unique_ptr<HostDrivenAllReduce> sum, const std::shared_ptr<Backoff>& backoff, const std::string& name,
              const std::string& why)
       : AllReduce(info_of(*sum, name, why)),
-        sum_(*sum),
+        algorithm_(*sum),
         backoff_(backoff),
         worker_(std::move(sum), backoff, name, why, 0) {}
 
   DeviceView allocate(std::size_t bytes) override { return worker_.allocate(bytes); }
   Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
-    sum_.begin(values);
+    algorithm_.begin(values);
     return worker_.enqueue(values, next, bucket);
   }
   void join(Ticket ticket) override {
     worker_.wait(ticket);
-    sum_.join(ticket);
+    algorithm_.join(ticket);
   }
   void wait(Ticket ticket) override {
     worker_.wait(ticket);
-    for (int looks = 0; !sum_.done(ticket); ++looks) backoff_->pause(looks);
+    for (int polls = 0; !algorithm_.done(ticket); ++polls) backoff_->pause(polls);
   }
   void abandon() noexcept override { worker_.abandon(); }
   void record_to(TraceLane* lane) override { worker_.record_to(lane); }
   const AllReduceProgress& progress() const override { return worker_.progress(); }
 
  private:
-  HostDrivenAllReduce& sum_;  // the worker's
+  HostDrivenAllReduce& algorithm_;  // the worker's
   std::shared_ptr<Backoff> backoff_;
   AllReduceWorker worker_;
 };

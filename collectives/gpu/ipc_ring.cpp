@@ -48,7 +48,7 @@ class IpcRing final : public StreamAlgorithm {
   DeviceView allocate(std::size_t bytes) override;
   std::uint64_t bytes_to_send(DeviceView values) const override;
   void expect_all_there() override;
-  Place look() override;
+  Place snapshot() override;
 
   // Runs a first small all-reduce, to verify that the mapped memory can be used and that the ranks' streams wake each
   // other. Collective; throws Error on all ranks if it fails.
@@ -65,7 +65,7 @@ class IpcRing final : public StreamAlgorithm {
     std::size_t count;
   };
   // One all-reduce.
-  struct Sum {
+  struct Job {
     std::size_t count;
     std::size_t segments;        // of every chunk
     std::uint32_t begun;         // value of "ready" when the array's own share is ready
@@ -84,10 +84,10 @@ class IpcRing final : public StreamAlgorithm {
   std::optional<Array> find(DeviceView values) const;
   void put_staged(DeviceView values);
   void put(const Array& array);
-  void pull_chunk(const Array& array, Sum& sum, std::size_t chunk, Pull pull);
-  void tell_next(std::uint32_t ready) { flags_.write(stream_, &of_next_->ready, ready); }
-  std::uint32_t ready_for(const Sum& sum, std::uint32_t exchange) const;
-  std::uint32_t exchanges(const Sum& sum) const;
+  void pull_chunk(const Array& array, Job& job, std::size_t chunk, Pull pull);
+  void notify_next(std::uint32_t ready) { flags_.write(stream_, &of_next_->ready, ready); }
+  std::uint32_t ready_for(const Job& job, std::uint32_t exchange) const;
+  std::uint32_t exchanges(const Job& job) const;
   Flags read_own_flags();
   void raise_own_flags();
 
@@ -110,8 +110,8 @@ class IpcRing final : public StreamAlgorithm {
 
   std::deque<Arena> arenas_;
   DeviceView scratch_;
-  std::uint32_t exchanges_ = 0, sums_ = 0;  // put on the stream so far
-  std::deque<Sum> pending_;                 // may not be complete yet
+  std::uint32_t exchanges_ = 0, all_reduces_ = 0;  // put on the stream so far
+  std::deque<Job> pending_;                        // may not be complete yet
 };
 
 std::vector<cuda::MemoryHandle> exchange_handles(const World& world, const cuda::MemoryHandle& own) {
@@ -212,41 +212,42 @@ void IpcRing::put_staged(DeviceView values) {
 }
 
 void IpcRing::put(const Array& array) {
-  Sum sum{.count = array.count, .segments = segments_of(array.count), .begun = exchanges_ + 1, .number = ++sums_};
-  exchanges_ = sum.begun + exchanges(sum);  // first, for abandon() after an error in between
-  tell_next(sum.begun);
-  for (const RingStep step : reduce_scatter(rank(), size())) pull_chunk(array, sum, step.receive, Pull::add);
-  for (const RingStep step : all_gather(rank(), size())) pull_chunk(array, sum, step.receive, Pull::replace);
-  flags_.write(stream_, &of_previous_->consumed, sum.number);
-  flags_.wait(stream_, &own_->consumed, sum.number);
+  Job job{
+      .count = array.count, .segments = segments_of(array.count), .begun = exchanges_ + 1, .number = ++all_reduces_};
+  exchanges_ = job.begun + exchanges(job);  // first, for abandon() after an error in between
+  notify_next(job.begun);
+  for (const RingStep step : reduce_scatter(rank(), size())) pull_chunk(array, job, step.receive, Pull::add);
+  for (const RingStep step : all_gather(rank(), size())) pull_chunk(array, job, step.receive, Pull::replace);
+  flags_.write(stream_, &of_previous_->consumed, job.number);
+  flags_.wait(stream_, &own_->consumed, job.number);
   if (pending_.size() == kRemembered) pending_.pop_front();
-  pending_.push_back(sum);
+  pending_.push_back(job);
 }
 
-void IpcRing::pull_chunk(const Array& array, Sum& sum, std::size_t chunk, Pull pull) {
+void IpcRing::pull_chunk(const Array& array, Job& job, std::size_t chunk, Pull pull) {
   const Range whole = split_blocks(array.count, kLine, size(), chunk);
-  for (std::size_t segment = 0; segment < sum.segments; ++segment, ++sum.exchange) {
-    const Range part = split_blocks(whole.size(), kLine, sum.segments, segment);
+  for (std::size_t segment = 0; segment < job.segments; ++segment, ++job.exchange) {
+    const Range part = split_blocks(whole.size(), kLine, job.segments, segment);
     float* const own = array.own + whole.begin + part.begin;
     const float* const previous = array.previous + whole.begin + part.begin;
-    flags_.wait(stream_, &own_->ready, ready_for(sum, sum.exchange));
+    flags_.wait(stream_, &own_->ready, ready_for(job, job.exchange));
     if (pull == Pull::add)
       cuda::add_from_peer(previous, own, part.size(), stream_);
     else if (part.size() > 0)
       cuda::check(cudaMemcpyAsync(own, previous, part.size() * sizeof(float), cudaMemcpyDeviceToDevice, stream_));
-    tell_next(sum.begun + sum.exchange + 1);
+    notify_next(job.begun + job.exchange + 1);
   }
 }
 
 // The data that an exchange pulls was ready from the start, or is the result of the previous rank's exchange a step
 // earlier.
-std::uint32_t IpcRing::ready_for(const Sum& sum, std::uint32_t exchange) const {
-  const auto segments = static_cast<std::uint32_t>(sum.segments);
-  return exchange < segments ? sum.begun : sum.begun + exchange - segments + 1;
+std::uint32_t IpcRing::ready_for(const Job& job, std::uint32_t exchange) const {
+  const auto segments = static_cast<std::uint32_t>(job.segments);
+  return exchange < segments ? job.begun : job.begun + exchange - segments + 1;
 }
 
-std::uint32_t IpcRing::exchanges(const Sum& sum) const {
-  return static_cast<std::uint32_t>(2 * (size() - 1) * sum.segments);
+std::uint32_t IpcRing::exchanges(const Job& job) const {
+  return static_cast<std::uint32_t>(2 * (size() - 1) * job.segments);
 }
 
 std::size_t IpcRing::segments_of(std::size_t count) const {
@@ -302,18 +303,18 @@ void IpcRing::try_out() {
 }
 
 // The stream can only be waiting for the first exchange that the flags do not let pass.
-StreamAlgorithm::Place IpcRing::look() {
+StreamAlgorithm::Place IpcRing::snapshot() {
   const Flags flags = read_own_flags();
   for (; !pending_.empty(); pending_.pop_front()) {
-    const Sum& sum = pending_.front();
-    for (std::uint32_t exchange = 0; exchange < exchanges(sum); ++exchange)
-      if (!cuda::StreamFlags::reached(flags.ready, ready_for(sum, exchange))) {
-        const std::size_t step = exchange / sum.segments;
+    const Job& job = pending_.front();
+    for (std::uint32_t exchange = 0; exchange < exchanges(job); ++exchange)
+      if (!cuda::StreamFlags::reached(flags.ready, ready_for(job, exchange))) {
+        const std::size_t step = exchange / job.segments;
         const bool adds = step < size() - 1;
         return {{adds ? "reduce-scatter, ring step" : "all-gather, ring step", step + 1, 2 * (size() - 1)},
                 rank_in_job(previous())};
       }
-    if (!cuda::StreamFlags::reached(flags.consumed, sum.number))
+    if (!cuda::StreamFlags::reached(flags.consumed, job.number))
       return {{"all have pulled, ring step", 2 * (size() - 1), 2 * (size() - 1)}, rank_in_job(next())};
   }
   return {};
@@ -341,7 +342,7 @@ void IpcRing::raise_own_flags() {
   if (cudaStreamQuery(aside_.get()) == cudaErrorNotReady) return;
   try {
     flags_.write(aside_.get(), &own_->ready, exchanges_);
-    flags_.write(aside_.get(), &own_->consumed, sums_);
+    flags_.write(aside_.get(), &own_->consumed, all_reduces_);
   } catch (const Error&) {  // then the streams have failed, or the timeout ends the process
   }
 }

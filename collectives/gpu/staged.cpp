@@ -74,7 +74,7 @@ class StagedAllReduce final : public HostDrivenAllReduce {
   cuda::Stream to_host_, from_host_;
   cuda::Event ready_;
   std::vector<cuda::Event> done_;
-  std::uint64_t sums_ = 0;
+  std::uint64_t completed_ = 0;
 
   std::mutex mutex_;  // guards what follows
   std::deque<Pieces> begun_;
@@ -147,7 +147,7 @@ void StagedAllReduce::sum(std::span<float> values) {
   }
   if (pieces.empty()) sum_through_scratch(view_of(values));
   for (const Piece& piece : pieces) sum_piece(piece);
-  cuda::check(cudaEventRecord(done_[++sums_ % kRemembered].get(), from_host_.get()));
+  cuda::check(cudaEventRecord(done_[++completed_ % kRemembered].get(), from_host_.get()));
   const std::scoped_lock lock(mutex_);
   for (Piece& piece : pieces) spare_.push_back(std::move(piece.arrived));
 }

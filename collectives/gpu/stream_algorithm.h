@@ -35,7 +35,7 @@ class StreamAlgorithm {
     int peer = AllReduceProgress::kNobody;  // the rank in the job that it waits for
     bool operator==(const Place&) const = default;
   };
-  virtual Place look() { return {}; }
+  virtual Place snapshot() { return {}; }
 };
 
 }  // namespace annulus

@@ -136,7 +136,7 @@ std::pair<Named, std::string> faster_in_shared_memory(const Request& request) {
   const auto seconds = [&](AllReduceAlgorithm& algorithm) {
     const auto memory = algorithm.allocate(bytes);
     const std::span values(reinterpret_cast<float*>(memory.data()), memory.size() / sizeof(float));
-    return measuring(request, [&] { return seconds_of_sum(request.world, algorithm, values); });
+    return measuring(request, [&] { return all_reduce_seconds(request.world, algorithm, values); });
   };
   Named first = shm(request), second = shared_memory_ring(request);
   const double of_shm = seconds(*first.algorithm), of_ring = seconds(*second.algorithm);

@@ -15,7 +15,7 @@ constexpr double kMostSums = 20;
 
 }  // namespace
 
-double seconds_of_sum(const World& world, AllReduceAlgorithm& algorithm, std::span<float> values) {
+double all_reduce_seconds(const World& world, AllReduceAlgorithm& algorithm, std::span<float> values) {
   const auto seconds_of_try = [&](int sums) {
     world.barrier();
     double seconds = 0;
@@ -41,7 +41,7 @@ std::size_t measure_crossover(const World& world, AllReduceAlgorithm& small, All
   std::vector<float> values(kLargestCrossover / sizeof(float));
   const auto seconds_of = [&](AllReduceAlgorithm& algorithm) {
     return [&](std::size_t bytes) {
-      return seconds_of_sum(world, algorithm, std::span(values).first(bytes / sizeof(float)));
+      return all_reduce_seconds(world, algorithm, std::span(values).first(bytes / sizeof(float)));
     };
   };
   return find_crossover(seconds_of(small), seconds_of(large));

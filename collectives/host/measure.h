@@ -13,7 +13,7 @@ namespace annulus {
 
 // Returns the seconds of an all-reduce on the slowest rank: the median of a few trials, each of several all-reduces if
 // they are short. Every rank rewrites its array before each one, as training does. Leaves zeros.
-double seconds_of_sum(const World& world, AllReduceAlgorithm& algorithm, std::span<float> values);
+double all_reduce_seconds(const World& world, AllReduceAlgorithm& algorithm, std::span<float> values);
 
 // Returns the largest of the sizes `least`, 2 `least` ... `most`, in bytes, up to which small_seconds(bytes) is not
 // more than large_seconds(bytes); 0 if it is more from the start.

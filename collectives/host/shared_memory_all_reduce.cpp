@@ -82,7 +82,7 @@ std::size_t SharedMemoryAllReduce::measure_small() {
   const auto seconds_with = [&](std::size_t small_bytes) {
     return [&, small_bytes](std::size_t bytes) {
       set_small_bytes(small_bytes);
-      return seconds_of_sum(memory_.node(), *this, {floats(stage_.data()), bytes / sizeof(float)});
+      return all_reduce_seconds(memory_.node(), *this, {floats(stage_.data()), bytes / sizeof(float)});
     };
   };
   set_small_bytes(find_crossover(seconds_with(kMostSmallBytes), seconds_with(0), kLeastSmallBytes, kMostSmallBytes));
@@ -99,18 +99,18 @@ void SharedMemoryAllReduce::sum(std::span<float> values) {
 // The two copies are used alternately, so one barrier is enough: a rank writes its copy for all-reduce s + 2 after all
 // ranks arrived at s + 1, and they did that after reading its copy for s.
 void SharedMemoryAllReduce::sum_copies(std::span<float> values) {
-  ++sums_;
-  const auto own = copies_[sums_ % 2];
+  ++completed_;
+  const auto own = copies_[completed_ % 2];
   std::memcpy(own.data(), values.data(), values.size_bytes());
   await_all(&Signals::arrived, 1, 1);
   const Piece copies{memory_.everywhere(own), values.size(), 0, values.size()};
   copies.sum({0, values.size()}, values.data());
   if (across_nodes_) across_nodes_->sum(values);
-  signals(memory_.node().rank()).done.raise(sums_);  // nobody waits for it; keeps it equal to `arrived`
+  signals(memory_.node().rank()).done.raise(completed_);  // nobody waits for it; keeps it equal to `arrived`
 }
 
 void SharedMemoryAllReduce::sum_in_place(const Piece& piece) {
-  ++sums_;
+  ++completed_;
   await_all(&Signals::arrived, 1, 2);
   const auto rank = static_cast<std::size_t>(memory_.node().rank());
   const Range chunk = RingPartition::chunk_of(piece.count, piece.everywhere.size(), rank);
@@ -165,11 +165,11 @@ void SharedMemoryAllReduce::await_all(SharedCounter Signals::*signal, std::size_
   const TraceSpan span(lane_, "wait for ranks");
   backoff_->progress().enter({"barrier", barrier, barriers});
   const int own = memory_.node().rank();
-  (signals(own).*signal).raise(sums_);
+  (signals(own).*signal).raise(completed_);
   for (int rank = 0; rank < memory_.node().size(); ++rank)
     if (rank != own) {
       backoff_->progress().await(memory_.node().rank_in_job(rank));
-      (signals(rank).*signal).await(sums_, *backoff_);
+      (signals(rank).*signal).await(completed_, *backoff_);
     }
 }
 

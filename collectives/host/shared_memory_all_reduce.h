@@ -89,7 +89,7 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   std::span<std::byte> copies_[2];  // of small arrays; used alternately
   std::span<std::byte> stage_;      // for pieces of arrays in other memory
   std::size_t small_bytes_ = kSmallBytes;
-  std::uint32_t sums_ = 0;  // so far
+  std::uint32_t completed_ = 0;  // so far
 };
 
 }  // namespace annulus

@@ -29,7 +29,7 @@ class AllReduceProgress {
     std::uint64_t bytes_sent = 0;        // by this rank in completed all-reduces; 0 if unknown (MPI_Allreduce)
   };
 
-  void begin_sum(std::size_t bucket) {
+  void begin(std::size_t bucket) {
     bucket_ = bucket;
     peer_ = kNobody;
     ++begun_;
@@ -45,7 +45,7 @@ class AllReduceProgress {
     peer_ = peer;
     ++moves_;
   }
-  void end_sum(std::uint64_t bytes_sent) {  // by this rank in all completed all-reduces
+  void end(std::uint64_t bytes_sent) {  // by this rank in all completed all-reduces
     bytes_sent_ = bytes_sent;
     ++ended_;
     ++moves_;

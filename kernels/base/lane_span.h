@@ -5,7 +5,7 @@
 
 namespace annulus {
 
-// Like TraceSpan, but for the work of a lane: the times are those when the work is done, which may be later. settle()
+// Like TraceSpan, but for the work of a lane: the times are those when the work is done, which may be later. resolve()
 // fills them in.
 class LaneSpan {
  public:
@@ -37,8 +37,8 @@ class LaneSpan {
 };
 
 // Waits for the work of the first `count` spans, and fills in their times.
-inline void settle(Lane& work, TraceLane& lane, std::size_t count) {
-  lane.settle(count, [&work](std::uint64_t number) { return work.seconds({0, number}); });
+inline void resolve(Lane& work, TraceLane& lane, std::size_t count) {
+  lane.resolve(count, [&work](std::uint64_t number) { return work.seconds({0, number}); });
 }
 
 }  // namespace annulus

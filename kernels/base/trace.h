@@ -20,7 +20,7 @@ class TraceLane {
     std::int64_t number;  // of a bucket or an epoch, or kNone
     std::int64_t step;    // of the training run, when the span began; or kNone
     double begin, end;    // in now_seconds()
-    // Numbers of marks in a device's lane whose times are not known yet; 0: none. See settle().
+    // Numbers of marks in a device's lane whose times are not known yet; 0: none. See resolve().
     std::uint64_t begin_mark = 0, end_mark = 0;
   };
   static constexpr std::int64_t kNone = -1;
@@ -43,9 +43,9 @@ class TraceLane {
 
   // Fills in the times of the first `count` spans from their marks.
   template <class SecondsOf>
-  void settle(std::size_t count, const SecondsOf& seconds_of) {
-    for (; settled_ < count; ++settled_) {
-      Span& span = spans_[settled_];
+  void resolve(std::size_t count, const SecondsOf& seconds_of) {
+    for (; resolved_ < count; ++resolved_) {
+      Span& span = spans_[resolved_];
       if (span.begin_mark > 0) span.begin = seconds_of(span.begin_mark);
       if (span.end_mark > 0) span.end = seconds_of(span.end_mark);
     }
@@ -59,7 +59,7 @@ class TraceLane {
   Relaxed<std::int64_t> step_{kNone};
   std::vector<Span> spans_;
   std::size_t dropped_ = 0;
-  std::size_t settled_ = 0;
+  std::size_t resolved_ = 0;
 };
 
 // Adds a span to a lane, from here (or an earlier `begin`, in now_seconds()) to the end of the scope. Spans nest as

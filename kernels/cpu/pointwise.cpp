@@ -14,8 +14,8 @@ class ImageInputOp : public Op {
     info_.inputs = {{.backward_reads = false}};
     info_.backward_reads_output = false;
     for (std::size_t c = 0; c < shape[1]; ++c) {
-      factor_.push_back(1.0f / (255.0f * operation.deviation[c]));
-      offset_.push_back(-operation.mean[c] / operation.deviation[c]);
+      factor_.push_back(1.0f / (255.0f * operation.stddev[c]));
+      offset_.push_back(-operation.mean[c] / operation.stddev[c]);
     }
   }
 

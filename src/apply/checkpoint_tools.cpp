@@ -138,7 +138,7 @@ nlohmann::json describe(const StoredCheckpoint& stored) {
   return json;
 }
 
-StoredCheckpoint find_and_tell(const std::filesystem::path& place) {
+StoredCheckpoint find_and_print(const std::filesystem::path& place) {
   StoredCheckpoint stored = find_checkpoint(place);
   for (const std::string& line : stored.damaged) fmt::print("{}\n", printable(line));
   return stored;
@@ -193,7 +193,7 @@ Checkpoint average(const std::vector<StoredCheckpoint>& checkpoints) {
 }
 
 void show_checkpoint(const std::filesystem::path& place, const std::filesystem::path& json) {
-  const StoredCheckpoint stored = find_and_tell(place);
+  const StoredCheckpoint stored = find_and_print(place);
   const Checkpoint& checkpoint = stored.checkpoint;
   fmt::print("{}\n", printable(stored.file.string()));
   for (const std::string& line : header(checkpoint)) fmt::print("  {}\n", printable(line));
@@ -208,7 +208,7 @@ void show_checkpoint(const std::filesystem::path& place, const std::filesystem::
 }
 
 bool compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b) {
-  const StoredCheckpoint first = find_and_tell(a), second = find_and_tell(b);
+  const StoredCheckpoint first = find_and_print(a), second = find_and_print(b);
   const auto found = differences(first.checkpoint, second.checkpoint);
   for (const TensorDifference& one : found)
     fmt::print(
@@ -225,7 +225,7 @@ bool compare_checkpoints(const std::filesystem::path& a, const std::filesystem::
 void average_checkpoints(const std::filesystem::path& file, const std::vector<std::filesystem::path>& places,
                          bool overwrite) {
   std::vector<StoredCheckpoint> checkpoints;
-  for (const std::filesystem::path& place : places) checkpoints.push_back(find_and_tell(place));
+  for (const std::filesystem::path& place : places) checkpoints.push_back(find_and_print(place));
   std::vector<std::filesystem::path> inputs;
   for (const StoredCheckpoint& stored : checkpoints) inputs.push_back(stored.file);
   expect_replaceable({file, FileKind::average}, inputs, overwrite);

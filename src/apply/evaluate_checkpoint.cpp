@@ -15,7 +15,7 @@ namespace {
 
 DatasetInfo with_normalization_of(const Checkpoint& checkpoint, DatasetInfo info) {
   info.mean = checkpoint.data.mean;
-  info.deviation = checkpoint.data.deviation;
+  info.stddev = checkpoint.data.stddev;
   return info;
 }
 

@@ -21,7 +21,7 @@ std::map<std::string, std::string> metadata(const TrainedNetwork& network) {
           {"weights", network.averaged ? "ema" : "raw"},
           {"classes", nlohmann::json(checkpoint.data.classes).dump()},
           {"mean", nlohmann::json(checkpoint.data.mean).dump()},
-          {"deviation", nlohmann::json(checkpoint.data.deviation).dump()},
+          {"deviation", nlohmann::json(checkpoint.data.stddev).dump()},
           {"margin", fmt::format("{}", network.input.margin)}};
 }
 

@@ -13,8 +13,8 @@ struct ExportOptions {
 };
 
 // Runs `annulus export`: atomically writes the network of a checkpoint as an ONNX file (onnx.h). Its metadata have
-// model, step, weights ("ema" or "raw"); classes, mean and deviation as JSON; and margin, by which the size of the
-// largest centre crop is divided before it is scaled (augment.h, centre_crop). Throws Error.
+// model, step, weights ("ema" or "raw"); classes, mean and deviation (the std) as JSON; and margin, by which the size
+// of the largest centre crop is divided before it is scaled (augment.h, centre_crop). Throws Error.
 void export_onnx(const ExportOptions& options);
 
 }  // namespace annulus

@@ -54,7 +54,7 @@ nlohmann::json to_json(const std::string& model, const Task& task, const Cost& c
 
 // Memory of training with one image on a CPU, without parameters.
 std::size_t training_bytes(const Graph& graph) {
-  return flow_bytes(*make_device("cpu"), graph, Mode::training, 1);
+  return activation_arena_bytes(*make_device("cpu"), graph, Mode::training, 1);
 }
 
 // If a model does not accept such images, its row has the error.

@@ -90,8 +90,8 @@ class Translation {
     set(add("Transpose", {name(".float")}, name(".planes")), "perm", {0, 3, 1, 2});
     std::vector<float> scale, shift;
     for (std::size_t c = 0; c < o.mean.size(); ++c) {
-      scale.push_back(1 / (255 * o.deviation[c]));
-      shift.push_back(-o.mean[c] / o.deviation[c]);
+      scale.push_back(1 / (255 * o.stddev[c]));
+      shift.push_back(-o.mean[c] / o.stddev[c]);
     }
     const Shape per_channel{scale.size(), 1, 1};
     add("Mul", {name(".planes"), constant(name(".scale"), per_channel, scale)}, name(".scaled"));

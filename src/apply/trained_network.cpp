@@ -32,8 +32,8 @@ std::string expect_fitting_data(const Checkpoint& checkpoint, const std::filesys
   if (data.classes != trained.classes && !changed)
     fail("{}: its classes differ from those that {} was trained on; use data with the same classes, or --data-changed",
          name, file.string());
-  if (data.mean == trained.mean && data.deviation == trained.deviation) return {};
-  return fmt::format("{}: its mean and deviation differ from those of the training data, which are used instead", name);
+  if (data.mean == trained.mean && data.stddev == trained.stddev) return {};
+  return fmt::format("{}: its mean and std differ from those of the training data, which are used instead", name);
 }
 
 bool takes_average(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& weights) {

@@ -48,7 +48,7 @@ nlohmann::json machine_facts(const World& world) {
 }
 
 // Small integers are added without rounding in any order: float32 represents all up to 2^24, bf16 up to 256.
-void check_exactness(const World& world, Device& device, const Candidate& contestant, WireType wire, DeviceView array) {
+void check_exactness(const World& world, Device& device, const Candidate& candidate, WireType wire, DeviceView array) {
   const int ranks = world.size();
   const int period = wire == WireType::fp32 ? 1021 : 3;
   const auto share = [&](int rank) { return wire == WireType::fp32 ? rank : rank % 2; };
@@ -61,13 +61,13 @@ void check_exactness(const World& world, Device& device, const Candidate& contes
     phase = next(phase);
   }
   device.upload(std::as_bytes(std::span(values)), array);
-  contestant.all_reduce->wait(contestant.all_reduce->enqueue(array));
+  candidate.all_reduce->wait(candidate.all_reduce->enqueue(array));
   device.download(array, std::as_writable_bytes(std::span(values)));
   int phase = 0;
   for (std::size_t i = 0; i < values.size(); ++i, phase = next(phase)) {
     const auto expected = static_cast<float>(ranks * phase + shares);
     if (values[i] != expected)
-      fail("all-reduce '{}' is wrong: element {} of {} is {} instead of {}", contestant.name, i, values.size(),
+      fail("all-reduce '{}' is wrong: element {} of {} is {} instead of {}", candidate.name, i, values.size(),
            values[i], expected);
   }
 }
@@ -100,22 +100,22 @@ double time_one_call(const World& world, Device& device, AllReduce& all_reduce, 
 }
 
 // All ranks have the same times, so all of them stop after the same round.
-void time_rounds(const World& world, Device& device, std::vector<Candidate>& contestants, std::size_t bytes,
+void time_rounds(const World& world, Device& device, std::vector<Candidate>& candidates, std::size_t bytes,
                  double seconds) {
-  const double enough = seconds * static_cast<double>(contestants.size());
+  const double enough = seconds * static_cast<double>(candidates.size());
   double spent = 0;
   for (std::size_t round = 0; round < kMostRounds && (round < kFewestRounds || spent < enough); ++round)
-    for (Candidate& contestant : contestants) {
-      const DeviceView values = contestant.memory.slice(0, bytes);
-      contestant.seconds.push_back(time_one_call(world, device, *contestant.all_reduce, values));
-      spent += contestant.seconds.back();
+    for (Candidate& candidate : candidates) {
+      const DeviceView values = candidate.memory.slice(0, bytes);
+      candidate.seconds.push_back(time_one_call(world, device, *candidate.all_reduce, values));
+      spent += candidate.seconds.back();
     }
 }
 
-Row summarize(const World& world, Candidate& contestant, std::size_t bytes) {
-  std::vector<double>& seconds = contestant.seconds;
+Row summarize(const World& world, Candidate& candidate, std::size_t bytes) {
+  std::vector<double>& seconds = candidate.seconds;
   std::ranges::sort(seconds);
-  return {.algorithm = contestant.name,
+  return {.algorithm = candidate.name,
           .bytes = bytes,
           .ranks = world.size(),
           .median_seconds = seconds[seconds.size() / 2],
@@ -123,15 +123,15 @@ Row summarize(const World& world, Candidate& contestant, std::size_t bytes) {
           .iterations = seconds.size()};
 }
 
-std::vector<Row> bench_size(const World& world, Device& device, std::vector<Candidate>& contestants, WireType wire,
+std::vector<Row> bench_size(const World& world, Device& device, std::vector<Candidate>& candidates, WireType wire,
                             std::size_t bytes, double seconds) {
-  for (Candidate& contestant : contestants) {
-    check_exactness(world, device, contestant, wire, contestant.memory.slice(0, bytes));
-    contestant.seconds.clear();
+  for (Candidate& candidate : candidates) {
+    check_exactness(world, device, candidate, wire, candidate.memory.slice(0, bytes));
+    candidate.seconds.clear();
   }
-  time_rounds(world, device, contestants, bytes, seconds);
+  time_rounds(world, device, candidates, bytes, seconds);
   std::vector<Row> rows;
-  for (Candidate& contestant : contestants) rows.push_back(summarize(world, contestant, bytes));
+  for (Candidate& candidate : candidates) rows.push_back(summarize(world, candidate, bytes));
   return rows;
 }
 
@@ -168,20 +168,21 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
       fail("cannot all-reduce {} bytes of float32; give a multiple of 4", bytes);
   const auto device = open_device(world, options.device);
   const std::string warning = device_warning(world, *device);
-  std::vector<Candidate> contestants;
+  std::vector<Candidate> candidates;
   const WireType wire = parse_wire_type(options.wire);
   const std::size_t largest = std::ranges::max(options.sizes_bytes);
   for (const std::string& name : options.algorithms) {
     auto all_reduce = make_all_reduce(name, world, *device, wire);
     const DeviceView memory = all_reduce->allocate(largest);
-    contestants.push_back({name, std::move(all_reduce), memory, {}});
+    candidates.push_back({name, std::move(all_reduce), memory, {}});
   }
-  const OnError abandon_sums([&] { std::ranges::for_each(contestants, [](auto& c) { c.all_reduce->abandon(); }); });
+  const OnError abandon_all_reduces(
+      [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
   if (world.root()) {
     if (!warning.empty()) fmt::print("warning: {}\n", warning);
-    for (const Candidate& contestant : contestants) {
-      fmt::print("{}: {}\n", contestant.name, contestant.all_reduce->info().description);
-      if (const std::string text = unused_wire(*contestant.all_reduce, wire); !text.empty())
+    for (const Candidate& candidate : candidates) {
+      fmt::print("{}: {}\n", candidate.name, candidate.all_reduce->info().description);
+      if (const std::string text = unused_wire(*candidate.all_reduce, wire); !text.empty())
         fmt::print("warning: {}\n", text);
     }
     fmt::print("{:>10}  {:<9} {:>12} {:>12} {:>9} {:>9} {:>7}\n", "size", "algorithm", "median us", "minimum us",
@@ -189,7 +190,7 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   }
   std::vector<Row> rows;
   for (const std::size_t bytes : options.sizes_bytes)
-    for (Row& row : bench_size(world, *device, contestants, wire, bytes, options.seconds)) {
+    for (Row& row : bench_size(world, *device, candidates, wire, bytes, options.seconds)) {
       if (world.root()) print(row);
       rows.push_back(std::move(row));
     }

@@ -119,11 +119,11 @@ void bench_noise(const World& world, const BenchNoiseOptions& options) {
   const auto device = make_device("cpu", choose_threads(options.threads).count);
   const double wanted = 1e-3 * options.step_ms;
   const Work work = calibrate(world, wanted);
-  std::array contestants{Candidate(world, work, Pace::apart), Candidate(world, work, Pace::in_step)};
+  std::array candidates{Candidate(world, work, Pace::apart), Candidate(world, work, Pace::in_step)};
   const auto steps = static_cast<std::size_t>(std::max(1.0, options.seconds / wanted));
   for (std::size_t made = 0; made < steps; made += kMostSteps)
-    for (Candidate& contestant : contestants) contestant.make_steps(std::min(kMostSteps, steps - made));
-  for (Candidate& contestant : contestants) contestant.summarize();
+    for (Candidate& candidate : candidates) candidate.make_steps(std::min(kMostSteps, steps - made));
+  for (Candidate& candidate : candidates) candidate.summarize();
   const std::vector<std::string> hosts = world.gather_texts(host_name());
   if (!world.root()) return;
 
@@ -131,8 +131,8 @@ void bench_noise(const World& world, const BenchNoiseOptions& options) {
              options.step_ms, device->info().description);
   fmt::print("{:<8} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "ranks go", "steps", "minimum ms", "median ms", "maximum ms",
              "GFLOP/s");
-  for (const Candidate& contestant : contestants) contestant.print();
-  const auto& [apart, in_step] = contestants;
+  for (const Candidate& candidate : candidates) candidate.print();
+  const auto& [apart, in_step] = candidates;
   if (world.size() > 1) {
     fmt::print("in step, ranks do {:.1f} % of what they do apart\n",
                100 * in_step.flops_per_second() / apart.flops_per_second());
@@ -140,7 +140,7 @@ void bench_noise(const World& world, const BenchNoiseOptions& options) {
   }
   if (options.json.empty()) return;
   nlohmann::json rows;
-  for (const Candidate& contestant : contestants) rows.push_back(contestant.row());
+  for (const Candidate& candidate : candidates) rows.push_back(candidate.row());
   write_json(
       options.json, FileKind::noise_benchmark,
       {{"version", ANNULUS_VERSION}, {"device", device->info().description}, {"step_seconds", wanted}, {"rows", rows}});

@@ -106,7 +106,7 @@ struct Candidate {
   std::vector<double> compute;  // seconds of it that were computing, the mean of the ranks
   Accounts accounts;            // of all steps
 };
-using Contestants = std::deque<Candidate>;  // a deque because they cannot be moved
+using Candidates = std::deque<Candidate>;  // a deque because they cannot be moved
 
 // Checks the memory before allocating, because it would take minutes until a model that is too large fails. On a GPU
 // the first failing allocation reports it.
@@ -114,8 +114,8 @@ void report_memory(const World& world, const BenchStepOptions& options, const Gr
   if (!device.info().shares_host_memory) return;
   expect_to_fit(device, graph, Mode::training, options.batch);
   constexpr std::size_t arenas = 3;  // weights, gradients, momenta
-  const std::size_t one =
-      flow_bytes(device, graph, Mode::training, options.batch) + arenas * total_cost(graph).gradient_bytes();
+  const std::size_t one = activation_arena_bytes(device, graph, Mode::training, options.batch) +
+                          arenas * total_cost(graph).gradient_bytes();
   const std::size_t bytes = one * options.all_reduce.size();
   const std::size_t of_node = bytes * static_cast<std::size_t>(world.local_size()), there = memory_bytes();
   if (there > 0 && of_node > there)
@@ -143,25 +143,25 @@ Batch random_batch(const BenchStepOptions& options, const World& world) {
   return batch;
 }
 
-void make_step(Candidate& contestant, const Batch& batch) {
-  contestant.trainer.step(batch, {}, contestant.model.device().mark());
+void make_step(Candidate& candidate, const Batch& batch) {
+  candidate.trainer.step(batch, {}, candidate.model.device().mark());
 }
 
 // Seconds of the last of these steps, on the slowest rank.
-double make_steps(const World& world, Candidate& contestant, const Batch& batch, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) make_step(contestant, batch);
-  contestant.trainer.finish();
-  double seconds = contestant.seconds.back();
+double make_steps(const World& world, Candidate& candidate, const Batch& batch, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) make_step(candidate, batch);
+  candidate.trainer.finish();
+  double seconds = candidate.seconds.back();
   world.maximum(std::span(&seconds, 1));
   return seconds;
 }
 
 // Prints a line before minutes of silence. `seconds`: requested time of measuring.
-void announce_slow_steps(const World& world, const Candidate& contestant, double first, double seconds) {
+void announce_slow_steps(const World& world, const Candidate& candidate, double first, double seconds) {
   constexpr double kSlow = 1;
   if (!world.root() || first < kSlow) return;
   const double steps = kFirstSteps + 1 + std::max<double>(kFewestSteps, seconds / first);
-  fmt::print("{}: the first step took {:.1f} s; {:.0f} steps will take about {:.0f} s\n", contestant.name, first, steps,
+  fmt::print("{}: the first step took {:.1f} s; {:.0f} steps will take about {:.0f} s\n", candidate.name, first, steps,
              steps * first);
   std::fflush(stdout);
 }
@@ -171,45 +171,45 @@ struct Turns {
 };
 
 // Returns the turns that fill the requested time; the same on every rank.
-Turns warm_up(const World& world, Contestants& contestants, const Batch& batch, bool tune, double seconds) {
+Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, bool tune, double seconds) {
   double slowest = 0;
-  for (Candidate& contestant : contestants) {
-    if (tune) contestant.buckets = to_string(tune_buckets(world, contestant.trainer, batch));
-    announce_slow_steps(world, contestant, make_steps(world, contestant, batch, 1), seconds);
-    const double first = make_steps(world, contestant, batch, kFirstSteps - 1);
+  for (Candidate& candidate : candidates) {
+    if (tune) candidate.buckets = to_string(tune_buckets(world, candidate.trainer, batch));
+    announce_slow_steps(world, candidate, make_steps(world, candidate, batch, 1), seconds);
+    const double first = make_steps(world, candidate, batch, kFirstSteps - 1);
     const auto more = static_cast<std::size_t>(std::min<double>(kWarmUpSteps, kWarmUpSeconds / first));
-    slowest = std::max(slowest, make_steps(world, contestant, batch, std::max<std::size_t>(1, more)));
-    contestant.seconds.clear();
-    contestant.compute.clear();
-    contestant.ledger.close(world);
+    slowest = std::max(slowest, make_steps(world, candidate, batch, std::max<std::size_t>(1, more)));
+    candidate.seconds.clear();
+    candidate.compute.clear();
+    candidate.ledger.close(world);
   }
   const auto steps = static_cast<std::size_t>(std::clamp<double>(seconds / slowest, kFewestSteps, kMostSteps));
   return {std::max<std::size_t>(1, static_cast<std::size_t>(seconds / (slowest * static_cast<double>(steps)))), steps};
 }
 
-void take_turns(const World& world, Contestants& contestants, const Batch& batch, const Turns& turns,
+void take_turns(const World& world, Candidates& candidates, const Batch& batch, const Turns& turns,
                 Timeline& timeline) {
   std::uint64_t step = 0;
   for (std::size_t turn = 0; turn < turns.count; ++turn)
-    for (Candidate& contestant : contestants) {
+    for (Candidate& candidate : candidates) {
       world.barrier();  // without all-reduces, ranks drift apart
       for (std::size_t i = 0; i < turns.steps; ++i) {
         timeline.begin_step(++step);
-        make_step(contestant, batch);
+        make_step(candidate, batch);
       }
-      contestant.trainer.finish();
+      candidate.trainer.finish();
     }
-  for (Candidate& contestant : contestants) {
-    contestant.accounts = contestant.ledger.close(world);
-    world.maximum(contestant.seconds);
-    world.sum(contestant.compute);
-    for (double& seconds : contestant.compute) seconds /= world.size();
+  for (Candidate& candidate : candidates) {
+    candidate.accounts = candidate.ledger.close(world);
+    world.maximum(candidate.seconds);
+    world.sum(candidate.compute);
+    for (double& seconds : candidate.compute) seconds /= world.size();
   }
 }
 
 // Runs after the measurement, which it would disturb. All ranks compute at the same time, as in a step.
-StepProfile profile(const World& world, Candidate& contestant, const BenchStepOptions& options, const Batch& batch) {
-  const StepTimes mean = contestant.accounts.mean();
+StepProfile profile(const World& world, Candidate& candidate, const BenchStepOptions& options, const Batch& batch) {
+  const StepTimes mean = candidate.accounts.mean();
   const auto of_a_step = [&](StepTimes::Part part) { return mean.seconds[part] / static_cast<double>(mean.steps); };
   world.barrier();
   return {.model = options.model,
@@ -217,7 +217,7 @@ StepProfile profile(const World& world, Candidate& contestant, const BenchStepOp
           .ranks = static_cast<std::size_t>(world.size()),
           .input_seconds = of_a_step(StepTimes::input),
           .optimizer_seconds = of_a_step(StepTimes::optimizer),
-          .layers = profile_layers(contestant.model, batch, kProfileSeconds)};
+          .layers = profile_layers(candidate.model, batch, kProfileSeconds)};
 }
 
 // Seconds, and images per second. Medians, so that disturbed steps do not count.
@@ -231,30 +231,29 @@ struct Summary {
   double median_step, shortest_step, compute, speed;
 };
 
-void print(const Contestants& contestants, double images) {
-  for (const Candidate& c : contestants)
+void print(const Candidates& candidates, double images) {
+  for (const Candidate& c : candidates)
     fmt::print("{}, buckets of up to {}\n", c.all_reduce->info().description, c.buckets);
   fmt::print("{:<10} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "all-reduce", "steps", "median ms", "minimum ms",
              "compute ms", "images/s");
-  for (const Candidate& c : contestants) {
+  for (const Candidate& c : candidates) {
     const Summary found(c, images);
     fmt::print("{:<10} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.0f}\n", c.name, c.seconds.size(),
                1e3 * found.median_step, 1e3 * found.shortest_step, 1e3 * found.compute, found.speed);
   }
-  for (const Candidate& c : contestants) {
+  for (const Candidate& c : candidates) {
     fmt::print("\nall-reduce {}: {}", c.name, ledger_table(c.accounts));
     if (const std::string late = lateness_line(c.accounts); !late.empty()) fmt::print("  {}\n", late);
   }
 }
 
 // Prints how much all-reduces slow down concurrent computation, because they use its cores, caches and memory.
-void print_slow_down(const Contestants& contestants) {
-  const auto alone =
-      std::ranges::find_if(contestants, [](const Candidate& c) { return !c.all_reduce->info().reduces; });
-  if (alone == contestants.end()) return;
+void print_slow_down(const Candidates& candidates) {
+  const auto alone = std::ranges::find_if(candidates, [](const Candidate& c) { return !c.all_reduce->info().reduces; });
+  if (alone == candidates.end()) return;
   fmt::print("\n");
   const double before = median(alone->compute);
-  for (const Candidate& c : contestants) {
+  for (const Candidate& c : candidates) {
     if (!c.all_reduce->info().reduces) continue;
     const double beside = median(c.compute);
     const double percent = 100 * (beside / before - 1);
@@ -306,20 +305,21 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   Timeline timeline(options.timeline, clock_offset);
   timeline.claim(world);
   report_memory(world, options, graph_of(options, trained ? &*trained : nullptr), *device);
-  Contestants contestants;
+  Candidates candidates;
   for (const std::string& name : options.all_reduce)
-    contestants.emplace_back(name, world, options, *device, clock_offset, timeline, trained ? &*trained : nullptr);
+    candidates.emplace_back(name, world, options, *device, clock_offset, timeline, trained ? &*trained : nullptr);
 
   const Batch batch = random_batch(options, world);
-  const OnError abandon_sums([&] { std::ranges::for_each(contestants, [](auto& c) { c.all_reduce->abandon(); }); });
-  const Turns turns = warm_up(world, contestants, batch, options.tune_buckets, options.seconds);
-  take_turns(world, contestants, batch, turns, timeline);
+  const OnError abandon_all_reduces(
+      [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
+  const Turns turns = warm_up(world, candidates, batch, options.tune_buckets, options.seconds);
+  take_turns(world, candidates, batch, turns, timeline);
   const std::string timeline_text = timeline.write(world);
   auto peak_memory = static_cast<double>(peak_memory_bytes());
   world.maximum(std::span(&peak_memory, 1));
   const auto memory = static_cast<std::size_t>(peak_memory);
   StepProfile profiled;
-  if (!options.json.empty()) profiled = profile(world, contestants.front(), options, batch);
+  if (!options.json.empty()) profiled = profile(world, candidates.front(), options, batch);
   if (!world.root()) return;
 
   const auto& image = options.image;
@@ -334,15 +334,15 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   }
   if (!warning.empty()) fmt::print("warning: {}\n", warning);
   fmt::print("at most {} of memory on any rank\n", format_bytes(memory));
-  for (const Candidate& c : contestants)
+  for (const Candidate& c : candidates)
     if (const std::string text = unused_wire(*c.all_reduce, parse_wire_type(options.wire)); !text.empty())
       fmt::print("warning: {}\n", text);
-  print(contestants, images);
-  print_slow_down(contestants);
+  print(candidates, images);
+  print_slow_down(candidates);
   if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);
   if (options.json.empty()) return;
   nlohmann::json rows;
-  for (const Candidate& c : contestants) rows.push_back(row(c, world, options, images));
+  for (const Candidate& c : candidates) rows.push_back(row(c, world, options, images));
   write_json(options.json, FileKind::step_benchmark,
              {{"version", ANNULUS_VERSION},
               {"device", device->info().description},

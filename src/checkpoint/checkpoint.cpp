@@ -91,7 +91,7 @@ RunState read_run_state(const hdf5::Group& root) {
 void write_data(hdf5::Group& root, const DatasetInfo& data) {
   root.set_strings("classes", data.classes);
   root.set_floats("mean", data.mean);
-  root.set_floats("deviation", data.deviation);
+  root.set_floats("deviation", data.stddev);
   root.set_integer("data_height", data.height);
   root.set_integer("data_width", data.width);
 }
@@ -99,7 +99,7 @@ void write_data(hdf5::Group& root, const DatasetInfo& data) {
 void read_data(const hdf5::Group& root, DatasetInfo& data) {
   data.classes = root.strings("classes");
   data.mean = root.floats("mean");
-  data.deviation = root.floats("deviation");
+  data.stddev = root.floats("deviation");
   data.channels = data.mean.size();
   data.height = root.integer("data_height");
   data.width = root.integer("data_width");
@@ -218,13 +218,12 @@ void expect_usable(const Checkpoint& checkpoint, const std::filesystem::path& fi
   };
   const DatasetInfo& data = checkpoint.data;
   if (data.classes.empty()) fail("{}: attribute 'classes': empty", file.string());
-  if (data.mean.empty() || data.mean.size() != data.deviation.size())
+  if (data.mean.empty() || data.mean.size() != data.stddev.size())
     fail("{}: attributes 'mean' and 'deviation': {} and {} values", file.string(), data.mean.size(),
-         data.deviation.size());
+         data.stddev.size());
   if (!are_finite(data.mean)) fail("{}: attribute 'mean': not a finite number", file.string());
-  if (!are_finite(data.deviation) || std::ranges::min(data.deviation) <= 0)
-    fail("{}: attribute 'deviation': {} is not a finite number above 0", file.string(),
-         std::ranges::min(data.deviation));
+  if (!are_finite(data.stddev) || std::ranges::min(data.stddev) <= 0)
+    fail("{}: attribute 'deviation': {} is not a finite number above 0", file.string(), std::ranges::min(data.stddev));
   for (const NamedTensor& tensor : checkpoint.parameters) {
     expect_finite("parameters", tensor.name, tensor.values);
     for (std::size_t i = 0; i < tensor.states.size(); ++i) expect_finite(kStateNames[i], tensor.name, tensor.states[i]);

@@ -94,7 +94,7 @@ void add_storage_options(CLI::App& command, ImportOptions& o) {
       .add_option("--mean", o.mean, "Mean of each channel, of pixels scaled to 0..1; default: of the training images")
       ->transform(any_number())
       ->delimiter(',');
-  command.add_option("--deviation", o.deviation, "Std of each channel, as for --mean")
+  command.add_option("--std", o.stddev, "Std of each channel, as for --mean")
       ->transform(number_above(0))
       ->delimiter(',');
   command

@@ -214,13 +214,13 @@ void add_metrics_options(CLI::App& command, MetricsOptions& o) {
 
 // Throws Error if options are inconsistent or have no effect together.
 void expect_sense(const TrainOptions& o) {
-  const TrainOptions usual;
+  const TrainOptions defaults;
   if (o.nesterov && o.optimizer != "sgd") fail("--nesterov belongs to --optimizer sgd, and this is {}", o.optimizer);
-  if (o.trust != usual.trust && o.optimizer != "lars")
+  if (o.trust != defaults.trust && o.optimizer != "lars")
     fail("--trust belongs to --optimizer lars, and this is {}", o.optimizer);
-  if ((o.betas != usual.betas || o.epsilon != usual.epsilon) && o.optimizer != "adamw")
+  if ((o.betas != defaults.betas || o.epsilon != defaults.epsilon) && o.optimizer != "adamw")
     fail("--adam-betas and --epsilon belong to --optimizer adamw, and this is {}", o.optimizer);
-  if (o.momentum != usual.momentum && o.optimizer == "adamw")
+  if (o.momentum != defaults.momentum && o.optimizer == "adamw")
     fail("--momentum belongs to --optimizer sgd or lars, and this is adamw, which has --adam-betas");
   if (o.all_reduce == "none")
     fail(

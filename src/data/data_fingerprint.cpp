@@ -56,7 +56,7 @@ std::vector<DataField> data_fields(const DatasetInfo& info, std::span<const Data
       {"the classes", fmt::format("{}", fmt::join(info.classes, ", "))}};
   fields.insert(fields.end(), samples.begin(), samples.end());
   fields.push_back({"the pixels' mean", fmt::format("{}", fmt::join(info.mean, ", "))});
-  fields.push_back({"the pixels' deviation", fmt::format("{}", fmt::join(info.deviation, ", "))});
+  fields.push_back({"the pixels' std", fmt::format("{}", fmt::join(info.stddev, ", "))});
   return fields;
 }
 

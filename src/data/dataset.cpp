@@ -73,15 +73,15 @@ void require_per_channel(const hdf5::Group& root, const char* name, const std::v
 void read_attributes(const hdf5::Group& root, DatasetInfo& info) {
   info.classes = root.strings("classes");
   info.mean = root.floats("mean");
-  info.deviation = root.floats("deviation");
+  info.stddev = root.floats("deviation");
   if (info.classes.empty()) fail("{} attribute 'classes': empty; it must name every class", root.place());
   if (info.encoded()) info.channels = info.mean.size();  // the images are decoded to this number
   if (info.encoded() && info.channels != 1 && info.channels != 3)
     fail("{} attribute 'mean': {} values; encoded images have 1 channel or 3", root.place(), info.channels);
   require_per_channel(root, "mean", info.mean, info.channels);
-  require_per_channel(root, "deviation", info.deviation, info.channels);
-  if (std::ranges::min(info.deviation) <= 0) {
-    fail("{} attribute 'deviation': {} is not above 0", root.place(), std::ranges::min(info.deviation));
+  require_per_channel(root, "deviation", info.stddev, info.channels);
+  if (std::ranges::min(info.stddev) <= 0) {
+    fail("{} attribute 'deviation': {} is not above 0", root.place(), std::ranges::min(info.stddev));
   }
 }
 
@@ -108,14 +108,14 @@ void require_integers(const hdf5::Dataset& dataset, std::size_t count, const cha
 }
 
 // Throws Error unless two files can belong to one data set.
-void require_alike(const std::filesystem::path& a, const DatasetInfo& first, const std::filesystem::path& b,
-                   const DatasetInfo& other) {
+void require_consistent(const std::filesystem::path& a, const DatasetInfo& first, const std::filesystem::path& b,
+                        const DatasetInfo& other) {
   const auto differ = [&](const char* what) {
     fail("{} and {} have different {}: they are not files of one data set", a.string(), b.string(), what);
   };
   if (first.classes != other.classes) differ("classes");
   if (first.mean != other.mean) differ("means");
-  if (first.deviation != other.deviation) differ("deviations");
+  if (first.stddev != other.stddev) differ("standard deviations");
   if (first.encoded() != other.encoded()) differ("kinds of images, decoded and encoded");
   if (first.height != other.height || first.width != other.width || first.channels != other.channels)
     differ("sizes of images");
@@ -224,7 +224,7 @@ void Dataset::add(const std::filesystem::path& file) {
   Shard shard(file, root, split_);
   shard.keep_integers(may_keep_);
   mapped_ = mapped_ && !shard.mapped().empty();
-  if (!shards_.empty()) require_alike(shards_.front().file(), shards_.front().info(), file, shard.info());
+  if (!shards_.empty()) require_consistent(shards_.front().file(), shards_.front().info(), file, shard.info());
   const std::size_t size = info_.size + shard.info().size;
   info_ = shard.info();
   info_.size = size;

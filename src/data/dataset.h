@@ -18,7 +18,7 @@ std::vector<std::filesystem::path> data_files(const std::vector<std::string>& na
 constexpr std::size_t kMostKeptBytes = std::size_t{16} << 20;  // ImageNet's labels and offsets are 15 MB
 
 // One split of a data set, "train" or "test", open for reading: the concatenation of all given data files (FORMAT.md)
-// that contain it. They must have the same classes, mean and deviation, and the same kind of content. The files are
+// that contain it. They must have the same classes, mean and std, and the same kind of content. The files are
 // opened read-only and without file locks. Labels and images are read on demand, from any thread, and the process's own
 // memory does not grow with their number: labels and offsets are kept in memory up to kMostKeptBytes, the first files'
 // first. Throws Error naming the file and the problem.

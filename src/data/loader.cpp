@@ -196,12 +196,12 @@ void Loader::finish(const Portion& portion, std::vector<BadSample>& bad, const s
   if (failure && !slot.failure) slot.failure = failure;
   failed_ = failed_ || failure;
   std::ranges::move(bad, std::back_inserter(slot.batch.bad));
-  if (slot.complete() && !slot.batch.bad.empty()) settle_bad(slot.batch);
+  if (slot.complete() && !slot.batch.bad.empty()) remove_bad(slot.batch);
   changed_.notify_all();
 }
 
 // Sorts the bad samples, so that the order is independent of threads, and removes the positions left empty.
-void Loader::settle_bad(Batch& batch) const {
+void Loader::remove_bad(Batch& batch) const {
   std::ranges::sort(batch.bad, {}, &BadSample::sample);
   std::size_t kept = 0;
   const std::size_t bytes = plan_.image_bytes();

@@ -102,7 +102,7 @@ class Loader {
   void open_next();
   Portion take_from(Slot& slot) const;
   void finish(const Portion& portion, std::vector<BadSample>& bad, const std::exception_ptr& failure);
-  void settle_bad(Batch& batch) const;
+  void remove_bad(Batch& batch) const;
 
   const Samples& dataset_;
   const InputPlan plan_;

@@ -17,7 +17,7 @@ constexpr int kRowShift = kWeightBits - kRowBits;
 constexpr int kColumnShift = kWeightBits + kRowBits;
 
 // Elements of a row whose sums stay in registers: a loop of fixed length, which the compiler vectorizes.
-constexpr std::size_t kStretch = 32;
+constexpr std::size_t kRun = 32;
 
 // Numbers that are computed per pixel, whose channels may be fewer.
 constexpr std::size_t kPixel = 4;
@@ -72,7 +72,7 @@ void Resizer::blend_rows(const Image& from, std::size_t output) {
       from.pixels.data() + (rows_.begin + rows_.first[output]) * stride + columns_.begin * from.channels;
   const auto weights = std::span<const std::int16_t>(rows_.weights).subspan(output * rows_.taps, rows_.taps);
   std::size_t i = 0;
-  for (; i + kStretch <= count; i += kStretch) blend<kStretch>(pixels + i, stride, weights, row_.data() + i);
+  for (; i + kRun <= count; i += kRun) blend<kRun>(pixels + i, stride, weights, row_.data() + i);
   for (; i < count; ++i) blend<1>(pixels + i, stride, weights, row_.data() + i);
 }
 

@@ -27,7 +27,7 @@ std::int32_t SampleReader::read(std::size_t sample, std::uint64_t key, std::span
   const std::int32_t label = dataset_.label(sample);
   dataset_.info().encoded() ? read_encoded(sample, draws, pixels) : read_decoded(sample, draws, pixels);
   augment(draws, pixels);
-  book(times_.augmenting);
+  add_time(times_.augmenting);
   ++times_.samples;
   return label;
 }
@@ -38,13 +38,13 @@ bool SampleReader::read_together(std::span<const std::size_t> samples, std::span
   if (!plan_.takes_as_stored({info.height, info.width})) return false;
   last_ = now_seconds();
   const bool copied = dataset_.copy(samples, pixels, labels);
-  book(times_.reading);
+  add_time(times_.reading);
   if (!copied) return false;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     Draws draws(keys[i]);
     augment(draws, pixels.subspan(i * plan_.image_bytes(), plan_.image_bytes()));
   }
-  book(times_.augmenting);
+  add_time(times_.augmenting);
   times_.samples += samples.size();
   times_.bytes += pixels.size();
   return true;
@@ -53,16 +53,16 @@ bool SampleReader::read_together(std::span<const std::size_t> samples, std::span
 void SampleReader::read_encoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
   dataset_.read_encoded(sample, bytes_);
   times_.bytes += bytes_.size();
-  book(times_.reading);
+  add_time(times_.reading);
   Window window;
   try {
     window = decode_crop(bytes_, plan_.channels, crop(draws, image_size(bytes_)), plan_.image, image_);
   } catch (const Error& error) {
     fail("{}: {}", dataset_.place(sample), error.what());
   }
-  book(times_.decoding);
+  add_time(times_.decoding);
   resizer_.resize(image_, window, plan_.image, pixels);
-  book(times_.resizing);
+  add_time(times_.resizing);
 }
 
 void SampleReader::read_decoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
@@ -72,10 +72,10 @@ void SampleReader::read_decoded(std::size_t sample, Draws& draws, std::span<std:
   if (!as_it_is) image_.reshape(stored, info.channels);
   dataset_.read_image(sample, as_it_is ? pixels : std::span(image_.pixels));
   times_.bytes += info.image_bytes();
-  book(times_.reading);
+  add_time(times_.reading);
   if (as_it_is) return;
   resizer_.resize(image_, crop(draws, stored), plan_.image, pixels);
-  book(times_.resizing);
+  add_time(times_.resizing);
 }
 
 Window SampleReader::crop(Draws& draws, const ImageSize& image) const {
@@ -99,7 +99,7 @@ void SampleReader::augment(Draws& draws, std::span<std::uint8_t> pixels) {
   if (augmentation.jitter) jitter_colours(draws, pixels, plan_.channels);
 }
 
-void SampleReader::book(double& part) {
+void SampleReader::add_time(double& part) {
   const double now = now_seconds();
   part += now - last_;
   last_ = now;

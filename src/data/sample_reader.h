@@ -38,7 +38,7 @@ class SampleReader {
   void read_decoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
   void augment(Draws& draws, std::span<std::uint8_t> pixels);
   Window crop(Draws& draws, const ImageSize& image) const;
-  void book(double& part);  // adds the time since the last call
+  void add_time(double& part);  // adds the time since the last call
 
   const Samples& dataset_;
   const InputPlan& plan_;

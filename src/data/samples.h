@@ -15,8 +15,8 @@ struct DatasetInfo {
   std::size_t size = 0;               // number of images of this split
   std::size_t height = 0, width = 0;  // of decoded images; 0 for encoded ones, which may have any size
   std::size_t channels = 0;
-  std::vector<std::string> classes;    // names, by label
-  std::vector<float> mean, deviation;  // of each channel of the training images, pixels scaled to 0..1
+  std::vector<std::string> classes;  // names, by label
+  std::vector<float> mean, stddev;   // of each channel of the training images, pixels scaled to 0..1
 
   bool encoded() const { return height == 0; }
   std::size_t image_bytes() const { return height * width * channels; }

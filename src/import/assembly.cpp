@@ -26,28 +26,28 @@ void broadcast(const World& world, std::vector<T>& values) {
 }
 
 // The information about a split that every rank has.
-struct SplitPlaces {
+struct SplitLayout {
   std::vector<std::uint64_t> first_samples, sizes;  // as in Collection
-  Places places;
-  std::vector<ImagesPlace> images;  // in each file
+  ShardLayout layout;
+  std::vector<ImagesSpace> images;  // in each file
 };
 
-SplitPlaces share_places(const World& world, Collection::Split split, bool shuffled, std::size_t files) {
+SplitLayout share_layout(const World& world, Collection::Split split, bool shuffled, std::size_t files) {
   broadcast(world, split.first_samples);
   broadcast(world, split.sizes);
-  Places places(split.sizes, shuffled, files);
-  return {std::move(split.first_samples), std::move(split.sizes), std::move(places), std::vector<ImagesPlace>(files)};
+  ShardLayout layout(split.sizes, shuffled, files);
+  return {std::move(split.first_samples), std::move(split.sizes), std::move(layout), std::vector<ImagesSpace>(files)};
 }
 
 // The part of each split that a file holds.
-std::vector<SplitRoom> rooms_in(std::size_t file, const Collection& collection,
-                                const std::vector<SplitPlaces>& splits) {
-  std::vector<SplitRoom> rooms;
+std::vector<SplitSpace> spaces_in(std::size_t file, const Collection& collection,
+                                  const std::vector<SplitLayout>& splits) {
+  std::vector<SplitSpace> spaces;
   for (std::size_t i = 0; i < splits.size(); ++i) {
-    const Places& places = splits[i].places;
-    rooms.push_back({collection.splits[i].name, places.positions(file).size(), places.bytes_in(file), 0, 0, {}});
+    const ShardLayout& layout = splits[i].layout;
+    spaces.push_back({collection.splits[i].name, layout.positions(file).size(), layout.bytes_in(file), 0, 0, {}});
   }
-  return rooms;
+  return spaces;
 }
 
 template <class T>
@@ -57,33 +57,33 @@ void write_values(AtomicFile& file, std::uint64_t position, const std::vector<T>
 }
 
 // The labels and, for encoded images, the offsets of one file.
-void write_small_datasets(AtomicFile& file, const SplitRoom& room, const Range& positions, const Places& places,
+void write_small_datasets(AtomicFile& file, const SplitSpace& space, const Range& positions, const ShardLayout& layout,
                           const Collection::Split& split, bool encoded) {
-  if (room.samples == 0) return;
+  if (space.samples == 0) return;
   std::vector<std::int32_t> labels;
   std::vector<std::uint64_t> offsets{0};
   for (std::size_t position = positions.begin; position < positions.end; ++position) {
-    const std::size_t sample = places.sample_at(position);
+    const std::size_t sample = layout.sample_at(position);
     labels.push_back(split.labels[sample]);
     offsets.push_back(offsets.back() + split.sizes[sample]);
   }
-  write_values(file, room.labels_begin, labels);
-  if (encoded) write_values(file, room.offsets_begin, offsets);
+  write_values(file, space.labels_begin, labels);
+  if (encoded) write_values(file, space.offsets_begin, offsets);
 }
 
 AtomicFile begin_file(const std::filesystem::path& path, std::size_t number, const ImportJob& job,
-                      const Collection& collection, const DataFileHeader& header, std::vector<SplitPlaces>& splits) {
-  std::vector<SplitRoom> rooms = rooms_in(number, collection, splits);
-  AtomicFile file = make_room(path, header, job.storage, rooms);
+                      const Collection& collection, const DataFileHeader& header, std::vector<SplitLayout>& splits) {
+  std::vector<SplitSpace> spaces = spaces_in(number, collection, splits);
+  AtomicFile file = preallocate(path, header, job.storage, spaces);
   for (std::size_t i = 0; i < splits.size(); ++i) {
-    const Places& places = splits[i].places;
-    write_small_datasets(file, rooms[i], places.positions(number), places, collection.splits[i], job.storage.encoded);
-    splits[i].images[number] = std::move(rooms[i].images);
+    const ShardLayout& layout = splits[i].layout;
+    write_small_datasets(file, spaces[i], layout.positions(number), layout, collection.splits[i], job.storage.encoded);
+    splits[i].images[number] = std::move(spaces[i].images);
   }
   return file;
 }
 
-void share_images_place(const World& world, ImagesPlace& place) {
+void share_images_space(const World& world, ImagesSpace& place) {
   world.broadcast(std::as_writable_bytes(std::span(&place.chunk_bytes, 1)));
   world.broadcast(std::as_writable_bytes(std::span(&place.has_checksums, 1)));
   broadcast(world, place.chunks);
@@ -99,7 +99,7 @@ struct OpenFiles {
     write_at(descriptors[file], files[file], position, bytes);
   }
   // Writes from a given byte of a split's images, across its chunks.
-  void write_images(std::size_t file, const ImagesPlace& place, std::uint64_t begin,
+  void write_images(std::size_t file, const ImagesSpace& place, std::uint64_t begin,
                     std::span<const std::uint8_t> bytes) const {
     while (!bytes.empty()) {
       const std::uint64_t within = begin % place.chunk_bytes;
@@ -117,7 +117,7 @@ struct OpenFiles {
 // Copies a part's images to their positions. Images that stay adjacent are copied together.
 class PartCopier {
  public:
-  PartCopier(const std::filesystem::path& part, const SplitPlaces& split, const OpenFiles& files)
+  PartCopier(const std::filesystem::path& part, const SplitLayout& split, const OpenFiles& files)
       : part_(part), split_(split), files_(files), data_(open_to_read(part_data_file(part))) {}
 
   void copy(const Range& samples, const Report& report) {
@@ -134,12 +134,12 @@ class PartCopier {
 
  private:
   Range run_from(std::size_t begin, std::size_t limit) const {
-    const std::size_t shard = split_.places.shard_of(begin);
+    const std::size_t shard = split_.layout.shard_of(begin);
     std::uint64_t bytes = split_.sizes[begin];
     std::size_t end = begin + 1;
     for (; end < limit && bytes + split_.sizes[end] <= kMostBytesAtOnce; bytes += split_.sizes[end++]) {
-      if (split_.places.shard_of(end) != shard) break;
-      if (split_.places.byte_in_shard(end) != split_.places.byte_in_shard(begin) + bytes) break;
+      if (split_.layout.shard_of(end) != shard) break;
+      if (split_.layout.byte_in_shard(end) != split_.layout.byte_in_shard(begin) + bytes) break;
     }
     return {begin, end};
   }
@@ -151,12 +151,12 @@ class PartCopier {
     read_at(data_, part_data_file(part_), read_, buffer_);
     read_ += bytes;
     hash_.add(std::span<const std::uint8_t>(buffer_));
-    const std::size_t shard = split_.places.shard_of(run.begin);
-    files_.write_images(shard, split_.images[shard], split_.places.byte_in_shard(run.begin), buffer_);
+    const std::size_t shard = split_.layout.shard_of(run.begin);
+    files_.write_images(shard, split_.images[shard], split_.layout.byte_in_shard(run.begin), buffer_);
   }
 
   const std::filesystem::path part_;
-  const SplitPlaces& split_;
+  const SplitLayout& split_;
   const OpenFiles& files_;
   FileDescriptor data_;
   Hash hash_;
@@ -172,12 +172,12 @@ std::vector<std::size_t> numbers_below(std::size_t count) {
 
 // Copies every part once, on all ranks. Returns false if a signal requested a stop.
 bool copy_parts(const World& world, const ImportJob& job, const std::filesystem::path& parts,
-                const std::vector<SplitPlaces>& splits, const OpenFiles& files) {
+                const std::vector<SplitLayout>& splits, const OpenFiles& files) {
   const std::vector<PieceNumber> pieces = pieces_of(job.plan);
   return run_jobs(world, "writing", numbers_below(pieces.size()), pieces.size(),
                   [&](std::size_t number, const Report& report) {
                     const auto& [split, piece] = pieces[number];
-                    const SplitPlaces& of_split = splits[split];
+                    const SplitLayout& of_split = splits[split];
                     PartCopier copier(part_of(parts, job.plan.splits[split], piece), of_split, files);
                     copier.copy({of_split.first_samples[piece], of_split.first_samples[piece + 1]}, report);
                   });
@@ -185,13 +185,13 @@ bool copy_parts(const World& world, const ImportJob& job, const std::filesystem:
 
 // Adds each chunk's checksum, on all ranks. REQUIRES: all parts have been copied, so that chunks are complete. Returns
 // false if a signal requested a stop.
-bool add_checksums(const World& world, const std::vector<SplitPlaces>& splits, const OpenFiles& files) {
+bool add_checksums(const World& world, const std::vector<SplitLayout>& splits, const OpenFiles& files) {
   struct Chunk {
     std::size_t file;
     std::uint64_t begin, bytes;
   };
   std::vector<Chunk> chunks;
-  for (const SplitPlaces& split : splits)
+  for (const SplitLayout& split : splits)
     for (std::size_t file = 0; file < split.images.size(); ++file)
       for (const std::uint64_t begin : split.images[file].chunks)
         if (split.images[file].has_checksums) chunks.push_back({file, begin, split.images[file].chunk_bytes});
@@ -213,10 +213,10 @@ bool add_checksums(const World& world, const std::vector<SplitPlaces>& splits, c
 bool assemble(const World& world, const ImportJob& job, const std::filesystem::path& parts, Collection collection,
               const DataFileHeader& header, const std::vector<std::filesystem::path>& files) {
   collection.splits.resize(job.plan.splits.size());
-  std::vector<SplitPlaces> splits;
+  std::vector<SplitLayout> splits;
   for (std::size_t i = 0; i < collection.splits.size(); ++i) {
     const bool shuffled = job.plan.shuffle && job.plan.splits[i].name == "train";
-    splits.push_back(share_places(world, collection.splits[i], shuffled, files.size()));
+    splits.push_back(share_layout(world, collection.splits[i], shuffled, files.size()));
   }
   std::vector<AtomicFile> made;
   world.all_or_none([&] {
@@ -224,8 +224,8 @@ bool assemble(const World& world, const ImportJob& job, const std::filesystem::p
     for (std::size_t i = 0; i < files.size(); ++i)
       made.push_back(begin_file(files[i], i, job, collection, header, splits));
   });
-  for (SplitPlaces& split : splits)
-    for (ImagesPlace& place : split.images) share_images_place(world, place);
+  for (SplitLayout& split : splits)
+    for (ImagesSpace& place : split.images) share_images_space(world, place);
   std::optional<OpenFiles> open;
   world.all_or_none([&] { open.emplace(files); });
   const auto flush_all = [&] {

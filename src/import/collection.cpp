@@ -87,18 +87,18 @@ std::vector<float> mean_of(const PixelSums& pixels, std::size_t channels) {
   return means;
 }
 
-std::vector<float> deviation_of(const PixelSums& pixels, std::size_t channels) {
-  std::vector<float> deviations;
+std::vector<float> stddev_of(const PixelSums& pixels, std::size_t channels) {
+  std::vector<float> stddevs;
   for (std::size_t channel = 0; channel < channels; ++channel) {
     const long double mean = average(pixels.sums[channel], pixels);
     const long double variance = average(pixels.squares[channel], pixels) - mean * mean;
     // A constant's variance is zero but for rounding.
     if (variance < 1e-7L) {
-      fail("all pixels of the training images have the same value; set the divisor with --deviation");
+      fail("all pixels of the training images have the same value; set the divisor with --std");
     }
-    deviations.push_back(static_cast<float>(std::sqrt(variance) / 255));
+    stddevs.push_back(static_cast<float>(std::sqrt(variance) / 255));
   }
-  return deviations;
+  return stddevs;
 }
 
 }  // namespace annulus

@@ -37,9 +37,9 @@ void expect_sensible_labels(const ImportJob& job, const Collection& collection);
 // Throws Error if a part is missing or damaged.
 Collection collect_parts(const ImportJob& job, const std::filesystem::path& parts);
 
-// Of pixels scaled to 0..1, one value for each channel. deviation_of() throws Error if all pixels of a channel have the
+// Of pixels scaled to 0..1, one value for each channel. stddev_of() throws Error if all pixels of a channel have the
 // same value.
 std::vector<float> mean_of(const PixelSums& pixels, std::size_t channels);
-std::vector<float> deviation_of(const PixelSums& pixels, std::size_t channels);
+std::vector<float> stddev_of(const PixelSums& pixels, std::size_t channels);
 
 }  // namespace annulus

@@ -79,7 +79,7 @@ void expect_replaceable_files(const ImportOptions& options) {
 }
 
 // Runs on rank 0 before an import is started or continued.
-void prepare(const ImportOptions& options, const FolderClaim& claim, const Tell& tell) {
+void prepare(const ImportOptions& options, const FolderClaim& claim, const Log& log) {
   const std::filesystem::path parts = parts_of(options);
   try {
     expect_no_other_shards(options);
@@ -87,10 +87,10 @@ void prepare(const ImportOptions& options, const FolderClaim& claim, const Tell&
     const std::string difference = difference_to_parts(job, parts);
     const bool has_changed = difference == kDifferentSource;
     if (has_changed || (!difference.empty() && finished_pieces(job, parts) == 0)) {
-      tell(fmt::format("{}: {}: starting over", parts.string(),
-                       has_changed ? "the source has changed since" : "no finished pieces"));
+      log(fmt::format("{}: {}: starting over", parts.string(),
+                      has_changed ? "the source has changed since" : "no finished pieces"));
       claim.clear();
-      return prepare(options, claim, tell);
+      return prepare(options, claim, log);
     }
     if (!difference.empty()) {
       fail("{}: has an unfinished import with another {}; continue that import, or delete the folder", parts.string(),
@@ -144,13 +144,13 @@ void import_piece(const ImportJob& job, const std::filesystem::path& parts, cons
 }
 
 // Processes every piece that has no part, on all ranks. Returns false if a signal requested a stop.
-bool import_pieces(const World& world, const ImportJob& job, const std::filesystem::path& parts, const Tell& tell) {
+bool import_pieces(const World& world, const ImportJob& job, const std::filesystem::path& parts, const Log& log) {
   const std::vector<PieceNumber> pieces = pieces_of(job.plan);
   std::vector<std::size_t> left;
   if (world.root()) left = unfinished(job, parts);
   if (world.root() && left.size() < pieces.size())
-    tell(fmt::format("{}: {} of {} pieces are finished; continuing", parts.string(), pieces.size() - left.size(),
-                     pieces.size()));
+    log(fmt::format("{}: {} of {} pieces are finished; continuing", parts.string(), pieces.size() - left.size(),
+                    pieces.size()));
   return run_jobs(world, "reading", left, pieces.size(),
                   [&](std::size_t piece, const Report& report) { import_piece(job, parts, pieces[piece], report); });
 }
@@ -176,13 +176,13 @@ void expect_images(const ImportOptions& options, const Collection& collection) {
 }
 
 DataFileHeader header_of(const ImportOptions& options, const ImportJob& job, const Collection& collection) {
-  DataFileHeader header{job.classes(), options.mean, options.deviation, options.chunk};
+  DataFileHeader header{job.classes(), options.mean, options.stddev, options.chunk};
   if (header.classes.empty()) {
     for (std::int32_t label = 0; label <= collection.largest_label(); ++label)
       header.classes.push_back(std::to_string(label));
   }
   if (options.mean.empty()) header.mean = mean_of(collection.pixels, job.storage.channels);
-  if (options.deviation.empty()) header.deviation = deviation_of(collection.pixels, job.storage.channels);
+  if (options.stddev.empty()) header.stddev = stddev_of(collection.pixels, job.storage.channels);
   return header;
 }
 
@@ -225,7 +225,7 @@ std::string summary_of(const ImportOptions& options, const ImportJob& job, const
 
 // Assembles the data files from the parts. Returns false if a signal requested a stop.
 bool put_together(const World& world, const ImportOptions& options, const ImportJob& job,
-                  const std::filesystem::path& parts, const Tell& tell) {
+                  const std::filesystem::path& parts, const Log& log) {
   Collection collection;
   DataFileHeader header;
   std::string summary;
@@ -239,7 +239,7 @@ bool put_together(const World& world, const ImportOptions& options, const Import
     summary = summary_of(options, job, collection, header.classes.size());
   });
   if (!assemble(world, job, parts, std::move(collection), header, files_of(options))) return false;
-  if (world.root()) tell(summary);
+  if (world.root()) log(summary);
   return true;
 }
 
@@ -258,7 +258,7 @@ void keep_or_remove(const ImportJob& job, const std::filesystem::path& parts, co
 
 }  // namespace
 
-int import_data(const World& world, const ImportOptions& options, const Tell& tell) {
+int import_data(const World& world, const ImportOptions& options, const Log& log) {
   const std::filesystem::path parts = parts_of(options);
   ImportJob job;
   std::optional<FolderClaim> claim;  // rank 0's
@@ -266,14 +266,14 @@ int import_data(const World& world, const ImportOptions& options, const Tell& te
     if (!world.root()) return;
     expect_replaceable_files(options);
     claim.emplace(parts, false, "delete it, or choose another name for the data file");
-    prepare(options, *claim, tell);
+    prepare(options, *claim, log);
   });
   world.all_or_none([&] { job = read_job(parts); });
   watch_for_stop_signals();
   std::string outcome = "stopped";
   try {
-    if (find_classes(world, job, parts) && import_pieces(world, job, parts, tell) &&
-        put_together(world, options, job, parts, tell)) {
+    if (find_classes(world, job, parts) && import_pieces(world, job, parts, log) &&
+        put_together(world, options, job, parts, log)) {
       if (world.root()) claim->remove();
       return 0;
     }
@@ -284,7 +284,7 @@ int import_data(const World& world, const ImportOptions& options, const Tell& te
   }
   if (!world.root()) return kStoppedExitCode;
   keep_or_remove(job, parts, *claim, "", outcome);
-  tell(outcome);
+  log(outcome);
   return kStoppedExitCode;
 }
 

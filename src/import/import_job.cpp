@@ -128,9 +128,9 @@ ImportJob make_job(const ImportOptions& options, const std::filesystem::path& pa
   expect_names_to_fit(job);
   job.storage = storage_for(options, job.plan.pixels);
   expect_per_channel("--mean", options.mean, job.storage.channels);
-  expect_per_channel("--deviation", options.deviation, job.storage.channels);
-  for (const float deviation : options.deviation) {
-    if (deviation <= 0) fail("--deviation: {} is not above 0", deviation);
+  expect_per_channel("--std", options.stddev, job.storage.channels);
+  for (const float stddev : options.stddev) {
+    if (stddev <= 0) fail("--std: {} is not above 0", stddev);
   }
   job.skips_bad_samples = options.on_bad_sample == "auto" ? !job.plan.pixels : options.on_bad_sample == "skip";
   return job;

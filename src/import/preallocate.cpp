@@ -19,13 +19,13 @@ constexpr std::size_t kDatasetsPerSplit = 3;
 constexpr std::uint64_t kMostChunkBytes = std::uint64_t{1} << 31;  // HDF5 takes twice as many
 
 std::vector<std::byte> file_without_datasets(const std::filesystem::path& file, const DataFileHeader& header,
-                                             const std::vector<SplitRoom>& splits) {
+                                             const std::vector<SplitSpace>& splits) {
   hdf5::NewFile made(file);
   hdf5::Group root = made.root();
   root.set_strings("classes", header.classes);
   root.set_floats("mean", header.mean);
-  root.set_floats("deviation", header.deviation);
-  for (const SplitRoom& split : splits) {
+  root.set_floats("deviation", header.stddev);
+  for (const SplitSpace& split : splits) {
     if (split.samples > 0) root.create_group(split.name);
   }
   return made.image();
@@ -44,13 +44,13 @@ void reserve_space(const FileDescriptor& descriptor, const std::filesystem::path
 
 // Returns the chunk size of the images' dataset in its outermost dimension: that of `chunk` samples, the average for
 // encoded images.
-std::size_t chunk_rows(const SplitRoom& split, const Storage& storage, std::size_t chunk) {
+std::size_t chunk_rows(const SplitSpace& split, const Storage& storage, std::size_t chunk) {
   const std::size_t samples = std::min(chunk, split.samples);
   if (!storage.encoded) return samples;
   return std::min<std::uint64_t>(split.bytes, (split.bytes / split.samples + 1) * samples);
 }
 
-ImagesPlace plan_chunks(const SplitRoom& split, const Storage& storage, std::size_t chunk) {
+ImagesSpace plan_chunks(const SplitSpace& split, const Storage& storage, std::size_t chunk) {
   const std::size_t rows = chunk_rows(split, storage, chunk);
   const std::uint64_t chunk_bytes = storage.encoded ? rows : split.bytes / split.samples * rows;
   const std::uint64_t chunks = (split.bytes + chunk_bytes - 1) / chunk_bytes;
@@ -64,14 +64,14 @@ ImagesPlace plan_chunks(const SplitRoom& split, const Storage& storage, std::siz
 }
 
 // Size on the disk of the data in all datasets.
-std::uint64_t space_for(const SplitRoom& split) {
-  const ImagesPlace& images = split.images;
+std::uint64_t space_for(const SplitSpace& split) {
+  const ImagesSpace& images = split.images;
   return split.samples * sizeof(std::int32_t) + (split.samples + 1) * sizeof(std::uint64_t) +
          images.chunks.size() * (images.chunk_bytes + hdf5::FileToExtend::kSpacePerChunk) +
          kDatasetsPerSplit * hdf5::FileToExtend::kSpacePerDataset;
 }
 
-void add_images(hdf5::Group& group, const Storage& storage, std::size_t chunk, SplitRoom& split) {
+void add_images(hdf5::Group& group, const Storage& storage, std::size_t chunk, SplitSpace& split) {
   const char* const name = storage.encoded ? "bytes" : "images";
   const Shape shape = storage.encoded
                           ? Shape{split.bytes}
@@ -82,7 +82,7 @@ void add_images(hdf5::Group& group, const Storage& storage, std::size_t chunk, S
     split.images.chunks = {group.reserve<std::uint8_t>(name, shape)};
 }
 
-void add_datasets(hdf5::Group group, const Storage& storage, std::size_t chunk, SplitRoom& split) {
+void add_datasets(hdf5::Group group, const Storage& storage, std::size_t chunk, SplitSpace& split) {
   split.labels_begin = group.reserve<std::int32_t>("labels", {split.samples});
   if (storage.encoded) split.offsets_begin = group.reserve<std::uint64_t>("offsets", {split.samples + 1});
   add_images(group, storage, chunk, split);
@@ -90,20 +90,20 @@ void add_datasets(hdf5::Group group, const Storage& storage, std::size_t chunk, 
 
 }  // namespace
 
-AtomicFile make_room(const std::filesystem::path& file, const DataFileHeader& header, const Storage& storage,
-                     std::vector<SplitRoom>& splits) {
+AtomicFile preallocate(const std::filesystem::path& file, const DataFileHeader& header, const Storage& storage,
+                       std::vector<SplitSpace>& splits) {
   AtomicFile made(file);
   const std::vector<std::byte> begin = file_without_datasets(file, header, splits);
   made.write_at(0, {reinterpret_cast<const std::uint8_t*>(begin.data()), begin.size()});
   std::uint64_t bytes = begin.size();
-  for (SplitRoom& split : splits) {
+  for (SplitSpace& split : splits) {
     if (split.samples == 0) continue;
-    split.images = header.chunk > 0 ? plan_chunks(split, storage, header.chunk) : ImagesPlace{split.bytes, {0}};
+    split.images = header.chunk > 0 ? plan_chunks(split, storage, header.chunk) : ImagesSpace{split.bytes, {0}};
     bytes += space_for(split);
   }
   reserve_space(made.descriptor(), file, bytes);
   hdf5::FileToExtend extended(AtomicFile::partial(file));
-  for (SplitRoom& split : splits) {
+  for (SplitSpace& split : splits) {
     if (split.samples > 0) add_datasets(extended.root().group(split.name), storage, header.chunk, split);
   }
   extended.close();

@@ -14,18 +14,18 @@ namespace annulus {
 // The parts of a data file (FORMAT.md) other than its samples.
 struct DataFileHeader {
   std::vector<std::string> classes;
-  std::vector<float> mean, deviation;
+  std::vector<float> mean, stddev;
   std::size_t chunk = 0;  // approximate number of samples per chunk of the images; 0: contiguous
 };
 
 // The position of a split's images in a file: in chunks, or in a single one if they are contiguous.
-struct ImagesPlace {
+struct ImagesSpace {
   std::uint64_t chunk_bytes = 0;
   std::vector<std::uint64_t> chunks;  // begin of each
   bool has_checksums = false;         // after each chunk, see hdf5::Group::reserve_chunks()
 };
 
-struct SplitRoom {
+struct SplitSpace {
   std::string name;
   std::size_t samples = 0;  // 0: the file has no such group
   std::uint64_t bytes = 0;  // of all images
@@ -33,12 +33,12 @@ struct SplitRoom {
   // Positions in the file.
   std::uint64_t labels_begin = 0;   // int32
   std::uint64_t offsets_begin = 0;  // uint64, for encoded images
-  ImagesPlace images;
+  ImagesSpace images;
 };
 
 // Creates the file under its temporary name, allocates all its space on the disk, and fills in the positions in
 // `splits`. Throws Error if there is not enough space.
-AtomicFile make_room(const std::filesystem::path& file, const DataFileHeader& header, const Storage& storage,
-                     std::vector<SplitRoom>& splits);
+AtomicFile preallocate(const std::filesystem::path& file, const DataFileHeader& header, const Storage& storage,
+                       std::vector<SplitSpace>& splits);
 
 }  // namespace annulus

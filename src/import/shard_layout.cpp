@@ -9,7 +9,8 @@ constexpr std::uint64_t kSeed = 1;
 
 }  // namespace
 
-Places::Places(std::span<const std::uint64_t> sizes, bool shuffled, std::size_t shards) : bytes_(sizes.size()) {
+ShardLayout::ShardLayout(std::span<const std::uint64_t> sizes, bool shuffled, std::size_t shards)
+    : bytes_(sizes.size()) {
   if (shuffled) order_.emplace(sizes.size(), kSeed, 0);
   std::uint64_t end = 0;
   for (std::size_t shard = 0; shard < shards; ++shard) {
@@ -24,7 +25,7 @@ Places::Places(std::span<const std::uint64_t> sizes, bool shuffled, std::size_t 
   shard_begins_.push_back(end);
 }
 
-std::size_t Places::shard_of(std::size_t sample) const {
+std::size_t ShardLayout::shard_of(std::size_t sample) const {
   return static_cast<std::size_t>(std::ranges::upper_bound(shard_begins_, bytes_[sample]) - shard_begins_.begin()) - 1;
 }
 

@@ -12,11 +12,11 @@ namespace annulus {
 
 // Maps a split's samples to the shards of a data set: their order, their shard, and the byte position within its
 // images. The shards hold consecutive ranges of the new order. Takes 8 bytes for each sample.
-class Places {
+class ShardLayout {
  public:
   // `sizes`: bytes of each sample, above 0, in the order of the source. The new order is the same or, if `shuffled`, a
   // fixed permutation of it.
-  Places(std::span<const std::uint64_t> sizes, bool shuffled, std::size_t shards);
+  ShardLayout(std::span<const std::uint64_t> sizes, bool shuffled, std::size_t shards);
 
   std::size_t sample_at(std::size_t position) const { return order_ ? order_->sample(position) : position; }
   const Range& positions(std::size_t shard) const { return shards_[shard]; }  // of the new order

@@ -20,8 +20,8 @@ class WorkQueue {
     std::size_t pieces = 0, images = 0, bytes = 0;  // done since the queue was made, over all ranks
   };
 
-  // `pieces`: the work to do; `heard`: called on progress. Both are used on rank 0 only.
-  WorkQueue(const World& world, std::vector<std::size_t> pieces, std::function<void(const Totals&)> heard);
+  // `pieces`: the work to do; `progressed`: called on progress. Both are used on rank 0 only.
+  WorkQueue(const World& world, std::vector<std::size_t> pieces, std::function<void(const Totals&)> progressed);
 
   // Returns a piece, or nothing if all are handed out or a rank wants to stop.
   std::optional<std::size_t> next();
@@ -35,23 +35,23 @@ class WorkQueue {
   void finish(bool stopping);
 
  private:
-  struct Word {  // from a rank to rank 0
+  struct Message {  // from a rank to rank 0
     std::int64_t images, bytes, finished_piece, wants_piece, stops;
   };
 
-  std::int64_t tell(bool wants_piece, bool stops);
-  std::int64_t answer(const Word& word);
+  std::int64_t send(bool wants_piece, bool stops);
+  std::int64_t answer(const Message& message);
   void serve(int rank);
-  void serve_those_who_ask();
+  void serve_requests();
 
   const World& world_;
   const Communicator communicator_;
   std::vector<std::size_t> pieces_;
   std::size_t given_ = 0;
-  std::function<void(const Totals&)> heard_;
+  std::function<void(const Totals&)> progressed_;
   Totals totals_;
-  Word word_{};
-  double told_ = 0;  // time of the last message
+  Message message_{};
+  double sent_ = 0;  // time of the last message
   bool working_ = false, released_ = false, stopped_ = false;
   int at_work_;  // rank 0 only: number of other ranks that have not been released
 };

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr const char* kMark = "annulus.lock";
 
 // A process that was just killed may need a moment to end.
-constexpr std::chrono::seconds kPatience(2);
+constexpr std::chrono::seconds kTimeout(2);
 constexpr std::chrono::milliseconds kPause(50);
 
 bool make_folder(const fs::path& folder) {
@@ -78,7 +78,7 @@ void sign(const FileDescriptor& descriptor, const fs::path& folder) {
 }
 
 FileDescriptor lock(const fs::path& folder, const std::string& advice) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (true) {
     FileDescriptor descriptor = open_mark(folder);
     if (!try_lock(descriptor)) {

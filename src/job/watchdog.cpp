@@ -14,8 +14,8 @@
 namespace annulus {
 namespace {
 
-constexpr int kLooks = 20;     // polls within the time after which a rank counts as stuck
-constexpr int kPatience = 10;  // factor on the time for phases that wait for other ranks
+constexpr int kPolls = 20;         // polls within the time after which a rank counts as stuck
+constexpr int kOthersFactor = 10;  // factor on the time for phases that wait for other ranks
 
 // fmt writes up to 500 characters to a buffer of its own, and write(2) bypasses the streams and their locks.
 void write_line(const fmt::memory_buffer& line) {
@@ -72,23 +72,23 @@ void append_phase(fmt::memory_buffer& text, const Activity::Snapshot& activity) 
   }
 }
 
-void append_sum(fmt::memory_buffer& text, const AllReduceProgress::Snapshot& sums, std::size_t buckets) {
+void append_all_reduce(fmt::memory_buffer& text, const AllReduceProgress::Snapshot& all_reduce, std::size_t buckets) {
   const auto to = std::back_inserter(text);
-  if (sums.begun == sums.ended) {
+  if (all_reduce.begun == all_reduce.ended) {
     fmt::format_to(to, "idle");
     return;
   }
-  if (sums.bucket == AllReduce::kWithinPass)
+  if (all_reduce.bucket == AllReduce::kWithinPass)
     fmt::format_to(to, "batch norm's all-reduce");
   else
-    append_bucket(text, sums.bucket, buckets);
-  const auto& [name, number, of] = sums.step;
+    append_bucket(text, all_reduce.bucket, buckets);
+  const auto& [name, number, of] = all_reduce.step;
   if (number > 0) fmt::format_to(to, ", {} {} of {}", name, number, of);
-  if (sums.peer != AllReduceProgress::kNobody) fmt::format_to(to, ", waiting for rank {}", sums.peer);
+  if (all_reduce.peer != AllReduceProgress::kNobody) fmt::format_to(to, ", waiting for rank {}", all_reduce.peer);
 }
 
-int looks_allowed(Activity::Phase phase) {
-  return waits_for_others(phase) ? kPatience * kLooks : kLooks;
+int polls_allowed(Activity::Phase phase) {
+  return waits_for_others(phase) ? kOthersFactor * kPolls : kPolls;
 }
 
 bool mpi_is_up() {
@@ -113,18 +113,18 @@ void Watchdog::watch(const AllReduceProgress* all_reduce) {
 void Watchdog::run(std::stop_token stop) {
   std::uint64_t moves = 0;
   for (int still = 0; sleep(stop);) {
-    Stall now = look();
+    Stall now = snapshot();
     const std::uint64_t moved = now.activity.moves + (now.all_reduce ? now.all_reduce->moves : 0);
     still = moved == moves && now.activity.phase != Activity::Phase::unwatched ? still + 1 : 0;
     moves = moved;
-    if (still < looks_allowed(now.activity.phase)) continue;
-    now.seconds = seconds_ * still / kLooks;
+    if (still < polls_allowed(now.activity.phase)) continue;
+    now.seconds = seconds_ * still / kPolls;
     stalled_(now);
     return;
   }
 }
 
-Stall Watchdog::look() {
+Stall Watchdog::snapshot() {
   Stall now{.activity = activity_.snapshot(), .all_reduce = {}};
   const std::lock_guard lock(mutex_);
   if (all_reduce_ != nullptr) now.all_reduce = all_reduce_->snapshot();
@@ -133,7 +133,7 @@ Stall Watchdog::look() {
 
 bool Watchdog::sleep(std::stop_token stop) {
   std::unique_lock lock(mutex_);
-  stopped_.wait_for(lock, stop, std::chrono::duration<double>(seconds_ / kLooks), [] { return false; });
+  stopped_.wait_for(lock, stop, std::chrono::duration<double>(seconds_ / kPolls), [] { return false; });
   return !stop.stop_requested();
 }
 
@@ -146,7 +146,7 @@ fmt::memory_buffer describe(const Stall& stall) {
   append_phase(text, activity);
   if (stall.all_reduce) {
     fmt::format_to(to, "; all-reduce: ");
-    append_sum(text, *stall.all_reduce, activity.buckets);
+    append_all_reduce(text, *stall.all_reduce, activity.buckets);
   }
   return text;
 }

@@ -51,7 +51,7 @@ class Watchdog {
  private:
   void watch(const AllReduceProgress* all_reduce);
   void run(std::stop_token stop);
-  Stall look();
+  Stall snapshot();
   bool sleep(std::stop_token stop);  // false if it is time to stop
 
   const double seconds_;

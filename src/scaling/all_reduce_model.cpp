@@ -129,7 +129,7 @@ double doubling_seconds(const Cluster& cluster, std::size_t ranks, std::size_t b
          additions * static_cast<double>(bytes) / cluster.add_bytes_per_second;
 }
 
-AllReduceModel model_sum(const std::string& algorithm, const Cluster& cluster, std::size_t ranks) {
+AllReduceModel model_all_reduce(const std::string& algorithm, const Cluster& cluster, std::size_t ranks) {
   if (ranks > cluster.ranks_per_node && ranks % cluster.ranks_per_node != 0)
     fail("{} ranks do not fill nodes of {}: choose a multiple of {}", ranks, cluster.ranks_per_node,
          cluster.ranks_per_node);

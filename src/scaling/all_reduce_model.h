@@ -55,6 +55,6 @@ struct AllReduceModel {
 
 // `algorithm`: "message-ring", "doubling", or "auto", the choice of make_all_reduce() for this placement (shm on one
 // node). Throws Error if the ranks do not fill their nodes, or if the algorithm has no model.
-AllReduceModel model_sum(const std::string& algorithm, const Cluster& cluster, std::size_t ranks);
+AllReduceModel model_all_reduce(const std::string& algorithm, const Cluster& cluster, std::size_t ranks);
 
 }  // namespace annulus

@@ -57,7 +57,7 @@ class Predictor {
   }
 
   Prediction predict(std::size_t ranks) const {
-    const AllReduceModel sum = model_sum(options_.all_reduce, cluster_, ranks);
+    const AllReduceModel sum = model_all_reduce(options_.all_reduce, cluster_, ranks);
     const std::size_t nodes = (ranks + cluster_.ranks_per_node - 1) / cluster_.ranks_per_node;
     return {ranks, nodes, profile_.batch, simulate_step(profile_, sum, options_.buckets, options_.slow_down), sum.name};
   }

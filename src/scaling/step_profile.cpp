@@ -101,7 +101,7 @@ std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, doubl
   network.record_to(&lane);
   for (std::size_t i = 0; i < passes; ++i) pass(network, batch);
   network.record_to(nullptr);
-  settle(device, lane, lane.spans().size());
+  resolve(device, lane, lane.spans().size());
 
   const auto bytes = gradient_bytes(model);
   const auto median_of = [&](std::size_t place) {

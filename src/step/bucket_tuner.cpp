@@ -18,11 +18,11 @@ constexpr double kEnoughSeconds = 5;
 constexpr double kWorthChanging = 0.98;  // of the default's time
 
 // Returns the options that cut this model's gradients differently, up to the size at which one bucket holds them all.
-std::vector<BucketOptions> worth_trying(Trainer& trainer, const BucketOptions& usual) {
+std::vector<BucketOptions> worth_trying(Trainer& trainer, const BucketOptions& defaults) {
   std::vector<BucketOptions> all;
   std::size_t buckets_before = 0;
-  for (std::size_t bytes = usual.bytes / kFactor; buckets_before != 1;
-       bytes = bytes < usual.bytes ? usual.bytes : bytes * kFactor) {
+  for (std::size_t bytes = defaults.bytes / kFactor; buckets_before != 1;
+       bytes = bytes < defaults.bytes ? defaults.bytes : bytes * kFactor) {
     trainer.cut_buckets({bytes, 0});
     if (trainer.buckets().size() == buckets_before) continue;
     buckets_before = trainer.buckets().size();
@@ -38,21 +38,21 @@ std::vector<BucketOptions> worth_trying(Trainer& trainer, const BucketOptions& u
   return all;
 }
 
-BucketOptions best_of(const std::vector<BucketTrial>& trials, const BucketOptions& usual) {
+BucketOptions best_of(const std::vector<BucketTrial>& trials, const BucketOptions& defaults) {
   const BucketTrial best = *std::ranges::min_element(trials, {}, &BucketTrial::seconds);
-  const auto trial = std::ranges::find(trials, usual, &BucketTrial::buckets);
-  return trial != trials.end() && best.seconds > kWorthChanging * trial->seconds ? usual : best.buckets;
+  const auto trial = std::ranges::find(trials, defaults, &BucketTrial::buckets);
+  return trial != trials.end() && best.seconds > kWorthChanging * trial->seconds ? defaults : best.buckets;
 }
 
 }  // namespace
 
 BucketTuning tune_buckets(const World& world, Trainer& trainer, const Batch& batch) {
   trainer.cut_buckets({});
-  const BucketOptions usual = trainer.bucket_options();
-  const std::vector<BucketOptions> options = worth_trying(trainer, usual);
+  const BucketOptions defaults = trainer.bucket_options();
+  const std::vector<BucketOptions> options = worth_trying(trainer, defaults);
   if (world.size() == 1 || !trainer.sums() || options.size() == 1) {
-    trainer.cut_buckets(usual);
-    return {usual, {}};
+    trainer.cut_buckets(defaults);
+    return {defaults, {}};
   }
   std::vector<std::vector<double>> seconds(options.size());
   double spent = 0;
@@ -68,7 +68,7 @@ BucketTuning tune_buckets(const World& world, Trainer& trainer, const Batch& bat
     }
   BucketTuning tuning;
   for (std::size_t i = 0; i < options.size(); ++i) tuning.trials.push_back({options[i], median(seconds[i])});
-  tuning.chosen = best_of(tuning.trials, usual);
+  tuning.chosen = best_of(tuning.trials, defaults);
   trainer.cut_buckets(tuning.chosen);
   return tuning;
 }

@@ -16,10 +16,10 @@ namespace {
 bool stopping(const World& world, const EvaluationPlan& plan, Activity& activity) {
   if (!plan.stop_requested) return false;
   activity.enter(Activity::Phase::meeting);
-  std::array<std::int64_t, 1> votes{plan.stop_requested()};
-  world.sum(votes);
+  std::array<std::int64_t, 1> requests{plan.stop_requested()};
+  world.sum(requests);
   activity.enter(Activity::Phase::evaluation);
-  return votes[0] > 0;
+  return requests[0] > 0;
 }
 
 }  // namespace

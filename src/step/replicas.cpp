@@ -35,13 +35,13 @@ void check_replicas(const World& world, Model& model, const Optimizer& optimizer
   for (std::size_t i = 0; i < optimizer.states(); ++i) own = hash(model.device(), optimizer.state(i), own);
   if (optimizer.average()) own = hash(model.device(), optimizer.average(), own);
   const auto hashes = world.gather(own);
-  std::map<std::uint64_t, int> votes;
-  for (const std::uint64_t h : hashes) ++votes[h];
-  if (votes.size() == 1) return expect_finite(model, when);
+  std::map<std::uint64_t, int> counts;
+  for (const std::uint64_t h : hashes) ++counts[h];
+  if (counts.size() == 1) return expect_finite(model, when);
   // The hash of the majority is taken for the right one; in a tie, rank 0's.
   std::uint64_t right = hashes[0];
-  for (const auto& [h, count] : votes)
-    if (count > votes[right]) right = h;
+  for (const auto& [h, count] : counts)
+    if (count > counts[right]) right = h;
   std::vector<std::size_t> wrong;
   for (std::size_t rank = 0; rank < hashes.size(); ++rank)
     if (hashes[rank] != right) wrong.push_back(rank);

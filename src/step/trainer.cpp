@@ -26,7 +26,7 @@ BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
 
 // Returns the option that requires all all-reduces of a step before its first update; empty if buckets are updated one
 // by one.
-std::string_view wants_all_sums(Model& model, const StepOptions& options) {
+std::string_view waits_for_all(Model& model, const StepOptions& options) {
   if (model.device().loss_scaling() != nullptr) return "--precision fp16";
   return options.clip_norm > 0 ? "--clip-norm" : "";
 }
@@ -65,23 +65,23 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
       activity_(activity),
       accumulated_(options.parts > 1 ? device_.allocate(model.parameters().gradients().bytes) : Buffer{}),
       bucket_options_(resolve(buckets, model.parameters())),
-      buckets_(make_buckets(model, bucket_options_, all_reduce, wants_all_sums(model, options))) {
+      buckets_(make_buckets(model, bucket_options_, all_reduce, waits_for_all(model, options))) {
   expect_flushed_subnormals();
   activity_.plan(buckets_.size());
-  model_.sum_over_ranks([this](DeviceView values) { sum_within_pass(values); });
+  model_.sum_over_ranks([this](DeviceView values) { all_reduce_within_pass(values); });
 }
 
 bool Trainer::updates_together() const {
-  return !wants_all_sums(model_, options_).empty();
+  return !waits_for_all(model_, options_).empty();
 }
 
 void Trainer::cut_buckets(const BucketOptions& options) {
   bucket_options_ = resolve(options, model_.parameters());
-  buckets_ = make_buckets(model_, bucket_options_, all_reduce_, wants_all_sums(model_, options_));
+  buckets_ = make_buckets(model_, bucket_options_, all_reduce_, waits_for_all(model_, options_));
   activity_.plan(buckets_.size());
 }
 
-StepMetrics Trainer::step(const Batch& batch, const ControlFlags& votes, const Mark& begun) {
+StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const Mark& begun) {
   StepMetrics metrics;
   timestamps_.begun = begun;
   {
@@ -91,11 +91,11 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& votes, const M
       load(batch, 0);
     }
     timestamps_.loaded = device_.mark();
-    compute(batch, votes);
+    compute(batch, flags);
     timestamps_.computed = device_.mark();
 
     wait(0);  // it holds the metrics
-    settle(last_timestamps_);
+    record_times(last_timestamps_);
     metrics = read_metrics();
     if (!std::isfinite(metrics.loss))
       fail("the loss is {}: the parameters of the previous step are the last valid ones; lower --lr", metrics.loss);
@@ -111,7 +111,7 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& votes, const M
   }
   if (lane_ != nullptr) timestamps_.spans = lane_->spans().size();
   std::swap(timestamps_, last_timestamps_);
-  if (device_.info().shares_host_memory) settle(last_timestamps_);  // the step is complete
+  if (device_.info().shares_host_memory) record_times(last_timestamps_);  // the step is complete
   return metrics;
 }
 
@@ -120,31 +120,31 @@ void Trainer::finish() {
   finish_from(0);
   const Mark ended = device_.mark();
   device_.finish();
-  settle(last_timestamps_);
+  record_times(last_timestamps_);
   if (lane_ != nullptr) timestamps_.spans = lane_->spans().size();
-  settle(timestamps_);
+  record_times(timestamps_);
   ledger_.add_between_steps(device_.seconds(ended) - device_.seconds(begun));
 }
 
 // Books a step's times in the ledger. Outside of a step there are only waits and updates.
-void Trainer::settle(StepTimestamps& books) {
-  if (books.open) {
+void Trainer::record_times(StepTimestamps& timestamps) {
+  if (timestamps.open) {
     double finishing = 0;
-    for (const StepTimestamps::Part& part : books.finishing) finishing += seconds(part);
-    const double loaded = device_.seconds(books.loaded), computed = device_.seconds(books.computed);
-    ledger_.add(StepTimes::input, loaded - device_.seconds(books.begun));
+    for (const StepTimestamps::Part& part : timestamps.finishing) finishing += seconds(part);
+    const double loaded = device_.seconds(timestamps.loaded), computed = device_.seconds(timestamps.computed);
+    ledger_.add(StepTimes::input, loaded - device_.seconds(timestamps.begun));
     ledger_.add(StepTimes::compute, computed - loaded - finishing);
     if (all_reduce_.info().reduces) ledger_.add_arrival(computed);
   }
-  for (const GradientBuckets::Times& wait : books.waits)
+  for (const GradientBuckets::Times& wait : timestamps.waits)
     ledger_.add_wait(device_.seconds(wait.ready), device_.seconds(wait.wait_begin), device_.seconds(wait.wait_end));
-  for (const StepTimestamps::Part& part : books.updates) ledger_.add(StepTimes::optimizer, seconds(part));
-  if (books.open) ledger_.end_step(device_.seconds(books.ended) - device_.seconds(books.begun));
-  if (lane_ != nullptr) annulus::settle(device_, *lane_, books.spans);
-  books.open = false;
-  books.finishing.clear();
-  books.waits.clear();
-  books.updates.clear();
+  for (const StepTimestamps::Part& part : timestamps.updates) ledger_.add(StepTimes::optimizer, seconds(part));
+  if (timestamps.open) ledger_.end_step(device_.seconds(timestamps.ended) - device_.seconds(timestamps.begun));
+  if (lane_ != nullptr) resolve(device_, *lane_, timestamps.spans);
+  timestamps.open = false;
+  timestamps.finishing.clear();
+  timestamps.waits.clear();
+  timestamps.updates.clear();
 }
 
 double Trainer::rehearse(const Batch& batch) {
@@ -184,8 +184,8 @@ void Trainer::load(const Batch& batch, std::size_t number) {
 
 // Computes the gradients of this rank's share, whose first part is already loaded, and sends them bucket by bucket as
 // they become final.
-void Trainer::compute(const Batch& batch, const ControlFlags& votes) {
-  if (batch.size() == 0) return send_nothing(votes);
+void Trainer::compute(const Batch& batch, const ControlFlags& flags) {
+  if (batch.size() == 0) return send_nothing(flags);
   const std::size_t last = options_.parts_of(batch.size()) - 1;
   const float sample_weight = 1.0f / static_cast<float>(batch.step.global_batch());
   if (last > 0) device_.zero(accumulated_.view());
@@ -193,13 +193,13 @@ void Trainer::compute(const Batch& batch, const ControlFlags& votes) {
     accumulate(forward(batch, number), sample_weight);
     load(batch, number + 1);
   }
-  backward(forward(batch, last), sample_weight, votes, last > 0);
+  backward(forward(batch, last), sample_weight, flags, last > 0);
 }
 
 // For an empty share: contributes zeros.
-void Trainer::send_nothing(const ControlFlags& votes) {
+void Trainer::send_nothing(const ControlFlags& flags) {
   finish_from(0);
-  begin_backward(votes);
+  begin_backward(flags);
   const Parameters& parameters = model_.parameters();
   const DeviceView all = parameters.gradients();
   const std::size_t steering = parameters.steering().bytes;
@@ -228,8 +228,8 @@ void Trainer::accumulate(Network& network, float sample_weight) {
 }
 
 // Runs the backward pass of the last part.
-void Trainer::backward(Network& network, float sample_weight, const ControlFlags& votes, bool accumulated) {
-  begin_backward(votes);
+void Trainer::backward(Network& network, float sample_weight, const ControlFlags& flags, bool accumulated) {
+  begin_backward(flags);
   const Parameters& parameters = model_.parameters();
   not_added_ = accumulated ? parameters.steering().bytes : parameters.gradients().bytes;
   activity_.enter(Activity::Phase::backward);
@@ -250,14 +250,14 @@ void Trainer::send(std::size_t count) {
 }
 
 // From now on gradients are overwritten.
-void Trainer::begin_backward(const ControlFlags& votes) {
+void Trainer::begin_backward(const ControlFlags& flags) {
   const Parameters& parameters = model_.parameters();
-  static_assert(sizeof votes == Parameters::kSteering * sizeof(float));
-  model_.device().upload(std::as_bytes(std::span(&votes, 1)), parameters.gradient(parameters.steering()));
+  static_assert(sizeof flags == Parameters::kSteering * sizeof(float));
+  model_.device().upload(std::as_bytes(std::span(&flags, 1)), parameters.gradient(parameters.steering()));
   buckets_.begin_step();
 }
 
-void Trainer::sum_within_pass(DeviceView values) {
+void Trainer::all_reduce_within_pass(DeviceView values) {
   const Activity::Phase pass = activity_.snapshot().phase;
   activity_.enter(Activity::Phase::waiting_within_pass);
   const Mark begun = device_.mark();
@@ -323,12 +323,12 @@ void Trainer::update_together() {
 StepMetrics Trainer::read_metrics() const {
   const Parameters& parameters = model_.parameters();
   std::array<float, 2> means{};
-  ControlFlags votes;
+  ControlFlags flags;
   device_.peek(parameters.gradient(parameters.metrics()).slice(0, sizeof means),
                std::as_writable_bytes(std::span(means)));
-  device_.peek(parameters.gradient(parameters.steering()).slice(0, sizeof votes),
-               std::as_writable_bytes(std::span(&votes, 1)));
-  return {means[0], means[1], votes};
+  device_.peek(parameters.gradient(parameters.steering()).slice(0, sizeof flags),
+               std::as_writable_bytes(std::span(&flags, 1)));
+  return {means[0], means[1], flags};
 }
 
 }  // namespace annulus

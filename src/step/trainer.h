@@ -28,9 +28,9 @@ struct ControlFlags {
 // The result of a step over the whole global batch, the same on every rank; if the all-reduce does not sum, over this
 // rank's share only.
 struct StepMetrics {
-  double loss = 0;      // mean
-  double accuracy = 0;  // from the forward pass, before the update
-  ControlFlags votes;   // sums over the ranks' arguments of step()
+  double loss = 0;             // mean
+  double accuracy = 0;         // from the forward pass, before the update
+  ControlFlags control_flags;  // sums over the ranks' arguments of step()
 };
 
 // Options of a step.
@@ -55,13 +55,13 @@ class Trainer {
   Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, const BucketOptions& buckets,
           Activity& activity, TraceLane* lane = nullptr, const StepOptions& options = {});
 
-  // Runs a step. `batch`: this rank's share, possibly empty. `votes` are summed over the ranks together with the
+  // Runs a step. `batch`: this rank's share, possibly empty. `flags` are summed over the ranks together with the
   // gradients; the caller acts on them. Throws Error if the loss is not finite, before any parameter has changed.
   // `begun`: when the step began on the device's lane, for the ledger.
   //
   // On a GPU the step may still be running when this returns: the loss is known early in backward, and the rest of the
   // step has been queued on the lane. The times of a step are booked during the next one.
-  StepMetrics step(const Batch& batch, const ControlFlags& votes, const Mark& begun);
+  StepMetrics step(const Batch& batch, const ControlFlags& flags, const Mark& begun);
 
   // Completes the last step. step() returns while the all-reduces of deferred buckets (see GradientBuckets) are still
   // running and their parameters not yet updated; normally the next step completes them. This function does so, and
@@ -93,14 +93,14 @@ class Trainer {
   };
 
   void load(const Batch& batch, std::size_t part);
-  void compute(const Batch& batch, const ControlFlags& votes);
-  void send_nothing(const ControlFlags& votes);
+  void compute(const Batch& batch, const ControlFlags& flags);
+  void send_nothing(const ControlFlags& flags);
   Network& forward(const Batch& batch, std::size_t part);
   void accumulate(Network& network, float sample_weight);
-  void backward(Network& network, float sample_weight, const ControlFlags& votes, bool accumulated);
+  void backward(Network& network, float sample_weight, const ControlFlags& flags, bool accumulated);
   void send(std::size_t gradients);
-  void begin_backward(const ControlFlags& votes);
-  void sum_within_pass(DeviceView values);
+  void begin_backward(const ControlFlags& flags);
+  void all_reduce_within_pass(DeviceView values);
   void finish_undeferred();
   void finish_from(std::size_t parameters);  // deferred buckets that end beyond this position in the arena
   void finish(std::size_t bucket);
@@ -109,7 +109,7 @@ class Trainer {
   void update_together();         // all buckets, after what needs all gradients
   bool updates_together() const;  // rather than each bucket when its all-reduce is done
   StepMetrics read_metrics() const;
-  void settle(StepTimestamps& books);
+  void record_times(StepTimestamps& timestamps);
   double seconds(const StepTimestamps::Part& part) { return device_.seconds(part.end) - device_.seconds(part.begin); }
 
   Model& model_;

@@ -41,10 +41,10 @@ void check(const ScheduleOptions& options, std::size_t epochs) {
   if (options.kind == "step") check_steps(options.steps, epochs);
   if (options.kind != "step" && !options.steps.empty())
     fail("--lr-steps belongs to --schedule step, and this is {}", options.kind);
-  const ScheduleOptions usual;
-  if (options.kind != "step" && options.factor != usual.factor)
+  const ScheduleOptions defaults;
+  if (options.kind != "step" && options.factor != defaults.factor)
     fail("--lr-factor belongs to --schedule step, and this is {}", options.kind);
-  if (options.kind != "polynomial" && options.power != usual.power)
+  if (options.kind != "polynomial" && options.power != defaults.power)
     fail("--lr-power belongs to --schedule polynomial, and this is {}", options.kind);
   if (!falls(options) && options.end != 0)
     fail("--lr-end belongs to --schedule cosine or polynomial, and this is {}", options.kind);

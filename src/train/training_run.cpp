@@ -107,7 +107,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   epoch.train_accuracy += metrics.accuracy * static_cast<double>(count);
   record_.progress.update(batch.step.positions.end, metrics.loss);
   metrics_.step(place(), metrics, count, epoch);
-  return follow_up(due(batch.step, metrics.votes));
+  return follow_up(due(batch.step, metrics.control_flags));
 }
 
 ControlFlags TrainingRun::control_flags() const {

@@ -9,7 +9,7 @@
 namespace annulus {
 
 Task task_of(const DatasetInfo& info, const InputPlan& input) {
-  return {{input.image.height, input.image.width, input.channels}, info.mean, info.deviation, info.classes.size()};
+  return {{input.image.height, input.image.width, input.channels}, info.mean, info.stddev, info.classes.size()};
 }
 
 Task task_of(const DatasetInfo& info, const InputPlan& input, const TrainOptions& options) {

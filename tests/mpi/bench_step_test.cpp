@@ -41,7 +41,7 @@ struct TrainedRun {
     checkpoint.run.step = 17;
     checkpoint.image = {4, 4};
     checkpoint.data = {
-        .height = 4, .width = 4, .channels = 1, .classes = {"a", "b", "c"}, .mean = {0.5f}, .deviation = {1}};
+        .height = 4, .width = 4, .channels = 1, .classes = {"a", "b", "c"}, .mean = {0.5f}, .stddev = {1}};
   }
 
   // The benchmark of the step from this state.

@@ -87,27 +87,27 @@ TEST_CASE("IDX files become a data file") {
   CHECK(source.files() == 1);
 }
 
-TEST_CASE("mean and deviation are those of the training images, or what is given") {
+TEST_CASE("mean and std are those of the training images, or what is given") {
   const World world;
   Source source(world);
   source.import();
   const DatasetInfo info = Dataset({source.options.output}, "test").info();
   // 24 successive integers have the variance (24^2 - 1) / 12.
   CHECK(info.mean.at(0) == Approx(('a' + 11.5) / 255));
-  CHECK(info.deviation.at(0) == Approx(std::sqrt(575 / 12.0) / 255));
+  CHECK(info.stddev.at(0) == Approx(std::sqrt(575 / 12.0) / 255));
   source.options.mean = {0.25f};
-  source.options.deviation = {0.5f};
+  source.options.stddev = {0.5f};
   source.change([] {});
   source.import();
   CHECK(Dataset({source.options.output}, "test").info().mean == std::vector<float>{0.25f});
-  CHECK(Dataset({source.options.output}, "test").info().deviation == std::vector<float>{0.5f});
+  CHECK(Dataset({source.options.output}, "test").info().stddev == std::vector<float>{0.5f});
   source.options.mean = {0.25f, 0.25f, 0.25f};
   CHECK_THAT(source.error(), Contains("--mean: 3 values for 1 channels"));
   source.options.mean = {std::nanf("")};
   CHECK_THAT(source.error(), Contains("--mean: nan is not a finite number"));
   source.options.mean = {};
-  source.options.deviation = {INFINITY};
-  CHECK_THAT(source.error(), Contains("--deviation: inf is not a finite number"));
+  source.options.stddev = {INFINITY};
+  CHECK_THAT(source.error(), Contains("--std: inf is not a finite number"));
 }
 
 TEST_CASE("classes get the names that are given") {
@@ -184,7 +184,7 @@ TEST_CASE("constant images want a deviation, and get it from what is there") {
   const std::string error = source.error();
   CHECK_THAT(error, Contains("same value"));
   if (world.root()) CHECK_THAT(error, Contains("2 of 2 pieces are kept in"));
-  source.options.deviation = {1};
+  source.options.stddev = {1};
   source.import();
   CHECK(Dataset({source.options.output}, "train").info().mean.at(0) == Approx('a' / 255.0));
   CHECK(source.files() == 1);

@@ -47,7 +47,7 @@ Batch samples(const StepPlan& step, const Range& range) {
 // Batch norms at the bottom and after an addition, and odd numbers of channels.
 Graph with_norms() {
   Graph g(kTask.image);
-  Value x = g.add("input", ImageInput{kTask.mean, kTask.deviation}, {Graph::kImages});
+  Value x = g.add("input", ImageInput{kTask.mean, kTask.stddev}, {Graph::kImages});
   x = g.add("norm0", BatchNorm{}, {x});
   const Value shortcut = g.add("conv1", Convolution{.channels = 5, .kernel = 3, .padding = 1}, {x});
   x = g.add("norm1", BatchNorm{}, {shortcut});
@@ -74,8 +74,8 @@ struct Replica {
     model.parameters().initialize(3);
   }
 
-  StepMetrics step(const World& world, const StepPlan& step, const ControlFlags& votes = {}) {
-    return trainer.step(samples(step, step.share(world.rank(), world.size())), votes, device->mark());
+  StepMetrics step(const World& world, const StepPlan& step, const ControlFlags& flags = {}) {
+    return trainer.step(samples(step, step.share(world.rank(), world.size())), flags, device->mark());
   }
 
   std::unique_ptr<Device> device = make_device("cpu", 1);
@@ -276,27 +276,27 @@ TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike")
   CHECK(tuning.trials.empty() == (n == 1));
   if (n > 1) {
     replica.trainer.cut_buckets({});
-    const BucketOptions usual = replica.trainer.bucket_options();
-    CHECK(std::ranges::count(tuning.trials, usual, &BucketTrial::buckets) == 1);
+    const BucketOptions defaults = replica.trainer.bucket_options();
+    CHECK(std::ranges::count(tuning.trials, defaults, &BucketTrial::buckets) == 1);
     CHECK(std::ranges::is_sorted(tuning.trials, {}, [](const BucketTrial& trial) { return trial.buckets.bytes; }));
-    CHECK(tuning.trials.front().buckets.bytes < usual.bytes);
+    CHECK(tuning.trials.front().buckets.bytes < defaults.bytes);
     CHECK(std::ranges::any_of(tuning.trials, [](const BucketTrial& trial) { return trial.buckets.deferred > 0; }));
     replica.trainer.cut_buckets(tuning.trials.back().buckets);
     CHECK(replica.trainer.buckets().size() == 1);
   }
-  CHECK(replica.step(world, plan(1, 2 * n)).votes == ControlFlags{});  // rehearsals leave no vote behind
+  CHECK(replica.step(world, plan(1, 2 * n)).control_flags == ControlFlags{});  // rehearsals leave no vote behind
 }
 
-TEST_CASE("votes are summed, also those of ranks without samples") {
+TEST_CASE("control flags are summed, also those of ranks without samples") {
   const World world;
   const int n = world.size();
   Replica replica(world, "ring", {GENERATE(1 << 20, 64), GENERATE(0.0, 0.5)});
   for (const std::size_t batch : {std::size_t{1}, static_cast<std::size_t>(2 * n)}) {
     const StepPlan what = plan(0, batch);
     const auto own = static_cast<float>(world.rank() + 1), all = static_cast<float>(n * (n + 1) / 2);
-    CHECK(replica.step(world, what, {own, 0, 2 * own}).votes == ControlFlags{all, 0, 2 * all});
-    CHECK(replica.step(world, what, {0, world.root() ? 1.0f : 0.0f, 0}).votes == ControlFlags{0, 1, 0});
-    CHECK(replica.step(world, what).votes == ControlFlags{});
+    CHECK(replica.step(world, what, {own, 0, 2 * own}).control_flags == ControlFlags{all, 0, 2 * all});
+    CHECK(replica.step(world, what, {0, world.root() ? 1.0f : 0.0f, 0}).control_flags == ControlFlags{0, 1, 0});
+    CHECK(replica.step(world, what).control_flags == ControlFlags{});
   }
 }
 

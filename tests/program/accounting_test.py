@@ -104,7 +104,7 @@ class Timeline(helper.ProgramTest):
             for name in ("wait for images", "forward", "backward"):
                 self.assertEqual(len(self.of_step(step, name, number)), 1, name)
             self.assertEqual(len(self.of_step(step, "conv1", number)), 2)
-            buckets = len(self.of_step(all_reduce, "sum of bucket", number))
+            buckets = len(self.of_step(all_reduce, "all-reduce of bucket", number))
             self.assertGreater(buckets, 1)
             for name in ("wait for bucket", "update of bucket"):
                 self.assertEqual(len(self.of_step(step, name, number)), buckets, name)
@@ -119,7 +119,7 @@ class Timeline(helper.ProgramTest):
         beside = 0
         for rank in range(2):
             for backward in [e for e in lanes[rank, STEP] if e["name"] == "backward"]:
-                for sum_ in self.of_step(lanes[rank, ALL_REDUCE], "sum of bucket", backward["args"]["step"]):
+                for sum_ in self.of_step(lanes[rank, ALL_REDUCE], "all-reduce of bucket", backward["args"]["step"]):
                     self.assertGreater(sum_["ts"], backward["ts"])
                     beside += sum_["ts"] < backward["ts"] + backward["dur"]
         self.assertGreater(beside, 0)
@@ -130,7 +130,7 @@ class Timeline(helper.ProgramTest):
                      "--all-reduce", "shm", "--timeline", file, "--timeline-steps", 3, ranks=2)
         lanes, _ = self.events(file)
         self.assertEqual(sum(e["name"] == "step" for e in lanes[1, STEP]), 3)
-        for name in ("sum of bucket 1", "wait for ranks"):
+        for name in ("all-reduce of bucket 1", "wait for ranks"):
             self.assertIn(name, [e["name"] for e in lanes[1, ALL_REDUCE]])
         self.check_nesting(lanes[1, ALL_REDUCE])
 

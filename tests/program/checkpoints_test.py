@@ -198,7 +198,7 @@ class Use(CheckpointTest):
         accuracy = f"accuracy {100 * results['test_accuracy']:.2f} %"
         self.assertIn(accuracy, self.succeed("eval", "--data", self.data, "--checkpoint", out).out)
         evaluated = self.succeed("eval", "--data", other, "--checkpoint", out).out
-        self.assertIn("its mean and deviation differ from those of the training data, which are used instead", evaluated)
+        self.assertIn("its mean and std differ from those of the training data, which are used instead", evaluated)
         self.assertIn("of 100 images", evaluated)
         with helper.h5py.File(other, "r+") as file:
             file.attrs.modify("classes", [f"kind {n}" for n in range(10)])

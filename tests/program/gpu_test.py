@@ -437,7 +437,7 @@ class Measuring(GpuTest):
         return found[0]
 
     def check_sums(self, events, sums, backward):
-        of_buckets = [event for event in sums if event["name"].startswith("sum of bucket")]
+        of_buckets = [event for event in sums if event["name"].startswith("all-reduce of bucket")]
         self.assertGreater(len(of_buckets), 1)
         self.assertLess(min(e["ts"] for e in of_buckets), backward["ts"] + backward["dur"], "none ran beside backward")
         for event in of_buckets:

@@ -229,7 +229,7 @@ class ImportImages(helper.ProgramTest):
         write_folder(self.source, train=3, test=1)
         wide = self.source / "train/cat/00000.jpg"
         PIL.Image.fromarray(np.repeat(np.uint8([[0, 0, 90, 90, 90, 90, 0, 0]] * 4)[..., None], 3, 2)).save(wide, "PNG")
-        self.do_import("--store", "pixels", "--size", "4x4", "--mean", "0.5,0.4,0.3", "--deviation", "0.2,0.2,0.1")
+        self.do_import("--store", "pixels", "--size", "4x4", "--mean", "0.5,0.4,0.3", "--std", "0.2,0.2,0.1")
         with h5py.File(self.output, "r") as file:
             self.assertEqual(file["train/images"].shape, (9, 4, 4, 3))
             np.testing.assert_array_equal(file.attrs["mean"], np.float32([0.5, 0.4, 0.3]))
@@ -541,7 +541,7 @@ class ImportImages(helper.ProgramTest):
                 (2, "--shards", [self.source, "--from", "folder", "--shards", "0"]),
                 (2, "--from", [self.source, "--from", "zip"]),
                 (2, "--channels", [self.source, "--from", "folder", "--channels", "2"]),
-                (2, "--deviation", [self.source, "--from", "folder", "--deviation", "0,1,1"])):
+                (2, "--std", [self.source, "--from", "folder", "--std", "0,1,1"])):
             with self.subTest(arguments=arguments[1:]):
                 result = helper.run("import", self.output, *arguments)
                 self.assertEqual((result.status, len(result.messages)), (status, 1), str(result))

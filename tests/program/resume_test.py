@@ -155,7 +155,7 @@ class Resume(helper.ProgramTest):
         changed = {"the classes": change("classes", lambda file: file.attrs.modify("classes", names)),
                    "the pixels' mean: [0-9.]+ before, 0.5 now":
                        change("mean", lambda file: file.attrs.modify("mean", np.float32([0.5]))),
-                   "the pixels' deviation": change("std", lambda file: file.attrs.modify("deviation", np.float32([0.5]))),
+                   "the pixels' std": change("std", lambda file: file.attrs.modify("deviation", np.float32([0.5]))),
                    "a hash of the training labels": change("labels", swap),
                    "a hash of the test images": change("pixels", brighten)}
         for field, data in changed.items():

@@ -144,14 +144,16 @@ TEST_CASE("recursive doubling sends the whole array in every exchange") {
 
 TEST_CASE("auto takes the better one for each size, as a run does, and the ring alone from 1 MiB on") {
   const Cluster cluster{.network = kEthernet};
-  const AllReduceModel best = model_sum("auto", cluster, 64), ring = model_sum("message-ring", cluster, 64);
-  const AllReduceModel doubling = model_sum("doubling", cluster, 64);
+  const AllReduceModel best = model_all_reduce("auto", cluster, 64),
+                       ring = model_all_reduce("message-ring", cluster, 64);
+  const AllReduceModel doubling = model_all_reduce("doubling", cluster, 64);
   CHECK(best.seconds(4096) == doubling.seconds(4096));
   CHECK(best.seconds(4096) < ring.seconds(4096));
   CHECK(best.seconds(4 << 20) == ring.seconds(4 << 20));
   CHECK(best.name == "ring over messages of fp32, recursive doubling up to 512 KiB");
-  CHECK(model_sum("auto", cluster, 4096).name == "ring over messages of fp32, recursive doubling up to 1024 KiB");
-  CHECK(model_sum("auto", cluster, 1).seconds(1 << 20) == 0);
+  CHECK(model_all_reduce("auto", cluster, 4096).name ==
+        "ring over messages of fp32, recursive doubling up to 1024 KiB");
+  CHECK(model_all_reduce("auto", cluster, 1).seconds(1 << 20) == 0);
 }
 
 TEST_CASE("on several nodes of several ranks the rings between nodes share the wire") {
@@ -159,7 +161,7 @@ TEST_CASE("on several nodes of several ranks the rings between nodes share the w
   const std::size_t bytes = 16 << 20, chunk = bytes / 4;
   const LinkModel quarter{kEthernet.latency_seconds, kEthernet.bytes_per_second / 4};
   const double node = 2 * (1e-6 + 3 * static_cast<double>(chunk) / 10e9);
-  const AllReduceModel one = model_sum("auto", cluster, 4), four = model_sum("auto", cluster, 16);
+  const AllReduceModel one = model_all_reduce("auto", cluster, 4), four = model_all_reduce("auto", cluster, 16);
   CHECK(one.seconds(bytes) == Approx(node));
   CHECK(four.seconds(bytes) ==
         Approx(node + ring_seconds({&quarter, 1}, 4, chunk, message_ring_options(false), WireType::fp32)));
@@ -175,8 +177,9 @@ TEST_CASE("on several nodes of several ranks the rings between nodes share the w
 
 TEST_CASE("what has no model is refused") {
   const Cluster cluster{.network = kEthernet, .ranks_per_node = 4, .node = kMemory};
-  CHECK_THAT(test::error_of([&] { model_sum("auto", cluster, 6); }), Catch::Contains("6 ranks do not fill nodes of 4"));
-  CHECK_THAT(test::error_of([&] { model_sum("doubling", cluster, 8); }), Catch::Contains("doubling"));
-  CHECK_THAT(test::error_of([&] { model_sum("mpi", cluster, 8); }),
+  CHECK_THAT(test::error_of([&] { model_all_reduce("auto", cluster, 6); }),
+             Catch::Contains("6 ranks do not fill nodes of 4"));
+  CHECK_THAT(test::error_of([&] { model_all_reduce("doubling", cluster, 8); }), Catch::Contains("doubling"));
+  CHECK_THAT(test::error_of([&] { model_all_reduce("mpi", cluster, 8); }),
              Catch::Contains("--all-reduce mpi cannot be predicted"));
 }

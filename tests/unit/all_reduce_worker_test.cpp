@@ -83,7 +83,7 @@ TEST_CASE("a step's sums are spans of the worker's lane, in order") {
   worker->wait(worker->enqueue(view_of(values)));
   REQUIRE(lane.spans().size() == 4);
   for (std::size_t i = 0; i < 4; ++i) {
-    CHECK(lane.spans()[i].name == "sum of bucket");
+    CHECK(lane.spans()[i].name == "all-reduce of bucket");
     CHECK(lane.spans()[i].number == 1 + static_cast<int>(i % 2));
     CHECK(lane.spans()[i].step == 5 + static_cast<int>(i / 2));
   }

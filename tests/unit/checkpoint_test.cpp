@@ -44,7 +44,7 @@ Checkpoint example() {
                      .channels = 2,
                      .classes = {"cat", "Hündin"},
                      .mean = {0.5f, 0.25f},
-                     .deviation = {0.125f, 1.0f / 3}};
+                     .stddev = {0.125f, 1.0f / 3}};
   checkpoint.samples = {{"the number of training images", "5000"}, {"a hash of the training labels", "a=b"}};
   checkpoint.summing = "3 ranks, ring, buckets of 1 MiB";
   checkpoint.parameters = {
@@ -76,7 +76,7 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
   CHECK(one.data.channels == other.data.channels);
   CHECK(one.data.classes == other.data.classes);
   CHECK(bits(one.data.mean) == bits(other.data.mean));
-  CHECK(bits(one.data.deviation) == bits(other.data.deviation));
+  CHECK(bits(one.data.stddev) == bits(other.data.stddev));
   CHECK(one.samples == other.samples);
   CHECK(one.summing == other.summing);
   REQUIRE(one.parameters.size() == other.parameters.size());
@@ -233,7 +233,7 @@ TEST_CASE("a checkpoint of an older version is refused, with or without a checks
 
 TEST_CASE("a checkpoint whose numbers are of no use is refused, naming them", "[checkpoint]") {
   Checkpoint good;
-  good.data = {.classes = {"a"}, .mean = {0.5f}, .deviation = {0.25f}};
+  good.data = {.classes = {"a"}, .mean = {0.5f}, .stddev = {0.25f}};
   good.parameters = {{"weight", {2}, {1, 2}, {{3, 4}, {5, 6}}, {7, 8}}};
   CHECK_NOTHROW(expect_usable(good, "run.h5"));
   const auto error_with = [&](const auto& change) {
@@ -245,8 +245,8 @@ TEST_CASE("a checkpoint whose numbers are of no use is refused, naming them", "[
   CHECK_THAT(error_with([](auto& c) { c.data.classes.clear(); }), Contains("run.h5: attribute 'classes': empty"));
   CHECK_THAT(error_with([&](auto& c) { c.data.mean = {nan}; }), Contains("'mean': not a finite number"));
   CHECK_THAT(error_with([](auto& c) { c.data.mean = {1, 2}; }), Contains("'mean' and 'deviation': 2 and 1 values"));
-  for (const float deviation : {0.0f, -1.0f, nan, infinite})
-    CHECK_THAT(error_with([&](auto& c) { c.data.deviation = {deviation}; }), Contains("'deviation': "));
+  for (const float stddev : {0.0f, -1.0f, nan, infinite})
+    CHECK_THAT(error_with([&](auto& c) { c.data.stddev = {stddev}; }), Contains("'deviation': "));
   CHECK_THAT(error_with([&](auto& c) { c.parameters[0].values[1] = nan; }),
              Contains("run.h5: parameters/weight holds values that are not finite"));
   CHECK_THAT(error_with([&](auto& c) { c.parameters[0].states[1][0] = infinite; }), Contains("second_moment/weight"));

@@ -97,7 +97,7 @@ TEST_CASE("the mean of checkpoints is that of their weights and averages", "[che
   for (NamedTensor& tensor : third.parameters) tensor.average.clear();
   CHECK_FALSE(average({stored("a", example()), stored("c", third)}).averages());
   other = example();
-  other.data = {.height = 4, .classes = {"cat", "dog"}, .mean = {0.5f}, .deviation = {0.25f}};
+  other.data = {.height = 4, .classes = {"cat", "dog"}, .mean = {0.5f}, .stddev = {0.25f}};
   const DatasetInfo data = average({stored("a", other), stored("b", example())}).data;  // prediction takes it
   CHECK(data.classes == other.data.classes);
   CHECK(data.mean == other.data.mean);

@@ -46,7 +46,7 @@ void DataFile::write(const std::filesystem::path& file) const {
   hdf5::Group root = hdf5.root();
   root.set_strings("classes", classes);
   root.set_floats("mean", mean);
-  root.set_floats("deviation", deviation);
+  root.set_floats("deviation", stddev);
   hdf5::Group train = root.create_group("train");
   train.write("labels", labels_shape, std::span(labels));
   if (!offsets.empty()) {

@@ -19,7 +19,7 @@ struct DataFile {
   std::vector<std::uint8_t> images;
   std::vector<std::int64_t> labels;
   std::vector<std::string> classes{"even", "odd"};
-  std::vector<float> mean{0.5f}, deviation{0.25f};
+  std::vector<float> mean{0.5f}, stddev{0.25f};
   std::size_t images_per_chunk = 0;  // 0: contiguous; else compressed as well
 
   std::vector<std::uint8_t> bytes;

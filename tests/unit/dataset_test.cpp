@@ -61,7 +61,7 @@ TEST_CASE("images and labels are read, contiguous or compressed", "[dataset]") {
     CHECK(dataset.info().channels == 1);
     CHECK(dataset.info().classes == std::vector<std::string>{"even", "odd"});
     CHECK(dataset.info().mean == std::vector{0.5f});
-    CHECK(dataset.info().deviation == std::vector{0.25f});
+    CHECK(dataset.info().stddev == std::vector{0.25f});
     for (const std::size_t sample : {299u, 0u, 6u, 7u}) {
       CHECK(image(dataset, sample) == Bytes(4, static_cast<std::uint8_t>(sample)));
       CHECK(dataset.label(sample) == static_cast<std::int32_t>(sample % 2));
@@ -428,11 +428,11 @@ TEST_CASE("mean, deviation and classes that do not fit are named", "[dataset]") 
     CHECK_THAT(error_with(data), Contains("'mean': 3 values for 1 channels"));
   }
   SECTION("no deviation") {
-    data.deviation = {};
+    data.stddev = {};
     CHECK_THAT(error_with(data), Contains("'deviation': 0 values for 1 channels"));
   }
   SECTION("a deviation of zero") {
-    data.deviation = {0.0f};
+    data.stddev = {0.0f};
     CHECK_THAT(error_with(data), Contains("'deviation': 0 is not above 0"));
   }
   SECTION("not a number") {
@@ -587,8 +587,8 @@ TEST_CASE("files that are not of one data set are named, both of them", "[datase
     CHECK_THAT(error(), Contains("different means"));
   }
   SECTION("deviation") {
-    other.deviation = {0.5f};
-    CHECK_THAT(error(), Contains("different deviations"));
+    other.stddev = {0.5f};
+    CHECK_THAT(error(), Contains("different standard deviations"));
   }
   SECTION("size") {
     other.images_shape = {3, 4, 1, 1};

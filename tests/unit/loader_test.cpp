@@ -68,7 +68,7 @@ std::vector<std::size_t> epoch(const Data& data, std::size_t global_batch, int r
 // Small encoded images, of both kinds and many sizes, all different.
 test::DataFile encoded_file(std::size_t size) {
   test::DataFile data(size);
-  data.mean = data.deviation = {0.5f, 0.5f, 0.5f};
+  data.mean = data.stddev = {0.5f, 0.5f, 0.5f};
   std::vector<std::vector<std::uint8_t>> files;
   for (std::size_t i = 0; i < size; ++i) {
     const Image image = test::picture({20 + i % 7, 30 + i % 5}, 3);

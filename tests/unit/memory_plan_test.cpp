@@ -99,9 +99,9 @@ TEST_CASE("a network uses the memory of what flows through it again") {
   const Task task{{32, 32, 3}, {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}, 10};
   constexpr std::size_t kBatch = 16;
   Model model(*device, make_model("resnet20", task), Mode::training, kBatch);
-  const ActivationPlan& training = model.network(Mode::training, kBatch).dataflow();
-  const ActivationPlan& inference = model.network(Mode::inference, kBatch).dataflow();
-  CHECK(flow_bytes(*device, make_model("resnet20", task), Mode::training, kBatch) == training.bytes());
+  const ActivationPlan& training = model.network(Mode::training, kBatch).activation_plan();
+  const ActivationPlan& inference = model.network(Mode::inference, kBatch).activation_plan();
+  CHECK(activation_arena_bytes(*device, make_model("resnet20", task), Mode::training, kBatch) == training.bytes());
   // In training each convolution's input is kept, and each batch norm's, but no gradient.
   CHECK(training.bytes() < training.bytes_without_reuse() * 7 / 10);
   // In inference, at any moment, an operation's input and output, the block's input for its shortcut, and scratch:

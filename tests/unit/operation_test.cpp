@@ -327,8 +327,8 @@ TEST_CASE("pixels are scaled and normalized channel by channel") {
   for (std::size_t n = 0; n < 2; ++n)
     for (std::size_t c = 0; c < 3; ++c)
       for (std::size_t i = 0; i < 9 * 16; ++i) {
-        const double expected = (pixels[(n * 9 * 16 + i) * 3 + c] / 255.0 - static_cast<double>(operation.mean[c])) /
-                                operation.deviation[c];
+        const double expected =
+            (pixels[(n * 9 * 16 + i) * 3 + c] / 255.0 - static_cast<double>(operation.mean[c])) / operation.stddev[c];
         REQUIRE(values[(n * 3 + c) * 9 * 16 + i] == Approx(expected).epsilon(0).margin(1e-6));
       }
 }
@@ -715,8 +715,8 @@ TEST_CASE("dropout keeps as many as its rate says") {
     const DropoutMask mask(rate, 3);
     double sum = 0;
     for (std::size_t i = 0; i < kElements; ++i) sum += mask.at(mask.of_sample(11), i);
-    const double deviation = std::sqrt(rate / (1 - rate) / kElements);
-    CHECK(std::abs(sum / kElements - 1) < 4 * deviation);
+    const double stddev = std::sqrt(rate / (1 - rate) / kElements);
+    CHECK(std::abs(sum / kElements - 1) < 4 * stddev);
   }
 }
 

@@ -139,16 +139,16 @@ TEST_CASE("weights start as He et al. have them, the rest at its constant") {
     if (all.size() < 2000) continue;
     ++large;
     const auto size = static_cast<double>(all.size());
-    const double deviation = std::sqrt(2 * static_cast<double>(p.spec.shape[1]) / size);  // 2 / outputs of an input
+    const double stddev = std::sqrt(2 * static_cast<double>(p.spec.shape[1]) / size);  // 2 / outputs of an input
     double sum = 0, squares = 0, beyond = 0;
     for (const double value : all) {
       sum += value;
       squares += value * value;
-      beyond += std::abs(value) > 2 * deviation;
+      beyond += std::abs(value) > 2 * stddev;
     }
     // Four standard errors each.
-    CHECK(std::abs(sum / size) < 4 * deviation / std::sqrt(size));
-    CHECK(std::sqrt(squares / size) == Approx(deviation).epsilon(4 / std::sqrt(2 * size)));
+    CHECK(std::abs(sum / size) < 4 * stddev / std::sqrt(size));
+    CHECK(std::sqrt(squares / size) == Approx(stddev).epsilon(4 / std::sqrt(2 * size)));
     CHECK(beyond / size == Approx(0.0455).margin(4 * std::sqrt(0.0455 / size)));
   }
   CHECK(large >= 15);

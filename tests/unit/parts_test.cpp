@@ -83,21 +83,21 @@ TEST_CASE("a full disk is told of where a part is written", "[parts]") {
   CHECK(folder.files() == 0);
 }
 
-TEST_CASE("mean and deviation of each channel are exact", "[parts]") {
+TEST_CASE("mean and std of each channel are exact", "[parts]") {
   PixelSums sums;
   sums.add(Bytes{0, 10, 7, 255, 20, 7}, 3);
   PixelSums more;
   more.add(Bytes{0, 30, 7, 255, 40, 8}, 3);
   sums.add(more);
   CHECK(mean_of(sums, 3) == std::vector<float>{0.5f, 25.f / 255, 7.25f / 255});
-  const std::vector<float> deviation = deviation_of(sums, 3);
-  CHECK(deviation[0] == 0.5f);
-  CHECK(deviation[1] == Approx(std::sqrt(125.0) / 255));
-  CHECK(deviation[2] == Approx(std::sqrt(0.1875) / 255));
+  const std::vector<float> stddev = stddev_of(sums, 3);
+  CHECK(stddev[0] == 0.5f);
+  CHECK(stddev[1] == Approx(std::sqrt(125.0) / 255));
+  CHECK(stddev[2] == Approx(std::sqrt(0.1875) / 255));
   PixelSums constant;
   constant.add(Bytes(100, 255), 1);
   CHECK(mean_of(constant, 1) == std::vector<float>{1});
-  CHECK_THAT(test::error_of([&] { deviation_of(constant, 1); }), Contains("same value"));
+  CHECK_THAT(test::error_of([&] { stddev_of(constant, 1); }), Contains("same value"));
 }
 
 TEST_CASE("places are a permutation without gaps, in every shard", "[parts]") {
@@ -106,19 +106,19 @@ TEST_CASE("places are a permutation without gaps, in every shard", "[parts]") {
       for (const bool shuffled : {false, true}) {
         std::vector<std::uint64_t> sizes(samples);
         std::iota(sizes.begin(), sizes.end(), 1);
-        const Places places(sizes, shuffled, shards);
+        const ShardLayout layout(sizes, shuffled, shards);
         std::set<std::size_t> seen;
         for (std::size_t shard = 0; shard < shards; ++shard) {
           std::uint64_t end = 0;
-          for (std::size_t p = places.positions(shard).begin; p < places.positions(shard).end; ++p) {
-            const std::size_t sample = places.sample_at(p);
-            REQUIRE(places.shard_of(sample) == shard);
-            REQUIRE(places.byte_in_shard(sample) == end);
+          for (std::size_t p = layout.positions(shard).begin; p < layout.positions(shard).end; ++p) {
+            const std::size_t sample = layout.sample_at(p);
+            REQUIRE(layout.shard_of(sample) == shard);
+            REQUIRE(layout.byte_in_shard(sample) == end);
             end += sizes[sample];
             seen.insert(sample);
             if (!shuffled) REQUIRE(sample == p);
           }
-          CHECK(places.bytes_in(shard) == end);
+          CHECK(layout.bytes_in(shard) == end);
         }
         CHECK(seen.size() == samples);
       }
@@ -128,9 +128,9 @@ TEST_CASE("places are a permutation without gaps, in every shard", "[parts]") {
 
 TEST_CASE("a shuffled order mixes what was sorted", "[parts]") {
   const std::vector<std::uint64_t> sizes(1000, 1);
-  const Places places(sizes, true, 1);
+  const ShardLayout layout(sizes, true, 1);
   std::size_t of_first_half = 0;
-  for (std::size_t position = 0; position < 100; ++position) of_first_half += places.sample_at(position) < 500;
+  for (std::size_t position = 0; position < 100; ++position) of_first_half += layout.sample_at(position) < 500;
   CHECK(of_first_half > 35);
   CHECK(of_first_half < 65);
 }
@@ -138,16 +138,16 @@ TEST_CASE("a shuffled order mixes what was sorted", "[parts]") {
 TEST_CASE("a data file has room where it says", "[parts]") {
   const test::TemporaryFolder folder;
   const DataFileHeader header{{"a", "b"}, {0.5f}, {0.25f}};
-  std::vector<SplitRoom> rooms{{"train", 2, 5, 0, 0, {}}, {"test", 0, 0, 0, 0, {}}};
-  AtomicFile file = make_room(folder / "x.h5", header, {true, {}, 1}, rooms);
+  std::vector<SplitSpace> spaces{{"train", 2, 5, 0, 0, {}}, {"test", 0, 0, 0, 0, {}}};
+  AtomicFile file = preallocate(folder / "x.h5", header, {true, {}, 1}, spaces);
   CHECK(folder.files() == 1);
-  file.write_at(rooms[0].images.chunks.at(0), Bytes{1, 2, 3, 4, 5});
+  file.write_at(spaces[0].images.chunks.at(0), Bytes{1, 2, 3, 4, 5});
   file.commit();
   const hdf5::Group root = hdf5::File(folder / "x.h5").root();
   CHECK(root.names() == std::vector<std::string>{"train"});
   CHECK(root.floats("deviation") == std::vector<float>{0.25f});
   const hdf5::Dataset bytes = root.group("train").dataset("bytes");
-  CHECK(bytes.offset() == rooms[0].images.chunks.at(0));
+  CHECK(bytes.offset() == spaces[0].images.chunks.at(0));
   CHECK(bytes.read<std::int64_t>() == std::vector<std::int64_t>{1, 2, 3, 4, 5});
   CHECK(root.group("train").dataset("offsets").shape() == Shape{3});
   CHECK(std::filesystem::file_size(folder / "x.h5") < 20000);
@@ -155,11 +155,11 @@ TEST_CASE("a data file has room where it says", "[parts]") {
 
 TEST_CASE("a data file for which there is no room is told of at once", "[parts]") {
   const test::TemporaryFolder folder;
-  std::vector<SplitRoom> rooms{{"train", 1000, 1000000, 0, 0, {}}};
+  std::vector<SplitSpace> spaces{{"train", 1000, 1000000, 0, 0, {}}};
   {
     const test::FileSizeLimit limit(100000);
     CHECK_THAT(test::error_of([&] {
-                 make_room(folder / "x.h5", {{"a"}, {0}, {1}}, {true, {}, 1}, rooms);
+                 preallocate(folder / "x.h5", {{"a"}, {0}, {1}}, {true, {}, 1}, spaces);
                }),
                Contains("x.h5: cannot write: File too large"));
   }

@@ -23,8 +23,8 @@ AllReduceModel constant(double seconds) {
 }
 
 // A bucket for each layer.
-SimulatedStep simulate(double seconds_of_sum, double deferred = 0, double slow_down = 1) {
-  return simulate_step(three_layers(), constant(seconds_of_sum), {.bytes = kLayerBytes, .deferred = deferred},
+SimulatedStep simulate(double all_reduce_seconds, double deferred = 0, double slow_down = 1) {
+  return simulate_step(three_layers(), constant(all_reduce_seconds), {.bytes = kLayerBytes, .deferred = deferred},
                        slow_down);
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("a profile without any gradients has no bucket") {
 
 TEST_CASE("sums take what their buckets' bytes take, and 4096 ranks no more than a moment") {
   const LinkModel link{20e-6, 1.25e9};
-  const AllReduceModel sum = model_sum("message-ring", {.network = link}, 4096);
+  const AllReduceModel sum = model_all_reduce("message-ring", {.network = link}, 4096);
   const SimulatedStep step = simulate_step(three_layers(), sum, {.bytes = kLayerBytes});
   CHECK(step.communication ==
         Approx(3 * ring_seconds({&link, 1}, 4096, kLayerBytes, message_ring_options(false), WireType::fp32)));

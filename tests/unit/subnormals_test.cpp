@@ -58,7 +58,7 @@ class Observed final : public AllReduceAlgorithm {
 class ObservedImages final : public Samples {
  public:
   ObservedImages() {
-    info_ = {.size = 64, .height = 2, .width = 2, .channels = 1, .classes = {"a"}, .mean = {0.5f}, .deviation = {1}};
+    info_ = {.size = 64, .height = 2, .width = 2, .channels = 1, .classes = {"a"}, .mean = {0.5f}, .stddev = {1}};
   }
 
   std::int32_t label(std::size_t) const override { return 0; }

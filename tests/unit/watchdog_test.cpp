@@ -109,9 +109,9 @@ TEST_CASE("what a rank is doing, in words") {
   activity.enter(Phase::input);
   CHECK(text() == " in step 5: waiting for input; all-reduce: idle");
   activity.enter(Phase::backward);
-  sums.begin_sum(0);
-  sums.end_sum(0);
-  sums.begin_sum(1);
+  sums.begin(0);
+  sums.end(0);
+  sums.begin(1);
   CHECK(text() == " in step 5: backward; all-reduce: bucket 2 of 3");
   sums.enter({"all-gather, ring step", 4, 6});
   sums.await(7);
@@ -119,10 +119,10 @@ TEST_CASE("what a rank is doing, in words") {
   CHECK(text() ==
         " in step 5: waiting for bucket 2 of 3; all-reduce: bucket 2 of 3, all-gather, ring step 4 of 6, waiting for "
         "rank 7");
-  sums.end_sum(0);
-  sums.begin_sum(2);
+  sums.end(0);
+  sums.begin(2);
   CHECK(text() == " in step 5: waiting for bucket 2 of 3; all-reduce: bucket 3 of 3");
-  sums.end_sum(0);
+  sums.end(0);
   activity.enter(Phase::optimizer, 1);
   CHECK(text() == " in step 5: updating bucket 2 of 3; all-reduce: idle");
 }

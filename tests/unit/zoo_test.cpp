@@ -120,19 +120,19 @@ TEST_CASE("of images that are too small the layer and the least size are named")
 }
 
 TEST_CASE("first weights are as deviated as published") {
-  const auto deviation = [](const std::string& model, const std::string& layer) {
+  const auto stddev = [](const std::string& model, const std::string& layer) {
     const Graph graph = usual(model);
-    return declared(graph, node_named(graph, layer))[0].deviation;
+    return declared(graph, node_named(graph, layer))[0].stddev;
   };
-  CHECK(deviation("resnet50", "stage2.block1.conv2") == Approx(std::sqrt(2.0 / (128 * 9))));
-  CHECK(deviation("resnet50", "stage2.block1.conv3") == Approx(std::sqrt(2.0 / 512)));
-  CHECK(deviation("resnet50", "dense") == 0.01f);
-  CHECK(deviation("resnet20", "dense") == Approx(std::sqrt(1.0 / 64)));
-  CHECK(deviation("vgg16", "conv3_2") == Approx(std::sqrt(2.0 / (256 * 9))));
-  CHECK(deviation("vgg16", "dense3") == 0.01f);
-  CHECK(deviation("inception_v3", "mixed_6b.branch7x7_2.conv") == 0.1f);
-  CHECK(deviation("lenet", "conv2") == Approx(std::sqrt(1.0 / (6 * 25))));
-  CHECK(deviation("lenet", "dense1") == Approx(std::sqrt(1.0 / 400)));
+  CHECK(stddev("resnet50", "stage2.block1.conv2") == Approx(std::sqrt(2.0 / (128 * 9))));
+  CHECK(stddev("resnet50", "stage2.block1.conv3") == Approx(std::sqrt(2.0 / 512)));
+  CHECK(stddev("resnet50", "dense") == 0.01f);
+  CHECK(stddev("resnet20", "dense") == Approx(std::sqrt(1.0 / 64)));
+  CHECK(stddev("vgg16", "conv3_2") == Approx(std::sqrt(2.0 / (256 * 9))));
+  CHECK(stddev("vgg16", "dense3") == 0.01f);
+  CHECK(stddev("inception_v3", "mixed_6b.branch7x7_2.conv") == 0.1f);
+  CHECK(stddev("lenet", "conv2") == Approx(std::sqrt(1.0 / (6 * 25))));
+  CHECK(stddev("lenet", "dense1") == Approx(std::sqrt(1.0 / 400)));
 }
 
 TEST_CASE("each residual block can begin as its shortcut") {

@@ -55,8 +55,8 @@ class ImageInputOp : public Op {
     vectors_of(channels_last(info_.output));  // so that 32 bits count the pixels
     std::vector<float> factors_and_offsets(2 * channels_);
     for (std::size_t c = 0; c < shape[1]; ++c) {
-      factors_and_offsets[c] = 1.0f / (255.0f * operation.deviation[c]);
-      factors_and_offsets[channels_ + c] = -operation.mean[c] / operation.deviation[c];
+      factors_and_offsets[c] = 1.0f / (255.0f * operation.stddev[c]);
+      factors_and_offsets[channels_ + c] = -operation.mean[c] / operation.stddev[c];
     }
     constants_ = to_device(std::as_bytes(std::span(factors_and_offsets)));
   }

@@ -351,7 +351,7 @@ TEST_CASE("spans of sums lie on the host's clock, and none are there that nobody
   const double begun = now_seconds();
   all_reduce->wait(all_reduce->enqueue(memory.view(), AllReduce::Next::compute, 2));
   const double ended = now_seconds();
-  const auto sum = std::ranges::find(lane.spans(), "sum of bucket", &TraceLane::Span::name);
+  const auto sum = std::ranges::find(lane.spans(), "all-reduce of bucket", &TraceLane::Span::name);
   REQUIRE(sum != lane.spans().end());
   CHECK(sum->number == 3);
   CHECK(sum->step == 5);
@@ -422,7 +422,7 @@ TEST_CASE("a rank that leaves by an exception does not hang, though others never
   try {
     const auto all_reduce = make_all_reduce(algorithm, world, device);
     const Buffer memory = cuda::allocate_device(100'000);  // which is freed first, and that waits for all streams
-    const OnError abandon_sums([&] { all_reduce->abandon(); });
+    const OnError abandon_all_reduces([&] { all_reduce->abandon(); });
     world.barrier();
     if (world.root()) {
       const AllReduce::Ticket ticket = all_reduce->enqueue(memory.view());
@@ -443,7 +443,7 @@ TEST_CASE("where a GPU does not come to rest after an error, the process says so
   cuda::CudaDevice device(current_gpu());
   const auto all_reduce = make_all_reduce("ring", world, device);
   const Buffer memory = cuda::allocate_device(100'000);
-  const OnError abandon_sums([&] { all_reduce->abandon(); });
+  const OnError abandon_all_reduces([&] { all_reduce->abandon(); });
   constexpr std::uintptr_t kForEver = 3'600'000'000;
   cuda::check(cudaLaunchHostFunc(device.lane(), sleep, reinterpret_cast<void*>(kForEver)));
   all_reduce->enqueue(memory.view());

@@ -15,7 +15,7 @@ using Values = std::vector<float>;
 const ImageInput kInput{{0.5f, 0.1f, 0.0f}, {0.25f, 2.0f, 1.0f}};
 
 float normalized(float pixel, std::size_t channel) {
-  return (pixel / 255.0f - kInput.mean[channel]) / kInput.deviation[channel];
+  return (pixel / 255.0f - kInput.mean[channel]) / kInput.stddev[channel];
 }
 
 // What each image goes through.
@@ -85,8 +85,8 @@ TEST_CASE("on a GPU: images are cropped and mirrored while they are loaded") {
   const Crops crops{{0, 1, -2, 3}, {0, -1, 1, 4}, {0, 1, 1, 0}};
   Values constants;  // of channels' each: factors, then offsets
   const std::size_t channels = cuda::channel_block(gpu.context.type());
-  for (std::size_t c = 0; c < channels; ++c) constants.push_back(c < 3 ? 1 / (255.0f * kInput.deviation[c]) : 0);
-  for (std::size_t c = 0; c < channels; ++c) constants.push_back(c < 3 ? -kInput.mean[c] / kInput.deviation[c] : 0);
+  for (std::size_t c = 0; c < channels; ++c) constants.push_back(c < 3 ? 1 / (255.0f * kInput.stddev[c]) : 0);
+  for (std::size_t c = 0; c < channels; ++c) constants.push_back(c < 3 ? -kInput.mean[c] / kInput.stddev[c] : 0);
   Buffer memory[5];
   const float* factor = uploaded(gpu, constants, memory[0]);
   const cuda::Images images{uploaded(gpu, pixels, memory[1]), in[0], in[1], in[2], in[3]};
