@@ -1,10 +1,10 @@
-// What processes of one machine reach where nothing needs to be sent: all arrays lie in one shared mapping, and every
-// rank adds up its part of all of them and writes the sum to all of them, between two barriers.
+// An upper bound for processes of one machine, without any messages: all arrays are in one shared mapping, and every
+// rank sums its part of all arrays and writes the result to all of them, between two barriers.
 #include "forked_ranks.h"
 
 namespace {
 
-// The arrays' distance is no power of two: addresses that are equal modulo a large one evict each other from the cache.
+// The arrays' distance is not a power of two, because addresses equal modulo a large one evict each other from the cache.
 constexpr std::size_t kSkew = 37 * 4096 + 320;
 
 template <int kRanks>
@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   const std::size_t stride = (options.largest() + kSkew) / 64 * 64 / sizeof(float);
   const std::size_t bytes = options.ranks * stride * sizeof(float) + peer::kHugePage;
   void* const memory = peer::shared_memory(bytes);
-  madvise(memory, bytes, MADV_HUGEPAGE);  // given where /sys/kernel/mm/transparent_hugepage/shmem_enabled allows it
+  madvise(memory, bytes, MADV_HUGEPAGE);  // granted if /sys/kernel/mm/transparent_hugepage/shmem_enabled allows it
   auto* const first = static_cast<float*>(memory);
   auto* const entry = new (peer::shared_memory(sizeof(peer::Barrier))) peer::Barrier;
   const bool own_core = options.ranks <= peer::cores();

@@ -1,4 +1,4 @@
-// Gloo over loopback TCP, its wire on one machine. NAME chooses: gloo-ring (what PyTorch calls), gloo-bcube, or
+// Gloo over loopback TCP, its transport on one machine. NAME chooses: gloo-ring (used by PyTorch), gloo-bcube, or
 // gloo-halving (halving-doubling, of Gloo's older interface).
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
@@ -29,7 +29,7 @@ auto newer(const std::shared_ptr<gloo::Context>& context, gloo::AllreduceOptions
   };
 }
 
-// Plans once for each size, as its interface wants it; the untimed check makes the plan.
+// Plans once for each size, as its interface requires; the untimed check makes the plan.
 auto halving_doubling(const std::shared_ptr<gloo::Context>& context) {
   using Plan = gloo::AllreduceHalvingDoubling<float>;
   return [context, plans = std::map<std::size_t, std::shared_ptr<Plan>>()](float* values, std::size_t count) mutable {
@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
       rank.sum = halving_doubling(context);
     else
       std::_Exit(2);
-    rank.head_start = 200e-6;  // its ranks sleep until they are woken
+    rank.head_start = 200e-6;  // its ranks sleep while they wait
     peer::run(rank, options, peer::huge_buffer(options.largest()));
     rank.barrier();
   });

@@ -1,4 +1,4 @@
-// MPI_Allreduce in place, of whichever MPI this is built with.
+// MPI_Allreduce in place, of the MPI that this is built with.
 #include <mpi.h>
 
 #include "all_reduce_peer.h"

@@ -1,10 +1,10 @@
-// What the programs that scripts/bench-collectives compares with have in common: a buffer on huge pages, the exactness
-// check, rewriting, the clock and the rows, as src/bench/bench_all_reduce.cpp has them for ours.
+// Shared by the peers of scripts/bench-collectives: a buffer on huge pages, the exactness check, rewriting, the clock and
+// the rows, as in src/bench/bench_all_reduce.cpp.
 //
 //   PROGRAM NAME BYTES,BYTES,... SECONDS [RANKS]
 //
-// prints one line of JSON for each size as soon as it is measured. SECONDS are for each row, roughly. RANKS is for the
-// programs that start their ranks themselves.
+// prints one line of JSON for each size as soon as it is measured. SECONDS is the approximate duration of each row. RANKS
+// is for programs that start their ranks themselves.
 #pragma once
 
 #include <sys/mman.h>
@@ -52,15 +52,15 @@ struct Rank {
   std::function<void()> barrier;
   std::function<double(double)> maximum;  // over all ranks
   std::function<void(float*, std::size_t)> sum;
-  double head_start = 10e-6;  // until when every rank has surely left `maximum`
+  double head_start = 10e-6;  // by then every rank has left `maximum`
 };
 
 inline double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Ranks leave a barrier up to a microsecond apart, as long as a small sum takes. So where each has a core they agree on
-// a moment, on the clock that they share.
+// Ranks leave a barrier up to a microsecond apart, the time of a small all-reduce. So if each has its own core, they
+// agree on a start time on their shared clock.
 inline double common_start(const Rank& rank) {
   if (rank.ranks > sysconf(_SC_NPROCESSORS_ONLN)) {
     rank.barrier();
@@ -72,7 +72,7 @@ inline double common_start(const Rank& rank) {
   return begin;
 }
 
-// Lives as long as the program.
+// Allocated for the lifetime of the program.
 inline float* huge_buffer(std::size_t bytes) {
   const std::size_t rounded = (bytes + kHugePage - 1) / kHugePage * kHugePage;
   void* memory = std::aligned_alloc(kHugePage, rounded);
@@ -97,8 +97,8 @@ inline void check_exactness(const Rank& rank, float* values, std::size_t count) 
   }
 }
 
-// Every rank rewrites its array before each call, untimed, as training does. All ranks see the same times, so all of
-// them stop after the same call.
+// Every rank rewrites its array before each call, untimed, as training does. All ranks have the same times, so all stop
+// after the same call.
 inline std::vector<double> time_calls(const Rank& rank, float* values, std::size_t count, double seconds) {
   std::vector<double> times;
   for (double spent = 0; times.size() < kMostCalls && (times.size() < kFewestCalls || spent < seconds);

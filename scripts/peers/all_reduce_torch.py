@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""PyTorch's all_reduce over gloo: what DistributedDataParallel calls on a CPU, and where ranks share a GPU.
+"""PyTorch's all_reduce over gloo, which DistributedDataParallel uses on CPUs and for ranks that share a GPU.
 
-  all_reduce_torch.py NAME BYTES,BYTES,... SECONDS RANKS [cuda]      as all_reduce_peer.h says, and the rows too
+  all_reduce_torch.py NAME BYTES,BYTES,... SECONDS RANKS [cuda]      arguments and rows: see all_reduce_peer.h
 
-With `cuda` the arrays lie in a GPU's memory, the same GPU's for all ranks: gloo copies them to the host and back.
+With `cuda` the arrays are in GPU memory, on the same GPU for all ranks: gloo copies them to the host and back.
 """
 import ctypes
 import json
@@ -54,7 +54,7 @@ def common_start():
     if dist.get_world_size() > os.cpu_count():
         dist.barrier()
         return time.perf_counter()
-    begin = maximum(time.perf_counter() + 500e-6)  # until when every rank has surely left `maximum`
+    begin = maximum(time.perf_counter() + 500e-6)  # by then every rank has left `maximum`
     while time.perf_counter() < begin:
         pass
     return begin
@@ -72,7 +72,7 @@ def time_call(values):
 
 
 def rank_main(rank, name, sizes, seconds, ranks, device, folder):
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: not without the program that started it
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with its parent
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
     buffer = allocate(max(sizes), device)
@@ -86,7 +86,7 @@ def rank_main(rank, name, sizes, seconds, ranks, device, folder):
             print(json.dumps({"algorithm": name, "bytes": size, "ranks": ranks, "iterations": len(times),
                               "median_seconds": statistics.median(times), "min_seconds": min(times)}), flush=True)
     dist.barrier()
-    os._exit(0)  # taking gloo's connections down in order is not what is measured, and does not always go well
+    os._exit(0)  # an orderly shutdown of gloo is not measured, and sometimes fails
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks of sums share: sizes, running programs for a limited time, medians of rounds, tables, targets."""
+"""Shared by the benchmarks: sizes, running programs with a time limit, medians of rounds, tables, targets."""
 import csv
 import json
 import os
@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ANNULUS = pathlib.Path(os.environ.get("ANNULUS", ROOT / "build/annulus"))  # set: measured as it is, not built
+ANNULUS = pathlib.Path(os.environ.get("ANNULUS", ROOT / "build/annulus"))  # if set, it is measured unchanged and not built
 KIB, MIB = 1 << 10, 1 << 20
 
 TUNED = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm"]
@@ -64,16 +64,16 @@ def build_annulus():
 
 
 def run(command, limit, environment=None):
-    """What it printed, and why it failed: None where it did not."""
+    """Returns the output, and the reason of the failure or None."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1",
-                   # Open MPI refuses to run as root unless told twice.
+                   # Open MPI runs as root only with both of these.
                    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **(environment or {})}
     process = subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, start_new_session=True)
     try:
         out, err = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        process.terminate()  # a launcher ends its ranks, wherever it has put them
+        process.terminate()  # a launcher ends its ranks itself, on all hosts
         try:
             out, err = process.communicate(timeout=10)
         except subprocess.TimeoutExpired:
@@ -93,15 +93,15 @@ def last_line(text):
 
 
 def run_annulus(start, arguments, limit, environment=None, program=ANNULUS, folder=None):
-    """`annulus bench` under the launcher `start`: what it wrote with --json, or None and why it failed. Where ranks are on
-    several nodes, `folder` must be one that all of them see."""
+    """Runs `annulus bench` under the launcher `start`. Returns its --json output and None, or None and the reason of the
+    failure. With ranks on several nodes, `folder` must be on a shared file system."""
     with tempfile.NamedTemporaryFile(suffix=".json.new", dir=folder) as file:
         _, failure = run([*start, program, "bench", *arguments, "--json", file.name], limit, environment)
         return (None, failure) if failure else (json.load(open(file.name)), None)
 
 
 def write(path, text):
-    """Whole or not at all, for whoever looks meanwhile."""
+    """Writes a file atomically."""
     new = path.with_name(path.name + ".new")
     new.write_text(text)
     new.replace(path)
@@ -110,7 +110,7 @@ def write(path, text):
 # --- Measured ---------------------------------------------------------------------------------------------------------
 
 class Measured:
-    """Rows of one number of ranks: (algorithm, bytes) -> what its rounds said."""
+    """Rows of one number of ranks: (algorithm, bytes) -> a row for each round."""
 
     def __init__(self, ranks):
         self.ranks, self.rows, self.ours, self.peers = ranks, {}, [], []
@@ -123,7 +123,7 @@ class Measured:
         return statistics.median(row["median_seconds"] for row in rows) if rows else None
 
     def best(self, names, size):
-        """(seconds, name) of the fastest that has this size, or None."""
+        """(seconds, name) of the fastest at this size, or None."""
         return min(((self.seconds(name, size), name) for name in names if (name, size) in self.rows), default=None)
 
     def busbw(self, name, size):
@@ -162,7 +162,7 @@ def write_csv(path, all_measured):
 
 
 def drawing():
-    """matplotlib.pyplot, for files: the same numbers give the same file. Raises ImportError."""
+    """matplotlib.pyplot with deterministic files. Raises ImportError."""
     import matplotlib
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "annulus"
@@ -179,7 +179,7 @@ def size_axis(axes, sizes):
 
 
 def check_targets(targets):
-    """`targets`: (of which row, what, value, at least or at most, wanted); value is None where it was not measured."""
+    """`targets`: (row, what, value, at least or at most, limit); value is None if not measured."""
     missed = judged = 0
     for row, what, value, direction, wanted in targets:
         judged += 1

@@ -1,4 +1,4 @@
-"""What scripts/gpu-check is made of: checks with time limits, their commands and logs, PyTorch in turns, the report."""
+"""The parts of scripts/gpu-check: checks with time limits, their commands and logs, alternation with PyTorch, the report."""
 import contextlib
 import dataclasses
 import functools
@@ -20,22 +20,22 @@ import typing
 from benchmark import ROOT, last_line, write
 
 PEERS = ROOT / "scripts/peers"
-LEAST_SECONDS = 2  # with less no check is begun
+LEAST_SECONDS = 2  # with less time no check is started
 
-# Open MPI refuses to run as root unless told twice. Ranks that outnumber the processors should not spin.
+# Open MPI runs as root only with both of these variables. Ranks that outnumber the processors should not spin.
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"}
 
 
 class NotRun(Exception):
-    """Why a check, or what is left of it, cannot be made here."""
+    """The reason why a check, or the rest of it, cannot be run."""
 
 
 class Failed(Exception):
-    """What was wrong."""
+    """The reason of a failure."""
 
 
 class OutOfTime(Exception):
-    """A check's time, or all of it, is over."""
+    """The time limit of a check, or of all checks, is over."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Check:
 
 
 class Session:
-    """What all checks share."""
+    """The state shared by all checks."""
 
     def __init__(self, options, scale):
         self.options, self.scale = options, scale
         self.out = options.out.resolve()
         self.end = time.monotonic() + options.seconds
         self.facts = {}
-        self.no_programs = self.no_gpu = self.no_pytorch = None  # why not
+        self.no_programs = self.no_gpu = self.no_pytorch = None  # the reason, if there are none
         self.tuning = None  # the file, once it is complete
         self.data_file = options.data
 
@@ -97,11 +97,11 @@ class Session:
 
 
 class Step:
-    """A check while it runs: its commands go into its log, and stop when its time is over."""
+    """A running check: its commands are logged, and killed at its time limit."""
 
     def __init__(self, session, check):
         self.session, self.check = session, check
-        self.folder = session.out / check.name  # of runs of training, whose folders must be new
+        self.folder = session.out / check.name  # for training runs, whose folders must be new
         shutil.rmtree(self.folder, ignore_errors=True)
         self.log = session.out / f"{check.name}.log"
         self.log.write_text("")
@@ -120,7 +120,7 @@ class Step:
             log.write(f"\n$ {line}\n")
 
     def run(self, command, environment=None, folder=None):
-        """What it printed. Raises Failed where it failed."""
+        """Returns the output. Raises Failed if the command fails."""
         self.note(command, environment)
         before = self.log.stat().st_size
         with open(self.log, "ab") as log:
@@ -142,7 +142,7 @@ class Step:
         return output
 
     def bench(self, arguments, ranks=0):
-        """The rows of `annulus bench`."""
+        """Returns the rows of `annulus bench`."""
         file = self.log.with_suffix(".rows.json")
         file.unlink(missing_ok=True)
         command = [self.session.program("annulus"), "bench", *arguments, "--device", "cuda", "--json", file]
@@ -156,14 +156,14 @@ def start(command, environment=None, **options):
 
 
 def end(process):
-    """Ends it and what it has started. A launcher ends its ranks, wherever it has put them."""
+    """Ends a process and its children. A launcher ends its ranks itself, on all hosts."""
     if process.poll() is not None:
         return
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(5)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # what is left of it, such as a compiler's helpers
+        os.killpg(process.pid, signal.SIGKILL)  # remaining children, such as a compiler's helpers
     process.wait()
 
 
@@ -174,7 +174,7 @@ def how_it_ended(status):
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 class PyTorch:
-    """scripts/peers/torch_gpu.py, which keeps its network ready between its turns."""
+    """A running scripts/peers/torch_gpu.py, which keeps its network ready between measurements."""
 
     def __init__(self, step, variant, model, batch, image, classes, ready_in):
         session = step.session
@@ -223,14 +223,14 @@ class PyTorch:
 
 @contextlib.contextmanager
 def pytorch(step, variants, model, batch, image, classes, seconds):
-    """Name -> what measures it, of the variants that work here; what does not work is among the step's figures."""
+    """Name -> measurement function of each variant that works; the errors of the others are added to the step's figures."""
     with contextlib.ExitStack() as running:
-        contestants = {}
+        candidates = {}
         for variant in variants:
             name = f"PyTorch {variant}"
             try:
                 step.session.need_pytorch()
-                # A compiler that takes its time must leave some to measure the others.
+                # A slow compilation must leave time to measure the others.
                 peer = PyTorch(step, variant, model, batch, image, classes, ready_in=0.6 * step.left())
             except NotRun as missing:
                 step.figures[name] = f"not run: {missing}"
@@ -240,17 +240,17 @@ def pytorch(step, variants, model, batch, image, classes, seconds):
                 step.figures[name] = "not ready in time"
             else:
                 running.callback(peer.close)
-                contestants[name] = functools.partial(peer.measure, seconds)
-        yield contestants
+                candidates[name] = functools.partial(peer.measure, seconds)
+        yield candidates
 
 
-def take_turns(step, contestants):
-    """Name -> what it said in each round. As many rounds as there is time for, one at least."""
-    said = {name: [] for name in contestants}
+def take_turns(step, candidates):
+    """Name -> its results of each round. At least one round, more if there is time."""
+    said = {name: [] for name in candidates}
     for _ in range(step.session.scale.rounds):
         begin = time.monotonic()
         try:
-            for name, measure in contestants.items():
+            for name, measure in candidates.items():
                 said[name].append(measure())
         except OutOfTime:
             if not all(said.values()):
@@ -280,7 +280,7 @@ def run_check(session, check):
         status, reason = ("not run", "out of time: cut off") if step.cut else ("failed", "stopped at its time limit")
     except Failed as error:
         status, reason = "failed", str(error)
-    except Exception as error:  # an answer that is not what it should be: the other checks go on
+    except Exception as error:  # invalid output: the other checks continue
         status, reason = "failed", f"{type(error).__name__}: {error}"
     return {"name": check.name, "title": check.title, "status": status, "reason": reason,
             "seconds": round(time.monotonic() - step.begin, 2), "commands": step.commands, "log": step.log.name,
@@ -288,7 +288,7 @@ def run_check(session, check):
 
 
 def judge(checks, results, quick):
-    """Every target of every check, also those that nobody measured."""
+    """Every target of every check, including unmeasured ones."""
     rows = []
     for check in checks:
         measured = next((r.get("measured", {}) for r in results if r["name"] == check.name), {})
@@ -339,7 +339,7 @@ def text_of(value):
 
 
 def table(rows):
-    """Of dictionaries with the same names. Numbers are aligned to the right."""
+    """A table of dictionaries with the same names. Numbers are right-aligned."""
     numbers = [all(isinstance(row[name], (int, float, type(None))) for row in rows) for name in rows[0]]
     lines = [list(rows[0]), ["---:" if number else "---" for number in numbers],
              *([text_of(value) for value in row.values()] for row in rows)]
@@ -356,9 +356,9 @@ def markdown(report, out):
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("passed", "failed", "not run"))
     parts = [f"# GPU check: {report['status']}",
              f"{counts}; {report['seconds']:.0f} of {report['budget']:.0f} s; {report['precision']}"
-             + (". Quick: sizes are small, and targets are not judged." if report["quick"] else ".")]
+             + (". Quick: sizes are small, and targets are not checked." if report["quick"] else ".")]
     if report["targets"]:
-        parts += ["## Targets", "Ratios of medians of rounds in turns, in this run.",
+        parts += ["## Targets", "Ratios of medians over the alternating rounds of this run.",
                   "\n".join(f"- {target_line(row)}" for row in report["targets"])]
     parts += ["## Checks", table([
         {"check": c["name"], "status": c["status"], "s": c["seconds"],
@@ -369,7 +369,7 @@ def markdown(report, out):
 
 
 def check_section(check, out):
-    """What a check found, its commands, and the end of its log where it failed."""
+    """A check's results and commands, and the end of its log if it failed."""
     if not check.get("commands") and not check.get("figures"):
         return []
     parts = [f"## {check['name']}: {check['title']}"]

@@ -34,7 +34,7 @@ inline void pin(int rank) {
   sched_setaffinity(0, sizeof mine, &mine);
 }
 
-// Every rank raises its own flag and watches the others', without rest or asleep.
+// Every rank raises its own flag and waits for the others', spinning or sleeping.
 class Barrier {
  public:
   void wait(int rank, int ranks, bool spins) {
@@ -75,9 +75,9 @@ inline void* shared_memory(std::size_t bytes) {
   return memory;
 }
 
-// Runs `body(rank)` in a process for each rank; its `sum` is still to be set. Returns the exit status. Ranks that are
-// left when one has failed are ended. Where `own_core`, a rank is alone on its core, and spins at barriers; that would
-// keep a library's threads from running.
+// Runs `body(rank)` in a process for each rank, which must set its `sum`. Returns the exit status. If a rank fails, the
+// others are ended. `own_core`: each rank is alone on its core and spins at barriers, which would starve a library's
+// threads.
 template <class Body>
 int run_forked(int ranks, bool own_core, Body body) {
   if (ranks < 1 || ranks > kMostRanks) return 2;

@@ -1,4 +1,4 @@
-"""Training steps of JAX on the CPU (see step_rank.py); of several ranks in a process each, over gloo."""
+"""Training steps of JAX on the CPU (see step_rank.py); several ranks are processes, over gloo."""
 import os
 
 import step_rank
@@ -12,8 +12,8 @@ from jax.sharding import PartitionSpec  # noqa: E402
 
 
 class Layers:
-    """A network's layers: the first pass makes their parameters, later ones are given them in the same order. Batch norm's
-    running means and variances are gathered apart."""
+    """A network's layers: the first pass creates their parameters, later ones receive them in the same order. Batch norm's
+    running means and variances are collected separately."""
 
     def __init__(self, parameters=None, running=None):
         self.first = parameters is None
@@ -119,7 +119,7 @@ def initial_state(network, images):
 
 
 def make_step(options):
-    """step(state) -> state; and the state to begin with."""
+    """Returns step(state) -> state, and the initial state."""
     network = NETWORKS[options.model]
     (channels, height, width), classes = INPUTS[options.model]
     key = jax.random.key(options.rank)
@@ -159,7 +159,7 @@ def main():
         jax.distributed.initialize(options.meet, options.ranks, options.rank)
     step, state = make_step(options)
     states = [state]
-    del state  # the first step takes its memory over
+    del state  # the first step reuses its memory
 
     def make_one():
         states[0] = step(states[0])

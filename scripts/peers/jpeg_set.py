@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Makes JPEG images as large as photographs, with their statistics, and a data file of them.
+"""Generates JPEG images with the size and statistics of photographs, and a data file of them.
 
   jpeg_set.py FOLDER COUNT
 
-FOLDER/images/CLASS/NUMBER.jpg, which torchvision's ImageFolder reads, and FOLDER/data.h5 with the same files in the same
-order. An image is noise whose amplitude falls with the frequency, as that of natural scenes does, more for colours than
-for brightness, at 500x375 or 375x500 pixels, compressed to about 110 KB: ImageNet's averages.
+Writes FOLDER/images/CLASS/NUMBER.jpg, for torchvision's ImageFolder, and FOLDER/data.h5 with the same files in the same
+order. An image is noise whose amplitude falls with the frequency, as in natural scenes, more for colours than for
+brightness, of 500x375 or 375x500 pixels, compressed to about 110 KB: ImageNet's averages.
 """
 import io
 import pathlib

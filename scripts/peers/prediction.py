@@ -1,4 +1,4 @@
-"""annulus predict-scaling for whoever compares it with something: of a step, and of a sum alone."""
+"""Runs annulus predict-scaling for comparisons: for a step, and for an all-reduce alone."""
 import json
 import pathlib
 import subprocess
@@ -6,7 +6,7 @@ import tempfile
 
 
 def predict(annulus, profile, ranks, *arguments):
-    """Its row for so many ranks, of a step with this profile. Raises CalledProcessError, whose stderr says why."""
+    """Its row for `ranks` ranks and a step with this profile. Raises CalledProcessError, with the reason in stderr."""
     with tempfile.TemporaryDirectory(prefix="prediction-") as folder:
         step, out = pathlib.Path(folder, "step.json"), pathlib.Path(folder, "out.json")
         step.write_text(json.dumps({"profile": profile}))
@@ -16,7 +16,7 @@ def predict(annulus, profile, ranks, *arguments):
 
 
 def predict_ring(annulus, size, ranks, *arguments):
-    """Seconds of the ring's sum of `size` bytes: of a step that computes nothing, and sends all in one bucket."""
+    """Seconds of a ring all-reduce of `size` bytes: of a step without computation that sends everything in one bucket."""
     layer = {"name": "all", "forward_ms": 0, "backward_ms": 0, "gradient_bytes": [size]}
     profile = {"model": "sum", "batch": 1, "ranks": 1, "input_ms": 1, "optimizer_ms": 0, "layers": [layer]}
     row = predict(annulus, profile, ranks, "--all-reduce", "message-ring", "--bucket", "1TiB", *arguments)

@@ -1,7 +1,7 @@
-"""Other frameworks' training steps, for bench-step: finds the fastest settings of each, and measures them when asked.
+"""Other frameworks' training steps, for bench-step: finds the fastest settings of each, and measures them on request.
 
-Each rank is a process on cores of its own (torch_ddp.py, tensorflow_step.py, jax_step.py) that keeps its network ready
-between its turns, so that starting and compiling are not measured and not repeated.
+Each rank is a process with its own cores (torch_ddp.py, tensorflow_step.py, jax_step.py) that keeps its network ready
+between measurements, so that start-up and compilation are neither measured nor repeated.
 """
 import dataclasses
 import json
@@ -29,11 +29,11 @@ class Failed(Exception):
 class Framework:
     title: str
     program: str
-    choices: list  # for each setting the names to choose from
+    choices: list  # the choices for each setting
 
 
-# Every rank is pinned to its cores, and DistributedDataParallel has its default buckets: on one machine neither pinning nor
-# one bucket for all gradients made a difference beyond the noise.
+# Every rank is pinned to its cores, and DistributedDataParallel has its default buckets: on one machine the effects of
+# pinning and of a single bucket were below the noise.
 FRAMEWORKS = {
     "torch": Framework("PyTorch", "torch_ddp.py", [["channels last", "NCHW"], ["eager", "compiled"]]),
     "tensorflow": Framework("TensorFlow", "tensorflow_step.py", [["graph", "XLA"]]),
@@ -42,7 +42,7 @@ FRAMEWORKS = {
 
 
 def free_ports(count):
-    """The first of so many ports in a row that nobody listens on."""
+    """Returns the first of `count` consecutive free ports."""
     for first in range(20000 + os.getpid() % 10000, 60000, 17):
         sockets = [socket.socket() for _ in range(count)]
         try:
@@ -61,7 +61,7 @@ class Rank:
     def __init__(self, command, cores, threads):
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL",  # it must not outlive this program
+            ["setpriv", "--pdeathsig", "KILL",  # ends with this program
              "taskset", "-c", ",".join(map(str, cores)), *map(str, command)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, start_new_session=True,
             env={**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONDONTWRITEBYTECODE": "1"})
@@ -78,7 +78,7 @@ class Rank:
             self.process.stdin.write(f"{turns} {steps}\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # it has ended, which answer() tells
+            pass  # it has ended; answer() reports it
 
     def answer(self, end):
         try:
@@ -118,7 +118,7 @@ def start_ranks(peer, program, arguments, ranks, threads, settings):
 
 
 class Running:
-    """All ranks of one framework with one choice of settings."""
+    """All ranks of one framework with given settings."""
 
     def __init__(self, peer, model, batch, ranks, threads, settings):
         self.batch, self.ranks = batch, ranks
@@ -132,7 +132,7 @@ class Running:
             raise
 
     def turns(self, turns, steps, limit=TURN_LIMIT):
-        """Seconds of a step are the slowest rank's, the median of all turns."""
+        """Returns the slowest rank's seconds of a step, the median of all turns."""
         for rank in self.all_ranks:
             rank.ask(turns, steps)
         end = time.monotonic() + limit
@@ -148,7 +148,7 @@ class Running:
 
     def measure(self, seconds):
         self.warm_up()
-        said = self.turns(max(3, round(seconds / self.step_seconds)), 1)  # each step for itself, as `bench step` does
+        said = self.turns(max(3, round(seconds / self.step_seconds)), 1)  # each step separately, like `bench step`
         return {"images_per_second": self.batch * self.ranks / said["seconds"],
                 "peak_memory_bytes": said["peak_memory_bytes"]}
 
@@ -158,7 +158,7 @@ class Running:
 
 
 class Fastest:
-    """A framework at its fastest settings. One setting is tried after the other: all combinations are too many."""
+    """A framework with its fastest settings. Settings are tried one by one, because there are too many combinations."""
 
     def __init__(self, peer, model, batch, ranks, threads):
         self.running, self.settings, self.speed, tried = None, None, 0, set()
@@ -185,7 +185,7 @@ class Fastest:
         begin = time.monotonic()
         running = Running(peer, model, batch, ranks, threads, settings)
         try:
-            # The fastest of several: a moment in which the machine is disturbed must not decide.
+            # The fastest of several, so that a disturbance of the machine does not decide.
             speed = max(running.measure(TRIAL_SECONDS)["images_per_second"] for _ in range(TRIALS))
             say(f"{FRAMEWORKS[peer].title}, {model}, {ranks} x {threads}, {', '.join(settings)}: {number(speed)} images/s "
                 f"after {time.monotonic() - begin:.0f} s")

@@ -1,11 +1,11 @@
-"""What the ranks of torch_ddp.py, tensorflow_step.py and jax_step.py share: their options, and answering step_peers.py,
-which starts them on cores of their own.
+"""Shared by the ranks of torch_ddp.py, tensorflow_step.py and jax_step.py: their options, and the protocol with
+step_peers.py, which starts them on their own cores.
 
   PROGRAM MODEL BATCH --settings TEXT [--ranks 2 --rank 0 --meet ADDRESS:PORT] [--threads 1]
 
-The network stays ready: for each line "TURNS STEPS" of its input a rank makes TURNS turns of STEPS steps, and prints
-the seconds of a step in every turn and its peak of memory. A step is forward, cross-entropy, backward with its all-reduce,
-and SGD with momentum 0.9, on a batch of bytes that lies ready and becomes floats within the step.
+For each input line "TURNS STEPS" a rank makes TURNS turns of STEPS steps, and prints the seconds per step of every turn
+and its peak memory. A step is forward, cross-entropy, backward with its all-reduce, and SGD with momentum 0.9, on a batch
+of bytes in memory that are converted to floats within the step.
 """
 import argparse
 import json
@@ -16,7 +16,7 @@ import time
 # Channels, height, width; and classes.
 INPUTS = {"lenet": ((1, 28, 28), 10), "cnn": ((1, 28, 28), 10), "resnet20": ((3, 32, 32), 10),
           "resnet18": ((3, 224, 224), 1000), "resnet50": ((3, 224, 224), 1000)}
-# Channels and stride of resnet20's blocks; channels of the others' first block in each stage, and their number of blocks.
+# Channels and stride of resnet20's blocks; for the others, channels of each stage's first block and number of blocks.
 RESNET20_BLOCKS = [(16, 1)] * 3 + [(32, 2)] + [(32, 1)] * 2 + [(64, 2)] + [(64, 1)] * 2
 STAGES = {"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}
 MEAN, STD = 127.5, 64.0
@@ -24,7 +24,7 @@ LEARNING_RATE, MOMENTUM = 0.01, 0.9
 
 
 def open_answers():
-    """The standard output, for answers alone: what libraries print there goes to the standard error from now on."""
+    """Returns the standard output, reserved for answers: the libraries' output is redirected to the standard error."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return answers
@@ -45,7 +45,7 @@ def parse_options():
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--meet", help="host:port; of several ranks")
+    parser.add_argument("--meet", help="host:port of rank 0, with several ranks")
     options = parser.parse_args()
     options.settings = options.settings.split(", ")
     options.answers = open_answers()
@@ -53,7 +53,7 @@ def parse_options():
 
 
 def peak_memory_bytes():
-    """Of this process; getrusage's begins with its parent's."""
+    """Peak memory of this process; getrusage's includes that of its parent before exec."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
@@ -71,4 +71,4 @@ def answer(options, step, finish, version):
             seconds.append((time.perf_counter() - begin) / steps)
         print(json.dumps({"seconds": seconds, "peak_memory_bytes": peak_memory_bytes(), "version": version}),
               file=options.answers)
-    os._exit(0)  # taking gloo down in order aborts now and then
+    os._exit(0)  # an orderly shutdown of gloo sometimes aborts

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""One TCP stream from rank 1 to rank 0, under mpirun: the bytes that a link carries for whoever does nothing but send.
+"""One TCP stream from rank 1 to rank 0, under mpirun: the rate of a link without any other work.
 
   mpirun -np 2 --host A,B tcp_stream.py A PORT SECONDS
 
-Rank 0, on A, counts after a warm-up, in which TCP finds the link's rate, and prints one line of JSON.
+Rank 0, on A, measures after a warm-up, in which TCP finds the link's rate, and prints one line of JSON.
 """
 import json
 import os
@@ -12,7 +12,7 @@ import sys
 import time
 
 BUFFER = 4 << 20
-WARM_UP, PATIENCE = 0.5, 20  # seconds; the latter for the other rank to start
+WARM_UP, PATIENCE = 0.5, 20  # seconds; the second is for the other rank to start
 
 
 def receive(port, seconds):
@@ -43,7 +43,7 @@ def send(host, port):
         while True:
             connection.sendall(buffer)
     except (BrokenPipeError, ConnectionResetError):
-        pass  # the other one has seen enough
+        pass  # the receiver has finished
 
 
 host, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])

@@ -1,4 +1,4 @@
-"""Training steps of TensorFlow on the CPU (see step_rank.py); of several ranks with MultiWorkerMirroredStrategy's ring."""
+"""Training steps of TensorFlow on the CPU (see step_rank.py); several ranks use MultiWorkerMirroredStrategy's ring."""
 import json
 import os
 
@@ -19,7 +19,7 @@ layers = tf.keras.layers
 
 
 def convolution(x, channels, kernel, stride=1):
-    """Padded on both sides alike, as PyTorch does; "same" is not with a stride."""
+    """Padded equally on both sides, like PyTorch; "same" is not with a stride."""
     if stride > 1 and kernel > 1:
         x = layers.ZeroPadding2D(kernel // 2)(x)
     padding = "valid" if stride > 1 and kernel > 1 else "same"
@@ -70,7 +70,7 @@ def resnet20(x):
 def imagenet_resnet(x):
     block = {"resnet18": basic_block, "resnet50": bottleneck}[OPTIONS.model]
     x = layers.ReLU()(batch_norm(convolution(x, 64, 7, 2)))
-    x = layers.MaxPool2D(3, 2)(layers.ZeroPadding2D(1)(x))  # zeros are the least there is after ReLU
+    x = layers.MaxPool2D(3, 2)(layers.ZeroPadding2D(1)(x))  # 0 is the minimum after ReLU
     for channels, stride in stage_blocks(OPTIONS.model):
         x = block(x, channels, stride)
     return layers.Dense(1000)(layers.GlobalAveragePooling2D()(x))
@@ -111,7 +111,7 @@ def make_step(strategy):
 
     def replica_step():
         loss, computed = gradients()
-        optimizer.apply(computed, network.trainable_variables)  # sums over the ranks first
+        optimizer.apply(computed, network.trainable_variables)  # all-reduces first
         return loss
 
     @tf.function(jit_compile=xla and OPTIONS.ranks == 1)
@@ -122,7 +122,7 @@ def make_step(strategy):
 
 def main():
     tf.config.threading.set_intra_op_parallelism_threads(OPTIONS.threads)
-    # A second one lets all-reduces go on beside computing.
+    # A second one lets all-reduces overlap with computation.
     tf.config.threading.set_inter_op_parallelism_threads(2 if OPTIONS.ranks > 1 else 1)
     strategy = make_strategy()
     step = make_step(strategy)

@@ -1,4 +1,4 @@
-"""Training steps of PyTorch on the CPU (see step_rank.py); of several ranks with DistributedDataParallel over gloo."""
+"""Training steps of PyTorch on the CPU (see step_rank.py); several ranks use DistributedDataParallel over gloo."""
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -64,7 +64,7 @@ class Normalize(nn.Module):
 
 
 def join(options):
-    """Every rank's threads and the group of all ranks."""
+    """Sets each rank's threads and joins the group of all ranks."""
     torch.set_num_threads(options.threads)
     if options.ranks > 1:
         dist.init_process_group("gloo", init_method=f"tcp://{options.meet}", rank=options.rank, world_size=options.ranks)

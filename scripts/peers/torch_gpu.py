@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Training steps of PyTorch on one GPU, at its best, for somebody who lets it take turns with others.
+"""Training steps of PyTorch on one GPU, with its best settings, for programs that alternate it with others.
 
-  torch_gpu.py facts                                     versions and the GPU, as one line of JSON
+  torch_gpu.py facts                                     prints versions and the GPU as one line of JSON
   torch_gpu.py step MODEL BATCH [--image 224x224x3] [--classes 1000] [--precision bf16] [--variant eager]
 
-A variant is eager, compile, or compile:MODE with a mode of torch.compile's, such as max-autotune-no-cudagraphs.
-`step` makes it ready, which includes cuDNN's search for the fastest plans and the compiler's work, and prints
-{"ready_seconds": ...}, or {"error": ...}. Then it reads lines that say for how many seconds to measure, and answers
-each with {"median_seconds": ..., "images_per_second": ..., ...}, up to the end of its input. Without a GPU that PyTorch
-can use it prints {"missing": why} and that is all.
+A variant is eager, compile, or compile:MODE with a mode of torch.compile, such as max-autotune-no-cudagraphs.
+`step` prepares the network, including cuDNN's search for the fastest plans and compilation, and prints
+{"ready_seconds": ...}, or {"error": ...}. Then it reads lines with the seconds to measure, and answers each with
+{"median_seconds": ..., "images_per_second": ..., ...}, up to the end of its input. Without a usable GPU it only prints
+{"missing": reason}.
 
-A step is what it is in training: forward, cross-entropy, backward, SGD with momentum 0.9. It is at its best: channels
-last, cudnn.benchmark, autocast to 16 bits (fp16 with a GradScaler), TF32 for what stays in fp32, one fused kernel for
-all updates, gradients set to None. Images lie on the GPU already, normalized, in the type and layout that the network
-wants, and nobody reads the loss. Steps are timed by CUDA events, from the end of one to the end of the next.
+A step is a training step: forward, cross-entropy, backward, SGD with momentum 0.9. The settings: channels last,
+cudnn.benchmark, autocast to 16 bits (fp16 with a GradScaler), TF32 for fp32 operations, one fused kernel for all updates,
+gradients set to None. Images are already on the GPU, normalized, in the network's type and layout, and the loss is not
+read. Steps are timed by CUDA events, from the end of one to the end of the next.
 """
 import argparse
 import json
@@ -30,8 +30,8 @@ except ImportError as error:
 
 import torch_ddp
 
-WARM_UP_STEPS = 10  # cuDNN has searched and PyTorch's memory has its size
-STEPS_AT_ONCE = 10  # between two looks at the clock
+WARM_UP_STEPS = 10  # for cuDNN's search and PyTorch's memory pool
+STEPS_AT_ONCE = 10  # between two checks of the clock
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -105,7 +105,7 @@ def make_step(options):
 
 
 def time_steps(step, count):
-    """Seconds of each of so many steps."""
+    """Returns the seconds of each of `count` steps."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
     events[0].record()
     for event in events[1:]:
@@ -116,7 +116,7 @@ def time_steps(step, count):
 
 
 def measure(step, seconds):
-    time_steps(step, 3)  # others had the GPU
+    time_steps(step, 3)  # other programs used the GPU
     times = []
     while len(times) < STEPS_AT_ONCE or sum(times) < seconds:
         times += time_steps(step, STEPS_AT_ONCE)
@@ -124,7 +124,7 @@ def measure(step, seconds):
 
 
 def make_ready(options):
-    """The step, or None where it does not work: no compiler, too little memory."""
+    """Returns the step, or None if it fails: no compiler, too little memory."""
     begin = time.perf_counter()
     try:
         step = make_step(options)

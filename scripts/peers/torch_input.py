@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Images/s of PyTorch's DataLoader and torchvision over a folder of JPEG images, prepared as for training ResNet-50.
+"""Images/s of PyTorch's DataLoader and torchvision on a folder of JPEG images, with ResNet-50's training augmentation.
 
   torch_input.py FOLDER [--workers 1] [--batch 64] [--seconds 5]
 
@@ -16,7 +16,7 @@ from torchvision import transforms
 
 
 def processor_seconds():
-    """Of this process, and of the workers that have ended."""
+    """CPU seconds of this process and of ended workers."""
     return sum(usage.ru_utime + usage.ru_stime
                for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
 
@@ -41,7 +41,7 @@ def main():
             yield from loader
 
     stream = batches()
-    for _ in range(2 * options.workers + 1):  # what the workers have prepared while they started
+    for _ in range(2 * options.workers + 1):  # batches prepared while the workers started
         next(stream)
     images, begun, busy = 0, time.monotonic(), processor_seconds()
     while time.monotonic() < begun + options.seconds:

@@ -1,10 +1,10 @@
-"""Trains `cnn` on Fashion-MNIST with PyTorch, epoch by epoch, as `annulus train` does; a rank of one or several.
+"""Trains `cnn` on Fashion-MNIST with PyTorch, epoch by epoch, like `annulus train`; one of one or several ranks.
 
   torch_training.py FOLDER --settings "channels last, eager" [--ranks 2 --rank 0 --meet HOST:PORT] [--threads 1]
                     [--batch 128] [--epochs 6] [--lr 0.02] [--seed 1]
 
-FOLDER has the four IDX files. --batch is all ranks'. The images lie in memory as bytes, already in the layout that the
-network takes. Rank 0 prints one line of JSON after every epoch's evaluation.
+FOLDER has the four IDX files. --batch is the global batch. The images are in memory as bytes, in the network's layout.
+Rank 0 prints one line of JSON after every epoch's evaluation.
 """
 import argparse
 import gzip
@@ -65,7 +65,7 @@ def share_of(rank, ranks, count):
 
 
 def correct(network, images, labels, options):
-    """Of all images, all ranks together."""
+    """Returns the number of correct classifications over all ranks."""
     network.eval()
     own = share_of(options.rank, options.ranks, len(images))
     right = torch.zeros((), dtype=torch.int64)
@@ -109,7 +109,7 @@ def main():
                   file=options.answers)
     if options.ranks > 1:
         dist.barrier()
-    os._exit(0)  # taking gloo down in order aborts now and then
+    os._exit(0)  # an orderly shutdown of gloo sometimes aborts
 
 
 main()

@@ -1,4 +1,4 @@
-"""Is B faster than A? For each number of ranks, with what the repeats allow to say."""
+"""Is B faster than A? For each number of ranks, with the statistical significance of the repeats."""
 import dataclasses
 import statistics
 
@@ -6,29 +6,29 @@ from benchmark import number, plural, table
 from scaling.estimates import holm, least_p, mann_whitney, ratio_interval
 from scaling.settings import CannotRead, read_json
 
-ERROR_RATE = 0.05  # how often a difference may be found where there is none, over all numbers of ranks
+ERROR_RATE = 0.05  # probability of any false difference, over all numbers of ranks
 
 SAME, REGRESSION, NOT_COMPARABLE = 0, 1, 2  # exit statuses
 
-# Of a study's settings and machine: where these differ, speeds say nothing about the program.
+# Settings and machine: if these differ, a comparison of speeds is meaningless.
 MUST_AGREE = ["model", "image", "classes", "scaling", "threads", "device", "processor", "cores", "nodes", "batch"]
-# What may be the point of comparing, and is said.
+# May be the purpose of the comparison; differences are printed.
 MAY_DIFFER = ["algorithm", "step_options", "version", "program"]
 
 
 class CannotCompare(Exception):
-    """Why not."""
+    """The reason."""
 
 
 @dataclasses.dataclass
 class Repeats:
-    """Of one number of ranks."""
-    facts: dict   # what is known of MUST_AGREE and MAY_DIFFER
+    """The repeats with one number of ranks."""
+    facts: dict   # the available ones of MUST_AGREE and MAY_DIFFER
     speeds: list  # images/s
 
 
 def facts_of(measurement, row):
-    """Of a study's measurement, or of what `annulus bench step --json` wrote, which knows less."""
+    """The facts of a study's measurement, or the fewer ones of a file by `annulus bench step --json`."""
     known = {**measurement.get("settings", {}), **measurement.get("machine", {}), **measurement,
              **measurement.get("result", {}), **row}
     return {name: known[name] for name in MUST_AGREE + MAY_DIFFER if name in known}
@@ -41,17 +41,17 @@ def read(path):
     for file in sorted(raw.glob("*.json")) if raw.is_dir() else [raw]:
         measurement = read_json(file)
         rows = measurement.get("result", measurement)["rows"]
-        if "images_per_second" not in rows[0]:  # sums
+        if "images_per_second" not in rows[0]:  # all-reduces
             continue
         if len(rows) > 1:
             raise CannotCompare(f"{file} has several all-reduces; compare one with another")
         row, facts = rows[0], facts_of(measurement, rows[0])
         repeats = found.setdefault(row["ranks"], Repeats(facts, []))
         if unlike := differences(repeats.facts, facts, MUST_AGREE + MAY_DIFFER):
-            raise CannotCompare(f"{path} itself mixes what cannot be compared: {unlike}")
+            raise CannotCompare(f"{path} mixes different measurements: {unlike}")
         repeats.speeds.append(row["images_per_second"])
     if not found:
-        raise CannotCompare(f"{path} holds no measured step: give a folder that scripts/study wrote, or files of "
+        raise CannotCompare(f"{path} has no measured step: give a folder of scripts/study, or files of "
                             "annulus bench step --json")
     return found
 
@@ -62,16 +62,16 @@ def differences(a, b, names):
 
 
 def pair(a, b, force):
-    """Ranks -> (Repeats of A, of B), of the numbers of ranks that both have."""
+    """Ranks -> (Repeats of A, of B), for the numbers of ranks in both."""
     both = {ranks: (a[ranks], b[ranks]) for ranks in sorted(a.keys() & b.keys())}
     if not both:
         raise CannotCompare("no number of ranks was measured in both")
     for ranks, (one, other) in both.items():
         if (unlike := differences(one.facts, other.facts, MUST_AGREE)) and not force:
-            raise CannotCompare(f"with {plural(ranks, 'rank')}: {unlike}; --force compares them nevertheless")
+            raise CannotCompare(f"with {plural(ranks, 'rank')}: {unlike}; use --force to compare anyway")
         if len(both) * least_p(one.speeds, other.speeds) > ERROR_RATE:
             raise CannotCompare(f"{len(one.speeds)} and {len(other.speeds)} repeats with {len(both)} numbers of ranks "
-                                "could not show any difference, however large: repeat more often")
+                                "cannot show any difference: repeat more often")
     return both
 
 
@@ -84,7 +84,7 @@ def verdict(ratio, p, threshold):
 
 
 def judge(both, threshold):
-    """(row of the table, verdict) for each number of ranks."""
+    """Yields (row of the table, verdict) for each number of ranks."""
     p_values = holm([mann_whitney(one.speeds, other.speeds) for one, other in both.values()])
     for (ranks, (one, other)), p in zip(both.items(), p_values):
         a, b = statistics.median(one.speeds), statistics.median(other.speeds)
@@ -95,7 +95,7 @@ def judge(both, threshold):
 
 
 def compare(path_a, path_b, threshold, force):
-    """Prints a table and what follows. Returns the exit status."""
+    """Prints a table and the verdict. Returns the exit status."""
     try:
         a, b = read(path_a), read(path_b)
         both = pair(a, b, force)
@@ -103,14 +103,14 @@ def compare(path_a, path_b, threshold, force):
         print(f"cannot compare: {reason}")
         return NOT_COMPARABLE
     rows, verdicts = zip(*judge(both, threshold))
-    print(table(["ranks", "batch a rank", "A, images/s", "B, images/s", "B / A", "p", "verdict"], rows))
+    print(table(["ranks", "batch per rank", "A, images/s", "B, images/s", "B / A", "p", "verdict"], rows))
     print(f"\nMedians; B / A with a 95 % bootstrap interval; p: exact Mann-Whitney test, two-sided, adjusted for "
           f"{len(rows)} numbers of ranks (Holm); threshold {threshold:.1%}.")
     for ranks, (one, other) in both.items():
         if unlike := differences(one.facts, other.facts, MUST_AGREE + MAY_DIFFER):
-            print(f"With {plural(ranks, 'rank')} they differ: {unlike}.")
+            print(f"Different with {plural(ranks, 'rank')}: {unlike}.")
     if left_out := sorted(a.keys() ^ b.keys()):
-        print(f"Only in one of them, so not compared: {', '.join(map(str, left_out))} ranks.")
+        print(f"Not compared, because only in one of them: {', '.join(map(str, left_out))} ranks.")
     regressions = verdicts.count("REGRESSION")
     print(f"B is slower with {regressions} of {len(rows)} numbers of ranks." if regressions else
           "B is nowhere shown to be slower by more than the threshold.")

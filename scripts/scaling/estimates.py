@@ -1,4 +1,4 @@
-"""What a few noisy measurements allow to say: intervals for medians and their ratios, and whether two sets differ."""
+"""Statistics of a few noisy measurements: intervals for medians and their ratios, and tests of differences."""
 import bisect
 import collections
 import dataclasses
@@ -14,14 +14,13 @@ RESAMPLES = 10_000
 class Interval:
     low: float
     high: float
-    confidence: float  # that it holds the true value
+    confidence: float  # that it contains the true value
 
 
 def median_interval(values):
-    """Between order statistics, so nothing is assumed of how values are distributed: the k-th smallest and the k-th
-    largest enclose the median unless fewer than k values fall on one of its sides, which is as likely as so few heads
-    of so many coins. The narrowest with CONFIDENCE; where even all values have less (fewer than 6), from the least to the
-    largest with what confidence that has."""
+    """Interval between order statistics, for any distribution: the k-th smallest and k-th largest value enclose the median
+    unless fewer than k values are on one of its sides, whose probability is binomial. Returns the narrowest with
+    CONFIDENCE; with fewer than 6 values, the minimum and maximum with their confidence."""
     ordered, count = sorted(values), len(values)
 
     def confidence(k):
@@ -32,8 +31,8 @@ def median_interval(values):
 
 
 def ratio_interval(above, below):
-    """Of median(above) / median(below), by the percentile bootstrap with a fixed seed. Where there are few values it is
-    rather too narrow, and with a single one on either side it says nothing."""
+    """Interval of median(above) / median(below), by the percentile bootstrap with a fixed seed. Too narrow with few values,
+    and meaningless with a single one on either side."""
     draw = random.Random(1).choices
 
     def resampled_median(values):
@@ -45,14 +44,14 @@ def ratio_interval(above, below):
 
 
 def mann_whitney(a, b):
-    """How likely it is that values which do not differ are mixed as little as these, or less: the exact two-sided p of
-    the rank-sum test. Equal values share the mean of their ranks."""
+    """The exact two-sided p value of the rank-sum test: the probability that samples of equal distributions overlap as
+    little as these, or less. Ties share the mean of their ranks."""
     both = sorted([*a, *b])
 
     def twice_the_rank(value):  # an integer, ties or not
         return bisect.bisect_left(both, value) + bisect.bisect_right(both, value) + 1
 
-    # (how many were taken, the sum of their ranks) -> in how many ways
+    # (number of values taken, sum of their ranks) -> number of ways
     ways = collections.Counter({(0, 0): 1})
     for rank in map(twice_the_rank, both):
         for (taken, total), count in list(ways.items()):
@@ -66,13 +65,13 @@ def mann_whitney(a, b):
 
 
 def least_p(a, b):
-    """The smallest that mann_whitney() can say of so many values."""
+    """The smallest p of mann_whitney() for these numbers of values."""
     return 2 / math.comb(len(a) + len(b), len(a))
 
 
 def holm(p_values):
-    """The same p values, in their order, adjusted for being several: rejecting those below 5 % errs anywhere in at most
-    5 % of all families of tests (Holm 1979)."""
+    """The p values in the same order, adjusted for multiple tests: rejecting those below 5 % gives any false rejection in
+    at most 5 % of all families of tests (Holm 1979)."""
     adjusted, so_far = [0.0] * len(p_values), 0.0
     for done, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         so_far = max(so_far, min(1.0, (len(p_values) - done) * p_values[place]))

@@ -1,6 +1,6 @@
-"""What else the machine did: what it is, who used it before and beside a measurement, and what is suspicious of that.
+"""Disturbances: the machine, its use by others before and during a measurement, and warnings.
 
-Only the node that runs the study is looked at. What disturbs others shows in the spread between repeats."""
+Observes only the node that runs the study. Disturbances of other nodes appear in the spread between repeats."""
 import collections
 import os
 import pathlib
@@ -12,20 +12,20 @@ import time
 
 from benchmark import plural
 
-QUIET_SECONDS = 0.3    # of looking before a measurement
-SAMPLE_SECONDS = 0.5   # between two looks at the clocks of the cores
+QUIET_SECONDS = 0.3    # seconds of observation before a measurement
+SAMPLE_SECONDS = 0.5   # seconds between two samples of the cores' clocks
 
-# From where on a warning is given.
-BUSY_SHARE = 0.1       # of the processors, used by others just before
-OTHERS_SHARE = 0.05    # of the processors, used by others meanwhile
-STEAL_SHARE = 0.01     # of the processors' time, taken by the hypervisor
-LOAD_SHARE = 0.2       # load average for each processor, when the study began
-SPREAD = 0.05          # of step times, largest to smallest repeat, of the median
+# Thresholds of warnings.
+BUSY_SHARE = 0.1       # share of the processors used by others just before
+OTHERS_SHARE = 0.05    # share of the processors used by others during the measurement
+STEAL_SHARE = 0.01     # share of the processors' time taken by the hypervisor
+LOAD_SHARE = 0.2       # load average per processor at the start of the study
+SPREAD = 0.05          # (largest - smallest) / median of the repeats' step times
 FREQUENCY_SPREAD = 0.05
 
 
 def cores():
-    """That this process may use; threads of one core count once."""
+    """Number of cores that this process may use; threads of one core count once."""
     def siblings(processor):
         file = pathlib.Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
         return file.read_text() if file.exists() else processor
@@ -38,7 +38,7 @@ def machine():
 
 
 def processor_times():
-    """Seconds of all processors since the machine started: of any work, stolen by the hypervisor, and all."""
+    """Seconds of all processors since the machine started: busy, stolen by the hypervisor, and total."""
     fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     user, nice, system, idle, wait, irq, soft_irq, steal = (int(field) / os.sysconf("SC_CLK_TCK") for field in fields)
     work = user + nice + system + irq + soft_irq
@@ -46,22 +46,22 @@ def processor_times():
 
 
 def own_seconds():
-    """Of processors, used by this process and by what it started and saw end."""
+    """Processor seconds used by this process and its ended children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def fastest_mhz():
-    """Of the cores, now: that of one which works. None where the system does not say."""
+    """Current clock of a busy core in MHz. None if unknown."""
     clocks = re.findall(r"^cpu MHz\s*: ([\d.]+)", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return max(map(float, clocks), default=None)
 
 
 class Watch:
-    """Looks at the machine shortly before a `with` and as long as it lasts; `found` says what was seen."""
+    """Observes the machine shortly before and during a `with` block; `found` has the results."""
 
     def __init__(self, sees_ranks):
-        self.sees_ranks = sees_ranks  # they are children of this process's, so that others can be told from them
+        self.sees_ranks = sees_ranks  # they are children of this process, so that other processes can be distinguished
         self.found = {}
 
     def __enter__(self):
@@ -95,7 +95,7 @@ class Watch:
 
 
 def warnings(raw, step_seconds):
-    """What is suspicious of these measurements. `step_seconds`: ranks -> of every repeat."""
+    """Yields warnings about these measurements. `step_seconds`: ranks -> seconds of every repeat."""
     yield from warnings_of_noise(raw)
     for ranks, seconds in step_seconds.items():
         spread = (max(seconds) - min(seconds)) / statistics.median(seconds)
@@ -106,7 +106,7 @@ def warnings(raw, step_seconds):
         yield f"the clock of the cores was {min(clocks):,.0f} to {max(clocks):,.0f} MHz"
     crowded = sorted({m["ranks"] for m in raw if m["ranks_per_node"] * m["settings"]["threads"] > m["machine"]["cores"]})
     if crowded:
-        yield f"{', '.join(map(str, crowded))} ranks: more threads than cores on a node, which says nothing about scaling"
+        yield f"{', '.join(map(str, crowded))} ranks: more threads than cores on a node, which is no measure of scaling"
     placed = collections.defaultdict(set)
     for m in raw:
         placed[m["ranks"]].add(m["nodes"])
@@ -119,8 +119,8 @@ def warnings_of_noise(raw):
     load = max(m["load_at_begin"] / m["machine"]["cores"] for m in raw)
     if load > LOAD_SHARE:
         yield f"the machine was not idle when the study began: load average {load:.2f} for each core"
-    for name, limit, text in (("busy_before", BUSY_SHARE, "just before it began, others used the processors"),
-                              ("others", OTHERS_SHARE, "while it ran, others used the processors"),
+    for name, limit, text in (("busy_before", BUSY_SHARE, "other programs used the processors just before"),
+                              ("others", OTHERS_SHARE, "other programs used the processors meanwhile"),
                               ("steal", STEAL_SHARE, "the hypervisor took the processors away")):
         shares = [m["noise"][name] for m in raw if name in m["noise"]]
         above = [share for share in shares if share > limit]

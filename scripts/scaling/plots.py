@@ -1,4 +1,4 @@
-"""The figures of a study, each as SVG and PNG."""
+"""The figures of a study, as SVG and PNG."""
 from benchmark import drawing, size_axis
 
 OURS, PREDICTED = "#08306b", "#b30000"
@@ -16,14 +16,14 @@ def rank_axis(axes, counts):
 
 
 def error_bars(axes, counts, middles, intervals, **style):
-    """Of values with their "low" and "high"."""
+    """Error bars of values with "low" and "high"."""
     reach = [[max(0, middle - i["low"]) for middle, i in zip(middles, intervals)],
              [max(0, i["high"] - middle) for middle, i in zip(middles, intervals)]]
     axes.errorbar(counts, middles, yerr=reach, color=OURS, marker="o", capsize=4, **style)
 
 
 def predicted_lines(axes, summary, value_of):
-    """The prediction among the measured numbers of ranks, and beyond them."""
+    """Plots the prediction up to the largest measured number of ranks, and the extrapolation beyond it."""
     found = summary["prediction"].get("predictions", [])
     last = summary["steps"][-1]["ranks"]
     for part, style, label in (([p for p in found if p["ranks"] <= last], "-", "predicted"),
@@ -41,7 +41,7 @@ def speed_panel(axes, summary, counts):
     error_bars(axes, [s["ranks"] for s in steps], [s["images_per_second"]["median"] for s in steps],
                [s["images_per_second"] for s in steps], label="measured")
     axes.plot(counts, [base["images_per_second"]["median"] * n / base["ranks"] for n in counts], color="black",
-              linestyle="--", linewidth=1, label=f"ideal: as many times {baseline(summary)}")
+              linestyle="--", linewidth=1, label=f"ideal: N times {baseline(summary)}")
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.4g}" if value < 1000 else f"{value:,.0f}")
     axes.set_ylabel("images/s")
@@ -54,7 +54,7 @@ def efficiency_panel(axes, summary, counts):
                [{end: 100 * s["efficiency"][end] for end in ("low", "high")} for s in steps], label="measured")
     axes.axhline(100, color="black", linestyle="--", linewidth=1)
     axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
-    axes.set_ylabel(f"%  of as many times {baseline(summary)}")
+    axes.set_ylabel(f"%  of N times {baseline(summary)}")
     rank_axis(axes, counts)
 
 
@@ -73,7 +73,7 @@ def prediction_figure(figure, summary):
     predicted_lines(left, summary, lambda p: p["images_per_second"])
     efficiency_panel(right, summary, counts)
     predicted_lines(right, summary, lambda p: 100 * p["efficiency"])
-    for axes, title in ((left, "Images/s, measured and predicted"), (right, "Efficiency, each of its own baseline")):
+    for axes, title in ((left, "Images/s, measured and predicted"), (right, "Efficiency, each relative to its baseline")):
         axes.axvspan(summary["steps"][-1]["ranks"], counts[-1], color="#f0f0f0", zorder=0)
         axes.set_title(title)
         axes.legend(frameon=False)
@@ -87,15 +87,15 @@ def ledger_figure(figure, summary):
         heights = [s["ledger_ms"][part] for s in steps]
         left.bar(places, heights, 0.6, floor, color=colour, label=part.replace("_", " "))
         floor = [below + height for below, height in zip(floor, heights)]
-    left.set_title("Where a step's time goes")
+    left.set_title("Breakdown of step time")
     left.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, -0.12), ncol=3)
     shares = [100 * s["ledger_ms"]["exposed_communication"] / sum(s["ledger_ms"].values()) for s in steps]
     exposed = [s["ledger_ms"]["exposed_communication"] for s in steps]
     bars = right.bar(places, exposed, 0.6, color=PARTS["exposed_communication"])
     right.bar_label(bars, [f"{share:.1f} %" for share in shares])
-    right.set_title("Exposed communication, and its share of the step")
+    right.set_title("Exposed communication and its share of the step")
     for axes in (left, right):
-        axes.set_xticks(places, [f"{s['ranks']}\n({s['batch_per_rank']} a rank)" for s in steps])
+        axes.set_xticks(places, [f"{s['ranks']}\n({s['batch_per_rank']} per rank)" for s in steps])
         axes.set_ylabel("ms a step")
 
 
@@ -104,7 +104,7 @@ def lateness_figure(figure, summary):
     for step in summary["steps"]:
         if len(step["lateness_ms"]) > 1:
             axes.plot(step["lateness_ms"], marker="o", linestyle="-", linewidth=0.7, label=f"{step['ranks']} ranks")
-    axes.set_title("Lateness: a rank's last gradients are ready after the first rank's")
+    axes.set_title("Lateness: the delay of a rank's last gradients after the first rank's")
     axes.set_xlabel("rank")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel("ms a step")
@@ -113,7 +113,7 @@ def lateness_figure(figure, summary):
     axes.legend(frameon=False)
 
 
-def sums_figure(figure, summary):
+def all_reduce_figure(figure, summary):
     sums = summary["all_reduce"]
     sizes = sorted({row["bytes"] for row in sums})
     lines = list(dict.fromkeys((row["ranks"], row["algorithm"]) for row in sums))
@@ -126,26 +126,26 @@ def sums_figure(figure, summary):
                       color=colours[ranks], linestyle=styles[algorithm], label=f"{ranks} ranks, {algorithm}")
         axes.set_ylabel("GB/s  (bytes / time)" if name == "algbw" else "GB/s  (algbw × 2(N−1)/N)")
         axes.set_yscale("log")
-        axes.set_title(f"Sums: {name} by size")
+        axes.set_title(f"All-reduce: {name} by size")
         size_axis(axes, sizes)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.02, 0.5))
 
 
 def figures(summary):
-    """name -> (title, what draws it), of those for which there is something to draw."""
+    """Yields name, title and function of each figure that has data."""
     several = any(len(step["lateness_ms"]) > 1 for step in summary["steps"])
     yield "speed", "Images/s and efficiency", speed_figure
-    yield "ledger", "A step's time by the ledger", ledger_figure
+    yield "ledger", "Breakdown of step time", ledger_figure
     if several:
         yield "lateness", "Lateness of ranks", lateness_figure
     if summary["all_reduce"]:
-        yield "all-reduce", "Bandwidth of sums", sums_figure
+        yield "all-reduce", "Bandwidth of all-reduces", all_reduce_figure
     if summary["prediction"].get("predictions"):
         yield "predicted", "Measured and predicted", prediction_figure
 
 
 def draw(out, summary):
-    """The titles of the figures by their names; in `out` are NAME.svg and NAME.png. Raises ImportError."""
+    """Writes NAME.svg and NAME.png of each figure to `out`. Returns the titles by name. Raises ImportError."""
     pyplot = drawing()
     titles = {}
     for name, title, fill in figures(summary):

@@ -1,4 +1,4 @@
-"""What `annulus predict-scaling` makes of the measurements: of one rank's step and of the sums of the most ranks."""
+"""Runs `annulus predict-scaling` on the measurements: one rank's step, and the all-reduces of the most ranks."""
 import json
 import os
 import statistics
@@ -9,16 +9,16 @@ from scaling.summary import repeats_by_ranks, step_row
 
 MOST_RANKS = 4096
 LIMIT = 120  # seconds
-PREDICTED = ("auto", "message-ring", "doubling")  # all-reduces that it knows
+PREDICTED = ("auto", "message-ring", "doubling")  # its supported all-reduces
 
 
 def typical(repeats):
-    """The measurement in the middle of the repeats'."""
+    """The repeat with the median step time."""
     return sorted(repeats, key=lambda m: step_row(m)["median_seconds"])[(len(repeats) - 1) // 2]["result"]
 
 
-def median_sums(raw):
-    """What `annulus bench all-reduce` said of the most ranks: its first repeat, with the medians of all."""
+def median_all_reduces(raw):
+    """The output of `annulus bench all-reduce` with the most ranks: its first repeat, with the medians of all."""
     most = max(m["ranks"] for m in raw)
     repeats = [m["result"] for m in raw if m["ranks"] == most]
     rows = [{**row, "median_seconds": statistics.median(result["rows"][place]["median_seconds"] for result in repeats)}
@@ -27,13 +27,13 @@ def median_sums(raw):
 
 
 def rank_counts(settings, measured):
-    """Powers of two, and what was measured; with strong scaling those that share the batch evenly."""
+    """Powers of two and the measured numbers of ranks; with strong scaling those that divide the batch evenly."""
     counts = sorted({2**n for n in range(MOST_RANKS.bit_length())} | set(measured))
     return [ranks for ranks in counts if settings.scaling == "weak" or settings.batch % ranks == 0]
 
 
 def calls(settings, counts):
-    """Lists of arguments: one batch per rank each."""
+    """Lists of arguments, each for one batch per rank."""
     algorithm = ["--all-reduce", settings.all_reduce] if settings.all_reduce in PREDICTED else []
     if settings.scaling == "weak":
         return [[*algorithm, "--ranks", ",".join(map(str, counts))]]
@@ -41,22 +41,21 @@ def calls(settings, counts):
 
 
 def predict(out, program):
-    """{"link", "predictions"} as the command has them, or {"missing": why}; but with strong scaling too, efficiency is of as
-    many times the predicted rank alone. Leaves what it gave to the command, and what that answered last, in the folder
-    prediction/."""
+    """{"link", "predictions"} from the command's output, or {"missing": reason}; also with strong scaling, efficiency is
+    relative to N times a single predicted rank. Leaves the command's input and last output in the folder prediction/."""
     raw = load(out)
     by_ranks, sums = repeats_by_ranks(raw), [m for m in raw if m["kind"] == "all-reduce"]
     if 1 not in by_ranks or not sums:
-        return {"missing": "it takes a measured step of 1 rank and sums of several"}
+        return {"missing": "it needs a measured step of 1 rank and all-reduces of several"}
     if not os.access(program, os.X_OK):
-        return {"missing": f"there is no program {program}"}
+        return {"missing": f"{program} not found"}
     if "predict-scaling" not in run([program, "--help"], LIMIT)[0]:
         return {"missing": f"{program} has no command predict-scaling"}
     folder, settings = out / "prediction", Settings(**raw[0]["settings"])
     folder.mkdir(exist_ok=True)
     step, fit, answer = (folder / name for name in ("step.json", "all-reduce.json", "predicted.json"))
     step.write_text(json.dumps(typical(by_ranks[1]), indent=1))
-    fit.write_text(json.dumps(median_sums(sums), indent=1))
+    fit.write_text(json.dumps(median_all_reduces(sums), indent=1))
     predictions = []
     for arguments in calls(settings, rank_counts(settings, by_ranks)):
         _, failure = run([program, "predict-scaling", step, "--fit", fit, *arguments, "--json", answer], LIMIT)

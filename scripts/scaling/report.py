@@ -17,7 +17,7 @@ text-align: right } td:first-child, th:first-child { text-align: left } svg { ma
 code { background: #f4f4f4; padding: .1rem .3rem } ul.warnings { background: #fff4e0; padding: .6rem 2rem }"""
 
 
-# --- What a report consists of ----------------------------------------------------------------------------------------
+# --- Elements of a report ---------------------------------------------------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)
 class Heading:
@@ -80,10 +80,10 @@ class Figure:
         return f"<figure>{drawn[drawn.index('<svg'):]}</figure>"
 
 
-# --- Its sections -----------------------------------------------------------------------------------------------------
+# --- Sections ---------------------------------------------------------------------------------------------------------
 
 def interval_text(of, text_of):
-    """Nothing where there is none: of a single repeat, and of what is 100 % by definition."""
+    """Empty without an interval: for a single repeat, and for 100 % by definition."""
     return f" [{text_of(of['low'])}, {text_of(of['high'])}]" if of["high"] > of["low"] else ""
 
 
@@ -92,20 +92,19 @@ def with_interval(estimate):
 
 
 def percent(of):
-    """Of an efficiency."""
+    """The text of an efficiency."""
     return f"{100 * of['value']:.1f} %" + interval_text(of, lambda share: f"{100 * share:.1f}")
 
 
 def what_was_measured(summary):
     settings, machine = summary["settings"], summary["machine"]
     if settings["scaling"] == "weak":
-        yield Line(f"Weak scaling: every rank computes {settings['batch']} images a step, on every number of ranks.")
+        yield Line(f"Weak scaling: every rank computes {settings['batch']} images per step, for every number of ranks.")
     else:
-        yield Line(f"Strong scaling: all ranks together compute {settings['batch']} images a step, so each has fewer the "
-                   f"more there are. Efficiency is compared with {plural(summary['steps'][0]['ranks'], 'rank')} "
-                   "with all of them.")
+        yield Line(f"Strong scaling: all ranks together compute {settings['batch']} images per step. Efficiency is relative "
+                   f"to {plural(summary['steps'][0]['ranks'], 'rank')} with the same global batch.")
     yield Line(f"Images of {settings['image']}, {settings['classes']} classes; all-reduce {settings['all_reduce']}; "
-               f"{plural(settings['threads'], 'thread')} a rank, on every number of ranks"
+               f"{plural(settings['threads'], 'thread')} per rank"
                + (f"; {' '.join(settings['step_options'])}" if settings["step_options"] else "") + ".")
     yield Line(f"{plural(machine['nodes'], 'node')} with {machine['cores']} cores of {machine['processor']} (study run on "
                f"{', '.join(machine['hosts'])}); {summary['device']}; annulus {summary['version']}, build "
@@ -114,7 +113,7 @@ def what_was_measured(summary):
 
 def speed_section(summary):
     yield Heading("Speed")
-    yield Table(["ranks", "nodes", "batch a rank", "global batch", "images/s", "step, ms", "efficiency", "of"],
+    yield Table(["ranks", "nodes", "batch per rank", "global batch", "images/s", "step, ms", "efficiency", "of"],
                 [[str(s["ranks"]), str(s["nodes"]), str(s["batch_per_rank"]), str(s["global_batch"]),
                   with_interval(s["images_per_second"]), with_interval(s["step_ms"]), percent(s["efficiency"]),
                   s["efficiency"]["baseline"]] for s in summary["steps"]])
@@ -128,16 +127,16 @@ def ledger_section(summary):
         rows.append([str(step["ranks"]), str(step["batch_per_rank"]),
                      *(f"{step['ledger_ms'][part]:.3f} ({100 * step['ledger_ms'][part] / whole:.1f} %)" for part in parts),
                      number(max(step["lateness_ms"], default=0))])
-    yield Heading("Where a step's time goes")
-    yield Line("Milliseconds of a step, the mean of all ranks, steps and repeats; and how late the latest rank's gradients "
-               "are ready after the first rank's.")
-    yield Table(["ranks", "batch a rank", *(part.replace("_", " ") for part in parts), "latest rank, ms"], rows)
+    yield Heading("Breakdown of step time")
+    yield Line("Milliseconds per step, the mean of all ranks, steps and repeats; and the delay of the latest rank's gradients "
+               "after the first rank's.")
+    yield Table(["ranks", "batch per rank", *(part.replace("_", " ") for part in parts), "latest rank, ms"], rows)
 
 
-def sums_section(summary):
+def all_reduce_section(summary):
     if not summary["all_reduce"]:
         return
-    yield Heading("Sums")
+    yield Heading("All-reduces")
     yield Table(["ranks, algorithm", "size", "microseconds", "algbw, GB/s", "busbw, GB/s"],
                 [[f"{row['ranks']}, {row['algorithm']}", format_size(row["bytes"]), with_interval(row["microseconds"]),
                   f"{row['algbw_gb_per_s']['median']:.3f}", f"{row['busbw_gb_per_s']['median']:.3f}"]
@@ -145,7 +144,7 @@ def sums_section(summary):
 
 
 def beside_measured(ranks, predicted, measured):
-    """What was measured, and how far the prediction is off; or why that is not known."""
+    """The measured value and the prediction's error, or the reason why they are missing."""
     if ranks in measured:
         return number(measured[ranks]), f"{100 * (predicted / measured[ranks] - 1):+.1f} %"
     return "extrapolated" if ranks > max(measured) else "not measured", ""
@@ -163,31 +162,31 @@ def prediction_section(summary):
     options = " ".join([*([] if algorithm in PREDICTED else [f"--all-reduce {algorithm}"]),
                         *summary["settings"]["step_options"]])
     unknown = f", but not of {options}" if options else ""
-    yield Line(f"`annulus predict-scaling` knows one rank's step and a link of {link['latency_us']:.3g} us and "
-               f"{link['bandwidth_gbit_s']:.4g} Gbit/s ({link['source']}; off by {100 * link['residual']:.1f} %, root "
-               f"mean square){unknown}. Beyond {max(measured)} ranks it is an extrapolation: nobody measured it. "
-               "Its efficiency is of as many times the predicted rank alone.")
+    yield Line(f"`annulus predict-scaling` uses one rank's step and a link of {link['latency_us']:.3g} us and "
+               f"{link['bandwidth_gbit_s']:.4g} Gbit/s ({link['source']}; root mean square error "
+               f"{100 * link['residual']:.1f} %){unknown}. Beyond {max(measured)} ranks it is an extrapolation. "
+               "Its efficiency is relative to N times a single predicted rank.")
     rows = []
     for p in prediction["predictions"]:
         speed = p["images_per_second"]
         rows.append([str(p["ranks"]), str(p["batch_per_rank"]), number(speed), *beside_measured(p["ranks"], speed, measured),
                      f"{100 * p['efficiency']:.1f} %", f"{p['exposed_ms']:.3f}"])
-    yield Table(["ranks", "batch a rank", "predicted images/s", "measured", "error", "efficiency", "exposed, ms"], rows)
+    yield Table(["ranks", "batch per rank", "predicted images/s", "measured", "error", "efficiency", "exposed, ms"], rows)
 
 
 def method_section(summary):
     counts = sorted({len(s["images_per_second"]["values"]) for s in summary["steps"]})
     confidences = sorted({s["images_per_second"]["confidence"] for s in summary["steps"]})
-    yield Heading("How it was measured")
-    yield Line("Each measurement is a start of `annulus bench step` or `annulus bench all-reduce`, which warms up before it "
-               "counts: a step's first 4 to 8 steps, a size's first sum. Numbers of ranks took turns "
-               f"in {' to '.join(map(str, counts))} rounds. A step's time is that of the slowest rank, the median of a "
+    yield Heading("Method")
+    yield Line("Each measurement is a run of `annulus bench step` or `annulus bench all-reduce`, which excludes a warm-up: the "
+               "first 4 to 8 steps, the first all-reduce of each size. Numbers of ranks alternated in "
+               f"{' to '.join(map(str, counts))} rounds. A step's time is the slowest rank's, the median of a "
                "measurement's steps; the table has the medians of the rounds.")
-    yield Line("In brackets: intervals between order statistics, which hold the true median with a confidence of "
+    yield Line("In brackets: intervals between order statistics, which contain the true median with a confidence of "
                + " to ".join(f"{100 * c:.4g} %" for c in confidences)
                + " (under 6 repeats no interval has 95 %). Efficiency: ratio of medians, 95 % percentile bootstrap, "
-               "which with few repeats is rather too narrow. They cover what changes from start to start within the "
-               "study, not another day or machine.")
+               "which is too narrow with few repeats. They cover the variation between runs within the study, not "
+               "between days or machines.")
 
 
 def blocks(summary, titles):
@@ -197,17 +196,17 @@ def blocks(summary, titles):
     settings = Settings(**summary["settings"])
     yield Heading(f"Scaling of {settings.model}, {settings.scaling}: {settings.batch_text}", level=1)
     yield from what_was_measured(summary)
-    yield Warnings(summary["warnings"]) if summary["warnings"] else Line("Nothing conspicuous on the machine.")
+    yield Warnings(summary["warnings"]) if summary["warnings"] else Line("No disturbances of the machine were detected.")
     for section, figures in ((speed_section, ["speed"]), (ledger_section, ["ledger", "lateness"]),
-                             (sums_section, ["all-reduce"]), (prediction_section, ["predicted"]), (method_section, [])):
+                             (all_reduce_section, ["all-reduce"]), (prediction_section, ["predicted"]), (method_section, [])):
         yield from section(summary)
         yield from drawn(*figures)
 
 
-# --- All of it --------------------------------------------------------------------------------------------------------
+# --- The report -------------------------------------------------------------------------------------------------------
 
 def render(out, program):
-    """Writes study.json, the figures and both reports from what is in raw/."""
+    """Writes study.json, the figures and both reports from the measurements in raw/."""
     summary = {**summarize(out), "prediction": predict(out, program)}
     titles = {}
     try:

@@ -1,4 +1,4 @@
-"""Measuring: ranks on this machine, on hosts, or in a Slurm job, one measurement after the other."""
+"""Runs the measurements: ranks on this machine, on hosts, or in a Slurm job, one measurement after the other."""
 import dataclasses
 import datetime
 import json
@@ -12,18 +12,18 @@ from benchmark import ROOT, give_up, plural, run_annulus, say, write
 from scaling import noise
 from scaling.settings import Settings, expect_same, hash_of, missing, plan
 
-SUMS_SHARE = 0.1  # of the seconds of measuring a step, for each size and algorithm of sums
+ALL_REDUCE_SHARE = 0.1  # share of a step measurement's seconds, for each size and algorithm of all-reduces
 
 
 def hosts_of_job():
-    """Of the PBS or LSF job that this is in; scripts/launch would take them all otherwise."""
+    """The hosts of the current PBS or LSF job; otherwise scripts/launch would use all of them."""
     if file := os.environ.get("PBS_NODEFILE") or os.environ.get("LSB_DJOB_HOSTFILE"):
         return list(dict.fromkeys(pathlib.Path(file).read_text().split()))
     return []
 
 
 class Launcher:
-    """Nodes are filled one after the other, each with as many ranks as the largest number of ranks puts there."""
+    """Nodes are filled one after the other, each with the ranks per node of the largest number of ranks."""
 
     def __init__(self, options):
         self.slurm = "SLURM_JOB_ID" in os.environ and not options.hosts
@@ -46,13 +46,13 @@ class Launcher:
 
 def settings_of(options, launcher):
     if not os.access(options.program, os.X_OK):
-        give_up(f"no program {options.program}: build it with scripts/build, or say where it is with --program")
+        give_up(f"no program {options.program}: build it with scripts/build, or set --program")
     settings = Settings(options.model, options.image, options.classes, options.scaling, options.batch, launcher.threads,
                         options.all_reduce, options.step_options, options.sizes, options.seconds,
                         hash_of(options.program))
     if uneven := [ranks for ranks in options.ranks if settings.scaling == "strong" and settings.batch % ranks]:
-        give_up(f"--strong --batch {settings.batch} cannot be shared evenly by {', '.join(map(str, uneven))} ranks: every "
-                "rank must have as many images as the others; choose --batch or --ranks accordingly")
+        give_up(f"--strong --batch {settings.batch} is not a multiple of {', '.join(map(str, uneven))} ranks; change "
+                "--batch or --ranks")
     return settings
 
 
@@ -60,14 +60,14 @@ def bench_arguments(settings, measurement):
     if measurement.kind == "all-reduce":
         algorithms = dict.fromkeys([settings.all_reduce, "message-ring", "mpi"])
         return ["all-reduce", "--sizes", ",".join(map(str, settings.sizes)), "--algorithms", ",".join(algorithms),
-                "--threads", settings.threads, "--seconds", SUMS_SHARE * settings.seconds]
+                "--threads", settings.threads, "--seconds", ALL_REDUCE_SHARE * settings.seconds]
     return ["step", "--model", settings.model, "--image", settings.image, "--classes", settings.classes, "--batch",
             settings.batch_per_rank(measurement.ranks), "--all-reduce", settings.all_reduce, "--threads", settings.threads,
             "--seconds", settings.seconds, *settings.step_options]
 
 
 def measure(measurement, settings, launcher, options, load_at_begin):
-    """Writes the measurement's file. Returns why there is none, or None."""
+    """Writes the measurement's file. Returns None, or the reason of a failure."""
     start, arguments = launcher.start(measurement.ranks), bench_arguments(settings, measurement)
     began = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     with noise.Watch(sees_ranks=not launcher.slurm and not launcher.hosts) as watch:
@@ -85,15 +85,15 @@ def measure(measurement, settings, launcher, options, load_at_begin):
 
 
 def measure_all(options):
-    """Whatever is not there yet. Returns whether all of it is there now."""
-    load_at_begin = os.getloadavg()[0]  # later ones are this study's own
+    """Runs the missing measurements. Returns whether all are complete."""
+    load_at_begin = os.getloadavg()[0]  # later load averages include this study
     launcher = Launcher(options)
     settings = settings_of(options, launcher)
     (options.out / "raw").mkdir(parents=True, exist_ok=True)
     expect_same(options.out, settings, noise.machine())
     planned = plan(options.ranks, options.repeat)
     waiting = missing(options.out, planned)
-    say(f"{len(planned) - len(waiting)} of {len(planned)} measurements are there")
+    say(f"{len(planned) - len(waiting)} of {len(planned)} measurements are complete")
     failed = set()
     for count, m in enumerate(waiting, 1):
         if (m.kind, m.ranks) in failed:
@@ -101,7 +101,7 @@ def measure_all(options):
         begin = time.monotonic()
         failure = measure(m, settings, launcher, options, load_at_begin)
         say(f"{count} of {len(waiting)}: {m.kind}, {plural(m.ranks, 'rank')}, repeat {m.repeat}: "
-            + (f"FAILED, its other repeats are left out: {failure}" if failure else f"{time.monotonic() - begin:.1f} s"))
+            + (f"FAILED, its other repeats are skipped: {failure}" if failure else f"{time.monotonic() - begin:.1f} s"))
         if failure:
             failed.add((m.kind, m.ranks))
     return not failed

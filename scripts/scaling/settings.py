@@ -1,4 +1,4 @@
-"""What is measured: the settings that a study's measurements have in common, the measurements, and where they are kept."""
+"""The common settings of a study's measurements, the measurements, and their files."""
 import dataclasses
 import hashlib
 import json
@@ -8,25 +8,25 @@ from benchmark import give_up
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """With others than these, measurements do not belong together."""
+    """All measurements of a study have the same settings."""
     model: str
     image: str          # height x width x channels
     classes: int
-    scaling: str        # "weak": `batch` is of each rank; "strong": of all ranks together
+    scaling: str        # "weak": `batch` is per rank; "strong": it is the global batch
     batch: int
-    threads: int        # of each rank
+    threads: int        # per rank
     all_reduce: str
-    step_options: list  # further ones of `annulus bench step`
-    sizes: list         # of sums, bytes
-    seconds: float      # of measuring each step and each size
-    program: str        # which build: the beginning of its SHA-256
+    step_options: list  # further options of `annulus bench step`
+    sizes: list         # sizes of all-reduces, bytes
+    seconds: float      # duration of each step measurement
+    program: str        # identifies the build: the beginning of its SHA-256
 
     def batch_per_rank(self, ranks):
         return self.batch if self.scaling == "weak" else self.batch // ranks
 
     @property
     def batch_text(self):
-        return f"{self.batch} images {'a rank' if self.scaling == 'weak' else 'in all'}"
+        return f"{self.batch} images {'per rank' if self.scaling == 'weak' else 'in total'}"
 
 
 def hash_of(program):
@@ -45,7 +45,7 @@ class Measurement:
 
 
 def plan(rank_counts, repeats):
-    """In rounds over the numbers of ranks, so that a machine that drifts drifts for all of them."""
+    """In rounds over the numbers of ranks, so that a drift of the machine affects all of them."""
     return [Measurement(kind, ranks, repeat) for repeat in range(1, repeats + 1) for ranks in rank_counts
             for kind in ("step", "all-reduce") if ranks > 1 or kind == "step"]
 
@@ -54,7 +54,7 @@ def missing(out, measurements):
     return [m for m in measurements if not (out / "raw" / m.file_name).exists()]
 
 
-# What the reports use of a measurement, and of each row that `annulus bench` wrote.
+# The fields of a measurement, and of each row of `annulus bench`, that the reports use.
 MEASUREMENT = {"kind", "ranks", "repeat", "settings", "machine", "noise", "load_at_begin", "host", "nodes", "ranks_per_node",
                "result"}
 ROW = {"step": {"images_per_second", "median_seconds", "batch", "steps", "ledger"},
@@ -62,11 +62,11 @@ ROW = {"step": {"images_per_second", "median_seconds", "batch", "steps", "ledger
 
 
 class CannotRead(Exception):
-    """Which file, and why not."""
+    """The file and the reason."""
 
 
 def read_json(file):
-    """An object that a program of ours has written."""
+    """A JSON object written by one of our programs."""
     try:
         found = json.loads(file.read_text())
     except (OSError, ValueError) as error:
@@ -92,13 +92,13 @@ def read_measurement(file):
 
 
 def load(out):
-    """Every measurement that the folder holds; by ranks, then by repeats."""
+    """All measurements in the folder, ordered by ranks, then by repeats."""
     raw = [read_measurement(file) for file in (out / "raw").glob("*.json")]
     return sorted(raw, key=lambda m: (m["kind"], m["ranks"], m["repeat"]))
 
 
 def expect_same(out, settings, machine):
-    """What the folder holds must have been measured with the same settings, on such a machine."""
+    """The folder's measurements must have the same settings and kind of machine."""
     wanted = {**dataclasses.asdict(settings), **machine}
     for m in load(out):
         found = {**m["settings"], **m["machine"]}

@@ -1,6 +1,6 @@
-"""A study as a Slurm job: one allocation, large enough for the largest number of ranks, measures all of it. So all
-numbers of ranks run on the same nodes and take turns, and the queue is waited for once. The price is that nodes are idle
-while few ranks are measured."""
+"""A study as a Slurm job: one allocation, sized for the largest number of ranks, runs all measurements. So all numbers of
+ranks run on the same nodes and alternate, with a single wait in the queue. The price is idle nodes while few ranks are
+measured."""
 import shlex
 import shutil
 import subprocess
@@ -21,7 +21,7 @@ def slurm(*command):
 
 
 def is_queued(job):
-    """Waiting or running. An identifier that Slurm has forgotten is neither; where Slurm does not answer, it may be."""
+    """Whether the job is waiting or running. A job that Slurm has forgotten is not; if Slurm does not answer, it may be."""
     shown = subprocess.run(["squeue", "--noheader", "--format=%i", f"--jobs={job}"], capture_output=True, text=True)
     if shown.returncode != 0:
         return "Invalid job id" not in shown.stderr
@@ -29,24 +29,24 @@ def is_queued(job):
 
 
 def submit(options, arguments):
-    """The job's identifier: of a new job, or of the one that was submitted before and is not done."""
+    """The identifier of a new job, or of an earlier one that has not ended."""
     note = options.out / "slurm-job"
     if note.exists() and is_queued(job := note.read_text().strip()):
-        say(f"job {job} is measuring this already")
+        say(f"job {job} is already running this study")
         return job
     inside = [sys.executable, str(ROOT / "scripts/study"), *arguments]
     job = slurm("sbatch", "--parsable", "--job-name=study", "--exclusive", f"--ntasks={max(options.ranks)}",
                 f"--output={options.out.resolve()}/slurm-%j.log", *shlex.split(options.slurm),
                 f"--wrap=exec {shlex.join(inside)}").split(";")[0]
     note.write_text(job + "\n")
-    say(f"submitted job {job}, which goes on should this be interrupted; its log is {options.out}/slurm-{job}.log")
+    say(f"submitted job {job}, which continues if this program is interrupted; its log is {options.out}/slurm-{job}.log")
     return job
 
 
 def measure_all(options, arguments):
-    """In a job that is waited for. Returns whether all of it is there now."""
+    """Submits a job and waits for it. Returns whether all measurements are complete."""
     if not shutil.which("sbatch"):
-        give_up("--slurm: there is no sbatch here")
+        give_up("--slurm: sbatch not found")
     options.out.mkdir(parents=True, exist_ok=True)
     planned = plan(options.ranks, options.repeat)
     if not missing(options.out, planned):
@@ -55,6 +55,6 @@ def measure_all(options, arguments):
     while is_queued(job):
         time.sleep(POLL_SECONDS)
     if left := missing(options.out, planned):
-        say(f"job {job} ended, and {len(left)} of {len(planned)} measurements are missing; "
+        say(f"job {job} ended, but {len(left)} of {len(planned)} measurements are missing; "
             f"see {options.out}/slurm-{job}.log")
     return not left

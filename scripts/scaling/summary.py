@@ -1,24 +1,24 @@
-"""From raw/*.json to what study.json holds.
+"""Computes study.json from raw/*.json.
 
-Where there is a value of several repeats it is {"median", "low", "high", "confidence", "values"}: the median, its interval,
-how likely that holds the true median (estimates.py), and every repeat's value.
+A value of several repeats is {"median", "low", "high", "confidence", "values"}: the median, its interval, the probability
+that it contains the true median (estimates.py), and every repeat's value.
 
-  settings      what all measurements have in common (settings.Settings)
-  machine       {"processor", "cores"} of a node; "nodes": the most that were used; "hosts": that ran the study
-  device        as the program describes it
+  settings      common to all measurements (settings.Settings)
+  machine       {"processor", "cores"} of a node; "nodes": the maximum used; "hosts": that ran the study
+  device        the program's description
   version       the program's
   steps         for each number of ranks:
-    ranks, nodes, batch_per_rank, global_batch, steps (that were timed, in all repeats)
+    ranks, nodes, batch_per_rank, global_batch, steps (timed, in all repeats)
     images_per_second, step_ms               values of several repeats; a step's time is that of the slowest rank
-    efficiency  {"value", "low", "high", "confidence", "baseline"}: images/s, of as many times the baseline's; the interval
-                is a bootstrap's; "baseline" says in words what it is compared with
+    efficiency  {"value", "low", "high", "confidence", "baseline"}: images/s relative to N times the baseline's; the
+                interval is a bootstrap's; "baseline" is a description of the baseline
     ledger_ms   part -> milliseconds of a step, the mean of all ranks and repeats; the parts add up to the mean step,
-                which is longer than the median where a few steps are slow
-    lateness_ms of each rank: how long after the first rank's its gradients were ready, a step; medians of repeats
+                which is longer than the median if a few steps are slow
+    lateness_ms of each rank: the delay of its gradients after the first rank's, per step; medians of repeats
   all_reduce    for each number of ranks, algorithm and size: ranks, algorithm, bytes, and microseconds, algbw_gb_per_s,
                 busbw_gb_per_s, values of several repeats
   prediction    prediction.predict()'s answer
-  warnings      what makes the figures doubtful, in words
+  warnings      texts about doubtful measurements
 """
 import itertools
 import statistics
@@ -67,7 +67,7 @@ def efficiency_of(repeats, base, settings):
 
 
 def ledgers_per_step(repeats):
-    """Of each repeat, with seconds of one step."""
+    """The values of each repeat, with seconds per step."""
     for m in repeats:
         ledger = step_row(m)["ledger"]
         steps = max(ledger["steps"], 1)
@@ -87,7 +87,7 @@ def summarize_steps(repeats, base, settings):
             "lateness_ms": [1e3 * statistics.median(of_rank) for of_rank in zip(*behind)]}
 
 
-def summarize_sums(raw):
+def summarize_all_reduces(raw):
     found = {}
     for m in raw:
         if m["kind"] == "all-reduce":
@@ -108,17 +108,17 @@ def warnings(raw, by_ranks):
         yield ("measurements are missing: repeats of a step are "
                + ", ".join(f"{count} with {plural(ranks, 'rank')}" for ranks, count in counts.items()))
     if min(counts.values()) == 1:
-        yield "of a single repeat nothing tells how far another one would be from it"
+        yield "with a single repeat the variation between repeats is unknown"
     if min(counts) > 1:
-        yield f"no single rank was measured: efficiency is compared with {min(counts)} ranks, which already communicate"
+        yield f"no single rank was measured: efficiency is relative to {min(counts)} ranks, which already communicate"
 
 
 def summarize(out):
-    """The summary of the measurements in a folder, without a prediction."""
+    """Summarizes the measurements in a folder, without a prediction."""
     raw = load(out)
     by_ranks = repeats_by_ranks(raw)
     if not by_ranks:
-        give_up(f"{out} holds no measurement of a step")
+        give_up(f"{out} has no measurement of a step")
     settings = Settings(**raw[0]["settings"])
     base, result = by_ranks[min(by_ranks)], next(iter(by_ranks.values()))[0]["result"]
     return {"settings": raw[0]["settings"],
@@ -126,4 +126,4 @@ def summarize(out):
                         "hosts": sorted({m["host"] for m in raw})},
             "device": result["device"], "version": result["version"],
             "steps": [summarize_steps(repeats, base, settings) for repeats in by_ranks.values()],
-            "all_reduce": list(summarize_sums(raw)), "warnings": list(warnings(raw, by_ranks))}
+            "all_reduce": list(summarize_all_reduces(raw)), "warnings": list(warnings(raw, by_ranks))}

@@ -27,9 +27,9 @@ def descent(number):
 
 
 def environment(**variables):
-    """Of a batch job, and of no other than this one."""
-    usual = {name: value for name, value in os.environ.items() if not name.startswith(OF_A_JOB)}
-    return {**usual, **helper.ENVIRONMENT, "ANNULUS": helper.ANNULUS, "ANNULUS_ROOT": str(ROOT),
+    """The environment of a batch job, without variables of any other job."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(OF_A_JOB)}
+    return {**outside, **helper.ENVIRONMENT, "ANNULUS": helper.ANNULUS, "ANNULUS_ROOT": str(ROOT),
             **{name: str(value) for name, value in variables.items()}}
 
 
@@ -40,7 +40,7 @@ class BatchTest(helper.ProgramTest):
         self.programs.mkdir()
 
     def stand_in(self, name, text):
-        """A program that comes before others of that name, and does what the shell does with `text`."""
+        """A shell script with this `text`, found before other programs of that name."""
         file = self.programs / name
         file.write_text(f"#!/bin/sh\n{text}\n")
         file.chmod(0o755)
@@ -51,7 +51,7 @@ class BatchTest(helper.ProgramTest):
 
     @classmethod
     def write_config(cls, path, out, **options):
-        """A file for --config, of a run that ends after --max-steps, if these are given."""
+        """A file for --config, of a run that ends after --max-steps if given."""
         _, *arguments = cls.training(out, epochs=1000000, **{"all_reduce": "ring", **options})
         lines = [f"{name[2:]} = {value if isinstance(value, (int, float)) else json.dumps(str(value))}"
                  for name, value in zip(arguments[::2], arguments[1::2])]
@@ -59,14 +59,14 @@ class BatchTest(helper.ProgramTest):
         return path
 
     def assert_went_on(self, out, whole, ranks, steps, **options):
-        """What a run of several jobs has after its last step is what a run in one go has."""
+        """A run of several jobs ends with the same checkpoint as an uninterrupted run."""
         self.assertEqual(read_checkpoint(newest(out))["attributes"]["step"], steps)
         self.train(whole, ranks=ranks, epochs=1000000, max_steps=steps, all_reduce="ring", **options)
         self.assert_same_state(newest(whole), newest(out))
 
 
 class Launch(BatchTest):
-    """The line that scripts/launch would run, on hosts of 4 cores with 2 threads each."""
+    """The command that scripts/launch runs on hosts with 4 cores and 2 hardware threads each."""
 
     def setUp(self):
         super().setUp()
@@ -91,7 +91,7 @@ class Launch(BatchTest):
         path.write_text("".join(f"{host}\n" for host in hosts))
         return path
 
-    def test_a_job_says_hosts_and_ranks(self):
+    def test_hosts_and_ranks_come_from_the_job(self):
         self.stand_in("scontrol", '[ "$*" = "show hostnames n[1-2]" ] && printf "n1\\nn2\\n"')
         jobs = {"slurm": {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"},
                 "pbs": {"PBS_NODEFILE": self.slots("n1", "n1", "n2", "n2")},
@@ -111,7 +111,7 @@ class Launch(BatchTest):
         line = self.launch(SLURM_JOB_NODELIST="n[1-2]", SLURM_TASKS_PER_NODE="2,1", status=2)
         self.assertIn("different numbers of ranks (2,1)", line)
 
-    def test_ranks_must_be_said(self):
+    def test_the_number_of_ranks_is_required(self):
         for arguments in ((), ("--hosts", "a,b")):
             self.assertIn("usage: launch -np N", self.launch(*arguments, status=2))
 
@@ -120,9 +120,9 @@ class Launch(BatchTest):
         self.stand_in("nvidia-smi", '[ "$*" = --list-gpus ] && printf "GPU 0: x\\nGPU 1: x\\nGPU 2: x\\nGPU 3: x\\n"')
         line = self.launch("--gpus", "--hosts", "a,b")
         self.assert_options(line, "-np 8", "--host a:4,b:4", "--map-by ppr:4:node:PE=1")
-        self.assertIn("leave one of them out", self.launch("--gpus", "-np", 2, status=2))
+        self.assertIn("-np and --gpus cannot be used together", self.launch("--gpus", "-np", 2, status=2))
         self.stand_in("nvidia-smi", "exit 0")
-        self.assertIn("no GPU is found here", self.launch("--gpus", status=2))
+        self.assertIn("no GPU found on this host", self.launch("--gpus", status=2))
 
     def test_hyperthreads(self):
         line = self.launch("-np", 2, "--hyperthreads")
@@ -130,7 +130,7 @@ class Launch(BatchTest):
         self.assert_options(self.launch("-np", 8), "--oversubscribe --bind-to none")
 
     def test_the_network_that_joins_the_hosts(self):
-        """This host is a, 10.0.0.1 in 10.0.0.0/24; b is in the same network, c behind a router, and d is not known."""
+        """This host is a, 10.0.0.1 in 10.0.0.0/24; b is in the same network, c behind a router, and d is unknown."""
         self.stand_in("getent", """case "$*" in
           "ahostsv4 a") echo "10.0.0.1 STREAM a" ;;
           "ahostsv4 b") echo "10.0.0.2 STREAM b" ;;
@@ -153,14 +153,14 @@ class Launch(BatchTest):
 
 
 class LaunchedJob(BatchTest):
-    """What scripts/launch does about mpirun's messages and leftovers."""
+    """How scripts/launch handles mpirun's messages and leftover files."""
 
     def launch(self, *arguments):
         return helper.finish(subprocess.Popen(
             [ROOT / "scripts/launch", *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True, env=self.environment()))
 
-    def test_an_error_stands_alone(self):
+    def test_an_error_is_printed_without_mpirun_messages(self):
         result = self.launch("-np", 2, helper.ANNULUS, *self.training(self.folder / "out", data=self.folder / "none.h5"))
         self.assertEqual(result.status, 1, str(result))
         command, *lines = result.err.splitlines()
@@ -174,8 +174,8 @@ class LaunchedJob(BatchTest):
         self.assertEqual(result.status, 128 + signal.SIGKILL, str(result))
         self.assertRegex(result.err, r"rank 1 .* signal 9")
 
-    def test_what_open_mpi_left_of_this_job_is_removed(self):
-        """A stand-in for an mpirun that was killed: it leaves segments of its job, 4096 x 65536 + 1, and finds another's."""
+    def test_leftover_files_of_this_job_are_removed(self):
+        """A stand-in for a killed mpirun: it leaves segments of its job, 4096 x 65536 + 1, and there are another job's."""
         name = f"vader_segment.test{os.getpid()}.0."
         segments = [pathlib.Path("/dev/shm") / (name + rest) for rest in ("10000001.0", "10000001.1", "10010001.0")]
         for segment in segments:
@@ -204,7 +204,7 @@ class Jobs(BatchTest):
         return process
 
     def go_on(self, job):
-        """The next job, of a run that then has 3 steps more."""
+        """The next job, which runs 3 more steps."""
         steps = int(read_checkpoint(newest(self.out))["attributes"]["step"]) + 3
         self.write_config(self.config, self.out, max_steps=steps)
         result = helper.finish(job())
@@ -212,7 +212,7 @@ class Jobs(BatchTest):
         self.assert_went_on(self.out, self.folder / "whole", 2, steps)
 
     def pbs(self, walltime, **variables):
-        """PBS breaks the lines that qstat writes."""
+        """PBS wraps qstat's lines."""
         self.stand_in("qstat", rf"""[ "$*" = "-f 7.server" ] && printf 'Job Id: 7.server
     Resource_List.ncpus = 2
     Resource_List.select = 1:ncpus=2:\n\tmpiprocs=2
@@ -238,7 +238,7 @@ class Jobs(BatchTest):
         self.assertFalse(submitted.exists())
 
     def test_paths_with_blanks_commas_and_quotes(self):
-        """The repository's and the configuration's, in each batch system; qsub takes variables from its environment."""
+        """Paths of the repository and the configuration, in each batch system; qsub passes on its environment."""
         root = self.folder / "my repository, 'new'"
         (root / "build").mkdir(parents=True)
         (root / "scripts").symlink_to(ROOT / "scripts")
@@ -253,7 +253,7 @@ class Jobs(BatchTest):
         self.assertEqual((self.folder / "environment").read_text().splitlines(), [str(self.config), "", str(root)])
         self.go_on(lambda: self.lsf(**variables))
 
-    def test_pbs_does_not_try_again_what_failed(self):
+    def test_pbs_does_not_requeue_a_failed_job(self):
         self.write_config(self.config, self.out, data=self.folder / "none.h5")
         result = helper.finish(self.pbs("01:00:00"))
         self.assertEqual(result.status, 1, str(result))
@@ -265,11 +265,11 @@ class Jobs(BatchTest):
         return self.job("scripts/lsf/train.lsf", LSB_DJOB_HOSTFILE=self.hosts, **variables)
 
     def signalled_lsf(self, number):
-        """A job that met a signal. LSF sends it to all processes that it finds on the first host."""
+        """A job that receives a signal. LSF sends it to all processes that it finds on the first host."""
         self.write_config(self.config, self.out)
         process = self.lsf()
         self.await_checkpoint(process, self.out)
-        for one in reversed(descent(process.pid)):  # the ranks first, or mpirun may be quicker to end them
+        for one in reversed(descent(process.pid)):  # the ranks first, or mpirun may end them earlier
             os.kill(one, number)
         return helper.finish(process)
 
@@ -279,7 +279,7 @@ class Jobs(BatchTest):
         self.assertIn('#BSUB -Q "75"', (ROOT / "scripts/lsf/train.lsf").read_text())
         self.go_on(self.lsf)
 
-    def test_lsf_does_not_try_again_what_was_cancelled(self):
+    def test_lsf_does_not_requeue_a_cancelled_job(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(number.name):
                 cancelled = self.signalled_lsf(number)
@@ -290,13 +290,13 @@ class Jobs(BatchTest):
 
 
 class Container(unittest.TestCase):
-    """scripts/annulus.def, as far as it can be tried without Apptainer."""
+    """scripts/annulus.def, as far as it can be tested without Apptainer."""
 
     def sections(self):
         text = (ROOT / "scripts/annulus.def").read_text()
         return dict(re.findall(r"^%(\w+)\n((?:(?:    .*)?\n)*)", text, re.MULTILINE))
 
-    def test_what_it_copies_is_all_that_a_build_needs(self):
+    def test_it_copies_everything_that_a_build_needs(self):
         copied = {shlex.split(line)[0] for line in self.sections()["files"].splitlines() if line.strip()}
         lists = (ROOT / "CMakeLists.txt").read_text()
         built_from = set(re.findall(r"(?:GLOB|GLOB_RECURSE) \w+ CONFIGURE_DEPENDS (\w+)/", lists))
@@ -304,7 +304,7 @@ class Container(unittest.TestCase):
         for name in copied:
             self.assertTrue((ROOT / name).exists(), name)
 
-    def test_its_scripts_are_scripts(self):
+    def test_its_scripts_are_valid(self):
         sections = self.sections()
         self.assertEqual(list(sections), ["files", "post", "environment", "runscript", "test"])
         for name in ("post", "environment", "runscript", "test"):

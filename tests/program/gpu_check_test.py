@@ -1,4 +1,4 @@
-"""scripts/gpu-check: what it reports, with an emulated GPU's program (ANNULUS) and with stand-ins for the others."""
+"""scripts/gpu-check: its reports, with the program on an emulated GPU (ANNULUS) and stand-ins for the others."""
 import json
 import os
 import pathlib
@@ -15,7 +15,7 @@ import checks
 PASSES = "echo 'All tests passed (3 assertions in 2 test cases)'"
 DOCTOR = "echo 'usable here'; echo '  cuda          yes: a GPU'"
 
-# What scripts/peers/torch_gpu.py and all_reduce_torch.py say, of a PyTorch that makes 1000 images/s and sums in 1 ms.
+# Output of scripts/peers/torch_gpu.py and all_reduce_torch.py: 1000 images/s, and all-reduces of 1 ms.
 PYTORCH = f"""#!{sys.executable}
 import json, sys
 script, *arguments = sys.argv[1:]
@@ -41,7 +41,7 @@ class GpuCheck(helper.ProgramTest):
         self.programs.mkdir()
 
     def stand_in(self, name, text):
-        """A program that does what the shell does with `text`."""
+        """A shell script with this `text`."""
         file = self.programs / name
         file.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
         file.chmod(0o755)
@@ -66,7 +66,7 @@ class GpuCheck(helper.ProgramTest):
         self.assertEqual(check["status"], status, check)
         self.assertIn(reason, check["reason"] or "")
 
-    def test_all_of_it(self):
+    def test_all_checks(self):
         self.take_annulus()
         self.stand_in("annulus_unit_tests", f'[ "$ANNULUS_TEST_DEVICE" = cuda ] && {PASSES}')
         self.stand_in("annulus_gpu_tests", PASSES)
@@ -97,7 +97,7 @@ class GpuCheck(helper.ProgramTest):
         self.assertIn("emulated GPU", self.markdown)
         statuses = {target["what"]: target["status"] for target in report["targets"]}
         self.assertEqual(statuses["times PyTorch compile"], "not measured")
-        self.assertEqual(statuses["times one rank's images/s, together"], "not judged")  # the sizes are no measure
+        self.assertEqual(statuses["times one rank's images/s, together"], "not judged")  # the sizes are not measurements
 
     def test_beside_pytorch(self):
         self.take_annulus()
@@ -114,17 +114,17 @@ class GpuCheck(helper.ProgramTest):
         measured = [target["value"] for target in report["targets"] if target["check"] == "all_reduce_2"]
         self.assertEqual(len(measured), 2)
 
-    def test_what_fails_is_reported_and_the_rest_goes_on(self):
+    def test_failures_are_reported_and_the_rest_continues(self):
         self.stand_in("annulus", DOCTOR)
         self.stand_in("annulus_unit_tests", "echo 'a test: 1 is not 2'; exit 1")
         self.stand_in("annulus_gpu_tests", "kill -SEGV $$")
         self.stand_in("annulus_gpu_mpi_device_tests", "echo 'nothing was tested'")
         self.stand_in("annulus_plan_tests", PASSES)
-        report, made = self.check("--only", "unit,kernels,sums_1,plans,train,step", status=1)
+        report, made = self.check("--only", "unit,kernels,all_reduce_tests_1,plans,train,step", status=1)
         self.assertEqual(report["status"], "failed")
         self.assert_status(made["unit"], "failed", "exit status 1: a test: 1 is not 2")
         self.assert_status(made["kernels"], "failed", "SIGSEGV")
-        self.assert_status(made["sums_1"], "failed", "does not say that all tests passed")
+        self.assert_status(made["all_reduce_tests_1"], "failed", "no line 'All tests passed'")
         self.assert_status(made["plans"], "passed")
         self.assert_status(made["train"], "not run", "no data")
         self.assert_status(made["step"], "failed")  # a program that writes no table
@@ -143,7 +143,7 @@ class GpuCheck(helper.ProgramTest):
         run = subprocess.run([sys.executable, SCRIPT, "--quick", "--build", self.folder / "build", "--out", self.out],
                              capture_output=True, text=True, timeout=60, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
-        self.assertRegex(run.stdout, r"failed .* build: .*: no GPU here")
+        self.assertRegex(run.stdout, r"failed .* build: .*: CUDA's driver shows no GPU")
         self.assertFalse((self.folder / "build").exists(), run.stdout)
 
     def test_budget(self):
@@ -161,7 +161,7 @@ class GpuCheck(helper.ProgramTest):
         pid = int((self.folder / "pid").read_text())
         self.assertRaises(ProcessLookupError, os.kill, pid, 0)
 
-    def test_targets_that_are_missed_or_not_measured_are_listed(self):
+    def test_missed_and_unmeasured_targets_are_listed(self):
         listed = [checks.Check("a", "A", 1, None, (checks.Target("times B", "at least", 1.25),)),
                   checks.Check("c", "C", 1, None, (checks.Target("exposed", "at most", 0.05),))]
         results = [{"name": "a", "measured": {"times B": [("x", 1.3), ("y", 1.2)]}}]
@@ -170,7 +170,7 @@ class GpuCheck(helper.ProgramTest):
         results.append({"name": "c", "measured": {"exposed": [("z", 0.06)]}})
         self.assertEqual(checks.judge(listed, results, quick=False)[-1]["status"], "missed")
 
-    def test_wrong_words(self):
+    def test_invalid_options(self):
         run = subprocess.run([sys.executable, SCRIPT, "--only", "unti", "--out", self.out], capture_output=True,
                              text=True)
         self.assertEqual(run.returncode, 2)

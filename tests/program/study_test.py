@@ -1,4 +1,4 @@
-"""scripts/study: what it measures and keeps, its reports, its comparisons, and the statistics under them."""
+"""scripts/study: its measurements, reports and comparisons, and the statistics."""
 import importlib.util
 import json
 import os
@@ -18,7 +18,7 @@ from scaling import estimates
 DRAWS = importlib.util.find_spec("matplotlib") is not None
 SETTINGS = ["--model", "mlp", "--seconds", "0.3", "--threads", "1", "--sizes", "4KiB,64KiB"]
 
-# Answers as `annulus predict-scaling` does: that several ranks make 90 % of as many times one's images.
+# Answers as `annulus predict-scaling` does: N ranks reach 90 % of N times one rank's images/s.
 PREDICTS = f"""#!{sys.executable}
 import json, sys
 if "--help" in sys.argv:
@@ -36,7 +36,7 @@ else:
         for n in map(int, value["--ranks"].split(","))]}}, open(value["--json"], "w"))
 """
 
-# Runs a job at once; `srun` then is mpirun. The queue is always empty.
+# Runs a job immediately; `srun` is then mpirun. The queue is always empty.
 SLURM = {"sbatch": """#!/bin/sh
 for option; do case $option in --wrap=*) command=${option#--wrap=} ;; --output=*) log=${option#--output=} ;; esac; done
 echo "$@" > "$(dirname "$log")/sbatch-options"
@@ -49,7 +49,7 @@ exec {helper.MPIRUN} --allow-run-as-root --oversubscribe --bind-to none -np $ran
 
 
 def study(*arguments, path=None, modules=None):
-    """A run of the script; `path`: a folder whose programs come first; `modules`: one whose Python modules do."""
+    """Runs the script; `path`: a folder of programs to prefer; `modules`: a folder of Python modules to prefer."""
     here = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "PBS", "LSB"))}
     environment = {**here, **helper.ENVIRONMENT}
     if modules:
@@ -80,7 +80,7 @@ class Study(helper.ProgramTest):
         shutil.copytree(self.measured, self.out)
         self.programs = self.folder / "programs"
         self.programs.mkdir()
-        # Figures take seconds, so only some tests look at them.
+        # Figures take seconds, so only some tests create them.
         self.no_figures = self.folder / "modules"
         self.no_figures.mkdir()
         (self.no_figures / "matplotlib.py").write_text("raise ImportError('matplotlib is left out')\n")
@@ -107,7 +107,7 @@ class Study(helper.ProgramTest):
             change(measurement)
             file.write_text(json.dumps(measurement))
 
-    def test_the_summary_is_that_of_the_measurements(self):
+    def test_the_summary_matches_the_measurements(self):
         found = summary(self.out)
         self.assertEqual([s["ranks"] for s in found["steps"]], [1, 2])
         for step in found["steps"]:
@@ -123,18 +123,18 @@ class Study(helper.ProgramTest):
         one, two = found["steps"]
         self.assertAlmostEqual(two["efficiency"]["value"],
                                two["images_per_second"]["median"] / one["images_per_second"]["median"] / 2)
-        self.assertEqual(two["efficiency"]["baseline"], "2 x 1 rank at 16 images a rank")
+        self.assertEqual(two["efficiency"]["baseline"], "2 x 1 rank at 16 images per rank")
         self.assertEqual({(row["ranks"], row["bytes"]) for row in found["all_reduce"]}, {(2, 4096), (2, 65536)})
         self.assertEqual({row["algorithm"] for row in found["all_reduce"]}, {"auto", "message-ring", "mpi"})
         for row in found["all_reduce"]:  # of 2 ranks
             self.assertEqual(row["algbw_gb_per_s"]["values"], row["busbw_gb_per_s"]["values"])
 
-    def test_the_reports_say_the_same_and_stand_alone(self):
+    def test_the_reports_are_consistent_and_self_contained(self):
         two = summary(self.out)["steps"][1]
         text, page = ((self.out / name).read_text() for name in ("report.md", "report.html"))
         for report in (text, page):
             self.assertIn(f"{100 * two['efficiency']['value']:.1f} % [", report)
-            self.assertIn("2 x 1 rank at 16 images a rank", report)
+            self.assertIn("2 x 1 rank at 16 images per rank", report)
             self.assertIn("exposed communication", report)
         self.assertNotRegex(page, r"<(link|script|img)|url\(http|href=\"(?!#)")
         if not DRAWS:
@@ -144,7 +144,7 @@ class Study(helper.ProgramTest):
             self.assertGreater((self.out / f"{name}.png").stat().st_size, 1000)
         self.assertEqual(page.count("<svg"), len(list(self.out.glob("*.svg"))))
 
-    def test_reports_are_written_again_from_what_was_measured(self):
+    def test_reports_are_rewritten_from_the_measurements(self):
         before = summary(self.out)
         for file in self.out.glob("*.*"):
             file.unlink()
@@ -170,16 +170,16 @@ class Study(helper.ProgramTest):
                 for command in ("report", self.out), (*self.command, "--out", self.out):
                     error = self.assert_ends(1, *command).err
                     self.assertRegex(error, f"study: .*step-2-ranks-1.json.*{lacking}")
-        self.assertIn("holds no measurement", self.assert_ends(1, "report", self.folder).err)
+        self.assertIn("has no measurement", self.assert_ends(1, "report", self.folder).err)
 
-    def test_what_was_measured_is_not_measured_again(self):
+    def test_existing_measurements_are_not_repeated(self):
         path = self.stand_in("mpirun", "#!/bin/sh\necho 'annulus: no luck' >&2; exit 3\n").parent
         before = {file: file.stat().st_mtime_ns for file in (self.out / "raw").iterdir()}
         result = self.assert_ends(0, *self.command, "--out", self.out, path=path)
-        self.assertIn("6 of 6 measurements are there", result.err)
-        # One more repeat is wanted, and cannot be had. What is there is reported.
+        self.assertIn("6 of 6 measurements are complete", result.err)
+        # One more repeat is requested and fails. The existing ones are reported.
         result = self.assert_ends(1, *self.command, "--repeat", 3, "--out", self.out, path=path)
-        self.assertIn("6 of 9 measurements are there", result.err)
+        self.assertIn("6 of 9 measurements are complete", result.err)
         self.assertEqual(result.err.count("exit status 3: annulus: no luck"), 3, str(result))
         self.assertIn("2 x 1 rank", result.out)
         self.assertEqual({file: file.stat().st_mtime_ns for file in (self.out / "raw").iterdir()}, before)
@@ -187,7 +187,7 @@ class Study(helper.ProgramTest):
         self.assertEqual([len(self.raw("step", ranks)) for ranks in (1, 2)], [3, 2])
         self.assertIn("3 with 1 rank, 2 with 2 ranks", result.out)
 
-    def test_other_settings_are_not_mixed_in(self):
+    def test_other_settings_are_refused(self):
         result = self.assert_ends(1, *self.command, "--batch", 8, "--out", self.out)
         self.assertIn("batch is 16 there, and 8 here", result.err)
         result = self.assert_ends(1, *self.command, "--out", self.out, "--", "--bucket", "64KiB")
@@ -196,19 +196,19 @@ class Study(helper.ProgramTest):
     def test_strong_scaling_shares_one_batch(self):
         strong = ["--program", helper.ANNULUS, "--strong", "--batch", 16, "--repeat", 1, *SETTINGS]
         uneven = self.assert_ends(1, *strong, "--ranks", "1,2,3,4,5", "--out", self.folder / "uneven")
-        self.assertIn("cannot be shared evenly by 3, 5 ranks", uneven.err)
+        self.assertIn("is not a multiple of 3, 5 ranks", uneven.err)
         self.assertFalse((self.folder / "uneven").exists())
         out = self.folder / "strong"
         self.assert_ends(0, *strong, "--ranks", "1,2", "--out", out)
         one, two = summary(out)["steps"]
         self.assertEqual([(s["batch_per_rank"], s["global_batch"]) for s in (one, two)], [(16, 16), (8, 16)])
-        self.assertEqual(two["efficiency"]["baseline"], "2 x 1 rank at 16 images in all")
+        self.assertEqual(two["efficiency"]["baseline"], "2 x 1 rank at 16 images in total")
         text = (out / "report.md").read_text()
-        self.assertIn("Efficiency is compared with 1 rank with all of them", text)
-        self.assertIn("of a single repeat nothing tells", text)
-        self.assertNotIn("[", text.split("## Sums")[0].split("## Speed")[1].replace("![", ""))  # no intervals
+        self.assertIn("Efficiency is relative to 1 rank with the same global batch", text)
+        self.assertIn("with a single repeat the variation between repeats is unknown", text)
+        self.assertNotIn("[", text.split("## All-reduces")[0].split("## Speed")[1].replace("![", ""))  # no intervals
 
-    def test_what_makes_figures_doubtful_is_said(self):
+    def test_doubtful_measurements_give_warnings(self):
         def disturb(measurement):
             measurement["load_at_begin"] = 3.0 * measurement["machine"]["cores"]
             measurement["noise"] = {"busy_before": 0.5, "others": 0.2, "steal": 0.03,
@@ -218,14 +218,14 @@ class Study(helper.ProgramTest):
         self.rewrite(disturb)
         self.assert_ends(0, "report", self.out)
         found = "\n".join(summary(self.out)["warnings"])
-        for words in ("load average 3.00", "others used the processors (up to 50%", "others used the processors (up to 20%",
+        for words in ("load average 3.00", "used the processors just before (up to 50%", "used the processors meanwhile (up to 20%",
                       "in 6 of 6 measurements the hypervisor", "2,000 to 3,000 MHz", "spread by 67%",
                       "2 ranks: more threads than cores on a node"):
             self.assertIn(words, found)
         text = (self.out / "report.md").read_text()
         self.assertEqual(text.count("- warning: "), len(summary(self.out)["warnings"]))
 
-    def test_a_prediction_stands_beside_what_was_measured(self):
+    def test_predictions_are_reported_beside_measurements(self):
         self.assert_ends(0, "report", self.out, "--program", self.stand_in("annulus", PREDICTS), figures=True)
         found, text = summary(self.out), (self.out / "report.md").read_text()
         self.assertEqual([p["ranks"] for p in found["prediction"]["predictions"]], [2**n for n in range(13)])
@@ -239,7 +239,7 @@ class Study(helper.ProgramTest):
         self.assertIn("has no command predict-scaling", (self.out / "report.md").read_text())
         self.assertNotIn("predicted.svg", (self.out / "report.md").read_text())
 
-    def test_a_prediction_of_strong_scaling_has_each_batch(self):
+    def test_predictions_of_strong_scaling_use_each_batch(self):
         def strong(measurement):
             measurement["settings"].update(scaling="strong", batch=16)
             measurement["result"]["rows"][0]["batch"] = 16 // measurement["ranks"]
@@ -262,9 +262,9 @@ class Study(helper.ProgramTest):
         self.assertNotIn("submitted", self.assert_ends(0, *command, path=self.programs).err)
         self.stand_in("sbatch", "#!/bin/sh\necho 8\n")
         result = self.assert_ends(1, *command, "--repeat", 2, path=self.programs)
-        self.assertIn("job 8 ended, and 3 of 6 measurements are missing", result.err)
+        self.assertIn("job 8 ended, but 3 of 6 measurements are missing", result.err)
 
-    def test_wrong_words(self):
+    def test_invalid_options(self):
         for wrong, word in ((("--ranks", "1,two"), "--ranks"), (("--ranks", "0"), "--ranks"), (("--batch", "0"), "--batch"),
                             (("--image", "28x28"), "--image"), (("--sizes", "many"), "--sizes"),
                             (("--hosts-file", "nowhere"), "nowhere"), (("--strong",), "--strong")):
@@ -274,7 +274,7 @@ class Study(helper.ProgramTest):
         self.assertIn("no program nowhere/annulus", result.err)
 
     def make(self, name, factor=1.0, repeats=5, change=lambda measurement: None):
-        """A study made from what was measured: repeats 1 % apart, all multiplied."""
+        """A study made from measurements: repeats 1 % apart, all scaled."""
         out = self.folder / name
         (out / "raw").mkdir(parents=True)
         for ranks in (1, 2):
@@ -296,7 +296,7 @@ class Study(helper.ProgramTest):
         self.assertEqual(self.assert_ends(0, "compare", a, self.make("faster", 1.1)).out.count("| faster |"), 2)
         self.assert_ends(0, "compare", a, self.folder / "slower", "--threshold", "11%")
 
-    def test_compare_refuses_what_is_unlike(self):
+    def test_compare_refuses_different_settings(self):
         def other_batch(measurement):
             measurement["result"]["rows"][0]["batch"] = 32
 
@@ -305,9 +305,9 @@ class Study(helper.ProgramTest):
         a, batch, processor = self.make("a"), self.make("b", 0.9, 5, other_batch), self.make("c", 0.9, 5, other_processor)
         self.assertIn("batch 16 and 32", self.assert_ends(2, "compare", a, batch).out)
         self.assertIn("abacus", self.assert_ends(2, "compare", a, processor).out)
-        self.assertIn("they differ: processor", self.assert_ends(1, "compare", a, processor, "--force").out)
-        self.assertIn("could not show any difference", self.assert_ends(2, "compare", a, self.make("few", 0.5, 2)).out)
-        self.assertIn("holds no measured step", self.assert_ends(2, "compare", a, self.programs).out)
+        self.assertIn("Different with 1 rank: processor", self.assert_ends(1, "compare", a, processor, "--force").out)
+        self.assertIn("cannot show any difference", self.assert_ends(2, "compare", a, self.make("few", 0.5, 2)).out)
+        self.assertIn("has no measured step", self.assert_ends(2, "compare", a, self.programs).out)
         (self.programs / "torn.json").write_text('{"rows": [')
         (self.programs / "other.json").write_text('{"answer": 42}')
         for file in ("torn.json", "other.json", "absent.json"):
@@ -318,7 +318,7 @@ class Study(helper.ProgramTest):
             file.unlink()
         self.assertIn("no number of ranks was measured in both", self.assert_ends(2, "compare", a, batch).out)
 
-    def test_compare_takes_tables_of_bench_step(self):
+    def test_compare_accepts_tables_of_bench_step(self):
         folders = [self.folder / name for name in "ab"]
         for folder, factor in zip(folders, (1, 0.5)):
             folder.mkdir()
@@ -356,7 +356,7 @@ class Estimates(unittest.TestCase):
 
     def test_intervals_of_ratios(self):
         self.assertEqual(estimates.ratio_interval([3, 3], [2, 2, 2]), estimates.Interval(1.5, 1.5, 0.95))
-        # The least of 3 is the median of a resample with 7 in 27; of both ends 7 in 27 is more than 2.5 %.
+        # The minimum of 3 is the median of a resample with probability 7/27, which is more than 2.5 %, at both ends.
         self.assertEqual(estimates.ratio_interval([1, 2, 4], [1, 1]), estimates.Interval(1, 4, 0.95))
         self.assertEqual(estimates.ratio_interval([1, 2, 4], [1]).confidence, 0)
         self.assertEqual(estimates.ratio_interval([1, 5, 2, 8], [3, 4, 9]), estimates.ratio_interval([1, 5, 2, 8], [3, 4, 9]))
