@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Holds that the loops over plain arrays load and store whole vectors: vector_loops.py PROGRAM
+"""Checks that the loops over plain arrays load and store whole vectors: vector_loops.py PROGRAM
 
-g++ makes gathers and scatters of such a loop if what the loop's body captures has an address of its own: right, and ten
-times slower. Exit status 77 if there is no objdump."""
+g++ compiles such a loop to gathers and scatters if a variable captured by its body has its address taken: correct, but
+ten times slower. Exit status 77 if there is no objdump."""
 import re
 import shutil
 import subprocess

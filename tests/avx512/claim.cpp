@@ -1,6 +1,6 @@
-// Preloaded, lets a program's oneDNN believe that the processor has AVX-512, so that its plans for such processors can
-// be made on any. They cannot be run. Works on a copy of libdnnl in which every cpuid and xgetbv is an undefined
-// instruction (plans.py).
+// If preloaded, makes oneDNN assume that the processor has AVX-512, so that plans for such processors can be created on
+// any. They cannot be run. Needs a copy of libdnnl in which every cpuid and xgetbv is an undefined instruction
+// (plans.py).
 
 #include <cpuid.h>
 #include <dlfcn.h>
@@ -39,7 +39,7 @@ void claim(int, siginfo_t*, void* context) {
   registers[REG_RIP] += 2;
 }
 
-// Before oneDNN's own constructors. It asks for the features once, now: a test program replaces the handler later.
+// Runs before oneDNN's own constructors, which query the features once: a test program replaces the handler later.
 __attribute__((constructor)) void install() {
   struct sigaction action {};
   action.sa_sigaction = claim;

@@ -1,6 +1,6 @@
-"""plans.py TESTS CLAIM: the unit tests of oneDNN's plans, as for a processor with AVX-512; nothing is run on one.
+"""plans.py TESTS CLAIM: runs the unit tests of oneDNN's plans as on a processor with AVX-512; no plan is executed.
 
-Without objdump there is no such test (exit code 77)."""
+Skipped without objdump (exit code 77)."""
 import os
 import pathlib
 import re
@@ -19,8 +19,8 @@ def library_of(program):
 
 
 def regions(text):
-    """Where the code asks for several features in a row; bytes that only look like it lie apart. (To disassemble all of
-    the library would take 15 seconds.)"""
+    """Where the code queries several features in a row; bytes that only look like a query are far apart.
+    (Disassembling the whole library would take 15 seconds.)"""
     together = []
     for at in (match.start() for match in re.finditer(re.escape(UNDEFINED["cpuid"][0]), text)):
         if together and at - together[-1][-1] < 4096:
@@ -31,7 +31,7 @@ def regions(text):
 
 
 def without_features(library):
-    """The library's bytes, in which to ask for the processor's features is undefined."""
+    """The library's bytes, with undefined instructions in place of feature queries."""
     code = bytearray(pathlib.Path(library).read_bytes())
     sections = subprocess.run(["objdump", "-h", library], check=True, capture_output=True, text=True).stdout
     size, start, offset = (int(x, 16) for x in re.search(r"\.text +(\w+) +(\w+) +\w+ +(\w+)", sections).groups())
@@ -43,7 +43,7 @@ def without_features(library):
             place = int(address, 16) - start + offset
             real, undefined = UNDEFINED[name]
             assert code[place:place + len(real)] == real
-            assert name != "cpuid" or code[place + 2] != 0x90  # which the claim would take for xgetbv
+            assert name != "cpuid" or code[place + 2] != 0x90  # the claim would mistake it for xgetbv
             code[place:place + len(real)] = undefined
     return code
 

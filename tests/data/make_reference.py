@@ -3,28 +3,28 @@
 
 Run by hand (needs python3-torch, python3-torchvision and python3-h5py: scripts/setup --peers) when a network changes:
 tests/data/make_reference.py [MODEL...]
-Computed in float64, so that the reference's own rounding does not matter. The images are drawn until no ReLU's input
-is so close to 0, and no maximum so close to the runner-up, that a float32 network's rounding could decide otherwise:
-one flipped ReLU moves ResNet-20's gradients by a hundredth. (Small images for it, or one would always be close.)
+Computed in float64, so that the reference's own rounding does not matter. Images are drawn until no ReLU's input is so
+close to 0, and no maximum so close to the runner-up, that rounding to float32 could change the decision: one flipped
+ReLU changes ResNet-20's gradients by one percent. (Its images are small, or some input would always be close.)
 
-The large models are torchvision's own, their parameters under our names. Of the millions of ReLUs in those with batch
-norm some input would always be close to 0. So there the shifts are pushed away from it, half of them up and half down,
-further than what is normalized and scaled reaches: a channel's ReLU passes everything or nothing. The dense layers of
-4096 units in AlexNet and VGG-16 are narrowed to NARROWED, in the test's graph as here.
+The large models are torchvision's own, their parameters under our names. With millions of ReLUs after batch norms some
+input is always close to 0. So there the shifts are pushed away from 0, half of them up and half down, further than the
+normalized and scaled values reach: a channel's ReLU passes everything or nothing. The dense layers of 4096 units in
+AlexNet and VGG-16 are narrowed to NARROWED, in the test's graph as here.
 
 reference_<model>.h5:
   /images               uint8, batch x height x width x channels;  its attributes mean and deviation (one for each
-                        channel): the network sees (pixel / 255 - mean) / deviation
+                        channel): the network's input is (pixel / 255 - mean) / deviation
   /labels               int32, batch
   /keys                 int32, batch: for dropout (kernels/dropout_mask.h)
-  /tolerance            float64: what a gradient in float32 may be off, relative to its norm
+  /tolerance            float64: maximum error of a gradient in float32, relative to its norm
   /loss                 float64: the mean cross-entropy, batch norm in training mode
   /logits               float64, batch x 10
   /inference/logits     float64: the same, but batch norm in inference mode, for models with INFERENCE
   /inference/<name>.mean, .variance   of each batch norm, as parameters are
-  /parameters/<name>    the shape as PyTorch has it (int64; a dense layer's is units x inputs). The values follow from
-                        the attributes index, center, bound and push:
-                          value[i] = center + bound * (2 u - 1) + (push where i is even, else -push),
+  /parameters/<name>    PyTorch's shape (int64; a dense layer's is units x inputs). The values follow from the attributes
+                        index, center, bound and push:
+                          value[i] = center + bound * (2 u - 1) + (push if i is even, else -push),
                           u = (mix(index * 2^32 + i) >> 40) / 2^24
                         with i the row-major position and mix as in kernels/base/random.h (SplitMix64)
   /gradients/<name>     float32: elements 0, stride, 2 stride, ... of the row-major gradient of the loss (attribute
@@ -47,7 +47,7 @@ from torch.nn import functional as F
 CLASSES = 10
 NARROWED = 48  # units
 
-margins = []  # of each ReLU and maximum of the last step: how far the closest value is from being decided otherwise
+margins = []  # of each ReLU and maximum of the last step: the distance of the closest value from another decision
 
 
 def relu(x):
@@ -58,12 +58,12 @@ def relu(x):
 def max_pool(x):
     windows = F.unfold(x.detach().flatten(0, 1).unsqueeze(1), 2, stride=2)
     first, second = windows.topk(2, dim=1).values.unbind(1)
-    margins.append((first - second)[first > 0].min().item())  # where all are 0 no gradient passes the ReLU before
+    margins.append((first - second)[first > 0].min().item())  # if all are 0, no gradient passes the ReLU before
     return F.max_pool2d(x, 2)
 
 
 class Network(nn.Module):
-    """Layers under the names that the files give them."""
+    """Layers under their names in the files."""
 
     def __init__(self):
         super().__init__()
@@ -151,7 +151,7 @@ class Dropout(nn.Module):
 
 
 class Torchvision(Network):
-    """One of torchvision's models; `rename` gives a module's name here. Its ReLUs and maxima are measured as ours are."""
+    """One of torchvision's models; `rename` returns our name of a module. Its ReLUs and maxima are measured like ours."""
 
     def __init__(self, model, rename):
         super().__init__()
@@ -224,7 +224,7 @@ def vgg16():
 def inception_v3():
     model = torchvision.models.inception_v3(num_classes=CLASSES, aux_logits=False, init_weights=False)
     names = {"fc": "dense"}
-    # Its pools within the blocks are functions; what they pool is measured where the block begins.
+    # Its pools within the blocks are functions; their inputs are measured at the beginning of the block.
     for block in (model.Mixed_6a, model.Mixed_7a):
         block.register_forward_pre_hook(lambda _, inputs: measure_max_pool(nn.MaxPool2d(3, 2), inputs))
     return Torchvision(
@@ -232,9 +232,9 @@ def inception_v3():
 
 
 class Reference:
-    """What a model is compared on. `margin`: the deeper, the more rounding has come together at the network's end.
-    `push`: see parameters_of. `largest`: of a gradient more elements are not stored. `tolerance`: what a gradient in
-    float32 may be off, relative to its norm; PyTorch's own must keep to it."""
+    """The settings of a model's comparison. `margin`: larger for deeper networks, whose rounding errors accumulate.
+    `push`: see parameters_of. `largest`: maximum number of stored elements of a gradient. `tolerance`: maximum error of
+    a gradient in float32, relative to its norm; PyTorch's own must satisfy it."""
 
     def __init__(self, shape, make, margin, batch=4, push=0.0, largest=4096, tolerance=2e-5):
         self.shape, self.make, self.margin, self.batch, self.push, self.largest, self.tolerance = (
@@ -277,7 +277,7 @@ def values(index, shape, center, bound, push):
 
 def parameters_of(network, push):
     """(name, tensor, center, bound, push) of every parameter. The bounds keep activations near one through the layers;
-    where batch norms' shifts are pushed away from 0, the scales are small enough not to bring them back."""
+    if batch norms' shifts are pushed away from 0, the scales are small enough to keep them there."""
     for name, module in network.layers.items():
         norm = isinstance(module, nn.BatchNorm2d)
         scale = 0.25 if push else 1.0
@@ -288,8 +288,8 @@ def parameters_of(network, push):
 
 
 def statistics_of(network):
-    """(name, tensor, center, bound, push) of every batch norm's running statistics. The variances are as much smaller
-    than one as the scales are (see parameters_of), or of an image nothing would be left at the network's end."""
+    """(name, tensor, center, bound, push) of every batch norm's running statistics. The variances are smaller than one
+    by the same factor as the scales (see parameters_of), or an image's signal would vanish in the network."""
     for name, module in network.layers.items():
         if isinstance(module, nn.BatchNorm2d):
             yield f"{name}.mean", module.running_mean, 0.0, 0.0625, 0.0
@@ -376,7 +376,7 @@ def make_file(folder, model):
             store_inference(file, reference, images, mean, deviation)
         for name, tensor, *_ in parameters_of(network, reference.push):
             gradient = tensor.grad.numpy().ravel()
-            # An odd stride walks through every column of the powers of two that sizes are.
+            # An odd stride reaches every column, because sizes are powers of two.
             stride = 1 if gradient.size <= reference.largest else -(-gradient.size // reference.largest) | 1
             few = gradient[::stride].astype(np.float32)
             stored = file.create_dataset(f"gradients/{name}", data=few,

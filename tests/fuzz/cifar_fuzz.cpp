@@ -4,7 +4,7 @@
 
 using namespace annulus;
 
-// The names of the classes, or a batch, whose records are filled up: they are longer than what fuzzing tries.
+// The names of the classes, or a batch whose records are padded, because they are longer than fuzzed inputs.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::string names = "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n", record(3073, '\1');
   static test::FuzzedSource source(kCifarSource, {{"test_batch.bin", record}});

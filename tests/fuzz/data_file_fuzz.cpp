@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kSamples = 4, kBytes = 4096;
 
-// A data file whose labels, offsets and images' bytes are overwritten: what HDF5 itself reads stays whole.
+// A data file whose labels, offsets and image bytes are overwritten; HDF5's own structures stay intact.
 class FuzzedFile {
  public:
   FuzzedFile() {

@@ -3,7 +3,7 @@
 
 using namespace annulus;
 
-// Test images or their labels, whichever the first byte says.
+// Test images or their labels, chosen by the first byte.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::string images = test::idx_header({2, 1, 2}) + "abcd";
   static const std::string labels = test::idx_header({2}) + std::string("\0\1", 2);

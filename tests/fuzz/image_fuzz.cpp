@@ -7,7 +7,7 @@ using namespace annulus;
 
 namespace {
 
-constexpr std::size_t kMostToDecode = 1 << 20;  // pixels: what takes long finds little
+constexpr std::size_t kMostToDecode = 1 << 20;  // pixels: slow inputs find little
 
 void prepare(std::span<const std::uint8_t> bytes, std::size_t channels, std::uint64_t key) {
   static Image image;
@@ -30,7 +30,7 @@ void prepare(std::span<const std::uint8_t> bytes, std::size_t channels, std::uin
 
 }  // namespace
 
-// The first byte says how many channels, and what is random.
+// The first byte selects the number of channels and the random augmentation.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   try {

@@ -2,7 +2,7 @@
 
 using namespace annulus;
 
-// Training images or their labels, whichever the first byte says.
+// Training images or their labels, chosen by the first byte.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const auto npy = [](const std::string& shape, const std::string& elements) {
     const std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': " + shape + ", }\n";

@@ -12,14 +12,14 @@
 
 namespace annulus::test {
 
-// A source in a folder that is made once, of which some files are new each time.
+// A source in a folder that is created once, some of whose files are rewritten each time.
 class FuzzedSource {
  public:
   using Files = std::vector<std::pair<std::string, std::string>>;  // names and contents
 
   FuzzedSource(const SourceFormat& format, const Files& others) : format_(format) { write(others); }
 
-  // Reads everything. An Error is what is wanted of most.
+  // Reads everything. Most inputs should throw Error.
   void read(const Files& files) {
     write(files);
     try {
@@ -50,7 +50,7 @@ class FuzzedSource {
   volatile std::uint64_t sum_ = 0;
 };
 
-// The first byte chooses one of two, the rest is its content.
+// The first byte chooses one of two files, the rest is its content.
 inline std::pair<bool, std::string> choice_and_content(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return {false, {}};
   return {data[0] % 2 == 1, std::string(data + 1, data + size)};

@@ -21,7 +21,7 @@ std::string complaint(const Agreement& agreement) {
 
 }  // namespace
 
-TEST_CASE("ranks that are alike agree") {
+TEST_CASE("ranks with equal values agree") {
   const World world;
   Agreement agreement(world);
   agreement.check();
@@ -30,7 +30,7 @@ TEST_CASE("ranks that are alike agree") {
   CHECK(complaint(agreement).empty());
 }
 
-TEST_CASE("the first difference is named on every rank, with who has what") {
+TEST_CASE("the first difference is named on every rank, with each rank's value") {
   const World world;
   if (world.size() == 1) return;
   const bool last = world.rank() == world.size() - 1;
@@ -42,7 +42,7 @@ TEST_CASE("the first difference is named on every rank, with who has what") {
         fmt::format("the ranks are inconsistent: the rate is 0.1 on rank 0, but 0.2 on rank {}", world.size() - 1));
 }
 
-TEST_CASE("ranks that have the same are named together") {
+TEST_CASE("ranks with the same value are named together") {
   const World world;
   if (world.size() < 3) return;
   Agreement agreement(world);
@@ -68,7 +68,7 @@ TEST_CASE("the same value under another name is a difference") {
   CHECK_THAT(complaint(agreement), Catch::Contains("compare different fields"));
 }
 
-TEST_CASE("a rank that keeps subnormal numbers is named") {
+TEST_CASE("a rank that does not flush subnormal numbers is named") {
   const World world;
   check_same_command(world, "train");
   if (world.size() == 1) return;

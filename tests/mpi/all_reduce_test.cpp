@@ -94,7 +94,7 @@ std::uint64_t ring_values(std::size_t count, int rank, int ranks) {
 
 }  // namespace
 
-TEST_CASE("arrays of any size, any number under way at once, are summed exactly and to the same bits everywhere") {
+TEST_CASE("all-reduces of any size, any number in flight, are exact and bit-identical on all ranks") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
   const std::size_t together = GENERATE(1, 8);
@@ -122,7 +122,7 @@ TEST_CASE("arrays of any size, any number under way at once, are summed exactly 
     }
 }
 
-TEST_CASE("the same sum has the same bits every time") {
+TEST_CASE("repeated all-reduces are bit-identical") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
   const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device);
@@ -136,7 +136,7 @@ TEST_CASE("the same sum has the same bits every time") {
   }
 }
 
-TEST_CASE("one node's sums have the same bits by the ring and by shm, so auto may choose either") {
+TEST_CASE("on one node, ring and shm are bit-identical") {
   const World world;
   const bool own_memory = GENERATE(false, true);
   const std::vector<std::size_t> sizes = sizes_for(world.size());
@@ -157,7 +157,7 @@ TEST_CASE("one node's sums have the same bits by the ring and by shm, so auto ma
   }
 }
 
-TEST_CASE("what shm measures to be small decides about no bit") {
+TEST_CASE("the measured crossover of shm does not change the result's bits") {
   const World world;
   if (world.size() == 1) return;
   const auto backoff = std::make_shared<Backoff>(looks_on_this_node(world.local_size()));
@@ -186,7 +186,7 @@ TEST_CASE("what shm measures to be small decides about no bit") {
   }
 }
 
-TEST_CASE("the crossover that an earlier one measured is taken as it is, and is in what is said of the order") {
+TEST_CASE("a given crossover is used unchanged, and is part of the order's description") {
   const int ranks_per_node = GENERATE(1, 2);
   const World world(ranks_per_node);
   if (world.one_node() || world.smallest_node() != world.largest_node()) return;
@@ -201,7 +201,7 @@ TEST_CASE("the crossover that an earlier one measured is taken as it is, and is 
   CHECK_FALSE(make_all_reduce("ring", world, *device)->info().crossover);
 }
 
-TEST_CASE("waiting for the last array is waiting for all") {
+TEST_CASE("waiting for the last array waits for all") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
   const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device);
@@ -213,7 +213,7 @@ TEST_CASE("waiting for the last array is waiting for all") {
   check_equal(small, exact_sum(10, world.size()));
 }
 
-TEST_CASE("arrays in the all-reduce's own memory are summed exactly, wherever they lie in it") {
+TEST_CASE("arrays anywhere in allocate()'s memory are all-reduced exactly") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
   const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device);
@@ -230,7 +230,7 @@ TEST_CASE("arrays in the all-reduce's own memory are summed exactly, wherever th
   CHECK(std::ranges::all_of(memory.subspan(begin), [](float value) { return value == 0; }));
 }
 
-TEST_CASE("over 16-bit messages all ranks have the same bits, not far from the sum") {
+TEST_CASE("with 16-bit messages the result is bit-identical on all ranks and close to the exact sum") {
   const World world;
   const WireType wire = GENERATE(WireType::bf16, WireType::fp16);
   const std::string algorithm = GENERATE("message-ring", "doubling", "auto");
@@ -248,7 +248,7 @@ TEST_CASE("over 16-bit messages all ranks have the same bits, not far from the s
   CHECK(worst <= allowed);
 }
 
-TEST_CASE("a wire that makes no difference is reported, in a world of one as well") {
+TEST_CASE("a wire format without effect is reported, also in a world of one") {
   const World world;
   for (const std::string algorithm : {"auto", "ring", "shm", "mpi", "none"}) {
     const auto all_reduce = make_all_reduce(algorithm, world, *device, WireType::bf16);
@@ -266,7 +266,7 @@ TEST_CASE("a wire that makes no difference is reported, in a world of one as wel
     CHECK(unused_wire(*make_all_reduce(algorithm, pairs, *device, WireType::bf16), WireType::bf16).empty());
 }
 
-TEST_CASE("two all-reduces at work at once do not mix up their messages") {
+TEST_CASE("two concurrent all-reduces do not mix up their messages") {
   const World world;
   const auto one = make_all_reduce("ring", world, *device);
   const auto other = make_all_reduce("mpi", world, *device);
@@ -281,7 +281,7 @@ TEST_CASE("two all-reduces at work at once do not mix up their messages") {
   check_equal(second, exact_sum(40'000, world.size()));
 }
 
-TEST_CASE("the ring sends 2(N-1)/N of an array whose cache lines N divides, and of others what the cut says") {
+TEST_CASE("the ring sends 2(N-1)/N of an array that N divides in cache lines, else what the partition gives") {
   const World world;
   const auto n = static_cast<std::size_t>(world.size());
   std::vector<std::size_t> sizes = sizes_for(world.size());
@@ -300,7 +300,7 @@ TEST_CASE("the ring sends 2(N-1)/N of an array whose cache lines N divides, and 
   }
 }
 
-TEST_CASE("none leaves every rank's array as it is, and says so") {
+TEST_CASE("none leaves every array unchanged, and reports it") {
   const World world;
   const auto none = make_all_reduce("none", world, *device);
   std::vector<float> values = integers(997, world.rank());
@@ -310,13 +310,13 @@ TEST_CASE("none leaves every rank's array as it is, and says so") {
   CHECK(make_all_reduce("ring", world, *device)->info().reduces);
 }
 
-TEST_CASE("an algorithm that does not exist is refused with the ones that do") {
+TEST_CASE("an unknown algorithm is refused with the list of known ones") {
   const World world;
   CHECK_THROWS_WITH(make_all_reduce("tree", world, *device),
                     Catch::Contains("'tree'") && Catch::Contains("ring") && Catch::Contains("mpi"));
 }
 
-TEST_CASE("sums that nobody waits for do not keep a rank from leaving") {
+TEST_CASE("all-reduces that nobody waits for do not keep a rank from leaving") {
   const World world;
   std::vector<float> values(1'000'000);
   const auto all_reduce = make_all_reduce("ring", world, *device);

@@ -30,7 +30,7 @@ TEST_CASE("the benchmark writes a row for every size and algorithm") {
         Approx(row["algbw_bytes_per_second"].get<double>() * 2 * (world.size() - 1) / world.size()));
 }
 
-TEST_CASE("the benchmark refuses sizes that are no float32 array") {
+TEST_CASE("the benchmark refuses sizes that are not a multiple of 4 bytes") {
   const World world;
   CHECK_THROWS_AS(bench_all_reduce(world, {.sizes_bytes = {6}, .algorithms = {"ring"}}), Error);
 }

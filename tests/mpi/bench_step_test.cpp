@@ -85,10 +85,10 @@ struct TrainedRun {
 
 }  // namespace
 
-TEST_CASE("the benchmark of a step begins with a checkpoint's network, weights and optimizer's state") {
+TEST_CASE("bench step starts from a checkpoint's network, weights and optimizer state") {
   const World world;
   TrainedRun run(world);
-  SECTION("as it is") {
+  SECTION("unchanged") {
     const nlohmann::json found = run.bench();
     CHECK(found["trained_steps"] == 17);
     CHECK(found["rows"][0]["model"] == "mlp");
@@ -100,7 +100,7 @@ TEST_CASE("the benchmark of a step begins with a checkpoint's network, weights a
     bias.assign(bias.size(), 3.4e38f);
     CHECK_THAT(run.complaint(), Catch::StartsWith("the loss is"));
   }
-  SECTION("momenta that make weights overflow") {
+  SECTION("momentum that makes weights overflow") {
     constexpr float kLargest = std::numeric_limits<float>::max();
     NamedTensor& bias = run.tensor("dense3.bias");
     bias.values.assign(bias.values.size(), -kLargest);
@@ -109,7 +109,7 @@ TEST_CASE("the benchmark of a step begins with a checkpoint's network, weights a
   }
 }
 
-TEST_CASE("the benchmark of a step refuses a checkpoint of another network than was asked for") {
+TEST_CASE("bench step refuses a checkpoint of another network than requested") {
   const World world;
   TrainedRun run(world);
   CHECK_THAT(run.complaint(network("lenet", {}, 0)),

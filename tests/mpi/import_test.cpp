@@ -87,7 +87,7 @@ TEST_CASE("IDX files become a data file") {
   CHECK(source.files() == 1);
 }
 
-TEST_CASE("mean and std are those of the training images, or what is given") {
+TEST_CASE("mean and std are those of the training images unless given") {
   const World world;
   Source source(world);
   source.import();
@@ -110,7 +110,7 @@ TEST_CASE("mean and std are those of the training images, or what is given") {
   CHECK_THAT(source.error(), Contains("--std: inf is not a finite number"));
 }
 
-TEST_CASE("classes get the names that are given") {
+TEST_CASE("class names can be given") {
   const World world;
   Source source(world);
   source.options.classes = {"shirt", "trouser", "ankle boot"};
@@ -126,7 +126,7 @@ TEST_CASE("classes get the names that are given") {
              Contains("train-labels-idx1-ubyte: sample 2\thas label 2") && Contains("t10k-labels"));
 }
 
-TEST_CASE("shards follow each other") {
+TEST_CASE("shards hold consecutive samples") {
   const World world;
   Source source(world);
   source.options.shards = 3;
@@ -151,14 +151,14 @@ TEST_CASE("shards follow each other") {
   CHECK_THAT(source.error(), Contains("--shards 5: there are only 4 training images"));
 }
 
-TEST_CASE("sources that do not fit are named, and leave nothing") {
+TEST_CASE("invalid sources are refused, and leave no file") {
   const World world;
   const Source source(world);
   SECTION("missing file") {
     source.change([&] { std::filesystem::remove(source.options.source / "t10k-labels-idx1-ubyte"); });
     CHECK_THAT(source.error(), Contains("t10k-labels-idx1-ubyte: missing"));
   }
-  SECTION("images that are labels") {
+  SECTION("labels in place of images") {
     source.replace("train-images-idx3-ubyte", test::idx_header({4}) + "abcd");
     CHECK_THAT(source.error(), Contains("train-images") && Contains("images have 3"));
   }
@@ -177,7 +177,7 @@ TEST_CASE("sources that do not fit are named, and leave nothing") {
   CHECK(source.files() == 0);
 }
 
-TEST_CASE("constant images want a deviation, and get it from what is there") {
+TEST_CASE("constant images are rejected unless --std is given") {
   const World world;
   Source source(world);
   source.replace("train-images-idx3-ubyte", test::idx_header({4, 2, 3}) + std::string(24, 'a'));
@@ -190,7 +190,7 @@ TEST_CASE("constant images want a deviation, and get it from what is there") {
   CHECK(source.files() == 1);
 }
 
-TEST_CASE("parts serve the same import only") {
+TEST_CASE("parts are reused by the same import only") {
   const World world;
   Source source(world);
   const std::string images = test::idx_header({4, 2, 3}) + "abcdefghijklmnopqrstuvwx";

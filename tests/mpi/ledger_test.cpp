@@ -20,7 +20,7 @@ void add_waits(Ledger& ledger, std::span<const Wait> buckets) {
 
 }  // namespace
 
-TEST_CASE("the parts of the step times add up to the wall") {
+TEST_CASE("the parts of a step add up to its wall time") {
   const World world;
   Ledger ledger(0);
   const double mine = world.rank() + 1;  // the ranks' times differ, and their mean is booked
@@ -49,7 +49,7 @@ TEST_CASE("the parts of the step times add up to the wall") {
   CHECK(none.wall() == 0);
 }
 
-TEST_CASE("a wait is for slower ranks until the last is ready, for communication from then on") {
+TEST_CASE("a wait counts as waiting until the last rank is ready, then as communication") {
   const World world;
   const int n = world.size();
   Ledger ledger(0);
@@ -65,7 +65,7 @@ TEST_CASE("a wait is for slower ranks until the last is ready, for communication
   CHECK(times.wall() == Approx(n + 1 - (n - 1) / 2.0));
 }
 
-TEST_CASE("each step's each bucket has its own last rank") {
+TEST_CASE("every bucket of every step has its own last rank") {
   const World world;
   const int n = world.size();
   Ledger ledger(0);
@@ -96,7 +96,7 @@ TEST_CASE("a rank that is ready after a wait has ended does not make it longer")
   CHECK(times.seconds[StepTimes::rest] == Approx(4));
 }
 
-TEST_CASE("moments are compared on the root's clock") {
+TEST_CASE("timestamps are compared on the root's clock") {
   const World world;
   // Rank r's clock is r times 100 seconds behind the clock of rank 0.
   const double offset = 100.0 * world.rank();
@@ -148,7 +148,7 @@ Accounts made_up_accounts(const World& world) {
 
 }  // namespace
 
-TEST_CASE("every rank's books add up to its wall time, and all ranks see all books") {
+TEST_CASE("every rank's accounts add up to its wall time, and all ranks see them") {
   const World world;
   const auto ranks = static_cast<std::size_t>(world.size());
   const Accounts accounts = made_up_accounts(world);
@@ -166,7 +166,7 @@ TEST_CASE("every rank's books add up to its wall time, and all ranks see all boo
   CHECK(accounts.mean().wall() == Approx(0.2 * kSteps));
 }
 
-TEST_CASE("the rank that made the others wait is named, and by how much") {
+TEST_CASE("the rank that made the others wait is named, with the time") {
   const World world;
   const Lateness late = made_up_accounts(world).latest();
   CHECK(late.rank == static_cast<std::size_t>(world.size() - 1));
@@ -186,7 +186,7 @@ TEST_CASE("ranks that do not wait for each other are not late") {
   CHECK(accounts.ranks.back().wall() == Approx(world.size()));
 }
 
-TEST_CASE("what is waited for between steps is in the books, and belongs to no step") {
+TEST_CASE("waiting between steps is accounted, and belongs to no step") {
   const World world;
   Ledger ledger(0);
   ledger.add(StepTimes::compute, 3);

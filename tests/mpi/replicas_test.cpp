@@ -35,7 +35,7 @@ void flip_a_bit(DeviceView view) {
 
 }  // namespace
 
-TEST_CASE("equal replicas are not complained about") {
+TEST_CASE("equal replicas pass") {
   const World world;
   Replica replica;
   CHECK(replica.complaint(world).empty());
@@ -43,7 +43,7 @@ TEST_CASE("equal replicas are not complained about") {
   CHECK(replica.complaint(world).empty());
 }
 
-TEST_CASE("a flipped bit on one rank is found, and the rank named on every rank") {
+TEST_CASE("a flipped bit on one rank is detected, and every rank names it") {
   const World world;
   if (world.size() == 1) return;
   const bool in_velocity = GENERATE(false, true);
@@ -59,7 +59,7 @@ TEST_CASE("a flipped bit on one rank is found, and the rank named on every rank"
   }
 }
 
-TEST_CASE("where several replicas are wrong, each is named, and the most common is right") {
+TEST_CASE("if several replicas are wrong, each is named, and the majority is right") {
   const World world;
   if (world.size() < 5) return;
   Replica replica;
@@ -68,7 +68,7 @@ TEST_CASE("where several replicas are wrong, each is named, and the most common 
   CHECK_THAT(replica.complaint(world), Catch::Contains("rank 0, 2 does not have"));
 }
 
-TEST_CASE("a parameter that is not finite is found") {
+TEST_CASE("a non-finite parameter is detected") {
   const World world;
   Replica replica;
   const Parameter& bias = replica.model.parameters().all()[3];

@@ -12,7 +12,7 @@
 
 using namespace annulus;
 
-TEST_CASE("a timeline holds all ranks' spans of the steps that were asked for, on one clock") {
+TEST_CASE("a timeline holds all ranks' spans of the requested steps, on one clock") {
   const World world;
   const auto file = std::filesystem::temp_directory_path() / fmt::format("annulus-timeline-{}.json", getpid());
   const double offset = -100.0 * world.rank();  // as if every rank's clock were ahead
@@ -40,7 +40,7 @@ TEST_CASE("a timeline holds all ranks' spans of the steps that were asked for, o
     REQUIRE(rank < steps.size());
     if (event["name"] == "evaluation") continue;
     CHECK(event["ts"] >= 0);
-    CHECK(std::abs(event["ts"].get<double>() - first) < 30e6);  // one clock: what was 100 s apart is not
+    CHECK(std::abs(event["ts"].get<double>() - first) < 30e6);  // one clock: the offsets of 100 s are gone
     if (event["name"] == "step")
       steps[rank].push_back(event["args"]["step"]);
     else
@@ -60,7 +60,7 @@ TEST_CASE("without a file there is no timeline") {
   CHECK(timeline.write(world).empty());
 }
 
-TEST_CASE("a timeline that cannot be written is refused at once") {
+TEST_CASE("a timeline that cannot be written is refused at start") {
   const World world;
   const Timeline timeline({.file = "/no/such/folder/timeline.json"}, 0);
   if (world.root()) CHECK_THROWS_AS(timeline.claim(world), Error);

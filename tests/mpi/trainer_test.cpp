@@ -130,7 +130,7 @@ class SlowAfterFirstBucket final : public AllReduce {
 
 }  // namespace
 
-TEST_CASE("ranks with uneven and empty shares train like one process") {
+TEST_CASE("ranks with uneven and empty shares train as one process does") {
   const World world;
   const std::string algorithm = GENERATE("ring", "mpi");
   // Buckets of a few parameters each, of parts of one, and of a single slot: the loss then has a bucket of its own.
@@ -177,7 +177,7 @@ TEST_CASE("ranks with uneven and empty shares train like one process") {
 
 // Short all-reduces do not run beside the computation: the slow rank's first one completes when all of its gradients
 // are ready.
-TEST_CASE("whatever bucket a step waits for, while a rank still computes it waits for that rank") {
+TEST_CASE("waiting for any bucket counts as waiting while another rank still computes") {
   const World world;
   if (world.size() == 1) return;
   constexpr double kSeconds = 0.02;
@@ -201,7 +201,7 @@ TEST_CASE("whatever bucket a step waits for, while a rank still computes it wait
   CHECK(first.seconds[StepTimes::waiting_for_slower_ranks] > 0.5 * kSteps * kSeconds);
 }
 
-TEST_CASE("a step's gradients are clipped all together, on every rank alike") {
+TEST_CASE("gradients are clipped by the global norm, identically on all ranks") {
   const World world;
   const auto n = static_cast<std::size_t>(world.size());
   constexpr float kLimit = 0.25f;
@@ -230,7 +230,7 @@ TEST_CASE("a step's gradients are clipped all together, on every rank alike") {
   CHECK_THROWS_WITH(clipped.trainer.cut_buckets({64, 0.5}), Catch::Contains("--defer cannot be used with --clip-norm"));
 }
 
-TEST_CASE("with synchronized batch norm ranks train like one process, its statistics included") {
+TEST_CASE("with synchronized batch norm, ranks train as one process does, statistics included") {
   const World world;
   const auto n = static_cast<std::size_t>(world.size());
   const BucketOptions buckets{GENERATE(1 << 20, 64), GENERATE(0.0, 0.7)};
@@ -255,7 +255,7 @@ TEST_CASE("with synchronized batch norm ranks train like one process, its statis
   CHECK(replica.ledger.close(world).mean().steps == 3);
 }
 
-TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike") {
+TEST_CASE("tuning changes only the buckets, and all ranks choose the same") {
   const World world;
   const auto n = static_cast<std::size_t>(world.size());
   Task task = kTask;
@@ -284,10 +284,10 @@ TEST_CASE("tuning buckets changes nothing but them, and all ranks choose alike")
     replica.trainer.cut_buckets(tuning.trials.back().buckets);
     CHECK(replica.trainer.buckets().size() == 1);
   }
-  CHECK(replica.step(world, plan(1, 2 * n)).control_flags == ControlFlags{});  // rehearsals leave no vote behind
+  CHECK(replica.step(world, plan(1, 2 * n)).control_flags == ControlFlags{});  // rehearsals leave no flag set
 }
 
-TEST_CASE("control flags are summed, also those of ranks without samples") {
+TEST_CASE("control flags are summed, including those of ranks without samples") {
   const World world;
   const int n = world.size();
   Replica replica(world, "ring", {GENERATE(1 << 20, 64), GENERATE(0.0, 0.5)});
@@ -300,7 +300,7 @@ TEST_CASE("control flags are summed, also those of ranks without samples") {
   }
 }
 
-TEST_CASE("a loss that is not finite stops every rank before any parameter has changed") {
+TEST_CASE("a non-finite loss stops every rank before any parameter changes") {
   const World world;
   const float bad = GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());
   Replica replica(world, "ring", {GENERATE(1 << 20, 1000, 64), GENERATE(0.0, 0.5)});

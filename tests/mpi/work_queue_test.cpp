@@ -39,7 +39,7 @@ Outcome work(const World& world, std::size_t pieces, int slow = -1, int stopping
 
 }  // namespace
 
-TEST_CASE("every piece is done once, and rank 0 hears of all") {
+TEST_CASE("every piece is done once, and rank 0 counts all") {
   const World world;
   for (const std::size_t pieces : {0, 1, 2, 3, 50}) {
     const Outcome outcome = work(world, pieces);
@@ -51,7 +51,7 @@ TEST_CASE("every piece is done once, and rank 0 hears of all") {
   }
 }
 
-TEST_CASE("a slow rank holds up nobody's pieces") {
+TEST_CASE("a slow rank does not delay other ranks' pieces") {
   const World world;
   for (int slow = 0; slow < world.size(); ++slow) {
     const Outcome outcome = work(world, 20, slow);
@@ -59,7 +59,7 @@ TEST_CASE("a slow rank holds up nobody's pieces") {
   }
 }
 
-TEST_CASE("one rank that stops ends the work of all") {
+TEST_CASE("one rank's stop ends the work of all ranks") {
   const World world;
   for (int stopping = 0; stopping < world.size(); ++stopping) {
     constexpr std::size_t kPieces = 1000;  // far more than the others process before they are notified
@@ -69,7 +69,7 @@ TEST_CASE("one rank that stops ends the work of all") {
   }
 }
 
-TEST_CASE("a rank in the middle of a piece hears that another stops") {
+TEST_CASE("a rank learns of another's stop in the middle of a piece") {
   const World world;
   std::vector<std::size_t> pieces;
   if (world.root()) pieces.assign(static_cast<std::size_t>(world.size()), 0);

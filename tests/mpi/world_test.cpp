@@ -9,7 +9,7 @@
 
 using namespace annulus;
 
-TEST_CASE("a rank knows its place in the world and on its node") {
+TEST_CASE("ranks in the world and on the node") {
   const World world;
   const std::vector<std::uint64_t> ranks = world.gather(static_cast<std::uint64_t>(world.rank()));
   REQUIRE(ranks.size() == static_cast<std::size_t>(world.size()));
@@ -20,7 +20,7 @@ TEST_CASE("a rank knows its place in the world and on its node") {
   CHECK(world.local_rank() < world.local_size());
 }
 
-TEST_CASE("the root's bytes reach every rank") {
+TEST_CASE("broadcast reaches every rank") {
   const World world;
   std::vector<std::byte> bytes(1001, std::byte(world.root() ? 42 : 0));
   world.broadcast(bytes);
@@ -28,7 +28,7 @@ TEST_CASE("the root's bytes reach every rank") {
   world.broadcast({});
 }
 
-TEST_CASE("sums and maxima of the world") {
+TEST_CASE("sum and maximum over all ranks") {
   const World world;
   const int n = world.size();
   std::array<std::int64_t, 2> counts = {world.rank(), std::int64_t{1} << 40};
@@ -45,7 +45,7 @@ TEST_CASE("sums and maxima of the world") {
   CHECK(smallest[1] == -n);
 }
 
-TEST_CASE("every rank's numbers and texts, rank after rank") {
+TEST_CASE("gather returns numbers and texts in rank order") {
   const World world;
   const int n = world.size();
   const std::array<double, 2> mine = {static_cast<double>(world.rank()), 0.5};
@@ -62,7 +62,7 @@ TEST_CASE("every rank's numbers and texts, rank after rank") {
   for (std::size_t rank = 0; rank < texts.size(); ++rank) CHECK(texts[rank] == text_of(static_cast<int>(rank)));
 }
 
-TEST_CASE("sums of double are the same to the bit on every rank") {
+TEST_CASE("sums of doubles are bit-identical on all ranks") {
   const World world;
   std::vector<double> values(100);
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -71,7 +71,7 @@ TEST_CASE("sums of double are the same to the bit on every rank") {
   for (const double value : values) CHECK(world.gather(value) == std::vector(world.gather(value).size(), value));
 }
 
-TEST_CASE("MPI errors are returned, and say what happened and where") {
+TEST_CASE("MPI errors are thrown with their message and location") {
   const World world;
   const Communicator communicator = world.duplicate();
   CHECK_THROWS_WITH(check(MPI_Send(nullptr, 0, MPI_BYTE, world.size(), 0, communicator.handle())),

@@ -1,4 +1,4 @@
-"""Where the time went: the ledger of every rank, the timeline, and runs that measure without summing."""
+"""Time accounting: every rank's ledger, the timeline, and runs that measure without all-reduces."""
 import json
 import time
 
@@ -24,7 +24,7 @@ class Ledger(helper.ProgramTest):
         if ranks == 1:
             self.assertNotIn("latest", ledger)
             return
-        # Some rank is the last one in every step, and it is behind the first one then.
+        # In every step some rank is last, and later than the first one.
         self.assertGreaterEqual(sum(of_ranks["last"]), ledger["steps"])
         self.assertGreaterEqual(min(of_ranks["behind_first"]), 0)
         latest = ledger["latest"]["rank"]
@@ -40,12 +40,12 @@ class Ledger(helper.ProgramTest):
                 total = sum(epoch["ledger"]["wall"] for epoch in results["epochs"])
                 self.assertAlmostEqual(results["ledger"]["wall"], total, delta=1e-9 * total)
 
-    def test_rehearsals_of_buckets_are_not_booked(self):
+    def test_rehearsals_are_not_accounted(self):
         ledger = self.train(self.folder / "out", ranks=2, model="lenet", bucket="tune", max_steps=1)["ledger"]
         for part in PARTS[:-1]:
             self.assertGreaterEqual(min(ledger["ranks"][part]), 0, part)
 
-    def test_the_table_names_ranks_where_there_are_several(self):
+    def test_the_table_names_ranks_if_there_are_several(self):
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):
                 result = self.succeed(*self.training(self.folder / str(ranks), max_steps=3), ranks=ranks)
@@ -67,7 +67,7 @@ class Timeline(helper.ProgramTest):
         return lanes, processes
 
     def check_nesting(self, events):
-        """Two spans of a lane are one in the other or apart."""
+        """Two spans of a lane are nested or disjoint."""
         rounding = 0.002  # us: times are written with three digits
         open_until = []
         for event in sorted(events, key=lambda e: (e["ts"], -e["dur"])):
@@ -111,7 +111,7 @@ class Timeline(helper.ProgramTest):
             for half in ("reduce-scatter", "all-gather"):
                 self.assertGreaterEqual(len(self.of_step(all_reduce, half, number)), 2 * buckets, half)
 
-    def test_sums_run_beside_backward(self):
+    def test_all_reduces_overlap_with_backward(self):
         file = self.folder / "timeline.json"
         self.succeed(*self.training(self.folder / "out", model="resnet20", batch=20, bucket="256KiB", max_steps=12,
                                     all_reduce="ring", timeline=file), ranks=2)
@@ -134,7 +134,7 @@ class Timeline(helper.ProgramTest):
             self.assertIn(name, [e["name"] for e in lanes[1, ALL_REDUCE]])
         self.check_nesting(lanes[1, ALL_REDUCE])
 
-    def test_a_file_that_cannot_be_written_is_known_at_once(self):
+    def test_an_unwritable_file_is_reported_at_start(self):
         since = time.monotonic()
         result = helper.run(*self.training(self.folder / "out", epochs=1000000, timeline="/no/such/folder/t.json"))
         self.assertLess(time.monotonic() - since, 20)

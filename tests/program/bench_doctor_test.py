@@ -1,4 +1,4 @@
-"""The doctor and the benchmarks: that they run, and that their numbers fit together."""
+"""The doctor and the benchmarks: they run, and their numbers are consistent."""
 import json
 import os
 
@@ -8,7 +8,7 @@ PROCESSORS = len(os.sched_getaffinity(0))
 
 
 class Doctor(helper.ProgramTest):
-    def test_says_what_is_there(self):
+    def test_reports_the_machine(self):
         for ranks in (0, 2):
             with self.subTest(ranks=ranks):
                 result = self.succeed("doctor", ranks=ranks)
@@ -17,7 +17,7 @@ class Doctor(helper.ProgramTest):
 
 
 class Threads(helper.ProgramTest):
-    def test_where_they_come_from(self):
+    def test_the_source_of_their_number(self):
         for environment, line in (({"OMP_NUM_THREADS": "1", "SLURM_CPUS_PER_TASK": "2"}, r"1 \(OMP_NUM_THREADS\)"),
                                   ({"OMP_NUM_THREADS": "", "SLURM_CPUS_PER_TASK": "1"}, r"1 \(SLURM_CPUS_PER_TASK\)"),
                                   ({"OMP_NUM_THREADS": ""}, rf"{PROCESSORS} \(affinity mask\)")):
@@ -26,7 +26,7 @@ class Threads(helper.ProgramTest):
                 self.assertRegex(out, rf"(?m)^  threads +{line}; 1 rank on this node: \d+ threads? on {PROCESSORS} processors?$")
                 self.assertNotRegex(out, "warning: .*threads")
 
-    def test_more_than_processors_is_a_warning(self):
+    def test_more_than_processors_give_a_warning(self):
         crowd = rf"(?m)^  warning +2 ranks on .* compute with {2 * PROCESSORS} threads on {PROCESSORS} processor"
         arguments = self.training(self.folder / "crowd", threads=PROCESSORS, max_steps=1)
         self.assertRegex(self.succeed(*arguments, ranks=2).out, crowd)
@@ -56,7 +56,7 @@ class Bench(helper.ProgramTest):
                 expected = 16 * max(ranks, 1) / row["median_seconds"]
                 self.assertAlmostEqual(row["images_per_second"], expected, delta=0.01 * expected)
 
-    def test_a_step_that_does_not_fit_the_machine(self):
+    def test_a_step_larger_than_memory(self):
         result = helper.run("bench", "step", "--device", "cpu", "--model", "cnn", "--batch", 10_000_000)
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
         self.assertRegex(result.messages[0], r"takes at least [\d.]+ GiB of memory with a batch of 10000000 images of 28x28x1, "
@@ -82,21 +82,21 @@ class Bench(helper.ProgramTest):
         self.assertNotEqual(result.status, 0)
         self.assertIn("is of mlp for images of 28x28x1 and 10 classes: remove --model", result.messages[0])
 
-    def test_step_says_what_memory_it_took(self):
+    def test_step_reports_its_memory(self):
         def peak(batch):
             file = self.folder / "memory.json"
             result = self.succeed("bench", "step", "--model", "resnet20", "--image", "32x32x3", "--batch", batch, "--seconds",
                                   0.01, "--threads", 1, "--json", file)
             self.assertRegex(result.out, r"at most [0-9.]+ [MG]iB of memory on any rank")
             return json.loads(file.read_text())["peak_memory_bytes"]
-        # What an image's convolutions and batch norms must keep for backward, and little more than that.
+        # The activations of one image that convolutions and batch norms keep for backward, and little more.
         image = (peak(36) - peak(4)) / 32
         kept = 2 * (7 * 16 * 32 * 32 + 6 * 32 * 16 * 16 + 6 * 64 * 8 * 8) * 4
         self.assertGreater(image, 0.8 * kept)
         self.assertLess(image, 1.3 * kept)
 
     def test_a_step_reorders_no_activations(self):
-        batch = 13  # the first extent of what flows through the network, and of no parameter
+        batch = 13  # the first extent of activations, and of no parameter
         result = self.succeed("bench", "step", "--model", "resnet20", "--image", "32x32x3", "--batch", batch, "--seconds", 0.01,
                               "--threads", 1, environment={"ONEDNN_VERBOSE": "1"})
         lines = [line.split(",") for line in result.out.splitlines() if ",exec," in line]
@@ -126,10 +126,10 @@ class Bench(helper.ProgramTest):
                     self.assertGreaterEqual(min(medians), row["min_seconds"])
                     self.assertLessEqual(max(medians), row["max_seconds"])
                     work.append(row["flops_per_second"] / sum(1 / seconds for seconds in medians))
-                self.assertAlmostEqual(work[0] / work[1], 1)  # as many flops in a step of either
+                self.assertAlmostEqual(work[0] / work[1], 1)  # a step of either has the same number of flops
                 self.assertEqual(len(set(in_step["median_seconds_of_ranks"])), 1)
 
-    def test_wrong_words(self):
+    def test_invalid_options(self):
         for arguments, word in ((("step", "--model", "squeezenet"), "squeezenet"),
                                 (("all-reduce", "--sizes", "many"), "many|sizes"),
                                 (("all-reduce", "--sizes", "4KiB", "--algorithms", "pigeon"), "pigeon"),

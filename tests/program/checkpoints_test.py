@@ -1,4 +1,4 @@
-"""Evaluation and checkpoints while training: when, which stay, what a kill or damage leaves, and looking into them."""
+"""Evaluation and checkpoints in training: intervals, retention, kills and damage, and the tools for checkpoints."""
 import json
 import os
 import random
@@ -50,14 +50,14 @@ class Intervals(CheckpointTest):
         for name in ("test_accuracy", "test_top5", "test_loss"):
             self.assertEqual(results["epochs"][1][name], found[-1][name])
             self.assertEqual(results[name], found[-1][name])
-        for ranks, one in ((0, found[1]), (3, found[4])):  # eval finds the same, on any number of ranks
+        for ranks, one in ((0, found[1]), (3, found[4])):  # eval gives the same result on any number of ranks
             again = self.evaluated(out / f"checkpoints/step-{one['step']:09}.h5", ranks=ranks)
             self.assertEqual((again["accuracy"], again["top5"]), (one["test_accuracy"], one["test_top5"]))
             self.assertAlmostEqual(again["loss"], one["test_loss"], places=5)
         plain, _ = self.train_in("plain", lr=0.001, eval_every="end", checkpoint_every="end")
         self.assertEqual([one["step"] for one in results_of(plain)["evaluations"]], [26])
         self.assertEqual(steps_in(plain), [26])
-        self.assert_same_state(out / "checkpoint.h5", plain / "checkpoint.h5")  # neither changes what is learnt
+        self.assert_same_state(out / "checkpoint.h5", plain / "checkpoint.h5")  # neither changes the training
 
     def test_epochs(self):
         out, results = self.train_in("out", epochs=3, eval_every="2epochs", checkpoint_every="1epoch", keep=5)
@@ -80,7 +80,7 @@ class Intervals(CheckpointTest):
         _, results = self.train_in("all", ranks=3, epochs=1, global_batch=30, eval_steps=20)
         self.assertEqual(results["evaluations"][0]["images"], 100)
 
-    def test_wrong_words(self):
+    def test_invalid_options(self):
         for option in ("eval_every", "checkpoint_every"):
             for text in ("0", "soon", "1.5epochs"):
                 result = run(*self.training(self.folder / "out", **{option: text}))
@@ -89,7 +89,7 @@ class Intervals(CheckpointTest):
 
 
 class Keeping(CheckpointTest):
-    def test_the_last_and_the_best_stay(self):
+    def test_the_last_and_the_best_are_kept(self):
         out, results = self.train_in("out", model="lenet", lr=0.2, eval_every=2, checkpoint_every=4, keep=2)
         found = results["evaluations"]
         best = max(found, key=lambda one: one["test_accuracy"])  # the first of equals
@@ -99,14 +99,14 @@ class Keeping(CheckpointTest):
         self.assertLessEqual({best["step"], 26}, set(steps_in(out)))
         self.assertEqual(self.evaluated(out / "best.h5")["accuracy"], best["test_accuracy"])
         self.assertEqual(self.evaluated(out)["step"], 26)
-        # A run that goes on knows what was best.
+        # A resumed run knows the best one so far.
         self.train(out, ranks=2, model="lenet", lr=1e-9, resume=True, **self.options(epochs=3))
         more = results_of(out)["evaluations"]
         self.assertEqual([one["step"] for one in more], [one["step"] for one in found] + [39])
         best = max(more, key=lambda one: one["test_accuracy"])
         self.assertEqual(int(read_checkpoint(out / "best.h5")["attributes"]["step"]), best["step"])
 
-    def test_a_kill_within_the_writing(self):
+    def test_a_kill_during_a_write(self):
         whole, _ = self.train_in("whole")
         for at, step in (("written", 4), ("renamed", 8), ("linked", 8)):
             with self.subTest(at):
@@ -135,7 +135,7 @@ class Keeping(CheckpointTest):
         self.train(self.folder / "whole", epochs=1000000, global_batch=40, max_steps=step + 2)
         self.assert_same_state(self.folder / "whole/checkpoint.h5", out / "checkpoint.h5")
 
-    def test_damaged_ones_are_passed_over(self):
+    def test_damaged_ones_are_skipped(self):
         whole, _ = self.train_in("whole")
         out, _ = self.train_in("out", checkpoint_every=4, eval_every="end", keep=3, max_steps=12)
         newest, before = (out / f"checkpoints/step-{step:09}.h5" for step in (12, 8))
@@ -167,7 +167,7 @@ class Use(CheckpointTest):
         self.assertEqual((result.status, len(result.messages)), (1, 1), f"{arguments}: {result}")
         self.assertRegex(result.messages[0], pattern)
 
-    def test_numbers_of_no_use_are_refused(self):
+    def test_invalid_numbers_are_refused(self):
         out, _ = self.train_in("out", ranks=0, max_steps=6, checkpoint_every=3, keep=5)
         newest = out / "checkpoints/step-000000006.h5"
         whole = newest.read_bytes()
@@ -188,13 +188,13 @@ class Use(CheckpointTest):
         for arguments in self.commands(newest):
             self.assert_refused(arguments, "a checkpoint of version 1, which is no longer supported")
 
-    def test_data_of_other_classes_is_refused_and_other_normalization_is_told(self):
+    def test_other_classes_are_refused_and_other_normalization_is_reported(self):
         out, results = self.train_in("out", ranks=0, max_steps=6)
         other = self.folder / "other.h5"
         other.write_bytes(self.data.read_bytes())
         with helper.h5py.File(other, "r+") as file:
             file.attrs.modify("mean", helper.np.float32([0.9]))
-            file["test/labels"][...] = file["test/labels"][()][::-1]  # a test set is not compared with the training's
+            file["test/labels"][...] = file["test/labels"][()][::-1]  # a test set's fingerprint is not compared with the training set's
         accuracy = f"accuracy {100 * results['test_accuracy']:.2f} %"
         self.assertIn(accuracy, self.succeed("eval", "--data", self.data, "--checkpoint", out).out)
         evaluated = self.succeed("eval", "--data", other, "--checkpoint", out).out

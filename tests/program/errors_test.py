@@ -1,4 +1,4 @@
-"""What goes wrong is said in one line that names it, on any number of ranks, soon, and harms nothing."""
+"""Every error is reported in one line that names the cause, on any number of ranks, soon, and damages nothing."""
 import os
 import subprocess
 import unittest
@@ -14,7 +14,7 @@ WORLDS = (0, 2)  # without mpirun, and two ranks
 
 class ErrorTest(helper.ProgramTest):
     def fails(self, arguments, names, ranks, **options):
-        """One line, "annulus: ...", that matches the regular expression `names`; and no success, soon."""
+        """Fails soon, with one line "annulus: ..." that matches the regular expression `names`."""
         result = run(*arguments, ranks=ranks, **options)
         self.assertGreater(result.status, 0, str(result))
         self.assertLess(result.status, 128, f"ended by a signal\n{result}")
@@ -90,7 +90,7 @@ class Errors(ErrorTest):
         self.training_fails(r"file/run|/file\b", out=file / "run")
         self.assertEqual(file.read_text(), "in the way")
 
-    def test_wrong_words(self):
+    def test_invalid_options(self):
         self.training_fails(r"squeezenet", model="squeezenet")
         self.training_fails(r"pigeon", all_reduce="pigeon")
         self.training_fails(r"--bogus", bogus=1)
@@ -126,13 +126,13 @@ class Errors(ErrorTest):
     def test_loss_that_is_not_a_number(self):
         self.training_fails(r"(?i)loss", lr=1e30, epochs=3)
 
-    def test_an_end_that_takes_its_time(self):
-        # mpirun waits a second before it ends other ranks, unless the first one's process ends meanwhile; here none does.
+    def test_a_slow_end(self):
+        # mpirun waits a second before it ends other ranks, unless the first one's process ends earlier; here none does.
         lingering = [*helper.command([], 2)[:-1], "sh", "-c", '"$0" "$@"; sleep 5']
         self.fails(self.training(self.folder / "out", lr=1e30, epochs=3), r"annulus: step .* loss", 0, prefix=lingering)
 
-    def test_a_rank_that_another_launcher_left_in_the_environment(self):
-        """Only the first of a job's ranks prints what is wrong with the command line, but there must be a job."""
+    def test_a_rank_left_in_the_environment_by_another_launcher(self):
+        """Only a job's first rank reports errors of the command line, but only if there is a job."""
         leftovers = {"OMPI_COMM_WORLD_RANK": "1", "PMIX_RANK": "1", "PMI_RANK": "1", "SLURM_PROCID": "1"}
         job = {**leftovers, "OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "7", "PMI_FD": "99", "SLURM_STEP_ID": "0",
                "PMIX_SERVER_TMPDIR": str(self.folder / "ended"), "SLURM_TASK_PID": "999999999"}
@@ -145,13 +145,13 @@ class Errors(ErrorTest):
             with self.subTest(ranks=ranks):
                 self.fails(["eval", "--data", self.data, "--checkpoint", self.folder / "none.h5"], r"none\.h5", ranks)
 
-    def test_slurm_started_a_world_of_ones(self):
-        # srun without Open MPI's plug-in starts every rank as a world of its own: four runs would write one folder.
+    def test_slurm_starts_every_rank_in_its_own_world(self):
+        # srun without Open MPI's plug-in starts every rank in a world of its own: four runs would write to one folder.
         self.fails(self.training(self.folder / "out"), r"(?i)slurm|srun", 0, environment={"SLURM_STEP_NUM_TASKS": "4"})
 
 
 class OldCheckpoint(ErrorTest):
-    """Errors of a run that has something to lose."""
+    """Errors in a run with an existing checkpoint."""
 
     def setUp(self):
         super().setUp()
@@ -210,7 +210,7 @@ class OldCheckpoint(ErrorTest):
         self.train(self.out, ranks=2, max_steps=3)
         self.checkpoint = self.out / "checkpoint.h5"
         files = sorted(self.out.rglob("*"))
-        for every in ("end", 2):  # what is written at the end, and beside training
+        for every in ("end", 2):  # files written at the end, and during training
             # While the checkpoint is written, the results of what comes with it are written too.
             self.spared(r"(step-\d+\.h5|results\.json).*(?i:space|disk)", max_steps=60, epochs=9, checkpoint_every=every,
                         eval_every="end")

@@ -1,4 +1,4 @@
-"""A network that was exported as ONNX finds what `annulus predict` finds, computed by somebody else (onnx_numpy)."""
+"""A network exported to ONNX gives the results of `annulus predict` in an independent implementation (onnx_numpy)."""
 import json
 
 import h5py
@@ -9,7 +9,7 @@ import onnx.checker
 import helper
 import onnx_numpy
 
-# Of the largest logit. float32, in another order of operations: some 1e-5 with the deepest networks.
+# Relative to the largest logit. float32 in another order of operations: about 1e-5 in the deepest networks.
 TOLERANCE = 1e-4
 
 
@@ -20,7 +20,7 @@ class ExportTest(helper.ProgramTest):
         return path if path.exists() else helper.write_data(path, 40, 6, size, channels)
 
     def trained(self, model, size, channels, **options):
-        """A run of a few steps, after which no statistic of a batch norm is what it began with."""
+        """A run of a few steps, after which all batch norm statistics have changed."""
         out = self.folder / model
         options = {"data": self.data_of(size, channels), "batch": 4, "lr": 0.001, **options}
         self.succeed(*self.training(out, model, **options), timeout=180)
@@ -70,10 +70,10 @@ def with_numpy(file, images):
 
 
 class Export(ExportTest):
-    def test_models_find_what_they_found(self):
+    def test_models_give_the_same_results(self):
         self.check_models(with_numpy)
 
-    def test_what_the_file_says(self):
+    def test_metadata(self):
         data = self.data_of(28, 1)
         run = self.trained("lenet", 28, 1, ema=0.5)
         model = onnx.load(str(self.exported(run / "checkpoint.h5")))
@@ -109,13 +109,13 @@ class Export(ExportTest):
             weights[which] = found
         self.assertNotEqual(weights["ema"]["dense1.weight"].tobytes(), weights["raw"]["dense1.weight"].tobytes())
 
-    def test_ranks_write_one_file(self):
+    def test_several_ranks_write_one_file(self):
         run = self.trained("mlp", 28, 1)
         alone = self.exported(run).read_bytes()
         self.succeed("export", self.folder / "two.onnx", "--checkpoint", run, ranks=2)
         self.assertEqual((self.folder / "two.onnx").read_bytes(), alone)
 
-    def test_misuse_is_explained(self):
+    def test_misuse_is_refused(self):
         run = self.trained("mlp", 28, 1)
 
         def complaint(*arguments):
@@ -128,7 +128,7 @@ class Export(ExportTest):
         self.assertIn("nowhere.h5", complaint(file, "--checkpoint", self.folder / "nowhere.h5"))
         self.assertIn("no averaged weights", complaint(file, "--checkpoint", run, "--weights", "ema"))
         self.assertIn("no-folder", complaint(self.folder / "no-folder/model.onnx", "--checkpoint", run))
-        with h5py.File(run / "checkpoint.h5", "r+") as checkpoint:  # as old ones are
+        with h5py.File(run / "checkpoint.h5", "r+") as checkpoint:  # as in old checkpoints
             del checkpoint.attrs["classes"]
             checkpoint.attrs.modify("version", 1)
         self.assertRegex(complaint(file, "--checkpoint", run), "a checkpoint of version 1, which is no longer supported")

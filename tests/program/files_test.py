@@ -45,7 +45,7 @@ class Outputs(helper.ProgramTest):
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
         self.assertRegex(result.messages[0], names)
 
-    def test_a_file_of_the_users_stays(self):
+    def test_a_users_file_is_kept(self):
         file = self.folder / "notes"
         for name, (arguments, _) in self.commands(file).items():
             with self.subTest(name):
@@ -53,7 +53,7 @@ class Outputs(helper.ProgramTest):
                 self.refused(arguments, r"notes: exists already.*--overwrite")
                 self.assertEqual(file.read_text(), '{"rows": "mine"}\n')
 
-    def test_what_is_read_stays_whatever_is_asked_for(self):
+    def test_inputs_are_never_overwritten(self):
         for name, (_, source) in self.commands("").items():
             if source is None:
                 continue
@@ -63,7 +63,7 @@ class Outputs(helper.ProgramTest):
                 self.refused([*arguments, "--overwrite"], r"is an input of this command")
                 self.assertEqual(source.read_bytes(), before)
 
-    def test_its_own_files_are_replaced_and_others_when_asked(self):
+    def test_its_own_files_are_replaced_and_others_on_request(self):
         file = self.folder / "file"
         for name in ("eval", "predict", "export", "timeline"):
             with self.subTest(name):
@@ -77,7 +77,7 @@ class Outputs(helper.ProgramTest):
 
 
 class Folders(helper.ProgramTest):
-    def test_a_folder_of_the_users_is_no_run(self):
+    def test_a_users_folder_is_no_run(self):
         out = self.folder / "project"
         out.mkdir()
         for name in ("config.toml", "results.json"):
@@ -90,7 +90,7 @@ class Folders(helper.ProgramTest):
         self.succeed(*self.training(out, max_steps=1, overwrite=True))
         self.assertEqual(json.loads((out / "results.json").read_text())["status"], "complete")
 
-    def test_an_empty_folder_and_one_of_a_run_that_failed_will_do(self):
+    def test_empty_folders_and_those_of_failed_runs_are_accepted(self):
         out = self.folder / "out"
         out.mkdir()
         self.assertEqual(run(*self.training(out, lr=1e30, epochs=3, checkpoint_every="end", eval_every="end")).status, 1)
@@ -110,7 +110,7 @@ class Folders(helper.ProgramTest):
         self.assertIsNone(process.poll())
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        self.train(out, resume=True, **{**long, "max_steps": 1})  # nobody holds it any more
+        self.train(out, resume=True, **{**long, "max_steps": 1})  # the lock is released
 
     def test_links_in_a_run_are_not_followed(self):
         out, victim = self.folder / "out", self.folder / "victim"
@@ -123,7 +123,7 @@ class Folders(helper.ProgramTest):
         self.assertRegex(result.out, r"metrics\.jsonl: is a symbolic link")
         self.assertEqual(victim.read_text(), "precious\n")
 
-    def test_an_import_leaves_a_folder_of_parts_that_is_not_its_own(self):
+    def test_an_import_does_not_touch_another_folder_of_parts(self):
         parts = self.folder / "x.h5.parts"
         parts.mkdir()
         (parts / "thesis.txt").write_text("mine")

@@ -1,4 +1,4 @@
-"""Training on GPUs: ANNULUS is the program with an emulated CUDA runtime, of as many as ANNULUS_EMULATED_GPUS says."""
+"""Training on GPUs: ANNULUS is the program with an emulated CUDA runtime of ANNULUS_EMULATED_GPUS GPUs."""
 import json
 import math
 import re
@@ -50,7 +50,7 @@ class GpuTest(helper.ProgramTest):
                 self.assertTrue(np.isfinite(values).all(), f"{group}/{name}")
 
     def assert_refused(self, result, names, status=1):
-        """In one line, on every rank: none is left waiting for another."""
+        """Fails with one line on every rank: none is left waiting for another."""
         self.assertEqual(result.status, status, str(result))
         self.assertEqual(len(result.messages), 1, str(result))
         self.assertRegex(result.messages[0], names)
@@ -59,7 +59,7 @@ class GpuTest(helper.ProgramTest):
 
 class Precision(GpuTest):
     def test_fp32_gives_the_losses_of_the_cpu(self):
-        # Few steps: batch norm over small batches makes more of every difference with each.
+        # Few steps: batch norm over small batches amplifies every difference in each.
         for model, steps in (("mlp", 7), ("lenet", 7), ("resnet20", 3)):
             with self.subTest(model):
                 options = {"model": model, "precision": "fp32", "epochs": 2, "max_steps": steps}
@@ -80,7 +80,7 @@ class Precision(GpuTest):
                 self.assertEqual("loss_scale" in read_checkpoint(out / "checkpoint.h5")["attributes"],
                                  precision == "fp16")
 
-    def test_bf16_is_what_a_gpu_gets_unasked(self):
+    def test_bf16_is_the_default_on_a_gpu(self):
         self.assertRegex(self.train(self.folder / "out", max_steps=1, device=None)["device"], r"^cuda, .*, bf16$")
 
     def test_fp16_skips_steps_until_the_gradients_fit(self):
@@ -99,7 +99,7 @@ class Precision(GpuTest):
         self.assert_finite(out / "checkpoint.h5")
         scale, good_steps = self.scaling(read_checkpoint(out / "checkpoint.h5"))
         self.assertGreater(good_steps, 0)
-        skipped = 24 - math.log2(scale)  # halved in each of these steps; the good ones are those since the last of them
+        skipped = 24 - math.log2(scale)  # halved in each of these steps; the good steps are counted from the last of them
         self.assertIn(skipped, range(3, 13 - good_steps))
         self.train(out, max_steps=15, **{**options, "precision": "fp32"})
         self.assertNotIn("loss_scale", read_checkpoint(out / "checkpoint.h5")["attributes"])
@@ -128,12 +128,12 @@ class Ranks(GpuTest):
         three = self.train(self.folder / "three", ranks=3, precision="fp32", global_batch=79)  # then 1: two have none
         self.assert_same_losses(alone, three, 1e-5)
 
-    def test_the_same_run_twice_gives_the_same_bits(self):
+    def test_repeated_runs_are_bit_identical(self):
         for name in ("a", "b"):
             self.train(self.folder / name, ranks=3, model="resnet20")
         self.assert_same_state(self.folder / "a" / "checkpoint.h5", self.folder / "b" / "checkpoint.h5")
 
-    def test_a_flipped_bit_is_caught_and_its_rank_named(self):
+    def test_a_flipped_bit_is_detected_and_its_rank_named(self):
         result = run(*self.training(self.folder / "out", checkpoint_every=2), "--inject", "flip:rank=1,step=3", ranks=3)
         self.assertEqual(result.status, 1, str(result))
         self.assertRegex(result.messages[0], r"the replicas differ after step 4: rank 1 ")
@@ -144,7 +144,7 @@ class Resume(GpuTest):
     def checkpoint(self, name):
         return self.folder / name / "checkpoint.h5"
 
-    def test_same_bits(self):
+    def test_resumed_runs_are_bit_identical(self):
         for precision, optimizer, model in (("bf16", "sgd", "resnet20"), ("fp16", "adamw", "lenet"),
                                             ("bf16", "lars", "lenet")):
             with self.subTest(precision=precision, optimizer=optimizer, model=model):
@@ -165,7 +165,7 @@ class Resume(GpuTest):
                 self.train(self.folder / name, ranks=ranks, device=device, max_steps=8, resume=True, **options)
                 self.assertLess(self.farthest(self.checkpoint("2-cuda"), self.checkpoint(name)), 1e-4)
 
-    def test_either_device_evaluates_the_other_ones_checkpoints(self):
+    def test_each_device_evaluates_the_others_checkpoints(self):
         for trained, device, ranks in (("cuda", "cpu", 0), ("cpu", "cuda", 3)):
             with self.subTest(trained=trained, evaluated=device):
                 results = self.train(self.folder / trained, device=trained, model="mlp")
@@ -188,7 +188,7 @@ class Resume(GpuTest):
 
 
 class Optimizers(GpuTest):
-    def test_they_are_those_of_the_cpu(self):
+    def test_they_match_the_cpu(self):
         for options in ({"optimizer": "lars", "lr": 1}, {"optimizer": "adamw", "lr": 0.001, "label_smoothing": 0.1},
                         {"optimizer": "sgd", "nesterov": True, "clip_norm": 1, "ema": 0.9, "accumulate": 3}):
             with self.subTest(**options):
@@ -204,14 +204,14 @@ class Optimizers(GpuTest):
                 self.assertLess(self.farthest(*(self.folder / options["optimizer"] / device / "checkpoint.h5"
                                                 for device in ("cpu", "cuda"))), 1e-3)
 
-    def test_label_smoothing_keeps_the_loss_of_training_up(self):
+    def test_label_smoothing_raises_the_training_loss(self):
         results = self.train(self.folder / "out", model="mlp", epochs=3, label_smoothing=0.2)
-        self.assertGreater(results["epochs"][-1]["train_loss"], 0.8)  # no less than the entropy of the labels
+        self.assertGreater(results["epochs"][-1]["train_loss"], 0.8)  # at least the entropy of the labels
         self.assertLess(results["test_loss"], 0.8)
 
 
 class AllReduce(GpuTest):
-    def test_each_gives_the_same_sums(self):
+    def test_all_algorithms_agree(self):
         found = {"auto": r"^ring over the GPUs' memory \(all ranks are on one node",
                  "ring": r"^ring over the GPUs' memory \(requested",
                  "shm": r"^shm, .*, staged through pinned memory",
@@ -237,7 +237,7 @@ class AllReduce(GpuTest):
         self.assert_refused(result, r"NCCL does not support two ranks on one GPU: ranks 0 and 1 share GPU .*"
                                     r"use --all-reduce ring, or fewer ranks")
 
-    def test_buckets_and_deferring_change_no_bit_of_two_summands(self):
+    def test_on_two_ranks_buckets_and_deferring_are_bit_identical(self):
         whole = self.folder / "whole"
         small = {"ranks": 2, "global_batch": 4, "max_steps": 5}
         self.train(whole, **small)
@@ -281,11 +281,11 @@ class Devices(GpuTest):
                 self.assert_refused(result, r"cannot use a GPU: no CUDA-capable device is detected; use --device cpu")
                 self.assertFalse((self.folder / "out").exists(), "it began to write")
 
-    def test_auto_is_the_cpu_where_there_is_no_gpu(self):
+    def test_auto_is_the_cpu_without_a_gpu(self):
         results = self.train(self.folder / "out", ranks=2, device="auto", max_steps=2, environment=gpus(0))
         self.assertRegex(results["device"], r"^cpu, ")
 
-    def test_16_bits_are_not_for_a_cpu(self):
+    def test_a_cpu_refuses_16_bit_precisions(self):
         for count, why in ((0, r"no CUDA-capable device is detected"), (1, r"--device cuda")):
             with self.subTest(gpus=count):
                 result = run(*self.training(self.folder / "out", device="cpu", precision="bf16"), ranks=2,
@@ -326,7 +326,7 @@ class Devices(GpuTest):
 
 
 class Nodes(GpuTest, hosts_test.HostsTest):
-    def test_sums_go_through_the_memory_of_the_hosts(self):
+    def test_all_reduces_between_hosts_use_host_memory(self):
         one, several = self.folder / "one", self.folder / "several"
         options = {"precision": "fp32", "max_steps": 3}
         result = helper.finish(self.launch(self.training(several, **options)))
@@ -343,7 +343,7 @@ class Faults(GpuTest):
         return run(*self.training(self.folder / "out", stall_timeout=STALL, epochs=2, **options), "--inject", fault,
                    ranks=ranks)
 
-    def test_a_killed_rank_ends_the_job_and_the_checkpoint_is_whole(self):
+    def test_a_killed_rank_ends_the_job_and_the_checkpoint_is_complete(self):
         result = self.inject("kill:rank=1,step=7", ranks=3, checkpoint_every=3)
         self.assertEqual(result.status, 128 + signal.SIGKILL, str(result))
         self.assertLess(result.seconds, 10)
@@ -352,7 +352,7 @@ class Faults(GpuTest):
         self.train(self.folder / "whole", ranks=3, epochs=2)
         self.assert_same_state(self.folder / "out/checkpoint.h5", self.folder / "whole/checkpoint.h5")
 
-    def test_the_rank_waited_for_is_named_when_one_hangs(self):
+    def test_a_hanging_rank_is_named(self):
         result = self.inject("hang:rank=1,step=3")
         self.assertEqual(result.status, 1, str(result))
         self.assertLess(result.seconds, STALL + 10)
@@ -377,7 +377,7 @@ class Faults(GpuTest):
         self.train(self.folder / "whole", precision="fp16", epochs=1000000, max_steps=step)
         self.assert_same_state(self.folder / "whole/checkpoint.h5", out / "checkpoint.h5")
 
-    def test_a_loss_that_is_not_finite_ends_the_run(self):
+    def test_a_non_finite_loss_ends_the_run(self):
         for options in ({"precision": "fp32", "defer": 0.5}, {"precision": "fp16"},
                         {"precision": "bf16", "optimizer": "adamw", "lr": 1e36}):
             with self.subTest(**options):

@@ -1,4 +1,4 @@
-"""Ranks that were not started alike do not start; a rank that stands still, or has gone wrong, is named."""
+"""Ranks with inconsistent options or data do not start; a rank that hangs or diverges is named."""
 import os
 import pathlib
 import re
@@ -11,9 +11,9 @@ from helper import command, run
 STALL = 1.5  # seconds
 
 
-class Alike(helper.ProgramTest):
+class Consistency(helper.ProgramTest):
     def refused(self, names, first, second):
-        """Two kinds of ranks, each (how many, their command line), as mpirun starts them."""
+        """Runs two groups of ranks, each (number, command line), under one mpirun."""
         prefix = command(first[1], first[0]) + [":", "-np", str(second[0])]
         result = run(*second[1], prefix=prefix)
         self.assertEqual(result.status, 1, str(result))
@@ -22,7 +22,7 @@ class Alike(helper.ProgramTest):
         self.assertRegex(result.messages[0], names)
 
     def differ(self, names, first=(1, {}), second=(1, {})):
-        """Trainings: (how many ranks, what is different about their options)."""
+        """Trains with groups of ranks: (number, differing options)."""
         out = self.folder / "out"
         self.refused(names, *((count, self.training(out, **options)) for count, options in (first, second)))
         self.assertFalse(out.exists(), "it began to write")
@@ -109,7 +109,7 @@ class Alike(helper.ProgramTest):
         result = run(*all_reduce, "--sizes", "4KiB", prefix=prefix)
         self.assertEqual(result.status, 0, str(result))
 
-    def test_what_belongs_to_a_machine_may_differ(self):
+    def test_machine_specific_options_may_differ(self):
         data = helper.write_data(self.folder / "copy.h5")
         prefix = command(self.training(self.folder / "out", max_steps=2), 1) + [":", "-np", "1"]
         options = {"data": data, "threads": 2, "max_steps": 2}
@@ -125,7 +125,7 @@ class Faults(helper.ProgramTest):
             arguments += ["--inject", fault]
         return run(*arguments, ranks=ranks)
 
-    def test_every_rank_says_where_it_stands_when_one_hangs(self):
+    def test_every_rank_reports_its_position_if_one_hangs(self):
         result = self.inject("hang:rank=1,step=5", all_reduce="ring")
         self.assertGreater(result.status, 0, str(result))
         self.assertLess(result.status, 128, str(result))
@@ -135,11 +135,11 @@ class Faults(helper.ProgramTest):
         self.assertRegex(lines, where.format(1, "beginning the step", "idle"))
         stands = r"waiting for bucket 1 of (\d+)", r"bucket 1 of \1, reduce-scatter, ring step {} of 4, waiting for rank {}"
         self.assertRegex(lines, where.format(2, stands[0], stands[1].format(1, 1)))
-        # Rank 2 had sent its own share before it began to wait: rank 0 is one step further.
+        # Rank 2 sent its own chunk before it began to wait: rank 0 is one step ahead.
         self.assertRegex(lines, where.format(0, stands[0], stands[1].format(2, 2)))
 
     def test_a_hang_under_the_other_algorithms(self):
-        # Whether bucket 1, of the last layers, is a small array to shm (of one barrier) depends on its padding.
+        # It depends on padding whether bucket 1, of the last layers, is a small array for shm (one barrier).
         for algorithm, where in (("shm", ", barrier 1 of [12], waiting for rank 0"), ("mpi", ""),
                                  ("message-ring", ", reduce-scatter, ring step 1 of 2, waiting for rank 0"),
                                  ("doubling", ", doubling exchange 1 of 1, waiting for rank 0")):
@@ -151,7 +151,7 @@ class Faults(helper.ProgramTest):
                                              f"all-reduce: bucket 1 of \\1{where}$")
 
     def frozen(self, arguments, moment):
-        """A job of 2 ranks, of which the second is frozen so long after it began; `moment` None: when the run has begun."""
+        """A job of 2 ranks; the second is frozen `moment` seconds after its start; None: once the run has begun."""
         process = helper.start(*arguments, ranks=2)
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         ranks = []
@@ -164,8 +164,8 @@ class Faults(helper.ProgramTest):
         return process
 
     def test_a_rank_frozen_at_any_moment_of_the_start_ends_the_job(self):
-        """Also before MPI_Init is through, while options are compared, and so on."""
-        # Ten times that if ranks wait for each other. mpirun wakes the frozen rank up to a second before it ends it, in
+        """Also before MPI_Init returns, while options are compared, and so on."""
+        # Ten times that if ranks wait for each other. mpirun resumes the frozen rank up to a second before ending it, in
         # which that rank must not report as well.
         stall = 1.2
         training = lambda name: self.training(self.folder / name, epochs=100000, stall_timeout=stall)
@@ -194,26 +194,26 @@ class Faults(helper.ProgramTest):
         result = self.inject("delay:rank=1,step=3,seconds=1", stall_timeout=0, max_steps=5)
         self.assertEqual(result.status, 0, str(result))
 
-    def test_a_killed_rank_ends_the_job_and_the_checkpoint_is_whole(self):
+    def test_a_killed_rank_ends_the_job_and_the_checkpoint_is_complete(self):
         result = self.inject("kill:rank=1,step=7", checkpoint_every=3, stall_timeout=60, all_reduce="ring")
         self.assertEqual(result.status, 128 + signal.SIGKILL, str(result))
         self.assertLess(result.seconds, 8)
         self.assertRegex(result.err, r"rank 1 .* signal 9")
         checkpoint = self.folder / "out" / "checkpoint.h5"
-        # That of step 6 may not have been written yet.
+        # The checkpoint of step 6 may not have been written yet.
         self.assertIn(helper.read_checkpoint(checkpoint)["attributes"]["step"], (3, 6))
         self.train(self.folder / "out", ranks=3, bucket="64KiB", all_reduce="ring", resume=True)
         self.train(self.folder / "whole", ranks=3, bucket="64KiB", all_reduce="ring")
         self.assert_same_state(checkpoint, self.folder / "whole" / "checkpoint.h5")
 
-    def test_a_flipped_bit_is_caught_and_its_rank_named(self):
+    def test_a_flipped_bit_is_detected_and_its_rank_named(self):
         result = self.inject("flip:rank=1,step=5", checkpoint_every=4)
         self.assertEqual(result.status, 1, str(result))
         self.assertRegex(result.messages[0], r"after step 8: rank 1 ")
         checkpoint = helper.read_checkpoint(self.folder / "out" / "checkpoint.h5")
         self.assertEqual(checkpoint["attributes"]["step"], 4, "a checkpoint was made of parameters that had gone wrong")
 
-    def test_wrong_words(self):
+    def test_invalid_options(self):
         for text, names in (("melt:rank=1", "kill:, delay:, hang: or flip:"), ("kill:rank=1", "needs step"),
                             ("delay:rank=1", "needs seconds"), ("hang:step=1", "needs rank"), ("hang:rank=x,step=1", "'x'"),
                             ("kill:rank=1,step=1,seconds=2", "unknown key 'seconds'"), ("hang:rank", "'rank' has no value")):
@@ -222,7 +222,7 @@ class Faults(helper.ProgramTest):
                 self.assertEqual(result.status, 2, str(result))
                 self.assertRegex(result.messages[0], re.escape(text) + ".*" + names)
 
-    def test_it_is_not_in_the_help(self):
+    def test_fault_injection_is_not_in_the_help(self):
         self.assertNotIn("--inject", self.succeed("train", "--help").out)
 
 

@@ -20,14 +20,14 @@ MPIRUN = os.environ.get("MPIRUN") or "mpirun"
 TIMEOUT = 60
 
 # Ranks outnumber cores here, so one thread each. In containers without ptrace Open MPI's single-copy transfers fail. And
-# it looks for Omni-Path at each start, for 0.2 s, unless it is told how messages go.
+# it looks for Omni-Path at each start, for 0.2 s, unless a transport is given.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_pml": "ob1"}
 
-# A checkpoint's groups, and its attributes that a run goes on from.
+# A checkpoint's groups, and the attributes that a resumed run needs.
 STATE = ("parameters", "velocity", "second_moment", "average")
 PROGRESS = ("step", "epoch", "position", "loss_scale", "good_steps")
 
-STOPPED = 75  # EX_TEMPFAIL: stopped by a signal, with a checkpoint to go on from
+STOPPED = 75  # EX_TEMPFAIL: stopped by a signal, with a checkpoint to resume from
 
 
 class Result:
@@ -44,7 +44,7 @@ class Result:
 
 
 def command(arguments, ranks):
-    """Without mpirun where ranks is 0: MPI then makes a world of one."""
+    """Without mpirun if ranks is 0: MPI then creates a world of one."""
     start = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
     return start + [ANNULUS] + [str(a) for a in arguments]
 
@@ -79,7 +79,7 @@ def children(number):
 
 
 def images(count, seed, size=28, channels=1, classes=10):
-    """Images that a network can learn in a few steps: a bright square whose place says the class, and noise."""
+    """Images that a network can learn in a few steps: a bright square whose position gives the class, and noise."""
     random = np.random.default_rng(seed)
     pixels = random.integers(0, 96, (count, size, size, channels), dtype=np.uint8)
     labels = random.integers(0, classes, count, dtype=np.int32)
@@ -124,7 +124,7 @@ def read_checkpoint(path):
 
 
 def edit_checkpoint(path, edit):
-    """Changes a checkpoint's HDF5 part; its checksum is right again afterwards."""
+    """Changes a checkpoint's HDF5 part and updates its checksum."""
     path = path.resolve()
     path.write_bytes(path.read_bytes()[:-16])
     with h5py.File(path, "r+") as file:
@@ -153,14 +153,14 @@ class ProgramTest(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=self.shared))
 
     def await_checkpoint(self, process, out):
-        """Until a run that was started is in full swing: its first checkpoint is there. It ends with the test."""
+        """Waits until a started run has written its first checkpoint. The run ends with the test."""
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         deadline = time.monotonic() + 30
         while not (out / "checkpoint.h5").exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 self.fail(f"no checkpoint\n{finish(process, 1)}")
             time.sleep(0.01)
-        time.sleep(0.2)  # to anywhere between two checkpoints
+        time.sleep(0.2)  # to some point between two checkpoints
 
     def succeed(self, *arguments, **options):
         result = run(*arguments, **options)
@@ -189,7 +189,7 @@ class ProgramTest(unittest.TestCase):
         return json.loads((out / "results.json").read_text())
 
     def assert_same_state(self, a, b):
-        """Two checkpoints of the same state, to the bit."""
+        """Asserts that two checkpoints are bit-identical."""
         a, b = read_checkpoint(a), read_checkpoint(b)
         self.assertTrue(a["parameters"] and a["velocity"])
         for group in STATE:
@@ -200,7 +200,7 @@ class ProgramTest(unittest.TestCase):
             self.assertEqual(a["attributes"].get(name), b["attributes"].get(name), name)
 
     def farthest(self, a, b):
-        """How far two checkpoints' parameters are apart: the largest |a - b| / |a| over the parameters."""
+        """The distance of two checkpoints: the largest |a - b| / |a| over the parameters."""
         a, b = read_checkpoint(a)["parameters"], read_checkpoint(b)["parameters"]
         self.assertTrue(a)
         self.assertEqual(a.keys(), b.keys())
@@ -209,5 +209,5 @@ class ProgramTest(unittest.TestCase):
 
 def main():
     if not os.access(ANNULUS, os.X_OK):
-        sys.exit(f"{ANNULUS} is not there: build it, or say where it is with ANNULUS=...")
+        sys.exit(f"{ANNULUS} not found: build it, or set ANNULUS=...")
     unittest.main()

@@ -1,4 +1,4 @@
-"""Training over several hosts, started by scripts/launch: the same bits as on one, and no hang when a host is lost."""
+"""Training on several hosts with scripts/launch: bit-identical to one host, and no hang if a host is lost."""
 import os
 import pathlib
 import signal
@@ -14,7 +14,7 @@ HOSTS = ROOT / "tests" / "hosts" / "hosts"
 LAUNCH = ROOT / "scripts" / "launch"
 NAMES = ["h1", "h2", "h3"]
 
-# Hosts share the cores of one machine, so that waiting ranks must yield; and nothing but their own network is theirs.
+# Hosts share the cores of one machine, so waiting ranks must yield; only their network is their own.
 ENVIRONMENT = {"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_no_tree_spawn": "1", "OMPI_MCA_btl": "self,vader,tcp",
                "OMPI_MCA_mpi_yield_when_idle": "1"}
 
@@ -45,7 +45,7 @@ class HostsTest(helper.ProgramTest):
 
 class Hosts(HostsTest):
     def in_full_swing(self, **options):
-        """A long run whose first checkpoint is there."""
+        """A long run that has written its first checkpoint."""
         process = self.launch(self.training(self.folder / "out", all_reduce="ring", checkpoint_every=10, **options))
         deadline = time.monotonic() + 30
         while not (self.folder / "out" / "checkpoint.h5").exists():
@@ -62,24 +62,24 @@ class Hosts(HostsTest):
         self.assert_same_state(out / "checkpoint.h5", self.folder / "undisturbed" / "checkpoint.h5")
 
     def assert_job_ends(self, process, since, cause):
-        """Within seconds, saying why, and with nothing lost."""
+        """The job ends within seconds, reports the reason, and keeps its checkpoint."""
         result = helper.finish(process, since=since)
         self.assertGreater(result.status, 0, str(result))
         self.assertLess(result.seconds, 15)
         self.assertRegex(result.err, cause)
         self.assert_checkpoint_is_whole()
 
-    def test_the_same_bits_as_on_one_host(self):
+    def test_bit_identical_to_one_host(self):
         options = {"all_reduce": "ring", "model": "lenet", "max_steps": 6, "bucket": "64KiB"}
         result = helper.finish(self.launch(self.training(self.folder / "several", **options)))
         self.assertEqual(result.status, 0, str(result))
         self.assertIn("mpirun -np 3", result.err)  # scripts/launch prints what it runs
-        self.assertIn("--mca btl_tcp_if_include 198.18.0.1/24", result.err)  # the network that it found between them
+        self.assertIn("--mca btl_tcp_if_include 198.18.0.1/24", result.err)  # the network that connects them
         self.train(self.folder / "one", ranks=3, **options)
         self.assert_same_state(self.folder / "one" / "checkpoint.h5", self.folder / "several" / "checkpoint.h5")
 
-    def test_a_resumed_run_sums_as_before(self):
-        """What was measured at the start, and decides the last bits, is not measured again."""
+    def test_a_resumed_run_is_bit_identical(self):
+        """The crossover measured at the start, which affects rounding, is not measured again."""
         def train(steps, **options):
             result = helper.finish(self.launch(self.training(out, model="lenet", max_steps=steps, **options)))
             self.assertEqual(result.status, 0, str(result))
@@ -93,7 +93,7 @@ class Hosts(HostsTest):
         self.assertIn(f"recursive doubling up to {crossover // 1024} KiB as before", train(4, resume=True))
         self.assertEqual(read_checkpoint(out / "checkpoint.h5")["attributes"]["crossover_bytes"], crossover)
         self.assertNotIn("rounding may differ", train(6, resume=True))
-        # The measurement of two ranks says nothing of three.
+        # A measurement on two ranks does not apply to three.
         helper.edit_checkpoint(out / "checkpoint.h5", lambda file: file.attrs.modify("ranks", 2))
         self.assertNotIn("KiB as before", train(8, resume=True))
 
@@ -109,7 +109,7 @@ class Hosts(HostsTest):
                               + ["--inject", "kill:rank=2,step=35"])
         self.assert_job_ends(process, since, r"rank 2 .*on node h3 .*signal 9")
 
-    def test_a_host_that_is_frozen_for_a_while_goes_on(self):
+    def test_a_briefly_frozen_host_continues(self):
         process = self.in_full_swing(epochs=1000000, max_steps=150)
         self.hosts("freeze", "h2")
         time.sleep(4)

@@ -1,4 +1,4 @@
-"""Data files from data sets in other formats."""
+"""Importing data sets of other formats."""
 import gzip
 import io
 import os
@@ -57,7 +57,7 @@ class Import(helper.ProgramTest):
                     np.testing.assert_allclose(file.attrs["deviation"], [scaled.std()], rtol=1e-3)
                     classes = [helper.text(name) for name in file.attrs["classes"]]
                 self.assertEqual(classes, ["T-shirt/top", "b", "c", "d", "e", "f", "g", "h", "i", "Ankle boot"])
-                # And the program reads what it wrote.
+                # The program reads the file that it wrote.
                 self.train(self.folder / f"run-{compress}", data=self.output, max_steps=1)
 
     def test_class_names_from_a_file(self):
@@ -82,7 +82,7 @@ class Import(helper.ProgramTest):
         self.assertEqual(classes, [str(n) for n in range(10)])
 
     def fails(self, names, *more):
-        """One line that names it, and no half of a file: neither a new one nor in the place of an old one."""
+        """Fails with one line that names the cause; neither leaves a partial file nor changes an old one."""
         for old in (None, helper.write_data(self.shared / "old.h5", 2, 2, 4).read_bytes()):
             self.output.unlink(missing_ok=True)
             if old:
@@ -92,7 +92,7 @@ class Import(helper.ProgramTest):
             self.assertEqual(len(result.messages), 1, str(result))
             self.assertRegex(result.messages[0], names)
             self.assertEqual(self.output.read_bytes() if self.output.exists() else None, old)
-            # But what is finished may be kept for another try.
+            # Finished pieces may be kept for another attempt.
             parts = self.output.with_name("data.h5.parts")
             self.assertLessEqual(set(self.folder.iterdir()), {self.source, self.output, parts})
 
@@ -140,7 +140,7 @@ CLASSES = ["a dog", "bird", "cat"]
 
 
 def picture(seed, height=0, width=0):
-    """Noise of some size."""
+    """A noise image of random size."""
     random = np.random.default_rng(seed)
     height, width = height or random.integers(8, 40), width or random.integers(8, 40)
     return PIL.Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
@@ -237,7 +237,7 @@ class ImportImages(helper.ProgramTest):
             self.assertTrue(any((image == 90).all() for image in file["train/images"][()]))  # the middle of the wide one
         self.train(self.folder / "run", data=self.output, max_steps=1, batch=3)
 
-    def test_all_kinds_of_images_and_those_that_are_none(self):
+    def test_images_of_all_kinds_and_other_files(self):
         write_folder(self.source, train=2, test=1)
         cat = self.source / "train/cat"
         image = picture(1, 20, 20)
@@ -262,11 +262,11 @@ class ImportImages(helper.ProgramTest):
         with h5py.File(self.output, "r") as file:
             stored = {content for _, content in stored_images(file["train"])}
             self.assertLessEqual(set(usable.values()), stored)
-        # Or nothing is skipped.
+        # With --on-bad-sample fail, nothing is skipped.
         result = helper.run("import", self.folder / "other.h5", self.source, "--from", "folder", "--on-bad-sample", "fail")
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
         self.assertRegex(result.messages[0], r"train/cat/.*: ")
-        # A later import that skips nothing leaves no list.
+        # A later import without skipped images removes the list.
         for name in broken:
             (cat / name).unlink()
         (cat / "nowhere.jpg").unlink()
@@ -284,7 +284,7 @@ class ImportImages(helper.ProgramTest):
         self.assertIn("none of the test images is usable (3 skipped", result.messages[0])
         self.assertFalse(self.output.exists())
 
-    def test_what_cannot_be_read_is_skipped_and_listed(self):
+    def test_unreadable_files_are_skipped_and_listed(self):
         write_folder(self.source, train=2, test=1)
         (self.source / "train/cat/up").symlink_to("..")
         (self.source / "train/round").symlink_to("round")
@@ -379,10 +379,10 @@ class ImportImages(helper.ProgramTest):
         result = helper.run("import", self.output, self.source, "--from", "tar", "--classes", "a,b")
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
         self.assertRegex(result.messages[0], r"--classes: 2 names for 3 classes; the class names .* are kept in .*data\.h5\.parts")
-        result = self.do_import("--classes", "a,b,c", form="tar")  # which is another import, but nothing is lost yet
+        result = self.do_import("--classes", "a,b,c", form="tar")  # a different import, but nothing is lost yet
         self.assertIn("no finished pieces: starting over", result.out)
 
-    def test_archives_are_not_looked_through_twice(self):
+    def test_archives_are_scanned_once(self):
         self.write_archives_of_folders(60, samples=20)
         parts = self.folder / "data.h5.parts"
         result = self.begin_and_stop(signal.SIGTERM, form="tar", sign="train-*.classes.json")
@@ -409,7 +409,7 @@ class ImportImages(helper.ProgramTest):
                     self.assertEqual((images.fletcher32, images.compression, expected[split][name].chunks), (True, None, None))
                     rows = (len(images) // samples + 1) * chunk if name == "bytes" else chunk
                     self.assertEqual(images.chunks[0], min(rows, len(images)))
-                    np.testing.assert_array_equal(images[()], expected[split][name][()])  # which HDF5 checks
+                    np.testing.assert_array_equal(images[()], expected[split][name][()])  # verified by HDF5
                     np.testing.assert_array_equal(file[split]["labels"][()], expected[split]["labels"][()])
                 place = file["train"][name].id.get_chunk_info(2).byte_offset + 5
             out = self.folder / f"{name}-run"
@@ -417,7 +417,7 @@ class ImportImages(helper.ProgramTest):
             self.train(out, **options)
             self.train(self.folder / f"{name}-plain", **{**options, "data": plain})
             self.assert_same_state(out / "checkpoint.h5", self.folder / f"{name}-plain/checkpoint.h5")
-            with open(files[0], "r+b") as file:  # a bit that turns over on the disk
+            with open(files[0], "r+b") as file:  # a flipped bit on the disk
                 file.seek(place)
                 byte = file.read(1)[0]
                 file.seek(place)
@@ -455,7 +455,7 @@ class ImportImages(helper.ProgramTest):
                 np.testing.assert_array_equal(file[split]["labels"][()], np.load(self.source / f"{split}_labels.npy"))
 
     def begin_and_stop(self, number, *more, ranks=0, form="folder", sign="train-*[0-9].json"):
-        """An import of several pieces that gets a signal when the first of them is done, or there is another sign."""
+        """Sends a signal to an import of several pieces when the first piece is done, or on another condition."""
         parts = self.folder / "data.h5.parts"
         process = helper.start("import", self.output, self.source, "--from", form, *more, ranks=ranks)
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
@@ -475,7 +475,7 @@ class ImportImages(helper.ProgramTest):
             for number in range(1, 1000):
                 os.link(folder / "00000.jpg", folder / f"{number:05}.jpg")
 
-    def test_stopped_and_killed_it_goes_on(self):
+    def test_resumes_after_a_stop_or_kill(self):
         self.many_images()
         self.do_import("--on-bad-sample", "fail", "--chunk", 100, output=self.folder / "whole.h5")
         result = self.begin_and_stop(signal.SIGTERM)
@@ -484,7 +484,7 @@ class ImportImages(helper.ProgramTest):
         self.assertFalse(self.output.exists())
         result = self.begin_and_stop(signal.SIGKILL, ranks=2)
         self.assertFalse(self.output.exists())
-        # Another import may not go on from there.
+        # Another import must not continue from there.
         result = helper.run("import", self.output, self.source, "--from", "folder", "--channels", 1)
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
         self.assertRegex(result.messages[0], r"data\.h5\.parts: has an unfinished import with another --channels")
@@ -520,7 +520,7 @@ class ImportImages(helper.ProgramTest):
         self.assertIn("2 of 2 pieces are finished; continuing", result.out)
         self.assertEqual([path.name for path in disk.iterdir()], ["data.h5"])
 
-    def test_misuse(self):
+    def test_misuse_is_refused(self):
         write_folder(self.source, train=1, test=1)
         (self.folder / "empty").mkdir()
         for status, expected, arguments in (

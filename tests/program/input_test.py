@@ -55,7 +55,7 @@ class InputTest(helper.ProgramTest):
         self.assertGreater(results["test_accuracy"], 0.5)
         self.assertEqual(results["epochs"][0]["skipped"], 0)
 
-    def test_threads_change_no_bit(self):
+    def test_any_number_of_threads_is_bit_identical(self):
         self.encoded(self.folder / "one", workers=1, prefetch=1)
         self.encoded(self.folder / "three", workers=3, prefetch=5)
         self.assert_same_state(self.folder / "one/checkpoint.h5", self.folder / "three/checkpoint.h5")
@@ -68,7 +68,7 @@ class InputTest(helper.ProgramTest):
                 self.assertAlmostEqual(ours["train_loss"], theirs["train_loss"], places=4)
                 self.assertAlmostEqual(ours["test_loss"], theirs["test_loss"], places=4)
 
-    def test_a_run_goes_on_in_the_middle_of_an_epoch(self):
+    def test_a_run_resumes_in_the_middle_of_an_epoch(self):
         self.encoded(self.folder / "whole")
         for options in ({"max_steps": 7}, {"resume": True}):
             self.encoded(self.folder / "parts", **options)
@@ -119,7 +119,7 @@ class InputTest(helper.ProgramTest):
         results = self.train(self.folder / "skipped", 2, data=data, on_bad_sample="skip", global_batch=32)
         self.assertEqual(results["epochs"][0]["skipped"], 8)
 
-    def test_evaluation_takes_the_image_size_of_the_checkpoint(self):
+    def test_evaluation_uses_the_image_size_of_the_checkpoint(self):
         def evaluate(data, *options):
             return helper.run("eval", "--data", data, "--checkpoint", out / "checkpoint.h5", *options)
 
@@ -150,14 +150,14 @@ class InputTest(helper.ProgramTest):
             self.assertEqual(set(found["thread_seconds"]),
                              {"reading", "decoding", "resizing", "augmenting", "waiting"})
 
-    def test_what_no_memory_holds_is_refused_with_its_size(self):
+    def test_a_batch_larger_than_memory_is_refused_with_its_size(self):
         for arguments in (("bench", "step", "--model", "vgg16", "--image", "224x224x3", "--classes", 1 << 20), ("bench", "step", "--batch", 10**9),
                           ("bench", "step", "--model", "cnn", "--image", "16384x16384x3")):
             result = helper.run(*arguments)
             self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
             self.assertRegex(result.messages[0], r"takes (at least|about) [0-9.]+ GiB of memory .* has [0-9.]+ GiB")
 
-    def test_misuse_is_explained(self):
+    def test_misuse_is_refused(self):
         def complaint(**options):
             result = helper.run(*self.training(self.folder / "bad", **options))
             self.assertNotEqual(result.status, 0)

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: JSON lines, a table, TensorBoard's events."""
+"""Metrics during a run: JSON lines, CSV, TensorBoard events."""
 import csv
 import struct
 import unittest
@@ -12,7 +12,7 @@ PARTS = ["input", "compute", "exposed_communication", "waiting_for_slower_ranks"
 
 
 def crc32c(data):
-    """By its definition, bit by bit: the reflected polynomial 82f63b78."""
+    """CRC32C by definition, bit by bit: the reflected polynomial 82f63b78."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -61,14 +61,14 @@ def fields(message):
 
 
 def scalars(folder):
-    """{tag: {step: value}} of all event files, as TensorBoard shows them; a step that is there twice is an error."""
+    """{tag: {step: value}} of all event files, as TensorBoard shows them; duplicate steps are an error."""
     found = {}
     for file in sorted(folder.iterdir()):
         events = [dict(fields(record)) for record in tf_records(file.read_bytes())]
         assert events[0][3] == b"brain.Event:2"
         for event in events:
             assert event[1] > 1.7e9  # the wall time
-            if 7 in event:  # the run begins anew at this step
+            if 7 in event:  # the run resumes at this step
                 assert dict(fields(event[7])) == {1: 1}
                 for steps in found.values():
                     for step in [step for step in steps if step >= event[2]]:
@@ -106,7 +106,7 @@ class Metrics(helper.ProgramTest):
                     self.assertEqual(shown[f"{record['kind']}/{name}"].pop(record["step"]), np.float32(value), name)
         self.assertFalse(any(shown.values()), f"TensorBoard shows more: {shown}")
 
-    def test_a_run_that_was_killed_and_goes_on_tells_each_step_once(self):
+    def test_a_killed_and_resumed_run_logs_each_step_once(self):
         options = {"metrics": FORMATS, "metrics_every": 3, "checkpoint_every": 13, **self.STEPS}
         whole, parts = self.folder / "whole", self.folder / "parts"
         self.train(whole, ranks=2, **options)
@@ -140,14 +140,14 @@ class Metrics(helper.ProgramTest):
             self.assertAlmostEqual(epoch["images_per_second"], expected["images_per_second"], places=6)
             self.assertEqual((epoch["epoch"], expected["ledger"]["steps"]), (number + 1, 10))
 
-    def test_the_norm_is_that_of_all_gradients_before_they_are_clipped(self):
+    def test_the_norm_is_the_global_norm_before_clipping(self):
         for name, options in (("alone", {}), ("ranks", {"ranks": 3}), ("clipped", {"ranks": 2, "clip_norm": 0.01}),
                               ("deferred", {"ranks": 2, "defer": 0.7, "bucket": "16KiB"})):
             with self.subTest(name):
                 out = self.folder / name
                 result = self.train(out, model="lenet", metrics_every=1, max_steps=1, **self.STEPS, **options)
                 norm = helper.metrics(out)[0]["gradient_norm"]
-                if name != "clipped":  # the first velocity is the gradient
+                if name != "clipped":  # in the first step the velocity is the gradient
                     velocity = helper.read_checkpoint(out / "checkpoint.h5")["velocity"].values()
                     expected = np.sqrt(sum(np.sum(np.square(values, dtype=np.float64)) for values in velocity))
                     self.assertAlmostEqual(norm, expected, delta=1e-5 * expected)
@@ -163,7 +163,7 @@ class Metrics(helper.ProgramTest):
             self.assertAlmostEqual(epoch["gradient_norm"]["mean"], sum(of_epoch) / 10)
             self.assertEqual(epoch["gradient_norm"]["largest"], max(of_epoch))
 
-    def test_what_is_written(self):
+    def test_files(self):
         for formats, files in ((None, {"metrics.jsonl"}), ("none", set()), ("csv,tensorboard", {"metrics.csv", "tensorboard"})):
             with self.subTest(formats=formats):
                 out = self.folder / str(formats)
@@ -175,14 +175,14 @@ class Metrics(helper.ProgramTest):
             self.assertEqual((result.status, len(result.err.splitlines())), (2, 1), str(result))
             self.assertIn("not one of jsonl, csv, tensorboard, or none alone", result.err)
 
-    def test_a_file_that_cannot_be_written_does_not_end_the_run(self):
+    def test_an_unwritable_file_does_not_end_the_run(self):
         out = self.folder / "out"
         (out / "metrics.jsonl").mkdir(parents=True)
         result = self.succeed(*self.training(out, metrics="jsonl,csv", metrics_every=2, overwrite=True, **self.STEPS), ranks=2)
         self.assertEqual(result.out.count("metrics.jsonl: cannot write: Is a directory"), 1, str(result))
         self.assertEqual((out / "metrics.csv").read_text().count("train"), 10)
 
-    def test_tensorboard_itself_shows_each_step_once(self):
+    def test_tensorboard_shows_each_step_once(self):
         try:
             from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         except ImportError as error:

@@ -1,4 +1,4 @@
-"""What models there are, what they cost, and what of them the command line chooses."""
+"""The list of models, their cost, and the options that choose between their variants."""
 import json
 
 import numpy as np
@@ -50,12 +50,12 @@ class Models(helper.ProgramTest):
         listed = next(other for other in rows if other["model"] == "alexnet")
         self.assertEqual(row["memory_bytes"], listed["memory_bytes"])
 
-    def test_images_that_no_memory_holds(self):
+    def test_images_larger_than_memory(self):
         _, rows = self.table("--image", "60000x60000x3")  # planned and not made
         self.assertEqual(len(rows), 13)
         self.assertGreater(next(row for row in rows if row["model"] == "resnet18")["memory_bytes"], 60000 * 60000 * 64)
 
-    def test_wrong_words(self):
+    def test_invalid_options(self):
         for arguments, word in ((("--model", "squeezenet"), "squeezenet.*inception_v3"),
                                 (("--model", "inception_v3", "--image", "74x99x3"), "75x75"),
                                 (("--image", "32x32"), "image"), (("--image", "0x32x3"), "image"),
@@ -69,13 +69,13 @@ class Models(helper.ProgramTest):
 
 class ZeroInit(helper.ProgramTest):
     def scales(self, **options):
-        """Of the blocks' last batch norms, after a step."""
+        """The scales of the blocks' last batch norms after a step."""
         out = self.folder / f"run{len(options)}"
         self.train(out, model="resnet20", max_steps=1, lr=1e-6, **options)
         parameters = read_checkpoint(out / "checkpoint.h5")["parameters"]
         return np.array([values for name, values in parameters.items() if name.endswith("norm2.scale")], dtype=object)
 
-    def test_blocks_begin_as_their_shortcut(self):
+    def test_blocks_are_initialized_to_their_shortcut(self):
         for expected, scales in ((0, self.scales(zero_init=True)), (1, self.scales())):
             self.assertEqual(len(scales), 9)
             for scale in scales:

@@ -1,5 +1,5 @@
-"""Computes an ONNX file with numpy: those operations, of version 13, that `annulus export` writes, as the specification
-has them (onnx.ai, Operators.md)."""
+"""Computes an ONNX model with numpy: the operations, of version 13, that `annulus export` writes, following the
+specification (onnx.ai, Operators.md)."""
 import numpy as np
 import onnx
 import onnx.numpy_helper

@@ -1,4 +1,4 @@
-"""What export_test.py asks of exported networks, computed by ONNX Runtime, and with more models."""
+"""export_test.py's checks of exported networks, with ONNX Runtime and more models."""
 import unittest
 
 try:
@@ -17,7 +17,7 @@ def with_runtime(file, images):
 
 @unittest.skipIf(onnxruntime is None, "no ONNX Runtime here: pip install onnxruntime")
 class OnnxRuntime(export_test.ExportTest):
-    def test_models_find_what_they_found(self):
+    def test_models_give_the_same_results(self):
         self.check_models(with_runtime)
 
     def test_models_with_large_dense_layers(self):

@@ -1,4 +1,4 @@
-"""Predicting more ranks from a step's profile: what bench writes is what it reads, and its numbers fit together."""
+"""Predicting more ranks from a step's profile: it reads bench's output, and its numbers are consistent."""
 import json
 
 import helper
@@ -7,7 +7,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def profile(layers=4, gradient_bytes=MIB, batch=8):
-    """A step of 60 ms: 20 forward, 40 backward, in layers that are alike."""
+    """A step of 60 ms: 20 forward, 40 backward, in equal layers."""
     layer = {"forward_ms": 20 / layers, "backward_ms": 40 / layers, "gradient_bytes": [gradient_bytes]}
     return {"profile": {"model": "made", "batch": batch, "ranks": 1, "input_ms": 0, "optimizer_ms": 0,
                         "layers": [{"name": f"layer{n}", **layer} for n in range(layers)]}}
@@ -20,7 +20,7 @@ class Predict(helper.ProgramTest):
         return file
 
     def predict(self, step, *arguments, **options):
-        """What it wrote, and its predictions by ranks."""
+        """Its output, and its predictions by number of ranks."""
         out = self.folder / "prediction.json"
         result = self.succeed("predict-scaling", step, *arguments, "--json", out, **options)
         found = json.loads(out.read_text())
@@ -30,7 +30,7 @@ class Predict(helper.ProgramTest):
         return self.predict(step or self.write("step.json", profile()), "--latency", "20us", "--bandwidth", "1 Gbit/s",
                             *arguments)
 
-    def test_what_bench_writes(self):
+    def test_reads_the_output_of_bench(self):
         step, sums = self.folder / "step.json", self.folder / "sums.json"
         self.succeed("bench", "step", "--model", "lenet", "--batch", 16, "--seconds", 0.3, "--threads", 1, "--json", step)
         self.succeed("bench", "all-reduce", "--sizes", "4KiB,1MiB,16MiB", "--algorithms", "message-ring,mpi", "--seconds",
@@ -40,7 +40,7 @@ class Predict(helper.ProgramTest):
         gradients = sum(sum(layer["gradient_bytes"]) for layer in found["layers"])
         trained = 4 * 61_706
         self.assertGreater(gradients, trained)
-        self.assertLess(gradients, 1.2 * trained)  # and padding, to as many rows as this processor's vectors want
+        self.assertLess(gradients, 1.2 * trained)  # and padding to a multiple of this processor's vector length
         computed = sum(layer["forward_ms"] + layer["backward_ms"] for layer in found["layers"])
         self.assertGreater(computed, 0)
 
@@ -54,7 +54,7 @@ class Predict(helper.ProgramTest):
         self.assertEqual([rows[ranks]["extrapolated"] for ranks in (1, 2, 4)], [False, False, True])
         self.assertEqual(result.out.count("extrapolated"), 1)
 
-    def test_numbers_fit_together(self):
+    def test_numbers_are_consistent(self):
         result, found, rows = self.on_a_network()
         self.assertEqual(list(rows), [2**n for n in range(13)])
         link = found["link"]
@@ -69,15 +69,15 @@ class Predict(helper.ProgramTest):
             self.assertAlmostEqual(row["step_ms"], row["compute_ms"] + row["exposed_ms"])
         self.assertRegex(result.out, r"times the 133\.3 images/s predicted for 1 rank at 8 images")
 
-    def test_a_sum_on_two_ranks(self):
-        # 4 MiB in one bucket: a chunk of 2 MiB twice, whose segments follow each other; nothing of it is hidden.
+    def test_an_all_reduce_on_two_ranks(self):
+        # 4 MiB in one bucket: a chunk of 2 MiB twice, with consecutive segments; no overlap.
         _, _, rows = self.on_a_network("--ranks", 2, "--bucket", "4MiB")
         self.assertAlmostEqual(rows[2]["communication_ms"], 4 * MIB * 8 / 1e6 + 0.02, delta=1e-6)
         self.assertAlmostEqual(rows[2]["exposed_ms"], rows[2]["communication_ms"])
-        # Four buckets: all but the last hide behind backward.
+        # Four buckets: all but the last overlap with backward.
         _, _, four = self.on_a_network("--ranks", 2, "--bucket", "1MiB")
         self.assertAlmostEqual(four[2]["exposed_ms"], MIB * 8 / 1e6 + 0.02, delta=1e-6)
-        # Half of them deferred: sent after the last one, and awaited after 5 ms of forward each.
+        # Half of them deferred: sent after the last one, and waited for after 5 ms of forward each.
         _, _, deferred = self.on_a_network("--ranks", 2, "--bucket", "1MiB", "--defer", 0.5)
         self.assertAlmostEqual(deferred[2]["exposed_ms"], 3 * four[2]["exposed_ms"] - 10)
         _, _, half = self.on_a_network("--ranks", 2, "--bucket", "4MiB", "--wire", "bf16")
@@ -95,12 +95,12 @@ class Predict(helper.ProgramTest):
         self.assertEqual((rows[4]["nodes"], rows[16]["nodes"]), (1, 4))
         self.assertLess(rows[4]["communication_ms"], 0.1 * rows[16]["communication_ms"])
 
-    def test_under_mpirun_the_root_speaks(self):
+    def test_under_mpirun_only_the_root_prints(self):
         result, _, _ = self.predict(self.write("step.json", profile()), "--latency", "1us", "--bandwidth", "10Gbit/s",
                                     "--ranks", 8, ranks=2)
         self.assertEqual(result.out.count("predicted for 1 rank"), 1, str(result))
 
-    def test_wrong_words(self):
+    def test_invalid_options(self):
         good, network = self.write("step.json", profile()), ("--latency", "1us", "--bandwidth", "1Gbit/s")
         bad = profile()
         bad["profile"]["layers"][2]["backward_ms"] = -1

@@ -1,4 +1,4 @@
-"""`annulus predict`: what images show, and which of them cannot be read."""
+"""`annulus predict`: the classes of images, and reports of unreadable ones."""
 import json
 import re
 
@@ -27,7 +27,7 @@ class Predict(helper.ProgramTest):
         return [json.loads(line) for line in file.read_text().splitlines()], result
 
     def save(self, name, image):
-        """As a PNG file of colours, also where they are gray."""
+        """As an RGB PNG file, even for gray images."""
         file = self.folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(png(np.repeat(image, 3 // image.shape[2], axis=2)))
@@ -40,7 +40,7 @@ class Predict(helper.ProgramTest):
             np.testing.assert_allclose([entry["probability"] for entry in one["top"]],
                                        [entry["probability"] for entry in other["top"]], rtol=1e-4)
 
-    def test_is_right_as_often_as_evaluation(self):
+    def test_accuracy_equals_evaluation(self):
         self.succeed("eval", "--data", self.data, "--checkpoint", self.gray, "--json", self.folder / "eval.json")
         evaluated = json.loads((self.folder / "eval.json").read_text())
         alone = None
@@ -89,7 +89,7 @@ class Predict(helper.ProgramTest):
         self.assertEqual(len(result.out.splitlines()), 10)
         self.assertNotRegex(result.out + result.err, "[\x00-\x09\x0b-\x1f\x7f]")
 
-    def test_files_are_what_the_data_file_has(self):
+    def test_files_and_data_file_give_the_same_results(self):
         with h5py.File(self.data) as file:
             files = [self.save(f"some/{n:02}.png", image) for n, image in enumerate(file["test/images"][:20])]
         expected = self.predict(self.data, "--checkpoint", self.gray)[0][:20]
@@ -98,24 +98,24 @@ class Predict(helper.ProgramTest):
             self.assertEqual([line["image"] for line in found], [str(file) for file in files])
             self.assertNotIn("label", found[0])
             self.assert_same_top(found, expected)
-        # As they are named, whatever comes between.
+        # In the given order, whatever comes between.
         found, _ = self.predict(files[3], self.data, files[1], files[0], "--checkpoint", self.gray)
         self.assertEqual(len(found), 103)
         self.assert_same_top([found[0], *found[-2:]], [expected[3], expected[1], expected[0]])
 
     def test_images_are_cropped_as_in_evaluation(self):
-        """Of encoded images evaluation leaves a margin away."""
+        """Evaluation crops a margin of encoded images."""
         data = write_encoded(self.folder / "encoded.h5", {"train": (60, 1), "test": (12, 2)})
         out = self.folder / "out"
         self.train(out, data=data, model="cnn", image=24)
         pixels, _ = helper.images(12, 2, channels=3)
         for number, image in enumerate(pixels):
-            self.save(f"images/{number:02}.png", image[:28 - number % 3])  # as write_encoded has them
+            self.save(f"images/{number:02}.png", image[:28 - number % 3])  # as in write_encoded()
         expected, _ = self.predict(data, "--checkpoint", out)
         found, _ = self.predict(self.folder / "images", "--checkpoint", out)
         self.assert_same_top(found, expected)
 
-    def test_bad_images_are_named_and_the_others_go_on(self):
+    def test_bad_images_are_named_and_the_others_classified(self):
         images, _ = helper.images(9, 3)
         good = [self.save(f"images/{number}.png", image) for number, image in enumerate(images)]
         (self.folder / "images/2.png").write_bytes(good[0].read_bytes()[:200])
@@ -134,7 +134,7 @@ class Predict(helper.ProgramTest):
                 self.assertIn("4 of 10 images could not be read", result.messages[4])
                 self.assertEqual(len(result.out.splitlines()), 6)
 
-    def test_misuse_is_explained(self):
+    def test_misuse_is_refused(self):
         def complaint(*arguments):
             result = helper.run("predict", *arguments)
             self.assertNotEqual(result.status, 0)

@@ -1,24 +1,24 @@
-"""The training recipe: rates, parts of a step, clipping, averaged weights."""
+"""Training options: learning rates, gradient accumulation, clipping, averaged weights."""
 import json
 
 import helper
 from helper import read_checkpoint, run
 
-# Steps of 35: 500 images are 14 of them and one of 10, which leaves ranks of uneven shares.
+# Steps of 35: 500 images are 14 of them and one of 10, which gives ranks uneven shares.
 STEPS = {"global_batch": 35}
 
 
 class Rates(helper.ProgramTest):
     SCHEDULE = {"lr": 0.01, "lr_per": 25, "warmup": 1.5, "schedule": "step", "lr_steps": "2,3", "lr_factor": 0.5}
 
-    def test_the_rule_is_said_and_the_rate_follows_it(self):
+    def test_the_schedule_is_logged_and_applied(self):
         out = self.folder / "out"
         result = self.succeed(*self.training(out, epochs=4, global_batch=50, **self.SCHEDULE), ranks=2)
         rule = "0.01 x 50/25 = 0.02, warm-up 1.5 epochs from 0.01, then x 0.5 after epochs 2, 3"
         self.assertIn(f"  rate        {rule}\n", result.out)
         results = json.loads((out / "results.json").read_text())
         self.assertEqual(results["learning_rate"], rule)
-        # Of an epoch's last step, the tenth of ten, in the middle.
+        # The rate of an epoch's last step, the tenth of ten, is taken in its middle.
         expected = [0.01 + 0.01 * 0.95 / 1.5, 0.02, 0.01, 0.005]
         for epoch, rate in zip(results["epochs"], expected, strict=True):
             self.assertAlmostEqual(epoch["learning_rate"], rate, delta=1e-8)
@@ -36,7 +36,7 @@ class Rates(helper.ProgramTest):
         self.train(parts, ranks=2, resume=True, **options)
         self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
 
-    def test_a_recipe_and_what_wins_over_it(self):
+    def test_explicit_options_take_precedence_over_a_recipe(self):
         out = self.folder / "out"
         arguments = ["train", "--data", self.data, "--out", out, "--recipe", "goyal", "--model", "mlp", "--batch", 20,
                      "--epochs", 7, "--lr-steps", "5,6", "--max-steps", 3]
@@ -46,14 +46,14 @@ class Rates(helper.ProgramTest):
                                      r"nesterov true, .*lr 0\.1, lr-per 256, warmup 5, schedule step, lr-factor 0\.1\n")
         self.assertIn("0.1 x 40/256 = 0.015625, warm-up 5 epochs from 0.015625, then x 0.1 after epochs 5, 6\n",
                       result.out)
-        again = self.folder / "again"  # the configuration says all that the recipe said
+        again = self.folder / "again"  # the configuration contains the recipe's options
         self.succeed("train", "--config", out / "config.toml", "--out", again, ranks=2)
         self.assert_same_state(out / "checkpoint.h5", again / "checkpoint.h5")
         listed = run("train", "--help").out
         for name in ("goyal", "he-cifar", "bag-of-tricks", "lars", "fashion"):
             self.assertRegex(listed, rf"\n\s+{name} ")
 
-    def test_another_optimizer_takes_another_rate(self):
+    def test_another_optimizer_has_another_default_rate(self):
         out = self.folder / "out"
         result = self.succeed("train", "--data", self.data, "--out", out, "--recipe", "fashion", "--model", "mlp",
                               "--optimizer", "adamw", "--max-steps", 1)
@@ -97,7 +97,7 @@ class Step(helper.ProgramTest):
     def checkpoint(self, name):
         return self.folder / name / "checkpoint.h5"
 
-    def test_parts_of_a_step_are_the_step(self):
+    def test_accumulation_gives_the_same_step(self):
         self.train("whole", model="lenet")
         for ranks, parts, options in ((0, 4, {}), (2, 3, {"bucket": "16KiB"}), (3, 100, {"bucket": "16KiB", "defer": 0.6})):
             with self.subTest(ranks=ranks, parts=parts):
@@ -108,7 +108,7 @@ class Step(helper.ProgramTest):
                             for n in ("whole", name)]
                 self.assertAlmostEqual(*accuracy, delta=1e-6)
 
-    def test_parts_with_batch_norm_resume_to_the_bit(self):
+    def test_accumulation_with_batch_norm_resumes_bit_identically(self):
         options = {"ranks": 2, "model": "resnet20", "accumulate": 3, "optimizer": "lars", "max_steps": 6}
         self.train("whole", **options)
         self.train("parts", **{**options, "max_steps": 3})
@@ -149,7 +149,7 @@ class Step(helper.ProgramTest):
         self.assertEqual(self.evaluate("whole")["weights"], "ema")
         self.assertEqual(self.evaluate("raw")["weights"], "raw")
 
-    def test_averages_that_are_not_there(self):
+    def test_missing_averages(self):
         self.train("raw", max_steps=1)
         self.train("averaged", max_steps=1, ema=0.99)
         for name, ema, names in (("raw", 0.99, "made without --ema: resume it without"), ("averaged", None, "made with --ema: ")):
@@ -161,7 +161,7 @@ class Step(helper.ProgramTest):
         self.assertRegex("\n".join(result.messages), "no averaged weights")
 
     def test_synchronized_batch_norm(self):
-        # One step: a sum that rounds otherwise may let a ReLU pass or not, and batch norm makes more of that with each.
+        # One step: different rounding may flip a ReLU, and batch norm amplifies that with each step.
         options = {"model": "resnet20", "max_steps": 1}
         self.train("one", **options)
         for ranks, more in ((2, {}), (3, {"bucket": "16KiB", "defer": 0.5}), (4, {"all_reduce": "message-ring"})):
@@ -171,7 +171,7 @@ class Step(helper.ProgramTest):
         self.train("apart", ranks=2, **options)
         self.assertGreater(self.farthest(self.checkpoint("one"), self.checkpoint("apart")), 0.5)
 
-    def test_synchronized_batch_norm_wants_all_ranks(self):
+    def test_synchronized_batch_norm_requires_images_on_all_ranks(self):
         for model, names, options in (
                 ("resnet20", r"--sync-batch-norm: in steps of 3 images some of 4 ranks have 1 and others 0", {"global_batch": 117}),
                 ("resnet20", r"in steps of 15 images some of 4 ranks have 4 and others 3, which cannot be split into 4 parts",

@@ -1,4 +1,4 @@
-"""A run that was stopped and goes on is the run that was not stopped."""
+"""A stopped and resumed run is identical to an uninterrupted one."""
 import json
 
 import h5py
@@ -18,7 +18,7 @@ class Resume(helper.ProgramTest):
         return self.succeed(*self.training(out, max_steps=steps, epochs=3, global_batch=40, resume=True, **options),
                             ranks=ranks)
 
-    def test_same_bits(self):
+    def test_bit_identical(self):
         for model in ("mlp", "lenet", "resnet20"):
             whole = self.folder / model / "whole"
             self.run_to(whole, STEPS, model=model, weight_decay=0.001)
@@ -65,7 +65,7 @@ class Resume(helper.ProgramTest):
         self.assertNotIn("images/s", result.out)
         self.assertEqual((out / "results.json").read_bytes(), before)
 
-    def test_tuned_buckets_stay_as_they_were_tuned(self):
+    def test_tuned_buckets_are_kept(self):
         parts, whole = self.folder / "parts", self.folder / "whole"
         options = {"ranks": 3, "all_reduce": "ring", "model": "cnn"}  # three round differently in other buckets
         result = self.run_to(parts, 2, bucket="tune", **options)
@@ -79,7 +79,7 @@ class Resume(helper.ProgramTest):
         self.assertRegex(again.out, r"rounding may differ from the run before the checkpoint, which had 3 ranks, ring of fp32, "
                                     r"buckets of ")
 
-    def test_ring_and_direct_are_the_same_to_the_bit(self):
+    def test_ring_and_shm_are_bit_identical(self):
         ring, both = self.folder / "ring", self.folder / "both"
         options = {"ranks": 3, "model": "lenet"}
         self.run_to(ring, STEPS, all_reduce="ring", **options)
@@ -87,7 +87,7 @@ class Resume(helper.ProgramTest):
         self.assertNotIn("rounding may differ", self.run_again(both, STEPS, all_reduce="shm", **options).out)
         self.assert_same_state(ring / "checkpoint.h5", both / "checkpoint.h5")
 
-    def test_deferred_buckets_change_no_bit(self):
+    def test_deferred_buckets_are_bit_identical(self):
         plain, deferred = self.folder / "plain", self.folder / "deferred"
         options = {"ranks": 3, "all_reduce": "ring", "model": "lenet", "bucket": "16KiB"}
         self.run_to(plain, STEPS, **options)
@@ -105,7 +105,7 @@ class Resume(helper.ProgramTest):
                 parts = self.folder / f"ranks-{ranks}"
                 self.run_to(parts, 7)
                 self.run_to(parts, STEPS, ranks=ranks, resume=True)
-                # Close only if every step saw the samples that the whole run saw: others move the parameters by 1e-2.
+                # Close only if every step had the same samples as in the whole run: others change the parameters by 1e-2.
                 self.assertLess(self.farthest(whole / "checkpoint.h5", parts / "checkpoint.h5"), 1e-4)
 
     def test_the_order_may_change_between_epochs_only(self):
@@ -121,7 +121,7 @@ class Resume(helper.ProgramTest):
         self.assertRegex(again.messages[0], r"step-000000005.h5 was made within an epoch of 500 images, --shuffle global, but "
                                             r"this run has 500 images, --shuffle block --shuffle-block 64 "
                                             r"--shuffle-window 16")
-        self.run_to(out, 14, ranks=0, resume=True, shuffle_block=64)  # which means nothing to --shuffle global
+        self.run_to(out, 14, ranks=0, resume=True, shuffle_block=64)  # has no effect with --shuffle global
         out = self.folder / "blocks"
         self.run_to(out, 5, ranks=0, **blocks)
         more = helper.write_data(self.folder / "d.h5", 501)
@@ -130,7 +130,7 @@ class Resume(helper.ProgramTest):
             self.assertIn("was made within an epoch of 500 images, --shuffle block --shuffle-block 64 --shuffle-window 16",
                           again.err)
 
-    def test_other_data_is_refused_unless_it_is_meant(self):
+    def test_other_data_is_refused_unless_requested(self):
         out = self.folder / "out"
         self.run_to(out, 5, ranks=0)
 
@@ -168,20 +168,20 @@ class Resume(helper.ProgramTest):
         result = resume(other, ranks=2, data_changed=True)
         self.assertEqual(result.status, 0, str(result))
         self.assertIn("the data was changed (--data-changed): a hash of the training labels", result.out + result.err)
-        self.assertEqual(resume(other).status, 0)  # the checkpoint is of this data now
+        self.assertEqual(resume(other).status, 0)  # the checkpoint now belongs to this data
         recorded = json.loads((out / "results.json").read_text())["data_changes"]
         self.assertEqual([change["step"] for change in recorded], [5])
         self.assertIn("a hash of the training labels", recorded[0]["difference"])
         self.assertEqual(resume(self.data).status, 1)
 
-    def test_checkpoints_on_the_way(self):
+    def test_intermediate_checkpoints(self):
         out = self.folder / "out"
         self.run_to(out, 9, checkpoint_every=4)
         plain = self.folder / "plain"
         self.run_to(plain, 9)
-        self.assert_same_state(out / "checkpoint.h5", plain / "checkpoint.h5")  # writing one changes nothing
+        self.assert_same_state(out / "checkpoint.h5", plain / "checkpoint.h5")  # writing one does not change the run
 
-    def test_nothing_to_resume_starts_from_the_beginning(self):
+    def test_without_a_checkpoint_it_starts_from_the_beginning(self):
         fresh, whole = self.folder / "fresh", self.folder / "whole"
         result = self.succeed(
             *self.training(fresh, max_steps=6, global_batch=40, resume=True), ranks=2)
@@ -189,7 +189,7 @@ class Resume(helper.ProgramTest):
         self.run_to(whole, 6)
         self.assert_same_state(fresh / "checkpoint.h5", whole / "checkpoint.h5")
 
-    def test_a_run_that_is_done_stays_as_it_is(self):
+    def test_a_complete_run_is_not_changed(self):
         out = self.folder / "out"
         self.train(out, ranks=2)
         before = (out / "checkpoint.h5").read_bytes()

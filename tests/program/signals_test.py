@@ -1,4 +1,4 @@
-"""A signal, as a batch system sends before it takes the machine away, ends a run with a checkpoint to go on from."""
+"""A signal, as batch systems send before a time limit, ends a run with a checkpoint to resume from."""
 import json
 import os
 import signal
@@ -10,7 +10,7 @@ from helper import children, read_checkpoint
 
 class Signals(helper.ProgramTest):
     def endless(self, out, ranks, **options):
-        """A training run in full swing: its first checkpoint is there."""
+        """A training run that has written its first checkpoint."""
         process = helper.start(
             *self.training(out, epochs=1000000, global_batch=40, **options), ranks=ranks)
         self.await_checkpoint(process, out)
@@ -21,7 +21,7 @@ class Signals(helper.ProgramTest):
         self.assertLess(result.seconds, 10)
         step = int(read_checkpoint(out / "checkpoint.h5")["attributes"]["step"])
         self.assertGreaterEqual(step, 13)
-        # What it stopped at is what a run that was not stopped has there, and so is what follows.
+        # The checkpoint equals that of an uninterrupted run at this step, and so do the following ones.
         whole = self.folder / "whole"
         for steps in (step, step + 3):
             self.train(whole, ranks=ranks, epochs=1000000, global_batch=40, max_steps=steps, resume=True, **options)
@@ -41,7 +41,7 @@ class Signals(helper.ProgramTest):
     def test_mpirun_passes_it_to_every_rank(self):
         out = self.folder / "out"
         process = self.endless(out, ranks=2)
-        process.send_signal(signal.SIGUSR1)  # SIGTERM to mpirun itself is mpirun's: it ends the job its own way
+        process.send_signal(signal.SIGUSR1)  # mpirun handles its own SIGTERM: it ends the job
         self.check_stopped(out, 2, helper.finish(process))
 
     def test_one_rank_gets_it_and_all_stop_at_one_step(self):
@@ -65,18 +65,18 @@ class Signals(helper.ProgramTest):
         options = {"data": data, "model": "resnet20", "max_steps": 2, "batch": 4, "checkpoint_every": 1,
                    "eval_every": "end"}
         process = helper.start(*self.training(out, **options), ranks=2)
-        self.await_checkpoint(process, out)  # of the first step; what follows the second takes long
+        self.await_checkpoint(process, out)  # of the first step; the evaluation after the second takes long
         os.kill(children(process.pid)[1], signal.SIGTERM)
         result = helper.finish(process)
         self.assertEqual(result.status, helper.STOPPED, str(result))
         self.assertEqual(json.loads((out / "results.json").read_text())["evaluations"], [])
-        results = self.train(out, ranks=2, resume=True, eval_steps=5, **options)  # what was broken off is made up for
+        results = self.train(out, ranks=2, resume=True, eval_steps=5, **options)  # the interrupted evaluation is repeated
         self.assertEqual([one["step"] for one in results["evaluations"]], [2])
         self.assertEqual(results["status"], "complete")
 
     def test_it_may_come_while_a_matrix_product_is_computed(self):
-        """oneDNN's have the stack pointer in a buffer: a handler that ran there would damage what lies before it,
-        which does not always show (stop_signals_test.cpp does)."""
+        """oneDNN's products keep the stack pointer in a buffer: a handler that runs there overwrites the memory before
+        it, which is not always visible (but in stop_signals_test.cpp)."""
         for threads in (1, 2):
             with self.subTest(threads=threads):
                 out = self.folder / f"out{threads}"

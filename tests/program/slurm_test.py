@@ -1,4 +1,4 @@
-"""scripts/slurm/train.sbatch on a real Slurm of two nodes, all on this machine."""
+"""scripts/slurm/train.sbatch under a real Slurm with two nodes, all on this machine."""
 import os
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ from hosts_test import HOSTS
 
 NODES = 2
 
-# The nodes share this machine's cores, so that waiting ranks must yield; and commands run as root.
+# The nodes share this machine's cores, so waiting ranks must yield; commands run as root.
 ENVIRONMENT = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp", "OMPI_MCA_mpi_yield_when_idle": "1",
                "OMPI_MCA_hwloc_base_binding_policy": "none"}
 
@@ -39,7 +39,7 @@ class Slurm(batch_test.BatchTest):
 
     @classmethod
     def slurm(cls, *arguments, **variables):
-        """A command of Slurm's on the first node. Returns what it writes."""
+        """Runs a Slurm command on the first node. Returns its output."""
         return subprocess.run(
             [HOSTS, cls.lab, "exec", "h1", *map(str, arguments)], check=True, cwd=cls.shared, text=True, timeout=30,
             stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
@@ -47,7 +47,7 @@ class Slurm(batch_test.BatchTest):
 
     @classmethod
     def submit(cls, *arguments, options=(), **variables):
-        """A job of 2 ranks, one on each node, unless `options` of sbatch's say otherwise."""
+        """A job of 2 ranks, one on each node, unless sbatch's `options` differ."""
         return cls.slurm("sbatch", "--parsable", f"--nodes={NODES}", "--ntasks-per-node=1", *options,
                          ROOT / "scripts/slurm/train.sbatch", *arguments, **variables).strip()
 
@@ -71,7 +71,7 @@ class Slurm(batch_test.BatchTest):
 
     @classmethod
     def await_job(cls, job, seconds=40, **wanted):
-        """Until Slurm says this of it, such as JobState="RUNNING"."""
+        """Waits until Slurm reports this for the job, such as JobState="RUNNING"."""
         cls.await_that(job, lambda: wanted.items() <= cls.facts(job).items(), wanted, seconds)
 
     @classmethod
@@ -80,7 +80,7 @@ class Slurm(batch_test.BatchTest):
 
     @classmethod
     def start_long_jobs(cls):
-        """Of two minutes, of whose end Slurm warns after 60 to 90 seconds, as it looks twice a minute. Other tests run
+        """Two minutes; Slurm warns after 60 to 90 seconds, because it checks twice a minute. Other tests run
         meanwhile."""
         cls.long = {}
         for launcher in ("srun", "mpirun"):
@@ -89,10 +89,10 @@ class Slurm(batch_test.BatchTest):
                 "--partition=closing", "--time=2", "--signal=B:USR1@60"])
         for launcher, job in cls.long.items():
             cls.await_checkpoint_of(job, cls.shared / launcher)
-        # They shall not start again before they are told where to end.
+        # They must not start again before --max-steps is set.
         cls.slurm("scontrol", "update", "partition=closing", "state=down")
 
-    def test_the_time_limit_is_gone_beyond(self):
+    def test_training_continues_beyond_the_time_limit(self):
         steps = {}
         for launcher, job in self.long.items():
             self.await_job(job, 130, JobState="PENDING", Restarts="1")
@@ -116,10 +116,10 @@ class Slurm(batch_test.BatchTest):
                 self.await_checkpoint_of(job, self.folder / launcher)
                 self.slurm("scancel", job)
                 self.await_job(job, JobState="CANCELLED", Restarts="0")
-        self.assertIn("stopped after", self.log(jobs["srun"]))  # in the time that Slurm leaves it, with a checkpoint
+        self.assertIn("stopped after", self.log(jobs["srun"]))  # within Slurm's grace time, with a checkpoint
 
-    def test_ranks_that_are_asked_to_stop_go_on_in_the_next_job(self):
-        """As they are asked where a job is preempted."""
+    def test_a_preempted_job_continues_in_the_next(self):
+        """As with preemption."""
         out = self.folder / "out"
         job = self.submit("--config", self.write_config(self.folder / "run.toml", out))
         self.await_checkpoint_of(job, out)
@@ -127,7 +127,7 @@ class Slurm(batch_test.BatchTest):
         self.await_job(job, Restarts="1")
         self.slurm("scancel", job)
 
-    def test_a_killed_rank_ends_the_job_for_good(self):
+    def test_a_killed_rank_ends_the_job_without_a_requeue(self):
         config = self.write_config(self.folder / "run.toml", self.folder / "out")
         job = self.submit("--config", config, "--inject", "kill:rank=1,step=20")
         self.await_job(job, JobState="FAILED", Restarts="0", ExitCode="137:0")

@@ -1,4 +1,4 @@
-"""Training: every model, several numbers of ranks, what it leaves behind."""
+"""Training: every model, several numbers of ranks, the output files."""
 import json
 import math
 
@@ -53,10 +53,10 @@ class Train(helper.ProgramTest):
         ring, mpi = self.folder / "ring", self.folder / "mpi"
         self.train(ring, ranks=2, all_reduce="ring", bucket="64KiB")
         self.train(mpi, ranks=2, all_reduce="mpi", bucket="1MiB")
-        # Two summands are added in one order only, whatever the algorithm and the buckets.
+        # Two summands have one order only, whatever the algorithm and the buckets.
         self.assert_same_state(ring / "checkpoint.h5", mpi / "checkpoint.h5")
 
-    def test_the_same_run_twice_gives_the_same_bits(self):
+    def test_repeated_runs_are_bit_identical(self):
         for name in ("a", "b"):
             self.train(self.folder / name, ranks=3, model="lenet")
         self.assert_same_state(self.folder / "a" / "checkpoint.h5", self.folder / "b" / "checkpoint.h5")
@@ -71,7 +71,7 @@ class Train(helper.ProgramTest):
         self.train(first, ranks=2, model="lenet", weight_decay=0.001, lr=0.03, bucket="128KiB", max_steps=5)
         self.succeed("train", "--config", first / "config.toml", "--out", second, ranks=2)
         self.assert_same_state(first / "checkpoint.h5", second / "checkpoint.h5")
-        # The command line wins over the file.
+        # The command line takes precedence over the file.
         third = self.folder / "third"
         self.succeed("train", "--config", first / "config.toml", "--out", third, "--max-steps", 3, ranks=2)
         self.assertEqual(read_checkpoint(third / "checkpoint.h5")["attributes"]["step"], 3)

@@ -1,9 +1,9 @@
-"""The number of ranks is no part of the mathematics: with one global batch, any world takes the same steps."""
+"""The number of ranks does not affect the mathematics: with the same global batch, any world makes the same steps."""
 import helper
 
-# Parameters after ten steps, relative to their norm. The ranks' sums are the same numbers added in another order, each
-# with float32's 6e-8; ten steps of momentum let that grow. A gradient weighted wrongly on one rank, or a sample
-# missed, is 1e-3 and more (test_tolerance_can_fail).
+# Parameters after ten steps, relative to their norm. All-reduces add the same numbers in another order, each rounded
+# to float32's 6e-8; ten steps of momentum amplify that. A gradient with a wrong weight on one rank, or a missing
+# sample, gives 1e-3 or more (test_tolerance_can_fail).
 TOLERANCE = 2e-5
 
 
@@ -21,7 +21,7 @@ class Trajectory(helper.ProgramTest):
                     other = self.steps(f"{model}-{ranks}", ranks, model, global_batch=62)
                     self.assertLess(self.farthest(one, other), TOLERANCE)
 
-    def test_batch_and_global_batch_say_the_same(self):
+    def test_batch_and_global_batch_are_equivalent(self):
         a = self.steps("batch", 2, "mlp", batch=31)
         b = self.steps("global", 2, "mlp", global_batch=62)
         self.assert_same_state(a, b)

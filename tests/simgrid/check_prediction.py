@@ -1,11 +1,11 @@
-"""annulus predict-scaling against SimGrid's SMPI: the time of the ring's sum on simulated hosts, to 1 %.
+"""annulus predict-scaling against SimGrid's SMPI: the time of the ring all-reduce on simulated hosts, to 1 %.
 
 SimGrid (H. Casanova et al., "Versatile, scalable, and accurate simulation of distributed applications and platforms",
-2014) runs our ring's schedule, ring.cpp beside this file, as MPI processes on a simulated cluster, and knows nothing of
-our model. Skipped, and says so, where it is not installed.
+2014) runs our ring's schedule, ring.cpp beside this file, as MPI processes on a simulated cluster, independently of
+our model. Skipped with a message if SimGrid is not installed.
 
-Messages that are under way at once share a link in SimGrid, so that all arrive together; on a connection they follow
-each other, and hide each other's latency. So chunks go whole here, or latency is short."""
+Concurrent messages share a link in SimGrid, so they all arrive together; on a real connection they follow each other
+and hide each other's latency. So chunks are not segmented here, or latency is short."""
 import os
 import pathlib
 import shutil
@@ -57,7 +57,7 @@ class Prediction(unittest.TestCase):
         out = subprocess.run(
             ["smpirun", "-np", str(ranks), "-platform", platform, "-hostfile", hosts, "--log=root.thresh:warning",
              "--cfg=smpi/simulate-computation:no", "--cfg=smpi/shared-malloc:global",
-             # Messages cost latency and bytes / bandwidth, and no more.
+             # A message costs latency and bytes / bandwidth, nothing else.
              "--cfg=smpi/bw-factor:0:1", "--cfg=smpi/lat-factor:0:1", "--cfg=network/crosstraffic:0",
              self.ring, str(size)], check=True, capture_output=True, text=True, timeout=60).stdout
         return float(out)

@@ -1,5 +1,5 @@
-// The ring's own schedule over MPI, for SimGrid's simulated machines (check_prediction.py): a rank sends and receives
-// what Ring::sum() does, in its order, and adds nothing. Prints the seconds of the slowest rank.
+// The ring's schedule over MPI, for SimGrid's simulated machines (check_prediction.py): a rank sends and receives the
+// same messages as Ring::sum(), in the same order, without adding. Prints the seconds of the slowest rank.
 //
 //    ring BYTES [SEGMENT_BYTES]      segments as over real MPI messages between nodes if not given
 #include <mpi.h>
@@ -15,7 +15,7 @@
 
 namespace {
 
-// In memory whose content does not matter.
+// In memory with arbitrary content.
 class Exchanges {
  public:
   Exchanges(float* values, std::size_t in_flight) : values_(values), requests_(2 * in_flight) {}
@@ -33,11 +33,11 @@ class Exchanges {
   std::vector<MPI_Request> requests_;
 };
 
-// Ranks leave a barrier a latency apart; but simulated clocks agree.
+// Ranks leave a barrier a latency apart, but simulated clocks agree.
 double common_start() {
   double begin = MPI_Wtime();
   MPI_Allreduce(MPI_IN_PLACE, &begin, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  begin += 1;  // until when every rank has surely got it
+  begin += 1;  // by then every rank has received it
   const double wait = begin - MPI_Wtime();
   const timespec time{static_cast<time_t>(wait), static_cast<long>(1e9 * (wait - std::floor(wait)))};
   nanosleep(&time, nullptr);

@@ -22,7 +22,7 @@ Accounts accounts_of(std::size_t ranks) {
 
 }  // namespace
 
-TEST_CASE("the mean over the ranks adds up as each rank's books do") {
+TEST_CASE("step times averaged over ranks add up to the mean wall time") {
   const Accounts accounts = accounts_of(3);
   const StepTimes mean = accounts.mean();
   CHECK(mean.steps == 10);
@@ -33,7 +33,7 @@ TEST_CASE("the mean over the ranks adds up as each rank's books do") {
   CHECK(mean.wall() == Approx(walls / 3));
 }
 
-TEST_CASE("a rank that is always a little late is told from one that was late once in a while, as all are") {
+TEST_CASE("a rank that is always slightly late is distinguished from occasional delays") {
   Accounts accounts = accounts_of(3);
   accounts.arrivals = {{0.5, 5}, {0.5, 5}, {0.4, 0}};
   CHECK(accounts.latest().seconds == 0);
@@ -45,14 +45,14 @@ TEST_CASE("a rank that is always a little late is told from one that was late on
   CHECK(late.last == 9);
 }
 
-TEST_CASE("of two ranks, the late one is compared with the other") {
+TEST_CASE("of two ranks, the later one is compared with the other") {
   Accounts accounts = accounts_of(2);
   accounts.arrivals = {{0.5, 10}, {0, 0}};
   CHECK(accounts.latest().rank == 0);
   CHECK(accounts.latest().seconds == Approx(0.05));
 }
 
-TEST_CASE("books of several epochs are added rank by rank") {
+TEST_CASE("accounts of several epochs are added rank by rank") {
   Accounts total;
   Accounts epoch = accounts_of(2);
   epoch.arrivals = {{0.5, 10}, {0, 0}};
@@ -71,7 +71,7 @@ TEST_CASE("books of several epochs are added rank by rank") {
   CHECK(total.latest().last == 20);
 }
 
-TEST_CASE("the table and the file name the worst rank; a world of one has none") {
+TEST_CASE("the table and the file name the slowest rank, unless there is only one") {
   Accounts accounts = accounts_of(3);
   accounts.arrivals = {{0.1, 1}, {0.1, 0}, {0.4, 9}};
   const nlohmann::json json = ledger_json(accounts);

@@ -17,7 +17,7 @@ constexpr LinkModel kEthernet{20e-6, 1.25e9};
 constexpr LinkModel kMemory{1e-6, 10e9};
 constexpr std::size_t kWhole = std::size_t{1} << 40;  // segments that chunks are never cut into
 
-// What goes over the link below takes time on this one's clock. When a message leaves and arrives goes along with it.
+// Messages on the link below take time on this clock. A message carries the times of its departure and arrival.
 class VirtualLink final : public RingLink {
  public:
   VirtualLink(std::unique_ptr<RingLink> link, std::unique_ptr<RingLink> times, const LinkModel& model, double& now)
@@ -38,8 +38,8 @@ class VirtualLink final : public RingLink {
 
  private:
   struct Message {
-    double left, there;  // of the one that goes
-    double arrived;      // of the one that comes
+    double left, there;  // of the outgoing one
+    double arrived;      // of the incoming one
   };
   std::unique_ptr<RingLink> link_, times_;
   LinkModel model_;
@@ -49,7 +49,7 @@ class VirtualLink final : public RingLink {
   std::size_t collected_ = 0;
 };
 
-// Of the last rank of the real ring, whose ranks are threads.
+// The time of the real ring's last rank; the ranks are threads.
 double seconds_of_real_ring(std::span<const LinkModel> models, std::size_t size, std::size_t bytes,
                             const RingOptions& options) {
   auto links = loopback_ring(size, LoopbackDelivery::into_landing),
@@ -75,14 +75,14 @@ double closed_form(std::size_t ranks, std::size_t bytes, const LinkModel& link) 
 
 }  // namespace
 
-TEST_CASE("a ring whose chunks go whole takes 2(N-1) latencies and 2(N-1)/N of the bytes") {
+TEST_CASE("an unsegmented ring takes 2(N-1) latencies and sends 2(N-1)/N of the bytes") {
   const auto ranks = GENERATE(as<std::size_t>{}, 1, 2, 3, 4, 7, 64, 1024, 4096);
   const std::size_t bytes = ranks * 64 * 1000;
   const double seconds = ring_seconds({&kEthernet, 1}, ranks, bytes, {kWhole, 4}, WireType::fp32);
   CHECK(seconds == Approx(closed_form(ranks, bytes, kEthernet)).epsilon(1e-12));
 }
 
-TEST_CASE("sixteen bits take half the bytes and all of the latency, and adding takes its time in the first half") {
+TEST_CASE("16-bit messages halve the bytes but not the latency; additions cost time in the reduce-scatter") {
   const std::size_t ranks = 8, bytes = ranks * 64 * 1000;
   CHECK(ring_seconds({&kEthernet, 1}, ranks, bytes, {kWhole, 4}, WireType::bf16) ==
         Approx(closed_form(ranks, bytes / 2, kEthernet)).epsilon(1e-12));
@@ -90,19 +90,19 @@ TEST_CASE("sixteen bits take half the bytes and all of the latency, and adding t
         Approx(closed_form(ranks, bytes, kEthernet) + 7 * 64000 / 5e9).epsilon(1e-12));
 }
 
-TEST_CASE("segments hide latency and adding where the wire does not rest") {
+TEST_CASE("segments hide latency and additions if the wire is busy") {
   const std::size_t ranks = 4, bytes = ranks * 64 * 1000;
   const RingOptions ten{.segment_bytes = 6400, .in_flight = 16};
   const LinkModel link{5e-6, 1e9};  // a segment takes 6.4 us, a chunk 64
   const double wire = 6 * 64e-6;
   CHECK(ring_seconds({&link, 1}, ranks, bytes, ten, WireType::fp32) == Approx(wire + 5e-6).epsilon(1e-12));
   CHECK(ring_seconds({&link, 1}, ranks, bytes, ten, WireType::fp32, 2e9) == Approx(wire + 5e-6).epsilon(1e-12));
-  // One at a time hides nothing: all 60 pay.
+  // One at a time has no overlap: all 60 pay the latency.
   const RingOptions one{.segment_bytes = 6400, .in_flight = 1};
   CHECK(ring_seconds({&link, 1}, ranks, bytes, one, WireType::fp32) == Approx(wire + 60 * 5e-6).epsilon(1e-12));
 }
 
-TEST_CASE("the model is the real ring in virtual time") {
+TEST_CASE("the model matches the real ring in virtual time") {
   const auto ranks = GENERATE(as<std::size_t>{}, 1, 2, 3, 4, 6);
   const auto segment_bytes = GENERATE(as<std::size_t>{}, 64, 640, kWhole);
   const auto in_flight = GENERATE(as<std::size_t>{}, 1, 3, 16);
@@ -115,7 +115,7 @@ TEST_CASE("the model is the real ring in virtual time") {
     const std::size_t even = ranks * 64 * 30;
     CHECK(ring_seconds(links, ranks, even, options, WireType::fp32) ==
           Approx(seconds_of_real_ring(links, ranks, even, options)).epsilon(1e-12));
-    // Of chunks of different sizes the model takes the largest, which is a line too much.
+    // The model assumes that all chunks are as large as the largest, which is a line too much.
     const double real = seconds_of_real_ring(links, ranks, even + 64, options);
     const double line = 64 / links.back().bytes_per_second;
     const double model = ring_seconds(links, ranks, even + 64, options, WireType::fp32);
@@ -124,7 +124,7 @@ TEST_CASE("the model is the real ring in virtual time") {
   }
 }
 
-TEST_CASE("where chunks that differ go whole, the largest is the real ring's time") {
+TEST_CASE("with uneven unsegmented chunks, the largest determines the time") {
   const auto lines = GENERATE(as<std::size_t>{}, 1, 3, 7, 50);
   for (const std::size_t ranks : {2, 3, 5})
     CHECK(ring_seconds({&kEthernet, 1}, ranks, 64 * lines, {kWhole, 4}, WireType::fp32) ==
@@ -142,7 +142,7 @@ TEST_CASE("recursive doubling sends the whole array in every exchange") {
   CHECK(doubling_seconds(adds, 7, 4000) == Approx(4 * (20e-6 + 2000 / 1.25e9) + 3 * 1e-6));
 }
 
-TEST_CASE("auto takes the better one for each size, as a run does, and the ring alone from 1 MiB on") {
+TEST_CASE("auto models the faster algorithm for each size, and the ring from 1 MiB") {
   const Cluster cluster{.network = kEthernet};
   const AllReduceModel best = model_all_reduce("auto", cluster, 64),
                        ring = model_all_reduce("message-ring", cluster, 64);
@@ -156,7 +156,7 @@ TEST_CASE("auto takes the better one for each size, as a run does, and the ring 
   CHECK(model_all_reduce("auto", cluster, 1).seconds(1 << 20) == 0);
 }
 
-TEST_CASE("on several nodes of several ranks the rings between nodes share the wire") {
+TEST_CASE("with several ranks per node, the rings between nodes share the wire") {
   const Cluster cluster{.network = kEthernet, .ranks_per_node = 4, .node = kMemory};
   const std::size_t bytes = 16 << 20, chunk = bytes / 4;
   const LinkModel quarter{kEthernet.latency_seconds, kEthernet.bytes_per_second / 4};
@@ -165,7 +165,7 @@ TEST_CASE("on several nodes of several ranks the rings between nodes share the w
   CHECK(one.seconds(bytes) == Approx(node));
   CHECK(four.seconds(bytes) ==
         Approx(node + ring_seconds({&quarter, 1}, 4, chunk, message_ring_options(false), WireType::fp32)));
-  // Small arrays are read once, and go over the wire whole. Of one node's that is as long as it is faster.
+  // Small arrays are read once and sent whole, on one node as long as that is faster.
   const auto whole = [](std::size_t size) { return 1e-6 + 3.0 * static_cast<double>(size) / 10e9; };
   CHECK(one.seconds(4096) == Approx(whole(4096)));
   CHECK(one.seconds(8192) == Approx(2 * whole(8192 / 4)));
@@ -175,7 +175,7 @@ TEST_CASE("on several nodes of several ranks the rings between nodes share the w
         Approx(small + doubling_seconds({.network = quarter}, 4, SharedMemoryAllReduce::kSmallBytes)));
 }
 
-TEST_CASE("what has no model is refused") {
+TEST_CASE("algorithms without a model are refused") {
   const Cluster cluster{.network = kEthernet, .ranks_per_node = 4, .node = kMemory};
   CHECK_THAT(test::error_of([&] { model_all_reduce("auto", cluster, 6); }),
              Catch::Contains("6 ranks do not fill nodes of 4"));

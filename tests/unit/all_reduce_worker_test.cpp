@@ -10,7 +10,7 @@ using namespace annulus;
 namespace {
 
 // Adds one to every element, as if the other ranks had sent ones; refuses arrays that begin with a negative number,
-// and waits for ever, patiently, on those that begin with 1000.
+// and never completes those that begin with 1000.
 class AddOne final : public AllReduceAlgorithm {
  public:
   explicit AddOne(std::shared_ptr<Backoff> backoff) : AllReduceAlgorithm({"adds one"}), backoff_(std::move(backoff)) {}
@@ -35,10 +35,10 @@ std::unique_ptr<AllReduce> make_worker() {
 
 }  // namespace
 
-TEST_CASE("arrays are added one after the other, and waiting for one is waiting for all before it") {
+TEST_CASE("arrays are all-reduced in order, and waiting for one waits for all before it") {
   const std::size_t size = GENERATE(100, 20'000);  // done by the waiting thread; and enough to wake the worker's
   const auto worker = make_worker();
-  const std::jthread watchdog([&worker](std::stop_token stop) {  // may look at any time
+  const std::jthread watchdog([&worker](std::stop_token stop) {  // may be read at any time
     while (!stop.stop_requested()) {
       worker->progress().snapshot();
       std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -58,7 +58,7 @@ TEST_CASE("arrays are added one after the other, and waiting for one is waiting 
   CHECK(worker->progress().snapshot().bytes_sent == 20 * 20 * size * sizeof(float));
 }
 
-TEST_CASE("an error in the worker comes out of wait() and of every later call") {
+TEST_CASE("an error in the worker is thrown by wait() and every later call") {
   const auto worker = make_worker();
   const std::size_t size = GENERATE(10, 20'000);
   std::vector<float> good(size, 1), bad(size, -1);
@@ -69,7 +69,7 @@ TEST_CASE("an error in the worker comes out of wait() and of every later call") 
   CHECK_THROWS_WITH(worker->enqueue(view_of(good)), "broken wire");
 }
 
-TEST_CASE("a step's sums are spans of the worker's lane, in order") {
+TEST_CASE("all-reduces are recorded as spans, in order") {
   const auto worker = make_worker();
   TraceLane lane(10);
   worker->record_to(&lane);
@@ -89,7 +89,7 @@ TEST_CASE("a step's sums are spans of the worker's lane, in order") {
   }
 }
 
-TEST_CASE("a large sum is begun though nobody waits for it, even if a small one before it is waited for") {
+TEST_CASE("a large all-reduce begins without wait(), even after a small one that is waited for") {
   class Slow final : public AllReduceAlgorithm {
    public:
     Slow() : AllReduceAlgorithm({"slow"}) {}
@@ -101,7 +101,7 @@ TEST_CASE("a large sum is begun though nobody waits for it, even if a small one 
   std::vector<float> small(10), large(1 << 16);
   const auto first = worker.enqueue(view_of(small), AllReduce::Next::compute, 0);
   worker.enqueue(view_of(large), AllReduce::Next::compute,
-                 1);  // the thread wakes up, and finds the small one being summed here
+                 1);  // the thread wakes up while the small one is being reduced here
   worker.wait(first);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (worker.progress().snapshot().ended < 2 && std::chrono::steady_clock::now() < deadline)
@@ -109,9 +109,9 @@ TEST_CASE("a large sum is begun though nobody waits for it, even if a small one 
   CHECK(worker.progress().snapshot().ended == 2);
 }
 
-TEST_CASE("destroying the worker abandons sums that never complete") {
-  std::vector<float> hopeless(1 << 16, 1000), never_begun(10, 1);  // which the worker reads until it is gone
+TEST_CASE("destroying the worker abandons all-reduces that never complete") {
+  std::vector<float> hopeless(1 << 16, 1000), never_begun(10, 1);  // the worker reads it until it is destroyed
   const auto worker = make_worker();
-  worker->enqueue(view_of(hopeless));  // large enough to be begun by the thread
+  worker->enqueue(view_of(hopeless));  // large enough for the thread to begin it
   worker->enqueue(view_of(never_begun));
 }

@@ -1,4 +1,4 @@
-// A step allocates nothing of a tensor's size. (oneDNN keeps small books of its own when it runs a primitive.)
+// A step allocates nothing of a tensor's size. (oneDNN makes small allocations when it runs a primitive.)
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -22,7 +22,7 @@ void* allocate(std::size_t bytes) {
 
 }  // namespace
 
-// For the whole test program, which does not mind. Every form without an alignment, so that they fit together.
+// Replaced in the whole test program. Every form without an alignment, so that they are consistent.
 void* operator new(std::size_t bytes) {
   return allocate(bytes);
 }
@@ -79,7 +79,7 @@ TEST_CASE("a training step allocates nothing") {
   CHECK(large_allocations == before);
 }
 
-TEST_CASE("what the test of allocations counts") {
+TEST_CASE("the allocation counter counts every allocation") {
   const std::size_t before = large_allocations;
   const std::vector<char> large(kSmall + 1);
   CHECK(large_allocations == before + 1);

@@ -15,7 +15,7 @@ void write(const std::filesystem::path& file, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a file is made, replaced, and nothing else is left", "[atomic_file]") {
+TEST_CASE("a file is created and replaced, with no temporary file left", "[atomic_file]") {
   const test::TemporaryFolder folder;
   write(folder / "a", "first");
   CHECK(test::read_text(folder / "a") == "first");
@@ -24,7 +24,7 @@ TEST_CASE("a file is made, replaced, and nothing else is left", "[atomic_file]")
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("what a killed writer left behind is overwritten", "[atomic_file]") {
+TEST_CASE("a killed writer's temporary file is overwritten", "[atomic_file]") {
   const test::TemporaryFolder folder;
   test::write_text(folder / "a.partial", "longer than what follows");
   write(folder / "a", "whole");
@@ -32,7 +32,7 @@ TEST_CASE("what a killed writer left behind is overwritten", "[atomic_file]") {
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("links in a new file's place are not followed", "[atomic_file]") {
+TEST_CASE("symbolic links in place of a temporary file are not followed", "[atomic_file]") {
   const test::TemporaryFolder folder;
   test::write_text(folder / "victim", "precious");
   std::filesystem::create_symlink(folder / "victim", folder / "a.partial");
@@ -43,7 +43,7 @@ TEST_CASE("links in a new file's place are not followed", "[atomic_file]") {
   CHECK_FALSE(std::filesystem::is_symlink(folder / "a"));
 }
 
-TEST_CASE("a failed write leaves the old file and no other", "[atomic_file]") {
+TEST_CASE("a failed write leaves only the old file", "[atomic_file]") {
   const test::TemporaryFolder folder;
   write(folder / "a", "old");
   {
@@ -55,7 +55,7 @@ TEST_CASE("a failed write leaves the old file and no other", "[atomic_file]") {
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("a folder that does not exist is named, and so is one in the file's place", "[atomic_file]") {
+TEST_CASE("a missing folder, and a folder in place of the file, are named in the error", "[atomic_file]") {
   const test::TemporaryFolder folder;
   CHECK_THAT(test::error_of([&] { write(folder / "none/a", "x"); }),
              Catch::Contains("none/a") && Catch::Contains("No such file or directory"));
@@ -64,7 +64,7 @@ TEST_CASE("a folder that does not exist is named, and so is one in the file's pl
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("a bare file name means the working folder", "[atomic_file]") {
+TEST_CASE("a bare file name refers to the working directory", "[atomic_file]") {
   const test::TemporaryFolder folder;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());

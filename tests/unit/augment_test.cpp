@@ -18,7 +18,7 @@ bool within(const Window& window, const ImageSize& image) {
 
 }  // namespace
 
-TEST_CASE("draws are a function of the key", "[augment]") {
+TEST_CASE("random draws depend only on the key", "[augment]") {
   Draws a(1), again(1), b(2);
   const double first = a.between(0, 1);
   CHECK(first == again.between(0, 1));
@@ -26,7 +26,7 @@ TEST_CASE("draws are a function of the key", "[augment]") {
   CHECK(first != a.between(0, 1));
 }
 
-TEST_CASE("random crops have the shares and shapes that they should", "[augment]") {
+TEST_CASE("random crops have the expected areas and aspect ratios", "[augment]") {
   const ImageSize image{375, 500};
   constexpr int kCount = 20000;
   double share = 0, shape = 0, left = 0;
@@ -44,15 +44,15 @@ TEST_CASE("random crops have the shares and shapes that they should", "[augment]
     shape += std::log(crop.width / crop.height);
     left += crop.left / std::max(1.0, 500 - crop.width);
   }
-  // What does not fit is drawn again, which is likelier for large and narrow ones: torchvision's draws, with the same
-  // definition, have these means.
+  // Crops that do not fit are redrawn, which happens more often to large and narrow ones. These are the means of
+  // torchvision's draws, which have the same definition.
   CHECK(share / kCount == Approx(0.4348).margin(0.006));
   CHECK(shape / kCount == Approx(0.0315).margin(0.006));
   CHECK(left / kCount == Approx(0.5).margin(0.01));
   CHECK(static_cast<double>(small) / kCount == Approx(0.671).margin(0.012));
 }
 
-TEST_CASE("random crops of images that are too narrow are the largest in the middle", "[augment]") {
+TEST_CASE("random crops of too narrow images fall back to the largest centre crop", "[augment]") {
   Draws draws(1);
   const Window crop = random_resized_crop(draws, {10, 1000});
   CHECK(crop.height == 10);
@@ -64,7 +64,7 @@ TEST_CASE("random crops of images that are too narrow are the largest in the mid
   CHECK(within(random_resized_crop(draws, {1, 1}), {1, 1}));
 }
 
-TEST_CASE("the middle has the wanted shape and margin", "[augment]") {
+TEST_CASE("centre crops have the requested shape and margin", "[augment]") {
   const Window square = centre_crop({300, 500}, {224, 224}, 1);
   CHECK((square.top == 0 && square.left == 100 && square.height == 300 && square.width == 300));
   const Window inner = centre_crop({256, 512}, {224, 224}, 256.0 / 224);
@@ -75,7 +75,7 @@ TEST_CASE("the middle has the wanted shape and margin", "[augment]") {
   CHECK((whole.top == 0 && whole.left == 0 && whole.height == 28 && whole.width == 20));
 }
 
-TEST_CASE("shifted crops are anywhere, of one size", "[augment]") {
+TEST_CASE("shifted crops have a constant size and any position", "[augment]") {
   double lowest = 1000, highest = 0;
   for (std::uint64_t key = 0; key < 1000; ++key) {
     Draws draws(key);
@@ -89,7 +89,7 @@ TEST_CASE("shifted crops are anywhere, of one size", "[augment]") {
   CHECK(highest > 74);
 }
 
-TEST_CASE("pixels are moved by up to four, and black comes in", "[augment]") {
+TEST_CASE("pixels are shifted by up to four, and black fills the border", "[augment]") {
   std::set<std::pair<int, int>> moves;
   for (const std::size_t channels : {1u, 3u}) {
     for (const ImageSize size : {ImageSize{9, 12}, {1, 1}, {3, 20}}) {
@@ -119,7 +119,7 @@ TEST_CASE("pixels are moved by up to four, and black comes in", "[augment]") {
   CHECK(moves.size() == 81);
 }
 
-TEST_CASE("flipping turns each row round, and twice is not at all", "[augment]") {
+TEST_CASE("flipping reverses each row, and flipping twice is the identity", "[augment]") {
   std::vector<std::uint8_t> pixels{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18};
   const std::vector<std::uint8_t> before = pixels;
   flip_left_to_right(pixels, {2, 3}, 3);
@@ -130,10 +130,10 @@ TEST_CASE("flipping turns each row round, and twice is not at all", "[augment]")
   CHECK(pixels == std::vector<std::uint8_t>{2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15, 18, 17});
 }
 
-TEST_CASE("colours are varied by factors of 0.6 to 1.4", "[augment]") {
+TEST_CASE("colour jitter uses factors from 0.6 to 1.4", "[augment]") {
   double lowest = 255, highest = 0;
   for (std::uint64_t key = 0; key < 2000; ++key) {
-    // Of one gray, contrast and saturation change nothing.
+    // In a uniform gray image contrast and saturation change nothing.
     std::vector<std::uint8_t> pixels(12, 100);
     Draws draws(key), same(key);
     jitter_colours(draws, pixels, 3);
@@ -156,7 +156,7 @@ TEST_CASE("colours are varied by factors of 0.6 to 1.4", "[augment]") {
   CHECK((colours[0] > colours[1] && colours[1] > colours[2] && colours[5] > colours[3]));
 }
 
-TEST_CASE("augmentations have names", "[augment]") {
+TEST_CASE("augmentations are parsed by name", "[augment]") {
   CHECK(parse_augmentation("none").crop == Crop::centre);
   CHECK(parse_augmentation("crop-flip").crop == Crop::shifted);
   CHECK((parse_augmentation("imagenet").flip && !parse_augmentation("imagenet").jitter));

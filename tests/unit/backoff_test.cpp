@@ -7,7 +7,7 @@
 
 using namespace annulus;
 
-TEST_CASE("who waits looks and yields before sleeping only while that is urgent") {
+TEST_CASE("an urgent wait polls and yields before it sleeps, any other sleeps") {
   Backoff backoff(10);
   CHECK_FALSE(backoff.rest_before_sleep(0));
   backoff.set_urgent(true);
@@ -19,7 +19,7 @@ TEST_CASE("who waits looks and yields before sleeping only while that is urgent"
   CHECK_FALSE(backoff.rest_before_sleep(0));
 }
 
-TEST_CASE("who waits may be told at any time that it is urgent, and that it is in vain") {
+TEST_CASE("a wait can be made urgent, or abandoned, while it is running") {
   Backoff backoff(10);
   bool abandoned = false;
   std::jthread waiter([&] {

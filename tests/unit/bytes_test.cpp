@@ -4,7 +4,7 @@
 
 using namespace annulus;
 
-TEST_CASE("sizes in bytes are written in the largest binary unit that fits") {
+TEST_CASE("sizes in bytes use the largest binary unit that fits") {
   CHECK(format_bytes(0) == "0 B");
   CHECK(format_bytes(1000) == "1000 B");
   CHECK(format_bytes(4096) == "4 KiB");

@@ -27,7 +27,7 @@ Checkpoint after_steps(std::uint64_t step, int correct = -1) {
   return checkpoint;
 }
 
-// The steps of the checkpoints that are there.
+// The steps of the existing checkpoints.
 std::set<int> steps(const fs::path& run) {
   std::set<int> found;
   for (const auto& entry : fs::directory_iterator(run / "checkpoints"))
@@ -45,7 +45,7 @@ void truncate(const fs::path& file) {
 
 }  // namespace
 
-TEST_CASE("a folder keeps its last checkpoints and the best, and links to both", "[checkpoint_folder]") {
+TEST_CASE("a folder keeps the last checkpoints and the best, with links to both", "[checkpoint_folder]") {
   const test::TemporaryFolder run;
   const CheckpointFolder folder(run.path(), 2);
   CHECK(folder.empty());
@@ -68,7 +68,7 @@ TEST_CASE("a folder keeps its last checkpoints and the best, and links to both",
   CHECK(run.files() == 3);
 }
 
-TEST_CASE("a writer that is killed at any stage leaves a whole newest checkpoint", "[checkpoint_folder]") {
+TEST_CASE("a writer killed at any stage leaves a complete newest checkpoint", "[checkpoint_folder]") {
   struct Killed {};
   const std::string stage = GENERATE("written", "renamed", "linked");
   CAPTURE(stage);
@@ -83,14 +83,14 @@ TEST_CASE("a writer that is killed at any stage leaves a whole newest checkpoint
   CHECK(newest_step(run.path()) == (stage == "written" ? 20 : 30));
   CHECK(read_checkpoint(run / "checkpoint.h5").run.step == (stage == "linked" ? 30 : 20));
   CHECK(folder.best() == (stage == "written" ? Score{50, 100} : Score{60, 100}));
-  // Whoever goes on puts everything in its place.
+  // A resumed run restores the links.
   folder.write(after_steps(40, 55));
   CHECK(steps(run.path()) == (stage == "written" ? std::set{40} : std::set{30, 40}));
   CHECK(read_checkpoint(run / "checkpoint.h5").run.step == 40);
   CHECK(read_checkpoint(run / "best.h5").run.step == (stage == "written" ? 40 : 30));
 }
 
-TEST_CASE("what a killed writer left half-written is in nobody's way", "[checkpoint_folder]") {
+TEST_CASE("a killed writer's partial file is ignored", "[checkpoint_folder]") {
   const test::TemporaryFolder run;
   const CheckpointFolder folder(run.path(), 2);
   folder.write(after_steps(10));
@@ -103,7 +103,7 @@ TEST_CASE("what a killed writer left half-written is in nobody's way", "[checkpo
   CHECK_FALSE(fs::exists(run / "checkpoints/step-000000020.h5.partial"));
 }
 
-TEST_CASE("a damaged checkpoint is passed over and named, and gone when the run has gone on", "[checkpoint_folder]") {
+TEST_CASE("a damaged checkpoint is skipped with a warning, and later removed", "[checkpoint_folder]") {
   const test::TemporaryFolder run;
   const CheckpointFolder folder(run.path(), 3);
   for (const std::uint64_t step : {10, 20, 30}) folder.write(after_steps(step, static_cast<int>(step)));
@@ -127,7 +127,7 @@ TEST_CASE("a damaged checkpoint is passed over and named, and gone when the run 
              Contains("step-000000015.h5") && Contains("the 1 before it cannot be read either"));
 }
 
-TEST_CASE("a checkpoint of a newer program is not passed over", "[checkpoint_folder]") {
+TEST_CASE("a checkpoint of a newer format version is an error", "[checkpoint_folder]") {
   const test::TemporaryFolder run;
   const CheckpointFolder folder(run.path(), 2);
   folder.write(after_steps(10));
@@ -139,9 +139,9 @@ TEST_CASE("a checkpoint of a newer program is not passed over", "[checkpoint_fol
   CHECK_THAT(test::error_of([&] { folder.newest(); }), Contains("step-000000020.h5") && Contains("version 99"));
 }
 
-TEST_CASE("one file by itself is a run to go on from", "[checkpoint_folder]") {
+TEST_CASE("a single checkpoint file can be resumed from", "[checkpoint_folder]") {
   const test::TemporaryFolder run;
-  write_checkpoint(run / "checkpoint.h5", after_steps(10));  // as earlier versions left it
+  write_checkpoint(run / "checkpoint.h5", after_steps(10));  // as left by earlier versions
   const CheckpointFolder folder(run.path(), 2);
   CHECK_FALSE(folder.empty());
   CHECK(newest_step(run.path()) == 10);
@@ -150,7 +150,7 @@ TEST_CASE("one file by itself is a run to go on from", "[checkpoint_folder]") {
   CHECK(fs::is_symlink(run / "checkpoint.h5"));
 }
 
-TEST_CASE("a checkpoint is found by its file or its run's folder", "[checkpoint_folder]") {
+TEST_CASE("a checkpoint is found by file or by run folder", "[checkpoint_folder]") {
   const test::TemporaryFolder run;
   CHECK_THAT(test::error_of([&] { find_checkpoint(run.path()); }), Contains("no checkpoint in this folder"));
   CHECK_THAT(test::error_of([&] { find_checkpoint(run / "none.h5"); }), Contains("none.h5"));
@@ -161,7 +161,7 @@ TEST_CASE("a checkpoint is found by its file or its run's folder", "[checkpoint_
   CHECK(find_checkpoint(run / "best.h5").checkpoint.run.step == 10);
 }
 
-TEST_CASE("a writer writes beside its caller, and says later what went wrong", "[checkpoint_folder]") {
+TEST_CASE("a writer runs in the background, and reports errors later", "[checkpoint_folder]") {
   const test::TemporaryFolder run;
   CheckpointWriter writer({run.path(), 2});
   writer.look();

@@ -91,7 +91,7 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
   }
 }
 
-// HDF5's image with the seal that a checkpoint has.
+// HDF5's image with a checkpoint's checksum.
 std::vector<std::byte> sealed(std::vector<std::byte> image) {
   Hash hash;
   hash.add(std::span<const std::byte>(image));
@@ -102,7 +102,7 @@ std::vector<std::byte> sealed(std::vector<std::byte> image) {
   return image;
 }
 
-// Changes a checkpoint's HDF5 part, and seals it again.
+// Changes a checkpoint's HDF5 part and updates its checksum.
 void edit(const std::filesystem::path& file, const std::function<void(hid_t)>& change) {
   std::string content = test::read_text(file);
   test::write_text(file, content.substr(0, content.size() - 16));
@@ -121,14 +121,14 @@ std::string error_of_reading(const std::filesystem::path& file) {
 
 }  // namespace
 
-TEST_CASE("a checkpoint comes back bit by bit, in the same order", "[checkpoint]") {
+TEST_CASE("a checkpoint round-trips bit-identically, in the same order", "[checkpoint]") {
   const test::TemporaryFolder folder;
   write_checkpoint(folder / "run.h5", example());
   check_equal(read_checkpoint(folder / "run.h5"), example());
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("equal checkpoints are equal files", "[checkpoint]") {
+TEST_CASE("equal checkpoints give identical files", "[checkpoint]") {
   const test::TemporaryFolder folder;
   write_checkpoint(folder / "a.h5", example());
   write_checkpoint(folder / "b.h5", example());
@@ -141,7 +141,7 @@ TEST_CASE("a checkpoint without parameters", "[checkpoint]") {
   check_equal(read_checkpoint(folder / "run.h5"), {});
 }
 
-TEST_CASE("values that do not fill their shape are an error", "[checkpoint]") {
+TEST_CASE("values that do not match their shape are an error", "[checkpoint]") {
   const test::TemporaryFolder folder;
   Checkpoint checkpoint = example();
   checkpoint.parameters[1].states[0].pop_back();
@@ -166,16 +166,16 @@ TEST_CASE("the old checkpoint survives a failed write", "[checkpoint]") {
   check_equal(read_checkpoint(folder / "run.h5"), larger);
 }
 
-TEST_CASE("a folder that does not exist is an error", "[checkpoint]") {
+TEST_CASE("a missing folder is an error", "[checkpoint]") {
   const test::TemporaryFolder folder;
   CHECK_THAT(test::error_of([&] { write_checkpoint(folder / "none/run.h5", example()); }),
              Contains("none/run.h5") && Contains("No such file or directory"));
 }
 
-TEST_CASE("a checkpoint that is missing or cut off anywhere is named", "[checkpoint]") {
+TEST_CASE("a missing or truncated checkpoint is named", "[checkpoint]") {
   const test::TemporaryFolder folder;
   CHECK_THAT(error_of_reading(folder / "run.h5"), Contains("run.h5") && Contains("No such file or directory"));
-  REQUIRE(::mkfifo((folder / "run.h5").c_str(), 0600) == 0);  // nobody ever writes to it
+  REQUIRE(::mkfifo((folder / "run.h5").c_str(), 0600) == 0);  // it has no writer
   CHECK_THAT(error_of_reading(folder / "run.h5"), Contains("run.h5: a pipe or device, not a regular file"));
   std::filesystem::remove(folder / "run.h5");
   write_checkpoint(folder / "whole.h5", example());
@@ -186,7 +186,7 @@ TEST_CASE("a checkpoint that is missing or cut off anywhere is named", "[checkpo
   }
 }
 
-TEST_CASE("whatever byte of a checkpoint is altered, that is found", "[checkpoint]") {
+TEST_CASE("corruption of any byte of a checkpoint is detected", "[checkpoint]") {
   const test::TemporaryFolder folder;
   write_checkpoint(folder / "whole.h5", example());
   const std::string whole = test::read_text(folder / "whole.h5");
@@ -202,7 +202,7 @@ TEST_CASE("whatever byte of a checkpoint is altered, that is found", "[checkpoin
   }
 }
 
-TEST_CASE("the score is read by itself", "[checkpoint]") {
+TEST_CASE("the score can be read alone", "[checkpoint]") {
   const test::TemporaryFolder folder;
   Checkpoint checkpoint = example();
   checkpoint.run.score = {.correct = 90, .count = 100};
@@ -216,7 +216,7 @@ TEST_CASE("the score is read by itself", "[checkpoint]") {
   CHECK_FALSE(read_score(folder / "none.h5"));
 }
 
-TEST_CASE("a checkpoint of an older version is refused, with or without a checksum", "[checkpoint]") {
+TEST_CASE("a checkpoint of an older format version is refused, with or without a checksum", "[checkpoint]") {
   const test::TemporaryFolder folder;
   for (const std::uint64_t version : {0u, 1u}) {
     hdf5::NewFile file(folder / "run.h5");
@@ -231,7 +231,7 @@ TEST_CASE("a checkpoint of an older version is refused, with or without a checks
   }
 }
 
-TEST_CASE("a checkpoint whose numbers are of no use is refused, naming them", "[checkpoint]") {
+TEST_CASE("a checkpoint with invalid numbers is refused, naming them", "[checkpoint]") {
   Checkpoint good;
   good.data = {.classes = {"a"}, .mean = {0.5f}, .stddev = {0.25f}};
   good.parameters = {{"weight", {2}, {1, 2}, {{3, 4}, {5, 6}}, {7, 8}}};
@@ -253,7 +253,7 @@ TEST_CASE("a checkpoint whose numbers are of no use is refused, naming them", "[
   CHECK_THAT(error_with([&](auto& c) { c.parameters[0].average[0] = -infinite; }), Contains("average/weight"));
 }
 
-TEST_CASE("a tensor whose size no file has is refused before memory is taken for it", "[checkpoint]") {
+TEST_CASE("a tensor larger than its file is refused before memory is allocated", "[checkpoint]") {
   const test::TemporaryFolder folder;
   write_checkpoint(folder / "run.h5", example());
   edit(folder / "run.h5", [](hid_t file) {
@@ -268,7 +268,7 @@ TEST_CASE("a tensor whose size no file has is refused before memory is taken for
              Contains("/parameters/a.bias: shape 1099511627776, but no element was ever written"));
 }
 
-TEST_CASE("HDF5 files that are no checkpoints of ours are named", "[checkpoint]") {
+TEST_CASE("HDF5 files other than checkpoints are refused", "[checkpoint]") {
   const test::TemporaryFolder folder;
   hdf5::NewFile file(folder / "run.h5");
   hdf5::Group root = file.root();
@@ -285,7 +285,7 @@ TEST_CASE("HDF5 files that are no checkpoints of ours are named", "[checkpoint]"
     root.set_string("format", "keras");
     CHECK_THAT(error(), Contains("not a checkpoint"));
   }
-  SECTION("from the future") {
+  SECTION("a newer version") {
     root.set_string("format", "annulus checkpoint");
     root.set_integer("version", 3);
     CHECK_THAT(error(), Contains("run.h5") && Contains("version 3") && Contains("newer"));
@@ -297,7 +297,7 @@ TEST_CASE("HDF5 files that are no checkpoints of ours are named", "[checkpoint]"
     write_atomically(folder / "run.h5", file.image());
     CHECK_THAT(error_of_reading(folder / "run.h5"), Contains("its checksum is missing"));
   }
-  SECTION("parts missing") {
+  SECTION("missing parts") {
     root.set_string("format", "annulus checkpoint");
     root.set_integer("version", 2);
     const auto expect = [&](const std::string& name) { CHECK_THAT(error(), Contains("'" + name + "': missing")); };

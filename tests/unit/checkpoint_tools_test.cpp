@@ -22,7 +22,7 @@ Checkpoint example() {
   return checkpoint;
 }
 
-// Of each difference; its remark, or its numbers.
+// Each difference: its remark, or its numbers.
 std::vector<std::string> texts(const Checkpoint& a, const Checkpoint& b) {
   std::vector<std::string> all;
   for (const TensorDifference& one : differences(a, b))
@@ -37,7 +37,7 @@ StoredCheckpoint stored(const std::string& name, Checkpoint checkpoint) {
 
 }  // namespace
 
-TEST_CASE("checkpoints of the same bits do not differ", "[checkpoint_tools]") {
+TEST_CASE("identical checkpoints compare equal", "[checkpoint_tools]") {
   Checkpoint one = example();
   one.parameters[0].values[0] = std::numeric_limits<float>::quiet_NaN();
   Checkpoint later = one;
@@ -45,7 +45,7 @@ TEST_CASE("checkpoints of the same bits do not differ", "[checkpoint_tools]") {
   CHECK(differences(one, later).empty());
 }
 
-TEST_CASE("tensors that differ are named, and how far they are apart", "[checkpoint_tools]") {
+TEST_CASE("differing tensors are listed with their distance", "[checkpoint_tools]") {
   using Texts = std::vector<std::string>;
   Checkpoint other = example();
   other.parameters[0].values = {3, 1, 4, -2};  // of a norm of 5, sqrt(5) apart
@@ -76,7 +76,7 @@ TEST_CASE("tensors that differ are named, and how far they are apart", "[checkpo
   CHECK(texts(example(), other) == Texts{"weight: shapes 2x2 and 4"});
 }
 
-TEST_CASE("the mean of checkpoints is that of their weights and averages", "[checkpoint_tools]") {
+TEST_CASE("averaging checkpoints averages their weights and EMAs", "[checkpoint_tools]") {
   Checkpoint other = example();
   other.run.step = 30;
   other.parameters[0].values = {1, 2, 3, 4};
@@ -98,12 +98,12 @@ TEST_CASE("the mean of checkpoints is that of their weights and averages", "[che
   CHECK_FALSE(average({stored("a", example()), stored("c", third)}).averages());
   other = example();
   other.data = {.height = 4, .classes = {"cat", "dog"}, .mean = {0.5f}, .stddev = {0.25f}};
-  const DatasetInfo data = average({stored("a", other), stored("b", example())}).data;  // prediction takes it
+  const DatasetInfo data = average({stored("a", other), stored("b", example())}).data;  // prediction accepts it
   CHECK(data.classes == other.data.classes);
   CHECK(data.mean == other.data.mean);
 }
 
-TEST_CASE("checkpoints of several models have no mean", "[checkpoint_tools]") {
+TEST_CASE("checkpoints of different models cannot be averaged", "[checkpoint_tools]") {
   const auto error_with = [](Checkpoint other) {
     return test::error_of([&] { average({stored("one.h5", example()), stored("other.h5", other)}); });
   };
@@ -121,7 +121,7 @@ TEST_CASE("checkpoints of several models have no mean", "[checkpoint_tools]") {
   CHECK_THAT(error_with(other), Contains("weight has two shapes"));
 }
 
-TEST_CASE("a mean is written, but over no other file", "[checkpoint_tools]") {
+TEST_CASE("averaging refuses to overwrite a file", "[checkpoint_tools]") {
   const test::TemporaryFolder folder;
   write_checkpoint(folder / "a.h5", example());
   average_checkpoints(folder / "mean.h5", {folder / "a.h5", folder / "a.h5"}, false);

@@ -15,7 +15,7 @@ namespace {
 using Catch::Contains;
 using Words = std::vector<std::string>;
 
-// Calls `visit` with the words and the object of each command that runs something.
+// Calls `visit` with the name and the object of each command that runs something.
 void for_each_command(CLI::App& app, const Words& words, const std::function<void(const Words&, CLI::App&)>& visit) {
   const auto children = app.get_subcommands([](const CLI::App*) { return true; });
   if (children.empty()) visit(words, app);
@@ -26,7 +26,7 @@ void for_each_command(CLI::App& app, const Words& words, const std::function<voi
   }
 }
 
-// A command line that is read as the program does. What a parse leaves in the options stays there.
+// Parses a command line as the program does. The options keep their values afterwards.
 class CommandLine {
  public:
   CommandLine() { add_commands(app_, chosen_); }
@@ -62,7 +62,7 @@ bool takes_any_sign(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("no numeric option of any command takes what is no number in its range", "[cli]") {
+TEST_CASE("every numeric option of every command rejects values out of range", "[cli]") {
   CommandLine line;
   std::size_t options = 0;
   for_each_command(line.app(), {}, [&](const Words& words, CLI::App& command) {
@@ -89,7 +89,7 @@ TEST_CASE("no numeric option of any command takes what is no number in its range
   CHECK(options > 70);
 }
 
-TEST_CASE("a number's message says what is expected", "[cli]") {
+TEST_CASE("the error for a number states the expected range", "[cli]") {
   CommandLine line;
   CHECK(line.parse({"train", "--lr", "fast"}) == "--lr: expected a number > 0, not \"fast\"");
   CHECK(line.parse({"train", "--lr", "0"}) == "--lr: expected a number > 0, not \"0\"");
@@ -101,7 +101,7 @@ TEST_CASE("a number's message says what is expected", "[cli]") {
   CHECK_THAT(line.parse({"train", "--lr", "\x1b[2J"}), Contains("\\x1b[2J"));
 }
 
-TEST_CASE("leading zeros are decimal", "[cli]") {
+TEST_CASE("numbers with leading zeros are decimal", "[cli]") {
   CommandLine line;
   CHECK_THAT(line.parse({"train", "--batch", "010"}), Contains("required"));
   CHECK(line.app().get_subcommand("train")->get_option("--batch")->as<std::size_t>() == 10);
@@ -109,7 +109,7 @@ TEST_CASE("leading zeros are decimal", "[cli]") {
 
 namespace {
 
-// Its configuration, as a run writes it.
+// Its configuration, as written by a run.
 std::string configuration(CommandLine& line, const std::string& command) {
   CLI::App* app = line.app().get_subcommand(command);
   return app->config_to_str(true, false);
@@ -127,7 +127,7 @@ std::string parse_with(const std::string& config, Words words = {}) {
 
 }  // namespace
 
-TEST_CASE("a run's configuration reads back for every option, whatever their texts", "[cli]") {
+TEST_CASE("a run's configuration round-trips for every option and any text", "[cli]") {
   const test::TemporaryFolder folder;
   const Words awkward{"a # b",
                       "\"quoted\" and 'single'",
@@ -177,7 +177,7 @@ TEST_CASE("a run's configuration reads back for every option, whatever their tex
   }
 }
 
-TEST_CASE("options of every kind read back from a configuration", "[cli]") {
+TEST_CASE("options of every type round-trip through a configuration", "[cli]") {
   const test::TemporaryFolder folder;
   CommandLine first;
   REQUIRE(first.parse({"train",
@@ -218,7 +218,7 @@ TEST_CASE("options of every kind read back from a configuration", "[cli]") {
   CHECK_THAT(written, Contains("nesterov=true\n") && Contains("lr=0.001\n") && Contains("bucket=\"1MiB\"\n"));
 }
 
-TEST_CASE("a configuration's errors have file and line", "[cli]") {
+TEST_CASE("configuration errors name file and line", "[cli]") {
   const Words needed{"--data", "d", "--out", "o"};
   CHECK(parse_with("lr = 0.1\n\nnesterov = true\n", needed) == "");
   CHECK_THAT(parse_with("lr = 0.1\nbogus = 1\n", needed),
@@ -234,7 +234,7 @@ TEST_CASE("a configuration's errors have file and line", "[cli]") {
   CHECK_THAT(parse_with("[train]\nlr = 0.1\n", needed), Contains("run.toml:1: train"));
   CHECK_THAT(parse_with("lr\n", needed), Contains("run.toml:1:"));
   CHECK_THAT(parse_with("--lr = 1\n", needed), Contains("run.toml:1:"));
-  // The command line wins, but the file must be right all the same.
+  // The command line takes precedence, but the file must still be valid.
   CHECK(parse_with("lr = 0.1\n", {"--data", "d", "--out", "o", "--lr", "0.2"}) == "");
   CHECK_THAT(parse_with("lr = \"x\"\n", {"--data", "d", "--out", "o", "--lr", "0.2"}), Contains("run.toml:1: --lr"));
 }

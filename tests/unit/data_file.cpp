@@ -8,7 +8,7 @@
 namespace annulus::test {
 namespace {
 
-// Like Group::write, but as h5py does it with chunks=... and compression="gzip".
+// Like Group::write, but like h5py with chunks=... and compression="gzip".
 void write_compressed(const std::filesystem::path& file, const DataFile& data) {
   const std::vector<hsize_t> extents(data.images_shape.begin(), data.images_shape.end());
   std::vector<hsize_t> chunk = extents;

@@ -9,9 +9,9 @@
 
 namespace annulus::test {
 
-// A data file with one split, "train", and every part of it open to change. As it stands it is right: two classes, and
-// `size` images of 2x2x1 whose pixels are all the sample's number modulo 256. With encode() it holds these files
-// instead of images.
+// A data file with one split, "train", every part of which can be changed. By default it is valid: two classes, and
+// `size` images of 2x2x1 whose pixels all are the sample's number modulo 256. encode() replaces the images by encoded
+// files.
 struct DataFile {
   explicit DataFile(std::size_t size);
 

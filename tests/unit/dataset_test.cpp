@@ -34,7 +34,7 @@ std::string error_with(const test::DataFile& data) {
   return text;
 }
 
-// A data file whose labels are of this type of HDF5's.
+// A data file whose labels have this HDF5 type.
 void write_labels(const std::filesystem::path& file, hid_t type, std::array<std::int64_t, 2> labels = {0, 1}) {
   test::DataFile(2).write(file);
   const hdf5::Handle<H5Fclose> hdf5(H5Fopen(file.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
@@ -69,7 +69,7 @@ TEST_CASE("images and labels are read, contiguous or compressed", "[dataset]") {
   }
 }
 
-TEST_CASE("any thread reads images", "[dataset]") {
+TEST_CASE("images can be read by any thread", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile data(256);
   for (const std::size_t images_per_chunk : {0u, 10u}) {
@@ -99,7 +99,7 @@ TEST_CASE("a dataset can be moved", "[dataset]") {
   CHECK(image(second, 2) == Bytes(4, 2));
 }
 
-TEST_CASE("files that are no data files are named", "[dataset]") {
+TEST_CASE("files other than data files are refused", "[dataset]") {
   const test::TemporaryFolder folder;
   const auto error = [&] { return test::error_of([&] { Dataset({folder / "data.h5"}, "train"); }); };
   CHECK_THAT(error(), Contains("data.h5") && Contains("No such file or directory"));
@@ -111,11 +111,11 @@ TEST_CASE("files that are no data files are named", "[dataset]") {
   std::filesystem::create_directory(folder / "data.h5");
   CHECK_THAT(error(), Contains("data.h5: a folder, not a regular file"));
   std::filesystem::remove(folder / "data.h5");
-  REQUIRE(::mkfifo((folder / "data.h5").c_str(), 0600) == 0);  // nobody ever writes to it
+  REQUIRE(::mkfifo((folder / "data.h5").c_str(), 0600) == 0);  // it has no writer
   CHECK_THAT(error(), Contains("data.h5: a pipe or device, not a regular file"));
 }
 
-TEST_CASE("a split behind a link is read from the file that it lies in", "[dataset]") {
+TEST_CASE("a split behind an external link is read from the linked file", "[dataset]") {
   const test::TemporaryFolder folder;
   std::filesystem::create_directory(folder / "other");
   test::DataFile linked(300), linking(300);
@@ -193,7 +193,7 @@ TEST_CASE("a data file with a user block is read", "[dataset]") {
   }
 }
 
-TEST_CASE("datasets whose elements are not in the file are refused", "[dataset]") {
+TEST_CASE("datasets without their elements in the file are refused", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile(4).write(folder / "data.h5");
   const auto error_with = [&](const char* name, std::vector<hsize_t> extents, const auto& set) {
@@ -216,17 +216,17 @@ TEST_CASE("datasets whose elements are not in the file are refused", "[dataset]"
                Contains("data.h5") && Contains("/train/images: shape 4x4294967296x4294967296x1") &&
                    Contains("larger than the address space"));
   }
-  SECTION("or wraps to a small number") {
+  SECTION("the product wraps to a small number") {
     CHECK_THAT(error_with("train/images", {3, large, large, 1}, contiguous), Contains("larger than the address space"));
   }
   SECTION("never written") {
     CHECK_THAT(error_with("train/images", {hsize_t{1} << 62, 1, 1, 1}, contiguous),
                Contains("/train/images: shape 4611686018427387904x1x1x1, but no element was ever written"));
   }
-  SECTION("labels that were never written") {
+  SECTION("labels never written") {
     CHECK_THAT(error_with("train/labels", {4}, contiguous), Contains("/train/labels: shape 4, but no element"));
   }
-  SECTION("chunks that were never written") {
+  SECTION("chunks never written") {
     const auto chunked = [](hid_t properties) {
       H5Pset_chunk(properties, 4, std::array<hsize_t, 4>{1, 2, 2, 1}.data());
     };
@@ -249,7 +249,7 @@ TEST_CASE("datasets whose elements are not in the file are refused", "[dataset]"
   }
 }
 
-TEST_CASE("a truncated data file is named wherever it ends", "[dataset]") {
+TEST_CASE("a data file truncated anywhere is refused", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile(1000).write(folder / "whole.h5");
   const std::string whole = test::read_text(folder / "whole.h5");
@@ -259,7 +259,7 @@ TEST_CASE("a truncated data file is named wherever it ends", "[dataset]") {
   }
 }
 
-TEST_CASE("a data file cut off while in use is named", "[dataset]") {
+TEST_CASE("a data file truncated while in use is reported", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile(1000).write(folder / "data.h5");
   const Dataset dataset({folder / "data.h5"}, "train");
@@ -267,7 +267,7 @@ TEST_CASE("a data file cut off while in use is named", "[dataset]") {
   CHECK_THAT(test::error_of([&] { image(dataset, 999); }), Contains("data.h5") && Contains("train sample 999"));
 }
 
-TEST_CASE("several images are copied at once, of any file", "[dataset]") {
+TEST_CASE("several images are copied together, across files", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile(3).write(folder / "a.h5");
   test::DataFile data(2000);
@@ -292,7 +292,7 @@ TEST_CASE("several images are copied at once, of any file", "[dataset]") {
   CHECK_FALSE(copy());
 }
 
-TEST_CASE("images of which a byte is cut off are not copied", "[dataset]") {
+TEST_CASE("images with a truncated byte are not copied", "[dataset]") {
   const test::TemporaryFolder folder;
   const auto file = folder / "data.h5";
   test::DataFile(5000).write(file);
@@ -311,7 +311,7 @@ TEST_CASE("images of which a byte is cut off are not copied", "[dataset]") {
   }
 }
 
-TEST_CASE("images that are all zeros are copied from a whole file only", "[dataset]") {
+TEST_CASE("all-zero images are copied from a complete file only", "[dataset]") {
   const test::TemporaryFolder folder;
   const auto file = folder / "data.h5";
   test::DataFile data(5000);
@@ -323,11 +323,11 @@ TEST_CASE("images that are all zeros are copied from a whole file only", "[datas
   std::vector<std::int32_t> labels(1);
   CHECK(dataset.copy(samples, pixels, labels));
   CHECK(pixels == Bytes(4, 0));
-  std::filesystem::resize_file(file, test::place_of_image(file, 5000) - 1);  // its page stays, with zeros
+  std::filesystem::resize_file(file, test::place_of_image(file, 5000) - 1);  // its page remains, with zeros
   CHECK_FALSE(dataset.copy(samples, pixels, labels));
 }
 
-TEST_CASE("damaged compression is named", "[dataset]") {
+TEST_CASE("damaged compression is reported", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile data(1000);
   data.images_per_chunk = 1000;
@@ -342,7 +342,7 @@ TEST_CASE("damaged compression is named", "[dataset]") {
              Contains("data.h5: train sample 5") && Contains("/train/images"));
 }
 
-TEST_CASE("a split that is not there is named", "[dataset]") {
+TEST_CASE("a missing split is named", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile(3).write(folder / "data.h5");
   CHECK_THAT(test::error_of([&] { Dataset({folder / "data.h5"}, "test"); }), Contains("data.h5: /test: missing"));
@@ -372,7 +372,7 @@ TEST_CASE("missing parts of a data file are named", "[dataset]") {
   CHECK_THAT(error(), Contains("/train/labels: must hold integers"));
 }
 
-TEST_CASE("images of another type or rank are named", "[dataset]") {
+TEST_CASE("images of the wrong type or rank are refused", "[dataset]") {
   test::DataFile data(4);
   SECTION("rank") {
     data.images_shape = {4, 2, 2};
@@ -395,7 +395,7 @@ TEST_CASE("images of another type or rank are named", "[dataset]") {
   }
 }
 
-TEST_CASE("labels that do not fit are named", "[dataset]") {
+TEST_CASE("labels of the wrong shape are refused", "[dataset]") {
   test::DataFile data(4);
   SECTION("too few") {
     data.labels_shape = {3};
@@ -408,7 +408,7 @@ TEST_CASE("labels that do not fit are named", "[dataset]") {
   }
 }
 
-TEST_CASE("a label that is no class's is named when it is read", "[dataset]") {
+TEST_CASE("a label without a class is refused when it is read", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile data(4);
   data.labels = {0, 2, -1, std::int64_t{1} << 32};
@@ -421,7 +421,7 @@ TEST_CASE("a label that is no class's is named when it is read", "[dataset]") {
   CHECK_THAT(error(3), Contains("sample 3: label 4294967296"));
 }
 
-TEST_CASE("mean, deviation and classes that do not fit are named", "[dataset]") {
+TEST_CASE("invalid mean, std and classes are refused", "[dataset]") {
   test::DataFile data(4);
   SECTION("too many means") {
     data.mean = {0.5f, 0.5f, 0.5f};
@@ -445,7 +445,7 @@ TEST_CASE("mean, deviation and classes that do not fit are named", "[dataset]") 
   }
 }
 
-TEST_CASE("class names beyond what an old HDF5 attribute holds", "[dataset]") {
+TEST_CASE("class names larger than 64 KiB", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile data(4);
   data.classes.assign(20000, "a name");
@@ -469,7 +469,7 @@ TEST_CASE("labels may be integers of any size", "[dataset]") {
   for (std::size_t sample = 0; sample < 3; ++sample) CHECK(dataset.label(sample) == labels[sample]);
 }
 
-TEST_CASE("integers are the same kept in memory or not, and kept within a budget", "[dataset]") {
+TEST_CASE("integers are equal whether or not cached in memory, within a budget", "[dataset]") {
   constexpr std::size_t kCount = 100;  // more than are read at a time
   const test::TemporaryFolder folder;
   test::DataFile(kCount).write(folder / "data.h5");
@@ -493,7 +493,7 @@ TEST_CASE("integers are the same kept in memory or not, and kept within a budget
   CHECK(read(7) == some);
 }
 
-TEST_CASE("labels may be of any type of integers, in any order of bytes", "[dataset]") {
+TEST_CASE("labels may be of any integer type and byte order", "[dataset]") {
   const test::TemporaryFolder folder;
   for (const hid_t type : {H5T_STD_I8LE, H5T_STD_U8LE, H5T_STD_I16LE, H5T_STD_U16LE, H5T_STD_I32LE, H5T_STD_U32LE,
                            H5T_STD_I64LE, H5T_STD_U64LE, H5T_STD_I8BE, H5T_STD_I16BE, H5T_STD_I32BE, H5T_STD_U64BE}) {
@@ -532,7 +532,7 @@ TEST_CASE("integers keep their sign and all their bits", "[dataset]") {
   check(H5T_STD_U64LE, std::uint64_t{});
 }
 
-TEST_CASE("integers of bits that are not all used are read, wider ones than 8 bytes are refused", "[dataset]") {
+TEST_CASE("integers with padding bits are read; those wider than 8 bytes are refused", "[dataset]") {
   const test::TemporaryFolder folder;
   const hdf5::Handle<H5Tclose> type(H5Tcopy(H5T_STD_I32LE));
   H5Tset_precision(type.id(), 20);
@@ -553,7 +553,7 @@ TEST_CASE("integers of bits that are not all used are read, wider ones than 8 by
   }
 }
 
-TEST_CASE("several files are one data set, in the order of their names", "[dataset]") {
+TEST_CASE("several files form one data set, in the order of their names", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile(3).write(folder / "part-2.h5");
   test::DataFile(5).write(folder / "part-1.h5");
@@ -570,7 +570,7 @@ TEST_CASE("several files are one data set, in the order of their names", "[datas
   CHECK_NOTHROW(dataset.will_need({3, 8}));
 }
 
-TEST_CASE("files that are not of one data set are named, both of them", "[dataset]") {
+TEST_CASE("inconsistent files of a data set are refused, naming both", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile(3).write(folder / "a.h5");
   test::DataFile other(3);
@@ -600,7 +600,7 @@ TEST_CASE("files that are not of one data set are named, both of them", "[datase
   }
 }
 
-TEST_CASE("names of data files that do not fit are named", "[dataset]") {
+TEST_CASE("duplicate and missing data files are named", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile(3).write(folder / "a[1].h5");
   CHECK(data_files({folder / "a[1].h5"}).size() == 1);
@@ -609,7 +609,7 @@ TEST_CASE("names of data files that do not fit are named", "[dataset]") {
              Contains("b-*.h5") && Contains("No such file"));
 }
 
-TEST_CASE("encoded images are read as they are", "[dataset]") {
+TEST_CASE("encoded images are read unchanged", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile data(3);
   data.encode({{1, 2, 3}, {}, {4}});
@@ -627,7 +627,7 @@ TEST_CASE("encoded images are read as they are", "[dataset]") {
   CHECK(bytes == Bytes{4});
 }
 
-TEST_CASE("offsets that are wrong are those of a sample", "[dataset]") {
+TEST_CASE("invalid offsets are reported with their sample", "[dataset]") {
   const test::TemporaryFolder folder;
   test::DataFile data(4);
   data.encode({{1, 2, 3}, {5}, {6}, {4}});

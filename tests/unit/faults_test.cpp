@@ -8,7 +8,7 @@
 
 using namespace annulus;
 
-TEST_CASE("faults are read from text") {
+TEST_CASE("faults are parsed") {
   const Fault kill = parse_fault("kill:rank=1,step=30");
   CHECK(kill.kind == Fault::Kind::kill);
   CHECK(kill.rank == 1);
@@ -23,7 +23,7 @@ TEST_CASE("faults are read from text") {
   CHECK(parse_fault("kill:rank=0,step=8,at=renamed").at == "renamed");
 }
 
-TEST_CASE("what is wrong with a fault's text is said") {
+TEST_CASE("errors in a fault's text are reported") {
   const auto [text, complaint] = GENERATE(table<std::string, std::string>({
       {"", "must begin with kill:"},
       {"melt:rank=1,step=1", "must begin with kill:"},
@@ -52,7 +52,7 @@ std::vector<std::byte> weights(Model& model) {
 
 }  // namespace
 
-TEST_CASE("a flip turns over one bit, of its rank and step only") {
+TEST_CASE("a flip inverts one bit, on its rank and step only") {
   const auto device = make_device("cpu", 1);
   Model model(*device, make_model("mlp", {{28, 28, 1}, {0.5f}, {0.5f}, 10}), Mode::training, 4);
   model.parameters().initialize(1);

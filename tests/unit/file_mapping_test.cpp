@@ -45,7 +45,7 @@ struct Mapped {
   FileMapping mapping;
 };
 
-// In memory, which is on this machine wherever the tests' folder is.
+// A file in memory, which is local even if the tests' folder is not.
 struct MemoryFile {
   explicit MemoryFile(const std::string& content) {
     REQUIRE(::write(file.number(), content.data(), content.size()) > 0);
@@ -56,7 +56,7 @@ struct MemoryFile {
 
 }  // namespace
 
-TEST_CASE("a file is mapped from anywhere on", "[file_mapping]") {
+TEST_CASE("a file can be mapped from any offset", "[file_mapping]") {
   for (const std::size_t offset : {0, 1, 4095, 4096, 12345}) {
     Mapped mapped(offset);
     CHECK(mapped.read() == mapped.expected());
@@ -65,12 +65,12 @@ TEST_CASE("a file is mapped from anywhere on", "[file_mapping]") {
   }
 }
 
-TEST_CASE("what cannot be mapped is nothing", "[file_mapping]") {
+TEST_CASE("a file that cannot be mapped gives an empty mapping", "[file_mapping]") {
   CHECK(FileMapping(open_to_read("/proc/self/maps"), 0, 100).bytes().empty());
   CHECK(FileMapping().bytes().empty());
 }
 
-TEST_CASE("it is certain that no byte of a mapped file was cut off, or not", "[file_mapping]") {
+TEST_CASE("truncation of a mapped file is detected", "[file_mapping]") {
   const std::size_t zeros = GENERATE(0, 1, 100, 5000);  // at the end
   const std::size_t content = kFile - zeros;
   const MemoryFile memory(std::string(content, 'x') + std::string(zeros, '\0'));
@@ -87,13 +87,13 @@ TEST_CASE("it is certain that no byte of a mapped file was cut off, or not", "[f
   CHECK_FALSE(certain(kFile));  // there are zeros now
 }
 
-TEST_CASE("of nothing but zeros, and of a file that ends too early, nothing is certain", "[file_mapping]") {
+TEST_CASE("all zeros, and files shorter than the mapping, cannot be verified", "[file_mapping]") {
   CHECK_FALSE(MemoryFile(std::string(kFile, '\0')).map().surely_whole());
   CHECK_FALSE(MemoryFile(std::string(5000, 'x')).map().surely_whole());
   CHECK_FALSE(FileMapping().surely_whole());
 }
 
-TEST_CASE("mapped bytes that are gone are told of, each time and in each thread", "[file_mapping]") {
+TEST_CASE("reading truncated mapped bytes is reported every time and on every thread", "[file_mapping]") {
   const Mapped mapped(100), whole(100);
   CHECK(mapped.read());
   std::filesystem::resize_file(mapped.path, 5000);
@@ -110,7 +110,7 @@ TEST_CASE("mapped bytes that are gone are told of, each time and in each thread"
   CHECK(mapped.read());
 }
 
-TEST_CASE("a bus error elsewhere ends the process as ever", "[file_mapping]") {
+TEST_CASE("a bus error outside of a mapping still ends the process", "[file_mapping]") {
   const Mapped mapped(0);
   std::filesystem::resize_file(mapped.path, 0);
   const pid_t child = fork();

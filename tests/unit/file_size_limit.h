@@ -6,7 +6,7 @@
 
 namespace annulus::test {
 
-// As good as a full disk: while it lives, writes beyond `bytes` of a file fail.
+// Simulates a full disk: during its lifetime, writes beyond `bytes` of a file fail.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -33,7 +33,7 @@ nlohmann::json benchmark(const std::string& algorithm, std::span<const RingTime>
 
 }  // namespace
 
-TEST_CASE("a link is found again from what the ring takes on it") {
+TEST_CASE("fitting recovers a link's parameters from ring all-reduce times") {
   const auto ranks = GENERATE(as<std::size_t>{}, 2, 4, 7, 64);
   const auto wire = GENERATE(WireType::fp32, WireType::bf16);
   const LinkModel link = GENERATE(LinkModel{20e-6, 1.25e9}, LinkModel{1e-6, 8e9}, LinkModel{1e-3, 6e6});
@@ -43,7 +43,7 @@ TEST_CASE("a link is found again from what the ring takes on it") {
   CHECK(fit.residual < 1e-6);
 }
 
-TEST_CASE("the residual says how far the times are from any link's") {
+TEST_CASE("the residual measures the distance to the fitted model") {
   const LinkModel link{20e-6, 1.25e9};
   std::vector<RingTime> times = times_on(link, 4);
   for (std::size_t i = 0; i < times.size(); ++i) times[i].seconds *= i % 2 == 0 ? 1.1 : 0.9;
@@ -53,14 +53,14 @@ TEST_CASE("the residual says how far the times are from any link's") {
   CHECK(fit.link.bytes_per_second == Approx(link.bytes_per_second).epsilon(0.15));
 }
 
-TEST_CASE("a latency is never negative, and times that do not grow tell no bandwidth") {
+TEST_CASE("the fitted latency is never negative; times that do not grow are refused") {
   const std::vector<RingTime> growing{{4096, 1e-6}, {1 << 20, 1e-3}};
   CHECK(fit_link(growing, 2, kOptions, WireType::fp32).link.latency_seconds == 0);
   const std::vector<RingTime> shrinking{{64, 2e-3}, {1024, 1e-3}};
   CHECK_THAT(test::error_of([&] { fit_link(shrinking, 2, kOptions, WireType::fp32); }), Catch::Contains("bandwidth"));
 }
 
-TEST_CASE("the ring's rows of a benchmark are fitted") {
+TEST_CASE("the link is fitted to the benchmark's ring rows") {
   const test::TemporaryFolder folder;
   const auto file = folder / "all_reduce.json";
   const LinkModel link{20e-6, 1.25e9};
@@ -73,7 +73,7 @@ TEST_CASE("the ring's rows of a benchmark are fitted") {
   }
 }
 
-TEST_CASE("what no link can be fitted to is refused in a line") {
+TEST_CASE("measurements that cannot be fitted are refused") {
   const test::TemporaryFolder folder;
   const auto file = folder / "all_reduce.json";
   const auto times = times_on({20e-6, 1.25e9}, 4);

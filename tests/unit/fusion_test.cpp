@@ -79,7 +79,7 @@ Graph residual_blocks() {
   return b.done(b.add("pool", MaxPool{2, 2}, {x}));
 }
 
-// A sum behind a batch norm becomes part of it, whichever of its inputs that is, and so does the ReLU behind it.
+// An addition after a batch norm becomes part of it, whichever input the norm is, and so does the ReLU after it.
 Graph norm_add_relu() {
   Builder b;
   const Value shortcut = b.add("stem", kConvolution, {b.input});
@@ -113,7 +113,7 @@ Graph chains() {
   return b.done(x);
 }
 
-// What ends in a concatenation, a dropout or an average is fused as anywhere; those themselves stay as they are.
+// Nodes before a concatenation, a dropout or an average are fused as elsewhere; those themselves are not.
 Graph inception() {
   Builder b;
   const auto unit = [&](const std::string& name, Value x) {
@@ -133,7 +133,7 @@ Graph inception() {
 struct Named {
   const char* name;
   Graph (*make)();
-  std::vector<std::string> nodes;  // that are left between the input and the last dense layer, in order
+  std::vector<std::string> nodes;  // remaining between the input and the last dense layer, in order
 };
 
 const std::vector<Named> kGraphs{
@@ -169,7 +169,7 @@ bool has_relu(const Graph& graph, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("a synchronized batch norm stays one with what is fused with it") {
+TEST_CASE("fusion keeps a batch norm synchronized") {
   const Graph fused = fuse(synchronize_batch_norms(norm_add_relu()));
   std::size_t norms = 0;
   for (const Node& node : fused.nodes())
@@ -181,7 +181,7 @@ TEST_CASE("a synchronized batch norm stays one with what is fused with it") {
   CHECK_THROWS_WITH(synchronize_batch_norms(dense_relu()), Catch::Contains("no batch norm"));
 }
 
-TEST_CASE("fusion leaves these nodes, by these names") {
+TEST_CASE("the nodes after fusion and their names") {
   for (const Named& named : kGraphs) {
     CAPTURE(named.name);
     std::vector<std::string> names;
@@ -211,7 +211,7 @@ TEST_CASE("fusion leaves these nodes, by these names") {
   CHECK_FALSE(has_relu(fuse(norm_not_add()), "norm3"));
 }
 
-TEST_CASE("a batch norm's own settings survive its fusion") {
+TEST_CASE("fusion keeps a batch norm's settings") {
   Builder b;
   const BatchNorm special{.epsilon = 0.125f, .initial_scale = 0};
   const Value norm = b.add("norm", special, {b.input});
@@ -223,7 +223,7 @@ TEST_CASE("a batch norm's own settings survive its fusion") {
   CHECK(both.relu);
 }
 
-TEST_CASE("a convolution's own settings survive its fusion") {
+TEST_CASE("fusion keeps a convolution's settings") {
   Builder b;
   const Convolution special{.channels = 5, .kernel = 5, .stride = 2, .padding = 1, .bias = false};
   const Graph fused = fuse(b.done(b.add("relu", Relu{}, {b.add("conv", special, {b.input})})));
@@ -236,7 +236,7 @@ TEST_CASE("a convolution's own settings survive its fusion") {
   CHECK(conv.relu);
 }
 
-TEST_CASE("the fused graph has the loss and the gradients of the one as written") {
+TEST_CASE("the fused graph has the same loss and gradients") {
   const Named named = GENERATE(from_range(kGraphs));
   const std::size_t batch = GENERATE(1, 3);
   const int threads = GENERATE(1, 2);
@@ -263,7 +263,7 @@ TEST_CASE("the fused graph has the loss and the gradients of the one as written"
   REQUIRE(ours.size() == expected.size());
   for (const auto& [name, values] : expected) {
     CAPTURE(name);
-    // The gradient of a bias before a batch norm is 0 but for rounding, of some hundred numbers up to about 1.
+    // The gradient of a bias before a batch norm is 0 except for rounding, of some hundred numbers up to about 1.
     CHECK(test::distance(ours.at(name), values) <= 1e-5 * (0.1 + test::norm(values)));
     CHECK(test::norm(values) > 0);
   }

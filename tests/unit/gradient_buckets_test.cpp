@@ -43,7 +43,7 @@ class Recorder final : public AllReduce {
 
 }  // namespace
 
-TEST_CASE("buckets end where parameters end") {
+TEST_CASE("buckets end at parameter boundaries") {
   CHECK(cut({10, 20, 30, 40}, 20) == Ranges{{0, 20}, {20, 40}});
   CHECK(cut({10, 20, 30, 40}, 29) == Ranges{{0, 20}, {20, 40}});
   CHECK(cut({10, 20, 30, 40}, 30) == Ranges{{0, 30}, {30, 40}});
@@ -52,25 +52,24 @@ TEST_CASE("buckets end where parameters end") {
   CHECK(cut({10, 10, 20}, 10) == Ranges{{0, 10}, {10, 20}});
 }
 
-TEST_CASE(
-    "a parameter larger than a bucket is cut into several of about its size, at cache lines where they hold one") {
+TEST_CASE("a parameter larger than a bucket is split evenly, at cache lines if a bucket holds one") {
   CHECK(cut({5, 30}, 10) == Ranges{{0, 5}, {5, 14}, {14, 22}, {22, 30}});
   CHECK(cut({5, 27, 33}, 10) == Ranges{{0, 5}, {5, 13}, {13, 20}, {20, 27}, {27, 33}});
   CHECK(cut({16, 196, 200}, 64) == Ranges{{0, 16}, {16, 80}, {80, 144}, {144, 196}, {196, 200}});
   CHECK(cut({3}, 1) == Ranges{{0, 1}, {1, 2}, {2, 3}});
 }
 
-TEST_CASE("no gradients make no bucket; a bucket that holds nothing is refused") {
+TEST_CASE("no gradients give no buckets; a bucket size of 0 is refused") {
   CHECK(cut({}, 10).empty());
   CHECK(cut({0}, 10).empty());
   CHECK_THROWS_AS(cut_buckets(std::vector<std::size_t>{10}, 3), Error);
 }
 
-TEST_CASE("a bucket of any size in bytes is cut") {
+TEST_CASE("any bucket size in bytes is accepted") {
   CHECK(cut_buckets(std::vector<std::size_t>{10, 20}, std::numeric_limits<std::size_t>::max()) == Ranges{{0, 20}});
 }
 
-TEST_CASE("buckets are enqueued as soon as their last gradient is ready, in order, and once in a step") {
+TEST_CASE("buckets are enqueued in order, once a step, as soon as their last gradient is ready") {
   Lane lane;
   std::vector<float> arena(30);
   Recorder recorder;
@@ -94,7 +93,7 @@ TEST_CASE("buckets are enqueued as soon as their last gradient is ready, in orde
   }
 }
 
-TEST_CASE("a bucket's times are in order, and of the current step") {
+TEST_CASE("a bucket's timestamps are ordered and belong to the current step") {
   Lane lane;
   std::vector<float> arena(20);
   Recorder recorder;
@@ -114,13 +113,13 @@ TEST_CASE("a bucket's times are in order, and of the current step") {
   CHECK(buckets.times(0).ready.seconds <= buckets.times(1).ready.seconds);
 }
 
-TEST_CASE("the default bucket is an eighth of the gradients, within bounds") {
+TEST_CASE("the default bucket size is 1/8 of the gradients, clamped") {
   CHECK(default_bucket_bytes(1 << 20) == 128 << 10);
   CHECK(default_bucket_bytes(1000) == 64 << 10);
   CHECK(default_bucket_bytes(std::size_t{1} << 30) == 4 << 20);
 }
 
-TEST_CASE("as many buckets are deferred as fit the share, never the first") {
+TEST_CASE("the deferred buckets are those that fit the share, never the first") {
   const Ranges buckets{{0, 10}, {10, 30}, {30, 40}, {40, 100}};
   CHECK(count_deferred(buckets, 0) == 0);
   CHECK(count_deferred(buckets, 0.19) == 0);
@@ -132,7 +131,7 @@ TEST_CASE("as many buckets are deferred as fit the share, never the first") {
   CHECK(count_deferred(Ranges{{0, 10}}, 1) == 0);
 }
 
-TEST_CASE("deferred buckets are sent last, the lowest layers' first, and may be waited for in the next step") {
+TEST_CASE("deferred buckets are sent last, lowest layers first, and may complete in the next step") {
   Lane lane;
   std::vector<float> arena(50);
   Recorder recorder;
@@ -161,7 +160,7 @@ TEST_CASE("deferred buckets are sent last, the lowest layers' first, and may be 
   }
 }
 
-TEST_CASE("ranks sum buckets on threads of their own, and go on computing meanwhile") {
+TEST_CASE("buckets are all-reduced on a thread while the rank computes") {
   constexpr std::size_t kRanks = 3, kBuckets = 3, kSteps = 20;
   constexpr std::size_t kSize = 20'000;  // enough to wake the all-reduce's thread
   auto links = loopback_ring(kRanks, LoopbackDelivery::into_landing);
@@ -193,7 +192,7 @@ TEST_CASE("ranks sum buckets on threads of their own, and go on computing meanwh
   CHECK(right == std::vector(kRanks, kBuckets * kSteps));
 }
 
-TEST_CASE("wrong uses of buckets are refused") {
+TEST_CASE("misuse of buckets is refused") {
   Lane lane;
   std::vector<float> arena(20);
   Recorder recorder;

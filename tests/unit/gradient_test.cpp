@@ -59,7 +59,7 @@ Graph residual() {
   return with_loss(g, x);
 }
 
-// One value that four nodes read, one of them twice, and sums over different layouts: the input's is plain.
+// One value that four nodes read, one of them twice, and additions of different layouts: the input's is plain.
 Graph many_readers() {
   Graph g = with_input();
   const Value a = g.add("conv", Convolution{.channels = 3, .kernel = 3, .padding = 1}, {kInput});
@@ -86,8 +86,8 @@ Graph dense_first() {
   return with_loss(g, g.add("hidden", Dense{7, true}, {kInput}));
 }
 
-// Branches of every kind of pool side by side, one of them from twice the same value, and another concatenation behind
-// another dropout; channels that fill no block.
+// Branches with every kind of pool, one of them reading the same value twice, and another concatenation after another
+// dropout; channels that do not fill a block.
 Graph branches() {
   Graph g = with_input();
   const Value stem = g.add("stem", Convolution{.channels = 8, .kernel = 3, .padding = 1}, {kInput});
@@ -129,7 +129,7 @@ double loss(Device& device, const Graph& graph, Network& network, const std::vec
 
 }  // namespace
 
-TEST_CASE("the loss changes along each parameter as its gradient says") {
+TEST_CASE("gradients match finite differences of the loss") {
   const Named named = GENERATE(from_range(std::begin(kGraphs), std::end(kGraphs)));
   const std::size_t batch = GENERATE(1, 3);
   const int threads = GENERATE(1, 2);
@@ -141,7 +141,7 @@ TEST_CASE("the loss changes along each parameter as its gradient says") {
   const Samples samples(graph, batch, kClasses, 7);
   test::run(plain.network, samples, 1);
   const auto expected_gradients = test::gradients(*device, plain.parameters);
-  // Nothing is left from before, and nothing is read that this step has not written.
+  // No stale values: the step reads nothing that it has not written.
   const DeviceView memory = plain.memory.of(0);
   device->upload(std::vector<std::byte>(memory.bytes, std::byte{255}), memory);
   test::run(plain.network, samples, 1);
@@ -175,7 +175,7 @@ TEST_CASE("the loss changes along each parameter as its gradient says") {
   }
 }
 
-TEST_CASE("networks of another batch size over the same parameters find the same losses and gradients") {
+TEST_CASE("networks of different batch sizes over the same parameters agree") {
   const Named named = GENERATE(from_range(std::begin(kGraphs), std::end(kGraphs)));
   CAPTURE(named.name);
   const bool norm = named.make == residual || named.make == norm_first;
@@ -185,7 +185,7 @@ TEST_CASE("networks of another batch size over the same parameters find the same
   const Samples samples(model.graph(), 32, kClasses, 5);
   const std::size_t pixels = samples.images.size() / 32;
 
-  // Batch norm's statistics are those of the batch, but for inference.
+  // Batch norm uses the statistics of the batch, except in inference.
   const Mode mode = norm ? Mode::inference : Mode::training;
   const auto run = [&](std::size_t begin, std::size_t count) {
     Network& network = model.network(mode, count);
@@ -221,7 +221,7 @@ TEST_CASE("networks of another batch size over the same parameters find the same
   }
 }
 
-TEST_CASE("what pads the parameters' layouts stays zero") {
+TEST_CASE("padding in parameter layouts stays zero") {
   const Named named = GENERATE(from_range(std::begin(kGraphs), std::end(kGraphs)));
   CAPTURE(named.name);
   const auto device = test::make_device(2);

@@ -40,7 +40,7 @@ TEST_CASE("IDX files are read, compressed or not", "[idx]") {
   }
 }
 
-TEST_CASE("IDX files that are not right are named with what is wrong", "[idx]") {
+TEST_CASE("invalid IDX files are refused with a reason", "[idx]") {
   const test::TemporaryFolder folder;
   CHECK_THAT(test::error_of([&] { read_idx(folder / "none"); }), Contains("No such file or directory"));
   CHECK_THAT(error_with(""), Contains("ends within its header"));
@@ -51,13 +51,13 @@ TEST_CASE("IDX files that are not right are named with what is wrong", "[idx]") 
   CHECK_THAT(error_with(test::idx_header({2, 3}) + "abcdefg"), Contains("after its last element"));
 }
 
-TEST_CASE("IDX headers that promise too much do not take memory", "[idx]") {
+TEST_CASE("IDX headers with huge sizes do not allocate memory", "[idx]") {
   constexpr std::size_t kMost = 0xffffffff;
   CHECK_THAT(error_with(test::idx_header({kMost, kMost, kMost}) + "abc"), Contains("more elements than"));
   CHECK_THAT(error_with(test::idx_header({kMost, kMost}) + "abc"), Contains("ends within its elements"));
 }
 
-TEST_CASE("broken compression is named", "[idx]") {
+TEST_CASE("damaged gzip files are refused", "[idx]") {
   const test::TemporaryFolder folder;
   write_gzip(folder / "whole", test::idx_header({1000}) + std::string(1000, 'x'));
   const std::string whole = test::read_text(folder / "whole");

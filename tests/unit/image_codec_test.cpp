@@ -40,7 +40,7 @@ std::string error_of(const Bytes& bytes) {
 
 }  // namespace
 
-TEST_CASE("encodings are told by the first bytes", "[image_codec]") {
+TEST_CASE("encodings are recognized by their magic bytes", "[image_codec]") {
   const Image image = test::picture({3, 5}, 3);
   CHECK(encoding_of(test::jpeg_of(image)) == Encoding::jpeg);
   CHECK(encoding_of(test::png_of(image)) == Encoding::png);
@@ -49,7 +49,7 @@ TEST_CASE("encodings are told by the first bytes", "[image_codec]") {
   CHECK(encoding_of(Bytes{'G', 'I', 'F', '8', '9', 'a'}) == Encoding::unknown);
 }
 
-TEST_CASE("a PNG image is decoded to the pixel", "[image_codec]") {
+TEST_CASE("PNG decoding is exact", "[image_codec]") {
   for (const ImageSize size : {ImageSize{1, 1}, {7, 13}, {64, 3}}) {
     for (const std::size_t channels : {1u, 3u}) {
       const Image image = test::picture(size, channels);
@@ -58,7 +58,7 @@ TEST_CASE("a PNG image is decoded to the pixel", "[image_codec]") {
   }
 }
 
-TEST_CASE("PNG images of every kind", "[image_codec]") {
+TEST_CASE("PNG images of every colour type and bit depth", "[image_codec]") {
   const Bytes palette{10, 20, 30, 250, 100, 50, 7, 8, 9};
   CHECK(decoded(test::png_of({1, 3}, PNG_COLOR_TYPE_PALETTE, 8, {2, 0, 1}, false, palette), 3).pixels ==
         Bytes{7, 8, 9, 10, 20, 30, 250, 100, 50});
@@ -78,7 +78,7 @@ TEST_CASE("PNG images of every kind", "[image_codec]") {
   CHECK(decoded(test::png_of(image.size, PNG_COLOR_TYPE_RGB, 8, image.pixels, true), 3).pixels == image.pixels);
 }
 
-TEST_CASE("a JPEG image is decoded, up to what it lost", "[image_codec]") {
+TEST_CASE("JPEG decoding is within the compression error", "[image_codec]") {
   for (const bool progressive : {false, true}) {
     for (const bool halved_colours : {false, true}) {
       for (const ImageSize size : {ImageSize{1, 1}, {7, 13}, {37, 64}}) {
@@ -100,7 +100,7 @@ TEST_CASE("a JPEG image is decoded, up to what it lost", "[image_codec]") {
   }
 }
 
-TEST_CASE("JPEG images of inks become colours, as Adobe writes them or not", "[image_codec]") {
+TEST_CASE("CMYK JPEG images become RGB, inverted by Adobe or not", "[image_codec]") {
   Image inks;
   inks.reshape({8, 8}, 4);
   const Bytes full{0, 64, 128, 51};  // cyan, magenta, yellow, black: of 255
@@ -116,7 +116,7 @@ TEST_CASE("JPEG images of inks become colours, as Adobe writes them or not", "[i
   expect(decoded(test::jpeg_of(inks, {.quality = 100, .adobe_marker = true}), 3), {204, 153, 102});
 }
 
-TEST_CASE("a crop of a JPEG image is that of the whole", "[image_codec]") {
+TEST_CASE("a decoded JPEG crop equals the crop of the decoded image", "[image_codec]") {
   const ImageSize size{90, 110};
   for (const bool progressive : {false, true}) {
     const Bytes file = test::jpeg_of(test::picture(size, 3), {.progressive = progressive});
@@ -147,7 +147,7 @@ TEST_CASE("a crop of a JPEG image is that of the whole", "[image_codec]") {
   }
 }
 
-TEST_CASE("a large crop that shall become small is decoded on a smaller scale", "[image_codec]") {
+TEST_CASE("a large crop for a small output is decoded at reduced scale", "[image_codec]") {
   const Bytes file = test::jpeg_of(test::picture({400, 600}, 3));
   const auto decoded_width = [&](const Window& crop, const ImageSize& least) {
     Image image;
@@ -166,7 +166,7 @@ TEST_CASE("a large crop that shall become small is decoded on a smaller scale", 
   CHECK(decoded_width({0, 0, 400, 600}, {500, 600}) == 600);
 }
 
-TEST_CASE("damaged images are Errors", "[image_codec]") {
+TEST_CASE("damaged images throw Error", "[image_codec]") {
   const Image image = test::picture({40, 60}, 3);
   const Bytes jpeg = test::jpeg_of(image), png = test::png_of(image);
   CHECK_THAT(error_of({}), Contains("empty"));
@@ -187,7 +187,7 @@ TEST_CASE("damaged images are Errors", "[image_codec]") {
   CHECK_THAT(error_of(changed), Contains("damaged JPEG image"));
 }
 
-TEST_CASE("images that are too large are Errors, however small their file", "[image_codec]") {
+TEST_CASE("too large images throw Error, however small the file", "[image_codec]") {
   Bytes jpeg = test::jpeg_of(test::picture({8, 8}, 1));
   const Bytes frame{0xff, 0xc0};
   const auto header = std::search(jpeg.begin(), jpeg.end(), frame.begin(), frame.end());
@@ -195,11 +195,11 @@ TEST_CASE("images that are too large are Errors, however small their file", "[im
   std::fill_n(header + 5, 4, std::uint8_t{0xf0});  // height and width
   CHECK_THAT(error_of(jpeg), Contains("61680x61680 pixels, above the limit of 100000000"));
   Bytes png = test::png_of(test::picture({8, 8}, 1));
-  png[18] = png[22] = 0xff;  // and the header's sum is wrong then
+  png[18] = png[22] = 0xff;  // which makes the header's checksum wrong
   CHECK_THAT(error_of(png), Contains("damaged PNG image"));
 }
 
-TEST_CASE("images of other than 1 or 3 channels are not made", "[image_codec]") {
+TEST_CASE("decoding to other than 1 or 3 channels is refused", "[image_codec]") {
   CHECK_THAT(test::error_of([] { decoded(test::png_of(test::picture({2, 2}, 1)), 2); }), Contains("not 2"));
 }
 

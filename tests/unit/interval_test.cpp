@@ -28,7 +28,7 @@ std::vector<std::uint64_t> due_steps(const std::string& interval, std::uint64_t 
 
 }  // namespace
 
-TEST_CASE("intervals are steps, epochs, a time, or the run") {
+TEST_CASE("intervals are steps, epochs, a duration, or the whole run") {
   CHECK(parse_interval("500") == Interval{Unit::steps, 500});
   CHECK(parse_interval("1step") == Interval{Unit::steps, 1});
   CHECK(parse_interval("1e3steps") == Interval{Unit::steps, 1000});
@@ -40,7 +40,7 @@ TEST_CASE("intervals are steps, epochs, a time, or the run") {
   CHECK(parse_interval("end") == Interval{Unit::run, 1});
 }
 
-TEST_CASE("what is no interval is named") {
+TEST_CASE("invalid intervals are refused") {
   for (const char* text :
        {"",         "0", "-1",  "0s",    "-1s",   "1.5",      "0.5epochs", "1.5steps", "nan",  "infs",
         "infinity", "s", "min", "epoch", "5 min", "5minutes", "5x",        "steps5",   "ends", "1e999"})
@@ -48,7 +48,7 @@ TEST_CASE("what is no interval is named") {
                Catch::Contains(fmt::format("'{}' is not an interval", text)));
 }
 
-TEST_CASE("a timer is due after its steps and at its epochs' ends, whoever asks") {
+TEST_CASE("a timer is due at its steps, at the ends of its epochs, or if any rank's time has come") {
   using Steps = std::vector<std::uint64_t>;
   CHECK(due_steps("3") == Steps{3, 6});
   CHECK(due_steps("1") == Steps{1, 2, 3, 4, 5, 6, 7, 8});
@@ -60,7 +60,7 @@ TEST_CASE("a timer is due after its steps and at its epochs' ends, whoever asks"
   CHECK(due_steps("3", 5) == Steps{3, 6});
 }
 
-TEST_CASE("the time comes once an interval") {
+TEST_CASE("a time interval is due once") {
   Timer timer(parse_interval("1h"));
   CHECK_FALSE(timer.time_has_come());
   CHECK_FALSE(Timer(parse_interval("1")).time_has_come());

@@ -27,7 +27,7 @@ InputPlan plan(const Dataset& dataset, const DataOptions& options = {}) {
   return plan_input(options, dataset.info(), Purpose::training, 1);
 }
 
-// A data file whose image number n is full of n.
+// A data file whose image number n is filled with n.
 struct Data {
   test::TemporaryFolder folder;
   Dataset dataset = write_and_open(test::DataFile(kSize), folder / "data.h5");
@@ -65,7 +65,7 @@ std::vector<std::size_t> epoch(const Data& data, std::size_t global_batch, int r
   return result;
 }
 
-// Small encoded images, of both kinds and many sizes, all different.
+// Small encoded images of both formats and many sizes, all different.
 test::DataFile encoded_file(std::size_t size) {
   test::DataFile data(size);
   data.mean = data.stddev = {0.5f, 0.5f, 0.5f};
@@ -84,7 +84,7 @@ struct EncodedData {
   Dataset dataset;
 };
 
-// What all ranks get in some steps, put together.
+// The batches of all ranks in some steps.
 struct Delivered {
   std::vector<std::uint8_t> images;
   std::vector<std::int32_t> labels, keys;
@@ -115,7 +115,7 @@ Delivered deliver(const Dataset& dataset, const DataOptions& options, Purpose pu
 
 }  // namespace
 
-TEST_CASE("threads, ranks and prefetching change no bit", "[loader]") {
+TEST_CASE("batches are bit-identical for any threads, ranks and prefetching", "[loader]") {
   const EncodedData data(encoded_file(31));
   for (const std::string augment : {"auto", "crop-flip", "imagenet-jitter"}) {
     for (const std::string shuffle : {"global", "block"}) {
@@ -132,7 +132,7 @@ TEST_CASE("threads, ranks and prefetching change no bit", "[loader]") {
   }
 }
 
-TEST_CASE("neither do threads and ranks of decoded images, nor whether they are copied together", "[loader]") {
+TEST_CASE("batches of decoded images are bit-identical for any threads and ranks, copied together or not", "[loader]") {
   test::DataFile file(31);
   file.images_shape = {31, 6, 5, 1};
   file.images = test::random_pixels(31 * 30, 1);
@@ -152,7 +152,7 @@ TEST_CASE("neither do threads and ranks of decoded images, nor whether they are 
   }
 }
 
-TEST_CASE("augmentation is another one in every epoch, and evaluation has none", "[loader]") {
+TEST_CASE("augmentation differs in every epoch, and evaluation has none", "[loader]") {
   const EncodedData data(encoded_file(12));
   const DataOptions options{.files = {}, .image = 16};
   const auto epochs = deliver(data.dataset, options, Purpose::evaluation, 1, 2);
@@ -163,7 +163,7 @@ TEST_CASE("augmentation is another one in every epoch, and evaluation has none",
   CHECK(keys.size() == 36);
 }
 
-TEST_CASE("a batch has the images that its samples make", "[loader]") {
+TEST_CASE("a batch holds its samples' images", "[loader]") {
   const EncodedData data(encoded_file(9));
   const DataOptions options{.files = {}, .image = 8};
   const InputPlan input = plan_input(options, data.dataset.info(), Purpose::training, 1);
@@ -180,7 +180,7 @@ TEST_CASE("a batch has the images that its samples make", "[loader]") {
   }
 }
 
-TEST_CASE("decoded images are resized where that is asked for", "[loader]") {
+TEST_CASE("decoded images are resized on request", "[loader]") {
   const Data data;
   const Delivered larger = deliver(data.dataset, {.files = {}, .image = 5}, Purpose::training, 1, 1);
   CHECK(larger.images.size() == 12 * 25);
@@ -188,7 +188,7 @@ TEST_CASE("decoded images are resized where that is asked for", "[loader]") {
   for (std::size_t i = 0; i < larger.images.size(); ++i) CHECK(larger.images[i] == order.sample(i / 25));
 }
 
-TEST_CASE("images of other channels than 1 and 3 are refused where they would be resized", "[loader]") {
+TEST_CASE("resizing images with other than 1 or 3 channels is refused", "[loader]") {
   DatasetInfo info;
   info.size = 4, info.height = info.width = 8, info.channels = 4;
   const auto plan_with = [&info](const std::string& augment, std::size_t image) {
@@ -201,14 +201,14 @@ TEST_CASE("images of other channels than 1 and 3 are refused where they would be
   CHECK_THAT(test::error_of([&] { plan_with("none", 4); }), Catch::Contains("--image 4: cannot resize images of 4"));
 }
 
-TEST_CASE("a bad sample ends the run, or takes no part", "[loader]") {
+TEST_CASE("a bad sample ends the run, or is skipped", "[loader]") {
   test::DataFile file = encoded_file(24);
   const auto damage = GENERATE(as<std::string>{}, "cut off", "empty", "no image", "label", "offsets", "much");
   std::vector<std::size_t> expected{7};
   const auto begin = static_cast<std::size_t>(file.offsets[7]);
   std::string reason = "damaged JPEG image";
   if (damage == "cut off") {
-    const std::vector<std::uint8_t> scan{0xff, 0xda}, end{0xff, 0xd9};  // the end is soon after the scan's begin
+    const std::vector<std::uint8_t> scan{0xff, 0xda}, end{0xff, 0xd9};  // the end is soon after the begin of the scan
     const auto at = std::search(file.bytes.begin() + static_cast<std::ptrdiff_t>(begin), file.bytes.end(), scan.begin(),
                                 scan.end());
     std::ranges::copy(end, at + 20);
@@ -247,7 +247,7 @@ TEST_CASE("a bad sample ends the run, or takes no part", "[loader]") {
   const Delivered training = deliver(data.dataset, options, Purpose::training, 1, 2);
   CHECK(training.labels.size() == 24);
   CHECK(training.bad == expected);
-  // The places are taken by the next good one.
+  // The next good samples take their places.
   const std::size_t next = expected.back() + 1;
   CHECK(std::ranges::count(training.keys, static_cast<std::int32_t>(mix(5, 0, next))) ==
         static_cast<long>(expected.size() + 1));
@@ -261,7 +261,7 @@ TEST_CASE("a bad sample ends the run, or takes no part", "[loader]") {
   }
 }
 
-TEST_CASE("data of which nothing is good ends the run, skipping or not", "[loader]") {
+TEST_CASE("data without any good sample ends the run, skipping or not", "[loader]") {
   test::DataFile file(150);
   std::ranges::fill(file.labels, 5);
   const EncodedData data(file);
@@ -271,7 +271,7 @@ TEST_CASE("data of which nothing is good ends the run, skipping or not", "[loade
   CHECK(deliver(data.dataset, options, Purpose::evaluation, 1, 2).bad.size() == 24);
 }
 
-TEST_CASE("images that are cut off under a run end it, or take no part", "[loader]") {
+TEST_CASE("images truncated during a run end it, or are skipped", "[loader]") {
   const Data data;
   const std::filesystem::path file = data.folder / "data.h5";
   std::filesystem::resize_file(file, test::place_of_image(file, 90) + 1);
@@ -294,7 +294,7 @@ TEST_CASE("images that are cut off under a run end it, or take no part", "[loade
   }
 }
 
-TEST_CASE("a loader ends with an epoch", "[loader]") {
+TEST_CASE("a loader ends at the end of an epoch", "[loader]") {
   const Data data;
   const InputPlan input = plan_input({}, data.dataset.info(), Purpose::evaluation, 1);
   for (const int ranks : {1, 3}) {
@@ -315,7 +315,7 @@ TEST_CASE("a loader ends with an epoch", "[loader]") {
   }
 }
 
-TEST_CASE("the ranks together see every sample once per epoch, in the order of the epoch", "[loader]") {
+TEST_CASE("the ranks together read every sample once per epoch, in the epoch's order", "[loader]") {
   const Data data;
   const EpochOrder order(kSize, kSeed, 2);
   std::vector<std::size_t> expected;
@@ -327,14 +327,14 @@ TEST_CASE("the ranks together see every sample once per epoch, in the order of t
   }
 }
 
-TEST_CASE("a loader goes on at a cursor, on another number of ranks", "[loader]") {
+TEST_CASE("a loader resumes at a cursor, on any number of ranks", "[loader]") {
   const Data data;
   const std::vector<std::size_t> whole = epoch(data, 10, 1, {3, 0});
   const std::vector<std::size_t> rest = epoch(data, 10, 4, {3, 40});
   CHECK(std::vector(whole.begin() + 40, whole.end()) == rest);
 }
 
-TEST_CASE("a loader runs from epoch to epoch", "[loader]") {
+TEST_CASE("a loader continues across epochs", "[loader]") {
   const Data data;
   Loader loader(data.dataset, plan(data.dataset), {5, 50, 0, 1, {}});
   for (std::uint64_t step = 0; step < 30; ++step) {
@@ -354,7 +354,7 @@ TEST_CASE("empty shares are delivered", "[loader]") {
   CHECK(batch.step.positions == Range{0, 2});
 }
 
-TEST_CASE("a batch stays as it is until the next call", "[loader]") {
+TEST_CASE("a batch is unchanged until the next call", "[loader]") {
   const Data data;
   Loader loader(data.dataset, plan(data.dataset), {5, 10, 0, 1, {}});
   for (int step = 0; step < 20; ++step) {
@@ -373,7 +373,7 @@ TEST_CASE("batches are reused without allocation", "[loader]") {
   CHECK(memory.size() <= 4);
 }
 
-TEST_CASE("what the reading thread meets is thrown, again and again, after the batches before it", "[loader]") {
+TEST_CASE("an error in the reading thread is thrown after the preceding batches, repeatedly", "[loader]") {
   const Data data;
   Loader loader(data.dataset, plan(data.dataset), {5, 10, 0, 1, {0, 50}});
   std::filesystem::resize_file(data.folder / "data.h5", 0);
@@ -384,13 +384,13 @@ TEST_CASE("what the reading thread meets is thrown, again and again, after the b
   CHECK_THAT(test::error_of(read_on), Catch::Contains("data.h5"));
 }
 
-TEST_CASE("a cursor of other data is an Error of next()", "[loader]") {
+TEST_CASE("a cursor of other data makes next() throw Error", "[loader]") {
   const Data data;
   Loader loader(data.dataset, plan(data.dataset), {5, 10, 0, 1, {0, kSize}});
   CHECK_THAT(test::error_of([&] { loader.next(); }), Catch::Contains("made with different data"));
 }
 
-TEST_CASE("a loader stops at any moment", "[loader]") {
+TEST_CASE("a loader can be destroyed at any moment", "[loader]") {
   const Data data;
   for (int steps = 0; steps < 50; ++steps) {
     Loader loader(data.dataset, plan(data.dataset), {5, 10, 0, 1, {}});

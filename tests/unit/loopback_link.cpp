@@ -54,7 +54,7 @@ class Cable {
 
  private:
   [[noreturn]] static void fail_gone(const char* neighbour) {
-    fail("the {} rank of the ring has gone away; its own error tells why", neighbour);
+    fail("the {} rank of the ring has left; see its own error", neighbour);
   }
 
   std::mutex mutex_;

@@ -11,8 +11,8 @@ namespace annulus {
 // A ring inside one process, for ranks that are threads: tests and simulations need neither MPI nor processes.
 // Element r is rank r's link, used by that rank's thread. A link that is destroyed makes its neighbours' calls throw.
 //
-// A sender's bytes are read when the receiver collects them, and only then is the sender's exchange complete: as late
-// as the contract of RingLink allows, so that memory which is reused too early shows.
+// A sender's bytes are read when the receiver collects them, and only then is the sender's exchange complete: the
+// latest moment that RingLink's contract allows, so that memory reused too early is detected.
 enum class LoopbackDelivery { into_landing, into_memory_of_the_link };
 std::vector<std::unique_ptr<RingLink>> loopback_ring(std::size_t size, LoopbackDelivery delivery);
 

@@ -37,7 +37,7 @@ void check_valid(const std::vector<Lifetime>& pieces, const MemoryPlan& plan) {
   REQUIRE(plan.bytes == (end + kUnit - 1) / kUnit * kUnit);
 }
 
-// Which any plan needs.
+// A lower bound for any plan.
 std::size_t most_at_a_moment(const std::vector<Lifetime>& pieces) {
   std::size_t most = 0;
   for (const Lifetime& at : pieces) {
@@ -51,14 +51,14 @@ std::size_t most_at_a_moment(const std::vector<Lifetime>& pieces) {
 
 }  // namespace
 
-TEST_CASE("memory plans by hand") {
+TEST_CASE("memory plans worked out by hand") {
   CHECK(plan_memory({}).bytes == 0);
   const auto planned = [](const std::vector<Lifetime>& pieces) {
     const MemoryPlan plan = plan_memory(pieces);
     check_valid(pieces, plan);
     return plan;
   };
-  // One after the other: the same place. At one moment, even if it is the last of one and the first of the other: not.
+  // Disjoint lifetimes share memory. If the last moment of one is the first of the other, they do not.
   CHECK(units(planned({{kUnit, 0, 1}, {kUnit, 2, 3}})) == std::vector<std::size_t>{0, 0});
   CHECK(units(planned({{kUnit, 0, 2}, {kUnit, 2, 3}})) == std::vector<std::size_t>{0, 1});
   // A piece of no bytes takes no memory; a piece of one byte has memory of its own.
@@ -76,7 +76,7 @@ TEST_CASE("memory plans by hand") {
                        {kUnit, 9, 9}})) == std::vector<std::size_t>{0, 0, 0, 8, 14, 13});
 }
 
-TEST_CASE("memory plans keep what lives together apart, and are not much larger than what lives together") {
+TEST_CASE("memory plans separate overlapping lifetimes, close to the lower bound") {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     std::vector<Lifetime> pieces(mix(seed, 0) % 60);
     const std::size_t moments = 1 + mix(seed, 1) % 40;
@@ -94,7 +94,7 @@ TEST_CASE("memory plans keep what lives together apart, and are not much larger 
   }
 }
 
-TEST_CASE("a network uses the memory of what flows through it again") {
+TEST_CASE("a network reuses the memory of activations") {
   const auto device = test::make_device(1);
   const Task task{{32, 32, 3}, {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}, 10};
   constexpr std::size_t kBatch = 16;
@@ -111,7 +111,7 @@ TEST_CASE("a network uses the memory of what flows through it again") {
   CHECK(inference.bytes() <= 4 * largest + 36 * 64 * 64 * sizeof(float));
 }
 
-TEST_CASE("a layer that nobody reads is named where it would be trained") {
+TEST_CASE("a layer whose output is unused is refused in training") {
   const auto device = test::make_device(1);
   Graph graph({4, 4, 1});
   const Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});

@@ -39,13 +39,13 @@ std::vector<std::uint64_t> steps(const std::filesystem::path& file) {
 
 }  // namespace
 
-TEST_CASE("records have their length before them, and both their masked CRC32C", "[metrics]") {
+TEST_CASE("TFRecords hold the length, the data and masked CRC32Cs of both", "[metrics]") {
   // The CRC32C of "123456789" is e3069283 (RFC 3720 and every catalogue of checksums).
   CHECK(hex(tf_record("123456789")) == "090000000000000037f97139313233343536373839e5b08ac7");
   CHECK(hex(tf_record("")) == "000000000000000029039807d8ea82a2");
 }
 
-TEST_CASE("a file that grows is no link to another", "[metrics]") {
+TEST_CASE("appending to a link is refused", "[metrics]") {
   const test::TemporaryFolder folder;
   test::write_text(folder / "victim", "precious\n");
   std::filesystem::create_symlink(folder / "victim", folder / "a");
@@ -53,7 +53,7 @@ TEST_CASE("a file that grows is no link to another", "[metrics]") {
   CHECK(read_text(folder / "victim") == "precious\n");
 }
 
-TEST_CASE("what a full disk leaves of an addition is taken back", "[metrics]") {
+TEST_CASE("an append that fails on a full disk is rolled back", "[metrics]") {
   const test::TemporaryFolder folder;
   GrowingFile file(folder / "a");
   file.append("first\n");
@@ -67,7 +67,7 @@ TEST_CASE("what a full disk leaves of an addition is taken back", "[metrics]") {
   CHECK(GrowingFile(folder / "a").size() == 12);
 }
 
-TEST_CASE("lines of later steps and halves of lines are cut off", "[metrics]") {
+TEST_CASE("lines of later steps and incomplete lines are truncated", "[metrics]") {
   const test::TemporaryFolder folder;
   const auto kept = [&](const std::string& text, std::uint64_t step) {
     test::write_text(folder / "a", text);
@@ -86,7 +86,7 @@ TEST_CASE("lines of later steps and halves of lines are cut off", "[metrics]") {
   CHECK(kept("1\nno\n2\n", 9) == "1\n");
 }
 
-TEST_CASE("JSON lines have what there is to say, and go on after the step that is resumed", "[metrics]") {
+TEST_CASE("JSON lines hold the available metrics, and continue after the resumed step", "[metrics]") {
   const test::TemporaryFolder folder;
   const auto file = folder / "metrics.jsonl";
   {
@@ -109,7 +109,7 @@ TEST_CASE("JSON lines have what there is to say, and go on after the step that i
   CHECK(steps(file) == std::vector<std::uint64_t>{1});
 }
 
-TEST_CASE("a table has its header once, and empty fields where there is nothing to say", "[metrics]") {
+TEST_CASE("a CSV file has one header, and empty fields for missing values", "[metrics]") {
   const test::TemporaryFolder folder;
   const auto file = folder / "metrics.csv";
   const std::string header =
@@ -130,7 +130,7 @@ TEST_CASE("a table has its header once, and empty fields where there is nothing 
   CHECK(read_text(file) == header);
 }
 
-TEST_CASE("each start has an event file of its own, later by name", "[metrics]") {
+TEST_CASE("each start writes its own event file, whose name sorts after earlier ones", "[metrics]") {
   const test::TemporaryFolder folder;
   TensorBoardWriter(folder / "t", 0).write(record(1, 0.5));
   TensorBoardWriter(folder / "t", 1).write(record(2, 0));
@@ -139,24 +139,24 @@ TEST_CASE("each start has an event file of its own, later by name", "[metrics]")
   CHECK(read_text(folder / "t" / "events.out.tfevents.000001").size() == second.size());  // a loss of 0 is written too
 }
 
-TEST_CASE("what cannot be written is told once, and does not end anything", "[metrics]") {
+TEST_CASE("a metrics file that cannot be written is reported once, and training continues", "[metrics]") {
   const test::TemporaryFolder folder;
-  std::vector<std::string> told;
-  const auto tell = [&told](const std::string& line) { told.push_back(line); };
+  std::vector<std::string> logged;
+  const auto log = [&logged](const std::string& line) { logged.push_back(line); };
   std::filesystem::create_directory(folder / "metrics.jsonl");
   test::write_text(folder / "tensorboard", "no folder");
-  MetricsFiles files({"tensorboard", "csv", "jsonl"}, folder.path(), 0, tell);
-  REQUIRE(told.size() == 2);
-  CHECK_THAT(told[0], Contains("metrics.jsonl: cannot write: Is a directory") && Contains("training continues"));
-  CHECK_THAT(told[1], Contains("tensorboard: cannot create this folder"));
+  MetricsFiles files({"tensorboard", "csv", "jsonl"}, folder.path(), 0, log);
+  REQUIRE(logged.size() == 2);
+  CHECK_THAT(logged[0], Contains("metrics.jsonl: cannot write: Is a directory") && Contains("training continues"));
+  CHECK_THAT(logged[1], Contains("tensorboard: cannot create this folder"));
   files.write(record(1, 0.5));
   {
     const test::FileSizeLimit limit(std::filesystem::file_size(folder / "metrics.csv") + 5);
     files.write(record(2, 0.5));
     files.write(record(3, 0.5));
   }
-  REQUIRE(told.size() == 3);
-  CHECK_THAT(told[2], Contains("metrics.csv: cannot write: File too large"));
+  REQUIRE(logged.size() == 3);
+  CHECK_THAT(logged[2], Contains("metrics.csv: cannot write: File too large"));
   files.write(record(4, 0.5));
   CHECK_THAT(read_text(folder / "metrics.csv"), Contains("\n1,train") && Contains("\n4,train") && !Contains("\n2,"));
 }

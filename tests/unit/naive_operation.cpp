@@ -88,7 +88,7 @@ struct Naive {
   }
 
   Tensor operator()(const AdaptiveAveragePool& o) {
-    // The part's bounds as PyTorch has them.
+    // The bounds of a part, as in PyTorch.
     const auto begin = [](std::size_t i, std::size_t outputs, std::size_t pixels) {
       return static_cast<std::size_t>(std::floor(static_cast<double>(i * pixels) / static_cast<double>(outputs)));
     };

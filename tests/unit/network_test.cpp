@@ -26,7 +26,7 @@ struct Reference {
     task = {{shape[1], shape[2], shape[3]}, images_set.floats("mean"), images_set.floats("deviation"), 10};
   }
 
-  // Of the group's values that follow from attributes.
+  // The values of a group's dataset that follow from its attributes.
   std::vector<float> formula(const std::string& group, const std::string& name, std::size_t size) const {
     const auto set = root.group(group).dataset(name);
     const std::uint64_t index = set.integer("index");
@@ -78,7 +78,7 @@ void check_gradient(const Reference& reference, const std::string& name, const s
   CHECK(worst <= allowed);
 }
 
-// The model, but with fewer units in its widest dense layers, whose weights would fill a gigabyte.
+// The model with fewer units in its widest dense layers, whose weights would fill a gigabyte.
 Graph narrowed(const std::string& name, const Task& task) {
   constexpr std::size_t kWide = 4096, kNarrowed = 48;
   const Graph whole = make_model(name, task);
@@ -91,7 +91,7 @@ Graph narrowed(const std::string& name, const Task& task) {
   return graph;
 }
 
-// Gives the group's values to the parameters that it names, which must be all that are trained or all that are not.
+// Sets the parameters that the group names, either all trained or all others, to its values.
 void write_parameters(const Reference& reference, const std::string& group, Model& model, bool trained) {
   Parameters& parameters = model.parameters();
   for (const Parameter& p : parameters.all()) {
@@ -104,7 +104,7 @@ void write_parameters(const Reference& reference, const std::string& group, Mode
   }
 }
 
-// Of the last forward.
+// The results of the last forward.
 void check_logits(const Model& model, Device& device, const Network& network, const std::vector<float>& expected) {
   const Value logits = model.graph().nodes().back().inputs[0];
   std::vector<float> ours(elements(network.spec(logits).shape));
@@ -154,18 +154,18 @@ void check_against_pytorch(const std::string& name, int threads) {
 
 }  // namespace
 
-TEST_CASE("a network's loss and gradients are PyTorch's") {
+TEST_CASE("loss and gradients match PyTorch's") {
   check_against_pytorch(GENERATE("mlp", "lenet", "cnn", "resnet20"), GENERATE(1, 2));
 }
 
 // An emulated GPU would take minutes.
-TEST_CASE("a large network's loss and gradients are PyTorch's", "[large]") {
+TEST_CASE("loss and gradients of large networks match PyTorch's", "[large]") {
   check_against_pytorch(GENERATE("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet56", "alexnet",
                                  "vgg16", "inception_v3"),
                         2);
 }
 
-TEST_CASE("what a network with batch norms finds in inference is what PyTorch's finds", "[large]") {
+TEST_CASE("inference with batch norm matches PyTorch's", "[large]") {
   const std::string name = GENERATE("resnet18", "inception_v3");
   INFO(name);
   const Reference reference(name);
@@ -180,7 +180,7 @@ TEST_CASE("what a network with batch norms finds in inference is what PyTorch's 
   check_logits(model, *device, network, reference.root.group("inference").dataset("logits").read<float>());
 }
 
-TEST_CASE("gradients of the shares of a batch add up to those of the batch") {
+TEST_CASE("gradients of a batch's shares sum to the gradient of the batch") {
   const Reference reference("lenet");
   const auto device = test::make_device(1);
   const std::size_t batch = reference.labels.size();
@@ -209,7 +209,7 @@ TEST_CASE("gradients of the shares of a batch add up to those of the batch") {
   for (std::size_t i = 0; i < whole.size(); ++i) REQUIRE(first[i] + rest[i] == Approx(whole[i]).margin(2e-5));
 }
 
-TEST_CASE("inference is training's forward pass where there is no batch norm") {
+TEST_CASE("without batch norm, inference equals the forward pass of training") {
   const Reference reference("cnn");
   const auto device = test::make_device(1);
   Model model(*device, make_model("cnn", reference.task), Mode::training, 4);
@@ -224,7 +224,7 @@ TEST_CASE("inference is training's forward pass where there is no batch norm") {
   CHECK(training.loss().correct == inference.loss().correct);
 }
 
-TEST_CASE("training with dropout wants a key for each sample; nothing else does") {
+TEST_CASE("only training with dropout requires sample keys") {
   const auto device = test::make_device(1);
   Graph graph({2, 2, 1});
   Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
@@ -239,7 +239,7 @@ TEST_CASE("training with dropout wants a key for each sample; nothing else does"
   CHECK_NOTHROW(model.network(Mode::inference, 2).load(images, labels));
 }
 
-TEST_CASE("an unknown model and images that are too small are named") {
+TEST_CASE("unknown models and too small images are refused") {
   const Task task{{4, 4, 1}, {0.5f}, {0.5f}, 10};
   CHECK_THROWS_WITH(make_model("lenet5", task), Catch::Contains("lenet5") && Catch::Contains("resnet20"));
   CHECK_THROWS_WITH(make_model("lenet", task), Catch::Contains("conv2") && Catch::Contains("5x5"));

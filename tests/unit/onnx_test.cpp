@@ -19,7 +19,7 @@ namespace {
 
 using Catch::Contains;
 
-// What the file holds, once ONNX itself has found nothing wrong with it; with the shape of every value.
+// Parses the file, after ONNX's own checker has accepted it, and infers the shape of every value.
 onnx::ModelProto translated(const Graph& graph, const ParameterValues& values) {
   onnx::ModelProto model;
   REQUIRE(model.ParseFromString(to_onnx("tried", graph, values, {{"step", "7"}})));
@@ -74,7 +74,7 @@ std::vector<float> floats(const onnx::TensorProto& tensor) {
   return values;
 }
 
-// Of the nodes that became ONNX nodes of their names, how many have the shape there that they have here.
+// Compares the shapes of the nodes that have an ONNX node of their name. Returns their number.
 std::size_t check_shapes(const Graph& graph, const onnx::ModelProto& model) {
   const std::vector<Shape> shapes = graph.shapes(1);
   std::size_t checked = 0;
@@ -93,7 +93,7 @@ std::size_t check_shapes(const Graph& graph, const onnx::ModelProto& model) {
   return checked;
 }
 
-// One of every operation, and of windows that are not square.
+// Every operation, and windows that are not square.
 Graph every_operation() {
   Graph g({11, 13, 2});
   Value x = g.add("input", ImageInput{{0.5f, 0.25f}, {0.5f, 0.125f}}, {Graph::kImages});
@@ -112,13 +112,13 @@ Graph every_operation() {
   return g;
 }
 
-Graph usual(const std::string& model, std::size_t side) {
+Graph default_graph(const std::string& model, std::size_t side) {
   return make_model(model, neutral_task({side, side, 3}, 10));
 }
 
 }  // namespace
 
-TEST_CASE("every operation has its counterpart in ONNX", "[onnx]") {
+TEST_CASE("every operation is exported to ONNX", "[onnx]") {
   const Graph graph = every_operation();
   const onnx::ModelProto model = translated(graph);
   CHECK(operators(model) == std::map<std::string, int>{{"Add", 2},
@@ -140,7 +140,7 @@ TEST_CASE("every operation has its counterpart in ONNX", "[onnx]") {
   CHECK(integers(node_named(model, "conv"), "kernel_shape") == std::vector<std::int64_t>{1, 7});
   CHECK(integers(node_named(model, "conv"), "strides") == std::vector<std::int64_t>{2, 2});
   CHECK(integers(node_named(model, "conv"), "pads") == std::vector<std::int64_t>{0, 3, 0, 3});
-  CHECK(node_named(model, "parts.rows").input(1) == "add");  // a dropout is nothing
+  CHECK(node_named(model, "parts.rows").input(1) == "add");  // dropout is omitted
   CHECK(dimensions(initializer(model, "conv.weight")) == std::vector<std::int64_t>{3, 2, 1, 7});
   CHECK(dimensions(initializer(model, "dense1.weight")) == std::vector<std::int64_t>{6, 5 * 4 * 9});
   CHECK(dimensions(initializer(model, "dense2.weight")) == std::vector<std::int64_t>{4, 6});
@@ -148,18 +148,18 @@ TEST_CASE("every operation has its counterpart in ONNX", "[onnx]") {
   CHECK(floats(initializer(model, "input.shift")) == std::vector<float>{-1, -2});
 }
 
-TEST_CASE("parameters go into an ONNX file as they are", "[onnx]") {
+TEST_CASE("parameters are exported to ONNX unchanged", "[onnx]") {
   std::map<std::string, std::vector<float>> given;
   const auto values = [&given](const std::string& name, const Shape& shape) {
     return std::span<const float>(given[name] = test::random_values(elements(shape), given.size()));
   };
-  const onnx::ModelProto model = translated(usual("resnet20", 8), values);
+  const onnx::ModelProto model = translated(default_graph("resnet20", 8), values);
   CHECK(given.size() == 21 * (1 + 4) + 2);  // 21 convolutions with their batch norms, and a dense layer
   for (const auto& [name, floats_given] : given) CHECK(floats(initializer(model, name)) == floats_given);
   CHECK(model.metadata_props_size() == 1);
 }
 
-TEST_CASE("means over parts of an image are a product on each side", "[onnx]") {
+TEST_CASE("adaptive average pools are exported to ONNX as matrix products", "[onnx]") {
   Graph g({5, 2, 1});
   Value x = g.add("input", ImageInput{{0}, {1}}, {Graph::kImages});
   x = g.add("parts", AdaptiveAveragePool{{2, 3}}, {x});
@@ -172,29 +172,29 @@ TEST_CASE("means over parts of an image are a product on each side", "[onnx]") {
   CHECK(floats(initializer(model, "parts.of_columns")) == std::vector<float>{1, 0.5f, 0, 0, 0.5f, 1});
 }
 
-TEST_CASE("models have the shapes in ONNX that they have here", "[onnx]") {
+TEST_CASE("shapes inferred by ONNX match ours for every model", "[onnx]") {
   struct Tried {
     const char* model;
     std::size_t side;
-    std::size_t nameless;  // nodes that are nothing in ONNX, and the loss
+    std::size_t nameless;  // nodes omitted in ONNX, and the loss
   };
   for (const Tried& tried : {Tried{"mlp", 28, 1}, Tried{"lenet", 28, 1}, Tried{"cnn", 28, 1}, Tried{"resnet18", 40, 1},
                              Tried{"inception_v3", 75, 3}}) {
     CAPTURE(tried.model);
-    const Graph graph = usual(tried.model, tried.side);
+    const Graph graph = default_graph(tried.model, tried.side);
     CHECK(check_shapes(graph, translated(graph)) == graph.nodes().size() - tried.nameless);
   }
 }
 
-TEST_CASE("a graph that was fused is the same in ONNX", "[onnx]") {
+TEST_CASE("a fused graph is exported to the same ONNX model", "[onnx]") {
   for (const char* model : {"lenet", "resnet20"}) {
     CAPTURE(model);
-    const Graph graph = usual(model, 32);
+    const Graph graph = default_graph(model, 32);
     CHECK(operators(translated(fuse(graph))) == operators(translated(graph)));
   }
 }
 
-TEST_CASE("a network beyond 2 GiB is refused before its parameters are asked for", "[onnx]") {
+TEST_CASE("a network larger than 2 GiB is refused before its parameters are read", "[onnx]") {
   constexpr std::size_t kWide = std::size_t{1} << 15;
   Graph g({1, 1, 1});
   Value x = g.add("input", ImageInput{{0}, {1}}, {Graph::kImages});

@@ -29,7 +29,7 @@ namespace {
 using test::random_values;
 using test::Tensor;
 
-// What float32 sums over some hundred products may be off, relative to the largest of the tensor.
+// Maximum error of float32 sums over some hundred products, relative to the tensor's largest element.
 constexpr double kTolerance = 1e-5;
 
 // A tensor on the device.
@@ -66,7 +66,7 @@ bool has_our_layouts() {
   return !test::on_gpu() && (cpu::kChannelBlock == 16) == (__builtin_cpu_supports("avx512f") != 0);
 }
 
-// Images of this shape in the layout that a network has them in after its first convolution.
+// Images of this shape in the layout of a network after its first convolution.
 TensorSpec blocked(Device& device, const Shape& shape) {
   const Convolution first{.channels = shape[1], .kernel = 3, .padding = 1};
   return device.plan(first, {device.values({shape[0], 3, shape[2], shape[3]})}, Mode::inference, {})->output();
@@ -78,7 +78,7 @@ void fill_with_nan(Device& device, DeviceView memory) {
   device.upload(ones, memory);
 }
 
-// An operation over random operands. What it has to write is full of rubbish before.
+// An operation over random operands. Memory that it must write is filled with garbage before.
 struct Trial {
   Trial(Device& device, const Operation& what, const std::vector<TensorSpec>& specs, bool wanted = true,
         Mode mode = Mode::training, const std::vector<TensorSpec>& laid_out = {})
@@ -165,16 +165,16 @@ struct Trial {
   Bindings bindings;
 };
 
-// A convolution or a dense layer that makes no gradient of its input comes to the same bits. How much less scratch it
-// takes.
+// Checks that a convolution or dense layer without an input gradient is bit-identical otherwise. Returns the scratch
+// memory that it saves.
 template <class Layer>
-std::size_t scratch_spared(Device& device, Layer layer, const TensorSpec& input) {
-  Trial usual(device, layer, {input}, false);
+std::size_t scratch_saved(Device& device, Layer layer, const TensorSpec& input) {
+  Trial with(device, layer, {input}, false);
   layer.input_gradient = false;
-  Trial sparing(device, layer, {input}, false);
-  CHECK(sparing.run(sparing.bindings, [] {}) == usual.run(usual.bindings, [] {}));
-  REQUIRE(sparing.op->info().scratch_bytes <= usual.op->info().scratch_bytes);
-  return usual.op->info().scratch_bytes - sparing.op->info().scratch_bytes;
+  Trial without(device, layer, {input}, false);
+  CHECK(without.run(without.bindings, [] {}) == with.run(with.bindings, [] {}));
+  REQUIRE(without.op->info().scratch_bytes <= with.op->info().scratch_bytes);
+  return with.op->info().scratch_bytes - without.op->info().scratch_bytes;
 }
 
 double largest(const std::vector<double>& values) {
@@ -183,7 +183,7 @@ double largest(const std::vector<double>& values) {
   return most;
 }
 
-// NaN is further than anything.
+// NaN counts as infinitely far.
 double distance(const std::vector<double>& ours, const std::vector<double>& expected) {
   REQUIRE(ours.size() == expected.size());
   double most = 0;
@@ -242,7 +242,7 @@ void check_gradient(const Operand& gradient, Tensor& at, const Objective& object
 // Checks an operation's properties on memory that it does not need or can reuse: results must be bit-identical.
 void check_memory(Trial& trial) {
   const auto nothing = [] {};
-  const auto usual = trial.run(trial.bindings, nothing);
+  const auto expected = trial.run(trial.bindings, nothing);
   const Op& op = *trial.op;
   Device& device = trial.inputs[0].device;
   CHECK(trial.run(trial.bindings, [&] {
@@ -250,23 +250,22 @@ void check_memory(Trial& trial) {
       if (!op.info().input(k).backward_reads) fill_with_nan(device, trial.bindings.inputs[k]);
     if (!op.info().backward_reads_output) fill_with_nan(device, trial.bindings.output);
     fill_with_nan(device, trial.bindings.scratch);
-  }) == usual);
+  }) == expected);
   for (std::size_t k = 0; k < trial.inputs.size(); ++k) {
     CAPTURE(k);
     Bindings bindings = trial.bindings;
     bindings.output = bindings.inputs[k];
-    if (op.info().input(k).output_may_overwrite && !op.info().input(k).backward_reads)
-      CHECK(trial.run(bindings, nothing) == usual);
+    if (op.info().input(k).output_may_overwrite && !op.info().input(k).backward_reads) CHECK(trial.run(bindings, nothing) == expected);
     bindings = trial.bindings;
     if (!bindings.input_gradients[k]) continue;
     bindings.input_gradients[k] = bindings.output_gradient;
-    if (op.info().input(k).gradient_may_overwrite) CHECK(trial.run(bindings, nothing) == usual);
+    if (op.info().input(k).gradient_may_overwrite) CHECK(trial.run(bindings, nothing) == expected);
   }
   if (!op.info().sums_output_gradients) return;
   const Buffer second = device.allocate(trial.bindings.output_gradient.bytes);
   Bindings bindings = trial.bindings;
   bindings.second_output_gradient = second.view();
-  CHECK(trial.run(bindings, nothing) == usual);
+  CHECK(trial.run(bindings, nothing) == expected);
 }
 
 // `differentiable`: how many of the parameters, from the first, have gradients (not statistics) in their slots.
@@ -341,7 +340,7 @@ TEST_CASE("convolutions of every kind") {
     for (const std::size_t stride : {1, 2})
       for (const std::size_t channels_in : {1, 2, 3, 4, 5, 16})
         for (const bool first : {true, false}) {
-          // What is left is varied along with these, so that each meets each sooner or later.
+          // The other parameters are drawn at random, so that all combinations are likely.
           const std::uint64_t draw = mix(kernel, stride, channels_in, std::uint64_t{first});
           const std::size_t channels[] = {1, 5, 8, 12, 17};
           const Convolution operation{.channels = channels[draw % 5],
@@ -364,7 +363,7 @@ TEST_CASE("convolutions of every kind") {
   if (has_our_layouts()) CHECK(ours == (cpu::kChannelBlock == 8 ? 32 : 0));
 }
 
-TEST_CASE("convolutions whose kernels and borders are no squares") {
+TEST_CASE("convolutions with non-square kernels and padding") {
   const auto device = test::make_device(GENERATE(1, 2));
   for (const Extent kernel : {Extent{1, 7}, Extent{7, 1}, Extent{1, 3}, Extent{3, 1}, Extent{2, 3}})
     for (const bool padded : {false, true})
@@ -382,7 +381,7 @@ TEST_CASE("convolutions whose kernels and borders are no squares") {
         }
 }
 
-TEST_CASE("a first convolution's weight gradient, each element") {
+TEST_CASE("the first convolution's weight gradient, element by element") {
   const int threads = GENERATE(1, 2);
   const auto device = test::make_device(threads);
   for (const std::size_t kernel : {1, 3, 5, 7, 11})
@@ -394,7 +393,7 @@ TEST_CASE("a first convolution's weight gradient, each element") {
         Trial trial(*device, operation, {device->values(shape)}, false);
         CAPTURE(text(operation), channels_in, threads);
         trial.op->forward();
-        for (int repeat = 0; repeat < 2; ++repeat) {  // nothing is left over from the step before
+        for (int repeat = 0; repeat < 2; ++repeat) {  // nothing remains from the step before
           trial.op->backward(1);
           const Tensor in = trial.inputs[0].tensor();
           const Shape& out = trial.op->output().shape;
@@ -424,7 +423,7 @@ TEST_CASE("a first convolution's weight gradient, each element") {
       }
 }
 
-TEST_CASE("convolutions of 3x3 windows one pixel apart, the same bits on any number of threads") {
+TEST_CASE("3x3 convolutions with stride 1 are bit-identical on any number of threads") {
   if (test::on_gpu()) return;  // which has no threads
   constexpr std::size_t kTwoBlocks = 2 * cpu::kChannelBlock, kThreeBlocks = 3 * cpu::kChannelBlock;
   std::size_t trials = 0, ours = 0;
@@ -453,14 +452,14 @@ TEST_CASE("convolutions of 3x3 windows one pixel apart, the same bits on any num
           if (threads == 1) check_trial(trial, true, trial.parameters.size());
           const auto made = trial.run(trial.bindings, [] {});
           if (threads == 1) bits = made;
-          if (winograd) CHECK(made == bits);  // oneDNN promises nothing of that kind
+          if (winograd) CHECK(made == bits);  // oneDNN does not guarantee that
         }
       }
   CHECK(trials == 57);
   if (has_our_layouts()) CHECK(ours == 51);  // all but those of 10x1 outputs
 }
 
-TEST_CASE("convolutions of 5x5 windows over few channels, the same bits on any number of threads") {
+TEST_CASE("5x5 convolutions with few channels are bit-identical on any number of threads") {
   if (test::on_gpu()) return;  // which has no threads
   std::size_t trials = 0, ours = 0;
   for (const Extent image : {Extent{5, 10}, Extent{6, 11}, Extent{9, 25}, Extent{14, 14}})
@@ -512,18 +511,18 @@ TEST_CASE("dense layers over images in any layout and over vectors") {
     }
 }
 
-TEST_CASE("layers whose input's gradient nobody wants plan nothing for it") {
+TEST_CASE("layers without an input gradient do not plan it") {
   const auto device = test::make_device(GENERATE(1, 2));
   const Convolution first{.channels = 16, .kernel = 7, .stride = 2, .padding = 3};
-  const std::size_t image_bytes = 2 * 3 * 20 * 20 * sizeof(float);  // which a CPU would lay out otherwise
-  const std::size_t spared = scratch_spared(*device, first, device->values({2, 3, 20, 20}));
+  const std::size_t image_bytes = 2 * 3 * 20 * 20 * sizeof(float);  // a CPU would choose another layout
+  const std::size_t spared = scratch_saved(*device, first, device->values({2, 3, 20, 20}));
   if (!test::on_gpu()) CHECK(spared >= image_bytes);
-  scratch_spared(*device, Convolution{.channels = 8, .kernel = 3, .padding = 1}, blocked(*device, {2, 16, 9, 9}));
-  scratch_spared(*device, Dense{.units = 10, .relu = true}, device->values({3, 2, 5, 5}));
+  scratch_saved(*device, Convolution{.channels = 8, .kernel = 3, .padding = 1}, blocked(*device, {2, 16, 9, 9}));
+  scratch_saved(*device, Dense{.units = 10, .relu = true}, device->values({3, 2, 5, 5}));
 }
 
 // This happens with AVX-512: a training network's weights do not match the layout of an inference network's images.
-TEST_CASE("weights in a layout that only a reference implementation takes are reordered") {
+TEST_CASE("weights in a layout that only oneDNN's reference implementation supports are reordered") {
   if (test::on_gpu()) return;
   using Tag = dnnl::memory::format_tag;
   const auto laid_out = [](const Shape& shape, Tag tag) {
@@ -551,7 +550,7 @@ TEST_CASE("weights in a layout that only a reference implementation takes are re
         laid_out({24, 16, 3, 3}, Tag::aBcd16b));
 }
 
-TEST_CASE("max pools, tiled and overlapping") {
+TEST_CASE("max pools, disjoint and overlapping") {
   const int threads = GENERATE(1, 2);
   const bool relu = GENERATE(false, true);
   const auto device = test::make_device(threads);
@@ -568,7 +567,7 @@ TEST_CASE("max pools, tiled and overlapping") {
       }
 }
 
-TEST_CASE("of equal pixels the first in a max pool's window gets the gradient; NaN passes through") {
+TEST_CASE("the first of equal pixels in a max pool's window gets the gradient; NaN is propagated") {
   const auto device = test::make_device(1);
   const bool vectors = GENERATE(false, true);
   const Shape shape{1, vectors ? 16u : 1u, 4, 4};
@@ -614,14 +613,14 @@ TEST_CASE("of equal pixels the first in a max pool's window gets the gradient; N
     }
 }
 
-TEST_CASE("a max pool's window that its memory of a pixel cannot hold is refused") {
+TEST_CASE("a max pool's window too large for its index type is refused") {
   const auto device = test::make_device(1);
   const TensorSpec spec = device->values({1, 1, 20, 20});
   CHECK_NOTHROW(device->plan(MaxPool{15, 1}, {spec}, Mode::training, {}));
   CHECK_THROWS_WITH(device->plan(MaxPool{16, 1}, {spec}, Mode::training, {}), Catch::Contains("16x16"));
 }
 
-TEST_CASE("average pools, tiled and overlapping") {
+TEST_CASE("average pools, disjoint and overlapping") {
   const auto device = test::make_device(GENERATE(1, 2));
   for (const AveragePool& pool : {AveragePool{3, 1, 1}, AveragePool{2, 2}, AveragePool{3, 2}, AveragePool{2, 3},
                                   AveragePool{5, 2, 2}, AveragePool{2, 2, 2}, AveragePool{1, 1}})
@@ -648,7 +647,7 @@ TEST_CASE("adaptive average pools, to fewer pixels and to more") {
       }
 }
 
-TEST_CASE("concatenations of images in every layout, and of vectors") {
+TEST_CASE("concatenation of images in every layout, and of vectors") {
   const auto device = test::make_device(GENERATE(1, 2));
   using Channels = std::vector<std::size_t>;
   for (const Channels& channels : {Channels{8, 16}, Channels{16, 8, 32, 8}, Channels{3, 8}, Channels{8, 3}, Channels{1},
@@ -668,7 +667,7 @@ TEST_CASE("concatenations of images in every layout, and of vectors") {
       }
 }
 
-TEST_CASE("dropout's masks are a function of key, number and place alone") {
+TEST_CASE("dropout masks depend only on key, layer and position") {
   const auto device = test::make_device(GENERATE(1, 2));
   const bool vectors = GENERATE(true, false);
   const Shape shape = vectors ? Shape{3, 60} : Shape{3, 5, 3, 4};
@@ -693,7 +692,7 @@ TEST_CASE("dropout's masks are a function of key, number and place alone") {
     if (mode == Mode::inference) return output.read();
     op->backward(1);
     CHECK(output.clean());
-    CHECK(input_gradient.read() == output.read());  // both of ones
+    CHECK(input_gradient.read() == output.read());  // both filled with ones
     return output.read();
   };
   const std::size_t each = elements(shape) / 3;
@@ -709,7 +708,7 @@ TEST_CASE("dropout's masks are a function of key, number and place alone") {
   }
 }
 
-TEST_CASE("dropout keeps as many as its rate says") {
+TEST_CASE("dropout keeps the expected share of values") {
   constexpr std::size_t kElements = 100'000;
   for (const float rate : {0.1f, 0.5f, 0.9f}) {
     const DropoutMask mask(rate, 3);
@@ -720,7 +719,7 @@ TEST_CASE("dropout keeps as many as its rate says") {
   }
 }
 
-TEST_CASE("relu and add, of equal layouts and of different ones") {
+TEST_CASE("ReLU and addition, of equal and different layouts") {
   const int threads = GENERATE(1, 2);
   const auto device = test::make_device(threads);
   for (const std::size_t channels : {1, 3, 5, 16}) {
@@ -738,7 +737,7 @@ TEST_CASE("relu and add, of equal layouts and of different ones") {
   check_operation(*device, Relu{}, {device->values({2, 1, 150, 150})});
 }
 
-TEST_CASE("a relu lets NaN through") {
+TEST_CASE("ReLU propagates NaN") {
   const auto device = test::make_device(1);
   const TensorSpec plain = device->values({1, 3, 4, 4});
   Trial trial(*device, Relu{}, {plain});
@@ -751,7 +750,7 @@ TEST_CASE("a relu lets NaN through") {
   CHECK(output[4] == 0);
 }
 
-TEST_CASE("batch norm trains with its batch's statistics, and hands them on weighted") {
+TEST_CASE("batch norm trains with the batch's statistics, and averages them by weight") {
   const int threads = GENERATE(1, 2);
   const bool synchronized = GENERATE(false, true);  // over a single rank
   const auto device = test::make_device(threads);
@@ -765,7 +764,7 @@ TEST_CASE("batch norm trains with its batch's statistics, and hands them on weig
           Trial trial(*device, BatchNorm{1e-3f, false, false, synchronized}, {spec}, wanted);
           check_trial(trial, wanted, 2);
 
-          // backward(weight) again: the statistics are forward's, then weighted by batch times weight.
+          // backward(weight) again: the statistics are forward's, weighted by batch times weight.
           const double weight = 0.125;
           trial.op->bind(trial.bindings);
           trial.op->forward();
@@ -787,7 +786,7 @@ TEST_CASE("batch norm trains with its batch's statistics, and hands them on weig
         }
 }
 
-TEST_CASE("batch norm with what is added to it, and with a relu behind that") {
+TEST_CASE("batch norm fused with an addition and a ReLU") {
   const int threads = GENERATE(1, 2);
   const bool synchronized = GENERATE(false, true);
   const auto device = test::make_device(threads);
@@ -808,7 +807,7 @@ TEST_CASE("batch norm with what is added to it, and with a relu behind that") {
         }
 }
 
-TEST_CASE("batch norm of more than a round's channels, the same bits on any number of threads") {
+TEST_CASE("batch norm of many channels is bit-identical on any number of threads") {
   const Shape shape{3, 44, 37, 41};
   std::vector<std::vector<std::byte>> first;
   for (const int threads : {1, 2, 3, 5}) {
@@ -822,7 +821,7 @@ TEST_CASE("batch norm of more than a round's channels, the same bits on any numb
   }
 }
 
-TEST_CASE("batch norm infers with the running statistics") {
+TEST_CASE("batch norm uses the running statistics in inference") {
   const auto device = test::make_device(GENERATE(1, 2));
   const BatchNorm operation{1e-2f};
   for (const std::size_t channels : {1, 5, 12}) {
@@ -880,7 +879,7 @@ struct LossTrial {
 
 }  // namespace
 
-TEST_CASE("softmax cross-entropy's losses, hits, gradients and metrics") {
+TEST_CASE("softmax cross-entropy: losses, hits, gradients and metrics") {
   const auto device = test::make_device(GENERATE(1, 2));
   const auto [batch, classes] =
       GENERATE(std::pair<std::size_t, std::size_t>{1, 2}, std::pair<std::size_t, std::size_t>{3, 10},
@@ -934,7 +933,7 @@ TEST_CASE("softmax cross-entropy neither overflows nor hides NaN") {
   }
 }
 
-TEST_CASE("a label is among the largest five by its logit, of equal logits the first being the larger") {
+TEST_CASE("top-5 hits by logit, with ties decided for the first") {
   const auto device = test::make_device(1);
   const auto hits = [&](const std::vector<float>& logits, std::int32_t label) {
     const auto sums = LossTrial(*device, 1, logits.size(), logits, {label}).sums.read();
@@ -962,7 +961,7 @@ TEST_CASE("a label is among the largest five by its logit, of equal logits the f
 TEST_CASE("shapes that do not fit an operation are refused") {
   CHECK(output_shape(MaxPool{3, 2, 1}, {{2, 5, 7, 8}}) == Shape{2, 5, 4, 4});
   CHECK(output_shape(MaxPool{2, 2, 1}, {{2, 5, 6, 8}}) == Shape{2, 5, 4, 5});
-  // Windows of nothing but padding would have no maximum.
+  // Windows that contain only padding have no maximum.
   for (const MaxPool& pool : {MaxPool{1, 1, 1}, MaxPool{2, 2, 2}, MaxPool{3, 2, 2}, MaxPool{3, 1, 5}})
     CHECK_THROWS_WITH(output_shape(pool, {{2, 5, 7, 8}}), Catch::Contains("half of its") && Catch::Contains("padding"));
   CHECK(output_shape(Convolution{.channels = 9, .kernel = 5, .stride = 2}, {{2, 5, 7, 8}}) == Shape{2, 9, 2, 2});

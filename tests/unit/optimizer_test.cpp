@@ -30,7 +30,7 @@ struct Trial {
       device->write(test::random_values(elements(p.spec.shape), p.offset + 1), p.spec, parameters.weight(p));
   }
 
-  // Other gradients in every step, metrics' included.
+  // Different gradients in every step, metrics included.
   void make_gradients(std::uint64_t step) {
     for (const Parameter& p : parameters.all())
       device->write(test::random_values(elements(p.spec.shape), mix(step, p.offset)), p.spec, parameters.gradient(p));
@@ -46,7 +46,7 @@ struct Trial {
 
 }  // namespace
 
-TEST_CASE("stochastic gradient descent by its formula, each parameter by its role") {
+TEST_CASE("SGD matches its formula, by each parameter's role") {
   const Sgd rule =
       GENERATE(Sgd{}, Sgd{0.9f}, Sgd{0.9f, 0.05f}, Sgd{0.9f, 0.05f, true}, Sgd{0, 0.1f}, Sgd{0.5f, 0, true});
   CAPTURE(rule.momentum, rule.weight_decay, rule.nesterov);
@@ -95,7 +95,7 @@ TEST_CASE("stochastic gradient descent by its formula, each parameter by its rol
         std::map<Role, std::size_t>{{Role::weight, 2}, {Role::offset, 4}, {Role::statistic, 2}, {Role::metric, 2}});
 }
 
-TEST_CASE("metrics are left alone to the bit, and gradients are only read") {
+TEST_CASE("metrics and gradients are not changed") {
   Trial trial(Sgd{0.9f, 0.05f});
   trial.make_gradients(1);
   std::vector<std::vector<float>> before;
@@ -115,7 +115,7 @@ TEST_CASE("metrics are left alone to the bit, and gradients are only read") {
   }
 }
 
-TEST_CASE("slices that cut through parameters update what the whole arena does") {
+TEST_CASE("updates in slices that split parameters equal an update of the whole arena") {
   const Sgd rule{0.9f, 0.05f, GENERATE(false, true)};
   const std::size_t size = GENERATE(1, 7, 16, 64, 333);
   CAPTURE(rule.nesterov, size);
@@ -133,7 +133,7 @@ TEST_CASE("slices that cut through parameters update what the whole arena does")
   CHECK(bits(whole, whole.optimizer.state(0)) == bits(cut, cut.optimizer.state(0)));
 }
 
-TEST_CASE("the average follows all that changes, at first fast, in any slices") {
+TEST_CASE("the EMA follows all parameters and statistics, faster at first, in any slices") {
   const UpdateRule rule =
       GENERATE(UpdateRule(Sgd{.momentum = 0.9f}), UpdateRule(Lars{.momentum = 0.9f, .trust = 0.1f}));
   const std::size_t size = GENERATE(16, 80, 1 << 20);
@@ -150,7 +150,7 @@ TEST_CASE("the average follows all that changes, at first fast, in any slices") 
     for (std::size_t begin = 0; begin < trial.size(); begin += size)
       trial.optimizer.update({begin, std::min(begin + size, trial.size())});
     const std::vector<float> weights = floats(trial.parameters.weights());
-    const double decay = step == 1 ? 2.0 / 11 : kDecay;  // (1 + 2) / 12 is it already
+    const double decay = step == 1 ? 2.0 / 11 : kDecay;  // (1 + 2) / 12 equals it
     for (std::size_t i = 0; i < expected.size(); ++i)
       expected[i] += static_cast<float>(1 - decay) * (weights[i] - expected[i]);
     const std::vector<float> average = floats(trial.optimizer.average());
@@ -159,7 +159,7 @@ TEST_CASE("the average follows all that changes, at first fast, in any slices") 
   }
 }
 
-TEST_CASE("a rate holds for the steps that begin after it was set") {
+TEST_CASE("a learning rate applies to steps that begin after it was set") {
   Trial trial(Sgd{}), other(Sgd{});
   const auto bits = [](const Trial& t) { return test::bytes_of(*t.device, t.parameters.weights()); };
   const auto step = [](Trial& t, float rate) {
@@ -175,7 +175,7 @@ TEST_CASE("a rate holds for the steps that begin after it was set") {
   CHECK(bits(trial) == bits(other));
 }
 
-TEST_CASE("a slice changes nothing outside of it") {
+TEST_CASE("updating a slice changes nothing outside of it") {
   Trial trial(Sgd{0.9f, 0.05f});
   trial.make_gradients(1);
   const auto floats = [&](DeviceView view) { return test::floats_of(*trial.device, view); };

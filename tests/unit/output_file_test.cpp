@@ -38,14 +38,14 @@ std::string refusal(const Output& output, const std::vector<std::filesystem::pat
 
 }  // namespace
 
-TEST_CASE("a new file may be written, and no file at all", "[output_file]") {
+TEST_CASE("a new file is accepted, and so is no file", "[output_file]") {
   const TemporaryFolder folder;
   CHECK_NOTHROW(expect_replaceable({folder / "new.json", FileKind::evaluation}, {}, false));
   CHECK_NOTHROW(expect_replaceable({"", FileKind::evaluation}, {}, false));
   CHECK_THAT(refusal({folder / "none/new.json", FileKind::evaluation}), Contains("No such file or directory"));
 }
 
-TEST_CASE("an earlier file of the same kind may be replaced, and no other", "[output_file]") {
+TEST_CASE("only an earlier file of the same kind may be replaced", "[output_file]") {
   const TemporaryFolder folder;
   const std::filesystem::path report = folder / "report", data = folder / "data", onnx = folder / "onnx",
                               timeline = folder / "timeline", predictions = folder / "predictions",
@@ -74,14 +74,14 @@ TEST_CASE("an earlier file of the same kind may be replaced, and no other", "[ou
     CHECK_THAT(refusal({notes, output.kind}), Contains("notes: exists already") && Contains("--overwrite"));
     CHECK_NOTHROW(expect_replaceable({notes, output.kind}, {}, true));
   }
-  write_text(notes, "");  // as mktemp leaves it: nothing is lost
+  write_text(notes, "");  // empty, as created by mktemp: nothing is lost
   CHECK_NOTHROW(expect_replaceable({notes, FileKind::evaluation}, {}, false));
-  // Reports of another command, and checkpoints, even of the same.
+  // Files of another kind: reports of another command, and checkpoints.
   CHECK_THAT(refusal({report, FileKind::step_benchmark}), Contains("--overwrite"));
   CHECK_THAT(refusal({data, FileKind::average}), Contains("exists already; give"));
 }
 
-TEST_CASE("what a command reads is never its output", "[output_file]") {
+TEST_CASE("a command's input is never accepted as its output", "[output_file]") {
   const TemporaryFolder folder;
   const std::filesystem::path data = folder / "data.h5", link = folder / "link.h5", hard = folder / "hard.h5";
   write_data_file(data);
@@ -90,21 +90,21 @@ TEST_CASE("what a command reads is never its output", "[output_file]") {
   for (const bool overwrite : {false, true})
     for (const auto& name : {data, link, hard})
       CHECK_THAT(refusal({name, FileKind::data}, {data}, overwrite), Contains("is an input of this command"));
-  // Of a folder that is read, files that were not made by this command.
+  // Files in an input folder that were not made by this command.
   write_text(folder / "picture.png", "pixels");
   CHECK_THAT(refusal({folder / "picture.png", FileKind::data}, {folder.path()}, true),
              Contains("is an input of this command"));
   CHECK_NOTHROW(expect_replaceable({data, FileKind::data}, {folder.path()}, false));
 }
 
-TEST_CASE("folders and what is no regular file are not replaced", "[output_file]") {
+TEST_CASE("folders and special files are not replaced", "[output_file]") {
   const TemporaryFolder folder;
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
   CHECK_THAT(refusal({folder / "pipe", FileKind::evaluation}, {}, true), Contains("not a regular file"));
   CHECK_THAT(refusal({folder.path(), FileKind::evaluation}, {}, true), Contains("is a folder"));
 }
 
-TEST_CASE("a claimed folder is new, empty or was claimed before", "[output_file]") {
+TEST_CASE("a claimed folder is new, empty or claimed by an earlier run", "[output_file]") {
   const TemporaryFolder folder;
   const auto claim = [](const std::filesystem::path& name, bool adopt = false) {
     return FolderClaim(name, adopt, "choose another");
@@ -118,7 +118,7 @@ TEST_CASE("a claimed folder is new, empty or was claimed before", "[output_file]
   CHECK_THAT(error_of([&] { claim(folder / "other"); }), Contains("did not write") && Contains("choose another"));
   CHECK_FALSE(std::filesystem::exists(folder / "other/annulus.lock"));
   CHECK_NOTHROW(claim(folder / "other", true));
-  // A link in the mark's place is no mark, and is not followed.
+  // A link in place of the mark is not accepted, and not followed.
   std::filesystem::create_directory(folder / "linked");
   std::filesystem::create_symlink(folder / "victim", folder / "linked/annulus.lock");
   CHECK_THAT(error_of([&] { claim(folder / "linked"); }), Contains("did not write"));
@@ -126,7 +126,7 @@ TEST_CASE("a claimed folder is new, empty or was claimed before", "[output_file]
   CHECK_FALSE(std::filesystem::exists(folder / "victim"));
 }
 
-TEST_CASE("a folder has one claim at a time, which names its process", "[output_file]") {
+TEST_CASE("a folder has one claim at a time, and the error names its process", "[output_file]") {
   const TemporaryFolder folder;
   {
     const FolderClaim first(folder / "run", false, "choose another");

@@ -26,7 +26,7 @@ std::map<std::string, std::vector<float>> initial_values(Model& model, std::uint
 
 }  // namespace
 
-TEST_CASE("parameters lie in the order in which backward finishes them, each in cache lines of its own") {
+TEST_CASE("parameters are in the order of backward, each in its own cache lines") {
   const std::string name = GENERATE("mlp", "lenet", "cnn", "resnet20");
   const auto device = make_device("cpu", 1);
   Model model(*device, make_model(name, kTask), Mode::training, 4);
@@ -58,7 +58,7 @@ TEST_CASE("parameters lie in the order in which backward finishes them, each in 
   CHECK(parameters.metrics().name == "loss.metrics");
   CHECK(parameters.metrics().role == Role::metric);
 
-  // From the last node to the first; within a node as it declares them.
+  // From the last node to the first; within a node in the order of declaration.
   std::size_t index = 1, nodes_end = parameters.steering().bytes;
   for (std::size_t node = model.graph().nodes().size(); node-- > 0;) {
     const Node& n = model.graph().nodes()[node];
@@ -77,7 +77,7 @@ TEST_CASE("parameters lie in the order in which backward finishes them, each in 
   CHECK(index == all.size());
 }
 
-TEST_CASE("the trained values of published models are as many as they should be") {
+TEST_CASE("published models have the published number of parameters") {
   const auto device = make_device("cpu", 1);
   const auto count = [&](const std::string& name) {
     return Model(*device, make_model(name, kTask), Mode::training, 1).parameters().count();
@@ -87,7 +87,7 @@ TEST_CASE("the trained values of published models are as many as they should be"
   CHECK(count("cnn") == 32 * 9 + 32 + 64 * 32 * 9 + 64 + 3136 * 128 + 128 + 1280 + 10);
 }
 
-TEST_CASE("initial values are the seed's") {
+TEST_CASE("initial values are determined by the seed") {
   const auto device = make_device("cpu", 1);
   Model model(*device, make_model("lenet", kTask), Mode::training, 2);
   const auto first = initial_values(model, 1);
@@ -123,7 +123,7 @@ TEST_CASE("initial values do not depend on layout, batch size, mode or threads")
   }
 }
 
-TEST_CASE("weights start as He et al. have them, the rest at its constant") {
+TEST_CASE("weights have He initialization, other parameters are constant") {
   const auto device = make_device("cpu", 1);
   Model model(*device, make_model("resnet20", kTask), Mode::training, 1);
   model.parameters().initialize(9);

@@ -39,7 +39,7 @@ ImportJob job_of_two_pieces() {
 
 }  // namespace
 
-TEST_CASE("a part is what was written, and complete when it is there", "[parts]") {
+TEST_CASE("a part holds the written data, and is complete if it exists", "[parts]") {
   const test::TemporaryFolder folder;
   { const PartWriter unfinished(folder / "part"); }
   CHECK(folder.files() == 0);
@@ -59,7 +59,7 @@ TEST_CASE("a part is what was written, and complete when it is there", "[parts]"
   CHECK(test::read_text(part_data_file(folder / "part")).size() == index.bytes());
 }
 
-TEST_CASE("parts that are missing, cut off or no JSON are refused", "[parts]") {
+TEST_CASE("missing, truncated and non-JSON parts are refused", "[parts]") {
   const test::TemporaryFolder folder;
   const auto error = [&folder] { return test::error_of([&] { collect_parts(job_of_two_pieces(), folder.path()); }); };
   write_part(folder / "train-000000", {{1, 2}});
@@ -73,7 +73,7 @@ TEST_CASE("parts that are missing, cut off or no JSON are refused", "[parts]") {
   CHECK_THAT(error(), Contains("train-000001.data: missing or damaged"));
 }
 
-TEST_CASE("a full disk is told of where a part is written", "[parts]") {
+TEST_CASE("a full disk is reported with the part's file", "[parts]") {
   const test::TemporaryFolder folder;
   {
     const test::FileSizeLimit limit(1000);
@@ -100,7 +100,7 @@ TEST_CASE("mean and std of each channel are exact", "[parts]") {
   CHECK_THAT(test::error_of([&] { stddev_of(constant, 1); }), Contains("same value"));
 }
 
-TEST_CASE("places are a permutation without gaps, in every shard", "[parts]") {
+TEST_CASE("positions are a permutation without gaps, in every shard", "[parts]") {
   for (const std::size_t samples : {1, 2, 7, 100}) {
     for (const std::size_t shards : {std::size_t{1}, std::size_t{3}, samples}) {
       for (const bool shuffled : {false, true}) {
@@ -126,7 +126,7 @@ TEST_CASE("places are a permutation without gaps, in every shard", "[parts]") {
   }
 }
 
-TEST_CASE("a shuffled order mixes what was sorted", "[parts]") {
+TEST_CASE("shuffling mixes sorted samples", "[parts]") {
   const std::vector<std::uint64_t> sizes(1000, 1);
   const ShardLayout layout(sizes, true, 1);
   std::size_t of_first_half = 0;
@@ -135,7 +135,7 @@ TEST_CASE("a shuffled order mixes what was sorted", "[parts]") {
   CHECK(of_first_half < 65);
 }
 
-TEST_CASE("a data file has room where it says", "[parts]") {
+TEST_CASE("a preallocated data file has space at the returned positions", "[parts]") {
   const test::TemporaryFolder folder;
   const DataFileHeader header{{"a", "b"}, {0.5f}, {0.25f}};
   std::vector<SplitSpace> spaces{{"train", 2, 5, 0, 0, {}}, {"test", 0, 0, 0, 0, {}}};
@@ -153,7 +153,7 @@ TEST_CASE("a data file has room where it says", "[parts]") {
   CHECK(std::filesystem::file_size(folder / "x.h5") < 20000);
 }
 
-TEST_CASE("a data file for which there is no room is told of at once", "[parts]") {
+TEST_CASE("a data file that does not fit on the disk is refused, and leaves no file", "[parts]") {
   const test::TemporaryFolder folder;
   std::vector<SplitSpace> spaces{{"train", 1000, 1000000, 0, 0, {}}};
   {
@@ -166,7 +166,7 @@ TEST_CASE("a data file for which there is no room is told of at once", "[parts]"
   CHECK(folder.files() == 0);
 }
 
-TEST_CASE("encoded images stay as they came, and their pixels are counted", "[parts]") {
+TEST_CASE("encoded images are kept, and their pixels enter the mean and std", "[parts]") {
   const Image picture = test::picture({6, 8}, 3);
   const test::Bytes png = test::png_of(picture);
   ImageConverter converter({true, {}, 3}, {});
@@ -181,8 +181,8 @@ TEST_CASE("encoded images stay as they came, and their pixels are counted", "[pa
   CHECK(converter.statistics().pixels.count == 48);
 }
 
-TEST_CASE("pixels are made as small as covers the size, and their middle is kept", "[parts]") {
-  // Columns 0 to 7 of value 10 x column; at half the size, 4 wide, the middle two are of columns 2 to 5.
+TEST_CASE("pixels are resized to cover the size and centre-cropped", "[parts]") {
+  // Columns 0 to 7 have the value 10 x column; at half the size, 4 wide, the middle two cover columns 2 to 5.
   Image picture;
   picture.reshape({4, 8}, 1);
   for (std::size_t i = 0; i < picture.pixels.size(); ++i) picture.pixels[i] = static_cast<std::uint8_t>(10 * (i % 8));
@@ -195,14 +195,14 @@ TEST_CASE("pixels are made as small as covers the size, and their middle is kept
   CHECK(converter.statistics().sizes.largest == ImageSize{2, 2});
 }
 
-TEST_CASE("raw pixels pass as they are", "[parts]") {
+TEST_CASE("raw pixels are kept unchanged", "[parts]") {
   ImageConverter converter({false, ImageSize{1, 2}, 1}, PixelShape{{1, 2}, 1});
   const Bytes pixels{3, 4};
   const auto stored = converter.convert(pixels);
   CHECK(Bytes(stored.begin(), stored.end()) == pixels);
 }
 
-TEST_CASE("a label far beyond the number of images is refused with the piece that has it", "[parts]") {
+TEST_CASE("an impossible label is refused, naming its piece", "[parts]") {
   ImportJob job;
   job.source = "data";
   job.plan.splits = {{"train", {"a.tar", "b.tar"}}, {"test", {"c.tar"}}};
@@ -214,7 +214,8 @@ TEST_CASE("a label far beyond the number of images is refused with the piece tha
   collection.splits[1].name = "test";
   collection.splits[1].first_samples = {0, 1};
   collection.splits[1].labels = {1};
-  CHECK_NOTHROW(expect_sensible_labels(job, collection));  // bytes are common, and a part of a data set has any of them
+  CHECK_NOTHROW(expect_sensible_labels(
+      job, collection));  // labels are often bytes, and a part of a data set may have any of them
   collection.splits[0].labels[2] = 1'000'000;
   CHECK_THAT(test::error_of([&] { expect_sensible_labels(job, collection); }),
              Contains("data: label 1000000 in b.tar (train images), but there are only 5 images in total"));

@@ -1,5 +1,5 @@
-// How oneDNN would compute the zoo's models, planned only: never by a reference implementation. Which ones it chooses
-// depends on the processor, and on ONEDNN_MAX_CPU_ISA, which is read once in a process (tests/CMakeLists.txt).
+// oneDNN's plans for the zoo's models: none may be a reference implementation. The choice depends on the processor and
+// on ONEDNN_MAX_CPU_ISA, which is read once in a process (tests/CMakeLists.txt).
 
 #include <catch2/catch.hpp>
 
@@ -29,8 +29,8 @@ Graph graph_of(const ZooEntry& entry) {
     }
 }
 
-// A network that only infers, laid out for one batch, is planned again for a last batch of another size, whose weights
-// oneDNN may reorder with its generic code.
+// An inference network, whose layouts are chosen for one batch size, is planned again for a smaller last batch, for
+// which oneDNN may reorder the weights with its generic code.
 bool is_slow(const std::string& name, bool of_another_batch) {
   return cpu::is_reference(name) && !(of_another_batch && name == "simple:any");
 }
@@ -62,7 +62,7 @@ Layouts check_plans(Device& device, const Graph& graph, Mode mode, std::size_t b
 
 }  // namespace
 
-TEST_CASE("no plan of any model is a reference implementation") {
+TEST_CASE("oneDNN uses no reference implementation for any model") {
   if (test::on_gpu()) return;
   const auto device = test::make_device(2);
   for (const ZooEntry& entry : zoo()) {

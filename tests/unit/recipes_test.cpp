@@ -9,7 +9,7 @@
 namespace annulus {
 namespace {
 
-// `annulus train` as it is read, with a recipe and more.
+// Parses `annulus train` with a recipe and other options.
 struct CommandLine {
   explicit CommandLine(std::string_view recipe, const std::string& more = "") {
     add_train(app, chosen);
@@ -25,7 +25,7 @@ struct CommandLine {
 
 }  // namespace
 
-TEST_CASE("every recipe is one of the command line's") {
+TEST_CASE("every recipe is a choice of --recipe") {
   std::set<std::string_view> names;
   for (const Recipe& recipe : recipes()) {
     CAPTURE(recipe.name);
@@ -42,7 +42,7 @@ TEST_CASE("every recipe is one of the command line's") {
   CHECK_THAT(test::error_of([] { find_recipe("goya"); }), Catch::Contains("known recipes: goyal, he-cifar,"));
 }
 
-TEST_CASE("what is given wins over a recipe, and so does what goes with it") {
+TEST_CASE("explicit options, and those that they imply, take precedence over a recipe") {
   CommandLine line("goyal", "--lr 0.2 --schedule cosine");
   CHECK(line.value("lr") == "0.2");
   CHECK(line.value("lr-per") == "256");
@@ -52,7 +52,7 @@ TEST_CASE("what is given wins over a recipe, and so does what goes with it") {
   CHECK(batch.value("weight-decay") == "0.0001");
   CHECK(batch.value("augment") == "crop-flip");
   CHECK(CommandLine("goyal", "--augment none").value("augment") == "none");
-  // A rate of LARS's would be none of another's.
+  // LARS's learning rate does not suit other optimizers.
   CommandLine other("lars", "--optimizer sgd");
   for (const char* option : {"lr", "trust", "momentum"})
     CHECK(other.app.get_subcommand("train")->get_option(std::string("--") + option)->count() == 0);

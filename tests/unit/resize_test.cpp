@@ -9,7 +9,7 @@
 namespace annulus {
 namespace {
 
-// One axis of the same in real numbers: how much input p counts in output i.
+// The floating-point reference of one axis: the weight of input p in output i.
 double weight(double from, double length, std::size_t outputs, std::size_t i, std::size_t p) {
   const double scale = length / static_cast<double>(outputs), reach = std::max(scale, 1.0);
   if (static_cast<double>(p) + 1 <= from || static_cast<double>(p) >= from + length) return 0;
@@ -40,7 +40,7 @@ std::vector<std::uint8_t> resized(const Image& image, const Window& window, cons
 
 }  // namespace
 
-TEST_CASE("resizing is what real numbers say", "[resize]") {
+TEST_CASE("resizing matches a floating-point reference", "[resize]") {
   for (const std::size_t channels : {1u, 3u}) {
     const Image image = test::picture({33, 47}, channels);
     for (const Window& window : {image.whole(), Window{5, 7, 20, 30}, {2.5, 3.75, 20.25, 11.5}, {32, 46, 1, 1}}) {
@@ -58,7 +58,7 @@ TEST_CASE("resizing is what real numbers say", "[resize]") {
   }
 }
 
-TEST_CASE("images of other channels than 1 and 3 are not resized", "[resize]") {
+TEST_CASE("images with other than 1 or 3 channels are not resized", "[resize]") {
   for (const std::size_t channels : {2u, 4u}) {
     Image image;
     image.reshape({4, 4}, channels);
@@ -70,7 +70,7 @@ TEST_CASE("images of other channels than 1 and 3 are not resized", "[resize]") {
   }
 }
 
-TEST_CASE("the same size changes nothing, and a flat image stays flat", "[resize]") {
+TEST_CASE("resizing to the same size is the identity, and a constant image stays constant", "[resize]") {
   const Image image = test::picture({19, 40}, 3);
   CHECK(resized(image, image.whole(), image.size) == image.pixels);
   Image flat = image;

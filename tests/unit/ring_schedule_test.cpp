@@ -10,7 +10,7 @@ using namespace annulus;
 
 namespace {
 
-// What each chunk on one rank is the sum of.
+// The ranks whose inputs each chunk on one rank contains.
 using Shares = std::multiset<std::size_t>;
 using Chunks = std::vector<Shares>;
 using Steps = std::vector<RingStep>;
@@ -52,12 +52,12 @@ TEST_CASE("the schedule of four ranks is the one in ring.h") {
   CHECK(listed(reduce_scatter(3, 4)) == Steps{{3, 2}, {2, 1}, {1, 0}});
 }
 
-TEST_CASE("the schedule is known when the program is compiled") {
+TEST_CASE("the schedule is constexpr") {
   STATIC_REQUIRE(reduce_scatter(1, 4)[0] == RingStep{.send = 1, .receive = 0});
   STATIC_REQUIRE(all_gather(3, 4)[0] == RingStep{.send = 0, .receive = 3});
 }
 
-TEST_CASE("every rank's share is added exactly once and reaches every rank") {
+TEST_CASE("every rank's input is added exactly once and reaches every rank") {
   const auto size = GENERATE(as<std::size_t>{}, 1, 2, 3, 4, 5, 7, 16, 64);
   Model model(size);
 
@@ -72,7 +72,7 @@ TEST_CASE("every rank's share is added exactly once and reaches every rank") {
   CHECK(model.ranks == std::vector<Chunks>(size, Chunks(size, all)));
 }
 
-TEST_CASE("each step sends what the step before has received") {
+TEST_CASE("each step sends the chunk received in the previous step") {
   const auto size = GENERATE(as<std::size_t>{}, 2, 3, 7);
   for (std::size_t rank = 0; rank < size; ++rank) {
     Steps steps = listed(reduce_scatter(rank, size));

@@ -22,7 +22,7 @@ struct Result {
   std::vector<std::uint64_t> bytes_sent;
 };
 
-// Each rank is a thread, and adds the same array `times` times with the same ring, as steps of a training do.
+// Each rank is a thread, and all-reduces the same array `times` times on the same ring, like training steps.
 Result sum_over_threads(const Arrays& arrays, RingOptions options, LoopbackDelivery delivery, int times = 1) {
   const std::size_t size = arrays.size();
   auto links = loopback_ring(size, delivery);
@@ -56,7 +56,7 @@ std::vector<float> exact_sum(const Arrays& arrays) {
   return sum;
 }
 
-// The ring's cost, exactly: a rank sends every chunk but the one that it completes, and every chunk but the next one.
+// The exact cost: a rank sends every chunk except the one that it completes, and every chunk except the next one.
 std::uint64_t expected_bytes(std::size_t rank, std::size_t size, std::size_t count) {
   const auto chunk = [&](std::size_t number) {
     return split_blocks(count, RingPartition::kLine, size, number % size).size();
@@ -66,7 +66,7 @@ std::uint64_t expected_bytes(std::size_t rank, std::size_t size, std::size_t cou
 
 }  // namespace
 
-TEST_CASE("the ring adds exactly, sends 2(N-1)/N of the array, and leaves the same on every rank") {
+TEST_CASE("the ring all-reduce is exact, sends 2(N-1)/N of the array, and is identical on all ranks") {
   const auto size = GENERATE(as<std::size_t>{}, 1, 2, 3, 4, 7);
   const auto segment_bytes = GENERATE(as<std::size_t>{}, 64, 200, 256 * 1024);
   const auto in_flight = GENERATE(as<std::size_t>{}, 1, 2, 4);
@@ -81,14 +81,14 @@ TEST_CASE("the ring adds exactly, sends 2(N-1)/N of the array, and leaves the sa
   }
 }
 
-TEST_CASE("where the array divides evenly, every rank sends exactly 2(N-1)/N of it") {
+TEST_CASE("if the array divides evenly, every rank sends exactly 2(N-1)/N of it") {
   const auto size = GENERATE(as<std::size_t>{}, 1, 2, 3, 4, 7);
   const std::size_t count = 1024 * size;
   const Result result = sum_over_threads(integers(size, count), {.segment_bytes = 256}, LoopbackDelivery::into_landing);
   for (const std::uint64_t bytes : result.bytes_sent) CHECK(bytes == 2 * (size - 1) * count * sizeof(float) / size);
 }
 
-TEST_CASE("large arrays go through in many segments") {
+TEST_CASE("large arrays are sent in many segments") {
   const auto size = GENERATE(as<std::size_t>{}, 2, 3, 4);
   for (const std::size_t count : {std::size_t{10'007}, std::size_t{1'000'003}}) {
     const Arrays arrays = integers(size, count);
@@ -98,14 +98,14 @@ TEST_CASE("large arrays go through in many segments") {
   }
 }
 
-TEST_CASE("a ring that is used again gives the same again") {
+TEST_CASE("repeated all-reduces on one ring are bit-identical") {
   const Arrays arrays = integers(3, 997);
   const Result result = sum_over_threads(arrays, {.segment_bytes = 64}, LoopbackDelivery::into_landing, 20);
   CHECK(result.sums == Arrays(3, exact_sum(arrays)));
   CHECK(result.bytes_sent[0] == 20 * expected_bytes(0, 3, 997));
 }
 
-TEST_CASE("sums that round are the same to the bit on every rank, however they are cut into segments") {
+TEST_CASE("rounded sums are bit-identical on all ranks, for any segment size") {
   const auto size = GENERATE(as<std::size_t>{}, 2, 3, 4, 7);
   Arrays arrays = integers(size, 10'007);
   for (auto& array : arrays)
@@ -116,7 +116,7 @@ TEST_CASE("sums that round are the same to the bit on every rank, however they a
   CHECK(segments == whole);
 }
 
-TEST_CASE("while the ring waits, it says in which of its steps it is") {
+TEST_CASE("a waiting ring reports its current step") {
   // Records the reported progress when the ring begins to wait.
   class Witness final : public RingLink {
    public:
@@ -156,7 +156,7 @@ TEST_CASE("while the ring waits, it says in which of its steps it is") {
                                             "all-gather, ring step 4 of 4", "all-gather, ring step 4 of 4"});
 }
 
-TEST_CASE("segments must hold a cache line, and one exchange must be in flight") {
+TEST_CASE("segments smaller than a cache line, or no exchange in flight, are refused") {
   const auto make = [](RingOptions options) {
     Ring(std::move(loopback_ring(2, LoopbackDelivery::into_landing)[0]), 0, 2, std::make_shared<Backoff>(0), options);
   };
@@ -164,7 +164,7 @@ TEST_CASE("segments must hold a cache line, and one exchange must be in flight")
   CHECK_THROWS_AS(make({.in_flight = 0}), Error);
 }
 
-TEST_CASE("a rank whose neighbour has gone away gets an error instead of waiting for ever") {
+TEST_CASE("a rank whose neighbour has left gets an error instead of hanging") {
   const auto gone = GENERATE(as<std::size_t>{}, 0, 1, 2);
   auto links = loopback_ring(3, LoopbackDelivery::into_landing);
   std::vector<int> errors(3);
@@ -184,7 +184,7 @@ TEST_CASE("a rank whose neighbour has gone away gets an error instead of waiting
   CHECK(std::accumulate(errors.begin(), errors.end(), 0) == 2);
 }
 
-TEST_CASE("ranks that add arrays of different sizes get an error") {
+TEST_CASE("ranks with arrays of different sizes get an error") {
   auto links = loopback_ring(2, LoopbackDelivery::into_landing);
   std::vector<int> errors(2);
   std::vector<std::jthread> ranks;

@@ -53,7 +53,7 @@ TEST_CASE("an epoch's order is a function of seed and epoch", "[sampler]") {
   CHECK(samples(1000, 1, 0) != samples(1000, 1, 1));
 }
 
-TEST_CASE("an epoch's order looks random", "[sampler]") {
+TEST_CASE("an epoch's order passes simple randomness tests", "[sampler]") {
   // A random permutation has one fixed point on average, and neighbours a third of the size apart.
   constexpr std::size_t kSize = 60000;
   const std::vector<std::size_t> order = samples(kSize, 3, 0);
@@ -67,7 +67,7 @@ TEST_CASE("an epoch's order looks random", "[sampler]") {
   CHECK(distance / kSize == Approx(kSize / 3.0).epsilon(0.02));
 }
 
-TEST_CASE("small orders are all drawn", "[sampler]") {
+TEST_CASE("every permutation of few samples occurs", "[sampler]") {
   // Each of the 6 permutations of 3 things should come up for about a sixth of the seeds.
   std::vector<int> drawn(27, 0);
   for (std::uint64_t seed = 0; seed < 6000; ++seed) {
@@ -77,7 +77,7 @@ TEST_CASE("small orders are all drawn", "[sampler]") {
   for (const std::size_t code : {5u, 7u, 11u, 15u, 19u, 21u}) CHECK(drawn[code] == Approx(1000).margin(200));
 }
 
-TEST_CASE("an order of blocks is a permutation, and so are its windows' blocks", "[sampler]") {
+TEST_CASE("a block order is a permutation, and so are the blocks of its windows", "[sampler]") {
   for (const std::size_t size : {1u, 2u, 7u, 8u, 9u, 63u, 64u, 65u, 1000u}) {
     for (const auto& [block, window] : {std::pair{1u, 1u}, {1u, 5u}, {8u, 1u}, {8u, 3u}, {64u, 2u}, {2000u, 2u}}) {
       const BlockOrder order(size, block, window, 3, 1);
@@ -93,7 +93,7 @@ TEST_CASE("an order of blocks is a permutation, and so are its windows' blocks",
   }
 }
 
-TEST_CASE("an order of blocks stays within a window's blocks, which are read from begin to end", "[sampler]") {
+TEST_CASE("a block order stays within a window's blocks, which are read sequentially", "[sampler]") {
   constexpr std::size_t kSize = 1003, kBlock = 10, kWindow = 4;
   const BlockOrder order(kSize, kBlock, kWindow, 3, 1);
   std::vector<std::size_t> first;
@@ -112,7 +112,7 @@ TEST_CASE("an order of blocks stays within a window's blocks, which are read fro
   CHECK_FALSE(std::ranges::is_sorted(first));
 }
 
-TEST_CASE("an order of blocks is a function of seed and epoch, and works on any scale", "[sampler]") {
+TEST_CASE("a block order is a function of seed and epoch, at any scale", "[sampler]") {
   const auto of = [](std::uint64_t seed, std::uint64_t epoch) {
     const BlockOrder order(1000, 10, 4, seed, epoch);
     std::vector<std::size_t> result;
@@ -132,7 +132,7 @@ TEST_CASE("an order of blocks is a function of seed and epoch, and works on any 
   CHECK(samples_of_window.back() < kMany);
 }
 
-TEST_CASE("the ranks' shares partition every step", "[sampler]") {
+TEST_CASE("the ranks' shares partition the batch of every step", "[sampler]") {
   constexpr std::size_t kSize = 103;
   for (const int ranks : {1, 2, 3, 4, 7}) {
     for (const std::size_t global_batch : {1u, 2u, 5u, 10u, 64u, 103u, 200u}) {
@@ -152,7 +152,7 @@ TEST_CASE("the ranks' shares partition every step", "[sampler]") {
   }
 }
 
-TEST_CASE("the last step of an epoch is shorter and rolls over", "[sampler]") {
+TEST_CASE("an epoch's last step may be shorter, and the next epoch follows", "[sampler]") {
   const StepPlan first = plan_step({4, 0}, 10, 8);
   CHECK(first.positions == Range{0, 8});
   CHECK_FALSE(first.last_of_epoch);

@@ -22,7 +22,7 @@ TEST_CASE("a constant rate") {
   CHECK(schedule.description() == "0.05");
 }
 
-TEST_CASE("Goyal's rate: scaled, warmed up from what is not scaled, lowered in steps") {
+TEST_CASE("Goyal et al.'s schedule: scaled, warmed up, decayed in steps") {
   const ScheduleOptions options{
       .rate = 0.1, .reference_batch = 256, .warmup = 5, .warmup_from = {}, .kind = "step", .steps = {30, 60, 80}};
   const Schedule schedule(options, 1024, 90);
@@ -38,14 +38,14 @@ TEST_CASE("Goyal's rate: scaled, warmed up from what is not scaled, lowered in s
                                     {80.0, 0.0004},
                                     {90.0, 0.0004}})
     CHECK(schedule.rate(epoch) == Approx(rate).epsilon(1e-6));
-  // A batch that is smaller than the reference has a smaller rate, and nothing to warm up to.
+  // A batch smaller than the reference has a smaller rate and no warm-up.
   const Schedule small(options, 64, 90);
   CHECK(small.rate(0) == 0.025f);
   CHECK(small.rate(7) == 0.025f);
   CHECK(Schedule(options, 257, 90).description().starts_with("0.1 x 257/256 = 0.100391, warm-up 5 epochs from 0.1,"));
 }
 
-TEST_CASE("rates that fall to an end") {
+TEST_CASE("cosine and polynomial decay to the end") {
   ScheduleOptions options{.rate = 2, .warmup = 2, .kind = "cosine", .end = 0.5};
   const Schedule cosine(options, 1, 10);
   CHECK(cosine.description() == "2, warm-up 2 epochs from 0, then cosine to 0.5 at epoch 10");
@@ -72,7 +72,7 @@ TEST_CASE("rates that fall to an end") {
   CHECK(linear.rate(0.75) == 1.25f);
 }
 
-TEST_CASE("schedules that contradict themselves are refused") {
+TEST_CASE("contradictory schedules are refused") {
   CHECK_THAT(complaint({.kind = "step"}), Contains("--lr-steps 30,60,80"));
   for (const std::vector<double>& steps : {std::vector{30.0, 20.0}, {30.0, 30.0}, {0.0, 30.0}, {-1.0}})
     CHECK_THAT(complaint({.kind = "step", .steps = steps}), Contains("ascending"));

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// Sets one of Slurm's variables, or takes it away, while this lives.
+// Sets or unsets one of Slurm's variables for the lifetime of this object.
 class Environment {
  public:
   Environment(const char* name, const char* value) : name_(name) {
@@ -32,7 +32,7 @@ std::optional<std::string> complaint(const char* step, const char* job, int worl
 
 }  // namespace
 
-TEST_CASE("several tasks in a world of one are complained about") {
+TEST_CASE("several Slurm tasks in a world of one give a warning") {
   const auto step = complaint("4", nullptr, 1);
   REQUIRE(step.has_value());
   CHECK_THAT(*step, Catch::Contains("4 tasks (SLURM_STEP_NUM_TASKS)") && Catch::Contains("srun --mpi=pmix") &&
@@ -42,20 +42,20 @@ TEST_CASE("several tasks in a world of one are complained about") {
   CHECK_THAT(*job, Catch::Contains("3 tasks (SLURM_NTASKS)"));
 }
 
-TEST_CASE("a step's tasks count more than its job's") {
+TEST_CASE("a Slurm step's task count takes precedence over the job's") {
   CHECK_FALSE(complaint("1", "8", 1));
   const auto both = complaint("2", "8", 1);
   REQUIRE(both.has_value());
   CHECK_THAT(*both, Catch::Contains("2 tasks"));
 }
 
-TEST_CASE("no complaint where there is nothing wrong") {
+TEST_CASE("no warning if nothing is wrong") {
   CHECK_FALSE(complaint(nullptr, nullptr, 1));
   CHECK_FALSE(complaint(nullptr, nullptr, 4));
   CHECK_FALSE(complaint("1", nullptr, 1));
   CHECK_FALSE(complaint(nullptr, "1", 1));
   CHECK_FALSE(complaint("4", "4", 4));
-  CHECK_FALSE(complaint("4", "4", 2));  // as many ranks as it may be: only a world of one is surely wrong
+  CHECK_FALSE(complaint("4", "4", 2));  // any number of ranks may be right: only a world of one is certainly wrong
   CHECK_FALSE(complaint("", nullptr, 1));
   CHECK_FALSE(complaint("many", nullptr, 1));
 }

@@ -7,12 +7,12 @@
 
 using namespace annulus;
 
-TEST_CASE("what was written before a signal was raised is there after it was awaited") {
+TEST_CASE("writes before raise() are visible after await()") {
   constexpr std::uint32_t kTurns = 2000;
-  Backoff backoff(GENERATE(0, 1000));         // yields, or looks first
+  Backoff backoff(GENERATE(0, 1000));         // yields, or polls first
   backoff.set_urgent(GENERATE(false, true));  // sleeps immediately, or later
   SharedCounter ping, pong;
-  std::uint32_t ball = 0;  // not atomic: the signals alone order what the threads do with it
+  std::uint32_t ball = 0;  // not atomic: only the counters order the accesses
   std::jthread other([&] {
     for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
       ping.await(turn, backoff);
@@ -29,7 +29,7 @@ TEST_CASE("what was written before a signal was raised is there after it was awa
   CHECK(ball == 2 * kTurns);
 }
 
-TEST_CASE("a signal that nobody raises any longer is not awaited for ever") {
+TEST_CASE("awaiting a counter that is never raised can be abandoned") {
   Backoff backoff(0);
   const SharedCounter signal;
   signal.await(0, backoff);

@@ -30,7 +30,7 @@ SimulatedStep simulate(double all_reduce_seconds, double deferred = 0, double sl
 
 }  // namespace
 
-TEST_CASE("without communication a step is its parts") {
+TEST_CASE("without communication a step takes the sum of its parts") {
   const SimulatedStep step = simulate(0);
   CHECK(step.buckets == 3);
   CHECK(step.input == 0.5);
@@ -40,45 +40,45 @@ TEST_CASE("without communication a step is its parts") {
   CHECK(step.step == Approx(66.8));
 }
 
-TEST_CASE("sums of all layers but the lowest hide behind backward") {
+TEST_CASE("all-reduces of all but the lowest layer overlap with backward") {
   const SimulatedStep step = simulate(5);
   CHECK(step.communication == Approx(15));
-  CHECK(step.exposed == Approx(5 - 0.2));  // the last sum, while the other buckets are updated
+  CHECK(step.exposed == Approx(5 - 0.2));  // the last all-reduce, while the other buckets are updated
   CHECK(step.step == Approx(66.8 + 4.8));
 }
 
-TEST_CASE("sums that take longer than backward follow each other") {
+TEST_CASE("all-reduces that take longer than backward run back to back") {
   // c's begins at 36.5, b's and a's after it; the last ends at 36.5 + 3 * 100, and its bucket is updated.
   const SimulatedStep step = simulate(100);
   CHECK(step.step == Approx(36.5 + 300 + 0.1));
   CHECK(step.exposed == Approx(step.step - 66.8));
 }
 
-TEST_CASE("one bucket hides nothing") {
+TEST_CASE("one bucket has no overlap") {
   const SimulatedStep step = simulate_step(three_layers(), constant(7), {.bytes = 3 * kLayerBytes});
   CHECK(step.buckets == 1);
   CHECK(step.exposed == Approx(7));
   CHECK(step.step == Approx(66.8 + 7));
 }
 
-TEST_CASE("deferred sums hide behind the next forward, up to where their layer is") {
-  // b's is: c's is the first one, and with a's it would be more than 0.4. So c, a, b are sent. a's sum is exposed but
-  // for c's update, b's goes on during a's update, the input and a's forward.
+TEST_CASE("deferred all-reduces overlap with the next forward, up to their layer") {
+  // b is deferred: c is the first one, and with a the share would exceed 0.4. So c, a, b are sent. a's all-reduce is
+  // exposed except for c's update; b's continues during a's update, the input and a's forward.
   const SimulatedStep step = simulate(2.5, 0.4);
   CHECK(step.exposed == Approx((2.5 - 0.1) + (2.5 - 0.1 - 0.5 - 1)));
   CHECK(step.step == Approx(66.8 + step.exposed));
   CHECK(simulate(0.5, 0.4).exposed == Approx(0.5 - 0.1));
 }
 
-TEST_CASE("computing beside sums is slower, after them not") {
-  // c's sum, of 5 s, goes on beside b's backward: 5 s of it do the work of 2.5, so 2.5 s are lost; and so with b's.
+TEST_CASE("computation slows down only during all-reduces") {
+  // c's all-reduce of 5 s overlaps with b's backward: 5 s of it do the work of 2.5, so 2.5 s are lost; likewise b's.
   CHECK(simulate(5, 0, 2).compute == Approx(66 + 5));
-  // Longer than backward: all but c's takes twice as long, and a's sum has nothing beside it.
+  // Longer than backward: all but c's backward takes twice as long, and a's all-reduce has no overlap.
   CHECK(simulate(1000, 0, 2).compute == Approx(66 + 30));
   CHECK(simulate(0, 0, 2).compute == Approx(66));
 }
 
-TEST_CASE("layers without gradients send nothing, and gradients of no time are sent") {
+TEST_CASE("layers without gradients send nothing; gradients computed in no time are sent") {
   StepProfile profile = three_layers();
   profile.layers.insert(profile.layers.begin() + 1, {"relu", 4, 40, {}});
   profile.layers.push_back({"loss", 0, 0, {64, 64}});
@@ -89,7 +89,7 @@ TEST_CASE("layers without gradients send nothing, and gradients of no time are s
   CHECK(step.exposed == Approx(5 - 0.3 * (2 * kLayerBytes + 128) / (3 * kLayerBytes + 128.0)));
 }
 
-TEST_CASE("a profile without any gradients has no bucket") {
+TEST_CASE("a profile without gradients has no buckets") {
   StepProfile profile = three_layers();
   for (LayerProfile& layer : profile.layers) layer.gradient_bytes.clear();
   const SimulatedStep step = simulate_step(profile, constant(5), {});
@@ -97,7 +97,7 @@ TEST_CASE("a profile without any gradients has no bucket") {
   CHECK(step.step == Approx(66.5));
 }
 
-TEST_CASE("sums take what their buckets' bytes take, and 4096 ranks no more than a moment") {
+TEST_CASE("all-reduce time follows the bucket size, and simulating 4096 ranks is fast") {
   const LinkModel link{20e-6, 1.25e9};
   const AllReduceModel sum = model_all_reduce("message-ring", {.network = link}, 4096);
   const SimulatedStep step = simulate_step(three_layers(), sum, {.bytes = kLayerBytes});

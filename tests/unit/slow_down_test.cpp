@@ -25,7 +25,7 @@ EpochResult epoch(std::size_t number, double compute_ms, double optimizer_ms = 1
 
 }  // namespace
 
-TEST_CASE("last epochs that are slower than the second are reported with the part that grew") {
+TEST_CASE("final epochs slower than the second are reported with the part that grew") {
   const std::vector epochs{epoch(1, 30, 1), epoch(2, 9, 1), epoch(3, 9, 2), epoch(4, 9, 3.5), epoch(5, 9, 5.5)};
   const auto found = find_slow_down(epochs);
   REQUIRE(found);
@@ -34,7 +34,7 @@ TEST_CASE("last epochs that are slower than the second are reported with the par
   CHECK(found->line() == "the last 2 epochs took 35 % longer per step than epoch 2: optimizer 1.00 -> 4.50 ms");
 }
 
-TEST_CASE("it stands in the summary and in results.json") {
+TEST_CASE("a slow-down is reported in the summary and in results.json") {
   RunResult result;
   result.epochs = {epoch(1, 9), epoch(2, 9), epoch(3, 18), epoch(4, 18)};
   CHECK_THAT(summary(result), Catch::Contains("took 90 % longer per step than epoch 2: compute 9.00 -> 18.00 ms\n"));
@@ -48,7 +48,7 @@ TEST_CASE("it stands in the summary and in results.json") {
   CHECK(!to_json(result).contains("slow_down"));
 }
 
-TEST_CASE("an epoch is called slow only if it can be known") {
+TEST_CASE("a slow-down is reported only if it is significant") {
   const auto slow = [](const std::vector<EpochResult>& epochs) { return find_slow_down(epochs).has_value(); };
   CHECK(slow({epoch(1, 9), epoch(2, 9), epoch(3, 12), epoch(4, 12)}));
   CHECK(!slow({}));
@@ -60,14 +60,14 @@ TEST_CASE("an epoch is called slow only if it can be known") {
   SECTION("less than a tenth") {
     CHECK(!slow({epoch(1, 9), epoch(2, 9), epoch(3, 9.9), epoch(4, 9.9)}));
   }
-  SECTION("a first epoch that is quick") {
+  SECTION("a quick first epoch") {
     CHECK(!slow({epoch(1, 1), epoch(2, 9), epoch(3, 9), epoch(4, 9)}));
   }
-  SECTION("an epoch that is not whole") {
+  SECTION("an incomplete epoch") {
     CHECK(!slow({epoch(1, 9), epoch(2, 9), epoch(3, 12), epoch(4, 12, 1, kSteps / 2)}));
     CHECK(slow({epoch(4, 9, 1, kSteps / 2), epoch(5, 9), epoch(6, 12), epoch(7, 12)}));
   }
-  SECTION("few steps, or short ones") {
+  SECTION("few or short steps") {
     CHECK(!slow({epoch(1, 900, 1, 3), epoch(2, 900, 1, 3), epoch(3, 1200, 1, 3), epoch(4, 1200, 1, 3)}));
     CHECK(!slow({epoch(1, .1, 0), epoch(2, .1, 0), epoch(3, .2, 0), epoch(4, .2, 0)}));
   }

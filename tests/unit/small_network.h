@@ -8,7 +8,7 @@
 
 namespace annulus::test {
 
-// A graph as it stands, without the fusion that Model does, over parameters of its own.
+// A graph without Model's fusion, with parameters of its own.
 struct PlainNetwork {
   PlainNetwork(Device& device, const Graph& graph, std::size_t batch)
       : network(device, graph, Mode::training, batch, {}),

@@ -83,7 +83,7 @@ std::string tar_numbers(std::initializer_list<std::uint64_t> numbers) {
   return text;
 }
 
-// Changes texts at places within a member's header, whose sum is then right again.
+// Changes texts at offsets in a member's header and updates its checksum.
 void change_tar_header(std::string& archive, std::size_t header,
                        const std::vector<std::pair<std::size_t, std::string>>& changes) {
   for (const auto& [place, text] : changes) archive.replace(header + place, text.size(), text);
@@ -112,7 +112,7 @@ TEST_CASE("an unknown format lists the known ones", "[source]") {
   CHECK_THAT(test::error_of([] { source_format("jpeg"); }), Contains("'jpeg'") && Contains("folder, tar, idx"));
 }
 
-TEST_CASE("NumPy's integers are read whatever their width and version", "[source]") {
+TEST_CASE("NumPy integers of any width and format version are read", "[source]") {
   const test::TemporaryFolder folder;
   const auto read = [&folder](const std::string& content) {
     test::write_text(folder / "a.npy", content);
@@ -129,7 +129,7 @@ TEST_CASE("NumPy's integers are read whatever their width and version", "[source
   CHECK_THAT(test::error_of([&] { read(npy("<u8", "(2,)", std::string(16, '\xff'))); }), Contains("too large"));
 }
 
-TEST_CASE("NumPy files that are not right are named with what is wrong", "[source]") {
+TEST_CASE("invalid NumPy files are refused with a reason", "[source]") {
   CHECK_THAT(npy_error(""), Contains("too short"));
   CHECK_THAT(npy_error("PK\3\4 is not one of them"), Contains("not a .npy file"));
   CHECK_THAT(npy_error(npy("|u1", "(2,)", "ab", 4)), Contains("version 4"));
@@ -146,7 +146,7 @@ TEST_CASE("NumPy files that are not right are named with what is wrong", "[sourc
   CHECK_THAT(npy_error(no_type), Contains("'descr' is missing"));
 }
 
-TEST_CASE("arrays of NumPy's are a source", "[source]") {
+TEST_CASE("NumPy arrays are a source", "[source]") {
   const Folder source;
   source.write("train_images.npy", npy("|u1", "(2, 1, 2)", "abcd"));
   source.write("train_labels.npy", npy("|i1", "(2,)", std::string("\3\0", 2)));
@@ -156,16 +156,16 @@ TEST_CASE("arrays of NumPy's are a source", "[source]") {
     source.write("test_labels.npy", npy("|u1", "(1,)", "\1"));
     CHECK(source.read(kNpySource, "test") == Names{"1 ef"});
   }
-  SECTION("of another size") {
+  SECTION("test images of another size") {
     source.write("test_images.npy", npy("|u1", "(1, 2, 1)", "ef"));
     source.write("test_labels.npy", npy("|u1", "(1,)", "\1"));
     CHECK_THAT(source.plan_error(kNpySource), Contains("test_images.npy: image size differs"));
   }
-  SECTION("with too few labels") {
+  SECTION("too few labels") {
     source.write("train_labels.npy", npy("|i1", "(1,)", "\3"));
     CHECK_THAT(source.plan_error(kNpySource), Contains("train_labels.npy: labels of shape 1 for 2"));
   }
-  SECTION("of five dimensions, of two channels, of floats") {
+  SECTION("five dimensions, two channels, floats") {
     source.write("train_images.npy", npy("|u1", "(1, 1, 1, 1, 1)", "a"));
     CHECK_THAT(source.plan_error(kNpySource), Contains("5 dimensions"));
     source.write("train_images.npy", npy("|u1", "(1, 1, 1, 2)", "ab"));
@@ -179,7 +179,7 @@ TEST_CASE("arrays of NumPy's are a source", "[source]") {
   }
 }
 
-TEST_CASE("pixels of a shape that no image has are refused", "[source]") {
+TEST_CASE("pixels of an impossible shape are refused", "[source]") {
   constexpr std::size_t kSide = 1 << 14;
   CHECK(checked_shape("a", kSide, kSide, 1).bytes() == kMostImageBytes);
   const auto error = [](std::size_t height, std::size_t width, std::size_t channels) {
@@ -193,7 +193,7 @@ TEST_CASE("pixels of a shape that no image has are refused", "[source]") {
   CHECK_THAT(error(2, 2, 2), Contains("2 channels"));
 }
 
-TEST_CASE("CIFAR-10's batches are read in order, their planes interleaved", "[source]") {
+TEST_CASE("CIFAR-10 batches are read in order, with interleaved channels", "[source]") {
   const Folder source;
   write_cifar10(source);
   CHECK(source.plan(kCifarSource).classes == Names{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"});
@@ -205,7 +205,7 @@ TEST_CASE("CIFAR-10's batches are read in order, their planes interleaved", "[so
   CHECK(source.read(kCifarSource, "test").at(0).substr(0, 6) == "4 klmx");
 }
 
-TEST_CASE("CIFAR-100's fine labels are taken", "[source]") {
+TEST_CASE("CIFAR-100's fine labels are used", "[source]") {
   const Folder source;
   std::string names;
   for (int i = 0; i < 100; ++i) names += "fine " + std::to_string(i) + "\n";
@@ -217,7 +217,7 @@ TEST_CASE("CIFAR-100's fine labels are taken", "[source]") {
   CHECK(source.read(kCifarSource, "test").at(0).substr(0, 5) == "98 bc");
 }
 
-TEST_CASE("CIFAR folders that are not right are named with what is wrong", "[source]") {
+TEST_CASE("invalid CIFAR folders are refused with a reason", "[source]") {
   const Folder source;
   CHECK_THAT(source.plan_error(kCifarSource), Contains("binary version"));
   write_cifar10(source);
@@ -233,13 +233,13 @@ TEST_CASE("CIFAR folders that are not right are named with what is wrong", "[sou
     std::filesystem::remove(source.folders.source / "test_batch.bin");
     CHECK_THAT(source.plan_error(kCifarSource), Contains("test_batch.bin: missing"));
   }
-  SECTION("nameless") {
+  SECTION("without class names") {
     source.write("batches.meta.txt", "a\nb\n");
     CHECK_THAT(source.plan_error(kCifarSource), Contains("has 2 names instead of 10"));
   }
 }
 
-TEST_CASE("folders of classes are listed as torchvision lists them", "[source]") {
+TEST_CASE("class folders are listed in torchvision's order", "[source]") {
   const Folder source;
   source.write("train/b/2.jpg", "b2");
   source.write("train/b/10.jpeg", "b10");
@@ -254,7 +254,7 @@ TEST_CASE("folders of classes are listed as torchvision lists them", "[source]")
   CHECK(source.read(kFolderSource, "test") == Names{"1 vb"});
 }
 
-TEST_CASE("links are followed, those to nowhere are told of, and circles end", "[source]") {
+TEST_CASE("links are followed; broken ones are reported, and cycles end", "[source]") {
   const Folder source;
   source.write("train/a/1.jpg", "a1");
   source.write("elsewhere/2.jpg", "a2");
@@ -272,7 +272,7 @@ TEST_CASE("links are followed, those to nowhere are told of, and circles end", "
   CHECK(lines[3] == "1 a2");
 }
 
-TEST_CASE("what cannot be read of a folder is a problem, and the rest is read", "[source]") {
+TEST_CASE("unreadable files of a folder are reported, and the rest is read", "[source]") {
   const Folder source;
   const std::filesystem::path train = source.folders.source / "train";
   source.write("train/a/1.jpg", "a1");
@@ -280,7 +280,7 @@ TEST_CASE("what cannot be read of a folder is a problem, and the rest is read", 
   const auto link = [&train](const std::string& to, const std::string& name) {
     std::filesystem::create_symlink(to, train / name);
   };
-  SECTION("links to a folder that they lie in") {
+  SECTION("links to an enclosing folder") {
     link("..", "a/circle");
     link("../..", "up");
     CHECK(source.plan(kFolderSource).classes == Names{"a", "b"});
@@ -301,14 +301,14 @@ TEST_CASE("what cannot be read of a folder is a problem, and the rest is read", 
     CHECK(lines[4] == "1 b2");
   }
   SECTION("named pipes") {
-    REQUIRE(::mkfifo((train / "a/pipe.jpg").c_str(), 0600) == 0);  // nobody ever writes to it
+    REQUIRE(::mkfifo((train / "a/pipe.jpg").c_str(), 0600) == 0);  // it has no writer
     const Names lines = source.read(kFolderSource, "train");
     REQUIRE(lines.size() == 3);
     CHECK_THAT(lines[1], Contains("pipe.jpg: a pipe or device, not a regular file"));
   }
 }
 
-TEST_CASE("a named pipe is refused as a file of any source", "[source]") {
+TEST_CASE("every source refuses named pipes", "[source]") {
   const Folder source;
   const auto pipe = [&source](const std::string& name) {
     std::filesystem::create_directories((source.folders.source / name).parent_path());
@@ -339,7 +339,7 @@ TEST_CASE("a named pipe is refused as a file of any source", "[source]") {
   }
 }
 
-TEST_CASE("a folder has as many pieces as its names fill, and another fingerprint with other names", "[source]") {
+TEST_CASE("a folder is split into pieces by its names, which are part of its fingerprint", "[source]") {
   const Folder source;
   for (int i = 0; i < 1001; ++i) source.write("train/a/" + std::to_string(10000 + i) + ".jpg", std::to_string(i));
   const SourcePlan plan = source.plan(kFolderSource);
@@ -353,7 +353,7 @@ TEST_CASE("a folder has as many pieces as its names fill, and another fingerprin
   CHECK(source.plan(kFolderSource).fingerprint != plan.fingerprint);
 }
 
-TEST_CASE("folders that are no data set are refused with what should be there", "[source]") {
+TEST_CASE("folders without a data set are refused with the expected layout", "[source]") {
   const Folder source;
   CHECK_THAT(source.plan_error(kFolderSource), Contains("train/CLASS/*.jpg"));
   std::filesystem::create_directories(source.folders.source / "train");
@@ -366,7 +366,7 @@ TEST_CASE("folders that are no data set are refused with what should be there", 
   CHECK_THAT(source.plan_error(kFolderSource), Contains("val/c: no such class"));
 }
 
-TEST_CASE("archives with numbers beside their images", "[source]") {
+TEST_CASE("archives with label files beside the images", "[source]") {
   const Folder source;
   source.write_archive("train/1.tar.gz",
                        {{"s/0.jpg", "zero"}, {"s/0.cls", "7\n"}, {"s/1.cls", "12"}, {"s/1.png", "one"}});
@@ -378,7 +378,7 @@ TEST_CASE("archives with numbers beside their images", "[source]") {
   CHECK(source.read(kTarSource, "test") == Names{"1 v"});
 }
 
-TEST_CASE("archives whose numbers or images are missing tell of the sample", "[source]") {
+TEST_CASE("a missing label or image in an archive is reported with its sample", "[source]") {
   const Folder source;
   source.write_archive("train.tar", {{"a.jpg", "a"},
                                      {"b.cls", "1"},
@@ -408,7 +408,7 @@ TEST_CASE("archives with folders of classes", "[source]") {
   CHECK(source.read(kTarSource, "test") == Names{"2 vc", "3 !'d' is not a class of the training images"});
 }
 
-TEST_CASE("archives whose names are classes", "[source]") {
+TEST_CASE("archives named after classes", "[source]") {
   const Folder source;
   source.write_archive("train/n02.tar", {{"n02_1.JPEG", "two"}});
   source.write_archive("train/n01.tar", {{"n01_7.JPEG", "one"}, {"n01_8.JPEG", "another"}});
@@ -418,7 +418,7 @@ TEST_CASE("archives whose names are classes", "[source]") {
   CHECK(source.read(kTarSource, "test") == Names{"1 val"});
 }
 
-TEST_CASE("archives that are not right are named with what is wrong", "[source]") {
+TEST_CASE("invalid archives are refused with a reason", "[source]") {
   const Folder source;
   CHECK_THAT(source.plan_error(kTarSource), Contains("no archives of training images"));
   source.write("train/a.tar", "this is no archive");
@@ -430,13 +430,13 @@ TEST_CASE("archives that are not right are named with what is wrong", "[source]"
   CHECK_THAT(source.plan_error(kTarSource), Contains("no labels"));
 }
 
-TEST_CASE("an archive damaged at its begin is listed, and the others are read", "[source]") {
+TEST_CASE("an archive damaged at its beginning is reported, and the others are read", "[source]") {
   const Folder source;
   source.write("train/0.tar", "this is no archive");
   source.write_archive("train/1.tar", {{"a/1.jpg", "one"}});
   source.write_archive("train/2.tar", {{"b/2.jpg", "two"}});
   std::string content = test::read_text(source.folders.source / "train/2.tar");
-  content[0] = 'c';  // the first header's checksum is wrong then
+  content[0] = 'c';  // makes the first header's checksum wrong
   source.write("train/2.tar", content);
   CHECK(source.plan(kTarSource).classes == Names{"a"});
   const Names lines = source.read(kTarSource, "train");
@@ -446,7 +446,7 @@ TEST_CASE("an archive damaged at its begin is listed, and the others are read", 
   CHECK_THAT(lines[2], Contains("!cannot read as a tar archive"));
 }
 
-TEST_CASE("links in an archive are problems, not files that vanish", "[source]") {
+TEST_CASE("links in an archive are reported, not silently dropped", "[source]") {
   const Folder source;
   source.write_archive(
       "train/0.tar",
@@ -458,7 +458,7 @@ TEST_CASE("links in an archive are problems, not files that vanish", "[source]")
   CHECK(source.read(kTarSource, "train") == Names{"7 one", "0 !2.cls: a link or a device; only files are supported"});
 }
 
-TEST_CASE("of an archive that is cut off all whole images are read", "[source]") {
+TEST_CASE("all complete images of a truncated archive are read", "[source]") {
   const Folder source;
   source.write_archive("train.tar", {{"a/1.jpg", "one"}, {"a/2.jpg", std::string(5000, 'x')}});
   const std::string whole = test::read_text(source.folders.source / "train.tar");
@@ -478,7 +478,7 @@ TEST_CASE("of an archive that is cut off all whole images are read", "[source]")
   CHECK_THAT(problems[1], Contains("Truncated"));
 }
 
-TEST_CASE("of an archive that is cut off within a header the sample before it is read", "[source]") {
+TEST_CASE("an archive truncated within a header is read up to the sample before it", "[source]") {
   const Folder source;
   source.write_archive("train.tar", {{"a.jpg", "A"}, {"a.cls", "7"}, {"b.jpg", "B"}, {"b.cls", "8"}});
   const std::string whole = test::read_text(source.folders.source / "train.tar");
@@ -487,11 +487,11 @@ TEST_CASE("of an archive that is cut off within a header the sample before it is
   REQUIRE(lines.size() == 2);
   CHECK(lines[0] == "7 A");
   CHECK_THAT(lines[1], Contains("!") && Contains("Truncated"));
-  source.write("train.tar", whole.substr(0, 6 * kTarBlock));  // b.jpg has no .cls, but that is the archive's fault
+  source.write("train.tar", whole.substr(0, 6 * kTarBlock));  // b.jpg has no .cls, but because of the damaged archive
   CHECK(source.read(kTarSource, "train").at(0) == "7 A");
 }
 
-TEST_CASE("an archive with a damaged header tells of it", "[source]") {
+TEST_CASE("an archive with a damaged header is reported", "[source]") {
   const Folder source;
   source.write_archive("train-0.tar", {{"a/0.jpg", "zero"}});  // determines the archives' format
   source.write_archive("train-1.tar", {{"a/1.jpg", "one"}, {"a/2.jpg", "two"}, {"a/3.jpg", "three"}});
@@ -504,7 +504,7 @@ TEST_CASE("an archive with a damaged header tells of it", "[source]") {
   CHECK_THAT(lines[2], Contains("!") && Contains("Damaged tar archive"));
 }
 
-TEST_CASE("a sparse member whose parts are out of order is a problem of its archive", "[source]") {
+TEST_CASE("a sparse member with unordered parts is reported for its archive", "[source]") {
   const Folder source;
   source.write_archive("train.tar", {{"a/1.jpg", "one"}, {"a/2.jpg", std::string(2 * kTarBlock, 'x')}});
   std::string content = test::read_text(source.folders.source / "train.tar");
@@ -520,11 +520,11 @@ TEST_CASE("a sparse member whose parts are out of order is a problem of its arch
   CHECK_THAT(lines[1], Contains("!") && Contains("sparse"));
 }
 
-TEST_CASE("a member that promises more than any image has is skipped alone", "[source]") {
+TEST_CASE("only the member with an impossible size is skipped", "[source]") {
   const Folder source;
   source.write_archive("train.tar", {{"a/1.jpg", std::string(600, 'x')}, {"a/2.jpg", "two"}});
   std::string content = test::read_text(source.folders.source / "train.tar");
-  // 300 MB of which the file has none, all a hole.
+  // 300 MB, all a hole of which the file stores nothing.
   change_tar_header(content, 0,
                     {{156, "S"},
                      {257, std::string("ustar  \0", 8)},

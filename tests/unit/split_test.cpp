@@ -4,7 +4,7 @@
 
 using namespace annulus;
 
-TEST_CASE("parts differ by at most one, the larger first, without overlap or gap", "[split]") {
+TEST_CASE("parts differ by at most one, larger ones first, without overlap or gap", "[split]") {
   CHECK(split(7, 3, 0) == Range{0, 3});
   CHECK(split(7, 3, 1) == Range{3, 5});
   CHECK(split(7, 3, 2) == Range{5, 7});
@@ -12,7 +12,7 @@ TEST_CASE("parts differ by at most one, the larger first, without overlap or gap
   CHECK(split(1, 2, 1) == Range{1, 1});
 }
 
-TEST_CASE("blocks are not cut, but for what the last one lacks", "[split]") {
+TEST_CASE("blocks are not split; only the last may be shorter", "[split]") {
   CHECK(split_blocks(100, 16, 3, 0) == Range{0, 48});
   CHECK(split_blocks(100, 16, 3, 1) == Range{48, 80});
   CHECK(split_blocks(100, 16, 3, 2) == Range{80, 100});

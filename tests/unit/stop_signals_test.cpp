@@ -29,8 +29,7 @@ int openmp_threads_that_take_none(int threads) {
 
 }  // namespace
 
-TEST_CASE("stop signals go neither to the thread that computes nor to those that OpenMP starts for it",
-          "[stop_signals]") {
+TEST_CASE("stop signals are blocked in compute threads and OpenMP's", "[stop_signals]") {
   int with_two = 0, with_four = 0;
   std::thread([&] {  // OpenMP starts others for each thread that uses it
     keep_stop_signals_from_computing();

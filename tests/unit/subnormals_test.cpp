@@ -1,4 +1,4 @@
-// Every thread that computes flushes subnormal numbers to zero, as the tests' main() has set it before there were any.
+// Every compute thread flushes subnormal numbers to zero, because the tests' main() sets the mode before starting any.
 
 #include "kernels/base/subnormals.h"
 
@@ -22,7 +22,7 @@
 namespace annulus {
 namespace {
 
-// Products that are subnormal numbers, and one that has such a factor.
+// A product that is subnormal, and one with a subnormal factor.
 bool computes_with_zeros() {
   volatile float small = 1e-30f, smaller = 1e-10f, subnormal = std::bit_cast<float>(std::uint32_t{77}), large = 1e30f;
   const float result = small * smaller, from_operand = subnormal * large;
@@ -34,7 +34,7 @@ bool is_subnormal(float value) {
   return magnitude > 0 && magnitude < 0x00800000;
 }
 
-// As an all-reduce: remembers in which threads it was used.
+// An all-reduce that records the threads that run it.
 class Observed final : public AllReduceAlgorithm {
  public:
   struct Use {
@@ -54,7 +54,7 @@ class Observed final : public AllReduceAlgorithm {
   std::vector<Use>& uses_;
 };
 
-// Images that know how the thread that reads them computes.
+// Images that record whether the thread that reads them flushes subnormals.
 class ObservedImages final : public Samples {
  public:
   ObservedImages() {
@@ -112,7 +112,7 @@ TEST_CASE("oneDNN's threads flush subnormal numbers") {
   CHECK(found == std::vector<float>(found.size(), 0));
 }
 
-TEST_CASE("the all-reduce's thread flushes subnormal numbers") {
+TEST_CASE("the all-reduce thread flushes subnormal numbers") {
   std::vector<Observed::Use> uses;
   std::vector<float> values(100'000, 1e-30f);  // enough to wake the thread
   {
@@ -120,7 +120,7 @@ TEST_CASE("the all-reduce's thread flushes subnormal numbers") {
     const std::unique_ptr<AllReduce> worker =
         std::make_unique<AllReduceWorker>(std::make_unique<Observed>(uses), backoff, "observed", "tested");
     const AllReduce::Ticket ticket = worker->enqueue(view_of(values));
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that it is not left to this one
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that this thread does not run it
     worker->wait(ticket);
   }
   REQUIRE(uses.size() == 1);
@@ -139,8 +139,8 @@ TEST_CASE("the loader's threads flush subnormal numbers") {
   CHECK(images.in_other_threads());
 }
 
-TEST_CASE("momenta of weights that get no gradients any more end as zeros") {
-  if (test::on_gpu()) return;  // whose kernels are not compiled so
+TEST_CASE("momentum decays to zero if gradients stop") {
+  if (test::on_gpu()) return;  // its kernels are not compiled with this mode
   const UpdateRule rule = GENERATE(UpdateRule(Sgd{0.9f}), UpdateRule(Lars{0.9f}), UpdateRule(AdamW{0.9f, 0.9f}));
   Graph graph({6, 6, 1});
   Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
@@ -163,7 +163,7 @@ TEST_CASE("momenta of weights that get no gradients any more end as zeros") {
     CHECK(std::ranges::count_if(test::floats_of(*device, optimizer.state(state)), is_subnormal) == 0);
 }
 
-TEST_CASE("a thread that has lost the mode is found") {
+TEST_CASE("a thread that does not flush subnormal numbers is detected") {
   omp_set_num_threads(3);
   expect_flushed_subnormals();
   const auto set = [](bool flush) {

@@ -10,7 +10,7 @@
 
 namespace annulus::test {
 
-// A folder of the test's own, gone with its content at the end.
+// A temporary folder, removed with its content at the end.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -7,7 +7,7 @@
 
 namespace annulus::test {
 
-// Whether operations and networks are tested on a GPU, which ANNULUS_TEST_DEVICE=cuda asks for.
+// Whether operations and networks are tested on a GPU (ANNULUS_TEST_DEVICE=cuda).
 inline bool on_gpu() {
   const char* device = std::getenv("ANNULUS_TEST_DEVICE");
   return device != nullptr && std::string_view(device) == "cuda";

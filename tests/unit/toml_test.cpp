@@ -27,7 +27,7 @@ std::string repeated(const std::string& text, std::size_t count) {
 
 }  // namespace
 
-TEST_CASE("values of a flat TOML file, in their order and with their lines", "[toml]") {
+TEST_CASE("values of a flat TOML file, in order, with line numbers", "[toml]") {
   const auto entries = read("# begins\nout = \"a # b\"\nlr=0.05\n\nsteps = [30, 60]\nnesterov = true\nseed = 7\n");
   REQUIRE(entries.size() == 5);
   CHECK(entries[0].key == "out");
@@ -43,7 +43,7 @@ TEST_CASE("values of a flat TOML file, in their order and with their lines", "[t
   CHECK(entries[4].values == std::vector<std::string>{"7"});
 }
 
-TEST_CASE("what is no flat TOML is an error with its line", "[toml]") {
+TEST_CASE("invalid or nested TOML is an error with its line", "[toml]") {
   CHECK_THAT(error("lr = 1\nkey\n"), Contains("run.toml:2:"));
   CHECK_THAT(error("lr =\n"), Contains("run.toml:1:"));
   CHECK_THAT(error("lr = 1\nlr = 2\n"), Contains("run.toml:2:"));
@@ -62,7 +62,7 @@ TEST_CASE("deeply nested and large files are refused", "[toml]") {
   CHECK_THAT(error(repeated("# x\n", 20000)), Contains("larger than"));
 }
 
-TEST_CASE("strings are written so that they read back", "[toml]") {
+TEST_CASE("strings round-trip", "[toml]") {
   const std::string text = "a # \"b\" \\ 'c' \n\t\r\x01\x7f = [d] größer";
   CHECK(toml_string(text).find('\n') == std::string::npos);
   const auto entries = read("x=" + toml_string(text) + "\n");

@@ -8,7 +8,7 @@
 
 using namespace annulus;
 
-TEST_CASE("spans nest as scopes do, and carry their step") {
+TEST_CASE("spans nest like scopes and carry their step") {
   TraceLane lane(10);
   lane.record(true, 3);
   const double before = now_seconds();
@@ -28,7 +28,7 @@ TEST_CASE("spans nest as scopes do, and carry their step") {
   CHECK(inner.end <= outer.end);
 }
 
-TEST_CASE("spans of no lane, or of one that does not record, are nothing") {
+TEST_CASE("spans without a recording lane do nothing") {
   TraceLane lane(10);
   { const TraceSpan span(nullptr, "nothing"); }
   { const TraceSpan span(&lane, "nothing"); }
@@ -38,7 +38,7 @@ TEST_CASE("spans of no lane, or of one that does not record, are nothing") {
   CHECK(lane.spans().empty());
 }
 
-TEST_CASE("a lane's memory does not grow: what does not fit is counted") {
+TEST_CASE("a lane does not grow; spans that do not fit are counted") {
   TraceLane lane(3);
   lane.record(true);
   const auto* memory = lane.spans().data();
@@ -49,7 +49,7 @@ TEST_CASE("a lane's memory does not grow: what does not fit is counted") {
   CHECK(lane.dropped() == 2);
 }
 
-TEST_CASE("a network's layers are spans, forward and backward") {
+TEST_CASE("each layer has a forward and a backward span") {
   const auto device = make_device("cpu", 1);
   const Task task{{28, 28, 1}, {0.5f}, {0.25f}, 10};
   Model model(*device, make_model("mlp", task), Mode::training, 4);

@@ -26,7 +26,7 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("every model's first layer, and no other, is spared its input's gradient") {
+TEST_CASE("only every model's first layer has no input gradient") {
   for (const ZooEntry& entry : zoo()) {
     CAPTURE(entry.name);
     const Graph graph = entry.make(neutral_task(entry.image, entry.classes));
@@ -37,7 +37,7 @@ TEST_CASE("every model's first layer, and no other, is spared its input's gradie
   }
 }
 
-TEST_CASE("layers are spared their inputs' gradients up to the first parameters, on each way from the images") {
+TEST_CASE("input gradients are pruned up to the first parameters, on each path from the images") {
   Graph graph({8, 8, 2});
   const Value image = graph.add("input", ImageInput{{0.5f, 0.5f}, {0.5f, 0.5f}}, {Graph::kImages});
   const Convolution same{.channels = 2, .kernel = 3, .padding = 1};
@@ -48,7 +48,7 @@ TEST_CASE("layers are spared their inputs' gradients up to the first parameters,
   CHECK(sparing(prune_unused_gradients(graph)) == Names{"left", "right1"});
 }
 
-TEST_CASE("a model's first layer is planned without its input's gradient") {
+TEST_CASE("a model's first layer is planned without an input gradient") {
   const auto device = test::make_device(1);
   const Task task = neutral_task({28, 28, 1}, 10);
   CHECK(sparing(Model(*device, make_model("lenet", task), Mode::training, 2).graph()) == Names{"conv1"});

@@ -7,7 +7,7 @@
 #include "kernels/update.h"
 #include "tests/unit/random_values.h"
 
-// The rules of kernels/update.h once more, in double precision and one parameter after the other.
+// Reference implementations of the rules of kernels/update.h, in double precision and one parameter at a time.
 namespace annulus::test {
 
 struct NaiveArenas {
@@ -20,7 +20,7 @@ inline double norm(const std::vector<double>& values, const Range& range) {
   return std::sqrt(sum);
 }
 
-// Of all that is trained, in segments.
+// The norm of all trained parameters, in segments.
 inline double gradient_norm(const std::vector<float>& gradients, const std::vector<UpdateSegment>& segments) {
   double sum = 0;
   for (const UpdateSegment& segment : segments)
@@ -29,7 +29,7 @@ inline double gradient_norm(const std::vector<float>& gradients, const std::vect
   return std::sqrt(sum);
 }
 
-// What clipping makes of them: the others stay as they are.
+// Clips the gradients of trained parameters; the others are not changed.
 inline std::vector<float> naive_clip(std::vector<float> gradients, const std::vector<UpdateSegment>& segments,
                                      double limit) {
   const double factor = std::min(1.0, limit / gradient_norm(gradients, segments));
@@ -99,7 +99,7 @@ inline std::vector<UpdateSegment> some_segments() {
 }
 constexpr std::size_t kZeroSegment = 6;
 
-// Slices that an arena of those segments is updated in, from its end; of whole parameters or not.
+// Slices of an arena of these segments, from its end; of whole parameters or not.
 inline std::vector<Range> some_slices(bool whole) {
   const auto segments = some_segments();
   const std::size_t cut = whole ? segments[6].range.begin : segments[5].range.begin + 1204;

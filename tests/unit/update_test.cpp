@@ -28,7 +28,7 @@ double distance(const std::vector<float>& ours, const std::vector<double>& expec
 
 }  // namespace
 
-TEST_CASE("updates do as their rules say, in any slices and on any number of threads") {
+TEST_CASE("updates match their formulas, in any slices and on any number of threads") {
   const UpdateRule rule = GENERATE(from_range(test::kRules));
   const int threads = GENERATE(1, 2);
   cpu::CpuDevice device(threads);
@@ -59,7 +59,7 @@ TEST_CASE("updates do as their rules say, in any slices and on any number of thr
   CHECK(states(rule) == (std::holds_alternative<AdamW>(rule) ? 2 : 1));
 }
 
-TEST_CASE("gradients are clipped by the norm of all that is trained, the same on any number of threads") {
+TEST_CASE("gradients are clipped by the global norm, bit-identically on any number of threads") {
   const auto segments = test::some_segments();
   const std::size_t size = segments.back().range.end;
   const std::vector<float> values = random_values(size, 2);
@@ -96,7 +96,7 @@ TEST_CASE("gradients are clipped by the norm of all that is trained, the same on
   CHECK(clipped[0] == clipped[2]);
 }
 
-TEST_CASE("norms of several stretches of steps are added up") {
+TEST_CASE("the global norm covers all segments") {
   GradientNorms norms;
   norms += {};
   CHECK(norms.steps == 0);
@@ -109,7 +109,7 @@ TEST_CASE("norms of several stretches of steps are added up") {
   CHECK(norms.last == 0.5);
 }
 
-TEST_CASE("LARS's norms do not depend on the number of threads") {
+TEST_CASE("LARS norms are bit-identical on any number of threads") {
   const auto segments = test::some_segments();
   const std::size_t size = segments.back().range.end;
   std::vector<std::vector<float>> results;

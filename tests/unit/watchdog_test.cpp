@@ -16,7 +16,7 @@ void sleep(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-// Waits until it is so, or for long enough that it will never be.
+// Waits until the condition holds, or gives up.
 template <class Condition>
 bool eventually(const Condition& condition) {
   for (int i = 0; i < 1000 && !condition(); ++i) sleep(0.01);
@@ -25,14 +25,14 @@ bool eventually(const Condition& condition) {
 
 }  // namespace
 
-TEST_CASE("a watchdog barks once, when nothing has moved for long enough") {
+TEST_CASE("the watchdog reports a stall once, after the timeout") {
   AllReduceProgress sums;
   std::atomic<int> barks = 0;
   Watchdog watchdog(kStall, [&](const Stall&) { ++barks; });
   const Watchdog::Watched watched(watchdog, sums);
   Activity& activity = watchdog.activity();
   activity.enter(Phase::planning);
-  for (int i = 0; i < 10; ++i) {  // slow, but it moves: each kind of move in turn
+  for (int i = 0; i < 10; ++i) {  // slow progress: each kind in turn
     sleep(kStall / 4);
     if (i % 4 == 0) activity.tick();
     if (i % 4 == 1) activity.begin_step(1);
@@ -44,7 +44,7 @@ TEST_CASE("a watchdog barks once, when nothing has moved for long enough") {
   CHECK(barks == 1);
 }
 
-TEST_CASE("phases that wait for other ranks are given longer, from the start of MPI on") {
+TEST_CASE("phases that wait for other ranks, MPI_Init included, have a longer timeout") {
   for (const Phase phase : {Phase::starting_mpi, Phase::meeting}) {
     std::atomic<double> seconds = 0;
     Watchdog watchdog(kStall / 4, [&](const Stall& stall) { seconds = stall.seconds; });
@@ -56,7 +56,7 @@ TEST_CASE("phases that wait for other ranks are given longer, from the start of 
   }
 }
 
-TEST_CASE("a command that does not report what it is doing is not watched, until it does") {
+TEST_CASE("a command is not watched before its first report of activity") {
   std::atomic<int> barks = 0;
   Watchdog watchdog(kStall / 8, [&](const Stall&) { ++barks; });
   watchdog.activity().enter(Phase::unwatched);
@@ -66,7 +66,7 @@ TEST_CASE("a command that does not report what it is doing is not watched, until
   CHECK(eventually([&] { return barks == 1; }));
 }
 
-TEST_CASE("an all-reduce is watched only while it is there") {
+TEST_CASE("an all-reduce is watched only during its lifetime") {
   std::atomic<bool> had_sums = true;
   Watchdog watchdog(kStall / 8, [&](const Stall& stall) { had_sums = stall.all_reduce.has_value(); });
   {
@@ -77,18 +77,18 @@ TEST_CASE("an all-reduce is watched only while it is there") {
   CHECK(eventually([&] { return !had_sums; }));
 }
 
-TEST_CASE("no watchdog if the time is 0, and none outlives its end") {
+TEST_CASE("a timeout of 0 disables the watchdog, and its thread ends with it") {
   std::atomic<int> barks = 0;
   {
     const Watchdog off(0, [&](const Stall&) { ++barks; });
   }
   {
     const Watchdog patient(3600, [&](const Stall&) { ++barks; });
-  }  // does not make us wait
+  }  // does not block
   CHECK(barks == 0);
 }
 
-TEST_CASE("what a rank is doing, in words") {
+TEST_CASE("the description of a stalled rank") {
   Activity activity;
   AllReduceProgress sums;
   bool summing = false;

@@ -6,7 +6,7 @@
 
 namespace annulus::test {
 
-// A plan with the classes that are still to be found.
+// A plan whose missing classes have been collected.
 inline SourcePlan whole_plan(const SourceFormat& format, const SourceFolders& folders) {
   SourcePlan plan = format.plan(folders);
   std::set<std::string> classes(plan.classes.begin(), plan.classes.end());

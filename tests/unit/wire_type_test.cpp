@@ -29,7 +29,7 @@ std::vector<float> share(std::size_t count, std::size_t rank) {
 
 }  // namespace
 
-TEST_CASE("16-bit numbers are the nearest ones, ties to even") {
+TEST_CASE("16-bit values are rounded to nearest, ties to even") {
   CHECK(travelled(WireType::bf16, 1.0f) == 1.0f);
   CHECK(travelled(WireType::bf16, 1 + 0x1p-8f) == 1.0f);  // a tie
   CHECK(travelled(WireType::bf16, 1 + 0x1p-8f + 0x1p-20f) == 1 + 0x1p-7f);
@@ -49,13 +49,13 @@ TEST_CASE("16-bit numbers are the nearest ones, ties to even") {
   }
 }
 
-TEST_CASE("formats have names") {
+TEST_CASE("wire formats are parsed by name") {
   for (const WireType wire : {WireType::fp32, WireType::bf16, WireType::fp16})
     CHECK(parse_wire_type(to_string(wire)) == wire);
   CHECK_THROWS_WITH(parse_wire_type("fp8"), Catch::Contains("fp8") && Catch::Contains("bf16"));
 }
 
-TEST_CASE("a ring over 16-bit wires: the same bits on every rank, and not far from the sum") {
+TEST_CASE("the ring over 16-bit messages is bit-identical on all ranks and close to the exact sum") {
   const WireType wire = GENERATE(WireType::bf16, WireType::fp16);
   const std::size_t ranks = GENERATE(2, 3, 4, 7);
   const std::size_t count = GENERATE(1, 7, 1000, 10007);
@@ -78,7 +78,7 @@ TEST_CASE("a ring over 16-bit wires: the same bits on every rank, and not far fr
       });
   }
   for (std::size_t rank = 1; rank < ranks; ++rank) CHECK(arrays[rank] == arrays[0]);
-  // Each of the hops rounds a sum of at most ranks / 2 once.
+  // Each hop rounds a sum of at most ranks / 2 once.
   const double precision = wire == WireType::bf16 ? 0x1p-9 : 0x1p-12;
   const double allowed = precision * static_cast<double>(ranks * ranks) / 2;
   for (std::size_t i = 0; i < count; ++i) REQUIRE(std::abs(arrays[0][i] - exact[i]) <= allowed);

@@ -1,4 +1,4 @@
-// The zoo's graphs by themselves: their sizes are those that are published, and they take the images they should.
+// The zoo's graphs: published sizes and accepted images.
 
 #include "models/zoo.h"
 
@@ -30,7 +30,7 @@ const Published kPublished[] = {{"resnet18", 11'689'512, 1'814'073'344},
                                 {"lenet", 61'706, 416'520},
                                 {"mlp", 235'146, 234'752}};
 
-Graph usual(const std::string& model) {
+Graph default_graph(const std::string& model) {
   const ZooEntry& entry = zoo_entry(model);
   return make_model(model, neutral_task(entry.image, entry.classes));
 }
@@ -52,10 +52,10 @@ const Node& node_named(const Graph& graph, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("models have as many parameters and operations as everybody's") {
+TEST_CASE("models have the published numbers of parameters and operations") {
   for (const Published& published : kPublished) {
     CAPTURE(published.model);
-    const Graph graph = usual(published.model);
+    const Graph graph = default_graph(published.model);
     const Cost cost = total_cost(graph);
     CHECK(cost.parameters == published.parameters);
     CHECK(cost.forward_flops == 2 * published.products);
@@ -69,7 +69,7 @@ TEST_CASE("models have as many parameters and operations as everybody's") {
   CHECK(total_cost(make_model("resnet56", square(32))).parameters == 855'770);
 }
 
-TEST_CASE("activations are the bytes of every value but what comes from outside") {
+TEST_CASE("activation bytes count every value but the inputs") {
   Graph graph({4, 5, 3});
   const Value x = graph.add("input", ImageInput{{0, 0, 0}, {1, 1, 1}}, {Graph::kImages});
   const Value y = graph.add("dense", Dense{7}, {graph.add("pool", MaxPool{2, 2}, {x})});
@@ -84,7 +84,7 @@ TEST_CASE("activations are the bytes of every value but what comes from outside"
   CHECK(total_cost(graph).gradient_bytes() == 4 * (12 * 7 + 7));
 }
 
-TEST_CASE("every model takes images of other shapes, and other numbers of classes") {
+TEST_CASE("every model accepts other image shapes and numbers of classes") {
   for (const ZooEntry& entry : zoo()) {
     CAPTURE(entry.name);
     const ImageShape image{entry.image.height + 13, entry.image.width + 40, 2};
@@ -96,11 +96,11 @@ TEST_CASE("every model takes images of other shapes, and other numbers of classe
   }
 }
 
-TEST_CASE("of images that are too small the layer and the least size are named") {
+TEST_CASE("the error for too small images names the layer and the minimum size") {
   struct Least {
     const char* model;
     std::size_t side;
-    const char* layer;  // that the next smaller image does not reach
+    const char* layer;  // for which the next smaller image is too small
   };
   for (const Least& least : {Least{"inception_v3", 75, "mixed_7a"}, Least{"alexnet", 63, "pool5"},
                              Least{"vgg16", 32, "pool5"}, Least{"lenet", 12, "pool2"}, Least{"cnn", 4, "pool2"}}) {
@@ -119,9 +119,9 @@ TEST_CASE("of images that are too small the layer and the least size are named")
   CHECK_THROWS_WITH(make_model("vgg", square(32)), Catch::Contains("vgg16") && Catch::Contains("inception_v3"));
 }
 
-TEST_CASE("first weights are as deviated as published") {
+TEST_CASE("initial weights have the published std") {
   const auto stddev = [](const std::string& model, const std::string& layer) {
-    const Graph graph = usual(model);
+    const Graph graph = default_graph(model);
     return declared(graph, node_named(graph, layer))[0].stddev;
   };
   CHECK(stddev("resnet50", "stage2.block1.conv2") == Approx(std::sqrt(2.0 / (128 * 9))));
@@ -135,14 +135,14 @@ TEST_CASE("first weights are as deviated as published") {
   CHECK(stddev("lenet", "dense1") == Approx(std::sqrt(1.0 / 400)));
 }
 
-TEST_CASE("each residual block can begin as its shortcut") {
+TEST_CASE("residual blocks can be initialized to their shortcut") {
   for (const auto& [model, last, blocks] :
        {std::tuple{"resnet18", "norm2", 8u}, std::tuple{"resnet50", "norm3", 16u}}) {
     Task task = square(64);
     for (const bool zero : {false, true}) {
       task.zero_init_last_norm = zero;
       unsigned zeros = 0;
-      const Graph graph = fuse(make_model(model, task));  // which must keep it
+      const Graph graph = fuse(make_model(model, task));  // fusion must preserve it
       for (const Node& node : graph.nodes())
         if (std::holds_alternative<BatchNorm>(node.operation) && declared(graph, node)[0].initial == 0) {
           CHECK(node.name.ends_with(last));
@@ -153,15 +153,15 @@ TEST_CASE("each residual block can begin as its shortcut") {
   }
 }
 
-TEST_CASE("inception's batch norms divide by more than others, and its concatenations copy what they must") {
-  const Graph graph = fuse(usual("inception_v3"));
+TEST_CASE("Inception's batch norm epsilon and the cost of its concatenations") {
+  const Graph graph = fuse(default_graph("inception_v3"));
   std::size_t norms = 0, concatenations = 0;
   for (const Node& node : graph.nodes()) {
     if (const auto* norm = std::get_if<BatchNorm>(&node.operation)) {
       CHECK(norm->epsilon == 1e-3f);
       ++norms;
     }
-    CHECK(!std::holds_alternative<Relu>(node.operation));  // each has become part of the node before it
+    CHECK(!std::holds_alternative<Relu>(node.operation));  // each is fused with the node before it
     if (!std::holds_alternative<Concat>(node.operation)) continue;
     ++concatenations;
     for (const Value input : node.inputs) CHECK(!std::holds_alternative<Concat>(graph.node(input).operation));

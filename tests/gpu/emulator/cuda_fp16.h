@@ -72,7 +72,7 @@ inline float __high2float(__half2 pair) {
   return pair.y;
 }
 
-// A float holds a sum or a product of two halves exactly enough that rounding twice rounds once.
+// Rounding a sum or product of two halves to float first gives the same half as rounding once.
 inline __half __hadd(__half x, __half y) {
   return static_cast<float>(x) + static_cast<float>(y);
 }

@@ -41,7 +41,7 @@ int block_barrier(BlockVote vote, int predicate);
 // or a pattern of ones if that lane does not participate. ballot: returns the mask of the threads whose value is not 0.
 std::uint64_t warp_barrier(WarpOperation operation, unsigned mask, std::uint64_t value, int source_lane);
 
-unsigned lane();  // of the thread that runs now, within its warp
+unsigned lane();  // of the current thread, within its warp
 
 template <class T>
 T shuffle(unsigned mask, T value, int source) {
@@ -146,7 +146,7 @@ T atomicMin(T* address, std::type_identity_t<T> value) {
   }
   return old;
 }
-// Counts up to `most`, and then begins at 0 again.
+// Counts up to `most`, then wraps to 0.
 inline unsigned atomicInc(unsigned* address, unsigned most) {
   std::atomic_ref place(*address);
   unsigned old = place.load(std::memory_order_relaxed);
@@ -165,7 +165,7 @@ inline void __threadfence_system() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-// Loads and stores with hints to the caches, of which there are none here.
+// Loads and stores with cache hints, which are ignored here.
 template <class T>
 T __ldg(const T* address) {
   return *address;
@@ -222,7 +222,7 @@ inline float __fdiv_rn(float x, float y) {
 inline float __fmaf_rn(float x, float y, float z) {
   return fmaf(x, y, z);
 }
-// These are never contracted to a multiply-add: a product through a volatile is rounded for itself.
+// Never contracted to a multiply-add: the volatile product is rounded.
 inline float __fmul_rn(float x, float y) {
   const volatile float product = x * y;
   return product;

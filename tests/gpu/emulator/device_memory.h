@@ -7,7 +7,7 @@
 
 namespace emulated {
 
-// What another process needs to know to open memory of this one.
+// The information with which another process opens memory of this one.
 struct MemoryName {
   pid_t process;
   int file;               // its descriptor there

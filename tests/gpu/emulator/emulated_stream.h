@@ -15,7 +15,7 @@ namespace emulated {
 
 using Work = std::function<void()>;
 
-// What a graph consists of: the work of one stream, in order.
+// The content of a graph: the work of one stream, in order.
 using Nodes = std::vector<Work>;
 
 struct Capture {
@@ -38,7 +38,7 @@ cudaError_t enqueue(cudaStream_t stream, Work work);
 // invalid.
 bool unsafe_while_capturing();
 
-// Until all streams of the current device are done.
+// Waits until all streams of the current device are idle.
 void synchronize_device();
 
 // Ends the program, because a kernel did something undefined in CUDA.
@@ -63,7 +63,7 @@ struct CUstream_st {
   const int device_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<emulated::Work> queue_;  // its front is being worked on
+  std::deque<emulated::Work> queue_;  // its front is running
   bool closing_ = false;
   std::thread thread_;  // from the first work on
 };

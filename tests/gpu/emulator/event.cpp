@@ -50,7 +50,7 @@ void happen(EventState& state, std::uint32_t ticket) {
 }  // namespace emulated
 
 struct CUevent_st {
-  std::shared_ptr<emulated::EventState> state;  // outlives the event while streams still know it
+  std::shared_ptr<emulated::EventState> state;  // outlives the event while streams still use it
   emulated::MemoryName name;                    // of the state, if others may open it
   unsigned flags;
   int device;

@@ -1,4 +1,4 @@
-#undef _FORTIFY_SOURCE  // its longjmp refuses to go to another stack
+#undef _FORTIFY_SOURCE  // its longjmp refuses to switch stacks
 
 #include <setjmp.h>
 #include <sys/mman.h>
@@ -59,7 +59,7 @@ class Fiber {
   }
   Fiber(const Fiber&) = delete;
 
-  // From the scheduler, until the fiber calls suspend().
+  // Called by the scheduler; returns when the fiber calls suspend().
   void resume() {
     if (_setjmp(scheduler_) != 0) return arrive(scheduler_left_, nullptr, nullptr);
     leave_stack(&scheduler_left_, memory_, kStackBytes);
@@ -79,7 +79,7 @@ class Fiber {
     _longjmp(scheduler_, 1);
   }
 
-  // What the body does first.
+  // To be called first by the body.
   void begin() { arrive(nullptr, &scheduler_stack_, &scheduler_bytes_); }
 
  private:
@@ -111,7 +111,7 @@ void put_in_order(Things& things, Order order, std::minstd_rand& random) {
   if (order == Order::shuffle) std::ranges::shuffle(things, random);
 }
 
-// What a thread waits with at a barrier.
+// A thread's state at a barrier.
 struct Waiting {
   enum class For { nothing, block, warp };
 
@@ -138,7 +138,7 @@ class Block {
  public:
   void run(const Work& thread, unsigned count, Order order, std::minstd_rand& random);
 
-  void suspend(const Waiting& waiting);  // of the thread that runs now
+  void suspend(const Waiting& waiting);  // of the current thread
   Waiting& waiting() { return threads_[current_].waiting; }
 
  private:
@@ -339,7 +339,7 @@ cudaError_t launch(const cudaLaunchConfig_t& configuration, Work thread) {
   if (threads == 0 || threads > kMostThreads || block.z > 64) return remember(cudaErrorInvalidConfiguration);
   if (blocks == 0 || blocks > 0x7fffffff || grid.y > kMostRows || grid.z > kMostRows)
     return remember(cudaErrorInvalidConfiguration);
-  // Neither shared memory of a size known at launch nor attributes can be had in plain C++.
+  // Plain C++ has neither shared memory of a size known at launch nor attributes.
   if (configuration.dynamicSmemBytes != 0 || configuration.numAttrs != 0) return remember(cudaErrorNotSupported);
 
   if (resolve(configuration.stream).device() != current_device()) return remember(cudaErrorInvalidResourceHandle);

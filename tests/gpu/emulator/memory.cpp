@@ -20,7 +20,7 @@ struct Piece {
   Kind kind;
   std::size_t bytes;
   int device;
-  MemoryName name{};  // but of registered ones
+  MemoryName name{};  // except registered ones
   int opened = 0;     // number of times, if it is another process's
 
   bool on_device() const { return kind == Kind::device || kind == Kind::opened; }
@@ -33,7 +33,7 @@ class Pieces {
     pieces_[begin(address)] = piece;
   }
 
-  // The one that begins there, which is known no more after it.
+  // Removes and returns the piece that begins there.
   std::optional<Piece> take(const void* address, Piece::Kind kind) {
     const std::lock_guard lock(mutex_);
     const auto found = pieces_.find(begin(address));
@@ -49,7 +49,7 @@ class Pieces {
     return found == pieces_.end() ? std::nullopt : std::optional(found->second);
   }
 
-  // The one that overlaps these bytes, and whether it holds them all.
+  // Returns the piece that overlaps these bytes, and whether it contains all of them.
   std::optional<Piece> around(const void* address, std::size_t bytes, bool& whole) {
     const std::lock_guard lock(mutex_);
     const std::uintptr_t from = begin(address);
@@ -132,7 +132,7 @@ bool fits(cudaMemcpyKind kind, Place to, Place from) {
   return false;
 }
 
-// From pageable memory CUDA copies to memory of its own before it returns, and to pageable memory it waits.
+// CUDA copies pageable memory to memory of its own before it returns, and waits for copies to pageable memory.
 cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   const Place target = place(to, bytes), source = place(from, bytes);
@@ -207,7 +207,7 @@ cudaError_t cudaFreeHost(void* address) {
   return emulated::release(address, Piece::Kind::pinned);
 }
 
-// Of whole pages, none of which may be another's too.
+// Whole pages, which may not belong to another piece.
 cudaError_t cudaHostRegister(void* address, std::size_t bytes, unsigned) {
   constexpr std::size_t kPage = 4096;
   if (address == nullptr || bytes == 0) return remember(cudaErrorInvalidValue);
@@ -255,7 +255,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   return emulated::copy(to, from, bytes, kind, stream);
 }
 
-// Between places of devices it does not wait, as in CUDA.
+// As in CUDA, does not wait between device addresses.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   const cudaError_t result = emulated::copy(to, from, bytes, kind, nullptr);
   if (result != cudaSuccess) return result;
@@ -274,7 +274,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   return emulated::enqueue(stream, [=] { std::memset(to, value, bytes); });
 }
 
-// Of a device's memory it does not wait, as in CUDA.
+// As in CUDA, does not wait for device memory.
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
   const cudaError_t result = cudaMemsetAsync(to, value, bytes, nullptr);
   if (result != cudaSuccess || emulated::place(to, bytes) == emulated::Place::device) return result;

@@ -27,7 +27,7 @@ bool holds(std::uint32_t word, std::uint32_t value, unsigned flags) {
   }
 }
 
-// First gives others the processor, then sleeps ever longer: the word may be another process's.
+// First yields, then sleeps for increasing times: the word may belong to another process.
 void wait_until(std::atomic_ref<std::uint32_t> word, std::uint32_t value, unsigned flags) {
   using namespace std::chrono_literals;
   constexpr int kYields = 100;

@@ -31,7 +31,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
   return ncclSuccess;
 }
 
-// Work that is still on a stream looks at it, so it stays.
+// Work still on a stream reads it, so it is not freed.
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   communicator->aborted = true;
   return ncclSuccess;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The part of NCCL that this program uses, over MPI. Its communicators are of all ranks of the job.
+// The part of NCCL that this program uses, over MPI. Its communicators contain all ranks of the job.
 
 #include <cstddef>
 

@@ -18,8 +18,8 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t block) {
   return (bytes + block - 1) / block * block;
 }
 
-// All of a process's memory is one sparse file without a name, so that a single descriptor serves for it and nothing
-// is left behind. Places in it are used once.
+// All of a process's device memory is one sparse file without a name, so that one descriptor suffices and nothing is
+// left behind. Offsets are not reused.
 struct File {
   std::mutex mutex;
   int descriptor = memfd_create("emulated GPU", MFD_CLOEXEC);
@@ -76,7 +76,7 @@ void unmap_shared(void* address, const MemoryName& name, bool owner) {
     fallocate(file().descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(name.offset),
               static_cast<off_t>(name.mapped));
   }
-  // The addresses stay taken, so that a use that comes too late faults rather than finds something else there.
+  // The addresses stay reserved, so that a use after free faults instead of accessing other data.
   mmap(memory, name.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 

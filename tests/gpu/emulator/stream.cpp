@@ -60,7 +60,7 @@ void CUstream_st::run() {
     if (queue_.empty()) return;
     lock.unlock();
     emulated::delay();
-    queue_.front()();  // others only add behind it
+    queue_.front()();  // other threads only append
     lock.lock();
     queue_.pop_front();
     changed_.notify_all();
@@ -70,7 +70,7 @@ void CUstream_st::run() {
 namespace emulated {
 namespace {
 
-// All streams; those of this process's life are never destroyed, as other threads may still use them while it exits.
+// All streams; never destroyed, because other threads may still use them while the process exits.
 struct Streams {
   std::mutex mutex;
   std::map<CUstream_st*, std::shared_ptr<CUstream_st>> all;  // shared with threads that are waiting for one
@@ -177,7 +177,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const std::lock_guard lock(streams().mutex);
   const auto found = streams().all.find(stream);
   if (found == streams().all.end()) return remember(cudaErrorInvalidResourceHandle);
-  last = std::move(found->second);  // which ends behind the lock
+  last = std::move(found->second);  // ends after the lock is released
   streams().all.erase(found);
   return cudaSuccess;
 }
@@ -249,7 +249,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 }
 
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, CUgraphNode_st** nodes, std::size_t* count) {
-  if (nodes != nullptr) return remember(cudaErrorNotSupported);  // how many there are is all that is known
+  if (nodes != nullptr) return remember(cudaErrorNotSupported);  // only their number is known
   *count = graph->nodes->size();
   return cudaSuccess;
 }

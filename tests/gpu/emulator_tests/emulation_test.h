@@ -7,7 +7,7 @@
 
 #include "tests/gpu/emulator/cuda_runtime.h"
 
-// Holds a stream up until it is released.
+// Blocks a stream until it is released.
 class Gate {
  public:
   ~Gate() { open(); }
@@ -70,7 +70,7 @@ cudaError_t start(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStre
   return cudaLaunchKernelEx(&configuration, kernel, static_cast<Parameters>(arguments)...);
 }
 
-// How a process that did this work ended: the signal, or 0, and its standard error.
+// The end of a process that ran this work: the signal, or 0, and its standard error.
 struct Ending {
   int signal;
   std::string text;

@@ -9,7 +9,7 @@ __global__ void add_to(int* value, int added) {
   *value += added;
 }
 
-// What the graph of this work is, or why there is none.
+// Captures this work in a graph, or returns the error.
 cudaError_t capture(cudaStream_t stream, cudaGraphExec_t& executable, const std::function<void()>& work,
                     cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal) {
   REQUIRE(cudaStreamBeginCapture(stream, mode) == cudaSuccess);
@@ -21,7 +21,7 @@ cudaError_t capture(cudaStream_t stream, cudaGraphExec_t& executable, const std:
   return cudaGraphDestroy(graph);
 }
 
-// The same, of work that must not be captured.
+// The same for work that must not be captured.
 cudaError_t end_of_capture(cudaStream_t stream, const std::function<void()>& work,
                            cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal) {
   cudaGraphExec_t executable = nullptr;
@@ -32,7 +32,7 @@ cudaError_t end_of_capture(cudaStream_t stream, const std::function<void()>& wor
 
 }  // namespace
 
-TEST_CASE("what is captured is done when the graph is launched, as often as it is") {
+TEST_CASE("captured work runs at each launch of the graph") {
   OwnStream stream;
   const DeviceArray<int> value(std::vector<int>{1}), copy(std::vector<int>{0});
   cudaGraphExec_t executable = nullptr;
@@ -53,7 +53,7 @@ TEST_CASE("what is captured is done when the graph is launched, as often as it i
   CHECK(copy.values(stream) == std::vector{33});
 }
 
-TEST_CASE("calls that would wait spoil a capture") {
+TEST_CASE("blocking calls invalidate a capture") {
   OwnStream stream;
   const DeviceArray<int> value(std::vector<int>{1});
   void* memory = nullptr;
@@ -74,7 +74,7 @@ TEST_CASE("calls that would wait spoil a capture") {
   CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorIllegalState);  // there is none
 }
 
-TEST_CASE("other threads may allocate while one captures for itself, but not while it captures for all") {
+TEST_CASE("other threads may allocate during a thread-local capture, but not during a global one") {
   OwnStream stream;
   cudaError_t result = cudaErrorNotReady;
   const auto allocate_elsewhere = [&] {
@@ -90,7 +90,7 @@ TEST_CASE("other threads may allocate while one captures for itself, but not whi
   CHECK(result == cudaErrorStreamCaptureUnsupported);
 }
 
-TEST_CASE("an event within a capture is order only, and one outside of it does not belong there") {
+TEST_CASE("an event within a capture only orders work; one from outside is an error") {
   OwnStream stream, other;
   cudaEvent_t event = nullptr, before = nullptr;
   cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
@@ -108,7 +108,7 @@ TEST_CASE("an event within a capture is order only, and one outside of it does n
   for (const cudaEvent_t old : {event, before}) cudaEventDestroy(old);
 }
 
-TEST_CASE("external events are waited for and recorded each time that a graph runs") {
+TEST_CASE("external events are waited for and recorded at every launch") {
   Gate gate;
   OwnStream stream, other;
   const DeviceArray<int> value(std::vector<int>{1});

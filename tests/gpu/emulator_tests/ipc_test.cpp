@@ -10,8 +10,8 @@
 #include "tests/gpu/emulator/cuda.h"
 #include "tests/gpu/emulator_tests/emulation_test.h"
 
-// Two processes: this one makes memory and an event, and starts this program once more for the test case that is
-// tagged [peer], which finds their handles in its environment.
+// Two processes: this one creates memory and an event, and starts this program again for the test case tagged [peer],
+// which reads their handles from its environment.
 
 namespace {
 
@@ -93,7 +93,7 @@ TEST_CASE("two processes share a device's memory and an event") {
   REQUIRE(wait(stream, address_of(flags.get() + 1), 1, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS);
 
   const int status = status_of_peer();
-  // Were it not for the peer, this would wait forever.
+  // Without the peer, this would wait forever.
   if (status != 0) entry_point("cuStreamWriteValue32")(nullptr, address_of(flags.get()), 1, 0);
   if (status != 0) entry_point("cuStreamWriteValue32")(nullptr, address_of(flags.get() + 1), 1, 0);
   REQUIRE(status == 0);
@@ -132,7 +132,7 @@ TEST_CASE("the other of two processes", "[.][peer]") {
   cudaEventDestroy(filled);
 }
 
-TEST_CASE("a process does not open what is its own") {
+TEST_CASE("a process cannot open its own handles") {
   const DeviceArray<int> values(4);
   cudaIpcMemHandle_t memory;
   void* opened = nullptr;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
 
-// Sets ANNULUS_EMULATED_ORDER for a test, and then back.
+// Sets ANNULUS_EMULATED_ORDER for a test, and restores it.
 class OrderOfThreads {
  public:
   explicit OrderOfThreads(const char* order) {
@@ -159,7 +159,7 @@ TEST_CASE("a kernel runs once for every thread of every block") {
   CHECK(visits.values(stream) == std::vector<int>(kThreads, 1));
 }
 
-TEST_CASE("a million threads with nothing to wait for") {
+TEST_CASE("a million threads without barriers") {
   OwnStream stream;
   constexpr std::size_t kBlocks = 4096, kThreads = 256;
   const DeviceArray<int> visits(std::vector<int>(kBlocks * kThreads, 0));
@@ -167,7 +167,7 @@ TEST_CASE("a million threads with nothing to wait for") {
   CHECK(visits.values(stream) == std::vector<int>(kBlocks * kThreads, 1));
 }
 
-TEST_CASE("threads share their block's memory, and meet at barriers") {
+TEST_CASE("threads share their block's memory and synchronize at barriers") {
   OwnStream stream;
   constexpr std::size_t kBlocks = 3, kThreads = 256;
   const DeviceArray<int> from(numbers(kBlocks * kThreads)), to(kBlocks * kThreads);
@@ -177,7 +177,7 @@ TEST_CASE("threads share their block's memory, and meet at barriers") {
   CHECK(to.values(stream) == wanted);
 }
 
-TEST_CASE("a barrier that is missing shows, in every order") {
+TEST_CASE("a missing barrier is detected in every order") {
   for (const char* order : {"forward", "reverse", "shuffle"}) {
     const OrderOfThreads asked(order);
     OwnStream stream;  // a new one, whose shared memory has not been written yet
@@ -224,7 +224,7 @@ TEST_CASE("a warp's threads exchange values") {
   }
 }
 
-TEST_CASE("masks divide a warp, and threads that it lacks are not waited for") {
+TEST_CASE("masks divide a warp, and missing threads are not waited for") {
   OwnStream stream;
   const DeviceArray<int> halves(32);
   REQUIRE(start(shuffle_in_halves, 1, 32, stream, halves.get()) == cudaSuccess);
@@ -251,7 +251,7 @@ TEST_CASE("a block votes at barriers") {
   CHECK(results.values(stream) == std::vector{25, 1, 0});
 }
 
-TEST_CASE("atomic sums of two streams lose nothing") {
+TEST_CASE("atomic additions from two streams are exact") {
   OwnStream first, second;
   const DeviceArray<unsigned> count(std::vector<unsigned>{0});
   const DeviceArray<float> sum(std::vector<float>{0});
@@ -262,7 +262,7 @@ TEST_CASE("atomic sums of two streams lose nothing") {
   CHECK(sum.values(first) == std::vector{100'000.0f});
 }
 
-TEST_CASE("a kernel's parameters are those of the moment when it was launched") {
+TEST_CASE("kernel parameters are copied at launch") {
   Gate gate;
   OwnStream stream;
   const DeviceArray<int> value(std::vector<int>{5});
@@ -274,14 +274,14 @@ TEST_CASE("a kernel's parameters are those of the moment when it was launched") 
   CHECK(value.values(stream) == std::vector{16});
 }
 
-TEST_CASE("launches that CUDA refuses are refused") {
+TEST_CASE("launches that CUDA rejects are rejected") {
   OwnStream stream;
   CHECK(start(leave_some_behind, 1, 1025, stream) == cudaErrorInvalidConfiguration);
   CHECK(start(leave_some_behind, 0, 32, stream) == cudaErrorInvalidConfiguration);
   CHECK(start(leave_some_behind, dim3(1, 65536), 32, stream) == cudaErrorInvalidConfiguration);
 }
 
-TEST_CASE("what has no meaning in CUDA ends the program") {
+TEST_CASE("undefined behaviour in CUDA ends the program") {
   const auto run = [](void (*kernel)()) {
     return ending_of([=] {
       OwnStream stream;

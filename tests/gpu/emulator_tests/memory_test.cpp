@@ -31,7 +31,7 @@ struct Pinned {
 
 }  // namespace
 
-TEST_CASE("fresh memory is NaNs, aligned as CUDA's") {
+TEST_CASE("new memory is filled with NaN and aligned as CUDA's") {
   OwnStream stream;
   for (const std::size_t count : {1, 63, 64, 1000, 100'000}) {
     const DeviceArray<unsigned> memory(count);
@@ -40,14 +40,14 @@ TEST_CASE("fresh memory is NaNs, aligned as CUDA's") {
   }
 }
 
-TEST_CASE("memory is only there while it is allocated, and only as much of it") {
+TEST_CASE("access outside of allocated memory ends the program") {
   CHECK(ending_after_writing_at(1000, 999, false) == 0);
   CHECK(ending_after_writing_at(1000, 1000, false) == SIGABRT);  // found when it is freed
   CHECK(ending_after_writing_at(1000, 1024, false) == SIGSEGV);
   CHECK(ending_after_writing_at(1000, 0, true) == SIGSEGV);
 }
 
-TEST_CASE("a device has only so much memory, and knows how much") {
+TEST_CASE("a device's memory is limited, and the free amount is reported") {
   std::size_t before = 0, between = 0, after = 0, total = 0;
   void* memory = nullptr;
   CHECK(cudaMalloc(&memory, std::size_t{1} << 50) == cudaErrorMemoryAllocation);
@@ -63,7 +63,7 @@ TEST_CASE("a device has only so much memory, and knows how much") {
   CHECK(cudaFree(nullptr) == cudaSuccess);
 }
 
-TEST_CASE("copies from pinned memory read it when the stream comes to them, from pageable memory at once") {
+TEST_CASE("copies from pinned memory read it in stream order, from pageable memory immediately") {
   Gate gate;
   OwnStream stream;
   const Pinned pinned(1);
@@ -83,7 +83,7 @@ TEST_CASE("copies from pinned memory read it when the stream comes to them, from
   REQUIRE(cudaHostUnregister(registered.data()) == cudaSuccess);
 }
 
-TEST_CASE("copies to pinned memory come later, and in order") {
+TEST_CASE("copies to pinned memory are asynchronous and in order") {
   Gate gate;
   OwnStream stream;
   const Pinned pinned(2);
@@ -100,7 +100,7 @@ TEST_CASE("copies to pinned memory come later, and in order") {
   CHECK(from.values(stream) == std::vector{0, 0});
 }
 
-TEST_CASE("copies want to know what lies where") {
+TEST_CASE("copies check the kind of memory") {
   std::vector<int> host(4);
   const DeviceArray<int> device(4), other(4);
   CHECK(cudaMemcpy(host.data(), device.get(), 4, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);

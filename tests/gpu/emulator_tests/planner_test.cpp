@@ -19,7 +19,7 @@ using Pass = ConvolutionProblem::Pass;
 
 constexpr Precision kPrecisions[] = {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16};
 
-// Zero but for every `period`th, so that sums stay small.
+// Zero except for every `period`th, so that sums stay small.
 std::vector<float> small_numbers(std::size_t count, std::size_t period) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; i += period) values[i] = static_cast<float>(static_cast<int>(i * 7 % 5) - 2);
@@ -111,7 +111,7 @@ TEST_CASE("convolutions in every pass, precision and shape") {
     }
 }
 
-TEST_CASE("matrix products in every precision, lying either way") {
+TEST_CASE("matrix products in every precision, transposed or not") {
   constexpr std::size_t kRows = 16, kColumns = 24, kInner = 8;
   for (const Precision precision : kPrecisions)
     for (unsigned choice = 0; choice < 64; ++choice) {
@@ -159,7 +159,7 @@ TEST_CASE("tf32 rounds factors to 10 bits") {
   CHECK(emulated::load_factors(values.data(), values.size(), Precision::fp32) == values);
 }
 
-TEST_CASE("planners refuse what the vendor's library would not do") {
+TEST_CASE("planners refuse what the vendor's library does not support") {
   const auto convolutions = make_convolution_planner();
   const auto matmuls = make_matmul_planner();
   using annulus::Error;

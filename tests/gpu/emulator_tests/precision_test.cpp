@@ -18,7 +18,7 @@ std::uint16_t bfloat_bits(float value) {
 
 }  // namespace
 
-TEST_CASE("every half and bfloat16 comes back from a float") {
+TEST_CASE("every half and bfloat16 round-trips through float") {
   int wrong = 0, nans = 0;
   for (unsigned bits = 0; bits < 65536; ++bits) {
     const auto word = static_cast<unsigned short>(bits);
@@ -31,7 +31,7 @@ TEST_CASE("every half and bfloat16 comes back from a float") {
   CHECK(nans == 2 * 1023 + 2 * 127);
 }
 
-TEST_CASE("halves are rounded to the nearest, and to even between two") {
+TEST_CASE("halves are rounded to nearest, ties to even") {
   CHECK(half_bits(1.0f) == 0x3c00);
   CHECK(half_bits(-2.0f) == 0xc000);
   CHECK(half_bits(1.0f + 0x1p-11f) == 0x3c00);
@@ -48,7 +48,7 @@ TEST_CASE("halves are rounded to the nearest, and to even between two") {
   CHECK(static_cast<float>(__hmul(__half(3.0f), __half(0.5f))) == 1.5f);
 }
 
-TEST_CASE("bfloat16s are rounded to the nearest, and to even between two") {
+TEST_CASE("bfloat16 values are rounded to nearest, ties to even") {
   CHECK(bfloat_bits(1.0f) == 0x3f80);
   CHECK(bfloat_bits(1.0f + 0x1p-8f) == 0x3f80);
   CHECK(bfloat_bits(1.0f + 0x1p-8f + 0x1p-20f) == 0x3f81);

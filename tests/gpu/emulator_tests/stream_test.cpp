@@ -9,7 +9,7 @@
 
 namespace {
 
-// What was done, in order.
+// The log of completed work, in order.
 class Log {
  public:
   void add(cudaStream_t stream, int entry) {
@@ -56,7 +56,7 @@ CUdeviceptr address_of(std::uint32_t* word) {
 
 }  // namespace
 
-TEST_CASE("a stream does its work in order, while its host goes on") {
+TEST_CASE("a stream works in order, asynchronously to the host") {
   Log log;
   Gate gate;
   OwnStream stream;
@@ -70,7 +70,7 @@ TEST_CASE("a stream does its work in order, while its host goes on") {
   CHECK(log.entries() == std::vector{0, 1, 2, 3, 4});
 }
 
-TEST_CASE("streams wait for each other only where an event says so") {
+TEST_CASE("streams synchronize only by events") {
   Log log;
   Gate gate;
   OwnStream first, second, third;
@@ -92,7 +92,7 @@ TEST_CASE("streams wait for each other only where an event says so") {
   cudaEventDestroy(event);
 }
 
-TEST_CASE("a stream waits for the record that was the latest when it was told to") {
+TEST_CASE("a stream waits for the latest record at the time of the wait call") {
   Gate first_gate, second_gate;
   OwnStream recording, waiting;
   const cudaEvent_t event = new_event();
@@ -110,7 +110,7 @@ TEST_CASE("a stream waits for the record that was the latest when it was told to
   cudaEventDestroy(event);
 }
 
-TEST_CASE("an event that was never recorded holds nobody up, and one may be destroyed while streams know it") {
+TEST_CASE("an unrecorded event does not block, and events may be destroyed while in use") {
   Gate gate;
   OwnStream first, second;
   const cudaEvent_t never = new_event(), event = new_event();
@@ -127,7 +127,7 @@ TEST_CASE("an event that was never recorded holds nobody up, and one may be dest
   cudaEventDestroy(never);
 }
 
-TEST_CASE("events tell the time between them") {
+TEST_CASE("the time between events is measured") {
   OwnStream stream;
   const cudaEvent_t begin = new_event(cudaEventDefault), end = new_event(cudaEventDefault), untimed = new_event();
   float milliseconds = -1;
@@ -181,7 +181,7 @@ TEST_CASE("stream memory operations wait for and write words") {
   CHECK(status == cudaDriverEntryPointSymbolNotFound);
 }
 
-TEST_CASE("the last error stays until it is asked for, and devices are as many as wanted") {
+TEST_CASE("the last error persists until it is read, and the number of devices is configurable") {
   cudaGetLastError();
   CHECK(cudaSetDevice(100) == cudaErrorInvalidDevice);
   CHECK(cudaPeekAtLastError() == cudaErrorInvalidDevice);
@@ -201,7 +201,7 @@ TEST_CASE("the last error stays until it is asked for, and devices are as many a
   setenv("ANNULUS_EMULATED_GPUS", "2", 1);
 }
 
-TEST_CASE("a stream belongs to the device that was current when it was made") {
+TEST_CASE("a stream belongs to the device current at its creation") {
   setenv("ANNULUS_EMULATED_GPUS", "2", 1);
   REQUIRE(cudaSetDevice(1) == cudaSuccess);
   {

@@ -29,12 +29,12 @@
 using namespace annulus;
 using namespace annulus::test;
 
-// What tests/mpi/all_reduce_test.cpp demands of sums in the host's memory, of sums in the memory of GPUs. A GPU makes
-// it harder: arrays are filled, summed, read and spoiled by work on the lane, without anybody waiting in between.
+// The tests of tests/mpi/all_reduce_test.cpp for arrays in GPU memory. There arrays are filled, all-reduced, read and
+// overwritten by work on the lane, without a wait in between.
 
 namespace {
 
-// Each rank of a node takes the next GPU, as long as there are any.
+// Each rank of a node uses the next GPU, round robin.
 void use_gpu(const World& world) {
   int gpus = 0;
   cuda::check(cudaGetDeviceCount(&gpus));
@@ -82,7 +82,7 @@ Case staged(const std::string& host, const StagedOptions& options) {
           }};
 }
 
-// NCCL itself, which a world of one is otherwise spared.
+// NCCL itself, which is otherwise not used in a world of one.
 Case nccl() {
   return {"nccl", [](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
             auto lane = std::make_unique<cuda::SideLane>(device.lane());
@@ -100,7 +100,7 @@ Case gpu_message_ring() {
           }};
 }
 
-// Those that this world can have.
+// The cases that this world supports.
 std::vector<Case> cases() {
   const World world;
   use_gpu(world);
@@ -129,7 +129,7 @@ std::vector<std::size_t> sizes_for(int ranks) {
   return sizes;
 }
 
-// Arrays in the memory of a GPU, each with a place in pinned memory, which the lane fills it from and brings it to.
+// Arrays in GPU memory, each with pinned memory that the lane copies from and to.
 class Arrays {
  public:
   Arrays(cuda::CudaDevice& device, AllReduce& all_reduce, bool own_memory, const std::vector<std::size_t>& sizes)
@@ -153,7 +153,7 @@ class Arrays {
     copy(device_arrays_[number].address, host_arrays_[number].data(), number, cudaMemcpyHostToDevice);
   }
 
-  // Reads it and leaves NaNs there, which a rank that is late would add or copy.
+  // Reads it and overwrites it with NaN, which a late rank would add or copy.
   void take(std::size_t number) {
     const DeviceView array = device_arrays_[number];
     copy(host_arrays_[number].data(), array.address, number, cudaMemcpyDeviceToHost);
@@ -180,7 +180,7 @@ void sleep(void* microseconds) {
   std::this_thread::sleep_for(std::chrono::microseconds(reinterpret_cast<std::uintptr_t>(microseconds)));
 }
 
-// Keeps the lane busy for some time that is another one on every rank.
+// Keeps the lane busy for a time that differs between ranks.
 void dawdle(cuda::CudaDevice& device, const World& world, std::uint64_t draw) {
   const std::uint64_t microseconds = mix(static_cast<std::uint64_t>(world.rank()) + 77, draw) % 400;
   cuda::check(cudaLaunchHostFunc(device.lane(), sleep, reinterpret_cast<void*>(microseconds)));
@@ -197,7 +197,7 @@ std::vector<float> sum_of(cuda::CudaDevice& device, AllReduce& all_reduce, const
 
 }  // namespace
 
-TEST_CASE("arrays of any size, any number under way at once, are summed exactly and to the same bits everywhere") {
+TEST_CASE("all-reduces of any size, any number in flight, are exact and bit-identical on all ranks") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
   const std::size_t together = GENERATE(1, 8);
@@ -229,7 +229,7 @@ TEST_CASE("arrays of any size, any number under way at once, are summed exactly 
     }
 }
 
-TEST_CASE("the same arrays are summed step after step, while the lane goes on and nobody waits") {
+TEST_CASE("the same arrays are all-reduced in every step while the lane continues") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
   cuda::CudaDevice device(current_gpu());
@@ -272,7 +272,7 @@ TEST_CASE("the same arrays are summed step after step, while the lane goes on an
   }
 }
 
-TEST_CASE("the same sum has the same bits every time") {
+TEST_CASE("repeated all-reduces are bit-identical") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
   cuda::CudaDevice device(current_gpu());
@@ -286,7 +286,7 @@ TEST_CASE("the same sum has the same bits every time") {
   }
 }
 
-TEST_CASE("waiting for the last array is waiting for all") {
+TEST_CASE("waiting for the last array waits for all") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
   cuda::CudaDevice device(current_gpu());
@@ -303,7 +303,7 @@ TEST_CASE("waiting for the last array is waiting for all") {
   }
 }
 
-TEST_CASE("two all-reduces at work at once do not mix up their flags and messages") {
+TEST_CASE("two concurrent all-reduces do not mix up their flags and messages") {
   const World world;
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
@@ -325,7 +325,7 @@ TEST_CASE("two all-reduces at work at once do not mix up their flags and message
   }
 }
 
-TEST_CASE("the ring pulls 2(N-1)/N of an array whose lines N divides") {
+TEST_CASE("the ring pulls 2(N-1)/N of an array that N divides in cache lines") {
   const World world;
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
@@ -336,7 +336,7 @@ TEST_CASE("the ring pulls 2(N-1)/N of an array whose lines N divides") {
   CHECK(all_reduce->progress().snapshot().bytes_sent == 2 * (n - 1) * 64 * sizeof(float));
 }
 
-TEST_CASE("spans of sums lie on the host's clock, and none are there that nobody records") {
+TEST_CASE("spans of all-reduces are on the host's clock, and exist only if recorded") {
   const World world;
   use_gpu(world);
   if (world.size() == 1) return;
@@ -361,7 +361,7 @@ TEST_CASE("spans of sums lie on the host's clock, and none are there that nobody
   CHECK(sum->end <= ended + kClocks);
 }
 
-TEST_CASE("while a ring waits, it says for whom and in which step") {
+TEST_CASE("a waiting ring reports its peer and its step") {
   const World world;
   use_gpu(world);
   if (world.size() == 1) return;
@@ -390,7 +390,7 @@ TEST_CASE("while a ring waits, it says for whom and in which step") {
   CHECK(after.ended == 1);
 }
 
-TEST_CASE("sums that nobody waits for do not keep a rank from leaving") {
+TEST_CASE("all-reduces that nobody waits for do not keep a rank from leaving") {
   const World world;
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
@@ -399,7 +399,7 @@ TEST_CASE("sums that nobody waits for do not keep a rank from leaving") {
   if (world.root()) all_reduce->enqueue(memory.view());
 }
 
-TEST_CASE("who waits for a sum that another rank has left unfinished gets an error that names it") {
+TEST_CASE("waiting for an all-reduce that another rank has left gives an error that names the rank") {
   const World world;
   use_gpu(world);
   if (world.size() < 3) return;
@@ -413,7 +413,7 @@ TEST_CASE("who waits for a sum that another rank has left unfinished gets an err
                       Catch::Contains("rank 0 has left an all-reduce"));
 }
 
-TEST_CASE("a rank that leaves by an exception does not hang, though others never come") {
+TEST_CASE("a rank that leaves with an exception does not hang if the others never come") {
   const World world;
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
@@ -426,7 +426,7 @@ TEST_CASE("a rank that leaves by an exception does not hang, though others never
     world.barrier();
     if (world.root()) {
       const AllReduce::Ticket ticket = all_reduce->enqueue(memory.view());
-      if (algorithm == "ring") all_reduce->join(ticket);  // for the others the host would wait
+      if (algorithm == "ring") all_reduce->join(ticket);  // the host would wait for the others
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));  // so that the root has long been waiting
     }
@@ -437,7 +437,7 @@ TEST_CASE("a rank that leaves by an exception does not hang, though others never
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
 }
 
-TEST_CASE("where a GPU does not come to rest after an error, the process says so and ends", "[.stuck]") {
+TEST_CASE("if a GPU is stuck after an error, the process reports it and ends", "[.stuck]") {
   const World world;
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
@@ -462,7 +462,7 @@ TEST_CASE("a killed rank ends the job", "[.killed]") {
   }
 }
 
-TEST_CASE("NCCL is refused, in a line that says why, where ranks share a GPU") {
+TEST_CASE("NCCL is refused with a reason if ranks share a GPU") {
   const World world;
   if (world.size() == 1) return;
   cuda::check(cudaSetDevice(0));
@@ -471,7 +471,7 @@ TEST_CASE("NCCL is refused, in a line that says why, where ranks share a GPU") {
                     Catch::Contains("ranks 0 and 1 share GPU") && Catch::Contains("--all-reduce ring"));
 }
 
-TEST_CASE("the description says what was taken and why") {
+TEST_CASE("the description names the algorithm and the reason") {
   const World world;
   use_gpu(world);
   if (world.size() == 1) return;
@@ -485,7 +485,7 @@ TEST_CASE("the description says what was taken and why") {
 }
 
 // With ANNULUS_EMULATED_APART.
-TEST_CASE("where GPUs cannot reach each other's memory, ring says so, and auto takes what goes", "[.apart]") {
+TEST_CASE("without peer access ring is refused, and auto chooses another algorithm", "[.apart]") {
   const World world;
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());

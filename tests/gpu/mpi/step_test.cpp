@@ -1,4 +1,4 @@
-// The whole training step on a GPU: its recordings, and its memory requests.
+// The whole training step on a GPU: recordings and allocations.
 
 #include <cuda_runtime.h>
 
@@ -39,14 +39,14 @@ struct Run {
     optimizer.begin_average();
   }
 
-  // In one precision with layers that cannot be recorded.
+  // In one precision, with layers that cannot be recorded.
   static Graph graph(Precision precision) {
     const Graph plain = make_model("resnet20", kTask);
     return precision == Precision::fp32 ? synchronize_batch_norms(plain) : plain;
   }
 
   void steps(std::uint64_t begin, std::uint64_t end) {
-    // The last one is smaller, as an epoch's is.
+    // The last one is smaller, as at the end of an epoch.
     for (std::uint64_t step = begin; step < end; ++step)
       trainer.step(random_batch(step, step % 4 == 3 ? 3 : kBatch), {}, device->mark());
     trainer.finish();
@@ -76,10 +76,10 @@ std::size_t free_memory() {
 
 }  // namespace
 
-TEST_CASE("recorded steps are those made one by one, to the bit") {
+TEST_CASE("recorded steps are bit-identical to steps without recording") {
   if (many_ranks()) return;
   const Precision precision = GENERATE(Precision::fp32, Precision::bf16, Precision::fp16);
-  // Many stretches in one precision, few in the others.
+  // Many captured segments in one precision, few in the others.
   const BucketOptions buckets{precision == Precision::bf16 ? std::size_t{4096} : std::size_t{1} << 20, 0};
   // The steps of 3 samples have no fourth part.
   const StepOptions options = precision == Precision::fp32 ? StepOptions{} : StepOptions{.parts = 4, .clip_norm = 1};
@@ -100,7 +100,7 @@ TEST_CASE("recorded steps are those made one by one, to the bit") {
   }
 }
 
-TEST_CASE("parameters that are updated while the next step goes on are those of steps one after the other") {
+TEST_CASE("overlapped updates give the same parameters as sequential steps") {
   if (many_ranks()) return;
   Run deferred(Precision::bf16, AdamW{}, {4096, 0.5}), plain(Precision::bf16, AdamW{}, {4096, 0});
   REQUIRE(deferred.trainer.buckets().deferred() > 0);
@@ -109,7 +109,7 @@ TEST_CASE("parameters that are updated while the next step goes on are those of 
   CHECK(deferred.weights() == plain.weights());
 }
 
-TEST_CASE("a step takes no memory of the GPU's") {
+TEST_CASE("a step allocates no GPU memory") {
   if (many_ranks()) return;
   const Precision precision = GENERATE(Precision::bf16, Precision::fp16);
   Run run(precision, Lars{.momentum = 0.9f}, {}, nullptr, {.parts = 2, .clip_norm = 1});

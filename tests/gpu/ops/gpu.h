@@ -12,12 +12,12 @@
 #include "kernels/cuda/ops/operations.h"
 #include "kernels/cuda/runtime/layout.h"
 
-// What tests of single operations on a GPU, or on an emulated one, have in common.
+// Helpers for tests of single operations on a GPU, real or emulated.
 namespace annulus::test {
 
 constexpr Precision kPrecisions[] = {Precision::fp32, Precision::bf16, Precision::fp16};
 
-// How far values may be off that were rounded once or twice, relative to the largest of the tensor.
+// Maximum error of values that were rounded once or twice, relative to the tensor's largest.
 inline double tolerance(Precision precision) {
   switch (precision) {
     case Precision::bf16:
@@ -41,8 +41,8 @@ inline void download(const cuda::Context& context, DeviceView from, void* to) {
   cuda::check(cudaStreamSynchronize(context.lane.get()));
 }
 
-// A context with a loss scale of its own. Few multiprocessors, so that even small tensors take several blocks and
-// several rounds of each.
+// A context with its own loss scale. Few multiprocessors, so that even small tensors need several blocks, and several
+// rounds of each.
 struct Gpu {
   explicit Gpu(Precision precision, int multiprocessors = 2) {
     context.precision = precision;

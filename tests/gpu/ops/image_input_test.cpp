@@ -18,7 +18,7 @@ float normalized(float pixel, std::size_t channel) {
   return (pixel / 255.0f - kInput.mean[channel]) / kInput.stddev[channel];
 }
 
-// What each image goes through.
+// The crop and flip of each image.
 struct Crops {
   std::vector<std::int32_t> rows, columns;
   std::vector<std::uint8_t> mirrored;
@@ -83,7 +83,7 @@ TEST_CASE("on a GPU: images are cropped and mirrored while they are loaded") {
   const Shape in{4, 7, 9, 3}, out{4, 3, 6, 8};
   const auto pixels = test::random_pixels(elements(in), 1);
   const Crops crops{{0, 1, -2, 3}, {0, -1, 1, 4}, {0, 1, 1, 0}};
-  Values constants;  // of channels' each: factors, then offsets
+  Values constants;  // of each channel: factors, then offsets
   const std::size_t channels = cuda::channel_block(gpu.context.type());
   for (std::size_t c = 0; c < channels; ++c) constants.push_back(c < 3 ? 1 / (255.0f * kInput.stddev[c]) : 0);
   for (std::size_t c = 0; c < channels; ++c) constants.push_back(c < 3 ? -kInput.mean[c] / kInput.stddev[c] : 0);

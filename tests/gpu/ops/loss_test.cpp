@@ -46,7 +46,7 @@ struct LossTrial {
 
 }  // namespace
 
-TEST_CASE("on a GPU: softmax cross-entropy's losses, hits, gradients and metrics") {
+TEST_CASE("on a GPU: softmax cross-entropy: losses, hits, gradients and metrics") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const float smoothing = GENERATE(0.0f, 0.1f);
   const Mode mode = GENERATE(Mode::training, Mode::inference);
@@ -94,7 +94,7 @@ TEST_CASE("on a GPU: softmax cross-entropy's losses, hits, gradients and metrics
   }
 }
 
-TEST_CASE("on a GPU: softmax cross-entropy neither overflows nor hides NaN; the first of equals is the largest") {
+TEST_CASE("on a GPU: softmax cross-entropy neither overflows nor hides NaN; ties go to the first") {
   Gpu gpu(Precision::fp32);
   {
     LossTrial trial(gpu, 0, 3, {1e4f, -1e4f, 0, 1e4f, -1e4f, 0}, {0, 1});

@@ -1,5 +1,5 @@
-// Each operation of the GPU against its twin on the CPU, over random operands that both types of values hold exactly:
-// output, gradients, that padding stays zero, and that the same comes out twice.
+// Each GPU operation against its CPU counterpart, over random operands that both value types represent exactly:
+// output, gradients, zero padding, and bit-identical repetition.
 
 #include <fmt/format.h>
 
@@ -23,14 +23,14 @@ using test::Reference;
 using test::rounded;
 using test::Values;
 
-// What becomes of the inputs' gradients.
+// How the inputs' gradients are written.
 enum class Wanted { written, added_to, none };
 
 std::unique_ptr<Op> plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode, Gpu& gpu) {
   return std::visit([&](const auto& o) { return cuda::plan(o, inputs, mode, gpu.context); }, operation);
 }
 
-// An operation over random operands. What it has to write is full of rubbish before.
+// An operation over random operands. Memory that it must write is filled with garbage before.
 struct Trial {
   Trial(Gpu& gpu, const Operation& operation, const std::vector<Shape>& shapes, Wanted wanted,
         Mode mode = Mode::training) {
@@ -103,7 +103,7 @@ double largest(const Values& values) {
   return most;
 }
 
-// NaN is further than anything.
+// NaN counts as infinitely far.
 double distance(const Values& ours, const Values& expected) {
   REQUIRE(ours.size() == expected.size());
   double most = 0;
@@ -148,7 +148,7 @@ void check_against_cpu(Gpu& gpu, const Operation& operation, const std::vector<S
     check_close(trial.parameter_gradients[i], trial.parameter_gradients[i].read(), reference.parameter_gradient(i));
   }
 
-  // Over again, the same bits.
+  // A repetition is bit-identical.
   Trial second(gpu, operation, shapes, wanted);
   second.op->forward();
   second.op->backward(kWeight);
@@ -159,7 +159,7 @@ void check_against_cpu(Gpu& gpu, const Operation& operation, const std::vector<S
     CHECK(trial.parameter_gradients[i].bytes() == second.parameter_gradients[i].bytes());
 }
 
-// Notes which passes are planned.
+// Records which passes are planned.
 class NotingPlanner : public cuda::ConvolutionPlanner {
  public:
   using Passes = std::vector<cuda::ConvolutionProblem::Pass>;
@@ -191,7 +191,7 @@ TEST_CASE("on a GPU: convolutions") {
     for (const std::size_t stride : {1, 2})
       for (const std::size_t channels_in : {1, 3, 17})
         for (const std::size_t batch : {1, 3}) {
-          // What is left is varied along with these, so that each meets each sooner or later.
+          // The other parameters are drawn at random, so that all combinations are likely.
           const std::uint64_t draw = mix(kernel, stride, channels_in, batch);
           const std::size_t channels[] = {1, 6, 8, 17};
           const Convolution operation{.channels = channels[draw % 4],
@@ -205,7 +205,7 @@ TEST_CASE("on a GPU: convolutions") {
         }
 }
 
-TEST_CASE("on a GPU: a gradient of the input that nobody wants is not planned") {
+TEST_CASE("on a GPU: layers without an input gradient do not plan it") {
   using Pass = cuda::ConvolutionProblem::Pass;
   Gpu gpu(Precision::fp32);
   NotingPlanner::Passes planned;
@@ -217,7 +217,7 @@ TEST_CASE("on a GPU: a gradient of the input that nobody wants is not planned") 
   CHECK(planned.back() == Pass::backward_data);
 }
 
-TEST_CASE("on a GPU: convolutions whose kernels and borders are no squares") {
+TEST_CASE("on a GPU: convolutions with non-square kernels and padding") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   for (const Extent kernel : {Extent{1, 7}, Extent{7, 1}, Extent{3, 1}})
     for (const std::size_t stride : {1, 2}) {
@@ -239,7 +239,7 @@ TEST_CASE("on a GPU: dense layers") {
     }
 }
 
-TEST_CASE("on a GPU: batch norm, with a sum and a ReLU behind it") {
+TEST_CASE("on a GPU: batch norm, fused with an addition and a ReLU") {
   const bool synchronized = GENERATE(false, true);  // over a single rank
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Wanted wanted = any_wanted();
@@ -258,14 +258,14 @@ TEST_CASE("on a GPU: batch norm, with a sum and a ReLU behind it") {
     }
 }
 
-TEST_CASE("on a GPU: a batch norm's statistics keep their digits however far the mean is from 0") {
+TEST_CASE("on a GPU: batch norm statistics are accurate for means far from 0") {
   Gpu gpu(Precision::fp32);
   const Shape shape{4, 5, 9, 9};
   const std::size_t area = 81;
   Trial trial(gpu, BatchNorm{}, {shape}, Wanted::none);
   Values values = trial.input_values[0];
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = 3000 + values[i];
-  values[0] = -3000;  // and the first may be anything
+  values[0] = -3000;  // and the first may be arbitrary
   trial.inputs[0].write(values);
   trial.op->forward();
   trial.op->backward(1);
@@ -282,7 +282,7 @@ TEST_CASE("on a GPU: a batch norm's statistics keep their digits however far the
   }
 }
 
-TEST_CASE("on a GPU: batch norm infers with the running statistics") {
+TEST_CASE("on a GPU: batch norm uses the running statistics in inference") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const BatchNorm operation{.epsilon = 1e-2f, .add = GENERATE(false, true), .relu = GENERATE(false, true)};
   for (const Shape& shape : kImages) {
@@ -306,7 +306,7 @@ TEST_CASE("on a GPU: batch norm infers with the running statistics") {
   }
 }
 
-TEST_CASE("on a GPU: a batch norm that is added to its own input") {
+TEST_CASE("on a GPU: a batch norm added to its own input") {
   Gpu gpu(Precision::fp32);
   const BatchNorm operation{.add = true, .relu = true};
   const Shape shape{3, 6, 5, 4};
@@ -333,7 +333,7 @@ TEST_CASE("on a GPU: a batch norm that is added to its own input") {
   check_close(one.input_gradients[0], one.input_gradients[0].read(), expected);
 }
 
-TEST_CASE("on a GPU: max pools, tiled and overlapping") {
+TEST_CASE("on a GPU: max pools, disjoint and overlapping") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Wanted wanted = any_wanted();
   const bool relu = GENERATE(false, true);
@@ -346,7 +346,7 @@ TEST_CASE("on a GPU: max pools, tiled and overlapping") {
     }
 }
 
-TEST_CASE("on a GPU: of equal pixels the first in a max pool's window gets the gradient; NaN passes through") {
+TEST_CASE("on a GPU: the first of equal pixels in a max pool's window gets the gradient; NaN is propagated") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto pooled = [&](const MaxPool& operation, const Values& channel) {
@@ -375,7 +375,7 @@ TEST_CASE("on a GPU: of equal pixels the first in a max pool's window gets the g
                     Catch::Contains("16x16"));
 }
 
-TEST_CASE("on a GPU: average pools, ReLUs and sums") {
+TEST_CASE("on a GPU: average pools, ReLUs and additions") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Wanted wanted = any_wanted();
   for (const Shape& shape : kImages) {
@@ -388,7 +388,7 @@ TEST_CASE("on a GPU: average pools, ReLUs and sums") {
   }
 }
 
-TEST_CASE("on a GPU: concatenations, of whole vectors and not") {
+TEST_CASE("on a GPU: concatenation, vectorized and not") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Wanted wanted = any_wanted();
   using Channels = std::vector<std::size_t>;
@@ -441,7 +441,7 @@ TEST_CASE("on a GPU: dropout, with the CPU's masks") {
       }
 }
 
-TEST_CASE("on a GPU: ReLUs let NaN through") {
+TEST_CASE("on a GPU: ReLU propagates NaN") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Shape shape{1, 3, 4, 4};
   for (const Operation& operation :
@@ -460,7 +460,7 @@ TEST_CASE("on a GPU: ReLUs let NaN through") {
   }
 }
 
-TEST_CASE("on a GPU: a workspace that another operation has made larger does not harm the first") {
+TEST_CASE("on a GPU: growing the shared workspace does not affect earlier operations") {
   Gpu gpu(Precision::bf16);
   const Convolution small{.channels = 8, .kernel = 1}, large{.channels = 64, .kernel = 3};
   Trial first(gpu, small, {{2, 8, 5, 5}}, Wanted::written), alone(gpu, small, {{2, 8, 5, 5}}, Wanted::written);

@@ -9,8 +9,8 @@ namespace annulus::test {
 
 using Values = std::vector<float>;  // row-major
 
-// An operation on the CPU, over plain tensors. What the CPU does in one, it may do in several here: batch norm, sum and
-// ReLU.
+// An operation on the CPU, over plain tensors. Operations fused on the GPU may be separate here: batch norm, addition
+// and ReLU.
 class Reference {
  public:
   Reference(const Operation& operation, const std::vector<Shape>& inputs, const std::vector<Values>& input_values,

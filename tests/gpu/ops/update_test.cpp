@@ -76,7 +76,7 @@ struct Trial {
 
 }  // namespace
 
-TEST_CASE("on a GPU: updates do as their rules say, in any slices, and write the copies") {
+TEST_CASE("on a GPU: updates match their formulas, in any slices, and write the 16-bit copies") {
   const UpdateRule rule = GENERATE(from_range(test::kRules));
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   Trial trial(gpu, rule);
@@ -100,7 +100,7 @@ TEST_CASE("on a GPU: updates do as their rules say, in any slices, and write the
   if (trial.copy.view()) CHECK(copies(gpu, trial.copy.view()) == test::rounded(weights, gpu.context.type()));
 }
 
-TEST_CASE("on a GPU: a step that is skipped changes nothing") {
+TEST_CASE("on a GPU: a skipped step changes nothing") {
   const UpdateRule rule = GENERATE(from_range(test::kRules));
   Gpu gpu(Precision::bf16);
   Buffer skip;
@@ -115,7 +115,7 @@ TEST_CASE("on a GPU: a step that is skipped changes nothing") {
   CHECK(copies(gpu, trial.copy.view()) == test::rounded(before, DataType::bf16));
 }
 
-TEST_CASE("on a GPU: gradients are clipped by the norm of all that is trained") {
+TEST_CASE("on a GPU: gradients are clipped by the global norm") {
   Gpu gpu(Precision::bf16);
   Buffer skip;
   std::uint32_t skipped = 0;
@@ -146,7 +146,7 @@ TEST_CASE("on a GPU: gradients are clipped by the norm of all that is trained") 
   CHECK(norms.last == Approx(norm).epsilon(1e-5));
   CHECK(trial.update->take_norms().steps == 0);
 
-  // Outside of a step: gradients that are not finite are measured as such, and zeros beside them stay zeros.
+  // Outside of a step: the norm of non-finite gradients is non-finite, and zeros beside them stay zero.
   skipped = 0;
   test::upload(gpu.context, &skipped, sizeof skipped, skip);
   trial.gradients.write(unfit);
@@ -179,7 +179,7 @@ TEST_CASE("on a GPU: one arena moves towards another, and two are swapped") {
   }
 }
 
-TEST_CASE("on a GPU: slices and slots that are no whole blocks are refused") {
+TEST_CASE("on a GPU: slices and slots that are not whole blocks are refused") {
   Gpu gpu(Precision::fp32);
   Trial trial(gpu, Sgd{});
   CHECK_THROWS_WITH(trial.update->run({0, 18}, 0.1f, 1), Catch::Contains("blocks of 4"));
@@ -212,7 +212,7 @@ TEST_CASE("on a GPU: flat sums and widened values") {
   }
 }
 
-TEST_CASE("on a GPU: the loss's scale is halved after gradients that do not fit, and doubled after many that do") {
+TEST_CASE("on a GPU: the loss scale is halved after an overflow, and doubled after many steps without") {
   Gpu gpu(Precision::fp16);
   cuda::DeviceLossScaling scaling(gpu.context);
   const auto skipped = [&] {

@@ -1,4 +1,4 @@
-// The problems that the planner of convolutions accepts and refuses, and its error messages.
+// The problems that the convolution planner accepts and refuses, and its error messages.
 
 #include <catch2/catch.hpp>
 
@@ -29,7 +29,7 @@ ConvolutionProblem problem(Pass pass, Precision precision) {
           /*padding*/ 1};
 }
 
-// All engines that cuDNN knows for a problem, allowed or not.
+// All of cuDNN's engines for a problem, allowed or not.
 std::vector<cuda::cudnn::EngineConfiguration> engines(const ConvolutionProblem& problem) {
   const auto device = cuda::cudnn::device_properties(h200());
   const auto graph = cuda::convolution_graph(problem);
@@ -39,7 +39,7 @@ std::vector<cuda::cudnn::EngineConfiguration> engines(const ConvolutionProblem& 
   return all;
 }
 
-TEST_CASE("fp32 multiplies on no tensor core, the others may") {
+TEST_CASE("fp32 does not use tensor cores, the other precisions may") {
   const auto planner = cuda::make_convolution_planner_for(h200());
   for (const Pass pass : kPasses)
     for (const Precision precision : kPrecisions) {
@@ -49,7 +49,7 @@ TEST_CASE("fp32 multiplies on no tensor core, the others may") {
     }
 }
 
-TEST_CASE("engines whose sums differ from run to run are known and left out") {
+TEST_CASE("nondeterministic engines are excluded") {
   const auto planner = cuda::make_convolution_planner_for(h200());
   std::size_t left_out = 0;
   for (const Pass pass : kPasses)
@@ -65,7 +65,7 @@ TEST_CASE("engines whose sums differ from run to run are known and left out") {
   CHECK(left_out > 0);
 }
 
-TEST_CASE("a convolution that cannot be is refused by name") {
+TEST_CASE("an impossible convolution is refused by name") {
   const auto planner = cuda::make_convolution_planner_for(h200());
   const auto refusal = [&](auto change) {
     ConvolutionProblem changed = problem(Pass::forward, Precision::bf16);
@@ -82,7 +82,7 @@ TEST_CASE("a convolution that cannot be is refused by name") {
   CHECK_THAT(refusal([](auto& p) { p.accumulate = true; }), Contains("only backward data can add"));
 }
 
-TEST_CASE("one that cuDNN cannot plan is refused with its reason") {
+TEST_CASE("a convolution that cuDNN cannot plan is refused with the reason") {
   const auto planner = cuda::make_convolution_planner_for(h200());
   ConvolutionProblem huge = problem(Pass::forward, Precision::bf16);
   huge.batch = std::size_t{1} << 40;
@@ -91,7 +91,7 @@ TEST_CASE("one that cuDNN cannot plan is refused with its reason") {
   CHECK_THAT(text, Contains("choose another precision or batch size"));
 }
 
-TEST_CASE("a plan for a GPU elsewhere does not run") {
+TEST_CASE("a plan for another GPU does not run") {
   const auto planner = cuda::make_convolution_planner_for(h200());
   const auto made = planner->plan(problem(Pass::forward, Precision::bf16));
   CHECK_THAT(error_of([&] { made->run(nullptr, nullptr, nullptr, nullptr, nullptr); }), Contains("cannot run"));

@@ -8,12 +8,12 @@
 
 namespace annulus::test {
 
-// An H200 as cuDNN describes it. Nothing of it need be here.
+// cuDNN's description of an H200, which need not be present.
 inline std::string h200() {
   return read_text(ANNULUS_PLANS_DATA "/h200.json");
 }
 
-// A plan with cuDNN's notes on it.
+// A plan with cuDNN's notes.
 inline std::unique_ptr<cuda::CudnnConvolutionPlan> plan(cuda::ConvolutionPlanner& planner,
                                                         const cuda::ConvolutionProblem& problem) {
   return std::unique_ptr<cuda::CudnnConvolutionPlan>(

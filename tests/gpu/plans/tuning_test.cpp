@@ -25,7 +25,7 @@ std::string platform() {
   return fmt::format("NVIDIA H200, cuDNN {}", cudnnGetVersion());
 }
 
-TEST_CASE("what was measured is there the next time, for the same platform only") {
+TEST_CASE("measurements are reused on the same platform only") {
   const TemporaryFolder folder;
   ConvolutionTuning(folder / "tuning.json", "A").add("problem", kFirst);
 
@@ -38,7 +38,7 @@ TEST_CASE("what was measured is there the next time, for the same platform only"
   CHECK(folder.files() == 1);
 }
 
-TEST_CASE("several write one file, and each one's is kept") {
+TEST_CASE("concurrent writers of one file keep each other's entries") {
   const TemporaryFolder folder;
   ConvolutionTuning a(folder / "tuning.json", "A"), b(folder / "tuning.json", "A"), other(folder / "tuning.json", "B");
   a.add("first", kFirst);
@@ -53,7 +53,7 @@ TEST_CASE("several write one file, and each one's is kept") {
   CHECK(ConvolutionTuning(folder / "tuning.json", "B").find("first")->choice == kSecond.choice);
 }
 
-TEST_CASE("a file that is no such file, or damaged, is refused and left alone") {
+TEST_CASE("a foreign or damaged file is refused and not changed") {
   const TemporaryFolder folder;
   const auto file = folder / "tuning.json";
   const auto whole = [&] {
@@ -75,8 +75,8 @@ TEST_CASE("a file that is no such file, or damaged, is refused and left alone") 
              Contains("cannot write: No such file or directory"));
 }
 
-// What heuristics chose is taken from a file as well: an engine by its number, with its knobs.
-TEST_CASE("a plan is built from the file's choice") {
+// A choice of cuDNN's heuristics, as read from a file: an engine's number and knobs.
+TEST_CASE("a plan is built from the stored choice") {
   const TemporaryFolder folder;
   const auto file = folder / "tuning.json";
   const Choice chosen = [] {
@@ -94,7 +94,7 @@ TEST_CASE("a plan is built from the file's choice") {
   CHECK_THAT(error_of([&] { planner->plan(unknown); }), Contains("there is no GPU here to measure on"));
 }
 
-TEST_CASE("a file's choice that does not fit the problem is refused") {
+TEST_CASE("a stored choice that does not fit the problem is refused") {
   const TemporaryFolder folder;
   const auto file = folder / "tuning.json";
   ConvolutionTuning(file, platform()).add(to_string(problem()), {{12345, {}}, 1});

@@ -22,7 +22,7 @@ std::size_t batch_of(const ZooEntry& model) {
   return model.image.height < 100 ? 64 : 256;
 }
 
-// As a device lays them out: channels in blocks.
+// In a device's layout: channels in blocks.
 ConvolutionProblem forward(const Convolution& convolution, const Shape& input, Precision precision) {
   const auto channels = [&](std::size_t count) {
     return cuda::channels_last(cuda::value_spec({1, count, 1, 1}, value_type(precision))).channels();
@@ -52,7 +52,7 @@ std::vector<ConvolutionProblem> passes(ConvolutionProblem problem, bool of_image
   return all;
 }
 
-// By name, so that equal ones are there once.
+// By name, so that equal ones occur once.
 std::map<std::string, ConvolutionProblem> problems(Precision precision) {
   std::map<std::string, ConvolutionProblem> all;
   for (const ZooEntry& model : zoo()) {
@@ -69,7 +69,7 @@ std::map<std::string, ConvolutionProblem> problems(Precision precision) {
   return all;
 }
 
-// As a tuning file brings it: from its engine's number and knobs.
+// As from a tuning file: by its engine's number and knobs.
 std::size_t workspace_of_rebuilt(const ConvolutionProblem& problem, const cuda::cudnn::Choice& choice) {
   const auto device = cuda::cudnn::device_properties(h200());
   const auto graph = cuda::convolution_graph(problem);
