@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Holds the one-way dependencies between the rooms, as README.md ("Architecture") calls the folders, by reading the includes.
+"""Checks the one-way dependencies between the modules (folders; see README.md, "Architecture") by reading the includes.
 
-  include_rule.py [ROOT]        prints every line that breaks the rule; exit status 1 if there is one
-  include_rule.py --self-test   shows that each kind of break is seen
+  include_rule.py [ROOT]        prints every violation; exit status 1 if there is one
+  include_rule.py --self-test   shows that each kind of violation is found
 """
 import graphlib
 import pathlib
@@ -10,10 +10,10 @@ import re
 import sys
 import tempfile
 
-# The rooms that a room may include from, besides itself.
+# The modules that a module may include, in addition to itself.
 KERNELS = {"kernels", "kernels/base"}
-SUMS = {"collectives", "collectives/world"}
-ROOMS = {
+COMM = {"collectives", "collectives/world"}
+MODULES = {
     "kernels/base": set(),
     "kernels": {"kernels/base"},
     "kernels/cpu": KERNELS,
@@ -23,35 +23,35 @@ ROOMS = {
     "kernels/cuda": KERNELS | {"kernels/cuda/runtime", "kernels/cuda/ops"},
     "collectives/world": {"kernels/base"},
     "collectives": KERNELS | {"collectives/world"},
-    "collectives/ring": {"kernels/base"} | SUMS,
-    "collectives/host": {"kernels/base", "collectives/ring"} | SUMS,
-    "collectives/gpu": KERNELS | SUMS | {"kernels/cuda", "kernels/cuda/runtime", "collectives/ring", "collectives/host"},
+    "collectives/ring": {"kernels/base"} | COMM,
+    "collectives/host": {"kernels/base", "collectives/ring"} | COMM,
+    "collectives/gpu": KERNELS | COMM | {"kernels/cuda", "kernels/cuda/runtime", "collectives/ring", "collectives/host"},
     "models": KERNELS,
     "src/io": {"kernels/base"},
-    "src/job": KERNELS | SUMS | {"kernels/cuda", "models"},
+    "src/job": KERNELS | COMM | {"kernels/cuda", "models"},
     "src/data": {"kernels/base", "collectives/world", "src/io"},
     "src/import": {"kernels/base", "collectives/world", "src/io", "src/job", "src/data"},
-    "src/step": KERNELS | SUMS | {"models", "src/io", "src/job", "src/data"},
-    "src/checkpoint": KERNELS | SUMS | {"models", "src/io", "src/data", "src/step"},
+    "src/step": KERNELS | COMM | {"models", "src/io", "src/job", "src/data"},
+    "src/checkpoint": KERNELS | COMM | {"models", "src/io", "src/data", "src/step"},
     "src/metrics": KERNELS | {"src/io", "src/step"},
     "src/scaling": KERNELS | {"collectives", "collectives/ring", "collectives/host", "models",
                               "src/io", "src/data", "src/step", "src/metrics"},
-    "src/train": KERNELS | SUMS | {"models", "src/io", "src/job", "src/data", "src/step", "src/checkpoint", "src/metrics"},
-    "src/apply": KERNELS | SUMS | {"kernels/cuda", "models", "src/io", "src/job", "src/data", "src/import", "src/step",
+    "src/train": KERNELS | COMM | {"models", "src/io", "src/job", "src/data", "src/step", "src/checkpoint", "src/metrics"},
+    "src/apply": KERNELS | COMM | {"kernels/cuda", "models", "src/io", "src/job", "src/data", "src/import", "src/step",
                                    "src/checkpoint", "src/metrics", "src/train"},
-    "src/bench": KERNELS | SUMS | {"kernels/cpu", "models", "src/io", "src/job", "src/data", "src/step", "src/checkpoint",
+    "src/bench": KERNELS | COMM | {"kernels/cpu", "models", "src/io", "src/job", "src/data", "src/step", "src/checkpoint",
                                    "src/metrics", "src/scaling", "src/train", "src/apply"},
     "src/cli": {"kernels/base", "models", "src/io", "src/job", "src/data", "src/import", "src/step", "src/metrics",
-                "src/scaling", "src/train", "src/apply", "src/bench"} | SUMS,
+                "src/scaling", "src/train", "src/apply", "src/bench"} | COMM,
     "src": {"kernels/base", "collectives/world", "src/io", "src/job", "src/cli"},
 }
-# Each puts together what lies in the rooms below its own.
+# Factories that may include the modules below their own.
 ASSEMBLY = {"kernels/make_device.cpp": {"kernels/cpu", "kernels/cuda"},
             "collectives/make_all_reduce.cpp": {"collectives/host", "collectives/gpu"}}
 FOLDERS = ("kernels", "collectives", "models", "src", "tests")  # tests/ may include everything
 
-# Libraries that only certain files use. The vendors' stay below the device's seam; a .cpp above it may ask one for its
-# version, or, in collectives/, be an algorithm of a vendor's.
+# Libraries that only certain files use. Vendor libraries stay behind the device interface; a .cpp above it may read
+# a library's version, or, in collectives/, implement an algorithm with it.
 VENDOR = re.compile(r"^(dnnl|oneapi/dnnl|cuda|cudnn|cublas|nccl|nv)", re.IGNORECASE)
 HDF5 = re.compile(r"^(hdf5|H5)")
 
@@ -60,7 +60,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 def complaint(path, quote, name):
     """Why the file at `path` (relative to the root) may not include `name`, or None."""
-    folder, room = path.parts[0], path.parent.as_posix()
+    folder, module = path.parts[0], path.parent.as_posix()
     target = pathlib.PurePosixPath(name)
     if ".." in target.parts:
         return "an include is written from the root, without .."
@@ -68,11 +68,11 @@ def complaint(path, quote, name):
         if quote != '"':
             return "our own headers are included with quotes"
         if folder != "tests":
-            if room not in ROOMS:
-                return f"{room}/ is no room of tests/include_rule.py"
-            allowed = {room} | ROOMS[room] | ASSEMBLY.get(path.as_posix(), set())
+            if module not in MODULES:
+                return f"{module}/ is not a module in tests/include_rule.py"
+            allowed = {module} | MODULES[module] | ASSEMBLY.get(path.as_posix(), set())
             if target.parent.as_posix() not in allowed:
-                return f"{room}/ may include only {', '.join(sorted(allowed))}"
+                return f"{module}/ may include only {', '.join(sorted(allowed))}"
     elif quote == '"':
         return "an include of our own is written from the root: folder/file.h"
     if VENDOR.match(name):
@@ -82,14 +82,14 @@ def complaint(path, quote, name):
         inside = folder == "kernels" and len(path.parts) > 2 or path.parts[:2] == ("tests", "gpu")
         if path.suffix in (".h", ".cuh") and not inside:
             return "a public header passes no vendor's library on"
-    # Tests make good and bad files with the library itself, not with the code that they test.
-    if HDF5.match(name) and folder != "tests" and not (room == "src/io" and path.stem == "hdf5"):
+    # Tests create good and bad files with the library itself, not with the tested code.
+    if HDF5.match(name) and folder != "tests" and not (module == "src/io" and path.stem == "hdf5"):
         return "only src/io/hdf5.* uses HDF5's C interface"
     return None
 
 
 def check(root):
-    """Every break of the rule below `root`, and the number of includes."""
+    """Every violation below `root`, and the number of includes."""
     breaks, seen = [], 0
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
@@ -108,7 +108,7 @@ def check(root):
 
 
 def self_test():
-    graphlib.TopologicalSorter(ROOMS).prepare()  # raises CycleError
+    graphlib.TopologicalSorter(MODULES).prepare()  # raises CycleError
     bad = [
         ("kernels/a.h", '#include "collectives/world/world.h"'),
         ("kernels/a.cpp", '#include "kernels/cpu/cpu_device.h"'),
@@ -127,7 +127,7 @@ def self_test():
         ("src/data/a.cpp", "#include <hdf5.h>"),
         ("src/data/dataset.h", "#include <H5public.h>"),
         ("src/data/a.cpp", '#include "src/step/trainer.h"'),
-        ("src/a_new_room/a.cpp", '#include "src/io/hash.h"'),
+        ("src/a_new_module/a.cpp", '#include "src/io/hash.h"'),
         ("src/io/a.cpp", '#include "tests/mpi/helper.h"'),
         ("src/io/a.cpp", '#include "../kernels/base/error.h"'),
         ("src/io/a.cpp", '#include "run.h"'),
@@ -154,7 +154,7 @@ def self_test():
                 breaks, seen = check(pathlib.Path(folder))
                 if (len(breaks), seen) != (wanted, 1):
                     sys.exit(f"self-test: {file}: {line}: {len(breaks)} breaks, {wanted} wanted")
-    print(f"self-test: {len(bad)} breaks seen, {len(good)} good lines left alone")
+    print(f"self-test: {len(bad)} violations found, {len(good)} good lines accepted")
 
 
 if sys.argv[1:] == ["--self-test"]:
