@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 #include "src/cli/cli.h"
 
@@ -8,6 +9,9 @@ namespace annulus {
 
 // Adds all commands, and the reader of --config.
 void add_commands(CLI::App& app, Command& chosen);
+
+// Returns "train", or "bench step".
+std::string full_name(const CLI::App& command);
 
 // Each adds a command with its options. If the command line has this command, it is stored in `chosen`.
 void add_train(CLI::App& app, Command& chosen);

@@ -3,9 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
-#include <optional>
 
 #include "kernels/base/error.h"
 #include "src/cli/commands.h"
@@ -14,7 +12,6 @@
 #include "src/data/dataset.h"
 #include "src/metrics/metrics_files.h"
 #include "src/train/interval.h"
-#include "src/train/recipes.h"
 
 namespace annulus {
 namespace {
@@ -33,61 +30,6 @@ void add_fault_option(CLI::App& command, std::vector<Fault>& faults) {
           "--inject", [parse](const std::vector<std::string>& texts) { std::ranges::for_each(texts, parse); })
       ->configurable(false)
       ->group("");
-}
-
-std::string recipe_help() {
-  std::string text = "Preset; options given explicitly take precedence. One of:";
-  for (const Recipe& recipe : recipes())
-    text += fmt::format("\n{:<14}{} ({})", recipe.name, recipe.description, recipe.source);
-  return text;
-}
-
-// Returns the option that this one depends on: if the user chooses another value than the recipe's for that option, the
-// recipe's value of this one is not used either.
-std::string_view goes_with(std::string_view option) {
-  if (option == "global-batch") return "batch";
-  if (option == "warmup-from") return "warmup";
-  if (option == "momentum" || option == "nesterov" || option == "trust") return "optimizer";
-  if (option == "lr" || option == "lr-per") return "optimizer";
-  if (option == "lr-steps" || option == "lr-factor" || option == "lr-end" || option == "lr-power") return "schedule";
-  return option;
-}
-
-// Compares a given value with a recipe's; numerically, if possible: "0.10" equals "0.1".
-bool is_same(const std::string& given, std::string_view value) {
-  double a = 0, b = 0;
-  const auto is_number = [](std::string_view text, double& number) {
-    return std::from_chars(text.data(), text.data() + text.size(), number).ptr == text.data() + text.size();
-  };
-  return given == value || (is_number(given, a) && is_number(value, b) && a == b);
-}
-
-std::string list(const std::vector<Recipe::Setting>& settings) {
-  std::vector<std::string> texts;
-  for (const auto& [name, value] : settings) texts.push_back(fmt::format("{} {}", name, value));
-  return fmt::format("{}", fmt::join(texts, ", "));
-}
-
-// Sets the options that were not given to the recipe's values. Returns a line that describes this.
-std::string apply(const Recipe& recipe, CLI::App& command) {
-  const auto option = [&](std::string_view name) { return command.get_option(fmt::format("--{}", name)); };
-  const auto is_given = [&](std::string_view name) { return option(name)->count() > 0; };
-  const auto is_chosen_otherwise = [&](std::string_view name) {
-    const auto ours = std::ranges::find(recipe.settings, name, &Recipe::Setting::first);
-    return is_given(name) && (ours == recipe.settings.end() || !is_same(option(name)->as<std::string>(), ours->second));
-  };
-  std::vector<Recipe::Setting> taken, left_out;
-  for (const Recipe::Setting& setting : recipe.settings)
-    if (!is_given(setting.first)) (is_chosen_otherwise(goes_with(setting.first)) ? left_out : taken).push_back(setting);
-  for (const auto& [name, value] : taken) {
-    option(name)->add_result(std::string(value));
-    option(name)->run_callback();
-  }
-  std::string text =
-      fmt::format("{} ({}): {}", recipe.name, recipe.source, taken.empty() ? "all settings were given" : list(taken));
-  if (!left_out.empty())
-    text += fmt::format("; not applied, because options that they depend on were given: {}", list(left_out));
-  return text;
 }
 
 void add_rate_options(CLI::App& command, ScheduleOptions& o) {
@@ -212,7 +154,7 @@ void add_metrics_options(CLI::App& command, MetricsOptions& o) {
       ->group("Metrics");
 }
 
-// Throws Error if options are inconsistent or have no effect together.
+// Throws Error if options contradict each other or have no effect together.
 void expect_sense(const TrainOptions& o) {
   const TrainOptions defaults;
   if (o.nesterov && o.optimizer != "sgd") fail("--nesterov belongs to --optimizer sgd, and this is {}", o.optimizer);
@@ -252,15 +194,15 @@ void add_train(CLI::App& app, Command& chosen) {
       ->transform(whole_number(0))
       ->capture_default_str();
 
-  command->add_option("--batch", o.batch, "Batch size per rank")
-      ->transform(whole_number(1))
-      ->capture_default_str()
-      ->group("Training");
+  auto* batch = command->add_option("--batch", o.batch, "Batch size per rank")
+                    ->transform(whole_number(1))
+                    ->capture_default_str()
+                    ->group("Training");
   command
       ->add_option("--global-batch", o.global_batch,
-                   "Batch size over all ranks, split as evenly as possible; if not 0, replaces --batch")
-      ->transform(whole_number(0))
-      ->capture_default_str()
+                   "Batch size over all ranks, split as evenly as possible, instead of --batch")
+      ->transform(whole_number(1))
+      ->excludes(batch)
       ->group("Training");
   command
       ->add_option(
@@ -288,15 +230,6 @@ void add_train(CLI::App& app, Command& chosen) {
       ->capture_default_str()
       ->group("Training");
 
-  auto recipe = std::make_shared<std::optional<Recipe>>();
-  const auto choose = [recipe](const std::string& name) {
-    try {
-      *recipe = find_recipe(name);
-    } catch (const Error& error) {
-      throw CLI::ValidationError("--recipe", error.what());
-    }
-  };
-  command->add_option_function<std::string>("--recipe", choose, recipe_help());
   add_rate_options(*command, o.schedule);
   add_optimizer_options(*command, o);
 
@@ -335,13 +268,15 @@ void add_train(CLI::App& app, Command& chosen) {
       ->configurable(false);
   add_fault_option(*command, o.faults);
 
-  command->callback([&chosen, command, options, recipe] {
-    if (*recipe) options->recipe = apply(**recipe, *command);
+  command->callback([&chosen, command, options] {
     expect_one_choice(options->buckets, options->tune_buckets);
     try {
       expect_sense(*options);
     } catch (const Error& error) {
-      throw CLI::ParseError(error.what(), CLI::ExitCodes::ValidationError);
+      const CLI::Option* config = command->get_parent()->get_config_ptr();  // one of the options may be from its file
+      throw CLI::ParseError(
+          error.what() + (config->empty() ? "" : fmt::format(" (with {})", config->as<std::string>())),
+          CLI::ExitCodes::ValidationError);
     }
     options->configuration = command->config_to_str(true, false);
     chosen.run = [options](const World& world, Watchdog& watchdog) {

@@ -129,7 +129,6 @@ nlohmann::json to_json(const RunResult& r) {
                       {"ranks", r.ranks},
                       {"global_batch", r.global_batch},
                       {"learning_rate", r.schedule},
-                      {"recipe", r.recipe},
                       {"device", r.device},
                       {"all_reduce", r.all_reduce},
                       {"buckets", r.buckets},

@@ -38,7 +38,7 @@ struct RunResult {
   std::string status;  // "complete", "stopped", "running"
   int ranks = 1;
   std::size_t global_batch = 0;
-  std::string schedule, recipe;  // the learning rate's schedule; the recipe, empty if none
+  std::string schedule;  // the learning rate's
   std::string device, all_reduce, buckets;
   std::vector<nlohmann::json> earlier_epochs, earlier_evaluations;  // of the run that this one resumes
   std::vector<nlohmann::json> data_changes;  // for each resume with different data: the step and the difference

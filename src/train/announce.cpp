@@ -40,7 +40,6 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
                summation_before);
   for (const std::string& text : {warning, unused_wire(replica.all_reduce, parse_wire_type(options.wire))})
     if (!text.empty()) fmt::print("  warning     {}\n", text);
-  if (!options.recipe.empty()) fmt::print("  recipe      {}\n", options.recipe);
   const std::size_t share = inputs.share(inputs.global_batch);
   const std::size_t parts = step_options(options).parts_of(share);
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", inputs.global_batch,

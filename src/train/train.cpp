@@ -89,7 +89,6 @@ void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& re
   result.ranks = inputs.world.size();
   result.global_batch = inputs.global_batch;
   result.schedule = inputs.schedule.description();
-  result.recipe = inputs.options.recipe;
   result.device = inputs.device->info().description;
   result.all_reduce = replica.all_reduce.info().description;
 }

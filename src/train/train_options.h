@@ -29,7 +29,6 @@ struct TrainOptions {
   std::size_t accumulate = 1;    // number of parts in which a rank computes its share of a step
   std::size_t epochs = 1;
   std::size_t max_steps = 0;  // 0: no limit
-  std::string recipe;         // the recipe and its applied settings: "goyal (...): lr 0.1, ..."; empty: none
   ScheduleOptions schedule;
   std::string optimizer = "sgd";
   float momentum = 0.9f;

@@ -39,9 +39,8 @@ bool begins_at_zero(const Graph& graph) {
 
 Graph graph_of(const World& world, const TrainOptions& options, const Task& task) {
   Graph graph = make_model(options.model, task);
-  // A recipe's --zero-init is ignored for models without residual blocks.
-  if (options.zero_init && options.recipe.empty() && !begins_at_zero(graph))
-    fail("--zero-init: {} has no residual blocks; remove the option", options.model);
+  if (options.zero_init && !begins_at_zero(graph))
+    fail("--zero-init: {} has no residual blocks; remove the option, or give --zero-init=false", options.model);
   if (!options.sync_batch_norm) return graph;
   Graph synchronized = synchronize_batch_norms(graph);  // rejects the same models on any number of ranks
   return world.size() > 1 ? synchronized : graph;

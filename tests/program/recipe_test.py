@@ -1,24 +1,28 @@
-"""Training options: learning rates, gradient accumulation, clipping, averaged weights."""
+"""The training recipe: rates, parts of a step, clipping, averaged weights."""
 import json
+import pathlib
+import tomllib
 
 import helper
 from helper import read_checkpoint, run
 
-# Steps of 35: 500 images are 14 of them and one of 10, which gives ranks uneven shares.
+RECIPES = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "recipes"
+
+# Steps of 35: 500 images are 14 of them and one of 10, which leaves ranks of uneven shares.
 STEPS = {"global_batch": 35}
 
 
 class Rates(helper.ProgramTest):
     SCHEDULE = {"lr": 0.01, "lr_per": 25, "warmup": 1.5, "schedule": "step", "lr_steps": "2,3", "lr_factor": 0.5}
 
-    def test_the_schedule_is_logged_and_applied(self):
+    def test_the_rule_is_said_and_the_rate_follows_it(self):
         out = self.folder / "out"
         result = self.succeed(*self.training(out, epochs=4, global_batch=50, **self.SCHEDULE), ranks=2)
         rule = "0.01 x 50/25 = 0.02, warm-up 1.5 epochs from 0.01, then x 0.5 after epochs 2, 3"
         self.assertIn(f"  rate        {rule}\n", result.out)
         results = json.loads((out / "results.json").read_text())
         self.assertEqual(results["learning_rate"], rule)
-        # The rate of an epoch's last step, the tenth of ten, is taken in its middle.
+        # Of an epoch's last step, the tenth of ten, in the middle.
         expected = [0.01 + 0.01 * 0.95 / 1.5, 0.02, 0.01, 0.005]
         for epoch, rate in zip(results["epochs"], expected, strict=True):
             self.assertAlmostEqual(epoch["learning_rate"], rate, delta=1e-8)
@@ -36,38 +40,14 @@ class Rates(helper.ProgramTest):
         self.train(parts, ranks=2, resume=True, **options)
         self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
 
-    def test_explicit_options_take_precedence_over_a_recipe(self):
-        out = self.folder / "out"
-        arguments = ["train", "--data", self.data, "--out", out, "--recipe", "goyal", "--model", "mlp", "--batch", 20,
-                     "--epochs", 7, "--lr-steps", "5,6", "--max-steps", 3]
-        result = self.succeed(*arguments, ranks=2)
-        self.assertNotIn("not applied", result.out)
-        self.assertRegex(result.out, r"recipe      goyal \(Goyal et al\., .*2017\): augment imagenet, optimizer sgd, momentum 0\.9, "
-                                     r"nesterov true, .*lr 0\.1, lr-per 256, warmup 5, schedule step, lr-factor 0\.1\n")
-        self.assertIn("0.1 x 40/256 = 0.015625, warm-up 5 epochs from 0.015625, then x 0.1 after epochs 5, 6\n",
-                      result.out)
-        again = self.folder / "again"  # the configuration contains the recipe's options
-        self.succeed("train", "--config", out / "config.toml", "--out", again, ranks=2)
-        self.assert_same_state(out / "checkpoint.h5", again / "checkpoint.h5")
-        listed = run("train", "--help").out
-        for name in ("goyal", "he-cifar", "bag-of-tricks", "lars", "fashion"):
-            self.assertRegex(listed, rf"\n\s+{name} ")
-
-    def test_another_optimizer_has_another_default_rate(self):
-        out = self.folder / "out"
-        result = self.succeed("train", "--data", self.data, "--out", out, "--recipe", "fashion", "--model", "mlp",
-                              "--optimizer", "adamw", "--max-steps", 1)
-        self.assertIn("; not applied, because options that they depend on were given: momentum 0.9, lr 0.05\n", result.out)
-        self.assertRegex(result.out, r"  rate        0\.05, warm-up 0\.5 epochs from 0, then cosine")
-
     def test_misuse_is_refused(self):
         for options, names in (({"schedule": "step"}, "--lr-steps 30,60,80"),
                                ({"schedule": "step", "lr_steps": "2,1"}, "ascending"),
                                ({"schedule": "linear"}, "--schedule"),
                                ({"warmup": 2, "schedule": "cosine"}, "leaves none of the 1 epochs"),
                                ({"optimizer": "adamw", "nesterov": True}, "--nesterov belongs to"),
-                               ({"recipe": "nobody"}, r"known recipes: goyal, .*fashion"),
-                               ({"recipe": "goyal", "epochs": 3}, "--lr-steps 30,60,80 are not all before the end, at 3"),
+                               ({"config": RECIPES / "goyal.toml", "epochs": 3},
+                                r"--lr-steps 30,60,80 are not all before the end, at 3 .*\(with .*goyal\.toml\)"),
                                ({"sync_batch_norm": True, "wire": "bf16"}, "--sync-batch-norm .*fp32.* is bf16"),
                                ({"accumulate": 0}, "--accumulate"),
                                ({"clip_norm": 1, "defer": 0.5}, "--clip-norm .*--defer"),
@@ -77,6 +57,61 @@ class Rates(helper.ProgramTest):
                 self.assertEqual(result.status, 2, str(result))
                 self.assertEqual(len(result.err.splitlines()), 1, str(result))
                 self.assertRegex(result.err, names)
+
+
+class Recipes(helper.ProgramTest):
+    """The published settings in scripts/recipes, on images of a few pixels and a smaller network."""
+
+    RULES = {"goyal": "0.1 x 8192/256 = 3.2, warm-up 5 epochs from 0.1, then x 0.1 after epochs 30, 60, 80",
+             "he-cifar": "0.1, then x 0.1 after epochs 82, 123",
+             "bag-of-tricks": "0.1 x 1024/256 = 0.4, warm-up 5 epochs from 0, then cosine to 0 at epoch 120",
+             "lars": "10, warm-up 5 epochs from 0, then to 0.0001 at epoch 90 as (1 - x)^2",
+             "fashion": "0.05, warm-up 0.5 epochs from 0, then cosine to 0 at epoch 8"}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.color = helper.write_data(cls.shared / "color.h5", train=120, test=40, size=12, channels=3)
+
+    def recipe(self, name, *options, **how):
+        out = self.folder / name
+        self.succeed("train", "--config", RECIPES / f"{name}.toml", "--data", self.color, "--out", out, "--model",
+                     "resnet20", "--max-steps", 1, *options, **how)
+        return out, tomllib.loads((out / "config.toml").read_text())
+
+    @staticmethod
+    def text(value):
+        """A setting, where numbers in quotes are those without."""
+        return [str(element) for element in value] if isinstance(value, list) else str(value)
+
+    def test_every_recipe_trains_by_its_rule(self):
+        self.assertEqual({file.stem for file in RECIPES.iterdir()}, set(self.RULES))
+        for name, rule in self.RULES.items():
+            with self.subTest(name):
+                options = ["--global-batch", 8192] if name == "goyal" else []  # as published, of 32 images on 256 ranks
+                out, config = self.recipe(name, *options)
+                self.assertEqual(json.loads((out / "results.json").read_text())["learning_rate"], rule)
+                settings = tomllib.loads((RECIPES / f"{name}.toml").read_text())
+                for option in ("model", *(["batch"] if options else [])):
+                    del settings[option]
+                for option, value in settings.items():
+                    self.assertEqual(self.text(config[option]), self.text(value), option)
+
+    def test_the_configuration_says_all_that_the_recipe_said(self):
+        out, config = self.recipe("goyal", "--batch", 20, "--epochs", 7, "--lr-steps", "5,6", ranks=2)
+        self.assertEqual((config["batch"], config["epochs"], config["lr-steps"], config["momentum"]),
+                         (20, 7, ["5", "6"], 0.9))
+        again = self.folder / "again"
+        self.succeed("train", "--config", out / "config.toml", "--out", again, ranks=2)
+        self.assert_same_state(out / "checkpoint.h5", again / "checkpoint.h5")
+
+    def test_another_optimizer_needs_another_rate(self):
+        options = ["train", "--config", RECIPES / "fashion.toml", "--data", self.data, "--out", self.folder / "out",
+                   "--optimizer", "adamw", "--max-steps", 1]
+        result = run(*options)
+        self.assertEqual(result.status, 2, str(result))
+        self.assertRegex(result.err, r"fashion\.toml:\d+: lr is for the optimizer sgd: with --optimizer adamw also give --lr")
+        self.succeed(*options, "--lr", 0.001)
 
 
 class Step(helper.ProgramTest):
@@ -97,7 +132,7 @@ class Step(helper.ProgramTest):
     def checkpoint(self, name):
         return self.folder / name / "checkpoint.h5"
 
-    def test_accumulation_gives_the_same_step(self):
+    def test_parts_of_a_step_are_the_step(self):
         self.train("whole", model="lenet")
         for ranks, parts, options in ((0, 4, {}), (2, 3, {"bucket": "16KiB"}), (3, 100, {"bucket": "16KiB", "defer": 0.6})):
             with self.subTest(ranks=ranks, parts=parts):
@@ -108,7 +143,7 @@ class Step(helper.ProgramTest):
                             for n in ("whole", name)]
                 self.assertAlmostEqual(*accuracy, delta=1e-6)
 
-    def test_accumulation_with_batch_norm_resumes_bit_identically(self):
+    def test_parts_with_batch_norm_resume_to_the_bit(self):
         options = {"ranks": 2, "model": "resnet20", "accumulate": 3, "optimizer": "lars", "max_steps": 6}
         self.train("whole", **options)
         self.train("parts", **{**options, "max_steps": 3})
@@ -149,7 +184,7 @@ class Step(helper.ProgramTest):
         self.assertEqual(self.evaluate("whole")["weights"], "ema")
         self.assertEqual(self.evaluate("raw")["weights"], "raw")
 
-    def test_missing_averages(self):
+    def test_averages_that_are_not_there(self):
         self.train("raw", max_steps=1)
         self.train("averaged", max_steps=1, ema=0.99)
         for name, ema, names in (("raw", 0.99, "made without --ema: resume it without"), ("averaged", None, "made with --ema: ")):
@@ -161,7 +196,7 @@ class Step(helper.ProgramTest):
         self.assertRegex("\n".join(result.messages), "no averaged weights")
 
     def test_synchronized_batch_norm(self):
-        # One step: different rounding may flip a ReLU, and batch norm amplifies that with each step.
+        # One step: a sum that rounds otherwise may let a ReLU pass or not, and batch norm makes more of that with each.
         options = {"model": "resnet20", "max_steps": 1}
         self.train("one", **options)
         for ranks, more in ((2, {}), (3, {"bucket": "16KiB", "defer": 0.5}), (4, {"all_reduce": "message-ring"})):
@@ -171,7 +206,7 @@ class Step(helper.ProgramTest):
         self.train("apart", ranks=2, **options)
         self.assertGreater(self.farthest(self.checkpoint("one"), self.checkpoint("apart")), 0.5)
 
-    def test_synchronized_batch_norm_requires_images_on_all_ranks(self):
+    def test_synchronized_batch_norm_wants_all_ranks(self):
         for model, names, options in (
                 ("resnet20", r"--sync-batch-norm: in steps of 3 images some of 4 ranks have 1 and others 0", {"global_batch": 117}),
                 ("resnet20", r"in steps of 15 images some of 4 ranks have 4 and others 3, which cannot be split into 4 parts",

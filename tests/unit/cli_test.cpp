@@ -239,4 +239,76 @@ TEST_CASE("configuration errors name file and line", "[cli]") {
   CHECK_THAT(parse_with("lr = \"x\"\n", {"--data", "d", "--out", "o", "--lr", "0.2"}), Contains("run.toml:1: --lr"));
 }
 
+namespace {
+
+// The configuration of annulus train with a configuration file and `words`.
+std::string combined(const std::string& config, Words words) {
+  const test::TemporaryFolder folder;
+  test::write_text(folder / "run.toml", config);
+  CommandLine line;
+  words.insert(words.begin(), {"train", "--config", (folder / "run.toml").string(), "--data", "d", "--out", "o"});
+  REQUIRE(line.parse(words) == "");
+  return configuration(line, "train");
+}
+
+}  // namespace
+
+TEST_CASE("the command line takes precedence over a configuration", "[cli]") {
+  const std::string file = "lr = 0.1\nschedule = \"step\"\nlr-steps = [30, 60]\nepochs = 90\nzero-init = true\n";
+  CHECK_THAT(combined(file, {}), Contains("\nlr=0.1\n") && Contains("\nlr-steps=[\"30\", \"60\"]\n"));
+  CHECK_THAT(combined(file, {"--lr", "0.2", "--epochs", "70"}), Contains("\nlr=0.2\n") && Contains("\nepochs=70\n"));
+  CHECK_THAT(
+      combined(file, {"--schedule", "cosine", "--lr-steps", "none", "--zero-init=false"}),
+      Contains("\nschedule=\"cosine\"\n") && Contains("\nlr-steps=\"none\"\n") && Contains("\nzero-init=false\n"));
+}
+
+TEST_CASE("the batch size on the command line replaces either one of a configuration", "[cli]") {
+  for (const std::string file : {"batch = 8\n", "global-batch = 128\n"}) {
+    CAPTURE(file);
+    const std::string one = combined(file, {"--batch", "16"}), all = combined(file, {"--global-batch", "512"});
+    CHECK_THAT(one, Contains("\nbatch=16\n") && !Contains("global-batch"));
+    CHECK_THAT(all, Contains("\nglobal-batch=512\n") && !Contains("\nbatch="));
+  }
+  CHECK_THAT(combined("", {}), Contains("\nbatch=64\n") && !Contains("global-batch"));
+  CHECK_THAT(parse_with("batch = 8\nglobal-batch = 128\n", {"--data", "d", "--out", "o"}), Contains("excludes"));
+}
+
+TEST_CASE("a configuration's learning rate is not combined with another optimizer", "[cli]") {
+  const std::string file = "model = \"mlp\"\noptimizer = \"lars\"\nlr = 10\nwarmup = 0.5\n";
+  const Words needed{"--data", "d", "--out", "o"};
+  const auto with = [&](Words words) {
+    words.insert(words.end(), needed.begin(), needed.end());
+    return parse_with(file, words);
+  };
+  CHECK(with({}) == "");
+  CHECK(with({"--optimizer", "lars"}) == "");
+  CHECK(with({"--optimizer", "adamw"}) ==
+        "run.toml:3: lr is for the optimizer lars: with --optimizer adamw also give --lr");
+  CHECK(with({"--optimizer", "adamw", "--lr", "10"}) == "");
+}
+
+TEST_CASE("options of another optimizer or schedule are refused", "[cli]") {
+  for (const auto& [options, names] : {std::pair{"--optimizer lars --nesterov", "--nesterov belongs to"},
+                                       {"--trust 0.1", "--trust belongs to"},
+                                       {"--adam-betas 0.5,0.9", "--adam-betas and --epsilon belong to"},
+                                       {"--optimizer adamw --adam-betas 0.5", "--adam-betas"},
+                                       {"--optimizer adamw --adam-betas 0.5,1", "--adam-betas"},
+                                       {"--lr-steps 3", "--lr-steps belongs to"},
+                                       {"--optimizer adamw --momentum 0.5", "--momentum belongs to"},
+                                       {"--lr-factor 0.5", "--lr-factor belongs to"},
+                                       {"--schedule cosine --lr-power 1", "--lr-power belongs to"},
+                                       {"--sync-batch-norm --wire fp16", "--sync-batch-norm all-reduces statistics"},
+                                       {"--batch 8 --global-batch 16", "excludes"},
+                                       {"--schedule cosine --warmup 8", "leaves none of the 1 epochs"}}) {
+    CAPTURE(options);
+    std::istringstream rest(options);
+    Words words{"train", "--data", "d", "--out", "o"};
+    for (std::string word; rest >> word;) words.push_back(word);
+    CHECK_THAT(CommandLine().parse(words), Contains(names));
+  }
+  // An option may be from a file.
+  CHECK_THAT(parse_with("nesterov = true\n", {"--data", "d", "--out", "o", "--optimizer", "adamw"}),
+             Contains("run.toml)"));
+}
+
 }  // namespace annulus

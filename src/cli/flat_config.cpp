@@ -1,0 +1,131 @@
+#include "src/cli/flat_config.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+#include "src/cli/commands.h"
+#include "src/cli/numbers.h"
+#include "src/cli/toml.h"
+
+namespace annulus {
+namespace {
+
+bool is_flag(const CLI::Option& option) {
+  return option.get_expected_max() == 0;
+}
+
+// False for a list in one string, such as 28x28x1.
+bool is_number(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  return option.get_delimiter() == '\0' && (type == "INT" || type == "UINT" || type == "FLOAT");
+}
+
+bool is_excluded(const CLI::Option& option) {
+  return std::ranges::any_of(option.get_excludes(), [](const CLI::Option* other) { return other->count() > 0; });
+}
+
+bool is_on_command_line(const CLI::Option& option) {
+  return option.count() > 0 || is_excluded(option);
+}
+
+CLI::Option& find(CLI::App& command, const TomlEntry& entry) {
+  for (CLI::Option* option : command.get_options())
+    if (option->get_configurable() && !option->get_positional() && option->get_single_name() == entry.key)
+      return *option;
+  fail("{}: annulus {} has no such option for a configuration", in_quotes(entry.key), full_name(command));
+}
+
+void expect_type(const CLI::Option& option, const TomlEntry& entry) {
+  using Type = TomlEntry::Type;
+  const bool is_text = option.get_type_name() == "TEXT";
+  const bool fits = is_flag(option)     ? entry.type == Type::truth
+                    : is_number(option) ? entry.type == Type::number
+                    : is_text           ? entry.type == Type::text
+                                        : entry.type != Type::truth;
+  const char* const expected = is_flag(option)     ? "true or false"
+                               : is_number(option) ? "a number"
+                               : is_text           ? "a text in quotes"
+                                                   : "a number, or a text in quotes";
+  if (!fits) fail("{}: expected {}", option.get_name(), expected);
+  if (entry.is_array && option.get_items_expected_max() <= 1)
+    fail("{}: takes one value, not a list", option.get_name());
+}
+
+// A file's learning rate is for the file's optimizer: it is not combined with another one from the command line.
+void expect_rate_for_optimizer(const CLI::App& command, const TomlEntry& entry, const std::vector<TomlEntry>& entries) {
+  const auto optimizer = std::ranges::find(entries, "optimizer", &TomlEntry::key);
+  if (entry.key != "lr" || command.count("--lr") > 0 || optimizer == entries.end()) return;
+  const std::vector<std::string>& chosen = command.get_option("--optimizer")->results();
+  if (!chosen.empty() && chosen != optimizer->values)
+    fail("lr is for the optimizer {}: with --optimizer {} also give --lr", optimizer->values.front(), chosen.front());
+}
+
+class FlatConfig : public CLI::Config {
+ public:
+  explicit FlatConfig(const CLI::App& app) : app_(app) {}
+
+  // Returns a line key=value for every option, except those that others exclude.
+  std::string to_config(const CLI::App* command, bool default_also, bool, std::string) const override {
+    std::string text;
+    for (const CLI::Option* option : command->get_options({})) {
+      if (!option->get_configurable() || option->get_positional() || is_excluded(*option)) continue;
+      std::vector<std::string> values = option->reduced_results();
+      if (values.empty() && default_also && is_flag(*option)) values = {"false"};
+      if (values.empty() && default_also && !option->get_default_str().empty()) values = {option->get_default_str()};
+      if (values.empty()) continue;
+      if (!is_flag(*option) && !is_number(*option)) std::ranges::transform(values, values.begin(), toml_string);
+      const std::string list = fmt::format("{}", fmt::join(values, ", "));
+      text += option->get_single_name() + '=' + (values.size() == 1 ? list : '[' + list + ']') + '\n';
+    }
+    return text;
+  }
+
+  // Sets the options. Errors have the file and line. Returns no items because nothing is left for CLI11 to do.
+  std::vector<CLI::ConfigItem> from_config(std::istream& stream) const override {
+    if (app_.get_subcommands().empty()) return {};  // nothing to run
+    const std::string file = app_.get_config_ptr()->results().back();
+    CLI::App* command = app_.get_subcommands().front();
+    while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+    try {
+      read(read_toml(stream, file), file, *command);
+    } catch (const Error& error) {
+      throw CLI::ConfigError(error.what(), CLI::ExitCodes::ConfigError);
+    }
+    return {};
+  }
+
+ private:
+  static void read(const std::vector<TomlEntry>& entries, const std::string& file, CLI::App& command) {
+    std::vector<std::pair<CLI::Option*, const TomlEntry*>> taken;
+    for (const TomlEntry& entry : entries) {
+      try {
+        CLI::Option& option = find(command, entry);
+        expect_type(option, entry);
+        expect_rate_for_optimizer(command, entry, entries);
+        if (!is_on_command_line(option)) taken.emplace_back(&option, &entry);
+      } catch (const Error& error) {
+        fail("{}:{}: {}", file, entry.line, error.what());
+      }
+    }
+    for (const auto& [option, entry] : taken) {
+      try {
+        for (const std::string& value : entry->values) option->add_result(value);
+        option->run_callback();
+      } catch (const CLI::ParseError& error) {
+        fail("{}:{}: {}", file, entry->line, error.what());
+      }
+    }
+  }
+
+  const CLI::App& app_;
+};
+
+}  // namespace
+
+std::shared_ptr<CLI::Config> flat_config(const CLI::App& app) {
+  return std::make_shared<FlatConfig>(app);
+}
+
+}  // namespace annulus
