@@ -6,6 +6,7 @@
 #include "src/bench/bench_input.h"
 #include "src/bench/bench_noise.h"
 #include "src/bench/bench_step.h"
+#include "src/cli/choices.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"
@@ -31,7 +32,9 @@ void add_bench_input(CLI::App& bench, Command& chosen) {
   auto& o = *options;
   add_data_options(*input, o.data, Purpose::training);
   input->get_option("--workers")->description("Reader threads per rank; 0: one");
-  input->add_option("--split", o.split, "Split of the data: train or test")->capture_default_str();
+  input->add_option("--split", o.split, "Split of the data: train or test")
+      ->check(one_of({"train", "test"}))
+      ->capture_default_str();
   input->add_option("--batch", o.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
   input->add_option("--seconds", o.seconds, "Seconds to measure")->transform(number_above(0))->capture_default_str();
   input->add_option("--seed", o.seed, "Random seed (sample order, augmentation)")
@@ -79,7 +82,7 @@ void add_bench_noise(CLI::App& bench, Command& chosen) {
 
 void add_bench(CLI::App& app, Command& chosen) {
   auto* bench = app.add_subcommand("bench", "Run a benchmark");
-  bench->require_subcommand(1);
+  bench->require_subcommand(0, 1);
   add_bench_input(*bench, chosen);
   add_bench_noise(*bench, chosen);
 
@@ -88,7 +91,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   auto& s = *step_options;
   step->add_option("--from", s.from,
                    "Checkpoint (file or run folder) to take weights, optimizer state, model, image and classes from");
-  step->add_option("--model", s.model, model_help())->capture_default_str();
+  step->add_option("--model", s.model, model_help())->check(one_of(model_names()))->capture_default_str();
   step->add_option("--batch", s.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
   step->add_option("--image", s.image, "Image size: HEIGHTxWIDTHxCHANNELS")
       ->delimiter('x')
@@ -99,9 +102,9 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->transform(whole_number(1, kMostClasses))
       ->capture_default_str();
   add_table_options(*step, s);
-  step->add_option(
-          "--all-reduce", s.all_reduce,
-          fmt::format("{}, none (no communication). A comma-separated list is measured in turns", kAllReduceHelp))
+  step->add_option("--all-reduce", s.all_reduce,
+                   fmt::format("{}, none (no communication). A comma-separated list is measured in turns", kAllReduceHelp))
+      ->check(one_of(kAllReduces))
       ->delimiter(',')
       ->default_str("auto");
   add_wire_option(*step, s.wire);
@@ -137,6 +140,7 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->type_name("SIZE")
       ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
   reduce->add_option("--algorithms", r.algorithms, "Algorithms as in --all-reduce, separated by commas")
+      ->check(one_of(kAllReduces))
       ->delimiter(',')
       ->default_str("auto,message-ring,mpi");
   add_wire_option(*reduce, r.wire);

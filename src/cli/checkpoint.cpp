@@ -64,7 +64,7 @@ void add_average(CLI::App& parent, Command& chosen) {
 
 void add_checkpoint(CLI::App& app, Command& chosen) {
   auto* command = app.add_subcommand("checkpoint", "Show, compare or average checkpoints");
-  command->require_subcommand(1);
+  command->require_subcommand(0, 1);
   add_show(*command, chosen);
   add_diff(*command, chosen);
   add_average(*command, chosen);

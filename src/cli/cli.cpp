@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 
+#include "src/cli/choices.h"
 #include "src/cli/commands.h"
 #include "src/cli/flat_config.h"
+#include "src/cli/numbers.h"
 #include "src/io/printable.h"
 
 namespace annulus {
@@ -14,8 +17,26 @@ namespace {
 
 constexpr int kUsageExitCode = 2;
 
-[[noreturn]] void refuse(const CLI::ParseError& error, bool speaks) {
-  if (speaks) fmt::print(stderr, "annulus: {}; see annulus --help\n", printable_lines(error.what()));
+// Describes the first word that the parser does not know.
+std::string describe_unknown(const CLI::App& command, const std::string& word) {
+  std::vector<std::string> names;
+  const std::size_t dashes = word.find_first_not_of('-');
+  if (dashes > 0 && dashes != std::string::npos) {
+    for (const CLI::App* app = &command; app != nullptr; app = app->get_parent())
+      for (const CLI::Option* option : app->get_options({}))
+        if (!option->get_group().empty() && !option->get_positional()) names.push_back(option->get_single_name());
+    const std::string option = word.substr(0, word.find('=')), name = option.substr(dashes);
+    if (std::ranges::find(names, name) != names.end())
+      return fmt::format("{} must follow the command {}", option, full_name(command));
+    return fmt::format("unknown option {}{}", option, did_you_mean(name, names, "--"));
+  }
+  for (const CLI::App* subcommand : command.get_subcommands({})) names.push_back(subcommand->get_name());
+  if (names.empty()) return fmt::format("unexpected argument {}", in_quotes(word));
+  return fmt::format("unknown command {}{}", in_quotes(word), did_you_mean(word, names));
+}
+
+[[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error, bool speaks) {
+  if (speaks) fmt::print(stderr, "annulus: {}\n", printable_lines(usage_error(app, error)));
   std::exit(kUsageExitCode);
 }
 
@@ -28,11 +49,22 @@ std::string full_name(const CLI::App& command) {
   return first.empty() ? command.get_name() : first + ' ' + command.get_name();
 }
 
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  const std::vector<std::string> unknown = app.remaining(true);  // CLI11 reports unknown words last
+  const std::string text = unknown.empty() ? error.what() : describe_unknown(*command, unknown.front());
+  const std::string name = full_name(*command);
+  return fmt::format("{}{} annulus {}{}--help", text, text.ends_with('?') ? " See" : "; see", name,
+                     name.empty() ? "" : " ");
+}
+
 void add_commands(CLI::App& app, Command& chosen) {
   app.set_version_flag("--version", std::string("annulus ") + ANNULUS_VERSION);
   app.set_config("--config", "", "TOML file with options of the command, in lines such as lr = 0.05");
   app.config_formatter(flat_config(app));
   app.fallthrough();
+  app.require_subcommand(0, 1);
   add_train(app, chosen);
   add_eval(app, chosen);
   add_checkpoint(app, chosen);
@@ -56,11 +88,11 @@ Command parse_command_line(int argc, char** argv, bool speaks) {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     // CLI11 handles --help before it reports unknown arguments.
-    if (const auto unknown = app.remaining(true); !unknown.empty()) refuse(CLI::ExtrasError(unknown), speaks);
+    if (const auto unknown = app.remaining(true); !unknown.empty()) refuse(app, CLI::ExtrasError(unknown), speaks);
     if (speaks) app.exit(help);
     std::exit(0);
   } catch (const CLI::ParseError& error) {
-    refuse(error, speaks);
+    refuse(app, error, speaks);
   }
   if (!chosen.run && !chosen.run_without_mpi) {
     if (speaks) fmt::print("{}", app.help());

@@ -13,6 +13,9 @@ void add_commands(CLI::App& app, Command& chosen);
 // Returns "train", or "bench step".
 std::string full_name(const CLI::App& command);
 
+// Returns the message for an error of parsing, in one line that ends with the help to see.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
+
 // Each adds a command with its options. If the command line has this command, it is stored in `chosen`.
 void add_train(CLI::App& app, Command& chosen);
 void add_eval(CLI::App& app, Command& chosen);

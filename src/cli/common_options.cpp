@@ -1,4 +1,5 @@
 #include "src/cli/common_options.h"
+#include "src/cli/choices.h"
 
 #include <fmt/format.h>
 
@@ -14,6 +15,9 @@ namespace annulus {
 
 const CLI::Validator kSeed = whole_number(0, std::numeric_limits<std::int64_t>::max());
 
+const std::vector<std::string> kAllReduces{"auto",     "shm", "hierarchical", "ring", "message-ring",
+                                           "doubling", "mpi", "nccl",         "none"};
+
 std::string model_help() {
   std::string text = "Model, one of:";
   for (const ZooEntry& entry : zoo()) text += fmt::format("\n{:<14}{}", entry.name, entry.description);
@@ -22,14 +26,14 @@ std::string model_help() {
 
 void add_device_options(CLI::App& command, DeviceOptions& options) {
   command.add_option("--device", options.device, "Device: cpu, cuda, or auto (a GPU if every rank has one)")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->check(one_of({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   command
       .add_option(
           "--precision", options.precision,
           "Precision: fp32, tf32, bf16, fp16, or auto (bf16 on a GPU, fp32 on a CPU). Parameters and all-reduces "
           "are always fp32")
-      ->check(CLI::IsMember({"auto", "fp32", "tf32", "bf16", "fp16"}))
+      ->check(one_of({"auto", "fp32", "tf32", "bf16", "fp16"}))
       ->capture_default_str();
   command.add_option("--tune", options.tuning, "File for the fastest convolution plans, measured once (GPU only)");
   command
@@ -55,10 +59,10 @@ void add_training_data_options(CLI::App& command, DataOptions& options) {
                   "imagenet        random crop of 8 to 100 % of the area, resized, and flip\n"
                   "imagenet-jitter imagenet, and random brightness, contrast and saturation\n"
                   "auto            imagenet for encoded images, none for others")
-      ->check(CLI::IsMember({"auto", "none", "flip", "crop-flip", "imagenet", "imagenet-jitter"}));
+      ->check(one_of({"auto", "none", "flip", "crop-flip", "imagenet", "imagenet-jitter"}));
   add_data_option(command, "--shuffle", options.shuffle,
                   "Sample order: global (uniformly shuffled) or block (files are read nearly sequentially)")
-      ->check(CLI::IsMember({"global", "block"}));
+      ->check(one_of({"global", "block"}));
   add_data_option(command, "--shuffle-block", options.shuffle_block, "Images per block (--shuffle block)")
       ->transform(whole_number(1, 1 << 30));
   add_data_option(command, "--shuffle-window", options.shuffle_window,
@@ -84,7 +88,7 @@ void add_data_options(CLI::App& command, DataOptions& options, Purpose purpose) 
       ->transform(whole_number(1, 1024));
   add_data_option(command, "--on-bad-sample", options.on_bad_sample,
                   "Action on a damaged image or invalid label: fail (abort the run) or skip (ignore the sample)")
-      ->check(CLI::IsMember({"fail", "skip"}));
+      ->check(one_of({"fail", "skip"}));
 }
 
 void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint, std::string& weights) {
@@ -95,7 +99,7 @@ void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint
   command
       .add_option("--weights", weights,
                   "Weights: ema (their moving average), raw (the trained weights), or auto (ema if stored)")
-      ->check(CLI::IsMember({"auto", "ema", "raw"}))
+      ->check(one_of({"auto", "ema", "raw"}))
       ->capture_default_str();
 }
 
@@ -105,7 +109,7 @@ void add_data_changed_flag(CLI::App& command, bool& changed, const std::string& 
 
 void add_wire_option(CLI::App& command, std::string& wire) {
   command.add_option("--wire", wire, "Data type of messages between nodes; gradients are always added in fp32")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->check(one_of({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
 }
 

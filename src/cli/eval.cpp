@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "src/apply/evaluate_checkpoint.h"
+#include "src/cli/choices.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"
@@ -14,7 +15,9 @@ void add_eval(CLI::App& app, Command& chosen) {
   auto& o = *options;
   add_data_options(*command, o.data, Purpose::evaluation);
   add_checkpoint_options(*command, o.checkpoint, o.weights);
-  command->add_option("--split", o.split, "Split of the data: train or test")->capture_default_str();
+  command->add_option("--split", o.split, "Split of the data: train or test")
+      ->check(one_of({"train", "test"}))
+      ->capture_default_str();
   add_data_changed_flag(*command, o.data_changed, "Accept data whose classes differ from the checkpoint's");
   command->add_option("--batch", o.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
   command->add_option("--json", o.json, "JSON file to write the result to");

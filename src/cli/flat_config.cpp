@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "src/cli/choices.h"
 #include "src/cli/commands.h"
 #include "src/cli/numbers.h"
 #include "src/cli/toml.h"
@@ -31,10 +32,13 @@ bool is_on_command_line(const CLI::Option& option) {
 }
 
 CLI::Option& find(CLI::App& command, const TomlEntry& entry) {
-  for (CLI::Option* option : command.get_options())
-    if (option->get_configurable() && !option->get_positional() && option->get_single_name() == entry.key)
-      return *option;
-  fail("{}: annulus {} has no such option for a configuration", in_quotes(entry.key), full_name(command));
+  std::vector<std::string> keys;
+  for (CLI::Option* option : command.get_options()) {
+    if (!option->get_configurable() || option->get_positional()) continue;
+    if (option->get_single_name() == entry.key) return *option;
+    keys.push_back(option->get_single_name());
+  }
+  fail("annulus {} has no setting {}{}", full_name(command), in_quotes(entry.key), did_you_mean(entry.key, keys));
 }
 
 void expect_type(const CLI::Option& option, const TomlEntry& entry) {

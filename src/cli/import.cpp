@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 
+#include "src/cli/choices.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"
@@ -59,7 +60,7 @@ std::vector<std::string> format_names() {
 void add_source_options(CLI::App& command, ImportOptions& o) {
   command.add_option("file", o.output, "HDF5 file to write")->required();
   command.add_option("source", o.source, "Folder of the data set")->required();
-  command.add_option("--from", o.format, formats_help())->check(CLI::IsMember(format_names()))->capture_default_str();
+  command.add_option("--from", o.format, formats_help())->check(one_of(format_names()))->capture_default_str();
   auto* classes =
       command.add_option("--classes", o.classes, "Class names by label, separated by commas; default: the source's");
   classes->delimiter(',');
@@ -73,7 +74,7 @@ void add_source_options(CLI::App& command, ImportOptions& o) {
       .add_option("--on-bad-sample", o.on_bad_sample,
                   "Action on damaged, empty or unreadable images and labels without a class: fail, skip (and list in "
                   "FILE.skipped.txt), or auto (skip if images are encoded)")
-      ->check(CLI::IsMember({"auto", "fail", "skip"}))
+      ->check(one_of({"auto", "fail", "skip"}))
       ->capture_default_str();
 }
 
@@ -81,7 +82,7 @@ void add_storage_options(CLI::App& command, ImportOptions& o) {
   command
       .add_option("--store", o.store,
                   "Storage: encoded (unchanged JPEG and PNG), pixels (decoded), or auto (as in the source)")
-      ->check(CLI::IsMember({"auto", "encoded", "pixels"}))
+      ->check(one_of({"auto", "encoded", "pixels"}))
       ->capture_default_str();
   command
       .add_option_function<std::string>(
@@ -89,7 +90,7 @@ void add_storage_options(CLI::App& command, ImportOptions& o) {
           "Size of stored pixels, height x width, such as 256x256: images are scaled to cover it and centre-cropped")
       ->type_name("HxW");
   command.add_option("--channels", o.channels, "Channels of decoded images: 1 (gray) or 3 (colour); default: 3")
-      ->transform(CLI::IsMember({"1", "3"}));
+      ->transform(one_of({"1", "3"}));
   command
       .add_option("--mean", o.mean, "Mean of each channel, of pixels scaled to 0..1; default: of the training images")
       ->transform(any_number())

@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "src/apply/list_models.h"
+#include "src/cli/choices.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"
@@ -11,7 +12,8 @@ void add_models(CLI::App& app, Command& chosen) {
   auto* command = app.add_subcommand("models", "List the models and their costs");
   auto options = std::make_shared<ModelsOptions>();
   auto& o = *options;
-  command->add_option("--model", o.model, "Model to show layer by layer; default: all models");
+  command->add_option("--model", o.model, "Model to show layer by layer; default: all models")
+      ->check(one_of(model_names()));
   command
       ->add_option("--image", o.image,
                    "Image size, such as 224x224x3 (height, width, channels); default: each model's own")

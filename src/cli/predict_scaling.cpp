@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "src/cli/choices.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"
@@ -94,7 +95,7 @@ void add_predict_scaling(CLI::App& app, Command& chosen) {
   command->add_option("--batch", o.batch, "Batch size per rank; compute time is scaled with it. Default: the profile's")
       ->transform(whole_number(1));
   command->add_option("--all-reduce", o.all_reduce, "All-reduce algorithm, as in train: auto, message-ring or doubling")
-      ->check(CLI::IsMember({"auto", "message-ring", "doubling"}))
+      ->check(one_of({"auto", "message-ring", "doubling"}))
       ->capture_default_str();
   add_wire_option(*command, *wire);
   add_bucket_options(*command, o.buckets, nullptr);

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "kernels/base/error.h"
+#include "src/cli/choices.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"
@@ -59,7 +60,7 @@ void add_rate_options(CLI::App& command, ScheduleOptions& o) {
       ->group("Learning rate");
   add("--schedule", o.kind,
       "Learning-rate schedule after warm-up: constant, step, cosine or polynomial, over all --epochs")
-      ->check(CLI::IsMember({"constant", "step", "cosine", "polynomial"}))
+      ->check(one_of({"constant", "step", "cosine", "polynomial"}))
       ->capture_default_str();
   const auto parse_steps = [&o](const std::vector<std::string>& texts) {
     o.steps.clear();
@@ -88,7 +89,7 @@ void add_optimizer_options(CLI::App& command, TrainOptions& o) {
   const auto add = [&](const std::string& name, auto& value, const std::string& help) {
     return command.add_option(name, value, help)->capture_default_str()->group("Optimizer");
   };
-  add("--optimizer", o.optimizer, "Optimizer: sgd, lars or adamw")->check(CLI::IsMember({"sgd", "lars", "adamw"}));
+  add("--optimizer", o.optimizer, "Optimizer: sgd, lars or adamw")->check(one_of({"sgd", "lars", "adamw"}));
   add("--momentum", o.momentum, "Momentum (sgd, lars)")->transform(number_from(0, 1));
   command.add_flag("--nesterov", o.nesterov, "Nesterov momentum (sgd)")->group("Optimizer");
   add("--trust", o.trust, "Trust coefficient: a layer's rate is this times norm of weights / norm of gradient (lars)")
@@ -186,7 +187,7 @@ void add_train(CLI::App& app, Command& chosen) {
   add_data_options(*command, o.data, Purpose::training);
   command->add_option("--out", o.out, "Output folder of the run: checkpoints, results.json, config.toml, metrics")
       ->required();
-  command->add_option("--model", o.model, model_help())->capture_default_str();
+  command->add_option("--model", o.model, model_help())->check(one_of(model_names()))->capture_default_str();
   command->add_option("--epochs", o.epochs, "Number of passes over the training images")
       ->transform(whole_number(1, 1 << 30))
       ->capture_default_str();
@@ -255,7 +256,7 @@ void add_train(CLI::App& app, Command& chosen) {
       ->transform(whole_number(0))
       ->capture_default_str()
       ->group("Evaluation");
-  command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)->capture_default_str();
+  command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)->check(one_of(kAllReduces))->capture_default_str();
   add_wire_option(*command, o.wire);
   add_bucket_options(*command, o.buckets, &o.tune_buckets);
   add_device_options(*command, o.device);
@@ -274,9 +275,8 @@ void add_train(CLI::App& app, Command& chosen) {
       expect_sense(*options);
     } catch (const Error& error) {
       const CLI::Option* config = command->get_parent()->get_config_ptr();  // one of the options may be from its file
-      throw CLI::ParseError(
-          error.what() + (config->empty() ? "" : fmt::format(" (with {})", config->as<std::string>())),
-          CLI::ExitCodes::ValidationError);
+      const std::string file = config->empty() ? "" : fmt::format("with {}: ", config->as<std::string>());
+      throw CLI::ParseError(file + error.what(), CLI::ExitCodes::ValidationError);
     }
     options->configuration = command->config_to_str(true, false);
     chosen.run = [options](const World& world, Watchdog& watchdog) {

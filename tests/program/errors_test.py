@@ -106,7 +106,17 @@ class Errors(ErrorTest):
     def test_unknown_command(self):
         for ranks in WORLDS:
             with self.subTest(ranks=ranks):
-                self.fails(["trian"], "trian", ranks)
+                self.fails(["trian"], r'^annulus: unknown command "trian"; did you mean train\? See annulus --help$', ranks)
+                self.fails(self.training(self.folder / "out", model="lennet"),
+                           r'--model: .*not "lennet"; did you mean lenet\? See annulus train --help$', ranks)
+
+    def test_a_group_of_commands_alone(self):
+        """Its help, as of the program alone."""
+        for words, usage in (([], "Usage: annulus COMMAND"), (["bench"], "Usage: annulus bench COMMAND")):
+            result = run(*words)
+            self.assertEqual(result.status, 2, str(result))
+            self.assertIn(usage, result.out)
+            self.assertEqual(result.err, "")
 
     def test_required_options(self):
         for ranks in WORLDS:

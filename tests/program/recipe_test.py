@@ -47,7 +47,7 @@ class Rates(helper.ProgramTest):
                                ({"warmup": 2, "schedule": "cosine"}, "leaves none of the 1 epochs"),
                                ({"optimizer": "adamw", "nesterov": True}, "--nesterov belongs to"),
                                ({"config": RECIPES / "goyal.toml", "epochs": 3},
-                                r"--lr-steps 30,60,80 are not all before the end, at 3 .*\(with .*goyal\.toml\)"),
+                                r"with .*goyal\.toml: --lr-steps 30,60,80 are not all before the end, at 3"),
                                ({"sync_batch_norm": True, "wire": "bf16"}, "--sync-batch-norm .*fp32.* is bf16"),
                                ({"accumulate": 0}, "--accumulate"),
                                ({"clip_norm": 1, "defer": 0.5}, "--clip-norm .*--defer"),

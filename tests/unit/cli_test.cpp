@@ -44,6 +44,17 @@ class CommandLine {
     }
   }
 
+  // The message as the program prints it.
+  std::string usage_error_of(Words words) {
+    std::ranges::reverse(words);
+    try {
+      app_.parse(words);
+      return "";
+    } catch (const CLI::ParseError& error) {
+      return usage_error(app_, error);
+    }
+  }
+
  private:
   CLI::App app_;
   Command chosen_;
@@ -99,6 +110,33 @@ TEST_CASE("the error for a number states the expected range", "[cli]") {
   CHECK(line.parse({"bench", "noise", "--step", "nan"}) == "--step: expected a number from 0.1 to 100000, not \"nan\"");
   CHECK_THAT(line.parse({"train", "--lr", std::string(1000, '9')}), Contains("99...\""));
   CHECK_THAT(line.parse({"train", "--lr", "\x1b[2J"}), Contains("\\x1b[2J"));
+}
+
+TEST_CASE("an unknown word's message names the nearest known one and the help to see", "[cli]") {
+  const auto message = [](const Words& words) { return CommandLine().usage_error_of(words); };
+  CHECK(message({"tarin"}) == "unknown command \"tarin\"; did you mean train? See annulus --help");
+  CHECK(message({"tarin", "--data", "d"}) == message({"tarin"}));
+  CHECK(message({"bench", "stpe"}) == "unknown command \"stpe\"; did you mean step? See annulus bench --help");
+  CHECK(message({"squeeze"}) == "unknown command \"squeeze\"; see annulus --help");
+  CHECK(message({"train", "squeeze"}) == "unexpected argument \"squeeze\"; see annulus train --help");
+  CHECK(message({"train", "eval"}) == "unexpected argument \"eval\"; see annulus train --help");
+  CHECK(message({"train", "--bacth", "3"}) == "unknown option --bacth; did you mean --batch? See annulus train --help");
+  CHECK(message({"train", "--batch-size=3"}) ==
+        "unknown option --batch-size; did you mean --batch? See annulus train --help");
+  CHECK(message({"train", "--checkpoint"}) ==
+        "unknown option --checkpoint; did you mean --checkpoint-every? See annulus train --help");
+  CHECK(message({"bench", "step", "--confg", "c"}) ==
+        "unknown option --confg; did you mean --config? See annulus bench step --help");
+  CHECK(message({"train", "--injcet", "x"}) == "unknown option --injcet; see annulus train --help");  // it is hidden
+  CHECK(message({"train", "-n", "4"}) == "unknown option -n; see annulus train --help");
+  CHECK(message({"--data", "d", "train"}) == "--data must follow the command train; see annulus train --help");
+  CHECK(message({"train", "--"}) == "unexpected argument \"--\"; see annulus train --help");
+  CHECK(message({"train", "--device", "cdua"}) ==
+        "--device: expected auto, cpu or cuda, not \"cdua\"; did you mean cuda? See annulus train --help");
+  CHECK(message({"eval", "--split", "val"}) == "--split: expected train or test, not \"val\"; see annulus eval --help");
+  CHECK_THAT(message({"train", "--model", "ResNet50"}), Contains("did you mean resnet50?"));
+  CHECK_THAT(message({"bench", "step", "--all-reduce", "auto,rign"}), Contains("did you mean ring?"));
+  CHECK_THAT(message({"train", "--model", std::string(100000, 'x')}), Contains("xx...\""));
 }
 
 TEST_CASE("numbers with leading zeros are decimal", "[cli]") {
@@ -159,7 +197,7 @@ TEST_CASE("a run's configuration round-trips for every option and any text", "[c
       any_text.push_back(name);
   }
   CHECK(options > 50);
-  CHECK(any_text.size() > 2);
+  CHECK(any_text == Words{"--tune"});
   for (const std::string& text : awkward) {
     CAPTURE(text);
     Words words{"train"};
@@ -221,8 +259,8 @@ TEST_CASE("options of every type round-trip through a configuration", "[cli]") {
 TEST_CASE("configuration errors name file and line", "[cli]") {
   const Words needed{"--data", "d", "--out", "o"};
   CHECK(parse_with("lr = 0.1\n\nnesterov = true\n", needed) == "");
-  CHECK_THAT(parse_with("lr = 0.1\nbogus = 1\n", needed),
-             Contains("run.toml:2: \"bogus\"") && Contains("annulus train"));
+  CHECK(parse_with("lr = 0.1\nbogus = 1\n", needed) == "run.toml:2: annulus train has no setting \"bogus\"");
+  CHECK(parse_with("bacth = 1\n", needed) == "run.toml:1: annulus train has no setting \"bacth\"; did you mean batch?");
   CHECK_THAT(parse_with("lr = \"fast\"\n", needed), Contains("run.toml:1: --lr: expected a number"));
   CHECK_THAT(parse_with("lr = -1\n", needed), Contains("run.toml:1: --lr: expected a number > 0, not \"-1\""));
   CHECK_THAT(parse_with("lr = nan\n", needed), Contains("run.toml:1: --lr"));
@@ -230,7 +268,7 @@ TEST_CASE("configuration errors name file and line", "[cli]") {
   CHECK_THAT(parse_with("nesterov = 1\n", needed), Contains("run.toml:1: --nesterov: expected true or false"));
   CHECK_THAT(parse_with("out = 5\n", needed), Contains("run.toml:1: --out: expected a text"));
   CHECK_THAT(parse_with("lr = [0.1, 0.2]\n", needed), Contains("run.toml:1: --lr: takes one value"));
-  CHECK_THAT(parse_with("resume = true\n", needed), Contains("run.toml:1: \"resume\""));
+  CHECK_THAT(parse_with("resume = true\n", needed), Contains("run.toml:1: annulus train has no setting \"resume\""));
   CHECK_THAT(parse_with("[train]\nlr = 0.1\n", needed), Contains("run.toml:1: train"));
   CHECK_THAT(parse_with("lr\n", needed), Contains("run.toml:1:"));
   CHECK_THAT(parse_with("--lr = 1\n", needed), Contains("run.toml:1:"));
@@ -308,7 +346,7 @@ TEST_CASE("options of another optimizer or schedule are refused", "[cli]") {
   }
   // An option may be from a file.
   CHECK_THAT(parse_with("nesterov = true\n", {"--data", "d", "--out", "o", "--optimizer", "adamw"}),
-             Contains("run.toml)"));
+             Contains("run.toml: --nesterov belongs to --optimizer sgd, and this is adamw"));
 }
 
 }  // namespace annulus
