@@ -22,7 +22,7 @@ void add_table_options(CLI::App& command, Options& options) {
   command.add_option("--seconds", options.seconds, "Seconds to measure each row")
       ->transform(number_above(0))
       ->capture_default_str();
-  command.add_option("--json", options.json, "JSON file to write the table to");
+  command.add_option("--json", options.json, "JSON file to write the table to")->type_name("FILE");
   add_overwrite_option(command, options.overwrite);
 }
 
@@ -30,8 +30,7 @@ void add_bench_input(CLI::App& bench, Command& chosen) {
   auto* input = bench.add_subcommand("input", "Time reading and preparing images");
   auto options = std::make_shared<BenchInputOptions>();
   auto& o = *options;
-  add_data_options(*input, o.data, Purpose::training);
-  input->get_option("--workers")->description("Reader threads per rank; 0: one");
+  add_data_option(*input, o.data);
   input->add_option("--split", o.split, "Split of the data: train or test")
       ->check(one_of({"train", "test"}))
       ->capture_default_str();
@@ -40,8 +39,10 @@ void add_bench_input(CLI::App& bench, Command& chosen) {
   input->add_option("--seed", o.seed, "Random seed (sample order, augmentation)")
       ->transform(kSeed)
       ->capture_default_str();
-  input->add_option("--json", o.json, "JSON file to write the result to");
+  input->add_option("--json", o.json, "JSON file to write the result to")->type_name("FILE");
   add_overwrite_option(*input, o.overwrite);
+  add_input_options(*input, o.data, Purpose::training);
+  input->get_option("--workers")->description("Reader threads per rank; 0: one");
   input->callback([&chosen, options] {
     chosen.run = [options](const World& world, Watchdog&) {
       expect_whole_world(world);
@@ -61,11 +62,7 @@ void add_bench_noise(CLI::App& bench, Command& chosen) {
   noise->add_option("--step", o.step_ms, "Milliseconds of computing per step")
       ->transform(number_from(0.1, 1e5))
       ->capture_default_str();
-  noise
-      ->add_option("--threads", o.threads,
-                   "Compute threads per rank; 0: OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, or one per bound processor")
-      ->transform(whole_number(0, kMostThreads))
-      ->capture_default_str();
+  add_threads_option(*noise, o.threads);
   add_table_options(*noise, o);
   noise->callback([&chosen, noise, options] {
     options->configuration = noise->config_to_str(true, false);
@@ -89,25 +86,27 @@ void add_bench(CLI::App& app, Command& chosen) {
   auto* step = bench->add_subcommand("step", "Time the training step on random images");
   auto step_options = std::make_shared<BenchStepOptions>();
   auto& s = *step_options;
-  step->add_option("--from", s.from,
-                   "Checkpoint (file or run folder) to take weights, optimizer state, model, image and classes from");
   step->add_option("--model", s.model, model_help())->check(one_of(model_names()))->capture_default_str();
   step->add_option("--batch", s.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
-  step->add_option("--image", s.image, "Image size: HEIGHTxWIDTHxCHANNELS")
+  step->add_option("--image", s.image, "Image size: height, width, channels")
       ->delimiter('x')
+      ->type_name("HxWxC")
       ->expected(3)
       ->transform(whole_number(1, kMostPixels))
       ->default_str("28x28x1");
   step->add_option("--classes", s.classes, "Number of classes")
       ->transform(whole_number(1, kMostClasses))
       ->capture_default_str();
+  step->add_option("--from", s.from,
+                   "Checkpoint (file or run folder) to take weights, optimizer state, model, image and classes from")
+      ->type_name("FILE");
   add_table_options(*step, s);
-  step->add_option("--all-reduce", s.all_reduce,
-                   fmt::format("{}, none (no communication). A comma-separated list is measured in turns", kAllReduceHelp))
+  step->add_option("--all-reduce", s.all_reduce, fmt::format("{}, or none (no communication). Several are measured in turns", kAllReduceHelp))
+      ->group("All-reduce")
       ->check(one_of(kAllReduces))
       ->delimiter(',')
       ->default_str("auto");
-  add_wire_option(*step, s.wire);
+  add_wire_option(*step, s.wire)->group("All-reduce");
   add_bucket_options(*step, s.buckets, &s.tune_buckets);
   add_device_options(*step, s.device);
   add_timeline_options(*step, s.timeline);
@@ -134,12 +133,12 @@ void add_bench(CLI::App& app, Command& chosen) {
   auto& r = *reduce_options;
   r.sizes_bytes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
   r.algorithms = {"auto", "message-ring", "mpi"};
-  reduce->add_option("--sizes", r.sizes_bytes, "Array sizes, separated by commas")
+  reduce->add_option("--sizes", r.sizes_bytes, "Array sizes")
       ->delimiter(',')
       ->transform(byte_size(1, std::uint64_t{1} << 40))
       ->type_name("SIZE")
       ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
-  reduce->add_option("--algorithms", r.algorithms, "Algorithms as in --all-reduce, separated by commas")
+  reduce->add_option("--algorithms", r.algorithms, "All-reduce algorithms, as in annulus train --all-reduce")
       ->check(one_of(kAllReduces))
       ->delimiter(',')
       ->default_str("auto,message-ring,mpi");

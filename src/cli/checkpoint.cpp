@@ -18,8 +18,8 @@ void add_show(CLI::App& parent, Command& chosen) {
   };
   auto* command = parent.add_subcommand("show", "Show a checkpoint: attributes, tensors, shapes and norms");
   auto options = std::make_shared<Options>();
-  command->add_option("checkpoint", options->place, kPlaceHelp)->required();
-  command->add_option("--json", options->json, "JSON file to write the description to");
+  command->add_option("CHECKPOINT", options->place, kPlaceHelp)->required();
+  command->add_option("--json", options->json, "JSON file to write the description to")->type_name("FILE");
   add_overwrite_option(*command, options->overwrite);
   command->callback([&chosen, options] {
     chosen.run_without_mpi = [options] {
@@ -34,7 +34,7 @@ void add_diff(CLI::App& parent, Command& chosen) {
   auto* command = parent.add_subcommand(
       "diff", "Compare the tensors of two checkpoints; exit status 1 if any differ, 0 if none do");
   auto places = std::make_shared<std::vector<std::filesystem::path>>();
-  command->add_option("checkpoints", *places, kPlaceHelp)->required()->expected(2);
+  command->add_option("CHECKPOINT", *places, kPlaceHelp)->required()->expected(2);
   command->callback([&chosen, places] {
     chosen.run_without_mpi = [places] { return compare_checkpoints(places->front(), places->back()) ? 1 : 0; };
   });
@@ -49,8 +49,8 @@ void add_average(CLI::App& parent, Command& chosen) {
   auto* command = parent.add_subcommand(
       "average", "Average the weights of several checkpoints for evaluation; the result cannot be resumed");
   auto options = std::make_shared<Options>();
-  command->add_option("out", options->file, "File to write")->required();
-  command->add_option("checkpoints", options->places, kPlaceHelp)->required()->expected(2, 1 << 20);
+  command->add_option("OUT", options->file, "File to write")->required();
+  command->add_option("CHECKPOINT", options->places, kPlaceHelp)->required()->expected(2, 1 << 20);
   add_overwrite_option(*command, options->overwrite);
   command->callback([&chosen, options] {
     chosen.run_without_mpi = [options] {

@@ -9,6 +9,7 @@
 #include "src/cli/choices.h"
 #include "src/cli/commands.h"
 #include "src/cli/flat_config.h"
+#include "src/cli/help.h"
 #include "src/cli/numbers.h"
 #include "src/io/printable.h"
 
@@ -35,6 +36,15 @@ std::string describe_unknown(const CLI::App& command, const std::string& word) {
   return fmt::format("unknown command {}{}", in_quotes(word), did_you_mean(word, names));
 }
 
+// `text`: CLI11's message, which begins with the name of an option that has a wrong number of values.
+std::string describe_mismatch(const CLI::App& command, const std::string& text) {
+  const std::string name = text.substr(0, text.find(':'));
+  for (const CLI::App* app = &command; app != nullptr; app = app->get_parent())
+    if (const CLI::Option* option = app->get_option_no_throw(name); option != nullptr)
+      return fmt::format("{}: wrong number of values, expected {}", name, usage_of(*option));
+  return text;
+}
+
 [[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error, bool speaks) {
   if (speaks) fmt::print(stderr, "annulus: {}\n", printable_lines(usage_error(app, error)));
   std::exit(kUsageExitCode);
@@ -53,15 +63,18 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   const std::vector<std::string> unknown = app.remaining(true);  // CLI11 reports unknown words last
-  const std::string text = unknown.empty() ? error.what() : describe_unknown(*command, unknown.front());
+  std::string text = unknown.empty() ? error.what() : describe_unknown(*command, unknown.front());
+  if (unknown.empty() && error.get_name() == "ArgumentMismatch") text = describe_mismatch(*command, text);
   const std::string name = full_name(*command);
   return fmt::format("{}{} annulus {}{}--help", text, text.ends_with('?') ? " See" : "; see", name,
                      name.empty() ? "" : " ");
 }
 
 void add_commands(CLI::App& app, Command& chosen) {
-  app.set_version_flag("--version", std::string("annulus ") + ANNULUS_VERSION);
-  app.set_config("--config", "", "TOML file with options of the command, in lines such as lr = 0.05");
+  app.set_help_flag("-h,--help", "Print this help");
+  app.set_version_flag("--version", std::string("annulus ") + ANNULUS_VERSION, "Print the version");
+  app.set_config("--config", "", "TOML file with more options, in lines such as lr = 0.05")->type_name("FILE");
+  app.formatter(help_formatter());
   app.config_formatter(flat_config(app));
   app.fallthrough();
   app.require_subcommand(0, 1);
@@ -79,7 +92,7 @@ void add_commands(CLI::App& app, Command& chosen) {
 
 Command parse_command_line(int argc, char** argv, bool speaks) {
   CLI::App app(
-      "Synchronous data-parallel training. Run it as one process, or with several ranks under mpirun or srun.\n"
+      "Synchronous data-parallel training, as one process or with several ranks under mpirun or srun.\n"
       "annulus COMMAND --help lists a command's options.",
       "annulus");
   Command chosen;

@@ -1,13 +1,12 @@
 #include "src/cli/common_options.h"
-#include "src/cli/choices.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdint>
 #include <limits>
 
 #include "kernels/base/error.h"
-#include "models/zoo.h"
+#include "src/cli/choices.h"
 #include "src/cli/numbers.h"
 #include "src/job/scheduler.h"
 
@@ -19,75 +18,69 @@ const std::vector<std::string> kAllReduces{"auto",     "shm", "hierarchical", "r
                                            "doubling", "mpi", "nccl",         "none"};
 
 std::string model_help() {
-  std::string text = "Model, one of:";
-  for (const ZooEntry& entry : zoo()) text += fmt::format("\n{:<14}{}", entry.name, entry.description);
-  return text;
+  return fmt::format("Model: {} (see annulus models --help)", fmt::join(model_names(), ", "));
 }
 
 void add_device_options(CLI::App& command, DeviceOptions& options) {
-  command.add_option("--device", options.device, "Device: cpu, cuda, or auto (a GPU if every rank has one)")
+  const auto add = [&](const std::string& name, auto& value, const std::string& help) {
+    return command.add_option(name, value, help)->group("Device");
+  };
+  add("--device", options.device, "Device: cpu, cuda, or auto (a GPU if every rank has one)")
       ->check(one_of({"auto", "cpu", "cuda"}))
       ->capture_default_str();
-  command
-      .add_option(
-          "--precision", options.precision,
-          "Precision: fp32, tf32, bf16, fp16, or auto (bf16 on a GPU, fp32 on a CPU). Parameters and all-reduces "
-          "are always fp32")
+  add("--precision", options.precision,
+      "Precision of compute: fp32, tf32, bf16, fp16, or auto (bf16 on a GPU, fp32 on a CPU)")
       ->check(one_of({"auto", "fp32", "tf32", "bf16", "fp16"}))
       ->capture_default_str();
-  command.add_option("--tune", options.tuning, "File for the fastest convolution plans, measured once (GPU only)");
-  command
-      .add_option("--threads", options.threads,
+  add_threads_option(command, options.threads)->group("Device");
+  add("--tune", options.tuning, "File for the fastest convolution plans, measured once (GPUs)")->type_name("FILE");
+}
+
+CLI::Option* add_threads_option(CLI::App& command, int& threads) {
+  return command
+      .add_option("--threads", threads,
                   "Compute threads per rank; 0: OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, or one per bound processor")
       ->transform(whole_number(0, kMostThreads))
       ->capture_default_str();
 }
 
-namespace {
-
-template <class T>
-CLI::Option* add_data_option(CLI::App& command, const std::string& name, T& value, const std::string& help) {
-  return command.add_option(name, value, help)->capture_default_str()->group("Data");
-}
-
-void add_training_data_options(CLI::App& command, DataOptions& options) {
-  add_data_option(command, "--augment", options.augment,
-                  "Augmentation of training images:\n"
-                  "none            centre crop, as in evaluation\n"
-                  "flip            random horizontal flip\n"
-                  "crop-flip       flip, and random shift by up to 4 pixels or random crop of larger images\n"
-                  "imagenet        random crop of 8 to 100 % of the area, resized, and flip\n"
-                  "imagenet-jitter imagenet, and random brightness, contrast and saturation\n"
-                  "auto            imagenet for encoded images, none for others")
-      ->check(one_of({"auto", "none", "flip", "crop-flip", "imagenet", "imagenet-jitter"}));
-  add_data_option(command, "--shuffle", options.shuffle,
-                  "Sample order: global (uniformly shuffled) or block (files are read nearly sequentially)")
-      ->check(one_of({"global", "block"}));
-  add_data_option(command, "--shuffle-block", options.shuffle_block, "Images per block (--shuffle block)")
-      ->transform(whole_number(1, 1 << 30));
-  add_data_option(command, "--shuffle-window", options.shuffle_window,
-                  "Number of blocks that are mixed (--shuffle block)")
-      ->transform(whole_number(1, 1 << 20));
-}
-
-}  // namespace
-
-void add_data_options(CLI::App& command, DataOptions& options, Purpose purpose) {
-  command.add_option("--data", options.files, "Data files, created by annulus import, or patterns such as 'part-*.h5'")
+void add_data_option(CLI::App& command, DataOptions& options) {
+  command.add_option("--data", options.files, "Data files from annulus import, or patterns such as 'part-*.h5'")
+      ->type_name("FILE")
       ->required();
-  add_data_option(command, "--image", options.image,
-                  "Height and width of the network's input; 0: as stored, or 224 for JPEG and PNG images")
+}
+
+void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose) {
+  const auto add = [&](const std::string& name, auto& value, const std::string& help) {
+    return command.add_option(name, value, help)->capture_default_str()->group("Data");
+  };
+  add("--image", options.image, "Height and width of the network's input; 0: as stored, or 224 for JPEG and PNG images")
       ->transform(whole_number(0, kMostPixels));
-  if (purpose == Purpose::training) add_training_data_options(command, options);
-  add_data_option(
-      command, "--workers", options.workers,
-      "Reader threads per rank; 0: one if images are stored as needed, else all processors but one with a GPU, a "
-      "quarter of them without")
+  if (purpose == Purpose::training) {
+    add("--augment", options.augment,
+        "Augmentation of training images:\n"
+        "none             centre crop, as in evaluation\n"
+        "flip             random horizontal flip\n"
+        "crop-flip        flip, and random shift by 4 pixels or crop of larger images\n"
+        "imagenet         random crop of 8 to 100 % of the area, resized, and flip\n"
+        "imagenet-jitter  imagenet, and random brightness, contrast, saturation\n"
+        "auto             imagenet for encoded images, none for others")
+        ->check(one_of({"auto", "none", "flip", "crop-flip", "imagenet", "imagenet-jitter"}));
+    add("--shuffle", options.shuffle,
+        "Sample order: global (uniformly shuffled) or block (files are read nearly sequentially)")
+        ->check(one_of({"global", "block"}));
+    add("--shuffle-block", options.shuffle_block, "Images per block (--shuffle block)")
+        ->transform(whole_number(1, 1 << 30));
+    add("--shuffle-window", options.shuffle_window, "Blocks that are mixed (--shuffle block)")
+        ->transform(whole_number(1, 1 << 20));
+  }
+  add("--workers", options.workers,
+      "Reader threads per rank; 0: one if images are stored as needed, else a quarter of the processors, or all but "
+      "one with a GPU")
       ->transform(whole_number(0, 256));
-  add_data_option(command, "--prefetch", options.prefetch, "Number of batches to prepare ahead")
-      ->transform(whole_number(1, 1024));
-  add_data_option(command, "--on-bad-sample", options.on_bad_sample,
-                  "Action on a damaged image or invalid label: fail (abort the run) or skip (ignore the sample)")
+  add("--prefetch", options.prefetch, "Batches to prepare ahead")->transform(whole_number(1, 1024));
+  add("--on-bad-sample", options.on_bad_sample,
+      "Action on a damaged image or invalid label: fail (abort the run) or skip")
       ->check(one_of({"fail", "skip"}));
 }
 
@@ -95,20 +88,22 @@ void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint
   command
       .add_option("--checkpoint", checkpoint,
                   "Checkpoint file, such as RUN/best.h5, or a run's folder (its newest checkpoint)")
+      ->type_name("FILE")
       ->required();
   command
       .add_option("--weights", weights,
-                  "Weights: ema (their moving average), raw (the trained weights), or auto (ema if stored)")
+                  "Weights: ema (their moving average), raw (as trained), or auto (ema if stored)")
       ->check(one_of({"auto", "ema", "raw"}))
       ->capture_default_str();
 }
 
-void add_data_changed_flag(CLI::App& command, bool& changed, const std::string& help) {
-  command.add_flag("--data-changed", changed, help)->configurable(false);
+CLI::Option* add_data_changed_flag(CLI::App& command, bool& changed, const std::string& help) {
+  return command.add_flag("--data-changed", changed, help)->configurable(false);
 }
 
-void add_wire_option(CLI::App& command, std::string& wire) {
-  command.add_option("--wire", wire, "Data type of messages between nodes; gradients are always added in fp32")
+CLI::Option* add_wire_option(CLI::App& command, std::string& wire) {
+  return command
+      .add_option("--wire", wire, "Data type of messages between nodes: fp32, bf16 or fp16; sums are always in fp32")
       ->check(one_of({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
 }
@@ -128,14 +123,16 @@ void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune) {
   command
       .add_option_function<std::string>(
           "--bucket", parse,
-          fmt::format("Bucket size, such as 256KiB or 4MiB; auto: 1/8 of all gradients, clamped to 64KiB..4MiB{}",
+          fmt::format("Bucket size, such as 1MiB; auto: 1/8 of all gradients, clamped to 64KiB..4MiB{}",
                       tune != nullptr ? "; tune: by trials, together with --defer" : ""))
       ->type_name("SIZE")
+      ->group("All-reduce")
       ->default_str("auto");
   command
       .add_option(
           "--defer", buckets.deferred,
           "Fraction of the gradients, from the last layers, whose all-reduces may overlap the next forward pass")
+      ->group("All-reduce")
       ->transform(number_from(0, 1))
       ->capture_default_str();
 }
@@ -148,12 +145,12 @@ void expect_one_choice(const BucketOptions& buckets, bool tune) {
 
 void add_timeline_options(CLI::App& command, TimelineOptions& options) {
   command.add_option("--timeline", options.file, "Trace file of all ranks, for https://ui.perfetto.dev")
+      ->type_name("FILE")
       ->configurable(false)
       ->group("Timeline");
   command
       .add_option("--timeline-steps", options.steps,
-                  options.first > 0 ? fmt::format("Number of traced steps, after the first {}", options.first)
-                                    : "Number of traced steps")
+                  options.first > 0 ? fmt::format("Traced steps, after the first {}", options.first) : "Traced steps")
       ->transform(whole_number(1))
       ->capture_default_str()
       ->configurable(false)
@@ -163,7 +160,7 @@ void add_timeline_options(CLI::App& command, TimelineOptions& options) {
 void add_stall_option(CLI::App& command, Command& chosen) {
   command
       .add_option("--stall-timeout", chosen.stall_seconds,
-                  "Seconds without progress after which to report each rank's position and abort the job; 0: never")
+                  "Seconds without progress until every rank reports its position and the job is aborted; 0: never")
       ->transform(number_from(0))
       ->capture_default_str();
 }

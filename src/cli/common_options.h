@@ -30,16 +30,20 @@ std::string model_help();
 
 void add_device_options(CLI::App& command, DeviceOptions& options);
 
-// Options for the data and its preparation. Evaluation has no options for augmentation and order.
-void add_data_options(CLI::App& command, DataOptions& options, Purpose purpose);
+CLI::Option* add_threads_option(CLI::App& command, int& threads);
+
+void add_data_option(CLI::App& command, DataOptions& options);
+
+// Options for the preparation of the data. Evaluation has none for augmentation and order.
+void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose);
 
 // Options for the checkpoint and its weights, for commands that only use it.
 void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint, std::string& weights);
 
 // For commands that check the data against a checkpoint.
-void add_data_changed_flag(CLI::App& command, bool& changed, const std::string& help);
+CLI::Option* add_data_changed_flag(CLI::App& command, bool& changed, const std::string& help);
 
-void add_wire_option(CLI::App& command, std::string& wire);
+CLI::Option* add_wire_option(CLI::App& command, std::string& wire);
 void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune);  // the value "tune" if it is not null
 void add_timeline_options(CLI::App& command, TimelineOptions& options);
 

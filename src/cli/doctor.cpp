@@ -5,8 +5,7 @@
 namespace annulus {
 
 void add_doctor(CLI::App& app, Command& chosen) {
-  app.add_subcommand("doctor",
-                     "Show versions and usable devices, all-reduces and links, and why others are unavailable")
+  app.add_subcommand("doctor", "Show versions, devices, all-reduces and links, and what is unavailable")
       ->callback([&chosen] {
         chosen.run = [](const World& world, Watchdog&) {
           doctor(world);

@@ -13,17 +13,18 @@ void add_eval(CLI::App& app, Command& chosen) {
   auto* command = app.add_subcommand("eval", "Evaluate a checkpoint");
   auto options = std::make_shared<EvaluateOptions>();
   auto& o = *options;
-  add_data_options(*command, o.data, Purpose::evaluation);
   add_checkpoint_options(*command, o.checkpoint, o.weights);
+  add_data_option(*command, o.data);
   command->add_option("--split", o.split, "Split of the data: train or test")
       ->check(one_of({"train", "test"}))
       ->capture_default_str();
-  add_data_changed_flag(*command, o.data_changed, "Accept data whose classes differ from the checkpoint's");
   command->add_option("--batch", o.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
-  command->add_option("--json", o.json, "JSON file to write the result to");
-  add_device_options(*command, o.device);
-  add_stall_option(*command, chosen);
+  command->add_option("--json", o.json, "JSON file to write the result to")->type_name("FILE");
   add_overwrite_option(*command, o.overwrite);
+  add_data_changed_flag(*command, o.data_changed, "Accept data whose classes differ from the checkpoint's");
+  add_stall_option(*command, chosen);
+  add_input_options(*command, o.data, Purpose::evaluation);
+  add_device_options(*command, o.device);
   command->callback([&chosen, options] {
     chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);

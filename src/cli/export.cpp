@@ -10,7 +10,7 @@ void add_export(CLI::App& app, Command& chosen) {
   auto* command = app.add_subcommand("export", "Export a checkpoint's network as an ONNX file");
   auto options = std::make_shared<ExportOptions>();
   auto& o = *options;
-  command->add_option("file", o.output, "ONNX file to write")->required();
+  command->add_option("FILE", o.output, "ONNX file to write")->required();
   add_checkpoint_options(*command, o.checkpoint, o.weights);
   add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, options] {

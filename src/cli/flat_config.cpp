@@ -43,7 +43,8 @@ CLI::Option& find(CLI::App& command, const TomlEntry& entry) {
 
 void expect_type(const CLI::Option& option, const TomlEntry& entry) {
   using Type = TomlEntry::Type;
-  const bool is_text = option.get_type_name() == "TEXT";
+  const std::string name = option.get_type_name();
+  const bool is_text = name == "TEXT" || name == "FILE" || name == "FOLDER";
   const bool fits = is_flag(option)     ? entry.type == Type::truth
                     : is_number(option) ? entry.type == Type::number
                     : is_text           ? entry.type == Type::text

@@ -47,7 +47,7 @@ std::vector<std::string> read_names(const std::string& file) {
 std::string formats_help() {
   std::string text = "Format of the source:";
   for (const SourceFormat* format : source_formats())
-    text += fmt::format("\n{:<7}{}", format->name, format->description);
+    text += fmt::format("\n{:<6}  {}", format->name, format->description);
   return text;
 }
 
@@ -58,11 +58,10 @@ std::vector<std::string> format_names() {
 }
 
 void add_source_options(CLI::App& command, ImportOptions& o) {
-  command.add_option("file", o.output, "HDF5 file to write")->required();
-  command.add_option("source", o.source, "Folder of the data set")->required();
+  command.add_option("FILE", o.output, "HDF5 file to write")->required();
+  command.add_option("SOURCE", o.source, "Folder of the data set")->required();
   command.add_option("--from", o.format, formats_help())->check(one_of(format_names()))->capture_default_str();
-  auto* classes =
-      command.add_option("--classes", o.classes, "Class names by label, separated by commas; default: the source's");
+  auto* classes = command.add_option("--classes", o.classes, "Class names by label; default: the source's");
   classes->delimiter(',');
   command
       .add_option_function<std::string>(
@@ -72,8 +71,8 @@ void add_source_options(CLI::App& command, ImportOptions& o) {
       ->excludes(classes);
   command
       .add_option("--on-bad-sample", o.on_bad_sample,
-                  "Action on damaged, empty or unreadable images and labels without a class: fail, skip (and list in "
-                  "FILE.skipped.txt), or auto (skip if images are encoded)")
+                  "Action on damaged images and labels without a class: fail, skip (and list in FILE.skipped.txt), or "
+                  "auto (skip if images are encoded)")
       ->check(one_of({"auto", "fail", "skip"}))
       ->capture_default_str();
 }
@@ -87,7 +86,7 @@ void add_storage_options(CLI::App& command, ImportOptions& o) {
   command
       .add_option_function<std::string>(
           "--size", [&o](const std::string& text) { o.size = parse_size(text); },
-          "Size of stored pixels, height x width, such as 256x256: images are scaled to cover it and centre-cropped")
+          "Size of stored pixels, such as 256x256: images are scaled to cover it and centre-cropped")
       ->type_name("HxW");
   command.add_option("--channels", o.channels, "Channels of decoded images: 1 (gray) or 3 (colour); default: 3")
       ->transform(one_of({"1", "3"}));
@@ -101,11 +100,10 @@ void add_storage_options(CLI::App& command, ImportOptions& o) {
   command
       .add_option(
           "--chunk", o.chunk,
-          "Images per chunk (their average size if encoded), each with a checksum to detect damage; slower to read. "
-          "0: contiguous, without checksums")
+          "Images per chunk, each with a checksum to detect damage (slower to read); 0: no chunks and no checksums")
       ->transform(whole_number(0))
       ->capture_default_str();
-  command.add_option("--shards", o.shards, "Number of files, FILE-00000-of-00008 and so on")
+  command.add_option("--shards", o.shards, "Number of files, named FILE-00000-of-00008 and so on")
       ->transform(whole_number(1, kMostShards))
       ->capture_default_str();
 }
@@ -114,9 +112,9 @@ void add_storage_options(CLI::App& command, ImportOptions& o) {
 
 void add_import(CLI::App& app, Command& chosen) {
   auto* command = app.add_subcommand("import",
-                                     "Create a data file from a data set in another format. Under mpirun all ranks "
-                                     "decode. If interrupted, run the same command to continue. Needs twice the data's "
-                                     "disk space.");
+                                     "Create a data file from a data set in another format\n"
+                                     "Under mpirun all ranks decode. If interrupted, run the same command to continue. "
+                                     "Needs twice the data's disk space.");
   auto options = std::make_shared<ImportOptions>();
   add_source_options(*command, *options);
   add_storage_options(*command, *options);

@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <memory>
 
+#include "models/zoo.h"
 #include "src/apply/list_models.h"
 #include "src/cli/choices.h"
 #include "src/cli/commands.h"
@@ -7,22 +10,31 @@
 #include "src/cli/numbers.h"
 
 namespace annulus {
+namespace {
+
+std::string models_help() {
+  std::string text = "Model to show layer by layer, instead of all:";
+  for (const ZooEntry& entry : zoo()) text += fmt::format("\n{:<12}  {}", entry.name, entry.description);
+  return text;
+}
+
+}  // namespace
 
 void add_models(CLI::App& app, Command& chosen) {
   auto* command = app.add_subcommand("models", "List the models and their costs");
   auto options = std::make_shared<ModelsOptions>();
   auto& o = *options;
-  command->add_option("--model", o.model, "Model to show layer by layer; default: all models")
-      ->check(one_of(model_names()));
+  command->add_option("--model", o.model, models_help())->check(one_of(model_names()));
   command
       ->add_option("--image", o.image,
                    "Image size, such as 224x224x3 (height, width, channels); default: each model's own")
       ->delimiter('x')
+      ->type_name("HxWxC")
       ->expected(3)
       ->transform(whole_number(1, 1 << 20));
   command->add_option("--classes", o.classes, "Number of classes; default: each model's own")
       ->transform(whole_number(1, kMostClasses));
-  command->add_option("--json", o.json, "JSON file to write the table to");
+  command->add_option("--json", o.json, "JSON file to write the table to")->type_name("FILE");
   add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, options] {
     chosen.run_without_mpi = [options] {

@@ -13,19 +13,20 @@ void add_predict(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<PredictOptions>();
   auto& o = *options;
   command
-      ->add_option("images", o.images,
-                   "JPEG and PNG files, folders of them, and data files: test.h5, or test.h5:train for the train split")
+      ->add_option("IMAGES", o.images,
+                   "JPEG and PNG files, folders of them, and data files: test.h5, or test.h5:train for its train split")
       ->required();
   add_checkpoint_options(*command, o.checkpoint, o.weights);
-  add_data_changed_flag(*command, o.data_changed, "Accept data files whose classes differ from the checkpoint's");
-  command->add_option("--top", o.top, "Number of most likely classes to report per image")
+  command->add_option("--top", o.top, "Most likely classes to report per image")
       ->transform(whole_number(1))
       ->capture_default_str();
   command->add_option("--batch", o.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
-  command->add_option("--jsonl", o.jsonl, "File to write the results to, one line of JSON per image");
-  add_device_options(*command, o.device);
-  add_stall_option(*command, chosen);
+  command->add_option("--jsonl", o.jsonl, "File to write the results to, one line of JSON per image")
+      ->type_name("FILE");
   add_overwrite_option(*command, o.overwrite);
+  add_data_changed_flag(*command, o.data_changed, "Accept data files whose classes differ from the checkpoint's");
+  add_stall_option(*command, chosen);
+  add_device_options(*command, o.device);
   command->callback([&chosen, options] {
     chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);

@@ -48,7 +48,9 @@ void add_quantity(CLI::App& command, const std::string& name, double& value, con
 
 void add_links(CLI::App& command, PredictScalingOptions& options) {
   auto* fit = command.add_option(
-      "--fit", options.fit, "File of annulus bench all-reduce --json to fit the network's latency and bandwidth to");
+      "--fit", options.fit,
+      "Output file of annulus bench all-reduce --json between nodes, to fit --latency and --bandwidth to");
+  fit->type_name("FILE");
   add_quantity(command, "--latency", options.cluster.network.latency_seconds, kTime,
                "Latency of a message between nodes");
   add_quantity(command, "--bandwidth", options.cluster.network.bytes_per_second, kRate,
@@ -59,9 +61,9 @@ void add_links(CLI::App& command, PredictScalingOptions& options) {
   add_quantity(command, "--node-latency", options.cluster.node.latency_seconds, kTime,
                "Latency of synchronization between ranks of a node");
   add_quantity(command, "--node-bandwidth", options.cluster.node.bytes_per_second, kRate,
-               "Bandwidth of a rank to the others' memory on its node (busbw of bench all-reduce there)");
+               "Bandwidth of a rank to the others' memory on its node (busbw of annulus bench all-reduce)");
   add_quantity(command, "--add-bandwidth", options.cluster.add_bytes_per_second, kRate,
-               "Speed at which a rank adds received data; default: infinite");
+               "Speed at which a rank adds received data, infinite if not given");
   for (const char* given : {"--latency", "--bandwidth"}) fit->excludes(command.get_option(given));
   command.get_option("--latency")->needs(command.get_option("--bandwidth"));
   command.get_option("--bandwidth")->needs(command.get_option("--latency"));
@@ -86,26 +88,28 @@ void add_predict_scaling(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<PredictScalingOptions>();
   auto& o = *options;
   auto wire = std::make_shared<std::string>("fp32");
-  command->add_option("step", o.step, "Output file of annulus bench step --json")->required();
+  command->add_option("STEP", o.step, "Output file of annulus bench step --json")->required();
   add_links(*command, o);
-  command->add_option("--ranks", o.ranks, "Numbers of ranks, separated by commas")
+  command->add_option("--ranks", o.ranks, "Numbers of ranks")
       ->delimiter(',')
       ->transform(whole_number(1, 1 << 20))
       ->default_str("1,2,4,8,16,32,64,128,256,512,1024,2048,4096");
-  command->add_option("--batch", o.batch, "Batch size per rank; compute time is scaled with it. Default: the profile's")
+  command
+      ->add_option("--batch", o.batch, "Batch size per rank, with which compute time is scaled; default: the profile's")
       ->transform(whole_number(1));
   command->add_option("--all-reduce", o.all_reduce, "All-reduce algorithm, as in train: auto, message-ring or doubling")
       ->check(one_of({"auto", "message-ring", "doubling"}))
-      ->capture_default_str();
-  add_wire_option(*command, *wire);
+      ->capture_default_str()
+      ->group("All-reduce");
+  add_wire_option(*command, *wire)->group("All-reduce");
   add_bucket_options(*command, o.buckets, nullptr);
   command
       ->add_option(
           "--slow-down", o.slow_down,
-          "Factor by which all-reduces slow down concurrent computing; measure with bench step --all-reduce auto,none")
+          "Factor by which all-reduces slow down concurrent computing (annulus bench step --all-reduce auto,none)")
       ->transform(number_from(1, 100))
       ->capture_default_str();
-  command->add_option("--json", o.json, "JSON file to write the table to");
+  command->add_option("--json", o.json, "JSON file to write the table to")->type_name("FILE");
   add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, command, options, wire] {
     expect_links(*command, *options);

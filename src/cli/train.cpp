@@ -35,17 +35,12 @@ void add_fault_option(CLI::App& command, std::vector<Fault>& faults) {
 
 void add_rate_options(CLI::App& command, ScheduleOptions& o) {
   const auto add = [&](const std::string& name, auto& value, const std::string& help) {
-    return command.add_option(name, value, help)->group("Learning rate");
+    return command.add_option(name, value, help)->capture_default_str()->group("Learning rate");
   };
-  add("--lr", o.rate, "Learning rate, for the mean gradient over the global batch")
-      ->transform(number_above(0))
-      ->capture_default_str();
-  add("--lr-per", o.reference_batch, "Scale --lr by global batch / N (linear scaling rule), such as 256; 0: no scaling")
-      ->transform(whole_number(0))
-      ->capture_default_str();
-  add("--warmup", o.warmup, "Epochs of linear warm-up, such as 5 or 0.5")
-      ->transform(number_from(0))
-      ->capture_default_str();
+  add("--lr-per", o.reference_batch,
+      "Linear scaling rule: --lr is scaled by global batch / N, such as 256; 0: no scaling")
+      ->transform(whole_number(0));
+  add("--warmup", o.warmup, "Epochs of linear warm-up, such as 5 or 0.5")->transform(number_from(0));
   const auto parse_share = [&o](const std::string& text) {
     o.warmup_from.reset();
     if (text == "auto") return;
@@ -58,10 +53,8 @@ void add_rate_options(CLI::App& command, ScheduleOptions& o) {
       ->type_name("SHARE")
       ->default_str("auto")
       ->group("Learning rate");
-  add("--schedule", o.kind,
-      "Learning-rate schedule after warm-up: constant, step, cosine or polynomial, over all --epochs")
-      ->check(one_of({"constant", "step", "cosine", "polynomial"}))
-      ->capture_default_str();
+  add("--schedule", o.kind, "Schedule after warm-up: constant, step, cosine or polynomial, over all --epochs")
+      ->check(one_of({"constant", "step", "cosine", "polynomial"}));
   const auto parse_steps = [&o](const std::vector<std::string>& texts) {
     o.steps.clear();
     if (texts == std::vector<std::string>{"none"}) return;
@@ -71,18 +64,14 @@ void add_rate_options(CLI::App& command, ScheduleOptions& o) {
       .add_option_function<std::vector<std::string>>("--lr-steps", parse_steps,
                                                      "Epochs after which the rate is lowered, such as 30,60,80 (step)")
       ->delimiter(',')
-      ->type_name("EPOCHS")
+      ->type_name("EPOCH")
       ->default_str("none")
       ->group("Learning rate");
   add("--lr-factor", o.factor, "Factor applied to the rate after each of --lr-steps (step)")
-      ->transform(number_above(0))
-      ->capture_default_str();
+      ->transform(number_above(0));
   add("--lr-end", o.end, "Final rate, not scaled with the global batch (cosine, polynomial)")
-      ->transform(number_from(0))
-      ->capture_default_str();
-  add("--lr-power", o.power, "Exponent of the decay (1 - x)^power (polynomial)")
-      ->transform(number_above(0))
-      ->capture_default_str();
+      ->transform(number_from(0));
+  add("--lr-power", o.power, "Exponent of the decay (1 - x)^power (polynomial)")->transform(number_above(0));
 }
 
 void add_optimizer_options(CLI::App& command, TrainOptions& o) {
@@ -92,16 +81,20 @@ void add_optimizer_options(CLI::App& command, TrainOptions& o) {
   add("--optimizer", o.optimizer, "Optimizer: sgd, lars or adamw")->check(one_of({"sgd", "lars", "adamw"}));
   add("--momentum", o.momentum, "Momentum (sgd, lars)")->transform(number_from(0, 1));
   command.add_flag("--nesterov", o.nesterov, "Nesterov momentum (sgd)")->group("Optimizer");
+  add("--weight-decay", o.weight_decay, "Weight decay; not applied to biases and batch norm")
+      ->transform(number_from(0));
   add("--trust", o.trust, "Trust coefficient: a layer's rate is this times norm of weights / norm of gradient (lars)")
       ->transform(number_above(0));
   const auto parse_betas = [&o](const std::string& text) {
-    const std::size_t comma = std::min(text.find(','), text.size() - 1);
+    const std::size_t comma = text.find(',');
     const auto beta = [](const std::string& part) {
       return static_cast<float>(parse_number("--adam-betas", part, number_from(0, 1)));
     };
-    o.betas = {beta(text.substr(0, comma)), beta(text.substr(comma + 1))};
-    if (std::ranges::any_of(o.betas, [](float one) { return one == 1; }))
-      throw CLI::ValidationError("--adam-betas", "give two numbers from 0 to below 1, such as 0.9,0.999");
+    if (comma != std::string::npos) o.betas = {beta(text.substr(0, comma)), beta(text.substr(comma + 1))};
+    if (comma == std::string::npos || std::ranges::any_of(o.betas, [](float one) { return one == 1; }))
+      throw CLI::ValidationError(
+          "--adam-betas",
+          fmt::format("expected two numbers from 0 to below 1, such as 0.9,0.999, not {}", in_quotes(text)));
   };
   command
       .add_option_function<std::string>("--adam-betas", parse_betas, "Decay of the two moments, beta1,beta2 (adamw)")
@@ -109,13 +102,10 @@ void add_optimizer_options(CLI::App& command, TrainOptions& o) {
       ->default_str("0.9,0.999")
       ->group("Optimizer");
   add("--epsilon", o.epsilon, "Epsilon, added to the root of the second moment (adamw)")->transform(number_above(0));
-  add("--clip-norm", o.clip_norm,
-      "Maximum gradient norm over all parameters; larger gradients are scaled down; 0: no clipping")
+  add("--clip-norm", o.clip_norm, "Maximum norm of the gradient over all parameters; 0: no clipping")
       ->transform(number_from(0));
-  add("--ema", o.ema, "Decay of a moving average of the weights, which is used for evaluation, such as 0.9999; 0: none")
+  add("--ema", o.ema, "Decay, such as 0.9999, of a moving average of the weights, which is then evaluated; 0: none")
       ->transform(number_from(0, 0.9999999));
-  add("--weight-decay", o.weight_decay, "Weight decay; not applied to biases and batch norm")
-      ->transform(number_from(0));
 }
 
 CLI::Option* add_interval_option(CLI::App& command, const std::string& name, Interval& interval,
@@ -127,7 +117,7 @@ CLI::Option* add_interval_option(CLI::App& command, const std::string& name, Int
       throw CLI::ValidationError(name, error.what());
     }
   };
-  return command.add_option_function<std::string>(name, parse, help)->type_name("INTERVAL")->default_str("1epoch");
+  return command.add_option_function<std::string>(name, parse, help)->type_name("WHEN")->default_str("1epoch");
 }
 
 void add_metrics_options(CLI::App& command, MetricsOptions& o) {
@@ -142,11 +132,9 @@ void add_metrics_options(CLI::App& command, MetricsOptions& o) {
   };
   command
       .add_option_function<std::vector<std::string>>(
-          "--metrics", parse,
-          "Formats of the metrics written to --out: jsonl (metrics.jsonl), csv (metrics.csv), tensorboard "
-          "(tensorboard/), several of them, or none")
+          "--metrics", parse, "Formats of the metrics in --out: jsonl, csv, tensorboard, several of them, or none")
       ->delimiter(',')
-      ->type_name("FORMATS")
+      ->type_name("FORMAT")
       ->default_str("jsonl")
       ->group("Metrics");
   command.add_option("--metrics-every", o.every, "Steps between metrics records")
@@ -178,95 +166,94 @@ void expect_sense(const TrainOptions& o) {
   check(o.schedule, o.epochs);
 }
 
+// The options that most runs have, in the order of their use.
+void add_main_options(CLI::App& command, TrainOptions& o) {
+  command.add_option("--model", o.model, model_help())->check(one_of(model_names()))->capture_default_str();
+  add_data_option(command, o.data);
+  command.add_option("--out", o.out, "Folder of the run: checkpoints, results.json, config.toml, metrics")
+      ->type_name("FOLDER")
+      ->required();
+  command.add_option("--epochs", o.epochs, "Passes over the training images")
+      ->transform(whole_number(1, 1 << 30))
+      ->capture_default_str();
+  auto* batch =
+      command.add_option("--batch", o.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
+  command
+      .add_option("--global-batch", o.global_batch,
+                  "Batch size over all ranks, split as evenly as possible; replaces --batch")
+      ->transform(whole_number(1))
+      ->excludes(batch);
+  command.add_option("--lr", o.schedule.rate, "Learning rate for the mean gradient of the global batch")
+      ->transform(number_above(0))
+      ->capture_default_str();
+  command.add_flag("--resume", o.resume, "Resume from the checkpoint in --out; start a new run if there is none")
+      ->configurable(false);
+  command
+      .add_flag("--overwrite", o.overwrite, "Write to an --out with other files, and replace the file of --timeline")
+      ->configurable(false);
+}
+
+void add_step_options(CLI::App& command, TrainOptions& o) {
+  const auto add = [&](const std::string& name, auto& value, const std::string& help) {
+    return command.add_option(name, value, help)->capture_default_str()->group("Training");
+  };
+  add("--max-steps", o.max_steps, "Maximum number of steps; 0: no limit")->transform(whole_number(0));
+  add("--accumulate", o.accumulate, "Gradient accumulation: parts in which a rank computes its share of a step")
+      ->transform(whole_number(1));
+  command.add_flag("--sync-batch-norm", o.sync_batch_norm, "Synchronized batch norm: statistics of all ranks' images")
+      ->group("Training");
+  add("--label-smoothing", o.label_smoothing, "Label smoothing: fraction of a label that is spread over all classes")
+      ->transform(number_from(0, 0.9));
+  command
+      .add_flag("--zero-init", o.zero_init,
+                "Initial scale 0 of the last batch norm of residual blocks: each starts as its shortcut")
+      ->group("Training");
+  add("--seed", o.seed, "Random seed (initial weights, sample order)")->transform(kSeed);
+}
+
+void add_checkpoint_and_evaluation_options(CLI::App& command, TrainOptions& o) {
+  add_interval_option(command, "--checkpoint-every", o.checkpoint_every,
+                      "Checkpoint interval; also written when the run stops and after the best evaluation so far")
+      ->group("Checkpoints");
+  command.add_option("--keep", o.keep, "Most recent checkpoints to keep; the best is always kept")
+      ->transform(whole_number(1, 1000000))
+      ->capture_default_str()
+      ->group("Checkpoints");
+  add_data_changed_flag(command, o.data_changed,
+                        "Resume with data that differs from the checkpoint's; the change is recorded")
+      ->group("Checkpoints");
+  add_interval_option(command, "--eval-every", o.evaluate_every,
+                      "Evaluation interval: steps, such as 500, or 2epochs, 30s, 10min, 1h; the run's end is always "
+                      "evaluated; end: only that")
+      ->group("Evaluation");
+  command.add_option("--eval-steps", o.evaluation_steps, "Test batches to evaluate, each as large as a step's; 0: all")
+      ->transform(whole_number(0))
+      ->capture_default_str()
+      ->group("Evaluation");
+}
+
 }  // namespace
 
 void add_train(CLI::App& app, Command& chosen) {
   auto* command = app.add_subcommand("train", "Train a model");
   auto options = std::make_shared<TrainOptions>();
   auto& o = *options;
-  add_data_options(*command, o.data, Purpose::training);
-  command->add_option("--out", o.out, "Output folder of the run: checkpoints, results.json, config.toml, metrics")
-      ->required();
-  command->add_option("--model", o.model, model_help())->check(one_of(model_names()))->capture_default_str();
-  command->add_option("--epochs", o.epochs, "Number of passes over the training images")
-      ->transform(whole_number(1, 1 << 30))
-      ->capture_default_str();
-  command->add_option("--max-steps", o.max_steps, "Maximum number of steps; 0: no limit")
-      ->transform(whole_number(0))
-      ->capture_default_str();
-
-  auto* batch = command->add_option("--batch", o.batch, "Batch size per rank")
-                    ->transform(whole_number(1))
-                    ->capture_default_str()
-                    ->group("Training");
-  command
-      ->add_option("--global-batch", o.global_batch,
-                   "Batch size over all ranks, split as evenly as possible, instead of --batch")
-      ->transform(whole_number(1))
-      ->excludes(batch)
-      ->group("Training");
-  command
-      ->add_option(
-          "--accumulate", o.accumulate,
-          "Gradient accumulation: number of parts in which a rank computes its share of a step, to save memory")
-      ->transform(whole_number(1))
-      ->capture_default_str()
-      ->group("Training");
-  command
-      ->add_flag("--sync-batch-norm", o.sync_batch_norm,
-                 "Synchronized batch norm: train with the statistics of all ranks' images")
-      ->group("Training");
-  command
-      ->add_option("--label-smoothing", o.label_smoothing,
-                   "Label smoothing: fraction of a label that is spread over all classes")
-      ->transform(number_from(0, 0.9))
-      ->capture_default_str()
-      ->group("Training");
-  command
-      ->add_flag("--zero-init", o.zero_init,
-                 "Initialize the scale of each residual block's last batch norm to 0: it starts as its shortcut")
-      ->group("Training");
-  command->add_option("--seed", o.seed, "Random seed (initial weights, sample order)")
-      ->transform(kSeed)
-      ->capture_default_str()
-      ->group("Training");
-
+  add_main_options(*command, o);
+  add_stall_option(*command, chosen);
+  add_step_options(*command, o);
   add_rate_options(*command, o.schedule);
   add_optimizer_options(*command, o);
-
-  command->add_flag("--resume", o.resume, "Resume from the checkpoint in --out; start a new run if there is none")
-      ->configurable(false)
-      ->group("Checkpoints");
-  add_data_changed_flag(*command, o.data_changed,
-                        "Resume with data that differs from the checkpoint's; the change is recorded");
-  add_interval_option(*command, "--checkpoint-every", o.checkpoint_every,
-                      "Checkpoint interval; also written when the run stops and after the best evaluation so far")
-      ->group("Checkpoints");
-  command->add_option("--keep", o.keep, "Number of most recent checkpoints to keep; the best is always kept")
-      ->transform(whole_number(1, 1000000))
+  add_input_options(*command, o.data, Purpose::training);
+  add_checkpoint_and_evaluation_options(*command, o);
+  add_metrics_options(*command, o.metrics);
+  command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)
+      ->check(one_of(kAllReduces))
       ->capture_default_str()
-      ->group("Checkpoints");
-  add_interval_option(*command, "--eval-every", o.evaluate_every,
-                      "Evaluation interval: steps, such as 500, or 2epochs, 30s, 10min, 1h; always evaluated at the "
-                      "run's end; end: only then")
-      ->group("Evaluation");
-  command
-      ->add_option("--eval-steps", o.evaluation_steps,
-                   "Number of test batches to evaluate, each as large as a step's; 0: all")
-      ->transform(whole_number(0))
-      ->capture_default_str()
-      ->group("Evaluation");
-  command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)->check(one_of(kAllReduces))->capture_default_str();
-  add_wire_option(*command, o.wire);
+      ->group("All-reduce");
+  add_wire_option(*command, o.wire)->group("All-reduce");
   add_bucket_options(*command, o.buckets, &o.tune_buckets);
   add_device_options(*command, o.device);
-  add_metrics_options(*command, o.metrics);
   add_timeline_options(*command, o.timeline);
-  add_stall_option(*command, chosen);
-  command
-      ->add_flag("--overwrite", o.overwrite,
-                 "Write to --out even if it has other files, and replace the file of --timeline")
-      ->configurable(false);
   add_fault_option(*command, o.faults);
 
   command->callback([&chosen, command, options] {
