@@ -46,9 +46,8 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
              share, parts > 1 ? fmt::format(", in {} parts", parts) : "");
   fmt::print("  rate        {}\n", inputs.schedule.description());
   if (options.ema > 0) fmt::print("  weights     their moving average (decay {}) is evaluated\n", options.ema);
-  fmt::print("  writes to   {}\n", printable(options.out.string()));
-  fmt::print("configuration (also in {}):\n", printable((options.out / "config.toml").string()));
-  fmt::print("{}", printable_lines(options.configuration));
+  fmt::print("  writes to   {}, all options to config.toml\n", printable(options.out.string()));
+  if (options.verbose) fmt::print("{}", printable_lines(options.configuration));
   std::fflush(stdout);
 }
 

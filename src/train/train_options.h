@@ -56,6 +56,7 @@ struct TrainOptions {
   std::vector<Fault> faults;  // for tests
   std::string configuration;  // all of the above as TOML
   bool overwrite = false;     // replace any existing files
+  bool verbose = false;       // print the configuration
 };
 
 }  // namespace annulus
