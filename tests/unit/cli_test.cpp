@@ -222,6 +222,10 @@ Options:
              Contains("\n  import                    Create a data file from a data set in another format\n"));
 }
 
+TEST_CASE("the version, with the commit if the source is from a repository", "[cli]") {
+  CHECK_THAT(CommandLine().parse({"--version"}), Catch::Matches(R"(annulus \d+\.\d+\.\d+( \(commit [0-9a-f]+\))?)"));
+}
+
 TEST_CASE("numbers with leading zeros are decimal", "[cli]") {
   CommandLine line;
   CHECK_THAT(line.parse({"train", "--batch", "010"}), Contains("required"));
