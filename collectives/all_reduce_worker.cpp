@@ -9,11 +9,12 @@ AllReduceInfo info_of(const AllReduceAlgorithm& algorithm, const std::string& na
   return {name + " (" + why + ")", info.order, info.crossover, info.wire};
 }
 
-AllReduceWorker::AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm, std::shared_ptr<Backoff> backoff,
-                                 const std::string& name, const std::string& why, std::size_t worth_waking)
+AllReduceWorker::AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm,
+                                 std::shared_ptr<AllReduceContext> context, const std::string& name,
+                                 const std::string& why, std::size_t worth_waking)
     : AllReduce(info_of(*algorithm, name, why)),
       algorithm_(std::move(algorithm)),
-      backoff_(std::move(backoff)),
+      context_(std::move(context)),
       worth_waking_(worth_waking),
       thread_([this] { work(); }) {}
 
@@ -26,7 +27,7 @@ void AllReduceWorker::abandon() noexcept {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
-  backoff_->abandon();
+  context_->backoff.abandon();
   work_there_.notify_one();
   if (thread_.joinable()) thread_.join();
 }
@@ -44,13 +45,13 @@ AllReduce::Ticket AllReduceWorker::enqueue(DeviceView values, Next next, std::si
 
 void AllReduceWorker::wait(Ticket ticket) {
   std::unique_lock lock(mutex_);
-  backoff_->set_urgent(true);
+  context_->backoff.set_urgent(true);
   while (last_completed_ < ticket && !failure_)
     if (idle())
       run_next(lock);
     else
       completed_.wait(lock);
-  backoff_->set_urgent(false);
+  context_->backoff.set_urgent(false);
   if (wake_ && idle()) work_there_.notify_one();  // it was woken while this thread was busy, and went back to sleep
   if (failure_) std::rethrow_exception(failure_);
 }
@@ -82,9 +83,9 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   try {
     const AllReduceName name = name_of(job.bucket);
     const TraceSpan span(lane_, name.text, name.number);
-    backoff_->progress().begin(job.bucket);
+    context_->progress.begin(job.bucket);
     algorithm_->sum(job.values);
-    backoff_->progress().end(algorithm_->bytes_sent());
+    context_->progress.end(algorithm_->bytes_sent());
   } catch (...) {
     failure = std::current_exception();
   }

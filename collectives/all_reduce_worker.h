@@ -10,7 +10,7 @@
 
 #include "collectives/all_reduce.h"
 #include "collectives/all_reduce_algorithm.h"
-#include "collectives/world/backoff.h"
+#include "collectives/world/all_reduce_context.h"
 
 namespace annulus {
 
@@ -32,9 +32,9 @@ class AllReduceWorker final : public AllReduce {
   // An all-reduce of less than kQuick bytes in shared memory takes less time than waking the thread.
   static constexpr std::size_t kQuick = 64 * 1024;
 
-  // `backoff`: also used by the algorithm when it waits, if possible. `name`, and `why` it was chosen, are for the
+  // `context`: also used by the algorithm when it waits, if possible. `name`, and `why` it was chosen, are for the
   // user. `worth_waking`: all-reduces of fewer bytes do not wake the thread; they run when somebody waits for them.
-  AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm, std::shared_ptr<Backoff> backoff,
+  AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm, std::shared_ptr<AllReduceContext> context,
                   const std::string& name, const std::string& why, std::size_t worth_waking = kQuick);
   ~AllReduceWorker() override;
 
@@ -46,7 +46,7 @@ class AllReduceWorker final : public AllReduce {
   void wait(Ticket ticket) override;
   void abandon() noexcept override;
   void record_to(TraceLane* lane) override;
-  const AllReduceProgress& progress() const override { return backoff_->progress(); }
+  const AllReduceProgress& progress() const override { return context_->progress; }
 
  private:
   void work();
@@ -55,7 +55,7 @@ class AllReduceWorker final : public AllReduce {
   bool idle() const { return !running_ && next_job_ < jobs_.size(); }
 
   std::unique_ptr<AllReduceAlgorithm> algorithm_;
-  std::shared_ptr<Backoff> backoff_;
+  std::shared_ptr<AllReduceContext> context_;
   std::size_t worth_waking_;
   TraceLane* lane_ = nullptr;
 

@@ -25,7 +25,7 @@ AllReduce::Ticket AllReduceStream::enqueue(DeviceView values, Next, std::size_t 
   job.end_mark = mark();
   job.ticket = lane_->end();
   pending_.push_back(job);
-  if (pending_.size() == 1) backoff_->progress().begin(bucket);
+  if (pending_.size() == 1) context_->progress.begin(bucket);
   return job.ticket;
 }
 
@@ -48,14 +48,14 @@ void AllReduceStream::wait(Ticket ticket) {
       collect();
       record_progress();
     }
-    backoff_->pause(naps++);
+    context_->backoff.pause(naps++);
   }
   collect();
   algorithm_->expect_all_there();  // or the result is invalid
 }
 
 void AllReduceStream::collect() {
-  AllReduceProgress& progress = backoff_->progress();
+  AllReduceProgress& progress = context_->progress;
   while (!pending_.empty() && lane_->done(pending_.front().ticket)) {
     add_span(pending_.front());
     bytes_sent_ += pending_.front().bytes;
@@ -77,8 +77,8 @@ void AllReduceStream::record_progress() {
   if (pending_.empty() || !lane_->begun(pending_.front().ticket)) return;
   const StreamAlgorithm::Place place = algorithm_->snapshot();
   if (place == place_) return;
-  backoff_->progress().enter(place.step);
-  backoff_->progress().await(place.peer);
+  context_->progress.enter(place.step);
+  context_->progress.await(place.peer);
   place_ = place;
 }
 

@@ -6,7 +6,7 @@
 
 #include "collectives/all_reduce.h"
 #include "collectives/gpu/stream_algorithm.h"
-#include "collectives/world/backoff.h"
+#include "collectives/world/all_reduce_context.h"
 
 namespace annulus {
 
@@ -32,7 +32,7 @@ class AllReduceStream final : public AllReduce {
   void join(Ticket ticket) override;
   void abandon() noexcept override { algorithm_->abandon(); }
   void record_to(TraceLane* lane) override;
-  const AllReduceProgress& progress() const override { return backoff_->progress(); }
+  const AllReduceProgress& progress() const override { return context_->progress; }
 
  private:
   struct Job {
@@ -51,8 +51,8 @@ class AllReduceStream final : public AllReduce {
   std::unique_ptr<cuda::SideLane> lane_;
   std::unique_ptr<cuda::LaneClock> clock_;
   TraceLane* trace_ = nullptr;
-  std::unique_ptr<StreamAlgorithm> algorithm_;                       // after the lane that it uses
-  std::unique_ptr<Backoff> backoff_ = std::make_unique<Backoff>(0);  // naps, since a GPU takes long
+  std::unique_ptr<StreamAlgorithm> algorithm_;                                         // after the lane that it uses
+  std::unique_ptr<AllReduceContext> context_ = std::make_unique<AllReduceContext>(0);  // naps, since a GPU takes long
   std::deque<Job> pending_;
   StreamAlgorithm::Place place_;  // recorded last
   std::uint64_t bytes_sent_ = 0;

@@ -24,13 +24,13 @@ class HostDrivenAllReduce : public AllReduceAlgorithm {
 // Runs a HostDrivenAllReduce as an AllReduce.
 class HostDriven final : public AllReduce {
  public:
-  // `backoff`, `name` and `why`: see AllReduceWorker.
-  HostDriven(std::unique_ptr<HostDrivenAllReduce> sum, const std::shared_ptr<Backoff>& backoff, const std::string& name,
-             const std::string& why)
+  // `context`, `name` and `why`: see AllReduceWorker.
+  HostDriven(std::unique_ptr<HostDrivenAllReduce> sum, const std::shared_ptr<AllReduceContext>& context,
+             const std::string& name, const std::string& why)
       : AllReduce(info_of(*sum, name, why)),
         algorithm_(*sum),
-        backoff_(backoff),
-        worker_(std::move(sum), backoff, name, why, 0) {}
+        context_(context),
+        worker_(std::move(sum), context, name, why, 0) {}
 
   DeviceView allocate(std::size_t bytes) override { return worker_.allocate(bytes); }
   Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
@@ -43,7 +43,7 @@ class HostDriven final : public AllReduce {
   }
   void wait(Ticket ticket) override {
     worker_.wait(ticket);
-    for (int polls = 0; !algorithm_.done(ticket); ++polls) backoff_->pause(polls);
+    for (int polls = 0; !algorithm_.done(ticket); ++polls) context_->backoff.pause(polls);
   }
   void abandon() noexcept override { worker_.abandon(); }
   void record_to(TraceLane* lane) override { worker_.record_to(lane); }
@@ -51,7 +51,7 @@ class HostDriven final : public AllReduce {
 
  private:
   HostDrivenAllReduce& algorithm_;  // the worker's
-  std::shared_ptr<Backoff> backoff_;
+  std::shared_ptr<AllReduceContext> context_;
   AllReduceWorker worker_;
 };
 

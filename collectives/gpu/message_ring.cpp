@@ -24,8 +24,8 @@ constexpr RingOptions kOptions{.segment_bytes = 1 << 20, .in_flight = 4};
 
 class GpuRingMemory final : public RingMemory {
  public:
-  explicit GpuRingMemory(std::shared_ptr<Backoff> backoff)
-      : backoff_(std::move(backoff)),
+  explicit GpuRingMemory(std::shared_ptr<AllReduceContext> context)
+      : context_(std::move(context)),
         stream_(cuda::make_stream(true)),
         done_(cuda::make_event()),
         scratch_(cuda::allocate_device(kOptions.in_flight * kOptions.segment_bytes)) {}
@@ -49,10 +49,10 @@ class GpuRingMemory final : public RingMemory {
  private:
   void finish() {
     cuda::check(cudaEventRecord(done_.get(), stream_.get()));
-    for (int looks = 0; !cuda::done(done_.get()); ++looks) backoff_->pause(looks);
+    for (int looks = 0; !cuda::done(done_.get()); ++looks) context_->backoff.pause(looks);
   }
 
-  std::shared_ptr<Backoff> backoff_;
+  std::shared_ptr<AllReduceContext> context_;
   cuda::Stream stream_;
   cuda::Event done_;
   Buffer scratch_;  // for all segments in flight. The worker's thread must not allocate: that waits for the device,
@@ -64,13 +64,13 @@ class GpuRingMemory final : public RingMemory {
 // need not wait.
 class GpuMessageRing final : public HostDrivenAllReduce {
  public:
-  GpuMessageRing(const World& world, cudaStream_t lane, const std::shared_ptr<Backoff>& backoff)
+  GpuMessageRing(const World& world, cudaStream_t lane, const std::shared_ptr<AllReduceContext>& context)
       : HostDrivenAllReduce({"ring of fp32"}),
         device_(cuda::current_device()),
         compute_(lane),
-        backoff_(backoff),
-        ring_(std::make_unique<MpiLink>(world, kOptions.in_flight, backoff), static_cast<std::size_t>(world.rank()),
-              static_cast<std::size_t>(world.size()), backoff, kOptions, std::make_unique<GpuRingMemory>(backoff)) {}
+        context_(context),
+        ring_(std::make_unique<MpiLink>(world, kOptions.in_flight, context), static_cast<std::size_t>(world.rank()),
+              static_cast<std::size_t>(world.size()), context, kOptions, std::make_unique<GpuRingMemory>(context)) {}
 
   std::span<std::byte> allocate(std::size_t bytes) override { return ring_.allocate(bytes); }
 
@@ -83,7 +83,7 @@ class GpuMessageRing final : public HostDrivenAllReduce {
   void sum(std::span<float> values) override {
     cuda::check(cudaSetDevice(device_));  // the current device is per thread
     const cuda::Event ready = next_ready();
-    for (int looks = 0; !cuda::done(ready.get()); ++looks) backoff_->pause(looks);
+    for (int looks = 0; !cuda::done(ready.get()); ++looks) context_->backoff.pause(looks);
     ring_.sum(values);
   }
   void join(std::uint64_t) override {}
@@ -102,7 +102,7 @@ class GpuMessageRing final : public HostDrivenAllReduce {
 
   const int device_;
   cudaStream_t compute_;
-  std::shared_ptr<Backoff> backoff_;
+  std::shared_ptr<AllReduceContext> context_;
   Ring ring_;
   std::mutex mutex_;  // guards what follows
   std::deque<cuda::Event> ready_;
@@ -119,10 +119,10 @@ bool mpi_takes_gpu_memory() {
 }
 
 std::unique_ptr<AllReduce> make_gpu_message_ring(const World& world, Device& device, std::string why) {
-  const auto backoff = std::make_shared<Backoff>(looks_on_this_node(world.local_size()));
-  auto ring = std::make_unique<GpuMessageRing>(world, cuda::compute_lane(device), backoff);
+  const auto context = std::make_shared<AllReduceContext>(looks_on_this_node(world.local_size()));
+  auto ring = std::make_unique<GpuMessageRing>(world, cuda::compute_lane(device), context);
   return std::make_unique<HostDriven>(
-      std::move(ring), backoff,
+      std::move(ring), context,
       fmt::format("ring over MPI messages between GPUs, segments of {} bytes, {} in flight", kOptions.segment_bytes,
                   kOptions.in_flight),
       std::move(why));

@@ -65,7 +65,7 @@ class StagedAllReduce final : public HostDrivenAllReduce {
   const int device_;
   cudaStream_t compute_;
   StagedOptions options_;
-  std::shared_ptr<Backoff> backoff_;
+  std::shared_ptr<AllReduceContext> context_;
   std::unique_ptr<AllReduceAlgorithm> host_;
   std::vector<Pinned> pinned_;
   std::deque<Buffer> buffers_;
@@ -87,7 +87,7 @@ StagedAllReduce::StagedAllReduce(cudaStream_t lane, HostAllReduce sum, const Sta
       device_(cuda::current_device()),
       compute_(lane),
       options_(options),
-      backoff_(std::move(sum.backoff)),
+      context_(std::move(sum.context)),
       host_(std::move(sum.algorithm)),
       scratch_(pinned(options.piece_bytes)),
       to_host_(cuda::make_stream(true)),
@@ -183,7 +183,7 @@ void StagedAllReduce::sum_piece(const Piece& piece) {
 
 void StagedAllReduce::await(cudaEvent_t event) {
   const TraceSpan span(lane_, "wait for copy");
-  for (int looks = 0; !cuda::done(event); ++looks) backoff_->pause(looks);
+  for (int looks = 0; !cuda::done(event); ++looks) context_->backoff.pause(looks);
 }
 
 void StagedAllReduce::join(std::uint64_t number) {
@@ -203,10 +203,10 @@ cuda::Event StagedAllReduce::event() {
 std::unique_ptr<AllReduce> make_staged(Device& device, HostAllReduce sum, StagedOptions options) {
   std::string name =
       fmt::format("{}, staged through pinned memory in pieces of {} KiB", sum.name, options.piece_bytes / 1024);
-  const std::shared_ptr<Backoff> backoff = sum.backoff;
+  const std::shared_ptr<AllReduceContext> context = sum.context;
   std::string why = sum.why;
   auto staged = std::make_unique<StagedAllReduce>(cuda::compute_lane(device), std::move(sum), options);
-  return std::make_unique<HostDriven>(std::move(staged), backoff, std::move(name), std::move(why));
+  return std::make_unique<HostDriven>(std::move(staged), context, std::move(name), std::move(why));
 }
 
 }  // namespace annulus

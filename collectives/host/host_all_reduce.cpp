@@ -26,7 +26,8 @@ struct Request {
   WireType wire;
   std::optional<std::size_t> crossover;
   std::string why;  // this algorithm, for the user
-  std::shared_ptr<Backoff> backoff = std::make_shared<Backoff>(looks_on_this_node(world.local_size()));
+  std::shared_ptr<AllReduceContext> context =
+      std::make_shared<AllReduceContext>(looks_on_this_node(world.local_size()));
 };
 
 // An algorithm and its name for the user.
@@ -36,15 +37,15 @@ struct Named {
 };
 
 HostAllReduce complete(const Request& request, Named named) {
-  return {std::move(named.algorithm), std::move(named.name), request.why, request.backoff};
+  return {std::move(named.algorithm), std::move(named.name), request.why, request.context};
 }
 
 Named message_ring(const World& world, const Request& request) {
   const RingOptions options = message_ring_options(request.world.one_node());
-  std::unique_ptr<RingLink> link = std::make_unique<MpiLink>(world, options.in_flight, request.backoff);
+  std::unique_ptr<RingLink> link = std::make_unique<MpiLink>(world, options.in_flight, request.context);
   if (request.wire != WireType::fp32)
     link = std::make_unique<CompressedLink>(std::move(link), request.wire, options.in_flight);
-  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.backoff, options),
+  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.context, options),
           fmt::format("ring over MPI messages of {}, segments of {} bytes, {} in flight", to_string(request.wire),
                       options.segment_bytes, options.in_flight)};
 }
@@ -53,17 +54,17 @@ Named shared_memory_ring(const Request& request) {
   const RingOptions options;
   const World& world = request.world;
   auto link = std::make_unique<SharedMemoryLink>(std::make_shared<SharedMemory>(world.node()), options.in_flight,
-                                                 options.segment_bytes, request.backoff);
-  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.backoff, options),
+                                                 options.segment_bytes, request.context);
+  return {std::make_unique<Ring>(std::move(link), world.rank(), world.size(), request.context, options),
           "ring in shared memory"};
 }
 
 // Measures with an urgent backoff, like a caller that is blocked on the result.
 template <class Measure>
 auto measuring(const Request& request, const Measure& measure) {
-  request.backoff->set_urgent(true);
+  request.context->backoff.set_urgent(true);
   const auto found = measure();
-  request.backoff->set_urgent(false);
+  request.context->backoff.set_urgent(false);
   return found;
 }
 
@@ -76,7 +77,7 @@ std::size_t measured_crossover(const World& world, AllReduceAlgorithm& small, Al
 
 // The faster algorithm over messages for each array size.
 Named over_messages(const World& world, const Request& request) {
-  auto doubling = std::make_unique<RecursiveDoubling>(world, request.wire, request.backoff);
+  auto doubling = std::make_unique<RecursiveDoubling>(world, request.wire, request.context);
   Named ring = message_ring(world, request);
   const std::size_t crossover =
       request.crossover ? *request.crossover : measured_crossover(world, *doubling, *ring.algorithm, request);
@@ -95,12 +96,12 @@ HostAllReduce make_message_ring(const Request& request) {
 }
 
 HostAllReduce make_doubling(const Request& request) {
-  return complete(request, {std::make_unique<RecursiveDoubling>(request.world, request.wire, request.backoff),
+  return complete(request, {std::make_unique<RecursiveDoubling>(request.world, request.wire, request.context),
                             fmt::format("recursive doubling over MPI messages of {}", to_string(request.wire))});
 }
 
 Named shm(const Request& request) {
-  auto shm = std::make_unique<SharedMemoryAllReduce>(request.world.node(), nullptr, request.backoff);
+  auto shm = std::make_unique<SharedMemoryAllReduce>(request.world.node(), nullptr, request.context);
   const std::size_t small = measuring(request, [&] { return shm->measure_small(); });
   return {std::move(shm), fmt::format("shm, in shared memory, up to {} bytes summed by every rank", small)};
 }
@@ -122,7 +123,7 @@ HostAllReduce make_hierarchical(const Request& request) {
         world.smallest_node(), world.largest_node(), world.size());
   Named across_nodes = over_messages(world.across_nodes(), request);
   return complete(request, {std::make_unique<SharedMemoryAllReduce>(world.node(), std::move(across_nodes.algorithm),
-                                                                    request.backoff),
+                                                                    request.context),
                             "hierarchical: in shared memory on each node, between nodes " + across_nodes.name});
 }
 
@@ -148,7 +149,7 @@ std::pair<Named, std::string> faster_in_shared_memory(const Request& request) {
 HostAllReduce make_auto(const Request& request) {
   const World& world = request.world;
   const auto because = [&](std::string why) {
-    return Request{world, request.wire, request.crossover, std::move(why), request.backoff};
+    return Request{world, request.wire, request.crossover, std::move(why), request.context};
   };
   const auto messages = [&](std::string why) {
     return complete(because(std::move(why)), over_messages(world, request));

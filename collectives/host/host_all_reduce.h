@@ -6,7 +6,7 @@
 
 #include "collectives/all_reduce_algorithm.h"
 #include "collectives/wire_type.h"
-#include "collectives/world/backoff.h"
+#include "collectives/world/all_reduce_context.h"
 #include "collectives/world/world.h"
 
 namespace annulus {
@@ -14,9 +14,9 @@ namespace annulus {
 // An algorithm that sums in the host's memory, chosen for a world.
 struct HostAllReduce {
   std::unique_ptr<AllReduceAlgorithm> algorithm;
-  std::string name;                  // for the user
-  std::string why;                   // it was chosen, for the user
-  std::shared_ptr<Backoff> backoff;  // used by its waits
+  std::string name;  // for the user
+  std::string why;   // it was chosen, for the user
+  std::shared_ptr<AllReduceContext> context;
 };
 
 // `algorithm` and `crossover`: see make_all_reduce(); `algorithm` must be one that sums in the host's memory.

@@ -15,11 +15,11 @@ void add(std::span<const float> values, std::span<float> to) {
 
 }  // namespace
 
-RecursiveDoubling::RecursiveDoubling(const World& world, WireType wire, std::shared_ptr<Backoff> backoff)
+RecursiveDoubling::RecursiveDoubling(const World& world, WireType wire, std::shared_ptr<AllReduceContext> context)
     : AllReduceAlgorithm({.order = "recursive doubling of " + to_string(wire), .wire = wire}),
       communicator_(world.duplicate()),
       wire_(wire),
-      backoff_(std::move(backoff)),
+      context_(std::move(context)),
       rank_(world.rank()),
       size_(world.size()),
       power_(static_cast<int>(std::bit_floor(static_cast<unsigned>(world.size())))),
@@ -89,8 +89,8 @@ std::span<const float> RecursiveDoubling::arrived(std::size_t count) {
 }
 
 void RecursiveDoubling::wait(std::span<MPI_Request> requests, int peer) {
-  backoff_->progress().enter({"doubling exchange", ++exchange_, exchanges_});
-  backoff_->progress().await(ranks_in_job_[static_cast<std::size_t>(peer)]);
+  context_->progress.enter({"doubling exchange", ++exchange_, exchanges_});
+  context_->progress.await(ranks_in_job_[static_cast<std::size_t>(peer)]);
   const TraceSpan span(lane_, "wait for bytes");
   const auto complete = [&] {
     int done = 0;
@@ -98,7 +98,7 @@ void RecursiveDoubling::wait(std::span<MPI_Request> requests, int peer) {
     return done != 0;
   };
   try {
-    for (int looks = 0; !complete(); ++looks) backoff_->pause(looks);
+    for (int looks = 0; !complete(); ++looks) context_->backoff.pause(looks);
   } catch (...) {
     give_up(requests);
     throw;

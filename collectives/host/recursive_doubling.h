@@ -7,7 +7,7 @@
 
 #include "collectives/all_reduce_algorithm.h"
 #include "collectives/wire_type.h"
-#include "collectives/world/backoff.h"
+#include "collectives/world/all_reduce_context.h"
 #include "collectives/world/world.h"
 
 namespace annulus {
@@ -25,7 +25,7 @@ namespace annulus {
 // Gropp, "Optimization of collective communication operations in MPICH", 2005.)
 class RecursiveDoubling final : public AllReduceAlgorithm {
  public:
-  RecursiveDoubling(const World& world, WireType wire, std::shared_ptr<Backoff> backoff);
+  RecursiveDoubling(const World& world, WireType wire, std::shared_ptr<AllReduceContext> context);
 
   void sum(std::span<float> values) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
@@ -42,7 +42,7 @@ class RecursiveDoubling final : public AllReduceAlgorithm {
 
   Communicator communicator_;
   WireType wire_;
-  std::shared_ptr<Backoff> backoff_;
+  std::shared_ptr<AllReduceContext> context_;
   int rank_, size_;
   std::vector<int> ranks_in_job_;
   int power_;              // the largest power of two up to size_

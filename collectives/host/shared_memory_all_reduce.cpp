@@ -59,11 +59,11 @@ void SharedMemoryAllReduce::Piece::sum(const Range& part, float* to) const {
 }
 
 SharedMemoryAllReduce::SharedMemoryAllReduce(World node, std::unique_ptr<AllReduceAlgorithm> across_nodes,
-                                             std::shared_ptr<Backoff> backoff)
+                                             std::shared_ptr<AllReduceContext> context)
     : AllReduceAlgorithm(info_of(node, across_nodes.get())),
       memory_(std::move(node)),
       across_nodes_(std::move(across_nodes)),
-      backoff_(std::move(backoff)) {
+      context_(std::move(context)) {
   const auto own = memory_.allocate(sizeof(Signals));
   new (own.data()) Signals;
   for (std::byte* address : memory_.everywhere(own)) signals_.push_back(reinterpret_cast<Signals*>(address));
@@ -163,13 +163,13 @@ void SharedMemoryAllReduce::sum_staged(std::span<float> values) {
 // A barrier: announces this rank's arrival, and waits until all ranks have arrived.
 void SharedMemoryAllReduce::await_all(SharedCounter Signals::*signal, std::size_t barrier, std::size_t barriers) const {
   const TraceSpan span(lane_, "wait for ranks");
-  backoff_->progress().enter({"barrier", barrier, barriers});
+  context_->progress.enter({"barrier", barrier, barriers});
   const int own = memory_.node().rank();
   (signals(own).*signal).raise(completed_);
   for (int rank = 0; rank < memory_.node().size(); ++rank)
     if (rank != own) {
-      backoff_->progress().await(memory_.node().rank_in_job(rank));
-      (signals(rank).*signal).await(completed_, *backoff_);
+      context_->progress.await(memory_.node().rank_in_job(rank));
+      (signals(rank).*signal).await(completed_, context_->backoff);
     }
 }
 

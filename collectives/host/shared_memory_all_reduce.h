@@ -5,7 +5,7 @@
 #include <span>
 
 #include "collectives/all_reduce_algorithm.h"
-#include "collectives/world/backoff.h"
+#include "collectives/world/all_reduce_context.h"
 #include "collectives/world/shared_counter.h"
 #include "collectives/world/shared_memory.h"
 #include "kernels/base/split.h"
@@ -48,7 +48,8 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   static constexpr std::size_t kLeastSmallBytes = 64, kMostSmallBytes = 64 * 1024;
 
   // `across_nodes`: null if all ranks are on one node.
-  SharedMemoryAllReduce(World node, std::unique_ptr<AllReduceAlgorithm> across_nodes, std::shared_ptr<Backoff> backoff);
+  SharedMemoryAllReduce(World node, std::unique_ptr<AllReduceAlgorithm> across_nodes,
+                        std::shared_ptr<AllReduceContext> context);
 
   // Measures up to which size, in bytes, the way of small arrays is not slower, sets that, and returns it. Only on one
   // node. Takes some milliseconds. Collective; the same on every rank.
@@ -84,7 +85,7 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
 
   SharedMemory memory_;  // before the members that may still send from it
   std::unique_ptr<AllReduceAlgorithm> across_nodes_;
-  std::shared_ptr<Backoff> backoff_;
+  std::shared_ptr<AllReduceContext> context_;
   std::vector<Signals*> signals_;
   std::span<std::byte> copies_[2];  // of small arrays; used alternately
   std::span<std::byte> stage_;      // for pieces of arrays in other memory

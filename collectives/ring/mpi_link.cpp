@@ -10,13 +10,13 @@ constexpr int kTag = 0;  // MPI keeps messages between two ranks in order
 
 }  // namespace
 
-MpiLink::MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<Backoff> backoff)
+MpiLink::MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<AllReduceContext> context)
     : communicator_(world.duplicate()),
       next_((world.rank() + 1) % world.size()),
       previous_((world.rank() + world.size() - 1) % world.size()),
       next_in_job_(world.rank_in_job(next_)),
       previous_in_job_(world.rank_in_job(previous_)),
-      backoff_(std::move(backoff)),
+      context_(std::move(context)),
       exchanges_(in_flight) {}
 
 MpiLink::~MpiLink() {
@@ -48,10 +48,10 @@ std::span<const std::byte> MpiLink::collect() {
 }
 
 MPI_Status MpiLink::wait(MPI_Request& request, int peer) {
-  backoff_->progress().await(peer);
+  context_->progress.await(peer);
   MPI_Status status;
   int done = 0;
-  for (int looks = 0; check(MPI_Test(&request, &done, &status)), !done; ++looks) backoff_->pause(looks);
+  for (int looks = 0; check(MPI_Test(&request, &done, &status)), !done; ++looks) context_->backoff.pause(looks);
   return status;
 }
 

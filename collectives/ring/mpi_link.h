@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collectives/ring/ring_link.h"
-#include "collectives/world/backoff.h"
+#include "collectives/world/all_reduce_context.h"
 #include "collectives/world/mpi.h"
 #include "collectives/world/world.h"
 
@@ -20,7 +20,7 @@ namespace annulus {
 class MpiLink final : public RingLink {
  public:
   // Collective over the world. `in_flight`: the maximum number of exchanges posted and not yet collected.
-  MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<Backoff> backoff);
+  MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<AllReduceContext> context);
   ~MpiLink() override;
 
   void post(std::span<const std::byte> to_next, std::span<std::byte> landing) override;
@@ -37,7 +37,7 @@ class MpiLink final : public RingLink {
   Communicator communicator_;
   int next_, previous_;
   int next_in_job_, previous_in_job_;
-  std::shared_ptr<Backoff> backoff_;
+  std::shared_ptr<AllReduceContext> context_;
   std::vector<Exchange> exchanges_;  // exchange number n is at n % size()
   std::uint64_t posted_ = 0;
   std::uint64_t collected_ = 0;

@@ -12,14 +12,14 @@ std::span<float> part_of(std::span<float> values, const Range& range) {
 
 }  // namespace
 
-Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Backoff> backoff,
-           RingOptions options, std::unique_ptr<RingMemory> memory)
+Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size,
+           std::shared_ptr<AllReduceContext> context, RingOptions options, std::unique_ptr<RingMemory> memory)
     : AllReduceAlgorithm({.order = "ring of " + to_string(link->wire()), .wire = link->wire()}),
       memory_(std::move(memory)),
       link_(std::move(link)),
       rank_(rank),
       size_(size),
-      backoff_(std::move(backoff)),
+      context_(std::move(context)),
       options_(options) {
   if (options.segment_bytes < RingPartition::kLine * sizeof(float) || options.in_flight == 0)
     fail("a ring cannot use segments of {} bytes, {} in flight; it needs at least {} bytes and 1",
@@ -59,9 +59,9 @@ void Ring::post(std::span<float> values, const RingExchange& exchange, std::span
 
 void Ring::collect(std::span<float> values, const RingExchange& exchange) {
   const TraceSpan span(lane_, exchange.adds ? "reduce-scatter" : "all-gather");
-  backoff_->progress().enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
-                              .number = exchange.step + 1,
-                              .of = 2 * (size_ - 1)});
+  context_->progress.enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
+                            .number = exchange.step + 1,
+                            .of = 2 * (size_ - 1)});
   const std::span<const std::byte> arrived = [&] {
     const TraceSpan wait(lane_, "wait for bytes");
     return link_->collect();

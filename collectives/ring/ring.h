@@ -10,7 +10,7 @@
 #include "collectives/ring/ring_link.h"
 #include "collectives/ring/ring_memory.h"
 #include "collectives/ring/ring_partition.h"
-#include "collectives/world/backoff.h"
+#include "collectives/world/all_reduce_context.h"
 
 namespace annulus {
 
@@ -90,8 +90,8 @@ namespace annulus {
 // and bandwidth.
 class Ring final : public AllReduceAlgorithm {
  public:
-  // `backoff`: the link's; the ring records its current step in it. `memory`: where the arrays are.
-  Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<Backoff> backoff,
+  // `context`: the link's; the ring records its current step in it. `memory`: where the arrays are.
+  Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<AllReduceContext> context,
        RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
 
   void sum(std::span<float> values) override;
@@ -106,7 +106,7 @@ class Ring final : public AllReduceAlgorithm {
   std::unique_ptr<RingMemory> memory_;  // outlives the link, which may still write to its scratch
   std::unique_ptr<RingLink> link_;
   std::size_t rank_, size_;
-  std::shared_ptr<Backoff> backoff_;
+  std::shared_ptr<AllReduceContext> context_;
   RingOptions options_;
   std::uint64_t bytes_sent_ = 0;
 };

@@ -8,8 +8,8 @@
 namespace annulus {
 
 SharedMemoryLink::SharedMemoryLink(std::shared_ptr<SharedMemory> memory, std::size_t in_flight,
-                                   std::size_t largest_bytes, std::shared_ptr<Backoff> backoff)
-    : memory_(std::move(memory)), backoff_(std::move(backoff)), largest_bytes_(largest_bytes) {
+                                   std::size_t largest_bytes, std::shared_ptr<AllReduceContext> context)
+    : memory_(std::move(memory)), context_(std::move(context)), largest_bytes_(largest_bytes) {
   const World& node = memory_->node();
   rank_ = node.rank();
   next_ = (rank_ + 1) % node.size();
@@ -27,8 +27,8 @@ SharedMemoryLink::Board& SharedMemoryLink::board(int rank) const {
 }
 
 void SharedMemoryLink::await(int rank, SharedCounter Board::*signal, std::uint32_t exchanges) const {
-  backoff_->progress().await(memory_->node().rank_in_job(rank));
-  (board(rank).*signal).await(exchanges, *backoff_);
+  context_->progress.await(memory_->node().rank_in_job(rank));
+  (board(rank).*signal).await(exchanges, context_->backoff);
 }
 
 void SharedMemoryLink::post(std::span<const std::byte> to_next, std::span<std::byte> landing) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/ring/ring_link.h"
-#include "collectives/world/backoff.h"
+#include "collectives/world/all_reduce_context.h"
 #include "collectives/world/shared_counter.h"
 #include "collectives/world/shared_memory.h"
 
@@ -21,7 +21,7 @@ class SharedMemoryLink final : public RingLink {
  public:
   // `in_flight`: the maximum number of exchanges in flight, of at most `largest_bytes` each. Collective over the node.
   SharedMemoryLink(std::shared_ptr<SharedMemory> memory, std::size_t in_flight, std::size_t largest_bytes,
-                   std::shared_ptr<Backoff> backoff);
+                   std::shared_ptr<AllReduceContext> context);
 
   void post(std::span<const std::byte> to_next, std::span<std::byte> landing) override;
   std::span<const std::byte> collect() override;
@@ -42,7 +42,7 @@ class SharedMemoryLink final : public RingLink {
   void await(int rank, SharedCounter Board::*signal, std::uint32_t exchanges) const;
 
   std::shared_ptr<SharedMemory> memory_;
-  std::shared_ptr<Backoff> backoff_;
+  std::shared_ptr<AllReduceContext> context_;
   std::size_t largest_bytes_;
   int rank_, next_, previous_;
   SharedMemory::Place boards_;

@@ -4,8 +4,6 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "collectives/world/all_reduce_progress.h"
-
 namespace annulus {
 
 // How a thread waits for other ranks. It can only poll, and it often shares its core: with the computation that the
@@ -29,14 +27,10 @@ class Backoff {
   bool rest_before_sleep(int looks) const;
   void expect_not_abandoned() const;  // throws Error if it was abandoned
 
-  // Records the rank that is waited for; written by the waiting thread.
-  AllReduceProgress& progress() { return progress_; }
-
  private:
   void rest(int looks) const;
 
   const int looks_;
-  AllReduceProgress progress_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> urgent_ = false;

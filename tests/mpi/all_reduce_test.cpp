@@ -160,10 +160,10 @@ TEST_CASE("on one node, ring and shm are bit-identical") {
 TEST_CASE("the measured crossover of shm does not change the result's bits") {
   const World world;
   if (world.size() == 1) return;
-  const auto backoff = std::make_shared<Backoff>(looks_on_this_node(world.local_size()));
-  backoff->set_urgent(true);
+  const auto context = std::make_shared<AllReduceContext>(looks_on_this_node(world.local_size()));
+  context->backoff.set_urgent(true);
   const bool own_memory = GENERATE(false, true);
-  SharedMemoryAllReduce direct(world.node(), nullptr, backoff);
+  SharedMemoryAllReduce direct(world.node(), nullptr, context);
   const std::size_t measured = direct.measure_small();
   CHECK(std::ranges::count(world.gather(std::uint64_t{measured}), measured) == world.size());
   CHECK((measured == 0 ||

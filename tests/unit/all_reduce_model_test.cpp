@@ -61,7 +61,7 @@ double seconds_of_real_ring(std::span<const LinkModel> models, std::size_t size,
       std::vector<float> values(bytes / sizeof(float));
       Ring ring(std::make_unique<VirtualLink>(std::move(links[rank]), std::move(times[rank]),
                                               models[rank % models.size()], now[rank]),
-                rank, size, std::make_shared<Backoff>(0), options);
+                rank, size, std::make_shared<AllReduceContext>(0), options);
       ring.sum(values);
     });
   ranks.clear();

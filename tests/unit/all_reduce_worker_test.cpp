@@ -13,24 +13,25 @@ namespace {
 // and never completes those that begin with 1000.
 class AddOne final : public AllReduceAlgorithm {
  public:
-  explicit AddOne(std::shared_ptr<Backoff> backoff) : AllReduceAlgorithm({"adds one"}), backoff_(std::move(backoff)) {}
+  explicit AddOne(std::shared_ptr<AllReduceContext> context)
+      : AllReduceAlgorithm({"adds one"}), context_(std::move(context)) {}
 
   void sum(std::span<float> values) override {
     if (values[0] < 0) fail("broken wire");
-    for (int looks = 0; values[0] == 1000; ++looks) backoff_->pause(looks);
+    for (int looks = 0; values[0] == 1000; ++looks) context_->backoff.pause(looks);
     for (float& value : values) value += 1;
     bytes_ += values.size_bytes();
   }
   std::uint64_t bytes_sent() const override { return bytes_; }
 
  private:
-  std::shared_ptr<Backoff> backoff_;
+  std::shared_ptr<AllReduceContext> context_;
   std::uint64_t bytes_ = 0;
 };
 
 std::unique_ptr<AllReduce> make_worker() {
-  auto backoff = std::make_shared<Backoff>(100);
-  return std::make_unique<AllReduceWorker>(std::make_unique<AddOne>(backoff), backoff, "adds one", "tested");
+  auto context = std::make_shared<AllReduceContext>(100);
+  return std::make_unique<AllReduceWorker>(std::make_unique<AddOne>(context), context, "adds one", "tested");
 }
 
 }  // namespace
@@ -97,7 +98,7 @@ TEST_CASE("a large all-reduce begins without wait(), even after a small one that
     void sum(std::span<float>) override { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
     std::uint64_t bytes_sent() const override { return 0; }
   };
-  AllReduceWorker worker(std::make_unique<Slow>(), std::make_shared<Backoff>(0), "slow", "tested");
+  AllReduceWorker worker(std::make_unique<Slow>(), std::make_shared<AllReduceContext>(0), "slow", "tested");
   std::vector<float> small(10), large(1 << 16);
   const auto first = worker.enqueue(view_of(small), AllReduce::Next::compute, 0);
   worker.enqueue(view_of(large), AllReduce::Next::compute,

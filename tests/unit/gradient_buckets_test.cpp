@@ -168,10 +168,10 @@ TEST_CASE("buckets are all-reduced on a thread while the rank computes") {
   std::vector<std::jthread> ranks;
   for (std::size_t rank = 0; rank < kRanks; ++rank)
     ranks.emplace_back([&, rank] {
-      const auto backoff = std::make_shared<Backoff>(0);
+      const auto context = std::make_shared<AllReduceContext>(0);
       Lane lane;
       std::vector<float> arena(kBuckets * kSize);
-      AllReduceWorker worker(std::make_unique<Ring>(std::move(links[rank]), rank, kRanks, backoff), backoff, "ring",
+      AllReduceWorker worker(std::make_unique<Ring>(std::move(links[rank]), rank, kRanks, context), context, "ring",
                              "tested");
       GradientBuckets buckets(lane, view_of(arena), {{0, kSize}, {kSize, 2 * kSize}, {2 * kSize, 3 * kSize}}, worker);
       const auto bucket = [&](std::size_t number) { return std::span(arena).subspan(number * kSize, kSize); };

@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "collectives/world/backoff.h"
+#include "collectives/world/all_reduce_context.h"
 #include "kernels/base/error.h"
 #include "kernels/base/split.h"
 #include "tests/unit/loopback_link.h"
@@ -30,7 +30,7 @@ Result sum_over_threads(const Arrays& arrays, RingOptions options, LoopbackDeliv
   std::vector<std::jthread> ranks;
   for (std::size_t rank = 0; rank < size; ++rank)
     ranks.emplace_back([&, rank] {
-      Ring ring(std::move(links[rank]), rank, size, std::make_shared<Backoff>(0), options);
+      Ring ring(std::move(links[rank]), rank, size, std::make_shared<AllReduceContext>(0), options);
       for (int time = 0; time < times; ++time) {
         result.sums[rank] = arrays[rank];
         ring.sum(result.sums[rank]);
@@ -142,9 +142,9 @@ TEST_CASE("a waiting ring reports its current step") {
   std::vector<std::jthread> ranks;
   for (std::size_t rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
-      const auto backoff = std::make_shared<Backoff>(0);
+      const auto context = std::make_shared<AllReduceContext>(0);
       std::vector<float> values(3 * 2 * RingPartition::kLine);  // two segments a step
-      Ring ring(std::make_unique<Witness>(std::move(links[rank]), backoff->progress(), heard[rank]), rank, 3, backoff,
+      Ring ring(std::make_unique<Witness>(std::move(links[rank]), context->progress, heard[rank]), rank, 3, context,
                 {.segment_bytes = 64});
       ring.sum(values);
     });
@@ -158,7 +158,8 @@ TEST_CASE("a waiting ring reports its current step") {
 
 TEST_CASE("segments smaller than a cache line, or no exchange in flight, are refused") {
   const auto make = [](RingOptions options) {
-    Ring(std::move(loopback_ring(2, LoopbackDelivery::into_landing)[0]), 0, 2, std::make_shared<Backoff>(0), options);
+    Ring(std::move(loopback_ring(2, LoopbackDelivery::into_landing)[0]), 0, 2, std::make_shared<AllReduceContext>(0),
+         options);
   };
   CHECK_THROWS_AS(make({.segment_bytes = 63}), Error);
   CHECK_THROWS_AS(make({.in_flight = 0}), Error);
@@ -172,7 +173,7 @@ TEST_CASE("a rank whose neighbour has left gets an error instead of hanging") {
   for (std::size_t rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
       std::vector<float> values(100);
-      Ring ring(std::move(links[rank]), rank, 3, std::make_shared<Backoff>(0), {.segment_bytes = 64});
+      Ring ring(std::move(links[rank]), rank, 3, std::make_shared<AllReduceContext>(0), {.segment_bytes = 64});
       if (rank == gone) return;
       try {
         ring.sum(values);
@@ -191,7 +192,7 @@ TEST_CASE("ranks with arrays of different sizes get an error") {
   for (std::size_t rank = 0; rank < 2; ++rank)
     ranks.emplace_back([&, rank] {
       std::vector<float> values(100 + 10 * rank);
-      Ring ring(std::move(links[rank]), rank, 2, std::make_shared<Backoff>(0));
+      Ring ring(std::move(links[rank]), rank, 2, std::make_shared<AllReduceContext>(0));
       try {
         ring.sum(values);
       } catch (const Error&) {

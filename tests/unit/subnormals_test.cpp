@@ -116,9 +116,9 @@ TEST_CASE("the all-reduce thread flushes subnormal numbers") {
   std::vector<Observed::Use> uses;
   std::vector<float> values(100'000, 1e-30f);  // enough to wake the thread
   {
-    const auto backoff = std::make_shared<Backoff>(100);
+    const auto context = std::make_shared<AllReduceContext>(100);
     const std::unique_ptr<AllReduce> worker =
-        std::make_unique<AllReduceWorker>(std::make_unique<Observed>(uses), backoff, "observed", "tested");
+        std::make_unique<AllReduceWorker>(std::make_unique<Observed>(uses), context, "observed", "tested");
     const AllReduce::Ticket ticket = worker->enqueue(view_of(values));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that this thread does not run it
     worker->wait(ticket);

@@ -73,7 +73,7 @@ TEST_CASE("the ring over 16-bit messages is bit-identical on all ranks and close
     for (std::size_t rank = 0; rank < ranks; ++rank)
       threads.emplace_back([&, rank] {
         Ring ring(std::make_unique<CompressedLink>(std::move(links[rank]), wire, options.in_flight), rank, ranks,
-                  std::make_shared<Backoff>(0), options);
+                  std::make_shared<AllReduceContext>(0), options);
         ring.sum(arrays[rank]);
       });
   }
