@@ -143,7 +143,7 @@ class Step(helper.ProgramTest):
                             for n in ("whole", name)]
                 self.assertAlmostEqual(*accuracy, delta=1e-6)
 
-    def test_parts_with_batch_norm_resume_to_the_bit(self):
+    def test_parts_with_batch_norm_resume_bit_identically(self):
         options = {"ranks": 2, "model": "resnet20", "accumulate": 3, "optimizer": "lars", "max_steps": 6}
         self.train("whole", **options)
         self.train("parts", **{**options, "max_steps": 3})
