@@ -9,7 +9,6 @@
 #include "src/import/run_jobs.h"
 #include "src/import/shard_layout.h"
 #include "src/io/file_io.h"
-#include "src/io/fletcher32.h"
 
 namespace annulus {
 namespace {
@@ -85,7 +84,6 @@ AtomicFile begin_file(const std::filesystem::path& path, std::size_t number, con
 
 void share_images_space(const World& world, ImagesSpace& place) {
   world.broadcast(std::as_writable_bytes(std::span(&place.chunk_bytes, 1)));
-  world.broadcast(std::as_writable_bytes(std::span(&place.has_checksums, 1)));
   broadcast(world, place.chunks);
 }
 
@@ -183,29 +181,13 @@ bool copy_parts(const World& world, const ImportJob& job, const std::filesystem:
                   });
 }
 
-// Adds each chunk's checksum, on all ranks. REQUIRES: all parts have been copied, so that chunks are complete. Returns
-// false if a signal requested a stop.
-bool add_checksums(const World& world, const std::vector<SplitLayout>& splits, const OpenFiles& files) {
-  struct Chunk {
-    std::size_t file;
-    std::uint64_t begin, bytes;
-  };
-  std::vector<Chunk> chunks;
-  for (const SplitLayout& split : splits)
-    for (std::size_t file = 0; file < split.images.size(); ++file)
-      for (const std::uint64_t begin : split.images[file].chunks)
-        if (split.images[file].has_checksums) chunks.push_back({file, begin, split.images[file].chunk_bytes});
-  if (chunks.empty()) return true;
-  return run_jobs(world, "adding checksums", numbers_below(chunks.size()), chunks.size(),
-                  [&](std::size_t number, const Report& report) {
-                    const auto [file, begin, size] = chunks[number];
-                    const std::filesystem::path path = AtomicFile::partial(files.files[file]);
-                    std::vector<std::uint8_t> bytes(size);
-                    read_at(open_to_read(path), path, begin, bytes);
-                    const std::uint32_t sum = fletcher32(bytes);
-                    files.write(file, begin + size, std::span(reinterpret_cast<const std::uint8_t*>(&sum), sizeof sum));
-                    report(0, size);
-                  });
+// Adds the checksums of the files' chunks, on all ranks. `has_chunks`: used on rank 0 only. REQUIRES: all parts have
+// been copied. Returns false if a signal requested a stop.
+bool add_all_checksums(const World& world, bool has_chunks, const std::vector<std::filesystem::path>& files) {
+  const std::vector<std::size_t> numbers = numbers_below(has_chunks ? files.size() : 0);
+  return run_jobs(world, "adding checksums", numbers, files.size(), [&](std::size_t number, const Report& report) {
+    add_checksums(AtomicFile::partial(files[number]), [&report](std::size_t bytes) { return report(0, bytes); });
+  });
 }
 
 }  // namespace
@@ -234,9 +216,8 @@ bool assemble(const World& world, const ImportJob& job, const std::filesystem::p
     });
   };
   if (!copy_parts(world, job, parts, splits, *open)) return false;
-  flush_all();  // before ranks on other nodes read the chunks for the checksums
-  if (!add_checksums(world, splits, *open)) return false;
-  flush_all();
+  flush_all();  // before a rank on another node reads the chunks for their checksums
+  if (!add_all_checksums(world, header.chunk > 0, files)) return false;
   world.all_or_none([&] {
     for (AtomicFile& file : made) file.commit();
   });

@@ -16,6 +16,7 @@ namespace annulus {
 namespace {
 
 constexpr std::size_t kDatasetsPerSplit = 3;
+constexpr const char *kPixels = "images", *kEncodedImages = "bytes";
 constexpr std::uint64_t kMostChunkBytes = std::uint64_t{1} << 31;  // HDF5 takes twice as many
 
 std::vector<std::byte> file_without_datasets(const std::filesystem::path& file, const DataFileHeader& header,
@@ -60,7 +61,7 @@ ImagesSpace plan_chunks(const SplitSpace& split, const Storage& storage, std::si
         "size{}",
         chunk, chunks, format_bytes(chunk_bytes), split.name, hdf5::Group::kMostChunks, format_bytes(kMostChunkBytes),
         chunks > hdf5::Group::kMostChunks ? ", or more --shards" : "");
-  return {chunk_bytes, std::vector<std::uint64_t>(chunks), true};
+  return {chunk_bytes, std::vector<std::uint64_t>(chunks)};
 }
 
 // Size on the disk of the data in all datasets.
@@ -72,11 +73,11 @@ std::uint64_t space_for(const SplitSpace& split) {
 }
 
 void add_images(hdf5::Group& group, const Storage& storage, std::size_t chunk, SplitSpace& split) {
-  const char* const name = storage.encoded ? "bytes" : "images";
+  const char* const name = storage.encoded ? kEncodedImages : kPixels;
   const Shape shape = storage.encoded
                           ? Shape{split.bytes}
                           : Shape{split.samples, storage.size->height, storage.size->width, storage.channels};
-  if (split.images.has_checksums)
+  if (chunk > 0)
     split.images.chunks = group.reserve_chunks<std::uint8_t>(name, shape, chunk_rows(split, storage, chunk));
   else
     split.images.chunks = {group.reserve<std::uint8_t>(name, shape)};
@@ -108,6 +109,15 @@ AtomicFile preallocate(const std::filesystem::path& file, const DataFileHeader& 
   }
   extended.close();
   return made;
+}
+
+void add_checksums(const std::filesystem::path& file, const std::function<bool(std::size_t bytes)>& go_on) {
+  hdf5::FileToExtend extended(file);
+  for (const std::string& split : extended.root().names()) {
+    const hdf5::Group group = extended.root().group(split);
+    group.dataset(group.has(kPixels) ? kPixels : kEncodedImages).renew_checksums(go_on);
+  }
+  extended.close();
 }
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +23,6 @@ struct DataFileHeader {
 struct ImagesSpace {
   std::uint64_t chunk_bytes = 0;
   std::vector<std::uint64_t> chunks;  // begin of each
-  bool has_checksums = false;         // after each chunk, see hdf5::Group::reserve_chunks()
 };
 
 struct SplitSpace {
@@ -40,5 +40,9 @@ struct SplitSpace {
 // `splits`. Throws Error if there is not enough space.
 AtomicFile preallocate(const std::filesystem::path& file, const DataFileHeader& header, const Storage& storage,
                        std::vector<SplitSpace>& splits);
+
+// Adds the checksums of a file's chunks, whose images must be in their places. `go_on` receives the progress and may
+// return false to stop. Throws Error.
+void add_checksums(const std::filesystem::path& file, const std::function<bool(std::size_t bytes)>& go_on);
 
 }  // namespace annulus

@@ -264,19 +264,26 @@ std::vector<T> Dataset::read() const {
   return values;
 }
 
-template <class T>
-void Dataset::read_rows(std::size_t first, std::size_t count, std::span<T> values) const {
-  const Type type(check(place(), "read", H5Dget_type, id()));
-  require_class(place(), type.id(), kClass<T>);
+// The space in memory has the same shape: between different ones HDF5 copies element by element.
+Dataset::Rows Dataset::rows(std::size_t first, std::size_t count) const {
   const Shape whole = shape();
   std::vector<hsize_t> start(whole.size(), 0), extent(whole.begin(), whole.end());
   start.front() = first;
   extent.front() = count;
-  const Space file_space(check(place(), "read", H5Dget_space, id()));
-  check(place(), "select", H5Sselect_hyperslab, file_space.id(), H5S_SELECT_SET, start.data(), nullptr, extent.data(),
+  Space space(check(place(), "read", H5Dget_space, id()));
+  check(place(), "select", H5Sselect_hyperslab, space.id(), H5S_SELECT_SET, start.data(), nullptr, extent.data(),
         nullptr);
-  const Space memory_space = list(values.size());
-  check(place(), "read", H5Dread, id(), native<T>(), memory_space.id(), file_space.id(), H5P_DEFAULT, values.data());
+  return {std::move(space),
+          Space(check(place(), "read", H5Screate_simple, static_cast<int>(extent.size()), extent.data(), nullptr))};
+}
+
+template <class T>
+void Dataset::read_rows(std::size_t first, std::size_t count, std::span<T> values) const {
+  const Type type(check(place(), "read", H5Dget_type, id()));
+  require_class(place(), type.id(), kClass<T>);
+  const Rows selected = rows(first, count);
+  check(place(), "read", H5Dread, id(), native<T>(), selected.in_memory.id(), selected.in_file.id(), H5P_DEFAULT,
+        values.data());
 }
 
 void Dataset::require_stored() const {
@@ -291,7 +298,7 @@ void Dataset::require_stored() const {
          layout == H5D_VIRTUAL ? "a virtual dataset" : "external storage");
   if (*bytes == 0) return;
   if (layout == H5D_CONTIGUOUS) require_contiguous_stored(*bytes);
-  if (layout == H5D_CHUNKED) require_chunks_stored(properties);
+  if (layout == H5D_CHUNKED) require_chunks_stored();
 }
 
 std::uint64_t Dataset::file_bytes() const {
@@ -309,10 +316,15 @@ void Dataset::require_contiguous_stored(std::uint64_t bytes) const {
     fail("{}: shape {} takes {} bytes, but the file has {}", place(), to_string(shape()), bytes, end);
 }
 
-void Dataset::require_chunks_stored(const Properties& properties) const {
-  const Shape whole = shape();
-  std::vector<hsize_t> chunk(whole.size());
+Shape Dataset::chunk_shape() const {
+  const Properties properties(check(place(), "read", H5Dget_create_plist, id()));
+  std::vector<hsize_t> chunk(shape().size());
   check(place(), "read", H5Pget_chunk, properties.id(), static_cast<int>(chunk.size()), chunk.data());
+  return {chunk.begin(), chunk.end()};
+}
+
+void Dataset::require_chunks_stored() const {
+  const Shape whole = shape(), chunk = chunk_shape();
   Shape counts;
   for (std::size_t i = 0; i < whole.size(); ++i) counts.push_back((whole[i] - 1) / chunk[i] + 1);
   hsize_t written = 0;
@@ -348,6 +360,24 @@ std::vector<std::uint64_t> Dataset::chunks(std::size_t rows) const {
     begins.push_back(address);
   }
   return begins;
+}
+
+// HDF5 reads the chunks without checking them, and writes them to the same place.
+void Dataset::renew_checksums(const std::function<bool(std::size_t bytes)>& go_on) {
+  const Properties unchecked(check(place(), "read", H5Pcreate, H5P_DATASET_XFER));
+  check(place(), "read", H5Pset_edc_check, unchecked.id(), H5Z_DISABLE_EDC);
+  const Shape whole = shape();
+  const std::size_t chunk = chunk_shape().front(), row_bytes = elements(whole) / whole.front();
+  std::vector<std::uint8_t> bytes;
+  for (std::size_t first = 0; first < whole.front(); first += chunk) {
+    const std::size_t count = std::min(chunk, whole.front() - first);
+    bytes.resize(count * row_bytes);
+    const auto [in_file, in_memory] = rows(first, count);
+    const hid_t type = native<std::uint8_t>();
+    check(place(), "read", H5Dread, id(), type, in_memory.id(), in_file.id(), unchecked.id(), bytes.data());
+    check(place(), "write", H5Dwrite, id(), type, in_memory.id(), in_file.id(), unchecked.id(), bytes.data());
+    if (!go_on(bytes.size())) return;
+  }
 }
 
 std::string Group::place_of(const std::string& name) const {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -109,10 +110,22 @@ class Dataset : public Object {
   // The offsets of its chunks. REQUIRES: each has `rows` elements of the outermost dimension and all of the others.
   std::vector<std::uint64_t> chunks(std::size_t rows) const;
 
+  // Computes the checksums of all chunks from their bytes. `go_on` is called after each one with its size and may
+  // return false to stop. REQUIRES: bytes, in chunks as for chunks().
+  void renew_checksums(const std::function<bool(std::size_t bytes)>& go_on);
+
  private:
+  Shape chunk_shape() const;
+
+  // A selection of `count` elements of the outermost dimension.
+  struct Rows {
+    Handle<H5Sclose> in_file, in_memory;
+  };
+  Rows rows(std::size_t first, std::size_t count) const;
+
   std::uint64_t file_bytes() const;
   void require_contiguous_stored(std::uint64_t bytes) const;
-  void require_chunks_stored(const Properties& properties) const;
+  void require_chunks_stored() const;
 };
 
 class Group : public Object {
@@ -132,12 +145,12 @@ class Group : public Object {
   template <class T>
   std::uint64_t reserve(const std::string& name, const Shape& shape);
 
-  // Creates one in chunks of `rows` elements of the outermost dimension. Returns the offset of each chunk. A checksum,
-  // fletcher32() of kChecksumBytes, follows each. HDF5 writes zeros everywhere, which remain after the elements of the
-  // last chunk. It searches all chunks for each one, so there should be no more than kMostChunks.
+  // Creates one in chunks of `rows` elements of the outermost dimension, with a checksum each, which is wrong until
+  // Dataset::renew_checksums(). Returns the offset of each chunk. HDF5 writes zeros everywhere, which remain after the
+  // elements of the last chunk. It searches all chunks for each one, so there should be no more than kMostChunks.
   template <class T>
   std::vector<std::uint64_t> reserve_chunks(const std::string& name, const Shape& shape, std::size_t rows);
-  static constexpr std::size_t kChecksumBytes = 4, kMostChunks = 10000;
+  static constexpr std::size_t kMostChunks = 10000;
 
  private:
   template <class T>
