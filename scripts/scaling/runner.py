@@ -9,7 +9,7 @@ import shlex
 import time
 
 from benchmark import ROOT, give_up, plural, run_annulus, say, write
-from scaling import noise
+from scaling import noise, status
 from scaling.settings import Settings, expect_same, hash_of, missing, plan
 
 ALL_REDUCE_SHARE = 0.1  # share of a step measurement's seconds, for each size and algorithm of all-reduces
@@ -94,14 +94,20 @@ def measure_all(options):
     planned = plan(options.ranks, options.repeat)
     waiting = missing(options.out, planned)
     say(f"{len(planned) - len(waiting)} of {len(planned)} measurements are complete")
-    failed = set()
+    failed, started = set(), time.monotonic()
     for count, m in enumerate(waiting, 1):
         if (m.kind, m.ranks) in failed:
             continue
         begin = time.monotonic()
-        failure = measure(m, settings, launcher, options, load_at_begin)
-        say(f"{count} of {len(waiting)}: {m.kind}, {plural(m.ranks, 'rank')}, repeat {m.repeat}: "
-            + (f"FAILED, its other repeats are skipped: {failure}" if failure else f"{time.monotonic() - begin:.1f} s"))
+        what = f"{count} of {len(waiting)}: {m.kind}, {plural(m.ranks, 'rank')}, repeat {m.repeat}: "
+        left = (begin - started) / (count - 1) * (len(waiting) - count + 1) if count > 1 else None
+        status.show(f"study: {what}measuring" + (f", {status.time_left(left)} in all" if left else ""))
+        try:
+            failure = measure(m, settings, launcher, options, load_at_begin)
+        finally:
+            status.show("")
+        say(what + (f"FAILED, its other repeats are skipped: {failure}" if failure
+                    else f"{time.monotonic() - begin:.1f} s"))
         if failure:
             failed.add((m.kind, m.ranks))
     return not failed

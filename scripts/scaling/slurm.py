@@ -8,6 +8,7 @@ import sys
 import time
 
 from benchmark import ROOT, give_up, say
+from scaling import status
 from scaling.settings import missing, plan
 
 POLL_SECONDS = 5
@@ -52,8 +53,13 @@ def measure_all(options, arguments):
     if not missing(options.out, planned):
         return True
     job = submit(options, arguments)
-    while is_queued(job):
-        time.sleep(POLL_SECONDS)
+    try:
+        while is_queued(job):
+            status.show(f"study: job {job}: {len(planned) - len(missing(options.out, planned))} of {len(planned)} "
+                        "measurements are there")
+            time.sleep(POLL_SECONDS)
+    finally:
+        status.show("")
     if left := missing(options.out, planned):
         say(f"job {job} ended, but {len(left)} of {len(planned)} measurements are missing; "
             f"see {options.out}/slurm-{job}.log")

@@ -4,6 +4,7 @@
 #include "src/checkpoint/checkpoint_folder.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/printable.h"
+#include "src/io/progress.h"
 #include "src/job/consistency.h"
 #include "src/job/open_device.h"
 #include "src/metrics/results.h"
@@ -55,7 +56,12 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   activity.enter(Activity::Phase::comparing);
   check_consistent(world, options, dataset, checkpoint);
   const std::size_t global_batch = options.batch * static_cast<std::size_t>(world.size());
-  const Evaluation found = evaluate(world, model, dataset, input, {.global_batch = global_batch}, activity).value();
+  Meter meter(world.root(), Meter::Style::bar);
+  meter.begin();
+  const auto show = [&](std::size_t images) { meter.show_images("evaluating", images, dataset.info().size); };
+  const EvaluationPlan plan{.global_batch = global_batch, .progress = show};
+  const Evaluation found = evaluate(world, model, dataset, input, plan, activity).value();
+  meter.clear();
   activity.enter(Activity::Phase::ending);
   if (!world.root()) return;
   for (const std::string& line : stored.damaged) fmt::print("{}\n", printable(line));

@@ -26,6 +26,8 @@
 #include "src/io/atomic_file.h"
 #include "src/io/hash.h"
 #include "src/io/printable.h"
+#include "src/io/progress.h"
+#include "src/io/terminal.h"
 #include "src/job/activity.h"
 #include "src/job/consistency.h"
 #include "src/job/open_device.h"
@@ -94,11 +96,11 @@ std::vector<const Samples*> samples_of(const std::vector<Source>& sources) {
   return all;
 }
 
-// For one source.
-std::size_t most_images(const std::vector<Source>& sources) {
-  std::size_t most = 0;
-  for (const Source& source : sources) most = std::max(most, source.samples->info().size);
-  return most;
+// The number of images of each.
+std::vector<std::size_t> sizes_of(const std::vector<Source>& sources) {
+  std::vector<std::size_t> sizes;
+  for (const Source& source : sources) sizes.push_back(source.samples->info().size);
+  return sizes;
 }
 
 // Returns the `count` largest, in descending order; of equals the first, as in the computation of accuracy.
@@ -149,9 +151,15 @@ std::string text_of(const nlohmann::json& finding) {
 // Rank 0's output.
 class Report {
  public:
-  Report(const World& world, const std::filesystem::path& jsonl, const std::vector<std::string>& classes)
-      : root_(world.root()), classes_(classes.begin(), classes.end()), begun_(now_seconds()) {
+  Report(const World& world, const std::filesystem::path& jsonl, const std::vector<std::string>& classes,
+         std::size_t images)
+      : root_(world.root()),
+        classes_(classes.begin(), classes.end()),
+        images_(images),
+        begun_(now_seconds()),
+        meter_(world.root() && !is_terminal(stdout), Meter::Style::bar) {  // results on a terminal show the progress
     if (world.root() && !jsonl.empty()) file_.emplace(jsonl);
+    meter_.begin();
   }
 
   void add(const std::string& lines) {
@@ -161,11 +169,13 @@ class Report {
     }
     std::istringstream stream(lines);
     for (std::string line; std::getline(stream, line); ++count_) add(nlohmann::json::parse(line));
+    meter_.show_images("predicting", count_, images_);
   }
 
   void finish() {
     if (file_) file_->commit();
-    if (bad_ > 0) fmt::print(stderr, "annulus: {} of {} images could not be read\n", bad_, count_);
+    meter_.clear();
+    if (bad_ > 0) warn(fmt::format("{} of {} images could not be read", bad_, count_));
     if (root_) fmt::print(stderr, "{}\n", summary());
   }
   std::int64_t bad() const { return bad_; }
@@ -176,8 +186,13 @@ class Report {
       count_label(finding);
       return fmt::print("{}\n", text_of(finding));
     }
-    fmt::print(stderr, "annulus: skipped: {}\n", printable(finding["error"].get<std::string>()));
+    meter_.clear();
+    warn("skipped: " + printable(finding["error"].get<std::string>()));
     ++bad_;
+  }
+
+  static void warn(const std::string& text) {
+    fmt::print(stderr, "{}{}\n", emphasized(stderr, Emphasis::warning, "annulus: "), text);
   }
 
   // Counts only labels that are classes of the network.
@@ -190,18 +205,25 @@ class Report {
   std::string summary() const {
     std::string text = fmt::format("{} image{} in {:.1f} s", count_, count_ == 1 ? "" : "s", now_seconds() - begun_);
     if (labelled_ > 0)
-      text += fmt::format(", accuracy {:.2f} %: {} of {} with a known class",
-                          100 * static_cast<double>(correct_) / static_cast<double>(labelled_), correct_, labelled_);
+      text += fmt::format(", {}: {} of {} with a known class", emphasized(stderr, Emphasis::headline, accuracy()),
+                          correct_, labelled_);
     return text;
+  }
+
+  std::string accuracy() const {
+    return fmt::format("accuracy {:.2f} %", 100 * static_cast<double>(correct_) / static_cast<double>(labelled_));
   }
 
   const bool root_;
   const std::set<std::string> classes_;  // the network's
+  const std::size_t images_;             // to be predicted
   const double begun_;
+  Meter meter_;
   std::int64_t labelled_ = 0, correct_ = 0;
   std::optional<AtomicFile> file_;
   std::uint64_t written_ = 0;
-  std::int64_t count_ = 0, bad_ = 0;
+  std::size_t count_ = 0;
+  std::int64_t bad_ = 0;
 };
 
 class Predictor {
@@ -318,10 +340,11 @@ int predict(const World& world, const PredictOptions& options, Activity& activit
   check_consistent(world, options, network.checkpoint, samples_of(sources));
   // A batch is not larger than the number of images.
   const auto ranks = static_cast<std::size_t>(world.size());
-  const std::size_t batch = std::min(options.batch, (most_images(sources) + ranks - 1) / ranks);
+  const std::vector<std::size_t> sizes = sizes_of(sources);
+  const std::size_t batch = std::min(options.batch, (std::ranges::max(sizes) + ranks - 1) / ranks);
   activity.enter(Activity::Phase::planning);
   Predictor predictor(*device, network, batch, options.top, activity);
-  Report report(world, options.jsonl, network.checkpoint.data.classes);
+  Report report(world, options.jsonl, network.checkpoint.data.classes, std::reduce(sizes.begin(), sizes.end()));
   for (const Source& source : sources) predict(world, source, batch * ranks, predictor, report, activity);
   activity.enter(Activity::Phase::ending);
   report.finish();

@@ -11,6 +11,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/on_error.h"
 #include "src/io/bytes.h"
+#include "src/io/progress.h"
 #include "src/job/consistency.h"
 #include "src/job/machine.h"
 #include "src/job/open_device.h"
@@ -101,15 +102,20 @@ double time_one_call(const World& world, Device& device, AllReduce& all_reduce, 
 
 // All ranks have the same times, so all of them stop after the same round.
 void time_rounds(const World& world, Device& device, std::vector<Candidate>& candidates, std::size_t bytes,
-                 double seconds) {
+                 double seconds, Meter& meter) {
   const double enough = seconds * static_cast<double>(candidates.size());
   double spent = 0;
-  for (std::size_t round = 0; round < kMostRounds && (round < kFewestRounds || spent < enough); ++round)
+  for (std::size_t round = 0; round < kMostRounds && (round < kFewestRounds || spent < enough); ++round) {
+    if (meter.due()) {
+      const double done = std::max(spent / enough, static_cast<double>(round) / kMostRounds);
+      meter.show(format_bytes(bytes), std::min(done, 1.0), fmt::format("{} calls each", round));
+    }
     for (Candidate& candidate : candidates) {
       const DeviceView values = candidate.memory.slice(0, bytes);
       candidate.seconds.push_back(time_one_call(world, device, *candidate.all_reduce, values));
       spent += candidate.seconds.back();
     }
+  }
 }
 
 Row summarize(const World& world, Candidate& candidate, std::size_t bytes) {
@@ -124,12 +130,14 @@ Row summarize(const World& world, Candidate& candidate, std::size_t bytes) {
 }
 
 std::vector<Row> bench_size(const World& world, Device& device, std::vector<Candidate>& candidates, WireType wire,
-                            std::size_t bytes, double seconds) {
+                            std::size_t bytes, double seconds, Meter& meter) {
+  meter.begin();
   for (Candidate& candidate : candidates) {
     check_exactness(world, device, candidate, wire, candidate.memory.slice(0, bytes));
     candidate.seconds.clear();
   }
-  time_rounds(world, device, candidates, bytes, seconds);
+  time_rounds(world, device, candidates, bytes, seconds, meter);
+  meter.clear();
   std::vector<Row> rows;
   for (Candidate& candidate : candidates) rows.push_back(summarize(world, candidate, bytes));
   return rows;
@@ -188,9 +196,10 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
     fmt::print("{:>10}  {:<9} {:>12} {:>12} {:>9} {:>9} {:>7}\n", "size", "algorithm", "median us", "minimum us",
                "algbw GB/s", "busbw GB/s", "calls");
   }
+  Meter meter(world.root(), Meter::Style::bar);
   std::vector<Row> rows;
   for (const std::size_t bytes : options.sizes_bytes)
-    for (Row& row : bench_size(world, *device, candidates, wire, bytes, options.seconds)) {
+    for (Row& row : bench_size(world, *device, candidates, wire, bytes, options.seconds, meter)) {
       if (world.root()) print(row);
       rows.push_back(std::move(row));
     }

@@ -16,6 +16,7 @@
 #include "kernels/base/random.h"
 #include "src/data/bad_samples.h"
 #include "src/data/loader.h"
+#include "src/io/progress.h"
 #include "src/job/consistency.h"
 #include "src/metrics/results.h"
 
@@ -198,7 +199,12 @@ void bench_input(const World& world, const BenchInputOptions& options) {
   if (!dataset.info().encoded()) copying.emplace(dataset.info(), (plan.prefetch + 1) * options.batch);
   std::vector<double> shares;  // of the speed of copying, for each turn
   const auto turns = static_cast<int>(std::clamp(options.seconds / kTurnSeconds, 1.0, kMostTurns));
+  Meter meter(world.root(), Meter::Style::bar);
+  meter.begin();
   for (int turn = 0; turn < turns; ++turn) {
+    if (meter.due())
+      meter.show("reading", static_cast<double>(turn) / turns,
+                 fmt::format("{:.0f} images/s on rank 0", static_cast<double>(own.read.samples) / own.wall));
     const Stopwatch stopwatch(loader, plan.workers);
     const double end = now_seconds() + options.seconds / turns;
     while (now_seconds() < end) bad.add(loader.next());
@@ -208,6 +214,7 @@ void bench_input(const World& world, const BenchInputOptions& options) {
     await_readers(loader, spent.wall * static_cast<double>(options.batch) / static_cast<double>(spent.read.samples));
     shares.push_back(spent.read_speed() / copying->measure());
   }
+  meter.clear();
   const double share = mean_of_ranks(world, shares);
   const Spent all = sum(world, own);
   const std::size_t skipped = bad.take_all(world);

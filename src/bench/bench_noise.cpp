@@ -13,6 +13,7 @@
 #include "kernels/base/median.h"
 #include "kernels/cpu/arithmetic.h"
 #include "kernels/device.h"
+#include "src/io/progress.h"
 #include "src/job/consistency.h"
 #include "src/job/machine.h"
 #include "src/job/threads.h"
@@ -121,8 +122,15 @@ void bench_noise(const World& world, const BenchNoiseOptions& options) {
   const Work work = calibrate(world, wanted);
   std::array candidates{Candidate(world, work, Pace::apart), Candidate(world, work, Pace::in_step)};
   const auto steps = static_cast<std::size_t>(std::max(1.0, options.seconds / wanted));
-  for (std::size_t made = 0; made < steps; made += kMostSteps)
+  Meter meter(world.root(), Meter::Style::bar);
+  meter.begin();
+  for (std::size_t made = 0; made < steps; made += kMostSteps) {
+    if (meter.due())
+      meter.show("apart and in step", static_cast<double>(made) / static_cast<double>(steps),
+                 fmt::format("{} of {} steps each", made, steps));
     for (Candidate& candidate : candidates) candidate.make_steps(std::min(kMostSteps, steps - made));
+  }
+  meter.clear();
   for (Candidate& candidate : candidates) candidate.summarize();
   const std::vector<std::string> hosts = world.gather_texts(host_name());
   if (!world.root()) return;

@@ -17,6 +17,7 @@
 #include "src/checkpoint/restore.h"
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
+#include "src/io/progress.h"
 #include "src/job/consistency.h"
 #include "src/job/machine.h"
 #include "src/job/open_device.h"
@@ -157,13 +158,12 @@ double make_steps(const World& world, Candidate& candidate, const Batch& batch, 
 }
 
 // Prints a line before minutes of silence. `seconds`: requested time of measuring.
-void announce_slow_steps(const World& world, const Candidate& candidate, double first, double seconds) {
+void announce_slow_steps(Meter& meter, const Candidate& candidate, double first, double seconds) {
   constexpr double kSlow = 1;
-  if (!world.root() || first < kSlow) return;
+  if (first < kSlow) return;
   const double steps = kFirstSteps + 1 + std::max<double>(kFewestSteps, seconds / first);
-  fmt::print("{}: the first step took {:.1f} s; {:.0f} steps will take about {:.0f} s\n", candidate.name, first, steps,
-             steps * first);
-  std::fflush(stdout);
+  meter.line(fmt::format("{}: the first step took {:.1f} s; {:.0f} steps will take about {:.0f} s", candidate.name,
+                         first, steps, steps * first));
 }
 
 struct Turns {
@@ -171,11 +171,15 @@ struct Turns {
 };
 
 // Returns the turns that fill the requested time; the same on every rank.
-Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, bool tune, double seconds) {
-  double slowest = 0;
+Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, bool tune, double seconds,
+              Meter& meter) {
+  double slowest = 0, done = 0;
+  meter.begin();
   for (Candidate& candidate : candidates) {
+    meter.show("warming up " + candidate.name, done, "");
+    done += 1 / static_cast<double>(candidates.size());
     if (tune) candidate.buckets = to_string(tune_buckets(world, candidate.trainer, batch));
-    announce_slow_steps(world, candidate, make_steps(world, candidate, batch, 1), seconds);
+    announce_slow_steps(meter, candidate, make_steps(world, candidate, batch, 1), seconds);
     const double first = make_steps(world, candidate, batch, kFirstSteps - 1);
     const auto more = static_cast<std::size_t>(std::min<double>(kWarmUpSteps, kWarmUpSeconds / first));
     slowest = std::max(slowest, make_steps(world, candidate, batch, std::max<std::size_t>(1, more)));
@@ -188,10 +192,15 @@ Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, bo
 }
 
 void take_turns(const World& world, Candidates& candidates, const Batch& batch, const Turns& turns,
-                Timeline& timeline) {
+                Timeline& timeline, Meter& meter) {
+  const auto steps = static_cast<double>(turns.count * candidates.size() * turns.steps);
   std::uint64_t step = 0;
+  meter.begin();
   for (std::size_t turn = 0; turn < turns.count; ++turn)
     for (Candidate& candidate : candidates) {
+      if (meter.due())
+        meter.show("all-reduce " + candidate.name, static_cast<double>(step) / steps,
+                   fmt::format("{} steps", candidate.seconds.size()));
       world.barrier();  // without all-reduces, ranks drift apart
       for (std::size_t i = 0; i < turns.steps; ++i) {
         timeline.begin_step(++step);
@@ -199,6 +208,7 @@ void take_turns(const World& world, Candidates& candidates, const Batch& batch, 
       }
       candidate.trainer.finish();
     }
+  meter.clear();
   for (Candidate& candidate : candidates) {
     candidate.accounts = candidate.ledger.close(world);
     world.maximum(candidate.seconds);
@@ -312,8 +322,9 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   const Batch batch = random_batch(options, world);
   const OnError abandon_all_reduces(
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
-  const Turns turns = warm_up(world, candidates, batch, options.tune_buckets, options.seconds);
-  take_turns(world, candidates, batch, turns, timeline);
+  Meter meter(world.root(), Meter::Style::bar);
+  const Turns turns = warm_up(world, candidates, batch, options.tune_buckets, options.seconds, meter);
+  take_turns(world, candidates, batch, turns, timeline, meter);
   const std::string timeline_text = timeline.write(world);
   auto peak_memory = static_cast<double>(peak_memory_bytes());
   world.maximum(std::span(&peak_memory, 1));

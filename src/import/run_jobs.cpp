@@ -22,11 +22,11 @@ bool any_rank(const World& world, bool flag) {
 
 bool run_jobs(const World& world, const std::string& what, const std::vector<std::size_t>& pieces, std::size_t whole,
               const std::function<void(std::size_t piece, const Report& report)>& work) {
-  Meter meter(world.root());
-  meter.begin();
+  Meter meter(world.root(), Meter::Style::log);
+  const std::size_t before = whole - pieces.size();
+  meter.begin(static_cast<double>(before) / static_cast<double>(whole));
   WorkQueue queue(world, pieces, [&](const WorkQueue::Totals& done) {
     if (!meter.due()) return;
-    const std::size_t before = whole - pieces.size();
     meter.show(what, static_cast<double>(before + done.pieces) / static_cast<double>(whole),
                fmt::format("{:.0f} images/s  {:.1f} MB/s", static_cast<double>(done.images) / meter.seconds(),
                            static_cast<double>(done.bytes) / 1e6 / meter.seconds()));

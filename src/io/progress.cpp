@@ -1,42 +1,43 @@
 #include "src/io/progress.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 
 #include "kernels/base/clock.h"
 #include "src/io/printable.h"
+#include "src/io/terminal.h"
 
 namespace annulus {
 namespace {
 
 constexpr double kSecondsPerFrame = 0.1;
 constexpr double kSecondsPerLine = 10;
-constexpr std::size_t kBarWidth = 30;
+constexpr std::size_t kBarWidth = 20;
 constexpr const char* kClearLine = "\r\x1b[2K";
+// A line that is longer than the terminal is cut off instead of continued on a second line, which would remain.
+constexpr const char *kCutLines = "\x1b[?7l", *kWrapLines = "\x1b[?7h";
+
+std::string duration(double seconds) {
+  if (seconds < 100) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 6000) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
 
 }  // namespace
 
-bool output_is_terminal() {
-  if (!isatty(STDOUT_FILENO)) return false;
-  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return true;
-  std::error_code none;
-  const auto launcher = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", getppid()), none).string();
-  return launcher.starts_with("/dev/pts/") || launcher.starts_with("/dev/tty");
-}
+Meter::Meter(bool shown, Style style)
+    : stream_(style == Style::log ? stdout : stderr),
+      shown_(shown),
+      terminal_(shown && is_terminal(stream_)),
+      logs_(shown && style == Style::log && !terminal_) {}
 
-Meter::Meter(bool shown) : shown_(shown), terminal_(shown && output_is_terminal()) {}
-
-void Meter::begin() {
+void Meter::begin(double done) {
   begun_ = drawn_ = now_seconds();
-  done_before_ = -1;
+  done_before_ = done;
 }
 
 bool Meter::due() const {
-  return shown_ && now_seconds() - drawn_ >= (terminal_ ? kSecondsPerFrame : kSecondsPerLine);
+  if (!terminal_ && !logs_) return false;
+  return now_seconds() - drawn_ >= (terminal_ ? kSecondsPerFrame : kSecondsPerLine);
 }
 
 double Meter::seconds() const {
@@ -45,23 +46,35 @@ double Meter::seconds() const {
 
 void Meter::show(const std::string& what, double done, const std::string& details) {
   drawn_ = now_seconds();
-  if (!terminal_) return line(fmt::format("{}  {:3.0f} %  {}", what, 100 * done, details));
-  if (done_before_ < 0) done_before_ = done;
+  if (logs_) return line(fmt::format("{}  {:3.0f} %  {}", what, 100 * done, details));
+  if (!terminal_) return;
   const double rate = (done - done_before_) / seconds();
-  const std::string left = rate > 0 ? fmt::format("{:.0f} s left", (1 - done) / rate) : "";
+  const std::string left = rate > 0 ? duration((1 - done) / rate) + " left  " : "";
   const auto filled = static_cast<std::size_t>(done * kBarWidth);
-  fmt::print("{}{} [{:=<{}}{:>{}}] {:3.0f} %  {}  {}", kClearLine, what, "", filled, ">", kBarWidth - filled + 1,
-             100 * done, details, left);
-  std::fflush(stdout);
+  fmt::print(stream_, "{}{}{} [{:=<{}}{:<{}}] {:3.0f} %  {}{}{}", kClearLine, kCutLines, what, "", filled, ">",
+             kBarWidth - filled + 1, 100 * done, left, details, kWrapLines);
+  std::fflush(stream_);
+  has_bar_ = true;
 }
 
-void Meter::clear() const {
-  if (terminal_) fmt::print("{}", kClearLine);
+void Meter::show_images(const std::string& what, std::size_t images, std::size_t of_images) {
+  if (!due()) return;
+  const double done = static_cast<double>(images) / static_cast<double>(of_images);
+  const double rate = (done - done_before_) * static_cast<double>(of_images) / seconds();
+  show(what, done, fmt::format("{}/{} images  {:.0f} images/s", images, of_images, rate));
 }
 
-void Meter::line(const std::string& text) const {
+void Meter::clear() {
+  if (!has_bar_) return;
+  fmt::print(stream_, "{}", kClearLine);
+  std::fflush(stream_);
+  has_bar_ = false;
+}
+
+void Meter::line(const std::string& text) {
   if (!shown_) return;
-  fmt::print("{}{}\n", terminal_ ? kClearLine : "", printable_lines(text));
+  clear();
+  fmt::print("{}\n", printable_lines(text));
   std::fflush(stdout);
 }
 
@@ -73,10 +86,14 @@ void Progress::begin_epoch(std::size_t epoch, std::size_t images) {
 }
 
 void Progress::update(std::size_t images, double loss) {
-  if (images_before_ == 0) images_before_ = images;  // a resumed epoch does not begin at its first image
+  const double done = static_cast<double>(images) / static_cast<double>(images_);
+  if (images_before_ == 0) {  // a resumed epoch does not begin at its first image
+    images_before_ = images;
+    meter_.begin(done);
+  }
   if (!meter_.due()) return;
   const double rate = static_cast<double>(images - images_before_) / meter_.seconds();
-  meter_.show(fmt::format("epoch {}/{}", epoch_, epochs_), static_cast<double>(images) / static_cast<double>(images_),
+  meter_.show(fmt::format("epoch {}/{}", epoch_, epochs_), done,
               fmt::format("loss {:.4f}  {:.0f} images/s", loss, rate));
 }
 

@@ -1,42 +1,48 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 #include <string>
 
 namespace annulus {
 
-// Returns whether this process's output goes to a terminal. Under mpirun every rank has a pseudo-terminal for its
-// output, whatever mpirun's own output is, so there mpirun's is checked.
-bool output_is_terminal();
-
-// Displays progress: on a terminal a bar that is redrawn in place, otherwise a line now and then.
+// Displays progress: on a terminal a bar that is redrawn in place.
 class Meter {
  public:
-  // `shown`: false on ranks that print nothing.
-  explicit Meter(bool shown);
+  enum class Style {
+    log,  // on stdout; if that is not a terminal, a line now and then
+    bar   // on stderr; if that is not a terminal, nothing. For commands whose stdout is their result
+  };
 
-  void begin();
-  bool due() const;  // it is time to call show() again
+  // `shown`: false on ranks that print nothing.
+  Meter(bool shown, Style style);
+  ~Meter() { clear(); }
+
+  void begin(double done = 0);  // resumed work does not begin at 0
+  bool due() const;             // it is time to call show() again
   // `done`: the completed share, 0 to 1.
   void show(const std::string& what, double done, const std::string& details);
-  void line(const std::string& text) const;  // replaces the bar
-  void clear() const;                        // removes the bar
-  double seconds() const;                    // since begin()
+  void show_images(const std::string& what, std::size_t images, std::size_t of_images);  // if it is due
+  void line(const std::string& text);                                                    // replaces the bar
+  void clear();                                                                          // removes the bar
+  double seconds() const;                                                                // since begin()
 
  private:
-  const bool shown_, terminal_;
+  std::FILE* const stream_;
+  const bool shown_, terminal_, logs_;
   double begun_ = 0, drawn_ = 0;
-  double done_before_ = -1;  // resumed work does not begin at 0
+  double done_before_ = 0;
+  bool has_bar_ = false;
 };
 
 // Displays the progress of an epoch.
 class Progress {
  public:
-  Progress(bool shown, std::size_t epochs) : meter_(shown), epochs_(epochs) {}
+  Progress(bool shown, std::size_t epochs) : meter_(shown, Meter::Style::log), epochs_(epochs) {}
 
   void begin_epoch(std::size_t epoch, std::size_t images);  // epoch 1 is the first
   void update(std::size_t images, double loss);             // `images` of the epoch are done
-  void line(const std::string& text) const { meter_.line(text); }
+  void line(const std::string& text) { meter_.line(text); }
 
  private:
   Meter meter_;

@@ -50,6 +50,7 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Datas
       found.correct += sums.correct;
       found.among_largest += sums.among_largest;
     });
+    if (plan.progress) plan.progress(batch.step.positions.end);
     if (stopping(world, plan, activity)) return {};
   }
   activity.enter(Activity::Phase::meeting);

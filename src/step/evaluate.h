@@ -27,9 +27,10 @@ struct Evaluation {
 std::string to_string(const Evaluation& evaluation);
 
 struct EvaluationPlan {
-  std::size_t global_batch;                // images per batch over all ranks, at least the number of ranks
-  std::size_t batches = 0;                 // maximum number of batches; 0: all
-  std::function<bool()> stop_requested{};  // whether this rank is to stop early; empty: never
+  std::size_t global_batch;                            // images per batch over all ranks, at least the number of ranks
+  std::size_t batches = 0;                             // maximum number of batches; 0: all
+  std::function<bool()> stop_requested{};              // whether this rank is to stop early; empty: never
+  std::function<void(std::size_t images)> progress{};  // called after every batch; `images`: done on all ranks
 };
 
 // Evaluates each sample of the data set once, distributed over the ranks. Returns the same result on every rank, or

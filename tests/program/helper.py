@@ -1,4 +1,5 @@
 """Runs the built program as a user does: from the command line, alone or under mpirun."""
+import concurrent.futures
 import ctypes
 import json
 import os
@@ -9,6 +10,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -71,6 +73,42 @@ def finish(process, timeout=TIMEOUT, since=None):
 def run(*arguments, ranks=0, timeout=TIMEOUT, environment=None, prefix=()):
     since = time.monotonic()
     return finish(start(*arguments, ranks=ranks, environment=environment, prefix=prefix), timeout, since)
+
+
+def read_terminal(descriptor):
+    """What is written to a pseudo-terminal until all writers have closed it."""
+    found = b""
+    try:
+        while piece := os.read(descriptor, 1 << 16):
+            found += piece
+    except OSError:  # how Linux reports that
+        pass
+    os.close(descriptor)
+    return found.decode().replace("\r\n", "\n")
+
+
+def run_on_terminals(command, streams, environment=None):
+    """Like run(), with some of the streams "out" and "err" on a terminal each."""
+    terminals = {stream: os.openpty() for stream in streams}
+    targets = {stream: terminals[stream][1] if stream in streams else subprocess.PIPE for stream in ("out", "err")}
+    process = subprocess.Popen(
+        [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=targets["out"], stderr=targets["err"],
+        env={**os.environ, **ENVIRONMENT, "TERM": "xterm", **(environment or {})}, start_new_session=True)
+    timer = threading.Timer(TIMEOUT, lambda: os.killpg(process.pid, signal.SIGKILL))
+    timer.start()
+    for _, slave in terminals.values():
+        os.close(slave)
+    with concurrent.futures.ThreadPoolExecutor() as readers:
+        found = {stream: readers.submit(read_terminal, master) for stream, (master, _) in terminals.items()}
+        for stream, pipe in (("out", process.stdout), ("err", process.stderr)):
+            if pipe:
+                found[stream] = readers.submit(lambda pipe=pipe: pipe.read().decode())
+        result = Result(process.wait(), found["out"].result(), found["err"].result(), 0)
+    timer.cancel()
+    for pipe in (process.stdout, process.stderr):
+        if pipe:
+            pipe.close()
+    return result
 
 
 def children(number):

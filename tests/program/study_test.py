@@ -187,6 +187,16 @@ class Study(helper.ProgramTest):
         self.assertEqual([len(self.raw("step", ranks)) for ranks in (1, 2)], [3, 2])
         self.assertIn("3 with 1 rank, 2 with 2 ranks", result.out)
 
+    def test_a_terminal_shows_what_is_being_measured(self):
+        path = self.stand_in("mpirun", "#!/bin/sh\nexit 3\n").parent
+        command = [sys.executable, SCRIPT, *self.command, "--repeat", 3, "--out", self.out]
+        environment = {"PATH": f"{path}:{os.environ['PATH']}", "PYTHONPATH": str(self.no_figures)}
+        result = helper.run_on_terminals(command, ["err"], environment)
+        self.assertIn("\r\x1b[2Kstudy: 1 of 3: step, 1 rank, repeat 3: measuring\r\x1b[2Kstudy: 1 of 3: ", result.err)
+        self.assertRegex(result.err, r"\r\x1b\[2Kstudy: 3 of 3: all-reduce, 2 ranks, repeat 3: measuring, \d+ s left in all\r")
+        self.assertNotIn("\x1b", result.out)
+        self.assertNotIn("measuring", self.assert_ends(1, *command[2:], path=path).err)
+
     def test_other_settings_are_refused(self):
         result = self.assert_ends(1, *self.command, "--batch", 8, "--out", self.out)
         self.assertIn("batch is 16 there, and 8 here", result.err)

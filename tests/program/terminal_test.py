@@ -1,0 +1,75 @@
+"""What the program writes on a terminal and nowhere else."""
+import re
+
+import helper
+
+BAR = r"\x1b\[\?7l{} \[=*> *\] +\d+ %  .*?\x1b\[\?7h"
+CLEAR = "\r\x1b[2K"
+BOLD, END = "\x1b[1m", "\x1b[0m"
+
+
+class Terminal(helper.ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.large = helper.write_data(cls.shared / "large.h5", train=2000, test=6000)
+        cls.trained = cls.shared / "trained"
+        result = helper.run(*cls.training(cls.trained, model="lenet", data=cls.large, max_steps=3))
+        if result.status != 0:
+            raise AssertionError(result)
+
+    def run_on(self, streams, *arguments, ranks=0, environment=None, status=0):
+        result = helper.run_on_terminals(helper.command(arguments, ranks), streams, environment)
+        self.assertEqual(result.status, status, result)
+        return result
+
+    def assert_plain(self, text):
+        self.assertNotRegex(text, "[\x1b\r]")
+
+    def test_progress_of_evaluation(self):
+        arguments = ["eval", "--data", self.large, "--checkpoint", self.trained, "--batch", 1]
+        expected = helper.run(*arguments)
+        for ranks in (0, 2):
+            with self.subTest(ranks=ranks):
+                result = self.run_on(["err"], *arguments, ranks=ranks)
+                self.assertRegex(result.err, BAR.format("evaluating"))
+                self.assertRegex(result.err, r" left  \d+/6000 images  \d+ images/s\x1b")
+                self.assertTrue(result.err.endswith(CLEAR), repr(result.err[-200:]))
+                done = [int(images) for images in re.findall(r"(\d+)/6000", result.err)]
+                self.assertEqual(done, sorted(done))  # of one rank alone
+                self.assertEqual(result.out.split(", loss")[0], expected.out.split(", loss")[0])
+        self.assertEqual(expected.err, "")
+        self.assert_plain(expected.out)
+        self.assertEqual(self.run_on(["err"], *arguments, environment={"TERM": "dumb"}).err, "")
+
+    def test_predictions_are_not_mixed_with_progress(self):
+        arguments = ["predict", self.large, "--checkpoint", self.trained, "--batch", 1]
+        expected = helper.run(*arguments)
+        self.assert_plain(expected.out + expected.err)
+        result = self.run_on(["err"], *arguments)
+        self.assertEqual(result.out, expected.out)
+        self.assertRegex(result.err, BAR.format("predicting"))
+        self.assertRegex(result.err, rf"\r\x1b\[2K6000 images in [\d.]+ s, {re.escape(BOLD)}accuracy [\d.]+ %{re.escape(END)}: ")
+        both = self.run_on(["out", "err"], *arguments)
+        self.assertEqual(both.out, expected.out)
+        self.assertNotIn("predicting", both.err)
+
+    def test_progress_of_benchmarks(self):
+        for name, bar, options in (("step", "all-reduce none", ["--model", "lenet", "--all-reduce", "none,auto"]),
+                                   ("all-reduce", "16 MiB", ["--sizes", "16MiB", "--algorithms", "mpi"]),
+                                   ("noise", "apart and in step", ["--threads", 1]),
+                                   ("input", "reading", ["--data", self.large])):
+            with self.subTest(name):
+                result = self.run_on(["err"], "bench", name, *options, "--seconds", 1)
+                self.assertRegex(result.err, BAR.format(bar))
+                self.assertTrue(result.err.endswith(CLEAR), repr(result.err[-200:]))
+                self.assert_plain(result.out)
+                self.assert_plain(self.run_on(["out"], "bench", name, *options, "--seconds", 0.3).err)
+
+    def test_progress_of_training(self):
+        arguments = self.training(self.folder / "run", data=self.large, model="lenet", batch=1)
+        self.assertRegex(self.run_on(["out"], *arguments).out, BAR.format("epoch 1/1"))
+
+
+if __name__ == "__main__":
+    helper.main()
