@@ -17,6 +17,7 @@
 #include "src/cli/cli.h"
 #include "src/io/file_io.h"
 #include "src/io/printable.h"
+#include "src/io/terminal.h"
 #include "src/job/launched_rank.h"
 #include "src/job/watchdog.h"
 
@@ -44,12 +45,16 @@ std::string message_of(const std::exception& error) {
   return annulus::printable_lines(error.what());
 }
 
+void report(const std::string& problem) {
+  fmt::print(stderr, "{}{}\n", annulus::emphasized(stderr, annulus::Emphasis::error, "annulus: "), problem);
+  std::fflush(stderr);
+}
+
 // Prints the error once and ends the job on every rank.
 int end_job(const annulus::World& world, const std::exception& error) {
   std::signal(SIGTERM, SIG_DFL);  // so that rank 0 can end it
   if (!world.root()) std::this_thread::sleep_for(kToTheRoot);
-  fmt::print(stderr, "annulus: {}{}\n", world.root() ? "" : fmt::format("rank {}: ", world.rank()), message_of(error));
-  std::fflush(stderr);
+  report(fmt::format("{}{}", world.root() ? "" : fmt::format("rank {}: ", world.rank()), message_of(error)));
   if (world.size() > 1) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
   return EXIT_FAILURE;
 }
@@ -83,7 +88,7 @@ int main(int argc, char** argv) {
     if (command.run) return run_on_all_ranks(command, launched);
     return first ? command.run_without_mpi() : 0;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "annulus: {}\n", message_of(error));
+    report(message_of(error));
     return EXIT_FAILURE;
   }
 }

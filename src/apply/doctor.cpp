@@ -9,6 +9,7 @@
 #include "kernels/base/subnormals.h"
 #include "kernels/cuda/make_cuda_device.h"
 #include "src/io/hdf5.h"
+#include "src/io/terminal.h"
 #include "src/job/machine.h"
 #include "src/job/open_device.h"
 #include "src/job/scheduler.h"
@@ -21,13 +22,17 @@ void line(std::string_view what, const std::string& text) {
   fmt::print("  {:<14}{}\n", what, text);
 }
 
+std::string warning_mark() {
+  return emphasized(stdout, Emphasis::warning, "warning: ");
+}
+
 // The treatment of subnormal numbers in training.
 void print_subnormals() {
   std::string text = "flushed to zero in all threads";
   try {
     expect_flushed_subnormals();
   } catch (const Error& error) {
-    text = std::string("warning: ") + error.what();
+    text = warning_mark() + error.what();
   }
   line("subnormals", text);
 }
@@ -72,7 +77,7 @@ void doctor(const World& world) {
     line("world",
          fmt::format("{} rank{}, {} on this node", world.size(), world.size() == 1 ? "" : "s", world.local_size()));
     line("threads", threads.text);
-    if (!threads.warning.empty()) line("", "warning: " + threads.warning);
+    if (!threads.warning.empty()) line("", warning_mark() + threads.warning);
     if (scheduler) line("scheduler", *scheduler);
   }
   if (world.root()) {
@@ -83,7 +88,7 @@ void doctor(const World& world) {
   }
   const auto device = open_device(world, {});
   const std::string warning = device_warning(world, *device);
-  if (world.root() && !warning.empty()) line("", "warning: " + warning);
+  if (world.root() && !warning.empty()) line("", warning_mark() + warning);
   try_all_reduces(world, *device);
 }
 

@@ -5,6 +5,7 @@
 #include "src/checkpoint/restore.h"
 #include "src/io/printable.h"
 #include "src/io/progress.h"
+#include "src/io/terminal.h"
 #include "src/job/consistency.h"
 #include "src/job/open_device.h"
 #include "src/metrics/results.h"
@@ -66,11 +67,11 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   if (!world.root()) return;
   for (const std::string& line : stored.damaged) fmt::print("{}\n", printable(line));
   if (!note.empty()) fmt::print("{}\n", note);
-  fmt::print("{} after {} steps{} on {} ({}): accuracy {:.2f} %, loss {:.4f}{}, {} of {} images\n",
-             printable(checkpoint.model), checkpoint.run.step, averaged ? ", averaged weights," : "",
-             printable(name_of(options.data)), options.split, 100 * found.accuracy(), found.loss,
-             found.top5 ? fmt::format(", top-5 {:.2f} %", 100 * found.share(*found.top5)) : "", found.correct,
-             found.count);
+  fmt::print(
+      "{} after {} steps{} on {} ({}): {}, loss {:.4f}{}, {} of {} images\n", printable(checkpoint.model),
+      checkpoint.run.step, averaged ? ", averaged weights," : "", printable(name_of(options.data)), options.split,
+      emphasized(stdout, Emphasis::headline, fmt::format("accuracy {:.2f} %", 100 * found.accuracy())), found.loss,
+      found.top5 ? fmt::format(", top-5 {:.2f} %", 100 * found.share(*found.top5)) : "", found.correct, found.count);
   if (found.skipped > 0) fmt::print("{} bad images were skipped\n", found.skipped);
   if (options.json.empty()) return;
   nlohmann::json json{{"accuracy", found.accuracy()},

@@ -12,6 +12,7 @@
 #include "kernels/base/on_error.h"
 #include "src/io/bytes.h"
 #include "src/io/progress.h"
+#include "src/io/terminal.h"
 #include "src/job/consistency.h"
 #include "src/job/machine.h"
 #include "src/job/open_device.h"
@@ -187,11 +188,12 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   const OnError abandon_all_reduces(
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
   if (world.root()) {
-    if (!warning.empty()) fmt::print("warning: {}\n", warning);
+    const std::string mark = emphasized(stdout, Emphasis::warning, "warning: ");
+    if (!warning.empty()) fmt::print("{}{}\n", mark, warning);
     for (const Candidate& candidate : candidates) {
       fmt::print("{}: {}\n", candidate.name, candidate.all_reduce->info().description);
       if (const std::string text = unused_wire(*candidate.all_reduce, wire); !text.empty())
-        fmt::print("warning: {}\n", text);
+        fmt::print("{}{}\n", mark, text);
     }
     fmt::print("{:>10}  {:<9} {:>12} {:>12} {:>9} {:>9} {:>7}\n", "size", "algorithm", "median us", "minimum us",
                "algbw GB/s", "busbw GB/s", "calls");

@@ -17,6 +17,7 @@
 #include "src/data/bad_samples.h"
 #include "src/data/loader.h"
 #include "src/io/progress.h"
+#include "src/io/terminal.h"
 #include "src/job/consistency.h"
 #include "src/metrics/results.h"
 
@@ -153,7 +154,8 @@ std::array<Row, 5> rows_of(const Spent& spent) {
 void print(const InputPlan& plan, const Spent& all, double share_of_copying) {
   const auto images = static_cast<double>(all.read.samples);
   fmt::print("{}\n", to_string(plan));
-  fmt::print("{:.0f} images/s, {:.0f} for each busy processor; {:.1f} MB/s read\n", images / all.wall,
+  fmt::print("{}, {:.0f} for each busy processor; {:.1f} MB/s read\n",
+             emphasized(stdout, Emphasis::headline, fmt::format("{:.0f} images/s", images / all.wall)),
              images / all.processors, 1e-6 * static_cast<double>(all.read.bytes) / all.wall);
   if (share_of_copying > 0)
     fmt::print("a thread copies {:.0f} MB/s from files, {:.0f} % of its memcpy speed\n", 1e-6 * all.read_speed(),

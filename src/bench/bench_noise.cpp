@@ -14,6 +14,7 @@
 #include "kernels/cpu/arithmetic.h"
 #include "kernels/device.h"
 #include "src/io/progress.h"
+#include "src/io/terminal.h"
 #include "src/job/consistency.h"
 #include "src/job/machine.h"
 #include "src/job/threads.h"
@@ -142,8 +143,9 @@ void bench_noise(const World& world, const BenchNoiseOptions& options) {
   for (const Candidate& candidate : candidates) candidate.print();
   const auto& [apart, in_step] = candidates;
   if (world.size() > 1) {
-    fmt::print("in step, ranks do {:.1f} % of what they do apart\n",
-               100 * in_step.flops_per_second() / apart.flops_per_second());
+    const double share = in_step.flops_per_second() / apart.flops_per_second();
+    fmt::print("in step, ranks do {} of what they do apart\n",
+               emphasized(stdout, Emphasis::headline, fmt::format("{:.1f} %", 100 * share)));
     print_slowest_rank(apart, hosts);
   }
   if (options.json.empty()) return;

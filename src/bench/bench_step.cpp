@@ -18,6 +18,7 @@
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
 #include "src/io/progress.h"
+#include "src/io/terminal.h"
 #include "src/job/consistency.h"
 #include "src/job/machine.h"
 #include "src/job/open_device.h"
@@ -248,8 +249,9 @@ void print(const Candidates& candidates, double images) {
              "compute ms", "images/s");
   for (const Candidate& c : candidates) {
     const Summary found(c, images);
-    fmt::print("{:<10} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.0f}\n", c.name, c.seconds.size(),
-               1e3 * found.median_step, 1e3 * found.shortest_step, 1e3 * found.compute, found.speed);
+    fmt::print("{:<10} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {}\n", c.name, c.seconds.size(), 1e3 * found.median_step,
+               1e3 * found.shortest_step, 1e3 * found.compute,
+               emphasized(stdout, Emphasis::headline, fmt::format("{:>12.0f}", found.speed)));
   }
   for (const Candidate& c : candidates) {
     fmt::print("\nall-reduce {}: {}", c.name, ledger_table(c.accounts));
@@ -343,11 +345,12 @@ void bench_step(const World& world, const BenchStepOptions& given) {
                printable(trained->checkpoint.optimizer), trained->checkpoint.run.step,
                printable(trained->file.string()));
   }
-  if (!warning.empty()) fmt::print("warning: {}\n", warning);
+  const std::string mark = emphasized(stdout, Emphasis::warning, "warning: ");
+  if (!warning.empty()) fmt::print("{}{}\n", mark, warning);
   fmt::print("at most {} of memory on any rank\n", format_bytes(memory));
   for (const Candidate& c : candidates)
     if (const std::string text = unused_wire(*c.all_reduce, parse_wire_type(options.wire)); !text.empty())
-      fmt::print("warning: {}\n", text);
+      fmt::print("{}{}\n", mark, text);
   print(candidates, images);
   print_slow_down(candidates);
   if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);

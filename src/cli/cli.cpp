@@ -12,6 +12,7 @@
 #include "src/cli/help.h"
 #include "src/cli/numbers.h"
 #include "src/io/printable.h"
+#include "src/io/terminal.h"
 
 namespace annulus {
 namespace {
@@ -56,7 +57,8 @@ std::string describe_mismatch(const CLI::App& command, const std::string& text) 
 }
 
 [[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error, bool speaks) {
-  if (speaks) fmt::print(stderr, "annulus: {}\n", printable_lines(usage_error(app, error)));
+  const std::string name = emphasized(stderr, Emphasis::error, "annulus: ");
+  if (speaks) fmt::print(stderr, "{}{}\n", name, printable_lines(usage_error(app, error)));
   std::exit(kUsageExitCode);
 }
 

@@ -1,11 +1,11 @@
-"""What the program writes on a terminal and nowhere else."""
+"""What the program writes on a terminal and nowhere else: progress and colours."""
 import re
 
 import helper
 
 BAR = r"\x1b\[\?7l{} \[=*> *\] +\d+ %  .*?\x1b\[\?7h"
 CLEAR = "\r\x1b[2K"
-BOLD, END = "\x1b[1m", "\x1b[0m"
+BOLD, RED, YELLOW, END = "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
 
 class Terminal(helper.ProgramTest):
@@ -69,6 +69,40 @@ class Terminal(helper.ProgramTest):
     def test_progress_of_training(self):
         arguments = self.training(self.folder / "run", data=self.large, model="lenet", batch=1)
         self.assertRegex(self.run_on(["out"], *arguments).out, BAR.format("epoch 1/1"))
+
+    def test_errors_are_red(self):
+        missing = ["eval", "--data", self.folder / "none.h5", "--checkpoint", self.trained]
+        for ranks in (0, 2):
+            with self.subTest(ranks=ranks):
+                result = self.run_on(["err"], *missing, ranks=ranks, status=1)
+                self.assertIn(f"{RED}annulus: {END}{self.folder}/none.h5: ", result.err)
+        self.assertTrue(self.run_on(["err"], "eval", "--wrong", status=2).err.startswith(f"{RED}annulus: {END}"))
+        for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            with self.subTest(environment=environment):
+                result = self.run_on(["err"], *missing, environment=environment, status=1)
+                self.assertTrue(result.err.startswith("annulus: "), result)
+        result = self.run_on(["out"], *missing, status=1)
+        self.assertTrue(result.err.startswith("annulus: "), result)
+
+    def test_warnings_are_yellow(self):
+        (self.folder / "bad.png").write_text("not an image\n")
+        result = self.run_on(["err"], "predict", self.folder / "bad.png", "--checkpoint", self.trained, status=1)
+        self.assertIn(f"{YELLOW}annulus: {END}skipped: ", result.err)
+        arguments = ["bench", "all-reduce", "--sizes", "4KiB", "--algorithms", "mpi", "--wire", "bf16", "--seconds", 0.1]
+        result = self.run_on(["out"], *arguments, ranks=2)
+        self.assertIn(f"{YELLOW}warning: {END}", result.out)
+        self.assertIn("\nwarning: ", self.succeed(*arguments, ranks=2).out)
+
+    def test_headline_figures_are_bold(self):
+        arguments = ["eval", "--data", self.large, "--checkpoint", self.trained]
+        expected = self.succeed(*arguments).out
+        for ranks in (0, 2):
+            with self.subTest(ranks=ranks):
+                found = self.run_on(["out"], *arguments, ranks=ranks).out
+                self.assertRegex(found, rf": {re.escape(BOLD)}accuracy [\d.]+ %{re.escape(END)}, loss ")
+                plain = found.replace(BOLD, "").replace(END, "")
+                self.assertEqual(plain.split(", loss")[0], expected.split(", loss")[0])
+        self.assertEqual(self.run_on(["out"], *arguments, environment={"NO_COLOR": "1"}).out, expected)
 
 
 if __name__ == "__main__":
