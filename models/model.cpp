@@ -1,10 +1,9 @@
 #include "models/model.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "kernels/base/physical_memory.h"
 #include "models/cost.h"
 #include "models/fusion.h"
 #include "models/unused_gradients.h"
@@ -27,7 +26,7 @@ void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::siz
     largest = std::max(largest, static_cast<double>(cost.activation_bytes));
   }
   const double needed = (mode == Mode::training ? 2 : 1) * parameters + static_cast<double>(batch) * largest;
-  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const auto memory = static_cast<double>(physical_memory());
   constexpr double kGiB = 1 << 30;
   if (needed > memory)
     fail(

@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/median.h"
 #include "kernels/base/on_error.h"
+#include "kernels/base/physical_memory.h"
 #include "kernels/base/random.h"
 #include "models/cost.h"
 #include "models/zoo.h"
@@ -119,8 +120,8 @@ void report_memory(const World& world, const BenchStepOptions& options, const Gr
   const std::size_t one = activation_arena_bytes(device, graph, Mode::training, options.batch) +
                           arenas * total_cost(graph).gradient_bytes();
   const std::size_t bytes = one * options.all_reduce.size();
-  const std::size_t of_node = bytes * static_cast<std::size_t>(world.local_size()), there = memory_bytes();
-  if (there > 0 && of_node > there)
+  const std::size_t of_node = bytes * static_cast<std::size_t>(world.local_size()), there = physical_memory();
+  if (of_node > there)
     fail(
         "{} with --batch {} takes about {} of memory on each of {} rank{} of a node, which has {}: give a smaller "
         "--batch",

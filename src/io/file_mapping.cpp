@@ -4,7 +4,6 @@
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 #include <csignal>
 
 #include "kernels/base/host_memory.h"
+#include "kernels/base/physical_memory.h"
 
 namespace annulus {
 namespace {
@@ -21,10 +21,6 @@ namespace {
 constexpr std::size_t kRoomy = 4;
 
 constexpr std::size_t kLookedAt = std::size_t{1} << 20;  // bytes at the end that are searched for a nonzero one
-
-std::size_t memory_bytes() {
-  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * kPage;
-}
 
 // Returns whether the mapping always shows the current file, and truncation removes its end first. On other file
 // systems pages stay unchanged when another machine truncates the file, and XFS first zeroes the bytes after the
@@ -64,7 +60,7 @@ FileMapping::FileMapping(const FileDescriptor& file, std::uint64_t offset, std::
   void* const pages =
       ::mmap(nullptr, before + bytes, PROT_READ, MAP_SHARED, file.number(), static_cast<off_t>(offset - before));
   if (pages == MAP_FAILED) return;
-  if (before + bytes <= memory_bytes() / kRoomy) ::madvise(pages, before + bytes, MADV_HUGEPAGE);
+  if (before + bytes <= physical_memory() / kRoomy) ::madvise(pages, before + bytes, MADV_HUGEPAGE);
   handle_bus_errors();
   pages_ = {static_cast<std::uint8_t*>(pages), Unmap{before + bytes}};
   bytes_ = {pages_.get() + before, bytes};

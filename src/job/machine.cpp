@@ -37,10 +37,6 @@ std::size_t peak_memory_bytes() {
   return std::stoull(line_of("/proc/self/status", "VmHWM:").value_or("0")) * 1024;
 }
 
-std::size_t memory_bytes() {
-  return std::stoull(line_of("/proc/meminfo", "MemTotal:").value_or("0")) * 1024;
-}
-
 std::string mpi_library() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
