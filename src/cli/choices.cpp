@@ -51,8 +51,9 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
 CLI::Validator one_of(std::vector<std::string> choices) {
   const auto check = [choices = std::move(choices)](const std::string& text) -> std::string {
     if (std::ranges::find(choices, text) != choices.end()) return "";
-    return fmt::format("expected {} or {}, not {}{}", fmt::join(choices.begin(), choices.end() - 1, ", "),
-                       choices.back(), in_quotes(text), did_you_mean(text, choices));
+    const std::string names =
+        fmt::format("{} or {}", fmt::join(choices.begin(), choices.end() - 1, ", "), choices.back());
+    return unexpected(names, text) + did_you_mean(text, choices);
   };
   return {check, ""};
 }

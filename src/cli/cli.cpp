@@ -75,8 +75,13 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   const std::vector<std::string> unknown = app.remaining(true);  // CLI11 reports unknown words last
-  std::string text = unknown.empty() ? error.what() : describe_unknown(*command, unknown.front());
-  if (unknown.empty() && error.get_name() == "ArgumentMismatch") text = describe_mismatch(*command, text);
+  std::string text = error.what();
+  if (!unknown.empty())
+    text = describe_unknown(*command, unknown.front());
+  else if (error.get_name() == "ArgumentMismatch")
+    text = describe_mismatch(*command, text);
+  else if (error.get_name() == "FileError")
+    text = fmt::format("--config: cannot read {}", app.get_config_ptr()->as<std::string>());
   const std::string name = full_name(*command);
   return fmt::format("{}{} annulus {}{}--help", text, text.ends_with('?') ? " See" : "; see", name,
                      name.empty() ? "" : " ");

@@ -115,9 +115,9 @@ void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune) {
     if (tune != nullptr) *tune = text == "tune";
     if (text == "auto" || (tune != nullptr && *tune)) return;
     if (!byte_size(smallest, largest)(text).empty())
-      throw CLI::ValidationError("--bucket",
-                                 fmt::format("give a size of at least 4KiB, such as 1MiB, {}, not {}",
-                                             tune != nullptr ? "auto or tune" : "or auto", in_quotes(text)));
+      throw CLI::ValidationError("--bucket", unexpected(fmt::format("auto{} or a size of at least 4KiB, such as 1MiB",
+                                                                    tune != nullptr ? ", tune" : ""),
+                                                        text));
     buckets.bytes = std::stoull(text);
   };
   command

@@ -15,8 +15,7 @@ constexpr char kUnbreakableSpace = '\x1f';
 
 using Options = std::vector<const CLI::Option*>;
 
-// Returns the lines of `text`, broken at spaces and indented. In a row of a
-// table only the second column is broken.
+// Returns the lines of `text`, broken at spaces and indented. In a row of a table only the second column is broken.
 std::string wrapped(const std::string& text, std::size_t indent) {
   std::string result;
   std::istringstream lines(text);
@@ -49,8 +48,7 @@ std::string describe(const CLI::Option& option) {
   return text;
 }
 
-// Returns the options of a group without positional ones. At the end of the
-// first group are the options that all commands share.
+// Returns the options of a group. The first group ends with the options that all commands share.
 Options options_of(const CLI::App& app, const std::string& group) {
   Options options = app.get_options([&](const CLI::Option* option) {
     return option->nonpositional() && option->get_group() == group && option != app.get_help_ptr();

@@ -27,7 +27,7 @@ ImageSize parse_size(const std::string& text) {
     const auto [rest, bad_width] = std::from_chars(cross + 1, end, size.width);
     if (bad_width == std::errc() && rest == end && size.height > 0 && size.width > 0) return size;
   }
-  throw CLI::ValidationError("--size", "give height x width, such as 256x256");
+  throw CLI::ValidationError("--size", unexpected("height x width, such as 256x256", text));
 }
 
 std::vector<std::string> read_names(const std::string& file) {

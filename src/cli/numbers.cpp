@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "src/io/bytes.h"
 #include "src/io/printable.h"
 
 namespace annulus {
@@ -17,10 +18,6 @@ std::optional<T> parse_all(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   return error == std::errc{} && rest == end ? std::optional(value) : std::nullopt;
-}
-
-std::string unexpected(const std::string& expected, const std::string& text) {
-  return fmt::format("expected {}, not {}", expected, in_quotes(text));
 }
 
 // `holds`: whether a number is in the range; `expected` describes the range.
@@ -78,7 +75,8 @@ CLI::Validator byte_size(std::uint64_t least, std::uint64_t most) {
     }
     const auto value = parse_all<std::uint64_t>(bytes);
     if (!value || *value < least || *value > most)
-      return unexpected(fmt::format("a size from {} to {} bytes, such as 1MiB", least, most), text);
+      return unexpected(fmt::format("a size from {} to {}, such as 1MiB", format_bytes(least), format_bytes(most)),
+                        text);
     text = bytes;
     return std::string();
   };
@@ -93,6 +91,10 @@ double parse_number(const std::string& option, std::string text, const CLI::Vali
 std::string in_quotes(const std::string& text) {
   constexpr std::size_t kMost = 40;
   return fmt::format("\"{}\"", printable(text.size() > kMost ? text.substr(0, kMost) + "..." : text));
+}
+
+std::string unexpected(const std::string& expected, const std::string& text) {
+  return fmt::format("expected {}, not {}", expected, in_quotes(text));
 }
 
 }  // namespace annulus

@@ -30,4 +30,7 @@ double parse_number(const std::string& option, std::string text, const CLI::Vali
 // Quotes a text for a message: shortened, printable characters only.
 std::string in_quotes(const std::string& text);
 
+// Returns the message: expected cpu or cuda, not "cdua".
+std::string unexpected(const std::string& expected, const std::string& text);
+
 }  // namespace annulus

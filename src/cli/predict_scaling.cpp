@@ -39,8 +39,8 @@ void add_quantity(CLI::App& command, const std::string& name, double& value, con
   const auto set = [name, &value, &quantity](const std::string& text) {
     value = parse(text, quantity);
     if (!(value >= 0) || !std::isfinite(value))
-      throw CLI::ValidationError(
-          name, fmt::format("{} is not a {}; give one such as {}", in_quotes(text), quantity.type, quantity.example));
+      throw CLI::ValidationError(name,
+                                 unexpected(fmt::format("a {} such as {}", quantity.type, quantity.example), text));
   };
   command.add_option_function<std::string>(name, set, fmt::format("{}, such as {}", description, quantity.example))
       ->type_name(quantity.type);

@@ -121,19 +121,18 @@ CLI::Option* add_interval_option(CLI::App& command, const std::string& name, Int
 }
 
 void add_metrics_options(CLI::App& command, MetricsOptions& o) {
-  const std::vector<std::string> formats = metrics_formats();
-  const auto parse = [&o, formats](const std::vector<std::string>& names) {
-    o.formats = names;
-    if (names == std::vector<std::string>{"none"}) return o.formats.clear();
-    for (const std::string& name : names)
-      if (std::ranges::find(formats, name) == formats.end())
-        throw CLI::ValidationError("--metrics",
-                                   fmt::format("{} is not one of {}, or none alone", name, fmt::join(formats, ", ")));
+  std::vector<std::string> choices = metrics_formats();
+  choices.push_back("none");
+  const auto parse = [&o](const std::vector<std::string>& names) {
+    const bool has_none = std::ranges::find(names, "none") != names.end();
+    if (has_none && names.size() > 1) throw CLI::ValidationError("--metrics", "none excludes other formats");
+    o.formats = has_none ? std::vector<std::string>{} : names;
   };
   command
       .add_option_function<std::vector<std::string>>(
           "--metrics", parse, "Formats of the metrics in --out: jsonl, csv, tensorboard, several of them, or none")
       ->delimiter(',')
+      ->check(one_of(choices))
       ->type_name("FORMAT")
       ->default_str("jsonl")
       ->group("Metrics");
@@ -146,7 +145,8 @@ void add_metrics_options(CLI::App& command, MetricsOptions& o) {
 // Throws Error if options contradict each other or have no effect together.
 void expect_sense(const TrainOptions& o) {
   const TrainOptions defaults;
-  if (o.nesterov && o.optimizer != "sgd") fail("--nesterov belongs to --optimizer sgd, and this is {}", o.optimizer);
+  if (o.nesterov && o.optimizer != "sgd")
+    fail("--nesterov belongs to --optimizer sgd, and this is {}: remove it, or give --nesterov=false", o.optimizer);
   if (o.trust != defaults.trust && o.optimizer != "lars")
     fail("--trust belongs to --optimizer lars, and this is {}", o.optimizer);
   if ((o.betas != defaults.betas || o.epsilon != defaults.epsilon) && o.optimizer != "adamw")

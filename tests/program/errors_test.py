@@ -99,14 +99,15 @@ class Errors(ErrorTest):
         self.training_fails(r"(?i)batch", batch=0)
         self.training_fails(r"(?i)batch|many", batch="many")
         for bucket in ("1XB", "much", "4095", "-1"):
-            self.training_fails(r"--bucket: give a size of at least 4KiB", bucket=bucket)
+            self.training_fails(r"--bucket: expected auto, tune or a size of at least 4KiB", bucket=bucket)
         self.training_fails(r"--defer: --bucket tune chooses", bucket="tune", defer=0.5)
         self.training_fails(r"(?i)lr", lr="fast")
 
     def test_unknown_command(self):
         for ranks in WORLDS:
             with self.subTest(ranks=ranks):
-                self.fails(["trian"], r'^annulus: unknown command "trian"; did you mean train\? See annulus --help$', ranks)
+                self.fails(["trian"], r'^annulus: unknown command "trian"; did you mean train\? See annulus --help$',
+                           ranks)
                 self.fails(self.training(self.folder / "out", model="lennet"),
                            r'--model: .*not "lennet"; did you mean lenet\? See annulus train --help$', ranks)
 

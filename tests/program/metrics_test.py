@@ -170,10 +170,11 @@ class Metrics(helper.ProgramTest):
                 self.train(out, metrics=formats, max_steps=1)
                 known = {"metrics.jsonl", "metrics.csv", "tensorboard"}
                 self.assertEqual({path.name for path in out.iterdir()} & known, files)
-        for formats in ("none,csv", "xml"):
+        for formats, message in (("none,csv", "none excludes other formats"),
+                                 ("xml", 'expected jsonl, csv, tensorboard or none, not "xml"')):
             result = helper.run(*self.training(self.folder / "out", metrics=formats))
             self.assertEqual((result.status, len(result.err.splitlines())), (2, 1), str(result))
-            self.assertIn("not one of jsonl, csv, tensorboard, or none alone", result.err)
+            self.assertIn(f"--metrics: {message}", result.err)
 
     def test_an_unwritable_file_does_not_end_the_run(self):
         out = self.folder / "out"

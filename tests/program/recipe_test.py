@@ -110,7 +110,8 @@ class Recipes(helper.ProgramTest):
                    "--optimizer", "adamw", "--max-steps", 1]
         result = run(*options)
         self.assertEqual(result.status, 2, str(result))
-        self.assertRegex(result.err, r"fashion\.toml:\d+: lr is for the optimizer sgd: with --optimizer adamw also give --lr")
+        self.assertRegex(result.err,
+                         r"fashion\.toml:\d+: lr is for the optimizer sgd: with --optimizer adamw also give --lr; see")
         self.succeed(*options, "--lr", 0.001)
 
 

@@ -226,6 +226,25 @@ TEST_CASE("the version, with the commit if the source is from a repository", "[c
   CHECK_THAT(CommandLine().parse({"--version"}), Catch::Matches(R"(annulus \d+\.\d+\.\d+( \(commit [0-9a-f]+\))?)"));
 }
 
+TEST_CASE("texts that are parsed by functions have the same messages", "[cli]") {
+  const auto message = [](const Words& words) { return CommandLine().parse(words); };
+  CHECK(message({"train", "--bucket", "much"}) ==
+        "--bucket: expected auto, tune or a size of at least 4KiB, such as 1MiB, not \"much\"");
+  CHECK(message({"predict-scaling", "s", "--bucket", "1"}) ==
+        "--bucket: expected auto or a size of at least 4KiB, such as 1MiB, not \"1\"");
+  CHECK(message({"bench", "all-reduce", "--sizes", "4KiB,0"}) ==
+        "--sizes: expected a size from 1 B to 1024 GiB, such as 1MiB, not \"0\"");
+  CHECK(message({"predict-scaling", "s", "--latency", "3"}) == "--latency: expected a TIME such as 20us, not \"3\"");
+  CHECK(message({"import", "f", "s", "--size", "3"}) == "--size: expected height x width, such as 256x256, not \"3\"");
+  CHECK(message({"train", "--adam-betas", "3"}) ==
+        "--adam-betas: expected two numbers from 0 to below 1, such as 0.9,0.999, not \"3\"");
+  CHECK(message({"train", "--metrics", "csv,jsnol"}) ==
+        "--metrics: expected jsonl, csv, tensorboard or none, not \"jsnol\"; did you mean jsonl?");
+  CHECK(message({"train", "--metrics", "csv,none"}) == "--metrics: none excludes other formats");
+  CHECK(CommandLine().parse_for_user({"train", "--config", "/no/such.toml"}) ==
+        "--config: cannot read /no/such.toml; see annulus train --help");
+}
+
 TEST_CASE("numbers with leading zeros are decimal", "[cli]") {
   CommandLine line;
   CHECK_THAT(line.parse({"train", "--batch", "010"}), Contains("required"));
@@ -432,8 +451,10 @@ TEST_CASE("options of another optimizer or schedule are refused", "[cli]") {
     CHECK_THAT(CommandLine().parse(words), Contains(names));
   }
   // An option may be from a file.
-  CHECK_THAT(parse_with("nesterov = true\n", {"--data", "d", "--out", "o", "--optimizer", "adamw"}),
-             Contains("run.toml: --nesterov belongs to --optimizer sgd, and this is adamw"));
+  CHECK_THAT(
+      parse_with("nesterov = true\n", {"--data", "d", "--out", "o", "--optimizer", "adamw"}),
+      Contains(
+          "run.toml: --nesterov belongs to --optimizer sgd, and this is adamw: remove it, or give --nesterov=false"));
 }
 
 }  // namespace annulus
