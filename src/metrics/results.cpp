@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "src/io/atomic_file.h"
 #include "src/io/file_io.h"
+#include "src/io/terminal.h"
 #include "src/metrics/slow_down.h"
 
 namespace annulus {
@@ -160,11 +161,12 @@ nlohmann::json to_json(const RunResult& r) {
 }
 
 std::string summary(const RunResult& r) {
+  const auto bold = [](const std::string& text) { return emphasized(stdout, Emphasis::headline, text); };
   std::string text;
   if (!r.evaluations.empty()) {
     const Evaluation& test = r.evaluations.back().test;
-    text += fmt::format("test accuracy {:.2f} %  ({} of {} images, {}loss {:.4f})\n", 100 * test.accuracy(),
-                        test.correct, test.count,
+    text += fmt::format("{}  ({} of {} images, {}loss {:.4f})\n",
+                        bold(fmt::format("test accuracy {:.2f} %", 100 * test.accuracy())), test.correct, test.count,
                         test.top5 ? fmt::format("top-5 {:.2f} %, ", 100 * test.share(*test.top5)) : "", test.loss);
   }
   std::size_t skipped = 0;
@@ -172,8 +174,8 @@ std::string summary(const RunResult& r) {
   for (const EvaluationResult& evaluation : r.evaluations) skipped += evaluation.test.skipped;
   if (skipped > 0) text += fmt::format("bad samples were skipped {} times\n", skipped);
   if (r.epochs.empty()) return text;  // only an evaluation was left to do
-  text += fmt::format("{:.0f} images/s on {} rank{}, global batch {}\n", r.images_per_second(), r.ranks,
-                      r.ranks == 1 ? "" : "s", r.global_batch);
+  text += fmt::format("{} on {} rank{}, global batch {}\n", bold(fmt::format("{:.0f} images/s", r.images_per_second())),
+                      r.ranks, r.ranks == 1 ? "" : "s", r.global_batch);
   text += ledger_table(r.accounts);
   if (const std::string late = lateness_line(r.accounts); !late.empty()) text += "  " + late + '\n';
   if (const auto slow_down = find_slow_down(r.epochs)) text += slow_down->line() + '\n';

@@ -59,6 +59,7 @@ std::string lateness_line(const Accounts& accounts);  // the latest rank; empty 
 nlohmann::json to_json(const EpochResult& epoch);
 nlohmann::json to_json(const EvaluationResult& evaluation);
 nlohmann::json to_json(const RunResult& result);
+// The text for the end of a run, for stdout.
 std::string summary(const RunResult& result);
 
 // Adds the results that an earlier part of the run recorded in `file` up to this position. Does nothing if the file

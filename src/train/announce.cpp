@@ -4,6 +4,7 @@
 
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
+#include "src/io/terminal.h"
 #include "src/job/open_device.h"
 #include "src/job/threads.h"
 #include "src/train/training_setup.h"
@@ -20,11 +21,12 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   const ThreadReport threads = report_threads(world, choose_threads(options.device.threads));
   if (!world.root()) return;
   const DatasetInfo& data = inputs.training.info();
+  const std::string mark = emphasized(stdout, Emphasis::warning, "warning");
   fmt::print("annulus {}: {} on {} rank{}, {}\n", ANNULUS_VERSION, options.model, world.size(),
              world.size() == 1 ? "" : "s", device.info().description);
   if (device.info().shares_host_memory) {
     fmt::print("  threads     {}\n", threads.text);
-    if (!threads.warning.empty()) fmt::print("  warning     {}\n", threads.warning);
+    if (!threads.warning.empty()) fmt::print("  {}     {}\n", mark, threads.warning);
   }
   fmt::print("  data        {}: {} training and {} test images{}, {} classes\n", printable(name_of(options.data)),
              data.size, inputs.test.info().size,
@@ -39,7 +41,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
     fmt::print("  note        rounding may differ from the run before the checkpoint, which had {}\n",
                summation_before);
   for (const std::string& text : {warning, unused_wire(replica.all_reduce, parse_wire_type(options.wire))})
-    if (!text.empty()) fmt::print("  warning     {}\n", text);
+    if (!text.empty()) fmt::print("  {}     {}\n", mark, text);
   const std::size_t share = inputs.share(inputs.global_batch);
   const std::size_t parts = step_options(options).parts_of(share);
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", inputs.global_batch,
