@@ -30,7 +30,7 @@ class AllReduceAlgorithm {
 
   // In place. REQUIRES: every rank calls it with the same sizes in the same order. The result is bit-identical on all
   // ranks.
-  virtual void sum(std::span<float> values) = 0;
+  virtual void all_reduce(std::span<float> values) = 0;
 
   // See AllReduce::allocate. The default is ordinary memory.
   virtual std::span<std::byte> allocate(std::size_t bytes) {

@@ -84,7 +84,7 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
     const AllReduceName name = name_of(job.bucket);
     const TraceSpan span(lane_, name.text, name.number);
     context_->progress.begin(job.bucket);
-    algorithm_->sum(job.values);
+    algorithm_->all_reduce(job.values);
     context_->progress.end(algorithm_->bytes_sent());
   } catch (...) {
     failure = std::current_exception();

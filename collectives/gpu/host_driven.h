@@ -7,8 +7,8 @@
 
 namespace annulus {
 
-// An algorithm for arrays in GPU memory that is driven by a host thread. That thread calls sum() for the arrays in the
-// order of the begin() calls; the enqueueing thread calls the other functions.
+// An algorithm for arrays in GPU memory that is driven by a host thread. That thread calls all_reduce() for the arrays
+// in the order of the begin() calls; the enqueueing thread calls the other functions.
 class HostDrivenAllReduce : public AllReduceAlgorithm {
  public:
   using AllReduceAlgorithm::AllReduceAlgorithm;
@@ -16,7 +16,7 @@ class HostDrivenAllReduce : public AllReduceAlgorithm {
   // Starts an all-reduce of `values` after all work queued on the device's lane so far.
   virtual void begin(DeviceView values) = 0;
 
-  // `number`: of the all-reduce, counted from 1. REQUIRES: sum() has returned for it.
+  // `number`: of the all-reduce, counted from 1. REQUIRES: all_reduce() has returned for it.
   virtual void join(std::uint64_t number) = 0;  // later work on the lane comes after it
   virtual bool done(std::uint64_t number) = 0;
 };

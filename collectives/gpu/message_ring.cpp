@@ -49,7 +49,7 @@ class GpuRingMemory final : public RingMemory {
  private:
   void finish() {
     cuda::check(cudaEventRecord(done_.get(), stream_.get()));
-    for (int looks = 0; !cuda::done(done_.get()); ++looks) context_->backoff.pause(looks);
+    for (int polls = 0; !cuda::done(done_.get()); ++polls) context_->backoff.pause(polls);
   }
 
   std::shared_ptr<AllReduceContext> context_;
@@ -60,8 +60,8 @@ class GpuRingMemory final : public RingMemory {
   std::deque<Buffer> memory_;
 };
 
-// Runs the ring after the lane's work at the time of begin(). sum() returns when the result is complete, so the lane
-// need not wait.
+// Runs the ring after the lane's work at the time of begin(). all_reduce() returns when the result is complete, so the
+// lane need not wait.
 class GpuMessageRing final : public HostDrivenAllReduce {
  public:
   GpuMessageRing(const World& world, cudaStream_t lane, const std::shared_ptr<AllReduceContext>& context)
@@ -80,11 +80,11 @@ class GpuMessageRing final : public HostDrivenAllReduce {
     const std::scoped_lock lock(mutex_);
     ready_.push_back(std::move(ready));
   }
-  void sum(std::span<float> values) override {
+  void all_reduce(std::span<float> values) override {
     cuda::check(cudaSetDevice(device_));  // the current device is per thread
     const cuda::Event ready = next_ready();
-    for (int looks = 0; !cuda::done(ready.get()); ++looks) context_->backoff.pause(looks);
-    ring_.sum(values);
+    for (int polls = 0; !cuda::done(ready.get()); ++polls) context_->backoff.pause(polls);
+    ring_.all_reduce(values);
   }
   void join(std::uint64_t) override {}
   bool done(std::uint64_t) override { return true; }
@@ -119,7 +119,7 @@ bool mpi_takes_gpu_memory() {
 }
 
 std::unique_ptr<AllReduce> make_gpu_message_ring(const World& world, Device& device, std::string why) {
-  const auto context = std::make_shared<AllReduceContext>(looks_on_this_node(world.local_size()));
+  const auto context = std::make_shared<AllReduceContext>(polls_on_this_node(world.local_size()));
   auto ring = std::make_unique<GpuMessageRing>(world, cuda::compute_lane(device), context);
   return std::make_unique<HostDriven>(
       std::move(ring), context,

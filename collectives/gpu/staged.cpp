@@ -28,8 +28,8 @@ class StagedAllReduce final : public HostDrivenAllReduce {
 
   std::span<std::byte> allocate(std::size_t bytes) override;
 
-  void begin(DeviceView values) override;      // queues the copies to the host
-  void sum(std::span<float> values) override;  // returns when the last copy back is queued
+  void begin(DeviceView values) override;             // queues the copies to the host
+  void all_reduce(std::span<float> values) override;  // returns when the last copy back is queued
   void join(std::uint64_t number) override;
   bool done(std::uint64_t number) override { return cuda::done(done_[number % kRemembered].get()); }
 
@@ -137,7 +137,7 @@ void StagedAllReduce::begin(DeviceView values) {
   begun_.push_back(std::move(pieces));
 }
 
-void StagedAllReduce::sum(std::span<float> values) {
+void StagedAllReduce::all_reduce(std::span<float> values) {
   cuda::check(cudaSetDevice(device_));  // the current device is per thread
   Pieces pieces;
   {
@@ -176,14 +176,14 @@ void StagedAllReduce::copy_to_host(const Piece& piece) {
 
 void StagedAllReduce::sum_piece(const Piece& piece) {
   await(piece.arrived.get());
-  host_->sum(piece.host);
+  host_->all_reduce(piece.host);
   cuda::check(cudaMemcpyAsync(piece.device.address, piece.host.data(), piece.device.bytes, cudaMemcpyHostToDevice,
                               from_host_.get()));
 }
 
 void StagedAllReduce::await(cudaEvent_t event) {
   const TraceSpan span(lane_, "wait for copy");
-  for (int looks = 0; !cuda::done(event); ++looks) context_->backoff.pause(looks);
+  for (int polls = 0; !cuda::done(event); ++polls) context_->backoff.pause(polls);
 }
 
 void StagedAllReduce::join(std::uint64_t number) {

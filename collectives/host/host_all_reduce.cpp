@@ -27,7 +27,7 @@ struct Request {
   std::optional<std::size_t> crossover;
   std::string why;  // this algorithm, for the user
   std::shared_ptr<AllReduceContext> context =
-      std::make_shared<AllReduceContext>(looks_on_this_node(world.local_size()));
+      std::make_shared<AllReduceContext>(polls_on_this_node(world.local_size()));
 };
 
 // An algorithm and its name for the user.

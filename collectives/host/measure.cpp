@@ -22,7 +22,7 @@ double all_reduce_seconds(const World& world, AllReduceAlgorithm& algorithm, std
     for (int i = 0; i < sums; ++i) {
       std::ranges::fill(values, 0.0f);
       const double begun = now_seconds();
-      algorithm.sum(values);
+      algorithm.all_reduce(values);
       seconds += now_seconds() - begun;
     }
     return seconds / sums;

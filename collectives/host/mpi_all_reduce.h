@@ -12,7 +12,7 @@ class MpiAllReduce final : public AllReduceAlgorithm {
  public:
   explicit MpiAllReduce(const World& world) : AllReduceAlgorithm({"MPI_Allreduce"}), communicator_(world.duplicate()) {}
 
-  void sum(std::span<float> values) override;
+  void all_reduce(std::span<float> values) override;
   std::uint64_t bytes_sent() const override { return 0; }  // MPI chooses the algorithm and does not report it
 
  private:

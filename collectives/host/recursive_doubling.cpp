@@ -28,7 +28,7 @@ RecursiveDoubling::RecursiveDoubling(const World& world, WireType wire, std::sha
   for (int rank = 0; rank < size_; ++rank) ranks_in_job_.push_back(world.rank_in_job(rank));
 }
 
-void RecursiveDoubling::sum(std::span<float> values) {
+void RecursiveDoubling::all_reduce(std::span<float> values) {
   exchange_ = 0;
   if (rank_ >= power_) {
     send(values, rank_ - power_);
@@ -98,7 +98,7 @@ void RecursiveDoubling::wait(std::span<MPI_Request> requests, int peer) {
     return done != 0;
   };
   try {
-    for (int looks = 0; !complete(); ++looks) context_->backoff.pause(looks);
+    for (int polls = 0; !complete(); ++polls) context_->backoff.pause(polls);
   } catch (...) {
     give_up(requests);
     throw;

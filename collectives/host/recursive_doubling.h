@@ -27,7 +27,7 @@ class RecursiveDoubling final : public AllReduceAlgorithm {
  public:
   RecursiveDoubling(const World& world, WireType wire, std::shared_ptr<AllReduceContext> context);
 
-  void sum(std::span<float> values) override;
+  void all_reduce(std::span<float> values) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:

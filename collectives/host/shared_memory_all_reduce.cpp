@@ -64,12 +64,12 @@ SharedMemoryAllReduce::SharedMemoryAllReduce(World node, std::unique_ptr<AllRedu
       memory_(std::move(node)),
       across_nodes_(std::move(across_nodes)),
       context_(std::move(context)) {
-  const auto own = memory_.allocate(sizeof(Signals));
-  new (own.data()) Signals;
-  for (std::byte* address : memory_.everywhere(own)) signals_.push_back(reinterpret_cast<Signals*>(address));
+  const auto own = memory_.allocate(sizeof(Counters));
+  new (own.data()) Counters;
+  for (std::byte* address : memory_.everywhere(own)) counters_.push_back(reinterpret_cast<Counters*>(address));
   for (auto& copy : copies_) copy = memory_.allocate(kMostSmallBytes);
   stage_ = memory_.allocate(kStageBytes);
-  memory_.node().barrier();  // all signals are initialized
+  memory_.node().barrier();  // all counters are initialized
 }
 
 void SharedMemoryAllReduce::record_to(TraceLane* lane) {
@@ -89,7 +89,7 @@ std::size_t SharedMemoryAllReduce::measure_small() {
   return small_bytes_;
 }
 
-void SharedMemoryAllReduce::sum(std::span<float> values) {
+void SharedMemoryAllReduce::all_reduce(std::span<float> values) {
   if (values.size_bytes() <= small_bytes_) return sum_copies(values);
   const auto arrays = memory_.everywhere(std::as_bytes(values));
   if (arrays.empty()) return sum_staged(values);
@@ -102,23 +102,23 @@ void SharedMemoryAllReduce::sum_copies(std::span<float> values) {
   ++completed_;
   const auto own = copies_[completed_ % 2];
   std::memcpy(own.data(), values.data(), values.size_bytes());
-  await_all(&Signals::arrived, 1, 1);
+  await_all(&Counters::arrived, 1, 1);
   const Piece copies{memory_.everywhere(own), values.size(), 0, values.size()};
   copies.sum({0, values.size()}, values.data());
-  if (across_nodes_) across_nodes_->sum(values);
-  signals(memory_.node().rank()).done.raise(completed_);  // nobody waits for it; keeps it equal to `arrived`
+  if (across_nodes_) across_nodes_->all_reduce(values);
+  counters(memory_.node().rank()).done.raise(completed_);  // nobody waits for it; keeps it equal to `arrived`
 }
 
 void SharedMemoryAllReduce::sum_in_place(const Piece& piece) {
   ++completed_;
-  await_all(&Signals::arrived, 1, 2);
+  await_all(&Counters::arrived, 1, 2);
   const auto rank = static_cast<std::size_t>(memory_.node().rank());
   const Range chunk = RingPartition::chunk_of(piece.count, piece.everywhere.size(), rank);
   if (across_nodes_)
     sum_chunk_across_nodes(piece, chunk);
   else
     sum_chunk(piece, chunk);
-  await_all(&Signals::done, 2, 2);
+  await_all(&Counters::done, 2, 2);
 }
 
 // Each array is read once and written once: of two arrays, while their sum is in a register; of more, block by block
@@ -145,7 +145,7 @@ void SharedMemoryAllReduce::sum_chunk_across_nodes(const Piece& piece, const Ran
     piece.sum({begin, begin + size}, block);
     std::memcpy(floats(arrays[own], begin), block, size * sizeof(float));
   }
-  across_nodes_->sum({sum, chunk.size()});
+  across_nodes_->all_reduce({sum, chunk.size()});
   for (std::size_t rank = 0; rank < arrays.size(); ++rank)
     if (rank != own) std::memcpy(floats(arrays[rank], chunk.begin), sum, chunk.size() * sizeof(float));
 }
@@ -161,15 +161,16 @@ void SharedMemoryAllReduce::sum_staged(std::span<float> values) {
 }
 
 // A barrier: announces this rank's arrival, and waits until all ranks have arrived.
-void SharedMemoryAllReduce::await_all(SharedCounter Signals::*signal, std::size_t barrier, std::size_t barriers) const {
+void SharedMemoryAllReduce::await_all(SharedCounter Counters::*counter, std::size_t barrier,
+                                      std::size_t barriers) const {
   const TraceSpan span(lane_, "wait for ranks");
   context_->progress.enter({"barrier", barrier, barriers});
   const int own = memory_.node().rank();
-  (signals(own).*signal).raise(completed_);
+  (counters(own).*counter).raise(completed_);
   for (int rank = 0; rank < memory_.node().size(); ++rank)
     if (rank != own) {
       context_->progress.await(memory_.node().rank_in_job(rank));
-      (signals(rank).*signal).await(completed_, context_->backoff);
+      (counters(rank).*counter).await(completed_, context_->context);
     }
 }
 

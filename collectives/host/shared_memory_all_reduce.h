@@ -56,13 +56,13 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   std::size_t measure_small();
   void set_small_bytes(std::size_t bytes) { small_bytes_ = bytes; }  // at most kMostSmallBytes; the same on every rank
 
-  void sum(std::span<float> values) override;
+  void all_reduce(std::span<float> values) override;
   std::span<std::byte> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
   std::uint64_t bytes_sent() const override { return across_nodes_ ? across_nodes_->bytes_sent() : 0; }
   void record_to(TraceLane* lane) override;
 
  private:
-  struct Signals {
+  struct Counters {
     SharedCounter arrived;  // this rank's array of this all-reduce may be read
     SharedCounter done;     // this rank's chunk of it is complete
   };
@@ -80,13 +80,13 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   void sum_chunk(const Piece& piece, const Range& chunk);
   void sum_chunk_across_nodes(const Piece& piece, const Range& chunk);
   void sum_staged(std::span<float> values);
-  void await_all(SharedCounter Signals::*signal, std::size_t barrier, std::size_t barriers) const;
-  Signals& signals(int rank) const { return *signals_[static_cast<std::size_t>(rank)]; }
+  void await_all(SharedCounter Counters::*counter, std::size_t barrier, std::size_t barriers) const;
+  Counters& counters(int rank) const { return *counters_[static_cast<std::size_t>(rank)]; }
 
   SharedMemory memory_;  // before the members that may still send from it
   std::unique_ptr<AllReduceAlgorithm> across_nodes_;
   std::shared_ptr<AllReduceContext> context_;
-  std::vector<Signals*> signals_;
+  std::vector<Counters*> counters_;
   std::span<std::byte> copies_[2];  // of small arrays; used alternately
   std::span<std::byte> stage_;      // for pieces of arrays in other memory
   std::size_t small_bytes_ = kSmallBytes;

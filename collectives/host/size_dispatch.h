@@ -22,8 +22,8 @@ class SizeDispatch final : public AllReduceAlgorithm {
         large_(std::move(large)),
         crossover_bytes_(crossover_bytes) {}
 
-  void sum(std::span<float> values) override {
-    (values.size_bytes() <= crossover_bytes_ ? *small_ : *large_).sum(values);
+  void all_reduce(std::span<float> values) override {
+    (values.size_bytes() <= crossover_bytes_ ? *small_ : *large_).all_reduce(values);
   }
   std::span<std::byte> allocate(std::size_t bytes) override { return large_->allocate(bytes); }
   std::uint64_t bytes_sent() const override { return small_->bytes_sent() + large_->bytes_sent(); }

@@ -51,7 +51,7 @@ MPI_Status MpiLink::wait(MPI_Request& request, int peer) {
   context_->progress.await(peer);
   MPI_Status status;
   int done = 0;
-  for (int looks = 0; check(MPI_Test(&request, &done, &status)), !done; ++looks) context_->backoff.pause(looks);
+  for (int polls = 0; check(MPI_Test(&request, &done, &status)), !done; ++polls) context_->backoff.pause(polls);
   return status;
 }
 

@@ -28,7 +28,7 @@ Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size,
 
 // While the window is full, the oldest exchange is collected before the next is posted. At the end the window is
 // drained.
-void Ring::sum(std::span<float> values) {
+void Ring::all_reduce(std::span<float> values) {
   const RingPartition cut(values.size(), size_, options_);
   for (std::size_t number = 0; number < cut.exchanges + cut.window; ++number) {
     if (number >= cut.window) collect(values, cut.exchange(rank_, number - cut.window));

@@ -94,7 +94,7 @@ class Ring final : public AllReduceAlgorithm {
   Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<AllReduceContext> context,
        RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
 
-  void sum(std::span<float> values) override;
+  void all_reduce(std::span<float> values) override;
   std::span<std::byte> allocate(std::size_t bytes) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 

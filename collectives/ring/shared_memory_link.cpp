@@ -26,9 +26,9 @@ SharedMemoryLink::Board& SharedMemoryLink::board(int rank) const {
   return *reinterpret_cast<Board*>(memory_->at(rank, boards_));
 }
 
-void SharedMemoryLink::await(int rank, SharedCounter Board::*signal, std::uint32_t exchanges) const {
+void SharedMemoryLink::await(int rank, SharedCounter Board::*counter, std::uint32_t exchanges) const {
   context_->progress.await(memory_->node().rank_in_job(rank));
-  (board(rank).*signal).await(exchanges, context_->backoff);
+  (board(rank).*counter).await(exchanges, context_->context);
 }
 
 void SharedMemoryLink::post(std::span<const std::byte> to_next, std::span<std::byte> landing) {

@@ -39,7 +39,7 @@ class SharedMemoryLink final : public RingLink {
   };
 
   Board& board(int rank) const;
-  void await(int rank, SharedCounter Board::*signal, std::uint32_t exchanges) const;
+  void await(int rank, SharedCounter Board::*counter, std::uint32_t exchanges) const;
 
   std::shared_ptr<SharedMemory> memory_;
   std::shared_ptr<AllReduceContext> context_;

@@ -7,8 +7,8 @@ namespace annulus {
 
 // Shared by the parts of an all-reduce (its worker, algorithm and links): how they wait, and what a watchdog reads.
 struct AllReduceContext {
-  // `looks`: see Backoff.
-  explicit AllReduceContext(int looks) : backoff(looks) {}
+  // `polls`: see Backoff.
+  explicit AllReduceContext(int polls) : backoff(polls) {}
 
   Backoff backoff;
   AllReduceProgress progress;

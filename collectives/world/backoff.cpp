@@ -41,27 +41,27 @@ void Backoff::expect_not_abandoned() const {
   if (abandoned_) fail("an all-reduce was abandoned before it was complete");
 }
 
-void Backoff::rest(int looks) const {
-  if (looks < looks_)
+void Backoff::rest(int polls) const {
+  if (polls < polls_)
     _mm_pause();
   else
     std::this_thread::yield();
 }
 
-bool Backoff::rest_before_sleep(int looks) const {
-  if (!urgent_ || looks >= looks_ + kYields) return false;
-  rest(looks);
+bool Backoff::rest_before_sleep(int polls) const {
+  if (!urgent_ || polls >= polls_ + kYields) return false;
+  rest(polls);
   return true;
 }
 
-void Backoff::pause(int looks) {
+void Backoff::pause(int polls) {
   expect_not_abandoned();
-  if (urgent_) return rest(looks);
+  if (urgent_) return rest(polls);
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kNap * (1 << std::min(looks, kLongestNap)), [&] { return urgent_ || abandoned_; });
+  changed_.wait_for(lock, kNap * (1 << std::min(polls, kLongestNap)), [&] { return urgent_ || abandoned_; });
 }
 
-int looks_on_this_node(int ranks) {
+int polls_on_this_node(int ranks) {
   constexpr int kLooks = 1000, kLooksOfMany = 20;
   return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? kLooks : kLooksOfMany;
 }

@@ -13,24 +13,24 @@ namespace annulus {
 // One thread at a time waits, in pause(); other threads may call set_urgent() and abandon().
 class Backoff {
  public:
-  // `looks`: the number of polls before yielding the core. See looks_on_this_node().
-  explicit Backoff(int looks) : looks_(looks) {}
+  // `polls`: the number of polls before yielding the core. See polls_on_this_node().
+  explicit Backoff(int polls) : polls_(polls) {}
 
   void set_urgent(bool urgent);  // true ends a nap
   void abandon();                // from now on all waits throw Error
 
-  // To be called between two polls; `looks` is the number of polls of this wait so far.
-  void pause(int looks);
+  // To be called between two polls; `polls` is the number of polls of this wait so far.
+  void pause(int polls);
 
   // For waits that can sleep until they are woken (shared_counter.h): pauses for a moment between two polls, or returns
   // false if it is time to sleep.
-  bool rest_before_sleep(int looks) const;
+  bool rest_before_sleep(int polls) const;
   void expect_not_abandoned() const;  // throws Error if it was abandoned
 
  private:
-  void rest(int looks) const;
+  void rest(int polls) const;
 
-  const int looks_;
+  const int polls_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> urgent_ = false;
@@ -38,6 +38,6 @@ class Backoff {
 };
 
 // Returns the number of polls for about 50 us if every rank of a node has a core; close to 0 if ranks share cores.
-int looks_on_this_node(int ranks);
+int polls_on_this_node(int ranks);
 
 }  // namespace annulus

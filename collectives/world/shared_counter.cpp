@@ -28,8 +28,8 @@ void SharedCounter::raise(std::uint32_t value) {
 }
 
 void SharedCounter::await(std::uint32_t value, const Backoff& backoff) const {
-  for (int looks = 0; !reached(value);)
-    if (!backoff.rest_before_sleep(looks++)) return sleep_until(value, backoff);
+  for (int polls = 0; !reached(value);)
+    if (!backoff.rest_before_sleep(polls++)) return sleep_until(value, backoff);
 }
 
 void SharedCounter::sleep_until(std::uint32_t value, const Backoff& backoff) const {

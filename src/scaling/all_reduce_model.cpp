@@ -94,7 +94,7 @@ AllReduceModel best(const Cluster& cluster, std::size_t ranks) {
 
 }  // namespace
 
-// Follows Ring::sum() for all ranks whose links differ.
+// Follows Ring::all_reduce() for all ranks whose links differ.
 double ring_seconds(std::span<const LinkModel> links, std::size_t ranks, std::size_t bytes, const RingOptions& options,
                     WireType wire, double add_bytes_per_second) {
   const RingPartition cut(bytes / sizeof(float), ranks, options);

@@ -32,9 +32,9 @@ struct Cluster {
   double add_bytes_per_second = std::numeric_limits<double>::infinity();  // speed of adding received data, per rank
 };
 
-// Ring::sum() in virtual time; rank r sends on links[r % links.size()], because a ring looks the same from every node.
-// All chunks and segments are assumed to be as large as the largest. This is exact if chunks are not segmented, because
-// the largest chunk passes over all links; otherwise it overestimates by at most a cache line per exchange.
+// Ring::all_reduce() in virtual time; rank r sends on links[r % links.size()], because a ring looks the same from every
+// node. All chunks and segments are assumed to be as large as the largest. This is exact if chunks are not segmented,
+// because the largest chunk passes over all links; otherwise it overestimates by at most a cache line per exchange.
 //
 // With one segment in each chunk, on N ranks with equal links, and n bytes that divide evenly, this is
 //

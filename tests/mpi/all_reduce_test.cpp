@@ -160,16 +160,16 @@ TEST_CASE("on one node, ring and shm are bit-identical") {
 TEST_CASE("the measured crossover of shm does not change the result's bits") {
   const World world;
   if (world.size() == 1) return;
-  const auto context = std::make_shared<AllReduceContext>(looks_on_this_node(world.local_size()));
+  const auto context = std::make_shared<AllReduceContext>(polls_on_this_node(world.local_size()));
   context->backoff.set_urgent(true);
   const bool own_memory = GENERATE(false, true);
-  SharedMemoryAllReduce direct(world.node(), nullptr, context);
-  const std::size_t measured = direct.measure_small();
+  SharedMemoryAllReduce shm(world.node(), nullptr, context);
+  const std::size_t measured = shm.measure_small();
   CHECK(std::ranges::count(world.gather(std::uint64_t{measured}), measured) == world.size());
   CHECK((measured == 0 ||
          (measured >= SharedMemoryAllReduce::kLeastSmallBytes && measured <= SharedMemoryAllReduce::kMostSmallBytes)));
   std::vector<float> elsewhere(SharedMemoryAllReduce::kMostSmallBytes / sizeof(float)), expected;
-  const auto shared = direct.allocate(SharedMemoryAllReduce::kMostSmallBytes);
+  const auto shared = shm.allocate(SharedMemoryAllReduce::kMostSmallBytes);
   const std::span<float> memory = own_memory ? floats(DeviceView{shared.data(), shared.size()}) : elsewhere;
   for (const std::size_t size : sizes_for(world.size())) {
     if (size > memory.size()) continue;
@@ -177,9 +177,9 @@ TEST_CASE("the measured crossover of shm does not change the result's bits") {
     for (const std::size_t small :
          {std::size_t{0}, SharedMemoryAllReduce::kLeastSmallBytes, measured, SharedMemoryAllReduce::kMostSmallBytes}) {
       CAPTURE(own_memory, size, small);
-      direct.set_small_bytes(small);
+      shm.set_small_bytes(small);
       std::ranges::copy(fractions(size, world.rank()), values.begin());
-      direct.sum(values);
+      shm.all_reduce(values);
       if (small == 0) expected.assign(values.begin(), values.end());
       check_equal(values, expected);
     }

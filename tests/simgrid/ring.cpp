@@ -1,5 +1,5 @@
 // The ring's schedule over MPI, for SimGrid's simulated machines (check_prediction.py): a rank sends and receives the
-// same messages as Ring::sum(), in the same order, without adding. Prints the seconds of the slowest rank.
+// same messages as Ring::all_reduce(), in the same order, without adding. Prints the seconds of the slowest rank.
 //
 //    ring BYTES [SEGMENT_BYTES]      segments as over real MPI messages between nodes if not given
 #include <mpi.h>

@@ -62,7 +62,7 @@ double seconds_of_real_ring(std::span<const LinkModel> models, std::size_t size,
       Ring ring(std::make_unique<VirtualLink>(std::move(links[rank]), std::move(times[rank]),
                                               models[rank % models.size()], now[rank]),
                 rank, size, std::make_shared<AllReduceContext>(0), options);
-      ring.sum(values);
+      ring.all_reduce(values);
     });
   ranks.clear();
   return std::ranges::max(now);

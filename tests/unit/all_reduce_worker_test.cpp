@@ -16,9 +16,9 @@ class AddOne final : public AllReduceAlgorithm {
   explicit AddOne(std::shared_ptr<AllReduceContext> context)
       : AllReduceAlgorithm({"adds one"}), context_(std::move(context)) {}
 
-  void sum(std::span<float> values) override {
+  void all_reduce(std::span<float> values) override {
     if (values[0] < 0) fail("broken wire");
-    for (int looks = 0; values[0] == 1000; ++looks) context_->backoff.pause(looks);
+    for (int polls = 0; values[0] == 1000; ++polls) context_->backoff.pause(polls);
     for (float& value : values) value += 1;
     bytes_ += values.size_bytes();
   }
@@ -95,7 +95,7 @@ TEST_CASE("a large all-reduce begins without wait(), even after a small one that
    public:
     Slow() : AllReduceAlgorithm({"slow"}) {}
 
-    void sum(std::span<float>) override { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
+    void all_reduce(std::span<float>) override { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
     std::uint64_t bytes_sent() const override { return 0; }
   };
   AllReduceWorker worker(std::make_unique<Slow>(), std::make_shared<AllReduceContext>(0), "slow", "tested");

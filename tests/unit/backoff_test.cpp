@@ -11,10 +11,10 @@ TEST_CASE("an urgent wait polls and yields before it sleeps, any other sleeps") 
   Backoff backoff(10);
   CHECK_FALSE(backoff.rest_before_sleep(0));
   backoff.set_urgent(true);
-  int looks = 0;
-  while (looks < 10'000 && backoff.rest_before_sleep(looks)) ++looks;
-  CHECK(looks > 10);
-  CHECK(looks < 10'000);
+  int polls = 0;
+  while (polls < 10'000 && backoff.rest_before_sleep(polls)) ++polls;
+  CHECK(polls > 10);
+  CHECK(polls < 10'000);
   backoff.set_urgent(false);
   CHECK_FALSE(backoff.rest_before_sleep(0));
 }
@@ -24,7 +24,7 @@ TEST_CASE("a wait can be made urgent, or abandoned, while it is running") {
   bool abandoned = false;
   std::jthread waiter([&] {
     try {
-      for (int looks = 0;; ++looks) backoff.pause(looks);
+      for (int polls = 0;; ++polls) backoff.pause(polls);
     } catch (const Error&) {
       abandoned = true;
     }

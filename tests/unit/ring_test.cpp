@@ -33,7 +33,7 @@ Result sum_over_threads(const Arrays& arrays, RingOptions options, LoopbackDeliv
       Ring ring(std::move(links[rank]), rank, size, std::make_shared<AllReduceContext>(0), options);
       for (int time = 0; time < times; ++time) {
         result.sums[rank] = arrays[rank];
-        ring.sum(result.sums[rank]);
+        ring.all_reduce(result.sums[rank]);
       }
       result.bytes_sent[rank] = ring.bytes_sent();
     });
@@ -146,7 +146,7 @@ TEST_CASE("a waiting ring reports its current step") {
       std::vector<float> values(3 * 2 * RingPartition::kLine);  // two segments a step
       Ring ring(std::make_unique<Witness>(std::move(links[rank]), context->progress, heard[rank]), rank, 3, context,
                 {.segment_bytes = 64});
-      ring.sum(values);
+      ring.all_reduce(values);
     });
   ranks.clear();
   for (const auto& lines : heard)
@@ -176,7 +176,7 @@ TEST_CASE("a rank whose neighbour has left gets an error instead of hanging") {
       Ring ring(std::move(links[rank]), rank, 3, std::make_shared<AllReduceContext>(0), {.segment_bytes = 64});
       if (rank == gone) return;
       try {
-        ring.sum(values);
+        ring.all_reduce(values);
       } catch (const Error&) {
         errors[rank] = 1;
       }
@@ -194,7 +194,7 @@ TEST_CASE("ranks with arrays of different sizes get an error") {
       std::vector<float> values(100 + 10 * rank);
       Ring ring(std::move(links[rank]), rank, 2, std::make_shared<AllReduceContext>(0));
       try {
-        ring.sum(values);
+        ring.all_reduce(values);
       } catch (const Error&) {
         errors[rank] = 1;
       }

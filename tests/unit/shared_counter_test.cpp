@@ -31,8 +31,8 @@ TEST_CASE("writes before raise() are visible after await()") {
 
 TEST_CASE("awaiting a counter that is never raised can be abandoned") {
   Backoff backoff(0);
-  const SharedCounter signal;
-  signal.await(0, backoff);
+  const SharedCounter counter;
+  counter.await(0, backoff);
   std::jthread impatient([&] { backoff.abandon(); });
-  CHECK_THROWS_AS(signal.await(1, backoff), Error);
+  CHECK_THROWS_AS(counter.await(1, backoff), Error);
 }

@@ -74,7 +74,7 @@ TEST_CASE("the ring over 16-bit messages is bit-identical on all ranks and close
       threads.emplace_back([&, rank] {
         Ring ring(std::make_unique<CompressedLink>(std::move(links[rank]), wire, options.in_flight), rank, ranks,
                   std::make_shared<AllReduceContext>(0), options);
-        ring.sum(arrays[rank]);
+        ring.all_reduce(arrays[rank]);
       });
   }
   for (std::size_t rank = 1; rank < ranks; ++rank) CHECK(arrays[rank] == arrays[0]);
