@@ -4,7 +4,8 @@
 
 namespace {
 
-// The arrays' distance is not a power of two, because addresses equal modulo a large one evict each other from the cache.
+// The arrays' distance is not a power of two, because addresses equal modulo a large one evict each other from the
+// cache.
 constexpr std::size_t kSkew = 37 * 4096 + 320;
 
 template <int kRanks>

@@ -1,10 +1,10 @@
-// Shared by the peers of scripts/bench-collectives: a buffer on huge pages, the exactness check, rewriting, the clock and
-// the rows, as in src/bench/bench_all_reduce.cpp.
+// Shared by the peers of scripts/bench-collectives: a buffer on huge pages, the exactness check, rewriting, the clock
+// and the rows, as in src/bench/bench_all_reduce.cpp.
 //
 //   PROGRAM NAME BYTES,BYTES,... SECONDS [RANKS]
 //
-// prints one line of JSON for each size as soon as it is measured. SECONDS is the approximate duration of each row. RANKS
-// is for programs that start their ranks themselves.
+// prints one line of JSON for each size as soon as it is measured. SECONDS is the approximate duration of each row.
+// RANKS is for programs that start their ranks themselves.
 #pragma once
 
 #include <sys/mman.h>
