@@ -170,7 +170,7 @@ void SharedMemoryAllReduce::await_all(SharedCounter Counters::*counter, std::siz
   for (int rank = 0; rank < memory_.node().size(); ++rank)
     if (rank != own) {
       context_->progress.await(memory_.node().rank_in_job(rank));
-      (counters(rank).*counter).await(completed_, context_->context);
+      (counters(rank).*counter).await(completed_, context_->backoff);
     }
 }
 

@@ -28,7 +28,7 @@ SharedMemoryLink::Board& SharedMemoryLink::board(int rank) const {
 
 void SharedMemoryLink::await(int rank, SharedCounter Board::*counter, std::uint32_t exchanges) const {
   context_->progress.await(memory_->node().rank_in_job(rank));
-  (board(rank).*counter).await(exchanges, context_->context);
+  (board(rank).*counter).await(exchanges, context_->backoff);
 }
 
 void SharedMemoryLink::post(std::span<const std::byte> to_next, std::span<std::byte> landing) {

@@ -13,7 +13,7 @@ namespace annulus::cpu {
 namespace {
 
 // The data that a rule reads and writes for a range of parameters.
-struct Stretch {
+struct UpdateSlice {
   std::size_t size;
   float* weights;
   const float* gradients;
@@ -21,12 +21,12 @@ struct Stretch {
   float weight_decay;
 };
 
-void average(const Stretch& s) {
+void average(const UpdateSlice& s) {
   move_towards({s.gradients, s.size}, {s.weights, s.size}, kStatisticMomentum);
 }
 
 template <bool kNesterov>
-void sgd(const Stretch& s, const Sgd& rule, float rate) {
+void sgd(const UpdateSlice& s, const Sgd& rule, float rate) {
   for_each_element(s.size, [w = s.weights, g = s.gradients, v = s.first_state, decay = s.weight_decay,
                             momentum = rule.momentum, rate](auto i) {
     const float gradient = g[i] + decay * w[i];
@@ -35,7 +35,7 @@ void sgd(const Stretch& s, const Sgd& rule, float rate) {
   });
 }
 
-void lars(const Stretch& s, const Lars& rule, float rate) {
+void lars(const UpdateSlice& s, const Lars& rule, float rate) {
   for_each_element(s.size, [w = s.weights, g = s.gradients, v = s.first_state, decay = s.weight_decay,
                             momentum = rule.momentum, rate](auto i) {
     v[i] = momentum * v[i] + rate * (g[i] + decay * w[i]);
@@ -43,7 +43,7 @@ void lars(const Stretch& s, const Lars& rule, float rate) {
   });
 }
 
-void adamw(const Stretch& s, const AdamW& rule, float rate, std::uint64_t step) {
+void adamw(const UpdateSlice& s, const AdamW& rule, float rate, std::uint64_t step) {
   // 1 / (1 - beta^step)
   const auto correction = [&](float beta) {
     return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(step))));
@@ -74,7 +74,7 @@ double squares(const float* values, std::size_t size) {
   return sum;
 }
 
-float local_rate(const Stretch& s, const Lars& rule) {
+float local_rate(const UpdateSlice& s, const Lars& rule) {
   const double weights = std::sqrt(squares(s.weights, s.size)), gradients = std::sqrt(squares(s.gradients, s.size));
   if (weights == 0 || gradients == 0) return 1;
   return static_cast<float>(rule.trust * weights / (gradients + rule.weight_decay * weights));
@@ -132,21 +132,21 @@ class ArenaUpdate : public Update {
 
   void update(const Range& part, Role role, float rate, std::uint64_t step) const {
     if (role == Role::metric) return;
-    Stretch stretch = at(part);
-    if (role == Role::statistic) return average(stretch);
-    if (role == Role::offset) stretch.weight_decay = 0;
+    UpdateSlice slice = at(part);
+    if (role == Role::statistic) return average(slice);
+    if (role == Role::offset) slice.weight_decay = 0;
     if (const auto* rule = std::get_if<Sgd>(&rule_)) {
       if (rule->nesterov)
-        sgd<true>(stretch, *rule, rate);
+        sgd<true>(slice, *rule, rate);
       else
-        sgd<false>(stretch, *rule, rate);
+        sgd<false>(slice, *rule, rate);
     }
-    if (const auto* rule = std::get_if<AdamW>(&rule_)) adamw(stretch, *rule, rate, step);
+    if (const auto* rule = std::get_if<AdamW>(&rule_)) adamw(slice, *rule, rate, step);
     if (const auto* rule = std::get_if<Lars>(&rule_))
-      lars(stretch, *rule, role == Role::weight ? rate * local_rate(stretch, *rule) : rate);
+      lars(slice, *rule, role == Role::weight ? rate * local_rate(slice, *rule) : rate);
   }
 
-  Stretch at(const Range& part) const {
+  UpdateSlice at(const Range& part) const {
     const auto from = [&](DeviceView view) { return view ? floats(view).data() + part.begin : nullptr; };
     const float decay = std::visit([](const auto& rule) { return rule.weight_decay; }, rule_);
     return {

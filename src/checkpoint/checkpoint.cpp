@@ -58,13 +58,11 @@ void require_known_format(const hdf5::Group& root, bool has_seal) {
     fail("{}: an HDF5 file, but not a checkpoint of this program", root.place());
   }
   const std::uint64_t version = root.integer("version");
-  if (version > kVersion)
-    throw NewerCheckpoint(
-        fmt::format("{}: a checkpoint of version {}, but this program reads up to {}; use a newer one", root.place(),
-                    version, kVersion));
-  if (version < kVersion)
-    fail("{}: a checkpoint of version {}, which is no longer supported; this program reads version {}", root.place(),
-         version, kVersion);
+  if (version != kVersion)
+    throw UnknownVersion(
+        fmt::format("{}: a checkpoint of version {}, but this program reads version {}; use the program "
+                    "that wrote it",
+                    root.place(), version, kVersion));
   if (!has_seal) fail("{}: damaged or edited, its checksum is missing", root.place());
 }
 
@@ -111,10 +109,8 @@ void write_samples(hdf5::Group& root, const std::vector<DataField>& samples) {
   root.set_strings("samples", texts);
 }
 
-// Older checkpoints do not record the samples; then nothing is compared.
 std::vector<DataField> read_samples(const hdf5::Group& root) {
   std::vector<DataField> samples;
-  if (!root.has_attribute("samples")) return samples;
   for (const std::string& text : root.strings("samples")) {
     const std::size_t end = std::min(text.find('='), text.size());
     samples.push_back({text.substr(0, end), text.substr(std::min(end + 1, text.size()))});

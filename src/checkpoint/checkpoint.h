@@ -68,8 +68,8 @@ struct Checkpoint {
 void write_checkpoint(
     const std::filesystem::path& file, const Checkpoint& checkpoint, const std::function<void()>& written = [] {});
 
-// A newer program wrote the checkpoint, which may be intact.
-class NewerCheckpoint : public Error {
+// Another version of the program wrote the checkpoint, which may be intact.
+class UnknownVersion : public Error {
  public:
   using Error::Error;
 };

@@ -73,7 +73,7 @@ std::optional<StoredCheckpoint> CheckpointFolder::newest() const {
   for (const Numbered& one : files) {
     try {
       return StoredCheckpoint{one.file, read_checkpoint(one.file), damaged};
-    } catch (const NewerCheckpoint&) {
+    } catch (const UnknownVersion&) {
       throw;
     } catch (const Error& error) {
       if (reason.empty()) reason = error.what();

@@ -39,7 +39,7 @@ class CheckpointFolder {
   bool empty() const;  // no run has written here
 
   // Returns the newest readable checkpoint, or nothing if the folder has no checkpoints. Throws Error if none of them
-  // can be read, and NewerCheckpoint if a newer program wrote the newest.
+  // can be read, and UnknownVersion if another version of the program wrote the newest.
   std::optional<StoredCheckpoint> newest() const;
 
   // Returns the newest checkpoint that can be read and that expect_usable() accepts, if any. Reads all newer ones.

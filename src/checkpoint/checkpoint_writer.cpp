@@ -14,7 +14,7 @@ void CheckpointWriter::begin(Checkpoint checkpoint) {
   });
 }
 
-void CheckpointWriter::look() {
+void CheckpointWriter::check() {
   if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) finish();
 }
 

@@ -7,7 +7,8 @@
 namespace annulus {
 
 // Writes a run's checkpoints one after the other on a background thread while training continues. The next call of
-// look() or finish() throws the Error of a failed write. The destructor waits for the last write and ignores its Error.
+// check() or finish() throws the Error of a failed write. The destructor waits for the last write and ignores its
+// Error.
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(CheckpointFolder folder) : folder_(std::move(folder)) {}
@@ -15,7 +16,7 @@ class CheckpointWriter {
   const CheckpointFolder& folder() const { return folder_; }  // REQUIRES: no write in progress
 
   void begin(Checkpoint checkpoint);  // REQUIRES: finish() was called
-  void look();                        // throws Error if the last write failed; does not block
+  void check();                       // throws Error if the last write failed; does not block
   void finish();                      // waits for the last write; throws Error if it failed
 
   double seconds() const { return seconds_; }  // total time of the finished writes

@@ -81,7 +81,7 @@ bool TrainingRun::run_epoch() {
 }
 
 bool TrainingRun::run_step(EpochResult& epoch) {
-  checkpoints_.look();
+  checkpoints_.check();
   record_.timeline.begin_step(state_.step + 1);
   const Mark begun = inputs_.device->mark();
   record_.activity.begin_step(state_.step + 1);

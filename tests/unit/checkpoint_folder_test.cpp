@@ -164,7 +164,7 @@ TEST_CASE("a checkpoint is found by file or by run folder", "[checkpoint_folder]
 TEST_CASE("a writer runs in the background, and reports errors later", "[checkpoint_folder]") {
   const test::TemporaryFolder run;
   CheckpointWriter writer({run.path(), 2});
-  writer.look();
+  writer.check();
   writer.finish();
   writer.begin(after_steps(10));
   writer.finish();
@@ -175,7 +175,7 @@ TEST_CASE("a writer runs in the background, and reports errors later", "[checkpo
     writer.begin(after_steps(20));
     CHECK_THAT(test::error_of([&] { writer.finish(); }), Contains("step-000000020.h5") && Contains("File too large"));
   }
-  writer.look();  // the error has been reported
+  writer.check();  // the error has been reported
   CHECK(newest_step(run.path()) == 10);
   writer.begin(after_steps(20));
   writer.finish();
