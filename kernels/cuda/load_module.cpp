@@ -16,12 +16,13 @@ constexpr const char* kFile = "libannulus_cuda.so";
 constexpr const char* kKernels = "annulus_cuda_kernels";
 
 std::filesystem::path module_file() {
-  // Beside the program, or, of tests, one folder up.
+  // Beside the program, or, of tests, one folder up; if installed, bin/annulus loads it from lib/annulus.
   std::error_code error;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  for (const auto& file : {folder / kFile, folder.parent_path() / kFile})
+  const auto parent = folder.parent_path();
+  for (const auto& file : {folder / kFile, parent / kFile, parent / "lib/annulus" / kFile})
     if (exists(file, error)) return file;
-  fail("there is no {} in {}: build the target gpu", kFile, folder.string());
+  fail("there is no {} in {} or {}: build the target gpu", kFile, folder.string(), (parent / "lib/annulus").string());
 }
 
 void* load() {

@@ -1,4 +1,4 @@
--- A modulefile for Lmod; it finds the repository that it lies in:
+-- A modulefile for Lmod; it finds the repository or the installation that it lies in:
 --   module use /path/to/annulus/scripts/modules
 --   module load annulus
 -- Where MPI and HDF5 are modules too, name those that it was built with: depends_on("openmpi/4.1.4", "hdf5/1.10.8")
@@ -9,4 +9,4 @@ whatis("Description: synchronous data-parallel training over MPI")
 
 local root = myFileName():gsub("/scripts/modules/[^/]*$", "")
 setenv("ANNULUS_ROOT", root)
-prepend_path("PATH", pathJoin(root, "build"))
+prepend_path("PATH", pathJoin(root, isDir(pathJoin(root, "build")) and "build" or "../../bin"))

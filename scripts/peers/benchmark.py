@@ -11,7 +11,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ANNULUS = pathlib.Path(os.environ.get("ANNULUS", ROOT / "build/annulus"))  # if set, it is measured unchanged and not built
+# The repository's program, or that of the installation whose share/annulus ROOT is.
+PROGRAM = ROOT / "build/annulus" if (ROOT / "scripts/build").exists() else ROOT.parents[1] / "bin/annulus"
+ANNULUS = pathlib.Path(os.environ.get("ANNULUS", PROGRAM))  # if set, it is measured unchanged and not built
 KIB, MIB = 1 << 10, 1 << 20
 
 TUNED = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm"]

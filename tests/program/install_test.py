@@ -1,0 +1,82 @@
+"""What `cmake --install` installs, and that it works without the repository."""
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import helper
+
+BUILD = pathlib.Path(helper.ANNULUS).parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+ENVIRONMENT = {name: value for name, value in {**os.environ, **helper.ENVIRONMENT}.items() if name != "ANNULUS"}
+
+# Completes the command line $1, and prints the proposals.
+COMPLETE = """
+source "$PREFIX/share/bash-completion/completions/annulus"
+PATH=$PREFIX/bin:$PATH
+read -ra COMP_WORDS <<< "$1"
+[[ $1 != *' ' ]] || COMP_WORDS+=("")
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_annulus annulus "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+class Install(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="annulus-test-"))
+        cls.addClassCleanup(shutil.rmtree, folder)
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", "/usr/local"], check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "DESTDIR": str(folder)})
+        cls.folder, cls.prefix = folder, folder / "usr/local"
+
+    def run_installed(self, program, *arguments, **environment):
+        return subprocess.run([self.prefix / program, *arguments], text=True, capture_output=True, cwd=self.folder, timeout=60,
+                              env={**ENVIRONMENT, **environment})
+
+    def test_the_program_runs_and_names_its_commit(self):
+        shown = self.run_installed("bin/annulus", "--version")
+        describe = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--exclude=*"], text=True, capture_output=True)
+        commit = rf" \(commit {describe.stdout.strip()}(-dirty)?\)" if describe.returncode == 0 else ""
+        self.assertRegex(shown.stdout, rf"^annulus \d+\.\d+\.\d+{commit}\n$")
+        models = self.run_installed("bin/annulus", "models")
+        self.assertEqual((models.returncode, models.stderr), (0, ""))
+        self.assertIn("resnet50", models.stdout)
+
+    def test_it_finds_its_module(self):
+        """With a driver that has nothing in it, which is enough to look for the module."""
+        subprocess.run(["g++", "-shared", "-o", self.folder / "libcuda.so.1", "-x", "c++", "/dev/null"], check=True)
+        shown = self.run_installed("bin/annulus", "doctor", LD_LIBRARY_PATH=str(self.folder)).stdout
+        if "built without CUDA" in shown:
+            self.skipTest("built without CUDA")
+        missing = rf"there is no libannulus_cuda.so in {self.prefix}/bin or {self.prefix}/lib/annulus"
+        self.assertEqual(missing not in shown, (BUILD / "libannulus_cuda.so").exists(), shown)
+
+    def test_scripts_find_the_program_and_each_other(self):
+        scripts = "share/annulus/scripts"
+        shown = self.run_installed(f"{scripts}/launch", "-np", "2", "--dry-run", "annulus", "train").stderr
+        self.assertRegex(shown, r"^\+ mpirun -np 2 .*annulus train\n$")
+        shown = self.run_installed(f"{scripts}/study", "run", "--help", COLUMNS="1000").stdout
+        self.assertIn(f"which annulus ({self.prefix}/bin/annulus)", shown)
+        for name in ("slurm/train.sbatch", "pbs/train.pbs", "lsf/train.lsf", "modules/annulus.lua"):
+            self.assertTrue((self.prefix / scripts / name).is_file(), name)
+
+    def test_completion(self):
+        def complete(line):
+            return subprocess.run(["bash", "-c", COMPLETE, "bash", line], text=True, check=True, capture_output=True,
+                                  env={**os.environ, "PREFIX": str(self.prefix)}).stdout.split()
+        for line, expected in (("annulus tr", ["train"]), ("annulus train --mo", ["--model", "--momentum"]),
+                               ("annulus bench ", ["input", "noise", "step", "all-reduce"]),
+                               ("annulus bench all-reduce --algo", ["--algorithms"]), ("annulus --vers", ["--version"]),
+                               ("annulus train --data x.h5 --all-reduce sh", ["shm"]), ("annulus train --epochs ", []),
+                               ("annulus train --data x", []), ("annulus eval --mo", [])):
+            with self.subTest(line=line):
+                self.assertEqual(complete(line), expected)
+
+
+if __name__ == "__main__":
+    helper.main()
