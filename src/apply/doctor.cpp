@@ -10,6 +10,7 @@
 #include "kernels/cuda/make_cuda_device.h"
 #include "src/io/hdf5.h"
 #include "src/io/terminal.h"
+#include "src/io/version.h"
 #include "src/job/machine.h"
 #include "src/job/open_device.h"
 #include "src/job/scheduler.h"
@@ -67,7 +68,7 @@ void doctor(const World& world) {
   const auto scheduler = scheduler_complaint(world.size());
   const ThreadReport threads = report_threads(world, choose_threads(0));
   if (world.root()) {
-    fmt::print("annulus {}\n", ANNULUS_VERSION);
+    fmt::print("annulus {}\n", version());
     line("compiler", __VERSION__);
     const std::string mpi = mpi_library();
     line("MPI", mpi.substr(0, mpi.find(',')));

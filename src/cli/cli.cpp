@@ -13,21 +13,12 @@
 #include "src/cli/numbers.h"
 #include "src/io/printable.h"
 #include "src/io/terminal.h"
+#include "src/io/version.h"
 
 namespace annulus {
 namespace {
 
 constexpr int kUsageExitCode = 2;
-
-#ifndef ANNULUS_COMMIT
-#define ANNULUS_COMMIT ""
-#endif
-
-// "annulus 0.1.0 (commit 7f483d7)"; a source without a repository has no commit.
-std::string version() {
-  const std::string commit = "" ANNULUS_COMMIT;
-  return "annulus " ANNULUS_VERSION + (commit.empty() ? "" : fmt::format(" (commit {})", commit));
-}
 
 // Describes the first word that the parser does not know.
 std::string describe_unknown(const CLI::App& command, const std::string& word) {
@@ -89,7 +80,7 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
 
 void add_commands(CLI::App& app, Command& chosen) {
   app.set_help_flag("-h,--help", "Print this help");
-  app.set_version_flag("--version", version(), "Print the version");
+  app.set_version_flag("--version", "annulus " + version(), "Print the version");
   app.set_config("--config", "", "TOML file with more options, in lines such as lr = 0.05")->type_name("FILE");
   app.formatter(help_formatter());
   app.config_formatter(flat_config(app));

@@ -9,6 +9,7 @@
 #include "src/io/atomic_file.h"
 #include "src/io/file_io.h"
 #include "src/io/terminal.h"
+#include "src/io/version.h"
 #include "src/metrics/slow_down.h"
 
 namespace annulus {
@@ -127,6 +128,7 @@ nlohmann::json to_json(const EvaluationResult& e) {
 nlohmann::json to_json(const RunResult& r) {
   nlohmann::json json{{"status", r.status},
                       {"version", ANNULUS_VERSION},
+                      {"commit", commit()},
                       {"ranks", r.ranks},
                       {"global_batch", r.global_batch},
                       {"learning_rate", r.schedule},
