@@ -40,8 +40,7 @@ class Install(unittest.TestCase):
 
     def test_the_program_runs_and_names_its_commit(self):
         shown = self.run_installed("bin/annulus", "--version")
-        describe = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--exclude=*"], text=True, capture_output=True)
-        commit = rf" \(commit {describe.stdout.strip()}(-dirty)?\)" if describe.returncode == 0 else ""
+        commit = r" \(commit [0-9a-f]{7,}(-dirty)?\)" if (ROOT / ".git").exists() else ""
         self.assertRegex(shown.stdout, rf"^annulus \d+\.\d+\.\d+{commit}\n$")
         models = self.run_installed("bin/annulus", "models")
         self.assertEqual((models.returncode, models.stderr), (0, ""))
