@@ -1,9 +1,7 @@
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
-
 #include "kernels/base/subnormals.h"
+#include "tests/catch2.h"
 
 int main(int argc, char** argv) {
   annulus::flush_subnormals();  // as the program does
-  return Catch::Session().run(argc, argv);
+  return annulus::run_tests(argc, argv);
 }
