@@ -173,8 +173,7 @@ struct Turns {
 };
 
 // Returns the turns that fill the requested time; the same on every rank.
-Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, bool tune, double seconds,
-              Meter& meter) {
+Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, bool tune, double seconds, Meter& meter) {
   double slowest = 0, done = 0;
   meter.begin();
   for (Candidate& candidate : candidates) {
@@ -193,8 +192,8 @@ Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, bo
   return {std::max<std::size_t>(1, static_cast<std::size_t>(seconds / (slowest * static_cast<double>(steps)))), steps};
 }
 
-void take_turns(const World& world, Candidates& candidates, const Batch& batch, const Turns& turns,
-                Timeline& timeline, Meter& meter) {
+void take_turns(const World& world, Candidates& candidates, const Batch& batch, const Turns& turns, Timeline& timeline,
+                Meter& meter) {
   const auto steps = static_cast<double>(turns.count * candidates.size() * turns.steps);
   std::uint64_t step = 0;
   meter.begin();

@@ -101,7 +101,8 @@ void add_bench(CLI::App& app, Command& chosen) {
                    "Checkpoint (file or run folder) to take weights, optimizer state, model, image and classes from")
       ->type_name("FILE");
   add_table_options(*step, s);
-  step->add_option("--all-reduce", s.all_reduce, fmt::format("{}, or none (no communication). Several are measured in turns", kAllReduceHelp))
+  step->add_option("--all-reduce", s.all_reduce,
+                   fmt::format("{}, or none (no communication). Several are measured in turns", kAllReduceHelp))
       ->group("All-reduce")
       ->check(one_of(kAllReduces))
       ->delimiter(',')

@@ -223,7 +223,8 @@ Options:
 }
 
 TEST_CASE("the version, with the commit if the source is from a repository", "[cli]") {
-  CHECK_THAT(CommandLine().parse({"--version"}), Catch::Matches(R"(annulus \d+\.\d+\.\d+( \(commit [0-9a-f]+(-dirty)?\))?)"));
+  CHECK_THAT(CommandLine().parse({"--version"}),
+             Catch::Matches(R"(annulus \d+\.\d+\.\d+( \(commit [0-9a-f]+(-dirty)?\))?)"));
 }
 
 TEST_CASE("texts that are parsed by functions have the same messages", "[cli]") {

@@ -255,7 +255,8 @@ void check_memory(Trial& trial) {
     CAPTURE(k);
     Bindings bindings = trial.bindings;
     bindings.output = bindings.inputs[k];
-    if (op.info().input(k).output_may_overwrite && !op.info().input(k).backward_reads) CHECK(trial.run(bindings, nothing) == expected);
+    if (op.info().input(k).output_may_overwrite && !op.info().input(k).backward_reads)
+      CHECK(trial.run(bindings, nothing) == expected);
     bindings = trial.bindings;
     if (!bindings.input_gradients[k]) continue;
     bindings.input_gradients[k] = bindings.output_gradient;
