@@ -28,8 +28,8 @@ class AllReduceAlgorithm {
 
   const Info& info() const { return info_; }
 
-  // In place. REQUIRES: every rank calls it with the same sizes in the same order. The result is bit-identical on all
-  // ranks.
+  // In place. Arrays may be in the memory of a GPU. REQUIRES: every rank calls it with the same sizes in the same
+  // order. The result is bit-identical on all ranks.
   virtual void all_reduce(std::span<float> values) = 0;
 
   // See AllReduce::allocate. The default is ordinary memory.
@@ -37,6 +37,12 @@ class AllReduceAlgorithm {
     const DeviceView memory = memory_.emplace_back(allocate_host(bytes)).view();
     return {memory.address, memory.bytes};
   }
+
+  // For arrays that a device's lane reads and writes; the defaults are for the host's memory. They are called by the
+  // thread that enqueues. `number`: of the all-reduce, counted from 1.
+  virtual void begin(DeviceView /*values*/) {}    // the next all_reduce() comes after all work queued on the lane
+  virtual void join(std::uint64_t /*number*/) {}  // later work on the lane comes after this all-reduce
+  virtual bool done(std::uint64_t /*number*/) { return true; }  // REQUIRES: all_reduce() has returned for it
 
   virtual std::uint64_t bytes_sent() const = 0;  // by this rank so far; 0 if unknown
 

@@ -33,6 +33,7 @@ void AllReduceWorker::abandon() noexcept {
 }
 
 AllReduce::Ticket AllReduceWorker::enqueue(DeviceView values, Next next, std::size_t bucket) {
+  algorithm_->begin(values);
   const std::scoped_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   jobs_.push_back({floats(values), bucket});
@@ -44,6 +45,16 @@ AllReduce::Ticket AllReduceWorker::enqueue(DeviceView values, Next next, std::si
 }
 
 void AllReduceWorker::wait(Ticket ticket) {
+  run_to(ticket);
+  for (int polls = 0; !algorithm_->done(ticket); ++polls) context_->backoff.pause(polls);
+}
+
+void AllReduceWorker::join(Ticket ticket) {
+  run_to(ticket);
+  algorithm_->join(ticket);
+}
+
+void AllReduceWorker::run_to(Ticket ticket) {
   std::unique_lock lock(mutex_);
   context_->backoff.set_urgent(true);
   while (last_completed_ < ticket && !failure_)

@@ -44,12 +44,14 @@ class AllReduceWorker final : public AllReduce {
   }
   Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override;
   void wait(Ticket ticket) override;
+  void join(Ticket ticket) override;
   void abandon() noexcept override;
   void record_to(TraceLane* lane) override;
   const AllReduceProgress& progress() const override { return context_->progress; }
 
  private:
   void work();
+  void run_to(Ticket ticket);                         // returns when the algorithm has completed it
   void run_next(std::unique_lock<std::mutex>& lock);  // the oldest job that has not begun; unlocked meanwhile
 
   bool idle() const { return !running_ && next_job_ < jobs_.size(); }

@@ -8,7 +8,7 @@
 #include <deque>
 #include <mutex>
 
-#include "collectives/gpu/host_driven.h"
+#include "collectives/all_reduce_worker.h"
 #include "collectives/gpu/ring_sum.h"
 #include "collectives/ring/mpi_link.h"
 #include "collectives/ring/ring.h"
@@ -62,10 +62,10 @@ class GpuRingMemory final : public RingMemory {
 
 // Runs the ring after the lane's work at the time of begin(). all_reduce() returns when the result is complete, so the
 // lane need not wait.
-class GpuMessageRing final : public HostDrivenAllReduce {
+class GpuMessageRing final : public AllReduceAlgorithm {
  public:
   GpuMessageRing(const World& world, cudaStream_t lane, const std::shared_ptr<AllReduceContext>& context)
-      : HostDrivenAllReduce({"ring of fp32"}),
+      : AllReduceAlgorithm({"ring of fp32"}),
         device_(cuda::current_device()),
         compute_(lane),
         context_(context),
@@ -86,8 +86,6 @@ class GpuMessageRing final : public HostDrivenAllReduce {
     for (int polls = 0; !cuda::done(ready.get()); ++polls) context_->backoff.pause(polls);
     ring_.all_reduce(values);
   }
-  void join(std::uint64_t) override {}
-  bool done(std::uint64_t) override { return true; }
 
   std::uint64_t bytes_sent() const override { return ring_.bytes_sent(); }
   void record_to(TraceLane* lane) override { ring_.record_to(lane); }
@@ -121,11 +119,11 @@ bool mpi_takes_gpu_memory() {
 std::unique_ptr<AllReduce> make_gpu_message_ring(const World& world, Device& device, std::string why) {
   const auto context = std::make_shared<AllReduceContext>(polls_on_this_node(world.local_size()));
   auto ring = std::make_unique<GpuMessageRing>(world, cuda::compute_lane(device), context);
-  return std::make_unique<HostDriven>(
+  return std::make_unique<AllReduceWorker>(
       std::move(ring), context,
       fmt::format("ring over MPI messages between GPUs, segments of {} bytes, {} in flight", kOptions.segment_bytes,
                   kOptions.in_flight),
-      std::move(why));
+      std::move(why), 0);
 }
 
 }  // namespace annulus

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/gpu/host_driven.h"
+#include "collectives/all_reduce_worker.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
 #include "kernels/cuda/runtime/compute_lane.h"
@@ -21,7 +21,7 @@ struct Unpin {
 };
 using Pinned = std::unique_ptr<std::byte, Unpin>;
 
-class StagedAllReduce final : public HostDrivenAllReduce {
+class StagedAllReduce final : public AllReduceAlgorithm {
  public:
   StagedAllReduce(cudaStream_t lane, HostAllReduce sum, const StagedOptions& options);
   ~StagedAllReduce() override;
@@ -82,8 +82,8 @@ class StagedAllReduce final : public HostDrivenAllReduce {
 };
 
 StagedAllReduce::StagedAllReduce(cudaStream_t lane, HostAllReduce sum, const StagedOptions& options)
-    : HostDrivenAllReduce({fmt::format("{}, in pieces of {} bytes", sum.algorithm->info().order, options.piece_bytes),
-                           sum.algorithm->info().crossover, sum.algorithm->info().wire}),
+    : AllReduceAlgorithm({fmt::format("{}, in pieces of {} bytes", sum.algorithm->info().order, options.piece_bytes),
+                          sum.algorithm->info().crossover, sum.algorithm->info().wire}),
       device_(cuda::current_device()),
       compute_(lane),
       options_(options),
@@ -206,7 +206,7 @@ std::unique_ptr<AllReduce> make_staged(Device& device, HostAllReduce sum, Staged
   const std::shared_ptr<AllReduceContext> context = sum.context;
   std::string why = sum.why;
   auto staged = std::make_unique<StagedAllReduce>(cuda::compute_lane(device), std::move(sum), options);
-  return std::make_unique<HostDriven>(std::move(staged), context, std::move(name), std::move(why));
+  return std::make_unique<AllReduceWorker>(std::move(staged), context, std::move(name), std::move(why), 0);
 }
 
 }  // namespace annulus

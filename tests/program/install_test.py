@@ -60,7 +60,7 @@ class Install(unittest.TestCase):
         shown = self.run_installed(f"{scripts}/launch", "-np", "2", "--dry-run", "annulus", "train").stderr
         self.assertRegex(shown, r"^\+ mpirun -np 2 .*annulus train\n$")
         shown = self.run_installed(f"{scripts}/study", "run", "--help", COLUMNS="1000").stdout
-        self.assertIn(f"which annulus ({self.prefix}/bin/annulus)", shown)
+        self.assertIn(f"path of annulus ({self.prefix}/bin/annulus)", shown)
         for name in ("slurm/train.sbatch", "pbs/train.pbs", "lsf/train.lsf", "modules/annulus.lua"):
             self.assertTrue((self.prefix / scripts / name).is_file(), name)
 

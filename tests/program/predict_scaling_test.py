@@ -107,7 +107,7 @@ class Predict(helper.ProgramTest):
         odd = profile(gradient_bytes=7)
         for arguments, word in (((good,), "--fit"),
                                 ((good, "--bandwidth", "1Gbit/s"), "--latency"),
-                                ((good, "--latency", "1us", "--bandwidth", "10Gbps"), "10Gbps.*10Gbit/s"),
+                                ((good, "--latency", "1us", "--bandwidth", "10Gbps"), "10Gbit/s.*10Gbps"),
                                 ((good, "--latency", "-1us", "--bandwidth", "1Gbit/s"), "--latency"),
                                 ((good, "--latency", "1us", "--bandwidth", "0Gbit/s"), "must be above 0"),
                                 ((good, *network, "--fit", good), "--fit|--latency|--bandwidth"),
