@@ -161,11 +161,13 @@ class LaunchedJob(BatchTest):
             stderr=subprocess.PIPE, text=True, start_new_session=True, env=self.environment()))
 
     def test_an_error_is_printed_without_mpirun_messages(self):
-        result = self.launch("-np", 2, helper.ANNULUS, *self.training(self.folder / "out", data=self.folder / "none.h5"))
-        self.assertEqual(result.status, 1, str(result))
-        command, *lines = result.err.splitlines()
-        self.assertTrue(command.startswith("+ mpirun"), str(result))
-        self.assertEqual((len(lines), lines[0][:9]), (1, "annulus: "), str(result))
+        missing = self.training(self.folder / "out", data=self.folder / "none.h5")
+        for arguments, status in ((missing, 1), ((*missing, "--bacth", 3), 2)):
+            result = self.launch("-np", 2, helper.ANNULUS, *arguments)
+            self.assertEqual(result.status, status, str(result))
+            command, *lines = result.err.splitlines()
+            self.assertTrue(command.startswith("+ mpirun"), str(result))
+            self.assertEqual((len(lines), lines[0][:9]), (1, "annulus: "), str(result))
 
     def test_other_messages_of_mpirun_stay(self):
         self.assertIn("nowhere", self.launch("-np", 2, self.folder / "nowhere").err)
