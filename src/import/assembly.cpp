@@ -181,8 +181,8 @@ bool copy_parts(const World& world, const ImportJob& job, const std::filesystem:
                   });
 }
 
-// Adds the checksums of the files' chunks, on all ranks. `has_chunks`: used on rank 0 only. REQUIRES: all parts have
-// been copied. Returns false if a signal requested a stop.
+// Adds the checksums of the files' chunks, each file on one rank. `has_chunks`: used on rank 0 only. REQUIRES: all
+// parts have been copied. Returns false if a signal requested a stop.
 bool add_all_checksums(const World& world, bool has_chunks, const std::vector<std::filesystem::path>& files) {
   const std::vector<std::size_t> numbers = numbers_below(has_chunks ? files.size() : 0);
   return run_jobs(world, "adding checksums", numbers, files.size(), [&](std::size_t number, const Report& report) {
@@ -218,6 +218,7 @@ bool assemble(const World& world, const ImportJob& job, const std::filesystem::p
   if (!copy_parts(world, job, parts, splits, *open)) return false;
   flush_all();  // before a rank on another node reads the chunks for their checksums
   if (!add_all_checksums(world, header.chunk > 0, files)) return false;
+  flush_all();  // the checksums, which any rank may have written
   world.all_or_none([&] {
     for (AtomicFile& file : made) file.commit();
   });

@@ -1,7 +1,12 @@
 #include "src/train/train.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -49,7 +54,7 @@ std::optional<FolderClaim> claim_output(const TrainingInputs& inputs) {
   return claim;
 }
 
-std::optional<Resumption> find_resumption(const TrainingInputs& inputs) {
+std::optional<Resumption> resumption_of(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   if (!options.resume) return std::nullopt;
   return find_resumption(inputs.world, CheckpointFolder(options.out, options.keep),
@@ -73,7 +78,9 @@ std::string choose_buckets(const TrainingInputs& inputs, Trainer& trainer, RunSt
     trainer.cut_buckets(state.buckets);
     return to_string(trainer.bucket_options()) + ", as tuned before";
   }
-  Loader loader(inputs.training, inputs.training_plan, inputs.batches_from(state.cursor));
+  BatchRequest trial = inputs.batches_from(state.cursor);
+  trial.end_epoch = state.cursor.epoch + 1;  // also if only an evaluation is left
+  Loader loader(inputs.training, inputs.training_plan, trial);
   return to_string(tune_buckets(inputs.world, trainer, loader.next()));
 }
 
@@ -139,7 +146,7 @@ int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
 
   activity.enter(Phase::connecting);
   const std::optional<FolderClaim> claim = claim_output(inputs);
-  std::optional<Resumption> resumption = find_resumption(inputs);
+  std::optional<Resumption> resumption = resumption_of(inputs);
   RunState state = resumption ? resumption->state : RunState{};
   const auto all_reduce = make_all_reduce(options.all_reduce, world, *inputs.device, parse_wire_type(options.wire),
                                           earlier_crossover(inputs, state));
@@ -165,6 +172,7 @@ int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
   }
   if (inputs.complete(state) && state.score) {
     if (world.root()) report_nothing_to_do(options, state);
+    activity.enter(Phase::ending);
     return 0;
   }
   if (world.root()) write_atomically(options.out / "config.toml", std::as_bytes(std::span(options.configuration)));

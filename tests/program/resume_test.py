@@ -55,6 +55,16 @@ class Resume(helper.ProgramTest):
             self.assertGreater(written, before)
             before = written
 
+    def test_buckets_are_tuned_if_only_an_evaluation_is_left(self):
+        def remove_score(file):
+            del file.attrs["correct"], file.attrs["count"]
+
+        out = self.folder / "out"
+        accuracy = self.run_to(out, 39)["test_accuracy"]  # all epochs
+        helper.edit_checkpoint((out / "checkpoint.h5").resolve(), remove_score)
+        result = self.run_again(out, 39, ranks=3, bucket="tune")
+        self.assertIn(f"test accuracy {100 * accuracy:.2f} %", result.out)
+
     def test_a_complete_run_has_nothing_to_do(self):
         out = self.folder / "out"
         accuracy = self.run_to(out, 5)["test_accuracy"]
