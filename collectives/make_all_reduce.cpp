@@ -45,9 +45,9 @@ class NoAllReduce final : public AllReduce {
 std::unique_ptr<AllReduce> all_reduce_on_host(const std::string& algorithm, const World& world, WireType wire,
                                               std::optional<std::size_t> crossover) {
   if (algorithm == "nccl") fail("--all-reduce nccl needs a GPU, but this device is a CPU: use auto");
-  HostAllReduce sum = make_host_all_reduce(algorithm, world, wire, crossover);
+  HostAllReduce host = make_host_all_reduce(algorithm, world, wire, crossover);
   const std::size_t worth_waking = world.one_node() ? AllReduceWorker::kQuick : 0;
-  return std::make_unique<AllReduceWorker>(std::move(sum.algorithm), std::move(sum.context), sum.name, sum.why,
+  return std::make_unique<AllReduceWorker>(std::move(host.algorithm), std::move(host.context), host.name, host.why,
                                            worth_waking);
 }
 

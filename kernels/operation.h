@@ -124,7 +124,7 @@ struct ParameterDeclaration {
   std::string name;
   Shape shape;
   Role role;
-  float initial = 0;  // the initial value, unless std is positive
+  float initial = 0;  // the initial value, unless stddev is positive
   float stddev = 0;   // if positive, initial values are normally distributed with mean 0 and this std
 };
 

@@ -37,7 +37,7 @@ PLAIN = [
     "# skipped if it is not installed; copies both blocks at once",
 ]
 
-FILES = ["CMakeLists.txt", "README.md", ".github/CONTRIBUTING.md"]
+FILES = ["CMakeLists.txt", "README.md", ".github/CONTRIBUTING.md", ".github/CHANGELOG.md"]
 FOLDERS = ["kernels", "collectives", "models", "src", "tests", "scripts"]
 SUFFIXES = {"", ".h", ".cpp", ".cu", ".cuh", ".py", ".md", ".txt", ".cmake", ".def", ".lua", ".lsf", ".pbs", ".sbatch"}
 EXCLUDED = ("tests/words.py", "tests/fuzz/corpus/")

@@ -44,9 +44,9 @@ Made make_vendors(const Request& request) {
 
 // Stages arrays through the host's memory for the host's algorithm of this name.
 Made make_through_host(const std::string& algorithm, const Request& request, const std::string& because = "") {
-  HostAllReduce sum = make_host_all_reduce(algorithm, request.world, request.wire, request.crossover);
-  if (!because.empty()) sum.why = because + "; " + sum.why;
-  return make_staged(request.device, std::move(sum));
+  HostAllReduce host = make_host_all_reduce(algorithm, request.world, request.wire, request.crossover);
+  if (!because.empty()) host.why = because + "; " + host.why;
+  return make_staged(request.device, std::move(host));
 }
 
 // The same on all ranks.

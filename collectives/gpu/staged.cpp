@@ -23,7 +23,7 @@ using Pinned = std::unique_ptr<std::byte, Unpin>;
 
 class StagedAllReduce final : public AllReduceAlgorithm {
  public:
-  StagedAllReduce(cudaStream_t lane, HostAllReduce sum, const StagedOptions& options);
+  StagedAllReduce(cudaStream_t lane, HostAllReduce host, const StagedOptions& options);
   ~StagedAllReduce() override;
 
   std::span<std::byte> allocate(std::size_t bytes) override;
@@ -81,14 +81,14 @@ class StagedAllReduce final : public AllReduceAlgorithm {
   std::vector<cuda::Event> spare_;
 };
 
-StagedAllReduce::StagedAllReduce(cudaStream_t lane, HostAllReduce sum, const StagedOptions& options)
-    : AllReduceAlgorithm({fmt::format("{}, in pieces of {} bytes", sum.algorithm->info().order, options.piece_bytes),
-                          sum.algorithm->info().crossover, sum.algorithm->info().wire}),
+StagedAllReduce::StagedAllReduce(cudaStream_t lane, HostAllReduce host, const StagedOptions& options)
+    : AllReduceAlgorithm({fmt::format("{}, in pieces of {} bytes", host.algorithm->info().order, options.piece_bytes),
+                          host.algorithm->info().crossover, host.algorithm->info().wire}),
       device_(cuda::current_device()),
       compute_(lane),
       options_(options),
-      context_(std::move(sum.context)),
-      host_(std::move(sum.algorithm)),
+      context_(std::move(host.context)),
+      host_(std::move(host.algorithm)),
       scratch_(pinned(options.piece_bytes)),
       to_host_(cuda::make_stream(true)),
       from_host_(cuda::make_stream(true)),
@@ -200,12 +200,12 @@ cuda::Event StagedAllReduce::event() {
 
 }  // namespace
 
-std::unique_ptr<AllReduce> make_staged(Device& device, HostAllReduce sum, StagedOptions options) {
+std::unique_ptr<AllReduce> make_staged(Device& device, HostAllReduce host, StagedOptions options) {
   std::string name =
-      fmt::format("{}, staged through pinned memory in pieces of {} KiB", sum.name, options.piece_bytes / 1024);
-  const std::shared_ptr<AllReduceContext> context = sum.context;
-  std::string why = sum.why;
-  auto staged = std::make_unique<StagedAllReduce>(cuda::compute_lane(device), std::move(sum), options);
+      fmt::format("{}, staged through pinned memory in pieces of {} KiB", host.name, options.piece_bytes / 1024);
+  const std::shared_ptr<AllReduceContext> context = host.context;
+  std::string why = host.why;
+  auto staged = std::make_unique<StagedAllReduce>(cuda::compute_lane(device), std::move(host), options);
   return std::make_unique<AllReduceWorker>(std::move(staged), context, std::move(name), std::move(why), 0);
 }
 

@@ -24,6 +24,6 @@ struct StagedOptions {
 };
 
 // `device` must outlive it.
-std::unique_ptr<AllReduce> make_staged(Device& device, HostAllReduce sum, StagedOptions options = {});
+std::unique_ptr<AllReduce> make_staged(Device& device, HostAllReduce host, StagedOptions options = {});
 
 }  // namespace annulus

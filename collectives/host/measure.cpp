@@ -11,28 +11,28 @@ namespace {
 
 constexpr int kTries = 7;
 constexpr double kTrySeconds = 200e-6;  // of short all-reduces
-constexpr double kMostSums = 20;
+constexpr double kMostCalls = 20;
 
 }  // namespace
 
 double all_reduce_seconds(const World& world, AllReduceAlgorithm& algorithm, std::span<float> values) {
-  const auto seconds_of_try = [&](int sums) {
+  const auto seconds_of_try = [&](int calls) {
     world.barrier();
     double seconds = 0;
-    for (int i = 0; i < sums; ++i) {
+    for (int i = 0; i < calls; ++i) {
       std::ranges::fill(values, 0.0f);
       const double begun = now_seconds();
       algorithm.all_reduce(values);
       seconds += now_seconds() - begun;
     }
-    return seconds / sums;
+    return seconds / calls;
   };
   seconds_of_try(1);  // the first call allocates memory and opens connections
   double once = seconds_of_try(1);
   world.maximum({&once, 1});
-  const auto sums = static_cast<int>(std::clamp(kTrySeconds / once, 1.0, kMostSums));
+  const auto calls = static_cast<int>(std::clamp(kTrySeconds / once, 1.0, kMostCalls));
   std::vector<double> tries(kTries);
-  for (double& seconds : tries) seconds = seconds_of_try(sums);
+  for (double& seconds : tries) seconds = seconds_of_try(calls);
   world.maximum(tries);
   return median(tries);
 }

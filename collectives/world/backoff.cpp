@@ -62,8 +62,8 @@ void Backoff::pause(int polls) {
 }
 
 int polls_on_this_node(int ranks) {
-  constexpr int kLooks = 1000, kLooksOfMany = 20;
-  return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? kLooks : kLooksOfMany;
+  constexpr int kPolls = 1000, kPollsOfMany = 20;
+  return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? kPolls : kPollsOfMany;
 }
 
 }  // namespace annulus

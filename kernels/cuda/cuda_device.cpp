@@ -24,6 +24,10 @@ cudaDeviceProp properties(int number) {
   return found;
 }
 
+Precision precision_of(const DeviceRequest& request) {
+  return request.precision.value_or(Precision::bf16);
+}
+
 Context make_context(const DeviceRequest& request) {
   check(cudaSetDevice(request.gpu));
   const cudaDeviceProp gpu = properties(request.gpu);
@@ -31,7 +35,7 @@ Context make_context(const DeviceRequest& request) {
     fail("{} has compute capability {}.{}, but at least {}.0 is needed: use --device cpu", gpu.name, gpu.major,
          gpu.minor, kOldestMajor);
   Context context{};
-  context.precision = request.precision.value_or(Precision::bf16);
+  context.precision = precision_of(request);
   context.multiprocessors = gpu.multiProcessorCount;
   context.lane = make_stream();
   context.convolutions = make_convolution_planner(request.tuning);
@@ -41,7 +45,7 @@ Context make_context(const DeviceRequest& request) {
 
 DeviceInfo info_of(const DeviceRequest& request) {
   constexpr double kGiB = 1 << 30;
-  const Precision precision = request.precision.value_or(Precision::bf16);
+  const Precision precision = precision_of(request);
   return {.description =
               fmt::format("cuda, {}, {:.0f} GiB, {}", gpu_name(request.gpu),
                           static_cast<double>(properties(request.gpu).totalGlobalMem) / kGiB, to_string(precision)),

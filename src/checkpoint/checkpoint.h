@@ -51,7 +51,7 @@ struct Checkpoint {
 };
 
 // An HDF5 file:
-//   attributes of the root group: format ("annulus checkpoint"), version (2), model, optimizer, configuration, seed,
+//   attributes of the root group: format ("annulus checkpoint"), version (3), model, optimizer, configuration, seed,
 //                                 order, image_height, image_width, summing, classes, mean, deviation, data_height,
 //                                 data_width (0: encoded images), samples (strings such as "the number of training
 //                                 images=60000"), and the numbers of kRunStateFields (run_state.h)

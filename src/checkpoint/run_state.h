@@ -21,13 +21,13 @@ struct Score {
 };
 
 // What a run carries from step to step, and from a checkpoint to the run that resumes it; parameters and the
-// optimizer's states are separate. Equal on all ranks: rank 0 broadcasts it as bytes. To add a number, add it here and
-// to kRunStateFields, and use it.
+// optimizer's states are separate. Equal on all ranks, but for the duration: rank 0 broadcasts it as bytes. To add a
+// number, add it here and to kRunStateFields, and use it.
 struct RunState {
   std::uint64_t step = 0;                  // steps done
   Cursor cursor;                           // next training sample
   std::uint64_t ranks = 0;                 // this and the next five are as of the last checkpoint
-  std::uint64_t milliseconds = 0;          // duration of the run, all its parts together
+  std::uint64_t milliseconds = 0;          // duration of the run, all its parts together, by each rank's clock
   std::optional<std::uint64_t> crossover;  // see AllReduceInfo
   BucketOptions buckets;                   // the last bits of the gradients depend on these
   std::uint64_t tuned_for_ranks = 0;       // number of ranks for which --bucket tune chose the buckets; 0: it did not

@@ -23,7 +23,7 @@ struct ImportOptions {
   std::string on_bad_sample = "auto";  // fail, skip, or auto: skip if images are encoded, else fail
   std::size_t chunk = 0;               // samples per chunk, each with a checksum; 0: images are contiguous
   bool overwrite = false;              // replace files that are not Annulus's own
-  std::size_t shards = 1;              // number of files; above 1, OUT-00000-of-00008.h5 and so on
+  std::size_t shards = 1;              // number of files; above 1, FILE-00000-of-00008.h5 and so on
 };
 
 using Log = std::function<void(const std::string& lines)>;  // without the final newline
@@ -31,8 +31,8 @@ using Log = std::function<void(const std::string& lines)>;  // without the final
 // Creates one or several data files. All ranks process pieces of the source; every image is decoded once. The files are
 // the same for any number of ranks. They appear only when all are complete; shards are then renamed one after the
 // other.
-// Finished pieces are kept in OUTPUT.parts until then; if the import is interrupted or killed, the same call continues
-// from there. Unusable images are skipped and listed in OUTPUT.skipped.txt. On rank 0, `log` receives lines for the
+// Finished pieces are kept in FILE.parts until then; if the import is interrupted or killed, the same call continues
+// from there. Unusable images are skipped and listed in FILE.skipped.txt. On rank 0, `log` receives lines for the
 // user.
 //
 // Memory: rank 0 holds the list of names of a folder's samples while it plans; when the files are assembled, every rank

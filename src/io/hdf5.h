@@ -183,9 +183,9 @@ class NewFile {
   Handle<H5Fclose> handle_;
 };
 
-// A file from NewFile on the disk, to which datasets are added whose elements HDF5 does not write (Group::reserve).
-// Here HDF5 does touch the disk, so its space must be allocated beforehand, as bytes after the end of the file's own:
-// enough for the datasets, kSpacePerDataset for each, and kSpacePerChunk for each chunk.
+// A file from NewFile on the disk, to which datasets are added whose elements HDF5 does not write (Group::reserve), or
+// whose checksums are renewed. Here HDF5 does touch the disk, so its space must be allocated beforehand, as bytes after
+// the end of the file's own: enough for the datasets, kSpacePerDataset for each, and kSpacePerChunk for each chunk.
 class FileToExtend {
  public:
   static constexpr std::size_t kSpacePerDataset = 1 << 16, kSpacePerChunk = 256;

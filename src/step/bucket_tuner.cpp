@@ -50,7 +50,7 @@ BucketTuning tune_buckets(const World& world, Trainer& trainer, const Batch& bat
   trainer.cut_buckets({});
   const BucketOptions defaults = trainer.bucket_options();
   const std::vector<BucketOptions> options = worth_trying(trainer, defaults);
-  if (world.size() == 1 || !trainer.sums() || options.size() == 1) {
+  if (world.size() == 1 || !trainer.reduces() || options.size() == 1) {
     trainer.cut_buckets(defaults);
     return {defaults, {}};
   }

@@ -76,7 +76,7 @@ class Trainer {
   const BucketOptions& bucket_options() const { return bucket_options_; }  // with their size in bytes
   const GradientBuckets& buckets() const { return buckets_; }
   bool may_defer() const { return !updates_together(); }
-  bool sums() const { return all_reduce_.info().reduces; }  // see AllReduce
+  bool reduces() const { return all_reduce_.info().reduces; }  // see AllReduceInfo
 
  private:
   // Marks in the lane from which a step's times are booked, once the work there is done.

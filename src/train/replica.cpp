@@ -1,5 +1,7 @@
 #include "src/train/replica.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "src/io/bytes.h"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "collectives/world/aligned_clock.h"
+#include "collectives/world/world.h"
 #include "kernels/base/clock.h"
 #include "src/io/progress.h"
 #include "src/job/activity.h"

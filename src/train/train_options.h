@@ -54,7 +54,7 @@ struct TrainOptions {
   bool resume = false;
   bool data_changed = false;  // accept different data with --resume
   std::vector<Fault> faults;  // for tests
-  std::string configuration;  // all of the above as TOML
+  std::string configuration;  // the configurable options as TOML, see OUT/config.toml
   bool overwrite = false;     // replace any existing files
   bool verbose = false;       // print the configuration
 };

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "src/checkpoint/checkpoint_writer.h"
@@ -17,7 +16,8 @@ namespace annulus {
 // The loop of `annulus train`: epochs of steps, and what is due between them: evaluations, checkpoints and results.
 class TrainingRun {
  public:
-  // Continues after `state`, which the replica has. All references must outlive the run. Throws Error.
+  // Continues after `state`. All references must outlive the run. Throws Error. REQUIRES: the replica's parameters and
+  // optimizer are those of `state`.
   TrainingRun(const TrainingInputs& inputs, Replica& replica, RunRecord& record, const RunState& state);
 
   // Returns false if a signal stopped it. Collective. Throws Error.

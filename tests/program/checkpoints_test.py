@@ -186,7 +186,7 @@ class Use(CheckpointTest):
         newest.write_bytes(whole)
         helper.edit_checkpoint(newest, lambda file: file.attrs.modify("version", 1))
         for arguments in self.commands(newest):
-            self.assert_refused(arguments, "a checkpoint of version 1, but this program reads version 2; use the program that wrote it")
+            self.assert_refused(arguments, "a checkpoint of version 1, but this program reads version 3; use the program that wrote it")
 
     def test_other_classes_are_refused_and_other_normalization_is_reported(self):
         out, results = self.train_in("out", ranks=0, max_steps=6)

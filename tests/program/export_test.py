@@ -131,7 +131,7 @@ class Export(ExportTest):
         with h5py.File(run / "checkpoint.h5", "r+") as checkpoint:  # as in old checkpoints
             del checkpoint.attrs["classes"]
             checkpoint.attrs.modify("version", 1)
-        self.assertRegex(complaint(file, "--checkpoint", run), "a checkpoint of version 1, but this program reads version 2")
+        self.assertRegex(complaint(file, "--checkpoint", run), "a checkpoint of version 1, but this program reads version 3")
         self.assertFalse(file.exists())
 
 

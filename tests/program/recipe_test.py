@@ -97,7 +97,7 @@ class Recipes(helper.ProgramTest):
                 for option, value in settings.items():
                     self.assertEqual(self.text(config[option]), self.text(value), option)
 
-    def test_the_configuration_says_all_that_the_recipe_said(self):
+    def test_a_configuration_repeats_its_recipe(self):
         out, config = self.recipe("goyal", "--batch", 20, "--epochs", 7, "--lr-steps", "5,6", ranks=2)
         self.assertEqual((config["batch"], config["epochs"], config["lr-steps"], config["momentum"]),
                          (20, 7, ["5", "6"], 0.9))

@@ -69,8 +69,8 @@ struct AdamWStep {
   __device__ void apply(Element& e, float rate_, float decay) const {
     e.first_state = beta1 * e.first_state + (1 - beta1) * e.gradient;
     e.second_state = beta2 * e.second_state + (1 - beta2) * e.gradient * e.gradient;
-    const float mean = e.first_state * correction1, std = sqrtf(e.second_state * correction2);
-    e.weight -= rate_ * (mean / (std + epsilon) + decay * e.weight);
+    const float mean = e.first_state * correction1, root = sqrtf(e.second_state * correction2);
+    e.weight -= rate_ * (mean / (root + epsilon) + decay * e.weight);
   }
 };
 
