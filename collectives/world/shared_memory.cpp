@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -21,11 +22,13 @@ constexpr std::size_t kSkew = 5 * kPage + 512;
 
 using Name = std::array<char, 64>;
 
-// Returns a name that is unique on this machine and the same on all ranks of the node.
+// Returns a name that is unique on this machine and the same on all ranks of the node. The time is part of it because
+// ranks that were killed may have left a file, and process numbers are used again.
 Name agree_on_name(const World& node) {
   static std::atomic<int> count = 0;
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
   Name name{};
-  if (node.root()) fmt::format_to_n(name.data(), name.size() - 1, "/annulus-{}-{}", getpid(), count++);
+  if (node.root()) fmt::format_to_n(name.data(), name.size() - 1, "/annulus-{}-{}-{:x}", getpid(), count++, now);
   node.broadcast(std::as_writable_bytes(std::span(name)));
   return name;
 }

@@ -1,10 +1,16 @@
 #include "collectives/world/world.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
 
+#include "collectives/world/shared_memory.h"
 #include "kernels/base/error.h"
 
 using namespace annulus;
@@ -81,4 +87,13 @@ TEST_CASE("MPI errors are thrown with their message and location") {
 TEST_CASE("a count that MPI cannot express is refused") {
   CHECK(mpi_count(2147483647) == 2147483647);
   CHECK_THROWS_AS(mpi_count(2147483648), Error);
+}
+
+TEST_CASE("shared memory is allocated although a killed process of the same number left files") {
+  const World world;
+  const auto name_of = [](int number) { return fmt::format("/annulus-{}-{}", getpid(), number); };
+  for (int number = 0; number < 1000; ++number) close(shm_open(name_of(number).c_str(), O_CREAT | O_RDWR, 0600));
+  SharedMemory memory(world.node());
+  CHECK(memory.allocate(100).size() == 100);
+  for (int number = 0; number < 1000; ++number) shm_unlink(name_of(number).c_str());
 }
