@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "collectives/wire_type.h"
 #include "collectives/world/all_reduce_progress.h"
@@ -106,6 +107,9 @@ inline AllReduceName name_of(std::size_t bucket) {
 // cannot be used here. The device must outlive the result.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,
                                            WireType wire = WireType::fp32, std::optional<std::size_t> crossover = {});
+
+// The algorithms above.
+const std::vector<std::string>& all_reduce_names();
 
 // Returns a warning for the user if the requested wire format has no effect on this all-reduce; else empty.
 std::string unused_wire(const AllReduce& all_reduce, WireType wire);

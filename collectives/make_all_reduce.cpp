@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
 
 #include "collectives/all_reduce_worker.h"
 #include "collectives/gpu/make_gpu_all_reduce.h"
@@ -12,9 +11,6 @@
 namespace annulus {
 
 namespace {
-
-constexpr std::array<std::string_view, 9> kNames{"auto",     "ring", "message-ring", "shm", "hierarchical",
-                                                 "doubling", "mpi",  "nccl",         "none"};
 
 class NoAllReduce final : public AllReduce {
  public:
@@ -53,10 +49,17 @@ std::unique_ptr<AllReduce> all_reduce_on_host(const std::string& algorithm, cons
 
 }  // namespace
 
+const std::vector<std::string>& all_reduce_names() {
+  static const std::vector<std::string> names{"auto",     "shm", "hierarchical", "ring", "message-ring",
+                                              "doubling", "mpi", "nccl",         "none"};
+  return names;
+}
+
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,
                                            WireType wire, std::optional<std::size_t> crossover) {
-  if (std::ranges::find(kNames, algorithm) == kNames.end())
-    fail("unknown all-reduce '{}'; choose one of: {}", algorithm, fmt::join(kNames, ", "));
+  const auto& names = all_reduce_names();
+  if (std::ranges::find(names, algorithm) == names.end())
+    fail("unknown all-reduce '{}'; choose one of: {}", algorithm, fmt::join(names, ", "));
   if (world.size() == 1) return std::make_unique<NoAllReduce>(device, "none: a single rank needs no all-reduce", true);
   if (algorithm == "none")
     return std::make_unique<NoAllReduce>(device, "none: gradients are not summed (requested by --all-reduce none)",

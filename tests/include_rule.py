@@ -10,6 +10,8 @@ import re
 import sys
 import tempfile
 
+import source_check
+
 # The modules that a module may include, in addition to itself.
 KERNELS = {"kernels", "kernels/base"}
 COMM = {"collectives", "collectives/world"}
@@ -157,11 +159,4 @@ def self_test():
     print(f"self-test: {len(bad)} violations found, {len(good)} good lines accepted")
 
 
-if sys.argv[1:] == ["--self-test"]:
-    self_test()
-else:
-    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[1]
-    breaks, seen = check(root)
-    print(*breaks, sep="\n", end="\n" if breaks else "")
-    # No includes at all means the wrong folder, not a good tree.
-    sys.exit(1 if breaks or seen == 0 else 0)
+source_check.main(check, self_test, fewest=1)

@@ -4,9 +4,10 @@
   words.py [ROOT]        prints every such phrase and the better term; exit status 1 if there is one
   words.py --self-test   shows that every phrase is found, and that plain sentences are accepted
 """
-import pathlib
 import re
 import sys
+
+import source_check
 
 # (phrase, better term, example). Phrases match in any case, within identifiers, and across the lines of a comment. Only
 # phrases without a proper use belong here.
@@ -81,11 +82,4 @@ def self_test():
     print(f"self-test: {len(PHRASES)} phrases found, {len(PLAIN)} plain texts accepted")
 
 
-if sys.argv[1:] == ["--self-test"]:
-    self_test()
-else:
-    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[1]
-    complaints, seen = check(root)
-    print(*complaints, sep="\n", end="\n" if complaints else "")
-    # Only these few files means the wrong folder, not a good tree.
-    sys.exit(1 if complaints or seen <= len(FILES) else 0)
+source_check.main(check, self_test, fewest=len(FILES) + 1)

@@ -3,7 +3,7 @@
 //
 //   PROGRAM NAME BYTES,BYTES,... SECONDS [RANKS]
 //
-// prints one line of JSON for each size as soon as it is measured. SECONDS is the approximate duration of each row.
+// prints a line of JSON after measuring each size. SECONDS is the approximate duration of each row.
 // RANKS is for programs that start their ranks themselves.
 #pragma once
 

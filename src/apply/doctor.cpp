@@ -23,10 +23,6 @@ void line(std::string_view what, const std::string& text) {
   fmt::print("  {:<14}{}\n", what, text);
 }
 
-std::string warning_mark() {
-  return emphasized(stdout, Emphasis::warning, "warning: ");
-}
-
 // The treatment of subnormal numbers in training.
 void print_subnormals() {
   std::string text = "flushed to zero in all threads";

@@ -188,7 +188,7 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   const OnError abandon_all_reduces(
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
   if (world.root()) {
-    const std::string mark = emphasized(stdout, Emphasis::warning, "warning: ");
+    const std::string mark = warning_mark();
     if (!warning.empty()) fmt::print("{}{}\n", mark, warning);
     for (const Candidate& candidate : candidates) {
       fmt::print("{}: {}\n", candidate.name, candidate.all_reduce->info().description);

@@ -345,7 +345,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
                printable(trained->checkpoint.optimizer), trained->checkpoint.run.step,
                printable(trained->file.string()));
   }
-  const std::string mark = emphasized(stdout, Emphasis::warning, "warning: ");
+  const std::string mark = warning_mark();
   if (!warning.empty()) fmt::print("{}{}\n", mark, warning);
   fmt::print("at most {} of memory on any rank\n", format_bytes(memory));
   for (const Candidate& c : candidates)

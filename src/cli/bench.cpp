@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "collectives/all_reduce.h"
 #include "src/bench/bench_all_reduce.h"
 #include "src/bench/bench_input.h"
 #include "src/bench/bench_noise.h"
@@ -104,7 +105,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   step->add_option("--all-reduce", s.all_reduce,
                    fmt::format("{}, or none (no communication). Several are measured in turns", kAllReduceHelp))
       ->group("All-reduce")
-      ->check(one_of(kAllReduces))
+      ->check(one_of(all_reduce_names()))
       ->delimiter(',')
       ->default_str("auto");
   add_wire_option(*step, s.wire)->group("All-reduce");
@@ -140,7 +141,7 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->type_name("SIZE")
       ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
   reduce->add_option("--algorithms", r.algorithms, "All-reduce algorithms, as in annulus train --all-reduce")
-      ->check(one_of(kAllReduces))
+      ->check(one_of(all_reduce_names()))
       ->delimiter(',')
       ->default_str("auto,message-ring,mpi");
   add_wire_option(*reduce, r.wire);

@@ -14,9 +14,6 @@ namespace annulus {
 
 const CLI::Validator kSeed = whole_number(0, std::numeric_limits<std::int64_t>::max());
 
-const std::vector<std::string> kAllReduces{"auto",     "shm", "hierarchical", "ring", "message-ring",
-                                           "doubling", "mpi", "nccl",         "none"};
-
 std::string model_help() {
   return fmt::format("Model: {} (see annulus models --help)", fmt::join(model_names(), ", "));
 }

@@ -22,7 +22,6 @@ constexpr std::uint64_t kMostThreads = 4096, kMostPixels = 1 << 14;  // per side
 constexpr std::uint64_t kMostClasses = 1 << 20;
 extern const CLI::Validator kSeed;
 
-extern const std::vector<std::string> kAllReduces;  // the algorithms of make_all_reduce()
 constexpr const char* kAllReduceHelp =
     "All-reduce algorithm: auto, shm, hierarchical, ring, message-ring, doubling, mpi (MPI_Allreduce), nccl (GPUs)";
 

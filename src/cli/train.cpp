@@ -1,4 +1,5 @@
 #include "src/train/train.h"
+#include "collectives/all_reduce.h"
 
 #include <fmt/ranges.h>
 
@@ -248,7 +249,7 @@ void add_train(CLI::App& app, Command& chosen) {
   add_checkpoint_and_evaluation_options(*command, o);
   add_metrics_options(*command, o.metrics);
   command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)
-      ->check(one_of(kAllReduces))
+      ->check(one_of(all_reduce_names()))
       ->capture_default_str()
       ->group("All-reduce");
   add_wire_option(*command, o.wire)->group("All-reduce");

@@ -56,4 +56,8 @@ std::string emphasized(std::FILE* stream, Emphasis emphasis, const std::string& 
   return fmt::format(style_of(emphasis), "{}", text);
 }
 
+std::string warning_mark() {
+  return emphasized(stdout, Emphasis::warning, "warning: ");
+}
+
 }  // namespace annulus

@@ -5,8 +5,8 @@
 
 namespace annulus {
 
-// Returns whether what is written to stdout or stderr appears on a terminal that can redraw a line. Under mpirun every
-// rank has a pseudo-terminal and a pipe for its output, whatever mpirun's own output is, so there mpirun's is checked.
+// Returns whether stdout or stderr is shown on a terminal that can redraw a line. Under mpirun every rank has a
+// pseudo-terminal and a pipe for its output, whatever mpirun's own output is, so there mpirun's is checked.
 bool is_terminal(std::FILE* stream);
 
 enum class Emphasis { error, warning, headline };
@@ -14,5 +14,7 @@ enum class Emphasis { error, warning, headline };
 // Returns the text with the terminal's codes for red, yellow or bold, or unchanged if the stream is not a terminal or
 // the environment variable NO_COLOR is set (no-color.org).
 std::string emphasized(std::FILE* stream, Emphasis emphasis, const std::string& text);
+
+std::string warning_mark();  // "warning: ", emphasized on stdout
 
 }  // namespace annulus

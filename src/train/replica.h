@@ -12,7 +12,7 @@
 
 namespace annulus {
 
-// A rank's replica of the model, and what trains it.
+// A rank's replica of the model, with its optimizer, ledger and trainer.
 struct Replica {
   // All references must outlive the replica.
   Replica(const TrainingInputs& inputs, AllReduce& all_reduce, RunRecord& record);

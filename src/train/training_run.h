@@ -13,7 +13,8 @@
 
 namespace annulus {
 
-// The loop of `annulus train`: epochs of steps, and what is due between them: evaluations, checkpoints and results.
+// The training loop of `annulus train`. Runs the steps of each epoch, and evaluates and writes checkpoints and results
+// when they are due.
 class TrainingRun {
  public:
   // Continues after `state`. All references must outlive the run. Throws Error. REQUIRES: the replica's parameters and

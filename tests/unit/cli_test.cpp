@@ -35,28 +35,29 @@ class CommandLine {
   CLI::App& app() { return app_; }
 
   // The message; empty if all is well.
-  std::string parse(Words words) {
-    std::ranges::reverse(words);
-    try {
-      app_.parse(words);
-      return "";
-    } catch (const CLI::ParseError& error) {
+  std::string parse(const Words& words) {
+    return parse(words, [](const CLI::ParseError& error) {
       return std::string(error.what()).empty() ? error.get_name() : error.what();
-    }
+    });
   }
 
   // The message as the program prints it.
-  std::string parse_for_user(Words words) {
+  std::string parse_for_user(const Words& words) {
+    return parse(words, [this](const CLI::ParseError& error) { return usage_error(app_, error); });
+  }
+
+ private:
+  template <class MessageOf>
+  std::string parse(Words words, const MessageOf& message_of) {
     std::ranges::reverse(words);
     try {
       app_.parse(words);
       return "";
     } catch (const CLI::ParseError& error) {
-      return usage_error(app_, error);
+      return message_of(error);
     }
   }
 
- private:
   CLI::App app_;
   Command chosen_;
 };
