@@ -17,13 +17,21 @@ AverageAxis with_readers(AverageAxis axis, std::size_t pixels) {
   return axis;
 }
 
-AverageAxis axis_of(const AveragePool& pool, std::size_t pixels) {
+// One axis of an average pool, in pixels.
+struct PoolAxis {
+  std::size_t kernel, stride, before, after, overhang;
+  bool count_padding;
+};
+
+AverageAxis axis_of(const PoolAxis& pool, std::size_t pixels) {
   AverageAxis axis;
-  const std::size_t outputs = (pixels + 2 * pool.padding - pool.kernel) / pool.stride + 1;
-  const auto inside = [&](std::size_t padded) { return std::clamp(padded, pool.padding, pool.padding + pixels); };
+  const std::size_t padded = pool.before + pixels + pool.after, outputs = (padded - pool.kernel) / pool.stride + 1;
+  const auto inside = [&](std::size_t place) { return std::clamp(place, pool.before, pool.before + pixels); };
   for (std::size_t begin = 0; axis.windows.size() < outputs; begin += pool.stride) {
-    axis.windows.push_back({inside(begin) - pool.padding, inside(begin + pool.kernel) - pool.padding});
-    axis.factors.push_back(1 / static_cast<float>(pool.kernel));
+    const Range window{inside(begin) - pool.before, inside(begin + pool.kernel) - pool.before};
+    const std::size_t covered = std::min(begin + pool.kernel, padded - pool.overhang) - begin;
+    axis.windows.push_back(window);
+    axis.factors.push_back(1 / static_cast<float>(pool.count_padding ? covered : window.size()));
   }
   return with_readers(axis, pixels);
 }
@@ -41,7 +49,10 @@ AverageAxis axis_of(std::size_t outputs, std::size_t pixels) {
 }  // namespace
 
 AverageWindows average_windows(const AveragePool& pool, const Shape& input) {
-  return {axis_of(pool, input[2]), axis_of(pool, input[3])};
+  const auto& [kernel, stride, padding, count_padding, overhang] = pool;
+  return {
+      axis_of({kernel.height, stride.height, padding.top, padding.bottom, overhang.height, count_padding}, input[2]),
+      axis_of({kernel.width, stride.width, padding.left, padding.right, overhang.width, count_padding}, input[3])};
 }
 
 AverageWindows average_windows(const AdaptiveAveragePool& pool, const Shape& input) {

@@ -7,11 +7,25 @@
 #include "kernels/base/error.h"
 
 namespace annulus {
+namespace {
+
+void expect_linear(const Shape& of_one, const Shape& of_two) {
+  bool linear = of_one.size() == of_two.size();
+  for (std::size_t i = 0; linear && i < of_one.size(); ++i)
+    linear = of_two[i] == of_one[i] || of_two[i] == 2 * of_one[i];
+  if (!linear)
+    fail("its output's shape, {} for one sample and {} for two, is not proportional to the batch", to_string(of_one),
+         to_string(of_two));
+}
+
+}  // namespace
 
 Value Graph::add(std::string name, Operation operation, std::vector<Value> inputs) {
   Node node{std::move(name), std::move(operation), std::move(inputs)};
   try {
-    shapes_.push_back(output_shape(node.operation, input_shapes(node, 1)));
+    of_one_.push_back(output_shape(node.operation, input_shapes(node, 1)));
+    of_two_.push_back(output_shape(node.operation, input_shapes(node, 2)));
+    expect_linear(of_one_.back(), of_two_.back());
   } catch (const Error& error) {
     fail("layer {}: {}", node.name, error.what());
   }
@@ -19,19 +33,23 @@ Value Graph::add(std::string name, Operation operation, std::vector<Value> input
   return values() - 1;
 }
 
-std::vector<Shape> Graph::shapes(std::size_t batch) const {
-  std::vector<Shape> all = shapes_;
-  for (std::size_t value = 0; value < all.size(); ++value)
-    if (value < kFirstNode || value + 1 < all.size()) all[value][0] = batch;  // the loss's output is the same for all
+Shape Graph::shape(Value value, std::size_t batch) const {
+  Shape shape = of_one_.at(value);
+  const Shape& of_two = of_two_.at(value);
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (shape[i] != of_two[i]) shape[i] *= batch;
+  return shape;
+}
+
+Shapes Graph::shapes(std::size_t batch) const {
+  Shapes all;
+  for (Value value = 0; value < of_one_.size(); ++value) all.push_back(shape(value, batch));
   return all;
 }
 
-std::vector<Shape> Graph::input_shapes(const Node& node, std::size_t batch) const {
-  std::vector<Shape> all;
-  for (const Value input : node.inputs) {
-    all.push_back(shapes_.at(input));
-    all.back()[0] = batch;
-  }
+Shapes Graph::input_shapes(const Node& node, std::size_t batch) const {
+  Shapes all;
+  for (const Value input : node.inputs) all.push_back(shape(input, batch));
   return all;
 }
 
@@ -47,7 +65,7 @@ std::string Graph::description() const {
   std::string text;
   for (std::size_t i = 0; i < nodes_.size(); ++i)
     text += fmt::format("{} {} ({}) -> {}\n", nodes_[i].name, annulus::name(nodes_[i].operation),
-                        fmt::join(nodes_[i].inputs, ","), to_string(shapes_[output(i)]));
+                        fmt::join(nodes_[i].inputs, ","), to_string(of_one_[output(i)]));
   return text;
 }
 

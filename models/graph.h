@@ -43,8 +43,10 @@ class Graph {
   static bool has_node(Value value) { return value >= kFirstNode; }
   const Node& node(Value value) const { return nodes_[value - kFirstNode]; }
 
-  std::vector<Shape> shapes(std::size_t batch) const;  // of every value
-  std::vector<Shape> input_shapes(const Node& node, std::size_t batch) const;
+  // Extents may be multiples of the batch, in any dimension.
+  Shape shape(Value value, std::size_t batch) const;
+  Shapes shapes(std::size_t batch) const;  // of every value
+  Shapes input_shapes(const Node& node, std::size_t batch) const;
   // Returns for every value whether training needs its gradient: some node that it depends on has parameters.
   std::vector<bool> required_gradients() const;
   std::string description() const;  // every node, for comparing graphs
@@ -54,7 +56,8 @@ class Graph {
 
   ImageShape image_;
   std::vector<Node> nodes_;
-  std::vector<Shape> shapes_{{1, image_.height, image_.width, image_.channels}, {1}, {1}};  // for a batch of one
+  Shapes of_one_{{1, image_.height, image_.width, image_.channels}, {1}, {1}};  // of every value, for a batch of one
+  Shapes of_two_{{2, image_.height, image_.width, image_.channels}, {2}, {2}};
 };
 
 }  // namespace annulus

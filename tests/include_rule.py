@@ -13,11 +13,12 @@ import tempfile
 import source_check
 
 # The modules that a module may include, in addition to itself.
-KERNELS = {"kernels", "kernels/base"}
+KERNELS = {"kernels", "kernels/base", "kernels/operations"}
 COMM = {"collectives", "collectives/world"}
 MODULES = {
     "kernels/base": set(),
-    "kernels": {"kernels/base"},
+    "kernels/operations": {"kernels/base"},
+    "kernels": {"kernels/base", "kernels/operations"},
     "kernels/cpu": KERNELS,
     "kernels/cuda/runtime": KERNELS,
     "kernels/cuda/vendor": KERNELS | {"kernels/cuda/runtime"},

@@ -9,6 +9,7 @@ namespace annulus {
 
 // Sizes, outermost first. Images are {batch, channels, height, width}, independent of a device's layout in memory.
 using Shape = std::vector<std::size_t>;
+using Shapes = std::vector<Shape>;
 
 std::size_t elements(const Shape& shape);
 std::string to_string(const Shape& shape);  // "64x1x28x28"

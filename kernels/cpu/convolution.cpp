@@ -22,17 +22,29 @@ constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
 // The data of a convolution that its passes share; each pass describes it with the layouts that it prefers.
 struct Problem {
   memory::desc input, weights, bias, output;
-  memory::dims strides, padding;
+  memory::dims strides, dilation, before, after;  // before and after: the padding
 
   Forward::desc forward(Mode mode) const {
     const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
-    return {kind, kAlgorithm, input, weights, bias, output, strides, padding, padding};
+    return {kind, kAlgorithm, input, weights, bias, output, strides, dilation, before, after};
   }
   BackwardWeights::desc backward_weights() const {
-    return {kAlgorithm, input, weights, bias, output, strides, padding, padding};
+    return {kAlgorithm, input, weights, bias, output, strides, dilation, before, after};
   }
-  BackwardData::desc backward_data() const { return {kAlgorithm, input, weights, output, strides, padding, padding}; }
+  BackwardData::desc backward_data() const {
+    return {kAlgorithm, input, weights, output, strides, dilation, before, after};
+  }
 };
+
+memory::dim dim(std::size_t size) {
+  return static_cast<memory::dim>(size);
+}
+
+// oneDNN's shape of weights {filters, channels, height, width}: with several groups, these are its first dimension.
+Shape grouped_weights(const Shape& weights, std::size_t groups) {
+  if (groups == 1) return weights;
+  return {groups, weights[0] / groups, weights[1], weights[2], weights[3]};
+}
 
 class ConvolutionOp : public Op {
  public:
@@ -40,16 +52,18 @@ class ConvolutionOp : public Op {
       : operation_(operation), mode_(mode) {
     const auto declared = annulus::parameters(Operation(operation), {inputs[0].shape});
     const Shape shape = output_shape(Operation(operation), {inputs[0].shape});
-    const auto dim = [](std::size_t size) { return static_cast<memory::dim>(size); };
+    const Shape grouped = grouped_weights(declared[0].shape, operation.groups);
     const memory::desc& input = desc(inputs[0]);
     const Problem any{any_layout(inputs[0].shape),
-                      any_layout(declared[0].shape),
+                      any_layout(grouped),
                       operation.bias ? plain_layout(declared[1].shape) : memory::desc(),
                       any_layout(shape),
-                      {dim(operation.stride), dim(operation.stride)},
-                      {dim(operation.padding.height), dim(operation.padding.width)}};
+                      {dim(operation.stride.height), dim(operation.stride.width)},
+                      {dim(operation.dilation.height) - 1, dim(operation.dilation.width) - 1},
+                      {dim(operation.padding.top), dim(operation.padding.left)},
+                      {dim(operation.padding.bottom), dim(operation.padding.right)}};
 
-    const auto forward = plan_forward(any, input, fixed_or_any(fixed, 0, declared[0].shape));
+    const auto forward = plan_forward(any, input, fixed_or_any(fixed, 0, grouped));
     const memory::desc weights = fixed.empty() ? forward.weights_desc() : desc(fixed[0]);
     const memory::desc output = forward.dst_desc();
     info_.output = spec(shape, output);

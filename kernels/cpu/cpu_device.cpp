@@ -37,6 +37,12 @@ std::string description(int threads) {
                      version->minor, version->patch, isa());
 }
 
+// The row-major layout of a tensor's elements. (oneDNN has more dimensions for some weights.)
+dnnl::memory::desc plain_layout_of(const TensorSpec& spec) {
+  const auto dims = desc(spec).dims();
+  return plain_layout(Shape(dims.begin(), dims.end()));
+}
+
 }  // namespace
 
 CpuDevice::CpuDevice(int threads) : Device({.description = description(threads)}) {
@@ -48,7 +54,8 @@ std::unique_ptr<Op> CpuDevice::plan(const Operation& operation, const std::vecto
   try {
     return std::visit([&](const auto& o) { return cpu::plan(o, inputs, mode, parameters); }, operation);
   } catch (const dnnl::error& error) {
-    fail("oneDNN cannot plan {} over {}: {}", name(operation), to_string(inputs[0].shape), error.what());
+    fail("oneDNN cannot plan {}{}: {}", name(operation), inputs.empty() ? "" : " over " + to_string(inputs[0].shape),
+         error.what());
   }
 }
 
@@ -74,14 +81,14 @@ void CpuDevice::download(DeviceView from, std::span<std::byte> host) {
 }
 
 void CpuDevice::write(std::span<const float> host, const TensorSpec& spec, DeviceView to) {
-  const dnnl::memory source(plain_layout(spec.shape), engine(), const_cast<float*>(host.data()));
+  const dnnl::memory source(plain_layout_of(spec), engine(), const_cast<float*>(host.data()));
   const dnnl::memory target = memory_at(desc(spec), to);
   Primitive(dnnl::reorder(source, target), {{DNNL_ARG_FROM, source}, {DNNL_ARG_TO, target}}).run();
 }
 
 void CpuDevice::read(const TensorSpec& spec, DeviceView from, std::span<float> host) {
   const dnnl::memory source = memory_at(desc(spec), from);
-  const dnnl::memory target(plain_layout(spec.shape), engine(), host.data());
+  const dnnl::memory target(plain_layout_of(spec), engine(), host.data());
   Primitive(dnnl::reorder(source, target), {{DNNL_ARG_FROM, source}, {DNNL_ARG_TO, target}}).run();
 }
 

@@ -21,7 +21,8 @@ class DenseOp : public Op {
     const auto& input = desc(inputs[0]);
     const auto fixed_weights = fixed_or_any(fixed, 0, declared[0].shape);
     const auto any_input = any_layout(inputs[0].shape), any_weights = any_layout(declared[0].shape);
-    const auto bias = plain_layout(declared[1].shape), destination = plain_layout(output);
+    const auto bias = operation.bias ? plain_layout(declared[1].shape) : dnnl::memory::desc();
+    const auto destination = plain_layout(output);
 
     const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
     const auto forward = plan_primitive<Forward>({{kind, input, fixed_weights, bias, destination},
@@ -30,19 +31,23 @@ class DenseOp : public Op {
                                                  attributes(relu_));
     const auto weights = fixed.empty() ? forward.weights_desc() : fixed_weights;
     info_.output = spec(output, destination);
-    info_.parameters = {spec(declared[0].shape, weights), spec(declared[1].shape, bias)};
-    forward_ = {
-        forward,
-        {{DNNL_ARG_SRC, input}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, destination, true}}};
+    info_.parameters = {spec(declared[0].shape, weights)};
+    if (operation.bias) info_.parameters.push_back(spec(declared[1].shape, bias));
+    const auto with_bias = [&](std::vector<Pass::Tensor> tensors, const Pass::Tensor& last) {
+      if (operation.bias) tensors.push_back(last);
+      return tensors;
+    };
+    forward_ = {forward,
+                with_bias({{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, destination, true}, {DNNL_ARG_WEIGHTS, weights}},
+                          {DNNL_ARG_BIAS, bias})};
 
     if (mode == Mode::training) {
-      backward_weights_ = {plan_primitive<BackwardWeights>(
-                               {{input, weights, bias, destination}, {any_input, any_weights, bias, destination}},
-                               attributes(), forward),
-                           {{DNNL_ARG_SRC, input},
-                            {DNNL_ARG_DIFF_DST, destination},
-                            {DNNL_ARG_DIFF_WEIGHTS, weights, true},
-                            {DNNL_ARG_DIFF_BIAS, bias, true}}};
+      backward_weights_ = {
+          plan_primitive<BackwardWeights>(
+              {{input, weights, bias, destination}, {any_input, any_weights, bias, destination}}, attributes(),
+              forward),
+          with_bias({{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, destination}, {DNNL_ARG_DIFF_WEIGHTS, weights, true}},
+                    {DNNL_ARG_DIFF_BIAS, bias, true})};
       if (operation.input_gradient)
         backward_data_ = {
             plan_primitive<BackwardData>({{input, weights, destination}, {any_input, any_weights, destination}},
@@ -55,12 +60,16 @@ class DenseOp : public Op {
   }
 
   void bind(const Bindings& b) override {
-    forward_.bind({b.inputs[0], b.parameters[0], b.parameters[1], b.output}, b.scratch);
+    const auto views = [](DeviceView input, DeviceView output, const std::vector<DeviceView>& parameters) {
+      std::vector<DeviceView> all{input, output};
+      all.insert(all.end(), parameters.begin(), parameters.end());
+      return all;
+    };
+    forward_.bind(views(b.inputs[0], b.output, b.parameters), b.scratch);
     if (mode_ == Mode::inference) return;
     relu_output_ = floats(b.output);
     output_gradient_ = floats(b.output_gradient);
-    backward_weights_.bind({b.inputs[0], b.output_gradient, b.parameter_gradients[0], b.parameter_gradients[1]},
-                           b.scratch);
+    backward_weights_.bind(views(b.inputs[0], b.output_gradient, b.parameter_gradients), b.scratch);
     if (b.input_gradients[0])
       backward_data_.bind({b.input_gradients[0], b.parameters[0], b.output_gradient}, b.scratch);
   }

@@ -53,7 +53,7 @@ void accumulate(const float* image, const float* gradient, const Planes& planes,
 bool FirstConvolutionGradient::supports(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
                                         const TensorSpec& weights) {
   constexpr std::array kernels{1, 3, 5, 7, 11};
-  if (input.shape[1] > 4 || !operation.kernel.square() || !operation.padding.square() ||
+  if (input.shape[1] > 4 || !operation.kernel.square() || !operation.basic() ||
       std::ranges::find(kernels, static_cast<int>(operation.kernel.height)) == kernels.end())
     return false;
   using Tag = dnnl::memory::format_tag;
@@ -63,8 +63,8 @@ bool FirstConvolutionGradient::supports(const Convolution& operation, const Tens
 FirstConvolutionGradient::FirstConvolutionGradient(const Convolution& operation, const TensorSpec& input,
                                                    const TensorSpec& output)
     : kernel_(operation.kernel.height),
-      stride_(operation.stride),
-      padding_(operation.padding.height),
+      stride_(operation.stride.height),
+      padding_(operation.padding.top),
       batch_(input.shape[0]),
       channels_(input.shape[1]),
       height_(input.shape[2]),

@@ -15,14 +15,15 @@ class MaxPoolOp : public Op {
   MaxPoolOp(const MaxPool& operation, const Specs& inputs, Mode mode)
       : pool_(operation), training_(mode == Mode::training), in_(image_layout(inputs[0])) {
     const Shape shape = output_shape(Operation(operation), {inputs[0].shape});
-    if (pool_.kernel * pool_.kernel > kNoPixel)
-      fail("max pool windows of {0}x{0} are too large: at most 15x15", pool_.kernel);
+    if (pool_.kernel.area() > kNoPixel)
+      fail("max pool windows of {}x{} are too large: at most {} pixels", pool_.kernel.height, pool_.kernel.width,
+           kNoPixel);
     info_.output = spec(shape, layout_like(inputs[0], shape));
     info_.inputs = {{.backward_reads = false}};
     info_.backward_reads_output = false;
     out_ = image_layout(info_.output);
-    tiled_ = pool_.padding == 0 && pool_.stride == pool_.kernel && in_.height == out_.height * pool_.stride &&
-             in_.width == out_.width * pool_.stride;
+    tiled_ = pool_.padding == 0 && pool_.stride == pool_.kernel && in_.height == out_.height * pool_.stride.height &&
+             in_.width == out_.width * pool_.stride.width;
   }
 
   void bind(const Bindings& bindings) override {
@@ -55,7 +56,7 @@ class MaxPoolOp : public Op {
   // Calls body(size). `size` is a constant: 2 if the windows are 2x2 tiles of the image, else 0.
   template <class Body>
   void with_tiles(const Body& body) const {
-    if (tiled_ && pool_.kernel == 2)
+    if (tiled_ && pool_.kernel == Extent(2))
       body(std::integral_constant<std::size_t, 2>{});
     else
       body(std::integral_constant<std::size_t, 0>{});
@@ -68,15 +69,16 @@ class MaxPoolOp : public Op {
   };
 
   Window window(std::size_t y, std::size_t x) const {
-    const auto clip = [&](std::size_t position, std::size_t extent, std::size_t& begin, std::size_t& end) {
-      const std::size_t start = position * pool_.stride;
-      begin = start > pool_.padding ? start - pool_.padding : 0;
-      end = std::min(start + pool_.kernel - pool_.padding, extent);
-      return start - pool_.padding;
+    const auto clip = [](std::size_t start, std::size_t kernel, std::size_t padding, std::size_t extent,
+                         std::size_t& begin, std::size_t& end) {
+      begin = start > padding ? start - padding : 0;
+      end = std::min(start + kernel - padding, extent);
+      return start - padding;
     };
+    const auto& [kernel, stride, padding, relu] = pool_;
     Window w{};
-    w.first_row = clip(y, in_.height, w.row, w.rows_end);
-    w.first_column = clip(x, in_.width, w.column, w.columns_end);
+    w.first_row = clip(y * stride.height, kernel.height, padding.top, in_.height, w.row, w.rows_end);
+    w.first_column = clip(x * stride.width, kernel.width, padding.left, in_.width, w.column, w.columns_end);
     return w;
   }
 
@@ -92,7 +94,7 @@ class MaxPoolOp : public Op {
     }
     for (std::size_t row = w.row; row < w.rows_end; ++row)
       for (std::size_t column = w.column; column < w.columns_end; ++column)
-        body(static_cast<std::int32_t>((row - w.first_row) * pool_.kernel + (column - w.first_column)),
+        body(static_cast<std::int32_t>((row - w.first_row) * pool_.kernel.width + (column - w.first_column)),
              ((outer * in_.height + row) * in_.width + column) * in_.inner);
   }
 

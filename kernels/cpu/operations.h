@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/base/error.h"
 #include "kernels/device.h"
 
 namespace annulus::cpu {
@@ -22,5 +23,10 @@ std::unique_ptr<Op> plan(const Add& operation, const Specs& inputs, Mode mode, c
 std::unique_ptr<Op> plan(const Concat& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Dropout& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+
+template <class Unsupported>
+std::unique_ptr<Op> plan(const Unsupported& operation, const Specs&, Mode, const Specs&) {
+  fail("CPUs do not support the operation {} yet", name(Operation(operation)));
+}
 
 }  // namespace annulus::cpu

@@ -84,8 +84,7 @@ float* floats_at(DeviceView scratch) {
 
 bool RowConvolution::supports(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
                               const TensorSpec& weights) {
-  if (operation.kernel != Extent(kWindow) || operation.stride != 1 || !operation.padding.square() ||
-      output.shape[3] < kRun)
+  if (operation.kernel != Extent(kWindow) || !operation.basic() || operation.stride != 1 || output.shape[3] < kRun)
     return false;
   using Tag = dnnl::memory::format_tag;
   constexpr Tag kImages = kBlock == 8 ? Tag::nChw8c : Tag::nChw16c;
@@ -98,7 +97,7 @@ bool RowConvolution::supports(const Convolution& operation, const TensorSpec& in
 RowConvolution::RowConvolution(const Convolution& operation, const TensorSpec& input, const TensorSpec& output)
     : threads_(static_cast<std::size_t>(omp_get_max_threads())),
       batch_(input.shape[0]),
-      padding_(operation.padding.height),
+      padding_(operation.padding.top),
       channels_(input.shape[1]),
       height_(input.shape[2]),
       width_(input.shape[3]),

@@ -573,8 +573,7 @@ bool Winograd::supports(const Convolution& operation, const TensorSpec& input, c
                         const TensorSpec& weights) {
   constexpr std::size_t kLeastChannels = 2 * kBlock;
   constexpr double kLeastUse = 0.6;  // fraction of the tiles' outputs that must be inside the image
-  if (operation.kernel != Extent(3) || operation.stride != 1 || !operation.padding.square() ||
-      operation.padding.height > 2)
+  if (operation.kernel != Extent(3) || !operation.basic() || operation.stride != 1 || operation.padding.top > 2)
     return false;
   for (const TensorSpec* images : {&input, &output})
     if (images->shape[1] < kLeastChannels || images->shape[1] % kBlock != 0) return false;
@@ -591,7 +590,7 @@ bool Winograd::supports(const Convolution& operation, const TensorSpec& input, c
 Winograd::Winograd(const Convolution& operation, const TensorSpec& input, const TensorSpec& output)
     : threads_(static_cast<std::size_t>(omp_get_max_threads())),
       batch_(input.shape[0]),
-      padding_(operation.padding.height),
+      padding_(operation.padding.top),
       input_{input.shape[1] / kBlock, input.shape[2], input.shape[3]},
       output_{output.shape[1] / kBlock, output.shape[2], output.shape[3]} {}
 

@@ -43,10 +43,11 @@ void set(onnx::NodeProto& node, const char* name, std::initializer_list<std::siz
   for (const std::size_t value : values) list.add_ints(static_cast<std::int64_t>(value));
 }
 
-void set_windows(onnx::NodeProto& node, const Extent& kernel, std::size_t stride, const Extent& padding) {
-  set(node, "kernel_shape", {kernel.height, kernel.width});
-  set(node, "strides", {stride, stride});
-  set(node, "pads", {padding.height, padding.width, padding.height, padding.width});
+template <class Windows>
+void set_windows(onnx::NodeProto& node, const Windows& o) {
+  set(node, "kernel_shape", {o.kernel.height, o.kernel.width});
+  set(node, "strides", {o.stride.height, o.stride.width});
+  set(node, "pads", {o.padding.top, o.padding.left, o.padding.bottom, o.padding.right});
 }
 
 // Describes an input or output; its first dimension is the batch.
@@ -101,7 +102,9 @@ class Translation {
 
   std::string operator()(const Convolution& o) {
     onnx::NodeProto& node = add("Conv", with_parameters(input(0)), name());
-    set_windows(node, o.kernel, o.stride, o.padding);
+    set_windows(node, o);
+    set(node, "dilations", {o.dilation.height, o.dilation.width});
+    set(node, "group", static_cast<std::int64_t>(o.groups));
     return fused(o);
   }
 
@@ -116,14 +119,14 @@ class Translation {
   }
 
   std::string operator()(const MaxPool& o) {
-    set_windows(add("MaxPool", {input(0)}, name()), o.kernel, o.stride, o.padding);
+    set_windows(add("MaxPool", {input(0)}, name()), o);
     return fused(o);
   }
 
   std::string operator()(const AveragePool& o) {
     onnx::NodeProto& node = add("AveragePool", {input(0)}, name());
-    set_windows(node, o.kernel, o.stride, o.padding);
-    set(node, "count_include_pad", std::int64_t{1});
+    set_windows(node, o);
+    set(node, "count_include_pad", std::int64_t{o.count_padding});
     return name();
   }
 
@@ -160,10 +163,10 @@ class Translation {
     return name();
   }
 
-  std::string operator()(const Concat&) {
+  std::string operator()(const Concat& o) {
     std::vector<std::string> inputs;
     for (std::size_t i = 0; i < node_->inputs.size(); ++i) inputs.push_back(input(i));
-    set(add("Concat", inputs, name()), "axis", std::int64_t{1});
+    set(add("Concat", inputs, name()), "axis", static_cast<std::int64_t>(o.axis));
     return name();
   }
 
@@ -175,6 +178,11 @@ class Translation {
     for (const char* output : {"logits", "probabilities"})
       describe(*to_.add_output(), output, onnx::TensorProto::FLOAT, shapes_[0]);
     return "";
+  }
+
+  template <class Unsupported>
+  std::string operator()(const Unsupported& o) {
+    fail("layer {}: the export of the operation {} is not supported yet", name(), annulus::name(Operation(o)));
   }
 
  private:

@@ -33,11 +33,11 @@ struct Naive {
   // Calls visit(kernel row, kernel column, row, column) for the pixels of a window that lie in the image.
   template <class Window, class Visit>
   void window(const Window& o, std::size_t y, std::size_t x, const Visit& visit) const {
-    const Extent kernel = o.kernel, padding = o.padding;
+    const Extent kernel = o.kernel, stride = o.stride;
     for (std::size_t i = 0; i < kernel.height; ++i)
       for (std::size_t j = 0; j < kernel.width; ++j) {
-        const auto row = static_cast<long>(y * o.stride + i) - static_cast<long>(padding.height);
-        const auto column = static_cast<long>(x * o.stride + j) - static_cast<long>(padding.width);
+        const auto row = static_cast<long>(y * stride.height + i) - static_cast<long>(o.padding.top);
+        const auto column = static_cast<long>(x * stride.width + j) - static_cast<long>(o.padding.left);
         if (row < 0 || column < 0 || row >= static_cast<long>(in.shape[2]) || column >= static_cast<long>(in.shape[3]))
           continue;
         visit(i, j, static_cast<std::size_t>(row), static_cast<std::size_t>(column));
@@ -83,7 +83,7 @@ struct Naive {
       double sum = 0;
       window(o, y, x,
              [&](std::size_t, std::size_t, std::size_t row, std::size_t column) { sum += at(in, n, c, row, column); });
-      return sum / static_cast<double>(o.kernel * o.kernel);
+      return sum / static_cast<double>(o.kernel.area());
     });
   }
 

@@ -70,7 +70,8 @@ class ConvolutionOp : public Op {
             .filters = (o.channels + block - 1) / block * block,
             .kernel = o.kernel,
             .stride = o.stride,
-            .padding = o.padding};
+            .padding = o.padding,
+            .dilation = o.dilation};
   }
 
   std::unique_ptr<ConvolutionPlan> planned(Pass pass) {
@@ -118,6 +119,7 @@ class ConvolutionOp : public Op {
 }  // namespace
 
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, Context& context) {
+  if (operation.groups != 1) refuse("grouped convolution");
   return std::make_unique<ConvolutionOp>(operation, inputs, mode, context);
 }
 

@@ -89,6 +89,7 @@ class DenseOp : public Op {
 }  // namespace
 
 std::unique_ptr<Op> plan(const Dense& operation, const Specs& inputs, Mode mode, Context& context) {
+  if (!operation.bias) refuse("dense layer without bias");
   return std::make_unique<DenseOp>(operation, inputs, mode, context);
 }
 

@@ -13,8 +13,13 @@ unsigned vectors_of(const ChannelsLast& values) {
   return static_cast<unsigned>(vectors);
 }
 
-void expect_pool_window(std::size_t kernel) {
-  if (kernel > 15) fail("max pool windows of {0}x{0} are too large: at most 15x15", kernel);
+void expect_pool_window(const Extent& kernel) {
+  if (kernel.area() > 254)
+    fail("max pool windows of {}x{} are too large: at most 254 pixels", kernel.height, kernel.width);
+}
+
+void refuse(std::string_view operation) {
+  fail("GPUs do not support the operation {} yet: use --device cpu", operation);
 }
 
 void expect_blocks(const Range& slice, std::size_t block) {

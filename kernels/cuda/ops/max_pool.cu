@@ -13,7 +13,10 @@ constexpr std::uint8_t kNoPixel = 255;  // the ReLU was inactive
 
 // Windows over images. A row of pixels of an image is `vectors` times 16 bytes.
 struct Pool {
-  unsigned kernel, stride, padding;
+  struct Axis {
+    unsigned kernel, stride, padding;
+  };
+  Axis rows, columns;
   unsigned height, width, out_height, out_width, vectors;
 };
 
@@ -35,9 +38,9 @@ __global__ void max_pool(Pool pool, const T* input, T* output, Numbers<T>* from,
     }
     // Unsigned positions before the image wrap around, and so are beyond its end.
     unsigned pixel = 0;
-    for (unsigned row = place.row * pool.stride - pool.padding, rows = 0; rows < pool.kernel; ++rows, ++row)
-      for (unsigned column = place.column * pool.stride - pool.padding, columns = 0; columns < pool.kernel;
-           ++columns, ++column, ++pixel) {
+    for (unsigned row = place.row * pool.rows.stride - pool.rows.padding, y = 0; y < pool.rows.kernel; ++y, ++row)
+      for (unsigned column = place.column * pool.columns.stride - pool.columns.padding, x = 0; x < pool.columns.kernel;
+           ++x, ++column, ++pixel) {
         if (row >= pool.height || column >= pool.width) continue;
         const Vector<T> values = load(input, vector_at(place, pool.height, pool.width, pool.vectors, row, column));
         for (unsigned k = 0; k < kLanes<T>; ++k) {
@@ -56,10 +59,10 @@ __global__ void max_pool(Pool pool, const T* input, T* output, Numbers<T>* from,
 struct Windows {
   unsigned first, end;
 
-  __device__ Windows(const Pool& pool, unsigned position, unsigned count) {
-    const unsigned padded = position + pool.padding;
-    first = padded < pool.kernel ? 0 : (padded - pool.kernel) / pool.stride + 1;
-    end = min(padded / pool.stride + 1, count);
+  __device__ Windows(const Pool::Axis& axis, unsigned position, unsigned count) {
+    const unsigned padded = position + axis.padding;
+    first = padded < axis.kernel ? 0 : (padded - axis.kernel) / axis.stride + 1;
+    end = min(padded / axis.stride + 1, count);
   }
 };
 
@@ -69,12 +72,13 @@ __global__ void max_pool_backward(Pool pool, const T* output_gradient, const Num
                                   unsigned inputs) {
   for (std::size_t i = grid_thread(); i < inputs; i += grid_threads()) {
     const Place place(static_cast<unsigned>(i), pool.height, pool.width, pool.vectors);
-    const Windows rows(pool, place.row, pool.out_height), columns(pool, place.column, pool.out_width);
+    const Windows rows(pool.rows, place.row, pool.out_height), columns(pool.columns, place.column, pool.out_width);
     Vector<T> sum{};
     for (unsigned row = rows.first; row < rows.end; ++row)
       for (unsigned column = columns.first; column < columns.end; ++column) {
-        const unsigned number = (place.row + pool.padding - row * pool.stride) * pool.kernel +
-                                (place.column + pool.padding - column * pool.stride);
+        const unsigned y = place.row + pool.rows.padding - row * pool.rows.stride;
+        const unsigned x = place.column + pool.columns.padding - column * pool.columns.stride;
+        const unsigned number = y * pool.columns.kernel + x;
         const std::size_t window = vector_at(place, pool.out_height, pool.out_width, pool.vectors, row, column);
         const Vector<T> gradient = load(output_gradient, window);
         const Numbers<T> numbers = from[window];
@@ -98,9 +102,9 @@ class MaxPoolOp : public Op {
     inputs_ = vectors_of(channels_last(inputs[0]));
     outputs_ = vectors_of(channels_last(info_.output));
     const auto count = [](std::size_t size) { return static_cast<unsigned>(size); };
-    pool_ = {.kernel = count(operation.kernel),
-             .stride = count(operation.stride),
-             .padding = count(operation.padding),
+    const auto& [kernel, stride, padding, relu] = operation;
+    pool_ = {.rows = {count(kernel.height), count(stride.height), count(padding.top)},
+             .columns = {count(kernel.width), count(stride.width), count(padding.left)},
              .height = count(in[2]),
              .width = count(in[3]),
              .out_height = count(out[2]),

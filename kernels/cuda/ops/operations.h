@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cuda/ops/context.h"
+#include "kernels/cuda/ops/limits.h"
 #include "kernels/device.h"
 
 namespace annulus::cuda {
@@ -25,6 +26,12 @@ std::unique_ptr<Op> plan(const Add& operation, const Specs& inputs, Mode mode, C
 std::unique_ptr<Op> plan(const Concat& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Dropout& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode, Context& context);
+
+// The operations that have no kernel yet: throws Error.
+template <class Unsupported>
+std::unique_ptr<Op> plan(const Unsupported& operation, const Specs&, Mode, Context&) {
+  refuse(name(Operation(operation)));
+}
 
 // Does nothing in a step in which *context.skip is not 0.
 std::unique_ptr<Update> plan_update(const UpdateRule& rule, const UpdateArenas& arenas,

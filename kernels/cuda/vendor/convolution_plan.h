@@ -21,12 +21,17 @@ struct ConvolutionProblem {
   std::size_t batch, channels, height, width;  // of the input
   std::size_t filters;
   Extent kernel;
-  std::size_t stride;
-  Extent padding;
+  Extent stride;
+  Border padding;
+  Extent dilation = 1;
   bool accumulate = false;  // of backward_data: adds to the input's gradient
 
-  std::size_t output_height() const { return (height + 2 * padding.height - kernel.height) / stride + 1; }
-  std::size_t output_width() const { return (width + 2 * padding.width - kernel.width) / stride + 1; }
+  // The size of a window.
+  std::size_t window_height() const { return dilation.height * (kernel.height - 1) + 1; }
+  std::size_t window_width() const { return dilation.width * (kernel.width - 1) + 1; }
+
+  std::size_t output_height() const { return (height + padding.height() - window_height()) / stride.height + 1; }
+  std::size_t output_width() const { return (width + padding.width() - window_width()) / stride.width + 1; }
 };
 
 class ConvolutionPlan {

@@ -46,11 +46,12 @@ std::string_view name(Pass pass) {
 void require_sound(const ConvolutionProblem& problem) {
   const std::size_t block = channel_block(value_type(problem.precision));
   const auto wrong = [&](std::string_view what) { fail("invalid {}: {}", to_string(problem), what); };
-  const std::array sizes{problem.batch,   problem.channels,      problem.height,       problem.width,
-                         problem.filters, problem.kernel.height, problem.kernel.width, problem.stride};
+  const std::array sizes{problem.batch,        problem.channels,      problem.height,
+                         problem.width,        problem.filters,       problem.kernel.height,
+                         problem.kernel.width, problem.stride.area(), problem.dilation.area()};
   if (std::ranges::find(sizes, 0u) != sizes.end()) wrong("every size must be at least 1");
-  if (problem.height + 2 * problem.padding.height < problem.kernel.height ||
-      problem.width + 2 * problem.padding.width < problem.kernel.width)
+  if (problem.height + problem.padding.height() < problem.window_height() ||
+      problem.width + problem.padding.width() < problem.window_width())
     wrong("the kernel is larger than the image with its padding");
   if (problem.channels % block != 0 || problem.filters % block != 0)
     wrong(fmt::format("channels and filters must be multiples of {}", block));
@@ -90,13 +91,15 @@ Descriptor convolution(const ConvolutionProblem& problem) {
     return std::array<std::int64_t, kDimensions>{static_cast<std::int64_t>(extent.height),
                                                  static_cast<std::int64_t>(extent.width)};
   };
-  const auto padding = both(problem.padding), stride = both(problem.stride), dilation = both(1);
+  const Border& border = problem.padding;
+  const auto before = both({border.top, border.left}), after = both({border.bottom, border.right});
+  const auto stride = both(problem.stride), dilation = both(problem.dilation);
   Descriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   convolution.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
       .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION)
       .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, kDimensions)
-      .set_all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, padding)
-      .set_all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, padding)
+      .set_all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, before)
+      .set_all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, after)
       .set_all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, stride)
       .set_all<std::int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS, dilation)
       .finalize();
@@ -139,11 +142,16 @@ OperationNames operation_names(Pass pass) {
 }  // namespace
 
 std::string to_string(const ConvolutionProblem& p) {
-  const auto padding = p.padding.square() ? fmt::format("{}", p.padding.height)
-                                          : fmt::format("{} x {}", p.padding.height, p.padding.width);
-  return fmt::format("{} convolution{} in {}, {} x {} x {} x {} by {} filters of {} x {}, stride {}, padding {}",
+  const auto text = [](const Extent& extent) {
+    return extent.square() ? fmt::format("{}", extent.height) : fmt::format("{} x {}", extent.height, extent.width);
+  };
+  const Border& border = p.padding;
+  std::string padding = text({border.top, border.left});
+  if (!border.symmetric()) padding += " to " + text({border.bottom, border.right});
+  const std::string dilation = p.dilation == 1 ? "" : ", dilation " + text(p.dilation);
+  return fmt::format("{} convolution{} in {}, {} x {} x {} x {} by {} filters of {} x {}, stride {}, padding {}{}",
                      name(p.pass), p.accumulate ? " (added)" : "", to_string(p.precision), p.batch, p.height, p.width,
-                     p.channels, p.filters, p.kernel.height, p.kernel.width, p.stride, padding);
+                     p.channels, p.filters, p.kernel.height, p.kernel.width, text(p.stride), padding, dilation);
 }
 
 cudnn::Graph convolution_graph(const ConvolutionProblem& problem) {

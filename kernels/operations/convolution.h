@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/base/extent.h"
+#include "kernels/operations/parameter.h"
+
+namespace annulus {
+
+// Windows over images {batch, channels, height, width} -> {batch, channels, rows, columns}. With groups, the channels
+// are divided into so many parts of equal size, each of which is computed from the same part of the input's channels.
+// With relu, the output is max(0, .). Weights {channels, input channels / groups, kernel height, kernel width}.
+struct Convolution {
+  static constexpr auto kName = "convolution";
+
+  std::size_t channels;
+  Extent kernel;
+  Extent stride = 1;
+  Border padding = 0;
+  bool bias = true;
+  bool relu = false;
+  float stddev = 0;            // std of the initial weights; 0: sqrt(1 / fan-in)
+  bool input_gradient = true;  // whether the input's gradient may be needed; if not, nothing is planned for it
+  Extent dilation = 1;         // the distance between the pixels of a window
+  std::size_t groups = 1;
+
+  Shape output_shape(const Shapes& inputs) const;
+  std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
+  std::uint64_t flops(const Shapes& inputs) const;
+
+  // One group, no dilation, one stride, and the same padding on all sides: the only kind that some kernels support.
+  bool basic() const { return groups == 1 && dilation == 1 && stride.square() && padding.uniform(); }
+};
+
+// The gradient of a convolution with respect to its input, as an operation of its own: {batch, channels, height, width}
+// -> {batch, channels, (height - 1) stride - padding + dilation (kernel - 1) + extra + 1, likewise}. Weights {input
+// channels, channels / groups, kernel height, kernel width}. (Zeiler et al., "Deconvolutional networks", CVPR 2010.)
+struct TransposedConvolution {
+  static constexpr auto kName = "transposed convolution";
+
+  std::size_t channels;
+  Extent kernel;
+  Extent stride = 1;
+  Border padding = 0;
+  Extent extra = 0;  // rows and columns added at the output's end
+  Extent dilation = 1;
+  std::size_t groups = 1;
+  bool bias = true;
+
+  Shape output_shape(const Shapes& inputs) const;
+  std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
+  std::uint64_t flops(const Shapes& inputs) const;
+};
+
+}  // namespace annulus

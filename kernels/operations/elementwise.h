@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "kernels/operations/parameter.h"
+
+namespace annulus {
+
+struct Relu {
+  static constexpr auto kName = "relu";
+
+  Shape output_shape(const Shapes& inputs) const { return inputs[0]; }
+};
+
+// A function of each element.
+struct Activation {
+  enum class Function {
+    linear,        // alpha x + beta
+    clip,          // min(max(x, alpha), beta); ReLU6 is clip 0, 6
+    leaky_relu,    // x, or alpha x if x < 0
+    elu,           // x, or alpha (exp(x) - 1) if x < 0
+    sigmoid,       // 1 / (1 + exp(-x))
+    tanh,          //
+    silu,          // x sigmoid(x)
+    gelu,          // x Phi(x), with the normal distribution's Phi
+    gelu_tanh,     // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+    mish,          // x tanh(softplus(x))
+    softplus,      // log(1 + exp(x))
+    hard_sigmoid,  // min(max(alpha x + beta, 0), 1)
+    hard_swish,    // x min(max(x / 6 + 1/2, 0), 1)
+    absolute,      // |x|
+    exponential,   // exp(x)
+    logarithm,     // log(x)
+    square_root,   //
+    square,        //
+    reciprocal,    // 1 / x
+  };
+  static constexpr auto kName = "activation";
+
+  Function function;
+  float alpha = 0;
+  float beta = 0;
+
+  Shape output_shape(const Shapes& inputs) const { return inputs[0]; }
+};
+
+std::string_view name(Activation::Function function);  // "hard swish"
+
+// x, or slope x if x < 0, with a slope for each channel {channels}, or one for all {1} (He et al., "Delving deep into
+// rectifiers", ICCV 2015).
+struct PRelu {
+  static constexpr auto kName = "prelu";
+
+  bool per_channel = true;
+
+  Shape output_shape(const Shapes& inputs) const { return inputs[0]; }
+  std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
+};
+
+// The sum of two inputs of one shape.
+struct Add {
+  static constexpr auto kName = "add";
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
+// Two inputs combined element by element. Shapes are aligned at their last dimension; a dimension that is missing or 1
+// is repeated, as in NumPy.
+struct Arithmetic {
+  enum class Operator { sum, difference, product, quotient, maximum, minimum };
+  static constexpr auto kName = "arithmetic";
+
+  Operator op;
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
+std::string_view name(Arithmetic::Operator op);  // "product"
+
+// exp(x) / sum(exp(x)) over the last dimension.
+struct Softmax {
+  static constexpr auto kName = "softmax";
+
+  Shape output_shape(const Shapes& inputs) const { return inputs[0]; }
+};
+
+// Srivastava et al., "Dropout", JMLR 2014: in training, zero with probability `rate`, else 1 / (1 - rate) times the
+// input; in inference, the input. The second input is {batch} (int32), a random key of each sample in this epoch. The
+// mask (dropout_mask.h) is a function of this key, the element's index in the sample and `number`, so it depends
+// neither on the rank nor on the batch. Each dropout of a network needs a different number.
+//
+// With whole_samples, all elements of a sample share their fate: stochastic depth (Huang et al., ECCV 2016), if the
+// input is a residual branch.
+struct Dropout {
+  static constexpr auto kName = "dropout";
+
+  float rate;
+  std::uint32_t number = 0;
+  bool whole_samples = false;
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
+}  // namespace annulus

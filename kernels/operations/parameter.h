@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/base/tensor.h"
+
+namespace annulus {
+
+// How a step changes a parameter. Every parameter has a slot in the gradient arena, which is all-reduced with each
+// rank's contribution weighted by 1 / global batch. So every slot ends up with a mean over the global batch,
+// bit-identical on every rank.
+enum class Role {
+  weight,     // updated by the optimizer, with weight decay
+  offset,     // updated by the optimizer, without weight decay: biases, batch norm's scale and shift
+  statistic,  // a running average of its slot's values: batch norm's mean and variance
+  metric,     // only measured: the loss and the accuracy of the step
+};
+
+inline bool trained(Role role) {
+  return role == Role::weight || role == Role::offset;
+}
+
+struct ParameterDeclaration {
+  std::string name;
+  Shape shape;
+  Role role;
+  float initial = 0;  // the initial value, unless stddev is positive
+  float stddev = 0;   // if positive, initial values are normally distributed with mean 0 and this std
+};
+
+}  // namespace annulus

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "kernels/base/extent.h"
+#include "kernels/operations/parameter.h"
+
+// Operations that move elements without computing, and parameters as values.
+namespace annulus {
+
+// Concatenates any number of inputs along a dimension, in their order.
+struct Concat {
+  static constexpr auto kName = "concat";
+
+  std::size_t axis = 1;  // the channels
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
+// The same elements, in row-major order, in another shape. One extent may be kInferred: it follows from the number of
+// elements. It is the one that depends on the batch.
+struct Reshape {
+  static constexpr auto kName = "reshape";
+  static constexpr std::size_t kInferred = 0;
+
+  Shape shape;
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
+// Dimension i of the output is dimension order[i] of the input.
+struct Transpose {
+  static constexpr auto kName = "transpose";
+
+  std::vector<std::size_t> order;
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
+// Elements begin to before begin + size of a dimension.
+struct Slice {
+  static constexpr auto kName = "slice";
+
+  std::size_t axis, begin, size;
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
+// Element i of a dimension of the output is element indices[i] of the input's.
+struct Gather {
+  static constexpr auto kName = "gather";
+
+  std::size_t axis;
+  std::vector<std::size_t> indices;
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
+// Adds elements of one value before and after those of each dimension.
+struct Pad {
+  static constexpr auto kName = "pad";
+
+  std::vector<std::size_t> before, after;  // of each dimension
+  float value = 0;
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
+// Repeats the first input along its dimensions of size 1: the output has the shape `shape`, in which kBatch stands for
+// the first extent of the second input, whose values are not read.
+struct Expand {
+  static constexpr auto kName = "expand";
+  static constexpr std::size_t kBatch = 0;
+
+  Shape shape;
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
+// Scales images {batch, channels, height, width} to `size`. Output pixel i samples the input's coordinate
+//   half_pixel:     (i + 1/2) input / output - 1/2
+//   align_corners:  i (input - 1) / (output - 1)
+//   asymmetric:     i input / output
+// linearly between its two neighbours, or from the nearest: rounded down if asymmetric, else rounded to the nearest and
+// of two equally near ones down.
+struct Resize {
+  enum class Coordinates { half_pixel, align_corners, asymmetric };
+  static constexpr auto kName = "resize";
+
+  Extent size;
+  bool linear = false;
+  Coordinates coordinates = Coordinates::half_pixel;
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
+// A parameter as a value: class tokens, position embeddings, layer scales. It has no inputs.
+struct Learned {
+  static constexpr auto kName = "learned";
+
+  Shape shape;
+  Role role = Role::weight;
+  std::string parameter = "value";  // its name
+  float stddev = 0.02f;             // of the initial values
+
+  Shape output_shape(const Shapes& inputs) const;
+  std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
+};
+
+// Values that are not trained: masks, tables of coordinates. It has no inputs.
+struct Constant {
+  static constexpr auto kName = "constant";
+
+  Shape shape;
+  std::vector<float> values;  // row-major
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
+}  // namespace annulus
