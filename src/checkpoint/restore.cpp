@@ -163,4 +163,18 @@ void restore(const World& world, Resumption& resumption, Model& model, Optimizer
     scaling->set_state(resumption.state.loss_scaling.value_or(LossScaling::State{}));
 }
 
+std::uint64_t restore_best(const World& world, const CheckpointFolder& folder, Model& model) {
+  std::uint64_t step = 0;
+  if (world.root()) {
+    const std::filesystem::path file = folder.best_file();
+    const Checkpoint best = read_checkpoint(file);
+    restore_parameters(best, file, model, best.averages());
+    step = best.run.step;
+  }
+  world.broadcast(std::as_writable_bytes(std::span(&step, 1)));
+  broadcast(world, model.device(), model.parameters().weights());
+  model.parameters().weights_changed();
+  return step;
+}
+
 }  // namespace annulus

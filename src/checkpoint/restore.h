@@ -54,4 +54,8 @@ std::optional<Resumption> find_resumption(const World& world, const CheckpointFo
 // do not match the model or the optimizer.
 void restore(const World& world, Resumption& resumption, Model& model, Optimizer& optimizer);
 
+// Replaces the weights by those that were evaluated for the best checkpoint: its moving average if it has one. Returns
+// its step. Collective. Throws Error on rank 0 if there is none.
+std::uint64_t restore_best(const World& world, const CheckpointFolder& folder, Model& model);
+
 }  // namespace annulus

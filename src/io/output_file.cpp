@@ -23,7 +23,7 @@ bool is_data(const fs::path& file) try {
   const hdf5::File opened(file);
   const hdf5::Group root = opened.root();
   return root.has_attribute("classes") && root.has_attribute("mean") && root.has_attribute("deviation") &&
-         (root.has("train") || root.has("test"));
+         (root.has("train") || root.has("validation") || root.has("test"));
 } catch (const Error&) {
   return false;
 }
