@@ -142,10 +142,10 @@ struct Parameters {
   }
   Declarations operator()(const BatchNorm& o) const {
     const Shape channels{in[1]};
-    return {{"scale", channels, Role::offset, o.initial_scale},
-            {"shift", channels, Role::offset, 0},
-            {"mean", channels, Role::statistic, 0},
-            {"variance", channels, Role::statistic, 1}};
+    return {{"weight", channels, Role::offset, o.initial_scale},
+            {"bias", channels, Role::offset, 0},
+            {"running_mean", channels, Role::statistic, 0},
+            {"running_var", channels, Role::statistic, 1}};
   }
   Declarations operator()(const SoftmaxCrossEntropy&) const { return {{"metrics", {2}, Role::metric}}; }
   Declarations operator()(const auto&) const { return {}; }
