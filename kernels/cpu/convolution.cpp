@@ -1,6 +1,7 @@
 #include <optional>
 #include <string_view>
 
+#include "kernels/cpu/depthwise_convolution.h"
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/first_convolution.h"
 #include "kernels/cpu/flat.h"
@@ -189,6 +190,8 @@ std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode
   };
   if (supported(Winograd::supports))
     return std::make_unique<OwnConvolutionOp<Winograd>>(operation, inputs[0], mode, *direct);
+  if (supported(DepthwiseConvolution::supports))
+    return std::make_unique<OwnConvolutionOp<DepthwiseConvolution>>(operation, inputs[0], mode, *direct);
   if (supported(RowConvolution::supports))
     return std::make_unique<OwnConvolutionOp<RowConvolution>>(operation, inputs[0], mode, *direct);
   return direct;

@@ -34,6 +34,20 @@ TEST_CASE("convolutions with groups, dilation and any border") {
     }
 }
 
+TEST_CASE("depthwise convolutions have a kernel of their own, whose results do not depend on threads") {
+  std::vector<std::vector<std::byte>> expected;
+  for (const int threads : {1, 2, 3}) {
+    const auto device = test::make_device(threads);
+    const Convolution operation{
+        .channels = 40, .kernel = {3, 5}, .stride = {2, 3}, .padding = {1, 0, 2, 3}, .relu = true, .groups = 40};
+    test::Trial trial(*device, operation, {blocked(*device, {9, 40, 11, 14})});
+    if (test::has_our_layouts()) CHECK(trial.op->info().implementations.empty());
+    const auto made = trial.run(trial.bindings, [] {});
+    if (expected.empty()) expected = made;
+    CHECK(made == expected);
+  }
+}
+
 TEST_CASE("transposed convolutions") {
   const auto device = test::make_device(GENERATE(1, 2));
   for (const TransposedConvolution& operation : {
