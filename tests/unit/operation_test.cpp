@@ -12,6 +12,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/base/mixed_label.h"
 #include "kernels/cpu/first_convolution.h"
 #include "kernels/cpu/pass.h"
 #include "kernels/cpu/row_convolution.h"
@@ -598,15 +599,18 @@ std::ptrdiff_t place_of(std::span<const float> logits, std::size_t label) {
 }
 
 struct LossTrial {
+  // `labels`: one for each sample, or the three numbers of a MixedLabel.
   LossTrial(Device& device, std::size_t batch, std::size_t classes, const std::vector<float>& logits,
             const std::vector<std::int32_t>& labels, float smoothing = 0)
       : op(device.plan(SoftmaxCrossEntropy{smoothing},
-                       {device.values({batch, classes}), device.plain({batch}, DataType::i32)}, Mode::training, {})),
+                       {device.values({batch, classes}),
+                        device.plain(labels.size() == batch ? Shape{batch} : Shape{batch, 3}, DataType::i32)},
+                       Mode::training, {})),
         in(device, device.values({batch, classes}), logits),
         gradient(device, device.values({batch, classes}), std::vector<float>(logits.size(), 1e6f)),
         sums(device, op->output(), {1e6f, 1e6f, 1e6f}),
         metrics(device, op->parameters().at(0), {1e6f, 1e6f}),
-        label_memory(device.allocate(batch * sizeof(std::int32_t))) {
+        label_memory(device.allocate(labels.size() * sizeof(std::int32_t))) {
     device.upload(std::as_bytes(std::span(labels)), label_memory.view());
     op->bind({.inputs = {in.memory.view(), label_memory.view()},
               .output = sums.memory.view(),
@@ -659,6 +663,37 @@ TEST_CASE("softmax cross-entropy: losses, hits, gradients and metrics") {
   CHECK(sums[2] == static_cast<float>(among_five));
   CHECK(metrics[0] == weight * sums[0]);
   CHECK(metrics[1] == weight * sums[1]);
+}
+
+TEST_CASE("the loss of mixed labels is the weighted mean of the labels' losses") {
+  const auto device = test::make_device(1);
+  constexpr std::size_t kBatch = 4, kClasses = 7;
+  constexpr std::int32_t kWhole = MixedLabel::kWhole;
+  const auto logits = random_values(kBatch * kClasses, 5);
+  const std::vector<std::int32_t> first{0, 3, 6, 2}, second{5, 3, 1, 4};
+  const std::vector<std::int32_t> shares{kWhole / 2, kWhole / 4 * 3, kWhole, kWhole / 8 * 5};
+  std::vector<std::int32_t> mixed;
+  for (std::size_t i = 0; i < kBatch; ++i) mixed.insert(mixed.end(), {first[i], second[i], shares[i]});
+  const float smoothing = GENERATE(0.0f, 0.1f);
+  LossTrial trial(*device, kBatch, kClasses, logits, mixed, smoothing);
+  trial.op->backward(0.25f);
+  const auto gradient = trial.gradient.read();
+  float loss = 0;
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    const std::vector<float> row(logits.begin() + static_cast<std::ptrdiff_t>(i * kClasses),
+                                 logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * kClasses));
+    const float share = static_cast<float>(shares[i]) / kWhole;
+    LossTrial one(*device, 1, kClasses, row, {first[i]}, smoothing),
+        other(*device, 1, kClasses, row, {second[i]}, smoothing);
+    one.op->backward(0.25f);
+    other.op->backward(0.25f);
+    loss += share * one.sums.read()[0] + (1 - share) * other.sums.read()[0];
+    const auto ones = one.gradient.read(), others = other.gradient.read();
+    for (std::size_t c = 0; c < kClasses; ++c)
+      CHECK(gradient[i * kClasses + c] == Approx(share * ones[c] + (1 - share) * others[c]).margin(1e-7));
+  }
+  CHECK(trial.sums.read()[0] == Approx(loss).epsilon(1e-6));
+  CHECK(trial.sums.read()[1] == LossTrial(*device, kBatch, kClasses, logits, first).sums.read()[1]);
 }
 
 TEST_CASE("softmax cross-entropy neither overflows nor hides NaN") {
