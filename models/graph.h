@@ -11,7 +11,7 @@ namespace annulus {
 using Value = std::size_t;
 
 struct Node {
-  std::string name;  // "stage1.block2.conv1"; its parameters are <name>.<parameter>
+  std::string name;  // "layer1.0.conv1"; its parameters are <name>.<parameter>
   Operation operation;
   std::vector<Value> inputs;
 };

@@ -14,7 +14,7 @@ namespace annulus {
 namespace {
 
 constexpr const char* kFormat = "annulus checkpoint";
-constexpr std::uint64_t kVersion = 3;
+constexpr std::uint64_t kVersion = 4;
 constexpr const char* kAverage = "average";
 
 // The end of a file, behind the HDF5 part that the checksum covers.

@@ -109,6 +109,11 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
   model.parameters().weights_changed();
 }
 
+void broadcast_weights(const World& world, Model& model) {
+  broadcast(world, model.device(), model.parameters().weights());
+  model.parameters().weights_changed();
+}
+
 void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                     Optimizer& optimizer) {
   if (checkpoint.optimizer != optimizer.name())
@@ -154,8 +159,7 @@ void restore(const World& world, Resumption& resumption, Model& model, Optimizer
     restore_average(checkpoint, resumption.stored->file, model, optimizer);
     checkpoint.parameters = {};
   }
-  broadcast(world, model.device(), model.parameters().weights());
-  model.parameters().weights_changed();
+  broadcast_weights(world, model);
   for (std::size_t i = 0; i < optimizer.states(); ++i) broadcast(world, model.device(), optimizer.state(i));
   if (optimizer.average()) broadcast(world, model.device(), optimizer.average());
   optimizer.set_step(resumption.state.step);

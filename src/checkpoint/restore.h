@@ -25,6 +25,9 @@ Checkpoint snapshot(Model& model, const Optimizer& optimizer);
 void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                         bool averaged = false);
 
+// Copies rank 0's weights to every rank's. Collective.
+void broadcast_weights(const World& world, Model& model);
+
 // Restores the optimizer's states. Throws Error naming `file` if they belong to another optimizer.
 void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                     Optimizer& optimizer);

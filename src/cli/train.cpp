@@ -277,6 +277,14 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
       .add_flag("--zero-init", o.zero_init,
                 "Initial scale 0 of the last batch norm of residual blocks: each starts as its shortcut")
       ->group("Training");
+  command
+      .add_option(
+          "--weights", o.weights,
+          "Initial weights: random, or those of a .safetensors file, a checkpoint or a run's folder; a head with "
+          "another number of classes remains random")
+      ->type_name("FILE")
+      ->capture_default_str()
+      ->group("Training");
   add("--seed", o.seed, "Random seed (initial weights, sample order)")->transform(kSeed);
 }
 
@@ -341,6 +349,7 @@ void add_train(CLI::App& app, Command& chosen) {
       expect_whole_world(world);
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);
       std::ranges::move(data_files(options->data.validation), std::back_inserter(inputs));
+      if (options->weights != "random") inputs.push_back(options->weights);
       expect_replaceable(world, {{options->timeline.file, FileKind::timeline}}, inputs, options->overwrite);
       return train(world, *options, watchdog);
     };

@@ -76,6 +76,8 @@ bool is_recognized(const fs::path& file, FileKind kind) {
       return is_data(file);
     case FileKind::onnx:
       return is_onnx(file);
+    case FileKind::weights:
+      return begin_of(file, 256).find(kSafetensorsMark) != std::string::npos;
     case FileKind::timeline:
       return begin_of(file, 256).find(kTimelineMark) != std::string::npos;
     case FileKind::predictions:
@@ -108,6 +110,8 @@ std::string_view name(FileKind kind) {
       return "data file";
     case FileKind::onnx:
       return "ONNX file of annulus";
+    case FileKind::weights:
+      return "safetensors file of annulus";
     case FileKind::timeline:
       return "annulus timeline";
     case FileKind::predictions:

@@ -15,11 +15,13 @@
 #include "src/checkpoint/restore.h"
 #include "src/io/atomic_file.h"
 #include "src/io/folder_claim.h"
+#include "src/io/printable.h"
 #include "src/job/consistency.h"
 #include "src/job/signals.h"
 #include "src/step/bucket_tuner.h"
 #include "src/step/replicas.h"
 #include "src/train/announce.h"
+#include "src/train/initial_weights.h"
 #include "src/train/training_run.h"
 #include "src/train/training_setup.h"
 
@@ -180,6 +182,11 @@ int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
   activity.enter(Phase::planning);
   replica.plan_networks(inputs);
   replica.model.parameters().initialize(options.seed);
+  if (!resumption && options.weights != "random") {
+    activity.enter(Phase::opening);
+    for (const std::string& line : load_initial_weights(world, options.weights, replica.model))
+      record.progress.line(printable(line));
+  }
   replica.optimizer.begin_average();
 
   if (resumption) {

@@ -49,6 +49,7 @@ struct TrainOptions {
   std::vector<float> class_weights;  // of the loss, for each class; empty: all 1
   bool balance_classes = false;      // weights inversely proportional to the classes' numbers of images
   bool zero_init = false;
+  std::string weights = "random";  // initial weights, or a file of them: see load_initial_weights()
   std::uint64_t seed = 1;
   std::string all_reduce = "auto";
   std::string wire = "fp32";

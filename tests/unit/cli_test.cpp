@@ -189,12 +189,12 @@ TEST_CASE("the help describes every option in lines that fit a terminal", "[cli]
 TEST_CASE("a command's help", "[cli]") {
   CommandLine line;
   CHECK(line.app().get_subcommand("export")->help("annulus") ==
-        R"(Export a checkpoint's network as an ONNX file
+        R"(Export a checkpoint's network as an ONNX file, or its weights for PyTorch
 
 Usage: annulus export FILE --checkpoint FILE [OPTIONS]
 
 Arguments:
-  FILE                      ONNX file to write
+  FILE                      ONNX file to write, or with the extension .safetensors a file of weights
 
 Options:
   --checkpoint FILE         Checkpoint file, such as RUN/best.h5, or a run's folder (its newest
@@ -306,7 +306,7 @@ TEST_CASE("a run's configuration round-trips for every option and any text", "[c
       any_text.push_back(name);
   }
   CHECK(options > 50);
-  CHECK(any_text == Words{"--validation", "--tune"});
+  CHECK(any_text == Words{"--validation", "--weights", "--tune"});
   for (const std::string& text : awkward) {
     CAPTURE(text);
     Words words{"train"};
