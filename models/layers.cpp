@@ -13,7 +13,7 @@ Value image_input(Graph& graph, const Task& task) {
 
 Graph with_loss(Graph graph, const Task& task, Value logits) {
   if (task.mixed_labels) graph.mix_labels();
-  graph.add("loss", SoftmaxCrossEntropy{task.label_smoothing}, {logits, Graph::kLabels});
+  graph.add("loss", SoftmaxCrossEntropy{task.label_smoothing, task.class_weights}, {logits, Graph::kLabels});
   return graph;
 }
 

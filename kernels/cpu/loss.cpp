@@ -3,7 +3,6 @@
 
 #include "kernels/base/mixed_label.h"
 #include "kernels/cpu/dnnl_memory.h"
-#include "kernels/cpu/flat.h"
 #include "kernels/cpu/operations.h"
 
 namespace annulus::cpu {
@@ -14,6 +13,7 @@ class SoftmaxCrossEntropyOp : public Op {
   SoftmaxCrossEntropyOp(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode)
       : mode_(mode),
         smoothing_(mode == Mode::training ? operation.smoothing : 0),
+        class_weights_(mode == Mode::training ? operation.class_weights : std::vector<float>{}),
         batch_(inputs[0].shape[0]),
         classes_(inputs[0].shape[1]),
         mixed_(inputs[1].shape.size() == 2),
@@ -52,33 +52,33 @@ class SoftmaxCrossEntropyOp : public Op {
     sums_[2] = count_below(SoftmaxCrossEntropy::kTop);
   }
 
-  // d(mean loss) / d(logits) = (probabilities - target probabilities) / global batch.
+  // d(mean loss) / d(logits) = sample's weight * (probabilities - target probabilities) / global batch.
   void backward(float sample_weight) override {
-    const std::span gradient(logits_gradient_, batch_ * classes_);
-    scale(probabilities_, sample_weight, gradient);
-    if (smoothing_ > 0)
-      for (float& value : gradient) value -= sample_weight * smoothing_ / static_cast<float>(classes_);
+#pragma omp parallel for schedule(static) if (batch_ * classes_ >= 4096)
     for (std::size_t sample = 0; sample < batch_; ++sample) {
-      const MixedLabel target = target_of(sample);
-      const float share = target.share_of_label();
-      float* const row = gradient.data() + sample * classes_;
-      row[target.label] -= sample_weight * (1 - smoothing_) * share;
-      row[target.other] -= sample_weight * (1 - smoothing_) * (1 - share);
+      const Target target = target_of(sample);
+      write_gradient(sample, target, sample_weight * target.weight);
     }
     metrics_[0] = sums_[0] * sample_weight;
     metrics_[1] = sums_[1] * sample_weight;
   }
 
  private:
+  // A sample's label, its share of the target probability, the label with the rest, and the weight of the loss.
+  struct Target {
+    std::size_t label, other;
+    float share, weight = 1;
+  };
+
   void forward_sample(std::size_t sample) {
     const std::span logits(logits_ + sample * classes_, classes_);
-    const MixedLabel target = target_of(sample);
+    const Target target = target_of(sample);
     const float largest = *std::max_element(logits.begin(), logits.end());
     // Shifted by the largest logit, so that no exponential overflows.
     double total = 0;
     for (const float logit : logits) total += std::exp(logit - largest);
-    losses_[sample] = std::log(total) - smoothed(logits, target, largest);
-    larger_[sample] = count_larger(logits, static_cast<std::size_t>(target.label));
+    losses_[sample] = double{target.weight} * (std::log(total) - smoothed(logits, target, largest));
+    larger_[sample] = count_larger(logits, target.label);
     if (mode_ == Mode::inference) return;
     for (std::size_t c = 0; c < classes_; ++c)
       probabilities_[sample * classes_ + c] = std::exp(logits[c] - largest) / static_cast<float>(total);
@@ -93,18 +93,31 @@ class SoftmaxCrossEntropyOp : public Op {
                                     std::ranges::count_if(logits.subspan(label), larger));
   }
 
-  MixedLabel target_of(std::size_t sample) const {
-    return mixed_ ? mixed_labels_[sample] : MixedLabel{labels_[sample], labels_[sample], MixedLabel::kWhole};
+  Target target_of(std::size_t sample) const {
+    const MixedLabel mixed =
+        mixed_ ? mixed_labels_[sample] : MixedLabel{labels_[sample], labels_[sample], MixedLabel::kWhole};
+    Target target{static_cast<std::size_t>(mixed.label), static_cast<std::size_t>(mixed.other), mixed.share_of_label()};
+    if (class_weights_.empty()) return target;
+    const float weight = target.share * class_weights_[target.label];
+    target.weight = weight + (1 - target.share) * class_weights_[target.other];
+    target.share = weight / target.weight;
+    return target;
+  }
+
+  void write_gradient(std::size_t sample, const Target& target, float weight) {
+    const std::span probabilities = std::span(probabilities_).subspan(sample * classes_, classes_);
+    float* const gradient = logits_gradient_ + sample * classes_;
+    const float everywhere = weight * smoothing_ / static_cast<float>(classes_);
+    for (std::size_t c = 0; c < classes_; ++c) gradient[c] = weight * probabilities[c] - everywhere;
+    gradient[target.label] -= weight * (1 - smoothing_) * target.share;
+    gradient[target.other] -= weight * (1 - smoothing_) * (1 - target.share);
   }
 
   // Returns the label's logit relative to the largest, after mixing and label smoothing.
-  double smoothed(std::span<const float> logits, const MixedLabel& target, float largest) const {
-    const auto relative = [&](std::int32_t label) {
-      return static_cast<double>(logits[static_cast<std::size_t>(label)] - largest);
-    };
+  double smoothed(std::span<const float> logits, const Target& target, float largest) const {
+    const auto relative = [&](std::size_t label) { return static_cast<double>(logits[label] - largest); };
     double own = relative(target.label);
-    if (target.share < MixedLabel::kWhole)
-      own += (1 - double{target.share_of_label()}) * (relative(target.other) - own);
+    if (target.share < 1) own += (1 - double{target.share}) * (relative(target.other) - own);
     if (smoothing_ == 0) return own;  // the logit of an impossible class may be infinite
     double sum = 0;
     for (const float logit : logits) sum += static_cast<double>(logit - largest);
@@ -113,6 +126,7 @@ class SoftmaxCrossEntropyOp : public Op {
 
   Mode mode_;
   float smoothing_;
+  std::vector<float> class_weights_;
   std::size_t batch_, classes_;
   bool mixed_;
   std::vector<double> losses_;

@@ -1,5 +1,7 @@
 #include "kernels/operations/loss.h"
 
+#include <cmath>
+
 #include "kernels/base/error.h"
 #include "kernels/operations/shapes.h"
 
@@ -11,6 +13,10 @@ Shape SoftmaxCrossEntropy::output_shape(const Shapes& inputs) const {
   if (inputs.size() != 2 || in.size() != 2 || (inputs[1] != Shape{in[0]} && inputs[1] != Shape{in[0], 3}))
     fail("softmax cross-entropy takes {{batch, classes}} and {{batch}} or {{batch, 3}}; the first is {}",
          to_string(in));
+  if (!class_weights.empty() && class_weights.size() != in[1])
+    fail("softmax cross-entropy of {} classes with {} class weights", in[1], class_weights.size());
+  for (const float weight : class_weights)
+    if (!(weight > 0) || !std::isfinite(weight)) fail("invalid class weight {}: must be above 0", weight);
   return {3};
 }
 

@@ -15,11 +15,15 @@ namespace annulus {
 //
 // With label smoothing s, a sample's loss is (1 - s) times its label's loss plus s times the mean of all classes'
 // losses (Szegedy et al., "Rethinking the Inception architecture", 2015, section 7). In inference, s is 0.
+//
+// With class weights, a sample's loss is multiplied by the weight of its label, that of a mixed label by label. The
+// mean is over the number of samples, not over their weights. In inference, all weights are 1.
 struct SoftmaxCrossEntropy {
   static constexpr auto kName = "softmax cross-entropy";
   static constexpr std::size_t kTop = 5;
 
   float smoothing = 0;
+  std::vector<float> class_weights{};  // one for each class, above 0; empty: all 1
 
   Shape output_shape(const Shapes& inputs) const;
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;

@@ -27,11 +27,55 @@ void check_consistent(const World& world, const EvaluateOptions& options, const 
   agreement.add("--split", options.split);
   agreement.add("--weights", options.weights);
   agreement.add("--batch", options.batch);
+  agreement.add("--per-class", options.per_class);
   agreement.add("the checkpoint", description(checkpoint));
   agreement.add("--data-changed", options.data_changed);
   for (const DataField& field : data_fields(dataset.info(), sample_fields("evaluated", dataset)))
     agreement.add(field.name, field.value);
   agreement.check();
+}
+
+// A line for each class, and the most frequent confusions.
+std::string class_table(const ConfusionMatrix& confusion, const std::vector<std::string>& classes) {
+  constexpr std::size_t kConfusions = 10;
+  const auto percent = [](const std::optional<double>& share) {
+    return share ? fmt::format("{:.2f} %", 100 * *share) : "-";
+  };
+  std::string text = fmt::format("{:>10} {:>11} {:>11} {:>11}  class\n", "images", "precision", "recall", "F1");
+  for (std::size_t label = 0; label < classes.size(); ++label) {
+    const ConfusionMatrix::ClassResult result = confusion.result(label);
+    text += fmt::format("{:>10} {:>11} {:>11} {:>11}  {}\n", result.images, percent(result.precision()),
+                        percent(result.recall()), percent(result.f1()), printable(classes[label]));
+  }
+  for (const auto& [label, predicted, count] : confusion.confusions(kConfusions))
+    text +=
+        fmt::format("{:>10} of {} classified as {}\n", count, printable(classes[label]), printable(classes[predicted]));
+  return text;
+}
+
+void add_classes(const ConfusionMatrix& confusion, const std::vector<std::string>& classes, nlohmann::json& json) {
+  const auto number = [](const std::optional<double>& share) {
+    return share ? nlohmann::json(*share) : nlohmann::json();
+  };
+  for (std::size_t label = 0; label < classes.size(); ++label) {
+    const ConfusionMatrix::ClassResult result = confusion.result(label);
+    json["classes"].push_back({{"class", classes[label]},
+                               {"images", result.images},
+                               {"precision", number(result.precision())},
+                               {"recall", number(result.recall())},
+                               {"f1", number(result.f1())}});
+    nlohmann::json row = nlohmann::json::array();
+    for (std::size_t predicted = 0; predicted < classes.size(); ++predicted)
+      row.push_back(confusion.count(label, predicted));
+    json["confusion"].push_back(row);
+  }
+}
+
+// The matrix of many classes would not fit into memory.
+void expect_few_classes(const EvaluateOptions& options, const DatasetInfo& info) {
+  constexpr std::size_t kMostClasses = 10000;
+  if (options.per_class && info.classes.size() > kMostClasses)
+    fail("--per-class: {} classes, but at most {} are supported; remove the option", info.classes.size(), kMostClasses);
 }
 
 }  // namespace
@@ -42,6 +86,7 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   activity.enter(Activity::Phase::opening);
   const auto device = open_device(world, options.device);
   const Dataset dataset(data_files(options.data.files), options.split);
+  expect_few_classes(options, dataset.info());
   const StoredCheckpoint stored = find_checkpoint(options.checkpoint);
   const Checkpoint& checkpoint = stored.checkpoint;
   expect_usable(checkpoint, stored.file);
@@ -60,7 +105,8 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   Meter meter(world.root(), Meter::Style::bar);
   meter.begin();
   const auto show = [&](std::size_t images) { meter.show_images("evaluating", images, dataset.info().size); };
-  const EvaluationPlan plan{.split = options.split, .global_batch = global_batch, .progress = show};
+  const EvaluationPlan plan{
+      .split = options.split, .global_batch = global_batch, .confusion = options.per_class, .progress = show};
   const Evaluation found = evaluate(world, model, dataset, input, plan, activity).value();
   meter.clear();
   activity.enter(Activity::Phase::ending);
@@ -73,6 +119,7 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
       emphasized(stdout, Emphasis::headline, fmt::format("accuracy {:.2f} %", 100 * found.accuracy())), found.loss,
       found.top5 ? fmt::format(", top-5 {:.2f} %", 100 * found.share(*found.top5)) : "", found.correct, found.count);
   if (found.skipped > 0) fmt::print("{} bad images were skipped\n", found.skipped);
+  if (found.confusion) fmt::print("{}", class_table(*found.confusion, dataset.info().classes));
   if (options.json.empty()) return;
   nlohmann::json json{{"accuracy", found.accuracy()},
                       {"loss", found.loss},
@@ -84,6 +131,7 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
                       {"step", checkpoint.run.step},
                       {"checkpoint", stored.file.string()}};
   if (found.top5) json["top5"] = found.share(*found.top5);
+  if (found.confusion) add_classes(*found.confusion, dataset.info().classes, json);
   write_json(options.json, FileKind::evaluation, json);
 }
 

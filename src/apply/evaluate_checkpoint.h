@@ -18,6 +18,7 @@ struct EvaluateOptions {
   bool data_changed = false;     // accept data whose classes differ from the checkpoint's
   std::string weights = "auto";  // ema, raw, or auto: ema if the checkpoint has it
   std::size_t batch = 64;
+  bool per_class = false;  // precision and recall of each class, and the confusions
   std::filesystem::path json;
   bool overwrite = false;
 };

@@ -230,8 +230,7 @@ class Predictor {
  public:
   // `batch`: number of images per forward pass.
   Predictor(Device& device, const TrainedNetwork& network, std::size_t batch, std::size_t top, Activity& activity)
-      : device_(device),
-        network_(network),
+      : network_(network),
         model_(device, network.graph, Mode::inference, batch, {}, [&activity] { activity.tick(); }),
         top_(top),
         activity_(activity) {
@@ -248,7 +247,7 @@ class Predictor {
     for (std::size_t sample = share.begin; sample < share.end; ++sample)
       if (!found.contains(sample)) good.push_back(sample);
     infer(model_, batch, source.input, activity_, [&](const Network& network, const Range& piece) {
-      const std::vector<float> logits = read_logits(network);
+      const std::vector<float> logits = read_logits(model_, network);
       const std::size_t classes = logits.size() / piece.size();
       for (std::size_t i = piece.begin; i < piece.end; ++i)
         found[good[i]] =
@@ -258,14 +257,6 @@ class Predictor {
   }
 
  private:
-  std::vector<float> read_logits(const Network& network) const {
-    const Value logits = model_.graph().nodes().back().inputs[0];
-    const TensorSpec& spec = network.spec(logits);
-    std::vector<float> values(elements(spec.shape));
-    device_.read(spec, network.value(logits), values);
-    return values;
-  }
-
   nlohmann::json finding(const Samples& samples, std::size_t sample, std::int32_t label,
                          std::span<const float> logits) const {
     const std::string name = samples.place(sample);
@@ -277,7 +268,6 @@ class Predictor {
     return found;
   }
 
-  Device& device_;
   const TrainedNetwork& network_;
   Model model_;
   const std::size_t top_;

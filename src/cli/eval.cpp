@@ -19,6 +19,9 @@ void add_eval(CLI::App& app, Command& chosen) {
       ->check(one_of({"train", "validation", "test"}))
       ->capture_default_str();
   command->add_option("--batch", o.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
+  command->add_flag(
+      "--per-class", o.per_class,
+      "Report precision, recall and F1 of each class and the most frequent confusions; --json: all of them");
   command->add_option("--json", o.json, "JSON file to write the result to")->type_name("FILE");
   add_overwrite_option(*command, o.overwrite);
   add_data_changed_flag(*command, o.data_changed, "Accept data whose classes differ from the checkpoint's");

@@ -258,6 +258,21 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
       ->group("Training");
   add("--label-smoothing", o.label_smoothing, "Label smoothing: fraction of a label that is spread over all classes")
       ->transform(number_from(0, 0.9));
+  const auto parse_weights = [&o](const std::vector<std::string>& texts) {
+    o.balance_classes = texts == std::vector<std::string>{"balanced"};
+    o.class_weights.clear();
+    if (o.balance_classes || texts == std::vector<std::string>{"none"}) return;
+    for (const std::string& text : texts)
+      o.class_weights.push_back(static_cast<float>(parse_number("--class-weights", text, number_above(0))));
+  };
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--class-weights", parse_weights,
+          "Weights of the classes in the loss: one for each, such as 1,2,0.5, or balanced (inverse frequency)")
+      ->delimiter(',')
+      ->type_name("WEIGHT")
+      ->default_str("none")
+      ->group("Training");
   command
       .add_flag("--zero-init", o.zero_init,
                 "Initial scale 0 of the last batch norm of residual blocks: each starts as its shortcut")

@@ -22,6 +22,13 @@ bool stopping(const World& world, const EvaluationPlan& plan, Activity& activity
   return requests[0] > 0;
 }
 
+// Adds the predictions of a batch.
+void add(std::span<const float> logits, std::span<const std::int32_t> labels, ConfusionMatrix& confusion) {
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    confusion.add(static_cast<std::size_t>(labels[i]),
+                  predicted_class(logits.subspan(i * confusion.classes(), confusion.classes())));
+}
+
 }  // namespace
 
 std::string to_string(const Evaluation& e) {
@@ -37,6 +44,8 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Datas
       {.global_batch = plan.global_batch, .rank = world.rank(), .ranks = world.size(), .start = {}, .end_epoch = 1});
   BadSamples bad(world.rank());
   LossSums found;
+  std::optional<ConfusionMatrix> confusion;
+  if (plan.confusion) confusion.emplace(dataset.info().classes.size());
   std::size_t images = 0, batches = 0;
   for (bool last = false; !last; last = last || ++batches == plan.batches) {
     const Batch& batch = loader.next();
@@ -44,11 +53,13 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Datas
     bad.add(batch);
     last = batch.step.last_of_epoch;
     images += batch.size();
-    infer(model, batch, input, activity, [&found](const Network& network, const Range&) {
+    infer(model, batch, input, activity, [&](const Network& network, const Range& samples) {
       const LossSums sums = network.loss();
       found.loss += sums.loss;
       found.correct += sums.correct;
       found.among_largest += sums.among_largest;
+      if (confusion)
+        add(read_logits(model, network), std::span(batch.labels).subspan(samples.begin, samples.size()), *confusion);
     });
     if (plan.progress) plan.progress(batch.step.positions.end);
     if (stopping(world, plan, activity)) return {};
@@ -56,6 +67,7 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Datas
   activity.enter(Activity::Phase::meeting);
   std::array<double, 4> sums{found.loss, found.correct, found.among_largest, static_cast<double>(images)};
   world.sum(sums);
+  if (confusion) world.sum(confusion->counts());
   const std::size_t skipped = bad.take_all(world);
   if (sums[3] == 0) fail("nothing to evaluate: all {} images are bad", skipped);
   Evaluation evaluation{.split = plan.split,
@@ -63,7 +75,8 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Datas
                         .correct = static_cast<std::size_t>(sums[1]),
                         .top5 = {},
                         .skipped = skipped,
-                        .loss = sums[0] / sums[3]};
+                        .loss = sums[0] / sums[3],
+                        .confusion = std::move(confusion)};
   if (dataset.info().classes.size() > SoftmaxCrossEntropy::kTop) evaluation.top5 = static_cast<std::size_t>(sums[2]);
   return evaluation;
 }

@@ -9,6 +9,7 @@
 #include "src/data/dataset.h"
 #include "src/data/input_plan.h"
 #include "src/job/activity.h"
+#include "src/step/confusion_matrix.h"
 
 namespace annulus {
 
@@ -19,6 +20,7 @@ struct Evaluation {
   std::optional<std::size_t> top5;  // label among the five likeliest; none if there are no more classes
   std::size_t skipped = 0;          // bad samples
   double loss = 0;                  // mean
+  std::optional<ConfusionMatrix> confusion{};
 
   double accuracy() const { return share(correct); }
   double share(std::size_t images) const { return static_cast<double>(images) / static_cast<double>(count); }
@@ -30,6 +32,7 @@ std::string to_string(const Evaluation& evaluation);
 struct EvaluationPlan {
   std::string split = "test";                          // see Evaluation
   std::size_t global_batch;                            // images per batch over all ranks, at least the number of ranks
+  bool confusion = false;                              // count confusions
   std::size_t batches = 0;                             // maximum number of batches; 0: all
   std::function<bool()> stop_requested{};              // whether this rank is to stop early; empty: never
   std::function<void(std::size_t images)> progress{};  // called after every batch; `images`: done on all ranks

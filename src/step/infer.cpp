@@ -14,6 +14,14 @@ std::size_t piece(const Batch& batch, std::size_t done) {
 
 }  // namespace
 
+std::vector<float> read_logits(Model& model, const Network& network) {
+  const Value logits = model.graph().nodes().back().inputs[0];
+  const TensorSpec& spec = network.spec(logits);
+  std::vector<float> values(elements(spec.shape));
+  model.device().read(spec, network.value(logits), values);
+  return values;
+}
+
 void infer(Model& model, const Batch& batch, const InputPlan& input, Activity& activity,
            const std::function<void(const Network& network, const Range& samples)>& done) {
   for (Range samples{}; samples.begin < batch.size(); samples.begin = samples.end) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "models/model.h"
 #include "src/data/input_plan.h"
@@ -13,5 +14,8 @@ namespace annulus {
 // samples of the batch that it has just processed. Records its progress in `activity`.
 void infer(Model& model, const Batch& batch, const InputPlan& input, Activity& activity,
            const std::function<void(const Network& network, const Range& samples)>& done);
+
+// Returns the logits of the network's last forward pass: those of each sample, one after the other.
+std::vector<float> read_logits(Model& model, const Network& network);
 
 }  // namespace annulus

@@ -60,6 +60,9 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", inputs.global_batch,
              share, parts > 1 ? fmt::format(", in {} parts", parts) : "");
   fmt::print("  rate        {}\n", inputs.schedule.description());
+  if (const std::vector<float> weights = class_weights(inputs.training, options); !weights.empty())
+    fmt::print("  loss        classes are weighted, from {:.4g} to {:.4g}\n", std::ranges::min(weights),
+               std::ranges::max(weights));
   if (options.ema > 0) fmt::print("  weights     their moving average (decay {}) is evaluated\n", options.ema);
   fmt::print("  writes to   {}, all options to config.toml\n", printable(options.out.string()));
   if (options.verbose) fmt::print("{}", printable_lines(options.configuration));

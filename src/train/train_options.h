@@ -46,6 +46,8 @@ struct TrainOptions {
   double ema = 0;       // decay of the moving average of the weights; 0: none
   bool sync_batch_norm = false;
   float label_smoothing = 0;
+  std::vector<float> class_weights;  // of the loss, for each class; empty: all 1
+  bool balance_classes = false;      // weights inversely proportional to the classes' numbers of images
   bool zero_init = false;
   std::string weights = "random";  // initial weights, or a file of them: see load_initial_weights()
   std::uint64_t seed = 1;

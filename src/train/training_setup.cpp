@@ -12,8 +12,39 @@ Task task_of(const DatasetInfo& info, const InputPlan& input) {
   return {{input.image.height, input.image.width, input.channels}, info.mean, info.stddev, info.classes.size()};
 }
 
-Task task_of(const DatasetInfo& info, const InputPlan& input, const TrainOptions& options) {
-  Task task = task_of(info, input);
+namespace {
+
+// n / (k n_c) for class c with n_c of n images, of k classes with images, so that the mean over all images is 1.
+std::vector<float> balanced_weights(const Dataset& training) {
+  std::vector<std::size_t> counts(training.info().classes.size());
+  std::size_t images = 0;
+  for (std::size_t sample = 0; sample < training.info().size; ++sample) {
+    try {
+      ++counts[static_cast<std::size_t>(training.label(sample))];
+      ++images;
+    } catch (const Error&) {  // reported when the sample is used
+    }
+  }
+  const auto used = static_cast<double>(counts.size() - static_cast<std::size_t>(std::ranges::count(counts, 0u)));
+  std::vector<float> weights;
+  for (const std::size_t count : counts)
+    weights.push_back(
+        count == 0 ? 1 : static_cast<float>(static_cast<double>(images) / (used * static_cast<double>(count))));
+  return weights;
+}
+
+}  // namespace
+
+std::vector<float> class_weights(const Dataset& training, const TrainOptions& options) {
+  if (options.balance_classes) return balanced_weights(training);
+  const std::size_t weights = options.class_weights.size(), classes = training.info().classes.size();
+  if (weights > 0 && weights != classes) fail("--class-weights: {} weights for {} classes", weights, classes);
+  return options.class_weights;
+}
+
+Task task_of(const Dataset& training, const InputPlan& input, const TrainOptions& options) {
+  Task task = task_of(training.info(), input);
+  task.class_weights = class_weights(training, options);
   task.label_smoothing = options.label_smoothing;
   task.mixed_labels = input.augmentation.mixes();
   task.zero_init_last_norm = options.zero_init;

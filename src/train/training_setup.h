@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "collectives/world/world.h"
 #include "kernels/update.h"
@@ -18,7 +19,10 @@ namespace annulus {
 // Returns the properties of the data that a model depends on; without options, label smoothing etc. have their
 // defaults.
 Task task_of(const DatasetInfo& info, const InputPlan& input);
-Task task_of(const DatasetInfo& info, const InputPlan& input, const TrainOptions& options);
+Task task_of(const Dataset& training, const InputPlan& input, const TrainOptions& options);
+
+// Returns the weights of --class-weights; none if all are 1.
+std::vector<float> class_weights(const Dataset& training, const TrainOptions& options);
 
 Graph graph_of(const World& world, const TrainOptions& options, const Task& task);
 UpdateRule update_rule(const TrainOptions& options);

@@ -54,6 +54,28 @@ class Predict(helper.ProgramTest):
                 alone = alone or found
                 self.assert_same_top(found, alone)
 
+    def test_the_confusions_of_an_evaluation_are_those_of_the_predictions(self):
+        """On any number of ranks, and the numbers of each class follow from them."""
+        file, expected = self.folder / "eval.json", np.zeros((10, 10), int)
+        for found in self.predict(self.data, "--checkpoint", self.gray)[0]:
+            label, top = (int(name.removeprefix("class ")) for name in (found["label"], found["top"][0]["class"]))
+            expected[label, top] += 1
+        for ranks in (0, 3):
+            result = self.succeed("eval", "--checkpoint", self.gray, "--data", self.data, "--per-class", "--json", file,
+                                  ranks=ranks)
+            found = json.loads(file.read_text())
+            np.testing.assert_array_equal(found["confusion"], expected)
+        for number, one in enumerate(found["classes"]):
+            images, predicted, correct = expected[number].sum(), expected[:, number].sum(), expected[number, number]
+            self.assertEqual((one["class"], one["images"]), (f"class {number}", images))
+            self.assertEqual(one["recall"], correct / images)
+            self.assertEqual(one["precision"], correct / predicted if predicted else None)
+            self.assertEqual(one["f1"], 2 * correct / (images + predicted))
+            self.assertRegex(result.out, rf"(?m)^ +{images} .* {100 * correct / images:.2f} % .* class {number}$")
+        wrong = expected - np.diag(np.diag(expected))
+        if wrong.any():
+            self.assertRegex(result.out, rf"(?m)^ +{wrong.max()} of class \d classified as class \d$")
+
     def test_other_splits(self):
         found, _ = self.predict(f"{self.data}:train", self.data, "--checkpoint", self.gray, ranks=2)
         with h5py.File(self.data) as file:

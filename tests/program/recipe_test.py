@@ -3,6 +3,9 @@ import json
 import pathlib
 import tomllib
 
+import h5py
+import numpy as np
+
 import helper
 from helper import read_checkpoint, run
 
@@ -10,6 +13,27 @@ RECIPES = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "recipes"
 
 # Steps of 35: 500 images are 14 of them and one of 10, which leaves ranks of uneven shares.
 STEPS = {"global_batch": 35}
+
+
+class ClassWeights(helper.ProgramTest):
+    def test_class_weights(self):
+        """Equal weights are those of none; balanced ones are inversely proportional to the numbers of images."""
+        self.train(self.folder / "none")
+        self.train(self.folder / "one", class_weights=",".join(["1"] * 10))
+        self.assert_same_state(self.folder / "none/checkpoint.h5", self.folder / "one/checkpoint.h5")
+        with h5py.File(self.data) as file:
+            counts = np.bincount(file["train/labels"][()], minlength=10)
+        given = ",".join(f"{np.float32(500 / (10 * count)):.9g}" for count in counts)
+        result = self.succeed(*self.training(self.folder / "balanced", class_weights="balanced"), ranks=2)
+        self.assertIn(f"  loss        classes are weighted, from {50 / max(counts):.4g} to {50 / min(counts):.4g}\n",
+                      result.out)
+        self.train(self.folder / "given", ranks=2, class_weights=given)
+        self.assert_same_state(self.folder / "balanced/checkpoint.h5", self.folder / "given/checkpoint.h5")
+        for weights, status, message in (("1,2", 1, "--class-weights: 2 weights for 10 classes"),
+                                         ("1,0", 2, "--class-weights: expected a number > 0")):
+            result = run(*self.training(self.folder / "refused", class_weights=weights))
+            self.assertEqual(result.status, status, str(result))
+            self.assertRegex(result.err, message)
 
 
 class Rates(helper.ProgramTest):

@@ -601,8 +601,8 @@ std::ptrdiff_t place_of(std::span<const float> logits, std::size_t label) {
 struct LossTrial {
   // `labels`: one for each sample, or the three numbers of a MixedLabel.
   LossTrial(Device& device, std::size_t batch, std::size_t classes, const std::vector<float>& logits,
-            const std::vector<std::int32_t>& labels, float smoothing = 0)
-      : op(device.plan(SoftmaxCrossEntropy{smoothing},
+            const std::vector<std::int32_t>& labels, float smoothing = 0, const std::vector<float>& class_weights = {})
+      : op(device.plan(SoftmaxCrossEntropy{smoothing, class_weights},
                        {device.values({batch, classes}),
                         device.plain(labels.size() == batch ? Shape{batch} : Shape{batch, 3}, DataType::i32)},
                        Mode::training, {})),
@@ -694,6 +694,39 @@ TEST_CASE("the loss of mixed labels is the weighted mean of the labels' losses")
   }
   CHECK(trial.sums.read()[0] == Approx(loss).epsilon(1e-6));
   CHECK(trial.sums.read()[1] == LossTrial(*device, kBatch, kClasses, logits, first).sums.read()[1]);
+}
+
+TEST_CASE("class weights multiply the losses and gradients of their labels") {
+  const auto device = test::make_device(1);
+  constexpr std::size_t kBatch = 3, kClasses = 4;
+  const std::vector<float> class_weights{2, 0.5f, 1, 3};
+  const auto logits = random_values(kBatch * kClasses, 5);
+  const std::vector<std::int32_t> labels{3, 1, 0};
+  const float smoothing = GENERATE(0.0f, 0.1f);
+  LossTrial trial(*device, kBatch, kClasses, logits, labels, smoothing, class_weights);
+  trial.op->backward(0.25f);
+  const auto gradient = trial.gradient.read();
+  float loss = 0;
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * kClasses);
+    const float weight = class_weights[static_cast<std::size_t>(labels[i])];
+    LossTrial one(*device, 1, kClasses, {begin, begin + kClasses}, {labels[i]}, smoothing);
+    one.op->backward(0.25f);
+    loss += weight * one.sums.read()[0];
+    const auto ones = one.gradient.read();
+    for (std::size_t c = 0; c < kClasses; ++c)
+      CHECK(gradient[i * kClasses + c] == Approx(weight * ones[c]).margin(1e-7));
+  }
+  CHECK(trial.sums.read()[0] == Approx(loss).epsilon(1e-6));
+  // A mixed label: each of its labels has its weight.
+  constexpr std::int32_t kWhole = MixedLabel::kWhole;
+  const std::vector<float> row(logits.begin(), logits.begin() + kClasses);
+  const auto loss_of = [&](const std::vector<std::int32_t>& label) {
+    return LossTrial(*device, 1, kClasses, row, label, 0, class_weights).sums.read()[0];
+  };
+  CHECK(loss_of({0, 1, kWhole / 4 * 3}) == Approx(0.75f * loss_of({0}) + 0.25f * loss_of({1})));
+  CHECK_THROWS_WITH(output_shape(SoftmaxCrossEntropy{0, {1, 2}}, {{2, 3}, {2}}), Catch::Contains("3 classes with 2"));
+  CHECK_THROWS_WITH(output_shape(SoftmaxCrossEntropy{0, {1, 0}}, {{2, 2}, {2}}), Catch::Contains("above 0"));
 }
 
 TEST_CASE("softmax cross-entropy neither overflows nor hides NaN") {

@@ -11,26 +11,41 @@ namespace {
 constexpr unsigned kSampleThreads = 128;
 constexpr unsigned kThreads = 256;
 
+// The labels of all samples, mixed or not, and the classes' weights, if there are any.
+struct Labels {
+  const std::int32_t* plain;
+  const MixedLabel* mixed;
+  const float* weights;
+};
+
+// A sample's label, its share of the target probability, the label with the rest, and the weight of the loss.
+struct Target {
+  std::uint32_t label, other;
+  float share, weight;
+};
+__device__ Target target_of(const Labels& labels, std::size_t sample) {
+  Target target{0, 0, 1, 1};
+  if (labels.mixed == nullptr) {
+    target.label = target.other = static_cast<std::uint32_t>(labels.plain[sample]);
+  } else {
+    const MixedLabel& mixed = labels.mixed[sample];
+    target.label = static_cast<std::uint32_t>(mixed.label);
+    target.other = static_cast<std::uint32_t>(mixed.other);
+    target.share = static_cast<float>(mixed.share) / MixedLabel::kWhole;
+  }
+  if (labels.weights == nullptr) return target;
+  const float weight = target.share * labels.weights[target.label];
+  target.weight = weight + (1 - target.share) * labels.weights[target.other];
+  target.share = weight / target.weight;
+  return target;
+}
+
 // A sample's results for the following kernels. With `largest` its largest logit, a class's probability is
 // exp(logit - largest) * inverse.
 struct Sample {
   float largest, inverse, loss;
   float larger;  // number of logits that are larger than the label's
 };
-
-// The labels of all samples, mixed or not.
-struct Labels {
-  const std::int32_t* plain;
-  const MixedLabel* mixed;
-
-  __device__ MixedLabel operator[](std::size_t sample) const {
-    if (mixed != nullptr) return mixed[sample];
-    return {plain[sample], plain[sample], MixedLabel::kWhole};
-  }
-};
-__device__ float share_of_label(const MixedLabel& label) {
-  return static_cast<float>(label.share) / MixedLabel::kWhole;
-}
 
 // The largest logit, and the label's.
 struct Largest {
@@ -63,8 +78,8 @@ template <class T>
 __global__ void softmax_losses(const T* logits, Labels labels, std::uint32_t classes, std::size_t stride,
                                float smoothing, Sample* samples) {
   const T* row = logits + blockIdx.x * stride;
-  const MixedLabel target = labels[blockIdx.x];
-  const auto label = static_cast<std::uint32_t>(target.label), other = static_cast<std::uint32_t>(target.other);
+  const Target target = target_of(labels, blockIdx.x);
+  const std::uint32_t label = target.label, other = target.other;
   Largest largest[1]{{-INFINITY, -INFINITY}};
   for_each_logit(row, classes, [&](float logit, std::uint32_t c) {
     largest[0] = combined(largest[0], {logit, c == label ? logit : -INFINITY});
@@ -88,10 +103,10 @@ __global__ void softmax_losses(const T* logits, Labels labels, std::uint32_t cla
   const auto [total, of_all, of_label, of_other, larger] = sums[0].of;
   float own = of_label;
   // Skipped without mixing and smoothing, because the logit of an impossible class may be infinite.
-  if (target.share < MixedLabel::kWhole) own += (1 - share_of_label(target)) * (of_other - of_label);
+  if (target.share < 1) own += (1 - target.share) * (of_other - of_label);
   float loss = logf(total) - own;
   if (smoothing > 0) loss += smoothing * (own - of_all / static_cast<float>(classes));
-  samples[blockIdx.x] = {largest[0].of_all, 1 / total, loss, larger};
+  samples[blockIdx.x] = {largest[0].of_all, 1 / total, target.weight * loss, larger};
 }
 
 // Runs one block with a single column of threads, so the order of the sums depends only on the batch.
@@ -116,15 +131,14 @@ __global__ void softmax_gradients(const T* logits, Labels labels, std::uint32_t 
   for (std::size_t i = grid_thread(); i < count; i += grid_threads()) {
     const unsigned row = static_cast<unsigned>(i) / vectors, first = static_cast<unsigned>(i) % vectors * kLanes<T>;
     const Sample sample = samples[row];
-    const MixedLabel target = labels[row];
-    const auto label = static_cast<std::uint32_t>(target.label), other = static_cast<std::uint32_t>(target.other);
-    const float share = (1 - smoothing) * share_of_label(target), others = 1 - smoothing - share;
+    const Target target = target_of(labels, row);
+    const float share = (1 - smoothing) * target.share, others = (1 - smoothing) * (1 - target.share);
     Vector<T> values = load(logits, i);
     for (unsigned k = 0; k < kLanes<T>; ++k) {
       const unsigned c = first + k;
-      const float wanted = everywhere + (c == label ? share : 0) + (c == other ? others : 0);
+      const float wanted = everywhere + (c == target.label ? share : 0) + (c == target.other ? others : 0);
       const float probability = expf(values.at[k] - sample.largest) * sample.inverse;
-      values.at[k] = c < classes ? weight * (probability - wanted) : 0;
+      values.at[k] = c < classes ? weight * target.weight * (probability - wanted) : 0;
     }
     store(values, gradient, i);
   }
@@ -143,14 +157,17 @@ class SoftmaxCrossEntropyOp : public Op {
         vectors_(vectors_of(channels_last(inputs[0]))),
         mixed_(inputs[1].shape.size() == 2),
         samples_(allocate_device(batch_ * sizeof(Sample))) {
+    if (mode == Mode::training && !operation.class_weights.empty())
+      class_weights_ = to_device(std::as_bytes(std::span(operation.class_weights)));
     info_.output = {{3}, DataType::f32, std::make_shared<Plain>(Shape{3}, DataType::f32)};
     info_.parameters = {{{2}, DataType::f32, std::make_shared<Plain>(Shape{2}, DataType::f32)}};
   }
 
   void bind(const Bindings& bindings) override {
     logits_ = data<T>(bindings.inputs[0]);
-    labels_ = {data<std::int32_t>(bindings.inputs[1]), nullptr};
-    if (mixed_) labels_ = {nullptr, data<MixedLabel>(bindings.inputs[1])};
+    const auto* weights = data<float>(class_weights_.view());
+    labels_ = {data<std::int32_t>(bindings.inputs[1]), nullptr, weights};
+    if (mixed_) labels_ = {nullptr, data<MixedLabel>(bindings.inputs[1]), weights};
     sums_ = data<float>(bindings.output);
     if (bindings.parameter_gradients.empty()) return;
     gradient_ = data<T>(bindings.input_gradients[0]);
@@ -181,6 +198,7 @@ class SoftmaxCrossEntropyOp : public Op {
   unsigned vectors_;    // of all logits
   bool mixed_;
   Buffer samples_;
+  Buffer class_weights_;  // none if all are 1
   const T* logits_ = nullptr;
   Labels labels_{};
   float* sums_ = nullptr;
