@@ -65,12 +65,14 @@ struct AdaptiveAveragePool {
 
 // Ioffe and Szegedy, "Batch normalization", ICML 2015. Trains with the statistics of the rank's own batch or, if
 // synchronized, of the global batch. With add, a second input of the output's shape is added to the normalized values;
-// with relu, the output is max(0, .) of the result.
+// with relu, the output is max(0, .) of the result. With frozen_statistics, training normalizes with the running
+// statistics, as inference does, and does not change them; it is never synchronized.
 struct BatchNorm {
   float epsilon = 1e-5f;
   bool add = false;
   bool relu = false;
   bool synchronized = false;
+  bool frozen_statistics = false;
   float initial_scale = 1;
 };
 
@@ -106,14 +108,15 @@ struct SoftmaxCrossEntropy {
 using Operation = std::variant<ImageInput, Convolution, Dense, MaxPool, AveragePool, AdaptiveAveragePool, BatchNorm,
                                Relu, Add, Concat, Dropout, SoftmaxCrossEntropy>;
 
-// How a step changes a parameter. Every parameter has a slot in the gradient arena, which is all-reduced with each
-// rank's contribution weighted by 1 / global batch. So every slot ends up with a mean over the global batch,
-// bit-identical on every rank.
+// How a step changes a parameter. Every parameter that is not frozen has a slot in the gradient arena, which is
+// all-reduced with each rank's contribution weighted by 1 / global batch. So every slot ends up with a mean over the
+// global batch, bit-identical on every rank.
 enum class Role {
   weight,     // updated by the optimizer, with weight decay
   offset,     // updated by the optimizer, without weight decay: biases, batch norm's scale and shift
   statistic,  // a running average of its slot's values: batch norm's mean and variance
   metric,     // only measured: the loss and the accuracy of the step
+  frozen,     // not changed, whatever it was declared as
 };
 
 inline bool trained(Role role) {

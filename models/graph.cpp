@@ -8,8 +8,7 @@
 
 namespace annulus {
 
-Value Graph::add(std::string name, Operation operation, std::vector<Value> inputs) {
-  Node node{std::move(name), std::move(operation), std::move(inputs)};
+Value Graph::add(Node node) {
   try {
     shapes_.push_back(output_shape(node.operation, input_shapes(node, 1)));
   } catch (const Error& error) {
@@ -35,10 +34,18 @@ std::vector<Shape> Graph::input_shapes(const Node& node, std::size_t batch) cons
   return all;
 }
 
+std::vector<ParameterDeclaration> Graph::parameters(const Node& node) const {
+  auto declared = annulus::parameters(node.operation, input_shapes(node, 1));
+  for (ParameterDeclaration& p : declared)
+    if (std::ranges::find(node.frozen, p.name) != node.frozen.end()) p.role = Role::frozen;
+  return declared;
+}
+
 std::vector<bool> Graph::required_gradients() const {
+  const auto changes = [](const ParameterDeclaration& p) { return p.role != Role::frozen; };
   std::vector<bool> wanted(values(), false);
   for (std::size_t i = 0; i < nodes_.size(); ++i)
-    wanted[output(i)] = !parameters(nodes_[i].operation, input_shapes(nodes_[i], 1)).empty() ||
+    wanted[output(i)] = std::ranges::any_of(parameters(nodes_[i]), changes) ||
                         std::ranges::any_of(nodes_[i].inputs, [&](Value input) { return wanted[input]; });
   return wanted;
 }

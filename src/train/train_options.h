@@ -16,6 +16,12 @@
 
 namespace annulus {
 
+// A number for the parameters that match a pattern (models/freeze.h).
+struct PatternValue {
+  std::string pattern;
+  float value;
+};
+
 // The options of `annulus train`.
 struct TrainOptions {
   DeviceOptions device;
@@ -35,6 +41,8 @@ struct TrainOptions {
   float weight_decay = 0;
   bool nesterov = false;
   std::vector<float> betas{0.9f, 0.999f};
+  std::vector<PatternValue> rate_factors, weight_decays;  // of parameters; the last that matches counts
+  float head_rate = 1;                                    // a factor, too
   float epsilon = 1e-8f;
   float trust = 0.001f;
   float clip_norm = 0;  // 0: gradients are not clipped
@@ -42,7 +50,8 @@ struct TrainOptions {
   bool sync_batch_norm = false;
   float label_smoothing = 0;
   bool zero_init = false;
-  std::string weights = "random";  // initial weights, or a file of them: see load_initial_weights()
+  std::vector<std::string> freeze;  // patterns of parameters that do not change
+  std::string weights = "random";   // initial weights, or a file of them: see load_initial_weights()
   std::uint64_t seed = 1;
   std::string all_reduce = "auto";
   std::string wire = "fp32";
