@@ -15,9 +15,9 @@ bool matches(const std::string& pattern, const std::string& parameter);
 // Throws Error, naming the option and what the network has, if a pattern matches no parameter.
 void expect_matches(const Graph& graph, const std::vector<std::string>& patterns, const std::string& option);
 
-// Returns the same network with the parameters frozen that match any of the patterns. A batch norm whose running
-// statistics are frozen trains with them, as in inference. Throws Error if a pattern matches no parameter, if nothing
-// is left to train, or if only one of a batch norm's statistics is frozen.
+// Returns the same network with those parameters frozen that match any of the patterns, if there are any. A batch norm
+// whose running statistics are frozen trains with them, as in inference. Throws Error if a pattern matches no
+// parameter, if nothing is left to train, or if only one of a batch norm's statistics is frozen.
 Graph freeze(const Graph& graph, const std::vector<std::string>& patterns);
 
 }  // namespace annulus

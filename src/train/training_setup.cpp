@@ -77,7 +77,7 @@ Graph graph_of(const World& world, const TrainOptions& options, const Task& task
     Graph synchronized = synchronize_batch_norms(graph);  // rejects the same models on any number of ranks
     if (world.size() > 1) graph = std::move(synchronized);
   }
-  return options.freeze.empty() ? graph : freeze(graph, options.freeze);
+  return freeze(graph, options.freeze);
 }
 
 StepOptions step_options(const TrainOptions& options) {

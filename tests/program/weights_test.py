@@ -178,6 +178,17 @@ class FineTuning(helper.ProgramTest):
             self.assertNotEqual(result.status, 0)
             self.assertIn(problem, result.messages[0])
 
+    def test_frozen_layers_have_no_gradients_in_a_step(self):
+        out, file = self.folder / "run", self.folder / "step.json"
+        self.train(out, model="cnn", freeze="conv1,conv2,fc1.bias", max_steps=1)
+        self.assertIn("frozen      5 of 8 parameters", self.succeed("checkpoint", "show", out).out)
+        self.succeed("bench", "step", "--from", out, "--batch", 4, "--seconds", 0.01, "--json", file)
+        layers = {layer["name"]: layer for layer in json.loads(file.read_text())["profile"]["layers"]}
+        self.assertEqual({name: len(layer["gradient_bytes"]) for name, layer in layers.items()},
+                         {"input": 0, "conv1": 0, "pool1": 0, "conv2": 0, "pool2": 0, "fc1": 1, "fc2": 2, "loss": 2})
+        self.assertEqual({name for name, layer in layers.items() if layer["backward_ms"] > 0}, {"fc1", "fc2", "loss"})
+        self.assertTrue(all(layer["forward_ms"] > 0 for layer in layers.values()))
+
     def test_any_number_of_ranks_gives_the_same_weights(self):
         options = {"model": "cnn", "freeze": "conv1,conv2.bias", "weight_decay_for": "*.bias=0.1", "global_batch": 50}
         for ranks in (1, 3):
