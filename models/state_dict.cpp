@@ -8,8 +8,8 @@ namespace annulus {
 namespace {
 
 bool has_weights(const Graph& graph, const Node& node) {
-  return std::ranges::any_of(parameters(node.operation, graph.input_shapes(node, 1)),
-                             [](const ParameterDeclaration& p) { return trained(p.role); });
+  const auto declared = parameters(node.operation, graph.input_shapes(node, 1));
+  return std::ranges::any_of(declared, [](const ParameterDeclaration& p) { return trained(p.role); });
 }
 
 }  // namespace

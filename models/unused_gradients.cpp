@@ -18,7 +18,7 @@ Graph prune_unused_gradients(const Graph& graph) {
       prune_gradient<Convolution>(node.operation);
       prune_gradient<Dense>(node.operation);
     }
-    sparing.add(std::move(node.name), std::move(node.operation), std::move(node.inputs));
+    sparing.add(std::move(node));
   }
   return sparing;
 }

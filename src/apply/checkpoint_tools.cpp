@@ -108,6 +108,8 @@ std::vector<std::string> header(const Checkpoint& c) {
                                 c.run.score->correct, c.run.score->count));
   if (c.image.height > 0) lines.push_back(fmt::format("images      {}x{}", c.image.height, c.image.width));
   lines.push_back(fmt::format("optimizer   {}", c.optimizer.empty() ? "none: a mean of checkpoints" : c.optimizer));
+  if (!c.frozen.empty())
+    lines.push_back(fmt::format("frozen      {} of {} parameters", c.frozen.size(), c.parameters.size()));
   if (!c.summing.empty()) lines.push_back(fmt::format("all-reduce  {}", c.summing));
   return lines;
 }
@@ -127,7 +129,8 @@ nlohmann::json describe(const StoredCheckpoint& stored) {
                       {"epoch", c.run.cursor.epoch},
                       {"position", c.run.cursor.position},
                       {"seed", c.seed},
-                      {"configuration", c.configuration}};
+                      {"configuration", c.configuration},
+                      {"frozen", c.frozen}};
   if (c.run.score) json["score"] = {{"correct", c.run.score->correct}, {"count", c.run.score->count}};
   nlohmann::json& tensors = json["tensors"] = nlohmann::json::array();
   for (const NamedTensor& tensor : c.parameters) {

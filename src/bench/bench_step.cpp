@@ -13,6 +13,7 @@
 #include "kernels/base/physical_memory.h"
 #include "kernels/base/random.h"
 #include "models/cost.h"
+#include "models/freeze.h"
 #include "models/zoo.h"
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/restore.h"
@@ -45,7 +46,7 @@ constexpr std::size_t kMostSteps = 10;
 constexpr double kProfileSeconds = 1;
 
 Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
-  if (trained != nullptr) return trained->graph;
+  if (trained != nullptr) return freeze(trained->graph, trained->checkpoint.frozen);
   const auto& image = options.image;
   return make_model(options.model, neutral_task({image[0], image[1], image[2]}, options.classes));
 }

@@ -163,6 +163,7 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_string("summing", checkpoint.summing);
   write_data(root, checkpoint.data);
   write_samples(root, checkpoint.samples);
+  if (!checkpoint.frozen.empty()) root.set_strings("frozen", checkpoint.frozen);
   hdf5::Group parameters = root.create_group("parameters");
   std::vector<hdf5::Group> states;
   states.push_back(root.create_group(std::string(kStateNames[0])));
@@ -196,6 +197,7 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   checkpoint.image = {root.integer("image_height"), root.integer("image_width")};
   read_data(root, checkpoint.data);
   checkpoint.samples = read_samples(root);
+  if (root.has_attribute("frozen")) checkpoint.frozen = root.strings("frozen");
   checkpoint.summing = root.string("summing");
   const hdf5::Group parameters = root.group("parameters");
   std::vector<hdf5::Group> states;

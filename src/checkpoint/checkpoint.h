@@ -46,6 +46,7 @@ struct Checkpoint {
   std::vector<DataField> samples;  // of the training and test data, see sample_fields(); empty for an average
   std::string summing;             // how gradients were all-reduced; their last bits depend on it
   std::vector<NamedTensor> parameters;
+  std::vector<std::string> frozen{};  // names of those that training did not change
 
   bool averages() const { return !parameters.empty() && !parameters.front().average.empty(); }
 };
@@ -54,7 +55,8 @@ struct Checkpoint {
 //   attributes of the root group: format ("annulus checkpoint"), version (4), model, optimizer, configuration, seed,
 //                                 order, image_height, image_width, summing, classes, mean, deviation, data_height,
 //                                 data_width (0: encoded images), samples (strings such as "the number of training
-//                                 images=60000"), and the numbers of kRunStateFields (run_state.h)
+//                                 images=60000"), frozen (names of parameters; absent if there are none), and the
+//                                 numbers of kRunStateFields (run_state.h)
 //   /parameters/<name>            float32, row-major
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
 //   /second_moment/<name>         the same, if the optimizer has it

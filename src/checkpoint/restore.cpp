@@ -18,6 +18,13 @@ std::vector<float> read(Device& device, const Parameter& parameter, DeviceView f
   return values;
 }
 
+std::vector<std::string> frozen_names(const Model& model) {
+  std::vector<std::string> names;
+  for (const Parameter& p : model.parameters().all())
+    if (p.role == Role::frozen) names.push_back(p.name);
+  return names;
+}
+
 void restore_average(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                      const Optimizer& optimizer) {
   const bool wanted = static_cast<bool>(optimizer.average());
@@ -96,6 +103,7 @@ Checkpoint snapshot(Model& model, const Optimizer& optimizer) {
     if (optimizer.average()) tensor.average = read(model.device(), p, optimizer.average(p));
     checkpoint.parameters.push_back(std::move(tensor));
   }
+  checkpoint.frozen = frozen_names(model);
   return checkpoint;
 }
 
@@ -119,6 +127,9 @@ void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& f
   if (checkpoint.optimizer != optimizer.name())
     fail("{} was made with --optimizer {}: resume it with the same --optimizer, because others cannot use its state",
          file.string(), checkpoint.optimizer);
+  if (checkpoint.frozen != frozen_names(model))
+    fail("{} was made with {} frozen parameters, but this run would have {}: resume it with the same --freeze",
+         file.string(), checkpoint.frozen.size(), frozen_names(model).size());
   for (const Parameter& parameter : model.parameters().all()) {
     if (!parameter.trained()) continue;
     const NamedTensor& saved = find(checkpoint, file, parameter.name, parameter.spec.shape);

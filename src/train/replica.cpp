@@ -16,7 +16,7 @@ Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord
             Mode::training, inputs.largest_pass(), allocate_in(all_reduce),
             [&activity = record.activity] { activity.tick(); }),
       optimizer(*inputs.device, model.parameters(), update_rule(inputs.options), inputs.schedule.rate(0),
-                inputs.options.ema),
+                inputs.options.ema, update_factors(inputs.options, model.graph())),
       ledger(record.clock_offset),
       trainer(model, all_reduce, optimizer, ledger, inputs.options.buckets, record.activity, record.timeline.step(),
               step_options(inputs.options)) {

@@ -53,7 +53,7 @@ class ConvolutionOp : public Op {
   void backward(float) override {
     std::byte* gradient = bindings_.output_gradient.address;
     ending_.backward(bindings_.output.address, gradient, bias(bindings_.parameter_gradients), workspace_);
-    backward_weights(gradient);
+    if (bindings_.parameter_gradients[0]) backward_weights(gradient);
     if (backward_data_)
       backward_data_->run(bindings_.input_gradients[0].address, weights_.address, gradient, workspace_, lane());
   }

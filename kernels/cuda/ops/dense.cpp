@@ -65,8 +65,9 @@ class DenseOp : public Op {
   void backward(float) override {
     std::byte* gradient = bindings_.output_gradient.address;
     ending_->backward(bindings_.output.address, gradient, floats(bindings_.parameter_gradients[1]), workspace_);
-    backward_weights_->run(gradient, bindings_.inputs[0].address, nullptr, bindings_.parameter_gradients[0].address,
-                           context_.unscale, workspace_, lane());
+    if (bindings_.parameter_gradients[0])
+      backward_weights_->run(gradient, bindings_.inputs[0].address, nullptr, bindings_.parameter_gradients[0].address,
+                             context_.unscale, workspace_, lane());
     if (backward_data_)
       backward_data_->run(gradient, weights_.address, nullptr, bindings_.input_gradients[0].address, nullptr,
                           workspace_, lane());
