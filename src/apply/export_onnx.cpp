@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/apply/onnx.h"
+#include "src/onnx/write.h"
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/atomic_file.h"
