@@ -17,7 +17,7 @@ struct DropoutMask {
   // The part of the computation that all elements of a sample share; passed to at().
   constexpr std::uint64_t of_sample(std::int32_t key) const { return mix(static_cast<std::uint32_t>(key), number); }
 
-  // Returns the factor that an element is multiplied by.
+  // Returns the factor that an element is multiplied by. If whole samples are dropped, it is that of element 0 for all.
   constexpr float at(std::uint64_t sample, std::uint64_t element) const {
     return mix(sample ^ element) >> 32 >= threshold ? factor : 0;
   }

@@ -11,20 +11,26 @@ Graph alexnet(const Task& task) {
   constexpr float kRate = 0.5f;
   const MaxPool halve{.kernel = 3, .stride = 2};
   Graph g(task.image);
-  Value x = image_input(g, task);
-  x = convolution_relu(g, "conv1", x, {.channels = 64, .kernel = 11, .stride = 4, .padding = 2});
-  x = g.add("pool1", halve, {x});
-  x = convolution_relu(g, "conv2", x, {.channels = 192, .kernel = 5, .padding = 2});
-  x = g.add("pool2", halve, {x});
-  x = convolution_relu(g, "conv3", x, {.channels = 384, .kernel = 3, .padding = 1});
-  x = convolution_relu(g, "conv4", x, {.channels = 256, .kernel = 3, .padding = 1});
-  x = convolution_relu(g, "conv5", x, {.channels = 256, .kernel = 3, .padding = 1});
-  x = g.add("pool5", halve, {x});
-  x = g.add("pool", AdaptiveAveragePool{6}, {x});
-  x = dense_relu(g, "dense1", dropout(g, "dropout1", kRate, x), {kUnits});
-  x = dense_relu(g, "dense2", dropout(g, "dropout2", kRate, x), {kUnits});
-  x = g.add("dense3", Dense{task.classes}, {x});
-  return with_loss(g, task, x);
+  Sequential features(g, "features", image_input(g, task));
+  features.add(Convolution{.channels = 64, .kernel = 11, .stride = 4, .padding = 2});
+  features.add(Relu{});
+  features.add(halve);
+  features.add(Convolution{.channels = 192, .kernel = 5, .padding = 2});
+  features.add(Relu{});
+  features.add(halve);
+  for (const std::size_t channels : {384, 256, 256}) {
+    features.add(Convolution{.channels = channels, .kernel = 3, .padding = 1});
+    features.add(Relu{});
+  }
+  features.add(halve);
+  Sequential classifier(g, "classifier", g.add("avgpool", AdaptiveAveragePool{6}, {features.output()}));
+  for (int layer = 0; layer < 2; ++layer) {
+    classifier.add_dropout(kRate);
+    classifier.add(Dense{kUnits});
+    classifier.add(Relu{});
+  }
+  classifier.add(Dense{task.classes});
+  return with_loss(g, task, classifier.output());
 }
 
 }  // namespace annulus

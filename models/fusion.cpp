@@ -55,7 +55,7 @@ Graph merge(const Graph& graph, Rule rule) {
   const auto readers = count_readers(graph);
   std::vector<Value> renamed(graph.values());  // each value's number in the merged graph
   for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kSampleKeys}) renamed[outside] = outside;
-  Graph merged(graph.image());
+  Graph merged = graph.without_nodes();
   const auto& nodes = graph.nodes();
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     Node node = nodes[i];

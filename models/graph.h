@@ -11,7 +11,7 @@ namespace annulus {
 using Value = std::size_t;
 
 struct Node {
-  std::string name;  // "stage1.block2.conv1"; its parameters are <name>.<parameter>
+  std::string name;  // "layer1.0.conv1"; its parameters are <name>.<parameter>
   Operation operation;
   std::vector<Value> inputs;
 };
@@ -26,13 +26,19 @@ struct ImageShape {
 class Graph {
  public:
   static constexpr Value kImages = 0;      // {batch, height, width, channels}, uint8
-  static constexpr Value kLabels = 1;      // {batch}, int32
+  static constexpr Value kLabels = 1;      // {batch}, int32; or {batch, 3}, see mix_labels()
   static constexpr Value kSampleKeys = 2;  // {batch}, int32: a random key of each sample in this epoch, for Dropout
 
   explicit Graph(const ImageShape& image) : image_(image) {}
 
   // Appends a node and returns its output. Throws Error, naming the node, if the inputs do not fit the operation.
   Value add(std::string name, Operation operation, std::vector<Value> inputs);
+
+  // From now on, labels are MixedLabels. REQUIRES: no node reads them yet.
+  void mix_labels();
+  bool mixes_labels() const { return of_one_[kLabels].size() == 2; }
+
+  Graph without_nodes() const;  // with the same values from outside
 
   const ImageShape& image() const { return image_; }
   const std::vector<Node>& nodes() const { return nodes_; }

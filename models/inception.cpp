@@ -12,7 +12,7 @@ Value unit(Graph& g, const std::string& name, Value x, Convolution convolution) 
   convolution.bias = false;
   convolution.stddev = 0.1f;
   x = g.add(name + ".conv", convolution, {x});
-  x = g.add(name + ".norm", BatchNorm{.epsilon = 1e-3f}, {x});
+  x = g.add(name + ".bn", BatchNorm{.epsilon = 1e-3f}, {x});
   return g.add(name + ".relu", Relu{}, {x});
 }
 
@@ -90,27 +90,27 @@ Value block_e(Graph& g, const std::string& name, Value x) {
 Graph inception_v3(const Task& task) {
   Graph g(task.image);
   Value x = image_input(g, task);
-  x = unit(g, "conv2d_1a_3x3", x, halving(32));
-  x = unit(g, "conv2d_2a_3x3", x, {.channels = 32, .kernel = 3});
-  x = unit(g, "conv2d_2b_3x3", x, same(64, 3));
+  x = unit(g, "Conv2d_1a_3x3", x, halving(32));
+  x = unit(g, "Conv2d_2a_3x3", x, {.channels = 32, .kernel = 3});
+  x = unit(g, "Conv2d_2b_3x3", x, same(64, 3));
   x = g.add("maxpool1", kHalve, {x});
-  x = unit(g, "conv2d_3b_1x1", x, same(80, 1));
-  x = unit(g, "conv2d_4a_3x3", x, {.channels = 192, .kernel = 3});
+  x = unit(g, "Conv2d_3b_1x1", x, same(80, 1));
+  x = unit(g, "Conv2d_4a_3x3", x, {.channels = 192, .kernel = 3});
   x = g.add("maxpool2", kHalve, {x});
-  x = block_a(g, "mixed_5b", x, 32);
-  x = block_a(g, "mixed_5c", x, 64);
-  x = block_a(g, "mixed_5d", x, 64);
-  x = block_b(g, "mixed_6a", x);
-  x = block_c(g, "mixed_6b", x, 128);
-  x = block_c(g, "mixed_6c", x, 160);
-  x = block_c(g, "mixed_6d", x, 160);
-  x = block_c(g, "mixed_6e", x, 192);
-  x = block_d(g, "mixed_7a", x);
-  x = block_e(g, "mixed_7b", x);
-  x = block_e(g, "mixed_7c", x);
-  x = g.add("pool", AdaptiveAveragePool{1}, {x});
+  x = block_a(g, "Mixed_5b", x, 32);
+  x = block_a(g, "Mixed_5c", x, 64);
+  x = block_a(g, "Mixed_5d", x, 64);
+  x = block_b(g, "Mixed_6a", x);
+  x = block_c(g, "Mixed_6b", x, 128);
+  x = block_c(g, "Mixed_6c", x, 160);
+  x = block_c(g, "Mixed_6d", x, 160);
+  x = block_c(g, "Mixed_6e", x, 192);
+  x = block_d(g, "Mixed_7a", x);
+  x = block_e(g, "Mixed_7b", x);
+  x = block_e(g, "Mixed_7c", x);
+  x = g.add("avgpool", AdaptiveAveragePool{1}, {x});
   x = dropout(g, "dropout", 0.5f, x);
-  x = g.add("dense", Dense{.units = task.classes, .stddev = 0.1f}, {x});
+  x = g.add("fc", Dense{.units = task.classes, .stddev = 0.1f}, {x});
   return with_loss(g, task, x);
 }
 

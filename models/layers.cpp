@@ -1,5 +1,7 @@
 #include "models/layers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -10,6 +12,7 @@ Value image_input(Graph& graph, const Task& task) {
 }
 
 Graph with_loss(Graph graph, const Task& task, Value logits) {
+  if (task.mixed_labels) graph.mix_labels();
   graph.add("loss", SoftmaxCrossEntropy{task.label_smoothing}, {logits, Graph::kLabels});
   return graph;
 }
@@ -18,6 +21,18 @@ Value dropout(Graph& graph, const std::string& name, float rate, Value x) {
   const auto before = std::ranges::count_if(
       graph.nodes(), [](const Node& node) { return std::holds_alternative<Dropout>(node.operation); });
   return graph.add(name, Dropout{rate, static_cast<std::uint32_t>(before)}, {x, Graph::kSampleKeys});
+}
+
+void Sequential::add(Operation operation) {
+  output_ = graph_.add(next_name(), std::move(operation), {output_});
+}
+
+void Sequential::add_dropout(float rate) {
+  output_ = dropout(graph_, next_name(), rate, output_);
+}
+
+std::string Sequential::next_name() {
+  return fmt::format("{}.{}", name_, layers_++);
 }
 
 Value convolution_relu(Graph& graph, const std::string& name, Value x, const Convolution& convolution) {

@@ -12,6 +12,24 @@ Graph with_loss(Graph graph, const Task& task, Value logits);  // "loss", its la
 // A dropout whose masks differ from those of the dropouts before it in the graph.
 Value dropout(Graph& graph, const std::string& name, float rate, Value x);
 
+// Layers called <name>.0, <name>.1, ..., each of which reads the one before, as in PyTorch's Sequential.
+class Sequential {
+ public:
+  Sequential(Graph& graph, std::string name, Value input) : graph_(graph), name_(std::move(name)), output_(input) {}
+
+  void add(Operation operation);
+  void add_dropout(float rate);
+  Value output() const { return output_; }  // of the last layer
+
+ private:
+  std::string next_name();
+
+  Graph& graph_;
+  const std::string name_;
+  Value output_;
+  std::size_t layers_ = 0;
+};
+
 // A layer called `name`, and a ReLU called <name>.relu. Return the ReLU's output.
 Value convolution_relu(Graph& graph, const std::string& name, Value x, const Convolution& convolution);
 Value dense_relu(Graph& graph, const std::string& name, Value x, const Dense& dense);

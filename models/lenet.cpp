@@ -12,9 +12,9 @@ Graph lenet(const Task& task) {
   x = g.add("pool1", MaxPool{.kernel = 2, .stride = 2}, {x});
   x = convolution_relu(g, "conv2", x, {.channels = 16, .kernel = 5});
   x = g.add("pool2", MaxPool{.kernel = 2, .stride = 2}, {x});
-  x = dense_relu(g, "dense1", x, {120});
-  x = dense_relu(g, "dense2", x, {84});
-  x = g.add("dense3", Dense{task.classes}, {x});
+  x = dense_relu(g, "fc1", x, {120});
+  x = dense_relu(g, "fc2", x, {84});
+  x = g.add("fc3", Dense{task.classes}, {x});
   return with_loss(g, task, x);
 }
 

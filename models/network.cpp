@@ -28,6 +28,7 @@ Network::Network(Device& device, const Graph& graph, Mode mode, std::size_t batc
       mode_(mode),
       batch_(batch),
       wants_keys_(mode == Mode::training && std::ranges::any_of(graph.nodes(), reads_keys)),
+      unmixed_(graph.mixes_labels() ? batch : 0),
       steps_(plan_steps(layouts, planned)),
       activation_plan_(graph, ops(), specs_, mode) {}
 
@@ -107,12 +108,21 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
 }
 
 void Network::load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
-                   std::span<const std::int32_t> keys) {
+                   std::span<const std::int32_t> keys, std::span<const MixedLabel> mixed_labels) {
   device_.upload(std::as_bytes(images), value(Graph::kImages));
-  device_.upload(std::as_bytes(labels), value(Graph::kLabels));
+  load_labels(labels, mixed_labels);
   if (!wants_keys_) return;
   if (keys.size() != batch_) fail("dropout needs a key for each of {} samples, but there are {}", batch_, keys.size());
   device_.upload(std::as_bytes(keys), value(Graph::kSampleKeys));
+}
+
+void Network::load_labels(std::span<const std::int32_t> labels, std::span<const MixedLabel> mixed_labels) {
+  if (!graph_.mixes_labels()) return device_.upload(std::as_bytes(labels), value(Graph::kLabels));
+  if (!mixed_labels.empty()) return device_.upload(std::as_bytes(mixed_labels), value(Graph::kLabels));
+  std::ranges::transform(labels, unmixed_.begin(), [](std::int32_t label) {
+    return MixedLabel{label, label, MixedLabel::kWhole};
+  });
+  device_.upload(std::as_bytes(std::span(unmixed_)), value(Graph::kLabels));
 }
 
 void Network::sum_over_ranks(const SumOverRanks& sum) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/mixed_label.h"
 #include "kernels/base/split.h"
 #include "kernels/base/trace.h"
 #include "kernels/device.h"
@@ -70,9 +71,9 @@ class Network {
   void stop_at(const Stops& stops);
 
   // A step: load, forward, and in training backward. `keys` are Graph::kSampleKeys; only training with dropout needs
-  // them, and throws Error if they are missing.
+  // them, and throws Error if they are missing. `mixed_labels` replace the labels, if the graph mixes them; else empty.
   void load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
-            std::span<const std::int32_t> keys = {});
+            std::span<const std::int32_t> keys = {}, std::span<const MixedLabel> mixed_labels = {});
   // Called before every layer, or every recorded segment of layers. Parameters from this position in the arena to its
   // end must be up to date for this step.
   using Needed = std::function<void(std::size_t parameters_from)>;
@@ -107,6 +108,7 @@ class Network {
 
   std::vector<Step> plan_steps(const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned);
   std::vector<const Op*> ops() const;
+  void load_labels(std::span<const std::int32_t> labels, std::span<const MixedLabel> mixed_labels);
   void bind_step(std::size_t node, const Parameters& parameters);
   DeviceView view(const ActivationPlan::Piece& piece) const { return activation_plan_.view(piece, activations_); }
   bool recordable(std::size_t step) const { return device_.info().records && !steps_[step].op->info().sums_over_ranks; }
@@ -122,7 +124,8 @@ class Network {
   Mode mode_;
   std::size_t batch_;
   bool wants_keys_;
-  std::vector<TensorSpec> specs_;  // of every value
+  std::vector<MixedLabel> unmixed_;  // to load() labels that are not mixed, if the graph mixes them
+  std::vector<TensorSpec> specs_;    // of every value
   std::vector<Step> steps_;
   ActivationPlan activation_plan_;
   std::vector<Buffer> outside_;                      // the values that come from outside

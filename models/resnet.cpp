@@ -32,7 +32,7 @@ struct Place {
 
 Value shortcut(Graph& g, const Place& place, Value x, std::size_t channels) {
   if (!place.project) return x;
-  return convolution_norm(g, place.name + ".shortcut.conv", place.name + ".shortcut.norm", x,
+  return convolution_norm(g, place.name + ".downsample.0", place.name + ".downsample.1", x,
                           {.channels = channels, .kernel = 1, .stride = place.stride});
 }
 
@@ -40,10 +40,10 @@ Value shortcut(Graph& g, const Place& place, Value x, std::size_t channels) {
 Value basic_block(Graph& g, const Place& place, Value x) {
   const auto& [name, channels, stride, project, end_scale] = place;
   const Value around = shortcut(g, place, x, channels);
-  x = convolution_norm(g, name + ".conv1", name + ".norm1", x,
+  x = convolution_norm(g, name + ".conv1", name + ".bn1", x,
                        {.channels = channels, .kernel = 3, .stride = stride, .padding = 1});
   x = g.add(name + ".relu1", Relu{}, {x});
-  x = convolution_norm(g, name + ".conv2", name + ".norm2", x, {.channels = channels, .kernel = 3, .padding = 1},
+  x = convolution_norm(g, name + ".conv2", name + ".bn2", x, {.channels = channels, .kernel = 3, .padding = 1},
                        end_scale);
   x = g.add(name + ".add", Add{}, {x, around});
   return g.add(name + ".relu2", Relu{}, {x});
@@ -56,12 +56,12 @@ constexpr std::size_t kWidening = 4;
 Value bottleneck_block(Graph& g, const Place& place, Value x) {
   const auto& [name, channels, stride, project, end_scale] = place;
   const Value around = shortcut(g, place, x, kWidening * channels);
-  x = convolution_norm(g, name + ".conv1", name + ".norm1", x, {.channels = channels, .kernel = 1});
+  x = convolution_norm(g, name + ".conv1", name + ".bn1", x, {.channels = channels, .kernel = 1});
   x = g.add(name + ".relu1", Relu{}, {x});
-  x = convolution_norm(g, name + ".conv2", name + ".norm2", x,
+  x = convolution_norm(g, name + ".conv2", name + ".bn2", x,
                        {.channels = channels, .kernel = 3, .stride = stride, .padding = 1});
   x = g.add(name + ".relu2", Relu{}, {x});
-  x = convolution_norm(g, name + ".conv3", name + ".norm3", x, {.channels = kWidening * channels, .kernel = 1},
+  x = convolution_norm(g, name + ".conv3", name + ".bn3", x, {.channels = kWidening * channels, .kernel = 1},
                        end_scale);
   x = g.add(name + ".add", Add{}, {x, around});
   return g.add(name + ".relu3", Relu{}, {x});
@@ -77,7 +77,7 @@ Value stages(Graph& g, const Task& task, Value x, Block block, std::size_t widen
     for (std::size_t number = 0; number < blocks[stage]; ++number) {
       const bool first = number == 0;
       x = block(g,
-                {.name = fmt::format("stage{}.block{}", stage + 1, number + 1),
+                {.name = fmt::format("layer{}.{}", stage + 1, number),
                  .channels = channels << stage,
                  .stride = first && stage > 0 ? 2u : 1u,
                  .project = first && (stage > 0 || widening > 1),
@@ -92,11 +92,11 @@ Value stages(Graph& g, const Task& task, Value x, Block block, std::size_t widen
 Graph small_resnet(const Task& task, std::size_t blocks) {
   Graph g(task.image);
   Value x = image_input(g, task);
-  x = convolution_norm(g, "stem.conv", "stem.norm", x, {.channels = 16, .kernel = 3, .padding = 1});
-  x = g.add("stem.relu", Relu{}, {x});
+  x = convolution_norm(g, "conv1", "bn1", x, {.channels = 16, .kernel = 3, .padding = 1});
+  x = g.add("relu", Relu{}, {x});
   x = stages(g, task, x, basic_block, 1, 16, std::array{blocks, blocks, blocks});
-  x = g.add("pool", AdaptiveAveragePool{1}, {x});
-  x = g.add("dense", Dense{task.classes}, {x});
+  x = g.add("avgpool", AdaptiveAveragePool{1}, {x});
+  x = g.add("fc", Dense{task.classes}, {x});
   return with_loss(g, task, x);
 }
 
@@ -104,12 +104,12 @@ Graph small_resnet(const Task& task, std::size_t blocks) {
 Graph resnet(const Task& task, Block block, std::size_t widening, const std::array<std::size_t, 4>& blocks) {
   Graph g(task.image);
   Value x = image_input(g, task);
-  x = convolution_norm(g, "stem.conv", "stem.norm", x, {.channels = 64, .kernel = 7, .stride = 2, .padding = 3});
-  x = g.add("stem.relu", Relu{}, {x});
-  x = g.add("stem.pool", MaxPool{.kernel = 3, .stride = 2, .padding = 1}, {x});
+  x = convolution_norm(g, "conv1", "bn1", x, {.channels = 64, .kernel = 7, .stride = 2, .padding = 3});
+  x = g.add("relu", Relu{}, {x});
+  x = g.add("maxpool", MaxPool{.kernel = 3, .stride = 2, .padding = 1}, {x});
   x = stages(g, task, x, block, widening, 64, blocks);
-  x = g.add("pool", AdaptiveAveragePool{1}, {x});
-  x = g.add("dense", Dense{.units = task.classes, .stddev = 0.01f}, {x});
+  x = g.add("avgpool", AdaptiveAveragePool{1}, {x});
+  x = g.add("fc", Dense{.units = task.classes, .stddev = 0.01f}, {x});
   return with_loss(g, task, x);
 }
 

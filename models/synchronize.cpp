@@ -5,7 +5,7 @@
 namespace annulus {
 
 Graph synchronize_batch_norms(const Graph& graph) {
-  Graph synchronized(graph.image());
+  Graph synchronized = graph.without_nodes();
   bool any = false;
   for (Node node : graph.nodes()) {
     if (auto* norm = std::get_if<BatchNorm>(&node.operation)) any = norm->synchronized = true;

@@ -12,7 +12,7 @@ void prune_gradient(Operation& operation) {
 
 Graph prune_unused_gradients(const Graph& graph) {
   const auto wanted = graph.required_gradients();
-  Graph sparing(graph.image());
+  Graph sparing = graph.without_nodes();
   for (Node node : graph.nodes()) {
     if (!wanted[node.inputs[0]]) {
       prune_gradient<Convolution>(node.operation);

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <array>
 
 #include "models/architectures.h"
@@ -17,21 +15,25 @@ Graph vgg16(const Task& task) {
   };
   constexpr std::array<Stage, 5> kStages{{{2, 64}, {2, 128}, {3, 256}, {3, 512}, {3, 512}}};
   constexpr float kRate = 0.5f, kStddev = 0.01f;
-  const Dense wide{.units = 4096, .stddev = kStddev};
   Graph g(task.image);
-  Value x = image_input(g, task);
-  for (std::size_t stage = 0; stage < kStages.size(); ++stage) {
-    Convolution convolution{.channels = kStages[stage].channels, .kernel = 3, .padding = 1};
+  Sequential features(g, "features", image_input(g, task));
+  for (const auto& [convolutions, channels] : kStages) {
+    Convolution convolution{.channels = channels, .kernel = 3, .padding = 1};
     convolution.stddev = fan_out_stddev(convolution);
-    for (std::size_t i = 0; i < kStages[stage].convolutions; ++i)
-      x = convolution_relu(g, fmt::format("conv{}_{}", stage + 1, i + 1), x, convolution);
-    x = g.add(fmt::format("pool{}", stage + 1), MaxPool{.kernel = 2, .stride = 2}, {x});
+    for (std::size_t i = 0; i < convolutions; ++i) {
+      features.add(convolution);
+      features.add(Relu{});
+    }
+    features.add(MaxPool{.kernel = 2, .stride = 2});
   }
-  x = g.add("pool", AdaptiveAveragePool{7}, {x});
-  x = dropout(g, "dropout1", kRate, dense_relu(g, "dense1", x, wide));
-  x = dropout(g, "dropout2", kRate, dense_relu(g, "dense2", x, wide));
-  x = g.add("dense3", Dense{.units = task.classes, .stddev = kStddev}, {x});
-  return with_loss(g, task, x);
+  Sequential classifier(g, "classifier", g.add("avgpool", AdaptiveAveragePool{7}, {features.output()}));
+  for (int layer = 0; layer < 2; ++layer) {
+    classifier.add(Dense{.units = 4096, .stddev = kStddev});
+    classifier.add(Relu{});
+    classifier.add_dropout(kRate);
+  }
+  classifier.add(Dense{.units = task.classes, .stddev = kStddev});
+  return with_loss(g, task, classifier.output());
 }
 
 }  // namespace annulus

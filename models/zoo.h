@@ -13,6 +13,7 @@ struct Task {
   std::vector<float> mean, stddev;  // of each channel, pixels scaled to 0..1
   std::size_t classes;
   float label_smoothing = 0;         // see SoftmaxCrossEntropy
+  bool mixed_labels = false;         // see Graph::mix_labels()
   bool zero_init_last_norm = false;  // the initial scale of each residual block's last batch norm is 0
 };
 

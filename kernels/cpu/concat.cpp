@@ -12,7 +12,8 @@ std::size_t channel_block(const TensorSpec& spec) {
   return blocking.inner_nblks == 1 ? static_cast<std::size_t>(blocking.inner_blks[0]) : 1;
 }
 
-// One input's part of the output: `size` floats of each sample's output, beginning at `begin`.
+// One input's part of the output: `size` floats of each sample's output, beginning at `begin`. (With another axis than
+// the channels, a sample is what comes after the dimensions before it.)
 struct Part {
   TensorSpec input;
   dnnl::memory::desc layout;  // in which a sample's part is contiguous
@@ -29,10 +30,11 @@ float* data(const Adapted& adapted) {
 // parts. An input in another layout is reordered first.
 class ConcatOp : public Op {
  public:
-  explicit ConcatOp(const Specs& inputs) : batch_(inputs[0].shape[0]) {
+  ConcatOp(const Concat& operation, const Specs& inputs) {
+    for (std::size_t i = 0; i < operation.axis; ++i) batch_ *= inputs[0].shape[i];
     const std::size_t block = channel_block(inputs[0]);
     const auto full = [&](const TensorSpec& input) { return input.shape[1] % block == 0; };
-    const bool blocked = block > 1 && std::ranges::all_of(inputs, full);
+    const bool blocked = block > 1 && operation.axis == 1 && std::ranges::all_of(inputs, full);
     const auto layout = [&](const Shape& shape) {
       return blocked ? layout_like(inputs[0], shape) : plain_layout(shape);
     };
@@ -43,7 +45,7 @@ class ConcatOp : public Op {
       sample_size_ += size;
       shapes.push_back(input.shape);
     }
-    const Shape shape = output_shape(Concat{}, shapes);
+    const Shape shape = output_shape(operation, shapes);
     info_.output = spec(shape, layout(shape));
     info_.inputs.assign(inputs.size(), {.backward_reads = false, .adds_to_gradient = true});
     info_.backward_reads_output = false;
@@ -101,7 +103,7 @@ class ConcatOp : public Op {
       body(sample * sample_size_ + part.begin, all + sample * part.size);
   }
 
-  std::size_t batch_, sample_size_ = 0;
+  std::size_t batch_ = 1, sample_size_ = 0;
   std::vector<Part> parts_;
   float* output_values_ = nullptr;
   const float* output_gradient_ = nullptr;
@@ -109,8 +111,8 @@ class ConcatOp : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> plan(const Concat&, const Specs& inputs, Mode, const Specs&) {
-  return std::make_unique<ConcatOp>(inputs);
+std::unique_ptr<Op> plan(const Concat& operation, const Specs& inputs, Mode, const Specs&) {
+  return std::make_unique<ConcatOp>(operation, inputs);
 }
 
 }  // namespace annulus::cpu

@@ -1,6 +1,7 @@
 #include <optional>
 #include <string_view>
 
+#include "kernels/cpu/depthwise_convolution.h"
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/first_convolution.h"
 #include "kernels/cpu/flat.h"
@@ -69,8 +70,9 @@ class ConvolutionOp : public Op {
     info_.output = spec(shape, output);
     info_.parameters = {spec(declared[0].shape, weights)};
     if (operation.bias) info_.parameters.push_back(spec(declared[1].shape, any.bias));
-    forward_ = {forward, with_bias({DNNL_ARG_BIAS, any.bias},
-                                   {{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, output, true}, {DNNL_ARG_WEIGHTS, weights}})};
+    forward_ = {
+        forward,
+        {{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, output, true}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_BIAS, any.bias}}};
 
     if (mode == Mode::training) plan_backward(inputs[0], any, forward);
     info_.backward_reads_output = operation.relu;
@@ -79,12 +81,7 @@ class ConvolutionOp : public Op {
   }
 
   void bind(const Bindings& b) override {
-    const auto views = [](DeviceView input, DeviceView output, const std::vector<DeviceView>& parameters) {
-      std::vector<DeviceView> all{input, output};
-      all.insert(all.end(), parameters.begin(), parameters.end());
-      return all;
-    };
-    forward_.bind(views(b.inputs[0], b.output, b.parameters), b.scratch);
+    forward_.bind(operands(b.inputs[0], b.output, b.parameters), b.scratch);
     if (mode_ == Mode::inference) return;
 
     output_values_ = floats(b.output);
@@ -96,7 +93,7 @@ class ConvolutionOp : public Op {
     if (first_)
       first_->allocate();
     else
-      backward_weights_.bind(views(b.inputs[0], b.output_gradient, b.parameter_gradients), b.scratch);
+      backward_weights_.bind(operands(b.inputs[0], b.output_gradient, b.parameter_gradients), b.scratch);
     if (b.input_gradients[0])
       backward_data_.bind({b.input_gradients[0], b.output_gradient, b.parameters[0]}, b.scratch);
   }
@@ -118,10 +115,11 @@ class ConvolutionOp : public Op {
     if (FirstConvolutionGradient::supports(operation_, input, info_.output, info_.parameters[0]))
       first_.emplace(operation_, input, info_.output);
     else
-      backward_weights_ = {
-          plan_primitive<BackwardWeights>({any.backward_weights()}, attributes(), forward),
-          with_bias({DNNL_ARG_DIFF_BIAS, any.bias, true},
-                    {{DNNL_ARG_SRC, in}, {DNNL_ARG_DIFF_DST, output}, {DNNL_ARG_DIFF_WEIGHTS, weights, true}})};
+      backward_weights_ = {plan_primitive<BackwardWeights>({any.backward_weights()}, attributes(), forward),
+                           {{DNNL_ARG_SRC, in},
+                            {DNNL_ARG_DIFF_DST, output},
+                            {DNNL_ARG_DIFF_WEIGHTS, weights, true},
+                            {DNNL_ARG_DIFF_BIAS, any.bias, true}}};
     if (!operation_.input_gradient) return;
     backward_data_ = {plan_primitive<BackwardData>({any.backward_data()}, attributes(), forward),
                       {{DNNL_ARG_DIFF_SRC, in, true}, {DNNL_ARG_DIFF_DST, output}, {DNNL_ARG_WEIGHTS, weights}}};
@@ -138,11 +136,6 @@ class ConvolutionOp : public Op {
     const Forward::primitive_desc direct(as_it_lies.forward(mode_), attributes(operation_.relu), engine(), true);
     if (direct && std::string_view(direct.impl_info_str()).starts_with("jit")) return direct;
     return plan_primitive<Forward>({reordered.forward(mode_), any.forward(mode_)}, attributes(operation_.relu));
-  }
-
-  std::vector<Pass::Tensor> with_bias(const Pass::Tensor& bias, std::vector<Pass::Tensor> tensors) const {
-    if (operation_.bias) tensors.push_back(bias);
-    return tensors;
   }
 
   Convolution operation_;
@@ -197,6 +190,8 @@ std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode
   };
   if (supported(Winograd::supports))
     return std::make_unique<OwnConvolutionOp<Winograd>>(operation, inputs[0], mode, *direct);
+  if (supported(DepthwiseConvolution::supports))
+    return std::make_unique<OwnConvolutionOp<DepthwiseConvolution>>(operation, inputs[0], mode, *direct);
   if (supported(RowConvolution::supports))
     return std::make_unique<OwnConvolutionOp<RowConvolution>>(operation, inputs[0], mode, *direct);
   return direct;

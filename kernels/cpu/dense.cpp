@@ -33,21 +33,18 @@ class DenseOp : public Op {
     info_.output = spec(output, destination);
     info_.parameters = {spec(declared[0].shape, weights)};
     if (operation.bias) info_.parameters.push_back(spec(declared[1].shape, bias));
-    const auto with_bias = [&](std::vector<Pass::Tensor> tensors, const Pass::Tensor& last) {
-      if (operation.bias) tensors.push_back(last);
-      return tensors;
-    };
-    forward_ = {forward,
-                with_bias({{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, destination, true}, {DNNL_ARG_WEIGHTS, weights}},
-                          {DNNL_ARG_BIAS, bias})};
+    forward_ = {
+        forward,
+        {{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, destination, true}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_BIAS, bias}}};
 
     if (mode == Mode::training) {
-      backward_weights_ = {
-          plan_primitive<BackwardWeights>(
-              {{input, weights, bias, destination}, {any_input, any_weights, bias, destination}}, attributes(),
-              forward),
-          with_bias({{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, destination}, {DNNL_ARG_DIFF_WEIGHTS, weights, true}},
-                    {DNNL_ARG_DIFF_BIAS, bias, true})};
+      backward_weights_ = {plan_primitive<BackwardWeights>(
+                               {{input, weights, bias, destination}, {any_input, any_weights, bias, destination}},
+                               attributes(), forward),
+                           {{DNNL_ARG_SRC, input},
+                            {DNNL_ARG_DIFF_DST, destination},
+                            {DNNL_ARG_DIFF_WEIGHTS, weights, true},
+                            {DNNL_ARG_DIFF_BIAS, bias, true}}};
       if (operation.input_gradient)
         backward_data_ = {
             plan_primitive<BackwardData>({{input, weights, destination}, {any_input, any_weights, destination}},
@@ -60,16 +57,11 @@ class DenseOp : public Op {
   }
 
   void bind(const Bindings& b) override {
-    const auto views = [](DeviceView input, DeviceView output, const std::vector<DeviceView>& parameters) {
-      std::vector<DeviceView> all{input, output};
-      all.insert(all.end(), parameters.begin(), parameters.end());
-      return all;
-    };
-    forward_.bind(views(b.inputs[0], b.output, b.parameters), b.scratch);
+    forward_.bind(operands(b.inputs[0], b.output, b.parameters), b.scratch);
     if (mode_ == Mode::inference) return;
     relu_output_ = floats(b.output);
     output_gradient_ = floats(b.output_gradient);
-    backward_weights_.bind(views(b.inputs[0], b.output_gradient, b.parameter_gradients), b.scratch);
+    backward_weights_.bind(operands(b.inputs[0], b.output_gradient, b.parameter_gradients), b.scratch);
     if (b.input_gradients[0])
       backward_data_.bind({b.input_gradients[0], b.parameters[0], b.output_gradient}, b.scratch);
   }

@@ -10,8 +10,11 @@ namespace {
 // Backward computes the mask again instead of storing it.
 class DropoutOp : public Op {
  public:
-  DropoutOp(const Dropout& operation, const TensorSpec& input, Mode mode)
-      : mode_(mode), mask_(operation.rate, operation.number), batch_(input.shape[0]) {
+  DropoutOp(const Dropout& operation, const TensorSpec& input, const TensorSpec& keys, Mode mode)
+      : mode_(mode),
+        mask_(operation.rate, operation.number),
+        whole_samples_(operation.whole_samples),
+        batch_(keys.shape[0]) {
     info_.output = input;
     info_.inputs = {{.backward_reads = false, .output_may_overwrite = true, .gradient_may_overwrite = true},
                     {.backward_reads = false}};
@@ -39,14 +42,17 @@ class DropoutOp : public Op {
     for (std::size_t plane = 0; plane < outer; ++plane) {
       const std::uint64_t sample = mask_.of_sample(keys[plane / planes]);
       std::size_t at = plane * pixels * inner;
+      const float factor = mask_.at(sample, 0);
       for (std::size_t pixel = 0; pixel < pixels; ++pixel)
         for (std::size_t lane = 0; lane < inner; ++lane, ++at)
-          to[at] = from[at] * mask_.at(sample, (plane % planes * inner + lane) * pixels + pixel);
+          to[at] =
+              from[at] * (whole_samples_ ? factor : mask_.at(sample, (plane % planes * inner + lane) * pixels + pixel));
     }
   }
 
   Mode mode_;
   DropoutMask mask_;
+  bool whole_samples_;
   std::size_t batch_;
   ImageLayout images_;  // a vector counts as an image of one channel
   Bindings bindings_;
@@ -55,7 +61,7 @@ class DropoutOp : public Op {
 }  // namespace
 
 std::unique_ptr<Op> plan(const Dropout& operation, const Specs& inputs, Mode mode, const Specs&) {
-  return std::make_unique<DropoutOp>(operation, inputs[0], mode);
+  return std::make_unique<DropoutOp>(operation, inputs[0], inputs[1], mode);
 }
 
 }  // namespace annulus::cpu

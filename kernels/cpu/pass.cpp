@@ -27,7 +27,9 @@ bool is_reference(std::string_view implementation) {
 }
 
 Pass::Pass(const dnnl::primitive_desc& planned, std::vector<Tensor> tensors)
-    : planned_(planned), tensors_(std::move(tensors)) {}
+    : planned_(planned), tensors_(std::move(tensors)) {
+  std::erase_if(tensors_, [](const Tensor& tensor) { return tensor.layout.get_size() == 0; });
+}
 
 dnnl::memory::desc Pass::wanted(const Tensor& tensor) const {
   return planned_.query_md(dnnl::query::exec_arg_md, tensor.argument);
@@ -69,6 +71,12 @@ void Pass::run() const {
   for (const Adapted& tensor : read_) tensor.load();
   primitive_.run();
   for (const Adapted& tensor : written_) tensor.store();
+}
+
+std::vector<DeviceView> operands(DeviceView input, DeviceView output, const std::vector<DeviceView>& parameters) {
+  std::vector<DeviceView> all{input, output};
+  all.insert(all.end(), parameters.begin(), parameters.end());
+  return all;
 }
 
 std::size_t most_scratch(std::initializer_list<const Pass*> passes) {

@@ -38,7 +38,7 @@ class Pass {
  public:
   struct Tensor {
     int argument;               // DNNL_ARG_SRC, ...
-    dnnl::memory::desc layout;  // of the tensor in memory
+    dnnl::memory::desc layout;  // of the tensor in memory; empty: the operation has no such tensor
     bool written = false;       // by the primitive, else read
   };
 
@@ -50,7 +50,7 @@ class Pass {
   // oneDNN's names of what it runs: the primitive, and the reorders if there are any.
   std::vector<std::string> implementations() const;
 
-  // `views`: the tensors, in the constructor's order. A pass that is never bound runs nothing.
+  // `views`: the tensors, in the constructor's order without empty ones. A pass that is never bound runs nothing.
   void bind(const std::vector<DeviceView>& views, DeviceView scratch);
   void run() const;
 
@@ -62,6 +62,9 @@ class Pass {
   std::vector<Adapted> read_, written_;
   Primitive primitive_;
 };
+
+// Returns an operation's input or its gradient, its output or its gradient, and its parameters or their gradients.
+std::vector<DeviceView> operands(DeviceView input, DeviceView output, const std::vector<DeviceView>& parameters);
 
 // For an operation's passes, which use its scratch one at a time: the size of the scratch, and all implementations.
 std::size_t most_scratch(std::initializer_list<const Pass*> passes);

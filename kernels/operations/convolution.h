@@ -9,7 +9,7 @@
 namespace annulus {
 
 // Windows over images {batch, channels, height, width} -> {batch, channels, rows, columns}. With groups, the channels
-// are divided into so many parts of equal size, each of which is computed from the same part of the input's channels.
+// are divided into parts of equal size, each of which is computed from the same part of the input's channels.
 // With relu, the output is max(0, .). Weights {channels, input channels / groups, kernel height, kernel width}.
 struct Convolution {
   static constexpr auto kName = "convolution";

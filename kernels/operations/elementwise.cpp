@@ -53,7 +53,7 @@ std::string_view name(Activation::Function function) {
 }
 
 std::vector<ParameterDeclaration> PRelu::parameters(const Shapes& inputs) const {
-  return {{"slope", {per_channel ? inputs[0].at(1) : 1}, Role::offset, 0.25f}};
+  return {{"weight", {per_channel ? inputs[0].at(1) : 1}, Role::offset, 0.25f}};
 }
 
 Shape Add::output_shape(const Shapes& inputs) const {

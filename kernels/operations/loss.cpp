@@ -8,8 +8,9 @@ namespace annulus {
 Shape SoftmaxCrossEntropy::output_shape(const Shapes& inputs) const {
   const Shape& in = inputs[0];
   if (!(smoothing >= 0 && smoothing < 1)) fail("invalid label smoothing {}: must be at least 0 and below 1", smoothing);
-  if (inputs.size() != 2 || in.size() != 2 || inputs[1] != Shape{in[0]})
-    fail("softmax cross-entropy takes {{batch, classes}} and {{batch}}; the first is {}", to_string(in));
+  if (inputs.size() != 2 || in.size() != 2 || (inputs[1] != Shape{in[0]} && inputs[1] != Shape{in[0], 3}))
+    fail("softmax cross-entropy takes {{batch, classes}} and {{batch}} or {{batch, 3}}; the first is {}",
+         to_string(in));
   return {3};
 }
 

@@ -15,10 +15,10 @@ Shape BatchNorm::output_shape(const Shapes& inputs) const {
 
 std::vector<ParameterDeclaration> BatchNorm::parameters(const Shapes& inputs) const {
   const Shape channels{inputs[0][1]};
-  return {{"scale", channels, Role::offset, initial_scale},
-          {"shift", channels, Role::offset, 0},
-          {"mean", channels, Role::statistic, 0},
-          {"variance", channels, Role::statistic, 1}};
+  return {{"weight", channels, Role::offset, initial_scale},
+          {"bias", channels, Role::offset, 0},
+          {"running_mean", channels, Role::statistic, 0},
+          {"running_var", channels, Role::statistic, 1}};
 }
 
 Shape LayerNorm::output_shape(const Shapes& inputs) const {
@@ -28,8 +28,8 @@ Shape LayerNorm::output_shape(const Shapes& inputs) const {
 
 std::vector<ParameterDeclaration> LayerNorm::parameters(const Shapes& inputs) const {
   const Shape normalized(inputs[0].begin() + static_cast<std::ptrdiff_t>(axis), inputs[0].end());
-  std::vector<ParameterDeclaration> all{{"scale", normalized, Role::offset, 1}};
-  if (shift) all.push_back({"shift", normalized, Role::offset, 0});
+  std::vector<ParameterDeclaration> all{{"weight", normalized, Role::offset, 1}};
+  if (shift) all.push_back({"bias", normalized, Role::offset, 0});
   return all;
 }
 
@@ -42,7 +42,7 @@ Shape GroupNorm::output_shape(const Shapes& inputs) const {
 
 std::vector<ParameterDeclaration> GroupNorm::parameters(const Shapes& inputs) const {
   const Shape channels{inputs[0][1]};
-  return {{"scale", channels, Role::offset, 1}, {"shift", channels, Role::offset, 0}};
+  return {{"weight", channels, Role::offset, 1}, {"bias", channels, Role::offset, 0}};
 }
 
 Shape LocalResponseNorm::output_shape(const Shapes& inputs) const {

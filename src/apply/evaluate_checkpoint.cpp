@@ -60,7 +60,7 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   Meter meter(world.root(), Meter::Style::bar);
   meter.begin();
   const auto show = [&](std::size_t images) { meter.show_images("evaluating", images, dataset.info().size); };
-  const EvaluationPlan plan{.global_batch = global_batch, .progress = show};
+  const EvaluationPlan plan{.split = options.split, .global_batch = global_batch, .progress = show};
   const Evaluation found = evaluate(world, model, dataset, input, plan, activity).value();
   meter.clear();
   activity.enter(Activity::Phase::ending);

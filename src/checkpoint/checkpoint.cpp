@@ -14,7 +14,7 @@ namespace annulus {
 namespace {
 
 constexpr const char* kFormat = "annulus checkpoint";
-constexpr std::uint64_t kVersion = 3;
+constexpr std::uint64_t kVersion = 4;
 constexpr const char* kAverage = "average";
 
 // The end of a file, behind the HDF5 part that the checksum covers.
@@ -80,6 +80,9 @@ RunState read_run_state(const hdf5::Group& root) {
   for (const auto& [one, other] : {std::pair{"loss_scale", "good_steps"}, {"correct", "count"}})
     if (root.has_attribute(one) != root.has_attribute(other))
       fail("{}: of the attributes '{}' and '{}' one is missing", root.place(), one, other);
+  for (const char* value : {"top5", "loss_bits"})
+    if (root.has_attribute(value) && !root.has_attribute("count"))
+      fail("{}: attribute '{}' without 'correct' and 'count'", root.place(), value);
   RunState state;
   for (const RunStateField& field : kRunStateFields)
     if (field.required || root.has_attribute(field.name)) field.set(state, root.integer(field.name));

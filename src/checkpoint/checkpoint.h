@@ -21,7 +21,7 @@ namespace annulus {
 
 // A parameter in a form independent of the device and the number of ranks: row-major float32.
 struct NamedTensor {
-  std::string name;  // "stage1.block1.convolution1.weight"
+  std::string name;  // "layer1.0.conv1.weight"
   Shape shape;
   std::vector<float> values;
   // The optimizer's states: momentum and, for some optimizers, the second moment. Empty if it does not update this
@@ -51,7 +51,7 @@ struct Checkpoint {
 };
 
 // An HDF5 file:
-//   attributes of the root group: format ("annulus checkpoint"), version (3), model, optimizer, configuration, seed,
+//   attributes of the root group: format ("annulus checkpoint"), version (4), model, optimizer, configuration, seed,
 //                                 order, image_height, image_width, summing, classes, mean, deviation, data_height,
 //                                 data_width (0: encoded images), samples (strings such as "the number of training
 //                                 images=60000"), and the numbers of kRunStateFields (run_state.h)

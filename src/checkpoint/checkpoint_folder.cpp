@@ -44,8 +44,8 @@ bool knows_no_links(const std::error_code& error) {
 
 }  // namespace
 
-CheckpointFolder::CheckpointFolder(fs::path run, std::size_t keep, Reached reached)
-    : run_(std::move(run)), keep_(keep), reached_(std::move(reached)) {}
+CheckpointFolder::CheckpointFolder(fs::path run, std::size_t keep, Reached reached, Measure best_by)
+    : run_(std::move(run)), keep_(keep), reached_(std::move(reached)), best_by_(best_by) {}
 
 bool CheckpointFolder::empty() const {
   return list().empty() && !fs::exists(link(kNewest));
@@ -101,10 +101,17 @@ std::optional<Score> CheckpointFolder::best() const {
   return best ? std::optional(best->score) : std::nullopt;
 }
 
-std::optional<CheckpointFolder::Scored> CheckpointFolder::best_of(const std::vector<Numbered>& files) {
+fs::path CheckpointFolder::best_file() const {
+  const auto best = best_of(list());
+  if (!best) fail("{}: no checkpoint with an evaluation", subfolder().string());
+  return best->where.file;
+}
+
+std::optional<CheckpointFolder::Scored> CheckpointFolder::best_of(const std::vector<Numbered>& files) const {
   std::optional<Scored> best;
   for (const Numbered& one : files)
-    if (const auto score = read_score(one.file); score && (!best || score->accuracy() >= best->score.accuracy()))
+    if (const auto score = read_score(one.file);
+        score && score->value(best_by_) && !(best && is_better(best_by_, best->score, *score)))
       best = {one, *score};
   return best;
 }

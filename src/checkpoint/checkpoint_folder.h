@@ -22,7 +22,7 @@ struct StoredCheckpoint {
 //
 //   checkpoints/step-000001200.h5   the state after 1200 steps: the most recent checkpoints, and the best
 //   checkpoint.h5                   a symbolic link to the newest
-//   best.h5                         a symbolic link to the one with the highest test accuracy, the first of equals
+//   best.h5                         a symbolic link to the one with the best score, the first of equals
 //
 // If a writer is killed at any instant, the newest complete checkpoint is still found. The links are for users: the
 // program finds the newest and the best by the files themselves. REQUIRES: one writer at a time.
@@ -32,9 +32,10 @@ class CheckpointFolder {
   // checkpoints are removed).
   using Reached = std::function<void(std::uint64_t step, std::string_view stage)>;
 
-  // `keep`: number of most recent checkpoints to keep, at least 1.
+  // `keep`: number of most recent checkpoints to keep, at least 1. `best_by`: by which the best is chosen.
   CheckpointFolder(
-      std::filesystem::path run, std::size_t keep, Reached reached = [](std::uint64_t, std::string_view) {});
+      std::filesystem::path run, std::size_t keep, Reached reached = [](std::uint64_t, std::string_view) {},
+      Measure best_by = Measure::accuracy);
 
   bool empty() const;  // no run has written here
 
@@ -45,7 +46,8 @@ class CheckpointFolder {
   // Returns the newest checkpoint that can be read and that expect_usable() accepts, if any. Reads all newer ones.
   std::optional<std::filesystem::path> newest_usable() const;
 
-  std::optional<Score> best() const;  // of all checkpoints in the folder
+  std::optional<Score> best() const;        // of all checkpoints in the folder
+  std::filesystem::path best_file() const;  // throws Error if there is none
 
   // Writes a checkpoint, updates the links and removes checkpoints that need not be kept. Throws Error and leaves the
   // earlier ones unchanged.
@@ -63,13 +65,14 @@ class CheckpointFolder {
   std::filesystem::path subfolder() const { return run_ / "checkpoints"; }
   std::filesystem::path link(const std::string& name) const { return run_ / name; }
   std::vector<Numbered> list() const;  // the newest first
-  static std::optional<Scored> best_of(const std::vector<Numbered>& files);
+  std::optional<Scored> best_of(const std::vector<Numbered>& files) const;
   void remove_unfinished() const;
   void point(const std::string& link, const std::filesystem::path& file) const;
 
   std::filesystem::path run_;
   std::size_t keep_;
   Reached reached_;
+  Measure best_by_;
 };
 
 // `place`: a checkpoint file, or a run's folder, whose newest checkpoint is returned. Throws Error if there is none.

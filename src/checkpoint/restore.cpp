@@ -109,6 +109,11 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
   model.parameters().weights_changed();
 }
 
+void broadcast_weights(const World& world, Model& model) {
+  broadcast(world, model.device(), model.parameters().weights());
+  model.parameters().weights_changed();
+}
+
 void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                     Optimizer& optimizer) {
   if (checkpoint.optimizer != optimizer.name())
@@ -154,13 +159,26 @@ void restore(const World& world, Resumption& resumption, Model& model, Optimizer
     restore_average(checkpoint, resumption.stored->file, model, optimizer);
     checkpoint.parameters = {};
   }
-  broadcast(world, model.device(), model.parameters().weights());
-  model.parameters().weights_changed();
+  broadcast_weights(world, model);
   for (std::size_t i = 0; i < optimizer.states(); ++i) broadcast(world, model.device(), optimizer.state(i));
   if (optimizer.average()) broadcast(world, model.device(), optimizer.average());
   optimizer.set_step(resumption.state.step);
   if (LossScaling* scaling = model.device().loss_scaling())
     scaling->set_state(resumption.state.loss_scaling.value_or(LossScaling::State{}));
+}
+
+std::uint64_t restore_best(const World& world, const CheckpointFolder& folder, Model& model) {
+  std::uint64_t step = 0;
+  if (world.root()) {
+    const std::filesystem::path file = folder.best_file();
+    const Checkpoint best = read_checkpoint(file);
+    restore_parameters(best, file, model, best.averages());
+    step = best.run.step;
+  }
+  world.broadcast(std::as_writable_bytes(std::span(&step, 1)));
+  broadcast(world, model.device(), model.parameters().weights());
+  model.parameters().weights_changed();
+  return step;
 }
 
 }  // namespace annulus

@@ -25,6 +25,9 @@ Checkpoint snapshot(Model& model, const Optimizer& optimizer);
 void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                         bool averaged = false);
 
+// Copies rank 0's weights to every rank's. Collective.
+void broadcast_weights(const World& world, Model& model);
+
 // Restores the optimizer's states. Throws Error naming `file` if they belong to another optimizer.
 void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                     Optimizer& optimizer);
@@ -53,5 +56,9 @@ std::optional<Resumption> find_resumption(const World& world, const CheckpointFo
 // Restores the checkpoint's tensors on every rank, and releases rank 0's copy of them. Collective. Throws Error if they
 // do not match the model or the optimizer.
 void restore(const World& world, Resumption& resumption, Model& model, Optimizer& optimizer);
+
+// Replaces the weights by those that were evaluated for the best checkpoint: its moving average if it has one. Returns
+// its step. Collective. Throws Error on rank 0 if there is none.
+std::uint64_t restore_best(const World& world, const CheckpointFolder& folder, Model& model);
 
 }  // namespace annulus

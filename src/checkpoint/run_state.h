@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -8,17 +9,10 @@
 
 #include "collectives/gradient_buckets.h"
 #include "kernels/device.h"
+#include "src/checkpoint/score.h"
 #include "src/data/sampler.h"
 
 namespace annulus {
-
-// Result of the evaluation after a step.
-struct Score {
-  std::uint64_t correct, count;  // images
-
-  double accuracy() const { return static_cast<double>(correct) / static_cast<double>(count); }
-  bool operator==(const Score&) const = default;
-};
 
 // What a run carries from step to step, and from a checkpoint to the run that resumes it; parameters and the
 // optimizer's states are separate. Equal on all ranks, but for the duration: rank 0 broadcasts it as bytes. To add a
@@ -32,8 +26,10 @@ struct RunState {
   BucketOptions buckets;                   // the last bits of the gradients depend on these
   std::uint64_t tuned_for_ranks = 0;       // number of ranks for which --bucket tune chose the buckets; 0: it did not
   std::optional<LossScaling::State> loss_scaling;
-  std::optional<Score> score;  // of the current parameters, if they were evaluated
-  std::optional<Score> best;   // of all checkpoints; follows from them, so no checkpoint stores it
+  std::uint64_t evaluations_since_best = 0;
+  std::uint64_t rate_reductions = 0;  // see Schedule
+  std::optional<Score> score;         // of the current parameters, if they were evaluated
+  std::optional<Score> best;          // of all checkpoints; follows from them, so no checkpoint stores it
 };
 static_assert(std::is_trivially_copyable_v<RunState>, "it is broadcast as bytes");
 
@@ -55,7 +51,7 @@ T& made(std::optional<T>& value) {
 }  // namespace run_state
 
 // clang-format off
-inline constexpr std::array<RunStateField, 13> kRunStateFields{{
+inline constexpr std::array<RunStateField, 17> kRunStateFields{{
     {"step", true, [](const RunState& s) { return std::optional(s.step); },
      [](RunState& s, std::uint64_t v) { s.step = v; }},
     {"epoch", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.cursor.epoch); },
@@ -85,10 +81,21 @@ inline constexpr std::array<RunStateField, 13> kRunStateFields{{
        return s.loss_scaling ? std::optional<std::uint64_t>(s.loss_scaling->good_steps) : std::nullopt;
      },
      [](RunState& s, std::uint64_t v) { run_state::made(s.loss_scaling).good_steps = static_cast<std::uint32_t>(v); }},
+    {"evaluations_since_best", false, [](const RunState& s) { return std::optional(s.evaluations_since_best); },
+     [](RunState& s, std::uint64_t v) { s.evaluations_since_best = v; }},
+    {"rate_reductions", false, [](const RunState& s) { return std::optional(s.rate_reductions); },
+     [](RunState& s, std::uint64_t v) { s.rate_reductions = v; }},
     {"correct", false, [](const RunState& s) { return s.score ? std::optional(s.score->correct) : std::nullopt; },
      [](RunState& s, std::uint64_t v) { run_state::made(s.score).correct = v; }},
     {"count", false, [](const RunState& s) { return s.score ? std::optional(s.score->count) : std::nullopt; },
      [](RunState& s, std::uint64_t v) { run_state::made(s.score).count = v; }},
+    {"top5", false, [](const RunState& s) { return s.score ? s.score->top5 : std::nullopt; },
+     [](RunState& s, std::uint64_t v) { run_state::made(s.score).top5 = v; }},
+    {"loss_bits", false,  // of the double
+     [](const RunState& s) {
+       return s.score && s.score->loss ? std::optional(std::bit_cast<std::uint64_t>(*s.score->loss)) : std::nullopt;
+     },
+     [](RunState& s, std::uint64_t v) { run_state::made(s.score).loss = std::bit_cast<double>(v); }},
 }};
 // clang-format on
 

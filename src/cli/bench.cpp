@@ -32,8 +32,8 @@ void add_bench_input(CLI::App& bench, Command& chosen) {
   auto options = std::make_shared<BenchInputOptions>();
   auto& o = *options;
   add_data_option(*input, o.data);
-  input->add_option("--split", o.split, "Split of the data: train or test")
-      ->check(one_of({"train", "test"}))
+  input->add_option("--split", o.split, "Split of the data: train, validation or test")
+      ->check(one_of({"train", "validation", "test"}))
       ->capture_default_str();
   input->add_option("--batch", o.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
   input->add_option("--seconds", o.seconds, "Seconds to measure")->transform(number_above(0))->capture_default_str();

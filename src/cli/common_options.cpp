@@ -63,6 +63,30 @@ void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose)
         "imagenet-jitter  imagenet, and random brightness, contrast, saturation\n"
         "auto             imagenet for encoded images, none for others")
         ->check(one_of({"auto", "none", "flip", "crop-flip", "imagenet", "imagenet-jitter"}));
+    const auto parse_rand_augment = [&options](const std::string& text) {
+      const std::size_t comma = text.find(',');
+      if (comma == std::string::npos)
+        throw CLI::ValidationError("--rand-augment", unexpected("changes,magnitude, such as 2,9", text));
+      const auto number = [](const std::string& part, std::uint64_t most) {
+        return static_cast<std::size_t>(parse_number("--rand-augment", part, whole_number(0, most)));
+      };
+      options.rand_augment = {number(text.substr(0, comma), 16), number(text.substr(comma + 1), 30)};
+    };
+    command
+        .add_option_function<std::string>(
+            "--rand-augment", parse_rand_augment,
+            "RandAugment: random changes of each training image (geometry and colours), and their magnitude up to 30")
+        ->type_name("N,M")
+        ->default_str("0,9")
+        ->group("Data");
+    add("--erase", options.erase, "Random erasing: probability that a rectangle of a training image is erased")
+        ->transform(number_from(0, 1));
+    add("--mixup", options.mixup,
+        "Mix training images and labels with those of the next image: alpha, such as 0.2; 0: no")
+        ->transform(number_from(0, 1));
+    add("--cutmix", options.cutmix,
+        "Replace a rectangle of training images by the next image's, and mix their labels: alpha, such as 1; 0: no")
+        ->transform(number_from(0, 1));
     add("--shuffle", options.shuffle,
         "Sample order: global (uniformly shuffled) or block (files are read nearly sequentially)")
         ->check(one_of({"global", "block"}));

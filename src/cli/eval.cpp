@@ -15,8 +15,8 @@ void add_eval(CLI::App& app, Command& chosen) {
   auto& o = *options;
   add_checkpoint_options(*command, o.checkpoint, o.weights);
   add_data_option(*command, o.data);
-  command->add_option("--split", o.split, "Split of the data: train or test")
-      ->check(one_of({"train", "test"}))
+  command->add_option("--split", o.split, "Split of the data: train, validation or test")
+      ->check(one_of({"train", "validation", "test"}))
       ->capture_default_str();
   command->add_option("--batch", o.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
   command->add_option("--json", o.json, "JSON file to write the result to")->type_name("FILE");

@@ -98,6 +98,11 @@ void add_storage_options(CLI::App& command, ImportOptions& o) {
       ->transform(number_above(0))
       ->delimiter(',');
   command
+      .add_option("--hold-out", o.hold_out,
+                  "Share of the training images, of each class, for a validation split, such as 0.1; 0: none")
+      ->transform(number_from(0, 0.5))
+      ->capture_default_str();
+  command
       .add_option(
           "--chunk", o.chunk,
           "Images per chunk, each with a checksum to detect damage (slower to read); 0: no chunks and no checksums")

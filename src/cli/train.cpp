@@ -54,8 +54,17 @@ void add_rate_options(CLI::App& command, ScheduleOptions& o) {
       ->type_name("SHARE")
       ->default_str("auto")
       ->group("Learning rate");
-  add("--schedule", o.kind, "Schedule after warm-up: constant, step, cosine or polynomial, over all --epochs")
-      ->check(one_of({"constant", "step", "cosine", "polynomial"}));
+  add("--schedule", o.kind,
+      "Schedule after warm-up:\n"
+      "constant    unchanged\n"
+      "step        lowered after --lr-steps\n"
+      "cosine      falls along half a cosine, over all --epochs\n"
+      "polynomial  falls as (1 - x)^power, over all --epochs\n"
+      "one-cycle   cosine, and warm-up also along half a cosine, by default over 30 % of --epochs from 1/25 of the "
+      "rate\n"
+      "cyclic      rises and falls linearly every --lr-cycle epochs\n"
+      "plateau     lowered when evaluations stop improving")
+      ->check(one_of({"constant", "step", "cosine", "polynomial", "one-cycle", "cyclic", "plateau"}));
   const auto parse_steps = [&o](const std::vector<std::string>& texts) {
     o.steps.clear();
     if (texts == std::vector<std::string>{"none"}) return;
@@ -68,10 +77,15 @@ void add_rate_options(CLI::App& command, ScheduleOptions& o) {
       ->type_name("EPOCH")
       ->default_str("none")
       ->group("Learning rate");
-  add("--lr-factor", o.factor, "Factor applied to the rate after each of --lr-steps (step)")
+  add("--lr-factor", o.factor, "Factor applied to the rate after each of --lr-steps (step), or on a plateau")
       ->transform(number_above(0));
-  add("--lr-end", o.end, "Final rate, not scaled with the global batch (cosine, polynomial)")
+  add("--lr-end", o.end,
+      "Final rate (cosine, polynomial, one-cycle) or lowest rate (cyclic, plateau), not scaled with the global batch")
       ->transform(number_from(0));
+  add("--lr-cycle", o.cycle, "Epochs of a cycle, such as 4 (cyclic)")->transform(number_from(0));
+  add("--lr-patience", o.patience,
+      "Evaluations without improvement to wait for; the next one lowers the rate (plateau)")
+      ->transform(whole_number(0));
   add("--lr-power", o.power, "Exponent of the decay (1 - x)^power (polynomial)")->transform(number_above(0));
 }
 
@@ -164,6 +178,9 @@ void expect_sense(const TrainOptions& o) {
          o.wire);
   if (o.clip_norm > 0 && o.buckets.deferred > 0)
     fail("--clip-norm needs all gradients of a step before its update, but --defer delays some: remove one of them");
+  if (o.schedule.kind == "plateau" && o.patience > 0 && o.patience <= o.schedule.patience + 1)
+    fail("--patience {} ends the run before --lr-patience {} lowers the rate: give a larger --patience", o.patience,
+         o.schedule.patience);
   check(o.schedule, o.epochs);
 }
 
@@ -171,6 +188,11 @@ void expect_sense(const TrainOptions& o) {
 void add_main_options(CLI::App& command, TrainOptions& o) {
   command.add_option("--model", o.model, model_help())->check(one_of(model_names()))->capture_default_str();
   add_data_option(command, o.data);
+  command
+      .add_option(
+          "--validation", o.data.validation,
+          "Data files to evaluate during training; default: the validation split of --data, else its test split")
+      ->type_name("FILE");
   command.add_option("--out", o.out, "Folder of the run: checkpoints, results.json, config.toml, metrics")
       ->type_name("FOLDER")
       ->required();
@@ -195,11 +217,41 @@ void add_main_options(CLI::App& command, TrainOptions& o) {
   command.add_flag("--verbose", o.verbose, "Print all options, which are also in OUT/config.toml")->configurable(false);
 }
 
+void add_goal_options(CLI::App& command, TrainOptions& o) {
+  const auto parse_until = [&o](const std::string& text) {
+    try {
+      o.until = text == "none" ? std::nullopt : std::optional(parse_goal(text));
+    } catch (const Error& error) {
+      throw CLI::ValidationError("--until", error.what());
+    }
+  };
+  command
+      .add_option_function<std::string>("--until", parse_until,
+                                        "Result of an evaluation that ends the run: accuracy=0.93, top5=0.99, loss=0.2")
+      ->type_name("GOAL")
+      ->default_str("none")
+      ->group("Training");
+  command
+      .add_option("--patience", o.patience,
+                  "Early stopping: end the run after N evaluations that are not the best so far; 0: do not")
+      ->transform(whole_number(0))
+      ->capture_default_str()
+      ->group("Training");
+  command
+      .add_option_function<std::string>(
+          "--best-by", [&o](const std::string& name) { o.best_by = parse_measure(name); },
+          "Value that makes an evaluation the best: accuracy, top5 or loss")
+      ->check(one_of({"accuracy", "top5", "loss"}))
+      ->default_str("accuracy")
+      ->group("Evaluation");
+}
+
 void add_step_options(CLI::App& command, TrainOptions& o) {
   const auto add = [&](const std::string& name, auto& value, const std::string& help) {
     return command.add_option(name, value, help)->capture_default_str()->group("Training");
   };
   add("--max-steps", o.max_steps, "Maximum number of steps; 0: no limit")->transform(whole_number(0));
+  add_goal_options(command, o);
   add("--accumulate", o.accumulate, "Gradient accumulation: parts in which a rank computes its share of a step")
       ->transform(whole_number(1));
   command.add_flag("--sync-batch-norm", o.sync_batch_norm, "Synchronized batch norm: statistics of all ranks' images")
@@ -209,6 +261,14 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
   command
       .add_flag("--zero-init", o.zero_init,
                 "Initial scale 0 of the last batch norm of residual blocks: each starts as its shortcut")
+      ->group("Training");
+  command
+      .add_option(
+          "--weights", o.weights,
+          "Initial weights: random, or those of a .safetensors file, a checkpoint or a run's folder; a head with "
+          "another number of classes remains random")
+      ->type_name("FILE")
+      ->capture_default_str()
       ->group("Training");
   add("--seed", o.seed, "Random seed (initial weights, sample order)")->transform(kSeed);
 }
@@ -228,7 +288,9 @@ void add_checkpoint_and_evaluation_options(CLI::App& command, TrainOptions& o) {
                       "Evaluation interval: steps, such as 500, or 2epochs, 30s, 10min, 1h; the run's end is always "
                       "evaluated; end: only that")
       ->group("Evaluation");
-  command.add_option("--eval-steps", o.evaluation_steps, "Test batches to evaluate, each as large as a step's; 0: all")
+  command
+      .add_option("--eval-steps", o.evaluation_steps,
+                  "Batches to evaluate during training, each as large as a step's; 0: all")
       ->transform(whole_number(0))
       ->capture_default_str()
       ->group("Evaluation");
@@ -270,8 +332,10 @@ void add_train(CLI::App& app, Command& chosen) {
     options->configuration = command->config_to_str(true, false);
     chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
-      expect_replaceable(world, {{options->timeline.file, FileKind::timeline}}, data_files(options->data.files),
-                         options->overwrite);
+      std::vector<std::filesystem::path> inputs = data_files(options->data.files);
+      std::ranges::move(data_files(options->data.validation), std::back_inserter(inputs));
+      if (options->weights != "random") inputs.push_back(options->weights);
+      expect_replaceable(world, {{options->timeline.file, FileKind::timeline}}, inputs, options->overwrite);
       return train(world, *options, watchdog);
     };
   });

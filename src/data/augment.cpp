@@ -2,45 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "src/data/pixel_operations.h"
 
 namespace annulus {
 namespace {
-
-// Factors are fixed-point numbers, so that every machine computes the same pixels.
-constexpr int kFactorBits = 12;
-constexpr std::int32_t kOne = 1 << kFactorBits;
-
-std::uint8_t to_pixel(std::int32_t fixed_point) {
-  return static_cast<std::uint8_t>(std::clamp((fixed_point + kOne / 2) >> kFactorBits, 0, 255));
-}
-
-std::int32_t gray(const std::uint8_t* pixel, std::size_t channels) {
-  return channels == 1 ? pixel[0] : (77 * pixel[0] + 150 * pixel[1] + 29 * pixel[2] + 128) >> 8;
-}
-
-// Scales the distance of pixels from `centre`.
-void scale(std::span<std::uint8_t> pixels, std::int32_t factor, std::int32_t centre) {
-  const std::int32_t offset = (kOne - factor) * centre;
-  for (std::uint8_t& pixel : pixels) pixel = to_pixel(factor * pixel + offset);
-}
-
-std::int32_t mean_gray(std::span<const std::uint8_t> pixels, std::size_t channels) {
-  const auto count = static_cast<std::int64_t>(pixels.size() / channels);
-  std::int64_t sum = 0;
-  for (std::size_t i = 0; i < pixels.size(); i += channels) sum += gray(pixels.data() + i, channels);
-  return static_cast<std::int32_t>((sum + count / 2) / count);
-}
-
-void saturate(std::span<std::uint8_t> pixels, std::int32_t factor) {
-  for (std::size_t i = 0; i < pixels.size(); i += 3) {
-    const std::int32_t offset = (kOne - factor) * gray(pixels.data() + i, 3);
-    for (std::size_t c = 0; c < 3; ++c) pixels[i + c] = to_pixel(factor * pixels[i + c] + offset);
-  }
-}
 
 double at_random(Draws& draws, std::size_t outer, double inner) {
   return draws.between(0, static_cast<double>(outer) - inner);
@@ -120,10 +88,28 @@ void jitter_colours(Draws& draws, std::span<std::uint8_t> pixels, std::size_t ch
   std::array<int, 3> order{brightness, contrast, saturation};
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draws.below(i)]);
   for (const int what : order) {
-    const auto factor = static_cast<std::int32_t>(std::lround(kOne * draws.between(0.6, 1.4)));
-    if (what == brightness) scale(pixels, factor, 0);
-    if (what == contrast) scale(pixels, factor, mean_gray(pixels, channels));
-    if (what == saturation && channels == 3) saturate(pixels, factor);
+    const std::int32_t factor = fixed_point(draws.between(0.6, 1.4));
+    if (what == brightness) adjust_brightness(pixels, factor);
+    if (what == contrast) adjust_contrast(pixels, channels, factor);
+    if (what == saturation && channels == 3) adjust_saturation(pixels, factor);
+  }
+}
+
+void erase_randomly(Draws& draws, std::span<std::uint8_t> pixels, const ImageSize& size,
+                    std::span<const std::uint8_t> colour) {
+  constexpr double kSmallest = 0.02, kLargest = 0.33, kNarrowest = 0.3;
+  constexpr int kTries = 10;
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    const double area = draws.between(kSmallest, kLargest) * static_cast<double>(size.height * size.width);
+    const double ratio = std::exp(draws.between(std::log(kNarrowest), -std::log(kNarrowest)));
+    const auto height = static_cast<std::size_t>(std::lround(std::sqrt(area * ratio)));
+    const auto width = static_cast<std::size_t>(std::lround(std::sqrt(area / ratio)));
+    if (height >= size.height || width >= size.width) continue;
+    const std::size_t top = draws.below(size.height - height + 1), left = draws.below(size.width - width + 1);
+    for (std::size_t y = top; y < top + height; ++y)
+      for (std::size_t x = left; x < left + width; ++x)
+        std::ranges::copy(colour, pixels.begin() + static_cast<std::ptrdiff_t>((y * size.width + x) * colour.size()));
+    return;
   }
 }
 

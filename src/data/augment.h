@@ -31,11 +31,21 @@ enum class Crop {
   resized,  // random size and shape, see random_resized_crop
 };
 
+// How images are mixed with others, see mix_images.
+struct Mixing {
+  double mixup = 0, cutmix = 0;  // parameters of the distribution of shares; 0: not mixed in this way
+};
+
 // Random changes to an image before the network gets it.
 struct Augmentation {
   Crop crop = Crop::centre;
-  bool flip = false;    // left to right, with probability 1/2
-  bool jitter = false;  // vary the colours, see jitter_colours
+  bool flip = false;                       // left to right, with probability 1/2
+  bool jitter = false;                     // vary the colours, see jitter_colours
+  std::size_t changes = 0, magnitude = 0;  // see rand_augment; 0 changes: none
+  double erase = 0;                        // probability of erase_randomly
+  Mixing mixing{};
+
+  bool mixes() const { return mixing.mixup > 0 || mixing.cutmix > 0; }
 };
 
 // Parses "none", "flip", "crop-flip", "imagenet" or "imagenet-jitter".
@@ -62,5 +72,11 @@ void flip_left_to_right(std::span<std::uint8_t> pixels, const ImageSize& size, s
 // Changes brightness, contrast and saturation, in random order, each by a factor of 0.6 to 1.4, as torchvision's
 // ColorJitter(0.4, 0.4, 0.4). Saturation is changed in colour images only.
 void jitter_colours(Draws& draws, std::span<std::uint8_t> pixels, std::size_t channels);
+
+// Replaces a random rectangle by a colour, one value for each channel (Zhong et al., "Random erasing data
+// augmentation", 2017): 0.02 to 0.33 of the area with an aspect ratio from 0.3 to 1/0.3, drawn as by torchvision's
+// RandomErasing; nothing after ten draws that do not fit.
+void erase_randomly(Draws& draws, std::span<std::uint8_t> pixels, const ImageSize& size,
+                    std::span<const std::uint8_t> colour);
 
 }  // namespace annulus

@@ -8,15 +8,19 @@ namespace annulus {
 
 // The data options of the command line; input_plan.h resolves those left open.
 struct DataOptions {
-  std::vector<std::string> files;      // names or patterns
-  std::size_t image = 0;               // height and width for the network; 0: as stored, 224 for encoded images
-  std::string augment = "auto";        // see augment.h; auto: imagenet for encoded images, none for others
-  std::string shuffle = "global";      // or "block"
-  std::size_t shuffle_block = 256;     // samples
-  std::size_t shuffle_window = 16;     // blocks
-  std::size_t workers = 0;             // threads on each rank; 0: chosen by data and device
-  std::size_t prefetch = 3;            // batches
-  std::string on_bad_sample = "fail";  // or "skip"
+  std::vector<std::string> files;         // names or patterns
+  std::vector<std::string> validation{};  // names or patterns of other files to evaluate during training; none: files
+  std::size_t image = 0;                  // height and width for the network; 0: as stored, 224 for encoded images
+  std::string augment = "auto";           // see augment.h; auto: imagenet for encoded images, none for others
+  std::vector<std::size_t> rand_augment{0, 9};  // number of changes of each image, and their magnitude
+  double erase = 0;                             // probability of erasing a rectangle of an image
+  double mixup = 0, cutmix = 0;                 // see mix_images; 0: images are not mixed
+  std::string shuffle = "global";               // or "block"
+  std::size_t shuffle_block = 256;              // samples
+  std::size_t shuffle_window = 16;              // blocks
+  std::size_t workers = 0;                      // threads on each rank; 0: chosen by data and device
+  std::size_t prefetch = 3;                     // batches
+  std::string on_bad_sample = "fail";           // or "skip"
 };
 
 }  // namespace annulus

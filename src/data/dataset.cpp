@@ -139,6 +139,10 @@ std::vector<std::filesystem::path> data_files(const std::vector<std::string>& na
   return files;
 }
 
+bool has_split(const std::vector<std::filesystem::path>& files, const std::string& split) {
+  return std::ranges::any_of(files, [&](const auto& file) { return hdf5::File(file).root().has(split); });
+}
+
 Dataset::Shard::Shard(const std::filesystem::path& file, const hdf5::Group& root, const std::string& split)
     : file_(std::make_shared<const ReadableFile>(file)) {
   const hdf5::Group group = root.group(split);

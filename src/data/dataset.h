@@ -15,13 +15,16 @@ namespace annulus {
 // Error if one matches no file, or a file is named twice.
 std::vector<std::filesystem::path> data_files(const std::vector<std::string>& names);
 
+// Returns whether any of the files has the split. Throws Error if one cannot be opened.
+bool has_split(const std::vector<std::filesystem::path>& files, const std::string& split);
+
 constexpr std::size_t kMostKeptBytes = std::size_t{16} << 20;  // ImageNet's labels and offsets are 15 MB
 
-// One split of a data set, "train" or "test", open for reading: the concatenation of all given data files (FORMAT.md)
-// that contain it. They must have the same classes, mean and std, and the same kind of content. The files are
-// opened read-only and without file locks. Labels and images are read on demand, from any thread, and the process's own
-// memory does not grow with their number: labels and offsets are kept in memory up to kMostKeptBytes, the first files'
-// first. Throws Error naming the file and the problem.
+// One split of a data set, "train", "validation" or "test", open for reading: the concatenation of all given data files
+// (FORMAT.md) that contain it. They must have the same classes, mean and std, and the same kind of content. The files
+// are opened read-only and without file locks. Labels and images are read on demand, from any thread, and the process's
+// own memory does not grow with their number: labels and offsets are kept in memory up to kMostKeptBytes, the first
+// files' first. Throws Error naming the file and the problem.
 class Dataset : public Samples {
  public:
   Dataset(const std::vector<std::filesystem::path>& files, const std::string& split);

@@ -35,7 +35,15 @@ double margin(const ImageSize& image, const DatasetInfo& info) {
 
 Augmentation augmentation(const DataOptions& options, const DatasetInfo& info, Purpose purpose) {
   if (purpose == Purpose::evaluation) return {};
-  return parse_augmentation(options.augment == "auto" ? info.encoded() ? "imagenet" : "none" : options.augment);
+  Augmentation augmentation =
+      parse_augmentation(options.augment == "auto" ? info.encoded() ? "imagenet" : "none" : options.augment);
+  augmentation.changes = options.rand_augment.at(0);
+  augmentation.magnitude = options.rand_augment.at(1);
+  augmentation.erase = options.erase;
+  augmentation.mixing = {options.mixup, options.cutmix};
+  if (augmentation.changes > 0 && info.channels != 1 && info.channels != 3)
+    fail("--rand-augment: cannot change images of {} channels, only of 1 or 3", info.channels);
+  return augmentation;
 }
 
 void expect_resizable(const InputPlan& plan, const DatasetInfo& info) {
@@ -45,6 +53,19 @@ void expect_resizable(const InputPlan& plan, const DatasetInfo& info) {
   if (plan.augmentation.crop == Crop::resized)
     fail("--augment: cannot resize images of {} channels, only of 1 or 3; none, flip and crop-flip do not resize",
          plan.channels);
+}
+
+std::string to_string(const Augmentation& augmentation) {
+  constexpr std::array<const char*, 3> kCrops{"centre crop", "shifted crop", "random resized crop"};
+  std::string text = kCrops[static_cast<std::size_t>(augmentation.crop)];
+  if (augmentation.flip) text += ", random flips";
+  if (augmentation.changes > 0)
+    text += fmt::format(", RandAugment of {} changes of magnitude {}", augmentation.changes, augmentation.magnitude);
+  if (augmentation.jitter) text += ", colour jitter";
+  if (augmentation.erase > 0) text += fmt::format(", {:.4g} % with a rectangle erased", 100 * augmentation.erase);
+  if (augmentation.mixing.mixup > 0) text += ", mixup";
+  if (augmentation.mixing.cutmix > 0) text += ", CutMix";
+  return text;
 }
 
 Shuffle shuffle(const DataOptions& options, Purpose purpose) {
@@ -61,11 +82,9 @@ std::string name_of(const DataOptions& options) {
 }
 
 std::string to_string(const InputPlan& plan) {
-  constexpr std::array<const char*, 3> kCrops{"centre crop", "shifted crop", "random resized crop"};
   constexpr std::array<const char*, 3> kOrders{"in order", "in random order", "in random order of blocks"};
-  return fmt::format("{}x{}x{}: {}{}{}; {}; {} thread{} on each rank, {} batches ahead", plan.image.height,
-                     plan.image.width, plan.channels, kCrops[static_cast<std::size_t>(plan.augmentation.crop)],
-                     plan.augmentation.flip ? ", random flips" : "", plan.augmentation.jitter ? ", colour jitter" : "",
+  return fmt::format("{}x{}x{}: {}; {}; {} thread{} on each rank, {} batches ahead", plan.image.height,
+                     plan.image.width, plan.channels, to_string(plan.augmentation),
                      kOrders[static_cast<std::size_t>(plan.shuffle.kind)], plan.workers, plan.workers == 1 ? "" : "s",
                      plan.prefetch);
 }

@@ -36,11 +36,13 @@ Loader::~Loader() {
 
 void Loader::reserve(std::size_t images) try {
   for (Slot& slot : slots_) {
-    slot.batch.images.reserve(checked_product(std::array{images, plan_.image_bytes()}).value());
-    slot.batch.labels.reserve(images);
-    slot.batch.keys.reserve(images);
-    slot.samples.reserve(images);
-    slot.keys.reserve(images);
+    const std::size_t positions = images + (plan_.augmentation.mixes() ? 1 : 0);
+    slot.batch.images.reserve(checked_product(std::array{positions, plan_.image_bytes()}).value());
+    slot.batch.labels.reserve(positions);
+    slot.batch.mixed_labels.reserve(plan_.augmentation.mixes() ? images : 0);
+    slot.batch.keys.reserve(positions);
+    slot.samples.reserve(positions);
+    slot.keys.reserve(positions);
   }
 } catch (const std::exception&) {  // exceeds the memory, a vector's limit, or 64 bits
   fail("{} batches of {} images of {}x{}x{} do not fit into memory: use a smaller --batch, --image or --prefetch",
@@ -50,7 +52,7 @@ void Loader::reserve(std::size_t images) try {
 const Batch& Loader::next() {
   std::unique_lock lock(mutex_);
   Slot& slot = slots_[delivered_ % slots_.size()];
-  changed_.wait(lock, [&] { return ended() || (delivered_ < opened_ && (slot.complete() || slot.failure)); });
+  changed_.wait(lock, [&] { return ended() || (delivered_ < opened_ && (slot.ready || slot.failure)); });
   if (ended()) fail("no batches are left: all {} epochs have been read", request_.end_epoch);
   if (slot.failure) std::rethrow_exception(slot.failure);
   ++delivered_;
@@ -75,10 +77,13 @@ void Loader::work(const std::stop_token& stop, std::size_t worker) {
     } catch (...) {
       failure = std::current_exception();
     }
+    const bool all_read = finish(*portion, bad, failure);
+    if (all_read) complete(reader, portion->slot);
+    bad.clear();
     const std::lock_guard lock(mutex_);
     times_[worker] = reader.times();
-    finish(*portion, bad, failure);
-    bad.clear();
+    portion->slot.ready |= all_read;
+    changed_.notify_all();
   }
 }
 
@@ -105,19 +110,22 @@ void Loader::open_next() {
   cursor_ = after(step);
   slot.share = step.share(request_.rank, request_.ranks);
   slot.batch.step = step;
-  slot.batch.images.resize(slot.share.size() * plan_.image_bytes());
-  slot.batch.labels.resize(slot.share.size());
-  slot.batch.keys.resize(slot.share.size());
-  slot.samples.resize(slot.share.size());
-  slot.keys.resize(slot.share.size());
+  const std::size_t positions = slot.share.size() + (plan_.augmentation.mixes() && slot.share.size() > 0 ? 1 : 0);
+  slot.batch.images.resize(positions * plan_.image_bytes());
+  slot.batch.labels.resize(positions);
+  slot.batch.mixed_labels.clear();
+  slot.batch.keys.resize(positions);
+  slot.samples.resize(positions);
+  slot.keys.resize(positions);
+  slot.ready = positions == 0;
   slot.batch.bad.clear();
 }
 
 Loader::Portion Loader::take_from(Slot& slot) const {
   // A single worker takes a whole batch.
-  const std::size_t size = plan_.workers == 1 ? slot.share.size() : slot.share.size() / (kPortions * plan_.workers);
+  const std::size_t size = plan_.workers == 1 ? slot.size() : slot.size() / (kPortions * plan_.workers);
   const std::size_t begin = slot.taken;
-  slot.taken = std::min(begin + std::max<std::size_t>(size, 1), slot.share.size());
+  slot.taken = std::min(begin + std::max<std::size_t>(size, 1), slot.size());
   return {slot, {begin, slot.taken}};
 }
 
@@ -127,7 +135,7 @@ void Loader::fill(SampleReader& reader, const Portion& portion, std::vector<BadS
   const SampleOrder order(plan_.shuffle, dataset_.info().size, request_.seed, slot.batch.step.epoch);
   give_hints(order, slot.batch.step.epoch, slot.share.begin + places.begin);
   for (std::size_t place = places.begin; place < places.end; ++place)
-    choose(slot, place, order.sample(slot.share.begin + place));
+    choose(slot, place, order.sample((slot.share.begin + place) % dataset_.info().size));
   const auto part = [places](auto& all, std::size_t each = 1) {
     return std::span(all).subspan(places.begin * each, places.size() * each);
   };
@@ -154,7 +162,8 @@ std::int32_t Loader::read(SampleReader& reader, Slot& slot, std::size_t place, s
       return reader.read(sample, slot.keys[place], pixels);
     } catch (const Error& error) {
       if (!plan_.skip_bad) fail("{}; use --on-bad-sample skip to continue without it", error.what());
-      if (attempt == 0) bad.push_back({sample, error.what()});
+      // A bad image that is only read to be mixed with the last one is reported by the rank that has it.
+      if (attempt == 0 && place < slot.share.size()) bad.push_back({sample, error.what()});
       if (!plan_.replace_bad) return kNoLabel;
     }
     choose(slot, place, (sample + 1) % dataset_.info().size);
@@ -190,14 +199,28 @@ void Loader::give_hints(const SampleOrder& order, std::uint64_t epoch, std::size
   if (window + 1 < blocks->windows()) blocks->for_each_block(window + 1, hint);
 }
 
-void Loader::finish(const Portion& portion, std::vector<BadSample>& bad, const std::exception_ptr& failure) {
+// Returns whether all samples of the batch have been read: then the caller completes it and marks it as ready.
+bool Loader::finish(const Portion& portion, std::vector<BadSample>& bad, const std::exception_ptr& failure) {
+  const std::lock_guard lock(mutex_);
   Slot& slot = portion.slot;
   slot.done += portion.samples.size();
   if (failure && !slot.failure) slot.failure = failure;
   failed_ = failed_ || failure;
   std::ranges::move(bad, std::back_inserter(slot.batch.bad));
-  if (slot.complete() && !slot.batch.bad.empty()) remove_bad(slot.batch);
-  changed_.notify_all();
+  return slot.done == slot.size() && !slot.failure;
+}
+
+void Loader::complete(SampleReader& reader, Slot& slot) {
+  Batch& batch = slot.batch;
+  if (plan_.augmentation.mixes()) {
+    const std::size_t images = slot.share.size();
+    batch.mixed_labels.resize(images);
+    reader.mix_neighbours(slot.keys, batch.images, batch.labels, batch.mixed_labels);
+    batch.images.resize(images * plan_.image_bytes());
+    batch.labels.resize(images);
+    batch.keys.resize(images);
+  }
+  if (!batch.bad.empty()) remove_bad(batch);
 }
 
 // Sorts the bad samples, so that the order is independent of threads, and removes the positions left empty.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/base/host_memory.h"
+#include "kernels/base/mixed_label.h"
 #include "src/data/input_plan.h"
 #include "src/data/sample_reader.h"
 #include "src/data/sampler.h"
@@ -30,8 +31,9 @@ struct Batch {
   // the speed to unaligned memory.
   std::vector<std::uint8_t, CacheLineAllocator<std::uint8_t>> images;
   std::vector<std::int32_t> labels;
-  std::vector<std::int32_t> keys{};  // a random number for each sample in this epoch, for Network::load
-  std::vector<BadSample> bad{};      // skipped samples, by number
+  std::vector<MixedLabel> mixed_labels{};  // if images are mixed: those of each; else empty
+  std::vector<std::int32_t> keys{};        // a random number for each sample in this epoch, for Network::load
+  std::vector<BadSample> bad{};            // skipped samples, by number
 
   std::size_t size() const { return labels.size(); }
 };
@@ -54,6 +56,9 @@ struct BatchRequest {
 //
 // Bad samples (damaged, wrongly labelled, unreadable) end the run or, with plan.skip_bad, are skipped: in training they
 // are replaced by the next good sample, by number; in evaluation the batch is smaller. Either depends on the data only.
+//
+// If plan.augmentation mixes images, each is mixed with the next one in the epoch's order (the last one with the
+// first), as that one is before it is mixed itself: this, too, depends on neither ranks nor batches.
 class Loader {
  public:
   Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest& request);
@@ -70,14 +75,16 @@ class Loader {
   struct Slot {
     Batch batch;
     Range share;  // positions
-    // For each position: the sample, and the key of its random numbers.
+    // For each position: the sample, and the key of its random numbers. If images are mixed, the next position is read
+    // as well, for the last image.
     std::vector<std::size_t> samples;
     std::vector<std::uint64_t> keys;
     std::size_t taken = 0;  // number of its samples taken by workers
     std::size_t done = 0;
+    bool ready = false;
     std::exception_ptr failure;
 
-    bool complete() const { return done == share.size(); }
+    std::size_t size() const { return samples.size(); }
   };
   struct Portion {
     Slot& slot;
@@ -94,14 +101,15 @@ class Loader {
 
   // REQUIRES: mutex_ is held.
   Slot& newest() { return slots_[(opened_ - 1) % slots_.size()]; }
-  bool newest_has_samples() { return !failed_ && opened_ > 0 && newest().taken < newest().share.size(); }
+  bool newest_has_samples() { return !failed_ && opened_ > 0 && newest().taken < newest().size(); }
   bool may_open() const {
     return !failed_ && cursor_.epoch < request_.end_epoch && opened_ - delivered_ < slots_.size() - 1;
   }
   bool ended() const { return delivered_ == opened_ && cursor_.epoch >= request_.end_epoch; }
   void open_next();
   Portion take_from(Slot& slot) const;
-  void finish(const Portion& portion, std::vector<BadSample>& bad, const std::exception_ptr& failure);
+  bool finish(const Portion& portion, std::vector<BadSample>& bad, const std::exception_ptr& failure);
+  void complete(SampleReader& reader, Slot& slot);
   void remove_bad(Batch& batch) const;
 
   const Samples& dataset_;

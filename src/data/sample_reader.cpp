@@ -1,10 +1,31 @@
 #include "src/data/sample_reader.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "src/data/image_codec.h"
+#include "src/data/mix_images.h"
+#include "src/data/rand_augment.h"
 
 namespace annulus {
+
+namespace {
+
+constexpr std::uint64_t kMixing = 1;  // distinguishes these random numbers from those of the other augmentations
+
+std::vector<std::uint8_t> mean_colour(const DatasetInfo& info) {
+  std::vector<std::uint8_t> colour;
+  for (const float mean : info.mean)
+    colour.push_back(static_cast<std::uint8_t>(std::clamp(std::lround(255 * mean), 0l, 255l)));
+  return colour;
+}
+
+}  // namespace
+
+SampleReader::SampleReader(const Samples& dataset, const InputPlan& plan)
+    : dataset_(dataset), plan_(plan), mean_colour_(mean_colour(dataset.info())) {}
 
 ReadTimes& ReadTimes::operator+=(const ReadTimes& other) {
   reading += other.reading;
@@ -48,6 +69,19 @@ bool SampleReader::read_together(std::span<const std::size_t> samples, std::span
   times_.samples += samples.size();
   times_.bytes += pixels.size();
   return true;
+}
+
+void SampleReader::mix_neighbours(std::span<const std::uint64_t> keys, std::span<std::uint8_t> pixels,
+                                  std::span<const std::int32_t> labels, std::span<MixedLabel> mixed) {
+  last_ = now_seconds();
+  const std::size_t bytes = plan_.image_bytes();
+  for (std::size_t i = 0; i < mixed.size(); ++i) {
+    Draws draws(mix(keys[i], kMixing));
+    const std::int32_t share = mix_images(draws, plan_.augmentation.mixing, pixels.subspan(i * bytes, bytes),
+                                          pixels.subspan((i + 1) * bytes, bytes), plan_.image, plan_.channels);
+    mixed[i] = mixed_label(labels[i], labels[i + 1], share);
+  }
+  add_time(times_.augmenting);
 }
 
 void SampleReader::read_encoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
@@ -96,7 +130,12 @@ void SampleReader::augment(Draws& draws, std::span<std::uint8_t> pixels) {
   if (augmentation.crop == Crop::shifted && plan_.margin == 1)
     shift_randomly(draws, pixels, plan_.image, plan_.channels);
   if (augmentation.flip && draws.below(2) == 1) flip_left_to_right(pixels, plan_.image, plan_.channels);
+  if (augmentation.changes > 0)
+    rand_augment(draws, augmentation.changes, static_cast<int>(augmentation.magnitude), pixels, plan_.image,
+                 plan_.channels, scratch_);
   if (augmentation.jitter) jitter_colours(draws, pixels, plan_.channels);
+  if (augmentation.erase > 0 && draws.between(0, 1) < augmentation.erase)
+    erase_randomly(draws, pixels, plan_.image, mean_colour_);
 }
 
 void SampleReader::add_time(double& part) {

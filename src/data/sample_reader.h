@@ -1,5 +1,7 @@
 #pragma once
 
+#include "kernels/base/mixed_label.h"
+#include "src/data/augment.h"
 #include "src/data/input_plan.h"
 #include "src/data/resize.h"
 #include "src/data/samples.h"
@@ -20,7 +22,7 @@ struct ReadTimes {
 // only if one is larger than all before.
 class SampleReader {
  public:
-  SampleReader(const Samples& dataset, const InputPlan& plan) : dataset_(dataset), plan_(plan) {}
+  SampleReader(const Samples& dataset, const InputPlan& plan);
 
   // Reads a sample and returns its label. `key`: of its random numbers, a function of (seed, epoch, sample). `pixels`
   // has plan.image_bytes(). Throws Error, naming the sample, if it cannot be read or decoded or its label is invalid.
@@ -30,6 +32,11 @@ class SampleReader {
   // anything is wrong with one of them: then read() them.
   bool read_together(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys,
                      std::span<std::uint8_t> pixels, std::span<std::int32_t> labels);
+
+  // Mixes each image but the last with the next one, as it is before, and sets its mixed label. One `mixed` label fewer
+  // than images, labels and keys.
+  void mix_neighbours(std::span<const std::uint64_t> keys, std::span<std::uint8_t> pixels,
+                      std::span<const std::int32_t> labels, std::span<MixedLabel> mixed);
 
   const ReadTimes& times() const { return times_; }
 
@@ -42,7 +49,8 @@ class SampleReader {
 
   const Samples& dataset_;
   const InputPlan& plan_;
-  std::vector<std::uint8_t> bytes_;
+  const std::vector<std::uint8_t> mean_colour_;
+  std::vector<std::uint8_t> bytes_, scratch_;
   Image image_;
   Resizer resizer_;
   ReadTimes times_;

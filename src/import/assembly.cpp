@@ -24,29 +24,37 @@ void broadcast(const World& world, std::vector<T>& values) {
   world.broadcast(std::as_writable_bytes(std::span(values)));
 }
 
-// The information about a split that every rank has.
+// The information about a source split that every rank has.
 struct SplitLayout {
   std::vector<std::uint64_t> first_samples, sizes;  // as in Collection
   ShardLayout layout;
-  std::vector<ImagesSpace> images;  // in each file
+  std::vector<ImagesSpace> images;  // of each shard
 };
 
 SplitLayout share_layout(const World& world, Collection::Split split, bool shuffled, std::size_t files) {
   broadcast(world, split.first_samples);
   broadcast(world, split.sizes);
-  ShardLayout layout(split.sizes, shuffled, files);
-  return {std::move(split.first_samples), std::move(split.sizes), std::move(layout), std::vector<ImagesSpace>(files)};
+  broadcast(world, split.held_out);
+  ShardLayout layout(split.sizes, shuffled, files, split.held_out);
+  std::vector<ImagesSpace> images(layout.shards());
+  return {std::move(split.first_samples), std::move(split.sizes), std::move(layout), std::move(images)};
 }
 
-// The part of each split that a file holds.
-std::vector<SplitSpace> spaces_in(std::size_t file, const Collection& collection,
-                                  const std::vector<SplitLayout>& splits) {
-  std::vector<SplitSpace> spaces;
+// A split of a file, and the shard that it holds.
+struct FileSplit {
+  std::string name;
+  std::size_t source;  // number of the source split
+  std::size_t shard;
+};
+
+std::vector<FileSplit> splits_of(std::size_t file, std::size_t files, const Collection& collection,
+                                 const std::vector<SplitLayout>& splits) {
+  std::vector<FileSplit> found;
   for (std::size_t i = 0; i < splits.size(); ++i) {
-    const ShardLayout& layout = splits[i].layout;
-    spaces.push_back({collection.splits[i].name, layout.positions(file).size(), layout.bytes_in(file), 0, 0, {}});
+    found.push_back({collection.splits[i].name, i, file});
+    if (splits[i].layout.shards() > files) found.push_back({"validation", i, files + file});
   }
-  return spaces;
+  return found;
 }
 
 template <class T>
@@ -55,12 +63,13 @@ void write_values(AtomicFile& file, std::uint64_t position, const std::vector<T>
   file.write_at(position, {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
 }
 
-// The labels and, for encoded images, the offsets of one file.
-void write_small_datasets(AtomicFile& file, const SplitSpace& space, const Range& positions, const ShardLayout& layout,
+// The labels and, for encoded images, the offsets of a shard.
+void write_small_datasets(AtomicFile& file, const SplitSpace& space, const ShardLayout& layout, std::size_t shard,
                           const Collection::Split& split, bool encoded) {
   if (space.samples == 0) return;
   std::vector<std::int32_t> labels;
   std::vector<std::uint64_t> offsets{0};
+  const Range positions = layout.positions(shard);
   for (std::size_t position = positions.begin; position < positions.end; ++position) {
     const std::size_t sample = layout.sample_at(position);
     labels.push_back(split.labels[sample]);
@@ -70,14 +79,19 @@ void write_small_datasets(AtomicFile& file, const SplitSpace& space, const Range
   if (encoded) write_values(file, space.offsets_begin, offsets);
 }
 
-AtomicFile begin_file(const std::filesystem::path& path, std::size_t number, const ImportJob& job,
-                      const Collection& collection, const DataFileHeader& header, std::vector<SplitLayout>& splits) {
-  std::vector<SplitSpace> spaces = spaces_in(number, collection, splits);
+AtomicFile begin_file(const std::filesystem::path& path, const ImportJob& job, const Collection& collection,
+                      const DataFileHeader& header, const std::vector<FileSplit>& content,
+                      std::vector<SplitLayout>& splits) {
+  std::vector<SplitSpace> spaces;
+  for (const auto& [name, source, shard] : content) {
+    const ShardLayout& layout = splits[source].layout;
+    spaces.push_back({name, layout.positions(shard).size(), layout.bytes_in(shard), 0, 0, {}});
+  }
   AtomicFile file = preallocate(path, header, job.storage, spaces);
-  for (std::size_t i = 0; i < splits.size(); ++i) {
-    const ShardLayout& layout = splits[i].layout;
-    write_small_datasets(file, spaces[i], layout.positions(number), layout, collection.splits[i], job.storage.encoded);
-    splits[i].images[number] = std::move(spaces[i].images);
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    const auto& [name, source, shard] = content[i];
+    write_small_datasets(file, spaces[i], splits[source].layout, shard, collection.splits[source], job.storage.encoded);
+    splits[source].images[shard] = std::move(spaces[i].images);
   }
   return file;
 }
@@ -150,7 +164,8 @@ class PartCopier {
     read_ += bytes;
     hash_.add(std::span<const std::uint8_t>(buffer_));
     const std::size_t shard = split_.layout.shard_of(run.begin);
-    files_.write_images(shard, split_.images[shard], split_.layout.byte_in_shard(run.begin), buffer_);
+    files_.write_images(shard % files_.files.size(), split_.images[shard], split_.layout.byte_in_shard(run.begin),
+                        buffer_);
   }
 
   const std::filesystem::path part_;
@@ -204,7 +219,8 @@ bool assemble(const World& world, const ImportJob& job, const std::filesystem::p
   world.all_or_none([&] {
     if (!world.root()) return;
     for (std::size_t i = 0; i < files.size(); ++i)
-      made.push_back(begin_file(files[i], i, job, collection, header, splits));
+      made.push_back(
+          begin_file(files[i], job, collection, header, splits_of(i, files.size(), collection, splits), splits));
   });
   for (SplitLayout& split : splits)
     for (ImagesSpace& place : split.images) share_images_space(world, place);

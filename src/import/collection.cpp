@@ -41,6 +41,10 @@ std::uint64_t Collection::Split::bytes() const {
   return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
 }
 
+std::size_t Collection::Split::held_out_images() const {
+  return static_cast<std::size_t>(std::ranges::count(held_out, 1));
+}
+
 std::int32_t Collection::largest_label() const {
   std::int32_t largest = -1;
   for (const Split& split : splits) largest = std::max(largest, std::ranges::max(split.labels));

@@ -17,10 +17,12 @@ struct Collection {
     std::vector<std::uint64_t> first_samples;  // of each piece, in the order of the source, and the end
     std::vector<std::uint64_t> sizes;          // bytes of each sample
     std::vector<std::int32_t> labels;
+    std::vector<std::uint8_t> held_out;  // see hold_out(); empty if no samples are held out
     SizeRange image_sizes;
     std::size_t skipped = 0;
 
     std::uint64_t bytes() const;
+    std::size_t held_out_images() const;
   };
 
   std::vector<Split> splits;

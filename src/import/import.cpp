@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "src/import/assembly.h"
 #include "src/import/class_names.h"
+#include "src/import/hold_out.h"
 #include "src/import/run_jobs.h"
 #include "src/io/atomic_file.h"
 #include "src/io/bytes.h"
@@ -171,7 +172,15 @@ void expect_images(const ImportOptions& options, const Collection& collection) {
     fail("{}: none of the {} images is usable ({} skipped: see {})", options.source.string(), split.name, split.skipped,
          skipped_file(options).string());
   }
-  const std::size_t images = collection.splits.front().sizes.size();
+}
+
+// Divides the training images into those that remain and those held out for validation.
+void hold_out_images(const ImportOptions& options, Collection& collection) {
+  Collection::Split& train = collection.splits.front();
+  if (options.hold_out > 0) train.held_out = hold_out(train.labels, options.hold_out);
+  if (options.hold_out > 0 && train.held_out_images() == 0)
+    fail("--hold-out {}: no class has enough images for it; give a larger share", options.hold_out);
+  const std::size_t images = train.sizes.size() - train.held_out_images();
   if (options.shards > images) fail("--shards {}: there are only {} training images", options.shards, images);
 }
 
@@ -198,6 +207,8 @@ std::string describe(const ImportJob& job, const Collection::Split& split, std::
                   describe_range(smallest.width, largest.width), classes);
   if (job.storage.encoded) text += fmt::format(", encoded, {}", format_bytes(split.bytes()));
   if (split.skipped > 0) text += fmt::format(", {} skipped", split.skipped);
+  if (const std::size_t images = split.held_out_images(); images > 0)
+    text += fmt::format("; {} of them held out for validation", images);
   return text;
 }
 
@@ -234,6 +245,7 @@ bool put_together(const World& world, const ImportOptions& options, const Import
     collection = collect_parts(job, parts);
     list_skipped(options, collection.skipped);
     expect_images(options, collection);
+    hold_out_images(options, collection);
     if (job.classes().empty()) expect_sensible_labels(job, collection);
     header = header_of(options, job, collection);
     summary = summary_of(options, job, collection, header.classes.size());

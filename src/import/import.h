@@ -21,6 +21,7 @@ struct ImportOptions {
   std::size_t channels = 0;            // 0: the source's, 3 for encoded images
   std::vector<float> mean, stddev;     // one for each channel; empty: computed from the training images
   std::string on_bad_sample = "auto";  // fail, skip, or auto: skip if images are encoded, else fail
+  double hold_out = 0;                 // share of the training images for the split "validation"; 0: no such split
   std::size_t chunk = 0;               // samples per chunk, each with a checksum; 0: images are contiguous
   bool overwrite = false;              // replace files that are not Annulus's own
   std::size_t shards = 1;              // number of files; above 1, FILE-00000-of-00008.h5 and so on

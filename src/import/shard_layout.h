@@ -10,15 +10,20 @@
 
 namespace annulus {
 
-// Maps a split's samples to the shards of a data set: their order, their shard, and the byte position within its
-// images. The shards hold consecutive ranges of the new order. Takes 8 bytes for each sample.
+// Maps a source split's samples to the shards of a data set: their order, their shard, and the byte position within its
+// images. The shards hold consecutive ranges of the new order. Takes 8 bytes for each sample, 16 if any are held out.
+//
+// If samples are held out (see hold_out()), they come after all others, and each file has two shards: with F files,
+// shards 0 to F - 1 hold the others, and shard F + i the held-out samples in file i.
 class ShardLayout {
  public:
   // `sizes`: bytes of each sample, above 0, in the order of the source. The new order is the same or, if `shuffled`, a
-  // fixed permutation of it.
-  ShardLayout(std::span<const std::uint64_t> sizes, bool shuffled, std::size_t shards);
+  // fixed permutation of it. `held_out`: a flag for each sample; empty: none are.
+  ShardLayout(std::span<const std::uint64_t> sizes, bool shuffled, std::size_t files,
+              std::span<const std::uint8_t> held_out = {});
 
-  std::size_t sample_at(std::size_t position) const { return order_ ? order_->sample(position) : position; }
+  std::size_t sample_at(std::size_t position) const;
+  std::size_t shards() const { return shards_.size(); }
   const Range& positions(std::size_t shard) const { return shards_[shard]; }  // of the new order
   std::uint64_t bytes_in(std::size_t shard) const { return shard_begins_[shard + 1] - shard_begins_[shard]; }
 
@@ -26,7 +31,10 @@ class ShardLayout {
   std::uint64_t byte_in_shard(std::size_t sample) const { return bytes_[sample] - shard_begins_[shard_of(sample)]; }
 
  private:
+  void move_to_end(std::span<const std::uint8_t> held_out);
+
   std::optional<EpochOrder> order_;
+  std::vector<std::size_t> samples_;  // by position, if any are held out; else empty
   std::vector<Range> shards_;
   std::vector<std::uint64_t> bytes_, shard_begins_;  // as if the shards were one file; the last is the end
 };

@@ -23,7 +23,7 @@ bool is_data(const fs::path& file) try {
   const hdf5::File opened(file);
   const hdf5::Group root = opened.root();
   return root.has_attribute("classes") && root.has_attribute("mean") && root.has_attribute("deviation") &&
-         (root.has("train") || root.has("test"));
+         (root.has("train") || root.has("validation") || root.has("test"));
 } catch (const Error&) {
   return false;
 }
@@ -76,6 +76,8 @@ bool is_recognized(const fs::path& file, FileKind kind) {
       return is_data(file);
     case FileKind::onnx:
       return is_onnx(file);
+    case FileKind::weights:
+      return begin_of(file, 256).find(kSafetensorsMark) != std::string::npos;
     case FileKind::timeline:
       return begin_of(file, 256).find(kTimelineMark) != std::string::npos;
     case FileKind::predictions:
@@ -108,6 +110,8 @@ std::string_view name(FileKind kind) {
       return "data file";
     case FileKind::onnx:
       return "ONNX file of annulus";
+    case FileKind::weights:
+      return "safetensors file of annulus";
     case FileKind::timeline:
       return "annulus timeline";
     case FileKind::predictions:

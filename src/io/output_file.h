@@ -10,6 +10,7 @@ namespace annulus {
 enum class FileKind {
   data,
   onnx,
+  weights,
   timeline,
   predictions,
   skipped_samples,
@@ -41,5 +42,8 @@ void expect_replaceable(const Output& output, const std::vector<std::filesystem:
 
 // The beginning of a timeline, which identifies it: an event that viewers ignore.
 inline constexpr std::string_view kTimelineMark = R"({"name":"annulus timeline","ph":"M","pid":0,"args":{}})";
+
+// The beginning of the header of a safetensors file (src/weights/safetensors.h), which identifies it.
+inline constexpr std::string_view kSafetensorsMark = R"({"__metadata__":{"format":"pt","producer":"annulus")";
 
 }  // namespace annulus

@@ -25,7 +25,7 @@ struct MetricsRecord {
   };
   static std::string name(std::size_t value);
 
-  std::string_view kind;   // "train": training steps; "test": an evaluation; "epoch": all steps of an epoch
+  std::string_view kind;   // "train": training steps; "validation", "test": an evaluation; "epoch": all its steps
   std::uint64_t step = 0;  // the first is 1
   double epoch = 0;        // epochs done by then
   double time = 0;         // seconds since 1970

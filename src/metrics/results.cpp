@@ -27,11 +27,22 @@ std::string spoken(std::string_view name) {
   return text;
 }
 
-void add_test(nlohmann::json& json, const Evaluation& test) {
-  json["test_loss"] = test.loss;
-  json["test_accuracy"] = test.accuracy();
-  if (test.top5) json["test_top5"] = test.share(*test.top5);
-  json["test_skipped"] = test.skipped;
+void add_evaluation(nlohmann::json& json, const Evaluation& e) {
+  json[e.split + "_loss"] = e.loss;
+  json[e.split + "_accuracy"] = e.accuracy();
+  if (e.top5) json[e.split + "_top5"] = e.share(*e.top5);
+  json[e.split + "_skipped"] = e.skipped;
+}
+
+std::string bold(const std::string& text) {
+  return emphasized(stdout, Emphasis::headline, text);
+}
+
+// "test accuracy 91.65 %  (9165 of 10000 images, top-5 99.90 %, loss 0.2434)"
+std::string score_line(const Evaluation& e) {
+  return fmt::format("{}  ({} of {} images, {}loss {:.4f})",
+                     bold(fmt::format("{} accuracy {:.2f} %", e.split, 100 * e.accuracy())), e.correct, e.count,
+                     e.top5 ? fmt::format("top-5 {:.2f} %, ", 100 * e.share(*e.top5)) : "", e.loss);
 }
 
 // Returns the rank with the largest `seconds_of`.
@@ -113,15 +124,15 @@ nlohmann::json to_json(const EpochResult& e) {
                       {"seconds", e.seconds},
                       {"images_per_second", per_second(e.images, e.seconds)},
                       {"ledger", ledger_json(e.accounts)}};
-  if (e.test) add_test(json, *e.test);
+  if (e.evaluation) add_evaluation(json, *e.evaluation);
   if (e.gradient_norms)
     json["gradient_norm"] = {{"mean", e.gradient_norms->mean()}, {"largest", e.gradient_norms->largest}};
   return json;
 }
 
 nlohmann::json to_json(const EvaluationResult& e) {
-  nlohmann::json json{{"step", e.step}, {"epoch", e.epoch}, {"seconds", e.seconds}, {"images", e.test.count}};
-  add_test(json, e.test);
+  nlohmann::json json{{"step", e.step}, {"epoch", e.epoch}, {"seconds", e.seconds}, {"images", e.evaluation.count}};
+  add_evaluation(json, e.evaluation);
   return json;
 }
 
@@ -155,25 +166,29 @@ nlohmann::json to_json(const RunResult& r) {
                          {"part", StepTimes::kNames[slow_down->part]},
                          {"part_before_seconds", slow_down->part_before_seconds},
                          {"part_after_seconds", slow_down->part_after_seconds}};
-  if (json["evaluations"].empty()) return json;
-  const nlohmann::json& last = json["evaluations"].back();
-  for (const char* name : {"test_accuracy", "test_top5", "test_loss"})
-    if (last.contains(name)) json[name] = last[name];
+  if (!json["evaluations"].empty()) {
+    const nlohmann::json& last = json["evaluations"].back();
+    for (const char* split : {"validation", "test"})
+      for (const char* value : {"_accuracy", "_top5", "_loss"})
+        if (const std::string name = std::string(split) + value; last.contains(name)) json[name] = last[name];
+  }
+  if (!r.ended_by.empty()) json["ended_by"] = r.ended_by;
+  if (r.test) {
+    add_evaluation(json, r.test->evaluation);
+    json["test_step"] = r.test->step;
+    json["test_seconds"] = r.test->seconds;
+  }
   return json;
 }
 
 std::string summary(const RunResult& r) {
-  const auto bold = [](const std::string& text) { return emphasized(stdout, Emphasis::headline, text); };
   std::string text;
-  if (!r.evaluations.empty()) {
-    const Evaluation& test = r.evaluations.back().test;
-    text += fmt::format("{}  ({} of {} images, {}loss {:.4f})\n",
-                        bold(fmt::format("test accuracy {:.2f} %", 100 * test.accuracy())), test.correct, test.count,
-                        test.top5 ? fmt::format("top-5 {:.2f} %, ", 100 * test.share(*test.top5)) : "", test.loss);
-  }
+  if (!r.evaluations.empty()) text += score_line(r.evaluations.back().evaluation) + '\n';
+  if (r.test)
+    text += fmt::format("{}, with the best weights, of step {}\n", score_line(r.test->evaluation), r.test->step);
   std::size_t skipped = 0;
   for (const EpochResult& epoch : r.epochs) skipped += epoch.skipped;
-  for (const EvaluationResult& evaluation : r.evaluations) skipped += evaluation.test.skipped;
+  for (const EvaluationResult& evaluation : r.evaluations) skipped += evaluation.evaluation.skipped;
   if (skipped > 0) text += fmt::format("bad samples were skipped {} times\n", skipped);
   if (r.epochs.empty()) return text;  // only an evaluation was left to do
   text += fmt::format("{} on {} rank{}, global batch {}\n", bold(fmt::format("{:.0f} images/s", r.images_per_second())),

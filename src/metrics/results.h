@@ -22,7 +22,7 @@ struct EpochResult {
   float rate = 0;                               // of the last step
   double seconds = 0;                           // of its steps
   std::optional<GradientNorms> gradient_norms;  // if gradients are clipped
-  std::optional<Evaluation> test;               // if there was an evaluation at its end
+  std::optional<Evaluation> evaluation;         // if there was one at its end
   Accounts accounts;
 };
 
@@ -30,12 +30,20 @@ struct EpochResult {
 struct EvaluationResult {
   std::uint64_t step = 0;  // evaluated after this step
   std::size_t epoch = 0;   // 1 is the first
-  Evaluation test;
+  Evaluation evaluation;
+  double seconds = 0;
+};
+
+// The evaluation of the test images at the end of a run with validation images.
+struct TestResult {
+  std::uint64_t step = 0;  // of the best checkpoint, whose weights are evaluated
+  Evaluation evaluation;
   double seconds = 0;
 };
 
 struct RunResult {
-  std::string status;  // "complete", "stopped", "running"
+  std::string status;    // "complete", "stopped", "running"
+  std::string ended_by;  // the option that ended it early, such as "--patience 5"; else empty
   int ranks = 1;
   std::size_t global_batch = 0;
   std::string schedule;  // the learning rate's
@@ -44,6 +52,7 @@ struct RunResult {
   std::vector<nlohmann::json> data_changes;  // for each resume with different data: the step and the difference
   std::vector<EpochResult> epochs;
   std::vector<EvaluationResult> evaluations;
+  std::optional<TestResult> test;
   Accounts accounts;
   double startup_seconds = 0, evaluation_seconds = 0, total_seconds = 0;
   double earlier_seconds = 0;           // duration of the parts that this one resumes, up to its checkpoint

@@ -55,7 +55,7 @@ std::optional<double> RunMetrics::gradient_norm(EpochResult& epoch) {
 }
 
 void RunMetrics::evaluation(const Place& place, const Evaluation& found) {
-  MetricsRecord record = record_of("test", place);
+  MetricsRecord record = record_of(found.split, place);
   record.values[MetricsRecord::loss] = found.loss;
   record.values[MetricsRecord::accuracy] = found.accuracy();
   if (found.top5) record.values[MetricsRecord::top5_accuracy] = found.share(*found.top5);

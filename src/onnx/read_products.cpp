@@ -25,7 +25,7 @@ Value dense(NodeReader& n, Value x, const Stored& weight, std::size_t units, std
 // A constant whose values depend on nothing, multiplied by weights: a table such as the coordinates of Swin V2, which
 // PyTorch does not train.
 Value table(NodeReader& n, std::size_t input) {
-  const auto* stored = n.as<StoredTensor>(input);
+  const auto* stored = n.as<FileTensor>(input);
   if (stored == nullptr || !n.is_parameter(input)) return n.value(input);
   n.note(fmt::format("{} is not trained: it is an input of a layer", stored->tensor->name()));
   return n.add(Constant{n.input_shape(input), read_floats(*stored->tensor)}, {});
@@ -51,7 +51,7 @@ void read_gemm(NodeReader& n) {
   n.set(dense(n, x, *weight, shape[rows ? 0 : 1], bias));
 }
 
-// The product of two values, whose stacks are made alike.
+// The product of two values, whose stacks are made equal.
 Value product(NodeReader& n, Value a, Value b) {
   Shape of_a = n.shape(a), of_b = n.shape(b);
   if (of_a.size() < 2 || of_b.size() < 2) fail("the product with a vector is not supported: use a matrix");

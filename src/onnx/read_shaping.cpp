@@ -118,8 +118,8 @@ void read_transpose(NodeReader& n) {
     std::iota(order.rbegin(), order.rend(), std::size_t{0});
   }
   if (std::ranges::is_sorted(order)) return n.set(n.item(0));
-  if (const auto* stored = n.as<StoredTensor>(0); stored != nullptr && shape.size() == 2)
-    return n.set(StoredTensor{stored->tensor, !stored->transposed});
+  if (const auto* stored = n.as<FileTensor>(0); stored != nullptr && shape.size() == 2)
+    return n.set(FileTensor{stored->tensor, !stored->transposed});
   n.set(n.transpose(n.value(0), order));
 }
 

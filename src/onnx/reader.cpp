@@ -114,7 +114,7 @@ Item& Reader::item(const std::string& name) {
   const auto stored = file_.initializers().find(name);
   if (stored == file_.initializers().end()) fail("nothing computes {}", name);
   if (is_real(*stored->second))
-    found->second = StoredTensor{stored->second};
+    found->second = FileTensor{stored->second};
   else
     found->second = std::make_shared<const HostTensor>(read_tensor(*stored->second));
   return found->second;
@@ -122,7 +122,7 @@ Item& Reader::item(const std::string& name) {
 
 std::optional<Host> Reader::host(const Item& item) {
   if (const Host* known = get<Host>(item)) return *known;
-  const auto* stored = get<StoredTensor>(item);
+  const auto* stored = get<FileTensor>(item);
   if (stored == nullptr || stored->transposed || OnnxFile::stripped(*stored->tensor)) return std::nullopt;
   const bool constant =
       stored->tensor->dims_size() == 0 || made_up(stored->tensor->name()) || file_.buffer(stored->tensor->name());
@@ -234,7 +234,7 @@ const Item& NodeReader::item(std::size_t input) const {
 
 Shape NodeReader::input_shape(std::size_t input) const {
   if (const auto* computed = as<Computed>(input)) return shape(computed->value);
-  if (const auto* stored = as<StoredTensor>(input)) return shape_of(*stored->tensor, stored->transposed);
+  if (const auto* stored = as<FileTensor>(input)) return shape_of(*stored->tensor, stored->transposed);
   if (const auto* host = as<Host>(input)) return (*host)->shape;
   if (const auto* mask = as<RandomMask>(input)) return mask->shape;
   fail("its input {} is a sequence", input);
@@ -269,12 +269,12 @@ std::vector<std::int64_t> NodeReader::wholes_or(std::size_t input, const char* a
 }
 
 bool NodeReader::is_weight(std::size_t input) const {
-  const auto* stored = as<StoredTensor>(input);
+  const auto* stored = as<FileTensor>(input);
   return stored != nullptr && stored->tensor->dims_size() > 0 && !reader_.file_.buffer(stored->tensor->name());
 }
 
 bool NodeReader::is_parameter(std::size_t input) const {
-  return is_weight(input) && !made_up(as<StoredTensor>(input)->tensor->name());
+  return is_weight(input) && !made_up(as<FileTensor>(input)->tensor->name());
 }
 
 std::size_t NodeReader::readers_of_other(std::size_t input) const {
@@ -282,7 +282,7 @@ std::size_t NodeReader::readers_of_other(std::size_t input) const {
 }
 
 std::optional<Stored> NodeReader::stored(std::size_t input) const {
-  if (const auto* tensor = as<StoredTensor>(input)) return Stored{tensor->tensor, nullptr, tensor->transposed};
+  if (const auto* tensor = as<FileTensor>(input)) return Stored{tensor->tensor, nullptr, tensor->transposed};
   if (const auto* host = as<Host>(input); host != nullptr && (*host)->real()) return Stored{nullptr, *host};
   return std::nullopt;
 }
@@ -294,7 +294,7 @@ Value NodeReader::value(std::size_t input) {
 Value NodeReader::operand(std::size_t input) {
   const auto* other = as<Computed>(1 - input);
   if (!is_parameter(input) || other == nullptr || !pixels(reader_.draft_, other->value)) return value(input);
-  return add(Constant{input_shape(input), read_floats(*as<StoredTensor>(input)->tensor)}, {});
+  return add(Constant{input_shape(input), read_floats(*as<FileTensor>(input)->tensor)}, {});
 }
 
 Value NodeReader::value(const Item& item) {
@@ -306,7 +306,7 @@ Value NodeReader::value(const Item& item) {
     for (std::size_t i = 0; i < (*host)->size(); ++i) constant.values.push_back(static_cast<float>((*host)->at(i)));
     return known->second = add(std::move(constant), {});
   }
-  const auto* stored = get<StoredTensor>(item);
+  const auto* stored = get<FileTensor>(item);
   if (stored == nullptr) fail("one of its inputs is not an image or a parameter");
   const auto [known, added] = reader_.values_.try_emplace(stored->tensor);
   if (added) {

@@ -20,7 +20,7 @@ namespace annulus {
 using Host = std::shared_ptr<const HostTensor>;
 
 // A stored tensor of real numbers, which may be a parameter, and may be transposed.
-struct StoredTensor {
+struct FileTensor {
   const onnx::TensorProto* tensor;
   bool transposed = false;
 };
@@ -45,7 +45,7 @@ struct Item;
 using Sequence = std::vector<Item>;
 
 // What is known of a value of the ONNX graph.
-struct Item : std::variant<Unread, Host, StoredTensor, Computed, RandomMask, Sequence> {
+struct Item : std::variant<Unread, Host, FileTensor, Computed, RandomMask, Sequence> {
   using variant::variant;
 };
 

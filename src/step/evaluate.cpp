@@ -25,7 +25,7 @@ bool stopping(const World& world, const EvaluationPlan& plan, Activity& activity
 }  // namespace
 
 std::string to_string(const Evaluation& e) {
-  return fmt::format("test loss {:.4f}  test accuracy {:.2f} %{}", e.loss, 100 * e.accuracy(),
+  return fmt::format("{} loss {:.4f}  {} accuracy {:.2f} %{}", e.split, e.loss, e.split, 100 * e.accuracy(),
                      e.top5 ? fmt::format("  top-5 {:.2f} %", 100 * e.share(*e.top5)) : "");
 }
 
@@ -58,8 +58,12 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Datas
   world.sum(sums);
   const std::size_t skipped = bad.take_all(world);
   if (sums[3] == 0) fail("nothing to evaluate: all {} images are bad", skipped);
-  Evaluation evaluation{
-      static_cast<std::size_t>(sums[3]), static_cast<std::size_t>(sums[1]), {}, skipped, sums[0] / sums[3]};
+  Evaluation evaluation{.split = plan.split,
+                        .count = static_cast<std::size_t>(sums[3]),
+                        .correct = static_cast<std::size_t>(sums[1]),
+                        .top5 = {},
+                        .skipped = skipped,
+                        .loss = sums[0] / sums[3]};
   if (dataset.info().classes.size() > SoftmaxCrossEntropy::kTop) evaluation.top5 = static_cast<std::size_t>(sums[2]);
   return evaluation;
 }

@@ -13,6 +13,7 @@
 namespace annulus {
 
 struct Evaluation {
+  std::string split;      // of the data, for messages and files: "validation" or "test"
   std::size_t count = 0;  // number of evaluated images
   std::size_t correct = 0;
   std::optional<std::size_t> top5;  // label among the five likeliest; none if there are no more classes
@@ -27,6 +28,7 @@ struct Evaluation {
 std::string to_string(const Evaluation& evaluation);
 
 struct EvaluationPlan {
+  std::string split = "test";                          // see Evaluation
   std::size_t global_batch;                            // images per batch over all ranks, at least the number of ranks
   std::size_t batches = 0;                             // maximum number of batches; 0: all
   std::function<bool()> stop_requested{};              // whether this rank is to stop early; empty: never

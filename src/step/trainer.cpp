@@ -179,7 +179,9 @@ void Trainer::load(const Batch& batch, std::size_t number) {
   model_.network(Mode::training, samples.size())
       .load(std::span(batch.images).subspan(samples.begin * pixels, samples.size() * pixels),
             std::span(batch.labels).subspan(samples.begin, samples.size()),
-            std::span(batch.keys).subspan(samples.begin, samples.size()));
+            std::span(batch.keys).subspan(samples.begin, samples.size()),
+            batch.mixed_labels.empty() ? std::span<const MixedLabel>{}
+                                       : std::span(batch.mixed_labels).subspan(samples.begin, samples.size()));
 }
 
 // Computes the gradients of this rank's share, whose first part is already loaded, and sends them bucket by bucket as

@@ -11,6 +11,20 @@
 
 namespace annulus {
 
+namespace {
+
+// "54000 training, 6000 validation and 10000 test"
+std::string splits(const TrainingInputs& inputs) {
+  const auto part = [](const EvaluatedSplit& split) {
+    return fmt::format("{} {}", split.images.info().size, split.name);
+  };
+  const std::string training = fmt::format("{} training", inputs.training.info().size);
+  if (!inputs.test) return training + " and " + part(inputs.evaluated);
+  return training + ", " + part(inputs.evaluated) + " and " + part(*inputs.test);
+}
+
+}  // namespace
+
 void announce(const TrainingInputs& inputs, const Replica& replica, const RunRecord& record,
               const std::string& summation_before) {
   const World& world = inputs.world;
@@ -28,8 +42,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
     fmt::print("  threads     {}\n", threads.text);
     if (!threads.warning.empty()) fmt::print("  {}     {}\n", mark, threads.warning);
   }
-  fmt::print("  data        {}: {} training and {} test images{}, {} classes\n", printable(name_of(options.data)),
-             data.size, inputs.test.info().size,
+  fmt::print("  data        {}: {} images{}, {} classes\n", printable(name_of(options.data)), splits(inputs),
              data.encoded() ? "" : fmt::format(" of {}x{}x{}", data.height, data.width, data.channels),
              data.classes.size());
   fmt::print("  input       {}\n", to_string(inputs.training_plan));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -14,11 +15,13 @@
 #include "src/checkpoint/restore.h"
 #include "src/io/atomic_file.h"
 #include "src/io/folder_claim.h"
+#include "src/io/printable.h"
 #include "src/job/consistency.h"
 #include "src/job/signals.h"
 #include "src/step/bucket_tuner.h"
 #include "src/step/replicas.h"
 #include "src/train/announce.h"
+#include "src/train/initial_weights.h"
 #include "src/train/training_run.h"
 #include "src/train/training_setup.h"
 
@@ -44,7 +47,7 @@ void check_consistent(const TrainingInputs& inputs) {
 std::optional<FolderClaim> claim_output(const TrainingInputs& inputs) {
   if (!inputs.world.root()) return std::nullopt;
   const TrainOptions& options = inputs.options;
-  const CheckpointFolder checkpoints(options.out, options.keep);
+  const CheckpointFolder checkpoints = inputs.checkpoints();
   const bool has_checkpoints = !checkpoints.empty();
   std::optional<FolderClaim> claim(std::in_place, options.out, has_checkpoints || options.overwrite,
                                    "choose another --out, or give --overwrite to write to this one");
@@ -57,7 +60,7 @@ std::optional<FolderClaim> claim_output(const TrainingInputs& inputs) {
 std::optional<Resumption> resumption_of(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   if (!options.resume) return std::nullopt;
-  return find_resumption(inputs.world, CheckpointFolder(options.out, options.keep),
+  return find_resumption(inputs.world, inputs.checkpoints(),
                          {options.model, options.seed, inputs.sample_order(),
                           data_fields(inputs.training.info(), inputs.samples), options.data_changed});
 }
@@ -114,19 +117,38 @@ void report_resumption(const TrainingInputs& inputs, const Resumption& resumptio
                                    state.cursor.epoch + 1, state.cursor.position, inputs.training.info().size));
 }
 
+// Returns the last results.json; no object if it cannot be read.
+nlohmann::json results_of(const TrainOptions& options) {
+  std::ifstream stream(options.out / "results.json");
+  return nlohmann::json::parse(stream, nullptr, false);
+}
+
 // The run was complete before it was resumed: its results do not change. On rank 0.
-void report_nothing_to_do(const TrainOptions& options, const RunState& state) {
-  const std::filesystem::path file = options.out / "results.json";
-  std::ifstream stream(file);
-  nlohmann::json results = nlohmann::json::parse(stream, nullptr, false);
+void report_nothing_to_do(const TrainingInputs& inputs, const RunState& state) {
+  const TrainOptions& options = inputs.options;
+  nlohmann::json results = results_of(options);
   if (results.is_object() && results.value("status", "") != "complete") {  // killed after its last checkpoint
     results["status"] = "complete";
-    write_json(file, FileKind::run_results, results);
+    write_json(options.out / "results.json", FileKind::run_results, results);
   }
-  fmt::print("nothing to do: this run is complete after {} steps, {} of {} epochs; to continue, raise --epochs{}\n",
-             state.step, state.cursor.epoch, options.epochs, options.max_steps > 0 ? " or --max-steps" : "");
-  fmt::print("test accuracy {:.2f} %  ({} of {} images){}\n", 100 * state.score->accuracy(), state.score->correct,
-             state.score->count, state.best ? fmt::format(", best {:.2f} %", 100 * state.best->accuracy()) : "");
+  const std::string end = inputs.early_end(state);
+  fmt::print("nothing to do: this run is complete after {} steps, {} of {} epochs; to continue, {}\n", state.step,
+             state.cursor.epoch, options.epochs,
+             end.empty() ? fmt::format("raise --epochs{}", options.max_steps > 0 ? " or --max-steps" : "")
+                         : fmt::format("change {}", end));
+  fmt::print("{} accuracy {:.2f} %  ({} of {} images){}\n", inputs.evaluated.name, 100 * state.score->accuracy(),
+             state.score->correct, state.score->count,
+             state.best ? fmt::format(", best {:.2f} %", 100 * state.best->accuracy()) : "");
+  if (inputs.test)
+    fmt::print("test accuracy {:.2f} %, with the best weights\n", 100 * results["test_accuracy"].get<double>());
+}
+
+// Whether the test images, which are evaluated at the end of a complete run, have been. Collective.
+bool is_tested(const TrainingInputs& inputs) {
+  std::array<std::int64_t, 1> tested{!inputs.test};
+  if (inputs.world.root() && inputs.test) tested[0] = results_of(inputs.options).contains("test_accuracy");
+  inputs.world.broadcast(std::as_writable_bytes(std::span(tested)));
+  return tested[0] != 0;
 }
 
 }  // namespace
@@ -160,6 +182,11 @@ int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
   activity.enter(Phase::planning);
   replica.plan_networks(inputs);
   replica.model.parameters().initialize(options.seed);
+  if (!resumption && options.weights != "random") {
+    activity.enter(Phase::opening);
+    for (const std::string& line : load_initial_weights(world, options.weights, replica.model))
+      record.progress.line(printable(line));
+  }
   replica.optimizer.begin_average();
 
   if (resumption) {
@@ -170,8 +197,8 @@ int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
   } else if (options.resume) {
     record.progress.line(fmt::format("nothing to resume in {}: starting a new run", options.out.string()));
   }
-  if (inputs.complete(state) && state.score) {
-    if (world.root()) report_nothing_to_do(options, state);
+  if (inputs.complete(state) && state.score && is_tested(inputs)) {
+    if (world.root()) report_nothing_to_do(inputs, state);
     activity.enter(Phase::ending);
     return 0;
   }

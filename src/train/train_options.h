@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "src/job/open_device.h"
 #include "src/metrics/run_metrics.h"
 #include "src/step/timeline.h"
+#include "src/train/goal.h"
 #include "src/train/interval.h"
 #include "src/train/schedule.h"
 
@@ -29,6 +31,9 @@ struct TrainOptions {
   std::size_t accumulate = 1;    // number of parts in which a rank computes its share of a step
   std::size_t epochs = 1;
   std::size_t max_steps = 0;  // 0: no limit
+  std::optional<Goal> until;  // the run ends when an evaluation reaches it
+  std::size_t patience = 0;   // the run ends after as many evaluations that are not the best so far; 0: it does not
+  Measure best_by = Measure::accuracy;
   ScheduleOptions schedule;
   std::string optimizer = "sgd";
   float momentum = 0.9f;
@@ -42,6 +47,7 @@ struct TrainOptions {
   bool sync_batch_norm = false;
   float label_smoothing = 0;
   bool zero_init = false;
+  std::string weights = "random";  // initial weights, or a file of them: see load_initial_weights()
   std::uint64_t seed = 1;
   std::string all_reduce = "auto";
   std::string wire = "fp32";

@@ -3,16 +3,68 @@
 #include <algorithm>
 #include <iterator>
 
+#include "kernels/base/error.h"
 #include "src/job/open_device.h"
 #include "src/train/training_setup.h"
 
 namespace annulus {
 namespace {
 
-std::vector<DataField> samples_of(const Dataset& training, const Dataset& test) {
+using Files = std::vector<std::filesystem::path>;
+
+// Opens a split for evaluation with the network that `training` has. Throws Error if its images do not fit.
+EvaluatedSplit open_split(const std::string& name, const Files& files, const std::string& split,
+                          const TrainOptions& options, const Device& device, const Dataset& training,
+                          const ImageSize& image) {
+  Dataset images(files, split);
+  const DatasetInfo &info = images.info(), &trained = training.info();
+  if (info.classes != trained.classes || info.channels != trained.channels)
+    fail("{}: {} images of other {} than the training images: give data of the same kind", files.front().string(), name,
+         info.channels != trained.channels ? "channels" : "classes");
+  InputPlan plan = plan_input(options.data, info, Purpose::evaluation, decoding_threads(device), image);
+  return {name, std::move(images), std::move(plan)};
+}
+
+// The split of the files of --validation: these hold images for evaluation, whatever their split is called.
+std::string validation_split(const Files& files) {
+  for (const std::string split : {"validation", "test"})
+    if (has_split(files, split)) return split;
+  return "train";
+}
+
+EvaluatedSplit open_evaluated(const TrainOptions& options, const Device& device, const Dataset& training,
+                              const ImageSize& image) {
+  const Files files = data_files(options.data.files), others = data_files(options.data.validation);
+  for (const std::filesystem::path& file : others)
+    if (std::ranges::find(files, file) != files.end())
+      fail("--validation {}: also a file of --data, whose validation split is used without this option", file.string());
+  if (!others.empty())
+    return open_split("validation", others, validation_split(others), options, device, training, image);
+  const std::string split = has_split(files, "validation") ? "validation" : "test";
+  return open_split(split, files, split, options, device, training, image);
+}
+
+std::optional<EvaluatedSplit> open_test(const TrainOptions& options, const Device& device, const Dataset& training,
+                                        const ImageSize& image, const EvaluatedSplit& evaluated) {
+  const Files files = data_files(options.data.files);
+  if (evaluated.name == "test" || !has_split(files, "test")) return std::nullopt;
+  return open_split("test", files, "test", options, device, training, image);
+}
+
+std::vector<DataField> samples_of(const Dataset& training, const EvaluatedSplit& evaluated,
+                                  const std::optional<EvaluatedSplit>& test) {
   std::vector<DataField> fields = sample_fields("training", training);
-  std::ranges::move(sample_fields("test", test), std::back_inserter(fields));
+  fields.push_back({"the images that are evaluated", evaluated.name});
+  std::ranges::move(sample_fields(evaluated.name, evaluated.images), std::back_inserter(fields));
+  if (test) std::ranges::move(sample_fields(test->name, test->images), std::back_inserter(fields));
   return fields;
+}
+
+// Throws Error if top-5 accuracy is used for data without it.
+void expect_measures(const TrainOptions& options, const DatasetInfo& info) {
+  const bool used = options.best_by == Measure::top5 || (options.until && options.until->measure == Measure::top5);
+  if (used && info.classes.size() <= SoftmaxCrossEntropy::kTop)
+    fail("--best-by and --until: top5 requires more than 5 classes, and the data has {}", info.classes.size());
 }
 
 }  // namespace
@@ -22,12 +74,14 @@ TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_
       options(options_),
       device(open_device(world, options.device)),
       training(data_files(options.data.files), "train"),
-      test(data_files(options.data.files), "test"),
       training_plan(plan_input(options.data, training.info(), Purpose::training, decoding_threads(*device))),
-      test_plan(plan_input(options.data, test.info(), Purpose::evaluation, decoding_threads(*device))),
+      evaluated(open_evaluated(options, *device, training, training_plan.image)),
+      test(open_test(options, *device, training, training_plan.image, evaluated)),
       global_batch(global_batch_of(world, options)),
       schedule(options.schedule, global_batch, options.epochs),
-      samples(samples_of(training, test)) {}
+      samples(samples_of(training, evaluated, test)) {
+  expect_measures(options, training.info());
+}
 
 std::size_t TrainingInputs::share(std::size_t images) const {
   return split(images, static_cast<std::size_t>(world.size()), static_cast<std::size_t>(world.rank())).size();
@@ -48,8 +102,17 @@ std::string TrainingInputs::sample_order() const {
   return order_of(training_plan, training.info());
 }
 
+std::string TrainingInputs::early_end(const RunState& state) const {
+  if (options.until && state.score && options.until->reached(*state.score))
+    return fmt::format("--until {}", to_string(*options.until));
+  if (options.patience > 0 && state.evaluations_since_best >= options.patience)
+    return fmt::format("--patience {}", options.patience);
+  return "";
+}
+
 bool TrainingInputs::complete(const RunState& state) const {
-  return state.cursor.epoch >= options.epochs || (options.max_steps > 0 && state.step >= options.max_steps);
+  return state.cursor.epoch >= options.epochs || (options.max_steps > 0 && state.step >= options.max_steps) ||
+         !early_end(state).empty();
 }
 
 }  // namespace annulus

@@ -2,12 +2,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "collectives/world/world.h"
 #include "kernels/device.h"
-#include "src/checkpoint/run_state.h"
+#include "src/checkpoint/checkpoint_folder.h"
 #include "src/data/data_fingerprint.h"
 #include "src/data/dataset.h"
 #include "src/data/input_plan.h"
@@ -17,6 +18,13 @@
 
 namespace annulus {
 
+// A split that a run evaluates.
+struct EvaluatedSplit {
+  std::string name;  // "validation" or "test"
+  Dataset images;
+  InputPlan plan;
+};
+
 // What a run is given: ranks, options, device, data and schedule. It does not change during the run.
 struct TrainingInputs {
   // Opens the device and the data. Collective. Throws Error.
@@ -25,18 +33,29 @@ struct TrainingInputs {
   const World& world;
   const TrainOptions& options;
   const std::unique_ptr<Device> device;
-  const Dataset training, test;
-  const InputPlan training_plan, test_plan;
+  const Dataset training;
+  const InputPlan training_plan;
+  // Evaluated during the run: the validation images or, if there are none, the test images. The best checkpoint is
+  // chosen by them.
+  const EvaluatedSplit evaluated;
+  // The test images, if they are not those above: evaluated once, when the run is complete.
+  const std::optional<EvaluatedSplit> test;
   const std::size_t global_batch;
   const Schedule schedule;
-  const std::vector<DataField> samples;  // of both splits
+  const std::vector<DataField> samples;  // of all splits
 
   std::size_t share(std::size_t images) const;  // this rank's share of a step of `images`
   // Images in the largest pass of rank 0, whose choice of parameter layouts all ranks use.
   std::size_t largest_pass() const;
   BatchRequest batches_from(const Cursor& start) const;  // this rank's, up to the last epoch
   std::string sample_order() const;                      // see order_of()
-  bool complete(const RunState& state) const;            // all epochs or steps are done
+  // The option that ends the run after `state` before all epochs or steps are done: "--until accuracy=0.93"; else
+  // empty.
+  std::string early_end(const RunState& state) const;
+  bool complete(const RunState& state) const;  // all epochs or steps are done, or it ends early
+  CheckpointFolder checkpoints(CheckpointFolder::Reached reached = [](std::uint64_t, std::string_view) {}) const {
+    return {options.out, options.keep, std::move(reached), options.best_by};
+  }
 };
 
 }  // namespace annulus

@@ -27,10 +27,9 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
       state_(state),
       evaluation_timer_(options_.evaluate_every),
       checkpoint_timer_(options_.checkpoint_every),
-      checkpoints_({options_.out, options_.keep,
-                    [this](std::uint64_t step, std::string_view stage) {
-                      inject_at(options_.faults, world_.rank(), step, stage);
-                    }}),
+      checkpoints_(inputs.checkpoints([this](std::uint64_t step, std::string_view stage) {
+        inject_at(options_.faults, world_.rank(), step, stage);
+      })),
       loader_(inputs.training, inputs.training_plan, inputs.batches_from(state.cursor)),
       metrics_(world_, options_.metrics, options_.out, state.step, replica.trainer, replica.optimizer, replica.ledger,
                record.activity, [&record](const std::string& line) { record.progress.line(line); }),
@@ -43,6 +42,8 @@ bool TrainingRun::run() {
   while (goes_on && !inputs_.complete(state_)) goes_on = run_epoch();
   // If a run was stopped in its last evaluation, only the evaluation is left.
   if (goes_on && !state_.score) goes_on = follow_up({.evaluation = true, .checkpoint = true});
+  if (goes_on) report_end();
+  goes_on = goes_on && test();
   finish(goes_on ? "complete" : "stopped");
   if (goes_on) {
     if (world_.root()) fmt::print("\n{}", summary(record_.result));
@@ -51,6 +52,14 @@ bool TrainingRun::run() {
         fmt::format("stopped after {} steps, as requested; continue with the same command and --resume", state_.step));
   }
   return goes_on;
+}
+
+void TrainingRun::report_end() {
+  record_.result.ended_by = inputs_.early_end(state_);
+  if (!record_.result.ended_by.empty())
+    record_.progress.line(fmt::format("complete after step {}: {}", state_.step, record_.result.ended_by));
+  if (options_.until && !options_.until->reached(*state_.score))
+    record_.progress.line(fmt::format("--until {} was not reached", to_string(*options_.until)));
 }
 
 RunMetrics::Place TrainingRun::place() const {
@@ -88,7 +97,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   inject(options_.faults, world_.rank(), state_.step + 1, replica_.model);
   record_.activity.enter(Activity::Phase::input);
   const Batch& batch = loader_.next();
-  epoch.rate = inputs_.schedule.rate(middle(batch.step, inputs_.training.info().size));
+  epoch.rate = inputs_.schedule.rate(middle(batch.step, inputs_.training.info().size), state_.rate_reductions);
   replica_.optimizer.set_rate(epoch.rate);
   bad_samples_.add(batch);
   StepMetrics metrics;
@@ -127,10 +136,18 @@ TrainingRun::Due TrainingRun::due(const StepPlan& step, const ControlFlags& flag
 // Evaluates first, because the checkpoint records the score.
 bool TrainingRun::follow_up(const Due& due) {
   const bool goes_on = !due.stop && (!due.evaluation || evaluate());
-  const bool best = state_.score && (!state_.best || state_.score->accuracy() > state_.best->accuracy());
-  if (best) state_.best = state_.score;
-  if (due.checkpoint || best || !goes_on) checkpoint();
+  const bool best = state_.score && judge();
+  if (due.checkpoint || best || !goes_on || inputs_.complete(state_)) checkpoint();
   return goes_on;
+}
+
+// Compares an evaluation with the best one. Returns whether it is better.
+bool TrainingRun::judge() {
+  const bool best = !state_.best || is_better(options_.best_by, *state_.score, *state_.best);
+  if (best) state_.best = state_.score;
+  state_.evaluations_since_best = best ? 0 : state_.evaluations_since_best + 1;
+  if (inputs_.schedule.reduces(state_.evaluations_since_best)) ++state_.rate_reductions;
+  return best;
 }
 
 bool TrainingRun::evaluate() {
@@ -138,18 +155,13 @@ bool TrainingRun::evaluate() {
   const TraceSpan span(record_.timeline.run(), "evaluation");
   const double begun = now_seconds();
   replica_.optimizer.swap_average();
-  const auto found =
-      annulus::evaluate(world_, replica_.model, inputs_.test, inputs_.test_plan,
-                        {.global_batch = inputs_.largest_pass() * static_cast<std::size_t>(world_.size()),
-                         .batches = options_.evaluation_steps,
-                         .stop_requested = stop_requested},
-                        record_.activity);
+  const auto found = evaluate(inputs_.evaluated, options_.evaluation_steps);
   replica_.optimizer.swap_average();
   const double seconds = now_seconds() - begun;
   record_.result.evaluation_seconds += seconds;
   evaluation_timer_.restart();
   if (!found) return false;
-  state_.score = Score{found->correct, found->count};
+  state_.score = Score{found->correct, found->count, found->top5, found->loss};
   const bool within_epoch = state_.cursor.position > 0;
   metrics_.evaluation(place(), *found);
   record_.result.evaluations.push_back(
@@ -158,6 +170,32 @@ bool TrainingRun::evaluate() {
   if (within_epoch && !inputs_.complete(state_))
     record_.progress.line(fmt::format("step {}  {}", state_.step, to_string(*found)));
   save_results("running");
+  return true;
+}
+
+std::optional<Evaluation> TrainingRun::evaluate(const EvaluatedSplit& split, std::size_t batches) {
+  return annulus::evaluate(world_, replica_.model, split.images, split.plan,
+                           {.split = split.name,
+                            .global_batch = inputs_.largest_pass() * static_cast<std::size_t>(world_.size()),
+                            .batches = batches,
+                            .stop_requested = stop_requested},
+                           record_.activity);
+}
+
+// Evaluates all test images with the best weights, if there are validation images. The last weights are in the last
+// checkpoint and no longer needed.
+bool TrainingRun::test() {
+  if (!inputs_.test) return true;
+  await_checkpoint();
+  const TraceSpan span(record_.timeline.run(), "test");
+  const double begun = now_seconds();
+  const std::uint64_t step = restore_best(world_, checkpoints_.folder(), replica_.model);
+  const auto found = evaluate(*inputs_.test, 0);
+  if (!found) return false;
+  const double seconds = now_seconds() - begun;
+  record_.result.evaluation_seconds += seconds;
+  record_.result.test = TestResult{step, *found, seconds};
+  metrics_.evaluation(place(), *found);
   return true;
 }
 
@@ -212,7 +250,7 @@ void TrainingRun::close_epoch(EpochResult& epoch) {
   epoch.seconds = epoch.accounts.mean().wall();
   epoch.train_loss /= static_cast<double>(epoch.images);
   epoch.train_accuracy /= static_cast<double>(epoch.images);
-  if (state_.score) epoch.test = record_.result.evaluations.back().test;
+  if (state_.score) epoch.evaluation = record_.result.evaluations.back().evaluation;
 }
 
 void TrainingRun::report(const EpochResult& epoch) {
@@ -221,7 +259,7 @@ void TrainingRun::report(const EpochResult& epoch) {
   record_.progress.line(
       fmt::format("epoch {}/{}{}  loss {:.4f}  accuracy {:.2f} %  {}rate {:.4g}  {:.0f} images/s  {:.1f} s",
                   epoch.epoch, options_.epochs, rest, epoch.train_loss, 100 * epoch.train_accuracy,
-                  epoch.test ? to_string(*epoch.test) + "  " : "", epoch.rate,
+                  epoch.evaluation ? to_string(*epoch.evaluation) + "  " : "", epoch.rate,
                   static_cast<double>(epoch.images) / epoch.seconds, epoch.seconds));
   if (epoch.accounts.latest().share > kWorthSaying) record_.progress.line("  " + lateness_line(epoch.accounts));
   record_.result.epochs.push_back(epoch);

@@ -32,6 +32,8 @@ class TrainingRun {
 
   // These return false if the run was stopped.
   bool make_up_evaluation();
+  bool test();
+  void report_end();
   bool run_epoch();
   bool run_step(EpochResult& epoch);
   bool follow_up(const Due& due);
@@ -40,6 +42,8 @@ class TrainingRun {
   ControlFlags control_flags() const;
   Due due(const StepPlan& step, const ControlFlags& flags) const;
   bool evaluate();  // returns false if it was interrupted
+  bool judge();
+  std::optional<Evaluation> evaluate(const EvaluatedSplit& split, std::size_t batches);
   void checkpoint();
   void await_checkpoint();
   Checkpoint checkpointed();

@@ -15,6 +15,7 @@ Task task_of(const DatasetInfo& info, const InputPlan& input) {
 Task task_of(const DatasetInfo& info, const InputPlan& input, const TrainOptions& options) {
   Task task = task_of(info, input);
   task.label_smoothing = options.label_smoothing;
+  task.mixed_labels = input.augmentation.mixes();
   task.zero_init_last_norm = options.zero_init;
   return task;
 }

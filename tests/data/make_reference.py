@@ -7,7 +7,7 @@ Computed in float64, so that the reference's own rounding does not matter. Image
 close to 0, and no maximum so close to the runner-up, that rounding to float32 could change the decision: one flipped
 ReLU changes ResNet-20's gradients by one percent. (Its images are small, or some input would always be close.)
 
-The large models are torchvision's own, their parameters under our names. With millions of ReLUs after batch norms some
+The large models are torchvision's own. With millions of ReLUs after batch norms some
 input is always close to 0. So there the shifts are pushed away from 0, half of them up and half down, further than the
 normalized and scaled values reach: a channel's ReLU passes everything or nothing. The dense layers of 4096 units in
 AlexNet and VGG-16 are narrowed to NARROWED, in the test's graph as here.
@@ -21,7 +21,7 @@ reference_<model>.h5:
   /loss                 float64: the mean cross-entropy, batch norm in training mode
   /logits               float64, batch x 10
   /inference/logits     float64: the same, but batch norm in inference mode, for models with INFERENCE
-  /inference/<name>.mean, .variance   of each batch norm, as parameters are
+  /inference/<name>.running_mean, .running_var   of each batch norm, as parameters are
   /parameters/<name>    PyTorch's shape (int64; a dense layer's is units x inputs). The values follow from the attributes
                         index, center, bound and push:
                           value[i] = center + bound * (2 u - 1) + (push if i is even, else -push),
@@ -29,12 +29,11 @@ reference_<model>.h5:
                         with i the row-major position and mix as in kernels/base/random.h (SplitMix64)
   /gradients/<name>     float32: elements 0, stride, 2 stride, ... of the row-major gradient of the loss (attribute
                         stride, 1 for small ones), and the attributes sum and norm (Euclidean) of the whole gradient
-  /statistics/<name>.mean, .variance   float64: of the first and last batch norm's input over the batch; the variance
+  /statistics/<name>.running_mean, .running_var   float64: of the first and last batch norm's input over the batch; the variance
                         is divided by one less than the number of values, as in PyTorch's running average
 """
 import math
 import pathlib
-import re
 import sys
 
 import h5py
@@ -87,7 +86,7 @@ class Plain(Network):
             channels, size = out, (size + 2 * padding - kernel + 1) // 2
         features = channels * size * size
         for n, out in enumerate(units, 1):
-            self.dense.append(self.layer(f"dense{n}", nn.Linear(features, out)))
+            self.dense.append(self.layer(f"fc{n}", nn.Linear(features, out)))
             features = out
 
     def forward(self, x):
@@ -105,22 +104,22 @@ class SmallResNet(Network):
 
     def __init__(self, channels, n):
         super().__init__()
-        self.stem = self.convolution_norm("stem.conv", "stem.norm", channels, 16, 3, 1)
+        self.stem = self.convolution_norm("conv1", "bn1", channels, 16, 3, 1)
         self.blocks = []
         channels = 16
         for stage, width in enumerate((16, 32, 64), 1):
-            for block in range(1, n + 1):
-                name = f"stage{stage}.block{block}"
-                stride = 2 if stage > 1 and block == 1 else 1
-                first = self.convolution_norm(f"{name}.conv1", f"{name}.norm1", channels, width, 3, stride)
-                second = self.convolution_norm(f"{name}.conv2", f"{name}.norm2", width, width, 3, 1)
+            for block in range(n):
+                name = f"layer{stage}.{block}"
+                stride = 2 if stage > 1 and block == 0 else 1
+                first = self.convolution_norm(f"{name}.conv1", f"{name}.bn1", channels, width, 3, stride)
+                second = self.convolution_norm(f"{name}.conv2", f"{name}.bn2", width, width, 3, 1)
                 shortcut = nn.Identity()
                 if stride > 1:
                     shortcut = self.convolution_norm(
-                        f"{name}.shortcut.conv", f"{name}.shortcut.norm", channels, width, 1, 2)
+                        f"{name}.downsample.0", f"{name}.downsample.1", channels, width, 1, 2)
                 self.blocks.append((first, second, shortcut))
                 channels = width
-        self.classifier = self.layer("dense", nn.Linear(channels, CLASSES))
+        self.classifier = self.layer("fc", nn.Linear(channels, CLASSES))
 
     def convolution_norm(self, convolution, norm, channels, out, kernel, stride):
         return nn.Sequential(
@@ -151,15 +150,15 @@ class Dropout(nn.Module):
 
 
 class Torchvision(Network):
-    """One of torchvision's models; `rename` returns our name of a module. Its ReLUs and maxima are measured like ours."""
+    """One of torchvision's models, whose names are ours. Its ReLUs and maxima are measured like ours."""
 
-    def __init__(self, model, rename):
+    def __init__(self, model):
         super().__init__()
         self.model = model
         dropouts = 0
         for name, module in list(model.named_modules()):
             if isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d)):
-                self.layers[rename(name)] = module
+                self.layers[name] = module
             if isinstance(module, nn.Dropout):
                 parent, _, attribute = name.rpartition(".")
                 setattr(model.get_submodule(parent), attribute, Dropout(module.p, dropouts))
@@ -188,47 +187,30 @@ def measure_max_pool(module, inputs):
         margins.append((first - second)[first > 0].min().item())
 
 
-def resnet_name(name):
-    name = re.sub(r"^layer(\d)\.(\d+)", lambda m: f"stage{m[1]}.block{int(m[2]) + 1}", name)
-    name = name.replace("downsample.0", "shortcut.conv").replace("downsample.1", "shortcut.norm")
-    return {"conv1": "stem.conv", "bn1": "stem.norm", "fc": "dense"}.get(name, name.replace("bn", "norm"))
-
-
 def resnet(make):
-    return Torchvision(make(num_classes=CLASSES), resnet_name)
+    return Torchvision(make(num_classes=CLASSES))
 
 
 def alexnet():
     model = torchvision.models.alexnet(num_classes=CLASSES)
     model.classifier[1], model.classifier[4], model.classifier[6] = (
         nn.Linear(256 * 36, NARROWED), nn.Linear(NARROWED, NARROWED), nn.Linear(NARROWED, CLASSES))
-    names = dict(zip((0, 3, 6, 8, 10), ("conv1", "conv2", "conv3", "conv4", "conv5")))
-    dense = {1: "dense1", 4: "dense2", 6: "dense3"}
-    return Torchvision(model, lambda name: (names if "features" in name else dense)[int(name.split(".")[1])])
+    return Torchvision(model)
 
 
 def vgg16():
     model = torchvision.models.vgg16(num_classes=CLASSES, init_weights=False)
     model.classifier[0], model.classifier[3], model.classifier[6] = (
         nn.Linear(512 * 49, NARROWED), nn.Linear(NARROWED, NARROWED), nn.Linear(NARROWED, CLASSES))
-    names, stage, number = {}, 1, 1
-    for place, module in enumerate(model.features):
-        if isinstance(module, nn.Conv2d):
-            names[place], number = f"conv{stage}_{number}", number + 1
-        if isinstance(module, nn.MaxPool2d):
-            stage, number = stage + 1, 1
-    dense = {0: "dense1", 3: "dense2", 6: "dense3"}
-    return Torchvision(model, lambda name: (names if "features" in name else dense)[int(name.split(".")[1])])
+    return Torchvision(model)
 
 
 def inception_v3():
     model = torchvision.models.inception_v3(num_classes=CLASSES, aux_logits=False, init_weights=False)
-    names = {"fc": "dense"}
     # Its pools within the blocks are functions; their inputs are measured at the beginning of the block.
     for block in (model.Mixed_6a, model.Mixed_7a):
         block.register_forward_pre_hook(lambda _, inputs: measure_max_pool(nn.MaxPool2d(3, 2), inputs))
-    return Torchvision(
-        model, lambda name: names.get(name, re.sub(r"\.bn$", ".norm", re.sub("^(Mixed|Conv)", lambda m: m[0].lower(), name))))
+    return Torchvision(model)
 
 
 class Reference:
@@ -281,10 +263,10 @@ def parameters_of(network, push):
     for name, module in network.layers.items():
         norm = isinstance(module, nn.BatchNorm2d)
         scale = 0.25 if push else 1.0
-        yield f"{name}.{'scale' if norm else 'weight'}", module.weight, *(
+        yield f"{name}.weight", module.weight, *(
             (scale, scale / 4) if norm else (0.0, float(np.float32(math.sqrt(6 / module.weight[0].numel()))))), 0.0
         if module.bias is not None:
-            yield f"{name}.{'shift' if norm else 'bias'}", module.bias, 0.0, 0.125, push if norm else 0.0
+            yield f"{name}.bias", module.bias, 0.0, 0.125, push if norm else 0.0
 
 
 def statistics_of(network):
@@ -292,8 +274,8 @@ def statistics_of(network):
     by the same factor as the scales (see parameters_of), or an image's signal would vanish in the network."""
     for name, module in network.layers.items():
         if isinstance(module, nn.BatchNorm2d):
-            yield f"{name}.mean", module.running_mean, 0.0, 0.0625, 0.0
-            yield f"{name}.variance", module.running_var, 0.0625, 0.03125, 0.0
+            yield f"{name}.running_mean", module.running_mean, 0.0, 0.0625, 0.0
+            yield f"{name}.running_var", module.running_var, 0.0625, 0.03125, 0.0
 
 
 def fill(tensors, dtype):
@@ -329,8 +311,8 @@ def step(reference, images, labels, mean, deviation, dtype):
     norms = [name for name, module in network.layers.items() if isinstance(module, nn.BatchNorm2d)]
     for name in norms[:1] + norms[-1:]:
         def record(module, inputs, name=name):
-            statistics[f"{name}.mean"] = inputs[0].mean((0, 2, 3)).detach()
-            statistics[f"{name}.variance"] = inputs[0].var((0, 2, 3), unbiased=True).detach()
+            statistics[f"{name}.running_mean"] = inputs[0].mean((0, 2, 3)).detach()
+            statistics[f"{name}.running_var"] = inputs[0].var((0, 2, 3), unbiased=True).detach()
         network.layers[name].register_forward_pre_hook(record)
     logits = network.train()(normalized(images, mean, deviation, dtype))
     loss = F.cross_entropy(logits, torch.from_numpy(labels).long())

@@ -95,14 +95,14 @@ TEST_CASE("bench step starts from a checkpoint's network, weights and optimizer 
   }
   // All logits become infinite.
   SECTION("weights that overflow") {
-    auto &weight = run.tensor("dense3.weight").values, &bias = run.tensor("dense3.bias").values;
+    auto &weight = run.tensor("fc3.weight").values, &bias = run.tensor("fc3.bias").values;
     weight.assign(weight.size(), 1e38f);
     bias.assign(bias.size(), 3.4e38f);
     CHECK_THAT(run.complaint(), Catch::StartsWith("the loss is"));
   }
   SECTION("momentum that makes weights overflow") {
     constexpr float kLargest = std::numeric_limits<float>::max();
-    NamedTensor& bias = run.tensor("dense3.bias");
+    NamedTensor& bias = run.tensor("fc3.bias");
     bias.values.assign(bias.values.size(), -kLargest);
     bias.states.at(0).assign(bias.values.size(), kLargest);
     CHECK_THAT(run.complaint(), Catch::StartsWith("the loss is"));

@@ -173,9 +173,9 @@ class Use(CheckpointTest):
         whole = newest.read_bytes()
 
         def spoil(file):
-            file["parameters/dense1.weight"][0, 0] = float("nan")
+            file["parameters/fc1.weight"][0, 0] = float("nan")
 
-        for edit, what in ((spoil, "parameters/dense1.weight holds values that are not finite"),
+        for edit, what in ((spoil, "parameters/fc1.weight holds values that are not finite"),
                            (lambda file: file.attrs.modify("deviation", helper.np.float32([0])), "attribute 'deviation': 0")):
             newest.write_bytes(whole)
             helper.edit_checkpoint(newest, edit)
@@ -186,7 +186,7 @@ class Use(CheckpointTest):
         newest.write_bytes(whole)
         helper.edit_checkpoint(newest, lambda file: file.attrs.modify("version", 1))
         for arguments in self.commands(newest):
-            self.assert_refused(arguments, "a checkpoint of version 1, but this program reads version 3; use the program that wrote it")
+            self.assert_refused(arguments, "a checkpoint of version 1, but this program reads version 4; use the program that wrote it")
 
     def test_other_classes_are_refused_and_other_normalization_is_reported(self):
         out, results = self.train_in("out", ranks=0, max_steps=6)

@@ -225,6 +225,34 @@ class ImportImages(helper.ProgramTest):
             with h5py.File(self.output, "r") as file:
                 self.assertEqual(joined, stored_images(file[split]))
 
+    def test_a_share_of_each_class_is_held_out(self):
+        content = write_folder(self.source)
+        everything = sorted((CLASSES.index(path.split("/")[1]), image) for path, image in content.items()
+                            if path.startswith("train"))
+        files = []
+        for ranks in (0, 3):
+            files.append(self.folder / f"{ranks}.h5")
+            result = self.do_import("--hold-out", 0.2, ranks=ranks, output=files[-1])
+            self.assertEqual(files[0].read_bytes(), files[-1].read_bytes(), f"{ranks} ranks make other bytes")
+        with h5py.File(files[0], "r") as file:
+            train, validation = stored_images(file["train"]), stored_images(file["validation"])
+        self.assertRegex(result.out, rf"train: {len(everything)} images .*; {len(validation)} of them held out for validation")
+        self.assertEqual(sorted(train + validation), everything)
+        for label in range(len(CLASSES)):
+            count = [label for label, _ in everything].count(label)
+            self.assertEqual([label for label, _ in validation].count(label), round(0.2 * count))
+        # The same images with shards, each of which has both splits.
+        self.do_import("--hold-out", 0.2, "--shards", 2, ranks=2, output=self.folder / "s.h5")
+        for split, expected in (("train", train), ("validation", validation)):
+            joined = []
+            for shard in range(2):
+                with h5py.File(self.folder / f"s-{shard:05}-of-00002.h5", "r") as file:
+                    joined += stored_images(file[split])
+            self.assertEqual(joined, expected)
+        result = helper.run("import", self.output, self.source, "--from", "folder", "--hold-out", 0.001)
+        self.assertEqual(result.status, 1, str(result))
+        self.assertRegex(result.messages[0], "--hold-out 0.001: no class has enough images for it; give a larger share")
+
     def test_stored_as_pixels(self):
         write_folder(self.source, train=3, test=1)
         wide = self.source / "train/cat/00000.jpg"

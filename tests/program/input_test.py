@@ -68,6 +68,21 @@ class InputTest(helper.ProgramTest):
                 self.assertAlmostEqual(ours["train_loss"], theirs["train_loss"], places=4)
                 self.assertAlmostEqual(ours["test_loss"], theirs["test_loss"], places=4)
 
+    def test_ranks_and_resuming_do_not_change_random_changes_and_mixtures(self):
+        options = {"rand_augment": "2,9", "erase": 0.25, "mixup": 0.2, "cutmix": 1, "label_smoothing": 0.1}
+        result = self.succeed(*self.training(self.folder / "whole", data=self.parts, image=24, global_batch=40, epochs=2,
+                                             **options), ranks=2)
+        self.assertIn("random resized crop, random flips, RandAugment of 2 changes of magnitude 9, 25 % with a rectangle "
+                      "erased, mixup, CutMix;", result.out)
+        for part in ({"max_steps": 7}, {"resume": True}):
+            self.encoded(self.folder / "parts", ranks=2, **options, **part)
+        self.assert_same_state(self.folder / "whole/checkpoint.h5", self.folder / "parts/checkpoint.h5")
+        self.encoded(self.folder / "three", ranks=3, **options, accumulate=2)
+        self.assertLess(self.farthest(self.folder / "whole/checkpoint.h5", self.folder / "three/checkpoint.h5"), 1e-4)
+        self.encoded(self.folder / "plain")
+        self.assertGreater(self.farthest(self.folder / "whole/checkpoint.h5", self.folder / "plain/checkpoint.h5"), 1e-3)
+        self.assertEqual(helper.run(*self.training(self.folder / "refused", rand_augment="2")).status, 2)
+
     def test_a_run_resumes_in_the_middle_of_an_epoch(self):
         self.encoded(self.folder / "whole")
         for options in ({"max_steps": 7}, {"resume": True}):

@@ -34,7 +34,7 @@ class Models(helper.ProgramTest):
         _, rows = self.table("--image", "64x64x3", "--classes", 10)
         found = {row["model"]: row for row in rows}
         self.assertEqual(found["resnet18"]["parameters"], SIZES["resnet18"] - 990 * 513)
-        self.assertRegex(found["inception_v3"]["error"], "mixed_7a.*75x75")
+        self.assertRegex(found["inception_v3"]["error"], "Mixed_7a.*75x75")
 
     def test_layers(self):
         result, row = self.table("--model", "alexnet")
@@ -42,8 +42,8 @@ class Models(helper.ProgramTest):
         for what in ("parameters", "forward_flops", "activation_bytes"):
             self.assertEqual(sum(layer[what] for layer in layers), row[what])
         self.assertEqual([layer["layer"] for layer in layers if layer["operation"] == "dropout"],
-                         ["dropout1", "dropout2"])
-        conv1 = next(layer for layer in layers if layer["layer"] == "conv1")
+                         ["classifier.0", "classifier.3"])
+        conv1 = next(layer for layer in layers if layer["layer"] == "features.0")
         self.assertEqual((conv1["output"], conv1["parameters"]), ("64x55x55", 64 * (3 * 121 + 1)))
         self.assertIn("64x55x55", result.out)
         _, rows = self.table()
@@ -73,7 +73,7 @@ class ZeroInit(helper.ProgramTest):
         out = self.folder / f"run{len(options)}"
         self.train(out, model="resnet20", max_steps=1, lr=1e-6, **options)
         parameters = read_checkpoint(out / "checkpoint.h5")["parameters"]
-        return np.array([values for name, values in parameters.items() if name.endswith("norm2.scale")], dtype=object)
+        return np.array([values for name, values in parameters.items() if name.endswith("bn2.weight")], dtype=object)
 
     def test_blocks_are_initialized_to_their_shortcut(self):
         for expected, scales in ((0, self.scales(zero_init=True)), (1, self.scales())):

@@ -171,7 +171,7 @@ class Step(helper.ProgramTest):
         results = self.train("whole", **options)
         state = read_checkpoint(self.checkpoint("whole"))
         self.assertEqual(state["average"].keys(), state["parameters"].keys())
-        self.assertIn("stem.norm.mean", state["average"])
+        self.assertIn("bn1.running_mean", state["average"])
         self.train("parts", **{**options, "max_steps": 3, "bucket": "16KiB"})
         self.train("parts", **options, bucket="16KiB", defer=0.5, resume=True)
         self.assert_same_state(self.checkpoint("whole"), self.checkpoint("parts"))

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "src/data/rand_augment.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/image_files.h"
 
@@ -154,6 +155,110 @@ TEST_CASE("colour jitter uses factors from 0.6 to 1.4", "[augment]") {
   CHECK(std::ranges::is_sorted(gray));
   CHECK(colours != before);
   CHECK((colours[0] > colours[1] && colours[1] > colours[2] && colours[5] > colours[3]));
+}
+
+TEST_CASE("a rectangle of random size and place is erased", "[augment]") {
+  constexpr ImageSize size{20, 30};
+  const std::vector<std::uint8_t> colour{1, 2, 3};
+  double share = 0, ratio = 0;
+  std::set<std::size_t> tops;
+  constexpr int kCount = 4000;
+  int erased = 0;
+  for (std::uint64_t key = 0; key < kCount; ++key) {
+    std::vector<std::uint8_t> pixels(size.height * size.width * 3, 200);
+    Draws draws(key);
+    erase_randomly(draws, pixels, size, colour);
+    std::size_t top = size.height, bottom = 0, left = size.width, right = 0, count = 0;
+    for (std::size_t y = 0; y < size.height; ++y)
+      for (std::size_t x = 0; x < size.width; ++x) {
+        const auto pixel = std::span(pixels).subspan((y * size.width + x) * 3, 3);
+        if (pixel[0] == 200) continue;
+        REQUIRE(std::ranges::equal(pixel, colour));
+        ++count;
+        top = std::min(top, y);
+        left = std::min(left, x);
+        bottom = std::max(bottom, y + 1);
+        right = std::max(right, x + 1);
+      }
+    if (count == 0) continue;
+    REQUIRE(count == (bottom - top) * (right - left));
+    ++erased;
+    tops.insert(top);
+    share += static_cast<double>(count) / (20 * 30);
+    ratio += std::log(static_cast<double>(bottom - top) / static_cast<double>(right - left));
+  }
+  // The means of torchvision's RandomErasing.get_params for images of this size.
+  CHECK(erased == kCount);
+  CHECK(share / erased == Approx(0.1687).margin(0.005));
+  CHECK(ratio / erased == Approx(-0.0601).margin(0.04));
+  CHECK(tops.size() > 16);
+}
+
+TEST_CASE("the changes of RandAugment are torchvision's", "[augment]") {
+  Image image;
+  image.reshape({9, 12}, 3);
+  for (std::size_t i = 0; i < image.pixels.size(); ++i)
+    image.pixels[i] = static_cast<std::uint8_t>(20 + (i * i / 7 + 31 * i) % 211);
+  // Sums of (1 + position) x value, of torchvision 0.29 with PIL. Colours are rounded there otherwise.
+  struct Case {
+    RandomChange change;
+    int magnitude;
+    std::int64_t sum, tolerance;
+  };
+  using enum RandomChange;
+  const std::int64_t one_each = static_cast<std::int64_t>(image.pixels.size() * (image.pixels.size() + 1) / 2);
+  const std::vector<Case> cases{{identity, 0, 6586867, 0},
+                                {shear_x, 20, 5993917, 0},
+                                {shear_x, -9, 6275223, 0},
+                                {shear_y, 20, 4989901, 0},
+                                {shear_y, -9, 6559661, 0},
+                                {translate_x, 20, 5113212, 0},
+                                {translate_x, -9, 6039601, 0},
+                                {translate_y, 20, 6290902, 0},
+                                {translate_y, -9, 5201711, 0},
+                                {rotate, 20, 5713132, 0},
+                                {rotate, -9, 6265317, 0},
+                                {brightness, 20, 9465460, one_each},
+                                {brightness, -9, 4783422, one_each},
+                                {saturation, 20, 6615010, one_each},
+                                {saturation, -9, 6538567, one_each},
+                                {contrast, 20, 6639876, one_each},
+                                {contrast, -9, 6530897, one_each},
+                                {sharpness, 20, 6579606, one_each},
+                                {sharpness, -9, 6563185, one_each},
+                                {posterize, 9, 6559306, 0},
+                                {solarize, 9, 4511213, 0},
+                                {stretch_contrast, 0, 6757127, one_each},
+                                {equalize, 0, 6586867, 0}};
+  for (const Case& one : cases) {
+    CAPTURE(static_cast<int>(one.change), one.magnitude);
+    std::vector<std::uint8_t> pixels = image.pixels, scratch;
+    apply(one.change, one.magnitude, pixels, image.size, 3, scratch);
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < pixels.size(); ++i) sum += static_cast<std::int64_t>((i + 1) * pixels[i]);
+    CHECK(std::abs(sum - one.sum) <= one.tolerance);
+  }
+}
+
+TEST_CASE("RandAugment draws all changes, of both signs", "[augment]") {
+  const Image image = test::picture({16, 16}, 3);
+  std::set<std::vector<std::uint8_t>> results;
+  for (std::uint64_t key = 0; key < 1000; ++key) {
+    std::vector<std::uint8_t> pixels = image.pixels, again = image.pixels, scratch;
+    Draws draws(key), same(key);
+    rand_augment(draws, 1, 20, pixels, image.size, 3, scratch);
+    rand_augment(same, 1, 20, again, image.size, 3, scratch);
+    REQUIRE(pixels == again);
+    results.insert(pixels);
+  }
+  CHECK(results.size() == 5 + 2 * 9);
+  // Colours of gray images do not change, and images may be tiny.
+  for (const ImageSize size : {ImageSize{1, 1}, {1, 5}, {5, 1}})
+    for (std::size_t change = 0; change < kRandomChanges; ++change) {
+      std::vector<std::uint8_t> pixels(size.height * size.width, 100), scratch;
+      apply(static_cast<RandomChange>(change), 9, pixels, size, 1, scratch);
+      CHECK(pixels.size() == size.height * size.width);
+    }
 }
 
 TEST_CASE("augmentations are parsed by name", "[augment]") {

@@ -218,7 +218,7 @@ TEST_CASE("the score can be read alone", "[checkpoint]") {
 
 TEST_CASE("a checkpoint of another version is refused, with or without a checksum", "[checkpoint]") {
   const test::TemporaryFolder folder;
-  for (const std::uint64_t version : {0u, 2u, 4u}) {
+  for (const std::uint64_t version : {0u, 3u, 5u}) {
     hdf5::NewFile file(folder / "run.h5");
     hdf5::Group root = file.root();
     root.set_string("format", "annulus checkpoint");
@@ -227,7 +227,7 @@ TEST_CASE("a checkpoint of another version is refused, with or without a checksu
       write_atomically(folder / "run.h5", image);
       CHECK_THROWS_AS(read_checkpoint(folder / "run.h5"), UnknownVersion);
       CHECK_THAT(error_of_reading(folder / "run.h5"),
-                 Contains("run.h5") && Contains(fmt::format("version {}, but this program reads version 3", version)));
+                 Contains("run.h5") && Contains(fmt::format("version {}, but this program reads version 4", version)));
     }
   }
 }
@@ -288,13 +288,13 @@ TEST_CASE("HDF5 files other than checkpoints are refused", "[checkpoint]") {
   }
   SECTION("without a checksum") {
     root.set_string("format", "annulus checkpoint");
-    root.set_integer("version", 3);
+    root.set_integer("version", 4);
     write_atomically(folder / "run.h5", file.image());
     CHECK_THAT(error_of_reading(folder / "run.h5"), Contains("its checksum is missing"));
   }
   SECTION("missing parts") {
     root.set_string("format", "annulus checkpoint");
-    root.set_integer("version", 3);
+    root.set_integer("version", 4);
     const auto expect = [&](const std::string& name) { CHECK_THAT(error(), Contains("'" + name + "': missing")); };
     for (const char* name : {"model", "optimizer", "configuration"}) {
       expect(name);

@@ -133,7 +133,8 @@ TEST_CASE("an unknown word's message names the nearest known one and the help to
   CHECK(message({"--data", "d", "train"}) == "--data must follow the command train; see annulus train --help");
   CHECK(message({"train", "--device", "cdua"}) ==
         "--device: expected auto, cpu or cuda, not \"cdua\"; did you mean cuda? See annulus train --help");
-  CHECK(message({"eval", "--split", "val"}) == "--split: expected train or test, not \"val\"; see annulus eval --help");
+  CHECK(message({"eval", "--split", "val"}) ==
+        "--split: expected train, validation or test, not \"val\"; did you mean validation? See annulus eval --help");
   CHECK_THAT(message({"train", "--model", "ResNet50"}), Contains("did you mean resnet50?"));
   CHECK_THAT(message({"bench", "step", "--all-reduce", "auto,rign"}), Contains("did you mean ring?"));
   CHECK_THAT(message({"train", "--model", std::string(100000, 'x')}), Contains("xx...\""));
@@ -188,12 +189,12 @@ TEST_CASE("the help describes every option in lines that fit a terminal", "[cli]
 TEST_CASE("a command's help", "[cli]") {
   CommandLine line;
   CHECK(line.app().get_subcommand("export")->help("annulus") ==
-        R"(Export a checkpoint's network as an ONNX file
+        R"(Export a checkpoint's network as an ONNX file, or its weights for PyTorch
 
 Usage: annulus export FILE --checkpoint FILE [OPTIONS]
 
 Arguments:
-  FILE                      ONNX file to write
+  FILE                      ONNX file to write, or with the extension .safetensors a file of weights
 
 Options:
   --checkpoint FILE         Checkpoint file, such as RUN/best.h5, or a run's folder (its newest
@@ -305,7 +306,7 @@ TEST_CASE("a run's configuration round-trips for every option and any text", "[c
       any_text.push_back(name);
   }
   CHECK(options > 50);
-  CHECK(any_text == Words{"--tune"});
+  CHECK(any_text == Words{"--validation", "--weights", "--tune"});
   for (const std::string& text : awkward) {
     CAPTURE(text);
     Words words{"train"};

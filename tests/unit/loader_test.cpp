@@ -88,6 +88,7 @@ struct EncodedData {
 struct Delivered {
   std::vector<std::uint8_t> images;
   std::vector<std::int32_t> labels, keys;
+  std::vector<MixedLabel> mixed_labels;
   std::vector<std::size_t> bad;
 
   bool operator==(const Delivered&) const = default;
@@ -107,6 +108,7 @@ Delivered deliver(const Dataset& dataset, const DataOptions& options, Purpose pu
       append(result.images, batch.images);
       append(result.labels, batch.labels);
       append(result.keys, batch.keys);
+      append(result.mixed_labels, batch.mixed_labels);
       for (const BadSample& bad : batch.bad) result.bad.push_back(bad.sample);
     }
   std::ranges::sort(result.bad);
@@ -129,6 +131,49 @@ TEST_CASE("batches are bit-identical for any threads, ranks and prefetching", "[
         CHECK(deliver(data.dataset, options, Purpose::training, ranks, 5) == alone);
       }
     }
+  }
+}
+
+TEST_CASE("each image is mixed with the next one of the epoch, on any number of ranks", "[loader]") {
+  constexpr std::size_t kImages = 31, kBytes = 30;
+  test::DataFile file(kImages);
+  file.images_shape = {kImages, 6, 5, 1};
+  file.images = test::random_pixels(kImages * kBytes, 1);
+  const test::TemporaryFolder folder;
+  const Dataset dataset = write_and_open(file, folder / "data.h5");
+  DataOptions options{.files = {}, .augment = "flip"};
+  const Delivered plain = deliver(dataset, options, Purpose::training, 1, 3);
+  CHECK(plain.mixed_labels.empty());
+  options.mixup = 1;
+  const Delivered mixed = deliver(dataset, options, Purpose::training, 1, 3);
+  REQUIRE(mixed.mixed_labels.size() == kImages);
+  CHECK(mixed.labels == plain.labels);
+  CHECK(mixed.keys == plain.keys);
+  bool first_is_own = false, first_is_next = false;
+  for (std::size_t i = 0; i < kImages; ++i) {
+    const std::size_t next = (i + 1) % kImages;
+    const MixedLabel& found = mixed.mixed_labels[i];
+    CHECK(2 * found.share >= MixedLabel::kWhole);
+    const auto is_mixture = [&](std::size_t first, std::size_t second) {
+      bool equal = found.label == plain.labels[first] && found.other == plain.labels[second];
+      for (std::size_t k = 0; k < kBytes; ++k) {
+        const std::int32_t sum = found.share * plain.images[first * kBytes + k] +
+                                 (MixedLabel::kWhole - found.share) * plain.images[second * kBytes + k];
+        equal = equal && mixed.images[i * kBytes + k] == (sum + MixedLabel::kWhole / 2) / MixedLabel::kWhole;
+      }
+      return equal;
+    };
+    CHECK((is_mixture(i, next) || is_mixture(next, i)));
+    first_is_own = first_is_own || is_mixture(i, next);
+    first_is_next = first_is_next || is_mixture(next, i);
+  }
+  CHECK((first_is_own && first_is_next));
+  options.cutmix = 1;
+  options.workers = 1;
+  const Delivered alone = deliver(dataset, options, Purpose::training, 1, 5);
+  for (const auto& [workers, ranks] : {std::pair{3, 1}, {1, 2}, {3, 5}, {2, 13}}) {
+    options.workers = static_cast<std::size_t>(workers);
+    CHECK(deliver(dataset, options, Purpose::training, ranks, 5) == alone);
   }
 }
 

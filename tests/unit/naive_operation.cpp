@@ -13,7 +13,7 @@ struct Naive {
   const std::vector<Tensor>& inputs;
   const std::vector<Tensor>& parameters;
   Tensor out;
-  const Tensor& in = inputs[0];
+  const Tensor& in = inputs.empty() ? out : inputs[0];
 
   static double at(const Tensor& t, std::size_t n, std::size_t c, std::size_t y, std::size_t x) {
     return t.values[((n * t.shape[1] + c) * t.shape[2] + y) * t.shape[3] + x];
@@ -34,10 +34,13 @@ struct Naive {
   template <class Window, class Visit>
   void window(const Window& o, std::size_t y, std::size_t x, const Visit& visit) const {
     const Extent kernel = o.kernel, stride = o.stride;
+    Extent dilation = 1;
+    if constexpr (requires { o.dilation; }) dilation = o.dilation;
     for (std::size_t i = 0; i < kernel.height; ++i)
       for (std::size_t j = 0; j < kernel.width; ++j) {
-        const auto row = static_cast<long>(y * stride.height + i) - static_cast<long>(o.padding.top);
-        const auto column = static_cast<long>(x * stride.width + j) - static_cast<long>(o.padding.left);
+        const auto row = static_cast<long>(y * stride.height + i * dilation.height) - static_cast<long>(o.padding.top);
+        const auto column =
+            static_cast<long>(x * stride.width + j * dilation.width) - static_cast<long>(o.padding.left);
         if (row < 0 || column < 0 || row >= static_cast<long>(in.shape[2]) || column >= static_cast<long>(in.shape[3]))
           continue;
         visit(i, j, static_cast<std::size_t>(row), static_cast<std::size_t>(column));
@@ -47,9 +50,10 @@ struct Naive {
   Tensor operator()(const Convolution& o) {
     return images([&](std::size_t n, std::size_t c, std::size_t y, std::size_t x) {
       double sum = o.bias ? parameters[1].values[c] : 0;
-      for (std::size_t from = 0; from < in.shape[1]; ++from)
+      const std::size_t each = in.shape[1] / o.groups, first = c / (o.channels / o.groups) * each;
+      for (std::size_t from = 0; from < each; ++from)
         window(o, y, x, [&](std::size_t i, std::size_t j, std::size_t row, std::size_t column) {
-          sum += at(parameters[0], c, from, i, j) * at(in, n, from, row, column);
+          sum += at(parameters[0], c, from, i, j) * at(in, n, first + from, row, column);
         });
       return o.relu ? std::max(sum, 0.0) : sum;
     });
@@ -60,7 +64,7 @@ struct Naive {
     out.values.clear();
     for (std::size_t n = 0; n < in.shape[0]; ++n)
       for (std::size_t unit = 0; unit < o.units; ++unit) {
-        double sum = parameters[1].values[unit];
+        double sum = o.bias ? parameters[1].values[unit] : 0;
         for (std::size_t i = 0; i < features; ++i)
           sum += parameters[0].values[unit * features + i] * in.values[n * features + i];
         out.values.push_back(o.relu ? std::max(sum, 0.0) : sum);
@@ -80,10 +84,21 @@ struct Naive {
 
   Tensor operator()(const AveragePool& o) {
     return images([&](std::size_t n, std::size_t c, std::size_t y, std::size_t x) {
-      double sum = 0;
-      window(o, y, x,
-             [&](std::size_t, std::size_t, std::size_t row, std::size_t column) { sum += at(in, n, c, row, column); });
-      return sum / static_cast<double>(o.kernel.area());
+      double sum = 0, pixels = 0;
+      window(o, y, x, [&](std::size_t, std::size_t, std::size_t row, std::size_t column) {
+        sum += at(in, n, c, row, column);
+        ++pixels;
+      });
+      // Along one axis: the part of the window before the overhang.
+      const auto covered = [](std::size_t begin, std::size_t size, std::size_t end) {
+        return std::min(size, end - begin);
+      };
+      const Border& p = o.padding;
+      if (o.count_padding)
+        pixels = static_cast<double>(
+            covered(y * o.stride.height, o.kernel.height, in.shape[2] + p.height() - o.overhang.height) *
+            covered(x * o.stride.width, o.kernel.width, in.shape[3] + p.width() - o.overhang.width));
+      return sum / pixels;
     });
   }
 
@@ -105,11 +120,13 @@ struct Naive {
     });
   }
 
-  Tensor operator()(const Concat&) {
+  Tensor operator()(const Concat& o) {
     out.values.clear();
-    for (std::size_t n = 0; n < in.shape[0]; ++n)
+    std::size_t outer = 1;
+    for (std::size_t i = 0; i < o.axis; ++i) outer *= in.shape[i];
+    for (std::size_t n = 0; n < outer; ++n)
       for (const Tensor& input : inputs) {
-        const std::size_t size = input.values.size() / in.shape[0];
+        const std::size_t size = input.values.size() / outer;
         out.values.insert(out.values.end(), input.values.begin() + static_cast<long>(n * size),
                           input.values.begin() + static_cast<long>((n + 1) * size));
       }
@@ -141,6 +158,308 @@ struct Naive {
   Tensor operator()(const Add&) {
     out.values = in.values;
     for (std::size_t i = 0; i < out.values.size(); ++i) out.values[i] += inputs[1].values[i];
+    return out;
+  }
+
+  // Calls visit(index, position) for all elements of a shape in row-major order.
+  template <class Visit>
+  static void for_each_index(const Shape& shape, const Visit& visit) {
+    std::vector<std::size_t> index(shape.size(), 0);
+    for (std::size_t position = 0; position < elements(shape); ++position) {
+      visit(index, position);
+      for (std::size_t i = shape.size(); i-- > 0 && ++index[i] == shape[i];) index[i] = 0;
+    }
+  }
+
+  static std::size_t position(const Shape& shape, const std::vector<std::size_t>& index) {
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < shape.size(); ++i) at = at * shape[i] + index[i];
+    return at;
+  }
+
+  // Every element of the output is input[from(index)].
+  template <class From>
+  Tensor moved(const From& from) {
+    out.values.resize(elements(out.shape));
+    for_each_index(out.shape, [&](std::vector<std::size_t> index, std::size_t to) { out.values[to] = from(index); });
+    return out;
+  }
+
+  Tensor operator()(const TransposedConvolution& o) {
+    out.values.assign(elements(out.shape), 0);
+    const std::size_t group_inputs = in.shape[1] / o.groups, group_outputs = o.channels / o.groups;
+    const auto add = [&](std::size_t n, std::size_t c, long y, long x, double value) {
+      if (y >= 0 && x >= 0 && y < static_cast<long>(out.shape[2]) && x < static_cast<long>(out.shape[3]))
+        out.values[position(out.shape, {n, c, static_cast<std::size_t>(y), static_cast<std::size_t>(x)})] += value;
+    };
+    for_each_index(in.shape, [&](const std::vector<std::size_t>& at_input, std::size_t from) {
+      const std::size_t group = at_input[1] / group_inputs;
+      for (std::size_t c = 0; c < group_outputs; ++c)
+        for (std::size_t i = 0; i < o.kernel.height; ++i)
+          for (std::size_t j = 0; j < o.kernel.width; ++j)
+            add(at_input[0], group * group_outputs + c,
+                static_cast<long>(at_input[2] * o.stride.height + i * o.dilation.height) -
+                    static_cast<long>(o.padding.top),
+                static_cast<long>(at_input[3] * o.stride.width + j * o.dilation.width) -
+                    static_cast<long>(o.padding.left),
+                in.values[from] * at(parameters[0], at_input[1], c, i, j));
+    });
+    if (o.bias)
+      for_each_index(out.shape, [&](const std::vector<std::size_t>& index, std::size_t to) {
+        out.values[to] += parameters[1].values[index[1]];
+      });
+    return out;
+  }
+
+  Tensor operator()(const Linear& o) {
+    const std::size_t features = in.shape.back();
+    return moved([&](std::vector<std::size_t> index) {
+      const std::size_t unit = index.back();
+      double sum = o.bias ? parameters[1].values[unit] : 0;
+      for (std::size_t i = 0; i < features; ++i) {
+        index.back() = i;
+        sum += in.values[position(in.shape, index)] * parameters[0].values[unit * features + i];
+      }
+      return sum;
+    });
+  }
+
+  Tensor operator()(const MatrixProduct&) {
+    return moved([&](const std::vector<std::size_t>& index) {
+      auto a = index, b = index;
+      double sum = 0;
+      for (std::size_t k = 0; k < in.shape.back(); ++k) {
+        a.back() = b[b.size() - 2] = k;
+        sum += in.values[position(in.shape, a)] * inputs[1].values[position(inputs[1].shape, b)];
+      }
+      return sum;
+    });
+  }
+
+  Tensor operator()(const Mean& o) {
+    std::vector<double> sums(elements(out.shape), 0);
+    for_each_index(in.shape, [&](const std::vector<std::size_t>& index, std::size_t from) {
+      std::vector<std::size_t> to;
+      for (std::size_t i = 0; i < index.size(); ++i) {
+        const bool reduced = std::ranges::find(o.axes, i) != o.axes.end();
+        if (!reduced) to.push_back(index[i]);
+        if (reduced && o.keep) to.push_back(0);
+      }
+      sums[position(out.shape, to)] += in.values[from];
+    });
+    for (double& sum : sums) sum *= static_cast<double>(sums.size()) / static_cast<double>(in.values.size());
+    out.values = sums;
+    return out;
+  }
+
+  // Normalizes `rows` parts of the input, each contiguous, and scales and shifts element i of a part by parameter
+  // of(i).
+  template <class Of>
+  Tensor normalized(std::size_t size, double epsilon, const Of& of, bool shift = true) {
+    out.values.clear();
+    for (std::size_t begin = 0; begin < in.values.size(); begin += size) {
+      double mean = 0, variance = 0;
+      for (std::size_t i = begin; i < begin + size; ++i) mean += in.values[i] / static_cast<double>(size);
+      for (std::size_t i = begin; i < begin + size; ++i)
+        variance += std::pow(in.values[i] - mean, 2) / static_cast<double>(size);
+      for (std::size_t i = begin; i < begin + size; ++i)
+        out.values.push_back((in.values[i] - mean) / std::sqrt(variance + epsilon) * parameters[0].values[of(i)] +
+                             (shift ? parameters[1].values[of(i)] : 0));
+    }
+    return out;
+  }
+
+  Tensor operator()(const LayerNorm& o) {
+    const std::size_t size = parameters[0].values.size();
+    return normalized(
+        size, static_cast<double>(o.epsilon), [=](std::size_t i) { return i % size; }, o.shift);
+  }
+
+  Tensor operator()(const GroupNorm& o) {
+    const std::size_t channels = in.shape[1], pixels = in.values.size() / in.shape[0] / channels;
+    return normalized(channels / o.groups * pixels, static_cast<double>(o.epsilon),
+                      [=](std::size_t i) { return i / pixels % channels; });
+  }
+
+  Tensor operator()(const LocalResponseNorm& o) {
+    return images([&](std::size_t n, std::size_t c, std::size_t y, std::size_t x) {
+      double squares = 0;
+      for (std::size_t k = 0; k < o.size; ++k) {
+        const std::size_t from = c + k - (o.size - 1) / 2;
+        if (from < in.shape[1]) squares += std::pow(at(in, n, from, y, x), 2);
+      }
+      const double alpha = static_cast<double>(o.alpha) / static_cast<double>(o.size);
+      return at(in, n, c, y, x) / std::pow(static_cast<double>(o.bias) + alpha * squares, static_cast<double>(o.beta));
+    });
+  }
+
+  static double activation(const Activation& o, double x) {
+    const double alpha = static_cast<double>(o.alpha), beta = static_cast<double>(o.beta);
+    const auto sigmoid = [](double t) { return 1 / (1 + std::exp(-t)); };
+    switch (o.function) {
+      case Activation::Function::linear:
+        return alpha * x + beta;
+      case Activation::Function::clip:
+        return std::min(std::max(x, alpha), beta);
+      case Activation::Function::leaky_relu:
+        return x < 0 ? alpha * x : x;
+      case Activation::Function::elu:
+        return x < 0 ? alpha * std::expm1(x) : x;
+      case Activation::Function::sigmoid:
+        return sigmoid(x);
+      case Activation::Function::tanh:
+        return std::tanh(x);
+      case Activation::Function::silu:
+        return x * sigmoid(x);
+      case Activation::Function::gelu:
+        return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0)));
+      case Activation::Function::gelu_tanh:
+        return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+      case Activation::Function::mish:
+        return x * std::tanh(std::log1p(std::exp(x)));
+      case Activation::Function::softplus:
+        return std::log1p(std::exp(x));
+      case Activation::Function::hard_sigmoid:
+        return std::min(std::max(alpha * x + beta, 0.0), 1.0);
+      case Activation::Function::hard_swish:
+        return x * std::min(std::max(x / 6 + 0.5, 0.0), 1.0);
+      case Activation::Function::absolute:
+        return std::abs(x);
+      case Activation::Function::exponential:
+        return std::exp(x);
+      case Activation::Function::logarithm:
+        return std::log(x);
+      case Activation::Function::square_root:
+        return std::sqrt(x);
+      case Activation::Function::square:
+        return x * x;
+      case Activation::Function::reciprocal:
+        return 1 / x;
+    }
+    fail("unknown function");
+  }
+
+  Tensor operator()(const Activation& o) {
+    out.values.clear();
+    for (const double x : in.values) out.values.push_back(activation(o, x));
+    return out;
+  }
+
+  Tensor operator()(const PRelu& o) {
+    return moved([&](const std::vector<std::size_t>& index) {
+      const double x = in.values[position(in.shape, index)];
+      return x < 0 ? x * parameters[0].values[o.per_channel ? index[1] : 0] : x;
+    });
+  }
+
+  Tensor operator()(const Arithmetic& o) {
+    const auto operand = [&](const Tensor& t, std::vector<std::size_t> index) {
+      index.erase(index.begin(), index.end() - static_cast<long>(t.shape.size()));
+      for (std::size_t i = 0; i < index.size(); ++i) index[i] %= t.shape[i];
+      return t.values[position(t.shape, index)];
+    };
+    return moved([&](const std::vector<std::size_t>& index) {
+      const double a = operand(inputs[0], index), b = operand(inputs[1], index);
+      switch (o.op) {
+        case Arithmetic::Operator::sum:
+          return a + b;
+        case Arithmetic::Operator::difference:
+          return a - b;
+        case Arithmetic::Operator::product:
+          return a * b;
+        case Arithmetic::Operator::quotient:
+          return a / b;
+        case Arithmetic::Operator::maximum:
+          return std::max(a, b);
+        case Arithmetic::Operator::minimum:
+          break;
+      }
+      return std::min(a, b);
+    });
+  }
+
+  Tensor operator()(const Softmax&) {
+    const std::size_t size = in.shape.back();
+    out.values.clear();
+    for (std::size_t begin = 0; begin < in.values.size(); begin += size) {
+      double sum = 0;
+      for (std::size_t i = begin; i < begin + size; ++i) sum += std::exp(in.values[i]);
+      for (std::size_t i = begin; i < begin + size; ++i) out.values.push_back(std::exp(in.values[i]) / sum);
+    }
+    return out;
+  }
+
+  Tensor operator()(const Reshape&) {
+    out.values = in.values;
+    return out;
+  }
+
+  Tensor operator()(const Transpose& o) {
+    return moved([&](const std::vector<std::size_t>& index) {
+      std::vector<std::size_t> from(index.size());
+      for (std::size_t i = 0; i < index.size(); ++i) from[o.order[i]] = index[i];
+      return in.values[position(in.shape, from)];
+    });
+  }
+
+  Tensor operator()(const Slice& o) {
+    return moved([&](std::vector<std::size_t> index) {
+      index[o.axis] += o.begin;
+      return in.values[position(in.shape, index)];
+    });
+  }
+
+  Tensor operator()(const Gather& o) {
+    return moved([&](std::vector<std::size_t> index) {
+      index[o.axis] = o.indices[index[o.axis]];
+      return in.values[position(in.shape, index)];
+    });
+  }
+
+  Tensor operator()(const Pad& o) {
+    return moved([&](std::vector<std::size_t> index) {
+      for (std::size_t i = 0; i < index.size(); ++i)
+        if ((index[i] -= o.before[i]) >= in.shape[i]) return static_cast<double>(o.value);
+      return in.values[position(in.shape, index)];
+    });
+  }
+
+  Tensor operator()(const Expand&) {
+    return moved([&](std::vector<std::size_t> index) {
+      for (std::size_t i = 0; i < index.size(); ++i) index[i] %= in.shape[i];
+      return in.values[position(in.shape, index)];
+    });
+  }
+
+  Tensor operator()(const Resize& o) {
+    // One axis: the two neighbours and the weight of the second.
+    const auto sample = [&](std::size_t i, std::size_t pixels, std::size_t outputs) {
+      const auto n = static_cast<double>(pixels), m = static_cast<double>(outputs), at_output = static_cast<double>(i);
+      double place = at_output * n / m;
+      if (o.coordinates == Resize::Coordinates::half_pixel) place = (at_output + 0.5) * n / m - 0.5;
+      if (o.coordinates == Resize::Coordinates::align_corners) place = at_output * (n - 1) / (m - 1);
+      if (!o.linear)
+        place = o.coordinates == Resize::Coordinates::asymmetric ? std::floor(place) : std::ceil(place - 0.5);
+      place = std::min(std::max(place, 0.0), n - 1);
+      const double first = std::floor(place);
+      return std::tuple(static_cast<std::size_t>(first), static_cast<std::size_t>(std::min(first + 1, n - 1)),
+                        place - first);
+    };
+    return images([&](std::size_t n, std::size_t c, std::size_t y, std::size_t x) {
+      const auto [top, bottom, down] = sample(y, in.shape[2], o.size.height);
+      const auto [left, right, across] = sample(x, in.shape[3], o.size.width);
+      return (1 - down) * ((1 - across) * at(in, n, c, top, left) + across * at(in, n, c, top, right)) +
+             down * ((1 - across) * at(in, n, c, bottom, left) + across * at(in, n, c, bottom, right));
+    });
+  }
+
+  Tensor operator()(const Learned&) {
+    out.values = parameters[0].values;
+    return out;
+  }
+
+  Tensor operator()(const Constant& o) {
+    out.values.assign(o.values.begin(), o.values.end());
     return out;
   }
 

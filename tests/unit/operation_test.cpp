@@ -12,6 +12,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/base/mixed_label.h"
 #include "kernels/cpu/first_convolution.h"
 #include "kernels/cpu/pass.h"
 #include "kernels/cpu/row_convolution.h"
@@ -19,280 +20,24 @@
 #include "kernels/cpu/winograd.h"
 #include "kernels/device.h"
 #include "kernels/dropout_mask.h"
-#include "tests/unit/naive_operation.h"
-#include "tests/unit/random_values.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/operation_trial.h"
 
 namespace annulus {
 namespace {
 
+using test::blocked;
+using test::check_operation;
+using test::check_output;
+using test::check_trial;
+using test::distance;
+using test::has_our_layouts;
+using test::kTolerance;
+using test::largest;
+using test::Operand;
 using test::random_values;
+using test::scratch_saved;
 using test::Tensor;
-
-// Maximum error of float32 sums over some hundred products, relative to the tensor's largest element.
-constexpr double kTolerance = 1e-5;
-
-// A tensor on the device.
-struct Operand {
-  Operand(Device& on, const TensorSpec& layout, const std::vector<float>& values)
-      : device(on), spec(layout), memory(on.allocate(spec.layout->bytes())) {
-    device.write(values, spec, memory.view());
-  }
-
-  std::vector<float> read() const {
-    std::vector<float> values(elements(spec.shape));
-    device.read(spec, memory.view(), values);
-    return values;
-  }
-
-  // Whether there are only zeros in the padding.
-  bool clean() const {
-    const Operand copy(device, spec, read());
-    return test::bytes_of(device, copy.memory.view()) == test::bytes_of(device, memory.view());
-  }
-
-  Tensor tensor() const {
-    const auto values = read();
-    return {spec.shape, {values.begin(), values.end()}};
-  }
-
-  Device& device;
-  TensorSpec spec;
-  Buffer memory;
-};
-
-// Whether oneDNN chooses the layouts that our kernels are compiled for.
-bool has_our_layouts() {
-  return !test::on_gpu() && (cpu::kChannelBlock == 16) == (__builtin_cpu_supports("avx512f") != 0);
-}
-
-// Images of this shape in the layout of a network after its first convolution.
-TensorSpec blocked(Device& device, const Shape& shape) {
-  const Convolution first{.channels = shape[1], .kernel = 3, .padding = 1};
-  return device.plan(first, {device.values({shape[0], 3, shape[2], shape[3]})}, Mode::inference, {})->output();
-}
-
-// Also between the values.
-void fill_with_nan(Device& device, DeviceView memory) {
-  const std::vector<std::byte> ones(memory.bytes, std::byte{255});
-  device.upload(ones, memory);
-}
-
-// An operation over random operands. Memory that it must write is filled with garbage before.
-struct Trial {
-  Trial(Device& device, const Operation& what, const std::vector<TensorSpec>& specs, bool wanted = true,
-        Mode mode = Mode::training, const std::vector<TensorSpec>& laid_out = {})
-      : operation(what), op(device.plan(operation, specs, mode, laid_out)) {
-    std::uint64_t seed = 1;
-    const auto random = [&](const TensorSpec& spec) {
-      return Operand(device, spec, random_values(elements(spec.shape), ++seed));
-    };
-    const auto rubbish = [&](const TensorSpec& spec) {
-      return Operand(device, spec, std::vector<float>(elements(spec.shape), 1e6f));
-    };
-    const auto nothing = [&](const TensorSpec& spec) {
-      Operand operand = rubbish(spec);
-      fill_with_nan(device, operand.memory.view());
-      return operand;
-    };
-    for (const TensorSpec& spec : specs) inputs.push_back(random(spec));
-    for (const TensorSpec& spec : specs) input_gradients.push_back(nothing(spec));
-    for (const TensorSpec& spec : op->parameters()) parameters.push_back(random(spec));
-    for (const TensorSpec& spec : op->parameters()) parameter_gradients.push_back(rubbish(spec));
-    output.push_back(nothing(op->output()));
-    output_gradient.push_back(random(op->output()));
-    seeded = output_gradient[0].tensor().values;
-
-    for (const Operand& o : inputs) bindings.inputs.push_back(o.memory.view());
-    bindings.output = output[0].memory.view();
-    for (const Operand& o : parameters) bindings.parameters.push_back(o.memory.view());
-    if (mode == Mode::training) {
-      for (const Operand& o : parameter_gradients) bindings.parameter_gradients.push_back(o.memory.view());
-      for (const Operand& o : input_gradients)
-        bindings.input_gradients.push_back(wanted ? o.memory.view() : DeviceView{});
-      bindings.output_gradient = output_gradient[0].memory.view();
-    } else {
-      bindings.input_gradients.resize(inputs.size());
-    }
-    scratch = device.allocate(op->info().scratch_bytes);
-    bindings.scratch = scratch.view();
-    op->bind(bindings);
-  }
-
-  // Runs forward, `between`, and backward over the initial operands with these bindings. Returns the contents of the
-  // output and of the inputs' and the parameters' gradients.
-  template <class Between>
-  std::vector<std::vector<std::byte>> run(const Bindings& bound, const Between& between) {
-    std::uint64_t seed = 1;
-    for (Operand& o : inputs) o.device.write(random_values(elements(o.spec.shape), ++seed), o.spec, o.memory.view());
-    Operand& gradient = output_gradient[0];
-    std::vector<float> seeds(seeded.begin(), seeded.end());
-    if (bound.second_output_gradient) {
-      for (float& value : seeds) value /= 2;
-      gradient.device.write(seeds, gradient.spec, bound.second_output_gradient);
-    }
-    gradient.device.write(seeds, gradient.spec, bound.output_gradient);
-    op->bind(bound);
-    op->forward();
-    std::vector<std::vector<std::byte>> made{test::bytes_of(gradient.device, bound.output)};
-    between();
-    op->backward(1);
-    for (const DeviceView view : bound.input_gradients)
-      if (view) made.push_back(test::bytes_of(gradient.device, view));
-    for (const DeviceView view : bound.parameter_gradients) made.push_back(test::bytes_of(gradient.device, view));
-    return made;
-  }
-
-  static std::vector<Tensor> tensors(const std::vector<Operand>& operands) {
-    std::vector<Tensor> all;
-    for (const Operand& o : operands) all.push_back(o.tensor());
-    return all;
-  }
-
-  // The sum of the outputs, each times the gradient that backward was seeded with.
-  double objective(const std::vector<Tensor>& at_inputs, const std::vector<Tensor>& at_parameters) const {
-    const Tensor made = test::naive_forward(operation, at_inputs, at_parameters);
-    double sum = 0;
-    for (std::size_t i = 0; i < made.values.size(); ++i) sum += seeded[i] * made.values[i];
-    return sum;
-  }
-
-  Operation operation;
-  std::unique_ptr<Op> op;
-  std::vector<Operand> inputs, input_gradients, parameters, parameter_gradients, output, output_gradient;
-  Buffer scratch;
-  std::vector<double> seeded;
-  Bindings bindings;
-};
-
-// Checks that a convolution or dense layer without an input gradient is bit-identical otherwise. Returns the scratch
-// memory that it saves.
-template <class Layer>
-std::size_t scratch_saved(Device& device, Layer layer, const TensorSpec& input) {
-  Trial with(device, layer, {input}, false);
-  layer.input_gradient = false;
-  Trial without(device, layer, {input}, false);
-  CHECK(without.run(without.bindings, [] {}) == with.run(with.bindings, [] {}));
-  REQUIRE(without.op->info().scratch_bytes <= with.op->info().scratch_bytes);
-  return with.op->info().scratch_bytes - without.op->info().scratch_bytes;
-}
-
-double largest(const std::vector<double>& values) {
-  double most = 0;
-  for (const double value : values) most = std::max(most, std::abs(value));
-  return most;
-}
-
-// NaN counts as infinitely far.
-double distance(const std::vector<double>& ours, const std::vector<double>& expected) {
-  REQUIRE(ours.size() == expected.size());
-  double most = 0;
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    const double off = std::abs(ours[i] - expected[i]);
-    most = std::isnan(off) ? std::numeric_limits<double>::infinity() : std::max(most, off);
-  }
-  return most;
-}
-
-void check_output(const Trial& trial) {
-  const auto expected =
-      test::naive_forward(trial.operation, Trial::tensors(trial.inputs), Trial::tensors(trial.parameters)).values;
-  CHECK(distance(trial.output[0].tensor().values, expected) <= kTolerance * std::max(1.0, largest(expected)));
-  CHECK(trial.output[0].clean());
-}
-
-// Compares the gradient with respect to a tensor (`at`, one of those that `objective` reads) with central differences:
-// for some of its elements one by one, and for all of them together along a random direction. The step is too small for
-// a random operand to cross a kink.
-template <class Objective>
-void check_gradient(const Operand& gradient, Tensor& at, const Objective& objective) {
-  constexpr double kStep = 1e-6;
-  constexpr std::size_t kSingles = 6;
-  const auto ours = gradient.tensor().values;
-  const auto original = at.values;
-  const auto along = [&](const auto& direction) {
-    for (std::size_t i = 0; i < original.size(); ++i) at.values[i] = original[i] + kStep * direction(i);
-    const double above = objective();
-    for (std::size_t i = 0; i < original.size(); ++i) at.values[i] = original[i] - kStep * direction(i);
-    const double below = objective();
-    at.values = original;
-    return (above - below) / (2 * kStep);
-  };
-  // Elements are sums of many terms, some of which cancel, so errors are relative to the largest element.
-  double scale = 1;
-  std::vector<std::pair<std::size_t, double>> singles;
-  const std::size_t stride = (ours.size() + kSingles - 1) / kSingles;
-  for (std::size_t i = 0; i < ours.size(); i += stride) {
-    singles.emplace_back(i, along([&](std::size_t k) { return k == i ? 1.0 : 0.0; }));
-    scale = std::max(scale, std::abs(singles.back().second));
-  }
-  for (const auto& [i, single] : singles) {
-    CAPTURE(i, ours[i], single, scale);
-    CHECK(std::abs(ours[i] - single) <= kTolerance * scale);
-  }
-  const auto direction = random_values(ours.size(), 1000);
-  const double expected = along([&](std::size_t i) { return direction[i]; });
-  double sum = 0;
-  for (std::size_t i = 0; i < ours.size(); ++i) sum += ours[i] * direction[i];
-  CAPTURE(sum, expected);
-  CHECK(std::abs(sum - expected) <= kTolerance * scale * std::sqrt(static_cast<double>(ours.size())));
-  CHECK(gradient.clean());
-}
-
-// Checks an operation's properties on memory that it does not need or can reuse: results must be bit-identical.
-void check_memory(Trial& trial) {
-  const auto nothing = [] {};
-  const auto expected = trial.run(trial.bindings, nothing);
-  const Op& op = *trial.op;
-  Device& device = trial.inputs[0].device;
-  CHECK(trial.run(trial.bindings, [&] {
-    for (std::size_t k = 0; k < trial.inputs.size(); ++k)
-      if (!op.info().input(k).backward_reads) fill_with_nan(device, trial.bindings.inputs[k]);
-    if (!op.info().backward_reads_output) fill_with_nan(device, trial.bindings.output);
-    fill_with_nan(device, trial.bindings.scratch);
-  }) == expected);
-  for (std::size_t k = 0; k < trial.inputs.size(); ++k) {
-    CAPTURE(k);
-    Bindings bindings = trial.bindings;
-    bindings.output = bindings.inputs[k];
-    if (op.info().input(k).output_may_overwrite && !op.info().input(k).backward_reads)
-      CHECK(trial.run(bindings, nothing) == expected);
-    bindings = trial.bindings;
-    if (!bindings.input_gradients[k]) continue;
-    bindings.input_gradients[k] = bindings.output_gradient;
-    if (op.info().input(k).gradient_may_overwrite) CHECK(trial.run(bindings, nothing) == expected);
-  }
-  if (!op.info().sums_output_gradients) return;
-  const Buffer second = device.allocate(trial.bindings.output_gradient.bytes);
-  Bindings bindings = trial.bindings;
-  bindings.second_output_gradient = second.view();
-  CHECK(trial.run(bindings, nothing) == expected);
-}
-
-// `differentiable`: how many of the parameters, from the first, have gradients (not statistics) in their slots.
-void check_trial(Trial& trial, bool wanted, std::size_t differentiable) {
-  trial.op->forward();
-  check_output(trial);
-  trial.op->backward(1);
-  auto inputs = Trial::tensors(trial.inputs);
-  auto parameters = Trial::tensors(trial.parameters);
-  const auto objective = [&] { return trial.objective(inputs, parameters); };
-  for (std::size_t i = 0; wanted && i < inputs.size(); ++i) {
-    INFO("gradient of input " << i);
-    check_gradient(trial.input_gradients[i], inputs[i], objective);
-  }
-  for (std::size_t i = 0; i < differentiable; ++i) {
-    INFO("gradient of parameter " << i);
-    check_gradient(trial.parameter_gradients[i], parameters[i], objective);
-  }
-  check_memory(trial);
-}
-
-void check_operation(Device& device, const Operation& operation, const std::vector<TensorSpec>& inputs,
-                     bool wanted = true) {
-  Trial trial(device, operation, inputs, wanted);
-  check_trial(trial, wanted, trial.parameters.size());
-}
+using test::Trial;
 
 std::string text(const Convolution& c) {
   return fmt::format("{} channels, kernel {}x{}, stride {}, padding {}x{}, bias {}, relu {}", c.channels,
@@ -854,15 +599,18 @@ std::ptrdiff_t place_of(std::span<const float> logits, std::size_t label) {
 }
 
 struct LossTrial {
+  // `labels`: one for each sample, or the three numbers of a MixedLabel.
   LossTrial(Device& device, std::size_t batch, std::size_t classes, const std::vector<float>& logits,
             const std::vector<std::int32_t>& labels, float smoothing = 0)
       : op(device.plan(SoftmaxCrossEntropy{smoothing},
-                       {device.values({batch, classes}), device.plain({batch}, DataType::i32)}, Mode::training, {})),
+                       {device.values({batch, classes}),
+                        device.plain(labels.size() == batch ? Shape{batch} : Shape{batch, 3}, DataType::i32)},
+                       Mode::training, {})),
         in(device, device.values({batch, classes}), logits),
         gradient(device, device.values({batch, classes}), std::vector<float>(logits.size(), 1e6f)),
         sums(device, op->output(), {1e6f, 1e6f, 1e6f}),
         metrics(device, op->parameters().at(0), {1e6f, 1e6f}),
-        label_memory(device.allocate(batch * sizeof(std::int32_t))) {
+        label_memory(device.allocate(labels.size() * sizeof(std::int32_t))) {
     device.upload(std::as_bytes(std::span(labels)), label_memory.view());
     op->bind({.inputs = {in.memory.view(), label_memory.view()},
               .output = sums.memory.view(),
@@ -915,6 +663,37 @@ TEST_CASE("softmax cross-entropy: losses, hits, gradients and metrics") {
   CHECK(sums[2] == static_cast<float>(among_five));
   CHECK(metrics[0] == weight * sums[0]);
   CHECK(metrics[1] == weight * sums[1]);
+}
+
+TEST_CASE("the loss of mixed labels is the weighted mean of the labels' losses") {
+  const auto device = test::make_device(1);
+  constexpr std::size_t kBatch = 4, kClasses = 7;
+  constexpr std::int32_t kWhole = MixedLabel::kWhole;
+  const auto logits = random_values(kBatch * kClasses, 5);
+  const std::vector<std::int32_t> first{0, 3, 6, 2}, second{5, 3, 1, 4};
+  const std::vector<std::int32_t> shares{kWhole / 2, kWhole / 4 * 3, kWhole, kWhole / 8 * 5};
+  std::vector<std::int32_t> mixed;
+  for (std::size_t i = 0; i < kBatch; ++i) mixed.insert(mixed.end(), {first[i], second[i], shares[i]});
+  const float smoothing = GENERATE(0.0f, 0.1f);
+  LossTrial trial(*device, kBatch, kClasses, logits, mixed, smoothing);
+  trial.op->backward(0.25f);
+  const auto gradient = trial.gradient.read();
+  float loss = 0;
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    const std::vector<float> row(logits.begin() + static_cast<std::ptrdiff_t>(i * kClasses),
+                                 logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * kClasses));
+    const float share = static_cast<float>(shares[i]) / kWhole;
+    LossTrial one(*device, 1, kClasses, row, {first[i]}, smoothing),
+        other(*device, 1, kClasses, row, {second[i]}, smoothing);
+    one.op->backward(0.25f);
+    other.op->backward(0.25f);
+    loss += share * one.sums.read()[0] + (1 - share) * other.sums.read()[0];
+    const auto ones = one.gradient.read(), others = other.gradient.read();
+    for (std::size_t c = 0; c < kClasses; ++c)
+      CHECK(gradient[i * kClasses + c] == Approx(share * ones[c] + (1 - share) * others[c]).margin(1e-7));
+  }
+  CHECK(trial.sums.read()[0] == Approx(loss).epsilon(1e-6));
+  CHECK(trial.sums.read()[1] == LossTrial(*device, kBatch, kClasses, logits, first).sums.read()[1]);
 }
 
 TEST_CASE("softmax cross-entropy neither overflows nor hides NaN") {

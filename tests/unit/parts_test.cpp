@@ -4,6 +4,7 @@
 #include <set>
 
 #include "src/import/collection.h"
+#include "src/import/hold_out.h"
 #include "src/import/preallocate.h"
 #include "src/import/shard_layout.h"
 #include "src/io/hdf5.h"
@@ -133,6 +134,54 @@ TEST_CASE("shuffling mixes sorted samples", "[parts]") {
   for (std::size_t position = 0; position < 100; ++position) of_first_half += layout.sample_at(position) < 500;
   CHECK(of_first_half > 35);
   CHECK(of_first_half < 65);
+}
+
+TEST_CASE("a share of each class is held out, but never all of it", "[parts]") {
+  std::vector<std::int32_t> labels;
+  for (std::int32_t i = 0; i < 200; ++i) labels.push_back(i % 2);  // 100 each of two classes, and a few of others
+  labels.insert(labels.end(), {3, 4, 4, 4});
+  const auto count = [&](const std::vector<std::uint8_t>& held_out, std::int32_t label) {
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < labels.size(); ++i) found += labels[i] == label ? held_out[i] : 0;
+    return found;
+  };
+  const std::vector<std::uint8_t> tenth = hold_out(labels, 0.1), half = hold_out(labels, 0.5);
+  CHECK(std::vector{count(tenth, 0), count(tenth, 1), count(tenth, 3), count(tenth, 4)} ==
+        std::vector<std::size_t>{10, 10, 0, 0});
+  CHECK(std::vector{count(half, 0), count(half, 1), count(half, 3), count(half, 4)} ==
+        std::vector<std::size_t>{50, 50, 0, 2});
+  for (std::size_t i = 0; i < labels.size(); ++i) CHECK(tenth[i] <= half[i]);  // a larger share adds samples
+  CHECK(hold_out(labels, 0.1) == tenth);
+  // Not the first ones, and not the same ones of both classes.
+  CHECK(std::accumulate(tenth.begin(), tenth.begin() + 100, 0) < 16);
+  bool equal = true;
+  for (std::size_t i = 0; i < 200; i += 2) equal = equal && tenth[i] == tenth[i + 1];
+  CHECK_FALSE(equal);
+}
+
+TEST_CASE("held-out samples come last, in shards of their own", "[parts]") {
+  const std::vector<std::uint64_t> sizes{3, 1, 4, 1, 5, 9};
+  const std::vector<std::uint8_t> held_out{0, 1, 0, 0, 1, 0};
+  const ShardLayout layout(sizes, false, 2, held_out);
+  REQUIRE(layout.shards() == 4);
+  std::vector<std::size_t> order;
+  for (std::size_t position = 0; position < sizes.size(); ++position) order.push_back(layout.sample_at(position));
+  CHECK(order == std::vector<std::size_t>{0, 2, 3, 5, 1, 4});
+  CHECK(layout.positions(1).begin == 2);
+  CHECK(layout.positions(2).end == 5);
+  CHECK(layout.shard_of(5) == 1);
+  CHECK(layout.byte_in_shard(5) == 1);
+  CHECK(layout.shard_of(4) == 3);
+  CHECK(layout.byte_in_shard(4) == 0);
+  CHECK(layout.bytes_in(3) == 5);
+  // The others keep the order that they have without held-out samples.
+  const ShardLayout shuffled(sizes, true, 1, held_out), before(sizes, true, 1);
+  std::vector<std::size_t> rest, expected;
+  for (std::size_t position = 0; position < 4; ++position) rest.push_back(shuffled.sample_at(position));
+  for (std::size_t position = 0; position < sizes.size(); ++position)
+    if (const std::size_t sample = before.sample_at(position); held_out[sample] == 0) expected.push_back(sample);
+  CHECK(rest == expected);
+  CHECK(ShardLayout(sizes, false, 2, std::vector<std::uint8_t>(6)).shards() == 2);
 }
 
 TEST_CASE("a preallocated data file has space at the returned positions", "[parts]") {

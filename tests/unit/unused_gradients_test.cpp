@@ -52,7 +52,7 @@ TEST_CASE("a model's first layer is planned without an input gradient") {
   const auto device = test::make_device(1);
   const Task task = neutral_task({28, 28, 1}, 10);
   CHECK(sparing(Model(*device, make_model("lenet", task), Mode::training, 2).graph()) == Names{"conv1"});
-  CHECK(sparing(Model(*device, make_model("mlp", task), Mode::training, 2).graph()) == Names{"dense1"});
+  CHECK(sparing(Model(*device, make_model("mlp", task), Mode::training, 2).graph()) == Names{"fc1"});
 }
 
 }  // namespace annulus

@@ -102,8 +102,9 @@ TEST_CASE("the error for too small images names the layer and the minimum size")
     std::size_t side;
     const char* layer;  // for which the next smaller image is too small
   };
-  for (const Least& least : {Least{"inception_v3", 75, "mixed_7a"}, Least{"alexnet", 63, "pool5"},
-                             Least{"vgg16", 32, "pool5"}, Least{"lenet", 12, "pool2"}, Least{"cnn", 4, "pool2"}}) {
+  for (const Least& least :
+       {Least{"inception_v3", 75, "Mixed_7a"}, Least{"alexnet", 63, "features.12"}, Least{"vgg16", 32, "features.30"},
+        Least{"lenet", 12, "pool2"}, Least{"cnn", 4, "pool2"}}) {
     CAPTURE(least.model);
     CHECK_NOTHROW(make_model(least.model, square(least.side)));
     const std::string side = std::to_string(least.side);
@@ -124,20 +125,19 @@ TEST_CASE("initial weights have the published std") {
     const Graph graph = default_graph(model);
     return declared(graph, node_named(graph, layer))[0].stddev;
   };
-  CHECK(stddev("resnet50", "stage2.block1.conv2") == Approx(std::sqrt(2.0 / (128 * 9))));
-  CHECK(stddev("resnet50", "stage2.block1.conv3") == Approx(std::sqrt(2.0 / 512)));
-  CHECK(stddev("resnet50", "dense") == 0.01f);
-  CHECK(stddev("resnet20", "dense") == Approx(std::sqrt(1.0 / 64)));
-  CHECK(stddev("vgg16", "conv3_2") == Approx(std::sqrt(2.0 / (256 * 9))));
-  CHECK(stddev("vgg16", "dense3") == 0.01f);
-  CHECK(stddev("inception_v3", "mixed_6b.branch7x7_2.conv") == 0.1f);
+  CHECK(stddev("resnet50", "layer2.0.conv2") == Approx(std::sqrt(2.0 / (128 * 9))));
+  CHECK(stddev("resnet50", "layer2.0.conv3") == Approx(std::sqrt(2.0 / 512)));
+  CHECK(stddev("resnet50", "fc") == 0.01f);
+  CHECK(stddev("resnet20", "fc") == Approx(std::sqrt(1.0 / 64)));
+  CHECK(stddev("vgg16", "features.12") == Approx(std::sqrt(2.0 / (256 * 9))));
+  CHECK(stddev("vgg16", "classifier.6") == 0.01f);
+  CHECK(stddev("inception_v3", "Mixed_6b.branch7x7_2.conv") == 0.1f);
   CHECK(stddev("lenet", "conv2") == Approx(std::sqrt(1.0 / (6 * 25))));
-  CHECK(stddev("lenet", "dense1") == Approx(std::sqrt(1.0 / 400)));
+  CHECK(stddev("lenet", "fc1") == Approx(std::sqrt(1.0 / 400)));
 }
 
 TEST_CASE("residual blocks can be initialized to their shortcut") {
-  for (const auto& [model, last, blocks] :
-       {std::tuple{"resnet18", "norm2", 8u}, std::tuple{"resnet50", "norm3", 16u}}) {
+  for (const auto& [model, last, blocks] : {std::tuple{"resnet18", "bn2", 8u}, std::tuple{"resnet50", "bn3", 16u}}) {
     Task task = square(64);
     for (const bool zero : {false, true}) {
       task.zero_init_last_norm = zero;

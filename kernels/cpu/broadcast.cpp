@@ -1,0 +1,314 @@
+#include <algorithm>
+#include <functional>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu/for_each_element.h"
+#include "kernels/cpu/image_vectors.h"
+#include "kernels/cpu/plain_op.h"
+#include "kernels/cpu/strided.h"
+
+namespace annulus::cpu {
+namespace {
+
+// Each operator has its value, and the factors of the output's gradient in the gradients of a and b.
+struct Sum {
+  static float value(float a, float b) { return a + b; }
+  static float slope_a(float, float) { return 1; }
+  static float slope_b(float, float) { return 1; }
+};
+
+struct Difference {
+  static float value(float a, float b) { return a - b; }
+  static float slope_a(float, float) { return 1; }
+  static float slope_b(float, float) { return -1; }
+};
+
+struct Product {
+  static float value(float a, float b) { return a * b; }
+  static float slope_a(float, float b) { return b; }
+  static float slope_b(float a, float) { return a; }
+};
+
+struct Quotient {
+  static float value(float a, float b) { return a / b; }
+  static float slope_a(float, float b) { return 1 / b; }
+  static float slope_b(float a, float b) { return -a / (b * b); }
+};
+
+// Of equal values, each gets half of the gradient.
+struct Maximum {
+  static float value(float a, float b) { return a < b ? b : a; }
+  static float slope_a(float a, float b) { return a > b ? 1.0f : a < b ? 0.0f : 0.5f; }
+  static float slope_b(float a, float b) { return slope_a(b, a); }
+};
+
+struct Minimum {
+  static float value(float a, float b) { return b < a ? b : a; }
+  static float slope_a(float a, float b) { return a < b ? 1.0f : a > b ? 0.0f : 0.5f; }
+  static float slope_b(float a, float b) { return slope_a(b, a); }
+};
+
+// The strides of an operand in a loop over the output.
+Strides repeated(const Shape& operand, const Shape& output) {
+  Strides strides(output.size() - operand.size(), 0);
+  const Strides own = row_major_strides(operand);
+  for (std::size_t i = 0; i < operand.size(); ++i)
+    strides.push_back(operand[i] == 1 && output[output.size() - operand.size() + i] != 1 ? 0 : own[i]);
+  return strides;
+}
+
+// The output as rows along which the operands have constant strides; they are as long as the layouts allow.
+struct Rows {
+  Shape outer;
+  Strides a, b;
+  std::size_t size = 1, a_step = 1, b_step = 1;
+
+  Rows(const Shape& output, Strides a_, Strides b_) : outer(output), a(std::move(a_)), b(std::move(b_)) {
+    std::size_t a_next = 1, b_next = 1;  // the strides that continue the row
+    while (!outer.empty()) {
+      const std::size_t extent = outer.back(), a_stride = a.back(), b_stride = b.back();
+      if (extent > 1) {
+        if (size == 1) {
+          a_step = a_stride;
+          b_step = b_stride;
+        } else if (a_stride != a_next || b_stride != b_next) {
+          return;
+        }
+        size *= extent;
+        a_next = a_step * size;
+        b_next = b_step * size;
+      }
+      outer.pop_back();
+      a.pop_back();
+      b.pop_back();
+    }
+  }
+
+  // Calls body(offset in the output, in a, in b) for each row, on all threads.
+  template <class Body>
+  void for_each(const Body& body) const {
+    const std::size_t rows = elements(outer);
+#pragma omp parallel for schedule(static) if (rows * size >= static_cast <std::size_t>(kParallelElements))
+    for (std::size_t row = 0; row < rows; ++row) {
+      std::size_t rest = row, a_offset = 0, b_offset = 0;
+      for (std::size_t i = outer.size(); i-- > 0; rest /= outer[i]) {
+        a_offset += rest % outer[i] * a[i];
+        b_offset += rest % outer[i] * b[i];
+      }
+      body(row * size, a_offset, b_offset);
+    }
+  }
+};
+
+template <class Operator>
+class BroadcastOp : public PlainOp {
+ public:
+  explicit BroadcastOp(const Arithmetic& operation, const Specs& inputs)
+      : PlainOp(inputs, output_shape(operation, {inputs[0].shape, inputs[1].shape})),
+        a_(repeated(inputs[0].shape, shape())),
+        b_(repeated(inputs[1].shape, shape())),
+        rows_(shape(), a_, b_) {
+    constexpr bool kLinear = std::is_same_v<Operator, Sum> || std::is_same_v<Operator, Difference>;
+    info_.inputs = {{.backward_reads = !kLinear}, {.backward_reads = !kLinear}};
+    if (elements(inputs[0].shape) != elements(shape()) || elements(inputs[1].shape) != elements(shape()))
+      need_scratch(elements(shape()) * sizeof(float));
+  }
+
+ private:
+  void compute() override {
+    rows_.for_each([&, a_step = rows_.a_step, b_step = rows_.b_step](std::size_t to, std::size_t a, std::size_t b) {
+      float* y = output() + to;
+      const float *p = input(0) + a, *q = input(1) + b;
+      if (a_step == 1 && b_step == 1)
+        for (std::size_t i = 0; i < rows_.size; ++i) y[i] = Operator::value(p[i], q[i]);
+      else if (b_step == 0 && a_step == 1)
+        for (std::size_t i = 0; i < rows_.size; ++i) y[i] = Operator::value(p[i], *q);
+      else
+        for (std::size_t i = 0; i < rows_.size; ++i) y[i] = Operator::value(p[i * a_step], q[i * b_step]);
+    });
+  }
+
+  void differentiate() override {
+    gradient(0, a_, [](float a, float b) { return Operator::slope_a(a, b); });
+    gradient(1, b_, [](float a, float b) { return Operator::slope_b(a, b); });
+  }
+
+  // The gradient of a repeated operand is the sum over its repetitions.
+  template <class Slope>
+  void gradient(std::size_t number, const Strides& strides, const Slope& slope) {
+    float* const to = input_gradient(number);
+    if (to == nullptr) return;
+    const bool whole = elements(shape(number)) == elements(shape());
+    float* const all = whole ? to : floats(own_scratch()).data();
+    rows_.for_each([&, a_step = rows_.a_step, b_step = rows_.b_step](std::size_t at, std::size_t a, std::size_t b) {
+      const float* dy = output_gradient() + at;
+      const float *p = input(0) + a, *q = input(1) + b;
+      float* d = all + at;
+      for (std::size_t i = 0; i < rows_.size; ++i) d[i] = dy[i] * slope(p[i * a_step], q[i * b_step]);
+    });
+    if (!whole) sum_elements({shape(), row_major_strides(shape()), strides}, all, to);
+  }
+
+  Strides a_, b_;
+  Rows rows_;
+};
+
+// Two operands of one shape and layout.
+template <class Operator>
+class ElementwiseOp : public Op {
+ public:
+  explicit ElementwiseOp(const TensorSpec& input) {
+    info_.output = input;
+    info_.inputs.assign(2, {});
+    info_.backward_reads_output = false;
+  }
+
+  void bind(const Bindings& bindings) override { bindings_ = bindings; }
+
+  void forward() override {
+    const auto to = floats(bindings_.output);
+    for_each_element(to.size(), [a = floats(bindings_.inputs[0]).data(), b = floats(bindings_.inputs[1]).data(),
+                                 y = to.data()](auto i) { y[i] = Operator::value(a[i], b[i]); });
+  }
+
+  void backward(float) override {
+    gradient(0, [](float a, float b) { return Operator::slope_a(a, b); });
+    gradient(1, [](float a, float b) { return Operator::slope_b(a, b); });
+  }
+
+ private:
+  template <class Slope>
+  void gradient(std::size_t number, const Slope& slope) const {
+    const auto to = floats(bindings_.input_gradients[number]);
+    for_each_element(to.size(), [slope, a = floats(bindings_.inputs[0]).data(), b = floats(bindings_.inputs[1]).data(),
+                                 dy = floats(bindings_.output_gradient).data(), d = to.data()](auto i) {
+      d[i] = dy[i] * slope(a[i], b[i]) + 0.0f;
+    });  // no -0 in the padding
+  }
+
+  Bindings bindings_;
+};
+
+// Images times a factor for each channel of each sample {batch, channels, 1, 1}, in the images' layout: squeeze and
+// excitation (Hu et al., CVPR 2018).
+class ChannelScaleOp : public Op {
+ public:
+  ChannelScaleOp(const Specs& inputs, std::size_t images)
+      : which_(images),
+        images_(image_layout(inputs[images])),
+        have_(desc(inputs[1 - images])),
+        want_(layout_like(inputs[images], inputs[1 - images].shape)) {
+    info_.output = inputs[images];
+    info_.inputs.assign(2, {});
+    info_.backward_reads_output = false;
+    info_.scratch_bytes = 2 * Scratch::bytes({Adapted::copy(have_, want_)});
+    info_.implementations = Adapted::implementations(have_, want_);
+  }
+
+  void bind(const Bindings& bindings) override {
+    bindings_ = bindings;
+    Scratch scratch(bindings.scratch);
+    factors_ = {have_, want_, bindings.inputs[1 - which_], scratch};
+    if (bindings.output_gradient && bindings.input_gradients[1 - which_])
+      gradients_ = {have_, want_, bindings.input_gradients[1 - which_], scratch};
+  }
+
+  void forward() override {
+    factors_.load();
+    for_each_plane(images_, [&, factors = data(factors_), from = floats(bindings_.inputs[which_]).data(),
+                             to = floats(bindings_.output).data()](std::size_t plane, auto block) {
+      scale_plane<block>(plane, from, factors, to);
+    });
+  }
+
+  void backward(float) override {
+    factors_.load();
+    if (bindings_.input_gradients[1 - which_]) {
+      for_each_plane(images_,
+                     [&, to = data(gradients_)](std::size_t plane, auto block) { sum_plane<block>(plane, to); });
+      gradients_.store();
+    }
+    if (bindings_.input_gradients[which_])
+      for_each_plane(images_, [&, factors = data(factors_), from = floats(bindings_.output_gradient).data(),
+                               to = floats(bindings_.input_gradients[which_]).data()](std::size_t plane, auto block) {
+        scale_plane<block>(plane, from, factors, to);
+      });
+  }
+
+ private:
+  static float* data(const Adapted& adapted) { return static_cast<float*>(adapted.wanted().get_data_handle()); }
+  std::size_t pixels() const { return images_.height * images_.width; }
+
+  template <std::size_t block>
+  void scale_plane(std::size_t plane, const float* from, const float* factors, float* to) const {
+    using Floats = typename Lanes<block>::Floats;
+    const std::size_t first = plane * pixels() * images_.inner;
+    for (std::size_t channel = 0; channel < images_.inner; channel += block) {
+      const auto factor = load<Floats>(factors + plane * images_.inner + channel);
+      for (std::size_t pixel = 0; pixel < pixels(); ++pixel) {
+        const std::size_t at = first + pixel * images_.inner + channel;
+        store(load<Floats>(from + at) * factor, to + at);
+      }
+    }
+  }
+
+  template <std::size_t block>
+  void sum_plane(std::size_t plane, float* to) const {
+    using Floats = typename Lanes<block>::Floats;
+    const float* values = floats(bindings_.inputs[which_]).data();
+    const float* gradient = floats(bindings_.output_gradient).data();
+    const std::size_t first = plane * pixels() * images_.inner;
+    for (std::size_t channel = 0; channel < images_.inner; channel += block) {
+      Floats sum{};
+      for (std::size_t pixel = 0; pixel < pixels(); ++pixel) {
+        const std::size_t at = first + pixel * images_.inner + channel;
+        sum += load<Floats>(values + at) * load<Floats>(gradient + at);
+      }
+      store(sum, to + plane * images_.inner + channel);
+    }
+  }
+
+  std::size_t which_;  // the input with the images
+  ImageLayout images_;
+  dnnl::memory::desc have_, want_;  // of the factors
+  Bindings bindings_;
+  Adapted factors_, gradients_;
+};
+
+bool scales_channels(const Shape& images, const Shape& factors) {
+  return images.size() == 4 && factors == Shape{images[0], images[1], 1, 1} && images[2] * images[3] > 1;
+}
+
+template <class Operator>
+std::unique_ptr<Op> plan(const Arithmetic& operation, const Specs& inputs) {
+  constexpr bool kAnyLayout = !std::is_same_v<Operator, Quotient>;  // the quotient of two paddings would be NaN
+  if (kAnyLayout && inputs[0].shape == inputs[1].shape && desc(inputs[0]) == desc(inputs[1]))
+    return std::make_unique<ElementwiseOp<Operator>>(inputs[0]);
+  return std::make_unique<BroadcastOp<Operator>>(operation, inputs);
+}
+
+}  // namespace
+
+std::unique_ptr<Op> plan(const Arithmetic& operation, const Specs& inputs, Mode, const Specs&) {
+  using enum Arithmetic::Operator;
+  switch (operation.op) {
+    case sum:
+      return plan<Sum>(operation, inputs);
+    case difference:
+      return plan<Difference>(operation, inputs);
+    case product:
+      for (const std::size_t images : {0, 1})
+        if (scales_channels(inputs[images].shape, inputs[1 - images].shape))
+          return std::make_unique<ChannelScaleOp>(inputs, images);
+      return plan<Product>(operation, inputs);
+    case quotient:
+      return plan<Quotient>(operation, inputs);
+    case maximum:
+      return plan<Maximum>(operation, inputs);
+    case minimum:
+      return plan<Minimum>(operation, inputs);
+  }
+  fail("unknown operator {}", static_cast<int>(operation.op));
+}
+
+}  // namespace annulus::cpu

@@ -1,0 +1,90 @@
+#include "kernels/cpu/pass.h"
+#include "kernels/cpu/plain_op.h"
+
+namespace annulus::cpu {
+namespace {
+
+using Forward = dnnl::deconvolution_forward;
+using BackwardData = dnnl::deconvolution_backward_data;
+using BackwardWeights = dnnl::deconvolution_backward_weights;
+using dnnl::memory;
+
+constexpr auto kAlgorithm = dnnl::algorithm::deconvolution_direct;
+
+memory::dim dim(std::size_t size) {
+  return static_cast<memory::dim>(size);
+}
+
+// Weights {input channels, channels / groups, height, width} as oneDNN sees them: {groups,} output and input channels.
+memory::desc weights_desc(const Shape& shape, std::size_t groups) {
+  const auto o = dim(shape[1]), i = dim(shape[0] / groups), h = dim(shape[2]), w = dim(shape[3]);
+  if (groups == 1) return {{o, i, h, w}, memory::data_type::f32, memory::dims{h * w, o * h * w, w, 1}};
+  return {{dim(groups), o, i, h, w}, memory::data_type::f32, memory::dims{i * o * h * w, h * w, o * h * w, w, 1}};
+}
+
+class TransposedConvolutionOp : public PlainOp {
+ public:
+  TransposedConvolutionOp(const TransposedConvolution& o, const TensorSpec& input, Mode mode)
+      : PlainOp({input}, output_shape(o, {input.shape})) {
+    const auto declared = o.parameters({input.shape});
+    declare(declared);
+    const auto in = plain_layout(input.shape), out = plain_layout(shape());
+    const auto weights = weights_desc(declared[0].shape, o.groups);
+    const auto bias = o.bias ? plain_layout(declared[1].shape) : memory::desc();
+    const memory::desc any_in = any_layout(input.shape), any_out = any_layout(shape());
+    const memory::desc any_weights{weights.dims(), memory::data_type::f32, memory::format_tag::any};
+    const memory::dims strides{dim(o.stride.height), dim(o.stride.width)};
+    const memory::dims dilation{dim(o.dilation.height) - 1, dim(o.dilation.width) - 1};
+    const memory::dims before{dim(o.padding.top), dim(o.padding.left)};
+    // oneDNN's padding at the end is what makes the sizes fit; the output's extra pixels reduce it.
+    const memory::dims after{dim(o.padding.bottom) - dim(o.extra.height), dim(o.padding.right) - dim(o.extra.width)};
+    const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
+    const auto forward = plan_primitive<Forward>(
+        {{kind, kAlgorithm, any_in, any_weights, bias, any_out, strides, dilation, before, after}}, attributes());
+    forward_ = {forward,
+                {{DNNL_ARG_SRC, in}, {DNNL_ARG_DST, out, true}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_BIAS, bias}}};
+    if (mode == Mode::training) {
+      backward_weights_ = {plan_primitive<BackwardWeights>(
+                               {{kAlgorithm, any_in, any_weights, bias, any_out, strides, dilation, before, after}},
+                               attributes(), forward),
+                           {{DNNL_ARG_SRC, in},
+                            {DNNL_ARG_DIFF_DST, out},
+                            {DNNL_ARG_DIFF_WEIGHTS, weights, true},
+                            {DNNL_ARG_DIFF_BIAS, bias, true}}};
+      backward_data_ = {
+          plan_primitive<BackwardData>({{kAlgorithm, any_in, any_weights, any_out, strides, dilation, before, after}},
+                                       attributes(), forward),
+          {{DNNL_ARG_DIFF_SRC, in, true}, {DNNL_ARG_DIFF_DST, out}, {DNNL_ARG_WEIGHTS, weights}}};
+    }
+    need_scratch(most_scratch({&forward_, &backward_weights_, &backward_data_}));
+    for (const std::string& name : implementations_of({&forward_, &backward_weights_, &backward_data_}))
+      info_.implementations.push_back(name);
+  }
+
+ private:
+  void bound() override {
+    forward_.bind(operands(input_view(0), bindings().output, bindings().parameters), own_scratch());
+    if (!training()) return;
+    const DeviceView gradient = bindings().output_gradient;
+    backward_weights_.bind(operands(input_view(0), gradient, bindings().parameter_gradients), own_scratch());
+    if (input_gradient(0) != nullptr)
+      backward_data_.bind({gradient_view(0), gradient, bindings().parameters[0]}, own_scratch());
+  }
+
+  void compute() override { forward_.run(); }
+
+  void differentiate() override {
+    backward_weights_.run();
+    backward_data_.run();
+  }
+
+  Pass forward_, backward_weights_, backward_data_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> plan(const TransposedConvolution& operation, const Specs& inputs, Mode mode, const Specs&) {
+  return std::make_unique<TransposedConvolutionOp>(operation, inputs[0], mode);
+}
+
+}  // namespace annulus::cpu

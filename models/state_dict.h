@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/graph.h"
+
+namespace annulus {
+
+// A tensor of a network's state_dict in PyTorch.
+struct StateTensor {
+  std::string name;          // also the parameter's; the zoo's networks have the names of torchvision's
+  Shape shape;               // PyTorch's: the weights of a dense layer are a matrix
+  Shape parameter_shape;     // in the graph
+  bool counts_steps{false};  // a batch norm's num_batches_tracked, an integer, which is no parameter in the graph
+};
+
+// Returns them in the order of the layers.
+std::vector<StateTensor> state_dict(const Graph& graph);
+
+// Returns the index of the last layer with weights, whose outputs are the classes.
+std::size_t head_of(const Graph& graph);
+
+}  // namespace annulus

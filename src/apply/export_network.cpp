@@ -1,0 +1,83 @@
+#include "src/apply/export_network.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models/state_dict.h"
+#include "src/onnx/write.h"
+#include "src/apply/trained_network.h"
+#include "src/checkpoint/restore.h"
+#include "src/io/atomic_file.h"
+#include "src/io/bytes.h"
+#include "src/io/printable.h"
+#include "src/weights/safetensors.h"
+
+namespace annulus {
+namespace {
+
+std::map<std::string, std::string> metadata(const TrainedNetwork& network) {
+  const Checkpoint& checkpoint = network.checkpoint;
+  return {{"model", checkpoint.model},
+          {"step", fmt::format("{}", checkpoint.run.step)},
+          {"weights", network.averaged ? "ema" : "raw"},
+          {"classes", nlohmann::json(checkpoint.data.classes).dump()},
+          {"mean", nlohmann::json(checkpoint.data.mean).dump()},
+          {"deviation", nlohmann::json(checkpoint.data.stddev).dump()},
+          {"margin", fmt::format("{}", network.input.margin)}};
+}
+
+std::span<const float> values(const TrainedNetwork& network, const std::string& name, const Shape& shape) {
+  return network.weights(find(network.checkpoint, network.file, name, shape));
+}
+
+// "run/model.onnx: lenet after 938 steps, averaged weights".
+std::string headline(const TrainedNetwork& network, const std::filesystem::path& output) {
+  return fmt::format("{}: {}{}", printable(output.string()), printable(description(network.checkpoint)),
+                     network.averaged ? ", averaged weights" : "");
+}
+
+void export_onnx(const TrainedNetwork& network, const std::filesystem::path& output) {
+  const std::string file = to_onnx(
+      network.checkpoint.model, network.graph,
+      [&](const std::string& name, const Shape& shape) { return values(network, name, shape); }, metadata(network));
+  write_atomically(output, std::as_bytes(std::span(file)));
+  const ImageShape& image = network.graph.image();
+  fmt::print(
+      "{}, ONNX with operators of version {}, {}\n"
+      "  images                 uint8, {{batch, {}, {}, {}}}: pixels, normalized by the network\n"
+      "  logits, probabilities  float32, {{batch, {}}}\n",
+      headline(network, output), kOnnxOperators, format_bytes(file.size()), image.height, image.width, image.channels,
+      network.checkpoint.data.classes.size());
+}
+
+void export_weights(const TrainedNetwork& network, const std::filesystem::path& output) {
+  const auto steps = static_cast<std::int64_t>(network.checkpoint.run.step);
+  std::vector<TensorToStore> tensors;
+  for (const StateTensor& tensor : state_dict(network.graph)) {
+    if (tensor.counts_steps)
+      tensors.push_back({tensor.name, tensor.shape, std::span(&steps, 1)});
+    else
+      tensors.push_back({tensor.name, tensor.shape, values(network, tensor.name, tensor.parameter_shape)});
+  }
+  const std::uint64_t bytes = write_safetensors(output, tensors, metadata(network));
+  fmt::print("{}, {} tensors of PyTorch's state_dict, {}\n", headline(network, output), tensors.size(),
+             format_bytes(bytes));
+}
+
+}  // namespace
+
+FileKind export_kind(const std::filesystem::path& output) {
+  return output.extension() == ".safetensors" ? FileKind::weights : FileKind::onnx;
+}
+
+void export_network(const ExportOptions& options) {
+  const TrainedNetwork network = read_trained_network(options.checkpoint, options.weights, 1);
+  for (const std::string& line : network.damaged) fmt::print("{}\n", printable(line));
+  if (export_kind(options.output) == FileKind::weights)
+    export_weights(network, options.output);
+  else
+    export_onnx(network, options.output);
+}
+
+}  // namespace annulus

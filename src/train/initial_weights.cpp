@@ -1,0 +1,134 @@
+#include "src/train/initial_weights.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "kernels/base/error.h"
+#include "models/state_dict.h"
+#include "src/checkpoint/restore.h"
+#include "src/io/printable.h"
+#include "src/weights/safetensors.h"
+
+namespace annulus {
+namespace {
+
+// The tensors of a file.
+struct NamedTensors {
+  std::string source;  // "run/checkpoint.h5: lenet after 938 steps"
+  std::map<std::string, Shape> shapes;
+  std::function<std::vector<float>(const std::string& name)> read;
+  std::vector<std::string> damaged{};  // see StoredCheckpoint
+};
+
+NamedTensors open_safetensors(const std::filesystem::path& path) {
+  const auto file = std::make_shared<SafetensorsFile>(path);
+  NamedTensors tensors{path.string(), {}, [file](const std::string& name) {
+                         return file->read(*std::ranges::find(file->tensors(), name, &StoredTensor::name));
+                       }};
+  for (const StoredTensor& tensor : file->tensors()) tensors.shapes[tensor.name] = tensor.shape;
+  return tensors;
+}
+
+NamedTensors open_checkpoint(const std::filesystem::path& place) {
+  const auto stored = std::make_shared<StoredCheckpoint>(find_checkpoint(place));
+  const Checkpoint& checkpoint = stored->checkpoint;
+  expect_usable(checkpoint, stored->file);
+  NamedTensors tensors{fmt::format("{}: {}", stored->file.string(), description(checkpoint)),
+                       {},
+                       [stored](const std::string& name) {
+                         const auto tensor = std::ranges::find(stored->checkpoint.parameters, name, &NamedTensor::name);
+                         return stored->checkpoint.averages() ? tensor->average : tensor->values;
+                       },
+                       stored->damaged};
+  for (const NamedTensor& tensor : checkpoint.parameters) tensors.shapes[tensor.name] = tensor.shape;
+  return tensors;
+}
+
+// "a, b, c and 7 more".
+std::string first_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 3;
+  const std::string text =
+      fmt::format("{}", fmt::join(names.begin(), names.begin() + std::min(names.size(), kMost), ", "));
+  return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
+}
+
+bool is_ignored(const std::string& name) {
+  return name.ends_with(".num_batches_tracked") || name.starts_with("AuxLogits.");
+}
+
+bool differs_in_classes(const Shape& shape, Shape expected) {
+  if (shape.empty() || shape.size() != expected.size() || shape == expected) return false;
+  expected[0] = shape[0];
+  return shape == expected;
+}
+
+// How a file's tensors fit a network.
+struct Comparison {
+  std::vector<std::string> fitting, missing, unexpected, other_shapes;
+  std::optional<std::size_t> other_classes;  // if the heads differ, the number of the file's
+};
+
+Comparison compare(const NamedTensors& tensors, const Graph& graph) {
+  const std::string head = graph.nodes()[head_of(graph)].name + ".";
+  Comparison found;
+  std::map<std::string, Shape> rest = tensors.shapes;
+  for (const StateTensor& tensor : state_dict(graph)) {
+    if (tensor.counts_steps) continue;
+    const auto entry = rest.extract(tensor.name);
+    if (entry.empty())
+      found.missing.push_back(tensor.name);
+    else if (entry.mapped() == tensor.shape || entry.mapped() == tensor.parameter_shape)
+      found.fitting.push_back(tensor.name);
+    else if (tensor.name.starts_with(head) && differs_in_classes(entry.mapped(), tensor.shape))
+      found.other_classes = entry.mapped()[0];
+    else
+      found.other_shapes.push_back(
+          fmt::format("{} {} instead of {}", tensor.name, to_string(entry.mapped()), to_string(tensor.shape)));
+  }
+  for (const auto& [name, shape] : rest)
+    if (!is_ignored(name)) found.unexpected.push_back(name);
+  return found;
+}
+
+void expect_fit(const NamedTensors& tensors, const Comparison& found) {
+  std::vector<std::string> texts;
+  for (const auto& [what, names] : {std::pair("missing ", &found.missing),
+                                    {"unexpected ", &found.unexpected},
+                                    {"other shapes: ", &found.other_shapes}})
+    if (!names->empty()) texts.push_back(what + first_of(*names));
+  if (!texts.empty())
+    fail("{}: does not fit this network: {}; give --model the network that it belongs to", tensors.source,
+         printable(fmt::format("{}", fmt::join(texts, "; "))));
+}
+
+std::vector<std::string> load(const NamedTensors& tensors, Model& model) {
+  const Comparison found = compare(tensors, model.graph());
+  expect_fit(tensors, found);
+  const Parameters& parameters = model.parameters();
+  for (const std::string& name : found.fitting) {
+    const Parameter& p = *std::ranges::find(parameters.all(), name, &Parameter::name);
+    model.device().write(tensors.read(name), p.spec, parameters.weight(p));
+  }
+  std::vector<std::string> lines = tensors.damaged;
+  lines.push_back("initial weights from " + tensors.source);
+  if (found.other_classes)
+    lines.push_back(fmt::format("  but not of {}, which has {} classes there: it begins with random weights",
+                                model.graph().nodes()[head_of(model.graph())].name, *found.other_classes));
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> load_initial_weights(const World& world, const std::filesystem::path& file, Model& model) {
+  std::vector<std::string> lines;
+  if (world.root())
+    lines = load(file.extension() == ".safetensors" ? open_safetensors(file) : open_checkpoint(file), model);
+  broadcast_weights(world, model);
+  return lines;
+}
+
+}  // namespace annulus

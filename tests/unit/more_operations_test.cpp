@@ -1,0 +1,263 @@
+// The operations of networks that users bring (kernels/operations/), against plain loops in double precision.
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/operation_trial.h"
+
+namespace annulus {
+namespace {
+
+using test::blocked;
+using test::check_operation;
+
+// The same shape in the layout of images after a convolution, and as it comes from outside.
+std::vector<TensorSpec> layouts(Device& device, const Shape& shape) {
+  return {blocked(device, shape), device.values(shape)};
+}
+
+TEST_CASE("convolutions with groups, dilation and any border") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const std::size_t channels : {6, 32})
+    for (const Convolution& operation : {
+             Convolution{.channels = channels, .kernel = 3, .padding = 1, .groups = channels},  // depthwise
+             Convolution{
+                 .channels = 2 * channels, .kernel = {3, 5}, .stride = 2, .padding = {1, 2}, .groups = channels},
+             Convolution{.channels = channels, .kernel = 7, .padding = 3, .relu = true, .groups = channels},
+             Convolution{.channels = 8, .kernel = 1, .bias = false, .groups = 2},
+             Convolution{.channels = channels, .kernel = 3, .padding = {0, 1, 1, 0}, .dilation = {2, 1}},
+             Convolution{.channels = 5, .kernel = 2, .stride = {1, 2}, .padding = {1, 0, 0, 1}},
+             Convolution{.channels = channels, .kernel = 3, .padding = 2, .dilation = 2, .groups = channels},
+         }) {
+      CAPTURE(channels, operation.kernel.width, operation.groups, operation.stride.width);
+      for (const TensorSpec& input : layouts(*device, {2, channels, 9, 8}))
+        check_operation(*device, operation, {input});
+    }
+}
+
+TEST_CASE("depthwise convolutions have a kernel of their own, whose results do not depend on threads") {
+  std::vector<std::vector<std::byte>> expected;
+  for (const int threads : {1, 2, 3}) {
+    const auto device = test::make_device(threads);
+    const Convolution operation{
+        .channels = 40, .kernel = {3, 5}, .stride = {2, 3}, .padding = {1, 0, 2, 3}, .relu = true, .groups = 40};
+    test::Trial trial(*device, operation, {blocked(*device, {9, 40, 11, 14})});
+    if (test::has_our_layouts()) CHECK(trial.op->info().implementations.empty());
+    const auto made = trial.run(trial.bindings, [] {});
+    if (expected.empty()) expected = made;
+    CHECK(made == expected);
+  }
+}
+
+TEST_CASE("transposed convolutions") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const TransposedConvolution& operation : {
+           TransposedConvolution{.channels = 5, .kernel = 2, .stride = 2},
+           TransposedConvolution{.channels = 8, .kernel = 3, .stride = 2, .padding = 1, .extra = 1},
+           TransposedConvolution{.channels = 4, .kernel = {3, 2}, .dilation = {2, 1}, .groups = 2, .bias = false},
+           TransposedConvolution{.channels = 16, .kernel = 4, .stride = {2, 1}, .padding = {1, 0, 0, 1}},
+       })
+    for (const TensorSpec& input : layouts(*device, {2, 6, 5, 4})) {
+      CAPTURE(operation.channels);
+      check_operation(*device, operation, {input});
+    }
+}
+
+TEST_CASE("dense layers over the last dimension, and without a bias") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const bool bias : {true, false}) {
+    check_operation(*device, Linear{.units = 7, .bias = bias}, {device->values({2, 5, 6})});
+    check_operation(*device, Linear{.units = 33, .bias = bias}, {device->values({2, 3, 4, 20})});
+    check_operation(*device, Dense{.units = 7, .relu = !bias, .bias = bias}, {device->values({3, 10})});
+  }
+}
+
+TEST_CASE("matrix products") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  check_operation(*device, MatrixProduct{}, {device->values({2, 3, 5, 4}), device->values({2, 3, 4, 6})});
+  check_operation(*device, MatrixProduct{}, {device->values({5, 17}), device->values({17, 3})});
+  CHECK_THROWS_WITH(output_shape(MatrixProduct{}, {{2, 3, 5, 4}, {2, 3, 5, 4}}), Catch::Contains("{..., m, k}"));
+}
+
+TEST_CASE("average pools whose padding or overhang does not count, max pools of any window") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const TensorSpec& input : layouts(*device, {2, 20, 8, 7})) {
+    for (const bool count : {true, false})
+      check_operation(*device, AveragePool{{3, 2}, 2, {1, 0, 2, 1}, count, {1, 1}}, {input});
+    check_operation(*device, MaxPool{{3, 2}, {2, 1}, {0, 1, 1, 0}}, {input});
+  }
+}
+
+TEST_CASE("means over any dimensions") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const bool keep : {true, false}) {
+    check_operation(*device, Mean{{1}, keep}, {device->values({3, 5, 70})});
+    check_operation(*device, Mean{{2}, keep}, {device->values({3, 5, 70})});
+    check_operation(*device, Mean{{1, 3}, keep}, {device->values({3, 5, 4, 6})});
+    check_operation(*device, Mean{{2, 3}, keep}, {blocked(*device, {3, 20, 4, 6})});
+  }
+}
+
+TEST_CASE("layer, group, instance and local response norm") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const bool shift : {true, false}) {
+    check_operation(*device, LayerNorm{.axis = 2, .shift = shift}, {device->values({3, 5, 40})});
+    check_operation(*device, LayerNorm{.axis = 1, .epsilon = 1e-3f, .shift = shift}, {device->values({30, 5, 4})});
+  }
+  for (const TensorSpec& input : layouts(*device, {2, 20, 5, 4})) {
+    for (const std::size_t groups : {1, 4, 20}) check_operation(*device, GroupNorm{groups}, {input});
+    for (const std::size_t size : {4, 5})
+      check_operation(*device, LocalResponseNorm{.size = size, .alpha = 0.5f, .beta = 0.75f, .bias = 2}, {input});
+  }
+}
+
+TEST_CASE("activations") {
+  using enum Activation::Function;
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const Activation& operation :
+       {Activation{linear, 2, -0.5f}, Activation{clip, -0.25f, 0.5f}, Activation{leaky_relu, 0.1f},
+        Activation{elu, 1.5f}, Activation{sigmoid}, Activation{tanh}, Activation{silu}, Activation{gelu},
+        Activation{gelu_tanh}, Activation{mish}, Activation{softplus}, Activation{hard_sigmoid, 0.2f, 0.5f},
+        Activation{hard_swish}, Activation{absolute}, Activation{exponential}, Activation{square}})
+    for (const TensorSpec& input : layouts(*device, {2, 20, 5, 4})) {
+      CAPTURE(name(operation.function));
+      check_operation(*device, operation, {input});
+    }
+}
+
+// Their arguments are positive, and far from zero: e^x.
+TEST_CASE("activations of positive numbers") {
+  using enum Activation::Function;
+  const auto device = test::make_device(1);
+  for (const Activation& operation : {Activation{logarithm}, Activation{square_root}, Activation{reciprocal}}) {
+    CAPTURE(name(operation.function));
+    const TensorSpec spec = blocked(*device, {1, 20, 2, 2});
+    test::Trial trial(*device, operation, {spec});
+    std::vector<float> positive = test::random_values(elements(spec.shape), 2);
+    for (float& value : positive) value = std::exp(value);
+    device->write(positive, spec, trial.inputs[0].memory.view());
+    trial.op->forward();
+    test::check_output(trial);
+    trial.op->backward(1);
+    auto inputs = test::Trial::tensors(trial.inputs);
+    test::check_gradient(trial.input_gradients[0], inputs[0], [&] { return trial.objective(inputs, {}); });
+  }
+}
+
+TEST_CASE("activations of large, infinite and undefined numbers") {
+  using enum Activation::Function;
+  const auto device = test::make_device(1);
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const auto values = [&](const Activation& operation) {
+    const TensorSpec spec = device->values({1, 5});
+    test::Trial trial(*device, operation, {spec});
+    device->write(std::vector{-infinity, -100.0f, 100.0f, infinity, nan}, spec, trial.inputs[0].memory.view());
+    trial.op->forward();
+    const auto made = trial.output[0].read();
+    CHECK(std::isnan(made.back()));
+    return std::vector(made.begin(), made.end() - 1);
+  };
+  CHECK(values({sigmoid}) == std::vector<float>{0, 0, 1, 1});
+  CHECK(values({tanh}) == std::vector<float>{-1, -1, 1, 1});
+  CHECK(values({exponential}) == std::vector<float>{0, 0, infinity, infinity});
+  CHECK(values({elu, 1}) == std::vector<float>{-1, -1, 100, infinity});
+  CHECK(values({softplus}) == std::vector<float>{0, 0, 100, infinity});
+}
+
+TEST_CASE("parametric ReLUs") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const bool per_channel : {true, false})
+    for (const TensorSpec& input : layouts(*device, {3, 20, 5, 4}))
+      check_operation(*device, PRelu{per_channel}, {input});
+}
+
+TEST_CASE("arithmetic with repeated operands") {
+  using enum Arithmetic::Operator;
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const Arithmetic::Operator op : {sum, difference, product, maximum, minimum}) {
+    CAPTURE(name(op));
+    const Arithmetic operation{op};
+    const auto check = [&](const TensorSpec& a, const TensorSpec& b) {
+      CAPTURE(to_string(a.shape), to_string(b.shape));
+      check_operation(*device, operation, {a, b});
+      check_operation(*device, operation, {b, a});
+    };
+    for (const TensorSpec& images : layouts(*device, {2, 20, 5, 4})) {
+      check(images, blocked(*device, {2, 20, 1, 1}));
+      check(images, device->values({2, 20, 1, 1}));
+      check(images, device->values({20, 1, 1}));
+      check(images, device->values({1, 1, 5, 4}));
+      check(images, device->values({1}));
+      check_operation(*device, operation, {images, images});
+    }
+    check(device->values({3, 7, 10}), device->values({10}));
+    check(device->values({3, 7, 10}), device->values({7, 1}));
+    check(device->values({3, 1, 10}), device->values({1, 7, 1}));
+  }
+  CHECK_THROWS_WITH(output_shape(Arithmetic{product}, {{2, 3}, {2, 4}}), Catch::Contains("product of 2x3 and 2x4"));
+}
+
+TEST_CASE("softmax") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  check_operation(*device, Softmax{}, {device->values({3, 10})});
+  check_operation(*device, Softmax{}, {device->values({2, 3, 5, 33})});
+}
+
+TEST_CASE("operations that move elements") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  const TensorSpec tokens = device->values({3, 20, 35});
+  check_operation(*device, Reshape{{Reshape::kInferred, 100, 7}}, {tokens});
+  check_operation(*device, Transpose{{1, 0, 2}}, {tokens});
+  check_operation(*device, Transpose{{0, 2, 1}}, {tokens});
+  check_operation(*device, Transpose{{2, 1, 0}}, {tokens});
+  check_operation(*device, Slice{1, 4, 13}, {tokens});
+  check_operation(*device, Slice{0, 1, 2}, {tokens});
+  check_operation(*device, Gather{1, {3, 3, 0, 19, 7}}, {tokens});
+  check_operation(*device, Pad{{0, 1, 0}, {0, 2, 3}, 0.5f}, {tokens});
+  check_operation(*device, Concat{2}, {tokens, device->values({3, 20, 4})});
+  check_operation(*device, Concat{0}, {tokens, tokens});
+  for (const TensorSpec& images : layouts(*device, {2, 20, 5, 4})) {
+    check_operation(*device, Reshape{{Reshape::kInferred, 4, 5, 5, 4}}, {images});
+    check_operation(*device, Transpose{{0, 2, 3, 1}}, {images});
+    check_operation(*device, Slice{1, 10, 10}, {images});
+    check_operation(*device, Pad{{0, 0, 1, 2}, {0, 0, 0, 3}}, {images});
+  }
+  check_operation(*device, Transpose{{0, 3, 2, 1, 4, 5}}, {device->values({2, 3, 4, 2, 3, 5})});
+}
+
+TEST_CASE("repeating a value for every sample") {
+  const auto device = test::make_device(1);
+  const Expand operation{{Expand::kBatch, 1, 70}};
+  const TensorSpec token = device->values({1, 1, 70}), batch = device->values({5, 3});
+  CHECK(output_shape(operation, {token.shape, batch.shape}) == Shape{5, 1, 70});
+  CHECK_THROWS_WITH(output_shape(operation, {{1, 2, 70}, {5, 3}}), Catch::Contains("cannot be expanded"));
+  test::Trial trial(*device, operation, {token, batch});
+  trial.op->forward();
+  test::check_output(trial);
+  trial.op->backward(1);
+  auto inputs = test::Trial::tensors(trial.inputs);
+  test::check_gradient(trial.input_gradients[0], inputs[0], [&] { return trial.objective(inputs, {}); });
+}
+
+TEST_CASE("resizing images") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  using enum Resize::Coordinates;
+  for (const bool linear : {true, false})
+    for (const Resize::Coordinates coordinates : {half_pixel, align_corners, asymmetric})
+      for (const Extent size : {Extent{10, 12}, Extent{3, 2}, Extent{7, 5}})
+        for (const TensorSpec& input : layouts(*device, {2, 20, 5, 4})) {
+          CAPTURE(linear, coordinates, size.height);
+          check_operation(*device, Resize{size, linear, coordinates}, {input});
+        }
+}
+
+TEST_CASE("parameters and constants as values") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  check_operation(*device, Learned{.shape = {1, 7, 5}}, {});
+  test::Trial constant(*device, Constant{.shape = {2, 2}, .values = {1, 2, 3, 4}}, {});
+  constant.op->forward();
+  test::check_output(constant);
+  CHECK_THROWS_WITH(output_shape(Constant{.shape = {3}, .values = {1}}, {}), Catch::Contains("1 values"));
+}
+
+}  // namespace
+}  // namespace annulus

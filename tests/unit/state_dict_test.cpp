@@ -1,0 +1,44 @@
+#include "models/state_dict.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "models/zoo.h"
+#include "src/io/hash.h"
+
+namespace annulus {
+
+TEST_CASE("names and shapes are those of torchvision's state_dict", "[state_dict]") {
+  // Of torchvision 0.29: the number of tensors, and the XXH3 hash of sorted lines of names and shapes, such as
+  // "bn1.num_batches_tracked " and "conv1.weight 64x3x7x7".
+  struct {
+    const char* model;
+    std::size_t tensors;
+    std::uint64_t hash;
+  } const theirs[] = {{"resnet18", 122, 0xbfe21010a2a86b1a},  {"resnet34", 218, 0x928111028617e1e2},
+                      {"resnet50", 320, 0x99e3c26fcc768c1},   {"resnet101", 626, 0xd3705f409786c522},
+                      {"resnet152", 932, 0xe6bc0de21f2f85bb}, {"alexnet", 16, 0x6782d7cd331d8b7d},
+                      {"vgg16", 32, 0x9131ea504d94423c},      {"inception_v3", 566, 0xa2fa9be755bd2a6}};
+  for (const auto& [model, tensors, hash] : theirs) {
+    CAPTURE(model);
+    const ZooEntry& entry = zoo_entry(model);
+    std::vector<std::string> lines;
+    for (const StateTensor& tensor : state_dict(entry.make(neutral_task(entry.image, entry.classes))))
+      lines.push_back(fmt::format("{} {}\n", tensor.name, to_string(tensor.shape)));
+    CHECK(lines.size() == tensors);
+    std::ranges::sort(lines);
+    Hash found;
+    for (const std::string& line : lines) found.add(std::span<const char>(line));
+    CHECK(found.value() == hash);
+  }
+}
+
+TEST_CASE("the head is the last layer with weights", "[state_dict]") {
+  for (const auto& [model, head] : {std::pair{"mlp", "fc3"}, {"resnet20", "fc"}, {"vgg16", "classifier.6"}}) {
+    const ZooEntry& entry = zoo_entry(model);
+    const Graph graph = entry.make(neutral_task(entry.image, entry.classes));
+    CHECK(graph.nodes()[head_of(graph)].name == head);
+  }
+}
+
+}  // namespace annulus
