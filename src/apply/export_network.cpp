@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/state_dict.h"
-#include "src/apply/onnx.h"
+#include "src/onnx/write.h"
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/atomic_file.h"
