@@ -119,7 +119,7 @@ class ConvolutionOp : public Op {
 }  // namespace
 
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, Context& context) {
-  if (operation.groups != 1) refuse("grouped convolution");
+  if (operation.groups != 1) return plan_grouped(operation, inputs[0], mode, context);
   return std::make_unique<ConvolutionOp>(operation, inputs, mode, context);
 }
 
