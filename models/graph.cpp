@@ -31,6 +31,11 @@ Graph Graph::without_nodes() const {
   return graph;
 }
 
+std::string parameter_name(const std::string& layer, const std::string& parameter) {
+  if (parameter.empty()) return layer;
+  return layer.ends_with('_') ? layer + parameter : layer + "." + parameter;
+}
+
 Value Graph::add(std::string name, Operation operation, std::vector<Value> inputs) {
   Node node{std::move(name), std::move(operation), std::move(inputs)};
   try {

@@ -33,7 +33,7 @@ Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std
     node_begin_[node] = all_.size();
     node_count_[node] = declared.size();
     for (std::size_t i = 0; i < declared.size(); ++i)
-      append({n.name + "." + declared[i].name, declared[i].role, declared[i].initial, declared[i].stddev,
+      append({parameter_name(n.name, declared[i].name), declared[i].role, declared[i].initial, declared[i].stddev,
               layouts[node][i], 0, 0});
     node_end_[node] = bytes_;
   }

@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kFormat = "annulus checkpoint";
 constexpr std::uint64_t kVersion = 4;
 constexpr const char* kAverage = "average";
+constexpr const char* kOnnx = "onnx";
 
 // The end of a file, behind the HDF5 part that the checksum covers.
 struct Seal {
@@ -163,6 +164,9 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_string("summing", checkpoint.summing);
   write_data(root, checkpoint.data);
   write_samples(root, checkpoint.samples);
+  if (!checkpoint.onnx.empty())
+    root.write(kOnnx, {checkpoint.onnx.size()},
+               std::span(reinterpret_cast<const std::uint8_t*>(checkpoint.onnx.data()), checkpoint.onnx.size()));
   hdf5::Group parameters = root.create_group("parameters");
   std::vector<hdf5::Group> states;
   states.push_back(root.create_group(std::string(kStateNames[0])));
@@ -197,6 +201,10 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   read_data(root, checkpoint.data);
   checkpoint.samples = read_samples(root);
   checkpoint.summing = root.string("summing");
+  if (root.has(kOnnx)) {
+    const auto bytes = root.dataset(kOnnx).read<std::uint8_t>();
+    checkpoint.onnx.assign(bytes.begin(), bytes.end());
+  }
   const hdf5::Group parameters = root.group("parameters");
   std::vector<hdf5::Group> states;
   for (const std::string_view state : kStateNames)

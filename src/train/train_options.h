@@ -47,7 +47,8 @@ struct TrainOptions {
   bool sync_batch_norm = false;
   float label_smoothing = 0;
   bool zero_init = false;
-  std::string weights = "random";  // initial weights, or a file of them: see load_initial_weights()
+  // Initial weights: random, or a file of them, see load_initial_weights(); auto: the ONNX file's, or else random.
+  std::string weights = "auto";
   std::uint64_t seed = 1;
   std::string all_reduce = "auto";
   std::string wire = "fp32";

@@ -20,7 +20,8 @@ namespace annulus {
 Task task_of(const DatasetInfo& info, const InputPlan& input);
 Task task_of(const DatasetInfo& info, const InputPlan& input, const TrainOptions& options);
 
-Graph graph_of(const World& world, const TrainOptions& options, const Task& task);
+// `onnx`: see NetworkSource.
+Graph graph_of(const World& world, const TrainOptions& options, const std::string& onnx, const Task& task);
 UpdateRule update_rule(const TrainOptions& options);
 StepOptions step_options(const TrainOptions& options);
 std::size_t global_batch_of(const World& world, const TrainOptions& options);
