@@ -31,6 +31,11 @@ Graph Graph::without_nodes() const {
   return graph;
 }
 
+std::string parameter_name(const std::string& layer, const std::string& parameter) {
+  if (parameter.empty()) return layer;
+  return layer.ends_with('_') ? layer + parameter : layer + "." + parameter;
+}
+
 Value Graph::add(Node node) {
   try {
     of_one_.push_back(output_shape(node.operation, input_shapes(node, 1)));

@@ -11,11 +11,15 @@ namespace annulus {
 using Value = std::size_t;
 
 struct Node {
-  std::string name;  // "layer1.0.conv1"; its parameters are <name>.<parameter>
+  std::string name;  // "layer1.0.conv1"; see parameter_name() for its parameters
   Operation operation;
   std::vector<Value> inputs;
   std::vector<std::string> frozen{};  // its parameters that training does not change: "weight"
 };
+
+// The name of a layer's parameter in the network: "conv1.weight". That of a nameless parameter is the layer's, and
+// there is no dot after an underscore: "attention.in_proj_weight" belongs to the layer "attention.in_proj_".
+std::string parameter_name(const std::string& layer, const std::string& parameter);
 
 // The images that a network is built for.
 struct ImageShape {

@@ -37,8 +37,8 @@ Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std
     node_count_[node] = declared.size();
     node_gradients_[node].begin = bytes_;
     for (std::size_t i = 0; i < declared.size(); ++i) {
-      all_.push_back({n.name + "." + declared[i].name, declared[i].role, declared[i].initial, declared[i].stddev,
-                      layouts[node][i], 0, 0});
+      all_.push_back({parameter_name(n.name, declared[i].name), declared[i].role, declared[i].initial,
+                      declared[i].stddev, layouts[node][i], 0, 0});
       if (declared[i].role != Role::frozen) place(all_.back());
     }
     node_gradients_[node].end = bytes_;

@@ -46,7 +46,7 @@ MODULES = {
                                    "src/checkpoint", "src/metrics", "src/weights", "src/train"},
     "src/bench": KERNELS | COMM | {"kernels/cpu", "models", "src/io", "src/onnx", "src/job", "src/data", "src/step", "src/checkpoint",
                                    "src/metrics", "src/scaling", "src/train", "src/apply"},
-    "src/cli": {"kernels/base", "models", "src/io", "src/job", "src/data", "src/import", "src/step", "src/metrics",
+    "src/cli": {"kernels/base", "models", "src/io", "src/onnx", "src/job", "src/data", "src/import", "src/step", "src/metrics",
                 "src/scaling", "src/train", "src/apply", "src/bench"} | COMM,
     "src": {"kernels/base", "collectives/world", "src/io", "src/job", "src/cli"},
 }

@@ -79,7 +79,7 @@ void expect_same_model(const StoredCheckpoint& first, const StoredCheckpoint& ot
     fail("{} and {} cannot be averaged: {}", first.file.string(), other.file.string(), what);
   };
   const Checkpoint &a = first.checkpoint, &b = other.checkpoint;
-  if (a.model != b.model) differ(fmt::format("they are of models {} and {}", a.model, b.model));
+  if (a.model != b.model || a.onnx != b.onnx) differ(fmt::format("they are of models {} and {}", a.model, b.model));
   for (const auto& [one, another] : {std::pair(&a, &b), std::pair(&b, &a)})
     for (const NamedTensor& tensor : one->parameters) {
       const NamedTensor* same = find(*another, tensor.name);
@@ -174,6 +174,7 @@ Checkpoint average(const std::vector<StoredCheckpoint>& checkpoints) {
     result.run.step = std::max(result.run.step, stored.checkpoint.run.step);
   }
   result.model = first.model;
+  result.onnx = first.onnx;
   result.configuration =
       fmt::format("# the mean of {}; the first one's:\n{}", fmt::join(names, ", "), first.configuration);
   result.seed = first.seed;

@@ -35,7 +35,8 @@ constexpr std::array<std::string_view, 2> kStateNames = {"velocity", "second_mom
 
 // Everything that a run needs to resume. Independent of ranks and devices.
 struct Checkpoint {
-  std::string model;          // name in the zoo
+  std::string model;          // name in the zoo, or of an ONNX file
+  std::string onnx;           // that file without its parameters' values; empty for a network of the zoo
   std::string optimizer;      // the states belong to it
   std::string configuration;  // the run's configuration as TOML, for human readers
   std::uint64_t seed = 0;
@@ -61,6 +62,7 @@ struct Checkpoint {
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
 //   /second_moment/<name>         the same, if the optimizer has it
 //   /average/<name>               the same shape, for all parameters, if the run keeps a moving average of them
+//   /onnx                         uint8, the bytes of the network, if it is not one of the zoo
 //   The step also counts the optimizer's updates.
 // followed by "sealed 2" and a checksum (XXH3, 64 bits) of all bytes before it.
 //

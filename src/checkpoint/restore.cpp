@@ -40,6 +40,8 @@ void restore_average(const Checkpoint& checkpoint, const std::filesystem::path& 
 void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file, const RunKind& kind) {
   if (checkpoint.model != kind.model)
     fail("{} is of model {}: resume it with --model {}", file.string(), checkpoint.model, checkpoint.model);
+  if (checkpoint.onnx != kind.onnx)
+    fail("{} was made with another file {}: resume it with that file, or remove this one", file.string(), kind.model);
   if (checkpoint.seed != kind.seed)
     fail("{} was made with --seed {}: resume it with the same --seed, or the order of the samples would change",
          file.string(), checkpoint.seed);

@@ -15,6 +15,7 @@
 #include "src/cli/numbers.h"
 #include "src/data/dataset.h"
 #include "src/metrics/metrics_files.h"
+#include "src/onnx/network_file.h"
 #include "src/train/interval.h"
 
 namespace annulus {
@@ -111,8 +112,8 @@ void add_fine_tuning_options(CLI::App& command, TrainOptions& o) {
   command
       .add_option(
           "--weights", o.weights,
-          "Initial weights: random, or those of a .safetensors file, a checkpoint or a run's folder; a head with "
-          "another number of classes remains random")
+          "Initial weights: random, those of the ONNX file of --model (auto), or those of a .safetensors file, a "
+          "checkpoint or a run's folder; a head with another number of classes remains random")
       ->type_name("FILE")
       ->capture_default_str()
       ->group(group);
@@ -233,7 +234,7 @@ void expect_sense(const TrainOptions& o) {
 
 // The options that most runs have, in the order of their use.
 void add_main_options(CLI::App& command, TrainOptions& o) {
-  command.add_option("--model", o.model, model_help())->check(one_of(model_names()))->capture_default_str();
+  command.add_option("--model", o.model, model_help())->check(network())->capture_default_str();
   add_data_option(command, o.data);
   command
       .add_option(
@@ -389,7 +390,8 @@ void add_train(CLI::App& app, Command& chosen) {
       expect_whole_world(world);
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);
       std::ranges::move(data_files(options->data.validation), std::back_inserter(inputs));
-      if (options->weights != "random") inputs.push_back(options->weights);
+      if (is_network_file(options->model)) inputs.push_back(options->model);
+      if (options->weights != "random" && options->weights != "auto") inputs.push_back(options->weights);
       expect_replaceable(world, {{options->timeline.file, FileKind::timeline}}, inputs, options->overwrite);
       return train(world, *options, watchdog);
     };

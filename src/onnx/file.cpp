@@ -176,7 +176,7 @@ void OnnxFile::check() {
 
 std::array<std::size_t, 4> OnnxFile::input_shape() const {
   const onnx::TypeProto::Tensor& type = input_->type().tensor_type();
-  if (type.elem_type() != onnx::TensorProto::FLOAT)
+  if (type.elem_type() != onnx::TensorProto::FLOAT && !raw_pixels())
     fail("its input {} is not of type float32: export the network with float32 images", input_->name());
   if (type.shape().dim_size() != 4)
     fail("its input {} has {} dimensions, but images have 4: batch, channels, height, width", input_->name(),
@@ -190,6 +190,7 @@ std::array<std::size_t, 4> OnnxFile::input_shape() const {
       fail("its input {} leaves more than the batch open: export it with a fixed image size", input_->name());
     shape[i] = static_cast<std::size_t>(value);
   }
+  if (raw_pixels()) return {shape[0], shape[3], shape[1], shape[2]};
   return shape;
 }
 

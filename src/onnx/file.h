@@ -28,9 +28,11 @@ class OnnxFile {
   const std::map<std::string_view, const onnx::TensorProto*>& initializers() const { return initializers_; }
   std::int64_t operators() const { return operators_; }  // version of the operator set
 
-  // The input: {batch, channels, height, width}. An extent that the file leaves open is 0.
+  // The input: float32 {batch, channels, height, width}, or uint8 {batch, height, width, channels}, whose type our own
+  // files have. An extent that the file leaves open is 0.
   const onnx::ValueInfoProto& input() const { return *input_; }
-  std::array<std::size_t, 4> input_shape() const;
+  std::array<std::size_t, 4> input_shape() const;  // batch, channels, height, width
+  bool raw_pixels() const { return input_->type().tensor_type().elem_type() == onnx::TensorProto::UINT8; }
 
   // The file without the values of these tensors, and without what only describes it. Such a tensor keeps its shape.
   std::string without_values(const std::vector<std::string>& tensors) const;

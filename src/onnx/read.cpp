@@ -159,7 +159,7 @@ class Assembly {
   }
 
   void add_parameter(const std::string& layer, const Stored& stored, const ParameterDeclaration& declared) {
-    const std::string name = layer + "." + declared.name;
+    const std::string name = parameter_name(layer, declared.name);
     if (stored.tensor != nullptr) {
       const std::string& tensor = stored.tensor->name();
       const bool first = seen_.insert(stored.tensor).second;
@@ -205,7 +205,7 @@ ImportedNetwork read_network(const OnnxFile& file, const Task& task) {
              ? fmt::format(", and {} more: see `annulus models --check`", reader.problems().size() - 1)
              : "",
          size_hint(file, task));
-  ImportedNetwork network{Graph(task.image), {}, {}, reader.notes()};
+  ImportedNetwork network{Graph(task.image), {}, {}, {}, reader.notes()};
   add_output_notes(file, network.notes);
   try {
     Assembly(file, task, network).run(reader.draft(), reader.logits());

@@ -122,6 +122,25 @@ Value with_number(NodeReader& n, Arithmetic::Operator op, Value x, double number
   return x;
 }
 
+// The images combined with a constant of each channel.
+std::optional<Value> with_channels(NodeReader& n, Arithmetic::Operator op, Value images, Value constant, bool first) {
+  const auto* input = n.draft().computed_by<ImageInput>(images);
+  const auto* channels = n.draft().computed_by<Constant>(constant);
+  if (input == nullptr || channels == nullptr || channels->values.size() != input->mean.size()) return std::nullopt;
+  if (op == maximum || op == minimum || (first && (op == quotient || op == difference))) return std::nullopt;
+  const Shape shape = n.shape(constant);
+  if (shape.size() < 3 || shape[shape.size() - 3] != channels->values.size()) return std::nullopt;
+  std::vector<float> alpha(input->mean.size(), 1), beta(input->mean.size(), 0);
+  for (std::size_t c = 0; c < alpha.size(); ++c) {
+    const float value = channels->values[c];
+    if (op == product) alpha[c] = value;
+    if (op == quotient) alpha[c] = 1 / value;
+    if (op == sum) beta[c] = value;
+    if (op == difference) beta[c] = -value;
+  }
+  return n.normalized(images, alpha, beta);
+}
+
 // A bias that follows a dense layer becomes the layer's.
 std::optional<Value> with_bias(NodeReader& n, Value x, std::size_t input) {
   const auto bias = n.stored(input);
@@ -145,6 +164,8 @@ void arithmetic(NodeReader& n, Arithmetic::Operator op) {
       if (n.is_layer(1 - input))
         if (const auto biased = with_bias(n, n.value(1 - input), input)) return n.set(*biased);
   const Value a = n.operand(0), b = n.operand(1);
+  if (const auto normalized = with_channels(n, op, a, b, false)) return n.set(*normalized);
+  if (const auto normalized = with_channels(n, op, b, a, true)) return n.set(*normalized);
   n.set(n.combine(op, a, b));
 }
 

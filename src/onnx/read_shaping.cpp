@@ -118,6 +118,12 @@ void read_transpose(NodeReader& n) {
     std::iota(order.rbegin(), order.rend(), std::size_t{0});
   }
   if (std::ranges::is_sorted(order)) return n.set(n.item(0));
+  if (n.as<RawPixels>(0) != nullptr) {
+    if (order != std::vector<std::size_t>{0, 3, 1, 2}) fail("its perm of raw pixels must be 0, 3, 1, 2");
+    const std::size_t channels = shape[3];
+    const ImageInput pixels{std::vector<float>(channels, 0), std::vector<float>(channels, 1.0f / 255)};
+    return n.set(n.add(pixels, {Graph::kImages}));
+  }
   if (const auto* stored = n.as<FileTensor>(0); stored != nullptr && shape.size() == 2)
     return n.set(FileTensor{stored->tensor, !stored->transposed});
   n.set(n.transpose(n.value(0), order));

@@ -49,22 +49,19 @@ bool made_up(const std::string& name) {
   return name.find("_output_") != std::string::npos || name.find_first_not_of("0123456789") == std::string::npos;
 }
 
+// The layer of a parameter: "features.0" of "features.0.weight", and "attention.in_proj_" of
+// "attention.in_proj_weight".
+std::string layer_of(const std::string& parameter) {
+  for (const std::string_view suffix : {".weight", ".bias", "weight", "bias"})
+    if (parameter.ends_with(suffix) && parameter.size() > suffix.size())
+      return parameter.substr(0, parameter.size() - suffix.size());
+  return parameter;
+}
+
 Shape shape_of(const onnx::TensorProto& tensor, bool transposed) {
   Shape shape(tensor.dims().begin(), tensor.dims().end());
   if (transposed) std::ranges::reverse(shape);
   return shape;
-}
-
-// Whether a value is the images themselves, or combined with constants only.
-bool pixels(const Draft& draft, Value value) {
-  if (draft.computed_by<ImageInput>(value) != nullptr) return true;
-  const auto* activation = draft.computed_by<Activation>(value);
-  if (activation != nullptr && activation->function == Activation::Function::linear)
-    return pixels(draft, draft.layer(value).inputs[0]);
-  if (draft.computed_by<Arithmetic>(value) == nullptr) return false;
-  const auto& inputs = draft.layer(value).inputs;
-  return std::ranges::all_of(
-      inputs, [&](Value input) { return draft.computed_by<Constant>(input) != nullptr || pixels(draft, input); });
 }
 
 // Adds the values that a node reads, also those that its branches read.
@@ -91,6 +88,10 @@ Reader::Reader(const OnnxFile& file, const Task& task)
     fail("{}: its images have {} channels, but the data's have {}", file.name(), input[1], task.image.channels);
   for (const onnx::NodeProto& node : file.graph().node())
     for (const std::string& read : node.input()) ++readers_[read];
+  if (file.raw_pixels()) {
+    items_[file.input().name()] = RawPixels{};
+    return;
+  }
   const bool own = normalizes_itself();
   if (own) notes_.push_back("the network normalizes images itself: it is given pixels of 0 to 1");
   const std::vector<float> zeros(task.image.channels, 0), ones(task.image.channels, 1);
@@ -236,6 +237,10 @@ Shape NodeReader::input_shape(std::size_t input) const {
   if (const auto* computed = as<Computed>(input)) return shape(computed->value);
   if (const auto* stored = as<FileTensor>(input)) return shape_of(*stored->tensor, stored->transposed);
   if (const auto* host = as<Host>(input)) return (*host)->shape;
+  if (as<RawPixels>(input) != nullptr) {
+    const ImageShape& image = reader_.task_.image;
+    return {batch(), image.height, image.width, image.channels};
+  }
   if (const auto* mask = as<RandomMask>(input)) return mask->shape;
   fail("its input {} is a sequence", input);
 }
@@ -293,7 +298,8 @@ Value NodeReader::value(std::size_t input) {
 
 Value NodeReader::operand(std::size_t input) {
   const auto* other = as<Computed>(1 - input);
-  if (!is_parameter(input) || other == nullptr || !pixels(reader_.draft_, other->value)) return value(input);
+  if (!is_parameter(input) || other == nullptr || reader_.draft_.computed_by<ImageInput>(other->value) == nullptr)
+    return value(input);
   return add(Constant{input_shape(input), read_floats(*as<FileTensor>(input)->tensor)}, {});
 }
 
@@ -313,7 +319,7 @@ Value NodeReader::value(const Item& item) {
     const Shape shape = shape_of(*stored->tensor, false);
     const bool vector = std::ranges::count_if(shape, [](std::size_t extent) { return extent > 1; }) <= 1;
     known->second = reader_.draft_.add({stored->tensor->name(),
-                                        Operation(Learned{shape, vector ? Role::offset : Role::weight}),
+                                        Operation(Learned{shape, vector ? Role::offset : Role::weight, ""}),
                                         {},
                                         {{stored->tensor}}});
   }
@@ -396,8 +402,23 @@ Value NodeReader::linear(Value x, double alpha, double beta) {
     const Value from = reader_.draft_.layer(x).inputs[0];
     return linear(from, alpha * first_alpha, alpha * first_beta + beta);
   }
+  if (const auto* input = reader_.draft_.computed_by<ImageInput>(x)) {
+    const std::size_t channels = input->mean.size();
+    return normalized(x, std::vector(channels, static_cast<float>(alpha)),
+                      std::vector(channels, static_cast<float>(beta)));
+  }
   const bool nothing = std::fabs(alpha - 1) < 1e-7 && beta == 0;
   return nothing ? x : function(Activation::Function::linear, x, static_cast<float>(alpha), static_cast<float>(beta));
+}
+
+// (p - mean) / std times alpha plus beta is (p - (mean - beta std / alpha)) / (std / alpha).
+Value NodeReader::normalized(Value images, const std::vector<float>& alpha, const std::vector<float>& beta) {
+  ImageInput input = *reader_.draft_.computed_by<ImageInput>(images);
+  for (std::size_t c = 0; c < input.mean.size(); ++c) {
+    input.stddev[c] /= alpha[c];
+    input.mean[c] -= beta[c] * input.stddev[c];
+  }
+  return reader_.draft_.add({"input", Operation(std::move(input)), {Graph::kImages}});
 }
 
 Value NodeReader::function(Activation::Function function, Value x, float alpha, float beta) {
@@ -477,17 +498,14 @@ std::string NodeReader::default_name() const {
   return within.empty() ? name : within + "." + name;
 }
 
-// The older exporter stores equal tensors once, under the name of the first layer.
+// Exporters store equal tensors once, under the name of the first layer that has it.
 std::string NodeReader::layer_name(const std::vector<Stored>& parameters) {
-  for (const Stored& parameter : parameters) {
-    if (parameter.tensor == nullptr || made_up(parameter.tensor->name())) continue;
-    if (!reader_.named_.insert(parameter.tensor).second) continue;
-    const std::string& name = parameter.tensor->name();
-    for (const char* suffix : {".weight", ".bias", "_weight", "_bias"})
-      if (name.ends_with(suffix) && name.size() > std::string_view(suffix).size())
-        return name.substr(0, name.size() - std::string_view(suffix).size());
-    return name;
-  }
+  std::string name;
+  for (const Stored& parameter : parameters)
+    if (parameter.tensor != nullptr && reader_.named_.insert(parameter.tensor).second && name.empty() &&
+        !made_up(parameter.tensor->name()))
+      name = layer_of(parameter.tensor->name());
+  if (!name.empty()) return name;
   const std::string within = scope();
   return within.empty() ? default_name() : within;
 }

@@ -38,6 +38,9 @@ struct RandomMask {
   double scale = 1;
 };
 
+// The input, if it is of raw pixels {batch, height, width, channels}.
+struct RawPixels {};
+
 // Nothing is known of it, because the node that computes it could not be read.
 struct Unread {};
 
@@ -45,7 +48,7 @@ struct Item;
 using Sequence = std::vector<Item>;
 
 // What is known of a value of the ONNX graph.
-struct Item : std::variant<Unread, Host, FileTensor, Computed, RandomMask, Sequence> {
+struct Item : std::variant<Unread, RawPixels, Host, FileTensor, Computed, RandomMask, Sequence> {
   using variant::variant;
 };
 
@@ -141,6 +144,8 @@ class NodeReader {
   Value linear(Value x, double alpha, double beta);  // alpha x + beta
   Value function(Activation::Function function, Value x, float alpha = 0, float beta = 0);
   Value combine(Arithmetic::Operator op, Value a, Value b);
+  // alpha x + beta of each channel of the images, by their normalization.
+  Value normalized(Value images, const std::vector<float>& alpha, const std::vector<float>& beta);
   Value gather(Value x, std::size_t axis, const std::vector<std::size_t>& indices);
   Value expand(Value x, const Shape& to);
   // Repeats a value that does not depend on the batch for every image. `to`: for batch().

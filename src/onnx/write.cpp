@@ -2,6 +2,10 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <cmath>
+#include <map>
+#include <numbers>
+
 #include "kernels/average_windows.h"
 #include "kernels/base/error.h"
 #include "src/io/bytes.h"
@@ -38,7 +42,11 @@ void set(onnx::NodeProto& node, const char* name, float value) {
   attribute(node, name, onnx::AttributeProto::FLOAT).set_f(value);
 }
 
-void set(onnx::NodeProto& node, const char* name, std::initializer_list<std::size_t> values) {
+void set(onnx::NodeProto& node, const char* name, const char* value) {
+  attribute(node, name, onnx::AttributeProto::STRING).set_s(value);
+}
+
+void set(onnx::NodeProto& node, const char* name, const std::vector<std::size_t>& values) {
   onnx::AttributeProto& list = attribute(node, name, onnx::AttributeProto::INTS);
   for (const std::size_t value : values) list.add_ints(static_cast<std::int64_t>(value));
 }
@@ -48,6 +56,15 @@ void set_windows(onnx::NodeProto& node, const Windows& o) {
   set(node, "kernel_shape", {o.kernel.height, o.kernel.width});
   set(node, "strides", {o.stride.height, o.stride.width});
   set(node, "pads", {o.padding.top, o.padding.left, o.padding.bottom, o.padding.right});
+}
+
+void set_pads(onnx::NodeProto& node, const Border& padding) {
+  for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+    if (attribute.name() != "pads") continue;
+    attribute.clear_ints();
+    for (const std::size_t side : {padding.top, padding.left, padding.bottom, padding.right})
+      attribute.add_ints(static_cast<std::int64_t>(side));
+  }
 }
 
 // Describes an input or output; its first dimension is the batch.
@@ -127,6 +144,10 @@ class Translation {
     onnx::NodeProto& node = add("AveragePool", {input(0)}, name());
     set_windows(node, o);
     set(node, "count_include_pad", std::int64_t{o.count_padding});
+    if (o.overhang == Extent{0}) return name();
+    const Border& p = o.padding;
+    set_pads(node, {p.top, p.left, p.bottom - o.overhang.height, p.right - o.overhang.width});
+    set(node, "ceil_mode", std::int64_t{1});
     return name();
   }
 
@@ -180,10 +201,223 @@ class Translation {
     return "";
   }
 
-  template <class Unsupported>
-  std::string operator()(const Unsupported& o) {
-    fail("layer {}: the export of the operation {} is not supported yet", name(), annulus::name(Operation(o)));
+  std::string operator()(const TransposedConvolution& o) {
+    onnx::NodeProto& node = add("ConvTranspose", with_parameters(input(0)), name());
+    set_windows(node, o);
+    set(node, "dilations", {o.dilation.height, o.dilation.width});
+    set(node, "output_padding", {o.extra.height, o.extra.width});
+    set(node, "group", static_cast<std::int64_t>(o.groups));
+    return name();
   }
+
+  std::string operator()(const Linear& o) {
+    const auto inputs = with_parameters(input(0));
+    set(add("Transpose", {inputs[1]}, name(".transposed")), "perm", {1, 0});
+    const std::string product = o.bias ? name(".product") : name();
+    add("MatMul", {inputs[0], name(".transposed")}, product);
+    if (o.bias) add("Add", {product, inputs[2]}, name());
+    return name();
+  }
+
+  std::string operator()(const MatrixProduct&) { return simple("MatMul"); }
+
+  std::string operator()(const Mean& o) {
+    onnx::NodeProto& node = add("ReduceMean", {input(0)}, name());
+    set(node, "axes", o.axes);
+    set(node, "keepdims", std::int64_t{o.keep});
+    return name();
+  }
+
+  std::string operator()(const LayerNorm& o) {
+    onnx::NodeProto& node = add("LayerNormalization", with_parameters(input(0)), name());
+    set(node, "axis", static_cast<std::int64_t>(o.axis));
+    set(node, "epsilon", o.epsilon);
+    return name();
+  }
+
+  // A normalization of each group as if it were a channel, then each channel's scale and shift.
+  std::string operator()(const GroupNorm& o) {
+    if (o.groups == shapes_[0][1]) {
+      set(add("InstanceNormalization", with_parameters(input(0)), name()), "epsilon", o.epsilon);
+      return name();
+    }
+    const std::vector<float> ones(o.groups, 1), zeros(o.groups, 0);
+    reshape(input(0), {0, static_cast<std::int64_t>(o.groups), -1}, name(".groups"));
+    const std::string scale = constant(name(".ones"), {o.groups}, ones);
+    const std::string shift = constant(name(".zeros"), {o.groups}, zeros);
+    set(add("InstanceNormalization", {name(".groups"), scale, shift}, name(".normalized")), "epsilon", o.epsilon);
+    reshape(name(".normalized"), with_batch(shapes_[0]), name(".channels"));
+    add("Mul", {name(".channels"), per_channel(0)}, name(".scaled"));
+    add("Add", {name(".scaled"), per_channel(1)}, name());
+    return name();
+  }
+
+  std::string operator()(const LocalResponseNorm& o) {
+    onnx::NodeProto& node = add("LRN", {input(0)}, name());
+    set(node, "size", static_cast<std::int64_t>(o.size));
+    set(node, "alpha", o.alpha);
+    set(node, "beta", o.beta);
+    set(node, "bias", o.bias);
+    return name();
+  }
+
+  std::string operator()(const Activation& o) {
+    using enum Activation::Function;
+    switch (o.function) {
+      case linear:
+        add("Mul", {input(0), number(".alpha", o.alpha)}, name(".scaled"));
+        add("Add", {name(".scaled"), number(".beta", o.beta)}, name());
+        return name();
+      case clip:
+        add("Clip", {input(0), number(".least", o.alpha), number(".most", o.beta)}, name());
+        return name();
+      case leaky_relu:
+        set(add("LeakyRelu", {input(0)}, name()), "alpha", o.alpha);
+        return name();
+      case elu:
+        set(add("Elu", {input(0)}, name()), "alpha", o.alpha);
+        return name();
+      case sigmoid:
+        return simple("Sigmoid");
+      case tanh:
+        return simple("Tanh");
+      case silu:
+        add("Sigmoid", {input(0)}, name(".gate"));
+        add("Mul", {input(0), name(".gate")}, name());
+        return name();
+      case gelu:
+        add("Mul", {input(0), number(".scale", std::numbers::sqrt2_v<float> / 2)}, name(".scaled"));
+        add("Erf", {name(".scaled")}, name(".erf"));
+        add("Add", {name(".erf"), number(".one", 1)}, name(".gate"));
+        add("Mul", {input(0), name(".gate")}, name(".twice"));
+        add("Mul", {name(".twice"), number(".half", 0.5f)}, name());
+        return name();
+      case gelu_tanh:
+        return gelu_by_tanh();
+      case mish:
+        add("Softplus", {input(0)}, name(".softplus"));
+        add("Tanh", {name(".softplus")}, name(".gate"));
+        add("Mul", {input(0), name(".gate")}, name());
+        return name();
+      case softplus:
+        return simple("Softplus");
+      case hard_sigmoid: {
+        onnx::NodeProto& node = add("HardSigmoid", {input(0)}, name());
+        set(node, "alpha", o.alpha);
+        set(node, "beta", o.beta);
+        return name();
+      }
+      case hard_swish:
+        return simple("HardSwish");
+      case absolute:
+        return simple("Abs");
+      case exponential:
+        return simple("Exp");
+      case logarithm:
+        return simple("Log");
+      case square_root:
+        return simple("Sqrt");
+      case square:
+        add("Mul", {input(0), input(0)}, name());
+        return name();
+      case reciprocal:
+        return simple("Reciprocal");
+    }
+    return name();
+  }
+
+  std::string operator()(const PRelu&) {
+    add("PRelu", {input(0), per_channel(0)}, name());
+    return name();
+  }
+
+  std::string operator()(const Arithmetic& o) {
+    using enum Arithmetic::Operator;
+    static const std::map<Arithmetic::Operator, const char*> types{
+        {sum, "Add"}, {difference, "Sub"}, {product, "Mul"}, {quotient, "Div"}, {maximum, "Max"}, {minimum, "Min"}};
+    return simple(types.at(o.op));
+  }
+
+  std::string operator()(const Softmax&) {
+    set(add("Softmax", {input(0)}, name()), "axis", std::int64_t{-1});
+    return name();
+  }
+
+  std::string operator()(const Reshape& o) {
+    std::vector<std::int64_t> shape;
+    for (const std::size_t extent : o.shape)
+      shape.push_back(extent == Reshape::kInferred ? -1 : static_cast<std::int64_t>(extent));
+    return reshape(input(0), shape, name());
+  }
+
+  std::string operator()(const Transpose& o) {
+    set(add("Transpose", {input(0)}, name()), "perm", o.order);
+    return name();
+  }
+
+  std::string operator()(const Slice& o) {
+    const auto begin = static_cast<std::int64_t>(o.begin), size = static_cast<std::int64_t>(o.size);
+    add("Slice",
+        {input(0), wholes(".begin", {begin}), wholes(".end", {begin + size}),
+         wholes(".axis", {static_cast<std::int64_t>(o.axis)})},
+        name());
+    return name();
+  }
+
+  std::string operator()(const Gather& o) {
+    const std::vector<std::int64_t> indices(o.indices.begin(), o.indices.end());
+    set(add("Gather", {input(0), wholes(".indices", indices)}, name()), "axis", static_cast<std::int64_t>(o.axis));
+    return name();
+  }
+
+  std::string operator()(const Pad& o) {
+    std::vector<std::int64_t> pads(o.before.begin(), o.before.end());
+    pads.insert(pads.end(), o.after.begin(), o.after.end());
+    add("Pad", {input(0), wholes(".pads", pads), number(".value", o.value)}, name());
+    return name();
+  }
+
+  // The batch is read from the second input's shape.
+  std::string operator()(const Expand& o) {
+    std::vector<std::string> extents;
+    for (const std::size_t extent : o.shape) {
+      const std::string at = fmt::format(".extent{}", extents.size());
+      if (extent == Expand::kBatch) {
+        onnx::NodeProto& shape = add("Shape", {input(1)}, name((at + ".batch").c_str()));
+        set(shape, "end", std::int64_t{1});
+        extents.push_back(shape.output(0));
+      } else {
+        extents.push_back(wholes(at.c_str(), {static_cast<std::int64_t>(extent)}));
+      }
+    }
+    set(add("Concat", extents, name(".extents")), "axis", std::int64_t{0});
+    add("Expand", {input(0), name(".extents")}, name());
+    return name();
+  }
+
+  std::string operator()(const Resize& o) {
+    using enum Resize::Coordinates;
+    const Shape& in = shapes_[0];
+    const auto scale = [](std::size_t to, std::size_t from) {
+      return static_cast<float>(to) / static_cast<float>(from);
+    };
+    const std::vector<float> scales{1, 1, scale(o.size.height, in[2]), scale(o.size.width, in[3])};
+    onnx::NodeProto& node = add("Resize", {input(0), "", constant(name(".scales"), {4}, scales)}, name());
+    set(node, "mode", o.linear ? "linear" : "nearest");
+    set(node, "coordinate_transformation_mode",
+        o.coordinates == half_pixel      ? "half_pixel"
+        : o.coordinates == align_corners ? "align_corners"
+                                         : "asymmetric");
+    set(node, "nearest_mode", o.coordinates == asymmetric ? "floor" : "round_prefer_floor");
+    return name();
+  }
+
+  std::string operator()(const Learned& o) {
+    const std::string parameter = parameter_name(name(), o.parameter);
+    return initializer(parameter, o.shape, values_(parameter, o.shape));
+  }
+
+  std::string operator()(const Constant& o) { return constant(name(), o.shape, o.values); }
 
  private:
   std::string name(const char* suffix = "") const { return node_->name + suffix; }
@@ -208,25 +442,92 @@ class Translation {
     return made;
   }
 
-  const std::string& constant(const std::string& called, const Shape& shape, std::span<const float> floats) {
-    onnx::TensorProto& tensor = *to_.add_initializer();
-    tensor.set_name(called);
-    tensor.set_data_type(onnx::TensorProto::FLOAT);
+  std::string simple(const char* type) {
+    std::vector<std::string> inputs;
+    for (std::size_t i = 0; i < node_->inputs.size(); ++i) inputs.push_back(input(i));
+    return add(type, inputs, name()).output(0);
+  }
+
+  std::string gelu_by_tanh() {
+    const float scale = std::sqrt(2 / std::numbers::pi_v<float>);
+    add("Mul", {input(0), input(0)}, name(".square"));
+    add("Mul", {name(".square"), number(".cubic", 0.044715f * scale)}, name(".factor"));
+    add("Add", {name(".factor"), number(".linear", scale)}, name(".slope"));
+    add("Mul", {input(0), name(".slope")}, name(".inner"));
+    add("Tanh", {name(".inner")}, name(".tanh"));
+    add("Add", {name(".tanh"), number(".one", 1)}, name(".gate"));
+    add("Mul", {input(0), name(".gate")}, name(".twice"));
+    add("Mul", {name(".twice"), number(".half", 0.5f)}, name());
+    return name();
+  }
+
+  std::string reshape(const std::string& value, const std::vector<std::int64_t>& shape, const std::string& output) {
+    const std::string extents = shape_constant(output + ".shape", shape);
+    return add("Reshape", {value, extents}, output).output(0);
+  }
+
+  // A shape for reshaping, with its first dimension copied: the batch.
+  static std::vector<std::int64_t> with_batch(const Shape& shape) {
+    std::vector<std::int64_t> extents(shape.begin(), shape.end());
+    extents[0] = 0;
+    return extents;
+  }
+
+  static onnx::TensorProto tensor(onnx::TensorProto::DataType type, const Shape& shape,
+                                  std::span<const std::byte> bytes) {
+    onnx::TensorProto tensor;
+    tensor.set_data_type(type);
     for (const std::size_t extent : shape) tensor.add_dims(static_cast<std::int64_t>(extent));
-    tensor.set_raw_data(floats.data(), floats.size_bytes());
-    return tensor.name();
+    tensor.set_raw_data(bytes.data(), bytes.size());
+    return tensor;
+  }
+
+  std::string initializer(const std::string& called, const Shape& shape, std::span<const float> floats) {
+    onnx::TensorProto& stored = *to_.add_initializer();
+    stored = tensor(onnx::TensorProto::FLOAT, shape, std::as_bytes(floats));
+    stored.set_name(called);
+    return called;
+  }
+
+  // Constants are nodes, so that readers can tell them from parameters.
+  std::string constant_node(const std::string& called, const onnx::TensorProto& value) {
+    *attribute(add("Constant", {}, called), "value", onnx::AttributeProto::TENSOR).mutable_t() = value;
+    return called;
+  }
+
+  std::string constant(const std::string& called, const Shape& shape, std::span<const float> floats) {
+    return constant_node(called, tensor(onnx::TensorProto::FLOAT, shape, std::as_bytes(floats)));
+  }
+
+  std::string number(const char* suffix, float value) { return constant(name(suffix), {}, std::span(&value, 1)); }
+
+  std::string shape_constant(const std::string& called, const std::vector<std::int64_t>& values) {
+    return constant_node(called, tensor(onnx::TensorProto::INT64, {values.size()}, std::as_bytes(std::span(values))));
+  }
+
+  std::string wholes(const char* suffix, const std::vector<std::int64_t>& values) {
+    return shape_constant(name(suffix), values);
   }
 
   // An input followed by the node's parameters. A dense layer's weights are reshaped to a matrix.
   std::vector<std::string> with_parameters(const std::string& first) {
     std::vector<std::string> inputs{first};
     for (const ParameterDeclaration& p : parameters(node_->operation, shapes_)) {
-      const std::string called = name() + "." + p.name;
+      const std::string called = parameter_name(name(), p.name);
       const bool matrix = std::holds_alternative<Dense>(node_->operation) && p.shape.size() > 1;
       const Shape shape = matrix ? Shape{p.shape[0], elements(p.shape) / p.shape[0]} : p.shape;
-      inputs.push_back(constant(called, shape, values_(called, p.shape)));
+      inputs.push_back(initializer(called, shape, values_(called, p.shape)));
     }
     return inputs;
+  }
+
+  // A parameter that has one value for each channel, in a shape that is repeated over all pixels.
+  std::string per_channel(std::size_t parameter) {
+    const ParameterDeclaration p = parameters(node_->operation, shapes_)[parameter];
+    Shape shape(shapes_[0].size() - 1, 1);
+    shape[0] = p.shape[0];
+    const std::string called = parameter_name(name(), p.name);
+    return initializer(called, shape, values_(called, p.shape));
   }
 
   const Graph& graph_;

@@ -58,7 +58,8 @@ struct TrainOptions {
   bool balance_classes = false;      // weights inversely proportional to the classes' numbers of images
   bool zero_init = false;
   std::vector<std::string> freeze;  // patterns of parameters that do not change
-  std::string weights = "random";   // initial weights, or a file of them: see load_initial_weights()
+  // Initial weights: random, or a file of them, see load_initial_weights(); auto: the ONNX file's, or else random.
+  std::string weights = "auto";
   std::uint64_t seed = 1;
   std::string all_reduce = "auto";
   std::string wire = "fp32";

@@ -9,6 +9,7 @@
 #include "models/freeze.h"
 #include "models/state_dict.h"
 #include "models/synchronize.h"
+#include "src/onnx/network_file.h"
 
 namespace annulus {
 
@@ -101,8 +102,8 @@ bool begins_at_zero(const Graph& graph) {
 
 }  // namespace
 
-Graph graph_of(const World& world, const TrainOptions& options, const Task& task) {
-  Graph graph = make_model(options.model, task);
+Graph graph_of(const World& world, const TrainOptions& options, const std::string& onnx, const Task& task) {
+  Graph graph = make_network(network_name(options.model), onnx, task);
   if (options.zero_init && !begins_at_zero(graph))
     fail("--zero-init: {} has no residual blocks; remove the option, or give --zero-init=false", options.model);
   if (options.sync_batch_norm) {

@@ -25,7 +25,8 @@ Task task_of(const Dataset& training, const InputPlan& input, const TrainOptions
 // Returns the weights of --class-weights; none if all are 1.
 std::vector<float> class_weights(const Dataset& training, const TrainOptions& options);
 
-Graph graph_of(const World& world, const TrainOptions& options, const Task& task);
+// `onnx`: see NetworkSource.
+Graph graph_of(const World& world, const TrainOptions& options, const std::string& onnx, const Task& task);
 // What differs for the parameters that --lr-for, --weight-decay-for and --head-lr name. `options` must outlive it.
 Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph);
 UpdateRule update_rule(const TrainOptions& options);
