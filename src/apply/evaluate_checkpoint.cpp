@@ -95,8 +95,10 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   const InputPlan input =
       plan_input(options.data, dataset.info(), Purpose::evaluation, decoding_threads(*device), checkpoint.image);
   activity.enter(Activity::Phase::planning);
-  Model model(*device, make_model(checkpoint.model, task_of(with_normalization_of(checkpoint, dataset.info()), input)),
-              Mode::inference, options.batch, {}, [&activity] { activity.tick(); });
+  Model model(
+      *device,
+      make_model(checkpoint.model, task_of(with_normalization_of(checkpoint, dataset.info()), input, checkpoint.loss)),
+      Mode::inference, options.batch, {}, [&activity] { activity.tick(); });
   const bool averaged = takes_average(checkpoint, stored.file, options.weights);
   restore_parameters(checkpoint, stored.file, model, averaged);
   activity.enter(Activity::Phase::comparing);

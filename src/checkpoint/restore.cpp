@@ -33,6 +33,8 @@ void restore_average(const Checkpoint& checkpoint, const std::filesystem::path& 
 void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file, const RunKind& kind) {
   if (checkpoint.model != kind.model)
     fail("{} is of model {}: resume it with --model {}", file.string(), checkpoint.model, checkpoint.model);
+  if (checkpoint.loss != kind.loss)
+    fail("{} was made with --loss {}: resume it with the same --loss", file.string(), checkpoint.loss);
   if (checkpoint.seed != kind.seed)
     fail("{} was made with --seed {}: resume it with the same --seed, or the order of the samples would change",
          file.string(), checkpoint.seed);

@@ -61,7 +61,7 @@ std::optional<Resumption> resumption_of(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   if (!options.resume) return std::nullopt;
   return find_resumption(inputs.world, inputs.checkpoints(),
-                         {options.model, options.seed, inputs.sample_order(),
+                         {options.model, options.loss, options.seed, inputs.sample_order(),
                           data_fields(inputs.training.info(), inputs.samples), options.data_changed});
 }
 

@@ -230,6 +230,7 @@ Checkpoint TrainingRun::checkpointed() {
   Checkpoint checkpoint = snapshot(replica_.model, replica_.optimizer);
   checkpoint.run = state_;
   checkpoint.model = options_.model;
+  checkpoint.loss = options_.loss;
   checkpoint.configuration = options_.configuration;
   checkpoint.seed = options_.seed;
   checkpoint.order = inputs_.sample_order();

@@ -26,6 +26,7 @@ std::unique_ptr<Op> plan(const Add& operation, const Specs& inputs, Mode mode, C
 std::unique_ptr<Op> plan(const Concat& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Dropout& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const BinaryCrossEntropy& operation, const Specs& inputs, Mode mode, Context& context);
 
 // The operations that have no kernel yet: throws Error.
 template <class Unsupported>
