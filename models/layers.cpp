@@ -13,7 +13,9 @@ Value image_input(Graph& graph, const Task& task) {
 
 Graph with_loss(Graph graph, const Task& task, Value logits) {
   if (task.mixed_labels) graph.mix_labels();
-  graph.add("loss", SoftmaxCrossEntropy{task.label_smoothing, task.class_weights}, {logits, Graph::kLabels});
+  Operation loss = SoftmaxCrossEntropy{task.label_smoothing, task.class_weights};
+  if (task.loss == Loss::binary) loss = BinaryCrossEntropy{task.label_smoothing, task.class_weights};
+  graph.add("loss", std::move(loss), {logits, Graph::kLabels});
   return graph;
 }
 

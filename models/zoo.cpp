@@ -61,6 +61,12 @@ const ZooEntry& zoo_entry(const std::string& name) {
   fail("unknown model \"{}\": use one of {}", name, fmt::join(names, ", "));
 }
 
+Loss parse_loss(const std::string& name) {
+  if (name == "softmax") return Loss::softmax;
+  if (name == "binary") return Loss::binary;
+  fail("'{}' is not a loss: softmax or binary", name);
+}
+
 Graph make_model(const std::string& name, const Task& task) {
   const ZooEntry& entry = zoo_entry(name);
   try {

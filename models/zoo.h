@@ -7,12 +7,18 @@
 
 namespace annulus {
 
+enum class Loss { softmax, binary };  // SoftmaxCrossEntropy, BinaryCrossEntropy
+
+// "softmax" or "binary". Throws Error.
+Loss parse_loss(const std::string& name);
+
 // The task of a model: the shape of images, their normalization, and the number of classes.
 struct Task {
   ImageShape image;
   std::vector<float> mean, stddev;  // of each channel, pixels scaled to 0..1
   std::size_t classes;
-  float label_smoothing = 0;         // this and the next: see SoftmaxCrossEntropy
+  Loss loss = Loss::softmax;
+  float label_smoothing = 0;  // this and the next: see SoftmaxCrossEntropy
   std::vector<float> class_weights{};
   bool mixed_labels = false;         // see Graph::mix_labels()
   bool zero_init_last_norm = false;  // the initial scale of each residual block's last batch norm is 0

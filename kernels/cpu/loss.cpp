@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/base/mixed_label.h"
+#include "kernels/cpu/class_labels.h"
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/operations.h"
 
@@ -12,11 +12,9 @@ class SoftmaxCrossEntropyOp : public Op {
  public:
   SoftmaxCrossEntropyOp(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode)
       : mode_(mode),
-        smoothing_(mode == Mode::training ? operation.smoothing : 0),
-        class_weights_(mode == Mode::training ? operation.class_weights : std::vector<float>{}),
+        labels_(inputs[1], mode, operation.smoothing, operation.class_weights),
         batch_(inputs[0].shape[0]),
         classes_(inputs[0].shape[1]),
-        mixed_(inputs[1].shape.size() == 2),
         losses_(batch_),
         larger_(batch_) {
     info_.output = spec({3}, plain_layout({3}));
@@ -27,12 +25,8 @@ class SoftmaxCrossEntropyOp : public Op {
 
   void bind(const Bindings& bindings) override {
     logits_ = floats(bindings.inputs[0]).data();
-    const void* const labels = bindings.inputs[1].address;
-    if (mixed_)
-      mixed_labels_ = static_cast<const MixedLabel*>(labels);
-    else
-      labels_ = static_cast<const std::int32_t*>(labels);
-    sums_ = floats(bindings.output).data();
+    labels_.bind(bindings.inputs[1]);
+    sums_ = floats(bindings.output);
     if (mode_ == Mode::inference) return;
     logits_gradient_ = floats(bindings.input_gradients[0]).data();
     metrics_ = floats(bindings.parameter_gradients[0]).data();
@@ -41,22 +35,14 @@ class SoftmaxCrossEntropyOp : public Op {
   void forward() override {
 #pragma omp parallel for schedule(static) if (batch_ * classes_ >= 4096)
     for (std::size_t sample = 0; sample < batch_; ++sample) forward_sample(sample);
-    // Summed in the samples' order, independent of the number of threads.
-    double loss = 0;
-    for (std::size_t sample = 0; sample < batch_; ++sample) loss += losses_[sample];
-    const auto count_below = [this](std::size_t rank) {
-      return static_cast<float>(std::ranges::count_if(larger_, [=](std::size_t larger) { return larger < rank; }));
-    };
-    sums_[0] = static_cast<float>(loss);
-    sums_[1] = count_below(1);
-    sums_[2] = count_below(SoftmaxCrossEntropy::kTop);
+    sum_samples(losses_, larger_, sums_);
   }
 
   // d(mean loss) / d(logits) = sample's weight * (probabilities - target probabilities) / global batch.
   void backward(float sample_weight) override {
 #pragma omp parallel for schedule(static) if (batch_ * classes_ >= 4096)
     for (std::size_t sample = 0; sample < batch_; ++sample) {
-      const Target target = target_of(sample);
+      const ClassLabels::Target target = labels_.target(sample);
       write_gradient(sample, target, sample_weight * target.weight);
     }
     metrics_[0] = sums_[0] * sample_weight;
@@ -64,15 +50,9 @@ class SoftmaxCrossEntropyOp : public Op {
   }
 
  private:
-  // A sample's label, its share of the target probability, the label with the rest, and the weight of the loss.
-  struct Target {
-    std::size_t label, other;
-    float share, weight = 1;
-  };
-
   void forward_sample(std::size_t sample) {
     const std::span logits(logits_ + sample * classes_, classes_);
-    const Target target = target_of(sample);
+    const ClassLabels::Target target = labels_.target(sample);
     const float largest = *std::max_element(logits.begin(), logits.end());
     // Shifted by the largest logit, so that no exponential overflows.
     double total = 0;
@@ -84,58 +64,34 @@ class SoftmaxCrossEntropyOp : public Op {
       probabilities_[sample * classes_ + c] = std::exp(logits[c] - largest) / static_cast<float>(total);
   }
 
-  // Returns the number of logits that rank above the label's.
-  static std::size_t count_larger(std::span<const float> logits, std::size_t label) {
-    const float own = logits[label];
-    const auto larger = [=](float logit) { return !(logit <= own); };
-    const auto larger_or_equal = [=](float logit) { return !(logit < own); };
-    return static_cast<std::size_t>(std::ranges::count_if(logits.first(label), larger_or_equal) +
-                                    std::ranges::count_if(logits.subspan(label), larger));
-  }
-
-  Target target_of(std::size_t sample) const {
-    const MixedLabel mixed =
-        mixed_ ? mixed_labels_[sample] : MixedLabel{labels_[sample], labels_[sample], MixedLabel::kWhole};
-    Target target{static_cast<std::size_t>(mixed.label), static_cast<std::size_t>(mixed.other), mixed.share_of_label()};
-    if (class_weights_.empty()) return target;
-    const float weight = target.share * class_weights_[target.label];
-    target.weight = weight + (1 - target.share) * class_weights_[target.other];
-    target.share = weight / target.weight;
-    return target;
-  }
-
-  void write_gradient(std::size_t sample, const Target& target, float weight) {
+  void write_gradient(std::size_t sample, const ClassLabels::Target& target, float weight) {
     const std::span probabilities = std::span(probabilities_).subspan(sample * classes_, classes_);
     float* const gradient = logits_gradient_ + sample * classes_;
-    const float everywhere = weight * smoothing_ / static_cast<float>(classes_);
+    const float everywhere = weight * labels_.smoothing() / static_cast<float>(classes_);
     for (std::size_t c = 0; c < classes_; ++c) gradient[c] = weight * probabilities[c] - everywhere;
-    gradient[target.label] -= weight * (1 - smoothing_) * target.share;
-    gradient[target.other] -= weight * (1 - smoothing_) * (1 - target.share);
+    gradient[target.label] -= weight * (1 - labels_.smoothing()) * target.share;
+    gradient[target.other] -= weight * (1 - labels_.smoothing()) * (1 - target.share);
   }
 
   // Returns the label's logit relative to the largest, after mixing and label smoothing.
-  double smoothed(std::span<const float> logits, const Target& target, float largest) const {
+  double smoothed(std::span<const float> logits, const ClassLabels::Target& target, float largest) const {
     const auto relative = [&](std::size_t label) { return static_cast<double>(logits[label] - largest); };
     double own = relative(target.label);
     if (target.share < 1) own += (1 - double{target.share}) * (relative(target.other) - own);
-    if (smoothing_ == 0) return own;  // the logit of an impossible class may be infinite
+    if (labels_.smoothing() == 0) return own;  // the logit of an impossible class may be infinite
     double sum = 0;
     for (const float logit : logits) sum += static_cast<double>(logit - largest);
-    return own + smoothing_ * (sum / static_cast<double>(classes_) - own);
+    return own + labels_.smoothing() * (sum / static_cast<double>(classes_) - own);
   }
 
   Mode mode_;
-  float smoothing_;
-  std::vector<float> class_weights_;
+  ClassLabels labels_;
   std::size_t batch_, classes_;
-  bool mixed_;
   std::vector<double> losses_;
   std::vector<std::size_t> larger_;  // of each sample: number of logits that rank above the label's
   std::vector<float> probabilities_;
   const float* logits_ = nullptr;
-  const std::int32_t* labels_ = nullptr;      // if they are not mixed
-  const MixedLabel* mixed_labels_ = nullptr;  // if they are
-  float* sums_ = nullptr;
+  std::span<float> sums_;
   float* logits_gradient_ = nullptr;
   float* metrics_ = nullptr;
 };

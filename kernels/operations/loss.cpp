@@ -7,20 +7,35 @@
 
 namespace annulus {
 
-Shape SoftmaxCrossEntropy::output_shape(const Shapes& inputs) const {
+namespace {
+
+Shape loss_shape(const char* name, const Shapes& inputs, float smoothing, const std::vector<float>& class_weights) {
   const Shape& in = inputs[0];
   if (!(smoothing >= 0 && smoothing < 1)) fail("invalid label smoothing {}: must be at least 0 and below 1", smoothing);
   if (inputs.size() != 2 || in.size() != 2 || (inputs[1] != Shape{in[0]} && inputs[1] != Shape{in[0], 3}))
-    fail("softmax cross-entropy takes {{batch, classes}} and {{batch}} or {{batch, 3}}; the first is {}",
-         to_string(in));
+    fail("{} takes {{batch, classes}} and {{batch}} or {{batch, 3}}; the first is {}", name, to_string(in));
   if (!class_weights.empty() && class_weights.size() != in[1])
-    fail("softmax cross-entropy of {} classes with {} class weights", in[1], class_weights.size());
+    fail("{} of {} classes with {} class weights", name, in[1], class_weights.size());
   for (const float weight : class_weights)
     if (!(weight > 0) || !std::isfinite(weight)) fail("invalid class weight {}: must be above 0", weight);
   return {3};
 }
 
+}  // namespace
+
+Shape SoftmaxCrossEntropy::output_shape(const Shapes& inputs) const {
+  return loss_shape(kName, inputs, smoothing, class_weights);
+}
+
 std::vector<ParameterDeclaration> SoftmaxCrossEntropy::parameters(const Shapes&) const {
+  return {{"metrics", {2}, Role::metric}};
+}
+
+Shape BinaryCrossEntropy::output_shape(const Shapes& inputs) const {
+  return loss_shape(kName, inputs, smoothing, class_weights);
+}
+
+std::vector<ParameterDeclaration> BinaryCrossEntropy::parameters(const Shapes&) const {
   return {{"metrics", {2}, Role::metric}};
 }
 

@@ -29,4 +29,18 @@ struct SoftmaxCrossEntropy {
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
 };
 
+// Binary cross-entropy: every class is a decision of its own. Operands, target probabilities, class weights, output and
+// hits are those of softmax cross-entropy. A sample's loss is the mean over the classes of -t log(p) - (1 - t) log(1 -
+// p), where p is the sigmoid of the logit and t the target probability, as in Wightman, Touvron, Jegou, "ResNet strikes
+// back", 2021.
+struct BinaryCrossEntropy {
+  static constexpr auto kName = "binary cross-entropy";
+
+  float smoothing = 0;
+  std::vector<float> class_weights{};
+
+  Shape output_shape(const Shapes& inputs) const;
+  std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
+};
+
 }  // namespace annulus

@@ -98,7 +98,7 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   activity.enter(Activity::Phase::planning);
   Model model(*device,
               make_network(checkpoint.model, checkpoint.onnx,
-                           task_of(with_normalization_of(checkpoint, dataset.info()), input)),
+                           task_of(with_normalization_of(checkpoint, dataset.info()), input, checkpoint.loss)),
               Mode::inference, options.batch, {}, [&activity] { activity.tick(); });
   const bool averaged = takes_average(checkpoint, stored.file, options.weights);
   restore_parameters(checkpoint, stored.file, model, averaged);

@@ -115,14 +115,26 @@ std::vector<std::size_t> largest(std::span<const float> values, std::size_t coun
   return order;
 }
 
-nlohmann::json top_classes(std::span<const float> logits, const std::vector<std::string>& classes, std::size_t count) {
-  nlohmann::json top = nlohmann::json::array();
-  const std::vector<std::size_t> order = largest(logits, count);
-  const auto power = [&](float logit) { return std::exp(static_cast<double>(logit) - logits[order.front()]); };
+// The probability of each class: they add up to 1, or are independent if the network was trained with binary
+// cross-entropy.
+std::vector<double> probabilities(std::span<const float> logits, const std::string& loss) {
+  std::vector<double> found(logits.begin(), logits.end());
+  if (parse_loss(loss) == Loss::binary) {
+    for (double& value : found) value = 1 / (1 + std::exp(-value));
+    return found;
+  }
+  const double largest = std::ranges::max(found);
   double total = 0;
-  for (const float logit : logits) total += power(logit);
-  for (const std::size_t c : order)
-    top.push_back({{"class", classes[c]}, {"probability", power(logits[c]) / total}, {"logit", logits[c]}});
+  for (double& value : found) total += value = std::exp(value - largest);
+  for (double& value : found) value /= total;
+  return found;
+}
+
+nlohmann::json top_classes(std::span<const float> logits, const Checkpoint& checkpoint, std::size_t count) {
+  nlohmann::json top = nlohmann::json::array();
+  const std::vector<double> shares = probabilities(logits, checkpoint.loss);
+  for (const std::size_t c : largest(logits, count))
+    top.push_back({{"class", checkpoint.data.classes[c]}, {"probability", shares[c]}, {"logit", logits[c]}});
   return top;
 }
 
@@ -262,7 +274,7 @@ class Predictor {
     const std::string name = samples.place(sample);
     if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }))
       fail("{}: the output of {} is not finite: its training diverged", name, network_.file.string());
-    nlohmann::json found{{"image", name}, {"top", top_classes(logits, network_.checkpoint.data.classes, top_)}};
+    nlohmann::json found{{"image", name}, {"top", top_classes(logits, network_.checkpoint, top_)}};
     const std::vector<std::string>& labels = samples.info().classes;
     if (!labels.empty()) found["label"] = labels[static_cast<std::size_t>(label)];
     return found;

@@ -154,6 +154,7 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_string("format", kFormat);
   root.set_integer("version", kVersion);
   root.set_string("model", checkpoint.model);
+  root.set_string("loss", checkpoint.loss);
   root.set_string("optimizer", checkpoint.optimizer);
   root.set_string("configuration", checkpoint.configuration);
   root.set_integer("seed", checkpoint.seed);
@@ -193,6 +194,7 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   const hdf5::Group root = open_verified(file);
   Checkpoint checkpoint;
   checkpoint.model = root.string("model");
+  if (root.has_attribute("loss")) checkpoint.loss = root.string("loss");
   checkpoint.optimizer = root.string("optimizer");
   checkpoint.configuration = root.string("configuration");
   checkpoint.seed = root.integer("seed");

@@ -35,8 +35,9 @@ constexpr std::array<std::string_view, 2> kStateNames = {"velocity", "second_mom
 
 // Everything that a run needs to resume. Independent of ranks and devices.
 struct Checkpoint {
-  std::string model;          // name in the zoo, or of an ONNX file
-  std::string onnx;           // that file without its parameters' values; empty for a network of the zoo
+  std::string model;  // name in the zoo, or of an ONNX file
+  std::string onnx;   // that file without its parameters' values; empty for a network of the zoo
+  std::string loss = "softmax";
   std::string optimizer;      // the states belong to it
   std::string configuration;  // the run's configuration as TOML, for human readers
   std::uint64_t seed = 0;
@@ -53,7 +54,8 @@ struct Checkpoint {
 };
 
 // An HDF5 file:
-//   attributes of the root group: format ("annulus checkpoint"), version (4), model, optimizer, configuration, seed,
+//   attributes of the root group: format ("annulus checkpoint"), version (4), model, loss, optimizer, configuration,
+//   seed,
 //                                 order, image_height, image_width, summing, classes, mean, deviation, data_height,
 //                                 data_width (0: encoded images), samples (strings such as "the number of training
 //                                 images=60000"), frozen (names of parameters; absent if there are none), and the

@@ -42,6 +42,8 @@ void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file
     fail("{} is of model {}: resume it with --model {}", file.string(), checkpoint.model, checkpoint.model);
   if (checkpoint.onnx != kind.onnx)
     fail("{} was made with another file {}: resume it with that file, or remove this one", file.string(), kind.model);
+  if (checkpoint.loss != kind.loss)
+    fail("{} was made with --loss {}: resume it with the same --loss", file.string(), checkpoint.loss);
   if (checkpoint.seed != kind.seed)
     fail("{} was made with --seed {}: resume it with the same --seed, or the order of the samples would change",
          file.string(), checkpoint.seed);

@@ -304,6 +304,8 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
       ->transform(whole_number(1));
   command.add_flag("--sync-batch-norm", o.sync_batch_norm, "Synchronized batch norm: statistics of all ranks' images")
       ->group("Training");
+  add("--loss", o.loss, "Loss: softmax (cross-entropy) or binary (cross-entropy of each class by itself)")
+      ->check(one_of({"softmax", "binary"}));
   add("--label-smoothing", o.label_smoothing, "Label smoothing: fraction of a label that is spread over all classes")
       ->transform(number_from(0, 0.9));
   const auto parse_weights = [&o](const std::vector<std::string>& texts) {

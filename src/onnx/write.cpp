@@ -196,9 +196,13 @@ class Translation {
   std::string operator()(const SoftmaxCrossEntropy&) {
     add("Identity", {input(0)}, "logits");
     set(add("Softmax", {"logits"}, "probabilities"), "axis", std::int64_t{1});
-    for (const char* output : {"logits", "probabilities"})
-      describe(*to_.add_output(), output, onnx::TensorProto::FLOAT, shapes_[0]);
-    return "";
+    return describe_outputs();
+  }
+
+  std::string operator()(const BinaryCrossEntropy&) {
+    add("Identity", {input(0)}, "logits");
+    add("Sigmoid", {"logits"}, "probabilities");
+    return describe_outputs();
   }
 
   std::string operator()(const TransposedConvolution& o) {
@@ -420,6 +424,12 @@ class Translation {
   std::string operator()(const Constant& o) { return constant(name(), o.shape, o.values); }
 
  private:
+  std::string describe_outputs() {
+    for (const char* output : {"logits", "probabilities"})
+      describe(*to_.add_output(), output, onnx::TensorProto::FLOAT, shapes_[0]);
+    return "";
+  }
+
   std::string name(const char* suffix = "") const { return node_->name + suffix; }
   std::string input(std::size_t i) const { return names_[node_->inputs[i]]; }
 

@@ -62,7 +62,8 @@ std::optional<Resumption> resumption_of(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   if (!options.resume) return std::nullopt;
   return find_resumption(inputs.world, inputs.checkpoints(),
-                         {network_name(options.model), inputs.network.onnx, options.seed, inputs.sample_order(),
+                         {network_name(options.model), inputs.network.onnx, options.loss, options.seed,
+                          inputs.sample_order(),
                           data_fields(inputs.training.info(), inputs.samples), options.data_changed});
 }
 

@@ -232,6 +232,7 @@ Checkpoint TrainingRun::checkpointed() {
   checkpoint.run = state_;
   checkpoint.model = network_name(options_.model);
   checkpoint.onnx = inputs_.network.onnx;
+  checkpoint.loss = options_.loss;
   checkpoint.configuration = options_.configuration;
   checkpoint.seed = options_.seed;
   checkpoint.order = inputs_.sample_order();

@@ -13,8 +13,12 @@
 
 namespace annulus {
 
-Task task_of(const DatasetInfo& info, const InputPlan& input) {
-  return {{input.image.height, input.image.width, input.channels}, info.mean, info.stddev, info.classes.size()};
+Task task_of(const DatasetInfo& info, const InputPlan& input, const std::string& loss) {
+  return {{input.image.height, input.image.width, input.channels},
+          info.mean,
+          info.stddev,
+          info.classes.size(),
+          parse_loss(loss)};
 }
 
 namespace {
@@ -48,7 +52,7 @@ std::vector<float> class_weights(const Dataset& training, const TrainOptions& op
 }
 
 Task task_of(const Dataset& training, const InputPlan& input, const TrainOptions& options) {
-  Task task = task_of(training.info(), input);
+  Task task = task_of(training.info(), input, options.loss);
   task.class_weights = class_weights(training, options);
   task.label_smoothing = options.label_smoothing;
   task.mixed_labels = input.augmentation.mixes();

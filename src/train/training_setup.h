@@ -19,7 +19,7 @@ namespace annulus {
 
 // Returns the properties of the data that a model depends on; without options, label smoothing etc. have their
 // defaults.
-Task task_of(const DatasetInfo& info, const InputPlan& input);
+Task task_of(const DatasetInfo& info, const InputPlan& input, const std::string& loss);
 Task task_of(const Dataset& training, const InputPlan& input, const TrainOptions& options);
 
 // Returns the weights of --class-weights; none if all are 1.

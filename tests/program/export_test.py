@@ -73,6 +73,9 @@ class Export(ExportTest):
     def test_models_give_the_same_results(self):
         self.check_models(with_numpy)
 
+    def test_probabilities_of_binary_cross_entropy_are_sigmoids(self):
+        self.check("mlp", 28, 1, with_numpy, loss="binary")
+
     def test_metadata(self):
         data = self.data_of(28, 1)
         run = self.trained("lenet", 28, 1, ema=0.5)

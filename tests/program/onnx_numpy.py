@@ -53,6 +53,7 @@ OPERATIONS = {
     "MaxPool": lambda x, **window: windows(x, border=-np.inf, **window).max((4, 5)),
     "Mul": np.multiply,
     "Relu": lambda x: np.maximum(x, 0),
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "Softmax": softmax,
     "Transpose": lambda x, perm: x.transpose(perm),
 }

@@ -15,6 +15,33 @@ RECIPES = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "recipes"
 STEPS = {"global_batch": 35}
 
 
+class Losses(helper.ProgramTest):
+    def test_binary_cross_entropy(self):
+        out = self.folder / "out"
+        results = self.train(out, ranks=2, epochs=6, lr=0.1, loss="binary")
+        self.assertGreater(results["test_accuracy"], 0.9)
+        file = self.folder / "eval.json"
+        self.succeed("eval", "--data", self.data, "--checkpoint", out, "--json", file)
+        evaluated = json.loads(file.read_text())
+        self.assertAlmostEqual(evaluated["loss"], results["test_loss"], places=5)
+        # The mean over images and classes, of sigmoids.
+        self.succeed("predict", self.data, "--checkpoint", out, "--top", 10, "--jsonl", self.folder / "found.jsonl")
+        losses, sums = [], []
+        for line in (self.folder / "found.jsonl").read_text().splitlines():
+            found = json.loads(line)
+            shares = np.array([entry["probability"] for entry in found["top"]])
+            logits = np.array([entry["logit"] for entry in found["top"]])
+            np.testing.assert_allclose(shares, 1 / (1 + np.exp(-logits)), rtol=1e-6)
+            labelled = np.array([entry["class"] == found["label"] for entry in found["top"]])
+            losses.append(-np.log(np.where(labelled, shares, 1 - shares)).mean())
+            sums.append(shares.sum())
+        self.assertAlmostEqual(np.mean(losses), results["test_loss"], places=5)
+        self.assertGreater(np.abs(np.array(sums) - 1).max(), 0.001)
+        result = run(*self.training(out, epochs=7, lr=0.1, resume=True))
+        self.assertEqual(result.status, 1, str(result))
+        self.assertRegex(result.messages[0], "was made with --loss binary: resume it with the same --loss")
+
+
 class ClassWeights(helper.ProgramTest):
     def test_class_weights(self):
         """Equal weights are those of none; balanced ones are inversely proportional to the numbers of images."""

@@ -602,7 +602,10 @@ struct LossTrial {
   // `labels`: one for each sample, or the three numbers of a MixedLabel.
   LossTrial(Device& device, std::size_t batch, std::size_t classes, const std::vector<float>& logits,
             const std::vector<std::int32_t>& labels, float smoothing = 0, const std::vector<float>& class_weights = {})
-      : op(device.plan(SoftmaxCrossEntropy{smoothing, class_weights},
+      : LossTrial(device, SoftmaxCrossEntropy{smoothing, class_weights}, batch, classes, logits, labels) {}
+  LossTrial(Device& device, const Operation& loss, std::size_t batch, std::size_t classes,
+            const std::vector<float>& logits, const std::vector<std::int32_t>& labels)
+      : op(device.plan(loss,
                        {device.values({batch, classes}),
                         device.plain(labels.size() == batch ? Shape{batch} : Shape{batch, 3}, DataType::i32)},
                        Mode::training, {})),
@@ -744,6 +747,38 @@ TEST_CASE("softmax cross-entropy neither overflows nor hides NaN") {
     CAPTURE(position);
     CHECK(std::isnan(trial.sums.read()[0]));
   }
+}
+
+TEST_CASE("binary cross-entropy: losses, hits and gradients") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  const std::vector<float> logits{0.5f, -1.25f, 3, 0, -2, 4.5f, 0.25f, -0.75f};
+  // The sums of PyTorch's binary_cross_entropy_with_logits, the mean over the classes, and the gradients of a quarter
+  // of them.
+  const auto expect = [&](const BinaryCrossEntropy& loss, const std::vector<std::int32_t>& labels, double sum,
+                          const std::vector<double>& gradients) {
+    LossTrial trial(*device, loss, 2, 4, logits, labels);
+    trial.op->backward(0.25f);
+    const auto sums = trial.sums.read(), gradient = trial.gradient.read(), metrics = trial.metrics.read();
+    CHECK(sums[0] == Approx(sum).epsilon(1e-6));
+    CHECK((sums[1] == 1 && sums[2] == 2));
+    CHECK((metrics[0] == 0.25f * sums[0] && metrics[1] == 0.25f));
+    for (std::size_t i = 0; i < logits.size(); ++i) CHECK(gradient[i] == Approx(gradients[i]).margin(1e-7));
+  };
+  constexpr std::int32_t kWhole = MixedLabel::kWhole;
+  expect({}, {2, 0}, 2.4546316948861193,
+         {0.0389037, 0.0139188, -0.0029641, 0.03125, -0.0550498, 0.0618133, 0.035136, 0.0200513});
+  expect({0.1f, {0.5f, 1, 3, 1}}, {2, 0}, 2.608716220980039,
+         {0.1120236, 0.0370688, 0.0051701, 0.0890625, -0.0251812, 0.0301254, 0.0167868, 0.0092444});
+  expect({}, {2, 1, kWhole / 4 * 3, 0, 3, kWhole / 4 * 3}, 2.6421316948861193,
+         {0.0389037, -0.0017062, 0.0126609, 0.03125, -0.0394248, 0.0618133, 0.035136, 0.0044263});
+  // Neither overflows nor hides NaN.
+  LossTrial large(*device, BinaryCrossEntropy{}, 1, 3, {1e4f, -1e4f, 0}, {0});
+  large.op->backward(3);
+  CHECK(large.sums.read()[0] == Approx(std::log(2.0) / 3));
+  CHECK(large.gradient.read() == std::vector<float>{0, 0, 0.5f});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  CHECK(std::isnan(LossTrial(*device, BinaryCrossEntropy{}, 1, 3, {1, nan, 2}, {0}).sums.read()[0]));
+  CHECK_THROWS_WITH(output_shape(BinaryCrossEntropy{}, {{2, 5}, {3}}), Catch::Contains("binary cross-entropy takes"));
 }
 
 TEST_CASE("top-5 hits by logit, with ties decided for the first") {

@@ -1,9 +1,5 @@
-#include <cstdint>
-
-#include "kernels/base/mixed_label.h"
-#include "kernels/cuda/ops/column_sums.h"
+#include "kernels/cuda/ops/class_labels.h"
 #include "kernels/cuda/ops/limits.h"
-#include "kernels/cuda/ops/operations.h"
 
 namespace annulus::cuda {
 namespace {
@@ -11,40 +7,9 @@ namespace {
 constexpr unsigned kSampleThreads = 128;
 constexpr unsigned kThreads = 256;
 
-// The labels of all samples, mixed or not, and the classes' weights, if there are any.
-struct Labels {
-  const std::int32_t* plain;
-  const MixedLabel* mixed;
-  const float* weights;
-};
-
-// A sample's label, its share of the target probability, the label with the rest, and the weight of the loss.
-struct Target {
-  std::uint32_t label, other;
-  float share, weight;
-};
-__device__ Target target_of(const Labels& labels, std::size_t sample) {
-  Target target{0, 0, 1, 1};
-  if (labels.mixed == nullptr) {
-    target.label = target.other = static_cast<std::uint32_t>(labels.plain[sample]);
-  } else {
-    const MixedLabel& mixed = labels.mixed[sample];
-    target.label = static_cast<std::uint32_t>(mixed.label);
-    target.other = static_cast<std::uint32_t>(mixed.other);
-    target.share = static_cast<float>(mixed.share) / MixedLabel::kWhole;
-  }
-  if (labels.weights == nullptr) return target;
-  const float weight = target.share * labels.weights[target.label];
-  target.weight = weight + (1 - target.share) * labels.weights[target.other];
-  target.share = weight / target.weight;
-  return target;
-}
-
-// A sample's results for the following kernels. With `largest` its largest logit, a class's probability is
-// exp(logit - largest) * inverse.
-struct Sample {
-  float largest, inverse, loss;
-  float larger;  // number of logits that are larger than the label's
+// A class's probability is exp(logit - largest) * inverse, with a sample's largest logit.
+struct Softmax {
+  float largest, inverse;
 };
 
 // The largest logit, and the label's.
@@ -55,28 +20,10 @@ __device__ Largest combined(const Largest& a, const Largest& b) {
   return {fmaxf(a.of_all, b.of_all), fmaxf(a.of_label, b.of_label)};
 }
 
-struct Totals {
-  double loss;
-  std::uint32_t first, among_top;
-};
-__device__ Totals combined(const Totals& a, const Totals& b) {
-  return {a.loss + b.loss, a.first + b.first, a.among_top + b.among_top};
-}
-
-// Calls body(logit, class) for the thread's share of a row's logits.
-template <class T, class Body>
-__device__ void for_each_logit(const T* logits, std::uint32_t classes, const Body& body) {
-  for (std::uint32_t first = threadIdx.y * kLanes<T>; first < classes; first += blockDim.y * kLanes<T>) {
-    const Vector<T> values = load(logits, first / kLanes<T>);
-    for (unsigned k = 0; k < kLanes<T>; ++k)
-      if (first + k < classes) body(values.at[k], first + k);
-  }
-}
-
 // Runs one block, a single column of threads, for each sample.
 template <class T>
 __global__ void softmax_losses(const T* logits, Labels labels, std::uint32_t classes, std::size_t stride,
-                               float smoothing, Sample* samples) {
+                               float smoothing, Softmax* softmax, SampleLoss* losses) {
   const T* row = logits + blockIdx.x * stride;
   const Target target = target_of(labels, blockIdx.x);
   const std::uint32_t label = target.label, other = target.other;
@@ -87,8 +34,7 @@ __global__ void softmax_losses(const T* logits, Labels labels, std::uint32_t cla
   add_up_block(largest);
 
   // Shifted by the largest logit, so that no exponential overflows. The sums are of exponentials, of logits, the
-  // labels' logits, and the number of logits ranked above the first label's: of equal ones the first ranks higher, and
-  // NaN ranks above any.
+  // labels' logits, and the number of logits that rank above the first label's.
   Sums<5> sums[1]{};
   for_each_logit(row, classes, [&](float logit, std::uint32_t c) {
     const float shifted = logit - largest[0].of_all;
@@ -96,7 +42,7 @@ __global__ void softmax_losses(const T* logits, Labels labels, std::uint32_t cla
     sums[0].of[1] += shifted;
     if (c == label) sums[0].of[2] = shifted;
     if (c == other) sums[0].of[3] = shifted;
-    sums[0].of[4] += c < label ? !(logit < largest[0].of_label) : !(logit <= largest[0].of_label);
+    sums[0].of[4] += ranks_above(logit, c, largest[0].of_label, label);
   });
   add_up_block(sums);
   if (threadIdx.y > 0) return;
@@ -106,37 +52,24 @@ __global__ void softmax_losses(const T* logits, Labels labels, std::uint32_t cla
   if (target.share < 1) own += (1 - target.share) * (of_other - of_label);
   float loss = logf(total) - own;
   if (smoothing > 0) loss += smoothing * (own - of_all / static_cast<float>(classes));
-  samples[blockIdx.x] = {largest[0].of_all, 1 / total, target.weight * loss, larger};
-}
-
-// Runs one block with a single column of threads, so the order of the sums depends only on the batch.
-__global__ void add_up_samples(const Sample* samples, std::size_t batch, float* sums) {
-  Totals totals[1]{};
-  for (std::size_t i = threadIdx.y; i < batch; i += blockDim.y)
-    totals[0] =
-        combined(totals[0], {samples[i].loss, samples[i].larger < 1, samples[i].larger < SoftmaxCrossEntropy::kTop});
-  add_up_block(totals);
-  if (threadIdx.y > 0) return;
-  sums[0] = static_cast<float>(totals[0].loss);
-  sums[1] = static_cast<float>(totals[0].first);
-  sums[2] = static_cast<float>(totals[0].among_top);
+  softmax[blockIdx.x] = {largest[0].of_all, 1 / total};
+  losses[blockIdx.x] = {target.weight * loss, larger};
 }
 
 // d(mean loss) / d(logits) = (probabilities - target probabilities) / global batch.
 template <class T>
 __global__ void softmax_gradients(const T* logits, Labels labels, std::uint32_t classes, unsigned vectors,
-                                  unsigned count, float smoothing, const Sample* samples, float sample_weight,
+                                  unsigned count, float smoothing, const Softmax* softmax, float sample_weight,
                                   const float* loss_scale, const float* sums, T* gradient, float* metrics) {
-  const float weight = sample_weight * *loss_scale, everywhere = smoothing / static_cast<float>(classes);
+  const float weight = sample_weight * *loss_scale;
   for (std::size_t i = grid_thread(); i < count; i += grid_threads()) {
     const unsigned row = static_cast<unsigned>(i) / vectors, first = static_cast<unsigned>(i) % vectors * kLanes<T>;
-    const Sample sample = samples[row];
+    const Softmax sample = softmax[row];
     const Target target = target_of(labels, row);
-    const float share = (1 - smoothing) * target.share, others = (1 - smoothing) * (1 - target.share);
     Vector<T> values = load(logits, i);
     for (unsigned k = 0; k < kLanes<T>; ++k) {
       const unsigned c = first + k;
-      const float wanted = everywhere + (c == target.label ? share : 0) + (c == target.other ? others : 0);
+      const float wanted = target_probability(target, c, smoothing, classes);
       const float probability = expf(values.at[k] - sample.largest) * sample.inverse;
       values.at[k] = c < classes ? weight * target.weight * (probability - wanted) : 0;
     }
@@ -150,24 +83,20 @@ class SoftmaxCrossEntropyOp : public Op {
  public:
   SoftmaxCrossEntropyOp(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode, Context& context)
       : context_(context),
-        smoothing_(mode == Mode::training ? operation.smoothing : 0),
+        label_input_(inputs[1], mode, operation.smoothing, operation.class_weights),
         batch_(inputs[0].shape[0]),
         classes_(static_cast<std::uint32_t>(inputs[0].shape[1])),
         stride_(channels_last(inputs[0]).channels()),
         vectors_(vectors_of(channels_last(inputs[0]))),
-        mixed_(inputs[1].shape.size() == 2),
-        samples_(allocate_device(batch_ * sizeof(Sample))) {
-    if (mode == Mode::training && !operation.class_weights.empty())
-      class_weights_ = to_device(std::as_bytes(std::span(operation.class_weights)));
+        softmax_(allocate_device(batch_ * sizeof(Softmax))),
+        losses_(allocate_device(batch_ * sizeof(SampleLoss))) {
     info_.output = {{3}, DataType::f32, std::make_shared<Plain>(Shape{3}, DataType::f32)};
     info_.parameters = {{{2}, DataType::f32, std::make_shared<Plain>(Shape{2}, DataType::f32)}};
   }
 
   void bind(const Bindings& bindings) override {
     logits_ = data<T>(bindings.inputs[0]);
-    const auto* weights = data<float>(class_weights_.view());
-    labels_ = {data<std::int32_t>(bindings.inputs[1]), nullptr, weights};
-    if (mixed_) labels_ = {nullptr, data<MixedLabel>(bindings.inputs[1]), weights};
+    labels_ = label_input_.of(bindings.inputs[1]);
     sums_ = data<float>(bindings.output);
     if (bindings.parameter_gradients.empty()) return;
     gradient_ = data<T>(bindings.input_gradients[0]);
@@ -176,29 +105,27 @@ class SoftmaxCrossEntropyOp : public Op {
 
   void forward() override {
     launch(softmax_losses<T>, static_cast<unsigned>(batch_), dim3(1, kSampleThreads), lane(), logits_, labels_,
-           classes_, stride_, smoothing_, samples());
-    launch(add_up_samples, 1, dim3(1, kThreads), lane(), samples(), batch_, sums_);
+           classes_, stride_, label_input_.smoothing(), data<Softmax>(softmax_.view()), losses());
+    add_up_samples(losses(), batch_, sums_, lane());
   }
 
   void backward(float sample_weight) override {
     launch(softmax_gradients<T>, blocks_for(vectors_, kThreads, context_.multiprocessors), kThreads, lane(), logits_,
-           labels_, classes_, stride_ / kLanes<T>, vectors_, smoothing_, samples(), sample_weight, context_.loss_scale,
-           sums_, gradient_, metrics_);
+           labels_, classes_, stride_ / kLanes<T>, vectors_, label_input_.smoothing(), data<Softmax>(softmax_.view()),
+           sample_weight, context_.loss_scale, sums_, gradient_, metrics_);
   }
 
  private:
   cudaStream_t lane() const { return context_.lane.get(); }
-  Sample* samples() const { return data<Sample>(samples_.view()); }
+  SampleLoss* losses() const { return data<SampleLoss>(losses_.view()); }
 
   Context& context_;
-  float smoothing_;
+  LabelInput label_input_;
   std::size_t batch_;
   std::uint32_t classes_;
   std::size_t stride_;  // between the logits of consecutive samples
   unsigned vectors_;    // of all logits
-  bool mixed_;
-  Buffer samples_;
-  Buffer class_weights_;  // none if all are 1
+  Buffer softmax_, losses_;
   const T* logits_ = nullptr;
   Labels labels_{};
   float* sums_ = nullptr;

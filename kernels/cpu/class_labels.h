@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace annulus::cpu {
+
+// The labels of a loss over classes, {batch} or {batch, 3} (each a MixedLabel), with the classes' weights.
+class ClassLabels {
+ public:
+  // `smoothing` and `class_weights` apply to training only; see SoftmaxCrossEntropy.
+  ClassLabels(const TensorSpec& labels, Mode mode, float smoothing, const std::vector<float>& class_weights);
+
+  void bind(DeviceView labels) { labels_ = reinterpret_cast<const std::int32_t*>(labels.address); }
+
+  float smoothing() const { return smoothing_; }
+
+  // A sample's label, its share of the target probability, the label with the rest, and the weight of the loss.
+  struct Target {
+    std::size_t label, other;
+    float share, weight = 1;
+  };
+  Target target(std::size_t sample) const;
+
+ private:
+  bool mixed_;
+  float smoothing_;
+  std::vector<float> class_weights_;
+  const std::int32_t* labels_ = nullptr;
+};
+
+// Returns the number of logits that rank above the label's: of equal ones the first ranks higher, NaN above any number.
+std::size_t count_larger(std::span<const float> logits, std::size_t label);
+
+// Writes the output of a loss over classes: the sums of losses and of hits, in the samples' order, so that it does not
+// depend on the number of threads. `larger`: count_larger() of each sample.
+void sum_samples(std::span<const double> losses, std::span<const std::size_t> larger, std::span<float> sums);
+
+}  // namespace annulus::cpu
