@@ -18,6 +18,7 @@ class DenseOp : public Op {
     info_.output = value_spec(output_shape(Operation(operation), {inputs[0].shape}), context.type());
     info_.inputs = {{.adds_to_gradient = true}};
     info_.backward_reads_output = operation.relu;
+    info_.skips_parameter_gradients = true;
     units_ = channels_last(info_.output).channels();
     const auto declared = annulus::parameters(Operation(operation), {inputs[0].shape});
     info_.parameters = {weights_spec(declared[0].shape, context.type()),
