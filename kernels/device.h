@@ -26,12 +26,13 @@ struct Bindings {
   std::vector<DeviceView> parameters;  // as declared by parameters(operation), float32
   std::vector<DeviceView> copies{};    // the same in the device's value type; empty views if that is float32
   // The rest is for Mode::training only.
-  std::vector<DeviceView> parameter_gradients;  // float32; all are empty views if none is needed
-  std::vector<DeviceView> input_gradients;      // an empty view if the gradient is not needed
-  std::vector<bool> accumulate{};               // add to the input's gradient instead of writing it; see InputUse
-  DeviceView output_gradient;                   // empty for the last operation
-  DeviceView second_output_gradient{};          // added to output_gradient; empty unless OpInfo::sums_output_gradients
-  DeviceView scratch{};                         // OpInfo::scratch_bytes, in every mode; shared with other operations
+  // float32; all are empty views if none is needed and OpInfo::skips_parameter_gradients.
+  std::vector<DeviceView> parameter_gradients;
+  std::vector<DeviceView> input_gradients;  // an empty view if the gradient is not needed
+  std::vector<bool> accumulate{};           // add to the input's gradient instead of writing it; see InputUse
+  DeviceView output_gradient;               // empty for the last operation
+  DeviceView second_output_gradient{};      // added to output_gradient; empty unless OpInfo::sums_output_gradients
+  DeviceView scratch{};                     // OpInfo::scratch_bytes, in every mode; shared with other operations
 };
 
 // All-reduces (sums) a float32 array in the device's memory over all ranks, in place and in the lane's order.
@@ -49,10 +50,11 @@ struct InputUse {
 struct OpInfo {
   TensorSpec output;
   std::vector<TensorSpec> parameters;
-  std::vector<InputUse> inputs;        // one for each; empty: the defaults for all
-  bool backward_reads_output = true;   // backward reads the output's values
-  bool sums_output_gradients = false;  // backward adds Bindings::second_output_gradient to the output's gradient
-  std::size_t scratch_bytes = 0;       // scratch memory that forward and backward need while they run
+  std::vector<InputUse> inputs;            // one for each; empty: the defaults for all
+  bool backward_reads_output = true;       // backward reads the output's values
+  bool skips_parameter_gradients = false;  // backward does not compute them if they are not bound
+  bool sums_output_gradients = false;      // backward adds Bindings::second_output_gradient to the output's gradient
+  std::size_t scratch_bytes = 0;           // scratch memory that forward and backward need while they run
   // A pass contains all-reduces: every rank must run the same operations in the same order.
   bool sums_over_ranks = false;
   // The CPU library's names of the implementations that it runs, such as jit:avx2; empty for our own kernels.

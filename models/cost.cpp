@@ -9,8 +9,8 @@ std::vector<Cost> node_costs(const Graph& graph) {
     const auto inputs = graph.input_shapes(node, 1);
     Cost cost{.forward_flops = flops(node.operation, inputs),
               .activation_bytes = elements(shapes[Graph::output(costs.size())]) * sizeof(float)};
-    for (const ParameterDeclaration& p : parameters(node.operation, inputs))
-      if (p.role == Role::weight || p.role == Role::offset) cost.parameters += elements(p.shape);
+    for (const ParameterDeclaration& p : graph.parameters(node))
+      if (trained(p.role)) cost.parameters += elements(p.shape);
     costs.push_back(cost);
   }
   return costs;

@@ -30,7 +30,8 @@ Network::Network(Device& device, const Graph& graph, Mode mode, std::size_t batc
       wants_keys_(mode == Mode::training && std::ranges::any_of(graph.nodes(), reads_keys)),
       unmixed_(graph.mixes_labels() ? batch : 0),
       steps_(plan_steps(layouts, planned)),
-      activation_plan_(graph, ops(), specs_, mode) {}
+      activation_plan_(graph, ops(), specs_, mode),
+      unread_gradients_(device) {}
 
 // Also sets specs_.
 std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<TensorSpec>>& layouts,
@@ -106,10 +107,23 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
     bindings.parameters.push_back(parameters.weight(*parameter));
     bindings.copies.push_back(parameters.copy(*parameter));
   }
-  if (mode_ == Mode::training) bindings.parameter_gradients = parameters.bound_gradients(node);
+  if (step.runs_backward) bindings.parameter_gradients = parameter_gradients(node, parameters);
   const Range gradients = parameters.gradients_of_node(node);
   step.parameters = {gradients.begin / sizeof(float), gradients.end / sizeof(float)};
   step.op->bind(bindings);
+}
+
+std::vector<DeviceView> Network::parameter_gradients(std::size_t node, const Parameters& parameters) {
+  const bool skipped =
+      parameters.gradients_of_node(node).size() == 0 && steps_[node].op->info().skips_parameter_gradients;
+  std::vector<DeviceView> gradients;
+  for (const Parameter* p : parameters.of_node(node)) {
+    if (p->role != Role::frozen)
+      gradients.push_back(parameters.gradient(*p));
+    else
+      gradients.push_back(skipped ? DeviceView{} : unread_gradients_.of(p->bytes).slice(0, p->bytes));
+  }
+  return gradients;
 }
 
 void Network::load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,

@@ -111,6 +111,7 @@ class Network {
   std::vector<const Op*> ops() const;
   void load_labels(std::span<const std::int32_t> labels, std::span<const MixedLabel> mixed_labels);
   void bind_step(std::size_t node, const Parameters& parameters);
+  std::vector<DeviceView> parameter_gradients(std::size_t node, const Parameters& parameters);
   DeviceView view(const ActivationPlan::Piece& piece) const { return activation_plan_.view(piece, activations_); }
   bool recordable(std::size_t step) const { return device_.info().records && !steps_[step].op->info().sums_over_ranks; }
   void plan_forward(std::span<const std::size_t> stops);
@@ -131,6 +132,7 @@ class Network {
   ActivationPlan activation_plan_;
   std::vector<Buffer> outside_;                      // the values that come from outside
   DeviceView activations_;                           // the activation arena, with all other values
+  ActivationArena unread_gradients_;                 // of frozen parameters, from operations that do not skip them
   std::vector<CapturedSegment> forward_, backward_;  // in the order in which they run
   float recorded_weight_ = 0;                        // sample_weight in backward_'s recordings
   TraceLane* lane_ = nullptr;

@@ -50,11 +50,6 @@ Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std
   if (device.info().value_type != DataType::f32) copies_ = device.allocate(bytes_ / kNarrower);
   if (!allocate_gradients) own_gradients_ = device.allocate(gradient_bytes);
   gradients_ = allocate_gradients ? allocate_gradients(gradient_bytes) : own_gradients_.view();
-  std::size_t unread = 0;
-  for (std::size_t node = 0; node < layouts.size(); ++node)
-    for (const Parameter* p : of_node(node))
-      if (p->role == Role::frozen && node_gradients_[node].size() > 0) unread = std::max(unread, p->bytes);
-  if (unread > 0) unread_gradients_ = device.allocate(unread);
 }
 
 void Parameters::place(Parameter& parameter) {
@@ -87,17 +82,6 @@ std::vector<const Parameter*> Parameters::of_node(std::size_t node) const {
   std::vector<const Parameter*> own;
   for (std::size_t i = 0; i < node_count_[node]; ++i) own.push_back(&all_[node_begin_[node] + i]);
   return own;
-}
-
-std::vector<DeviceView> Parameters::bound_gradients(std::size_t node) const {
-  std::vector<DeviceView> bound;
-  for (const Parameter* p : of_node(node)) {
-    if (node_gradients_[node].size() == 0)
-      bound.emplace_back();
-    else
-      bound.push_back(p->role == Role::frozen ? unread_gradients_.view().slice(0, p->bytes) : gradient(*p));
-  }
-  return bound;
 }
 
 void Parameters::initialize(std::uint64_t seed) {

@@ -60,9 +60,6 @@ class Parameters {
   // A node's parameters in the order of their declaration, and the range of its gradients in the arena, in bytes.
   std::vector<const Parameter*> of_node(std::size_t node) const;
   Range gradients_of_node(std::size_t node) const { return node_gradients_[node]; }
-  // Where a node writes its parameters' gradients: empty views if all are frozen. Otherwise those of frozen ones are in
-  // memory that nothing reads.
-  std::vector<DeviceView> bound_gradients(std::size_t node) const;
 
   // Sets initial values, which depend only on the seed and on each parameter's index.
   void initialize(std::uint64_t seed);
@@ -81,7 +78,7 @@ class Parameters {
   std::vector<std::size_t> node_count_;
   std::vector<Range> node_gradients_;
   std::size_t bytes_ = 0;
-  Buffer weights_, copies_, own_gradients_, unread_gradients_;
+  Buffer weights_, copies_, own_gradients_;
   DeviceView gradients_;
 };
 

@@ -77,6 +77,7 @@ class BatchNormOp : public Op {
       info_.inputs.push_back(
           {.backward_reads = false, .output_may_overwrite = same_layout, .gradient_may_overwrite = same_layout});
     info_.backward_reads_output = false;
+    info_.skips_parameter_gradients = true;
     info_.sums_output_gradients = true;
     info_.sums_over_ranks = operation.synchronized && training_;
     info_.scratch_bytes = Scratch::bytes({partial_layout_, Adapted::copy(added_layout_, layout_)});

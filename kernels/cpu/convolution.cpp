@@ -76,6 +76,7 @@ class ConvolutionOp : public Op {
 
     if (mode == Mode::training) plan_backward(inputs[0], any, forward);
     info_.backward_reads_output = operation.relu;
+    info_.skips_parameter_gradients = true;
     info_.scratch_bytes = most_scratch({&forward_, &backward_weights_, &backward_data_});
     info_.implementations = implementations_of({&forward_, &backward_weights_, &backward_data_});
   }

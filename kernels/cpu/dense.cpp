@@ -52,6 +52,7 @@ class DenseOp : public Op {
             {{DNNL_ARG_DIFF_SRC, input, true}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DIFF_DST, destination}}};
     }
     info_.backward_reads_output = operation.relu;
+    info_.skips_parameter_gradients = true;
     info_.scratch_bytes = most_scratch({&forward_, &backward_weights_, &backward_data_});
     info_.implementations = implementations_of({&forward_, &backward_weights_, &backward_data_});
   }

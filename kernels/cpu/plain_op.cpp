@@ -8,6 +8,7 @@ namespace annulus::cpu {
 PlainOp::PlainOp(const Specs& inputs, const Shape& output) : inputs_(inputs) {
   info_.output = spec(output, plain_layout(output));
   info_.backward_reads_output = false;
+  info_.skips_parameter_gradients = true;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     // For the values and for their gradient.
     info_.scratch_bytes += 2 * Scratch::bytes({Adapted::copy(desc(inputs[i]), plain(i))});

@@ -60,10 +60,14 @@ bool is_ignored(const std::string& name) {
   return name.ends_with(".num_batches_tracked") || name.starts_with("AuxLogits.");
 }
 
-bool differs_in_classes(const Shape& shape, Shape expected) {
-  if (shape.empty() || shape.size() != expected.size() || shape == expected) return false;
-  expected[0] = shape[0];
-  return shape == expected;
+// Whether a shape is one of a head's for another number of classes.
+bool differs_in_classes(const Shape& shape, const StateTensor& tensor) {
+  for (Shape expected : {tensor.shape, tensor.parameter_shape}) {
+    if (shape.empty() || shape.size() != expected.size()) continue;
+    expected[0] = shape[0];
+    if (shape == expected) return true;
+  }
+  return false;
 }
 
 // How a file's tensors fit a network.
@@ -83,7 +87,7 @@ Comparison compare(const NamedTensors& tensors, const Graph& graph) {
       found.missing.push_back(tensor.name);
     else if (entry.mapped() == tensor.shape || entry.mapped() == tensor.parameter_shape)
       found.fitting.push_back(tensor.name);
-    else if (tensor.name.starts_with(head) && differs_in_classes(entry.mapped(), tensor.shape))
+    else if (tensor.name.starts_with(head) && differs_in_classes(entry.mapped(), tensor))
       found.other_classes = entry.mapped()[0];
     else
       found.other_shapes.push_back(

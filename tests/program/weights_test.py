@@ -119,6 +119,18 @@ class Weights(helper.ProgramTest):
         self.assertEqual(found["fc3.weight"].tobytes(), expected["fc3.weight"].tobytes())
         np.testing.assert_allclose(found["fc2.weight"], tensors["fc2.weight"], rtol=0, atol=1e-29)
 
+    def test_a_checkpoint_of_other_classes(self):
+        """A dense layer over images, whose weights have the shape of a convolution's in a checkpoint."""
+        run = self.trained("run", model="resnet20", data=self.colours)
+        few = self.folder / "few.h5"
+        few.write_bytes(self.colours.read_bytes())
+        with helper.h5py.File(few, "r+") as file:
+            file.attrs["classes"] = [f"class {n}" for n in range(4)]
+            for split in ("train", "test"):
+                file[f"{split}/labels"][...] %= 4
+        result = self.succeed(*self.training(self.folder / "next", model="resnet20", data=few, weights=run, max_steps=1))
+        self.assertIn("but not of fc, which has 10 classes there: it begins with random weights", result.out)
+
     def test_a_resumed_run_does_not_read_the_file_again(self):
         run = self.trained("run", max_steps=2)
         file = self.exported(run)

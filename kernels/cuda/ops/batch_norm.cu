@@ -295,6 +295,7 @@ class BatchNormOp : public Op {
     info_.inputs.assign(inputs.size(), {.gradient_may_overwrite = true, .adds_to_gradient = true});
     if (operation.add) info_.inputs[1].backward_reads = false;
     info_.backward_reads_output = false;
+    info_.skips_parameter_gradients = true;
     info_.sums_over_ranks = operation.synchronized && mode == Mode::training;
     if (info_.sums_over_ranks) {
       shared_.channels = columns_.channels;

@@ -23,6 +23,7 @@ class ConvolutionOp : public Op {
     info_.output = value_spec(output_shape_, context.type());
     info_.inputs = {{.adds_to_gradient = true}};
     info_.backward_reads_output = operation.relu;
+    info_.skips_parameter_gradients = true;
     for (const auto& declared : annulus::parameters(Operation(operation), {inputs[0].shape}))
       info_.parameters.push_back(declared.shape.size() > 1 ? weights_spec(declared.shape, context.type())
                                                            : channels_spec(declared.shape, context.type()));
