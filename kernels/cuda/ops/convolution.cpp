@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <utility>
 
 #include "kernels/cuda/ops/bias.h"
 #include "kernels/cuda/ops/flat.h"
+#include "kernels/cuda/ops/grouped_convolution.h"
 #include "kernels/cuda/ops/operations.h"
 #include "kernels/cuda/runtime/layout.h"
 
@@ -10,24 +12,33 @@ namespace {
 
 using Pass = ConvolutionProblem::Pass;
 
+// A convolution, or a transposed one: that has the passes of a convolution from its output to its input, whose backward
+// data is its forward.
+struct Layer {
+  ConvolutionProblem problem;
+  std::size_t channels, filters, groups;  // of the problem, without padding
+  bool bias, relu, transposed;
+  Shape output;
+  std::vector<ParameterDeclaration> parameters;
+};
+
 class ConvolutionOp : public Op {
  public:
-  ConvolutionOp(const Convolution& operation, const Specs& inputs, Mode mode, Context& context)
-      : operation_(operation),
+  ConvolutionOp(const Layer& layer, Mode mode, Context& context)
+      : layer_(layer),
         mode_(mode),
         context_(context),
-        output_shape_(output_shape(Operation(operation), {inputs[0].shape})),
-        problem_(problem(operation, inputs[0], context)),
-        ending_(operation.bias, operation.relu, output_shape_[0] * output_shape_[2] * output_shape_[3],
-                problem_.filters, context) {
-    info_.output = value_spec(output_shape_, context.type());
-    info_.inputs = {{.adds_to_gradient = true}};
-    info_.backward_reads_output = operation.relu;
+        ending_(layer.bias, layer.relu, layer.output[0] * layer.output[2] * layer.output[3],
+                layer.transposed ? layer.problem.channels : layer.problem.filters, context) {
+    info_.output = value_spec(layer.output, context.type());
+    info_.inputs = {{.adds_to_gradient = !layer.transposed}};
+    info_.backward_reads_output = layer.relu;
     info_.skips_parameter_gradients = true;
-    for (const auto& declared : annulus::parameters(Operation(operation), {inputs[0].shape}))
-      info_.parameters.push_back(declared.shape.size() > 1 ? weights_spec(declared.shape, context.type())
-                                                           : channels_spec(declared.shape, context.type()));
-    forward_ = planned(Pass::forward);
+    const Shape& weights = layer.parameters[0].shape;
+    info_.parameters = {layer.groups == 1 ? weights_spec(weights, context.type())
+                                          : channels_spec(weights, context.type(), 0)};
+    if (layer.bias) info_.parameters.push_back(channels_spec(layer.parameters[1].shape, context.type()));
+    forward_ = planned(layer.transposed ? Pass::backward_data : Pass::forward);
     if (mode == Mode::training) backward_weights_ = planned(Pass::backward_weights);
   }
 
@@ -39,15 +50,16 @@ class ConvolutionOp : public Op {
       bytes =
           std::max({bytes, ending_.workspace_bytes(), weight_scratch_bytes() + backward_weights_->workspace_bytes()});
       // Planned only now, because the bindings determine whether it accumulates.
-      problem_.accumulate = !bindings.accumulate.empty() && bindings.accumulate[0];
-      if (bindings.input_gradients[0]) backward_data_ = planned(Pass::backward_data);
+      layer_.problem.accumulate = !bindings.accumulate.empty() && bindings.accumulate[0];
+      if (bindings.input_gradients[0])
+        backward_data_ = planned(layer_.transposed ? Pass::forward : Pass::backward_data);
       if (backward_data_) bytes = std::max(bytes, backward_data_->workspace_bytes());
     }
     workspace_ = static_cast<std::byte*>(context_.workspace(bytes));
   }
 
   void forward() override {
-    forward_->run(bindings_.inputs[0].address, weights_.address, bindings_.output.address, workspace_, lane());
+    run(*forward_, bindings_.inputs[0].address, weights_.address, bindings_.output.address, workspace_);
     ending_.forward(bindings_.output.address, bias(bindings_.parameters));
   }
 
@@ -56,34 +68,26 @@ class ConvolutionOp : public Op {
     ending_.backward(bindings_.output.address, gradient, bias(bindings_.parameter_gradients), workspace_);
     if (bindings_.parameter_gradients[0]) backward_weights(gradient);
     if (backward_data_)
-      backward_data_->run(bindings_.input_gradients[0].address, weights_.address, gradient, workspace_, lane());
+      run(*backward_data_, bindings_.input_gradients[0].address, weights_.address, gradient, workspace_);
   }
 
  private:
-  static ConvolutionProblem problem(const Convolution& o, const TensorSpec& input, const Context& context) {
-    const std::size_t block = channel_block(context.type());
-    return {.pass = Pass::forward,
-            .precision = context.precision,
-            .batch = input.shape[0],
-            .channels = channels_last(input).channels(),
-            .height = input.shape[2],
-            .width = input.shape[3],
-            .filters = (o.channels + block - 1) / block * block,
-            .kernel = o.kernel,
-            .stride = o.stride,
-            .padding = o.padding,
-            .dilation = o.dilation};
+  std::unique_ptr<ConvolutionPlan> planned(Pass pass) {
+    ConvolutionProblem one = layer_.problem;
+    one.pass = pass;
+    one.accumulate = pass == Pass::backward_data && layer_.problem.accumulate;
+    if (layer_.groups == 1) return context_.convolutions->plan(one);
+    return plan_grouped({one, layer_.channels, layer_.filters, layer_.groups}, context_.multiprocessors);
   }
 
-  std::unique_ptr<ConvolutionPlan> planned(Pass pass) {
-    ConvolutionProblem one = problem_;
-    one.pass = pass;
-    one.accumulate = pass == Pass::backward_data && problem_.accumulate;
-    return context_.convolutions->plan(one);
+  // The operands are the layer's: values or gradients.
+  void run(ConvolutionPlan& plan, std::byte* input, std::byte* weights, std::byte* output, std::byte* workspace) const {
+    if (layer_.transposed) std::swap(input, output);
+    plan.run(input, weights, output, workspace, context_.lane.get());
   }
 
   float* bias(const std::vector<DeviceView>& of) const {
-    return operation_.bias ? reinterpret_cast<float*>(of[1].address) : nullptr;
+    return layer_.bias ? reinterpret_cast<float*>(of[1].address) : nullptr;
   }
 
   // The size of the weights' gradient in a 16-bit type, at the begin of the workspace, before it is widened. In float32
@@ -98,18 +102,14 @@ class ConvolutionOp : public Op {
   void backward_weights(std::byte* output_gradient) {
     const DeviceView gradient = bindings_.parameter_gradients[0].slice(0, info_.parameters[0].layout->bytes());
     const std::size_t scratch = weight_scratch_bytes();
-    backward_weights_->run(bindings_.inputs[0].address, scratch > 0 ? workspace_ : gradient.address, output_gradient,
-                           workspace_ + scratch, lane());
+    run(*backward_weights_, bindings_.inputs[0].address, scratch > 0 ? workspace_ : gradient.address, output_gradient,
+        workspace_ + scratch);
     if (scratch > 0) widen(workspace_, gradient, context_.unscale, context_);
   }
 
-  cudaStream_t lane() const { return context_.lane.get(); }
-
-  Convolution operation_;
+  Layer layer_;
   Mode mode_;
   Context& context_;
-  Shape output_shape_;
-  ConvolutionProblem problem_;
   BiasRelu ending_;
   std::unique_ptr<ConvolutionPlan> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
   Bindings bindings_;
@@ -117,11 +117,54 @@ class ConvolutionOp : public Op {
   std::byte* workspace_ = nullptr;
 };
 
+// The problem of a convolution from images of this shape.
+template <class Operation>
+ConvolutionProblem problem(const Operation& o, const Shape& images, std::size_t filters, const Context& context) {
+  const auto padded = [block = channel_block(context.type())](std::size_t count) {
+    return (count + block - 1) / block * block;
+  };
+  return {.pass = Pass::forward,
+          .precision = context.precision,
+          .batch = images[0],
+          .channels = padded(images[1]),
+          .height = images[2],
+          .width = images[3],
+          .filters = padded(filters),
+          .kernel = o.kernel,
+          .stride = o.stride,
+          .padding = o.padding,
+          .dilation = o.dilation};
+}
+
 }  // namespace
 
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, Context& context) {
-  if (operation.groups != 1) return plan_grouped(operation, inputs[0], mode, context);
-  return std::make_unique<ConvolutionOp>(operation, inputs, mode, context);
+  const Shape &in = inputs[0].shape, out = operation.output_shape({in});
+  const Layer layer{.problem = problem(operation, in, out[1], context),
+                    .channels = in[1],
+                    .filters = out[1],
+                    .groups = operation.groups,
+                    .bias = operation.bias,
+                    .relu = operation.relu,
+                    .transposed = false,
+                    .output = out,
+                    .parameters = operation.parameters({in})};
+  return std::make_unique<ConvolutionOp>(layer, mode, context);
+}
+
+std::unique_ptr<Op> plan(const TransposedConvolution& operation, const Specs& inputs, Mode mode, Context& context) {
+  const Shape &in = inputs[0].shape, out = operation.output_shape({in});
+  const Layer layer{.problem = problem(operation, out, in[1], context),
+                    .channels = out[1],
+                    .filters = in[1],
+                    .groups = operation.groups,
+                    .bias = operation.bias,
+                    .relu = false,
+                    .transposed = true,
+                    .output = out,
+                    .parameters = operation.parameters({in})};
+  expect_extra(operation.extra, operation.stride);
+  return std::make_unique<ConvolutionOp>(layer, mode, context);
 }
 
 }  // namespace annulus::cuda

@@ -3,14 +3,14 @@
 // thread has a vector of neighbouring filters at a pixel. Depthwise convolutions, with a filter for each channel, are
 // bound by memory and read 16 bytes at a time.
 
+#include "kernels/cuda/ops/grouped_convolution.h"
+
 #include <algorithm>
 
-#include "kernels/cuda/ops/bias.h"
 #include "kernels/cuda/ops/column_sums.h"
 #include "kernels/cuda/ops/image_place.h"
 #include "kernels/cuda/ops/input_gradient.h"
-#include "kernels/cuda/ops/limits.h"
-#include "kernels/cuda/ops/operations.h"
+#include "kernels/cuda/runtime/runtime.h"
 
 namespace annulus::cuda {
 namespace {
@@ -133,108 +133,88 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   store_block_sums(outputs, sums, partial + blockIdx.z * (std::size_t{outputs.stripes} * outputs.channels));
 }
 
-__global__ void finish_weights(Columns outputs, const Sums<1>* partial, const float* unscale, float* gradient) {
+template <class T>
+__global__ void finish_weights(Columns outputs, const Sums<1>* partial, T* gradient) {
   const std::size_t weight = blockIdx.z;
-  add_up_stripes(outputs, partial + weight * outputs.stripes * outputs.channels,
-                 [&](unsigned filter, const Sums<1>& sum) {
-                   gradient[weight * outputs.channels + filter] = *unscale * sum.of[0];
-                 });
+  add_up_stripes(
+      outputs, partial + weight * outputs.stripes * outputs.channels,
+      [&](unsigned filter, const Sums<1>& sum) { gradient[weight * outputs.channels + filter] = T(sum.of[0]); });
 }
 
 template <class T>
-class GroupedConvolutionOp : public Op {
+class GroupedConvolution final : public ConvolutionPlan {
  public:
-  GroupedConvolutionOp(const Convolution& operation, const TensorSpec& input, Mode mode, Context& context)
-      : context_(context),
-        mode_(mode),
-        bias_(operation.bias),
-        shape_(operation.output_shape({input.shape})),
-        groups_(groups(operation, input.shape, shape_)),
+  GroupedConvolution(const GroupedProblem& problem, int multiprocessors)
+      : pass_(problem.windows.pass),
+        accumulate_(problem.windows.accumulate),
+        multiprocessors_(multiprocessors),
+        groups_(groups(problem)),
         weights_(groups_.inputs_of * groups_.taps()),
-        outputs_(shape_[0] * shape_[2] * shape_[3], groups_.vectors_out * kLanes<T>, kLanes<T>,
-                 std::max(1, context.multiprocessors / static_cast<int>(weights_))),
-        ending_(operation.bias, operation.relu, outputs_.rows, outputs_.channels, context) {
-    info_.output = value_spec(shape_, context.type());
-    info_.inputs = {{.adds_to_gradient = true}};
-    info_.backward_reads_output = operation.relu;
-    const auto declared = operation.parameters({input.shape});
-    info_.parameters = {channels_spec(declared[0].shape, context.type(), 0)};
-    if (bias_) info_.parameters.push_back(channels_spec(declared[1].shape, context.type()));
-    input_vectors_ = vectors_of(channels_last(input));
-    output_vectors_ = vectors_of(channels_last(info_.output));
+        outputs_(problem.windows.batch * groups_.rows.outputs * groups_.columns.outputs, problem.windows.filters,
+                 kLanes<T>, std::max(1, multiprocessors / static_cast<int>(weights_))),
+        input_vectors_(count(problem.windows.batch * problem.windows.height * problem.windows.width) *
+                       groups_.vectors_in) {}
+
+  std::size_t workspace_bytes() const override {
+    return pass_ == Pass::backward_weights ? weights_ * outputs_.partial_sums() * sizeof(Sums<1>) : 0;
   }
 
-  void bind(const Bindings& bindings) override {
-    bindings_ = bindings;
-    values_ = data<T>(context_.type() == DataType::f32 ? bindings.parameters[0] : bindings.copies[0]);
-    if (mode_ == Mode::inference) return;
-    workspace_ =
-        context_.workspace(std::max(ending_.workspace_bytes(), weights_ * outputs_.partial_sums() * sizeof(Sums<1>)));
-  }
-
-  void forward() override {
-    run(depthwise() ? convolve<T, true> : convolve<T, false>, output_vectors_, groups_, data<T>(bindings_.inputs[0]),
-        values_, data<T>(bindings_.output));
-    ending_.forward(bindings_.output.address, bias_ ? data<float>(bindings_.parameters[1]) : nullptr);
-  }
-
-  void backward(float) override {
-    const T* gradient = data<T>(bindings_.output_gradient);
-    ending_.backward(bindings_.output.address, bindings_.output_gradient.address,
-                     bias_ ? data<float>(bindings_.parameter_gradients[1]) : nullptr, workspace_);
-    auto* partial = static_cast<Sums<1>*>(workspace_);
-    const dim3 grid = outputs_.grid(), sum_grid = outputs_.sum_grid();
-    launch(depthwise() ? weight_sums<T, true> : weight_sums<T, false>, dim3(grid.x, grid.y, weights_), outputs_.block(),
-           context_.lane.get(), groups_, outputs_, data<T>(bindings_.inputs[0]), gradient, partial);
-    launch(finish_weights, dim3(sum_grid.x, 1, weights_), outputs_.sum_block(), context_.lane.get(), outputs_, partial,
-           context_.unscale, data<float>(bindings_.parameter_gradients[0]));
-    if (const InputGradient<T> to(bindings_, 0); to.wanted())
-      run(depthwise() ? convolve_backward<T, true> : convolve_backward<T, false>, input_vectors_, groups_, values_,
-          gradient, to);
+  void run(void* input, void* weights, void* output, void* workspace, cudaStream_t stream) override {
+    auto *x = static_cast<T*>(input), *w = static_cast<T*>(weights), *y = static_cast<T*>(output);
+    if (pass_ == Pass::forward) {
+      const auto vectors = static_cast<unsigned>(outputs_.rows * outputs_.vectors);
+      launch(depthwise() ? convolve<T, true> : convolve<T, false>, blocks_for(vectors, kThreads, multiprocessors_),
+             kThreads, stream, groups_, x, w, y, vectors);
+    } else if (pass_ == Pass::backward_data) {
+      InputGradient<T> to;
+      to.values = x;
+      to.accumulate = accumulate_;
+      launch(depthwise() ? convolve_backward<T, true> : convolve_backward<T, false>,
+             blocks_for(input_vectors_, kThreads, multiprocessors_), kThreads, stream, groups_, w, y, to,
+             input_vectors_);
+    } else {
+      auto* partial = static_cast<Sums<1>*>(workspace);
+      const dim3 grid = outputs_.grid(), sum_grid = outputs_.sum_grid();
+      launch(depthwise() ? weight_sums<T, true> : weight_sums<T, false>, dim3(grid.x, grid.y, weights_),
+             outputs_.block(), stream, groups_, outputs_, x, y, partial);
+      launch(finish_weights<T>, dim3(sum_grid.x, 1, weights_), outputs_.sum_block(), stream, outputs_, partial, w);
+    }
   }
 
  private:
-  static Groups groups(const Convolution& o, const Shape& in, const Shape& out) {
-    const auto count = [](std::size_t size) { return static_cast<unsigned>(size); };
-    const auto vectors = [&](std::size_t channels) { return count((channels + kLanes<T> - 1) / kLanes<T>); };
-    return {.rows = {count(o.kernel.height), count(o.stride.height), count(o.padding.top), count(o.dilation.height),
-                     count(in[2]), count(out[2])},
-            .columns = {count(o.kernel.width), count(o.stride.width), count(o.padding.left), count(o.dilation.width),
-                        count(in[3]), count(out[3])},
-            .channels = count(in[1]),
-            .filters = count(out[1]),
-            .inputs_of = count(in[1] / o.groups),
-            .filters_of = count(out[1] / o.groups),
-            .vectors_in = vectors(in[1]),
-            .vectors_out = vectors(out[1])};
+  using Pass = ConvolutionProblem::Pass;
+
+  static unsigned count(std::size_t size) { return static_cast<unsigned>(size); }
+
+  static Groups groups(const GroupedProblem& problem) {
+    const ConvolutionProblem& p = problem.windows;
+    return {.rows = {count(p.kernel.height), count(p.stride.height), count(p.padding.top), count(p.dilation.height),
+                     count(p.height), count(p.output_height())},
+            .columns = {count(p.kernel.width), count(p.stride.width), count(p.padding.left), count(p.dilation.width),
+                        count(p.width), count(p.output_width())},
+            .channels = count(problem.channels),
+            .filters = count(problem.filters),
+            .inputs_of = count(problem.channels / problem.groups),
+            .filters_of = count(problem.filters / problem.groups),
+            .vectors_in = count(p.channels / kLanes<T>),
+            .vectors_out = count(p.filters / kLanes<T>)};
   }
 
   bool depthwise() const { return groups_.inputs_of == 1 && groups_.filters_of == 1; }
 
-  template <class... Parameters, class... Arguments>
-  void run(void (*kernel)(Parameters...), unsigned vectors, Arguments... arguments) const {
-    launch(kernel, blocks_for(vectors, kThreads, context_.multiprocessors), kThreads, context_.lane.get(), arguments...,
-           vectors);
-  }
-
-  Context& context_;
-  Mode mode_;
-  bool bias_;
-  Shape shape_;
+  Pass pass_;
+  bool accumulate_;
+  int multiprocessors_;
   Groups groups_;
   unsigned weights_;  // of each filter
   Columns outputs_;
-  BiasRelu ending_;
-  unsigned input_vectors_, output_vectors_;
-  Bindings bindings_;
-  const T* values_ = nullptr;  // the weights in the value type
-  void* workspace_ = nullptr;
+  unsigned input_vectors_;
 };
 
 }  // namespace
 
-std::unique_ptr<Op> plan_grouped(const Convolution& operation, const TensorSpec& input, Mode mode, Context& context) {
-  return make_for<Op, GroupedConvolutionOp>(context.type(), operation, input, mode, context);
+std::unique_ptr<ConvolutionPlan> plan_grouped(const GroupedProblem& problem, int multiprocessors) {
+  return make_for<ConvolutionPlan, GroupedConvolution>(value_type(problem.windows.precision), problem, multiprocessors);
 }
 
 }  // namespace annulus::cuda

@@ -22,8 +22,10 @@ void expect_dimensions(unsigned dimensions, unsigned most) {
   if (dimensions > most) fail("GPUs do not support tensors of more than {} dimensions in such orders", most);
 }
 
-void refuse(std::string_view operation) {
-  fail("GPUs do not support the operation {} yet: use --device cpu", operation);
+void expect_extra(const Extent& extra, const Extent& stride) {
+  if (extra.height >= stride.height || extra.width >= stride.width)
+    fail("GPUs do not support transposed convolutions with {}x{} extra pixels and a stride of {}x{}: use --device cpu",
+         extra.height, extra.width, stride.height, stride.width);
 }
 
 void expect_blocks(const Range& slice, std::size_t block) {

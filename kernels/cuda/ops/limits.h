@@ -2,8 +2,6 @@
 
 #include <cstddef>
 
-#include <string_view>
-
 #include "kernels/base/split.h"
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/operation.h"
@@ -21,8 +19,8 @@ void expect_pool_window(const Extent& kernel);
 // Loops have a fixed number of dimensions.
 void expect_dimensions(unsigned dimensions, unsigned most);
 
-// Reports an operation that has no kernel for GPUs.
-[[noreturn]] void refuse(std::string_view operation);
+// The output of a transposed convolution has fewer extra pixels than its stride.
+void expect_extra(const Extent& extra, const Extent& stride);
 
 // A slice or a slot of an arena begins and ends at a multiple of `block` floats.
 void expect_blocks(const Range& slice, std::size_t block);

@@ -45,13 +45,11 @@ std::unique_ptr<Op> plan(const Pad& operation, const Specs& inputs, Mode mode, C
 std::unique_ptr<Op> plan(const Gather& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Learned& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Constant& operation, const Specs& inputs, Mode mode, Context& context);
-std::unique_ptr<Op> plan_grouped(const Convolution& operation, const TensorSpec& input, Mode mode, Context& context);
-
-// The operations that have no kernel yet: throws Error.
-template <class Unsupported>
-std::unique_ptr<Op> plan(const Unsupported& operation, const Specs&, Mode, Context&) {
-  refuse(name(Operation(operation)));
-}
+std::unique_ptr<Op> plan(const TransposedConvolution& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const PRelu& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Resize& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const LocalResponseNorm& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const GroupNorm& operation, const Specs& inputs, Mode mode, Context& context);
 
 // Does nothing in a step in which *context.skip is not 0.
 std::unique_ptr<Update> plan_update(const UpdateRule& rule, const UpdateArenas& arenas,

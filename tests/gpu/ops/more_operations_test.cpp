@@ -29,6 +29,43 @@ TEST_CASE("on a GPU: convolutions with groups") {
     }
 }
 
+TEST_CASE("on a GPU: transposed convolutions") {
+  Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
+  const Wanted wanted = GENERATE(Wanted::written, Wanted::none);
+  for (const TransposedConvolution& operation : {
+           TransposedConvolution{.channels = 5, .kernel = 2, .stride = 2},
+           TransposedConvolution{.channels = 8, .kernel = 3, .stride = 2, .padding = 1, .extra = 1},
+           TransposedConvolution{.channels = 4, .kernel = {3, 2}, .dilation = {2, 1}, .groups = 2, .bias = false},
+           TransposedConvolution{.channels = 16, .kernel = 4, .stride = {2, 1}, .padding = {1, 0, 0, 1}},
+       }) {
+    CAPTURE(operation.channels);
+    check_against_cpu(gpu, operation, {{2, 6, 5, 4}}, wanted);
+  }
+  CHECK_THROWS_WITH(check_against_cpu(gpu, TransposedConvolution{.channels = 5, .kernel = 3, .extra = 1, .dilation = 2},
+                                      {{2, 6, 5, 4}}, wanted),
+                    Catch::Contains("1x1 extra pixels"));
+}
+
+TEST_CASE("on a GPU: pools of any window, parametric ReLUs, and resizing") {
+  Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
+  const Wanted wanted = any_wanted();
+  const Shape images{2, 20, 8, 7};
+  for (const bool count : {true, false})
+    check_against_cpu(gpu, AveragePool{{3, 2}, 2, {1, 0, 2, 1}, count, {1, 1}}, {images}, wanted);
+  check_against_cpu(gpu, MaxPool{{3, 2}, {2, 1}, {0, 1, 1, 0}}, {images}, wanted);
+  for (const bool per_channel : {true, false}) {
+    check_against_cpu(gpu, PRelu{per_channel}, {images}, wanted);
+    check_against_cpu(gpu, PRelu{per_channel}, {{3, 9}}, wanted);
+  }
+  using enum Resize::Coordinates;
+  for (const bool linear : {true, false})
+    for (const Resize::Coordinates coordinates : {half_pixel, align_corners, asymmetric})
+      for (const Extent size : {Extent{10, 12}, Extent{3, 2}, Extent{7, 5}}) {
+        CAPTURE(linear, coordinates, size.height);
+        check_against_cpu(gpu, Resize{size, linear, coordinates}, {{2, 6, 5, 4}}, wanted);
+      }
+}
+
 TEST_CASE("on a GPU: linear layers and dense ones without a bias") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Wanted wanted = any_wanted();
@@ -92,6 +129,11 @@ TEST_CASE("on a GPU: softmax and norms") {
     check_against_cpu(gpu, LayerNorm{.axis = 2, .shift = shift}, {{3, 5, 300}}, wanted);
     check_against_cpu(gpu, LayerNorm{.axis = 1, .epsilon = 1e-3f, .shift = shift}, {{30, 5, 4}}, wanted);
   }
+  for (const Shape& shape : {Shape{2, 20, 5, 4}, Shape{1, 20, 17, 13}, Shape{3, 20, 7}})
+    for (const std::size_t groups : {1, 4, 10}) check_against_cpu(gpu, GroupNorm{groups}, {shape}, wanted);
+  for (const std::size_t size : {4, 5})
+    check_against_cpu(gpu, LocalResponseNorm{.size = size, .alpha = 0.5f, .beta = 0.75f, .bias = 2}, {{2, 20, 5, 4}},
+                      wanted);
 }
 
 TEST_CASE("on a GPU: means") {
