@@ -60,7 +60,7 @@ void expect_matches(const Graph& graph, const std::vector<std::string>& patterns
 
 Graph freeze(const Graph& graph, const std::vector<std::string>& patterns) {
   expect_matches(graph, patterns, "--freeze");
-  Graph result(graph.image());
+  Graph result = graph.without_nodes();
   for (Node node : graph.nodes()) {
     for (const ParameterDeclaration& p : graph.parameters(node))
       if (p.role != Role::metric && matches_any(patterns, parameter_name(node.name, p.name))) node.frozen.push_back(p.name);
