@@ -18,9 +18,9 @@ namespace {
 
 Task task_of(const std::string& model, const ModelsOptions& options) {
   const auto& image = options.image;
-  const Task usual = default_task(model);
-  return neutral_task(image.empty() ? usual.image : ImageShape{image[0], image[1], image[2]},
-                      options.classes > 0 ? options.classes : usual.classes);
+  const Task task = default_task(model);
+  return neutral_task(image.empty() ? task.image : ImageShape{image[0], image[1], image[2]},
+                      options.classes > 0 ? options.classes : task.classes);
 }
 
 std::string image_text(const ImageShape& image) {

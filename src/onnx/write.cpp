@@ -499,7 +499,7 @@ class Translation {
     return called;
   }
 
-  // Constants are nodes, so that readers can tell them from parameters.
+  // Constants are nodes, so that readers can distinguish them from parameters.
   std::string constant_node(const std::string& called, const onnx::TensorProto& value) {
     *attribute(add("Constant", {}, called), "value", onnx::AttributeProto::TENSOR).mutable_t() = value;
     return called;

@@ -1,0 +1,124 @@
+"""Networks of ONNX files are trained, resumed without the file, evaluated and exported again."""
+import numpy as np
+import onnx
+from onnx import TensorProto, helper as make, numpy_helper
+
+import helper
+
+
+def network(nodes, tensors, classes=10, size=12, batch="batch", outputs=("logits",), image=None):
+    """A model with float32 images {batch, 1, size, size} as its input x."""
+    image = image or [batch, 1, size, size]
+    graph = make.make_graph(
+        nodes, "net", [make.make_tensor_value_info("x", TensorProto.FLOAT, image)],
+        [make.make_tensor_value_info(name, TensorProto.FLOAT, [batch, classes]) for name in outputs],
+        [numpy_helper.from_array(values, name) for name, values in tensors.items()])
+    return make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8)
+
+
+def small(seed=1, **options):
+    random = np.random.default_rng(seed)
+
+    def normal(*shape):
+        return random.normal(0, 0.3, shape).astype(np.float32)
+
+    tensors = {"body.0.weight": normal(4, 1, 3, 3), "body.0.bias": normal(4),
+               "head.weight": normal(10, 4), "head.bias": normal(10), "scale": normal(4, 1, 1)}
+    nodes = [make.make_node("Conv", ["x", "body.0.weight", "body.0.bias"], ["a"], "conv", kernel_shape=[3, 3]),
+             make.make_node("Sigmoid", ["a"], ["gate"], "sigmoid"),
+             make.make_node("Mul", ["a", "gate"], ["silu"], "mul"),
+             make.make_node("Mul", ["silu", "scale"], ["scaled"], "scaling"),
+             make.make_node("GlobalAveragePool", ["scaled"], ["pooled"], "pool"),
+             make.make_node("Flatten", ["pooled"], ["flat"], "flatten"),
+             make.make_node("Gemm", ["flat", "head.weight", "head.bias"], ["logits"], "gemm", transB=1)]
+    return network(nodes, tensors, **options), tensors
+
+
+class NetworkFile(helper.ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.images = helper.write_data(cls.shared / "images.h5", 60, 10, 12, 1)
+
+    def save(self, model, name="net.onnx"):
+        file = self.folder / name
+        onnx.save(model, file)
+        return file
+
+    def refused(self, model, *words):
+        result = helper.run("models", "--check", self.save(model))
+        self.assertNotEqual(result.status, 0)
+        for word in words:
+            self.assertIn(word, result.out + result.err)
+
+    def test_training_begins_with_the_values_of_the_file(self):
+        model, tensors = small()
+        out = self.folder / "run"
+        self.train(out, model=self.save(model), data=self.images, lr=1e-9, max_steps=1)
+        found = helper.read_checkpoint(out / "checkpoint.h5")["parameters"]
+        self.assertEqual(set(found), set(tensors))
+        for name, values in tensors.items():
+            np.testing.assert_allclose(found[name].reshape(values.shape), values, rtol=1e-4, atol=1e-6)
+
+    def test_a_checkpoint_needs_no_file(self):
+        model, _ = small()
+        file, out = self.save(model), self.folder / "run"
+        self.train(out, model=file, data=self.images, max_steps=2)
+        whole = self.folder / "whole"
+        self.train(whole, model=file, data=self.images, max_steps=4)
+        file.unlink()
+        self.train(out, model=file, data=self.images, max_steps=4, resume=True)
+        self.assert_same_state(out / "checkpoint.h5", whole / "checkpoint.h5")
+        self.succeed("eval", "--checkpoint", out, "--data", self.images)
+
+    def test_an_exported_file_is_the_same_network(self):
+        model, tensors = small()
+        out = self.folder / "run"
+        self.train(out, model=self.save(model), data=self.images, max_steps=2)
+        exported = self.folder / "exported.onnx"
+        self.succeed("export", exported, "--checkpoint", out)
+        onnx.checker.check_model(onnx.load(str(exported)))
+        self.assertEqual({tensor.name for tensor in onnx.load(str(exported)).graph.initializer}, set(tensors))
+        again = self.folder / "again"
+        self.train(again, model=exported, data=self.images, lr=1e-9, max_steps=1)
+        first, second = (helper.read_checkpoint(run / "checkpoint.h5")["parameters"] for run in (out, again))
+        for name, values in first.items():
+            np.testing.assert_allclose(second[name], values, rtol=1e-4, atol=1e-6)
+
+    def test_a_resumed_run_has_the_same_network(self):
+        out = self.folder / "run"
+        self.train(out, model=self.save(small()[0]), data=self.images, max_steps=1)
+        model, _ = small()
+        model.graph.node[1].op_type = "Tanh"
+        result = helper.run(*self.training(out, self.save(model), data=self.images, max_steps=2, resume=True))
+        self.assertNotEqual(result.status, 0)
+        self.assertIn("another file net.onnx", result.messages[0])
+
+    def test_errors_name_the_node(self):
+        model, _ = small()
+        model.graph.node[1].op_type = "Sinh"
+        self.refused(model, "node sigmoid (Sinh)", "not supported")
+        model, _ = small()
+        model.graph.node[1].input[0] = "nowhere"
+        self.refused(model, "node sigmoid reads nowhere, which nothing computes")
+        model, _ = small()
+        model.graph.node[1].input[0] = "flat"
+        self.refused(model, "node sigmoid reads flat, which is computed after it")
+        model, _ = small()
+        model.graph.initializer[0].dims[0] = 1 << 40
+        self.refused(model, "body.0.weight", "too many elements")
+        model, _ = small(image=["batch", 1, "rows", 12])
+        self.refused(model, "leaves more than the batch open")
+        model, _ = small()
+        model.graph.initializer[0].data_location = TensorProto.EXTERNAL
+        entry = model.graph.initializer[0].external_data.add()
+        entry.key, entry.value = "location", "../secret"
+        model.graph.initializer[0].ClearField("raw_data")
+        file = self.folder / "net.onnx"
+        file.write_bytes(model.SerializeToString())
+        result = helper.run("models", "--check", file)
+        self.assertIn("outside the file's folder", result.messages[0])
+
+
+if __name__ == "__main__":
+    helper.main()
