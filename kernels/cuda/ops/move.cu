@@ -12,13 +12,14 @@ __global__ void pull_vectors(Move::Pull pull, const T* from, InputGradient<T> to
   const Loop<1>& loop = pull.loop;
   const unsigned in_row = (loop.channels + kLanes<T> - 1) / kLanes<T>;
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
-    const unsigned first = static_cast<unsigned>(i % in_row) * kLanes<T>;
+    const auto index = static_cast<unsigned>(i);
+    const unsigned first = index % in_row * kLanes<T>;
     const unsigned used = loop.channels - first < kLanes<T> ? loop.channels - first : kLanes<T>;
     std::int64_t offset = pull.first + first * loop.channel_stride[0];
     bool inside = true;
-    std::size_t rest = i / in_row;
+    unsigned rest = index / in_row;
     for (unsigned d = loop.dimensions; d-- > 0; rest /= loop.size[d]) {
-      const auto at = static_cast<unsigned>(rest % loop.size[d]);
+      const unsigned at = rest % loop.size[d];
       inside = inside && at >= pull.begin[d] && at < pull.end[d];
       offset += at * loop.stride[0][d];
     }
