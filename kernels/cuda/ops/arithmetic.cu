@@ -75,11 +75,11 @@ struct Value {
   Arithmetic::Operator op;
   const T *a, *b;
 
-  __device__ Vector<T> operator()(const Lanes* lanes) const {
-    const Vector<T> p = load(a, lanes[0]), q = load(b, lanes[1]);
+  __device__ Vector<T> operator()(const Operands<2>& operands) const {
+    const Vector<T> p = load(a, operands.of[0]), q = load(b, operands.of[1]);
     Vector<T> result{};
     with_operator(op, [&](auto o) {
-      for (unsigned k = 0; k < kLanes<T>; ++k) result.at[k] = k < lanes[0].used ? o.value(p.at[k], q.at[k]) : 0;
+      for (unsigned k = 0; k < kLanes<T>; ++k) result.at[k] = k < operands.of[0].used ? o.value(p.at[k], q.at[k]) : 0;
     });
     return result;
   }
@@ -91,16 +91,16 @@ struct Gradient {
   Arithmetic::Operator op;
   const T *a, *b, *output_gradient;
 
-  __device__ Vector<T> operator()(const Lanes* lanes) const {
+  __device__ Vector<T> operator()(const Operands<3>& operands) const {
     Vector<T> p{}, q{};
     if (!linear(op)) {
-      p = load(a, lanes[0]);
-      q = load(b, lanes[1]);
+      p = load(a, operands.of[0]);
+      q = load(b, operands.of[1]);
     }
-    Vector<T> result = load(output_gradient, lanes[2]);
+    Vector<T> result = load(output_gradient, operands.of[2]);
     with_operator(op, [&](auto o) {
       for (unsigned k = 0; k < kLanes<T>; ++k)
-        if (k < lanes[2].used) result.at[k] *= of_b ? o.slope_b(p.at[k], q.at[k]) : o.slope_a(p.at[k], q.at[k]);
+        if (k < operands.of[2].used) result.at[k] *= of_b ? o.slope_b(p.at[k], q.at[k]) : o.slope_a(p.at[k], q.at[k]);
     });
     return result;
   }

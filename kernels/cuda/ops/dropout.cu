@@ -9,17 +9,16 @@ namespace {
 
 // `loop` counts the elements in row-major order; each key has `each` of them.
 template <class T>
-__global__ void drop(DropoutMask mask, bool whole, Loop<1> loop, std::size_t each, const std::int32_t* keys,
-                     const T* from, InputGradient<T> to, std::size_t vectors) {
-  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads())
-    loop.at(i, {}, [&](const Lanes* lanes) {
-      const auto first = static_cast<std::size_t>(lanes->offset);
-      const std::uint64_t sample = mask.of_sample(keys[first / each]);
-      Vector<T> values = load(from, i);
-      for (unsigned k = 0; k < kLanes<T>; ++k)
-        values.at[k] *= mask.at(sample, whole ? 0 : first % each + k * static_cast<std::size_t>(lanes->stride));
-      to.put(values, i);
-    });
+__global__ void drop(DropoutMask mask, bool whole, const __grid_constant__ Loop<1> loop, std::size_t each,
+                     const std::int32_t* keys, const T* from, InputGradient<T> to, std::size_t vectors) {
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
+    const Lanes lanes = loop.at(static_cast<unsigned>(i)).of[0];
+    const auto first = static_cast<std::size_t>(lanes.offset), step = static_cast<std::size_t>(lanes.stride);
+    const std::uint64_t sample = mask.of_sample(keys[first / each]);
+    Vector<T> values = load(from, i);
+    for (unsigned k = 0; k < kLanes<T>; ++k) values.at[k] *= mask.at(sample, whole ? 0 : first % each + k * step);
+    to.put(values, i);
+  }
 }
 
 template <class T>

@@ -14,7 +14,8 @@ __device__ Vector<T> load(const T* from, const Lanes& lanes) {
     for (unsigned k = 0; k < kLanes<T>; ++k) values.at[k] = k < lanes.used ? values.at[k] : 0;
     return values;
   }
-  for (unsigned k = 0; k < lanes.used; ++k) values.at[k] = static_cast<float>(from[lanes.offset + k * lanes.stride]);
+  for (unsigned k = 0; k < kLanes<T>; ++k)
+    if (k < lanes.used) values.at[k] = static_cast<float>(from[lanes.offset + k * lanes.stride]);
   return values;
 }
 

@@ -18,6 +18,11 @@ void expect_pool_window(const Extent& kernel) {
     fail("max pool windows of {}x{} are too large: at most 254 pixels", kernel.height, kernel.width);
 }
 
+void expect_countable(std::size_t elements) {
+  if (elements > std::numeric_limits<unsigned>::max())
+    fail("a tensor of {} elements is too large: use a smaller batch", elements);
+}
+
 void expect_dimensions(unsigned dimensions, unsigned most) {
   if (dimensions > most) fail("GPUs do not support tensors of more than {} dimensions in such orders", most);
 }

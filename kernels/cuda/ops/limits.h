@@ -16,6 +16,9 @@ unsigned vectors_of(const ChannelsLast& values);
 // The pixels of a max pool's window can be numbered in one byte.
 void expect_pool_window(const Extent& kernel);
 
+// 32 bits can count the elements of a tensor that is not processed in whole vectors.
+void expect_countable(std::size_t elements);
+
 // Loops have a fixed number of dimensions.
 void expect_dimensions(unsigned dimensions, unsigned most);
 

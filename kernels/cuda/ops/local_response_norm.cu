@@ -38,8 +38,8 @@ __global__ void normalize(Norm norm, const T* input, T* output, std::size_t vect
     const std::size_t pixel = i * kLanes<T> / norm.in_pixel * norm.in_pixel;
     const auto first = static_cast<unsigned>(i * kLanes<T> - pixel);
     Vector<T> values = load(input, i);
-    for (unsigned k = 0; k < kLanes<T> && first + k < norm.channels; ++k)
-      values.at[k] *= powf(norm.scale(input + pixel, first + k), -norm.beta);
+    for (unsigned k = 0; k < kLanes<T>; ++k)
+      if (first + k < norm.channels) values.at[k] *= powf(norm.scale(input + pixel, first + k), -norm.beta);
     store(values, output, i);
   }
 }
@@ -53,7 +53,8 @@ __global__ void normalize_backward(Norm norm, const T* input, const T* output_gr
     const T *x = input + pixel, *dy = output_gradient + pixel;
     const Vector<T> values = load(input, i);
     Vector<T> gradient = load(output_gradient, i);
-    for (unsigned k = 0; k < kLanes<T> && first + k < norm.channels; ++k) {
+    for (unsigned k = 0; k < kLanes<T>; ++k) {
+      if (first + k >= norm.channels) continue;
       float sum = 0;
       norm.for_each(first + k, true, [&](unsigned c) {
         sum += static_cast<float>(dy[c]) * static_cast<float>(x[c]) * powf(norm.scale(x, c), -norm.beta - 1);

@@ -13,8 +13,8 @@ struct Scaled {
   const T* values;
   float factor;
 
-  __device__ Vector<T> operator()(const Lanes* lanes) const {
-    Vector<T> result = load(values, lanes[0]);
+  __device__ Vector<T> operator()(const Operands<1>& operands) const {
+    Vector<T> result = load(values, operands.of[0]);
     for (float& value : result.at) value *= factor;
     return result;
   }

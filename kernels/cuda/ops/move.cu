@@ -12,13 +12,14 @@ __global__ void pull_vectors(Move::Pull pull, const T* from, InputGradient<T> to
   const Loop<1>& loop = pull.loop;
   const unsigned in_row = (loop.channels + kLanes<T> - 1) / kLanes<T>;
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
-    const unsigned first = static_cast<unsigned>(i % in_row) * kLanes<T>;
+    const auto index = static_cast<unsigned>(i);
+    const unsigned first = index % in_row * kLanes<T>;
     const unsigned used = loop.channels - first < kLanes<T> ? loop.channels - first : kLanes<T>;
     std::int64_t offset = pull.first + first * loop.channel_stride[0];
     bool inside = true;
-    std::size_t rest = i / in_row;
+    unsigned rest = index / in_row;
     for (unsigned d = loop.dimensions; d-- > 0; rest /= loop.size[d]) {
-      const auto at = static_cast<unsigned>(rest % loop.size[d]);
+      const unsigned at = rest % loop.size[d];
       inside = inside && at >= pull.begin[d] && at < pull.end[d];
       offset += at * loop.stride[0][d];
     }
@@ -32,6 +33,45 @@ __global__ void pull_vectors(Move::Pull pull, const T* from, InputGradient<T> to
                            : pull.fill;
     }
     to.put(values, i);
+  }
+}
+
+constexpr unsigned kTile = 32, kTileRows = 8;
+
+// Moves tiles of the matrix of the channels and a dimension `along` whose elements are neighbours in the source, so
+// that both reads and writes are of neighbours.
+template <class T>
+__global__ void transpose_tiles(const __grid_constant__ Loop<1> loop, unsigned along, std::int64_t first, const T* from,
+                                InputGradient<T> to, unsigned tiles) {
+  __shared__ float tile[kTile][kTile + 1];
+  const unsigned padded = (loop.channels + kLanes<T> - 1) / kLanes<T> * kLanes<T>, extent = loop.size[along];
+  const unsigned across_tiles = (padded + kTile - 1) / kTile, along_tiles = (extent + kTile - 1) / kTile;
+  for (unsigned t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const unsigned channel = t % across_tiles * kTile, begin = t / across_tiles % along_tiles * kTile;
+    unsigned rest = t / across_tiles / along_tiles;
+    std::int64_t offset = first + channel * loop.channel_stride[0] + begin;
+    std::size_t row = 0, rows = 1, step = 1;  // in the output; from one element to the next
+    for (unsigned d = loop.dimensions; d-- > 0; rows *= loop.size[d]) {
+      if (d == along) {
+        step = rows;
+        continue;
+      }
+      row += rest % loop.size[d] * rows;
+      offset += rest % loop.size[d] * loop.stride[0][d];
+      rest /= loop.size[d];
+    }
+    row += begin * step;
+    for (unsigned y = threadIdx.y; y < kTile; y += kTileRows)
+      if (channel + y < loop.channels && begin + threadIdx.x < extent)
+        tile[y][threadIdx.x] = static_cast<float>(from[offset + y * loop.channel_stride[0] + threadIdx.x]);
+    __syncthreads();
+    for (unsigned y = threadIdx.y; y < kTile; y += kTileRows)
+      if (channel + threadIdx.x < padded && begin + y < extent) {
+        T& target = to.values[(row + y * step) * padded + channel + threadIdx.x];
+        const float value = channel + threadIdx.x < loop.channels ? tile[threadIdx.x][y] : 0;
+        target = T(value + (to.accumulate ? static_cast<float>(target) : 0));
+      }
+    __syncthreads();  // before the next tile
   }
 }
 
@@ -52,6 +92,9 @@ Move::Move(const Plan& plan, Context& context)
     (i == to.axis() ? pull_.channel_end : pull_.end[d]) = end;
     if (i != to.axis()) ++d;
   }
+  if (!all || pull_.loop.channel_stride[0] == 1) return;
+  for (unsigned d = 0; d < pull_.loop.dimensions; ++d)
+    if (pull_.loop.stride[0][d] == 1) transposed_ = d;
 }
 
 bool Move::keeps_memory() const {
@@ -71,8 +114,19 @@ void Move::run(DeviceView from, DeviceView to, bool accumulate) const {
     InputGradient<T> target;
     target.values = data<T>(to);
     target.accumulate = accumulate;
+    if (transposed_) return transpose(data<T>(from), target);
     over_vectors(pull_vectors<T>, pull_.loop.vectors(), context_, pull_, data<T>(from), target);
   });
+}
+
+template <class T>
+void Move::transpose(const T* from, const InputGradient<T>& to) const {
+  const auto tiles_of = [](std::size_t size) { return (size + kTile - 1) / kTile; };
+  const Loop<1>& loop = pull_.loop;
+  const unsigned extent = loop.size[*transposed_];
+  const std::size_t tiles = loop.rows() / extent * tiles_of(extent) * tiles_of(loop.row_vectors() * loop.lanes);
+  launch(transpose_tiles<T>, blocks_for(tiles, 1, context_.multiprocessors), dim3(kTile, kTileRows),
+         context_.lane.get(), loop, *transposed_, pull_.first, from, to, static_cast<unsigned>(tiles));
 }
 
 Move to_layout(const TensorSpec& from, const TensorSpec& to, Context& context) {

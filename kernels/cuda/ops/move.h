@@ -9,6 +9,9 @@
 
 namespace annulus::cuda {
 
+template <class T>
+struct InputGradient;
+
 // Fills a tensor of values with elements of another one: element (i, j, ...) of `to` is the source's element at
 // first + i strides[0] + j strides[1] + ...
 class Move {
@@ -38,9 +41,13 @@ class Move {
   };
 
  private:
+  template <class T>
+  void transpose(const T* from, const InputGradient<T>& to) const;
+
   Context& context_;
   Pull pull_{};
   bool same_size_;
+  std::optional<unsigned> transposed_;  // the dimension whose elements are neighbours in the source, but not in `to`
 };
 
 // Moves a tensor of values to another layout of the same shape.

@@ -54,30 +54,29 @@ struct RowMajor {
     }
   }
 
-  __device__ std::int64_t offset(std::size_t element) const {
+  __device__ std::int64_t offset(unsigned element) const {
     std::int64_t offset = 0;
-    for (unsigned d = dimensions; d-- > 0; element /= size[d])
-      offset += static_cast<std::int64_t>(element % size[d]) * stride[d];
+    for (unsigned d = dimensions; d-- > 0; element /= size[d]) offset += element % size[d] * stride[d];
     return offset;
   }
 };
 
 // `rows_fit`: neighbouring elements of a vector in `to` are neighbours in `from`.
 template <class T>
-__global__ void reshape(Loop<1> loop, RowMajor source, bool rows_fit, const T* from, InputGradient<T> to,
-                        std::size_t vectors) {
-  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads())
-    loop.at(i, {}, [&](const Lanes* lanes) {
-      Vector<T> values{};
-      if (rows_fit) {
-        values = load(from, Lanes{source.offset(static_cast<std::size_t>(lanes->offset)), 1, lanes->used});
-      } else {
-        for (unsigned k = 0; k < lanes->used; ++k)
-          values.at[k] =
-              static_cast<float>(from[source.offset(static_cast<std::size_t>(lanes->offset + k * lanes->stride))]);
-      }
-      to.put(values, i);
-    });
+__global__ void reshape(const __grid_constant__ Loop<1> loop, const __grid_constant__ RowMajor source, bool rows_fit,
+                        const T* from, InputGradient<T> to, std::size_t vectors) {
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
+    const Lanes lanes = loop.at(static_cast<unsigned>(i)).of[0];
+    const auto first = static_cast<unsigned>(lanes.offset), step = static_cast<unsigned>(lanes.stride);
+    Vector<T> values{};
+    if (rows_fit) {
+      values = load(from, Lanes{source.offset(first), 1, lanes.used});
+    } else {
+      for (unsigned k = 0; k < kLanes<T>; ++k)
+        if (k < lanes.used) values.at[k] = static_cast<float>(from[source.offset(first + k * step)]);
+    }
+    to.put(values, i);
+  }
 }
 
 // The dimension of the output that is the input's channels, if there is one: it has as many elements before it.
@@ -135,6 +134,7 @@ class ReshapeOp : public Op {
  public:
   ReshapeOp(const TensorSpec& input, const TensorSpec& output, Context& context)
       : forward_(input, output, context), back_(output, input, context) {
+    expect_countable(elements(input.shape));
     const bool same_memory = forward_.keeps_memory();
     info_.output = output;
     info_.inputs = {{.backward_reads = false,

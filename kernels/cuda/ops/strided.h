@@ -30,12 +30,16 @@ struct Lanes {
   unsigned used;
 };
 
-// A loop over the vectors of a tensor, and their positions in `operands` tensors. Passed to kernels by value.
+template <unsigned operands>
+struct Operands {
+  Lanes of[operands];
+};
+
+// A loop over the vectors of a tensor, and their positions in `operands` tensors. Passed to kernels by value, as
+// const __grid_constant__: otherwise the compiler may copy it for each thread.
 template <unsigned operands>
 struct Loop {
   static constexpr unsigned kDimensions = 8;
-  using Offsets = std::array<std::int64_t, operands>;
-
   unsigned dimensions = 0;  // besides the channels; the last one is the fastest
   unsigned size[kDimensions]{};
   std::int64_t stride[operands][kDimensions]{};
@@ -68,21 +72,19 @@ struct Loop {
     for (unsigned o = 0; o < operands; ++o) stride[o][0] = strides[o];
   }
 
-  // The lanes of the index-th vector in each operand, starting at `from`.
-  template <class Use>
-  __device__ void at(std::size_t index, const Offsets& from, const Use& use) const {
-    Lanes all[operands];
-    const unsigned in_row = (channels + lanes - 1) / lanes;
-    std::size_t rest = index / in_row;
-    const unsigned first = static_cast<unsigned>(index % in_row) * lanes;
+  // The lanes of the index-th vector in each operand.
+  __device__ Operands<operands> at(unsigned index) const {
+    Operands<operands> all;
+    const unsigned in_row = (channels + lanes - 1) / lanes, first = index % in_row * lanes;
     for (unsigned o = 0; o < operands; ++o) {
-      all[o].offset = from[o] + first * channel_stride[o];
-      all[o].stride = channel_stride[o];
-      all[o].used = channels - first < lanes ? channels - first : lanes;
+      all.of[o].offset = first * channel_stride[o];
+      all.of[o].stride = channel_stride[o];
+      all.of[o].used = channels - first < lanes ? channels - first : lanes;
     }
+    unsigned rest = index / in_row;
     for (unsigned d = dimensions; d-- > 0; rest /= size[d])
-      for (unsigned o = 0; o < operands; ++o) all[o].offset += static_cast<std::int64_t>(rest % size[d]) * stride[o][d];
-    use(all);
+      for (unsigned o = 0; o < operands; ++o) all.of[o].offset += rest % size[d] * stride[o][d];
+    return all;
   }
 };
 

@@ -6,34 +6,37 @@
 #include "kernels/cuda/ops/lanes.h"
 #include "kernels/cuda/ops/over_vectors.h"
 
-// Sums over some dimensions, in an order that depends only on the sizes. A term is a function of `operands` tensors'
-// elements: Vector<T> operator()(const Lanes* lanes).
+// Sums over some dimensions, in an order that depends only on the sizes. A term is a function of some tensors'
+// elements: Vector<T> operator()(const Operands<.>& operands).
 namespace annulus::cuda {
 
 // Each vector of `to` is a term.
 template <class T, unsigned operands, class Term>
-__global__ void put_terms(Loop<operands> loop, Term term, InputGradient<T> to, std::size_t vectors) {
+__global__ void put_terms(const __grid_constant__ Loop<operands> loop, Term term, InputGradient<T> to,
+                          std::size_t vectors) {
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads())
-    loop.at(i, {}, [&](const Lanes* lanes) { to.put(term(lanes), i); });
+    to.put(term(loop.at(static_cast<unsigned>(i))), i);
 }
 
 // A column of `columns` is a vector of the sum, and its rows are the terms: `kept` loops over the columns, `reduced`
 // over the rows.
 template <class T, unsigned operands, class Term>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    add_up_terms(Loop<operands> kept, Loop<operands> reduced, Columns columns, Term term, Sums<1>* partial) {
+    add_up_terms(const __grid_constant__ Loop<operands> kept, const __grid_constant__ Loop<operands> reduced,
+                 Columns columns, Term term, Sums<1>* partial) {
+  const Operands<operands> column = kept.at(own_vector());
   Sums<1> sums[kLanes<T>]{};
   for_each_row<1>(
       columns, false, [](unsigned, std::size_t) {},
       [&](unsigned, std::size_t index) {
-        typename Loop<operands>::Offsets from;
-        reduced.at(index / columns.vectors, {}, [&](const Lanes* lanes) {
-          for (unsigned o = 0; o < operands; ++o) from[o] = lanes[o].offset;
-        });
-        kept.at(index % columns.vectors, from, [&](const Lanes* lanes) {
-          const Vector<T> values = term(lanes);
-          for (unsigned k = 0; k < kLanes<T>; ++k) sums[k].of[0] += values.at[k];
-        });
+        Operands<operands> row = reduced.at(static_cast<unsigned>(index / columns.vectors));
+        for (unsigned o = 0; o < operands; ++o) {
+          row.of[o].offset += column.of[o].offset;
+          row.of[o].stride = column.of[o].stride;
+          row.of[o].used = column.of[o].used;
+        }
+        const Vector<T> values = term(row);
+        for (unsigned k = 0; k < kLanes<T>; ++k) sums[k].of[0] += values.at[k];
       });
   store_block_sums(columns, sums, partial);
 }
@@ -63,6 +66,7 @@ class SumOver {
       for (unsigned o = 0; o < operands; ++o) all[o] = strides[o][d];
       reduced_.add_outside(shape[d], all);
     }
+    expect_countable(reduced_.rows());
   }
 
   std::size_t workspace_bytes() const { return direct() ? 0 : columns().partial_sums() * sizeof(Sums<1>); }

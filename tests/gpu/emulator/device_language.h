@@ -21,6 +21,7 @@
 #define __grid_constant__
 #define __shared__ static thread_local  // a block's threads all run on their stream's thread
 #define __forceinline__ inline __attribute__((always_inline))
+#define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
 

@@ -271,11 +271,12 @@ TEST_CASE("on a GPU: dropout, with the CPU's masks") {
   Buffer key_memory;
   test::upload(gpu.context, keys.data(), keys.size() * sizeof keys[0], key_memory);
   const TensorSpec key_spec{{3}, DataType::i32, std::make_shared<cuda::Plain>(Shape{3}, DataType::i32)};
-  for (const Shape& shape : {Shape{3, 50}, Shape{3, 6, 5, 3}, Shape{3, 8, 1, 1}})
+  const bool whole = GENERATE(false, true);
+  for (const Shape& shape : {Shape{3, 50}, Shape{3, 6, 5, 3}, Shape{3, 8, 1, 1}, Shape{3, 7, 9}, Shape{6, 4, 9}})
     for (const Mode mode : {Mode::training, Mode::inference})
       for (const Wanted wanted : {Wanted::written, Wanted::added_to}) {
-        CAPTURE(to_string(shape), mode == Mode::training, static_cast<int>(wanted));
-        const Dropout operation{0.5f, 4};
+        CAPTURE(to_string(shape), whole, mode == Mode::training, static_cast<int>(wanted));
+        const Dropout operation{0.5f, 4, whole};
         const TensorSpec spec = cuda::value_spec(shape, type);
         const auto random = [&](std::uint64_t seed) { return rounded(random_values(elements(shape), seed), type); };
         const Values values = random(1), gradient_values = random(2), before = random(3);
@@ -295,7 +296,8 @@ TEST_CASE("on a GPU: dropout, with the CPU's masks") {
         const std::size_t each = elements(shape) / 3;
         Values expected = values, expected_gradient = gradient_values;
         for (std::size_t i = 0; i < expected.size(); ++i) {
-          const float factor = mode == Mode::training ? mask.at(mask.of_sample(keys[i / each]), i % each) : 1;
+          const float factor =
+              mode == Mode::training ? mask.at(mask.of_sample(keys[i / each]), whole ? 0 : i % each) : 1;
           expected[i] *= factor;
           expected_gradient[i] = factor * expected_gradient[i] + (wanted == Wanted::added_to ? before[i] : 0);
         }
