@@ -26,7 +26,7 @@ struct Bindings {
   std::vector<DeviceView> parameters;  // as declared by parameters(operation), float32
   std::vector<DeviceView> copies{};    // the same in the device's value type; empty views if that is float32
   // The rest is for Mode::training only.
-  std::vector<DeviceView> parameter_gradients;  // float32
+  std::vector<DeviceView> parameter_gradients;  // float32; all are empty views if none is needed
   std::vector<DeviceView> input_gradients;      // an empty view if the gradient is not needed
   std::vector<bool> accumulate{};               // add to the input's gradient instead of writing it; see InputUse
   DeviceView output_gradient;                   // empty for the last operation
@@ -78,7 +78,7 @@ class Op {
   virtual void bind(const Bindings& bindings) = 0;
   virtual void forward() = 0;
 
-  // Writes the gradients of the parameters and of the inputs whose gradients are bound; adds to an input's gradient
+  // Writes the gradients of the parameters and of the inputs if they are bound; adds to an input's gradient
   // only if `accumulate` is bound. `sample_weight` is 1 / global batch: the loss's gradient is seeded with it, and
   // batch statistics are weighted by sample_weight x batch. May use the output's gradient as scratch.
   virtual void backward(float sample_weight) = 0;

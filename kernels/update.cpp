@@ -17,6 +17,11 @@ bool needs_whole_parameters(const UpdateRule& rule) {
   return std::holds_alternative<Lars>(rule);
 }
 
+float weight_decay(const UpdateRule& rule, const UpdateSegment& segment) {
+  const float of_weights = std::visit([](const auto& one) { return one.weight_decay; }, rule);
+  return segment.factors.weight_decay.value_or(segment.role == Role::weight ? of_weights : 0);
+}
+
 GradientNorms& GradientNorms::operator+=(const GradientNorms& later) {
   if (later.steps == 0) return *this;
   sum += later.sum;

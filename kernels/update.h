@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -14,7 +15,7 @@
 namespace annulus {
 
 // Update rules: how all-reduced gradients change parameters. In all of them w is a weight and g its gradient.
-// Parameters whose role is `offset` have no weight decay.
+// Parameters whose role is `offset` have no weight decay. A parameter may have a rate and a weight decay of its own.
 
 // Stochastic gradient descent with momentum: g += weight_decay w;  v = momentum v + g;  w -= rate v
 // (or, with Nesterov's momentum, w -= rate (g + momentum v)). The velocity does not include the rate, so it needs no
@@ -71,11 +72,20 @@ inline float average_share(double decay, std::uint64_t step) {
   return static_cast<float>(1 - std::min(decay, (1 + t) / (10 + t)));
 }
 
+// How a parameter's update differs from the others'.
+struct UpdateFactors {
+  float rate = 1;                       // factor of the learning rate
+  std::optional<float> weight_decay{};  // instead of the rule's, also for offsets
+};
+
 // A parameter's place in the arenas, in floats.
 struct UpdateSegment {
   Range range;
   Role role;
+  UpdateFactors factors{};
 };
+
+float weight_decay(const UpdateRule& rule, const UpdateSegment& segment);
 
 // L2 norms of steps' gradients, each over all trained parameters.
 struct GradientNorms {

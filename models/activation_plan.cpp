@@ -17,6 +17,7 @@ ActivationPlan::ActivationPlan(const Graph& graph, std::vector<const Op*> ops, s
       ops_(std::move(ops)),
       specs_(std::move(specs)),
       training_(mode == Mode::training),
+      wanted_(graph.required_gradients()),
       last_read_(graph.values(), 0),
       first_node_(graph.values(), kNobody),
       values_(graph.values()),
@@ -27,7 +28,7 @@ ActivationPlan::ActivationPlan(const Graph& graph, std::vector<const Op*> ops, s
   find_last_reads();
   for (std::size_t i = 0; i < ops_.size(); ++i) place_output(i);
   if (training_) {
-    find_wanted();
+    expect_readers();
     for (std::size_t i = ops_.size(); i-- > 0;) place_input_gradients(i);
   }
   std::size_t scratch = 0;
@@ -52,8 +53,12 @@ ActivationPlan::Piece ActivationPlan::add(std::size_t bytes, std::size_t begin, 
   return pieces_.size() - 1;
 }
 
-void ActivationPlan::find_wanted() {
-  wanted_ = graph_.required_gradients();
+// Whether a node's backward runs.
+bool ActivationPlan::runs_backward(std::size_t node) const {
+  return training_ && wanted_[Graph::output(node)];
+}
+
+void ActivationPlan::expect_readers() const {
   for (std::size_t i = 0; i + 1 < ops_.size(); ++i)
     if (wanted_[Graph::output(i)] && first_node_[Graph::output(i)] == kNobody)
       fail("layer {}: nothing reads its output, so it cannot be trained", graph_.nodes()[i].name);
@@ -63,13 +68,13 @@ void ActivationPlan::find_last_reads() {
   for (std::size_t i = ops_.size(); i-- > 0;) {
     const auto& inputs = graph_.nodes()[i].inputs;
     for (std::size_t k = 0; k < inputs.size(); ++k) {
-      const bool again = training_ && ops_[i]->info().input(k).backward_reads;
+      const bool again = runs_backward(i) && ops_[i]->info().input(k).backward_reads;
       last_read_[inputs[k]] = std::max(last_read_[inputs[k]], again ? backward(i) : forward(i));
       first_node_[inputs[k]] = i;
     }
     const Value output = Graph::output(i);
     last_read_[output] = std::max(last_read_[output], forward(i));
-    if (training_ && ops_[i]->info().backward_reads_output)
+    if (runs_backward(i) && ops_[i]->info().backward_reads_output)
       last_read_[output] = std::max(last_read_[output], backward(i));
   }
   last_read_.back() = end();  // the loss, which the caller reads

@@ -47,7 +47,8 @@ class ActivationPlan {
   std::size_t end() const { return 2 * ops_.size(); }
   std::size_t backward_of(Value value) const { return backward(value - Graph::output(0)); }
 
-  void find_wanted();
+  bool runs_backward(std::size_t node) const;
+  void expect_readers() const;
   void find_last_reads();
   void place_output(std::size_t node);
   void place_input_gradients(std::size_t node);

@@ -69,7 +69,7 @@ Graph merge(const Graph& graph, Rule rule) {
       node.operation = *both;
     }
     std::ranges::transform(node.inputs, node.inputs.begin(), [&](Value input) { return renamed[input]; });
-    const Value value = merged.add(node.name, node.operation, node.inputs);
+    const Value value = merged.add(std::move(node));
     renamed[Graph::output(i)] = value;
     if (both) renamed[Graph::output(++i)] = value;
   }

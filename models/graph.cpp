@@ -31,8 +31,12 @@ Graph Graph::without_nodes() const {
   return graph;
 }
 
-Value Graph::add(std::string name, Operation operation, std::vector<Value> inputs) {
-  Node node{std::move(name), std::move(operation), std::move(inputs)};
+std::string parameter_name(const std::string& layer, const std::string& parameter) {
+  if (parameter.empty()) return layer;
+  return layer.ends_with('_') ? layer + parameter : layer + "." + parameter;
+}
+
+Value Graph::add(Node node) {
   try {
     of_one_.push_back(output_shape(node.operation, input_shapes(node, 1)));
     of_two_.push_back(output_shape(node.operation, input_shapes(node, 2)));
@@ -64,10 +68,18 @@ Shapes Graph::input_shapes(const Node& node, std::size_t batch) const {
   return all;
 }
 
+std::vector<ParameterDeclaration> Graph::parameters(const Node& node) const {
+  auto declared = annulus::parameters(node.operation, input_shapes(node, 1));
+  for (ParameterDeclaration& p : declared)
+    if (std::ranges::find(node.frozen, p.name) != node.frozen.end()) p.role = Role::frozen;
+  return declared;
+}
+
 std::vector<bool> Graph::required_gradients() const {
+  const auto changes = [](const ParameterDeclaration& p) { return p.role != Role::frozen; };
   std::vector<bool> wanted(values(), false);
   for (std::size_t i = 0; i < nodes_.size(); ++i)
-    wanted[output(i)] = !parameters(nodes_[i].operation, input_shapes(nodes_[i], 1)).empty() ||
+    wanted[output(i)] = std::ranges::any_of(parameters(nodes_[i]), changes) ||
                         std::ranges::any_of(nodes_[i].inputs, [&](Value input) { return wanted[input]; });
   return wanted;
 }

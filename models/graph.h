@@ -11,10 +11,15 @@ namespace annulus {
 using Value = std::size_t;
 
 struct Node {
-  std::string name;  // "layer1.0.conv1"; its parameters are <name>.<parameter>
+  std::string name;  // "layer1.0.conv1"; see parameter_name() for its parameters
   Operation operation;
   std::vector<Value> inputs;
+  std::vector<std::string> frozen{};  // its parameters that training does not change: "weight"
 };
+
+// The name of a layer's parameter in the network: "conv1.weight". That of a nameless parameter is the layer's, and
+// there is no dot after an underscore: "attention.in_proj_weight" belongs to the layer "attention.in_proj_".
+std::string parameter_name(const std::string& layer, const std::string& parameter);
 
 // The images that a network is built for.
 struct ImageShape {
@@ -32,7 +37,10 @@ class Graph {
   explicit Graph(const ImageShape& image) : image_(image) {}
 
   // Appends a node and returns its output. Throws Error, naming the node, if the inputs do not fit the operation.
-  Value add(std::string name, Operation operation, std::vector<Value> inputs);
+  Value add(Node node);
+  Value add(std::string name, Operation operation, std::vector<Value> inputs) {
+    return add(Node{std::move(name), std::move(operation), std::move(inputs)});
+  }
 
   // From now on, labels are MixedLabels. REQUIRES: no node reads them yet.
   void mix_labels();
@@ -53,7 +61,8 @@ class Graph {
   Shape shape(Value value, std::size_t batch) const;
   Shapes shapes(std::size_t batch) const;  // of every value
   Shapes input_shapes(const Node& node, std::size_t batch) const;
-  // Returns for every value whether training needs its gradient: some node that it depends on has parameters.
+  std::vector<ParameterDeclaration> parameters(const Node& node) const;  // frozen ones have Role::frozen
+  // Returns for every value whether training needs its gradient: it depends on parameters that are not frozen.
   std::vector<bool> required_gradients() const;
   std::string description() const;  // every node, for comparing graphs
 

@@ -38,14 +38,19 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
   const auto shapes = graph_.shapes(batch_);
   specs_ = {device_.plain(shapes[Graph::kImages], DataType::u8), device_.plain(shapes[Graph::kLabels], DataType::i32),
             device_.plain(shapes[Graph::kSampleKeys], DataType::i32)};
+  const auto wanted = graph_.required_gradients();
   std::vector<Step> steps;
   for (std::size_t i = 0; i < graph_.nodes().size(); ++i) {
     const Node& node = graph_.nodes()[i];
     std::vector<TensorSpec> inputs;
     for (const Value input : node.inputs) inputs.push_back(specs_[input]);
     Step step;
+    step.runs_backward = mode_ == Mode::training && wanted[Graph::output(i)];
+    // What only backward needs is not planned for layers below all trained ones. Dropout drops in training anyway.
+    const bool as_in_inference = !step.runs_backward && !std::holds_alternative<Dropout>(node.operation);
     try {
-      step.op = device_.plan(node.operation, inputs, mode_, layouts.empty() ? std::vector<TensorSpec>{} : layouts[i]);
+      step.op = device_.plan(node.operation, inputs, as_in_inference ? Mode::inference : mode_,
+                             layouts.empty() ? std::vector<TensorSpec>{} : layouts[i]);
     } catch (const Error& error) {
       fail("layer {}: {}", node.name, error.what());
     }
@@ -100,10 +105,10 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
   for (const Parameter* parameter : own) {
     bindings.parameters.push_back(parameters.weight(*parameter));
     bindings.copies.push_back(parameters.copy(*parameter));
-    if (mode_ == Mode::training) bindings.parameter_gradients.push_back(parameters.gradient(*parameter));
   }
-  if (!own.empty())
-    step.parameters = {own.front()->offset / sizeof(float), parameters.end_of_node(node) / sizeof(float)};
+  if (mode_ == Mode::training) bindings.parameter_gradients = parameters.bound_gradients(node);
+  const Range gradients = parameters.gradients_of_node(node);
+  step.parameters = {gradients.begin / sizeof(float), gradients.end / sizeof(float)};
   step.op->bind(bindings);
 }
 
@@ -154,6 +159,7 @@ void Network::plan_backward(std::span<const std::size_t> stops) {
   std::size_t final = 0;
   bool stopped = true;
   for (std::size_t i = steps_.size(); i-- > 0;) {
+    if (!steps_[i].runs_backward) continue;
     const std::size_t before = final;
     if (steps_[i].parameters.size() > 0) final = steps_[i].parameters.end;
     if (stopped || !recordable(i)) backward_.push_back({{i, i + 1}, final, recordable(i), nullptr});
@@ -207,6 +213,7 @@ void Network::forward_layers(const Range& steps) {
 
 void Network::backward_layers(const Range& steps, float sample_weight) {
   for (std::size_t i = steps.end; i-- > steps.begin;) {
+    if (!steps_[i].runs_backward) continue;
     const LaneSpan layer(device_, lane_, graph_.nodes()[i].name);
     const Step& step = steps_[i];
     step.op->backward(sample_weight);

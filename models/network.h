@@ -93,7 +93,8 @@ class Network {
   struct Step {
     std::unique_ptr<Op> op;
     std::vector<Addition> additions;  // to be done after its backward
-    Range parameters;                 // in the arena, in floats; empty if it has none
+    Range parameters;                 // with gradients, in the arena, in floats; empty if it has none
+    bool runs_backward = false;       // in training
   };
 
   // Layers that run, and are recorded, together.

@@ -1,6 +1,8 @@
 #include "models/parameters.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numbers>
 
 #include "kernels/base/random.h"
@@ -25,29 +27,46 @@ float normal(std::uint64_t seed, std::uint64_t parameter, std::uint64_t element)
 
 Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
                        const Allocate& allocate_gradients)
-    : device_(device), node_begin_(layouts.size()), node_count_(layouts.size()), node_end_(layouts.size()) {
-  append({"steering", Role::metric, 0, 0, device.plain({kSteering}, DataType::f32), 0, 0});
+    : device_(device), node_begin_(layouts.size()), node_count_(layouts.size()), node_gradients_(layouts.size()) {
+  all_.push_back({"steering", Role::metric, 0, 0, device.plain({kSteering}, DataType::f32), 0, 0});
+  place(all_.back());
   for (std::size_t node = layouts.size(); node-- > 0;) {
     const Node& n = graph.nodes()[node];
-    const auto declared = parameters(n.operation, graph.input_shapes(n, 1));
+    const auto declared = graph.parameters(n);
     node_begin_[node] = all_.size();
     node_count_[node] = declared.size();
-    for (std::size_t i = 0; i < declared.size(); ++i)
-      append({n.name + "." + declared[i].name, declared[i].role, declared[i].initial, declared[i].stddev,
-              layouts[node][i], 0, 0});
-    node_end_[node] = bytes_;
+    node_gradients_[node].begin = bytes_;
+    for (std::size_t i = 0; i < declared.size(); ++i) {
+      all_.push_back({parameter_name(n.name, declared[i].name), declared[i].role, declared[i].initial,
+                      declared[i].stddev, layouts[node][i], 0, 0});
+      if (declared[i].role != Role::frozen) place(all_.back());
+    }
+    node_gradients_[node].end = bytes_;
   }
+  const std::size_t gradient_bytes = bytes_;
+  for (Parameter& p : all_)
+    if (p.role == Role::frozen) place(p);
   weights_ = device.allocate(bytes_);
   if (device.info().value_type != DataType::f32) copies_ = device.allocate(bytes_ / kNarrower);
-  if (!allocate_gradients) own_gradients_ = device.allocate(bytes_);
-  gradients_ = allocate_gradients ? allocate_gradients(bytes_) : own_gradients_.view();
+  if (!allocate_gradients) own_gradients_ = device.allocate(gradient_bytes);
+  gradients_ = allocate_gradients ? allocate_gradients(gradient_bytes) : own_gradients_.view();
+  std::size_t unread = 0;
+  for (std::size_t node = 0; node < layouts.size(); ++node)
+    for (const Parameter* p : of_node(node))
+      if (p->role == Role::frozen && node_gradients_[node].size() > 0) unread = std::max(unread, p->bytes);
+  if (unread > 0) unread_gradients_ = device.allocate(unread);
 }
 
-void Parameters::append(Parameter parameter) {
+void Parameters::place(Parameter& parameter) {
   parameter.offset = bytes_;
   parameter.bytes = (parameter.spec.layout->bytes() + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   bytes_ += parameter.bytes;
-  all_.push_back(std::move(parameter));
+}
+
+std::vector<Parameter> Parameters::updated() const {
+  std::vector<Parameter> some;
+  std::ranges::copy_if(all_, std::back_inserter(some), [](const Parameter& p) { return p.role != Role::frozen; });
+  return some;
 }
 
 std::size_t Parameters::count() const {
@@ -57,10 +76,28 @@ std::size_t Parameters::count() const {
   return total;
 }
 
+std::size_t Parameters::count_frozen() const {
+  std::size_t total = 0;
+  for (const Parameter& p : all_)
+    if (p.role == Role::frozen) total += elements(p.spec.shape);
+  return total;
+}
+
 std::vector<const Parameter*> Parameters::of_node(std::size_t node) const {
   std::vector<const Parameter*> own;
   for (std::size_t i = 0; i < node_count_[node]; ++i) own.push_back(&all_[node_begin_[node] + i]);
   return own;
+}
+
+std::vector<DeviceView> Parameters::bound_gradients(std::size_t node) const {
+  std::vector<DeviceView> bound;
+  for (const Parameter* p : of_node(node)) {
+    if (node_gradients_[node].size() == 0)
+      bound.emplace_back();
+    else
+      bound.push_back(p->role == Role::frozen ? unread_gradients_.view().slice(0, p->bytes) : gradient(*p));
+  }
+  return bound;
 }
 
 void Parameters::initialize(std::uint64_t seed) {

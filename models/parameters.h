@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/split.h"
 #include "kernels/device.h"
 #include "models/graph.h"
 
@@ -15,14 +16,15 @@ struct Parameter {
   Role role;
   float initial, stddev;
   TensorSpec spec;
-  std::size_t offset;  // of its slot in each arena, in bytes
+  std::size_t offset;  // of its slot in each arena, in bytes; frozen parameters have none in the gradients' arena
   std::size_t bytes;   // of its slot: the tensor, padded with zeros to a multiple of the cache line size
 
   bool trained() const { return annulus::trained(role); }
 };
 
 // All parameters of a network in one arena, float32, and their gradients in another of the same layout. They are in the
-// order in which backward finishes the gradients, so gradients that become final together form a slice.
+// order in which backward finishes the gradients, so gradients that become final together form a slice. Frozen
+// parameters follow after all others; the gradients' arena ends before them.
 //
 // The first slot is the steering slot: kSteering floats, metrics that the training loop itself all-reduces.
 class Parameters {
@@ -37,10 +39,12 @@ class Parameters {
   Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
              const Allocate& allocate_gradients);
 
-  const std::vector<Parameter>& all() const { return all_; }
+  const std::vector<Parameter>& all() const { return all_; }  // in the order of backward, frozen or not
+  std::vector<Parameter> updated() const;                     // those that are not frozen, in the order of the arenas
   const Parameter& steering() const { return all_.front(); }
   const Parameter& metrics() const { return all_[1]; }  // of the loss, the first node in backward
   std::size_t count() const;                            // of trained values, padding not counted
+  std::size_t count_frozen() const;                     // of all frozen values
 
   DeviceView weights() const { return weights_.view(); }
   DeviceView gradients() const { return gradients_; }
@@ -50,11 +54,15 @@ class Parameters {
   DeviceView copy(const Parameter& p) const {
     return copies() ? copies().slice(p.offset / kNarrower, p.bytes / kNarrower) : DeviceView{};
   }
+  // REQUIRES: it is not frozen.
   DeviceView gradient(const Parameter& p) const { return gradients().slice(p.offset, p.bytes); }
 
-  // A node's parameters in the order of their declaration, and the end of its gradients in the arena, in bytes.
+  // A node's parameters in the order of their declaration, and the range of its gradients in the arena, in bytes.
   std::vector<const Parameter*> of_node(std::size_t node) const;
-  std::size_t end_of_node(std::size_t node) const { return node_end_[node]; }
+  Range gradients_of_node(std::size_t node) const { return node_gradients_[node]; }
+  // Where a node writes its parameters' gradients: empty views if all are frozen. Otherwise those of frozen ones are in
+  // memory that nothing reads.
+  std::vector<DeviceView> bound_gradients(std::size_t node) const;
 
   // Sets initial values, which depend only on the seed and on each parameter's index.
   void initialize(std::uint64_t seed);
@@ -65,15 +73,15 @@ class Parameters {
  private:
   static constexpr std::size_t kNarrower = 2;  // a copy is 16 bits
 
-  void append(Parameter parameter);
+  void place(Parameter& parameter);
 
   Device& device_;
   std::vector<Parameter> all_;
   std::vector<std::size_t> node_begin_;  // index into all_ of a node's first parameter
   std::vector<std::size_t> node_count_;
-  std::vector<std::size_t> node_end_;
+  std::vector<Range> node_gradients_;
   std::size_t bytes_ = 0;
-  Buffer weights_, copies_, own_gradients_;
+  Buffer weights_, copies_, own_gradients_, unread_gradients_;
   DeviceView gradients_;
 };
 

@@ -8,8 +8,8 @@ namespace annulus {
 namespace {
 
 bool has_weights(const Graph& graph, const Node& node) {
-  return std::ranges::any_of(parameters(node.operation, graph.input_shapes(node, 1)),
-                             [](const ParameterDeclaration& p) { return trained(p.role); });
+  const auto declared = parameters(node.operation, graph.input_shapes(node, 1));
+  return std::ranges::any_of(declared, [](const ParameterDeclaration& p) { return trained(p.role); });
 }
 
 }  // namespace
@@ -20,8 +20,8 @@ std::vector<StateTensor> state_dict(const Graph& graph) {
     for (const ParameterDeclaration& p : parameters(node.operation, graph.input_shapes(node, 1))) {
       if (p.role == Role::metric) continue;
       const bool flat = std::holds_alternative<Dense>(node.operation) && p.shape.size() > 1;
-      tensors.push_back(
-          {node.name + "." + p.name, flat ? Shape{p.shape[0], elements(p.shape) / p.shape[0]} : p.shape, p.shape});
+      tensors.push_back({parameter_name(node.name, p.name),
+                         flat ? Shape{p.shape[0], elements(p.shape) / p.shape[0]} : p.shape, p.shape});
     }
     if (std::holds_alternative<BatchNorm>(node.operation))
       tensors.push_back({node.name + ".num_batches_tracked", {}, {}, true});

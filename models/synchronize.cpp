@@ -9,7 +9,7 @@ Graph synchronize_batch_norms(const Graph& graph) {
   bool any = false;
   for (Node node : graph.nodes()) {
     if (auto* norm = std::get_if<BatchNorm>(&node.operation)) any = norm->synchronized = true;
-    synchronized.add(std::move(node.name), std::move(node.operation), std::move(node.inputs));
+    synchronized.add(std::move(node));
   }
   if (!any) fail("--sync-batch-norm: this model has no batch norm; leave it out");
   return synchronized;

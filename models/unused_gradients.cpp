@@ -14,11 +14,11 @@ Graph prune_unused_gradients(const Graph& graph) {
   const auto wanted = graph.required_gradients();
   Graph sparing = graph.without_nodes();
   for (Node node : graph.nodes()) {
-    if (!wanted[node.inputs[0]]) {
+    if (!node.inputs.empty() && !wanted[node.inputs[0]]) {
       prune_gradient<Convolution>(node.operation);
       prune_gradient<Dense>(node.operation);
     }
-    sparing.add(std::move(node.name), std::move(node.operation), std::move(node.inputs));
+    sparing.add(std::move(node));
   }
   return sparing;
 }

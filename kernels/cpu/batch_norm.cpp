@@ -134,7 +134,7 @@ class BatchNormOp : public Op {
       share(shared_.size());
       in_rounds(
           nothing, [this](std::size_t channel) { finish_shared_moments(channel); }, normalize_one);
-    } else if (training_) {
+    } else if (training_ && !operation_.frozen_statistics) {
       in_rounds(
           sum_one, [this](std::size_t channel) { finish_moments(channel); }, normalize_one);
     } else {
@@ -323,7 +323,10 @@ class BatchNormOp : public Op {
   void finish_gradients(std::size_t channel, float sample_weight) {
     const auto [plain, by_distance] = gradient_sums(channel);
     set_gradients(channel, plain, by_distance, sample_weight);
-    set_backward(channel, plain, by_distance);
+    if (operation_.frozen_statistics)  // they do not depend on the input
+      set_backward(channel, 0, 0);
+    else
+      set_backward(channel, plain, by_distance);
   }
 
   // The parameters' gradients are all-reduced later with all others, but the input's gradient needs these sums now.
@@ -344,6 +347,7 @@ class BatchNormOp : public Op {
   }
 
   void set_gradients(std::size_t channel, double plain, double by_distance, float sample_weight) {
+    if (parameter_gradients_[0] == nullptr) return;
     parameter_gradients_[kScale][channel] = inverse(channel) * static_cast<float>(by_distance);
     parameter_gradients_[kShift][channel] = static_cast<float>(plain);
     // This rank's contribution to the mean over the global batch. Inference needs the unbiased variance; the batch's is

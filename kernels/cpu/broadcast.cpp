@@ -189,19 +189,24 @@ class ElementwiseOp : public Op {
   Bindings bindings_;
 };
 
-// Images times a factor for each channel of each sample {batch, channels, 1, 1}, in the images' layout: squeeze and
-// excitation (Hu et al., CVPR 2018).
+// Images times a factor for each channel, in the images' layout: of each sample {batch, channels, 1, 1} in squeeze and
+// excitation (Hu et al., CVPR 2018), or of all samples {channels, 1, 1} in layer scale (Touvron et al., ICCV 2021).
 class ChannelScaleOp : public Op {
  public:
   ChannelScaleOp(const Specs& inputs, std::size_t images)
       : which_(images),
+        batch_(inputs[images].shape[0]),
         images_(image_layout(inputs[images])),
-        have_(desc(inputs[1 - images])),
-        want_(layout_like(inputs[images], inputs[1 - images].shape)) {
+        per_sample_(inputs[1 - images].shape.size() == 4 && inputs[1 - images].shape[0] == batch_) {
+    // Factors of all samples are those of a batch of one.
+    const Shape shape{per_sample_ ? batch_ : 1, inputs[images].shape[1], 1, 1};
+    have_ = desc(inputs[1 - images]).reshape({shape.begin(), shape.end()});
+    want_ = layout_like(inputs[images], shape);
+    sums_ = layout_like(inputs[images], {batch_, shape[1], 1, 1});
     info_.output = inputs[images];
     info_.inputs.assign(2, {});
     info_.backward_reads_output = false;
-    info_.scratch_bytes = 2 * Scratch::bytes({Adapted::copy(have_, want_)});
+    info_.scratch_bytes = 2 * Scratch::bytes({Adapted::copy(have_, want_)}) + Scratch::bytes({sums_});
     info_.implementations = Adapted::implementations(have_, want_);
   }
 
@@ -211,6 +216,7 @@ class ChannelScaleOp : public Op {
     factors_ = {have_, want_, bindings.inputs[1 - which_], scratch};
     if (bindings.output_gradient && bindings.input_gradients[1 - which_])
       gradients_ = {have_, want_, bindings.input_gradients[1 - which_], scratch};
+    plane_sums_ = static_cast<float*>(scratch.take(sums_).get_data_handle());
   }
 
   void forward() override {
@@ -224,8 +230,12 @@ class ChannelScaleOp : public Op {
   void backward(float) override {
     factors_.load();
     if (bindings_.input_gradients[1 - which_]) {
-      for_each_plane(images_,
-                     [&, to = data(gradients_)](std::size_t plane, auto block) { sum_plane<block>(plane, to); });
+      for_each_plane(images_, [&](std::size_t plane, auto block) { sum_plane<block>(plane, plane_sums_); });
+      const std::size_t size = factor_planes() * images_.inner;
+      float* const to = data(gradients_);
+      std::copy_n(plane_sums_, size, to);
+      for (std::size_t from = size; from < images_.outer * images_.inner; from += size)
+        for (std::size_t i = 0; i < size; ++i) to[i] += plane_sums_[from + i];
       gradients_.store();
     }
     if (bindings_.input_gradients[which_])
@@ -238,13 +248,14 @@ class ChannelScaleOp : public Op {
  private:
   static float* data(const Adapted& adapted) { return static_cast<float*>(adapted.wanted().get_data_handle()); }
   std::size_t pixels() const { return images_.height * images_.width; }
+  std::size_t factor_planes() const { return per_sample_ ? images_.outer : images_.outer / batch_; }
 
   template <std::size_t block>
   void scale_plane(std::size_t plane, const float* from, const float* factors, float* to) const {
     using Floats = typename Lanes<block>::Floats;
     const std::size_t first = plane * pixels() * images_.inner;
     for (std::size_t channel = 0; channel < images_.inner; channel += block) {
-      const auto factor = load<Floats>(factors + plane * images_.inner + channel);
+      const auto factor = load<Floats>(factors + plane % factor_planes() * images_.inner + channel);
       for (std::size_t pixel = 0; pixel < pixels(); ++pixel) {
         const std::size_t at = first + pixel * images_.inner + channel;
         store(load<Floats>(from + at) * factor, to + at);
@@ -269,14 +280,20 @@ class ChannelScaleOp : public Op {
   }
 
   std::size_t which_;  // the input with the images
+  std::size_t batch_;
   ImageLayout images_;
+  bool per_sample_;
   dnnl::memory::desc have_, want_;  // of the factors
+  dnnl::memory::desc sums_;         // of the factors' gradients of each sample
+  float* plane_sums_ = nullptr;
   Bindings bindings_;
   Adapted factors_, gradients_;
 };
 
 bool scales_channels(const Shape& images, const Shape& factors) {
-  return images.size() == 4 && factors == Shape{images[0], images[1], 1, 1} && images[2] * images[3] > 1;
+  if (images.size() != 4 || images[2] * images[3] == 1) return false;
+  const Shape channels{images[1], 1, 1};
+  return factors == channels || factors == Shape{1, images[1], 1, 1} || factors == Shape{images[0], images[1], 1, 1};
 }
 
 template <class Operator>

@@ -92,7 +92,7 @@ class ConvolutionOp : public Op {
 
     if (first_)
       first_->allocate();
-    else
+    else if (b.parameter_gradients[0])
       backward_weights_.bind(operands(b.inputs[0], b.output_gradient, b.parameter_gradients), b.scratch);
     if (b.input_gradients[0])
       backward_data_.bind({b.input_gradients[0], b.output_gradient, b.parameters[0]}, b.scratch);
@@ -102,10 +102,9 @@ class ConvolutionOp : public Op {
 
   void backward(float) override {
     if (operation_.relu) relu_backward(output_values_, output_gradient_, output_gradient_);
-    if (first_)
+    if (first_ && !first_weights_.empty())
       first_->run(first_input_.data(), output_gradient_.data(), first_weights_, first_bias_);
-    else
-      backward_weights_.run();
+    backward_weights_.run();
     backward_data_.run();
   }
 
@@ -169,8 +168,9 @@ class OwnConvolutionOp : public Op {
     const auto gradient = floats(bound_.output_gradient);
     if (relu_) relu_backward(floats(bound_.output), gradient, gradient);
     const auto bias = info_.parameters.size() > 1 ? floats(bound_.parameter_gradients[1]) : std::span<float>();
-    kernel_.backward_weights(floats(bound_.inputs[0]), gradient, floats(bound_.parameter_gradients[0]), bias,
-                             bound_.scratch);
+    if (bound_.parameter_gradients[0])
+      kernel_.backward_weights(floats(bound_.inputs[0]), gradient, floats(bound_.parameter_gradients[0]), bias,
+                               bound_.scratch);
     if (bound_.input_gradients[0])
       kernel_.backward_data(gradient, floats(bound_.parameters[0]), floats(bound_.input_gradients[0]), bound_.scratch);
   }

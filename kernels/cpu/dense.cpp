@@ -61,7 +61,8 @@ class DenseOp : public Op {
     if (mode_ == Mode::inference) return;
     relu_output_ = floats(b.output);
     output_gradient_ = floats(b.output_gradient);
-    backward_weights_.bind(operands(b.inputs[0], b.output_gradient, b.parameter_gradients), b.scratch);
+    if (b.parameter_gradients[0])
+      backward_weights_.bind(operands(b.inputs[0], b.output_gradient, b.parameter_gradients), b.scratch);
     if (b.input_gradients[0])
       backward_data_.bind({b.input_gradients[0], b.parameters[0], b.output_gradient}, b.scratch);
   }

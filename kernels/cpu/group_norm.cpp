@@ -80,7 +80,7 @@ class GroupNormOp : public PlainOp {
           dx[i] = factor * (dy[i] * scale - a - (x[i] - mean) * factor * b);
       }
     });
-    for (std::size_t c = 0; c < channels_; ++c) {
+    for (std::size_t c = 0; trains_parameters() && c < channels_; ++c) {
       double to_scale = 0, to_shift = 0;
       for (std::size_t n = 0; n < batch_; ++n) {
         to_scale += static_cast<double>(product_sums_[n * channels_ + c]);

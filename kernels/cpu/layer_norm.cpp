@@ -76,7 +76,7 @@ class LayerNormOp : public PlainOp {
         for (std::size_t i = 0; i < size_; ++i) dx[i] = factor * (dy[i] * scale[i] - a - (x[i] - mean) * factor * b);
       }
     }
-    for (std::size_t p = 0; p < info_.parameters.size(); ++p) {
+    for (std::size_t p = 0; trains_parameters() && p < info_.parameters.size(); ++p) {
       float* to = parameter_gradient(p);
       std::copy_n(sums.data() + p * size_, size_, to);
       for (std::size_t part = 1; part < kParts; ++part)

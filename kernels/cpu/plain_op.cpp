@@ -55,7 +55,7 @@ void PlainOp::forward() {
 
 void PlainOp::backward(float) {
   const bool wanted = std::ranges::any_of(gradients_, [](const float* gradient) { return gradient != nullptr; });
-  if (!wanted && info_.parameters.empty()) return;
+  if (!wanted && !trains_parameters()) return;
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     if (info_.input(i).backward_reads) adapted_values_[i].load();
     if (accumulates(i)) adapted_gradients_[i].load();

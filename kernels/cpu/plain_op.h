@@ -25,7 +25,7 @@ class PlainOp : public Op {
 
   virtual void bound() {}  // all of the functions below are valid now
   virtual void compute() = 0;
-  // Writes the gradients of the parameters and of the inputs whose gradients are needed. Not called if there are none.
+  // Writes the gradients that are needed. Not called if none is.
   virtual void differentiate() = 0;
 
   const Shape& shape(std::size_t input) const { return inputs_[input].shape; }
@@ -43,7 +43,10 @@ class PlainOp : public Op {
   float* input_gradient(std::size_t number) const { return gradients_[number]; }  // null if it is not needed
   // Whether the input's gradient is added to instead of written. False unless InputUse::adds_to_gradient.
   bool accumulates(std::size_t number) const;
-  float* parameter_gradient(std::size_t number) const { return floats(bindings_.parameter_gradients[number]).data(); }
+  float* parameter_gradient(std::size_t number) const {  // null if the parameters are frozen
+    return floats(bindings_.parameter_gradients[number]).data();
+  }
+  bool trains_parameters() const { return training() && !info_.parameters.empty() && parameter_gradient(0) != nullptr; }
   DeviceView own_scratch() const { return own_scratch_; }
 
  private:

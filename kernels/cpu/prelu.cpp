@@ -41,7 +41,7 @@ class PReluOp : public PlainOp {
       const float a = parameter(0)[slope(row)];
       for (std::size_t i = 0; i < pixels_; ++i) dx[i] = x[i] > 0 ? dy[i] : a * dy[i];
     }
-    for (std::size_t c = 0; c < channels_; ++c) {
+    for (std::size_t c = 0; trains_parameters() && c < channels_; ++c) {
       double sum = 0;
       for (std::size_t row = c; row < rows_; row += channels_) sum += sums_[row];
       parameter_gradient(0)[c] = static_cast<float>(sum);

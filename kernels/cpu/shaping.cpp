@@ -42,6 +42,58 @@ class MoveOp : public PlainOp {
   Walk back_;
 };
 
+// Copies only if its memory cannot be that of its input.
+class ReshapeOp : public PlainOp {
+ public:
+  ReshapeOp(const Reshape& operation, const TensorSpec& input)
+      : PlainOp({input}, output_shape(operation, {input.shape})) {
+    const bool in_place = desc(input) == plain_layout(input.shape);
+    info_.inputs = {{.backward_reads = false, .output_may_overwrite = in_place, .gradient_may_overwrite = in_place}};
+  }
+
+ private:
+  void compute() override { copy({input(0), elements(shape())}, {output(), elements(shape())}); }
+  void differentiate() override {
+    copy({output_gradient(), elements(shape())}, {input_gradient(0), elements(shape())});
+  }
+};
+
+// Moves the elements once, from whatever layout the input has.
+class TransposeOp : public Op {
+ public:
+  TransposeOp(const Transpose& operation, const TensorSpec& input) {
+    const Shape shape = output_shape(operation, {input.shape});
+    info_.output = spec(shape, plain_layout(shape));
+    info_.inputs = {{.backward_reads = false}};
+    info_.backward_reads_output = false;
+    // oneDNN's order says where each dimension of the input goes.
+    std::vector<int> to(shape.size());
+    for (std::size_t i = 0; i < shape.size(); ++i) to[operation.order[i]] = static_cast<int>(i);
+    in_ = desc(input).permute_axes(to);
+    out_ = desc(info_.output);
+    info_.implementations = Adapted::implementations(in_, out_);
+  }
+
+  void bind(const Bindings& bindings) override {
+    forward_ = moving(in_, bindings.inputs[0], out_, bindings.output);
+    if (bindings.output_gradient && bindings.input_gradients[0])
+      backward_ = moving(out_, bindings.output_gradient, in_, bindings.input_gradients[0]);
+  }
+
+  void forward() override { forward_.run(); }
+  void backward(float) override { backward_.run(); }
+
+ private:
+  static Primitive moving(const dnnl::memory::desc& from, DeviceView source, const dnnl::memory::desc& to,
+                          DeviceView target) {
+    const dnnl::memory in = memory_at(from, source), out = memory_at(to, target);
+    return {dnnl::reorder(in, out), {{DNNL_ARG_FROM, in}, {DNNL_ARG_TO, out}}};
+  }
+
+  dnnl::memory::desc in_, out_;  // the input with the output's dimensions, and the output
+  Primitive forward_, backward_;
+};
+
 class GatherOp : public PlainOp {
  public:
   GatherOp(const Gather& operation, const TensorSpec& input)
@@ -125,16 +177,11 @@ class ConstantOp : public PlainOp {
 }  // namespace
 
 std::unique_ptr<Op> plan(const Reshape& operation, const Specs& inputs, Mode, const Specs&) {
-  const Shape shape{elements(inputs[0].shape)};
-  return std::make_unique<MoveOp>(operation, inputs[0], MoveOp::Move{.walk = {shape, {1}, {1}}});
+  return std::make_unique<ReshapeOp>(operation, inputs[0]);
 }
 
 std::unique_ptr<Op> plan(const Transpose& operation, const Specs& inputs, Mode, const Specs&) {
-  const Shape shape = output_shape(operation, {inputs[0].shape});
-  const Strides strides = row_major_strides(inputs[0].shape);
-  Strides from;
-  for (const std::size_t dimension : operation.order) from.push_back(strides[dimension]);
-  return std::make_unique<MoveOp>(operation, inputs[0], MoveOp::Move{.walk = {shape, from, row_major_strides(shape)}});
+  return std::make_unique<TransposeOp>(operation, inputs[0]);
 }
 
 std::unique_ptr<Op> plan(const Slice& operation, const Specs& inputs, Mode, const Specs&) {

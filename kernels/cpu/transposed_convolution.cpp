@@ -66,7 +66,8 @@ class TransposedConvolutionOp : public PlainOp {
     forward_.bind(operands(input_view(0), bindings().output, bindings().parameters), own_scratch());
     if (!training()) return;
     const DeviceView gradient = bindings().output_gradient;
-    backward_weights_.bind(operands(input_view(0), gradient, bindings().parameter_gradients), own_scratch());
+    if (trains_parameters())
+      backward_weights_.bind(operands(input_view(0), gradient, bindings().parameter_gradients), own_scratch());
     if (input_gradient(0) != nullptr)
       backward_data_.bind({gradient_view(0), gradient, bindings().parameters[0]}, own_scratch());
   }

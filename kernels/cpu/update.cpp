@@ -77,7 +77,7 @@ double squares(const float* values, std::size_t size) {
 float local_rate(const UpdateSlice& s, const Lars& rule) {
   const double weights = std::sqrt(squares(s.weights, s.size)), gradients = std::sqrt(squares(s.gradients, s.size));
   if (weights == 0 || gradients == 0) return 1;
-  return static_cast<float>(rule.trust * weights / (gradients + rule.weight_decay * weights));
+  return static_cast<float>(rule.trust * weights / (gradients + s.weight_decay * weights));
 }
 
 class ArenaUpdate : public Update {
@@ -89,7 +89,7 @@ class ArenaUpdate : public Update {
     const auto first = std::ranges::upper_bound(segments_, slice.begin, {}, [](const auto& s) { return s.range.end; });
     for (auto segment = first; segment != segments_.end() && segment->range.begin < slice.end; ++segment) {
       const Range part{std::max(slice.begin, segment->range.begin), std::min(slice.end, segment->range.end)};
-      update(part, segment->role, rate, step);
+      update(part, *segment, rate * segment->factors.rate, step);
     }
     if (!arenas_.average || slice.size() == 0) return;
     const auto in_slice = [&](DeviceView view) { return floats(view).subspan(slice.begin, slice.size()); };
@@ -130,11 +130,10 @@ class ArenaUpdate : public Update {
     return std::sqrt(sum);
   }
 
-  void update(const Range& part, Role role, float rate, std::uint64_t step) const {
-    if (role == Role::metric) return;
-    UpdateSlice slice = at(part);
-    if (role == Role::statistic) return average(slice);
-    if (role == Role::offset) slice.weight_decay = 0;
+  void update(const Range& part, const UpdateSegment& segment, float rate, std::uint64_t step) const {
+    if (segment.role == Role::metric) return;
+    const UpdateSlice slice = at(part, weight_decay(rule_, segment));
+    if (segment.role == Role::statistic) return average(slice);
     if (const auto* rule = std::get_if<Sgd>(&rule_)) {
       if (rule->nesterov)
         sgd<true>(slice, *rule, rate);
@@ -143,12 +142,11 @@ class ArenaUpdate : public Update {
     }
     if (const auto* rule = std::get_if<AdamW>(&rule_)) adamw(slice, *rule, rate, step);
     if (const auto* rule = std::get_if<Lars>(&rule_))
-      lars(slice, *rule, role == Role::weight ? rate * local_rate(slice, *rule) : rate);
+      lars(slice, *rule, segment.role == Role::weight ? rate * local_rate(slice, *rule) : rate);
   }
 
-  UpdateSlice at(const Range& part) const {
+  UpdateSlice at(const Range& part, float decay) const {
     const auto from = [&](DeviceView view) { return view ? floats(view).data() + part.begin : nullptr; };
-    const float decay = std::visit([](const auto& rule) { return rule.weight_decay; }, rule_);
     return {
         part.size(), from(arenas_.weights), from(arenas_.gradients), from(arenas_.states[0]), from(arenas_.states[1]),
         decay};

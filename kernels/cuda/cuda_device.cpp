@@ -79,7 +79,7 @@ CudaDevice::~CudaDevice() {
 
 std::unique_ptr<Op> CudaDevice::plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
                                      const std::vector<TensorSpec>&) {
-  return std::visit([&](const auto& o) { return cuda::plan(o, inputs, mode, context_); }, operation);
+  return cuda::plan_any(operation, inputs, mode, context_);
 }
 
 std::unique_ptr<Update> CudaDevice::plan(const UpdateRule& rule, const UpdateArenas& arenas,

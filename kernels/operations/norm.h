@@ -9,7 +9,8 @@ namespace annulus {
 
 // Ioffe and Szegedy, "Batch normalization", ICML 2015. Trains with the statistics of the rank's own batch or, if
 // synchronized, of the global batch. With add, a second input of the output's shape is added to the normalized values;
-// with relu, the output is max(0, .) of the result.
+// with relu, the output is max(0, .) of the result. With frozen_statistics, training normalizes with the running
+// statistics, as inference does, and does not change them; it is never synchronized.
 struct BatchNorm {
   static constexpr auto kName = "batch norm";
 
@@ -17,6 +18,7 @@ struct BatchNorm {
   bool add = false;
   bool relu = false;
   bool synchronized = false;
+  bool frozen_statistics = false;
   float initial_scale = 1;
 
   Shape output_shape(const Shapes& inputs) const;

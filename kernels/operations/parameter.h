@@ -7,14 +7,15 @@
 
 namespace annulus {
 
-// How a step changes a parameter. Every parameter has a slot in the gradient arena, which is all-reduced with each
-// rank's contribution weighted by 1 / global batch. So every slot ends up with a mean over the global batch,
-// bit-identical on every rank.
+// How a step changes a parameter. Every parameter that is not frozen has a slot in the gradient arena, which is
+// all-reduced with each rank's contribution weighted by 1 / global batch. So every slot ends up with a mean over the
+// global batch, bit-identical on every rank.
 enum class Role {
   weight,     // updated by the optimizer, with weight decay
   offset,     // updated by the optimizer, without weight decay: biases, batch norm's scale and shift
   statistic,  // a running average of its slot's values: batch norm's mean and variance
   metric,     // only measured: the loss and the accuracy of the step
+  frozen,     // not changed, whatever it was declared as
 };
 
 inline bool trained(Role role) {

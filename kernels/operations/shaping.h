@@ -102,7 +102,7 @@ struct Learned {
 
   Shape shape;
   Role role = Role::weight;
-  std::string parameter = "value";  // its name
+  std::string parameter = "value";  // its name; empty: the layer's
   float stddev = 0.02f;             // of the initial values
 
   Shape output_shape(const Shapes& inputs) const;

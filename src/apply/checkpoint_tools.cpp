@@ -79,7 +79,7 @@ void expect_same_model(const StoredCheckpoint& first, const StoredCheckpoint& ot
     fail("{} and {} cannot be averaged: {}", first.file.string(), other.file.string(), what);
   };
   const Checkpoint &a = first.checkpoint, &b = other.checkpoint;
-  if (a.model != b.model) differ(fmt::format("they are of models {} and {}", a.model, b.model));
+  if (a.model != b.model || a.onnx != b.onnx) differ(fmt::format("they are of models {} and {}", a.model, b.model));
   for (const auto& [one, another] : {std::pair(&a, &b), std::pair(&b, &a)})
     for (const NamedTensor& tensor : one->parameters) {
       const NamedTensor* same = find(*another, tensor.name);
@@ -108,6 +108,8 @@ std::vector<std::string> header(const Checkpoint& c) {
                                 c.run.score->correct, c.run.score->count));
   if (c.image.height > 0) lines.push_back(fmt::format("images      {}x{}", c.image.height, c.image.width));
   lines.push_back(fmt::format("optimizer   {}", c.optimizer.empty() ? "none: a mean of checkpoints" : c.optimizer));
+  if (!c.frozen.empty())
+    lines.push_back(fmt::format("frozen      {} of {} parameters", c.frozen.size(), c.parameters.size()));
   if (!c.summing.empty()) lines.push_back(fmt::format("all-reduce  {}", c.summing));
   return lines;
 }
@@ -127,7 +129,8 @@ nlohmann::json describe(const StoredCheckpoint& stored) {
                       {"epoch", c.run.cursor.epoch},
                       {"position", c.run.cursor.position},
                       {"seed", c.seed},
-                      {"configuration", c.configuration}};
+                      {"configuration", c.configuration},
+                      {"frozen", c.frozen}};
   if (c.run.score) json["score"] = {{"correct", c.run.score->correct}, {"count", c.run.score->count}};
   nlohmann::json& tensors = json["tensors"] = nlohmann::json::array();
   for (const NamedTensor& tensor : c.parameters) {
@@ -171,6 +174,7 @@ Checkpoint average(const std::vector<StoredCheckpoint>& checkpoints) {
     result.run.step = std::max(result.run.step, stored.checkpoint.run.step);
   }
   result.model = first.model;
+  result.onnx = first.onnx;
   result.configuration =
       fmt::format("# the mean of {}; the first one's:\n{}", fmt::join(names, ", "), first.configuration);
   result.seed = first.seed;

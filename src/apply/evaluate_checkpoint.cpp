@@ -9,6 +9,7 @@
 #include "src/job/consistency.h"
 #include "src/job/open_device.h"
 #include "src/metrics/results.h"
+#include "src/onnx/network_file.h"
 #include "src/step/evaluate.h"
 #include "src/train/training_setup.h"
 
@@ -95,10 +96,10 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   const InputPlan input =
       plan_input(options.data, dataset.info(), Purpose::evaluation, decoding_threads(*device), checkpoint.image);
   activity.enter(Activity::Phase::planning);
-  Model model(
-      *device,
-      make_model(checkpoint.model, task_of(with_normalization_of(checkpoint, dataset.info()), input, checkpoint.loss)),
-      Mode::inference, options.batch, {}, [&activity] { activity.tick(); });
+  Model model(*device,
+              make_network(checkpoint.model, checkpoint.onnx,
+                           task_of(with_normalization_of(checkpoint, dataset.info()), input, checkpoint.loss)),
+              Mode::inference, options.batch, {}, [&activity] { activity.tick(); });
   const bool averaged = takes_average(checkpoint, stored.file, options.weights);
   restore_parameters(checkpoint, stored.file, model, averaged);
   activity.enter(Activity::Phase::comparing);

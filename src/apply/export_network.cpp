@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "models/state_dict.h"
-#include "src/apply/onnx.h"
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/atomic_file.h"
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
+#include "src/onnx/write.h"
 #include "src/weights/safetensors.h"
 
 namespace annulus {

@@ -8,15 +8,19 @@
 #include "models/model.h"
 #include "models/zoo.h"
 #include "src/io/bytes.h"
+#include "src/io/printable.h"
 #include "src/metrics/results.h"
+#include "src/onnx/network_file.h"
+#include "src/onnx/read.h"
 
 namespace annulus {
 namespace {
 
-Task task_of(const ZooEntry& entry, const ModelsOptions& options) {
+Task task_of(const std::string& model, const ModelsOptions& options) {
   const auto& image = options.image;
-  return neutral_task(image.empty() ? entry.image : ImageShape{image[0], image[1], image[2]},
-                      options.classes > 0 ? options.classes : entry.classes);
+  const Task usual = default_task(model);
+  return neutral_task(image.empty() ? usual.image : ImageShape{image[0], image[1], image[2]},
+                      options.classes > 0 ? options.classes : usual.classes);
 }
 
 std::string image_text(const ImageShape& image) {
@@ -62,7 +66,7 @@ nlohmann::json print_zoo(const ModelsOptions& options) {
   fmt::print("{:<13} {:>11} {:>7} {} {:>11} {:>11}\n", "model", "image", "classes", kCostHeader, "memory", "gradients");
   nlohmann::json rows;
   for (const ZooEntry& entry : zoo()) {
-    const Task task = task_of(entry, options);
+    const Task task = task_of(entry.name, options);
     fmt::print("{:<13} {:>11} {:>7} ", entry.name, image_text(task.image), task.classes);
     try {
       const Graph graph = make_model(entry.name, task);
@@ -80,20 +84,22 @@ nlohmann::json print_zoo(const ModelsOptions& options) {
 }
 
 nlohmann::json print_layers(const ModelsOptions& options) {
-  const ZooEntry& entry = zoo_entry(options.model);
-  const Task task = task_of(entry, options);
-  const Graph written = make_model(entry.name, task);
+  const std::string& model = options.model;
+  const Task task = task_of(model, options);
+  const Graph written = make_network(model, task);
   const Graph graph = fuse(written);
   const std::size_t memory = training_bytes(written);
   const auto shapes = graph.shapes(1);
   const auto costs = node_costs(graph);
-  fmt::print("{}: {}\n{:<36} {:<22} {:>12} {}\n", entry.name, entry.description, "layer", "operation", "output",
+  fmt::print("{}: {}\n{:<36} {:<22} {:>12} {}\n", printable(model),
+             is_network_file(model) ? "an ONNX file" : zoo_entry(model).description, "layer", "operation", "output",
              kCostHeader);
   nlohmann::json layers;
   for (std::size_t i = 0; i < costs.size(); ++i) {
     const Node& node = graph.nodes()[i];
     const Shape& shape = shapes[Graph::output(i)];
-    const std::string output = to_string(Shape(shape.begin() + 1, shape.end()));
+    const bool single = shape == graph.shape(Graph::output(i), 2);  // it does not depend on the images
+    const std::string output = to_string(single ? shape : Shape(shape.begin() + 1, shape.end()));
     fmt::print("{:<36} {:<22} {:>12} {}\n", node.name, name(node.operation), output, cost_text(costs[i]));
     layers.push_back(to_json(costs[i]));
     layers.back().update({{"layer", node.name}, {"operation", name(node.operation)}, {"output", output}});
@@ -101,7 +107,7 @@ nlohmann::json print_layers(const ModelsOptions& options) {
   const Cost total = total_cost(graph);
   fmt::print("{:<36} {:<22} {:>12} {}\nmemory {}\n", "in all", "", image_text(task.image), cost_text(total),
              format_bytes(memory));
-  nlohmann::json row = to_json(entry.name, task, total);
+  nlohmann::json row = to_json(model, task, total);
   row["memory_bytes"] = memory;
   row["layers"] = layers;
   return row;
@@ -117,6 +123,23 @@ void list_models(const ModelsOptions& options) {
       "on a CPU, without parameters and the masks and indices of ReLUs and max pools\n");
   if (!options.json.empty())
     write_json(options.json, FileKind::model_list, {{"version", ANNULUS_VERSION}, {"models", found}});
+}
+
+bool check_network(const std::filesystem::path& path) {
+  const OnnxFile file = OnnxFile::read(path);
+  const Task task = exported_task(file);
+  const auto found = problems(file, task);
+  for (const std::string& problem : found) fmt::print("{}\n", printable(problem));
+  if (!found.empty()) {
+    fmt::print("{}: {} node{} cannot be trained\n", printable(path.string()), found.size(),
+               found.size() == 1 ? "" : "s");
+    return false;
+  }
+  const ImportedNetwork network = read_network(file, task);
+  for (const std::string& note : network.notes) fmt::print("{}\n", printable(note));
+  fmt::print("{}: it can be trained: {} layers, {} parameters, images of {}, {} classes\n", printable(path.string()),
+             network.graph.nodes().size(), total_cost(network.graph).parameters, image_text(task.image), task.classes);
+  return true;
 }
 
 }  // namespace annulus

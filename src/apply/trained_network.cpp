@@ -2,6 +2,7 @@
 
 #include "kernels/base/error.h"
 #include "src/checkpoint/checkpoint_folder.h"
+#include "src/onnx/network_file.h"
 #include "src/train/training_setup.h"
 
 namespace annulus {
@@ -10,7 +11,7 @@ TrainedNetwork read_trained_network(const std::filesystem::path& checkpoint, con
   auto [file, read, damaged] = find_checkpoint(checkpoint);
   expect_usable(read, file);
   const InputPlan input = evaluation_input(read, read.data, processors);
-  Graph graph = make_model(read.model, task_of(read.data, input, read.loss));
+  Graph graph = make_network(read.model, read.onnx, task_of(read.data, input, read.loss));
   const bool averaged = takes_average(read, file, weights);
   return {std::move(file), std::move(read), std::move(damaged), averaged, input, std::move(graph)};
 }

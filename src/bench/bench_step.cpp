@@ -13,6 +13,7 @@
 #include "kernels/base/physical_memory.h"
 #include "kernels/base/random.h"
 #include "models/cost.h"
+#include "models/freeze.h"
 #include "models/zoo.h"
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/restore.h"
@@ -24,6 +25,7 @@
 #include "src/job/machine.h"
 #include "src/job/open_device.h"
 #include "src/metrics/results.h"
+#include "src/onnx/network_file.h"
 #include "src/scaling/step_profile.h"
 #include "src/step/bucket_tuner.h"
 #include "src/step/timeline.h"
@@ -45,9 +47,9 @@ constexpr std::size_t kMostSteps = 10;
 constexpr double kProfileSeconds = 1;
 
 Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
-  if (trained != nullptr) return trained->graph;
+  if (trained != nullptr) return freeze(trained->graph, trained->checkpoint.frozen);
   const auto& image = options.image;
-  return make_model(options.model, neutral_task({image[0], image[1], image[2]}, options.classes));
+  return make_network(options.model, neutral_task({image[0], image[1], image[2]}, options.classes));
 }
 
 UpdateRule rule_of(const TrainedNetwork* trained) {
@@ -69,6 +71,14 @@ void take_network(BenchStepOptions& options, const TrainedNetwork& trained) {
   take(options.model, trained.checkpoint.model, "model");
   take(options.image, std::vector{image.height, image.width, image.channels}, "image");
   take(options.classes, classes, "classes");
+}
+
+// Fills in the images and classes for which an ONNX file was exported, if the options do not have them.
+void take_default_task(BenchStepOptions& options) {
+  if (!options.image.empty() && options.classes > 0) return;
+  const Task task = default_task(options.model);
+  if (options.image.empty()) options.image = {task.image.height, task.image.width, task.image.channels};
+  if (options.classes == 0) options.classes = task.classes;
 }
 
 // An all-reduce, a model whose gradients lie in memory that the all-reduce allocated, and the measured steps.
@@ -310,6 +320,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
            trained->file.string());
     take_network(options, *trained);
   }
+  take_default_task(options);
   check_consistent(world, options, trained ? &trained->checkpoint : nullptr);
   const auto device = open_device(world, options.device);
   const std::string warning = device_warning(world, *device);

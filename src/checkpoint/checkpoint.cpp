@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kFormat = "annulus checkpoint";
 constexpr std::uint64_t kVersion = 4;
 constexpr const char* kAverage = "average";
+constexpr const char* kOnnx = "onnx";
 
 // The end of a file, behind the HDF5 part that the checksum covers.
 struct Seal {
@@ -164,6 +165,10 @@ void write_checkpoint(const std::filesystem::path& file, const Checkpoint& check
   root.set_string("summing", checkpoint.summing);
   write_data(root, checkpoint.data);
   write_samples(root, checkpoint.samples);
+  if (!checkpoint.frozen.empty()) root.set_strings("frozen", checkpoint.frozen);
+  if (!checkpoint.onnx.empty())
+    root.write(kOnnx, {checkpoint.onnx.size()},
+               std::span(reinterpret_cast<const std::uint8_t*>(checkpoint.onnx.data()), checkpoint.onnx.size()));
   hdf5::Group parameters = root.create_group("parameters");
   std::vector<hdf5::Group> states;
   states.push_back(root.create_group(std::string(kStateNames[0])));
@@ -198,7 +203,12 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   checkpoint.image = {root.integer("image_height"), root.integer("image_width")};
   read_data(root, checkpoint.data);
   checkpoint.samples = read_samples(root);
+  if (root.has_attribute("frozen")) checkpoint.frozen = root.strings("frozen");
   checkpoint.summing = root.string("summing");
+  if (root.has(kOnnx)) {
+    const auto bytes = root.dataset(kOnnx).read<std::uint8_t>();
+    checkpoint.onnx.assign(bytes.begin(), bytes.end());
+  }
   const hdf5::Group parameters = root.group("parameters");
   std::vector<hdf5::Group> states;
   for (const std::string_view state : kStateNames)

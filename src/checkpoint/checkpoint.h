@@ -35,7 +35,8 @@ constexpr std::array<std::string_view, 2> kStateNames = {"velocity", "second_mom
 
 // Everything that a run needs to resume. Independent of ranks and devices.
 struct Checkpoint {
-  std::string model;  // name in the zoo
+  std::string model;  // name in the zoo, or of an ONNX file
+  std::string onnx;   // that file without its parameters' values; empty for a network of the zoo
   std::string loss = "softmax";
   std::string optimizer;      // the states belong to it
   std::string configuration;  // the run's configuration as TOML, for human readers
@@ -47,20 +48,22 @@ struct Checkpoint {
   std::vector<DataField> samples;  // of the training and test data, see sample_fields(); empty for an average
   std::string summing;             // how gradients were all-reduced; their last bits depend on it
   std::vector<NamedTensor> parameters;
+  std::vector<std::string> frozen{};  // names of those that training did not change
 
   bool averages() const { return !parameters.empty() && !parameters.front().average.empty(); }
 };
 
 // An HDF5 file:
 //   attributes of the root group: format ("annulus checkpoint"), version (4), model, loss, optimizer, configuration,
-//   seed,
-//                                 order, image_height, image_width, summing, classes, mean, deviation, data_height,
-//                                 data_width (0: encoded images), samples (strings such as "the number of training
-//                                 images=60000"), and the numbers of kRunStateFields (run_state.h)
+//                                 seed, order, image_height, image_width, summing, classes, mean, deviation,
+//                                 data_height, data_width (0: encoded images), samples (strings such as "the number of
+//                                 training images=60000"), frozen (names of parameters; absent if there are none), and
+//                                 the numbers of kRunStateFields (run_state.h)
 //   /parameters/<name>            float32, row-major
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
 //   /second_moment/<name>         the same, if the optimizer has it
 //   /average/<name>               the same shape, for all parameters, if the run keeps a moving average of them
+//   /onnx                         uint8, the bytes of the network, if it is not one of the zoo
 //   The step also counts the optimizer's updates.
 // followed by "sealed 2" and a checksum (XXH3, 64 bits) of all bytes before it.
 //

@@ -18,6 +18,13 @@ std::vector<float> read(Device& device, const Parameter& parameter, DeviceView f
   return values;
 }
 
+std::vector<std::string> frozen_names(const Model& model) {
+  std::vector<std::string> names;
+  for (const Parameter& p : model.parameters().all())
+    if (p.role == Role::frozen) names.push_back(p.name);
+  return names;
+}
+
 void restore_average(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                      const Optimizer& optimizer) {
   const bool wanted = static_cast<bool>(optimizer.average());
@@ -33,6 +40,8 @@ void restore_average(const Checkpoint& checkpoint, const std::filesystem::path& 
 void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file, const RunKind& kind) {
   if (checkpoint.model != kind.model)
     fail("{} is of model {}: resume it with --model {}", file.string(), checkpoint.model, checkpoint.model);
+  if (checkpoint.onnx != kind.onnx)
+    fail("{} was made with another file {}: resume it with that file, or remove this one", file.string(), kind.model);
   if (checkpoint.loss != kind.loss)
     fail("{} was made with --loss {}: resume it with the same --loss", file.string(), checkpoint.loss);
   if (checkpoint.seed != kind.seed)
@@ -98,6 +107,7 @@ Checkpoint snapshot(Model& model, const Optimizer& optimizer) {
     if (optimizer.average()) tensor.average = read(model.device(), p, optimizer.average(p));
     checkpoint.parameters.push_back(std::move(tensor));
   }
+  checkpoint.frozen = frozen_names(model);
   return checkpoint;
 }
 
@@ -121,6 +131,9 @@ void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& f
   if (checkpoint.optimizer != optimizer.name())
     fail("{} was made with --optimizer {}: resume it with the same --optimizer, because others cannot use its state",
          file.string(), checkpoint.optimizer);
+  if (checkpoint.frozen != frozen_names(model))
+    fail("{} was made with {} frozen parameters, but this run would have {}: resume it with the same --freeze",
+         file.string(), checkpoint.frozen.size(), frozen_names(model).size());
   for (const Parameter& parameter : model.parameters().all()) {
     if (!parameter.trained()) continue;
     const NamedTensor& saved = find(checkpoint, file, parameter.name, parameter.spec.shape);

@@ -34,7 +34,7 @@ void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& f
 
 // The properties of a run that a checkpoint must match to be resumed.
 struct RunKind {
-  std::string model, loss;
+  std::string model, onnx, loss;  // as in Checkpoint
   std::uint64_t seed;
   std::string order;  // compared within an epoch: otherwise samples would be repeated or missed
   std::vector<DataField> data;

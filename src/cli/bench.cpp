@@ -12,6 +12,7 @@
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"
 #include "src/data/dataset.h"
+#include "src/onnx/network_file.h"
 
 namespace annulus {
 
@@ -87,7 +88,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   auto* step = bench->add_subcommand("step", "Time the training step on random images");
   auto step_options = std::make_shared<BenchStepOptions>();
   auto& s = *step_options;
-  step->add_option("--model", s.model, model_help())->check(one_of(model_names()))->capture_default_str();
+  step->add_option("--model", s.model, model_help())->check(network())->capture_default_str();
   step->add_option("--batch", s.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
   step->add_option("--image", s.image, "Image size: height, width, channels")
       ->delimiter('x')
@@ -115,8 +116,8 @@ void add_bench(CLI::App& app, Command& chosen) {
   step->callback([&chosen, step, step_options] {
     expect_one_choice(step_options->buckets, step_options->tune_buckets);
     step_options->configuration = step->config_to_str(true, false);
-    if (!step_options->from.empty()) {
-      if (step->count("--model") == 0) step_options->model.clear();
+    if (!step_options->from.empty() && step->count("--model") == 0) step_options->model.clear();
+    if (!step_options->from.empty() || is_network_file(step_options->model)) {
       if (step->count("--image") == 0) step_options->image.clear();
       if (step->count("--classes") == 0) step_options->classes = 0;
     }

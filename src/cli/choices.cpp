@@ -6,6 +6,7 @@
 
 #include "models/zoo.h"
 #include "src/cli/numbers.h"
+#include "src/onnx/network_file.h"
 
 namespace annulus {
 namespace {
@@ -62,6 +63,12 @@ std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const ZooEntry& entry : zoo()) names.push_back(entry.name);
   return names;
+}
+
+CLI::Validator network() {
+  CLI::Validator of_zoo = one_of(model_names());
+  const auto check = [of_zoo](std::string& text) { return is_network_file(text) ? "" : of_zoo(text); };
+  return {check, ""};
 }
 
 }  // namespace annulus

@@ -16,4 +16,7 @@ CLI::Validator one_of(std::vector<std::string> choices);
 
 std::vector<std::string> model_names();
 
+// A name of the zoo, or an ONNX file.
+CLI::Validator network();
+
 }  // namespace annulus

@@ -15,7 +15,8 @@ namespace annulus {
 const CLI::Validator kSeed = whole_number(0, std::numeric_limits<std::int64_t>::max());
 
 std::string model_help() {
-  return fmt::format("Model: {} (see annulus models --help)", fmt::join(model_names(), ", "));
+  return fmt::format("Model: {} (see annulus models --help), or an ONNX file exported from PyTorch",
+                     fmt::join(model_names(), ", "));
 }
 
 void add_device_options(CLI::App& command, DeviceOptions& options) {

@@ -13,7 +13,7 @@ namespace annulus {
 namespace {
 
 std::string models_help() {
-  std::string text = "Model to show layer by layer, instead of all:";
+  std::string text = "Model, or ONNX file, to show layer by layer, instead of all:";
   for (const ZooEntry& entry : zoo()) text += fmt::format("\n{:<12}  {}", entry.name, entry.description);
   return text;
 }
@@ -24,7 +24,7 @@ void add_models(CLI::App& app, Command& chosen) {
   auto* command = app.add_subcommand("models", "List the models and their costs");
   auto options = std::make_shared<ModelsOptions>();
   auto& o = *options;
-  command->add_option("--model", o.model, models_help())->check(one_of(model_names()));
+  command->add_option("--model", o.model, models_help())->check(network());
   command
       ->add_option("--image", o.image,
                    "Image size, such as 224x224x3 (height, width, channels); default: each model's own")
@@ -34,11 +34,14 @@ void add_models(CLI::App& app, Command& chosen) {
       ->transform(whole_number(1, 1 << 20));
   command->add_option("--classes", o.classes, "Number of classes; default: each model's own")
       ->transform(whole_number(1, kMostClasses));
+  command->add_option("--check", o.check, "ONNX file to check: list every node that cannot be trained")
+      ->type_name("FILE");
   command->add_option("--json", o.json, "JSON file to write the table to")->type_name("FILE");
   add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, options] {
     chosen.run_without_mpi = [options] {
       expect_replaceable({options->json, FileKind::model_list}, {}, options->overwrite);
+      if (!options->check.empty()) return check_network(options->check) ? 0 : 1;
       list_models(*options);
       return 0;
     };

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <memory>
 
 #include "kernels/base/error.h"
@@ -13,6 +15,7 @@
 #include "src/cli/numbers.h"
 #include "src/data/dataset.h"
 #include "src/metrics/metrics_files.h"
+#include "src/onnx/network_file.h"
 #include "src/train/interval.h"
 
 namespace annulus {
@@ -32,6 +35,19 @@ void add_fault_option(CLI::App& command, std::vector<Fault>& faults) {
           "--inject", [parse](const std::vector<std::string>& texts) { std::ranges::for_each(texts, parse); })
       ->configurable(false)
       ->group("");
+}
+
+// An option whose value is a list, parsed one by one; "none" is an empty list.
+template <class T, class Parse>
+CLI::Option* add_list_option(CLI::App& command, const std::string& name, std::vector<T>& values, const Parse& parse,
+                             const std::string& help) {
+  const auto parse_all = [&values, parse](const std::vector<std::string>& texts) {
+    values.clear();
+    if (texts != std::vector<std::string>{"none"}) std::ranges::transform(texts, std::back_inserter(values), parse);
+  };
+  return command.add_option_function<std::vector<std::string>>(name, parse_all, help)
+      ->delimiter(',')
+      ->default_str("none");
 }
 
 void add_rate_options(CLI::App& command, ScheduleOptions& o) {
@@ -65,17 +81,11 @@ void add_rate_options(CLI::App& command, ScheduleOptions& o) {
       "cyclic      rises and falls linearly every --lr-cycle epochs\n"
       "plateau     lowered when evaluations stop improving")
       ->check(one_of({"constant", "step", "cosine", "polynomial", "one-cycle", "cyclic", "plateau"}));
-  const auto parse_steps = [&o](const std::vector<std::string>& texts) {
-    o.steps.clear();
-    if (texts == std::vector<std::string>{"none"}) return;
-    for (const std::string& text : texts) o.steps.push_back(parse_number("--lr-steps", text, number_above(0)));
-  };
-  command
-      .add_option_function<std::vector<std::string>>("--lr-steps", parse_steps,
-                                                     "Epochs after which the rate is lowered, such as 30,60,80 (step)")
-      ->delimiter(',')
+  add_list_option(
+      command, "--lr-steps", o.steps,
+      [](const std::string& text) { return parse_number("--lr-steps", text, number_above(0)); },
+      "Epochs after which the rate is lowered, such as 30,60,80 (step)")
       ->type_name("EPOCH")
-      ->default_str("none")
       ->group("Learning rate");
   add("--lr-factor", o.factor, "Factor applied to the rate after each of --lr-steps (step), or on a plateau")
       ->transform(number_above(0));
@@ -87,6 +97,44 @@ void add_rate_options(CLI::App& command, ScheduleOptions& o) {
       "Evaluations without improvement to wait for; the next one lowers the rate (plateau)")
       ->transform(whole_number(0));
   add("--lr-power", o.power, "Exponent of the decay (1 - x)^power (polynomial)")->transform(number_above(0));
+}
+
+// "layer1=0.1". A pattern may contain further equals signs.
+PatternValue parse_pattern_value(const std::string& option, const std::string& text) {
+  const std::size_t equals = text.rfind('=');
+  if (equals == std::string::npos || equals == 0)
+    throw CLI::ValidationError(option, unexpected("PATTERN=NUMBER, such as layer1=0.1", text));
+  return {text.substr(0, equals), static_cast<float>(parse_number(option, text.substr(equals + 1), number_from(0)))};
+}
+
+void add_fine_tuning_options(CLI::App& command, TrainOptions& o) {
+  const std::string group = "Fine-tuning";
+  command
+      .add_option(
+          "--weights", o.weights,
+          "Initial weights: random, those of the ONNX file of --model (auto), or those of a .safetensors file, a "
+          "checkpoint or a run's folder; a head with another number of classes remains random")
+      ->type_name("FILE")
+      ->capture_default_str()
+      ->group(group);
+  add_list_option(command, "--freeze", o.freeze, std::identity(),
+                  "Layers or parameters that do not change, such as conv1,bn1,layer?.*.bn1 (* and ? match any text and "
+                  "character)")
+      ->type_name("PATTERN")
+      ->group(group);
+  const auto add_values = [&](const std::string& name, std::vector<PatternValue>& values, const std::string& help) {
+    add_list_option(
+        command, name, values, [name](const std::string& text) { return parse_pattern_value(name, text); }, help)
+        ->type_name("PATTERN=NUMBER")
+        ->group(group);
+  };
+  add_values("--lr-for", o.rate_factors, "Factors of --lr for layers or parameters, such as layer1=0.1,layer2=0.3");
+  add_values("--weight-decay-for", o.weight_decays,
+             "Weight decay of layers or parameters, such as fc=0.01; also applied to their biases");
+  command.add_option("--head-lr", o.head_rate, "Factor of --lr for the head, the last layer with weights")
+      ->transform(number_from(0))
+      ->capture_default_str()
+      ->group(group);
 }
 
 void add_optimizer_options(CLI::App& command, TrainOptions& o) {
@@ -186,7 +234,7 @@ void expect_sense(const TrainOptions& o) {
 
 // The options that most runs have, in the order of their use.
 void add_main_options(CLI::App& command, TrainOptions& o) {
-  command.add_option("--model", o.model, model_help())->check(one_of(model_names()))->capture_default_str();
+  command.add_option("--model", o.model, model_help())->check(network())->capture_default_str();
   add_data_option(command, o.data);
   command
       .add_option(
@@ -279,14 +327,6 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
       .add_flag("--zero-init", o.zero_init,
                 "Initial scale 0 of the last batch norm of residual blocks: each starts as its shortcut")
       ->group("Training");
-  command
-      .add_option(
-          "--weights", o.weights,
-          "Initial weights: random, or those of a .safetensors file, a checkpoint or a run's folder; a head with "
-          "another number of classes remains random")
-      ->type_name("FILE")
-      ->capture_default_str()
-      ->group("Training");
   add("--seed", o.seed, "Random seed (initial weights, sample order)")->transform(kSeed);
 }
 
@@ -324,6 +364,7 @@ void add_train(CLI::App& app, Command& chosen) {
   add_step_options(*command, o);
   add_rate_options(*command, o.schedule);
   add_optimizer_options(*command, o);
+  add_fine_tuning_options(*command, o);
   add_input_options(*command, o.data, Purpose::training);
   add_checkpoint_and_evaluation_options(*command, o);
   add_metrics_options(*command, o.metrics);
@@ -351,7 +392,8 @@ void add_train(CLI::App& app, Command& chosen) {
       expect_whole_world(world);
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);
       std::ranges::move(data_files(options->data.validation), std::back_inserter(inputs));
-      if (options->weights != "random") inputs.push_back(options->weights);
+      if (is_network_file(options->model)) inputs.push_back(options->model);
+      if (options->weights != "random" && options->weights != "auto") inputs.push_back(options->weights);
       expect_replaceable(world, {{options->timeline.file, FileKind::timeline}}, inputs, options->overwrite);
       return train(world, *options, watchdog);
     };

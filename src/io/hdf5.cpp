@@ -498,6 +498,7 @@ std::vector<std::uint64_t> Group::reserve_chunks(const std::string& name, const 
 
 template bool Dataset::holds<std::uint8_t>() const;
 template bool Dataset::holds<float>() const;
+template std::vector<std::uint8_t> Dataset::read() const;
 template std::vector<std::int64_t> Dataset::read() const;
 template std::vector<float> Dataset::read() const;
 template void Dataset::read_rows(std::size_t, std::size_t, std::span<std::uint8_t>) const;

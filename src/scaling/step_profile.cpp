@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "kernels/base/error.h"
 #include "kernels/base/lane_span.h"
@@ -19,15 +20,19 @@ double sum_of(const std::vector<LayerProfile>& layers, double LayerProfile::*sec
                                [seconds](const LayerProfile& layer) { return layer.*seconds; });
 }
 
-// The order in which a pass's spans end: forward layer by layer, all of forward, backward from the last layer to the
-// first, all of backward.
+// Where the spans of a pass's layers are, in the order in which spans end: forward layer by layer, all of forward,
+// backward from the last layer to the first one that has a backward pass, all of backward.
 struct SpansOfPass {
-  explicit SpansOfPass(std::size_t layers_) : layers(layers_) {}
-  std::size_t count() const { return 2 * layers + 2; }
-  std::size_t forward(std::size_t layer) const { return layer; }
-  std::size_t backward(std::size_t layer) const { return 2 * layers - layer; }
+  explicit SpansOfPass(const Graph& graph) : backward(graph.nodes().size()) {
+    const auto wanted = graph.required_gradients();
+    count = backward.size() + 1;
+    for (std::size_t layer = backward.size(); layer-- > 0;)
+      if (wanted[Graph::output(layer)]) backward[layer] = count++;
+    ++count;
+  }
 
-  std::size_t layers;
+  std::vector<std::optional<std::size_t>> backward;  // of each layer; its forward span's place is the layer's number
+  std::size_t count;
 };
 
 // In the arena's order. The part before all layers counts to the last layer, with which backward begins.
@@ -35,7 +40,8 @@ std::vector<std::vector<std::size_t>> gradient_bytes(const Model& model) {
   const Parameters& parameters = model.parameters();
   std::vector<std::vector<std::size_t>> bytes(model.graph().nodes().size());
   for (std::size_t node = 0; node < bytes.size(); ++node)
-    for (const Parameter* parameter : parameters.of_node(node)) bytes[node].push_back(parameter->bytes);
+    for (const Parameter* parameter : parameters.of_node(node))
+      if (parameter->role != Role::frozen) bytes[node].push_back(parameter->bytes);
   if (!bytes.empty()) bytes.back().insert(bytes.back().begin(), parameters.steering().bytes);
   return bytes;
 }
@@ -95,8 +101,8 @@ std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, doubl
   const auto passes = static_cast<std::size_t>(
       std::clamp<double>(seconds / (device.seconds(ended) - device.seconds(begun)), kFewestPasses, kMostPasses));
 
-  const SpansOfPass places(model.graph().nodes().size());
-  TraceLane lane(passes * places.count());
+  const SpansOfPass places(model.graph());
+  TraceLane lane(passes * places.count);
   lane.record(true);
   network.record_to(&lane);
   for (std::size_t i = 0; i < passes; ++i) pass(network, batch);
@@ -106,14 +112,14 @@ std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, doubl
   const auto bytes = gradient_bytes(model);
   const auto median_of = [&](std::size_t place) {
     std::vector<double> found;
-    for (std::size_t i = place; i < lane.spans().size(); i += places.count())
+    for (std::size_t i = place; i < lane.spans().size(); i += places.count)
       found.push_back(lane.spans()[i].end - lane.spans()[i].begin);
     return median(std::move(found));
   };
   std::vector<LayerProfile> layers;
-  for (std::size_t i = 0; i < places.layers; ++i)
-    layers.push_back(
-        {model.graph().nodes()[i].name, median_of(places.forward(i)), median_of(places.backward(i)), bytes[i]});
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    layers.push_back({model.graph().nodes()[i].name, median_of(i),
+                      places.backward[i] ? median_of(*places.backward[i]) : 0, bytes[i]});
   return layers;
 }
 

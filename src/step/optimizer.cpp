@@ -1,12 +1,19 @@
 #include "src/step/optimizer.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace annulus {
 namespace {
 
 Range floats_of(const Parameter& p) {
   return {p.offset / sizeof(float), (p.offset + p.bytes) / sizeof(float)};
+}
+
+std::vector<Range> ranges(const Parameters& parameters) {
+  std::vector<Range> all;
+  std::ranges::transform(parameters.updated(), std::back_inserter(all), floats_of);
+  return all;
 }
 
 std::vector<Buffer> allocate_states(Device& device, std::size_t count, std::size_t bytes) {
@@ -16,27 +23,30 @@ std::vector<Buffer> allocate_states(Device& device, std::size_t count, std::size
 }
 
 std::unique_ptr<Update> plan(Device& device, const Parameters& parameters, const UpdateRule& rule,
-                             const std::vector<Buffer>& states, const Buffer& average, double average_decay) {
+                             const std::vector<Buffer>& states, const Buffer& average, double average_decay,
+                             const Optimizer::FactorsOf& factors_of) {
   UpdateArenas arenas{parameters.weights(), parameters.gradients(), parameters.copies(), {},
                       average.view(),       average_decay};
   for (std::size_t i = 0; i < states.size(); ++i) arenas.states[i] = states[i].view();
   std::vector<UpdateSegment> segments;
-  for (const Parameter& p : parameters.all()) segments.push_back({floats_of(p), p.role});
+  for (const Parameter& p : parameters.updated()) segments.push_back({floats_of(p), p.role, factors_of(p.name)});
   return device.plan(rule, arenas, segments);
 }
 
 }  // namespace
 
-Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay)
+Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay,
+                     const FactorsOf& factors_of)
     : parameters_(parameters),
       name_(optimizer_name(rule)),
       rate_(rate),
       next_rate_(rate),
       whole_parameters_(needs_whole_parameters(rule)),
-      states_(allocate_states(device, annulus::states(rule), parameters.weights().bytes)),
+      parameter_ranges_(ranges(parameters)),
+      states_(allocate_states(device, annulus::states(rule), parameters.gradients().bytes)),
       average_(average_decay > 0 ? device.allocate(parameters.weights().bytes) : Buffer{}),
-      rule_(plan(device, parameters, rule, states_, average_, average_decay)),
-      arrived_(parameters.all().size()) {}
+      rule_(plan(device, parameters, rule, states_, average_, average_decay, factors_of)),
+      arrived_(parameter_ranges_.size()) {}
 
 void Optimizer::update(const Range& slice) {
   if (whole_parameters_)
@@ -56,11 +66,10 @@ void Optimizer::swap_average() {
 }
 
 void Optimizer::update_whole(const Range& slice) {
-  const auto& all = parameters_.all();
-  const auto past = [](const Parameter& p) { return floats_of(p).end; };
+  const auto& all = parameter_ranges_;
   Range complete{slice.begin, slice.begin};
-  for (auto p = std::ranges::upper_bound(all, slice.begin, {}, past); p != all.end(); ++p) {
-    const Range range = floats_of(*p);
+  for (auto p = std::ranges::upper_bound(all, slice.begin, {}, &Range::end); p != all.end(); ++p) {
+    const Range& range = *p;
     if (range.begin >= slice.end) break;
     std::size_t& arrived = arrived_[static_cast<std::size_t>(p - all.begin())];
     arrived += std::min(range.end, slice.end) - std::max(range.begin, slice.begin);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -8,12 +9,16 @@
 
 namespace annulus {
 
-// Updates parameters from all-reduced gradients, each according to its role, slice by slice of the arena as all-reduces
-// complete.
+// Updates parameters that are not frozen from all-reduced gradients, each according to its role, slice by slice of the
+// arena as all-reduces complete.
 class Optimizer {
  public:
+  using FactorsOf = std::function<UpdateFactors(const std::string& parameter)>;
+
   // `average_decay`: decay of the moving average of the weights; 0: no average.
-  Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay = 0);
+  Optimizer(
+      Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay = 0,
+      const FactorsOf& factors_of = [](const std::string&) { return UpdateFactors{}; });
 
   // Sets the learning rate of steps that begin from now on. (Deferred updates of the previous step keep theirs.)
   void set_rate(float rate) { next_rate_ = rate; }
@@ -35,12 +40,12 @@ class Optimizer {
 
   const std::string& name() const { return name_; }  // name of its rule
 
-  // Optimizer state, arenas with the layout of the parameters': momentum, or both moments.
+  // Optimizer state, arenas with the layout of the gradients': momentum, or both moments.
   std::size_t states() const { return states_.size(); }
   DeviceView state(std::size_t number) const { return states_[number].view(); }
   DeviceView state(std::size_t number, const Parameter& p) const { return state(number).slice(p.offset, p.bytes); }
 
-  // The moving average of the weights in an arena with the same layout; empty if disabled. See average_share().
+  // The moving average of the weights in an arena with their layout; empty if disabled. See average_share().
   DeviceView average() const { return average_.view(); }
   DeviceView average(const Parameter& p) const { return average().slice(p.offset, p.bytes); }
   void begin_average() { rule_->begin_average(); }  // initializes it with the current weights
@@ -57,11 +62,12 @@ class Optimizer {
   const std::string name_;
   float rate_, next_rate_;
   const bool whole_parameters_;
+  const std::vector<Range> parameter_ranges_;  // in the arenas, in floats
   std::vector<Buffer> states_;
   Buffer average_;
   std::unique_ptr<Update> rule_;
   std::uint64_t step_ = 0;
-  std::vector<std::size_t> arrived_;  // complete floats of each parameter in this step
+  std::vector<std::size_t> arrived_;  // complete floats of each of parameter_ranges_ in this step
 };
 
 }  // namespace annulus

@@ -13,7 +13,7 @@ namespace {
 
 std::vector<Range> plan_buckets(const Parameters& parameters, std::size_t bucket_bytes) {
   std::vector<std::size_t> ends;
-  for (const Parameter& p : parameters.all()) ends.push_back((p.offset + p.bytes) / sizeof(float));
+  for (const Parameter& p : parameters.updated()) ends.push_back((p.offset + p.bytes) / sizeof(float));
   // The first bucket holds all metrics: a step reads them from it before it updates anything.
   const Parameter& metrics = parameters.metrics();
   return cut_buckets(ends, std::max(bucket_bytes, metrics.offset + metrics.bytes));

@@ -49,6 +49,8 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}\n", replica.model.parameters().count(),
              format_bytes(replica.model.parameters().gradients().bytes), replica.trainer.buckets().size(),
              replica.trainer.buckets().size() == 1 ? "" : "s", record.result.buckets);
+  if (!options.freeze.empty())
+    fmt::print("  frozen      {} more, with batch norm's statistics\n", replica.model.parameters().count_frozen());
   fmt::print("  all-reduce  {}\n", replica.all_reduce.info().description);
   if (!summation_before.empty() && summation_before != replica.summation(inputs))
     fmt::print("  note        rounding may differ from the run before the checkpoint, which had {}\n",

@@ -131,4 +131,12 @@ std::vector<std::string> load_initial_weights(const World& world, const std::fil
   return lines;
 }
 
+void set_initial_weights(const World& world, const std::map<std::string, std::vector<float>>& values, Model& model) {
+  const Parameters& parameters = model.parameters();
+  for (const Parameter& p : parameters.all())
+    if (const auto found = values.find(p.name); found != values.end())
+      model.device().write(found->second, p.spec, parameters.weight(p));
+  broadcast_weights(world, model);
+}
+
 }  // namespace annulus

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,5 +18,9 @@ namespace annulus {
 // Returns lines that describe this, on rank 0. Throws Error, naming the first differences, if the file does not have
 // exactly the network's parameters.
 std::vector<std::string> load_initial_weights(const World& world, const std::filesystem::path& file, Model& model);
+
+// Sets the initial weights of every rank's model from rank 0's values by the parameters' names; others keep theirs.
+// Collective.
+void set_initial_weights(const World& world, const std::map<std::string, std::vector<float>>& values, Model& model);
 
 }  // namespace annulus

@@ -12,11 +12,12 @@ namespace annulus {
 Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord& record)
     : all_reduce(all_reduce_),
       model(*inputs.device,
-            graph_of(inputs.world, inputs.options, task_of(inputs.training, inputs.training_plan, inputs.options)),
+            graph_of(inputs.world, inputs.options, inputs.network.onnx,
+                     task_of(inputs.training, inputs.training_plan, inputs.options)),
             Mode::training, inputs.largest_pass(), allocate_in(all_reduce),
             [&activity = record.activity] { activity.tick(); }),
       optimizer(*inputs.device, model.parameters(), update_rule(inputs.options), inputs.schedule.rate(0),
-                inputs.options.ema),
+                inputs.options.ema, update_factors(inputs.options, model.graph())),
       ledger(record.clock_offset),
       trainer(model, all_reduce, optimizer, ledger, inputs.options.buckets, record.activity, record.timeline.step(),
               step_options(inputs.options)) {

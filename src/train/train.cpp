@@ -18,6 +18,7 @@
 #include "src/io/printable.h"
 #include "src/job/consistency.h"
 #include "src/job/signals.h"
+#include "src/onnx/network_file.h"
 #include "src/step/bucket_tuner.h"
 #include "src/step/replicas.h"
 #include "src/train/announce.h"
@@ -60,9 +61,10 @@ std::optional<FolderClaim> claim_output(const TrainingInputs& inputs) {
 std::optional<Resumption> resumption_of(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   if (!options.resume) return std::nullopt;
-  return find_resumption(inputs.world, inputs.checkpoints(),
-                         {options.model, options.loss, options.seed, inputs.sample_order(),
-                          data_fields(inputs.training.info(), inputs.samples), options.data_changed});
+  return find_resumption(
+      inputs.world, inputs.checkpoints(),
+      {network_name(options.model), inputs.network.onnx, options.loss, options.seed, inputs.sample_order(),
+       data_fields(inputs.training.info(), inputs.samples), options.data_changed});
 }
 
 // Measured again, the crossover might differ, and with it the last bits of all-reduces.
@@ -151,6 +153,20 @@ bool is_tested(const TrainingInputs& inputs) {
   return tested[0] != 0;
 }
 
+// Sets the initial weights of every rank unless they are random. Returns lines for the user. Collective.
+std::vector<std::string> initial_weights(const TrainingInputs& inputs, Model& model) {
+  const std::string& weights = inputs.options.weights;
+  std::vector<std::string> lines = inputs.network.notes;
+  if (weights == "random") return lines;
+  if (weights != "auto") {
+    std::ranges::move(load_initial_weights(inputs.world, weights, model), std::back_inserter(lines));
+  } else if (!inputs.network.onnx.empty()) {
+    set_initial_weights(inputs.world, inputs.network.weights, model);
+    lines.push_back("initial weights from " + inputs.options.model);
+  }
+  return lines;
+}
+
 }  // namespace
 
 // The statements are the protocol between the ranks: most are collective, so all ranks reach them in this order.
@@ -182,10 +198,9 @@ int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
   activity.enter(Phase::planning);
   replica.plan_networks(inputs);
   replica.model.parameters().initialize(options.seed);
-  if (!resumption && options.weights != "random") {
+  if (!resumption) {
     activity.enter(Phase::opening);
-    for (const std::string& line : load_initial_weights(world, options.weights, replica.model))
-      record.progress.line(printable(line));
+    for (const std::string& line : initial_weights(inputs, replica.model)) record.progress.line(printable(line));
   }
   replica.optimizer.begin_average();
 

@@ -18,6 +18,12 @@
 
 namespace annulus {
 
+// A number for the parameters that match a pattern (models/freeze.h).
+struct PatternValue {
+  std::string pattern;
+  float value;
+};
+
 // The options of `annulus train`.
 struct TrainOptions {
   DeviceOptions device;
@@ -40,6 +46,8 @@ struct TrainOptions {
   float weight_decay = 0;
   bool nesterov = false;
   std::vector<float> betas{0.9f, 0.999f};
+  std::vector<PatternValue> rate_factors, weight_decays;  // of parameters; the last that matches counts
+  float head_rate = 1;                                    // a factor, too
   float epsilon = 1e-8f;
   float trust = 0.001f;
   float clip_norm = 0;  // 0: gradients are not clipped
@@ -50,7 +58,9 @@ struct TrainOptions {
   std::vector<float> class_weights;  // of the loss, for each class; empty: all 1
   bool balance_classes = false;      // weights inversely proportional to the classes' numbers of images
   bool zero_init = false;
-  std::string weights = "random";  // initial weights, or a file of them: see load_initial_weights()
+  std::vector<std::string> freeze;  // patterns of parameters that do not change
+  // Initial weights: random, or a file of them, see load_initial_weights(); auto: the ONNX file's, or else random.
+  std::string weights = "auto";
   std::uint64_t seed = 1;
   std::string all_reduce = "auto";
   std::string wire = "fp32";

@@ -75,6 +75,7 @@ TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_
       device(open_device(world, options.device)),
       training(data_files(options.data.files), "train"),
       training_plan(plan_input(options.data, training.info(), Purpose::training, decoding_threads(*device))),
+      network(open_network(world, options, task_of(training.info(), training_plan, options), checkpoints())),
       evaluated(open_evaluated(options, *device, training, training_plan.image)),
       test(open_test(options, *device, training, training_plan.image, evaluated)),
       global_batch(global_batch_of(world, options)),

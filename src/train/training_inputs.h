@@ -13,6 +13,7 @@
 #include "src/data/dataset.h"
 #include "src/data/input_plan.h"
 #include "src/data/loader.h"
+#include "src/train/network_source.h"
 #include "src/train/schedule.h"
 #include "src/train/train_options.h"
 
@@ -35,6 +36,7 @@ struct TrainingInputs {
   const std::unique_ptr<Device> device;
   const Dataset training;
   const InputPlan training_plan;
+  const NetworkSource network;
   // Evaluated during the run: the validation images or, if there are none, the test images. The best checkpoint is
   // chosen by them.
   const EvaluatedSplit evaluated;

@@ -3,6 +3,7 @@
 #include "kernels/base/error.h"
 #include "src/checkpoint/restore.h"
 #include "src/job/signals.h"
+#include "src/onnx/network_file.h"
 #include "src/step/replicas.h"
 
 namespace annulus {
@@ -229,7 +230,8 @@ void TrainingRun::await_checkpoint() {
 Checkpoint TrainingRun::checkpointed() {
   Checkpoint checkpoint = snapshot(replica_.model, replica_.optimizer);
   checkpoint.run = state_;
-  checkpoint.model = options_.model;
+  checkpoint.model = network_name(options_.model);
+  checkpoint.onnx = inputs_.network.onnx;
   checkpoint.loss = options_.loss;
   checkpoint.configuration = options_.configuration;
   checkpoint.seed = options_.seed;

@@ -1,10 +1,15 @@
 #include "src/train/training_setup.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <variant>
 
 #include "kernels/base/error.h"
+#include "models/freeze.h"
+#include "models/state_dict.h"
 #include "models/synchronize.h"
+#include "src/onnx/network_file.h"
 
 namespace annulus {
 
@@ -64,6 +69,34 @@ UpdateRule update_rule(const TrainOptions& options) {
 
 namespace {
 
+// Returns the value of the last pattern that matches.
+std::optional<float> last_match(const std::vector<PatternValue>& values, const std::string& parameter) {
+  const auto found = std::find_if(values.rbegin(), values.rend(),
+                                  [&](const PatternValue& one) { return matches(one.pattern, parameter); });
+  return found == values.rend() ? std::nullopt : std::optional(found->value);
+}
+
+void expect_matches(const Graph& graph, const std::vector<PatternValue>& values, const std::string& option) {
+  std::vector<std::string> patterns;
+  std::ranges::transform(values, std::back_inserter(patterns), &PatternValue::pattern);
+  expect_matches(graph, patterns, option);
+}
+
+}  // namespace
+
+Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph) {
+  expect_matches(graph, options.rate_factors, "--lr-for");
+  expect_matches(graph, options.weight_decays, "--weight-decay-for");
+  const std::string head = graph.nodes()[head_of(graph)].name + ".";
+  return [&options, head](const std::string& parameter) -> UpdateFactors {
+    const float of_head = parameter.starts_with(head) ? options.head_rate : 1;
+    return {of_head * last_match(options.rate_factors, parameter).value_or(1),
+            last_match(options.weight_decays, parameter)};
+  };
+}
+
+namespace {
+
 bool begins_at_zero(const Graph& graph) {
   return std::ranges::any_of(graph.nodes(), [](const Node& node) {
     const auto* norm = std::get_if<BatchNorm>(&node.operation);
@@ -73,13 +106,15 @@ bool begins_at_zero(const Graph& graph) {
 
 }  // namespace
 
-Graph graph_of(const World& world, const TrainOptions& options, const Task& task) {
-  Graph graph = make_model(options.model, task);
+Graph graph_of(const World& world, const TrainOptions& options, const std::string& onnx, const Task& task) {
+  Graph graph = make_network(network_name(options.model), onnx, task);
   if (options.zero_init && !begins_at_zero(graph))
     fail("--zero-init: {} has no residual blocks; remove the option, or give --zero-init=false", options.model);
-  if (!options.sync_batch_norm) return graph;
-  Graph synchronized = synchronize_batch_norms(graph);  // rejects the same models on any number of ranks
-  return world.size() > 1 ? synchronized : graph;
+  if (options.sync_batch_norm) {
+    Graph synchronized = synchronize_batch_norms(graph);  // rejects the same models on any number of ranks
+    if (world.size() > 1) graph = std::move(synchronized);
+  }
+  return freeze(graph, options.freeze);
 }
 
 StepOptions step_options(const TrainOptions& options) {

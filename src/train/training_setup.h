@@ -9,6 +9,7 @@
 #include "models/zoo.h"
 #include "src/data/dataset.h"
 #include "src/data/input_plan.h"
+#include "src/step/optimizer.h"
 #include "src/step/trainer.h"
 #include "src/train/train_options.h"
 
@@ -24,7 +25,10 @@ Task task_of(const Dataset& training, const InputPlan& input, const TrainOptions
 // Returns the weights of --class-weights; none if all are 1.
 std::vector<float> class_weights(const Dataset& training, const TrainOptions& options);
 
-Graph graph_of(const World& world, const TrainOptions& options, const Task& task);
+// `onnx`: see NetworkSource.
+Graph graph_of(const World& world, const TrainOptions& options, const std::string& onnx, const Task& task);
+// What differs for the parameters that --lr-for, --weight-decay-for and --head-lr name. `options` must outlive it.
+Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph);
 UpdateRule update_rule(const TrainOptions& options);
 StepOptions step_options(const TrainOptions& options);
 std::size_t global_batch_of(const World& world, const TrainOptions& options);

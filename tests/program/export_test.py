@@ -82,7 +82,7 @@ class Export(ExportTest):
         model = onnx.load(str(self.exported(run / "checkpoint.h5")))
         onnx.checker.check_model(model, full_check=True)
         self.assertEqual((model.producer_name, model.ir_version), ("annulus", 7))
-        self.assertEqual([(o.domain, o.version) for o in model.opset_import], [("", 13)])
+        self.assertEqual([(o.domain, o.version) for o in model.opset_import], [("", 17)])
 
         def described(value):
             tensor = value.type.tensor_type

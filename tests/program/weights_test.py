@@ -143,5 +143,112 @@ class Weights(helper.ProgramTest):
         self.refused("nowhere", weights=self.folder / "nowhere")
 
 
+class FineTuning(helper.ProgramTest):
+    def test_frozen_weights_keep_their_bytes_through_files(self):
+        """What is exported, read, trained but for the head with a rate of almost 0, and exported again is the same."""
+        colours = helper.write_data(self.folder / "colours.h5", 60, 10, 16, 3)
+        files = []
+        weights = {}
+        for number, ranks in enumerate((0, 2)):
+            out = self.folder / f"run{number}"
+            options = {"model": "resnet20", "data": colours, "max_steps": 2, "global_batch": 20, **weights}
+            result = self.succeed(*self.training(out, **options), ranks=ranks)
+            files.append(self.folder / f"{number}.safetensors")
+            self.succeed("export", files[-1], "--checkpoint", out)
+            weights = {"weights": files[0], "freeze": "conv1,bn1,layer*,fc.bias", "lr": 1e-30}
+        self.assertIn("frozen ", result.out)
+        self.assertIn("gradients 2.", result.out)
+        self.assertEqual(files[0].read_bytes(), files[1].read_bytes())
+
+    def test_a_run_with_frozen_layers_resumes(self):
+        options = {"model": "cnn", "freeze": "conv1,fc1.bias", "lr_for": "fc1=0.5", "head_lr": 2, "ema": 0.9,
+                   "weight_decay_for": "conv2=0.01,fc2=0.1", "global_batch": 50}
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        self.train(whole, **options)
+        for ranks, steps in ((1, 4), (1, 10)):
+            self.train(parts, ranks=ranks, max_steps=steps, resume=True, **options)
+        self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
+        state = helper.read_checkpoint(whole / "checkpoint.h5")
+        self.assertEqual(list(state["attributes"]["frozen"]), ["fc1.bias", "conv1.weight", "conv1.bias"])
+        self.assertEqual(state["parameters"].keys() - state["velocity"].keys(),
+                         {"fc1.bias", "conv1.weight", "conv1.bias"})
+        for options["freeze"], problem in (("none", "was made with 3 frozen parameters, but this run would have 0"),
+                                           ("conv1,fc2.bias", "resume it with the same --freeze")):
+            result = helper.run(*self.training(parts, resume=True, max_steps=12, **options))
+            self.assertNotEqual(result.status, 0)
+            self.assertIn(problem, result.messages[0])
+
+    def test_frozen_layers_have_no_gradients_in_a_step(self):
+        out, file = self.folder / "run", self.folder / "step.json"
+        self.train(out, model="cnn", freeze="conv1,conv2,fc1.bias", max_steps=1)
+        self.assertIn("frozen      5 of 8 parameters", self.succeed("checkpoint", "show", out).out)
+        self.succeed("bench", "step", "--from", out, "--batch", 4, "--seconds", 0.01, "--json", file)
+        layers = {layer["name"]: layer for layer in json.loads(file.read_text())["profile"]["layers"]}
+        self.assertEqual({name: len(layer["gradient_bytes"]) for name, layer in layers.items()},
+                         {"input": 0, "conv1": 0, "pool1": 0, "conv2": 0, "pool2": 0, "fc1": 1, "fc2": 2, "loss": 2})
+        self.assertEqual({name for name, layer in layers.items() if layer["backward_ms"] > 0}, {"fc1", "fc2", "loss"})
+        self.assertTrue(all(layer["forward_ms"] > 0 for layer in layers.values()))
+
+    def test_any_number_of_ranks_gives_the_same_weights(self):
+        options = {"model": "cnn", "freeze": "conv1,conv2.bias", "weight_decay_for": "*.bias=0.1", "global_batch": 50}
+        for ranks in (1, 3):
+            self.train(self.folder / f"of{ranks}", ranks=ranks, **options)
+        self.assertLess(self.farthest(self.folder / "of1/checkpoint.h5", self.folder / "of3/checkpoint.h5"), 1e-4)
+
+    def test_rates_and_decay_of_their_own(self):
+        def trained(name, **options):
+            out = self.folder / name
+            self.train(out, model="lenet", max_steps=1, momentum=0, **options)
+            return helper.read_checkpoint(out / "checkpoint.h5")["parameters"]
+
+        start = trained("start", lr=1e-30)
+        plain = trained("plain")
+        other = trained("other", lr_for="conv1=0.5,conv?.bias=0", head_lr=3, weight_decay_for="fc1=0.25")
+        for name, values in plain.items():
+            step = values - start[name]
+            expected = step * {"conv1.weight": 0.5, "conv1.bias": 0, "conv2.bias": 0, "fc3.weight": 3,
+                               "fc3.bias": 3}.get(name, 1)
+            if name == "fc1.weight":
+                expected = step - 0.02 * 0.25 * start[name]
+            np.testing.assert_allclose(other[name] - start[name], expected, rtol=0, atol=2e-7, err_msg=name)
+
+    def test_fine_tuning_beats_training_from_scratch(self):
+        """On images of 4 classes of 10, after training on those of the others."""
+        def part(name, classes, count):
+            path = self.folder / name
+            with helper.h5py.File(self.data) as file, helper.h5py.File(path, "w") as out:
+                for split in ("train", "test"):
+                    labels = file[f"{split}/labels"][()]
+                    chosen = np.isin(labels, classes).nonzero()[0][:count]
+                    out[f"{split}/images"] = file[f"{split}/images"][()][chosen]
+                    out[f"{split}/labels"] = np.searchsorted(classes, labels[chosen]).astype(np.int32)
+                for key in ("mean", "deviation"):
+                    out.attrs[key] = file.attrs[key]
+                out.attrs["classes"] = [f"class {n}" for n in classes]
+            return path
+
+        self.train(self.folder / "before", model="cnn", data=part("before.h5", [0, 1, 3, 5, 7, 8], 500), epochs=4)
+        data = part("after.h5", [2, 4, 6, 9], 40)
+        options = {"model": "cnn", "data": data, "batch": 8, "max_steps": 2}
+        scratch = self.train(self.folder / "scratch", **options)
+        tuned = self.train(self.folder / "tuned", weights=self.folder / "before", freeze="conv1,conv2", **options)
+        found = [run["evaluations"][-1]["test_accuracy"] for run in (scratch, tuned)]
+        print(f"  test accuracy from scratch {found[0]:.3f}, fine-tuned {found[1]:.3f}")
+        self.assertGreater(found[1], found[0] + 0.1)
+
+    def test_misuse_is_refused(self):
+        for option, value, problem in (
+                ("freeze", "conv3", "--freeze: no parameter matches conv3; the network's are those of conv1, conv2, fc1, fc2"),
+                ("lr_for", "conv3=1", "--lr-for: no parameter matches conv3"),
+                ("weight_decay_for", "x*=1", "--weight-decay-for: no parameter matches x*"),
+                ("lr_for", "conv1", "--lr-for: expected PATTERN=NUMBER, such as layer1=0.1, not \"conv1\""),
+                ("lr_for", "conv1=-1", "--lr-for: expected a number >= 0, not \"-1\""),
+                ("freeze", "*", "nothing to train")):
+            with self.subTest(option=option, value=value):
+                result = helper.run(*self.training(self.folder / "refused", model="cnn", **{option: value}))
+                self.assertNotEqual(result.status, 0)
+                self.assertIn(problem, result.messages[0])
+
+
 if __name__ == "__main__":
     helper.main()

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "models/freeze.h"
 #include "src/step/optimizer.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"
@@ -104,13 +105,29 @@ Graph branches() {
   return with_loss(g, again);
 }
 
+// Layers that are frozen wholly or in part, between trained ones.
+Graph frozen_between() {
+  return freeze(residual(), {"norm0.running_*", "conv1", "norm1", "conv2.bias", "conv3.weight"});
+}
+
+// And below all trained ones, where only dropout differs from inference.
+Graph frozen_below() {
+  return freeze(branches(), {"stem", "wide", "tall"});
+}
+
 struct Named {
   const char* name;
   Graph (*make)();
 };
 
-const Named kGraphs[] = {{"chain", chain},           {"residual", residual},       {"many readers", many_readers},
-                         {"norm first", norm_first}, {"dense first", dense_first}, {"branches", branches}};
+const Named kGraphs[] = {{"chain", chain},
+                         {"residual", residual},
+                         {"many readers", many_readers},
+                         {"norm first", norm_first},
+                         {"dense first", dense_first},
+                         {"branches", branches},
+                         {"frozen between", frozen_between},
+                         {"frozen below", frozen_below}};
 
 // The sum of the samples' losses, from the logits, without float32's rounding of the sum.
 double loss(Device& device, const Graph& graph, Network& network, const std::vector<std::int32_t>& labels) {
@@ -235,7 +252,7 @@ TEST_CASE("padding in parameter layouts stays zero") {
     optimizer.update({0, parameters.weights().bytes / sizeof(float)});
   }
   std::size_t padding = 0;
-  for (const Parameter& p : parameters.all())
+  for (const Parameter& p : parameters.updated())
     for (const DeviceView view : {parameters.weight(p), parameters.gradient(p), optimizer.state(0, p)}) {
       const Buffer clean = device->allocate(p.bytes);
       device->write(test::read(*device, p, view), p.spec, clean.view());

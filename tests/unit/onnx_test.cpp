@@ -1,4 +1,4 @@
-#include "src/apply/onnx.h"
+#include "src/onnx/write.h"
 
 #include <onnx/checker.h>
 #include <onnx/onnx_pb.h>

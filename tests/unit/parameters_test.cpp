@@ -72,7 +72,7 @@ TEST_CASE("parameters are in the order of backward, each in its own cache lines"
       CHECK(own[i]->spec.shape == declared[i].shape);
       nodes_end = own[i]->offset + own[i]->bytes;
     }
-    CHECK(parameters.end_of_node(node) == nodes_end);
+    CHECK(parameters.gradients_of_node(node).end == nodes_end);
   }
   CHECK(index == all.size());
 }

@@ -44,10 +44,10 @@ inline std::vector<float> read(Device& device, const Parameter& p, DeviceView vi
   return values;
 }
 
-// By name.
+// Of parameters that are not frozen, by name.
 inline std::map<std::string, std::vector<float>> gradients(Device& device, const Parameters& parameters) {
   std::map<std::string, std::vector<float>> all;
-  for (const Parameter& p : parameters.all())
+  for (const Parameter& p : parameters.updated())
     if (p.role != Role::metric) all[p.name] = read(device, p, parameters.gradient(p));
   return all;
 }

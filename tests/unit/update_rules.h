@@ -41,12 +41,15 @@ inline std::vector<float> naive_clip(std::vector<float> gradients, const std::ve
 
 inline void naive_update(const UpdateRule& rule, NaiveArenas& a, const UpdateSegment& segment, double rate,
                          double step) {
-  const bool decays = segment.role == Role::weight;
+  const double of_rule = std::visit([](const auto& one) { return double{one.weight_decay}; }, rule);
+  const auto& own = segment.factors.weight_decay;
+  const double decay = own ? double{*own} : segment.role == Role::weight ? of_rule : 0;
   double local = 1;
-  if (const auto* lars = std::get_if<Lars>(&rule); lars != nullptr && decays) {
+  if (const auto* lars = std::get_if<Lars>(&rule); lars != nullptr && segment.role == Role::weight) {
     const double w = norm(a.weights, segment.range), g = norm(a.gradients, segment.range);
-    if (w > 0 && g > 0) local = lars->trust * w / (g + lars->weight_decay * w);
+    if (w > 0 && g > 0) local = lars->trust * w / (g + decay * w);
   }
+  rate *= segment.factors.rate;
   for (std::size_t i = segment.range.begin; i < segment.range.end; ++i) {
     double &w = a.weights[i], &v = a.first[i], &s = a.second[i];
     const double g = a.gradients[i];
@@ -54,11 +57,11 @@ inline void naive_update(const UpdateRule& rule, NaiveArenas& a, const UpdateSeg
     if (segment.role == Role::statistic) {
       w += 0.1 * (g - w);
     } else if (const auto* sgd = std::get_if<Sgd>(&rule)) {
-      const double decayed = g + (decays ? sgd->weight_decay : 0) * w;
+      const double decayed = g + decay * w;
       v = sgd->momentum * v + decayed;
       w -= rate * (sgd->nesterov ? decayed + sgd->momentum * v : v);
     } else if (const auto* lars = std::get_if<Lars>(&rule)) {
-      v = lars->momentum * v + rate * local * (g + (decays ? lars->weight_decay : 0) * w);
+      v = lars->momentum * v + rate * local * (g + decay * w);
       w -= v;
     } else {
       const auto& adam = std::get<AdamW>(rule);
@@ -66,7 +69,7 @@ inline void naive_update(const UpdateRule& rule, NaiveArenas& a, const UpdateSeg
       v = beta1 * v + (1 - beta1) * g;
       s = beta2 * s + (1 - beta2) * g * g;
       const double mean = v / (1 - std::pow(beta1, step)), square = s / (1 - std::pow(beta2, step));
-      w -= rate * (mean / (std::sqrt(square) + adam.epsilon) + (decays ? adam.weight_decay : 0) * w);
+      w -= rate * (mean / (std::sqrt(square) + adam.epsilon) + decay * w);
     }
   }
 }
@@ -77,7 +80,7 @@ inline const std::vector<UpdateRule> kRules{Sgd{.momentum = 0}, Sgd{.momentum = 
                                             AdamW{.epsilon = 1e-6f, .weight_decay = 0.05f}};
 
 // Parameters of every role in slots of 16 floats, some of a single slot, one of many blocks of threads, and one whose
-// weights are all 0.
+// weights are all 0. Some have a rate or a weight decay of their own.
 inline std::vector<UpdateSegment> some_segments() {
   std::vector<UpdateSegment> segments;
   std::size_t at = 0;
@@ -95,6 +98,10 @@ inline std::vector<UpdateSegment> some_segments() {
     segments.push_back({{at, at + size}, role});
     at += size;
   }
+  segments[3].factors.rate = 0.25f;
+  segments[5].factors.weight_decay = 0.02f;
+  segments[8].factors.weight_decay = 0.03f;
+  segments[9].factors.rate = 0;
   return segments;
 }
 constexpr std::size_t kZeroSegment = 6;

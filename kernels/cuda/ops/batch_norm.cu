@@ -200,7 +200,8 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   store_block_sums(columns, sums, partial);
 }
 
-// The destinations of the parameters' gradients and of this rank's contribution to the statistics.
+// The destinations of the parameters' gradients and of this rank's contribution to the statistics; all are null if none
+// is needed.
 struct ParameterGradients {
   float *scale, *shift, *mean, *variance;
   float weight;  // of the statistics
@@ -208,6 +209,7 @@ struct ParameterGradients {
   // Inference needs the unbiased variance; the batch's is smaller by a factor of (n - 1) / n.
   __device__ void set(unsigned channel, const Sums<2>& sums, float unscale, const Statistics& statistics,
                       float values) {
+    if (scale == nullptr) return;
     scale[channel] = unscale * statistics.inverse[channel] * sums.of[1];
     shift[channel] = unscale * sums.of[0];
     mean[channel] = weight * statistics.mean[channel];
@@ -215,11 +217,12 @@ struct ParameterGradients {
   }
 };
 
+// `frozen`: the statistics do not depend on the input.
 __global__ void finish_backward(Columns columns, const Sums<2>* partial, const float* scale, const float* unscale,
-                                Statistics statistics, ParameterGradients to) {
+                                bool frozen, Statistics statistics, ParameterGradients to) {
   add_up_stripes(columns, partial, [&](unsigned channel, const Sums<2>& sums) {
     const auto values = static_cast<float>(columns.rows);
-    statistics.set_backward(channel, scale[channel], sums, values);
+    statistics.set_backward(channel, scale[channel], frozen ? Sums<2>{} : sums, values);
     to.set(channel, sums, *unscale, statistics, values);
   });
 }
@@ -318,7 +321,7 @@ class BatchNormOp : public Op {
 
   void forward() override {
     const auto& p = parameter_values_;
-    if (mode_ == Mode::training) {
+    if (mode_ == Mode::training && !operation_.frozen_statistics) {
       auto* partial = static_cast<Moments*>(partial_);
       launch(batch_moments<T>, columns_.grid(), columns_.block(), lane(), columns_, input_, partial);
       if (operation_.synchronized)
@@ -344,7 +347,7 @@ class BatchNormOp : public Op {
       share_backward(partial, to);
     else
       launch(finish_backward, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial,
-             parameter_values_[kScale], context_.unscale, statistics_, to);
+             parameter_values_[kScale], context_.unscale, operation_.frozen_statistics, statistics_, to);
     if (!gradient_.wanted() && !addend_gradient_.wanted()) return;
     launch(operation_.relu ? input_gradients<T, true> : input_gradients<T, false>, columns_.grid(), columns_.block(),
            lane(), columns_, input_, output_gradient_, positive(), statistics_, gradient_, addend_gradient_);

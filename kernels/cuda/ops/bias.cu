@@ -77,14 +77,15 @@ void BiasRelu::forward(void* output, const float* bias) const {
 }
 
 void BiasRelu::backward(const void* output, void* output_gradient, float* bias_gradient, void* workspace) const {
-  if (!bias_ && !relu_) return;
-  auto* partial = bias_ ? static_cast<Sums<1>*>(workspace) : nullptr;
+  const bool adds_up = bias_ && bias_gradient != nullptr;
+  if (!adds_up && !relu_) return;
+  auto* partial = adds_up ? static_cast<Sums<1>*>(workspace) : nullptr;
   for_type(context_.type(), [&](auto zero) {
     using T = decltype(zero);
     launch(relu_ ? mask_and_add_up<T, true> : mask_and_add_up<T, false>, columns_.grid(), columns_.block(),
            context_.lane.get(), columns_, static_cast<const T*>(output), static_cast<T*>(output_gradient), partial);
   });
-  if (bias_)
+  if (adds_up)
     launch(finish_bias, columns_.sum_grid(), columns_.sum_block(), context_.lane.get(), columns_, partial,
            context_.unscale, bias_gradient);
 }

@@ -15,7 +15,7 @@ class BiasRelu {
 
   void forward(void* output, const float* bias) const;
 
-  // Zeroes the output's gradient where the ReLU was inactive, and writes the gradient of the bias.
+  // Zeroes the output's gradient where the ReLU was inactive, and writes the gradient of the bias, if it is not null.
   void backward(const void* output, void* output_gradient, float* bias_gradient, void* workspace) const;
 
  private:

@@ -46,27 +46,31 @@ __global__ void copy_strip(Strip strip, const T* from, T* to, std::size_t pieces
   }
 }
 
-// Copies 16 bytes at a time if all inputs except the last fill their vectors. Otherwise copies value by value, to drop
-// the padding after each input's channels.
+// Along the channels, copies 16 bytes at a time if all inputs except the last fill their vectors; otherwise copies
+// value by value, to drop the padding after each input's channels. Along another dimension, each input is a number of
+// whole vectors for each index of the dimensions before it.
 template <class T>
 class ConcatOp : public Op {
  public:
-  ConcatOp(const Specs& inputs, Context& context) : context_(context) {
+  ConcatOp(const Concat& operation, const Specs& inputs, Context& context) : context_(context) {
     std::vector<Shape> shapes;
     for (const TensorSpec& input : inputs) shapes.push_back(input.shape);
-    info_.output = value_spec(output_shape(Concat{}, shapes), context.type());
+    const std::size_t axis = operation.axis;
+    info_.output = value_spec(operation.output_shape(shapes), context.type(), channels_last(inputs[0]).axis());
     info_.inputs.assign(inputs.size(), {.backward_reads = false, .adds_to_gradient = true});
     info_.backward_reads_output = false;
     const ChannelsLast& out = channels_last(info_.output);
     vectors_of(out);  // checks that 32 bits can count the columns
-    rows_ = out.outer() * out.pixels();
     std::size_t begin = 0;
     for (const TensorSpec& input : inputs) {
       full_ = full_ && begin % kLanes<T> == 0;
-      parts_.push_back({begin, input.shape[1], channels_last(input).channels()});
-      begin += input.shape[1];
+      const ChannelsLast& layout = channels_last(input);
+      const std::size_t width = input.shape[axis] * layout.strides()[axis];  // 1 if they are the channels
+      parts_.push_back({begin, width, axis == out.axis() ? layout.channels() : width});
+      begin += width;
     }
-    output_channels_ = out.channels();
+    output_channels_ = axis == out.axis() ? out.channels() : begin;
+    rows_ = out.count() / output_channels_;
   }
 
   void bind(const Bindings& bindings) override { bindings_ = bindings; }
@@ -91,7 +95,7 @@ class ConcatOp : public Op {
 
  private:
   struct Part {
-    // In channels: the position in the output, the number, and the number with padding in the input.
+    // In values: the position in the output, the number, and the number with padding in the input.
     std::size_t begin, channels, padded;
   };
   struct Channels {  // a Strip, in channels
@@ -119,8 +123,8 @@ class ConcatOp : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> plan(const Concat&, const Specs& inputs, Mode, Context& context) {
-  return make_for<Op, ConcatOp>(context.type(), inputs, context);
+std::unique_ptr<Op> plan(const Concat& operation, const Specs& inputs, Mode, Context& context) {
+  return make_for<Op, ConcatOp>(context.type(), operation, inputs, context);
 }
 
 }  // namespace annulus::cuda

@@ -53,7 +53,7 @@ class ConvolutionOp : public Op {
   void backward(float) override {
     std::byte* gradient = bindings_.output_gradient.address;
     ending_.backward(bindings_.output.address, gradient, bias(bindings_.parameter_gradients), workspace_);
-    backward_weights(gradient);
+    if (bindings_.parameter_gradients[0]) backward_weights(gradient);
     if (backward_data_)
       backward_data_->run(bindings_.input_gradients[0].address, weights_.address, gradient, workspace_, lane());
   }
@@ -119,7 +119,7 @@ class ConvolutionOp : public Op {
 }  // namespace
 
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, Context& context) {
-  if (operation.groups != 1) refuse("grouped convolution");
+  if (operation.groups != 1) return plan_grouped(operation, inputs[0], mode, context);
   return std::make_unique<ConvolutionOp>(operation, inputs, mode, context);
 }
 

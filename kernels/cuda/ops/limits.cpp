@@ -18,6 +18,10 @@ void expect_pool_window(const Extent& kernel) {
     fail("max pool windows of {}x{} are too large: at most 254 pixels", kernel.height, kernel.width);
 }
 
+void expect_dimensions(unsigned dimensions, unsigned most) {
+  if (dimensions > most) fail("GPUs do not support tensors of more than {} dimensions in such orders", most);
+}
+
 void refuse(std::string_view operation) {
   fail("GPUs do not support the operation {} yet: use --device cpu", operation);
 }

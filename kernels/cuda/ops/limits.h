@@ -18,6 +18,9 @@ unsigned vectors_of(const ChannelsLast& values);
 // The pixels of a max pool's window can be numbered in one byte.
 void expect_pool_window(const Extent& kernel);
 
+// Loops have a fixed number of dimensions.
+void expect_dimensions(unsigned dimensions, unsigned most);
+
 // Reports an operation that has no kernel for GPUs.
 [[noreturn]] void refuse(std::string_view operation);
 

@@ -9,11 +9,13 @@
 
 namespace annulus::cuda {
 
-// One factory for each operation; see Device::plan. Values are in channels-last layout (layout.h), their gradients have
+// Plans any operation; see Device::plan. Moves its inputs to the layout that it needs.
+using Specs = std::vector<TensorSpec>;
+std::unique_ptr<Op> plan_any(const Operation& operation, const Specs& inputs, Mode mode, Context& context);
+
+// One factory for each operation. Values are in channels-last layout (layout.h), their gradients have
 // the values' type, and gradients of parameters are float32. Gradients of values are those of the loss times
 // *context.loss_scale; parameters' gradients are multiplied by *context.unscale to remove it.
-using Specs = std::vector<TensorSpec>;
-
 std::unique_ptr<Op> plan(const ImageInput& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Dense& operation, const Specs& inputs, Mode mode, Context& context);
@@ -27,6 +29,23 @@ std::unique_ptr<Op> plan(const Concat& operation, const Specs& inputs, Mode mode
 std::unique_ptr<Op> plan(const Dropout& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const BinaryCrossEntropy& operation, const Specs& inputs, Mode mode, Context& context);
+
+std::unique_ptr<Op> plan(const Linear& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Activation& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Arithmetic& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const MatrixProduct& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const LayerNorm& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Softmax& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Mean& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Expand& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Reshape& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Transpose& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Slice& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Pad& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Gather& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Learned& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Constant& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan_grouped(const Convolution& operation, const TensorSpec& input, Mode mode, Context& context);
 
 // The operations that have no kernel yet: throws Error.
 template <class Unsupported>

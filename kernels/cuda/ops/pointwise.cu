@@ -35,7 +35,7 @@ class PointwiseOp : public Op {
  public:
   PointwiseOp(const TensorSpec& input, std::size_t inputs, Context& context)
       : context_(context), vectors_(channels_last(input).bytes() / kVectorBytes) {
-    info_.output = value_spec(input.shape, context.type());
+    info_.output = input;
     // Each value is read before its result is written in its place.
     info_.inputs.assign(inputs, {.backward_reads = false,
                                  .output_may_overwrite = true,

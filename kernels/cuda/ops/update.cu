@@ -34,10 +34,15 @@ struct Element {
   float weight, gradient, first_state, second_state;
 };
 
-// The rules of kernels/update.h. `decay` is 0 for parameters without weight decay.
+// What is a segment's own of a rule.
+struct SegmentFactors {
+  float rate, weight_decay;  // the rate's factor
+};
+
+// The rules of kernels/update.h.
 struct SgdStep {
   static constexpr std::size_t kStates = 1;
-  float rate, momentum, weight_decay;
+  float rate, momentum;
   bool nesterov;
 
   __device__ float rate_of(std::uint32_t) const { return rate; }
@@ -50,7 +55,7 @@ struct SgdStep {
 
 struct LarsStep {
   static constexpr std::size_t kStates = 1;
-  float rate, momentum, weight_decay;
+  float rate, momentum;
   const float* local;  // of each segment
 
   __device__ float rate_of(std::uint32_t segment) const { return rate * local[segment]; }
@@ -62,7 +67,7 @@ struct LarsStep {
 
 struct AdamWStep {
   static constexpr std::size_t kStates = 2;
-  float rate, beta1, beta2, epsilon, weight_decay;
+  float rate, beta1, beta2, epsilon;
   float correction1, correction2;  // 1 / (1 - beta^step)
 
   __device__ float rate_of(std::uint32_t) const { return rate; }
@@ -84,10 +89,9 @@ __device__ void store_copies(const Floats<4>& weights, T* to) {
 }
 
 template <class Step>
-__device__ void apply(const Step& step, const Owner& owner, Floats<4>& weights, const Floats<4>& gradients,
-                      float* first_state, float* second_state) {
-  const float rate = step.rate_of(owner.segment);
-  const float decay = owner.role == static_cast<std::uint32_t>(Role::weight) ? step.weight_decay : 0;
+__device__ void apply(const Step& step, std::uint32_t segment, const SegmentFactors& factors, Floats<4>& weights,
+                      const Floats<4>& gradients, float* first_state, float* second_state) {
+  const float rate = factors.rate * step.rate_of(segment), decay = factors.weight_decay;
   auto first = load_floats<4>(first_state);
   Floats<4> second{};
   if constexpr (Step::kStates > 1) second = load_floats<4>(second_state);
@@ -104,8 +108,8 @@ __device__ void apply(const Step& step, const Owner& owner, Floats<4>& weights, 
 
 // Processes 4 floats at a time. Reads and writes each weight and its data once.
 template <class Step, class T>
-__global__ void update(Step step, Arenas<T> arenas, const Owner* owners, std::size_t begin, std::size_t end,
-                       const std::uint32_t* skip) {
+__global__ void update(Step step, Arenas<T> arenas, const Owner* owners, const SegmentFactors* factors,
+                       std::size_t begin, std::size_t end, const std::uint32_t* skip) {
   if (skipped(skip)) return;
   for (std::size_t i = begin + 4 * grid_thread(); i < end; i += 4 * grid_threads()) {
     const Owner owner = owners[i / kSlot];
@@ -115,7 +119,8 @@ __global__ void update(Step step, Arenas<T> arenas, const Owner* owners, std::si
     if (owner.role == static_cast<std::uint32_t>(Role::statistic))
       for (unsigned k = 0; k < 4; ++k) weights.at[k] += kStatisticMomentum * (gradients.at[k] - weights.at[k]);
     else
-      apply(step, owner, weights, gradients, arenas.first_state + i, arenas.second_state + i);
+      apply(step, owner.segment, factors[owner.segment], weights, gradients, arenas.first_state + i,
+            arenas.second_state + i);
     store_floats(weights, arenas.weights + i);
     if (arenas.copies != nullptr) store_copies(weights, arenas.copies + i);
   }
@@ -139,8 +144,8 @@ __global__ void chunk_norms(const Chunk* chunks, const float* weights, const flo
 }
 
 // Runs one block for each segment. `norms` begins with the first chunk of the first segment.
-__global__ void local_rates(const ChunkedSegment* segments, const Sums<2>* norms, float trust, float weight_decay,
-                            float* local) {
+__global__ void local_rates(const ChunkedSegment* segments, const Sums<2>* norms, float trust,
+                            const SegmentFactors* factors, float* local) {
   const ChunkedSegment segment = segments[blockIdx.x];
   const std::uint32_t first = segments[0].first_chunk;
   Sums<2> sums[1]{};
@@ -149,7 +154,8 @@ __global__ void local_rates(const ChunkedSegment* segments, const Sums<2>* norms
   add_up_block(sums);
   if (threadIdx.y > 0) return;
   const float weight = sqrtf(sums[0].of[0]), gradient = sqrtf(sums[0].of[1]);
-  local[segment.segment] = weight == 0 || gradient == 0 ? 1 : trust * weight / (gradient + weight_decay * weight);
+  local[segment.segment] =
+      weight == 0 || gradient == 0 ? 1 : trust * weight / (gradient + factors[segment.segment].weight_decay * weight);
 }
 
 // Local rates of LARS: computed from norms for weights, 1 for all other parameters.
@@ -168,7 +174,7 @@ class LocalRates {
   const float* rates() const { return data<float>(rates_.view()); }
 
   // For the parameters in the slice. REQUIRES: the slice consists of whole parameters.
-  void compute(const Range& slice, const Lars& rule) const {
+  void compute(const Range& slice, float trust, const SegmentFactors* factors) const {
     const auto begin = [&](const ChunkedSegment& s) { return chunks_[s.first_chunk].begin; };
     const auto first = std::ranges::lower_bound(segments_, slice.begin, {}, begin);
     const auto end = std::ranges::lower_bound(segments_, slice.end, {}, begin);
@@ -178,8 +184,8 @@ class LocalRates {
     launch(chunk_norms, chunks, dim3(1, kThreads), context_.lane.get(),
            data<Chunk>(device_chunks_.view()) + first_chunk, weights_, gradients_, norms);
     launch(local_rates, end - first, dim3(1, kThreads), context_.lane.get(),
-           data<ChunkedSegment>(device_segments_.view()) + (first - segments_.begin()), norms, rule.trust,
-           rule.weight_decay, data<float>(rates_.view()));
+           data<ChunkedSegment>(device_segments_.view()) + (first - segments_.begin()), norms, trust, factors,
+           data<float>(rates_.view()));
   }
 
  private:
@@ -200,11 +206,18 @@ std::vector<Owner> owners(const UpdateArenas& arenas, const std::vector<UpdateSe
   // Floats between the segments do not change.
   std::vector<Owner> all(arenas.weights.bytes / sizeof(float) / kSlot, {static_cast<std::uint32_t>(Role::metric), 0});
   for (std::uint32_t i = 0; i < segments.size(); ++i) {
-    const auto& [range, role] = segments[i];
+    const Range& range = segments[i].range;
     expect_blocks(range, kSlot);
     std::fill(all.begin() + static_cast<std::ptrdiff_t>(range.begin / kSlot),
-              all.begin() + static_cast<std::ptrdiff_t>(range.end / kSlot), Owner{static_cast<std::uint32_t>(role), i});
+              all.begin() + static_cast<std::ptrdiff_t>(range.end / kSlot),
+              Owner{static_cast<std::uint32_t>(segments[i].role), i});
   }
+  return all;
+}
+
+std::vector<SegmentFactors> factors(const UpdateRule& rule, const std::vector<UpdateSegment>& segments) {
+  std::vector<SegmentFactors> all;
+  for (const UpdateSegment& segment : segments) all.push_back({segment.factors.rate, weight_decay(rule, segment)});
   return all;
 }
 
@@ -221,6 +234,7 @@ class ArenaUpdate : public Update {
         average_(arenas.average),
         average_decay_(arenas.average_decay),
         owners_(on_device(owners(arenas, segments))),
+        factors_(on_device(factors(rule, segments))),
         clip_(arenas, segments, context) {
     if (std::holds_alternative<Lars>(rule)) local_ = std::make_unique<LocalRates>(arenas, segments, context);
   }
@@ -250,27 +264,26 @@ class ArenaUpdate : public Update {
 
  private:
   void run(const Sgd& rule, const Range& slice, float rate, std::uint64_t) {
-    apply(SgdStep{rate, rule.momentum, rule.weight_decay, rule.nesterov}, slice);
+    apply(SgdStep{rate, rule.momentum, rule.nesterov}, slice);
   }
 
   void run(const Lars& rule, const Range& slice, float rate, std::uint64_t) {
-    local_->compute(slice, rule);
-    apply(LarsStep{rate, rule.momentum, rule.weight_decay, local_->rates()}, slice);
+    local_->compute(slice, rule.trust, data<SegmentFactors>(factors_.view()));
+    apply(LarsStep{rate, rule.momentum, local_->rates()}, slice);
   }
 
   void run(const AdamW& rule, const Range& slice, float rate, std::uint64_t step) {
     const auto correction = [&](float beta) {
       return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(step))));
     };
-    apply(AdamWStep{rate, rule.beta1, rule.beta2, rule.epsilon, rule.weight_decay, correction(rule.beta1),
-                    correction(rule.beta2)},
-          slice);
+    apply(AdamWStep{rate, rule.beta1, rule.beta2, rule.epsilon, correction(rule.beta1), correction(rule.beta2)}, slice);
   }
 
   template <class Step>
   void apply(const Step& step, const Range& slice) {
     launch(update<Step, T>, blocks_for(slice.size() / 4, kThreads, context_.multiprocessors), kThreads,
-           context_.lane.get(), step, arenas_, data<Owner>(owners_.view()), slice.begin, slice.end, context_.skip);
+           context_.lane.get(), step, arenas_, data<Owner>(owners_.view()), data<SegmentFactors>(factors_.view()),
+           slice.begin, slice.end, context_.skip);
   }
 
   UpdateRule rule_;
@@ -278,7 +291,8 @@ class ArenaUpdate : public Update {
   Arenas<T> arenas_;
   DeviceView weights_, average_;
   double average_decay_;
-  Buffer owners_;  // one for each 16 floats
+  Buffer owners_;   // one for each 16 floats
+  Buffer factors_;  // one for each segment
   GradientClip clip_;
   std::unique_ptr<LocalRates> local_;
 };

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
 #include "kernels/base/error.h"
 
@@ -18,26 +16,48 @@ std::size_t round_up(std::size_t count, std::size_t block) {
 }  // namespace
 
 ChannelsLast::ChannelsLast(const Shape& shape, DataType type, std::size_t channel_block, Kind kind)
-    : shape_(shape), type_(type) {
-  const std::size_t filters = shape.size() > 1 ? shape[0] : 1;
-  outer_ = kind == Kind::weights ? round_up(filters, channel_block) : filters;
-  channels_ = round_up(shape.size() > 1 ? shape[1] : shape[0], channel_block);
-  pixels_ = 1;
-  for (std::size_t i = 2; i < shape.size(); ++i) pixels_ *= shape[i];
+    : ChannelsLast(shape, type, channel_block, kind, cuda::channel_axis(shape)) {}
+
+ChannelsLast::ChannelsLast(const Shape& shape, DataType type, std::size_t channel_block, Kind kind,
+                           std::size_t channel_axis)
+    : shape_(shape), type_(type), axis_(channel_axis), outer_(1), pixels_(1) {
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (i != axis_) (i == 0 ? outer_ : pixels_) *= shape[i];
+  if (kind == Kind::weights) outer_ = round_up(outer_, channel_block);
+  channels_ = round_up(shape.empty() ? 1 : shape[axis_], channel_block);
 }
 
 std::string ChannelsLast::name() const {
-  return fmt::format("{} x {} x {} channels last, {} bytes each", outer_, pixels_, channels_, size_of(type_));
+  return fmt::format("{} x {} x {}, dimension {} of {} last, {} bytes each", outer_, pixels_, channels_, axis_,
+                     shape_.size(), size_of(type_));
+}
+
+std::vector<std::size_t> ChannelsLast::strides() const {
+  std::vector<std::size_t> strides(shape_.size(), 1);
+  std::size_t next = channels_;
+  for (std::size_t i = shape_.size(); i-- > 0;)
+    if (i != axis_) {
+      strides[i] = next;
+      next *= shape_[i];
+    }
+  return strides;
 }
 
 template <class Move>
 void ChannelsLast::for_each(const Move& move) const {
-  const std::size_t filters = shape_.size() > 1 ? shape_[0] : 1;
-  const std::size_t channels = shape_.size() > 1 ? shape_[1] : shape_[0];
-  for (std::size_t n = 0; n < filters; ++n)
-    for (std::size_t c = 0; c < channels; ++c)
-      for (std::size_t pixel = 0; pixel < pixels_; ++pixel)
-        move((n * channels + c) * pixels_ + pixel, (n * pixels_ + pixel) * channels_ + c);
+  const std::vector<std::size_t> strides = this->strides();
+  const std::size_t all = elements(shape_);
+  std::vector<std::size_t> index(shape_.size());
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < all; ++i) {
+    move(i, at);
+    for (std::size_t d = shape_.size(); d-- > 0;) {
+      at += strides[d];
+      if (++index[d] < shape_[d]) break;
+      at -= index[d] * strides[d];
+      index[d] = 0;
+    }
+  }
 }
 
 void ChannelsLast::pack(std::span<const float> row_major, std::span<float> packed) const {
@@ -55,8 +75,22 @@ const ChannelsLast& channels_last(const TensorSpec& spec) {
   return *layout;
 }
 
+std::size_t channel_axis(const Shape& shape) {
+  if (shape.size() == 4) return 1;
+  return shape.empty() ? 0 : shape.size() - 1;
+}
+
 TensorSpec value_spec(const Shape& shape, DataType type) {
-  return {shape, type, std::make_shared<ChannelsLast>(shape, type, channel_block(type))};
+  return value_spec(shape, type, channel_axis(shape));
+}
+
+TensorSpec value_spec(const Shape& shape, DataType type, std::size_t channel_axis) {
+  return {shape, type,
+          std::make_shared<ChannelsLast>(shape, type, channel_block(type), ChannelsLast::Kind::values, channel_axis)};
+}
+
+TensorSpec last_spec(const Shape& shape, DataType type) {
+  return value_spec(shape, type, shape.empty() ? 0 : shape.size() - 1);
 }
 
 TensorSpec weights_spec(const Shape& shape, DataType type) {
@@ -65,7 +99,13 @@ TensorSpec weights_spec(const Shape& shape, DataType type) {
 }
 
 TensorSpec channels_spec(const Shape& shape, DataType type) {
-  return {shape, DataType::f32, std::make_shared<ChannelsLast>(shape, DataType::f32, channel_block(type))};
+  return channels_spec(shape, type, channel_axis(shape));
+}
+
+TensorSpec channels_spec(const Shape& shape, DataType type, std::size_t channel_axis) {
+  return {shape, DataType::f32,
+          std::make_shared<ChannelsLast>(shape, DataType::f32, channel_block(type), ChannelsLast::Kind::values,
+                                         channel_axis)};
 }
 
 }  // namespace annulus::cuda

@@ -1,17 +1,22 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "kernels/base/tensor.h"
 
 namespace annulus::cuda {
 
-// The layout of tensors in a GPU's memory: channels innermost, padded to a multiple of the number of values that 16
-// bytes hold. Padding is zero and stays zero: a channel of zeros with weights of zeros gives zeros, forward and
-// backward. So every kernel reads and writes 16 bytes at a time, and every product has sizes that suit tensor cores.
+// The layout of tensors in a GPU's memory: one dimension, the channels, is innermost, padded to a multiple of the
+// number of values that 16 bytes hold. The others keep their order. Padding is zero and stays zero: a channel of zeros
+// with weights of zeros gives zeros, forward and backward. So every kernel reads and writes 16 bytes at a time, and
+// every product has sizes that suit tensor cores.
+//
+// The channels are dimension 1 of four, else the last one, unless an operation chooses another one for its output:
 //
 //   {batch, channels, height, width}  is stored as {batch, height, width, channels'}
 //   {batch, units}                    as {batch, units'}
+//   {batch, tokens, features}         as {batch, tokens, features'}
 //   {filters, channels, rows, columns}, {units, channels, height, width}
 //                                     (weights) as {filters', rows, columns, channels'}
 //   {channels}                        (a parameter for each channel) as {channels'}
@@ -22,15 +27,23 @@ class ChannelsLast final : public Layout {
   // `type` is the type of the elements. Channels, and the filters of weights, are rounded up to multiples of
   // `channel_block`.
   ChannelsLast(const Shape& shape, DataType type, std::size_t channel_block, Kind kind = Kind::values);
+  ChannelsLast(const Shape& shape, DataType type, std::size_t channel_block, Kind kind, std::size_t channel_axis);
 
   std::size_t bytes() const override { return count() * size_of(type_); }
   std::string name() const override;
 
+  const Shape& shape() const { return shape_; }
+  std::size_t axis() const { return axis_; }  // the dimension of the channels
+
   // Extents in memory.
-  std::size_t outer() const { return outer_; }        // batch or filters'
-  std::size_t pixels() const { return pixels_; }      // height x width
+  std::size_t outer() const { return outer_; }        // the first dimension, such as batch or filters'; or 1
+  std::size_t pixels() const { return pixels_; }      // the product of the others, such as height x width
   std::size_t channels() const { return channels_; }  // channels'
-  std::size_t count() const { return outer_ * pixels_ * channels_; }
+  std::size_t rows() const { return outer_ * pixels_; }
+  std::size_t count() const { return rows() * channels_; }
+
+  // The distance in memory, in elements, between neighbours along each dimension.
+  std::vector<std::size_t> strides() const;
 
   // Convert float32 host memory between row-major order and this layout.
   void pack(std::span<const float> row_major, std::span<float> packed) const;
@@ -42,7 +55,7 @@ class ChannelsLast final : public Layout {
 
   Shape shape_;
   DataType type_;
-  std::size_t outer_, pixels_, channels_;
+  std::size_t axis_, outer_, pixels_, channels_;
 };
 
 // Row-major, without padding: pixels and labels.
@@ -66,10 +79,16 @@ inline std::size_t channel_block(DataType type) {
 }
 
 TensorSpec value_spec(const Shape& shape, DataType type);
+TensorSpec value_spec(const Shape& shape, DataType type, std::size_t channel_axis);
+TensorSpec last_spec(const Shape& shape, DataType type);  // the channels are the last dimension
+
+// The dimension of the channels, unless an operation chooses another one.
+std::size_t channel_axis(const Shape& shape);
 
 // Specs of parameters: float32 in memory, with channels rounded up as for values of `type`, so that the copies in that
 // type have the same order.
 TensorSpec weights_spec(const Shape& shape, DataType type);   // {filters, channels, ...}
-TensorSpec channels_spec(const Shape& shape, DataType type);  // {channels}
+TensorSpec channels_spec(const Shape& shape, DataType type);  // {channels}, or in the order of values
+TensorSpec channels_spec(const Shape& shape, DataType type, std::size_t channel_axis);
 
 }  // namespace annulus::cuda

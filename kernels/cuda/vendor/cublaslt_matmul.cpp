@@ -91,27 +91,35 @@ bool narrows_bias(const MatmulProblem& problem) {
 }
 
 std::string to_string(const MatmulProblem& p) {
-  return fmt::format("matrix product in {} of {}{} x {} by {}{} x {}{}{}{}{}", to_string(p.precision),
-                     p.a_transposed ? "transposed " : "", p.rows, p.inner, p.b_transposed ? "transposed " : "", p.inner,
-                     p.columns, p.bias ? " with bias" : "", p.relu ? " with ReLU" : "",
-                     p.wide_output ? ", in float32" : "", p.accumulate ? ", added" : "");
+  return fmt::format("matrix product in {} of {}{}{} x {} by {}{} x {}{}{}{}{}", to_string(p.precision),
+                     p.count > 1 ? fmt::format("{} times ", p.count) : "", p.a_transposed ? "transposed " : "", p.rows,
+                     p.inner, p.b_transposed ? "transposed " : "", p.inner, p.columns, p.bias ? " with bias" : "",
+                     p.relu ? " with ReLU" : "", p.wide_output ? ", in float32" : "", p.accumulate ? ", added" : "");
 }
 
 void require_sound(const MatmulProblem& p) {
   const auto wrong = [&](std::string_view what) { fail("invalid {}: {}", to_string(p), what); };
-  if (p.rows == 0 || p.columns == 0 || p.inner == 0) wrong("every size must be at least 1");
+  if (p.rows == 0 || p.columns == 0 || p.inner == 0 || p.count == 0) wrong("every size must be at least 1");
   const std::size_t block = channel_block(value_type(p.precision));
-  for (const std::size_t side : {p.columns, p.a_transposed ? p.rows : p.inner, p.b_transposed ? p.inner : p.columns})
+  for (const std::size_t side : {p.output_length(), p.a_length(), p.b_length()})
     if (side % block != 0) wrong(fmt::format("rows in memory must have a multiple of {} values", block));
 }
 
 // cuBLAS is column-major and we are row-major, so it sees each of our matrices transposed. So we ask it for the
 // transposed product: of b and a, in this order.
-Matrix matrix(DataType type, std::size_t memory_rows, std::size_t memory_columns) {
-  cublasLtMatrixLayout_t layout = nullptr;
-  check(cublasLtMatrixLayoutCreate(&layout, data_type(type), memory_columns, memory_rows,
-                                   static_cast<std::int64_t>(memory_columns)));
-  return Matrix(layout);
+Matrix matrix(DataType type, std::size_t memory_rows, std::size_t memory_columns, std::size_t length,
+              std::size_t count) {
+  cublasLtMatrixLayout_t handle = nullptr;
+  check(cublasLtMatrixLayoutCreate(&handle, data_type(type), memory_columns, memory_rows,
+                                   static_cast<std::int64_t>(length)));
+  Matrix layout(handle);
+  if (count == 1) return layout;
+  const auto batch = static_cast<std::int32_t>(count);
+  const auto distance = static_cast<std::int64_t>(memory_rows * length);
+  check(cublasLtMatrixLayoutSetAttribute(handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch));
+  check(cublasLtMatrixLayoutSetAttribute(handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &distance,
+                                         sizeof distance));
+  return layout;
 }
 
 cublasLtEpilogue_t epilogue(const MatmulProblem& problem) {
@@ -208,11 +216,13 @@ class LtMatmul final : public Matmul {
   std::shared_ptr<const Buffer> zero_and_one_;  // floats on the device
   MatmulProblem problem_;
   DataType type_ = value_type(problem_.precision);
-  Matrix a_ = problem_.a_transposed ? matrix(type_, problem_.inner, problem_.rows)
-                                    : matrix(type_, problem_.rows, problem_.inner);
-  Matrix b_ = problem_.b_transposed ? matrix(type_, problem_.columns, problem_.inner)
-                                    : matrix(type_, problem_.inner, problem_.columns);
-  Matrix output_ = matrix(output_type(problem_), problem_.rows, problem_.columns);
+  Matrix a_ = problem_.a_transposed ? matrix(type_, problem_.inner, problem_.rows, problem_.a_length(), problem_.count)
+                                    : matrix(type_, problem_.rows, problem_.inner, problem_.a_length(), problem_.count);
+  Matrix b_ = problem_.b_transposed
+                  ? matrix(type_, problem_.columns, problem_.inner, problem_.b_length(), problem_.count)
+                  : matrix(type_, problem_.inner, problem_.columns, problem_.b_length(), problem_.count);
+  Matrix output_ =
+      matrix(output_type(problem_), problem_.rows, problem_.columns, problem_.output_length(), problem_.count);
   std::optional<Way> plain_;   // factors of 1, and of 0 or 1
   std::optional<Way> scaled_;  // factors in device memory
 };

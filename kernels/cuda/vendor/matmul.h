@@ -9,9 +9,9 @@
 
 namespace annulus::cuda {
 
-// output {rows, columns} = a {rows, inner} b {inner, columns}, row-major and dense; each of a and b may be transposed
-// in memory. The factors have the precision's value type; sums are computed in float32. The length of rows in memory is
-// a multiple of the number of values that 16 bytes hold. The batch is never along them, so it may have any size.
+// output {rows, columns} = a {rows, inner} b {inner, columns}, row-major; each of a and b may be transposed in memory.
+// The factors have the precision's value type; sums are computed in float32. The length of rows in memory is a multiple
+// of the number of values that 16 bytes hold. The batch is never along them, so it may have any size.
 struct MatmulProblem {
   Precision precision;
   std::size_t rows, columns, inner;
@@ -21,6 +21,14 @@ struct MatmulProblem {
   bool relu = false;          // after that
   bool wide_output = false;   // output is float32 in any precision
   bool accumulate = false;    // adds to the output instead of overwriting it
+  std::size_t count = 1;      // products, of matrices that follow each other in memory
+  std::size_t a_row = 0;      // the length of a's rows in memory; 0: without padding. The same for the output's.
+  std::size_t output_row = 0;
+
+  // The length of rows in memory.
+  std::size_t a_length() const { return a_row > 0 ? a_row : a_transposed ? rows : inner; }
+  std::size_t b_length() const { return b_transposed ? inner : columns; }
+  std::size_t output_length() const { return output_row > 0 ? output_row : columns; }
 };
 
 class Matmul {

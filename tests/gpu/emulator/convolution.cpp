@@ -32,8 +32,8 @@ void for_each_product(const ConvolutionProblem& p, const Visit& visit) {
     const std::size_t n = output / (rows * columns), row = output / columns % rows, column = output % columns;
     for (std::size_t place = 0; place < p.kernel.area(); ++place) {
       // Positions in the padding wrap around to more than the extent.
-      const std::size_t y = row * p.stride + place / p.kernel.width - p.padding.height;
-      const std::size_t x = column * p.stride + place % p.kernel.width - p.padding.width;
+      const std::size_t y = row * p.stride.height + place / p.kernel.width * p.dilation.height - p.padding.top;
+      const std::size_t x = column * p.stride.width + place % p.kernel.width * p.dilation.width - p.padding.left;
       if (y < p.height && x < p.width)
         visit(((n * p.height + y) * p.width + x) * p.channels, place * p.channels, output * p.filters);
     }
@@ -128,9 +128,10 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
   std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& p) override {
     emulated::check_multiple("channels of a convolution", p.channels, p.precision);
     emulated::check_multiple("filters of a convolution", p.filters, p.precision);
-    if (p.batch == 0 || p.kernel.area() == 0 || p.stride == 0) fail("a convolution has no batch, kernel or stride");
-    if (p.kernel.height > p.height + 2 * p.padding.height || p.kernel.width > p.width + 2 * p.padding.width)
-      fail("a convolution's kernel of {}x{} does not fit {}x{} pixels", p.kernel.height, p.kernel.width, p.height,
+    if (p.batch == 0 || p.kernel.area() == 0 || p.stride.area() == 0)
+      fail("a convolution has no batch, kernel or stride");
+    if (p.window_height() > p.height + p.padding.height() || p.window_width() > p.width + p.padding.width())
+      fail("a convolution's window of {}x{} does not fit {}x{} pixels", p.window_height(), p.window_width(), p.height,
            p.width);
     if (p.accumulate && p.pass != ConvolutionProblem::Pass::backward_data)
       fail("only backward_data of a convolution accumulates");

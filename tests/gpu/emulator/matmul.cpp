@@ -19,15 +19,33 @@ DataType output_type(const MatmulProblem& problem) {
   return problem.wide_output ? DataType::f32 : value_type(problem.precision);
 }
 
-// {rows, columns} that may lie there as {columns, rows}.
-std::vector<float> load_matrix(const void* from, std::size_t rows, std::size_t columns, bool transposed,
-                               Precision precision) {
-  std::vector<float> values = emulated::load_factors(from, rows * columns, precision);
-  if (!transposed) return values;
-  std::vector<float> turned(values.size());
-  for (std::size_t i = 0; i < rows; ++i)
-    for (std::size_t j = 0; j < columns; ++j) turned[i * columns + j] = values[j * rows + i];
-  return turned;
+// A matrix in memory, with rows of `length` values.
+struct Matrix {
+  std::size_t rows, columns, length;
+  bool transposed;  // it is stored as {columns, rows}
+
+  std::size_t count() const { return (transposed ? columns : rows) * length; }
+  std::size_t at(std::size_t i, std::size_t j) const { return transposed ? j * length + i : i * length + j; }
+};
+
+Matrix a_of(const MatmulProblem& p) {
+  return {p.rows, p.inner, p.a_length(), p.a_transposed};
+}
+Matrix b_of(const MatmulProblem& p) {
+  return {p.inner, p.columns, p.b_length(), p.b_transposed};
+}
+Matrix output_of(const MatmulProblem& p) {
+  return {p.rows, p.columns, p.output_length(), false};
+}
+
+// The `number`-th one of the matrices.
+std::vector<float> load_matrix(const void* from, const Matrix& matrix, std::size_t number, Precision precision) {
+  const auto* begin = static_cast<const std::byte*>(from) + number * matrix.count() * size_of(value_type(precision));
+  const std::vector<float> values = emulated::load_factors(begin, matrix.count(), precision);
+  std::vector<float> dense;
+  for (std::size_t i = 0; i < matrix.rows; ++i)
+    for (std::size_t j = 0; j < matrix.columns; ++j) dense.push_back(values[matrix.at(i, j)]);
+  return dense;
 }
 
 std::vector<float> product(const MatmulProblem& p, const std::vector<float>& a, const std::vector<float>& b) {
@@ -38,19 +56,22 @@ std::vector<float> product(const MatmulProblem& p, const std::vector<float>& a, 
   return sums;
 }
 
-void compute(const MatmulProblem& p, const void* a, const void* b, const float* bias, void* output,
+void compute(const MatmulProblem& p, std::size_t number, const void* a, const void* b, const float* bias, void* output,
              const float* factor) {
-  std::vector<float> values = product(p, load_matrix(a, p.rows, p.inner, p.a_transposed, p.precision),
-                                      load_matrix(b, p.inner, p.columns, p.b_transposed, p.precision));
-  std::vector<float> old(values.size());
-  if (p.accumulate) old = emulated::load(output, old.size(), output_type(p));
+  const std::vector<float> values =
+      product(p, load_matrix(a, a_of(p), number, p.precision), load_matrix(b, b_of(p), number, p.precision));
+  const Matrix matrix = output_of(p);
+  void* to = static_cast<std::byte*>(output) + number * matrix.count() * size_of(output_type(p));
+  std::vector<float> stored = emulated::load(to, matrix.count(), output_type(p));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (factor != nullptr) values[i] *= *factor;
-    values[i] += old[i];
-    if (p.bias) values[i] += bias[i % p.columns];
-    if (p.relu && values[i] < 0) values[i] = 0;
+    float value = values[i];
+    float& target = stored[matrix.at(i / p.columns, i % p.columns)];
+    if (factor != nullptr) value *= *factor;
+    if (p.accumulate) value += target;
+    if (p.bias) value += bias[i % p.columns];
+    target = p.relu && value < 0 ? 0 : value;
   }
-  emulated::store(values, output, output_type(p));
+  emulated::store(stored, to, output_type(p));
 }
 
 class EmulatedMatmul final : public Matmul {
@@ -63,16 +84,16 @@ class EmulatedMatmul final : public Matmul {
            cudaStream_t stream) override {
     const MatmulProblem& p = problem_;
     const std::size_t bytes = size_of(value_type(p.precision));
-    emulated::check_operand("a product's first factor", a, p.rows * p.inner, bytes);
-    emulated::check_operand("a product's second factor", b, p.inner * p.columns, bytes);
-    emulated::check_operand("a product", output, p.rows * p.columns, size_of(output_type(p)));
+    emulated::check_operand("a product's first factor", a, p.count * a_of(p).count(), bytes);
+    emulated::check_operand("a product's second factor", b, p.count * b_of(p).count(), bytes);
+    emulated::check_operand("a product", output, p.count * output_of(p).count(), size_of(output_type(p)));
     emulated::check_operand("a product's workspace", workspace, kWorkspaceBytes, 1);
     if (p.bias) emulated::check_operand("a product's bias", bias, p.columns, sizeof(float));
     if (factor != nullptr && !emulated::device_reaches(factor, sizeof(float)))
       fail("a product's factor at {} is not a device's memory", fmt::ptr(factor));
     check(emulated::enqueue(stream, [=] {
       std::memset(workspace, 0xff, kWorkspaceBytes);
-      compute(p, a, b, bias, output, factor);
+      for (std::size_t i = 0; i < p.count; ++i) compute(p, i, a, b, bias, output, factor);
     }));
   }
 
@@ -83,9 +104,9 @@ class EmulatedMatmul final : public Matmul {
 class EmulatedMatmuls final : public MatmulPlanner {
  public:
   std::unique_ptr<Matmul> plan(const MatmulProblem& p) override {
-    emulated::check_multiple("values in a row of a product", p.columns, p.precision);
-    emulated::check_multiple("values in a row of the first factor", p.a_transposed ? p.rows : p.inner, p.precision);
-    emulated::check_multiple("values in a row of the second factor", p.b_transposed ? p.inner : p.columns, p.precision);
+    emulated::check_multiple("values in a row of a product", p.output_length(), p.precision);
+    emulated::check_multiple("values in a row of the first factor", p.a_length(), p.precision);
+    emulated::check_multiple("values in a row of the second factor", p.b_length(), p.precision);
     return std::make_unique<EmulatedMatmul>(p);
   }
 };

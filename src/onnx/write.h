@@ -10,9 +10,9 @@
 
 namespace annulus {
 
-// Writes a network as ONNX (onnx.ai; the messages are those of onnx.proto3). Version 13 of the operators and version 7
-// of the file format came with ONNX 1.8 (2020) and are supported by later runtimes.
-constexpr std::int64_t kOnnxOperators = 13, kOnnxFormat = 7;
+// Writes a network as ONNX (onnx.ai; the messages are those of onnx.proto3). Version 17 of the operators and version 8
+// of the file format came with ONNX 1.12 (2022) and are supported by later runtimes.
+constexpr std::int64_t kOnnxOperators = 17, kOnnxFormat = 8;
 
 // Returns a parameter's values, row-major float32, by its name in the graph: "conv1.weight". They must stay valid until
 // to_onnx() returns.

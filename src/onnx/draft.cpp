@@ -1,0 +1,45 @@
+#include "src/onnx/draft.h"
+
+#include "kernels/base/error.h"
+
+namespace annulus {
+
+Value Draft::add(Layer layer) {
+  Shapes ones, twos;
+  for (const Value input : layer.inputs) {
+    ones.push_back(of_one(input));
+    twos.push_back(of_two(input));
+  }
+  if (const auto* operation = std::get_if<Operation>(&layer.operation)) {
+    layer.of_one = output_shape(*operation, ones);
+    layer.of_two = output_shape(*operation, twos);
+  } else {
+    layer.of_one = ones.at(0);
+    layer.of_two = twos.at(0);
+  }
+  layers_.push_back(std::move(layer));
+  return Graph::output(layers_.size() - 1);
+}
+
+const Shape& Draft::of_one(Value value) const {
+  return Graph::has_node(value) ? layer(value).of_one : outside_[value];
+}
+
+const Shape& Draft::of_two(Value value) const {
+  return Graph::has_node(value) ? layer(value).of_two : outside_of_two_[value];
+}
+
+Shape Draft::shape(Value value, std::size_t batch) const {
+  Shape shape = of_one(value);
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (shape[i] != of_two(value)[i]) shape[i] *= batch;
+  return shape;
+}
+
+std::optional<BatchPlace> Draft::batch(Value value) const {
+  for (std::size_t i = 0; i < of_one(value).size(); ++i)
+    if (of_one(value)[i] != of_two(value)[i]) return BatchPlace{i, Graph::has_node(value) ? layer(value).outer : 1};
+  return std::nullopt;
+}
+
+}  // namespace annulus

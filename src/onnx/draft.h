@@ -1,0 +1,83 @@
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "models/graph.h"
+#include "src/onnx/tensor.h"
+
+namespace annulus {
+
+// The values of a layer's parameter: a tensor of the file, or a constant that the file computes.
+struct Stored {
+  const onnx::TensorProto* tensor = nullptr;
+  std::shared_ptr<const HostTensor> computed{};
+  bool transposed = false;  // it is the transposed matrix of the parameter
+};
+
+// An operator that we have only as a part of others, such as Erf within GELU. It computes element by element.
+struct Part {
+  std::string op;
+  std::size_t groups = 0;  // of InstanceNormalization
+  float epsilon = 0;
+};
+
+// Where the batch is in a shape: extent `axis` is outer x batch x inner, row-major. Reshapes put other dimensions
+// there.
+struct BatchPlace {
+  std::size_t axis, outer;
+  bool operator==(const BatchPlace&) const = default;
+};
+
+// A graph while it is being read: some of its layers are parts of patterns, or nothing will read them.
+class Draft {
+ public:
+  struct Layer {
+    std::string name;
+    std::variant<Operation, Part> operation;
+    std::vector<Value> inputs;
+    std::vector<Stored> stored{};  // in the order of the operation's parameters
+    std::size_t outer = 1;         // see BatchPlace
+    Shape of_one{}, of_two{};      // output, for a batch of one and of two
+  };
+
+  explicit Draft(const ImageShape& image)
+      : outside_{{1, image.height, image.width, image.channels}, {1}, {1}},
+        outside_of_two_{{2, image.height, image.width, image.channels}, {2}, {2}} {}
+
+  // Appends a layer. Values are numbered as in Graph. Throws Error if the inputs do not fit.
+  Value add(Layer layer);
+
+  const std::vector<Layer>& layers() const { return layers_; }
+  Layer& layer(Value value) { return layers_[value - Graph::output(0)]; }
+  const Layer& layer(Value value) const { return layers_[value - Graph::output(0)]; }
+
+  // The operation that computes a value, if it is of this kind, else null.
+  template <class Kind>
+  const Kind* computed_by(Value value) const {
+    if (!Graph::has_node(value)) return nullptr;
+    const auto& operation = layer(value).operation;
+    if constexpr (std::is_same_v<Kind, Part>)
+      return std::get_if<Part>(&operation);
+    else
+      return std::holds_alternative<Operation>(operation) ? std::get_if<Kind>(&std::get<Operation>(operation))
+                                                          : nullptr;
+  }
+
+  Shape shape(Value value, std::size_t batch) const;
+  std::optional<BatchPlace> batch(Value value) const;  // nothing if the value does not depend on the batch
+
+ private:
+  const Shape& of_one(Value value) const;
+  const Shape& of_two(Value value) const;
+
+  Shapes outside_, outside_of_two_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,249 @@
+#include "src/onnx/file.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/unknown_field_set.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "kernels/base/error.h"
+#include "src/io/file_io.h"
+#include "src/onnx/tensor.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 31;  // limit of protobuf's messages
+constexpr std::int64_t kFirstOperators = 11;
+
+// Later versions of the format have properties of nodes and values, which our library keeps as unknown fields.
+constexpr int kNodeProperties = 9, kValueProperties = 4;
+
+template <class Message>
+std::string property(const Message& message, int field, const std::string& key) {
+  const auto& fields = message.GetReflection()->GetUnknownFields(message);
+  onnx::StringStringEntryProto entry;
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const auto& unknown = fields.field(i);
+    if (unknown.number() != field || unknown.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED) continue;
+    if (entry.ParseFromString(unknown.length_delimited()) && entry.key() == key) return entry.value();
+  }
+  return "";
+}
+
+bool is_buffer(const onnx::ValueInfoProto& value) {
+  return property(value, kValueProperties, "pkg.torch.export.graph_signature.InputSpec.kind") == "BUFFER";
+}
+
+std::string external_property(const onnx::TensorProto& tensor, const std::string& key) {
+  for (const onnx::StringStringEntryProto& entry : tensor.external_data())
+    if (entry.key() == key) return entry.value();
+  return "";
+}
+
+std::size_t whole_property(const onnx::TensorProto& tensor, const std::string& key, std::size_t missing) {
+  const std::string text = external_property(tensor, key);
+  if (text.empty()) return missing;
+  if (text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
+    fail("{}: {} of its external data is \"{}\"", tensor.name(), key, text);
+  return std::stoull(text);
+}
+
+// Replaces a reference to another file by that file's bytes.
+void load_external(onnx::TensorProto& tensor, const std::filesystem::path& folder) {
+  const std::filesystem::path location = external_property(tensor, "location");
+  const bool inside = location.is_relative() && !location.empty() &&
+                      std::ranges::none_of(location, [](const auto& part) { return part == ".."; });
+  if (!inside) fail("{}: its values are in {}, outside the file's folder", tensor.name(), location.string());
+  const std::filesystem::path file = folder / location;
+  std::error_code error;
+  const auto real = std::filesystem::weakly_canonical(file, error), base = std::filesystem::weakly_canonical(folder);
+  if (error || std::mismatch(base.begin(), base.end(), real.begin(), real.end()).first != base.end())
+    fail("{}: its values are in {}, outside the file's folder", tensor.name(), location.string());
+  const FileDescriptor descriptor = open_to_read(file);
+  const std::uint64_t size = size_of(descriptor, file);
+  const std::size_t offset = whole_property(tensor, "offset", 0);
+  const std::size_t length = whole_property(tensor, "length", size - std::min<std::uint64_t>(offset, size));
+  if (offset > size || length > size - offset)
+    fail("{}: its values are bytes {} to {} of {}, which has {}: copy it again, beside the ONNX file", tensor.name(),
+         offset, offset + length, file.string(), size);
+  std::string& raw = *tensor.mutable_raw_data();
+  raw.resize(length);
+  read_at(descriptor, file, offset, {reinterpret_cast<std::uint8_t*>(raw.data()), raw.size()});
+  tensor.clear_external_data();
+  tensor.clear_data_location();
+}
+
+// Names the values that nodes may read, and finds errors in their order.
+class Order {
+ public:
+  void define(const std::string& value, const std::string& by) {
+    if (!value.empty() && !defined_.insert(value).second) fail("{} computes {}, which exists already", by, value);
+  }
+
+  void expect(const onnx::NodeProto& node, const std::set<std::string>& computed_later) const {
+    for (const std::string& input : node.input()) {
+      if (input.empty() || defined_.contains(input)) continue;
+      if (computed_later.contains(input))
+        fail("node {} reads {}, which is computed after it: the nodes are not in order or have a cycle", node.name(),
+             input);
+      fail("node {} reads {}, which nothing computes", node.name(), input);
+    }
+  }
+
+ private:
+  std::set<std::string> defined_;
+};
+
+bool standard(const std::string& domain) {
+  return domain.empty() || domain == "ai.onnx";
+}
+
+}  // namespace
+
+OnnxFile OnnxFile::read(const std::filesystem::path& file) {
+  std::vector<std::uint8_t> bytes;
+  read_file(file, kMostBytes, bytes);
+  OnnxFile read;
+  read.name_ = file.string();
+  const google::protobuf::int64 most = std::numeric_limits<int>::max();
+  if (static_cast<google::protobuf::int64>(bytes.size()) > most ||
+      !read.model_.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    fail("{}: it is not an ONNX file, or it is damaged", read.name_);
+  bytes = {};
+  try {
+    for (onnx::TensorProto& tensor : *read.model_.mutable_graph()->mutable_initializer())
+      if (tensor.data_location() == onnx::TensorProto::EXTERNAL) load_external(tensor, file.parent_path());
+    read.check();
+  } catch (const Error& error) {
+    fail("{}: {}", read.name_, error.what());
+  }
+  return read;
+}
+
+OnnxFile OnnxFile::parse(std::string_view bytes, const std::string& name) {
+  OnnxFile read;
+  read.name_ = name;
+  if (bytes.size() >= kMostBytes || !read.model_.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    fail("{}: it is not an ONNX file, or it is damaged", name);
+  try {
+    read.check();
+  } catch (const Error& error) {
+    fail("{}: {}", name, error.what());
+  }
+  return read;
+}
+
+void OnnxFile::check() {
+  for (const onnx::OperatorSetIdProto& set : model_.opset_import())
+    if (standard(set.domain())) operators_ = set.version();
+  if (operators_ < kFirstOperators)
+    fail("its operators are of version {}, but at least {} is needed: export it with opset_version=17", operators_,
+         kFirstOperators);
+  const onnx::GraphProto& graph = model_.graph();
+  if (graph.sparse_initializer_size() > 0) fail("sparse tensors are not supported");
+  Order order;
+  for (const onnx::TensorProto& tensor : graph.initializer()) {
+    order.define(tensor.name(), "a stored tensor");
+    if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
+      fail("{}: its values are in another file", tensor.name());
+    if (stripped(tensor))
+      checked_shape(tensor.name(), {tensor.dims().data(), static_cast<std::size_t>(tensor.dims_size())});
+    else
+      expect_data(tensor);
+    initializers_[tensor.name()] = &tensor;
+  }
+  for (const onnx::ValueInfoProto& value : graph.value_info())
+    if (is_buffer(value)) buffers_.insert(value.name());
+  std::vector<const onnx::ValueInfoProto*> inputs;
+  for (const onnx::ValueInfoProto& input : graph.input()) {
+    if (initializers_.contains(input.name())) continue;
+    order.define(input.name(), "an input");
+    inputs.push_back(&input);
+  }
+  if (inputs.size() != 1) fail("it has {} inputs, but networks of one image are supported", inputs.size());
+  input_ = inputs[0];
+  std::set<std::string> computed;
+  for (const onnx::NodeProto& node : graph.node()) computed.insert(node.output().begin(), node.output().end());
+  for (const onnx::NodeProto& node : graph.node()) {
+    order.expect(node, computed);
+    for (const std::string& output : node.output()) order.define(output, "node " + node.name());
+  }
+  if (graph.output_size() == 0) fail("it has no output");
+  input_shape();
+}
+
+std::array<std::size_t, 4> OnnxFile::input_shape() const {
+  const onnx::TypeProto::Tensor& type = input_->type().tensor_type();
+  if (type.elem_type() != onnx::TensorProto::FLOAT && !raw_pixels())
+    fail("its input {} is not of type float32: export the network with float32 images", input_->name());
+  if (type.shape().dim_size() != 4)
+    fail("its input {} has {} dimensions, but images have 4: batch, channels, height, width", input_->name(),
+         type.shape().dim_size());
+  std::array<std::size_t, 4> shape{};
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    const auto& extent = type.shape().dim(static_cast<int>(i));
+    const std::int64_t value = extent.dim_value();
+    if (value < 0 || value > (1 << 20)) fail("its input {} has an extent of {}", input_->name(), value);
+    if (value == 0 && i > 0)
+      fail("its input {} leaves more than the batch open: export it with a fixed image size", input_->name());
+    shape[i] = static_cast<std::size_t>(value);
+  }
+  if (raw_pixels()) return {shape[0], shape[3], shape[1], shape[2]};
+  return shape;
+}
+
+std::string OnnxFile::without_values(const std::vector<std::string>& tensors) const {
+  const std::set<std::string> removed(tensors.begin(), tensors.end());
+  onnx::ModelProto model;
+  model.set_ir_version(model_.ir_version());
+  *model.mutable_opset_import() = model_.opset_import();
+  *model.mutable_functions() = model_.functions();
+  const onnx::GraphProto& from = graph();
+  onnx::GraphProto& to = *model.mutable_graph();
+  to.set_name(from.name());
+  *to.mutable_input() = from.input();
+  *to.mutable_output() = from.output();
+  for (const onnx::ValueInfoProto& value : from.value_info())
+    if (buffers_.contains(value.name())) *to.add_value_info() = value;
+  for (const onnx::NodeProto& node : from.node()) {
+    onnx::NodeProto& copy = *to.add_node();
+    copy = node;
+    copy.clear_doc_string();
+    const std::string scopes = property(node, kNodeProperties, kScopes);
+    copy.GetReflection()->MutableUnknownFields(&copy)->Clear();
+    if (scopes.empty()) continue;
+    onnx::StringStringEntryProto entry;
+    entry.set_key(kScopes);
+    entry.set_value(scopes);
+    copy.GetReflection()->MutableUnknownFields(&copy)->AddLengthDelimited(kNodeProperties, entry.SerializeAsString());
+  }
+  for (const onnx::TensorProto& tensor : from.initializer()) {
+    onnx::TensorProto& copy = *to.add_initializer();
+    if (!removed.contains(tensor.name())) {
+      copy = tensor;
+      continue;
+    }
+    copy.set_name(tensor.name());
+    copy.set_data_type(tensor.data_type());
+    *copy.mutable_dims() = tensor.dims();
+    copy.set_doc_string(kStripped);
+  }
+  return model.SerializeAsString();
+}
+
+// Python's list of strings: "['', 'features', 'features.0', 'conv2d']".
+std::vector<std::string> exported_scopes(const onnx::NodeProto& node) {
+  const std::string text = property(node, kNodeProperties, OnnxFile::kScopes);
+  std::vector<std::string> scopes;
+  for (std::size_t at = 0; (at = text.find('\'', at)) != std::string::npos;) {
+    const std::size_t end = text.find('\'', at + 1);
+    if (end == std::string::npos) break;
+    scopes.push_back(text.substr(at + 1, end - at - 1));
+    at = end + 1;
+  }
+  return scopes;
+}
+
+}  // namespace annulus

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <array>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace annulus {
+
+// An ONNX file in memory, checked: its graph has one image input, every value is computed once and before it is read,
+// and stored tensors have the data that they declare.
+class OnnxFile {
+ public:
+  // Reads the file, and tensors that it stores in other files of its folder. Throws Error naming the file.
+  static OnnxFile read(const std::filesystem::path& file);
+
+  // The bytes of a file without external tensors, such as without_weights() returned. Throws Error naming `name`.
+  static OnnxFile parse(std::string_view bytes, const std::string& name);
+
+  const std::string& name() const { return name_; }
+  const onnx::ModelProto& model() const { return model_; }
+  const onnx::GraphProto& graph() const { return model_.graph(); }
+  const std::map<std::string_view, const onnx::TensorProto*>& initializers() const { return initializers_; }
+  std::int64_t operators() const { return operators_; }  // version of the operator set
+
+  // The input: float32 {batch, channels, height, width}, or uint8 {batch, height, width, channels}, whose type our own
+  // files have. An extent that the file leaves open is 0.
+  const onnx::ValueInfoProto& input() const { return *input_; }
+  std::array<std::size_t, 4> input_shape() const;  // batch, channels, height, width
+  bool raw_pixels() const { return input_->type().tensor_type().elem_type() == onnx::TensorProto::UINT8; }
+
+  // The file without the values of these tensors, and without what only describes it. Such a tensor keeps its shape.
+  std::string without_values(const std::vector<std::string>& tensors) const;
+
+  static constexpr const char* kScopes = "pkg.torch.onnx.name_scopes";  // a property of nodes
+
+  // Whether PyTorch's exporter marked a stored tensor as a buffer: it is not trained.
+  bool buffer(const std::string& tensor) const { return buffers_.contains(tensor); }
+
+  // Whether without_values() removed a tensor's values.
+  static bool stripped(const onnx::TensorProto& tensor) { return tensor.doc_string() == kStripped; }
+
+ private:
+  static constexpr const char* kStripped = "values are in the checkpoint";
+
+  void check();
+
+  std::string name_;
+  onnx::ModelProto model_;
+  std::map<std::string_view, const onnx::TensorProto*> initializers_;
+  std::set<std::string> buffers_;
+  std::int64_t operators_ = 0;
+  const onnx::ValueInfoProto* input_ = nullptr;
+};
+
+// Where in its module tree PyTorch's newer exporter found a node: "features.0.1"; empty if the file does not say. The
+// last of its parts is the traced operation.
+std::vector<std::string> exported_scopes(const onnx::NodeProto& node);
+
+}  // namespace annulus

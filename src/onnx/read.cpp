@@ -1,0 +1,247 @@
+#include "src/onnx/read.h"
+
+#include <algorithm>
+#include <set>
+
+#include "kernels/base/error.h"
+#include "models/layers.h"
+#include "src/onnx/reader.h"
+
+namespace annulus {
+namespace {
+
+// The layers that the logits depend on.
+std::vector<bool> used_layers(const Draft& draft, Value logits) {
+  std::vector<bool> used(draft.layers().size(), false);
+  used[logits - Graph::output(0)] = true;
+  for (std::size_t i = used.size(); i-- > 0;)
+    for (const Value input : draft.layers()[i].inputs)
+      if (used[i] && Graph::has_node(input)) used[input - Graph::output(0)] = true;
+  return used;
+}
+
+void expect_logits(const OnnxFile& file, const Draft& draft, Value logits) {
+  const auto place = draft.batch(logits);
+  const Shape shape = draft.shape(logits, 1);
+  if (shape.size() == 2 && place == BatchPlace{0, 1} && shape[0] == 1) return;
+  fail("{}: its first output is {} for one image, but a classifier's is {{batch, classes}}", file.name(),
+       to_string(shape));
+}
+
+template <class Layer>
+bool set_units(Operation& operation, std::size_t& units, std::size_t classes) {
+  auto* layer = std::get_if<Layer>(&operation);
+  if (layer == nullptr) return false;
+  auto& own = [&]() -> std::size_t& {
+    if constexpr (requires { layer->units; })
+      return layer->units;
+    else
+      return layer->channels;
+  }();
+  if (own != units) return false;
+  own = classes;
+  return true;
+}
+
+// Layers between the last one with weights and the logits, in which the classes may be a dimension.
+bool passes(Operation& operation, std::size_t units, std::size_t classes) {
+  if (auto* reshape = std::get_if<Reshape>(&operation)) {
+    std::ranges::replace(reshape->shape, units, classes);
+    return true;
+  }
+  return std::holds_alternative<Relu>(operation) || std::holds_alternative<AdaptiveAveragePool>(operation) ||
+         std::holds_alternative<AveragePool>(operation) || std::holds_alternative<Mean>(operation) ||
+         std::holds_alternative<Activation>(operation) || std::holds_alternative<Dropout>(operation);
+}
+
+// Gives the last layer with weights another number of units. Its values no longer fit.
+void replace_classifier(const OnnxFile& file, std::vector<Draft::Layer>& layers, Value logits, std::size_t units,
+                        std::size_t classes) {
+  for (Value value = logits; Graph::has_node(value);) {
+    Draft::Layer& layer = layers[value - Graph::output(0)];
+    auto* operation = std::get_if<Operation>(&layer.operation);
+    if (operation == nullptr) break;
+    if (set_units<Dense>(*operation, units, classes) || set_units<Linear>(*operation, units, classes) ||
+        set_units<Convolution>(*operation, units, classes)) {
+      layer.stored.clear();
+      return;
+    }
+    if (!passes(*operation, units, classes)) break;
+    value = layer.inputs[0];
+  }
+  fail("{}: it has {} classes, but the data {}, and its last layer cannot be replaced: export it with {} classes",
+       file.name(), units, classes, classes);
+}
+
+// The names of a graph's layers. Those of layers with parameters are taken first, because users know them.
+class Names {
+ public:
+  Names(const std::vector<Draft::Layer>& layers, const std::vector<bool>& used) : names_(layers.size()) {
+    taken_.insert("loss");
+    for (const bool with_parameters : {true, false})
+      for (std::size_t i = 0; i < layers.size(); ++i)
+        if (used[i] && layers[i].stored.empty() != with_parameters) names_[i] = unique(layers[i].name);
+  }
+
+  const std::string& operator[](std::size_t layer) const { return names_[layer]; }
+
+ private:
+  std::string unique(std::string name) {
+    std::ranges::replace(name, '/', '.');
+    if (name.empty()) name = "layer";
+    std::string candidate = name;
+    for (int number = 2; !taken_.insert(candidate).second; ++number) candidate = fmt::format("{}_{}", name, number);
+    return candidate;
+  }
+
+  std::set<std::string> taken_;
+  std::vector<std::string> names_;
+};
+
+// Values of a parameter in the graph's order.
+std::vector<float> parameter_values(const Stored& stored, const ParameterDeclaration& declared) {
+  std::vector<float> values;
+  if (stored.tensor != nullptr) {
+    values = read_floats(*stored.tensor);
+  } else {
+    for (const double value : stored.computed->reals) values.push_back(static_cast<float>(value));
+  }
+  if (values.size() != elements(declared.shape))
+    fail("{} has {} values, but {} needs {}", stored.tensor != nullptr ? stored.tensor->name() : "a constant",
+         values.size(), declared.name, to_string(declared.shape));
+  if (!stored.transposed) return values;
+  const std::size_t rows = declared.shape[0], columns = values.size() / rows;
+  std::vector<float> transposed(values.size());
+  for (std::size_t row = 0; row < rows; ++row)
+    for (std::size_t column = 0; column < columns; ++column)
+      transposed[row * columns + column] = values[column * rows + row];
+  return transposed;
+}
+
+// Adds a draft's layers to a network.
+class Assembly {
+ public:
+  Assembly(const OnnxFile& file, const Task& task, ImportedNetwork& to) : file_(file), task_(task), to_(to) {}
+
+  void run(const Draft& draft, Value logits) {
+    auto layers = draft.layers();
+    const auto used = used_layers(draft, logits);
+    expect_logits(file_, draft, logits);
+    const std::size_t units = draft.shape(logits, 1)[1];
+    if (units != task_.classes) {
+      replace_classifier(file_, layers, logits, units, task_.classes);
+      to_.notes.push_back(
+          fmt::format("the last layer is replaced: it has {} classes, the data {}", units, task_.classes));
+    }
+    const Names names(layers, used);
+    for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kSampleKeys}) renumbered_[outside] = outside;
+    for (std::size_t i = 0; i < layers.size(); ++i)
+      if (used[i]) renumbered_[Graph::output(i)] = add(names[i], std::move(layers[i]));
+    if (copies_ > 0)
+      to_.notes.push_back(
+          fmt::format("{} parameters are stored together with equal ones; each is trained on its own", copies_));
+    to_.graph = with_loss(std::move(to_.graph), task_, renumbered_.at(logits));
+  }
+
+ private:
+  Value add(const std::string& name, Draft::Layer layer) {
+    if (const auto* part = std::get_if<Part>(&layer.operation))
+      fail("{}: node {}: {} is supported only within {}", file_.name(), layer.name, part->op,
+           part->op == "Erf" ? "GELU" : "group normalization with a scale and a shift");
+    auto& operation = std::get<Operation>(layer.operation);
+    if (auto* dropout = std::get_if<Dropout>(&operation)) dropout->number = dropouts_++;
+    for (Value& input : layer.inputs) input = renumbered_.at(input);
+    const Value value = to_.graph.add(name, operation, layer.inputs);
+    const Node& node = to_.graph.nodes().back();
+    const auto declared = parameters(node.operation, to_.graph.input_shapes(node, 1));
+    for (std::size_t i = 0; i < layer.stored.size(); ++i) add_parameter(name, layer.stored[i], declared.at(i));
+    return value;
+  }
+
+  void add_parameter(const std::string& layer, const Stored& stored, const ParameterDeclaration& declared) {
+    const std::string name = parameter_name(layer, declared.name);
+    if (stored.tensor != nullptr) {
+      const std::string& tensor = stored.tensor->name();
+      const bool first = seen_.insert(stored.tensor).second;
+      to_.names[name] = first ? tensor : layer + tensor.substr(std::min(tensor.rfind('.'), tensor.size()));
+      if (first)
+        to_.stored.push_back(tensor);
+      else
+        ++copies_;
+      if (OnnxFile::stripped(*stored.tensor)) return;
+    }
+    to_.values[name] = parameter_values(stored, declared);
+  }
+
+  const OnnxFile& file_;
+  const Task& task_;
+  ImportedNetwork& to_;
+  std::uint32_t dropouts_ = 0;
+  std::size_t copies_ = 0;             // of tensors that the exporter stored once for several layers
+  std::map<Value, Value> renumbered_;  // a draft's value: the graph's
+  std::set<const onnx::TensorProto*> seen_;
+};
+
+std::string size_hint(const OnnxFile& file, const Task& task) {
+  const auto shape = file.input_shape();
+  if (shape[2] == task.image.height && shape[3] == task.image.width) return "";
+  return fmt::format(" (it was exported for images of {}x{}, and these are of {}x{})", shape[2], shape[3],
+                     task.image.height, task.image.width);
+}
+
+void add_output_notes(const OnnxFile& file, std::vector<std::string>& notes) {
+  for (int i = 1; i < file.graph().output_size(); ++i)
+    notes.push_back(fmt::format("its output {} is dropped: only the first is trained", file.graph().output(i).name()));
+}
+
+}  // namespace
+
+ImportedNetwork read_network(const OnnxFile& file, const Task& task) {
+  Reader reader(file, task);
+  reader.run();
+  if (!reader.problems().empty())
+    fail("{}: {}{}{}", file.name(), reader.problems()[0],
+         reader.problems().size() > 1
+             ? fmt::format(", and {} more: see `annulus models --check`", reader.problems().size() - 1)
+             : "",
+         size_hint(file, task));
+  ImportedNetwork network{Graph(task.image), {}, {}, {}, reader.notes()};
+  add_output_notes(file, network.notes);
+  try {
+    Assembly(file, task, network).run(reader.draft(), reader.logits());
+  } catch (const Error& error) {
+    fail("{}{}", error.what(), size_hint(file, task));
+  }
+  return network;
+}
+
+Graph read_graph(const OnnxFile& file, const Task& task) {
+  return read_network(file, task).graph;
+}
+
+std::string without_parameters(const OnnxFile& file, const ImportedNetwork& network) {
+  return file.without_values(network.stored);
+}
+
+std::vector<std::string> problems(const OnnxFile& file, const Task& task) {
+  Reader reader(file, task);
+  reader.run();
+  if (!reader.problems().empty()) return reader.problems();
+  try {
+    read_network(file, task);
+  } catch (const Error& error) {
+    return {error.what()};
+  }
+  return {};
+}
+
+Task exported_task(const OnnxFile& file) {
+  const auto shape = file.input_shape();
+  Task task = neutral_task({shape[2], shape[3], shape[1]}, 1);
+  Reader reader(file, task);
+  reader.run();
+  if (reader.problems().empty()) task.classes = reader.draft().shape(reader.logits(), 1).back();
+  return task;
+}
+
+}  // namespace annulus

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/zoo.h"
+#include "src/onnx/file.h"
+
+namespace annulus {
+
+// A network that PyTorch exported, as a graph that can be trained.
+struct ImportedNetwork {
+  Graph graph;
+  // By the graph's names of its parameters. Values are missing if the file has none, or if the layer was replaced.
+  std::map<std::string, std::vector<float>> values;
+  std::map<std::string, std::string>
+      names;                        // by the graph's names of parameters, PyTorch's: "features.0.1.running_mean"
+  std::vector<std::string> stored;  // the file's tensors that are parameters
+  std::vector<std::string> notes;   // for the user: what was dropped or replaced
+};
+
+// Reads the network of an ONNX file for a task. Layers are named after the file's parameters: "features.0.0.weight"
+// belongs to layer "features.0.0". If the task has another number of classes, the last layer is replaced. Throws Error
+// naming the file, the node and its operator.
+//
+// A stored tensor of real numbers is trained unless the file marks it as a buffer, its name was made up by the
+// exporter, it is combined with pixels alone, or it is the input of a dense layer.
+ImportedNetwork read_network(const OnnxFile& file, const Task& task);
+
+// The network's graph alone.
+Graph read_graph(const OnnxFile& file, const Task& task);
+
+// The file's bytes without the values of the graph's parameters: for a checkpoint, which has them.
+std::string without_parameters(const OnnxFile& file, const ImportedNetwork& network);
+
+// One line for each node that cannot be read; empty if the network can be trained.
+std::vector<std::string> problems(const OnnxFile& file, const Task& task);
+
+// The task for which the file was exported, with random images.
+Task exported_task(const OnnxFile& file);
+
+}  // namespace annulus

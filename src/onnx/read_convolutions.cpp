@@ -1,0 +1,64 @@
+#include "kernels/base/error.h"
+#include "src/onnx/reader.h"
+#include "src/onnx/windows.h"
+
+namespace annulus {
+namespace {
+
+// Weights, and a bias unless it is missing or all zeros.
+std::vector<Stored> convolution_parameters(NodeReader& n) {
+  const auto weight = n.stored(1);
+  if (!weight) fail("its weights are computed from the images");
+  std::vector<Stored> all{*weight};
+  if (!n.has(2) || n.number(2) == 0) return all;
+  const auto bias = n.stored(2);
+  if (!bias) fail("its bias is computed from the images");
+  all.push_back(*bias);
+  return all;
+}
+
+std::size_t groups(NodeReader& n) {
+  return checked_extent(n.attributes.whole("group", 1), "group");
+}
+
+void read_convolution(NodeReader& n) {
+  const Value x = n.value(0);
+  const Shape weight = n.input_shape(1), in = n.shape(x);
+  expect_images(in, weight);
+  const auto parameters = convolution_parameters(n);
+  Convolution convolution{.channels = weight[0], .kernel = {weight[2], weight[3]}};
+  convolution.stride = extent(n.attributes, "strides");
+  convolution.dilation = extent(n.attributes, "dilations");
+  convolution.groups = groups(n);
+  convolution.bias = parameters.size() > 1;
+  convolution.padding = border(n.attributes, in, convolution.kernel, convolution.stride, convolution.dilation);
+  if (weight[1] * convolution.groups != in[1])
+    fail("its weights of {} do not fit {} channels in {} groups", to_string(weight), in[1], convolution.groups);
+  n.set(n.add(convolution, {x}, parameters));
+}
+
+void read_transposed_convolution(NodeReader& n) {
+  const Value x = n.value(0);
+  const Shape weight = n.input_shape(1), in = n.shape(x);
+  expect_images(in, weight);
+  if (n.attributes.has("output_shape") || n.attributes.text("auto_pad", "NOTSET") != "NOTSET")
+    fail("output_shape and auto_pad are not supported: use pads and output_padding");
+  const auto parameters = convolution_parameters(n);
+  TransposedConvolution convolution{.channels = weight[1] * groups(n), .kernel = {weight[2], weight[3]}};
+  convolution.stride = extent(n.attributes, "strides");
+  convolution.dilation = extent(n.attributes, "dilations");
+  convolution.groups = groups(n);
+  convolution.bias = parameters.size() > 1;
+  convolution.padding = border(n.attributes, in, convolution.kernel, convolution.stride, convolution.dilation);
+  if (n.attributes.has("output_padding")) convolution.extra = extent(n.attributes, "output_padding", 0);
+  n.set(n.add(convolution, {x}, parameters));
+}
+
+}  // namespace
+
+void add_convolutions(ReadNodes& all) {
+  all["Conv"] = read_convolution;
+  all["ConvTranspose"] = read_transposed_convolution;
+}
+
+}  // namespace annulus

@@ -1,0 +1,382 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "kernels/base/error.h"
+#include "src/onnx/fold.h"
+#include "src/onnx/reader.h"
+
+namespace annulus {
+namespace {
+
+using Function = Activation::Function;
+using enum Arithmetic::Operator;
+
+bool near(double a, double b) {
+  return std::fabs(a - b) <= 1e-4 * std::max(1.0, std::fabs(b));
+}
+
+// A value as alpha x + beta.
+struct Line {
+  Value x;
+  double alpha = 1, beta = 0;
+};
+
+Line line(const Draft& draft, Value value) {
+  const auto* activation = draft.computed_by<Activation>(value);
+  if (activation == nullptr || activation->function != Function::linear) return {value};
+  return {draft.layer(value).inputs[0], activation->alpha, activation->beta};
+}
+
+bool is_function(const Draft& draft, Value value, Function function) {
+  const auto* activation = draft.computed_by<Activation>(value);
+  return activation != nullptr && activation->function == function;
+}
+
+// x (1 + erf(x / sqrt(2))), with any factor: twice GELU (Hendrycks and Gimpel, "Gaussian error linear units", 2016).
+std::optional<Value> gelu(NodeReader& n, Value a, Value b) {
+  const Draft& draft = n.draft();
+  const Line outer = line(draft, b);
+  const Part* erf = draft.computed_by<Part>(outer.x);
+  if (erf == nullptr || erf->op != "Erf" || !near(outer.alpha, outer.beta)) return std::nullopt;
+  const Line inner = line(draft, draft.layer(outer.x).inputs[0]), other = line(draft, a);
+  const double scale = inner.alpha * std::numbers::sqrt2;
+  if (inner.x != other.x || inner.beta != 0 || other.beta != 0) return std::nullopt;
+  const Value x = n.linear(inner.x, near(scale, 1) ? 1 : scale, 0);
+  const double factor = 2 * outer.alpha * other.alpha / (near(scale, 1) ? 1 : scale);
+  return n.linear(n.function(Function::gelu, x), near(factor, 1) ? 1 : factor, 0);
+}
+
+// x times a function of x.
+std::optional<Value> gated(NodeReader& n, Value x, Value gate) {
+  const Draft& draft = n.draft();
+  const auto* activation = draft.computed_by<Activation>(gate);
+  if (activation == nullptr) return std::nullopt;
+  const Value from = draft.layer(gate).inputs[0];
+  if (activation->function == Function::sigmoid && from == x) return n.function(Function::silu, x);
+  const bool hard = near(activation->alpha, 1.0 / 6) && near(activation->beta, 0.5);
+  if (activation->function == Function::hard_sigmoid && from == x && hard) return n.function(Function::hard_swish, x);
+  if (activation->function == Function::tanh && is_function(draft, from, Function::softplus) &&
+      draft.layer(from).inputs[0] == x)
+    return n.function(Function::mish, x);
+  return std::nullopt;
+}
+
+// Group normalization as PyTorch's older exporter writes it: a normalization of reshaped images, then a scale and a
+// shift of each channel.
+std::optional<Value> group_norm(NodeReader& n, Value a, Value shift) {
+  const Draft& draft = n.draft();
+  const auto* product_layer = draft.computed_by<Arithmetic>(a);
+  if (draft.computed_by<Learned>(shift) == nullptr || product_layer == nullptr || product_layer->op != product)
+    return std::nullopt;
+  Value normalized = draft.layer(a).inputs[0], scale = draft.layer(a).inputs[1];
+  if (draft.computed_by<Learned>(scale) == nullptr) std::swap(normalized, scale);
+  if (draft.computed_by<Learned>(scale) == nullptr || draft.computed_by<Reshape>(normalized) == nullptr)
+    return std::nullopt;
+  const Value inner = draft.layer(normalized).inputs[0];
+  const Part* norm = draft.computed_by<Part>(inner);
+  if (norm == nullptr || norm->op != "InstanceNormalization") return std::nullopt;
+  const Value grouped = draft.layer(inner).inputs[0];
+  if (draft.computed_by<Reshape>(grouped) == nullptr) return std::nullopt;
+  const Value x = draft.layer(grouped).inputs[0];
+  const std::size_t channels = n.shape(x).at(1);
+  if (n.shape(x) != n.shape(a) || elements(n.shape(scale)) != channels || elements(n.shape(shift)) != channels)
+    return std::nullopt;
+  const GroupNorm operation{norm->groups, norm->epsilon};
+  return n.add(operation, {x}, {draft.layer(scale).stored[0], draft.layer(shift).stored[0]});
+}
+
+// The input of a repetition of single elements, which arithmetic repeats itself.
+Value unrepeated(NodeReader& n, Value other, Value x) {
+  const auto* gather = n.draft().computed_by<Gather>(x);
+  if (gather == nullptr || std::ranges::any_of(gather->indices, [](std::size_t i) { return i != 0; })) return x;
+  const Value single = n.draft().layer(x).inputs[0];
+  return broadcast(n.shape(other), n.shape(single)) == n.shape(other) ? single : x;
+}
+
+// A constant of equal elements, if it does not enlarge the other input.
+std::optional<double> factor(NodeReader& n, std::size_t input) {
+  const auto number = n.number(input);
+  if (!number || (!n.is_layer(1 - input) && !n.is_parameter(1 - input))) return std::nullopt;
+  const Shape other = n.input_shape(1 - input);
+  return broadcast(other, n.input_shape(input)) == other ? number : std::nullopt;
+}
+
+Value with_number(NodeReader& n, Arithmetic::Operator op, Value x, double number, bool first) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  switch (op) {
+    case sum:
+      return n.linear(x, 1, number);
+    case difference:
+      return first ? n.linear(x, -1, number) : n.linear(x, 1, -number);
+    case product:
+      return n.linear(x, number, 0);
+    case quotient:
+      return first ? n.linear(n.function(Function::reciprocal, x), number, 0) : n.linear(x, 1 / number, 0);
+    case maximum:
+      return n.function(Function::clip, x, static_cast<float>(number), kLargest);
+    case minimum:
+      return n.function(Function::clip, x, -kLargest, static_cast<float>(number));
+  }
+  return x;
+}
+
+// The images combined with a constant of each channel.
+std::optional<Value> with_channels(NodeReader& n, Arithmetic::Operator op, Value images, Value constant, bool first) {
+  const auto* input = n.draft().computed_by<ImageInput>(images);
+  const auto* channels = n.draft().computed_by<Constant>(constant);
+  if (input == nullptr || channels == nullptr || channels->values.size() != input->mean.size()) return std::nullopt;
+  if (op == maximum || op == minimum || (first && (op == quotient || op == difference))) return std::nullopt;
+  const Shape shape = n.shape(constant);
+  if (shape.size() < 3 || shape[shape.size() - 3] != channels->values.size()) return std::nullopt;
+  std::vector<float> alpha(input->mean.size(), 1), beta(input->mean.size(), 0);
+  for (std::size_t c = 0; c < alpha.size(); ++c) {
+    const float value = channels->values[c];
+    if (op == product) alpha[c] = value;
+    if (op == quotient) alpha[c] = 1 / value;
+    if (op == sum) beta[c] = value;
+    if (op == difference) beta[c] = -value;
+  }
+  return n.normalized(images, alpha, beta);
+}
+
+// A bias that follows a dense layer becomes the layer's.
+std::optional<Value> with_bias(NodeReader& n, Value x, std::size_t input) {
+  const auto bias = n.stored(input);
+  if (!bias || !n.is_parameter(input) || !Graph::has_node(x) || n.readers_of_other(input) != 1) return std::nullopt;
+  const Draft::Layer before = n.draft().layer(x);
+  const auto add = [&](auto layer) -> std::optional<Value> {
+    if (layer.bias || n.input_shape(input) != Shape{layer.units}) return std::nullopt;
+    layer.bias = true;
+    return n.add(layer, before.inputs, {before.stored[0], *bias});
+  };
+  if (const auto* layer = n.draft().computed_by<Dense>(x)) return add(*layer);
+  if (const auto* layer = n.draft().computed_by<Linear>(x)) return add(*layer);
+  return std::nullopt;
+}
+
+void arithmetic(NodeReader& n, Arithmetic::Operator op) {
+  for (const std::size_t input : {1, 0})
+    if (const auto number = factor(n, input)) return n.set(with_number(n, op, n.value(1 - input), *number, input == 0));
+  if (op == sum)
+    for (const std::size_t input : {1, 0})
+      if (n.is_layer(1 - input))
+        if (const auto biased = with_bias(n, n.value(1 - input), input)) return n.set(*biased);
+  const Value a = n.operand(0), b = n.operand(1);
+  if (const auto normalized = with_channels(n, op, a, b, false)) return n.set(*normalized);
+  if (const auto normalized = with_channels(n, op, b, a, true)) return n.set(*normalized);
+  n.set(n.combine(op, a, b));
+}
+
+template <Arithmetic::Operator op>
+void read_arithmetic(NodeReader& n) {
+  if (n.inputs() != 2) fail("it has {} inputs, but only 2 are supported", n.inputs());
+  arithmetic(n, op);
+}
+
+// A random mask of 0 and 1, scaled by a number, or multiplied with a layer's output.
+template <Arithmetic::Operator op>
+void read_product(NodeReader& n) {
+  for (const std::size_t input : {0, 1}) {
+    const auto* mask = n.as<RandomMask>(input);
+    if (mask == nullptr) continue;
+    const auto number = n.number(1 - input);
+    if (number && (op == product || input == 0)) {
+      RandomMask scaled = *mask;
+      scaled.scale *= op == product ? *number : 1 / *number;
+      return n.set(scaled);
+    }
+    if (op != product || !n.is_layer(1 - input)) fail("this use of random numbers is not supported: use Dropout");
+    return n.set(n.masked(n.value(1 - input), *mask));
+  }
+  read_arithmetic<op>(n);
+}
+
+template <Arithmetic::Operator op>
+void read_extremum(NodeReader& n) {
+  if (n.inputs() == 1) return n.set(n.item(0));
+  read_arithmetic<op>(n);
+}
+
+template <Function function>
+void read_function(NodeReader& n) {
+  n.set(n.function(function, n.value(0)));
+}
+
+void read_relu(NodeReader& n) {
+  n.set(n.add(Relu{}, {n.value(0)}));
+}
+
+template <Function function>
+void read_with_alpha(NodeReader& n) {
+  const float missing = function == Function::leaky_relu ? 0.01f : 1;
+  n.set(n.function(function, n.value(0), n.attributes.real("alpha", missing)));
+}
+
+void read_selu(NodeReader& n) {
+  const Value elu = n.function(Function::elu, n.value(0), n.attributes.real("alpha", 1.67326319f));
+  n.set(n.linear(elu, n.attributes.real("gamma", 1.05070102f), 0));
+}
+
+void read_hard_sigmoid(NodeReader& n) {
+  n.set(n.function(Function::hard_sigmoid, n.value(0), n.attributes.real("alpha", 0.2f),
+                   n.attributes.real("beta", 0.5f)));
+}
+
+void read_gelu(NodeReader& n) {
+  const bool tanh = n.attributes.text("approximate", "none") == "tanh";
+  n.set(n.function(tanh ? Function::gelu_tanh : Function::gelu, n.value(0)));
+}
+
+void read_erf(NodeReader& n) {
+  n.set(n.add_part({"Erf"}, n.value(0)));
+}
+
+void read_negative(NodeReader& n) {
+  n.set(n.linear(n.value(0), -1, 0));
+}
+
+void read_clip(NodeReader& n) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  const auto bound = [&](std::size_t input, float missing) {
+    if (!n.has(input)) return missing;
+    const auto number = n.number(input);
+    if (!number) fail("its input {} must be constant", input);
+    return static_cast<float>(std::clamp<double>(*number, -kLargest, kLargest));
+  };
+  const float least = bound(1, -kLargest), most = bound(2, kLargest);
+  n.set(n.function(Function::clip, n.value(0), least, most));
+}
+
+void read_power(NodeReader& n) {
+  const Value x = n.value(0);
+  const auto exponent = n.number(1);
+  if (exponent == 1) return n.set(x);
+  if (exponent == 2) return n.set(n.function(Function::square, x));
+  if (exponent == 3) return n.set(n.combine(product, x, n.function(Function::square, x)));
+  if (exponent == 0.5) return n.set(n.function(Function::square_root, x));
+  if (exponent == -1) return n.set(n.function(Function::reciprocal, x));
+  if (exponent == -0.5) return n.set(n.function(Function::reciprocal, n.function(Function::square_root, x)));
+  fail("only the powers -1, -1/2, 1/2, 1, 2 and 3 are supported");
+}
+
+void read_prelu(NodeReader& n) {
+  const Value x = n.value(0);
+  const auto slope = n.stored(1);
+  if (!slope) fail("its slopes are computed from the images");
+  const std::size_t count = elements(n.input_shape(1)), channels = n.shape(x).at(1);
+  if (count != 1 && count != channels) fail("{} slopes do not fit {} channels", count, channels);
+  n.set(n.add(PRelu{count != 1}, {x}, {*slope}));
+}
+
+Value softmax(NodeReader& n) {
+  const Value x = n.value(0);
+  const Shape shape = n.shape(x);
+  const bool flat = n.operators() < 13;  // then over all dimensions from the axis on
+  const std::size_t axis = checked_axis(n.attributes.whole("axis", flat ? 1 : -1), shape.size());
+  if (axis + 1 == shape.size()) return n.add(Softmax{}, {x});
+  if (flat) {
+    Shape merged(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis));
+    merged.push_back(elements(shape) / elements(merged));
+    return n.reshape(n.add(Softmax{}, {n.reshape(x, merged)}), shape);
+  }
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < shape.size(); ++i) order.push_back(i);
+  std::swap(order[axis], order.back());
+  return n.transpose(n.add(Softmax{}, {n.transpose(x, order)}), order);
+}
+
+// The loss has a softmax of its own, so the network's last one is dropped.
+bool dropped(NodeReader& n) {
+  if (!n.graph_output(0) || n.used(0) || n.input_shape(0).size() != 2) return false;
+  n.note(fmt::format("the last {} is dropped: the loss computes it from logits", n.op()));
+  n.set(n.value(0));
+  return true;
+}
+
+void read_softmax(NodeReader& n) {
+  if (!dropped(n)) n.set(softmax(n));
+}
+
+void read_log_softmax(NodeReader& n) {
+  if (!dropped(n)) n.set(n.function(Function::logarithm, softmax(n)));
+}
+
+// Where a constant is false, a number; elsewhere the images' values.
+void read_where(NodeReader& n) {
+  const auto condition = n.number(0);
+  if (condition) return n.set(n.item(*condition != 0 ? 1 : 2));
+  const std::size_t kept = n.is_layer(1) ? 1 : 2;
+  const auto number = n.number(3 - kept);
+  const HostTensor& chosen = n.expect_constant(0);
+  if (!number || !std::isfinite(*number)) fail("it chooses between computed values: use Mul and Add");
+  std::vector<double> mask, numbers;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const bool keep = (chosen.wholes.at(i) != 0) == (kept == 1);
+    mask.push_back(keep);
+    numbers.push_back(keep ? 0 : *number);
+  }
+  const auto constant = [&](std::vector<double> values) {
+    return n.value(Item(std::make_shared<const HostTensor>(real_numbers(chosen.shape, std::move(values)))));
+  };
+  n.set(n.combine(sum, n.combine(product, n.value(kept), constant(mask)), constant(numbers)));
+}
+
+}  // namespace
+
+Value NodeReader::combine(Arithmetic::Operator op, Value a, Value b) {
+  if (op == product)
+    for (const auto& [x, y] : {std::pair{a, b}, std::pair{b, a}}) {
+      if (const auto found = gelu(*this, x, y)) return *found;
+      if (const auto found = gated(*this, x, y)) return *found;
+    }
+  if (op == sum)
+    for (const auto& [x, y] : {std::pair{a, b}, std::pair{b, a}})
+      if (const auto found = group_norm(*this, x, y)) return *found;
+  b = unrepeated(*this, a, b);
+  a = unrepeated(*this, b, a);
+  const Shape of_a = shape(a), of_b = shape(b), out = broadcast(of_a, of_b);
+  const auto place_a = draft().batch(a), place_b = draft().batch(b);
+  if (place_a && place_b &&
+      (place_a->axis + out.size() - of_a.size() != place_b->axis + out.size() - of_b.size() ||
+       place_a->outer != place_b->outer))
+    fail("it mixes the images of a batch");
+  if (op == sum && of_a == of_b && place_a == place_b) return add(Add{}, {a, b});
+  return add(Arithmetic{op}, {a, b});
+}
+
+void add_elementwise(ReadNodes& all) {
+  all["Add"] = read_arithmetic<sum>;
+  all["Sub"] = read_arithmetic<difference>;
+  all["Mul"] = read_product<product>;
+  all["Div"] = read_product<quotient>;
+  all["Max"] = read_extremum<maximum>;
+  all["Min"] = read_extremum<minimum>;
+  all["Relu"] = read_relu;
+  all["LeakyRelu"] = read_with_alpha<Function::leaky_relu>;
+  all["Elu"] = read_with_alpha<Function::elu>;
+  all["Selu"] = read_selu;
+  all["Sigmoid"] = read_function<Function::sigmoid>;
+  all["Tanh"] = read_function<Function::tanh>;
+  all["Mish"] = read_function<Function::mish>;
+  all["Softplus"] = read_function<Function::softplus>;
+  all["HardSwish"] = read_function<Function::hard_swish>;
+  all["Abs"] = read_function<Function::absolute>;
+  all["Exp"] = read_function<Function::exponential>;
+  all["Log"] = read_function<Function::logarithm>;
+  all["Sqrt"] = read_function<Function::square_root>;
+  all["Reciprocal"] = read_function<Function::reciprocal>;
+  all["HardSigmoid"] = read_hard_sigmoid;
+  all["Gelu"] = read_gelu;
+  all["Erf"] = read_erf;
+  all["Neg"] = read_negative;
+  all["Clip"] = read_clip;
+  all["Pow"] = read_power;
+  all["PRelu"] = read_prelu;
+  all["Softmax"] = read_softmax;
+  all["LogSoftmax"] = read_log_softmax;
+  all["Where"] = read_where;
+}
+
+}  // namespace annulus

@@ -1,0 +1,104 @@
+#include <algorithm>
+
+#include "kernels/base/error.h"
+#include "src/onnx/fold.h"
+#include "src/onnx/reader.h"
+
+namespace annulus {
+namespace {
+
+Stored parameter(NodeReader& n, std::size_t input, std::size_t size) {
+  const auto stored = n.stored(input);
+  if (!stored) fail("its input {} is computed from the images", input);
+  if (elements(n.input_shape(input)) != size)
+    fail("its input {} has {} elements, but {} are needed", input, elements(n.input_shape(input)), size);
+  return *stored;
+}
+
+// (x - mean) / sqrt(variance + epsilon) over some dimensions.
+Value normalized(NodeReader& n, Value x, const std::vector<std::size_t>& axes, float epsilon) {
+  using enum Arithmetic::Operator;
+  const Value centred = n.combine(difference, x, n.add(Mean{axes, true}, {x}));
+  const Value variance = n.add(Mean{axes, true}, {n.function(Activation::Function::square, centred)});
+  const Value deviation = n.function(Activation::Function::square_root, n.linear(variance, 1, epsilon));
+  return n.combine(quotient, centred, deviation);
+}
+
+// Values of fewer or more dimensions are reshaped to images.
+void read_batch_norm(NodeReader& n) {
+  const Value x = n.value(0);
+  const Shape shape = n.shape(x);
+  if (n.used(1) || n.used(2)) fail("its statistics are not supported as outputs");
+  if (shape.size() < 2) fail("its input of {} has no channels", to_string(shape));
+  std::vector<Stored> parameters;
+  for (std::size_t input = 1; input < 5; ++input) parameters.push_back(parameter(n, input, shape[1]));
+  Shape images = shape;
+  images.resize(4, 1);
+  if (shape.size() > 4) images[3] = elements(shape) / (shape[0] * shape[1] * shape[2]);
+  const Value normalized =
+      n.add(BatchNorm{.epsilon = n.attributes.real("epsilon", 1e-5f)}, {n.reshape(x, images)}, parameters);
+  n.set(n.reshape(normalized, shape));
+}
+
+void read_layer_norm(NodeReader& n) {
+  const Value x = n.value(0);
+  const Shape shape = n.shape(x);
+  if (n.used(1) || n.used(2)) fail("its statistics are not supported as outputs");
+  const std::size_t axis = checked_axis(n.attributes.whole("axis", -1), shape.size());
+  const auto place = n.draft().batch(x);
+  if (place && place->axis >= axis) fail("it mixes the images of a batch");
+  const float epsilon = n.attributes.real("epsilon", 1e-5f);
+  if (n.number(1) == 1 && (!n.has(2) || n.number(2) == 0)) {
+    std::vector<std::size_t> axes;
+    for (std::size_t i = axis; i < shape.size(); ++i) axes.push_back(i);
+    return n.set(normalized(n, x, axes, epsilon));
+  }
+  const std::size_t size = elements(Shape(shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end()));
+  std::vector<Stored> parameters{parameter(n, 1, size)};
+  const bool shift = n.has(2) && n.number(2) != 0;
+  if (shift) parameters.push_back(parameter(n, 2, size));
+  n.set(n.add(LayerNorm{axis, epsilon, shift}, {x}, parameters));
+}
+
+void read_instance_norm(NodeReader& n) {
+  const Value x = n.value(0);
+  const Shape shape = n.shape(x);
+  const float epsilon = n.attributes.real("epsilon", 1e-5f);
+  if (shape.size() < 3) fail("its input of {} is not supported: use images", to_string(shape));
+  if (n.number(1) != 1 || n.number(2) != 0)
+    return n.set(n.add(GroupNorm{shape[1], epsilon}, {x}, {parameter(n, 1, shape[1]), parameter(n, 2, shape[1])}));
+  if (shape.size() == 3) return n.set(n.add_part({"InstanceNormalization", shape[1], epsilon}, x));
+  std::vector<std::size_t> axes;
+  for (std::size_t i = 2; i < shape.size(); ++i) axes.push_back(i);
+  n.set(normalized(n, x, axes, epsilon));
+}
+
+void read_group_norm(NodeReader& n) {
+  const Value x = n.value(0);
+  const std::int64_t groups = n.attributes.whole("num_groups", 0);
+  const std::size_t channels = n.shape(x).at(1);
+  if (groups < 1 || channels % static_cast<std::size_t>(groups) != 0)
+    fail("its {} channels cannot be divided into {} groups", channels, groups);
+  n.set(n.add(GroupNorm{static_cast<std::size_t>(groups), n.attributes.real("epsilon", 1e-5f)}, {x},
+              {parameter(n, 1, channels), parameter(n, 2, channels)}));
+}
+
+void read_local_response_norm(NodeReader& n) {
+  const std::int64_t size = n.attributes.whole("size", 0);
+  if (size < 1) fail("its size is {}", size);
+  n.set(n.add(LocalResponseNorm{static_cast<std::size_t>(size), n.attributes.real("alpha", 1e-4f),
+                                n.attributes.real("beta", 0.75f), n.attributes.real("bias", 1)},
+              {n.value(0)}));
+}
+
+}  // namespace
+
+void add_norms(ReadNodes& all) {
+  all["BatchNormalization"] = read_batch_norm;
+  all["LayerNormalization"] = read_layer_norm;
+  all["InstanceNormalization"] = read_instance_norm;
+  all["GroupNormalization"] = read_group_norm;
+  all["LRN"] = read_local_response_norm;
+}
+
+}  // namespace annulus

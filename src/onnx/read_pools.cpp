@@ -1,0 +1,136 @@
+#include <algorithm>
+
+#include "kernels/base/error.h"
+#include "src/onnx/fold.h"
+#include "src/onnx/reader.h"
+#include "src/onnx/windows.h"
+
+namespace annulus {
+namespace {
+
+struct Windows {
+  Extent kernel, stride;
+  Border padding;
+  Extent overhang;  // at the bottom and at the right, part of the padding
+};
+
+// Rows that the last window needs beyond the padded input, if the number of windows is rounded up. As in PyTorch, a
+// window does not begin in the padding at the end.
+std::size_t overhang(std::size_t pixels, std::size_t kernel, std::size_t stride, std::size_t before,
+                     std::size_t after) {
+  const std::size_t padded = pixels + before + after;
+  if (padded < kernel) return kernel - padded;
+  std::size_t count = (padded - kernel + stride - 1) / stride + 1;
+  if ((count - 1) * stride >= pixels + before) --count;
+  const std::size_t wanted = (count - 1) * stride + kernel;
+  return wanted > padded ? wanted - padded : 0;
+}
+
+Windows windows(NodeReader& n, const Shape& in) {
+  if (in.size() != 4) fail("its input of {} is not supported: use two-dimensional images", to_string(in));
+  if (!n.attributes.has("kernel_shape")) fail("it has no kernel_shape");
+  if (extent(n.attributes, "dilations") != 1) fail("dilations are not supported: use a stride");
+  Windows w{extent(n.attributes, "kernel_shape"), extent(n.attributes, "strides"), 0, 0};
+  w.padding = border(n.attributes, in, w.kernel, w.stride, 1);
+  if (n.attributes.whole("ceil_mode", 0) == 0) return w;
+  w.overhang = {overhang(in[2], w.kernel.height, w.stride.height, w.padding.top, w.padding.bottom),
+                overhang(in[3], w.kernel.width, w.stride.width, w.padding.left, w.padding.right)};
+  w.padding.bottom += w.overhang.height;
+  w.padding.right += w.overhang.width;
+  return w;
+}
+
+void read_max_pool(NodeReader& n) {
+  const Value x = n.value(0);
+  if (n.used(1)) fail("the indices of its maxima are not supported");
+  const Windows w = windows(n, n.shape(x));
+  n.set(w.kernel == 1 && w.stride == 1 ? x : n.add(MaxPool{w.kernel, w.stride, w.padding}, {x}));
+}
+
+void read_average_pool(NodeReader& n) {
+  const Value x = n.value(0);
+  const Windows w = windows(n, n.shape(x));
+  const bool count_padding = n.attributes.whole("count_include_pad", 0) != 0;
+  n.set(w.kernel == 1 && w.stride == 1
+            ? x
+            : n.add(AveragePool{w.kernel, w.stride, w.padding, count_padding, w.overhang}, {x}));
+}
+
+// The mean over all pixels of images.
+Value mean_image(NodeReader& n, Value x) {
+  return n.add(AdaptiveAveragePool{1}, {x});
+}
+
+void read_global_average_pool(NodeReader& n) {
+  const Value x = n.value(0);
+  if (n.shape(x).size() != 4) fail("its input of {} is not supported: use images", to_string(n.shape(x)));
+  n.set(mean_image(n, x));
+}
+
+void read_global_max_pool(NodeReader& n) {
+  const Value x = n.value(0);
+  const Shape in = n.shape(x);
+  if (in.size() != 4) fail("its input of {} is not supported: use images", to_string(in));
+  n.set(n.add(MaxPool{{in[2], in[3]}, 1}, {x}));
+}
+
+struct Reduction {
+  std::vector<std::size_t> axes;  // ascending
+  bool keep;
+  std::size_t elements;  // whose mean or sum is computed
+};
+
+Reduction reduction(NodeReader& n, Value x) {
+  const Shape in = n.shape(x);
+  Reduction r{{}, n.attributes.whole("keepdims", 1) != 0, 1};
+  for (const std::int64_t axis : n.wholes_or(1, "axes")) r.axes.push_back(checked_axis(axis, in.size()));
+  std::ranges::sort(r.axes);
+  if (r.axes.empty()) fail("a reduction over all dimensions is not supported: keep the batch");
+  for (const std::size_t axis : r.axes) {
+    n.expect_not_batch(x, axis);
+    r.elements *= in[axis];
+  }
+  return r;
+}
+
+Value mean(NodeReader& n, Value x, const Reduction& r) {
+  const auto place = n.draft().batch(x);
+  if (n.shape(x).size() != 4 || r.axes != std::vector<std::size_t>{2, 3} || !place || place->axis != 0)
+    return n.add(Mean{r.axes, r.keep}, {x});
+  const Value pooled = mean_image(n, x);
+  return r.keep ? pooled : n.reshape(pooled, {n.shape(x)[0], n.shape(x)[1]});
+}
+
+void read_mean(NodeReader& n) {
+  const Value x = n.value(0);
+  n.set(mean(n, x, reduction(n, x)));
+}
+
+void read_sum(NodeReader& n) {
+  const Value x = n.value(0);
+  const Reduction r = reduction(n, x);
+  n.set(n.linear(mean(n, x, r), static_cast<double>(r.elements), 0));
+}
+
+// The Euclidean length.
+void read_l2(NodeReader& n) {
+  const Value x = n.value(0);
+  const Reduction r = reduction(n, x);
+  const Value squares = n.function(Activation::Function::square, x);
+  const Value sum = n.linear(n.add(Mean{r.axes, r.keep}, {squares}), static_cast<double>(r.elements), 0);
+  n.set(n.function(Activation::Function::square_root, sum));
+}
+
+}  // namespace
+
+void add_pools(ReadNodes& all) {
+  all["MaxPool"] = read_max_pool;
+  all["AveragePool"] = read_average_pool;
+  all["GlobalAveragePool"] = read_global_average_pool;
+  all["GlobalMaxPool"] = read_global_max_pool;
+  all["ReduceMean"] = read_mean;
+  all["ReduceSum"] = read_sum;
+  all["ReduceL2"] = read_l2;
+}
+
+}  // namespace annulus

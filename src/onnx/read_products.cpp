@@ -1,0 +1,135 @@
+#include <algorithm>
+
+#include "kernels/base/error.h"
+#include "src/onnx/fold.h"
+#include "src/onnx/reader.h"
+
+// Dense layers and products of matrices.
+namespace annulus {
+namespace {
+
+std::size_t features(const Shape& shape) {
+  return shape.back();
+}
+
+// x times the transposed weights {units, features}, plus a bias if there is one.
+Value dense(NodeReader& n, Value x, const Stored& weight, std::size_t units, std::optional<Stored> bias) {
+  std::vector<Stored> parameters{weight};
+  if (bias) parameters.push_back(*bias);
+  const auto place = n.draft().batch(x);
+  const bool rows_are_images = n.shape(x).size() == 2 && place == BatchPlace{0, 1} && n.shape(x)[0] == n.batch();
+  if (rows_are_images) return n.add(Dense{.units = units, .bias = bias.has_value()}, {x}, parameters);
+  return n.add(Linear{.units = units, .bias = bias.has_value()}, {x}, parameters);
+}
+
+// A constant whose values depend on nothing, multiplied by weights: a table such as the coordinates of Swin V2, which
+// PyTorch does not train.
+Value table(NodeReader& n, std::size_t input) {
+  const auto* stored = n.as<FileTensor>(input);
+  if (stored == nullptr || !n.is_parameter(input)) return n.value(input);
+  n.note(fmt::format("{} is not trained: it is an input of a layer", stored->tensor->name()));
+  return n.add(Constant{n.input_shape(input), read_floats(*stored->tensor)}, {});
+}
+
+void read_gemm(NodeReader& n) {
+  auto weight = n.stored(1);
+  if (n.attributes.real("alpha", 1) != 1 || n.attributes.real("beta", 1) != 1)
+    fail("alpha and beta other than 1 are not supported: use Mul");
+  if (!weight) fail("the product of two computed matrices is not supported: use MatMul");
+  Value x = table(n, 0);
+  if (n.attributes.whole("transA", 0) != 0) x = n.transpose(x, {1, 0});
+  const bool rows = n.attributes.whole("transB", 0) != 0;  // of the weights are units
+  const Shape shape = n.input_shape(1);
+  if (shape.size() != 2 || features(n.shape(x)) != shape[rows ? 1 : 0])
+    fail("its weights of {} do not fit its input of {}", to_string(shape), to_string(n.shape(x)));
+  if (!rows) weight->transposed = !weight->transposed;
+  std::optional<Stored> bias;
+  if (n.has(2) && n.number(2) != 0) {
+    bias = n.stored(2);
+    if (!bias) fail("its bias is computed from the images");
+  }
+  n.set(dense(n, x, *weight, shape[rows ? 0 : 1], bias));
+}
+
+// The product of two values, whose stacks are made equal.
+Value product(NodeReader& n, Value a, Value b) {
+  Shape of_a = n.shape(a), of_b = n.shape(b);
+  if (of_a.size() < 2 || of_b.size() < 2) fail("the product with a vector is not supported: use a matrix");
+  const std::size_t dimensions = std::max(of_a.size(), of_b.size());
+  of_a.insert(of_a.begin(), dimensions - of_a.size(), 1);
+  of_b.insert(of_b.begin(), dimensions - of_b.size(), 1);
+  a = n.reshape(a, of_a);
+  b = n.reshape(b, of_b);
+  const auto stack = [](const Shape& shape) { return Shape(shape.begin(), shape.end() - 2); };
+  Shape out = broadcast(stack(of_a), stack(of_b));
+  const auto fitted = [&](Value x, const Shape& shape, const std::optional<BatchPlace>& other) {
+    if (stack(shape) == out) return x;
+    Shape wanted = out;
+    wanted.insert(wanted.end(), shape.end() - 2, shape.end());
+    return !n.draft().batch(x) && other ? n.expand_to_batch(x, wanted, *other) : n.expand(x, wanted);
+  };
+  const auto place_a = n.draft().batch(a), place_b = n.draft().batch(b);
+  a = fitted(a, of_a, place_b);
+  b = fitted(b, of_b, place_a);
+  return n.add(MatrixProduct{}, {a, b});
+}
+
+void read_matrix_product(NodeReader& n) {
+  auto weight = n.stored(1);
+  if (!weight || n.input_shape(1).size() != 2 || !n.is_weight(1)) return n.set(product(n, n.value(0), n.value(1)));
+  const Shape shape = n.input_shape(1);
+  const Value x = table(n, 0);
+  if (features(n.shape(x)) != shape[0])
+    fail("its weights of {} do not fit its input of {}", to_string(shape), to_string(n.shape(x)));
+  weight->transposed = !weight->transposed;
+  n.set(dense(n, x, *weight, shape[1], std::nullopt));
+}
+
+// The labels of an operand of Einsum: "bij".
+std::string labels(std::string text) {
+  std::erase(text, ' ');
+  if (text.find('.') != std::string::npos) fail("an ellipsis is not supported");
+  return text;
+}
+
+Value in_order(NodeReader& n, Value x, const std::string& from, const std::string& to) {
+  std::vector<std::size_t> order;
+  for (const char label : to) {
+    const std::size_t at = from.find(label);
+    if (at == std::string::npos) fail("its equation is not supported: use MatMul");
+    order.push_back(at);
+  }
+  if (order.size() != from.size()) fail("its equation is not supported: use MatMul");
+  return n.transpose(x, order);
+}
+
+// Transposes, and products with one dimension summed and one of each operand kept.
+void read_einsum(NodeReader& n) {
+  const std::string equation = n.attributes.text("equation", "");
+  const std::size_t arrow = equation.find("->"), comma = equation.find(',');
+  if (arrow == std::string::npos) fail("its equation has no output");
+  const std::string out = labels(equation.substr(arrow + 2));
+  if (comma == std::string::npos) return n.set(in_order(n, n.value(0), labels(equation.substr(0, arrow)), out));
+  const std::string a = labels(equation.substr(0, comma)), b = labels(equation.substr(comma + 1, arrow - comma - 1));
+  std::string stack, summed, of_a, of_b;
+  for (const char label : a) {
+    const bool in_b = b.find(label) != std::string::npos, in_out = out.find(label) != std::string::npos;
+    (in_b ? in_out ? stack : summed : of_a) += label;
+  }
+  for (const char label : b)
+    if (a.find(label) == std::string::npos) of_b += label;
+  if (summed.size() != 1 || of_a.size() != 1 || of_b.size() != 1) fail("its equation is not supported: use MatMul");
+  const Value left = in_order(n, n.value(0), a, stack + of_a + summed);
+  const Value right = in_order(n, n.value(1), b, stack + summed + of_b);
+  n.set(in_order(n, product(n, left, right), stack + of_a + of_b, out));
+}
+
+}  // namespace
+
+void add_products(ReadNodes& all) {
+  all["Gemm"] = read_gemm;
+  all["MatMul"] = read_matrix_product;
+  all["Einsum"] = read_einsum;
+}
+
+}  // namespace annulus

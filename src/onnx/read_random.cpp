@@ -1,0 +1,75 @@
+#include <algorithm>
+
+#include "kernels/base/error.h"
+#include "src/onnx/reader.h"
+
+// Dropout and stochastic depth.
+namespace annulus {
+namespace {
+
+void read_dropout(NodeReader& n) {
+  if (n.used(1)) fail("its mask is not supported: use only its output");
+  double rate = n.attributes.real("ratio", 0.5f);
+  if (n.has(1)) {
+    const auto number = n.number(1);
+    if (!number) fail("its ratio must be constant");
+    rate = *number;
+  } else if (n.operators() >= 12) {
+    rate = 0.5;
+  }
+  if (n.operators() >= 12 && n.number(2).value_or(0) == 0) rate = 0;  // it was exported for inference
+  if (!(rate >= 0 && rate < 1)) fail("its ratio is {}, but it must be at least 0 and below 1", rate);
+  if (rate == 0) return n.set(n.item(0));
+  RandomMask mask{n.input_shape(0), 1 - rate, 1 / (1 - rate)};
+  n.set(n.masked(n.value(0), mask));
+}
+
+void read_uniform_like(NodeReader& n) {
+  if (n.attributes.real("low", 0) != 0 || n.attributes.real("high", 1) != 1)
+    fail("random numbers other than of 0 to 1 are not supported: use Dropout");
+  n.set(RandomMask{n.input_shape(0)});
+}
+
+// Each element is 1 with the probability that the input has.
+void read_bernoulli(NodeReader& n) {
+  const auto kept = n.number(0);
+  if (!kept) fail("its probability must be constant");
+  n.set(RandomMask{n.input_shape(0), *kept});
+}
+
+template <bool less>
+void read_comparison(NodeReader& n) {
+  const auto* mask = n.as<RandomMask>(0);
+  const auto limit = n.number(1);
+  if (mask == nullptr || mask->kept || !limit) fail("comparisons of the images' values are not supported");
+  RandomMask decided = *mask;
+  decided.kept = less ? *limit : 1 - *limit;
+  n.set(decided);
+}
+
+}  // namespace
+
+Value NodeReader::masked(Value x, const RandomMask& mask) {
+  const Shape shape = this->shape(x);
+  const bool each = mask.shape == shape;
+  const bool samples = mask.shape.size() == shape.size() && mask.shape[0] == batch() && elements(mask.shape) == batch();
+  const auto place = draft().batch(x);
+  if (!mask.kept || !(*mask.kept > 0 && *mask.kept <= 1) || !(each || samples) || place != BatchPlace{0, 1})
+    fail("this use of random numbers is not supported: use Dropout");
+  if (*mask.kept == 1) return linear(x, mask.scale, 0);
+  const Value dropped = add(Dropout{static_cast<float>(1 - *mask.kept), 0, samples && !each}, {x, Graph::kSampleKeys});
+  const double factor = mask.scale * *mask.kept;
+  return std::abs(factor - 1) < 1e-5 ? dropped : linear(dropped, factor, 0);
+}
+
+void add_random(ReadNodes& all) {
+  all["Dropout"] = read_dropout;
+  all["RandomUniformLike"] = read_uniform_like;
+  all["Bernoulli"] = read_bernoulli;
+  all["Less"] = read_comparison<true>;
+  all["LessOrEqual"] = read_comparison<true>;
+  all["Greater"] = read_comparison<false>;
+  all["GreaterOrEqual"] = read_comparison<false>;
+}
+
+}  // namespace annulus

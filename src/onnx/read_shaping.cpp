@@ -1,0 +1,466 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/base/error.h"
+#include "src/onnx/fold.h"
+#include "src/onnx/reader.h"
+
+// Operators that move elements without computing.
+namespace annulus {
+namespace {
+
+std::ptrdiff_t at(std::size_t index) {
+  return static_cast<std::ptrdiff_t>(index);
+}
+
+void read_same(NodeReader& n) {
+  n.set(n.item(0));
+}
+
+void read_cast(NodeReader& n) {
+  using Type = onnx::TensorProto;
+  const std::int64_t to = n.attributes.whole("to", Type::FLOAT);
+  const bool real = to == Type::FLOAT || to == Type::DOUBLE || to == Type::FLOAT16 || to == Type::BFLOAT16;
+  if (!real && n.as<RandomMask>(0) == nullptr)
+    fail("the conversion of images' values to whole numbers is not supported");
+  n.set(n.item(0));
+}
+
+// The type of a layer's output is float32.
+void read_cast_like(NodeReader& n) {
+  const Host host = n.constant(0);
+  if (host == nullptr) return n.set(n.item(0));
+  HostTensor reals = real_numbers(host->shape, {});
+  for (std::size_t i = 0; i < host->size(); ++i) reals.reals.push_back(host->at(i));
+  n.set(std::make_shared<const HostTensor>(std::move(reals)));
+}
+
+void read_shape(NodeReader& n) {
+  const Shape shape = n.input_shape(0);
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  const auto bound = [&](const char* name, std::int64_t missing) {
+    const std::int64_t value = n.attributes.whole(name, missing);
+    return std::clamp<std::int64_t>(value < 0 ? value + rank : value, 0, rank);
+  };
+  const std::int64_t start = bound("start", 0), end = std::max(start, bound("end", rank));
+  const std::vector<std::int64_t> extents(shape.begin() + start, shape.begin() + end);
+  n.set(std::make_shared<const HostTensor>(whole_numbers({extents.size()}, extents)));
+}
+
+void read_size(NodeReader& n) {
+  const auto count = static_cast<std::int64_t>(elements(n.input_shape(0)));
+  n.set(std::make_shared<const HostTensor>(whole_numbers({}, {count})));
+}
+
+void read_reshape(NodeReader& n) {
+  const Shape to = reshaped(n.input_shape(0), n.wholes(1), n.attributes.whole("allowzero", 0) != 0);
+  if (to == n.input_shape(0)) return n.set(n.item(0));
+  n.set(n.reshape(n.value(0), to));
+}
+
+void read_flatten(NodeReader& n) {
+  const Value x = n.value(0);
+  const Shape shape = n.shape(x);
+  const std::int64_t axis = n.attributes.whole("axis", 1);
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  if (axis < -rank || axis > rank) fail("it has no dimension {}", axis);
+  const std::size_t rows = elements(Shape(shape.begin(), shape.begin() + (axis < 0 ? axis + rank : axis)));
+  n.set(n.reshape(x, {rows, elements(shape) / rows}));
+}
+
+// Where the batch's dimension is among those that are kept.
+std::optional<std::size_t> batch_after_removal(NodeReader& n, Value x, const std::vector<std::size_t>& removed) {
+  const auto place = n.draft().batch(x);
+  if (!place) return std::nullopt;
+  if (std::ranges::find(removed, place->axis) != removed.end()) fail("it removes the batch's dimension");
+  const auto before = std::ranges::count_if(removed, [&](std::size_t axis) { return axis < place->axis; });
+  return place->axis - static_cast<std::size_t>(before);
+}
+
+Value without_axes(NodeReader& n, Value x, const std::vector<std::size_t>& axes) {
+  Shape shape = n.shape(x);
+  for (std::size_t i = axes.size(); i-- > 0;) shape.erase(shape.begin() + at(axes[i]));
+  return n.reshape(x, shape, batch_after_removal(n, x, axes));
+}
+
+void read_squeeze(NodeReader& n) {
+  const Value x = n.value(0);
+  const auto wanted = n.wholes_or(1, "axes");
+  auto axes = squeezed_axes(n.shape(x), wanted);
+  const auto place = n.draft().batch(x);
+  if (wanted.empty() && place) std::erase(axes, place->axis);
+  n.set(without_axes(n, x, axes));
+}
+
+void read_unsqueeze(NodeReader& n) {
+  const Value x = n.value(0);
+  const auto axes = n.wholes_or(1, "axes");
+  const Shape shape = n.shape(x), to = unsqueezed(shape, axes);
+  std::vector<std::size_t> added;
+  for (const std::int64_t axis : axes) added.push_back(checked_axis(axis, to.size()));
+  std::optional<std::size_t> batch_axis;
+  if (const auto place = n.draft().batch(x)) {
+    batch_axis = place->axis;
+    std::ranges::sort(added);
+    for (const std::size_t axis : added)
+      if (axis <= *batch_axis) ++*batch_axis;
+  }
+  n.set(n.reshape(x, to, batch_axis));
+}
+
+void read_transpose(NodeReader& n) {
+  const Shape shape = n.input_shape(0);
+  std::vector<std::size_t> order;
+  for (const std::int64_t axis : n.attributes.wholes("perm")) order.push_back(checked_axis(axis, shape.size()));
+  if (order.empty()) {
+    order.resize(shape.size());
+    std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  }
+  if (std::ranges::is_sorted(order)) return n.set(n.item(0));
+  if (n.as<RawPixels>(0) != nullptr) {
+    if (order != std::vector<std::size_t>{0, 3, 1, 2}) fail("its perm of raw pixels must be 0, 3, 1, 2");
+    const std::size_t channels = shape[3];
+    const ImageInput pixels{std::vector<float>(channels, 0), std::vector<float>(channels, 1.0f / 255)};
+    return n.set(n.add(pixels, {Graph::kImages}));
+  }
+  if (const auto* stored = n.as<FileTensor>(0); stored != nullptr && shape.size() == 2)
+    return n.set(FileTensor{stored->tensor, !stored->transposed});
+  n.set(n.transpose(n.value(0), order));
+}
+
+// Concatenates values, of which those that do not depend on the batch are repeated for every image.
+Value concat(NodeReader& n, std::vector<Value> values, std::size_t axis) {
+  std::optional<BatchPlace> place;
+  std::size_t extent = 0;
+  for (const Value value : values) {
+    place = n.draft().batch(value);
+    if (!place) continue;
+    extent = n.shape(value)[place->axis];
+    break;
+  }
+  for (Value& value : values) {
+    if (!place) break;
+    if (place->axis == axis) fail("it mixes the images of a batch");
+    const auto own = n.draft().batch(value);
+    if (own && own != place) fail("it mixes the images of a batch");
+    if (own) continue;
+    Shape shape = n.shape(value);
+    shape.at(place->axis) = extent;
+    value = n.expand_to_batch(value, shape, *place);
+  }
+  return values.size() == 1 ? values[0] : n.add(Concat{axis}, values);
+}
+
+void read_concat(NodeReader& n) {
+  std::vector<Value> values;
+  for (std::size_t i = 0; i < n.inputs(); ++i) values.push_back(n.value(i));
+  const std::size_t axis = checked_axis(n.attributes.whole("axis", 0), n.shape(values.at(0)).size());
+  n.set(concat(n, values, axis));
+}
+
+void read_slice(NodeReader& n) {
+  Value x = n.value(0);
+  const auto starts = n.wholes_or(1, "starts"), ends = n.wholes_or(2, "ends"), axes = n.wholes_or(3, "axes");
+  const auto steps = n.has(4) ? n.wholes(4) : std::vector<std::int64_t>(starts.size(), 1);
+  if (ends.size() != starts.size() || steps.size() != starts.size() || (!axes.empty() && axes.size() != starts.size()))
+    fail("its starts, ends, axes and steps do not fit each other");
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const Shape shape = n.shape(x);
+    const std::size_t axis = checked_axis(axes.empty() ? static_cast<std::int64_t>(i) : axes[i], shape.size());
+    x = n.gather(x, axis, stride_of(starts[i], ends[i], steps[i], shape[axis]).indices());
+  }
+  n.set(x);
+}
+
+// The elements at constant places of a dimension, which becomes the dimensions of the places.
+Value gather_at(NodeReader& n, Value x, std::size_t axis, const HostTensor& places, const Shape& places_shape) {
+  if (places.real()) fail("its indices must be whole numbers");
+  Shape shape = n.shape(x);
+  std::vector<std::size_t> indices;
+  for (const std::int64_t place : places.wholes) indices.push_back(checked_axis(place, shape[axis]));
+  x = n.gather(x, axis, indices);
+  if (places_shape.empty()) return without_axes(n, x, {axis});
+  shape.erase(shape.begin() + at(axis));
+  shape.insert(shape.begin() + at(axis), places_shape.begin(), places_shape.end());
+  std::optional<std::size_t> batch_axis;
+  if (const auto place = n.draft().batch(x))
+    batch_axis = place->axis < axis ? place->axis : place->axis + places_shape.size() - 1;
+  return n.reshape(x, shape, batch_axis);
+}
+
+void read_gather(NodeReader& n) {
+  const Value x = n.value(0);
+  const std::size_t axis = checked_axis(n.attributes.whole("axis", 0), n.shape(x).size());
+  const HostTensor& indices = n.expect_constant(1);
+  n.set(gather_at(n, x, axis, indices, indices.shape));
+}
+
+void read_gather_nd(NodeReader& n) {
+  const Value x = n.value(0);
+  const HostTensor& indices = n.expect_constant(1);
+  if (n.attributes.whole("batch_dims", 0) != 0 || indices.shape.empty() || indices.shape.back() != 1)
+    fail("only elements of the first dimension are supported: use Gather");
+  n.set(gather_at(n, x, 0, indices, Shape(indices.shape.begin(), indices.shape.end() - 1)));
+}
+
+// Replaces elements that are not images by constants.
+void read_scatter_nd(NodeReader& n) {
+  const Value x = n.value(0);
+  const HostTensor &indices = n.expect_constant(1), &updates = n.expect_constant(2);
+  if (n.draft().batch(x)) fail("the replacement of images' values is not supported: use Concat");
+  const Shape shape = n.shape(x);
+  const HostTensor ones = real_numbers(shape, std::vector<double>(elements(shape), 1));
+  const HostTensor zeros = real_numbers(shape, std::vector<double>(elements(shape), 0));
+  const HostTensor none = real_numbers(updates.shape, std::vector<double>(updates.size(), 0));
+  const auto scattered = [&](const HostTensor& over, const HostTensor& values) {
+    return n.value(
+        Item(std::make_shared<const HostTensor>(*evaluate("ScatterND", n.attributes, {&over, &indices, &values}))));
+  };
+  const Value kept = n.combine(Arithmetic::Operator::product, x, scattered(ones, none));
+  const bool cleared = std::ranges::all_of(updates.reals, [](double value) { return value == 0; });
+  n.set(cleared ? kept : n.combine(Arithmetic::Operator::sum, kept, scattered(zeros, updates)));
+}
+
+std::vector<Value> parts(NodeReader& n, Value x, std::size_t axis, const std::vector<std::size_t>& sizes) {
+  std::vector<Value> all;
+  std::size_t begin = 0;
+  for (const std::size_t size : sizes) {
+    std::vector<std::size_t> indices(size);
+    std::iota(indices.begin(), indices.end(), begin);
+    all.push_back(n.gather(x, axis, indices));
+    begin += size;
+  }
+  return all;
+}
+
+void read_split(NodeReader& n) {
+  const Value x = n.value(0);
+  const std::size_t axis = checked_axis(n.attributes.whole("axis", 0), n.shape(x).size());
+  const auto sizes = split_sizes(n.shape(x)[axis], n.wholes_or(1, "split"), n.outputs());
+  const auto all = parts(n, x, axis, sizes);
+  for (std::size_t i = 0; i < all.size(); ++i) n.set(all[i], i);
+}
+
+void read_split_to_sequence(NodeReader& n) {
+  const Value x = n.value(0);
+  const std::size_t axis = checked_axis(n.attributes.whole("axis", 0), n.shape(x).size()), extent = n.shape(x)[axis];
+  if (!n.has(1) || n.attributes.whole("keepdims", 1) == 0)
+    fail("parts without a dimension are not supported: use Split");
+  auto sizes = n.wholes(1);
+  if (n.input_shape(1).empty()) {  // the size of all parts but the last
+    const std::int64_t most = sizes.at(0);
+    if (most < 1) fail("its parts have {} elements", most);
+    sizes.clear();
+    for (auto left = static_cast<std::int64_t>(extent); left > 0; left -= most) sizes.push_back(std::min(most, left));
+  }
+  Sequence sequence;
+  for (const Value part : parts(n, x, axis, split_sizes(extent, sizes, sizes.size())))
+    sequence.push_back(Computed{part});
+  n.set(Item(std::move(sequence)));
+}
+
+void read_sequence_at(NodeReader& n) {
+  const auto* sequence = n.as<Sequence>(0);
+  if (sequence == nullptr) fail("its input is not a sequence");
+  n.set(sequence->at(checked_axis(n.wholes(1).at(0), sequence->size())));
+}
+
+void read_expand(NodeReader& n) {
+  Shape to;
+  for (const std::int64_t extent : n.wholes(1)) {
+    if (extent < 0 || extent > (std::int64_t{1} << 32)) fail("its shape has the extent {}", extent);
+    to.push_back(static_cast<std::size_t>(extent));
+  }
+  n.set(n.expand(n.value(0), to));
+}
+
+void read_tile(NodeReader& n) {
+  Value x = n.value(0);
+  const auto repeats = n.wholes(1);
+  for (std::size_t axis = 0; axis < repeats.size(); ++axis) {
+    std::vector<std::size_t> indices;
+    for (std::int64_t i = 0; i < repeats[axis]; ++i)
+      for (std::size_t k = 0; k < n.shape(x).at(axis); ++k) indices.push_back(k);
+    x = n.gather(x, axis, indices);
+  }
+  n.set(x);
+}
+
+// Places of the padded dimension in the one before padding.
+std::vector<std::size_t> padded_places(const std::string& mode, std::size_t extent, std::size_t before,
+                                       std::size_t after) {
+  const auto size = static_cast<std::int64_t>(extent), first = -static_cast<std::int64_t>(before);
+  if (mode == "reflect" && (before >= extent || after >= extent)) fail("its pads are larger than the images");
+  std::vector<std::size_t> places;
+  for (std::int64_t i = first; i < size + static_cast<std::int64_t>(after); ++i) {
+    std::int64_t place = std::clamp<std::int64_t>(i, 0, size - 1);
+    if (mode == "reflect" && i < 0) place = -i;
+    if (mode == "reflect" && i >= size) place = 2 * (size - 1) - i;
+    if (mode == "wrap") place = (i % size + size) % size;
+    places.push_back(static_cast<std::size_t>(place));
+  }
+  return places;
+}
+
+// Negative pads remove elements.
+Value cropped(NodeReader& n, Value x, std::vector<std::int64_t>& before, std::vector<std::int64_t>& after) {
+  for (std::size_t axis = 0; axis < before.size(); ++axis) {
+    const auto extent = static_cast<std::int64_t>(n.shape(x)[axis]);
+    const std::int64_t begin = std::max<std::int64_t>(0, -before[axis]);
+    const std::int64_t end = extent - std::max<std::int64_t>(0, -after[axis]);
+    if (begin >= end) fail("its pads remove everything");
+    x = n.gather(x, axis, stride_of(begin, end, 1, static_cast<std::size_t>(extent)).indices());
+    before[axis] = std::max<std::int64_t>(0, before[axis]);
+    after[axis] = std::max<std::int64_t>(0, after[axis]);
+  }
+  return x;
+}
+
+void read_pad(NodeReader& n) {
+  Value x = n.value(0);
+  const std::size_t rank = n.shape(x).size();
+  const auto pads = n.wholes_or(1, "pads");
+  std::vector<std::int64_t> axes(rank), before(rank), after(rank);
+  std::iota(axes.begin(), axes.end(), 0);
+  if (n.has(3)) axes = n.wholes(3);
+  if (pads.size() != 2 * axes.size()) fail("its pads do not fit {}", to_string(n.shape(x)));
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const std::size_t axis = checked_axis(axes[i], rank);
+    before[axis] = pads[i];
+    after[axis] = pads[i + axes.size()];
+    for (const std::int64_t pad : {before[axis], after[axis]})
+      if (pad < -(1 << 20) || pad > (1 << 20)) fail("its pads have the extent {}", pad);
+  }
+  x = cropped(n, x, before, after);
+  const std::string mode = n.attributes.text("mode", "constant");
+  if (mode == "constant") {
+    const auto value = n.has(2) ? n.number(2) : 0;
+    if (!value) fail("its value must be constant");
+    const Pad pad{{before.begin(), before.end()}, {after.begin(), after.end()}, static_cast<float>(*value)};
+    if (std::ranges::all_of(pads, [](std::int64_t extent) { return extent <= 0; })) return n.set(x);
+    for (std::size_t axis = 0; axis < rank; ++axis)
+      if (pad.before[axis] + pad.after[axis] > 0) n.expect_not_batch(x, axis);
+    return n.set(n.add(pad, {x}));
+  }
+  for (std::size_t axis = 0; axis < rank; ++axis)
+    x = n.gather(x, axis,
+                 padded_places(mode, n.shape(x)[axis], static_cast<std::size_t>(before[axis]),
+                               static_cast<std::size_t>(after[axis])));
+  n.set(x);
+}
+
+Resize::Coordinates coordinates(NodeReader& n, const Extent& size) {
+  const std::string name =
+      n.attributes.text("coordinate_transformation_mode", n.op() == "Upsample" ? "asymmetric" : "half_pixel");
+  if (name == "half_pixel" || (name == "pytorch_half_pixel" && size.height > 1 && size.width > 1))
+    return Resize::Coordinates::half_pixel;
+  if (name == "align_corners") return Resize::Coordinates::align_corners;
+  if (name == "asymmetric") return Resize::Coordinates::asymmetric;
+  fail("its coordinates \"{}\" are not supported: use half_pixel, align_corners or asymmetric", name);
+}
+
+// The output's size by the inputs scales or sizes.
+Extent resized(NodeReader& n, const Shape& in) {
+  const std::size_t scales = n.op() == "Upsample" ? 1 : 2;
+  Shape out = in;
+  if (n.has(scales + 1)) {
+    const auto sizes = n.wholes(scales + 1);
+    if (sizes.size() != 4) fail("its sizes must be for 4 dimensions");
+    for (std::size_t i = 0; i < 4; ++i)
+      out[i] = static_cast<std::size_t>(std::clamp<std::int64_t>(sizes[i], 0, 1 << 20));
+  } else {
+    const HostTensor& factors = n.expect_constant(scales);
+    if (factors.size() != 4) fail("its scales must be for 4 dimensions");
+    for (std::size_t i = 0; i < 4; ++i)
+      out[i] =
+          static_cast<std::size_t>(std::clamp(std::floor(static_cast<double>(in[i]) * factors.at(i)), 0.0, 0x1p20));
+  }
+  if (out[0] != in[0] || out[1] != in[1] || out[2] == 0 || out[3] == 0) fail("only rows and columns can be resized");
+  return {out[2], out[3]};
+}
+
+void read_resize(NodeReader& n) {
+  const Value x = n.value(0);
+  const Shape in = n.shape(x);
+  if (in.size() != 4) fail("its input of {} is not supported: use images", to_string(in));
+  const std::string mode = n.attributes.text("mode", "nearest");
+  if (mode != "nearest" && mode != "linear") fail("the mode \"{}\" is not supported: use nearest or linear", mode);
+  if (n.attributes.whole("antialias", 0) != 0) fail("antialias is not supported: use linear without it");
+  const Extent size = resized(n, in);
+  if (size == Extent{in[2], in[3]}) return n.set(x);
+  const Resize resize{size, mode == "linear", coordinates(n, size)};
+  const bool down = resize.coordinates == Resize::Coordinates::asymmetric;
+  const std::string rounding = n.attributes.text("nearest_mode", n.op() == "Upsample" ? "floor" : "round_prefer_floor");
+  if (!resize.linear && rounding != (down ? "floor" : "round_prefer_floor"))
+    fail("its nearest_mode \"{}\" is not supported: use \"{}\"", rounding, down ? "floor" : "round_prefer_floor");
+  n.set(n.add(resize, {x}));
+}
+
+std::size_t block_size(NodeReader& n, const Shape& shape) {
+  const std::int64_t block = n.attributes.whole("blocksize", 0);
+  if (shape.size() != 4 || block < 1 || block > (1 << 10))
+    fail("its blocksize of {} does not fit {}", block, to_string(shape));
+  return static_cast<std::size_t>(block);
+}
+
+void read_depth_to_space(NodeReader& n) {
+  const Value x = n.value(0);
+  const Shape s = n.shape(x);
+  const std::size_t b = block_size(n, s), channels = s[1] / (b * b);
+  if (channels * b * b != s[1]) fail("{} channels cannot be divided into {}x{} blocks", s[1], b, b);
+  const bool columns_first = n.attributes.text("mode", "DCR") == "CRD";
+  const Shape split = columns_first ? Shape{s[0], channels, b, b, s[2], s[3]} : Shape{s[0], b, b, channels, s[2], s[3]};
+  const std::vector<std::size_t> order =
+      columns_first ? std::vector<std::size_t>{0, 1, 4, 2, 5, 3} : std::vector<std::size_t>{0, 3, 4, 1, 5, 2};
+  n.set(n.reshape(n.transpose(n.reshape(x, split, 0), order), {s[0], channels, s[2] * b, s[3] * b}, 0));
+}
+
+void read_space_to_depth(NodeReader& n) {
+  const Value x = n.value(0);
+  const Shape s = n.shape(x);
+  const std::size_t b = block_size(n, s);
+  if (s[2] % b != 0 || s[3] % b != 0) fail("{} cannot be divided into {}x{} blocks", to_string(s), b, b);
+  const Value split = n.reshape(x, {s[0], s[1], s[2] / b, b, s[3] / b, b}, 0);
+  n.set(n.reshape(n.transpose(split, {0, 3, 5, 1, 2, 4}), {s[0], s[1] * b * b, s[2] / b, s[3] / b}, 0));
+}
+
+}  // namespace
+
+Value NodeReader::expand_to_batch(Value x, const Shape& to, const BatchPlace& place) {
+  Shape shape = to;
+  if (place.outer != 1 || to[place.axis] != batch())
+    fail("it mixes images and constants in a way that is not supported");
+  shape[place.axis] = Expand::kBatch;
+  return add(Expand{shape}, {x, Graph::kImages});
+}
+
+void add_shaping(ReadNodes& all) {
+  all["Identity"] = read_same;
+  all["Cast"] = read_cast;
+  all["CastLike"] = read_cast_like;
+  all["Shape"] = read_shape;
+  all["Size"] = read_size;
+  all["Reshape"] = read_reshape;
+  all["Flatten"] = read_flatten;
+  all["Squeeze"] = read_squeeze;
+  all["Unsqueeze"] = read_unsqueeze;
+  all["Transpose"] = read_transpose;
+  all["Concat"] = read_concat;
+  all["Slice"] = read_slice;
+  all["Gather"] = read_gather;
+  all["GatherND"] = read_gather_nd;
+  all["ScatterND"] = read_scatter_nd;
+  all["Split"] = read_split;
+  all["SplitToSequence"] = read_split_to_sequence;
+  all["SequenceAt"] = read_sequence_at;
+  all["Expand"] = read_expand;
+  all["Tile"] = read_tile;
+  all["Pad"] = read_pad;
+  all["Resize"] = read_resize;
+  all["Upsample"] = read_resize;
+  all["DepthToSpace"] = read_depth_to_space;
+  all["SpaceToDepth"] = read_space_to_depth;
+}
+
+}  // namespace annulus

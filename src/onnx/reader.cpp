@@ -1,0 +1,513 @@
+#include "src/onnx/reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "kernels/base/error.h"
+#include "kernels/operations/shapes.h"
+#include "src/onnx/fold.h"
+
+namespace annulus {
+namespace {
+
+// The batch for which shapes are computed if the file leaves it open: one that is rarely another extent.
+constexpr std::size_t kOpenBatch = 61;
+
+const ReadNodes& read_nodes() {
+  static const ReadNodes all = [] {
+    ReadNodes nodes;
+    for (const auto add :
+         {add_convolutions, add_products, add_elementwise, add_norms, add_pools, add_shaping, add_random})
+      add(nodes);
+    return nodes;
+  }();
+  return all;
+}
+
+// Advice for operators that have no function, beside the general one.
+std::string nearest(const std::string& op) {
+  static const std::map<std::string, std::string> all{
+      {"LpNormalization", "ReduceL2 and Div"},
+      {"Loop", "a network without loops that depend on its input"},
+      {"Scan", "a network without loops that depend on its input"},
+      {"LSTM", "a network for images"},
+      {"GRU", "a network for images"},
+      {"RNN", "a network for images"},
+      {"ReduceMax", "MaxPool"},
+      {"TopK", "its input, outside the network"},
+      {"ArgMax", "its input: logits"},
+  };
+  const auto found = all.find(op);
+  return found != all.end() ? found->second : "one of those that `annulus models --check` lists";
+}
+
+// Whether an exporter made up the name. Others are those of parameters in the network's module tree.
+bool made_up(const std::string& name) {
+  for (const char* prefix : {"onnx::", "/", "val_", "_val_", "const_"})
+    if (name.starts_with(prefix)) return true;
+  return name.find("_output_") != std::string::npos || name.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// The layer of a parameter: "features.0" of "features.0.weight", and "attention.in_proj_" of
+// "attention.in_proj_weight".
+std::string layer_of(const std::string& parameter) {
+  for (const std::string_view suffix : {".weight", ".bias", "weight", "bias"})
+    if (parameter.ends_with(suffix) && parameter.size() > suffix.size())
+      return parameter.substr(0, parameter.size() - suffix.size());
+  return parameter;
+}
+
+Shape shape_of(const onnx::TensorProto& tensor, bool transposed) {
+  Shape shape(tensor.dims().begin(), tensor.dims().end());
+  if (transposed) std::ranges::reverse(shape);
+  return shape;
+}
+
+// Adds the values that a node reads, also those that its branches read.
+void add_reads(const onnx::NodeProto& node, std::set<std::string>& values) {
+  values.insert(node.input().begin(), node.input().end());
+  for (const onnx::AttributeProto& attribute : node.attribute())
+    for (const onnx::NodeProto& inner : attribute.g().node()) add_reads(inner, values);
+}
+
+template <class Kind>
+const Kind* get(const Item& item) {
+  return std::get_if<Kind>(&item);
+}
+
+}  // namespace
+
+Reader::Reader(const OnnxFile& file, const Task& task)
+    : file_(file),
+      task_(task),
+      batch_(file.input_shape()[0] > 0 ? file.input_shape()[0] : kOpenBatch),
+      draft_(task.image) {
+  const auto input = file.input_shape();
+  if (input[1] != task.image.channels)
+    fail("{}: its images have {} channels, but the data's have {}", file.name(), input[1], task.image.channels);
+  for (const onnx::NodeProto& node : file.graph().node())
+    for (const std::string& read : node.input()) ++readers_[read];
+  if (file.raw_pixels()) {
+    items_[file.input().name()] = RawPixels{};
+    return;
+  }
+  const bool own = normalizes_itself();
+  if (own) notes_.push_back("the network normalizes images itself: it is given pixels of 0 to 1");
+  const std::vector<float> zeros(task.image.channels, 0), ones(task.image.channels, 1);
+  const ImageInput images{own ? zeros : task.mean, own ? ones : task.stddev};
+  items_[file.input().name()] = Computed{draft_.add({"input", Operation(images), {Graph::kImages}})};
+}
+
+// Whether the first operation subtracts a constant from the images, or multiplies them by one.
+bool Reader::normalizes_itself() const {
+  const std::string& images = file_.input().name();
+  for (const onnx::NodeProto& node : file_.graph().node()) {
+    if (std::ranges::find(node.input(), images) == node.input().end()) continue;
+    return node.op_type() == "Sub" || node.op_type() == "Div" || node.op_type() == "Mul" || node.op_type() == "Add";
+  }
+  return false;
+}
+
+Item& Reader::item(const std::string& name) {
+  const auto [found, added] = items_.try_emplace(name);
+  if (!added) return found->second;
+  const auto stored = file_.initializers().find(name);
+  if (stored == file_.initializers().end()) fail("nothing computes {}", name);
+  if (is_real(*stored->second))
+    found->second = FileTensor{stored->second};
+  else
+    found->second = std::make_shared<const HostTensor>(read_tensor(*stored->second));
+  return found->second;
+}
+
+std::optional<Host> Reader::host(const Item& item) {
+  if (const Host* known = get<Host>(item)) return *known;
+  const auto* stored = get<FileTensor>(item);
+  if (stored == nullptr || stored->transposed || OnnxFile::stripped(*stored->tensor)) return std::nullopt;
+  const bool constant =
+      stored->tensor->dims_size() == 0 || made_up(stored->tensor->name()) || file_.buffer(stored->tensor->name());
+  if (!constant) return std::nullopt;
+  Host& converted = hosts_[stored->tensor];
+  if (converted == nullptr) converted = std::make_shared<const HostTensor>(read_tensor(*stored->tensor));
+  return converted;
+}
+
+// Evaluates a node all of whose inputs are constant.
+bool Reader::fold(const onnx::NodeProto& node) {
+  std::vector<Host> hosts;
+  for (const std::string& name : node.input()) {
+    if (name.empty()) {
+      hosts.push_back(nullptr);
+      continue;
+    }
+    const auto known = host(item(name));
+    if (!known) return false;
+    hosts.push_back(*known);
+  }
+  std::vector<const HostTensor*> inputs;
+  for (const Host& tensor : hosts) inputs.push_back(tensor.get());
+  auto result = evaluate(node.op_type(), Attributes(node), inputs);
+  if (!result) return false;
+  items_[node.output(0)] = std::make_shared<const HostTensor>(std::move(*result));
+  return true;
+}
+
+void Reader::read(const onnx::NodeProto& node) {
+  for (const std::string& output : node.output()) items_[output] = Unread{};
+  for (const std::string& name : node.input())
+    if (!name.empty() && get<Unread>(item(name)) != nullptr) return;
+  try {
+    if (node.output_size() == 0) fail("it has no output");
+    if (!node.domain().empty() && node.domain() != "ai.onnx")
+      fail("operators of the domain {} are not supported: export the network without them", node.domain());
+    if (fold(node)) return;
+    if (node.op_type() == "If") return read_branch(node);
+    const auto found = read_nodes().find(node.op_type());
+    if (found == read_nodes().end()) fail("this operator is not supported: use {}", nearest(node.op_type()));
+    NodeReader reader(*this, node);
+    found->second(reader);
+  } catch (const Error& error) {
+    for (const std::string& output : node.output()) items_[output] = Unread{};
+    const std::string name =
+        node.name().empty() ? node.output_size() > 0 ? node.output(0) : "without a name" : node.name();
+    problems_.push_back(fmt::format("node {} ({}): {}", name, node.op_type(), error.what()));
+  }
+}
+
+// A condition that does not depend on the images selects the branch that is read.
+void Reader::read_branch(const onnx::NodeProto& node) {
+  const auto condition = node.input_size() == 1 ? host(item(node.input(0))) : std::nullopt;
+  if (!condition || (*condition)->size() != 1) fail("its condition depends on the images: export one branch");
+  const char* branch = (*condition)->at(0) != 0 ? "then_branch" : "else_branch";
+  for (const onnx::AttributeProto& attribute : node.attribute()) {
+    if (attribute.name() != branch) continue;
+    for (const onnx::TensorProto& tensor : attribute.g().initializer()) {
+      expect_data(tensor);
+      items_[tensor.name()] = std::make_shared<const HostTensor>(read_tensor(tensor));
+    }
+    for (const onnx::NodeProto& inner : attribute.g().node()) read(inner);
+    for (int i = 0; i < std::min(node.output_size(), attribute.g().output_size()); ++i)
+      items_[node.output(i)] = item(attribute.g().output(i).name());
+  }
+}
+
+// Only the nodes on which the first output depends.
+void Reader::run() {
+  const auto& nodes = file_.graph().node();
+  std::set<std::string> needed{file_.graph().output(0).name()};
+  std::vector<bool> reads(static_cast<std::size_t>(nodes.size()));
+  for (int i = nodes.size(); i-- > 0;) {
+    if (std::ranges::none_of(nodes[i].output(), [&](const auto& output) { return needed.contains(output); })) continue;
+    reads[static_cast<std::size_t>(i)] = true;
+    add_reads(nodes[i], needed);
+  }
+  for (int i = 0; i < nodes.size(); ++i)
+    if (reads[static_cast<std::size_t>(i)]) read(nodes[i]);
+}
+
+Value Reader::logits() const {
+  const std::string& name = file_.graph().output(0).name();
+  const auto found = items_.find(name);
+  const auto* computed = found == items_.end() ? nullptr : get<Computed>(found->second);
+  if (computed == nullptr) fail("{}: its output {} does not depend on the images", file_.name(), name);
+  return computed->value;
+}
+
+bool NodeReader::has(std::size_t input) const {
+  return input < inputs() && !node_.input(static_cast<int>(input)).empty();
+}
+
+bool NodeReader::used(std::size_t output) const {
+  return output < outputs() && reader_.readers_.contains(node_.output(static_cast<int>(output)));
+}
+
+bool NodeReader::graph_output(std::size_t output) const {
+  const auto& all = reader_.file_.graph().output();
+  return std::ranges::any_of(all,
+                             [&](const auto& value) { return value.name() == node_.output(static_cast<int>(output)); });
+}
+
+const Item& NodeReader::item(std::size_t input) const {
+  if (!has(input)) fail("it has no input {}", input);
+  return reader_.item(node_.input(static_cast<int>(input)));
+}
+
+Shape NodeReader::input_shape(std::size_t input) const {
+  if (const auto* computed = as<Computed>(input)) return shape(computed->value);
+  if (const auto* stored = as<FileTensor>(input)) return shape_of(*stored->tensor, stored->transposed);
+  if (const auto* host = as<Host>(input)) return (*host)->shape;
+  if (as<RawPixels>(input) != nullptr) {
+    const ImageShape& image = reader_.task_.image;
+    return {batch(), image.height, image.width, image.channels};
+  }
+  if (const auto* mask = as<RandomMask>(input)) return mask->shape;
+  fail("its input {} is a sequence", input);
+}
+
+Host NodeReader::constant(std::size_t input) const {
+  return has(input) ? reader_.host(item(input)).value_or(nullptr) : nullptr;
+}
+
+const HostTensor& NodeReader::expect_constant(std::size_t input) const {
+  const Host host = constant(input);
+  if (host == nullptr) fail("its input {} must be constant", input);
+  return *host;
+}
+
+std::optional<double> NodeReader::number(std::size_t input) const {
+  const Host host = constant(input);
+  if (host == nullptr || host->size() == 0) return std::nullopt;
+  for (std::size_t i = 1; i < host->size(); ++i)
+    if (host->at(i) != host->at(0)) return std::nullopt;
+  return host->at(0);
+}
+
+std::vector<std::int64_t> NodeReader::wholes(std::size_t input) const {
+  const HostTensor& tensor = expect_constant(input);
+  if (tensor.real()) fail("its input {} must be whole numbers", input);
+  return tensor.wholes;
+}
+
+std::vector<std::int64_t> NodeReader::wholes_or(std::size_t input, const char* attribute) const {
+  return has(input) ? wholes(input) : attributes.wholes(attribute);
+}
+
+bool NodeReader::is_weight(std::size_t input) const {
+  const auto* stored = as<FileTensor>(input);
+  return stored != nullptr && stored->tensor->dims_size() > 0 && !reader_.file_.buffer(stored->tensor->name());
+}
+
+bool NodeReader::is_parameter(std::size_t input) const {
+  return is_weight(input) && !made_up(as<FileTensor>(input)->tensor->name());
+}
+
+std::size_t NodeReader::readers_of_other(std::size_t input) const {
+  return reader_.readers_.at(node_.input(static_cast<int>(1 - input)));
+}
+
+std::optional<Stored> NodeReader::stored(std::size_t input) const {
+  if (const auto* tensor = as<FileTensor>(input)) return Stored{tensor->tensor, nullptr, tensor->transposed};
+  if (const auto* host = as<Host>(input); host != nullptr && (*host)->real()) return Stored{nullptr, *host};
+  return std::nullopt;
+}
+
+Value NodeReader::value(std::size_t input) {
+  return value(item(input));
+}
+
+Value NodeReader::operand(std::size_t input) {
+  const auto* other = as<Computed>(1 - input);
+  if (!is_parameter(input) || other == nullptr || reader_.draft_.computed_by<ImageInput>(other->value) == nullptr)
+    return value(input);
+  return add(Constant{input_shape(input), read_floats(*as<FileTensor>(input)->tensor)}, {});
+}
+
+Value NodeReader::value(const Item& item) {
+  if (const auto* computed = get<Computed>(item)) return computed->value;
+  if (const auto host = reader_.host(item)) {
+    const auto [known, added] = reader_.values_.try_emplace(host->get());
+    if (!added) return known->second;
+    Constant constant{(*host)->shape, {}};
+    for (std::size_t i = 0; i < (*host)->size(); ++i) constant.values.push_back(static_cast<float>((*host)->at(i)));
+    return known->second = add(std::move(constant), {});
+  }
+  const auto* stored = get<FileTensor>(item);
+  if (stored == nullptr) fail("one of its inputs is not an image or a parameter");
+  const auto [known, added] = reader_.values_.try_emplace(stored->tensor);
+  if (added) {
+    const Shape shape = shape_of(*stored->tensor, false);
+    const bool vector = std::ranges::count_if(shape, [](std::size_t extent) { return extent > 1; }) <= 1;
+    known->second = reader_.draft_.add({stored->tensor->name(),
+                                        Operation(Learned{shape, vector ? Role::offset : Role::weight, ""}),
+                                        {},
+                                        {{stored->tensor}}});
+  }
+  return stored->transposed ? transpose(known->second, {1, 0}) : known->second;
+}
+
+Value NodeReader::add(Operation operation, std::vector<Value> inputs) {
+  return add(std::move(operation), std::move(inputs), {});
+}
+
+Value NodeReader::add(Operation operation, std::vector<Value> inputs, std::vector<Stored> parameters) {
+  std::size_t outer = 1;
+  for (const Value input : inputs) {
+    const auto place = reader_.draft_.batch(input);
+    if (!place || !Graph::has_node(input)) continue;
+    outer = place->outer;
+    break;
+  }
+  const std::string name = parameters.empty() ? default_name() : layer_name(parameters);
+  return reader_.draft_.add({name, std::move(operation), std::move(inputs), std::move(parameters), outer});
+}
+
+Value NodeReader::add_part(Part part, Value input) {
+  const auto place = reader_.draft_.batch(input);
+  return reader_.draft_.add({node_.name(), std::move(part), {input}, {}, place ? place->outer : 1});
+}
+
+// Finds the extent of the output that has the batch: the one at whose place, in row-major order, the input has it. For
+// a batch of one, several may; then it is the one that begins there, and rather one of size 1.
+Value NodeReader::reshape(Value x, const Shape& to, std::optional<std::size_t> batch_axis) {
+  if (reader_.draft_.computed_by<Reshape>(x) != nullptr) {
+    const Value from = reader_.draft_.layer(x).inputs[0];
+    return reshape(from, to, batch_axis);
+  }
+  const Shape from = shape(x);
+  const auto place = reader_.draft_.batch(x);
+  if (elements(from) != elements(to)) fail("{} cannot be reshaped to {}", to_string(from), to_string(to));
+  if (!place) return from == to ? x : add(Reshape{to}, {x});
+  const std::size_t before = elements(from, 0, place->axis) * place->outer, batch = reader_.batch_;
+  struct Candidate {
+    std::size_t axis, outer;
+  };
+  std::optional<Candidate> best;
+  int best_rank = -1;
+  std::size_t product = 1;
+  for (std::size_t i = 0; i < to.size(); product *= to[i++]) {
+    if (before % product != 0 || product * to[i] % (before * batch) != 0) continue;
+    const bool begins = product == before, alone = begins && to[i] == batch;
+    int rank = alone && i == place->axis ? 3 : alone ? 2 : begins ? 1 : 0;
+    if (batch == 1 && to.size() == 2 && i == 0) rank = 4;
+    if (batch_axis == i) rank = 5;
+    if (rank > best_rank) {
+      best = {i, before / product};
+      best_rank = rank;
+    }
+  }
+  if (!best) fail("{} cannot be reshaped to {} for another batch than {}", to_string(from), to_string(to), batch);
+  if (from == to && *place == BatchPlace{best->axis, best->outer}) return x;
+  Shape shape = to;
+  shape[best->axis] = Reshape::kInferred;
+  const Value reshaped = add(Reshape{shape}, {x});
+  reader_.draft_.layer(reshaped).outer = best->outer;
+  return reshaped;
+}
+
+Value NodeReader::transpose(Value x, std::vector<std::size_t> order) {
+  if (std::ranges::is_sorted(order)) return x;
+  if (const auto* first = reader_.draft_.computed_by<Transpose>(x)) {
+    for (std::size_t& from : order) from = first->order.at(from);
+    const Value from = reader_.draft_.layer(x).inputs[0];
+    return transpose(from, std::move(order));
+  }
+  return add(Transpose{std::move(order)}, {x});
+}
+
+Value NodeReader::linear(Value x, double alpha, double beta) {
+  if (const auto* before = reader_.draft_.computed_by<Activation>(x);
+      before != nullptr && before->function == Activation::Function::linear) {
+    const double first_alpha = before->alpha, first_beta = before->beta;
+    const Value from = reader_.draft_.layer(x).inputs[0];
+    return linear(from, alpha * first_alpha, alpha * first_beta + beta);
+  }
+  if (const auto* input = reader_.draft_.computed_by<ImageInput>(x)) {
+    const std::size_t channels = input->mean.size();
+    return normalized(x, std::vector(channels, static_cast<float>(alpha)),
+                      std::vector(channels, static_cast<float>(beta)));
+  }
+  const bool nothing = std::fabs(alpha - 1) < 1e-7 && beta == 0;
+  return nothing ? x : function(Activation::Function::linear, x, static_cast<float>(alpha), static_cast<float>(beta));
+}
+
+// (p - mean) / std times alpha plus beta is (p - (mean - beta std / alpha)) / (std / alpha).
+Value NodeReader::normalized(Value images, const std::vector<float>& alpha, const std::vector<float>& beta) {
+  ImageInput input = *reader_.draft_.computed_by<ImageInput>(images);
+  for (std::size_t c = 0; c < input.mean.size(); ++c) {
+    input.stddev[c] /= alpha[c];
+    input.mean[c] -= beta[c] * input.stddev[c];
+  }
+  return reader_.draft_.add({"input", Operation(std::move(input)), {Graph::kImages}});
+}
+
+Value NodeReader::function(Activation::Function function, Value x, float alpha, float beta) {
+  return add(Activation{function, alpha, beta}, {x});
+}
+
+Value NodeReader::gather(Value x, std::size_t axis, const std::vector<std::size_t>& indices) {
+  const std::size_t extent = shape(x).at(axis);
+  bool neighbours = true;
+  for (std::size_t i = 1; i < indices.size(); ++i) neighbours = neighbours && indices[i] == indices[i - 1] + 1;
+  if (neighbours && indices.size() == extent) return x;
+  expect_not_batch(x, axis);
+  if (indices.empty()) fail("it selects nothing");
+  if (neighbours) return add(Slice{axis, indices[0], indices.size()}, {x});
+  return add(Gather{axis, indices}, {x});
+}
+
+void NodeReader::expect_not_batch(Value x, std::size_t axis) const {
+  const auto place = reader_.draft_.batch(x);
+  if (place && place->axis == axis) fail("it mixes the images of a batch (dimension {})", axis);
+}
+
+Value NodeReader::expand(Value x, const Shape& to) {
+  Shape from = shape(x);
+  if (from.size() < to.size()) {
+    from.insert(from.begin(), to.size() - from.size(), 1);
+    x = reshape(x, from);
+  }
+  const Shape out = broadcast(from, to);
+  if (reader_.draft_.batch(x)) {
+    for (std::size_t axis = 0; axis < out.size(); ++axis)
+      if (from[axis] != out[axis]) x = gather(x, axis, std::vector<std::size_t>(out[axis], 0));
+    return x;
+  }
+  if (out == from) return x;
+  // Without the batch's name, a repetition to its extent is one for every image: of the first dimension, or of any if
+  // the file leaves the batch open.
+  const bool open = reader_.file_.input_shape()[0] == 0;
+  Shape shape = out;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis)
+    if (shape[axis] == reader_.batch_ && from[axis] == 1 && shape[axis] > 1 && (open || axis == 0)) {
+      shape[axis] = Expand::kBatch;
+      break;
+    }
+  return add(Expand{shape}, {x, Graph::kImages});
+}
+
+void NodeReader::set(Item item, std::size_t output) {
+  if (output >= outputs()) return;
+  const std::string& name = node_.output(static_cast<int>(output));
+  if (!name.empty()) reader_.items_[name] = std::move(item);
+}
+
+// PyTorch's older exporter names nodes by the modules' names, each relative to the one before:
+// "/features/features.1/block/block.0/Conv" is in features.1.block.0.
+std::string NodeReader::scope() const {
+  const auto scopes = exported_scopes(node_);
+  if (scopes.size() > 1) return scopes[scopes.size() - 2];
+  const std::string& path = node_.name();
+  if (!path.starts_with('/')) return "";
+  std::string full, previous;
+  for (std::size_t at = 1, end; (end = path.find('/', at)) != std::string::npos; at = end + 1) {
+    const std::string part = path.substr(at, end - at);
+    const bool continues = !previous.empty() && part.starts_with(previous + ".");
+    full += continues ? part.substr(previous.size()) : full.empty() ? part : "." + part;
+    previous = part;
+  }
+  return full;
+}
+
+std::string NodeReader::default_name() const {
+  const auto scopes = exported_scopes(node_);
+  std::string name = !scopes.empty() ? scopes.back() : node_.name().substr(node_.name().rfind('/') + 1);
+  if (name.empty()) name = node_.op_type();
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string within = scope();
+  return within.empty() ? name : within + "." + name;
+}
+
+// Exporters store equal tensors once, under the name of the first layer that has it.
+std::string NodeReader::layer_name(const std::vector<Stored>& parameters) {
+  std::string name;
+  for (const Stored& parameter : parameters)
+    if (parameter.tensor != nullptr && reader_.named_.insert(parameter.tensor).second && name.empty() &&
+        !made_up(parameter.tensor->name()))
+      name = layer_of(parameter.tensor->name());
+  if (!name.empty()) return name;
+  const std::string within = scope();
+  return within.empty() ? default_name() : within;
+}
+
+}  // namespace annulus

@@ -1,0 +1,182 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "models/zoo.h"
+#include "src/onnx/attributes.h"
+#include "src/onnx/draft.h"
+#include "src/onnx/file.h"
+#include "src/onnx/tensor.h"
+
+// How the nodes of an ONNX graph become a draft of our graph: one function for each operator, in the files read_*.cpp.
+namespace annulus {
+
+using Host = std::shared_ptr<const HostTensor>;
+
+// A stored tensor of real numbers, which may be a parameter, and may be transposed.
+struct FileTensor {
+  const onnx::TensorProto* tensor;
+  bool transposed = false;
+};
+
+// A layer's output.
+struct Computed {
+  Value value;
+};
+
+// Random numbers of this shape, as exporters write dropout and stochastic depth: uniform in 0..1, and then 1 with the
+// probability `kept`, else 0, times `scale`.
+struct RandomMask {
+  Shape shape;
+  std::optional<double> kept{};
+  double scale = 1;
+};
+
+// The input, if it is of raw pixels {batch, height, width, channels}.
+struct RawPixels {};
+
+// Nothing is known of it, because the node that computes it could not be read.
+struct Unread {};
+
+struct Item;
+using Sequence = std::vector<Item>;
+
+// What is known of a value of the ONNX graph.
+struct Item : std::variant<Unread, RawPixels, Host, FileTensor, Computed, RandomMask, Sequence> {
+  using variant::variant;
+};
+
+class Reader {
+ public:
+  Reader(const OnnxFile& file, const Task& task);
+
+  // Reads all nodes. What could not be read is in problems().
+  void run();
+  const std::vector<std::string>& problems() const { return problems_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+  const Draft& draft() const { return draft_; }
+  Value logits() const;
+
+ private:
+  friend class NodeReader;
+
+  void read(const onnx::NodeProto& node);
+  void read_branch(const onnx::NodeProto& node);
+  bool fold(const onnx::NodeProto& node);
+  std::optional<Host> host(const Item& item);
+  Item& item(const std::string& name);
+  bool normalizes_itself() const;
+
+  const OnnxFile& file_;
+  const Task& task_;
+  const std::size_t batch_;  // of the shapes that the file computes
+  std::map<std::string, Item, std::less<>> items_;
+  std::map<std::string, std::size_t, std::less<>> readers_;  // number of nodes that read a value
+  std::map<const onnx::TensorProto*, Host> hosts_;           // stored constants that were converted
+  std::map<const void*, Value> values_;                      // constants and parameters that became layers
+  std::set<const onnx::TensorProto*> named_;                 // tensors after which a layer is named
+  std::vector<std::string> problems_, notes_;
+  Draft draft_;
+};
+
+// A node that is being read, and its inputs.
+class NodeReader {
+ public:
+  NodeReader(Reader& reader, const onnx::NodeProto& node) : attributes(node), reader_(reader), node_(node) {}
+
+  const Attributes attributes;
+
+  const std::string& op() const { return node_.op_type(); }
+  std::int64_t operators() const { return reader_.file_.operators(); }
+  std::size_t batch() const { return reader_.batch_; }
+  Draft& draft() { return reader_.draft_; }
+  void note(std::string line) { reader_.notes_.push_back(std::move(line)); }
+
+  std::size_t inputs() const { return static_cast<std::size_t>(node_.input_size()); }
+  std::size_t outputs() const { return static_cast<std::size_t>(node_.output_size()); }
+  bool has(std::size_t input) const;
+  bool used(std::size_t output) const;  // whether a node reads it
+  bool graph_output(std::size_t output) const;
+  const Item& item(std::size_t input) const;
+  template <class Kind>
+  const Kind* as(std::size_t input) const {
+    return has(input) ? std::get_if<Kind>(&item(input)) : nullptr;
+  }
+
+  Shape input_shape(std::size_t input) const;  // for batch()
+  Shape shape(Value value) const { return reader_.draft_.shape(value, reader_.batch_); }
+
+  // The values of a constant input; null if it is not constant, or throws Error.
+  Host constant(std::size_t input) const;
+  const HostTensor& expect_constant(std::size_t input) const;
+  std::optional<double> number(std::size_t input) const;  // the value of a constant of equal elements
+  std::vector<std::int64_t> wholes(std::size_t input) const;
+  std::vector<std::int64_t> wholes_or(std::size_t input, const char* attribute) const;  // empty if both are missing
+
+  // The input as a layer's output. A parameter or constant becomes a layer.
+  Value value(std::size_t input);
+  Value value(const Item& item);
+  // The input of an arithmetic operation: values that are combined with pixels are not trained.
+  Value operand(std::size_t input);
+  // The number of nodes that read the other one of two inputs.
+  std::size_t readers_of_other(std::size_t input) const;
+  bool is_layer(std::size_t input) const { return as<Computed>(input) != nullptr; }
+
+  // Whether a stored tensor or constant can be a parameter; its values, transposed or not.
+  std::optional<Stored> stored(std::size_t input) const;
+  bool is_weight(std::size_t input) const;     // a stored tensor that the exporter did not mark as a buffer
+  bool is_parameter(std::size_t input) const;  // likewise, and it has a name in the network's module tree
+
+  // Appends layers. The second is named after its first parameter.
+  Value add(Operation operation, std::vector<Value> inputs);
+  Value add(Operation operation, std::vector<Value> inputs, std::vector<Stored> parameters);
+  Value add_part(Part part, Value input);
+
+  // Common layers. They add nothing if it would have no effect.
+  Value reshape(Value x, const Shape& to, std::optional<std::size_t> batch_axis = std::nullopt);
+  Value transpose(Value x, std::vector<std::size_t> order);
+  Value linear(Value x, double alpha, double beta);  // alpha x + beta
+  Value function(Activation::Function function, Value x, float alpha = 0, float beta = 0);
+  Value combine(Arithmetic::Operator op, Value a, Value b);
+  // alpha x + beta of each channel of the images, by their normalization.
+  Value normalized(Value images, const std::vector<float>& alpha, const std::vector<float>& beta);
+  Value gather(Value x, std::size_t axis, const std::vector<std::size_t>& indices);
+  Value expand(Value x, const Shape& to);
+  // Repeats a value that does not depend on the batch for every image. `to`: for batch().
+  Value expand_to_batch(Value x, const Shape& to, const BatchPlace& place);
+  Value masked(Value x, const RandomMask& mask);  // x times the mask, in training
+  void expect_not_batch(Value x, std::size_t axis) const;
+
+  void set(Item item, std::size_t output = 0);
+  void set(Value value, std::size_t output = 0) { set(Item(Computed{value}), output); }
+
+  std::string scope() const;  // where in its module tree the exporter found the node: "features.0.1"
+
+ private:
+  std::string layer_name(const std::vector<Stored>& parameters);
+  std::string default_name() const;
+
+  Reader& reader_;
+  const onnx::NodeProto& node_;
+};
+
+// Reads a node: sets the items of its outputs. Throws Error with a text that follows the node's name.
+using ReadNode = void (*)(NodeReader& node);
+
+// Operators by name. Each file adds its own.
+using ReadNodes = std::map<std::string_view, ReadNode>;
+void add_convolutions(ReadNodes& all);
+void add_products(ReadNodes& all);
+void add_elementwise(ReadNodes& all);
+void add_norms(ReadNodes& all);
+void add_pools(ReadNodes& all);
+void add_shaping(ReadNodes& all);
+void add_random(ReadNodes& all);
+
+}  // namespace annulus

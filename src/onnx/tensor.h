@@ -1,0 +1,46 @@
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/base/tensor.h"
+
+namespace annulus {
+
+// A tensor whose values are known when a file is read: a constant, or computed from constants and shapes.
+struct HostTensor {
+  enum class Kind { real, whole, truth };
+
+  Kind kind = Kind::whole;
+  Shape shape{};
+  std::vector<double> reals{};         // of kind real, row-major
+  std::vector<std::int64_t> wholes{};  // of the other kinds; a truth is 0 or 1
+
+  bool real() const { return kind == Kind::real; }
+  std::size_t size() const { return real() ? reals.size() : wholes.size(); }
+  double at(std::size_t i) const { return real() ? reals[i] : static_cast<double>(wholes[i]); }
+};
+
+HostTensor whole_numbers(Shape shape, std::vector<std::int64_t> values);
+HostTensor real_numbers(Shape shape, std::vector<double> values);
+
+// Limit of a constant's elements: the program computes no larger ones while it reads a file.
+constexpr std::size_t kMostConstantElements = std::size_t{1} << 27;
+
+// Throws Error if a shape's extents are negative, or if their product is not a possible number of elements.
+Shape checked_shape(const std::string& name, std::span<const std::int64_t> dims);
+
+// Checks a stored tensor's type and the length of its data. Throws Error naming it.
+void expect_data(const onnx::TensorProto& tensor);
+
+bool is_real(const onnx::TensorProto& tensor);  // float32, float64, float16 or bfloat16
+
+// The values of a tensor. REQUIRES: expect_data() accepts it. read_floats() throws Error if one is not finite.
+HostTensor read_tensor(const onnx::TensorProto& tensor);
+std::vector<float> read_floats(const onnx::TensorProto& tensor);
+
+}  // namespace annulus

@@ -1,0 +1,574 @@
+#include "src/onnx/write.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <cmath>
+#include <map>
+#include <numbers>
+
+#include "kernels/average_windows.h"
+#include "kernels/base/error.h"
+#include "src/io/bytes.h"
+
+namespace annulus {
+namespace {
+
+constexpr const char* kImages = "images";
+constexpr const char* kBatch = "batch";
+
+// Limit of protobuf's messages, minus 1 MiB for the description of the graph.
+constexpr std::size_t kMostParameterBytes = (std::size_t{1} << 31) - (std::size_t{1} << 20);
+
+std::size_t parameter_bytes(const Graph& graph) {
+  std::size_t bytes = 0;
+  for (const Node& node : graph.nodes())
+    for (const ParameterDeclaration& p : parameters(node.operation, graph.input_shapes(node, 1)))
+      bytes += p.role == Role::metric ? 0 : elements(p.shape) * sizeof(float);
+  return bytes;
+}
+
+onnx::AttributeProto& attribute(onnx::NodeProto& node, const char* name, onnx::AttributeProto::AttributeType type) {
+  onnx::AttributeProto& attribute = *node.add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(type);
+  return attribute;
+}
+
+void set(onnx::NodeProto& node, const char* name, std::int64_t value) {
+  attribute(node, name, onnx::AttributeProto::INT).set_i(value);
+}
+
+void set(onnx::NodeProto& node, const char* name, float value) {
+  attribute(node, name, onnx::AttributeProto::FLOAT).set_f(value);
+}
+
+void set(onnx::NodeProto& node, const char* name, const char* value) {
+  attribute(node, name, onnx::AttributeProto::STRING).set_s(value);
+}
+
+void set(onnx::NodeProto& node, const char* name, const std::vector<std::size_t>& values) {
+  onnx::AttributeProto& list = attribute(node, name, onnx::AttributeProto::INTS);
+  for (const std::size_t value : values) list.add_ints(static_cast<std::int64_t>(value));
+}
+
+template <class Windows>
+void set_windows(onnx::NodeProto& node, const Windows& o) {
+  set(node, "kernel_shape", {o.kernel.height, o.kernel.width});
+  set(node, "strides", {o.stride.height, o.stride.width});
+  set(node, "pads", {o.padding.top, o.padding.left, o.padding.bottom, o.padding.right});
+}
+
+void set_pads(onnx::NodeProto& node, const Border& padding) {
+  for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+    if (attribute.name() != "pads") continue;
+    attribute.clear_ints();
+    for (const std::size_t side : {padding.top, padding.left, padding.bottom, padding.right})
+      attribute.add_ints(static_cast<std::int64_t>(side));
+  }
+}
+
+// Describes an input or output; its first dimension is the batch.
+void describe(onnx::ValueInfoProto& value, const std::string& name, onnx::TensorProto::DataType type,
+              const Shape& shape) {
+  value.set_name(name);
+  onnx::TypeProto::Tensor& tensor = *value.mutable_type()->mutable_tensor_type();
+  tensor.set_elem_type(type);
+  tensor.mutable_shape()->add_dim()->set_dim_param(kBatch);
+  for (std::size_t i = 1; i < shape.size(); ++i)
+    tensor.mutable_shape()->add_dim()->set_dim_value(static_cast<std::int64_t>(shape[i]));
+}
+
+// Row y has the weights of the pixels whose mean is output y; transposed for columns.
+std::vector<float> mean_matrix(const AverageAxis& axis, std::size_t pixels, bool transposed) {
+  const std::size_t outputs = axis.windows.size();
+  std::vector<float> matrix(outputs * pixels);
+  for (std::size_t y = 0; y < outputs; ++y)
+    for (std::size_t x = axis.windows[y].begin; x < axis.windows[y].end; ++x)
+      matrix[transposed ? x * outputs + y : y * pixels + x] = axis.factors[y];
+  return matrix;
+}
+
+// Appends a graph's nodes to an ONNX graph. operator() translates the operation of the current node and returns the
+// name of its output.
+class Translation {
+ public:
+  Translation(const Graph& graph, const ParameterValues& values, onnx::GraphProto& to)
+      : graph_(graph), values_(values), to_(to), names_{kImages, "", ""} {}
+
+  void run() {
+    for (const Node& node : graph_.nodes()) {
+      node_ = &node;
+      shapes_ = graph_.input_shapes(node, 1);
+      names_.push_back(std::visit(*this, node.operation));
+    }
+  }
+
+  std::string operator()(const ImageInput& o) {
+    set(add("Cast", {input(0)}, name(".float")), "to", std::int64_t{onnx::TensorProto::FLOAT});
+    set(add("Transpose", {name(".float")}, name(".planes")), "perm", {0, 3, 1, 2});
+    std::vector<float> scale, shift;
+    for (std::size_t c = 0; c < o.mean.size(); ++c) {
+      scale.push_back(1 / (255 * o.stddev[c]));
+      shift.push_back(-o.mean[c] / o.stddev[c]);
+    }
+    const Shape per_channel{scale.size(), 1, 1};
+    add("Mul", {name(".planes"), constant(name(".scale"), per_channel, scale)}, name(".scaled"));
+    add("Add", {name(".scaled"), constant(name(".shift"), per_channel, shift)}, name());
+    return name();
+  }
+
+  std::string operator()(const Convolution& o) {
+    onnx::NodeProto& node = add("Conv", with_parameters(input(0)), name());
+    set_windows(node, o);
+    set(node, "dilations", {o.dilation.height, o.dilation.width});
+    set(node, "group", static_cast<std::int64_t>(o.groups));
+    return fused(o);
+  }
+
+  std::string operator()(const Dense& o) {
+    std::string vector = input(0);
+    if (shapes_[0].size() > 2) {
+      vector = name(".vector");
+      set(add("Flatten", {input(0)}, vector), "axis", std::int64_t{1});
+    }
+    set(add("Gemm", with_parameters(vector), name()), "transB", std::int64_t{1});
+    return fused(o);
+  }
+
+  std::string operator()(const MaxPool& o) {
+    set_windows(add("MaxPool", {input(0)}, name()), o);
+    return fused(o);
+  }
+
+  std::string operator()(const AveragePool& o) {
+    onnx::NodeProto& node = add("AveragePool", {input(0)}, name());
+    set_windows(node, o);
+    set(node, "count_include_pad", std::int64_t{o.count_padding});
+    if (o.overhang == Extent{0}) return name();
+    const Border& p = o.padding;
+    set_pads(node, {p.top, p.left, p.bottom - o.overhang.height, p.right - o.overhang.width});
+    set(node, "ceil_mode", std::int64_t{1});
+    return name();
+  }
+
+  // ONNX supports only the mean of all pixels. Other means are products with a matrix on each side.
+  std::string operator()(const AdaptiveAveragePool& o) {
+    const Shape& in = shapes_[0];
+    if (o.size == Extent{in[2], in[3]}) return input(0);
+    if (o.size == Extent{1}) {
+      add("GlobalAveragePool", {input(0)}, name());
+      return name();
+    }
+    const AverageWindows windows = average_windows(o, in);
+    const std::string rows =
+        constant(name(".of_rows"), {o.size.height, in[2]}, mean_matrix(windows.rows, in[2], false));
+    const std::string columns =
+        constant(name(".of_columns"), {in[3], o.size.width}, mean_matrix(windows.columns, in[3], true));
+    add("MatMul", {rows, input(0)}, name(".rows"));
+    add("MatMul", {name(".rows"), columns}, name());
+    return name();
+  }
+
+  std::string operator()(const BatchNorm& o) {
+    set(add("BatchNormalization", with_parameters(input(0)), name()), "epsilon", o.epsilon);
+    return fused(o);
+  }
+
+  std::string operator()(const Relu&) {
+    add("Relu", {input(0)}, name());
+    return name();
+  }
+
+  std::string operator()(const Add&) {
+    add("Add", {input(0), input(1)}, name());
+    return name();
+  }
+
+  std::string operator()(const Concat& o) {
+    std::vector<std::string> inputs;
+    for (std::size_t i = 0; i < node_->inputs.size(); ++i) inputs.push_back(input(i));
+    set(add("Concat", inputs, name()), "axis", static_cast<std::int64_t>(o.axis));
+    return name();
+  }
+
+  std::string operator()(const Dropout&) { return input(0); }
+
+  std::string operator()(const SoftmaxCrossEntropy&) {
+    add("Identity", {input(0)}, "logits");
+    set(add("Softmax", {"logits"}, "probabilities"), "axis", std::int64_t{1});
+    return describe_outputs();
+  }
+
+  std::string operator()(const BinaryCrossEntropy&) {
+    add("Identity", {input(0)}, "logits");
+    add("Sigmoid", {"logits"}, "probabilities");
+    return describe_outputs();
+  }
+
+  std::string operator()(const TransposedConvolution& o) {
+    onnx::NodeProto& node = add("ConvTranspose", with_parameters(input(0)), name());
+    set_windows(node, o);
+    set(node, "dilations", {o.dilation.height, o.dilation.width});
+    set(node, "output_padding", {o.extra.height, o.extra.width});
+    set(node, "group", static_cast<std::int64_t>(o.groups));
+    return name();
+  }
+
+  std::string operator()(const Linear& o) {
+    const auto inputs = with_parameters(input(0));
+    set(add("Transpose", {inputs[1]}, name(".transposed")), "perm", {1, 0});
+    const std::string product = o.bias ? name(".product") : name();
+    add("MatMul", {inputs[0], name(".transposed")}, product);
+    if (o.bias) add("Add", {product, inputs[2]}, name());
+    return name();
+  }
+
+  std::string operator()(const MatrixProduct&) { return simple("MatMul"); }
+
+  std::string operator()(const Mean& o) {
+    onnx::NodeProto& node = add("ReduceMean", {input(0)}, name());
+    set(node, "axes", o.axes);
+    set(node, "keepdims", std::int64_t{o.keep});
+    return name();
+  }
+
+  std::string operator()(const LayerNorm& o) {
+    onnx::NodeProto& node = add("LayerNormalization", with_parameters(input(0)), name());
+    set(node, "axis", static_cast<std::int64_t>(o.axis));
+    set(node, "epsilon", o.epsilon);
+    return name();
+  }
+
+  // A normalization of each group as if it were a channel, then each channel's scale and shift.
+  std::string operator()(const GroupNorm& o) {
+    if (o.groups == shapes_[0][1]) {
+      set(add("InstanceNormalization", with_parameters(input(0)), name()), "epsilon", o.epsilon);
+      return name();
+    }
+    const std::vector<float> ones(o.groups, 1), zeros(o.groups, 0);
+    reshape(input(0), {0, static_cast<std::int64_t>(o.groups), -1}, name(".groups"));
+    const std::string scale = constant(name(".ones"), {o.groups}, ones);
+    const std::string shift = constant(name(".zeros"), {o.groups}, zeros);
+    set(add("InstanceNormalization", {name(".groups"), scale, shift}, name(".normalized")), "epsilon", o.epsilon);
+    reshape(name(".normalized"), with_batch(shapes_[0]), name(".channels"));
+    add("Mul", {name(".channels"), per_channel(0)}, name(".scaled"));
+    add("Add", {name(".scaled"), per_channel(1)}, name());
+    return name();
+  }
+
+  std::string operator()(const LocalResponseNorm& o) {
+    onnx::NodeProto& node = add("LRN", {input(0)}, name());
+    set(node, "size", static_cast<std::int64_t>(o.size));
+    set(node, "alpha", o.alpha);
+    set(node, "beta", o.beta);
+    set(node, "bias", o.bias);
+    return name();
+  }
+
+  std::string operator()(const Activation& o) {
+    using enum Activation::Function;
+    switch (o.function) {
+      case linear:
+        add("Mul", {input(0), number(".alpha", o.alpha)}, name(".scaled"));
+        add("Add", {name(".scaled"), number(".beta", o.beta)}, name());
+        return name();
+      case clip:
+        add("Clip", {input(0), number(".least", o.alpha), number(".most", o.beta)}, name());
+        return name();
+      case leaky_relu:
+        set(add("LeakyRelu", {input(0)}, name()), "alpha", o.alpha);
+        return name();
+      case elu:
+        set(add("Elu", {input(0)}, name()), "alpha", o.alpha);
+        return name();
+      case sigmoid:
+        return simple("Sigmoid");
+      case tanh:
+        return simple("Tanh");
+      case silu:
+        add("Sigmoid", {input(0)}, name(".gate"));
+        add("Mul", {input(0), name(".gate")}, name());
+        return name();
+      case gelu:
+        add("Mul", {input(0), number(".scale", std::numbers::sqrt2_v<float> / 2)}, name(".scaled"));
+        add("Erf", {name(".scaled")}, name(".erf"));
+        add("Add", {name(".erf"), number(".one", 1)}, name(".gate"));
+        add("Mul", {input(0), name(".gate")}, name(".twice"));
+        add("Mul", {name(".twice"), number(".half", 0.5f)}, name());
+        return name();
+      case gelu_tanh:
+        return gelu_by_tanh();
+      case mish:
+        add("Softplus", {input(0)}, name(".softplus"));
+        add("Tanh", {name(".softplus")}, name(".gate"));
+        add("Mul", {input(0), name(".gate")}, name());
+        return name();
+      case softplus:
+        return simple("Softplus");
+      case hard_sigmoid: {
+        onnx::NodeProto& node = add("HardSigmoid", {input(0)}, name());
+        set(node, "alpha", o.alpha);
+        set(node, "beta", o.beta);
+        return name();
+      }
+      case hard_swish:
+        return simple("HardSwish");
+      case absolute:
+        return simple("Abs");
+      case exponential:
+        return simple("Exp");
+      case logarithm:
+        return simple("Log");
+      case square_root:
+        return simple("Sqrt");
+      case square:
+        add("Mul", {input(0), input(0)}, name());
+        return name();
+      case reciprocal:
+        return simple("Reciprocal");
+    }
+    return name();
+  }
+
+  std::string operator()(const PRelu&) {
+    add("PRelu", {input(0), per_channel(0)}, name());
+    return name();
+  }
+
+  std::string operator()(const Arithmetic& o) {
+    using enum Arithmetic::Operator;
+    static const std::map<Arithmetic::Operator, const char*> types{
+        {sum, "Add"}, {difference, "Sub"}, {product, "Mul"}, {quotient, "Div"}, {maximum, "Max"}, {minimum, "Min"}};
+    return simple(types.at(o.op));
+  }
+
+  std::string operator()(const Softmax&) {
+    set(add("Softmax", {input(0)}, name()), "axis", std::int64_t{-1});
+    return name();
+  }
+
+  std::string operator()(const Reshape& o) {
+    std::vector<std::int64_t> shape;
+    for (const std::size_t extent : o.shape)
+      shape.push_back(extent == Reshape::kInferred ? -1 : static_cast<std::int64_t>(extent));
+    return reshape(input(0), shape, name());
+  }
+
+  std::string operator()(const Transpose& o) {
+    set(add("Transpose", {input(0)}, name()), "perm", o.order);
+    return name();
+  }
+
+  std::string operator()(const Slice& o) {
+    const auto begin = static_cast<std::int64_t>(o.begin), size = static_cast<std::int64_t>(o.size);
+    add("Slice",
+        {input(0), wholes(".begin", {begin}), wholes(".end", {begin + size}),
+         wholes(".axis", {static_cast<std::int64_t>(o.axis)})},
+        name());
+    return name();
+  }
+
+  std::string operator()(const Gather& o) {
+    const std::vector<std::int64_t> indices(o.indices.begin(), o.indices.end());
+    set(add("Gather", {input(0), wholes(".indices", indices)}, name()), "axis", static_cast<std::int64_t>(o.axis));
+    return name();
+  }
+
+  std::string operator()(const Pad& o) {
+    std::vector<std::int64_t> pads(o.before.begin(), o.before.end());
+    pads.insert(pads.end(), o.after.begin(), o.after.end());
+    add("Pad", {input(0), wholes(".pads", pads), number(".value", o.value)}, name());
+    return name();
+  }
+
+  // The batch is read from the second input's shape.
+  std::string operator()(const Expand& o) {
+    std::vector<std::string> extents;
+    for (const std::size_t extent : o.shape) {
+      const std::string at = fmt::format(".extent{}", extents.size());
+      if (extent == Expand::kBatch) {
+        onnx::NodeProto& shape = add("Shape", {input(1)}, name((at + ".batch").c_str()));
+        set(shape, "end", std::int64_t{1});
+        extents.push_back(shape.output(0));
+      } else {
+        extents.push_back(wholes(at.c_str(), {static_cast<std::int64_t>(extent)}));
+      }
+    }
+    set(add("Concat", extents, name(".extents")), "axis", std::int64_t{0});
+    add("Expand", {input(0), name(".extents")}, name());
+    return name();
+  }
+
+  std::string operator()(const Resize& o) {
+    using enum Resize::Coordinates;
+    const Shape& in = shapes_[0];
+    const auto scale = [](std::size_t to, std::size_t from) {
+      return static_cast<float>(to) / static_cast<float>(from);
+    };
+    const std::vector<float> scales{1, 1, scale(o.size.height, in[2]), scale(o.size.width, in[3])};
+    onnx::NodeProto& node = add("Resize", {input(0), "", constant(name(".scales"), {4}, scales)}, name());
+    set(node, "mode", o.linear ? "linear" : "nearest");
+    set(node, "coordinate_transformation_mode",
+        o.coordinates == half_pixel      ? "half_pixel"
+        : o.coordinates == align_corners ? "align_corners"
+                                         : "asymmetric");
+    set(node, "nearest_mode", o.coordinates == asymmetric ? "floor" : "round_prefer_floor");
+    return name();
+  }
+
+  std::string operator()(const Learned& o) {
+    const std::string parameter = parameter_name(name(), o.parameter);
+    return initializer(parameter, o.shape, values_(parameter, o.shape));
+  }
+
+  std::string operator()(const Constant& o) { return constant(name(), o.shape, o.values); }
+
+ private:
+  std::string describe_outputs() {
+    for (const char* output : {"logits", "probabilities"})
+      describe(*to_.add_output(), output, onnx::TensorProto::FLOAT, shapes_[0]);
+    return "";
+  }
+
+  std::string name(const char* suffix = "") const { return node_->name + suffix; }
+  std::string input(std::size_t i) const { return names_[node_->inputs[i]]; }
+
+  onnx::NodeProto& add(const char* type, const std::vector<std::string>& inputs, const std::string& output) {
+    onnx::NodeProto& node = *to_.add_node();
+    node.set_op_type(type);
+    node.set_name(output);
+    for (const std::string& value : inputs) node.add_input(value);
+    node.add_output(output);
+    return node;
+  }
+
+  // The addition and the ReLU that were fused into the operation.
+  template <class Fused>
+  std::string fused(const Fused& o) {
+    std::string made = name();
+    if constexpr (requires { o.add; })
+      if (o.add) made = add("Add", {made, input(1)}, name(".add")).output(0);
+    if (o.relu) made = add("Relu", {made}, name(".relu")).output(0);
+    return made;
+  }
+
+  std::string simple(const char* type) {
+    std::vector<std::string> inputs;
+    for (std::size_t i = 0; i < node_->inputs.size(); ++i) inputs.push_back(input(i));
+    return add(type, inputs, name()).output(0);
+  }
+
+  std::string gelu_by_tanh() {
+    const float scale = std::sqrt(2 / std::numbers::pi_v<float>);
+    add("Mul", {input(0), input(0)}, name(".square"));
+    add("Mul", {name(".square"), number(".cubic", 0.044715f * scale)}, name(".factor"));
+    add("Add", {name(".factor"), number(".linear", scale)}, name(".slope"));
+    add("Mul", {input(0), name(".slope")}, name(".inner"));
+    add("Tanh", {name(".inner")}, name(".tanh"));
+    add("Add", {name(".tanh"), number(".one", 1)}, name(".gate"));
+    add("Mul", {input(0), name(".gate")}, name(".twice"));
+    add("Mul", {name(".twice"), number(".half", 0.5f)}, name());
+    return name();
+  }
+
+  std::string reshape(const std::string& value, const std::vector<std::int64_t>& shape, const std::string& output) {
+    const std::string extents = shape_constant(output + ".shape", shape);
+    return add("Reshape", {value, extents}, output).output(0);
+  }
+
+  // A shape for reshaping, with its first dimension copied: the batch.
+  static std::vector<std::int64_t> with_batch(const Shape& shape) {
+    std::vector<std::int64_t> extents(shape.begin(), shape.end());
+    extents[0] = 0;
+    return extents;
+  }
+
+  static onnx::TensorProto tensor(onnx::TensorProto::DataType type, const Shape& shape,
+                                  std::span<const std::byte> bytes) {
+    onnx::TensorProto tensor;
+    tensor.set_data_type(type);
+    for (const std::size_t extent : shape) tensor.add_dims(static_cast<std::int64_t>(extent));
+    tensor.set_raw_data(bytes.data(), bytes.size());
+    return tensor;
+  }
+
+  std::string initializer(const std::string& called, const Shape& shape, std::span<const float> floats) {
+    onnx::TensorProto& stored = *to_.add_initializer();
+    stored = tensor(onnx::TensorProto::FLOAT, shape, std::as_bytes(floats));
+    stored.set_name(called);
+    return called;
+  }
+
+  // Constants are nodes, so that readers can tell them from parameters.
+  std::string constant_node(const std::string& called, const onnx::TensorProto& value) {
+    *attribute(add("Constant", {}, called), "value", onnx::AttributeProto::TENSOR).mutable_t() = value;
+    return called;
+  }
+
+  std::string constant(const std::string& called, const Shape& shape, std::span<const float> floats) {
+    return constant_node(called, tensor(onnx::TensorProto::FLOAT, shape, std::as_bytes(floats)));
+  }
+
+  std::string number(const char* suffix, float value) { return constant(name(suffix), {}, std::span(&value, 1)); }
+
+  std::string shape_constant(const std::string& called, const std::vector<std::int64_t>& values) {
+    return constant_node(called, tensor(onnx::TensorProto::INT64, {values.size()}, std::as_bytes(std::span(values))));
+  }
+
+  std::string wholes(const char* suffix, const std::vector<std::int64_t>& values) {
+    return shape_constant(name(suffix), values);
+  }
+
+  // An input followed by the node's parameters. A dense layer's weights are reshaped to a matrix.
+  std::vector<std::string> with_parameters(const std::string& first) {
+    std::vector<std::string> inputs{first};
+    for (const ParameterDeclaration& p : parameters(node_->operation, shapes_)) {
+      const std::string called = parameter_name(name(), p.name);
+      const bool matrix = std::holds_alternative<Dense>(node_->operation) && p.shape.size() > 1;
+      const Shape shape = matrix ? Shape{p.shape[0], elements(p.shape) / p.shape[0]} : p.shape;
+      inputs.push_back(initializer(called, shape, values_(called, p.shape)));
+    }
+    return inputs;
+  }
+
+  // A parameter that has one value for each channel, in a shape that is repeated over all pixels.
+  std::string per_channel(std::size_t parameter) {
+    const ParameterDeclaration p = parameters(node_->operation, shapes_)[parameter];
+    Shape shape(shapes_[0].size() - 1, 1);
+    shape[0] = p.shape[0];
+    const std::string called = parameter_name(name(), p.name);
+    return initializer(called, shape, values_(called, p.shape));
+  }
+
+  const Graph& graph_;
+  const ParameterValues& values_;
+  onnx::GraphProto& to_;
+  std::vector<std::string> names_;  // of the graph's values
+  const Node* node_ = nullptr;      // the current one
+  std::vector<Shape> shapes_;       // of its inputs, for a batch of one
+};
+
+}  // namespace
+
+std::string to_onnx(const std::string& name, const Graph& graph, const ParameterValues& values,
+                    const std::map<std::string, std::string>& metadata) {
+  if (const std::size_t bytes = parameter_bytes(graph); bytes > kMostParameterBytes)
+    fail("{} has {} of parameters, but an ONNX file can hold at most 2 GiB", name, format_bytes(bytes));
+  onnx::ModelProto model;
+  model.set_ir_version(kOnnxFormat);
+  model.add_opset_import()->set_version(kOnnxOperators);
+  model.set_producer_name("annulus");
+  model.set_producer_version(ANNULUS_VERSION);
+  for (const auto& [key, value] : metadata) {
+    onnx::StringStringEntryProto& entry = *model.add_metadata_props();
+    entry.set_key(key);
+    entry.set_value(value);
+  }
+  onnx::GraphProto& to = *model.mutable_graph();
+  to.set_name(name);
+  describe(*to.add_input(), kImages, onnx::TensorProto::UINT8, graph.shapes(1)[Graph::kImages]);
+  Translation(graph, values, to).run();
+  return model.SerializeAsString();
+}
+
+}  // namespace annulus

@@ -1,0 +1,34 @@
+#include "src/train/network_source.h"
+
+#include <array>
+#include <utility>
+
+#include "src/onnx/network_file.h"
+#include "src/onnx/read.h"
+
+namespace annulus {
+namespace {
+
+NetworkSource read_source(const TrainOptions& options, const Task& task, const CheckpointFolder& checkpoints) {
+  if (options.resume && !std::filesystem::exists(options.model))
+    if (auto stored = checkpoints.newest()) return {std::move(stored->checkpoint.onnx), {}, {}};
+  const OnnxFile file = OnnxFile::read(options.model);
+  ImportedNetwork network = read_network(file, task);
+  return {without_parameters(file, network), std::move(network.values), std::move(network.notes)};
+}
+
+}  // namespace
+
+NetworkSource open_network(const World& world, const TrainOptions& options, const Task& task,
+                           const CheckpointFolder& checkpoints) {
+  NetworkSource source;
+  if (!is_network_file(options.model)) return source;
+  if (world.root()) source = read_source(options, task, checkpoints);
+  std::array<std::uint64_t, 1> length{source.onnx.size()};
+  world.broadcast(std::as_writable_bytes(std::span(length)));
+  source.onnx.resize(length[0]);
+  world.broadcast(std::as_writable_bytes(std::span(source.onnx)));
+  return source;
+}
+
+}  // namespace annulus

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "collectives/world/world.h"
+#include "models/zoo.h"
+#include "src/checkpoint/checkpoint_folder.h"
+#include "src/train/train_options.h"
+
+namespace annulus {
+
+// The network of --model, if that is a file.
+struct NetworkSource {
+  std::string onnx;  // the file without the values of the network's parameters; empty for a network of the zoo
+
+  // On rank 0, unless the run resumes without the file:
+  std::map<std::string, std::vector<float>> weights;  // by the parameters' names
+  std::vector<std::string> notes;                     // for the user
+};
+
+// Reads the file on rank 0, or if the run resumes and the file is gone, the network of its newest checkpoint.
+// Collective. Throws Error if the network cannot be trained for this task.
+NetworkSource open_network(const World& world, const TrainOptions& options, const Task& task,
+                           const CheckpointFolder& checkpoints);
+
+}  // namespace annulus
