@@ -55,11 +55,10 @@ struct Checkpoint {
 
 // An HDF5 file:
 //   attributes of the root group: format ("annulus checkpoint"), version (4), model, loss, optimizer, configuration,
-//   seed,
-//                                 order, image_height, image_width, summing, classes, mean, deviation, data_height,
-//                                 data_width (0: encoded images), samples (strings such as "the number of training
-//                                 images=60000"), frozen (names of parameters; absent if there are none), and the
-//                                 numbers of kRunStateFields (run_state.h)
+//                                 seed, order, image_height, image_width, summing, classes, mean, deviation,
+//                                 data_height, data_width (0: encoded images), samples (strings such as "the number of
+//                                 training images=60000"), frozen (names of parameters; absent if there are none), and
+//                                 the numbers of kRunStateFields (run_state.h)
 //   /parameters/<name>            float32, row-major
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
 //   /second_moment/<name>         the same, if the optimizer has it

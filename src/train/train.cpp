@@ -61,10 +61,10 @@ std::optional<FolderClaim> claim_output(const TrainingInputs& inputs) {
 std::optional<Resumption> resumption_of(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   if (!options.resume) return std::nullopt;
-  return find_resumption(inputs.world, inputs.checkpoints(),
-                         {network_name(options.model), inputs.network.onnx, options.loss, options.seed,
-                          inputs.sample_order(),
-                          data_fields(inputs.training.info(), inputs.samples), options.data_changed});
+  return find_resumption(
+      inputs.world, inputs.checkpoints(),
+      {network_name(options.model), inputs.network.onnx, options.loss, options.seed, inputs.sample_order(),
+       data_fields(inputs.training.info(), inputs.samples), options.data_changed});
 }
 
 // Measured again, the crossover might differ, and with it the last bits of all-reduces.
