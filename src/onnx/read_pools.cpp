@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "kernels/base/error.h"
 #include "src/onnx/fold.h"
@@ -112,13 +113,14 @@ void read_sum(NodeReader& n) {
   n.set(n.linear(mean(n, x, r), static_cast<double>(r.elements), 0));
 }
 
-// The Euclidean length.
+// The Euclidean length. That of zeros is tiny, so that its gradient is finite; as in PyTorch, it is 0.
 void read_l2(NodeReader& n) {
   const Value x = n.value(0);
   const Reduction r = reduction(n, x);
   const Value squares = n.function(Activation::Function::square, x);
   const Value sum = n.linear(n.add(Mean{r.axes, r.keep}, {squares}), static_cast<double>(r.elements), 0);
-  n.set(n.function(Activation::Function::square_root, sum));
+  const Value positive = n.function(Activation::Function::clip, sum, 1e-30f, std::numeric_limits<float>::max());
+  n.set(n.function(Activation::Function::square_root, positive));
 }
 
 }  // namespace
