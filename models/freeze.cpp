@@ -38,7 +38,7 @@ void freeze_statistics(Node& node) {
   norm->frozen_statistics = is_frozen("running_mean");
   if (norm->frozen_statistics) norm->synchronized = false;
   if (norm->frozen_statistics != is_frozen("running_var"))
-    fail("--freeze: of {} only one of running_mean and running_var: freeze both or none", node.name);
+    fail("--freeze: only one of running_mean and running_var of {} is frozen: freeze both or none", node.name);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -31,7 +32,10 @@ struct LeakyRelu {
 
 struct Elu {
   float alpha;
-  float value(float x) const { return x < 0 ? alpha * (exponential(x) - 1) : x; }
+  float value(float x) const {
+    const float near_zero = x + 0.5f * x * x + x * x * x / 6;  // where the subtraction would cancel
+    return x < 0 ? alpha * (x > -0.01f ? near_zero : exponential(x) - 1) : x;
+  }
   float slope(float x) const { return x > 0 ? 1 : alpha * exponential(x); }
 };
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <functional>
 
 #include "kernels/base/error.h"
 #include "kernels/cpu/for_each_element.h"
@@ -35,15 +34,15 @@ struct Quotient {
   static float slope_b(float a, float b) { return -a / (b * b); }
 };
 
-// Of equal values, each gets half of the gradient.
+// NaN passes. Of equal values, each gets half of the gradient.
 struct Maximum {
-  static float value(float a, float b) { return a < b ? b : a; }
+  static float value(float a, float b) { return (a < b) | (b != b) ? b : a; }
   static float slope_a(float a, float b) { return a > b ? 1.0f : a < b ? 0.0f : 0.5f; }
   static float slope_b(float a, float b) { return slope_a(b, a); }
 };
 
 struct Minimum {
-  static float value(float a, float b) { return b < a ? b : a; }
+  static float value(float a, float b) { return (b < a) | (b != b) ? b : a; }
   static float slope_a(float a, float b) { return a < b ? 1.0f : a > b ? 0.0f : 0.5f; }
   static float slope_b(float a, float b) { return slope_a(b, a); }
 };

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/plain_op.h"

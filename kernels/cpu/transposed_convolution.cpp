@@ -36,7 +36,7 @@ class TransposedConvolutionOp : public PlainOp {
     const memory::dims strides{dim(o.stride.height), dim(o.stride.width)};
     const memory::dims dilation{dim(o.dilation.height) - 1, dim(o.dilation.width) - 1};
     const memory::dims before{dim(o.padding.top), dim(o.padding.left)};
-    // oneDNN's padding at the end is what makes the sizes fit; the output's extra pixels reduce it.
+    // oneDNN derives the output's size from the padding at the end; extra pixels reduce it.
     const memory::dims after{dim(o.padding.bottom) - dim(o.extra.height), dim(o.padding.right) - dim(o.extra.width)};
     const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
     const auto forward = plan_primitive<Forward>(

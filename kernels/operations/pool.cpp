@@ -9,10 +9,12 @@ namespace annulus {
 namespace {
 
 // Throws Error unless the first and the last window contain at least one pixel.
-void expect_pixels(std::size_t pixels, std::size_t kernel, std::size_t stride, std::size_t before, std::size_t after) {
+void expect_pixels(std::string_view operation, std::size_t pixels, std::size_t kernel, std::size_t stride,
+                   std::size_t before, std::size_t after) {
   const std::size_t last = (pixels + before + after - kernel) / stride * stride;
   if (before >= kernel || last >= before + pixels)
-    fail("max pool: padding {} and {} leaves windows of {} without a pixel: use less padding", before, after, kernel);
+    fail("{}: padding {} and {} leaves windows of {} without a pixel: use less padding", operation, before, after,
+         kernel);
 }
 
 }  // namespace
@@ -21,8 +23,8 @@ Shape MaxPool::output_shape(const Shapes& inputs) const {
   const Shape& in = inputs[0];
   expect_images(in, kName);
   const Shape out = windows(in, in[1], kernel, stride, padding);
-  expect_pixels(in[2], kernel.height, stride.height, padding.top, padding.bottom);
-  expect_pixels(in[3], kernel.width, stride.width, padding.left, padding.right);
+  expect_pixels(kName, in[2], kernel.height, stride.height, padding.top, padding.bottom);
+  expect_pixels(kName, in[3], kernel.width, stride.width, padding.left, padding.right);
   return out;
 }
 
@@ -30,7 +32,11 @@ Shape AveragePool::output_shape(const Shapes& inputs) const {
   expect_images(inputs[0], kName);
   if (overhang.height > padding.bottom || overhang.width > padding.right)
     fail("average pool: an overhang of {}x{} is more than the padding", overhang.height, overhang.width);
-  return windows(inputs[0], inputs[0][1], kernel, stride, padding);
+  const Shape out = windows(inputs[0], inputs[0][1], kernel, stride, padding);
+  if (count_padding) return out;
+  expect_pixels(kName, inputs[0][2], kernel.height, stride.height, padding.top, padding.bottom);
+  expect_pixels(kName, inputs[0][3], kernel.width, stride.width, padding.left, padding.right);
+  return out;
 }
 
 Shape AdaptiveAveragePool::output_shape(const Shapes& inputs) const {

@@ -37,7 +37,9 @@ Shape Reshape::output_shape(const Shapes& inputs) const {
     *inferred = 1;
     *inferred = elements(out) > 0 ? all / elements(out) : 0;
   }
-  if (elements(out) != all) fail("{} has not as many elements as {}", to_string(inputs[0]), to_string(out));
+  if (elements(out) != all)
+    fail("{} cannot be reshaped to {}: {} elements instead of {}", to_string(inputs[0]), to_string(out), all,
+         elements(out));
   return out;
 }
 

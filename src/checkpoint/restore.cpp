@@ -132,8 +132,8 @@ void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& f
     fail("{} was made with --optimizer {}: resume it with the same --optimizer, because others cannot use its state",
          file.string(), checkpoint.optimizer);
   if (checkpoint.frozen != frozen_names(model))
-    fail("{} was made with {} frozen parameters, but this run would have {}: resume it with the same --freeze",
-         file.string(), checkpoint.frozen.size(), frozen_names(model).size());
+    fail("{} was made with another --freeze: {} parameters were frozen: resume it with the same --freeze",
+         file.string(), checkpoint.frozen.size());
   for (const Parameter& parameter : model.parameters().all()) {
     if (!parameter.trained()) continue;
     const NamedTensor& saved = find(checkpoint, file, parameter.name, parameter.spec.shape);
@@ -191,8 +191,7 @@ std::uint64_t restore_best(const World& world, const CheckpointFolder& folder, M
     step = best.run.step;
   }
   world.broadcast(std::as_writable_bytes(std::span(&step, 1)));
-  broadcast(world, model.device(), model.parameters().weights());
-  model.parameters().weights_changed();
+  broadcast_weights(world, model);
   return step;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
@@ -26,7 +27,9 @@ struct Score {
   double share(std::uint64_t images) const { return static_cast<double>(images) / static_cast<double>(count); }
 };
 
+// NaN is worse than any number.
 inline bool is_better(Measure measure, double value, double other) {
+  if (std::isnan(other)) return !std::isnan(value);
   return measure == Measure::loss ? value < other : value > other;
 }
 

@@ -64,9 +64,10 @@ void add_rate_options(CLI::App& command, ScheduleOptions& o) {
     o.warmup_from = parse_number("--warmup-from", text, number_from(0, 1));
   };
   command
-      .add_option_function<std::string>(
-          "--warmup-from", parse_share,
-          "Fraction of the rate at the start of warm-up; auto: 0, or with --lr-per the fraction that gives --lr")
+      .add_option_function<std::string>("--warmup-from", parse_share,
+                                        "Fraction of the rate at the start of warm-up; auto: 0, with --lr-per the "
+                                        "fraction that gives --lr, with one-cycle "
+                                        "1/25")
       ->type_name("SHARE")
       ->default_str("auto")
       ->group("Learning rate");

@@ -245,8 +245,8 @@ bool put_together(const World& world, const ImportOptions& options, const Import
     collection = collect_parts(job, parts);
     list_skipped(options, collection.skipped);
     expect_images(options, collection);
-    hold_out_images(options, collection);
     if (job.classes().empty()) expect_sensible_labels(job, collection);
+    hold_out_images(options, collection);
     header = header_of(options, job, collection);
     summary = summary_of(options, job, collection, header.classes.size());
   });

@@ -11,8 +11,8 @@
 namespace annulus {
 
 void add_configuration(Agreement& agreement, const std::string& toml) {
-  constexpr std::array<std::string_view, 8> kOfTheMachine = {"data",     "from",    "json", "out",
-                                                             "prefetch", "threads", "tune", "workers"};
+  constexpr std::array<std::string_view, 9> kOfTheMachine = {"data",    "from", "json",       "out",    "prefetch",
+                                                             "threads", "tune", "validation", "workers"};
   std::istringstream lines(toml);
   for (std::string line; std::getline(lines, line);) {
     const std::string name = line.substr(0, line.find('='));

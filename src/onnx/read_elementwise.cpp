@@ -275,6 +275,8 @@ Value softmax(NodeReader& n) {
   const Shape shape = n.shape(x);
   const bool flat = n.operators() < 13;  // then over all dimensions from the axis on
   const std::size_t axis = checked_axis(n.attributes.whole("axis", flat ? 1 : -1), shape.size());
+  const auto place = n.draft().batch(x);
+  if (place && (flat ? place->axis >= axis : place->axis == axis)) fail("it mixes the images of a batch");
   if (axis + 1 == shape.size()) return n.add(Softmax{}, {x});
   if (flat) {
     Shape merged(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis));
@@ -290,6 +292,7 @@ Value softmax(NodeReader& n) {
 // The loss has a softmax of its own, so the network's last one is dropped.
 bool dropped(NodeReader& n) {
   if (!n.graph_output(0) || n.used(0) || n.input_shape(0).size() != 2) return false;
+  if (checked_axis(n.attributes.whole("axis", n.operators() < 13 ? 1 : -1), 2) != 1) return false;
   n.note(fmt::format("the last {} is dropped: the loss computes it from logits", n.op()));
   n.set(n.value(0));
   return true;

@@ -69,6 +69,8 @@ Value product(NodeReader& n, Value a, Value b) {
     return !n.draft().batch(x) && other ? n.expand_to_batch(x, wanted, *other) : n.expand(x, wanted);
   };
   const auto place_a = n.draft().batch(a), place_b = n.draft().batch(b);
+  if ((place_a && place_a->axis + 1 == of_a.size()) || (place_b && place_b->axis + 2 == of_b.size()))
+    fail("it mixes the images of a batch");
   a = fitted(a, of_a, place_b);
   b = fitted(b, of_b, place_a);
   return n.add(MatrixProduct{}, {a, b});

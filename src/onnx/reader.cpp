@@ -308,6 +308,7 @@ Value NodeReader::value(const Item& item) {
   if (const auto host = reader_.host(item)) {
     const auto [known, added] = reader_.values_.try_emplace(host->get());
     if (!added) return known->second;
+    reader_.kept_.push_back(*host);
     Constant constant{(*host)->shape, {}};
     for (std::size_t i = 0; i < (*host)->size(); ++i) constant.values.push_back(static_cast<float>((*host)->at(i)));
     return known->second = add(std::move(constant), {});

@@ -80,6 +80,7 @@ class Reader {
   std::map<std::string, std::size_t, std::less<>> readers_;  // number of nodes that read a value
   std::map<const onnx::TensorProto*, Host> hosts_;           // stored constants that were converted
   std::map<const void*, Value> values_;                      // constants and parameters that became layers
+  std::vector<Host> kept_;                                   // these constants, so that their addresses stay theirs
   std::set<const onnx::TensorProto*> named_;                 // tensors after which a layer is named
   std::vector<std::string> problems_, notes_;
   Draft draft_;

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 3> kMeasures{"accuracy", "top5", "loss"};
 
 bool Goal::reached(const Score& score) const {
   const auto found = score.value(measure);
-  return found && !is_better(measure, value, *found);
+  return found && (*found == value || is_better(measure, *found, value));
 }
 
 Goal parse_goal(const std::string& text) {

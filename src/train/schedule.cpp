@@ -129,8 +129,8 @@ std::string Schedule::description() const {
     text += fmt::format(" x {}/{} = {:.6g}", global_batch_, options_.reference_batch, peak_);
   const bool one_cycle = options_.kind == "one-cycle";
   if (options_.warmup > 0)
-    text +=
-        fmt::format(", warm-up {} epochs{} from {:.6g}", options_.warmup, one_cycle ? " along a cosine" : "", first_);
+    text += fmt::format(", warm-up {:.6g} epochs{} from {:.6g}", options_.warmup, one_cycle ? " along a cosine" : "",
+                        first_);
   if (options_.kind == "step")
     text += fmt::format(", then x {} after epochs {}", options_.factor, fmt::join(options_.steps, ", "));
   if (options_.kind == "cyclic")

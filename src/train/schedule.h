@@ -38,9 +38,8 @@ void check(const ScheduleOptions& options, std::size_t epochs);
 //   cosine      it falls to `end` along half a cosine (Loshchilov and Hutter, "SGDR", ICLR 2017, equation 5);
 //   polynomial  it falls to `end` as (1 - x)^power (You, Gitman, Ginsburg, 2017, have power 2);
 //   one-cycle   it falls as with cosine, and its warm-up, too, follows half a cosine (Smith and Topin,
-//   "Super-convergence",
-//               2018, as PyTorch's OneCycleLR; the momentum is not varied); by default the warm-up takes 30 % of the
-//               epochs and begins at 1/25 of the rate;
+//               "Super-convergence", 2018, as PyTorch's OneCycleLR; the momentum is not varied); by default the warm-up
+//               takes 30 % of the epochs and begins at 1/25 of the rate;
 //   cyclic      it rises linearly from `end` and falls back to it in every `cycle` (Smith, "Cyclical learning rates for
 //               training neural networks", 2017, "triangular");
 //   plateau     it is multiplied by `factor`, but not below `end`, whenever more than `patience` evaluations, since the

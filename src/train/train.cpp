@@ -35,7 +35,6 @@ using Phase = Activity::Phase;
 void check_consistent(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   Agreement agreement(inputs.world);
-  add_configuration(agreement, options.configuration);
   agreement.add("--resume", options.resume);
   agreement.add("--timeline, given or not,", !options.timeline.file.empty());
   agreement.add("--data-changed", options.data_changed);
@@ -175,6 +174,7 @@ int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
   keep_stop_signals_from_computing();
   activity.enter(Phase::comparing);
   check_same_command(world, "train");
+  check_configuration(world, options.configuration);
 
   activity.enter(Phase::opening);
   RunRecord record(world, options, activity);

@@ -38,7 +38,7 @@ struct TrainOptions {
   std::size_t epochs = 1;
   std::size_t max_steps = 0;  // 0: no limit
   std::optional<Goal> until;  // the run ends when an evaluation reaches it
-  std::size_t patience = 0;   // the run ends after as many evaluations that are not the best so far; 0: it does not
+  std::size_t patience = 0;   // evaluations in a row that are not the best, after which the run ends; 0: no limit
   Measure best_by = Measure::accuracy;
   ScheduleOptions schedule;
   std::string optimizer = "sgd";

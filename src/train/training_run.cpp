@@ -190,6 +190,7 @@ bool TrainingRun::test() {
   await_checkpoint();
   const TraceSpan span(record_.timeline.run(), "test");
   const double begun = now_seconds();
+  record_.activity.enter(Activity::Phase::resuming);
   const std::uint64_t step = restore_best(world_, checkpoints_.folder(), replica_.model);
   const auto found = evaluate(*inputs_.test, 0);
   if (!found) return false;

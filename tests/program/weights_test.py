@@ -184,7 +184,7 @@ class FineTuning(helper.ProgramTest):
         self.assertEqual(list(state["attributes"]["frozen"]), ["fc1.bias", "conv1.weight", "conv1.bias"])
         self.assertEqual(state["parameters"].keys() - state["velocity"].keys(),
                          {"fc1.bias", "conv1.weight", "conv1.bias"})
-        for options["freeze"], problem in (("none", "was made with 3 frozen parameters, but this run would have 0"),
+        for options["freeze"], problem in (("none", "was made with another --freeze: 3 parameters were frozen"),
                                            ("conv1,fc2.bias", "resume it with the same --freeze")):
             result = helper.run(*self.training(parts, resume=True, max_steps=12, **options))
             self.assertNotEqual(result.status, 0)

@@ -138,7 +138,7 @@ TEST_CASE("patterns that freeze nothing or everything are refused", "[freeze]") 
         "bn1, layer1, layer2, layer3, fc");
   CHECK(refusal("cnn", {"*"}) == "--freeze: all parameters are frozen, so there is nothing to train");
   CHECK(refusal("resnet20", {"bn1.running_mean"}) ==
-        "--freeze: of bn1 only one of running_mean and running_var: freeze both or none");
+        "--freeze: only one of running_mean and running_var of bn1 is frozen: freeze both or none");
 }
 
 }  // namespace annulus

@@ -33,13 +33,13 @@ struct Quotient {
 
 // Of equal values, each gets half of the gradient.
 struct Maximum {
-  __device__ static float value(float a, float b) { return a < b ? b : a; }
+  __device__ static float value(float a, float b) { return a < b || b != b ? b : a; }
   __device__ static float slope_a(float a, float b) { return a > b ? 1.0f : a < b ? 0.0f : 0.5f; }
   __device__ static float slope_b(float a, float b) { return slope_a(b, a); }
 };
 
 struct Minimum {
-  __device__ static float value(float a, float b) { return b < a ? b : a; }
+  __device__ static float value(float a, float b) { return b < a || b != b ? b : a; }
   __device__ static float slope_a(float a, float b) { return a < b ? 1.0f : a > b ? 0.0f : 0.5f; }
   __device__ static float slope_b(float a, float b) { return slope_a(b, a); }
 };

@@ -14,8 +14,8 @@ unsigned vectors_of(const ChannelsLast& values) {
 }
 
 void expect_pool_window(const Extent& kernel) {
-  if (kernel.area() > 254)
-    fail("max pool windows of {}x{} are too large: at most 254 pixels", kernel.height, kernel.width);
+  if (kernel.area() > 255)
+    fail("max pool windows of {}x{} are too large: at most 255 pixels", kernel.height, kernel.width);
 }
 
 void expect_countable(std::size_t elements) {

@@ -65,8 +65,8 @@ Operands convolve(const ConvolutionProblem& p, Operands o) {
           for (std::size_t j = 0; j < p.output_width(); ++j)
             for (std::size_t a = 0; a < p.kernel.height; ++a)
               for (std::size_t b = 0; b < p.kernel.width; ++b) {
-                const long y = extent(i * p.stride + a) - extent(p.padding.height);
-                const long x = extent(j * p.stride + b) - extent(p.padding.width);
+                const long y = extent(i * p.stride.height + a) - extent(p.padding.top);
+                const long x = extent(j * p.stride.width + b) - extent(p.padding.left);
                 if (y < 0 || x < 0 || y >= extent(p.height) || x >= extent(p.width)) continue;
                 const std::size_t pixel = (n * p.height + static_cast<std::size_t>(y)) * p.width;
                 float& in = o.input[(pixel + static_cast<std::size_t>(x)) * p.channels + c];
