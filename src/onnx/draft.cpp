@@ -3,6 +3,20 @@
 #include "kernels/base/error.h"
 
 namespace annulus {
+namespace {
+
+constexpr std::size_t kMostLayers = std::size_t{1} << 20, kMostElements = std::size_t{1} << 31;
+
+void expect_possible(const Shape& output) {
+  std::size_t all = 1;
+  for (const std::size_t extent : output) {
+    if (extent == 0) fail("its output of {} has no elements", to_string(output));
+    if (all > kMostElements / extent) fail("its output of {} has too many elements", to_string(output));
+    all *= extent;
+  }
+}
+
+}  // namespace
 
 Value Draft::add(Layer layer) {
   Shapes ones, twos;
@@ -17,6 +31,8 @@ Value Draft::add(Layer layer) {
     layer.of_one = ones.at(0);
     layer.of_two = twos.at(0);
   }
+  expect_possible(layer.of_two);
+  if (layers_.size() == kMostLayers) fail("the network has more than {} layers", kMostLayers);
   layers_.push_back(std::move(layer));
   return Graph::output(layers_.size() - 1);
 }

@@ -50,7 +50,8 @@ class Draft {
       : outside_{{1, image.height, image.width, image.channels}, {1}, {1}},
         outside_of_two_{{2, image.height, image.width, image.channels}, {2}, {2}} {}
 
-  // Appends a layer. Values are numbered as in Graph. Throws Error if the inputs do not fit.
+  // Appends a layer. Values are numbered as in Graph. Throws Error if the inputs do not fit, or if the
+  // output is empty or too large.
   Value add(Layer layer);
 
   const std::vector<Layer>& layers() const { return layers_; }

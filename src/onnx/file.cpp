@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "src/io/file_io.h"
+#include "src/io/printable.h"
 #include "src/onnx/tensor.h"
 
 namespace annulus {
@@ -117,7 +118,7 @@ OnnxFile OnnxFile::read(const std::filesystem::path& file) {
       if (tensor.data_location() == onnx::TensorProto::EXTERNAL) load_external(tensor, file.parent_path());
     read.check();
   } catch (const Error& error) {
-    fail("{}: {}", read.name_, error.what());
+    fail("{}: {}", read.name_, printable(error.what()));
   }
   return read;
 }
@@ -130,7 +131,7 @@ OnnxFile OnnxFile::parse(std::string_view bytes, const std::string& name) {
   try {
     read.check();
   } catch (const Error& error) {
-    fail("{}: {}", name, error.what());
+    fail("{}: {}", name, printable(error.what()));
   }
   return read;
 }

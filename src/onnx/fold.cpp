@@ -118,6 +118,12 @@ HostTensor with_shape(HostTensor tensor, Shape shape) {
   return tensor;
 }
 
+// Without the fraction. Numbers beyond the integers become the nearest one, and NaN becomes 0.
+std::int64_t to_whole(double value) {
+  if (std::isnan(value)) return 0;
+  return static_cast<std::int64_t>(std::clamp(value, -0x1p63, 0x1.fffffffffffffp62));
+}
+
 HostTensor converted(HostTensor from, std::int64_t type) {
   using Type = onnx::TensorProto;
   const bool real = type == Type::FLOAT || type == Type::DOUBLE || type == Type::FLOAT16 || type == Type::BFLOAT16;
@@ -125,7 +131,7 @@ HostTensor converted(HostTensor from, std::int64_t type) {
     from.reals.assign(from.wholes.begin(), from.wholes.end());
     from.wholes.clear();
   } else if (!real && from.real()) {
-    for (const double value : from.reals) from.wholes.push_back(static_cast<std::int64_t>(value));
+    for (const double value : from.reals) from.wholes.push_back(type == Type::BOOL ? value != 0 : to_whole(value));
     from.reals.clear();
   }
   if (type == Type::BOOL)
@@ -165,11 +171,20 @@ std::int64_t floor_mod(std::int64_t a, std::int64_t b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
+// Wraps around like the runtime's integers, without undefined behaviour.
+template <class Compute>
+struct Wrapping {
+  double operator()(double a, double b) const { return Compute{}(a, b); }
+  std::int64_t operator()(std::int64_t a, std::int64_t b) const {
+    return static_cast<std::int64_t>(Compute{}(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b)));
+  }
+};
+
 struct Divide {
   double operator()(double a, double b) const { return a / b; }
   std::int64_t operator()(std::int64_t a, std::int64_t b) const {
     if (b == 0) fail("it divides by 0");
-    return b == -1 ? -a : a / b;
+    return b == -1 ? Wrapping<std::minus<>>{}(0, a) : a / b;
   }
 };
 
@@ -184,16 +199,7 @@ struct Modulo {
 struct Power {
   double operator()(double a, double b) const { return std::pow(a, b); }
   std::int64_t operator()(std::int64_t a, std::int64_t b) const {
-    return static_cast<std::int64_t>(std::pow(static_cast<double>(a), static_cast<double>(b)));
-  }
-};
-
-// Wraps around like the runtime's integers, without undefined behaviour.
-template <class Compute>
-struct Wrapping {
-  double operator()(double a, double b) const { return Compute{}(a, b); }
-  std::int64_t operator()(std::int64_t a, std::int64_t b) const {
-    return static_cast<std::int64_t>(Compute{}(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b)));
+    return to_whole(std::pow(static_cast<double>(a), static_cast<double>(b)));
   }
 };
 
@@ -281,6 +287,7 @@ HostTensor concat(const Attributes& attributes, const Inputs& inputs) {
     if (shape != first.shape) fail("its inputs do not fit each other");
   }
   HostTensor to{first.kind, checked_size(out), {}, {}};
+  if (elements(out) == 0) return to;
   const std::size_t rows = elements(Shape(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(axis)));
   for (std::size_t row = 0; row < rows; ++row)
     for (const HostTensor* part : inputs) {
@@ -363,10 +370,12 @@ HostTensor slice(const Attributes& attributes, const Inputs& inputs) {
   HostTensor to = input(inputs, 0);
   const auto starts = wholes_or(inputs, 1, attributes, "starts"), ends = wholes_or(inputs, 2, attributes, "ends");
   const auto axes = wholes_or(inputs, 3, attributes, "axes");
+  const auto steps = has(inputs, 4) ? wholes(inputs, 4) : std::vector<std::int64_t>(starts.size(), 1);
+  if (ends.size() != starts.size() || steps.size() != starts.size() || (!axes.empty() && axes.size() != starts.size()))
+    fail("its starts, ends, axes and steps do not fit each other");
   for (std::size_t i = 0; i < starts.size(); ++i) {
-    const auto axis = checked_axis(axes.empty() ? static_cast<std::int64_t>(i) : axes.at(i), to.shape.size());
-    const std::int64_t step = has(inputs, 4) ? wholes(inputs, 4).at(i) : 1;
-    to = gathered(to, axis, stride_of(starts[i], ends.at(i), step, to.shape[axis]).indices());
+    const auto axis = checked_axis(axes.empty() ? static_cast<std::int64_t>(i) : axes[i], to.shape.size());
+    to = gathered(to, axis, stride_of(starts[i], ends[i], steps[i], to.shape[axis]).indices());
   }
   return to;
 }
@@ -427,7 +436,8 @@ HostTensor cast_like(const Attributes&, const Inputs& inputs) {
 
 HostTensor range(const Attributes&, const Inputs& inputs) {
   const HostTensor &start = input(inputs, 0), &limit = input(inputs, 1), &delta = input(inputs, 2);
-  if (start.size() != 1 || limit.size() != 1 || delta.size() != 1 || delta.at(0) == 0) fail("its inputs do not fit");
+  const bool numbers = start.size() == 1 && limit.size() == 1 && delta.size() == 1;
+  if (!numbers || start.real() != delta.real() || delta.at(0) == 0) fail("its inputs do not fit");
   const double count = std::ceil((limit.at(0) - start.at(0)) / delta.at(0));
   if (!(count <= static_cast<double>(kMostConstantElements))) fail("it computes a constant of too many elements");
   HostTensor to{start.kind, {count > 0 ? static_cast<std::size_t>(count) : 0}, {}, {}};
@@ -435,7 +445,7 @@ HostTensor range(const Attributes&, const Inputs& inputs) {
     if (to.real())
       to.reals.push_back(start.reals[0] + static_cast<double>(i) * delta.at(0));
     else
-      to.wholes.push_back(start.wholes[0] + static_cast<std::int64_t>(i) * delta.wholes.at(0));
+      to.wholes.push_back(start.wholes[0] + static_cast<std::int64_t>(i) * delta.wholes[0]);
   }
   return to;
 }
@@ -592,6 +602,7 @@ Shape reshaped(const Shape& from, const std::vector<std::int64_t>& target, bool 
 }
 
 std::vector<std::size_t> Stride::indices() const {
+  if (count > kMostConstantElements) fail("it selects {} elements of a dimension, which are too many", count);
   std::vector<std::size_t> all;
   for (std::size_t i = 0; i < count; ++i)
     all.push_back(static_cast<std::size_t>(begin + static_cast<std::int64_t>(i) * step));
@@ -617,8 +628,7 @@ std::vector<std::size_t> squeezed_axes(const Shape& shape, const std::vector<std
       if (shape[i] == 1) all.push_back(i);
   for (const std::int64_t axis : axes) all.push_back(checked_axis(axis, shape.size()));
   std::ranges::sort(all);
-  const auto repeated = std::ranges::unique(all);
-  all.erase(repeated.begin(), repeated.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   for (const std::size_t axis : all)
     if (shape[axis] != 1) fail("{} has no single element in dimension {}", to_string(shape), axis);
   return all;

@@ -5,6 +5,7 @@
 
 #include "kernels/base/error.h"
 #include "models/layers.h"
+#include "src/io/printable.h"
 #include "src/onnx/reader.h"
 
 namespace annulus {
@@ -20,16 +21,23 @@ std::vector<bool> used_layers(const Draft& draft, Value logits) {
   return used;
 }
 
-void expect_logits(const OnnxFile& file, const Draft& draft, Value logits) {
-  const auto place = draft.batch(logits);
-  const Shape shape = draft.shape(logits, 1);
-  if (shape.size() == 2 && place == BatchPlace{0, 1} && shape[0] == 1) return;
-  fail("{}: its first output is {} for one image, but a classifier's is {{batch, classes}}", file.name(),
-       to_string(shape));
+// The network's first output, and the number of its classes.
+struct Logits {
+  Value value;
+  std::size_t classes;
+};
+
+Logits expect_logits(const Reader& reader) {
+  const Value logits = reader.logits();
+  const auto place = reader.draft().batch(logits);
+  const Shape shape = reader.draft().shape(logits, 1);
+  if (shape.size() == 2 && place == BatchPlace{0, 1} && shape[0] == 1) return {logits, shape[1]};
+  fail("its first output is {} for one image, but a classifier's is {{batch, classes}}",
+       shape.empty() ? "a number" : to_string(shape));
 }
 
 template <class Layer>
-bool set_units(Operation& operation, std::size_t& units, std::size_t classes) {
+bool set_units(Operation& operation, std::size_t units, std::size_t classes) {
   auto* layer = std::get_if<Layer>(&operation);
   if (layer == nullptr) return false;
   auto& own = [&]() -> std::size_t& {
@@ -55,9 +63,9 @@ bool passes(Operation& operation, std::size_t units, std::size_t classes) {
 }
 
 // Gives the last layer with weights another number of units. Its values no longer fit.
-void replace_classifier(const OnnxFile& file, std::vector<Draft::Layer>& layers, Value logits, std::size_t units,
-                        std::size_t classes) {
-  for (Value value = logits; Graph::has_node(value);) {
+void replace_classifier(std::vector<Draft::Layer>& layers, const Logits& logits, std::size_t classes) {
+  const std::size_t units = logits.classes;
+  for (Value value = logits.value; Graph::has_node(value);) {
     Draft::Layer& layer = layers[value - Graph::output(0)];
     auto* operation = std::get_if<Operation>(&layer.operation);
     if (operation == nullptr) break;
@@ -69,32 +77,53 @@ void replace_classifier(const OnnxFile& file, std::vector<Draft::Layer>& layers,
     if (!passes(*operation, units, classes)) break;
     value = layer.inputs[0];
   }
-  fail("{}: it has {} classes, but the data {}, and its last layer cannot be replaced: export it with {} classes",
-       file.name(), units, classes, classes);
+  fail("it has {} classes, but the data {}, and its last layer cannot be replaced: export it with {} classes", units,
+       classes, classes);
 }
 
 // The names of a graph's layers. Those of layers with parameters are taken first, because users know them.
 class Names {
  public:
-  Names(const std::vector<Draft::Layer>& layers, const std::vector<bool>& used) : names_(layers.size()) {
+  Names(const Draft& draft, const std::vector<bool>& used) : names_(draft.layers().size()) {
     taken_.insert("loss");
     for (const bool with_parameters : {true, false})
-      for (std::size_t i = 0; i < layers.size(); ++i)
-        if (used[i] && layers[i].stored.empty() != with_parameters) names_[i] = unique(layers[i].name);
+      for (std::size_t i = 0; i < names_.size(); ++i)
+        if (const auto declared = parameters_of(draft, i); used[i] && declared.empty() != with_parameters)
+          names_[i] = unique(draft.layers()[i].name, declared);
   }
 
   const std::string& operator[](std::size_t layer) const { return names_[layer]; }
 
  private:
-  std::string unique(std::string name) {
+  // Names of the parameters within their layer.
+  static std::vector<std::string> parameters_of(const Draft& draft, std::size_t i) {
+    const Draft::Layer& layer = draft.layers()[i];
+    const auto* operation = std::get_if<Operation>(&layer.operation);
+    if (operation == nullptr) return {};
+    Shapes inputs;
+    for (const Value input : layer.inputs) inputs.push_back(draft.shape(input, 1));
+    std::vector<std::string> names;
+    for (const ParameterDeclaration& declared : parameters(*operation, inputs)) names.push_back(declared.name);
+    return names;
+  }
+
+  std::string unique(std::string name, const std::vector<std::string>& parameters) {
     std::ranges::replace(name, '/', '.');
     if (name.empty()) name = "layer";
+    const auto taken = [&](const std::string& layer) {
+      return taken_.contains(layer) || std::ranges::any_of(parameters, [&](const std::string& parameter) {
+               return taken_.contains(parameter_name(layer, parameter));
+             });
+    };
     std::string candidate = name;
-    for (int number = 2; !taken_.insert(candidate).second; ++number) candidate = fmt::format("{}_{}", name, number);
+    for (int& number = numbers_[name]; taken(candidate); ++number) candidate = fmt::format("{}_{}", name, number + 2);
+    taken_.insert(candidate);
+    for (const std::string& parameter : parameters) taken_.insert(parameter_name(candidate, parameter));
     return candidate;
   }
 
-  std::set<std::string> taken_;
+  std::set<std::string> taken_;         // by layers and parameters
+  std::map<std::string, int> numbers_;  // how many numbers were tried for a name
   std::vector<std::string> names_;
 };
 
@@ -121,32 +150,34 @@ std::vector<float> parameter_values(const Stored& stored, const ParameterDeclara
 // Adds a draft's layers to a network.
 class Assembly {
  public:
-  Assembly(const OnnxFile& file, const Task& task, ImportedNetwork& to) : file_(file), task_(task), to_(to) {}
+  Assembly(const Task& task, ImportedNetwork& to) : task_(task), to_(to) {}
 
-  void run(const Draft& draft, Value logits) {
+  void run(const Reader& reader) {
+    const Draft& draft = reader.draft();
     auto layers = draft.layers();
-    const auto used = used_layers(draft, logits);
-    expect_logits(file_, draft, logits);
-    const std::size_t units = draft.shape(logits, 1)[1];
-    if (units != task_.classes) {
-      replace_classifier(file_, layers, logits, units, task_.classes);
+    const Logits logits = expect_logits(reader);
+    const auto used = used_layers(draft, logits.value);
+    if (logits.classes != task_.classes) {
+      replace_classifier(layers, logits, task_.classes);
       to_.notes.push_back(
-          fmt::format("the last layer is replaced: it has {} classes, the data {}", units, task_.classes));
+          fmt::format("the last layer is replaced: it has {} classes, the data {}", logits.classes, task_.classes));
     }
-    const Names names(layers, used);
+    const Names names(draft, used);
     for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kSampleKeys}) renumbered_[outside] = outside;
     for (std::size_t i = 0; i < layers.size(); ++i)
       if (used[i]) renumbered_[Graph::output(i)] = add(names[i], std::move(layers[i]));
     if (copies_ > 0)
       to_.notes.push_back(
-          fmt::format("{} parameters are stored together with equal ones; each is trained on its own", copies_));
-    to_.graph = with_loss(std::move(to_.graph), task_, renumbered_.at(logits));
+          copies_ == 1
+              ? "1 parameter is stored together with an equal one; it is trained on its own"
+              : fmt::format("{} parameters are stored together with equal ones; each is trained on its own", copies_));
+    to_.graph = with_loss(std::move(to_.graph), task_, renumbered_.at(logits.value));
   }
 
  private:
   Value add(const std::string& name, Draft::Layer layer) {
     if (const auto* part = std::get_if<Part>(&layer.operation))
-      fail("{}: node {}: {} is supported only within {}", file_.name(), layer.name, part->op,
+      fail("node {}: {} is supported only within {}", layer.name, part->op,
            part->op == "Erf" ? "GELU" : "group normalization with a scale and a shift");
     auto& operation = std::get<Operation>(layer.operation);
     if (auto* dropout = std::get_if<Dropout>(&operation)) dropout->number = dropouts_++;
@@ -173,7 +204,6 @@ class Assembly {
     to_.values[name] = parameter_values(stored, declared);
   }
 
-  const OnnxFile& file_;
   const Task& task_;
   ImportedNetwork& to_;
   std::uint32_t dropouts_ = 0;
@@ -208,9 +238,9 @@ ImportedNetwork read_network(const OnnxFile& file, const Task& task) {
   ImportedNetwork network{Graph(task.image), {}, {}, {}, reader.notes()};
   add_output_notes(file, network.notes);
   try {
-    Assembly(file, task, network).run(reader.draft(), reader.logits());
+    Assembly(task, network).run(reader);
   } catch (const Error& error) {
-    fail("{}{}", error.what(), size_hint(file, task));
+    fail("{}: {}{}", file.name(), printable(error.what()), size_hint(file, task));
   }
   return network;
 }
@@ -240,7 +270,12 @@ Task exported_task(const OnnxFile& file) {
   Task task = neutral_task({shape[2], shape[3], shape[1]}, 1);
   Reader reader(file, task);
   reader.run();
-  if (reader.problems().empty()) task.classes = reader.draft().shape(reader.logits(), 1).back();
+  if (!reader.problems().empty()) return task;
+  try {
+    task.classes = expect_logits(reader).classes;
+  } catch (const Error& error) {
+    fail("{}: {}", file.name(), printable(error.what()));
+  }
   return task;
 }
 

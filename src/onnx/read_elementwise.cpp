@@ -80,7 +80,8 @@ std::optional<Value> group_norm(NodeReader& n, Value a, Value shift) {
   const Value grouped = draft.layer(inner).inputs[0];
   if (draft.computed_by<Reshape>(grouped) == nullptr) return std::nullopt;
   const Value x = draft.layer(grouped).inputs[0];
-  const std::size_t channels = n.shape(x).at(1);
+  if (n.shape(x).size() < 2) return std::nullopt;
+  const std::size_t channels = n.shape(x)[1];
   if (n.shape(x) != n.shape(a) || elements(n.shape(scale)) != channels || elements(n.shape(shift)) != channels)
     return std::nullopt;
   const GroupNorm operation{norm->groups, norm->epsilon};
@@ -265,7 +266,8 @@ void read_prelu(NodeReader& n) {
   const Value x = n.value(0);
   const auto slope = n.stored(1);
   if (!slope) fail("its slopes are computed from the images");
-  const std::size_t count = elements(n.input_shape(1)), channels = n.shape(x).at(1);
+  if (n.shape(x).size() < 2) fail("its input of {} has no channels", to_string(n.shape(x)));
+  const std::size_t count = elements(n.input_shape(1)), channels = n.shape(x)[1];
   if (count != 1 && count != channels) fail("{} slopes do not fit {} channels", count, channels);
   n.set(n.add(PRelu{count != 1}, {x}, {*slope}));
 }
@@ -313,10 +315,10 @@ void read_where(NodeReader& n) {
   const std::size_t kept = n.is_layer(1) ? 1 : 2;
   const auto number = n.number(3 - kept);
   const HostTensor& chosen = n.expect_constant(0);
-  if (!number || !std::isfinite(*number)) fail("it chooses between computed values: use Mul and Add");
+  if (chosen.real() || !number || !std::isfinite(*number)) fail("it chooses between computed values: use Mul and Add");
   std::vector<double> mask, numbers;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
-    const bool keep = (chosen.wholes.at(i) != 0) == (kept == 1);
+    const bool keep = (chosen.wholes[i] != 0) == (kept == 1);
     mask.push_back(keep);
     numbers.push_back(keep ? 0 : *number);
   }

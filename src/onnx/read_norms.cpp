@@ -76,7 +76,8 @@ void read_instance_norm(NodeReader& n) {
 void read_group_norm(NodeReader& n) {
   const Value x = n.value(0);
   const std::int64_t groups = n.attributes.whole("num_groups", 0);
-  const std::size_t channels = n.shape(x).at(1);
+  if (n.shape(x).size() < 2) fail("its input of {} has no channels", to_string(n.shape(x)));
+  const std::size_t channels = n.shape(x)[1];
   if (groups < 1 || channels % static_cast<std::size_t>(groups) != 0)
     fail("its {} channels cannot be divided into {} groups", channels, groups);
   n.set(n.add(GroupNorm{static_cast<std::size_t>(groups), n.attributes.real("epsilon", 1e-5f)}, {x},

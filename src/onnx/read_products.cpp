@@ -9,7 +9,7 @@ namespace annulus {
 namespace {
 
 std::size_t features(const Shape& shape) {
-  return shape.back();
+  return shape.empty() ? 0 : shape.back();
 }
 
 // x times the transposed weights {units, features}, plus a bias if there is one.

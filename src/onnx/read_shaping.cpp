@@ -146,16 +146,17 @@ Value concat(NodeReader& n, std::vector<Value> values, std::size_t axis) {
     if (own && own != place) fail("it mixes the images of a batch");
     if (own) continue;
     Shape shape = n.shape(value);
-    shape.at(place->axis) = extent;
+    if (place->axis >= shape.size()) fail("its inputs do not fit each other");
+    shape[place->axis] = extent;
     value = n.expand_to_batch(value, shape, *place);
   }
   return values.size() == 1 ? values[0] : n.add(Concat{axis}, values);
 }
 
 void read_concat(NodeReader& n) {
-  std::vector<Value> values;
-  for (std::size_t i = 0; i < n.inputs(); ++i) values.push_back(n.value(i));
-  const std::size_t axis = checked_axis(n.attributes.whole("axis", 0), n.shape(values.at(0)).size());
+  std::vector<Value> values{n.value(0)};
+  for (std::size_t i = 1; i < n.inputs(); ++i) values.push_back(n.value(i));
+  const std::size_t axis = checked_axis(n.attributes.whole("axis", 0), n.shape(values[0]).size());
   n.set(concat(n, values, axis));
 }
 
@@ -168,7 +169,9 @@ void read_slice(NodeReader& n) {
   for (std::size_t i = 0; i < starts.size(); ++i) {
     const Shape shape = n.shape(x);
     const std::size_t axis = checked_axis(axes.empty() ? static_cast<std::int64_t>(i) : axes[i], shape.size());
-    x = n.gather(x, axis, stride_of(starts[i], ends[i], steps[i], shape[axis]).indices());
+    const Stride stride = stride_of(starts[i], ends[i], steps[i], shape[axis]);
+    x = stride.step == 1 ? n.slice(x, axis, static_cast<std::size_t>(stride.begin), stride.count)
+                         : n.gather(x, axis, stride.indices());
   }
   n.set(x);
 }
@@ -210,6 +213,7 @@ void read_scatter_nd(NodeReader& n) {
   const HostTensor &indices = n.expect_constant(1), &updates = n.expect_constant(2);
   if (n.draft().batch(x)) fail("the replacement of images' values is not supported: use Concat");
   const Shape shape = n.shape(x);
+  if (elements(shape) > kMostConstantElements) fail("its input of {} has too many elements", to_string(shape));
   const HostTensor ones = real_numbers(shape, std::vector<double>(elements(shape), 1));
   const HostTensor zeros = real_numbers(shape, std::vector<double>(elements(shape), 0));
   const HostTensor none = real_numbers(updates.shape, std::vector<double>(updates.size(), 0));
@@ -226,9 +230,7 @@ std::vector<Value> parts(NodeReader& n, Value x, std::size_t axis, const std::ve
   std::vector<Value> all;
   std::size_t begin = 0;
   for (const std::size_t size : sizes) {
-    std::vector<std::size_t> indices(size);
-    std::iota(indices.begin(), indices.end(), begin);
-    all.push_back(n.gather(x, axis, indices));
+    all.push_back(n.slice(x, axis, begin, size));
     begin += size;
   }
   return all;
@@ -249,7 +251,7 @@ void read_split_to_sequence(NodeReader& n) {
     fail("parts without a dimension are not supported: use Split");
   auto sizes = n.wholes(1);
   if (n.input_shape(1).empty()) {  // the size of all parts but the last
-    const std::int64_t most = sizes.at(0);
+    const std::int64_t most = sizes[0];
     if (most < 1) fail("its parts have {} elements", most);
     sizes.clear();
     for (auto left = static_cast<std::int64_t>(extent); left > 0; left -= most) sizes.push_back(std::min(most, left));
@@ -263,13 +265,16 @@ void read_split_to_sequence(NodeReader& n) {
 void read_sequence_at(NodeReader& n) {
   const auto* sequence = n.as<Sequence>(0);
   if (sequence == nullptr) fail("its input is not a sequence");
-  n.set(sequence->at(checked_axis(n.wholes(1).at(0), sequence->size())));
+  const auto place = n.wholes(1);
+  if (place.size() != 1) fail("its position must be one number");
+  n.set((*sequence)[checked_axis(place[0], sequence->size())]);
 }
 
 void read_expand(NodeReader& n) {
   Shape to;
   for (const std::int64_t extent : n.wholes(1)) {
-    if (extent < 0 || extent > (std::int64_t{1} << 32)) fail("its shape has the extent {}", extent);
+    if (extent < 1 || static_cast<std::size_t>(extent) > kMostConstantElements)
+      fail("its shape has the extent {}", extent);
     to.push_back(static_cast<std::size_t>(extent));
   }
   n.set(n.expand(n.value(0), to));
@@ -278,10 +283,15 @@ void read_expand(NodeReader& n) {
 void read_tile(NodeReader& n) {
   Value x = n.value(0);
   const auto repeats = n.wholes(1);
+  const Shape shape = n.shape(x);
+  if (repeats.size() != shape.size()) fail("its repeats do not fit {}", to_string(shape));
   for (std::size_t axis = 0; axis < repeats.size(); ++axis) {
+    if (repeats[axis] == 1) continue;
+    if (repeats[axis] < 1 || static_cast<std::size_t>(repeats[axis]) > kMostConstantElements / shape[axis])
+      fail("its repeats of {} are {}", to_string(shape), repeats[axis]);
     std::vector<std::size_t> indices;
     for (std::int64_t i = 0; i < repeats[axis]; ++i)
-      for (std::size_t k = 0; k < n.shape(x).at(axis); ++k) indices.push_back(k);
+      for (std::size_t k = 0; k < shape[axis]; ++k) indices.push_back(k);
     x = n.gather(x, axis, indices);
   }
   n.set(x);
@@ -291,6 +301,7 @@ void read_tile(NodeReader& n) {
 std::vector<std::size_t> padded_places(const std::string& mode, std::size_t extent, std::size_t before,
                                        std::size_t after) {
   const auto size = static_cast<std::int64_t>(extent), first = -static_cast<std::int64_t>(before);
+  if (extent + before + after > kMostConstantElements) fail("its input is too large to be padded");
   if (mode == "reflect" && (before >= extent || after >= extent)) fail("its pads are larger than the images");
   std::vector<std::size_t> places;
   for (std::int64_t i = first; i < size + static_cast<std::int64_t>(after); ++i) {
@@ -310,7 +321,7 @@ Value cropped(NodeReader& n, Value x, std::vector<std::int64_t>& before, std::ve
     const std::int64_t begin = std::max<std::int64_t>(0, -before[axis]);
     const std::int64_t end = extent - std::max<std::int64_t>(0, -after[axis]);
     if (begin >= end) fail("its pads remove everything");
-    x = n.gather(x, axis, stride_of(begin, end, 1, static_cast<std::size_t>(extent)).indices());
+    x = n.slice(x, axis, static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
     before[axis] = std::max<std::int64_t>(0, before[axis]);
     after[axis] = std::max<std::int64_t>(0, after[axis]);
   }
@@ -344,9 +355,10 @@ void read_pad(NodeReader& n) {
     return n.set(n.add(pad, {x}));
   }
   for (std::size_t axis = 0; axis < rank; ++axis)
-    x = n.gather(x, axis,
-                 padded_places(mode, n.shape(x)[axis], static_cast<std::size_t>(before[axis]),
-                               static_cast<std::size_t>(after[axis])));
+    if (before[axis] > 0 || after[axis] > 0)
+      x = n.gather(x, axis,
+                   padded_places(mode, n.shape(x)[axis], static_cast<std::size_t>(before[axis]),
+                                 static_cast<std::size_t>(after[axis])));
   n.set(x);
 }
 
@@ -372,9 +384,11 @@ Extent resized(NodeReader& n, const Shape& in) {
   } else {
     const HostTensor& factors = n.expect_constant(scales);
     if (factors.size() != 4) fail("its scales must be for 4 dimensions");
-    for (std::size_t i = 0; i < 4; ++i)
+    for (std::size_t i = 0; i < 4; ++i) {
+      if (!(factors.at(i) > 0)) fail("its scales must be positive");
       out[i] =
           static_cast<std::size_t>(std::clamp(std::floor(static_cast<double>(in[i]) * factors.at(i)), 0.0, 0x1p20));
+    }
   }
   if (out[0] != in[0] || out[1] != in[1] || out[2] == 0 || out[3] == 0) fail("only rows and columns can be resized");
   return {out[2], out[3]};

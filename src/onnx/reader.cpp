@@ -6,6 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/operations/shapes.h"
+#include "src/io/printable.h"
 #include "src/onnx/fold.h"
 
 namespace annulus {
@@ -128,8 +129,12 @@ std::optional<Host> Reader::host(const Item& item) {
   const bool constant =
       stored->tensor->dims_size() == 0 || made_up(stored->tensor->name()) || file_.buffer(stored->tensor->name());
   if (!constant) return std::nullopt;
-  Host& converted = hosts_[stored->tensor];
-  if (converted == nullptr) converted = std::make_shared<const HostTensor>(read_tensor(*stored->tensor));
+  return converted(*stored->tensor);
+}
+
+const Host& Reader::converted(const onnx::TensorProto& tensor) {
+  Host& converted = hosts_[&tensor];
+  if (converted == nullptr) converted = std::make_shared<const HostTensor>(read_tensor(tensor));
   return converted;
 }
 
@@ -149,15 +154,17 @@ bool Reader::fold(const onnx::NodeProto& node) {
   for (const Host& tensor : hosts) inputs.push_back(tensor.get());
   auto result = evaluate(node.op_type(), Attributes(node), inputs);
   if (!result) return false;
+  if (node.op_type() != "Constant") folded_ += result->size();
+  if (folded_ > 8 * kMostConstantElements) fail("the constants that the file computes have too many elements");
   items_[node.output(0)] = std::make_shared<const HostTensor>(std::move(*result));
   return true;
 }
 
 void Reader::read(const onnx::NodeProto& node) {
   for (const std::string& output : node.output()) items_[output] = Unread{};
-  for (const std::string& name : node.input())
-    if (!name.empty() && get<Unread>(item(name)) != nullptr) return;
   try {
+    for (const std::string& name : node.input())
+      if (!name.empty() && get<Unread>(item(name)) != nullptr) return;
     if (node.output_size() == 0) fail("it has no output");
     if (!node.domain().empty() && node.domain() != "ai.onnx")
       fail("operators of the domain {} are not supported: export the network without them", node.domain());
@@ -171,7 +178,7 @@ void Reader::read(const onnx::NodeProto& node) {
     for (const std::string& output : node.output()) items_[output] = Unread{};
     const std::string name =
         node.name().empty() ? node.output_size() > 0 ? node.output(0) : "without a name" : node.name();
-    problems_.push_back(fmt::format("node {} ({}): {}", name, node.op_type(), error.what()));
+    problems_.push_back(printable(fmt::format("node {} ({}): {}", name, node.op_type(), error.what())));
   }
 }
 
@@ -210,7 +217,7 @@ Value Reader::logits() const {
   const std::string& name = file_.graph().output(0).name();
   const auto found = items_.find(name);
   const auto* computed = found == items_.end() ? nullptr : get<Computed>(found->second);
-  if (computed == nullptr) fail("{}: its output {} does not depend on the images", file_.name(), name);
+  if (computed == nullptr) fail("its output {} does not depend on the images", name);
   return computed->value;
 }
 
@@ -241,7 +248,7 @@ Shape NodeReader::input_shape(std::size_t input) const {
     const ImageShape& image = reader_.task_.image;
     return {batch(), image.height, image.width, image.channels};
   }
-  if (const auto* mask = as<RandomMask>(input)) return mask->shape;
+  if (const auto* mask = std::get_if<RandomMask>(&item(input))) return mask->shape;
   fail("its input {} is a sequence", input);
 }
 
@@ -250,6 +257,9 @@ Host NodeReader::constant(std::size_t input) const {
 }
 
 const HostTensor& NodeReader::expect_constant(std::size_t input) const {
+  const auto* stored = as<FileTensor>(input);
+  if (stored != nullptr && !stored->transposed && !OnnxFile::stripped(*stored->tensor))
+    return *reader_.converted(*stored->tensor);
   const Host host = constant(input);
   if (host == nullptr) fail("its input {} must be constant", input);
   return *host;
@@ -287,6 +297,7 @@ std::size_t NodeReader::readers_of_other(std::size_t input) const {
 }
 
 std::optional<Stored> NodeReader::stored(std::size_t input) const {
+  if (!is_layer(input) && elements(input_shape(input)) == 0) fail("its input {} has no elements", input);
   if (const auto* tensor = as<FileTensor>(input)) return Stored{tensor->tensor, nullptr, tensor->transposed};
   if (const auto* host = as<Host>(input); host != nullptr && (*host)->real()) return Stored{nullptr, *host};
   return std::nullopt;
@@ -427,14 +438,18 @@ Value NodeReader::function(Activation::Function function, Value x, float alpha, 
 }
 
 Value NodeReader::gather(Value x, std::size_t axis, const std::vector<std::size_t>& indices) {
-  const std::size_t extent = shape(x).at(axis);
   bool neighbours = true;
   for (std::size_t i = 1; i < indices.size(); ++i) neighbours = neighbours && indices[i] == indices[i - 1] + 1;
-  if (neighbours && indices.size() == extent) return x;
+  if (neighbours) return slice(x, axis, indices.empty() ? 0 : indices[0], indices.size());
   expect_not_batch(x, axis);
-  if (indices.empty()) fail("it selects nothing");
-  if (neighbours) return add(Slice{axis, indices[0], indices.size()}, {x});
   return add(Gather{axis, indices}, {x});
+}
+
+Value NodeReader::slice(Value x, std::size_t axis, std::size_t begin, std::size_t size) {
+  if (size == 0) fail("it selects nothing");
+  if (begin == 0 && size == shape(x)[axis]) return x;
+  expect_not_batch(x, axis);
+  return add(Slice{axis, begin, size}, {x});
 }
 
 void NodeReader::expect_not_batch(Value x, std::size_t axis) const {

@@ -70,6 +70,7 @@ class Reader {
   void read_branch(const onnx::NodeProto& node);
   bool fold(const onnx::NodeProto& node);
   std::optional<Host> host(const Item& item);
+  const Host& converted(const onnx::TensorProto& tensor);
   Item& item(const std::string& name);
   bool normalizes_itself() const;
 
@@ -79,6 +80,7 @@ class Reader {
   std::map<std::string, Item, std::less<>> items_;
   std::map<std::string, std::size_t, std::less<>> readers_;  // number of nodes that read a value
   std::map<const onnx::TensorProto*, Host> hosts_;           // stored constants that were converted
+  std::size_t folded_ = 0;                                   // elements of the constants that were computed
   std::map<const void*, Value> values_;                      // constants and parameters that became layers
   std::vector<Host> kept_;                                   // these constants, so that their addresses stay theirs
   std::set<const onnx::TensorProto*> named_;                 // tensors after which a layer is named
@@ -148,6 +150,7 @@ class NodeReader {
   // alpha x + beta of each channel of the images, by their normalization.
   Value normalized(Value images, const std::vector<float>& alpha, const std::vector<float>& beta);
   Value gather(Value x, std::size_t axis, const std::vector<std::size_t>& indices);
+  Value slice(Value x, std::size_t axis, std::size_t begin, std::size_t size);
   Value expand(Value x, const Shape& to);
   // Repeats a value that does not depend on the batch for every image. `to`: for batch().
   Value expand_to_batch(Value x, const Shape& to, const BatchPlace& place);

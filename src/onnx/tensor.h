@@ -29,7 +29,7 @@ HostTensor whole_numbers(Shape shape, std::vector<std::int64_t> values);
 HostTensor real_numbers(Shape shape, std::vector<double> values);
 
 // Limit of a constant's elements: the program computes no larger ones while it reads a file.
-constexpr std::size_t kMostConstantElements = std::size_t{1} << 27;
+constexpr std::size_t kMostConstantElements = std::size_t{1} << 24;
 
 // Throws Error if a shape's extents are negative, or if their product is not a possible number of elements.
 Shape checked_shape(const std::string& name, std::span<const std::int64_t> dims);

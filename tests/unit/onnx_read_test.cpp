@@ -1,0 +1,701 @@
+#include "src/onnx/read.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <variant>
+
+#include "models/graph.h"
+#include "tests/unit/error_text.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace annulus {
+namespace {
+
+using test::error_of;
+using Names = std::vector<std::string>;
+using Wholes = std::vector<std::int64_t>;
+using AttributeValue = std::variant<std::int64_t, float, std::string, Wholes>;
+using AttributeValues = std::vector<std::pair<std::string, AttributeValue>>;
+
+void set(onnx::AttributeProto& to, std::int64_t value) {
+  to.set_type(onnx::AttributeProto::INT);
+  to.set_i(value);
+}
+
+void set(onnx::AttributeProto& to, float value) {
+  to.set_type(onnx::AttributeProto::FLOAT);
+  to.set_f(value);
+}
+
+void set(onnx::AttributeProto& to, const std::string& value) {
+  to.set_type(onnx::AttributeProto::STRING);
+  to.set_s(value);
+}
+
+void set(onnx::AttributeProto& to, const Wholes& values) {
+  to.set_type(onnx::AttributeProto::INTS);
+  to.mutable_ints()->Assign(values.begin(), values.end());
+}
+
+void set_values(onnx::TensorProto& to, const std::vector<float>& values) {
+  to.set_data_type(onnx::TensorProto::FLOAT);
+  to.mutable_float_data()->Assign(values.begin(), values.end());
+}
+
+void set_values(onnx::TensorProto& to, const Wholes& values) {
+  to.set_data_type(onnx::TensorProto::INT64);
+  to.mutable_int64_data()->Assign(values.begin(), values.end());
+}
+
+void set_image(onnx::ValueInfoProto& to, const std::string& name, const Wholes& extents) {
+  to.set_name(name);
+  to.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
+  for (const std::int64_t extent : extents) {
+    auto& dimension = *to.mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim();
+    if (extent >= 0)
+      dimension.set_dim_value(extent);
+    else
+      dimension.set_dim_param("open");
+  }
+}
+
+// An ONNX file with images x and the output y. Extents of -1 are open.
+class Model {
+ public:
+  explicit Model(const Wholes& image = {-1, 2, 4, 4}) {
+    proto.set_ir_version(8);
+    proto.add_opset_import()->set_version(17);
+    set_image(*graph().add_input(), "x", image);
+    graph().add_output()->set_name("y");
+  }
+
+  onnx::ModelProto proto;
+
+  onnx::GraphProto& graph() { return *proto.mutable_graph(); }
+
+  // Appends a node that is named after its first output.
+  Model& node(const std::string& op, const Names& inputs, const Names& outputs,
+              const AttributeValues& attributes = {}) {
+    onnx::NodeProto& node = *graph().add_node();
+    node.set_name("n_" + outputs.at(0));
+    node.set_op_type(op);
+    node.mutable_input()->Assign(inputs.begin(), inputs.end());
+    node.mutable_output()->Assign(outputs.begin(), outputs.end());
+    for (const auto& [name, value] : attributes) {
+      onnx::AttributeProto& attribute = *node.add_attribute();
+      attribute.set_name(name);
+      std::visit([&](const auto& given) { set(attribute, given); }, value);
+    }
+    return *this;
+  }
+
+  template <class Value>
+  Model& tensor(const std::string& name, const Wholes& shape, const std::vector<Value>& values) {
+    onnx::TensorProto& tensor = *graph().add_initializer();
+    tensor.set_name(name);
+    tensor.mutable_dims()->Assign(shape.begin(), shape.end());
+    set_values(tensor, values);
+    return *this;
+  }
+
+  Model& number(const std::string& name, float value) { return tensor<float>(name, {}, {value}); }
+
+  // A parameter with the values 0, 1, 2...
+  Model& parameter(const std::string& name, const Wholes& shape) {
+    std::size_t count = 1;
+    for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i);
+    return tensor(name, shape, values);
+  }
+
+  // The mean image of `from`, of `channels`, and a dense layer of 3 classes.
+  Model& classify(const std::string& from, std::int64_t channels) {
+    parameter("head.weight", {3, channels});
+    node("GlobalAveragePool", {from}, {"pooled"});
+    node("Flatten", {"pooled"}, {"flat"});
+    return node("Gemm", {"flat", "head.weight"}, {"y"}, {{"transB", 1}});
+  }
+
+  std::string bytes() const { return proto.SerializeAsString(); }
+  OnnxFile file() const { return OnnxFile::parse(bytes(), "net.onnx"); }
+  ImportedNetwork read() const {
+    const OnnxFile parsed = file();
+    return read_network(parsed, exported_task(parsed));
+  }
+  std::string error() const {
+    return error_of([&] { read(); });
+  }
+  Names problems() const {
+    const OnnxFile parsed = file();
+    return annulus::problems(parsed, exported_task(parsed));
+  }
+};
+
+// Every layer but the loss: its name, operation, and output for one image.
+Names layers(const ImportedNetwork& network) {
+  Names all;
+  const Graph& graph = network.graph;
+  for (std::size_t i = 0; i + 1 < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    all.push_back(
+        fmt::format("{}: {} {}", node.name, name(node.operation), to_string(graph.shape(Graph::output(i), 1))));
+  }
+  return all;
+}
+
+// A network whose first layer makes images of 4 channels, c.
+Model convolved() {
+  return Model().parameter("conv.weight", {4, 2, 1, 1}).node("Conv", {"x", "conv.weight"}, {"c"});
+}
+
+// The layers between convolved() and classify().
+Names pattern(Model model, const std::string& last, std::int64_t channels = 4) {
+  Names all = layers(model.classify(last, channels).read());
+  REQUIRE(all.size() >= 5);
+  CHECK(all[0] == "input: image input 1x2x4x4");
+  CHECK(all[1] == "conv: convolution 1x4x4x4");
+  CHECK(all.back() == "head: dense 1x3");
+  return {all.begin() + 2, all.end() - 3};
+}
+
+template <class Kind>
+const Kind& only(const ImportedNetwork& network) {
+  for (const Node& node : network.graph.nodes())
+    if (const auto* found = std::get_if<Kind>(&node.operation)) return *found;
+  FAIL("the network has no such layer");
+  throw;
+}
+
+TEST_CASE("Convolutions and dense layers of ONNX files keep their names and values") {
+  Model model({-1, 1, 4, 4});
+  model.parameter("body.0.weight", {2, 1, 3, 3}).parameter("body.0.bias", {2}).parameter("head.bias", {3});
+  model.parameter("head.weight", {2, 3});
+  model.node("Conv", {"x", "body.0.weight", "body.0.bias"}, {"c"},
+             {{"strides", Wholes{1, 1}}, {"pads", Wholes{1, 0, 1, 0}}});
+  model.node("Relu", {"c"}, {"r"}).node("GlobalAveragePool", {"r"}, {"p"}).node("Flatten", {"p"}, {"f"});
+  SECTION("Gemm") {
+    model.node("Gemm", {"f", "head.weight", "head.bias"}, {"y"});
+  }
+  SECTION("MatMul and Add") {
+    model.node("MatMul", {"f", "head.weight"}, {"product"}).node("Add", {"head.bias", "product"}, {"y"});
+  }
+  const ImportedNetwork network = model.read();
+  CHECK(layers(network) == Names{"input: image input 1x1x4x4", "body.0: convolution 1x2x4x2", "n_r: relu 1x2x4x2",
+                                 "n_p: adaptive average pool 1x2x1x1", "n_f: reshape 1x2", "head: dense 1x3"});
+  CHECK(network.names == std::map<std::string, std::string>{{"body.0.weight", "body.0.weight"},
+                                                            {"body.0.bias", "body.0.bias"},
+                                                            {"head.weight", "head.weight"},
+                                                            {"head.bias", "head.bias"}});
+  CHECK(network.values.at("head.weight") == std::vector<float>{0, 3, 1, 4, 2, 5});  // {units, features}
+  CHECK(network.values.at("head.bias") == std::vector<float>{0, 1, 2});
+  CHECK(network.values.at("body.0.bias") == std::vector<float>{0, 1});
+  CHECK(network.notes.empty());
+}
+
+TEST_CASE("A product with weights for every pixel's features is a linear layer") {
+  Model model = convolved();
+  model.parameter("fc.weight", {4, 5}).parameter("fc.bias", {5});
+  model.node("Transpose", {"c"}, {"t"}, {{"perm", Wholes{0, 2, 3, 1}}});
+  model.node("MatMul", {"t", "fc.weight"}, {"m"}).node("Add", {"m", "fc.bias"}, {"a"});
+  model.node("Transpose", {"a"}, {"images"}, {{"perm", Wholes{0, 3, 1, 2}}});
+  CHECK(pattern(model, "images", 5) ==
+        Names{"n_t: transpose 1x4x4x4", "fc: linear 1x4x4x5", "n_images: transpose 1x5x4x4"});
+}
+
+TEST_CASE("Activations that exporters write as several nodes are read as one layer") {
+  Model model = convolved();
+  const auto expect = [&](const std::string& operation) {
+    CHECK(pattern(model, "a") == Names{"n_a: " + operation + " 1x4x4x4"});
+  };
+  SECTION("SiLU") {
+    model.node("Sigmoid", {"c"}, {"gate"}).node("Mul", {"gate", "c"}, {"a"});
+    expect("silu");
+  }
+  SECTION("Mish") {
+    model.node("Softplus", {"c"}, {"s"}).node("Tanh", {"s"}, {"gate"}).node("Mul", {"c", "gate"}, {"a"});
+    expect("mish");
+  }
+  SECTION("GELU, as PyTorch's exporter writes it") {
+    model.number("root", 1.41421356f).number("one", 1).number("half", 0.5f);
+    model.node("Div", {"c", "root"}, {"d"}).node("Erf", {"d"}, {"e"}).node("Add", {"e", "one"}, {"plus"});
+    model.node("Mul", {"c", "plus"}, {"m"}).node("Mul", {"m", "half"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"n_m: gelu 1x4x4x4"});
+  }
+  SECTION("GELU with another order of factors") {
+    model.number("scale", 0.70710678f).number("one", 1).number("half", 0.5f);
+    model.node("Mul", {"scale", "c"}, {"d"}).node("Erf", {"d"}, {"e"}).node("Add", {"one", "e"}, {"plus"});
+    model.node("Mul", {"half", "c"}, {"h"}).node("Mul", {"plus", "h"}, {"a"});
+    expect("gelu");
+  }
+  SECTION("Hard swish by its parts") {
+    model.node("HardSigmoid", {"c"}, {"gate"}, {{"alpha", 1.0f / 6}}).node("Mul", {"c", "gate"}, {"a"});
+    expect("hard swish");
+  }
+  SECTION("HardSwish") {
+    model.node("HardSwish", {"c"}, {"a"});
+    expect("hard swish");
+  }
+  SECTION("ReLU6") {
+    model.number("zero", 0).number("six", 6).node("Clip", {"c", "zero", "six"}, {"a"});
+    expect("clip");
+    const auto clip = only<Activation>(model.classify("a", 4).read());
+    CHECK(clip.alpha == 0);
+    CHECK(clip.beta == 6);
+  }
+  SECTION("A scale and a shift") {
+    model.number("two", 2).number("three", 3).node("Mul", {"c", "two"}, {"m"}).node("Sub", {"three", "m"}, {"a"});
+    expect("linear function");
+    const auto line = only<Activation>(model.classify("a", 4).read());
+    CHECK(line.alpha == -2);
+    CHECK(line.beta == 3);
+  }
+}
+
+TEST_CASE("Means over the pixels are adaptive pools") {
+  Model model = convolved();
+  model.parameter("head.weight", {3, 4});
+  SECTION("without the pixels' dimensions") {
+    model.node("ReduceMean", {"c"}, {"m"}, {{"axes", Wholes{-1, 2}}, {"keepdims", 0}});
+  }
+  SECTION("with them") {
+    model.node("ReduceMean", {"c"}, {"k"}, {{"axes", Wholes{2, 3}}}).tensor<std::int64_t>("axes", {2}, {2, 3});
+    model.node("Squeeze", {"k", "axes"}, {"m"});
+  }
+  model.node("Gemm", {"m", "head.weight"}, {"y"}, {{"transB", 1}});
+  const Names all = layers(model.read());
+  REQUIRE(all.size() == 5);
+  CHECK(all[2].ends_with(": adaptive average pool 1x4x1x1"));
+  CHECK(all[3].ends_with(": reshape 1x4"));
+  CHECK(all[4] == "head: dense 1x3");
+}
+
+TEST_CASE("Squeeze-and-excitation is read from ONNX files") {
+  Model model = convolved();
+  model.parameter("se.fc1.weight", {2, 4, 1, 1}).parameter("se.fc2.weight", {4, 2, 1, 1}).parameter("se.fc2.bias", {4});
+  model.node("GlobalAveragePool", {"c"}, {"p"}).node("Conv", {"p", "se.fc1.weight"}, {"s"}).node("Relu", {"s"}, {"r"});
+  model.node("Conv", {"r", "se.fc2.weight", "se.fc2.bias"}, {"e"}).node("Sigmoid", {"e"}, {"gate"});
+  model.node("Mul", {"gate", "c"}, {"a"});
+  CHECK(pattern(model, "a") == Names{"n_p: adaptive average pool 1x4x1x1", "se.fc1: convolution 1x2x1x1",
+                                     "n_r: relu 1x2x1x1", "se.fc2: convolution 1x4x1x1", "n_gate: sigmoid 1x4x1x1",
+                                     "n_a: product 1x4x4x4"});
+}
+
+TEST_CASE("A channel shuffle is read for any batch") {
+  Model model = convolved();
+  model.tensor<std::int64_t>("first", {1}, {0}).tensor<std::int64_t>("zero", {1}, {0});
+  model.tensor<std::int64_t>("split", {4}, {2, 2, 4, 4}).tensor<std::int64_t>("merged", {3}, {-1, 4, 4});
+  model.node("Shape", {"c"}, {"shape"}).node("Gather", {"shape", "first"}, {"batch"});
+  model.node("Concat", {"batch", "split"}, {"to"}, {{"axis", 0}}).node("Reshape", {"c", "to"}, {"groups"});
+  model.node("Transpose", {"groups"}, {"mixed"}, {{"perm", Wholes{0, 2, 1, 3, 4}}});
+  model.node("Concat", {"batch", "merged"}, {"back"}, {{"axis", 0}}).node("Reshape", {"mixed", "back"}, {"a"});
+  CHECK(pattern(model, "a") ==
+        Names{"n_groups: reshape 1x2x2x4x4", "n_mixed: transpose 1x2x2x4x4", "n_a: reshape 1x4x4x4"});
+  CHECK(model.classify("a", 4).read().graph.shape(Graph::output(4), 7) == Shape{7, 4, 4, 4});
+}
+
+TEST_CASE("A class token is repeated for every image of a batch") {
+  Model model = convolved();
+  model.parameter("class_token", {1, 1, 4}).parameter("head.weight", {3, 4});
+  model.tensor<std::int64_t>("to", {3}, {0, 4, 16}).tensor<std::int64_t>("rest", {2}, {1, 4});
+  model.node("Reshape", {"c", "to"}, {"r"}).node("Transpose", {"r"}, {"tokens"}, {{"perm", Wholes{0, 2, 1}}});
+  model.node("Shape", {"c"}, {"batch"}, {{"end", 1}}).node("Concat", {"batch", "rest"}, {"size"}, {{"axis", 0}});
+  model.node("Expand", {"class_token", "size"}, {"class"}).node("Concat", {"class", "tokens"}, {"all"}, {{"axis", 1}});
+  model.number("one", 0).node("Gather", {"all", "first"}, {"token"}, {{"axis", 1}});
+  model.tensor<std::int64_t>("first", {}, {0}).node("Gemm", {"token", "head.weight"}, {"y"}, {{"transB", 1}});
+  const ImportedNetwork network = model.read();
+  CHECK(layers(network) == Names{"input: image input 1x2x4x4", "conv: convolution 1x4x4x4", "n_r: reshape 1x4x16",
+                                 "n_tokens: transpose 1x16x4", "class_token: learned 1x1x4", "n_class: expand 1x1x4",
+                                 "n_all: concat 1x17x4", "n_token: slice 1x1x4", "n_token_2: reshape 1x4",
+                                 "head: dense 1x3"});
+  CHECK(network.graph.shape(Graph::output(6), 5) == Shape{5, 17, 4});
+  CHECK(network.values.at("class_token") == std::vector<float>{0, 1, 2, 3});
+}
+
+TEST_CASE("A layer scale is a product with a parameter") {
+  Model model = convolved();
+  model.parameter("block.layer_scale", {4, 1, 1}).node("Mul", {"block.layer_scale", "c"}, {"scaled"});
+  model.node("Add", {"c", "scaled"}, {"a"});
+  CHECK(pattern(model, "a") ==
+        Names{"block.layer_scale: learned 4x1x1", "n_scaled: product 1x4x4x4", "n_a: add 1x4x4x4"});
+}
+
+TEST_CASE("Batch normalization is read in the form of training and of inference") {
+  Model model = convolved();
+  for (const char* name : {"norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"})
+    model.parameter(name, {4});
+  const Names inputs{"c", "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"};
+  SECTION("inference") {
+    model.node("BatchNormalization", inputs, {"a"}, {{"epsilon", 1e-3f}});
+  }
+  SECTION("training") {
+    model.node("BatchNormalization", inputs, {"a", "mean", "var"}, {{"epsilon", 1e-3f}, {"training_mode", 1}});
+  }
+  CHECK(pattern(model, "a") == Names{"norm: batch norm 1x4x4x4"});
+  const ImportedNetwork network = model.classify("a", 4).read();
+  CHECK(only<BatchNorm>(network).epsilon == 1e-3f);
+  CHECK(network.names.at("norm.running_var") == "norm.running_var");
+  CHECK(network.values.at("norm.running_var") == std::vector<float>{0, 1, 2, 3});
+}
+
+TEST_CASE("The last layer is replaced if the data has another number of classes") {
+  const OnnxFile file = convolved().classify("c", 4).file();
+  Task task = exported_task(file);
+  CHECK(task.classes == 3);
+  CHECK(task.image.height == 4);
+  CHECK(task.image.channels == 2);
+  task.classes = 7;
+  const ImportedNetwork network = read_network(file, task);
+  CHECK(layers(network).back() == "head: dense 1x7");
+  CHECK(network.notes == Names{"the last layer is replaced: it has 3 classes, the data 7"});
+  CHECK(network.values.contains("conv.weight"));
+  CHECK(!network.values.contains("head.weight"));
+}
+
+TEST_CASE("A last layer that cannot be replaced is an error") {
+  Model model = convolved();
+  model.number("one", 1).node("GlobalAveragePool", {"c"}, {"p"}).node("Flatten", {"p"}, {"f"});
+  model.node("Exp", {"f"}, {"e"}).node("Concat", {"e", "f"}, {"y"}, {{"axis", 1}});
+  const OnnxFile file = model.file();
+  Task task = exported_task(file);
+  task.classes = 9;
+  CHECK(error_of([&] { read_network(file, task); }) ==
+        "net.onnx: it has 8 classes, but the data 9, and its last layer cannot be replaced: export it with 9 classes");
+}
+
+TEST_CASE("The values of a network can be removed from its file") {
+  const OnnxFile file = convolved().classify("c", 4).file();
+  const ImportedNetwork network = read_network(file, exported_task(file));
+  const OnnxFile stripped = OnnxFile::parse(without_parameters(file, network), "stripped");
+  const ImportedNetwork again = read_network(stripped, exported_task(file));
+  CHECK(again.graph.description() == network.graph.description());
+  CHECK(again.values.empty());
+}
+
+TEST_CASE("Names of layers are unique, also those of parameters") {
+  Model model = convolved();
+  for (int i = 0; i < 3; ++i)
+    model.node("Sigmoid", {i == 0 ? "c" : fmt::format("s{}", i - 1)}, {fmt::format("s{}", i)});
+  for (onnx::NodeProto& node : *model.graph().mutable_node()) node.set_name("same/node");
+  SECTION("of layers without parameters") {
+    CHECK(pattern(model, "s2") == Names{"node: sigmoid 1x4x4x4", "node_2: sigmoid 1x4x4x4", "node_3: sigmoid 1x4x4x4"});
+  }
+  SECTION("of layers with the same tensor") {
+    model.parameter("a.weight", {4, 1, 1})
+        .node("Mul", {"s2", "a.weight"}, {"m"})
+        .node("PRelu", {"m", "a.weight"}, {"p"});
+    const ImportedNetwork network = model.classify("p", 4).read();
+    CHECK(network.names == std::map<std::string, std::string>{{"a.weight", "a.weight"},
+                                                              {"a_2.weight", "a_2.weight"},
+                                                              {"conv.weight", "conv.weight"},
+                                                              {"head.weight", "head.weight"}});
+    CHECK(network.notes == Names{"1 parameter is stored together with an equal one; it is trained on its own"});
+  }
+}
+
+// Bad files.
+
+std::string parse_error(const std::string& bytes) {
+  return error_of([&] { OnnxFile::parse(bytes, "net.onnx"); });
+}
+
+TEST_CASE("A file that is not an ONNX file, or a part of one, is an error") {
+  const std::string damaged = "net.onnx: it is not an ONNX file, or it is damaged";
+  CHECK(parse_error("no protobuf message") == damaged);
+  CHECK(parse_error("") ==
+        "net.onnx: its operators are of version 0, but at least 11 is needed: export it with opset_version=17");
+  const std::string whole = convolved().classify("c", 4).bytes();
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    try {
+      const OnnxFile file = OnnxFile::parse(std::string_view(whole).substr(0, size), "net.onnx");
+      read_network(file, exported_task(file));
+      FAIL("a file without its end was read");
+    } catch (const Error& error) {
+      CHECK(std::string(error.what()).starts_with("net.onnx: "));
+    }
+  }
+}
+
+TEST_CASE("Errors of ONNX files name what does not fit") {
+  Model model = convolved();
+  SECTION("old operators") {
+    model.proto.mutable_opset_import(0)->set_version(9);
+    CHECK(model.error() ==
+          "net.onnx: its operators are of version 9, but at least 11 is needed: export it with opset_version=17");
+  }
+  SECTION("no output") {
+    model.graph().clear_output();
+    CHECK(model.error() == "net.onnx: it has no output");
+  }
+  SECTION("an output of its own") {
+    model.number("y", 1);
+    CHECK(model.error() == "net.onnx: its output y does not depend on the images");
+  }
+  SECTION("an output that is not one of classes") {
+    model.node("Relu", {"c"}, {"y"});
+    CHECK(model.error() ==
+          "net.onnx: its first output is 1x4x4x4 for one image, but a classifier's is {batch, classes}");
+  }
+  SECTION("two inputs") {
+    set_image(*model.graph().add_input(), "mask", {-1, 2, 4, 4});
+    CHECK(model.error() == "net.onnx: it has 2 inputs, but networks of one image are supported");
+  }
+  SECTION("an input of whole numbers") {
+    model.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::INT64);
+    CHECK(model.error() == "net.onnx: its input x is not of type float32: export the network with float32 images");
+  }
+  SECTION("an undefined input") {
+    model.node("Relu", {"nowhere"}, {"y"});
+    CHECK(model.error() == "net.onnx: node n_y reads nowhere, which nothing computes");
+  }
+  SECTION("a cycle") {
+    model.node("Add", {"c", "b"}, {"a"}).node("Relu", {"a"}, {"b"}).classify("b", 4);
+    CHECK(model.error() ==
+          "net.onnx: node n_a reads b, which is computed after it: the nodes are not in order or have a cycle");
+  }
+  SECTION("a name twice") {
+    model.node("Relu", {"c"}, {"c"});
+    CHECK(model.error() == "net.onnx: node n_c computes c, which exists already");
+  }
+  SECTION("a tensor twice") {
+    model.parameter("conv.weight", {1});
+    CHECK(model.error() == "net.onnx: a stored tensor computes conv.weight, which exists already");
+  }
+  SECTION("a name with control characters") {
+    model.node("Relu", {"no\nwhere"}, {"y"});
+    CHECK(model.error() == "net.onnx: node n_y reads no\\nwhere, which nothing computes");
+  }
+  SECTION("values of another type") {
+    model.graph().mutable_initializer(0)->set_data_type(onnx::TensorProto::COMPLEX64);
+    CHECK(model.error() == "net.onnx: conv.weight: tensors of type COMPLEX64 are not supported: use float32");
+  }
+  SECTION("fewer values than declared") {
+    model.graph().mutable_initializer(0)->mutable_float_data()->RemoveLast();
+    CHECK(model.error() == "net.onnx: conv.weight: it is 4x2x1x1, but the file has 7 values of it");
+  }
+  SECTION("a billion values that are missing") {
+    model.graph().mutable_initializer(0)->set_dims(2, 125'000'000);
+    CHECK(model.error() == "net.onnx: conv.weight: it is 4x2x125000000x1, but the file has 8 values of it");
+  }
+  SECTION("more values than fit in memory") {
+    model.graph().mutable_initializer(0)->set_dims(2, std::int64_t{1} << 60);
+    CHECK(model.error() == "net.onnx: conv.weight: it has too many elements");
+  }
+  SECTION("a negative extent") {
+    model.graph().mutable_initializer(0)->set_dims(2, -1);
+    CHECK(model.error() == "net.onnx: conv.weight: one of its extents is -1");
+  }
+  SECTION("a value that is not a number") {
+    model.graph().mutable_initializer(0)->set_float_data(3, std::numeric_limits<float>::quiet_NaN());
+    model.classify("c", 4);
+    CHECK(model.error() == "net.onnx: conv.weight: one of its values is nan, which cannot be trained");
+    CHECK(model.problems() == Names{"net.onnx: conv.weight: one of its values is nan, which cannot be trained"});
+  }
+}
+
+TEST_CASE("Images of an open size are an error, but a batch may be open") {
+  const auto error = [](const Wholes& image) {
+    return error_of([&] { Model(image).node("Relu", {"x"}, {"y"}).file(); });
+  };
+  for (const Wholes& image : {Wholes{-1, -1, 4, 4}, Wholes{-1, 2, -1, 4}, Wholes{1, 2, 4, -1}})
+    CHECK(error(image) == "net.onnx: its input x leaves more than the batch open: export it with a fixed image size");
+  CHECK(error({-1, 2, 4}) ==
+        "net.onnx: its input x has 3 dimensions, but images have 4: batch, channels, height, width");
+  CHECK(error({-1, 2, 4, std::int64_t{1} << 40}) == "net.onnx: its input x has an extent of 1099511627776");
+  CHECK_NOTHROW(Model({-1, 2, 4, 4}).node("Relu", {"x"}, {"y"}).file());
+  CHECK_NOTHROW(Model({3, 2, 4, 4}).node("Relu", {"x"}, {"y"}).file());
+}
+
+TEST_CASE("Every node of an ONNX file that cannot be read is named with its reason") {
+  Model model = convolved();
+  const auto expect = [&](const std::string& last, const Names& lines) {
+    model.classify(last, 4);
+    CHECK(model.problems() == lines);
+    const std::string more =
+        lines.size() > 1 ? fmt::format(", and {} more: see `annulus models --check`", lines.size() - 1) : "";
+    CHECK(model.error() == "net.onnx: " + lines[0] + more);
+  };
+  SECTION("weights that do not fit") {
+    model.parameter("next.weight", {4, 3, 1, 1}).node("Conv", {"c", "next.weight"}, {"a"});
+    expect("a", {"node n_a (Conv): its weights of 4x3x1x1 do not fit 4 channels in 1 groups"});
+  }
+  SECTION("weights without elements") {
+    model.parameter("next.weight", {4, 4, 0, 1}).node("Conv", {"c", "next.weight"}, {"a"});
+    expect("a", {"node n_a (Conv): its input 1 has no elements"});
+  }
+  SECTION("a window larger than the images") {
+    model.node("MaxPool", {"c"}, {"a"}, {{"kernel_shape", Wholes{5, 5}}});
+    expect("a", {"node n_a (MaxPool): a 5x5 window does not fit images of 4x4 pixels: use larger images or another "
+                 "model"});
+  }
+  SECTION("shapes that do not fit each other") {
+    model.parameter("scale", {3, 1, 1}).node("Mul", {"c", "scale"}, {"a"});
+    expect("a", {"node n_a (Mul): 61x4x4x4 and 3x1x1 do not fit each other"});
+  }
+  SECTION("another number of elements") {
+    model.tensor<std::int64_t>("to", {3}, {-1, 5, 3}).node("Reshape", {"c", "to"}, {"a"});
+    expect("a", {"node n_a (Reshape): 61x4x4x4 cannot be reshaped to 260x5x3"});
+  }
+  SECTION("images that are mixed") {
+    model.node("Softmax", {"c"}, {"a"}, {{"axis", 4}});
+    expect("a", {"node n_a (Softmax): there is no element 4 among 4"});
+  }
+  SECTION("too few inputs") {
+    model.node("Conv", {"c"}, {"a"});
+    expect("a", {"node n_a (Conv): it has no input 1"});
+  }
+  SECTION("operators without a rule, several at a time") {
+    model.node("Sinh", {"c"}, {"s"}).node("Relu", {"s"}, {"r"}).node("ReduceMax", {"c"}, {"m"});
+    model.node("Add", {"r", "m"}, {"sum"}).node("LSTM", {"c"}, {"l"}).node("Add", {"l", "sum"}, {"a"});
+    expect("a",
+           {"node n_s (Sinh): this operator is not supported: use one of those that `annulus models --check` lists",
+            "node n_m (ReduceMax): this operator is not supported: use MaxPool",
+            "node n_l (LSTM): this operator is not supported: use a network for images"});
+  }
+  SECTION("operators of another domain") {
+    model.node("FusedConv", {"c"}, {"a"}).graph().mutable_node(1)->set_domain("com.microsoft");
+    expect("a", {"node n_a (FusedConv): operators of the domain com.microsoft are not supported: export the network "
+                 "without them"});
+  }
+  SECTION("a loop") {
+    model.node("Loop", {"", "", "c"}, {"a"});
+    expect("a", {"node n_a (Loop): this operator is not supported: use a network without loops that depend on its "
+                 "input"});
+  }
+  SECTION("a branch by the images") {
+    model.node("If", {"c"}, {"a"});
+    expect("a", {"node n_a (If): its condition depends on the images: export one branch"});
+  }
+  SECTION("a branch that reads what nothing computes") {
+    model.number("always", 1).node("If", {"always"}, {"a"});
+    onnx::AttributeProto& branch = *model.graph().mutable_node(1)->add_attribute();
+    branch.set_name("then_branch");
+    Model inner;
+    inner.node("Relu", {"nowhere"}, {"b"});
+    *branch.mutable_g() = inner.graph();
+    branch.mutable_g()->mutable_output(0)->set_name("b");
+    expect("a", {"node n_b (Relu): nothing computes nowhere"});
+  }
+  SECTION("an expansion to an enormous shape") {
+    model.tensor<std::int64_t>("to", {4}, {1, 4, std::int64_t{1} << 30, 4}).node("Expand", {"c", "to"}, {"a"});
+    expect("a", {"node n_a (Expand): its shape has the extent 1073741824"});
+  }
+  SECTION("repeats without an end") {
+    model.tensor<std::int64_t>("many", {4}, {1, 1, 1, std::int64_t{1} << 60}).node("Tile", {"c", "many"}, {"a"});
+    expect("a", {"node n_a (Tile): its repeats of 61x4x4x4 are 1152921504606846976"});
+  }
+  SECTION("a constant of too many elements") {
+    model.tensor<std::int64_t>("to", {2}, {1 << 20, 1 << 20}).node("ConstantOfShape", {"to"}, {"zeros"});
+    model.node("Add", {"c", "zeros"}, {"a"});
+    expect("a", {"node n_zeros (ConstantOfShape): it computes a constant of too many elements"});
+  }
+  SECTION("an error function without the rest of GELU") {
+    model.node("Erf", {"c"}, {"a"});
+    const Names lines{"net.onnx: node n_a: Erf is supported only within GELU"};
+    model.classify("a", 4);
+    CHECK(model.problems() == lines);
+    CHECK(model.error() == lines[0]);
+  }
+  SECTION("batch normalization of other channels") {
+    for (const char* name : {"w", "b", "m", "v"}) model.parameter(name, {3});
+    model.node("BatchNormalization", {"c", "w", "b", "m", "v"}, {"a"});
+    expect("a", {"node n_a (BatchNormalization): its input 1 has 3 elements, but 4 are needed"});
+  }
+}
+
+TEST_CASE("Scales of a resize may have any name") {
+  Model model = convolved();
+  model.tensor<float>("factors", {4}, {1, 1, 2, 2});
+  model.node("Resize", {"c", "", "factors"}, {"a"}, {{"mode", "linear"}});
+  CHECK(pattern(model, "a") == Names{"n_a: resize 1x4x8x8"});
+}
+
+TEST_CASE("Tensors of ONNX files may be in other files of its folder") {
+  const test::TemporaryFolder folder;
+  Model model = convolved();
+  model.classify("c", 4);
+  onnx::TensorProto& tensor = *model.graph().mutable_initializer(0);
+  tensor.clear_float_data();
+  tensor.set_data_location(onnx::TensorProto::EXTERNAL);
+  const auto declare = [&](const std::string& key, const std::string& value) {
+    onnx::StringStringEntryProto& entry = *tensor.add_external_data();
+    entry.set_key(key);
+    entry.set_value(value);
+  };
+  const std::string file = (folder / "net.onnx").string(), data = (folder / "net.data").string();
+  const auto read = [&] {
+    test::write_text(file, model.bytes());
+    const OnnxFile parsed = OnnxFile::read(file);
+    return read_network(parsed, exported_task(parsed));
+  };
+  const std::string start = file + ": conv.weight: its values are ";
+  SECTION("in the file") {
+    declare("location", "net.data");
+    declare("offset", "4");
+    declare("length", "32");
+    const std::vector<float> values{9, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    test::write_text(data, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+    CHECK(read().values.at("conv.weight") == std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8});
+  }
+  SECTION("in a file that is missing") {
+    declare("location", "net.data");
+    CHECK(error_of(read) == file + ": " + data + ": cannot open: No such file or directory");
+  }
+  SECTION("in a file that is too short") {
+    declare("location", "net.data");
+    declare("length", "32");
+    test::write_text(data, "short");
+    CHECK(error_of(read) == start + "bytes 0 to 32 of " + data + ", which has 5: copy it again, beside the ONNX file");
+  }
+  SECTION("in a part of another size") {
+    declare("location", "net.data");
+    test::write_text(data, std::string(28, '\0'));
+    CHECK(error_of(read) == file + ": conv.weight: it is 4x2x1x1, but the file has 7 values of it");
+  }
+  SECTION("at a place that is not a number") {
+    declare("location", "net.data");
+    declare("offset", "-1");
+    test::write_text(data, "");
+    CHECK(error_of(read) == file + ": conv.weight: offset of its external data is \"-1\"");
+  }
+  SECTION("outside the folder") {
+    const std::string location = GENERATE(std::string("../net.data"), std::string("/etc/passwd"), std::string());
+    declare("location", location);
+    CHECK(error_of(read) == start + "in " + location + ", outside the file's folder");
+  }
+  SECTION("outside the folder by a link") {
+    std::filesystem::create_symlink("/etc/passwd", data);
+    declare("location", "net.data");
+    CHECK(error_of(read) == start + "in net.data, outside the file's folder");
+  }
+  SECTION("nowhere, for a file that was given as bytes") {
+    declare("location", "net.data");
+    CHECK(model.error() == "net.onnx: conv.weight: its values are in another file");
+  }
+}
+
+TEST_CASE("A file of 10,000 nodes is read in under a second") {
+  Model model = convolved();
+  std::string last = "c";
+  for (int i = 0; i < 10'000; ++i) {
+    const std::string output = fmt::format("r{}", i);
+    model.node(i % 2 == 0 ? "Relu" : "Sigmoid", {last}, {output});
+    model.graph().mutable_node(i + 1)->clear_name();
+    last = output;
+  }
+  model.classify(last, 4);
+  const OnnxFile file = model.file();
+  const auto start = std::chrono::steady_clock::now();
+  const ImportedNetwork network = read_network(file, exported_task(file));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));
+  CHECK(network.graph.nodes().size() == 10'000 + 6);
+  CHECK(network.graph.nodes()[10'001].name == "sigmoid_5000");
+}
+
+}  // namespace
+}  // namespace annulus
