@@ -59,7 +59,9 @@ void load_external(onnx::TensorProto& tensor, const std::filesystem::path& folde
   if (!inside) fail("{}: its values are in {}, outside the file's folder", tensor.name(), location.string());
   const std::filesystem::path file = folder / location;
   std::error_code error;
-  const auto real = std::filesystem::weakly_canonical(file, error), base = std::filesystem::weakly_canonical(folder);
+  const std::filesystem::path here = folder.empty() ? "." : folder;
+  const auto real = std::filesystem::weakly_canonical(file, error),
+             base = std::filesystem::weakly_canonical(here, error);
   if (error || std::mismatch(base.begin(), base.end(), real.begin(), real.end()).first != base.end())
     fail("{}: its values are in {}, outside the file's folder", tensor.name(), location.string());
   const FileDescriptor descriptor = open_to_read(file);

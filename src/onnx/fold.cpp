@@ -38,7 +38,8 @@ std::vector<std::int64_t> wholes_or(const Inputs& inputs, std::size_t i, const A
 Shape checked_size(Shape shape) {
   std::size_t all = 1;
   for (const std::size_t extent : shape) {
-    if (extent > 0 && all > kMostConstantElements / extent) fail("it computes a constant of too many elements");
+    if (extent > kMostConstantElements || (extent > 0 && all > kMostConstantElements / extent))
+      fail("it computes a constant of too many elements");
     all *= extent;
   }
   return shape;
@@ -341,12 +342,13 @@ HostTensor gather_nd(const Attributes& attributes, const Inputs& inputs) {
   if (attributes.whole("batch_dims", 0) != 0) fail("batch_dims are not supported");
   const HostTensor &from = input(inputs, 0), &indices = input(inputs, 1);
   const Selection selection = select(from.shape, indices);
+  Shape out(indices.shape.begin(), indices.shape.end() - 1);
+  out.insert(out.end(), selection.slice.begin(), selection.slice.end());
+  out = checked_size(out);
   Indices picked;
   for (const std::size_t begin : selection.begins)
     for (std::size_t i = 0; i < elements(selection.slice); ++i) picked.push_back(begin + i);
-  Shape out(indices.shape.begin(), indices.shape.end() - 1);
-  out.insert(out.end(), selection.slice.begin(), selection.slice.end());
-  return pick(from, checked_size(out), picked);
+  return pick(from, out, picked);
 }
 
 HostTensor scatter_nd(const Attributes& attributes, const Inputs& inputs) {

@@ -63,10 +63,11 @@ Value product(NodeReader& n, Value a, Value b) {
   const auto stack = [](const Shape& shape) { return Shape(shape.begin(), shape.end() - 2); };
   Shape out = broadcast(stack(of_a), stack(of_b));
   const auto fitted = [&](Value x, const Shape& shape, const std::optional<BatchPlace>& other) {
-    if (stack(shape) == out) return x;
+    const bool repeat = !n.draft().batch(x) && other && other->axis < out.size();  // for every image
+    if (stack(shape) == out && !repeat) return x;
     Shape wanted = out;
     wanted.insert(wanted.end(), shape.end() - 2, shape.end());
-    return !n.draft().batch(x) && other ? n.expand_to_batch(x, wanted, *other) : n.expand(x, wanted);
+    return repeat ? n.expand_to_batch(x, wanted, *other) : n.expand(x, wanted);
   };
   const auto place_a = n.draft().batch(a), place_b = n.draft().batch(b);
   if ((place_a && place_a->axis + 1 == of_a.size()) || (place_b && place_b->axis + 2 == of_b.size()))

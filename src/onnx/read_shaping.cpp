@@ -345,6 +345,8 @@ void read_pad(NodeReader& n) {
   }
   x = cropped(n, x, before, after);
   const std::string mode = n.attributes.text("mode", "constant");
+  if (mode != "constant" && mode != "reflect" && mode != "edge" && mode != "wrap")
+    fail("its mode \"{}\" is not supported: use constant, reflect, edge or wrap", mode);
   if (mode == "constant") {
     const auto value = n.has(2) ? n.number(2) : 0;
     if (!value) fail("its value must be constant");
@@ -386,8 +388,8 @@ Extent resized(NodeReader& n, const Shape& in) {
     if (factors.size() != 4) fail("its scales must be for 4 dimensions");
     for (std::size_t i = 0; i < 4; ++i) {
       if (!(factors.at(i) > 0)) fail("its scales must be positive");
-      out[i] =
-          static_cast<std::size_t>(std::clamp(std::floor(static_cast<double>(in[i]) * factors.at(i)), 0.0, 0x1p20));
+      out[i] = static_cast<std::size_t>(
+          std::clamp(std::floor(static_cast<float>(in[i]) * static_cast<float>(factors.at(i))), 0.0f, 0x1p20f));
     }
   }
   if (out[0] != in[0] || out[1] != in[1] || out[2] == 0 || out[3] == 0) fail("only rows and columns can be resized");
@@ -400,6 +402,8 @@ void read_resize(NodeReader& n) {
   if (in.size() != 4) fail("its input of {} is not supported: use images", to_string(in));
   const std::string mode = n.attributes.text("mode", "nearest");
   if (mode != "nearest" && mode != "linear") fail("the mode \"{}\" is not supported: use nearest or linear", mode);
+  if (n.attributes.text("keep_aspect_ratio_policy", "stretch") != "stretch")
+    fail("a keep_aspect_ratio_policy is not supported: give sizes");
   if (n.attributes.whole("antialias", 0) != 0) fail("antialias is not supported: use linear without it");
   const Extent size = resized(n, in);
   if (size == Extent{in[2], in[3]}) return n.set(x);

@@ -87,8 +87,7 @@ Reader::Reader(const OnnxFile& file, const Task& task)
   const auto input = file.input_shape();
   if (input[1] != task.image.channels)
     fail("{}: its images have {} channels, but the data's have {}", file.name(), input[1], task.image.channels);
-  for (const onnx::NodeProto& node : file.graph().node())
-    for (const std::string& read : node.input()) ++readers_[read];
+  for (const onnx::NodeProto& node : file.graph().node()) count_reads(node);
   if (file.raw_pixels()) {
     items_[file.input().name()] = RawPixels{};
     return;
@@ -98,6 +97,13 @@ Reader::Reader(const OnnxFile& file, const Task& task)
   const std::vector<float> zeros(task.image.channels, 0), ones(task.image.channels, 1);
   const ImageInput images{own ? zeros : task.mean, own ? ones : task.stddev};
   items_[file.input().name()] = Computed{draft_.add({"input", Operation(images), {Graph::kImages}})};
+}
+
+// Also those of its branches.
+void Reader::count_reads(const onnx::NodeProto& node) {
+  for (const std::string& read : node.input()) ++readers_[read];
+  for (const onnx::AttributeProto& attribute : node.attribute())
+    for (const onnx::NodeProto& inner : attribute.g().node()) count_reads(inner);
 }
 
 // Whether the first operation subtracts a constant from the images, or multiplies them by one.
@@ -174,7 +180,7 @@ void Reader::read(const onnx::NodeProto& node) {
     if (found == read_nodes().end()) fail("this operator is not supported: use {}", nearest(node.op_type()));
     NodeReader reader(*this, node);
     found->second(reader);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // also the standard library's, of attributes that do not fit
     for (const std::string& output : node.output()) items_[output] = Unread{};
     const std::string name =
         node.name().empty() ? node.output_size() > 0 ? node.output(0) : "without a name" : node.name();

@@ -66,6 +66,7 @@ class Reader {
  private:
   friend class NodeReader;
 
+  void count_reads(const onnx::NodeProto& node);
   void read(const onnx::NodeProto& node);
   void read_branch(const onnx::NodeProto& node);
   bool fold(const onnx::NodeProto& node);

@@ -184,6 +184,7 @@ bool is_real(const onnx::TensorProto& tensor) {
 }
 
 HostTensor read_tensor(const onnx::TensorProto& tensor) {
+  expect_data(tensor);
   const Shape shape = shape_of(tensor);
   if (is_real(tensor)) {
     HostTensor read = real_numbers(shape, std::vector<double>(elements(shape)));
@@ -197,6 +198,7 @@ HostTensor read_tensor(const onnx::TensorProto& tensor) {
 }
 
 std::vector<float> read_floats(const onnx::TensorProto& tensor) {
+  expect_data(tensor);
   std::vector<float> values(elements(shape_of(tensor)));
   read_reals(tensor, values);
   for (const float value : values)
