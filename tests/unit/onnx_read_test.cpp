@@ -2,10 +2,8 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <functional>
 #include <limits>
 #include <variant>
 
@@ -588,6 +586,11 @@ TEST_CASE("Every node of an ONNX file that cannot be read is named with its reas
   SECTION("repeats without an end") {
     model.tensor<std::int64_t>("many", {4}, {1, 1, 1, std::int64_t{1} << 60}).node("Tile", {"c", "many"}, {"a"});
     expect("a", {"node n_a (Tile): its repeats of 61x4x4x4 are 1152921504606846976"});
+  }
+  SECTION("dropout of a number") {
+    model.number("half", 0.5f).tensor<std::int64_t>("always", {}, {1});
+    model.node("Dropout", {"half", "half", "always"}, {"d"}).node("Mul", {"c", "d"}, {"a"});
+    expect("a", {"node n_d (Dropout): only dropout of images is supported"});
   }
   SECTION("a split into no parts") {
     model.tensor<std::int64_t>("sizes", {0}, {}).tensor<std::int64_t>("first", {}, {0});
