@@ -650,15 +650,15 @@ std::vector<std::size_t> split_sizes(std::size_t extent, const std::vector<std::
   std::vector<std::size_t> all;
   std::size_t sum = 0;
   for (const std::int64_t size : sizes) {
-    if (size < 0 || static_cast<std::size_t>(size) > extent) fail("{} elements cannot be split so", extent);
+    if (size < 0 || static_cast<std::size_t>(size) > extent) fail("its parts do not add up to {} elements", extent);
     all.push_back(static_cast<std::size_t>(size));
     sum += all.back();
   }
-  if (sizes.empty()) {
-    const std::size_t most = (extent + parts - 1) / std::max<std::size_t>(parts, 1);
+  if (sizes.empty() && parts > 0) {
+    const std::size_t most = (extent + parts - 1) / parts;
     for (; sum < extent; sum += all.back()) all.push_back(std::min(most, extent - sum));
   }
-  if (sum != extent || (parts > 0 && all.size() != parts)) fail("{} elements cannot be split so", extent);
+  if (sum != extent || (parts > 0 && all.size() != parts)) fail("its parts do not add up to {} elements", extent);
   return all;
 }
 

@@ -52,9 +52,9 @@ void read_comparison(NodeReader& n) {
 Value NodeReader::masked(Value x, const RandomMask& mask) {
   const Shape shape = this->shape(x);
   const bool each = mask.shape == shape;
+  if (draft().batch(x) != BatchPlace{0, 1}) fail("only dropout of images is supported");
   const bool samples = mask.shape.size() == shape.size() && mask.shape[0] == batch() && elements(mask.shape) == batch();
-  const auto place = draft().batch(x);
-  if (!mask.kept || !(*mask.kept > 0 && *mask.kept <= 1) || !(each || samples) || place != BatchPlace{0, 1})
+  if (!mask.kept || !(*mask.kept > 0 && *mask.kept <= 1) || !(each || samples))
     fail("this use of random numbers is not supported: use Dropout");
   if (*mask.kept == 1) return linear(x, mask.scale, 0);
   const Value dropped = add(Dropout{static_cast<float>(1 - *mask.kept), 0, samples && !each}, {x, Graph::kSampleKeys});

@@ -253,6 +253,7 @@ void read_split_to_sequence(NodeReader& n) {
   if (n.input_shape(1).empty()) {  // the size of all parts but the last
     const std::int64_t most = sizes[0];
     if (most < 1) fail("its parts have {} elements", most);
+    if (extent > kMostConstantElements) fail("its {} elements are too many to be split", extent);
     sizes.clear();
     for (auto left = static_cast<std::int64_t>(extent); left > 0; left -= most) sizes.push_back(std::min(most, left));
   }

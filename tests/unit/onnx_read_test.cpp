@@ -2,10 +2,8 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <functional>
 #include <limits>
 #include <variant>
 
@@ -306,7 +304,7 @@ TEST_CASE("A class token is repeated for every image of a batch") {
   model.node("Reshape", {"c", "to"}, {"r"}).node("Transpose", {"r"}, {"tokens"}, {{"perm", Wholes{0, 2, 1}}});
   model.node("Shape", {"c"}, {"batch"}, {{"end", 1}}).node("Concat", {"batch", "rest"}, {"size"}, {{"axis", 0}});
   model.node("Expand", {"class_token", "size"}, {"class"}).node("Concat", {"class", "tokens"}, {"all"}, {{"axis", 1}});
-  model.number("one", 0).node("Gather", {"all", "first"}, {"token"}, {{"axis", 1}});
+  model.node("Gather", {"all", "first"}, {"token"}, {{"axis", 1}});
   model.tensor<std::int64_t>("first", {}, {0}).node("Gemm", {"token", "head.weight"}, {"y"}, {{"transB", 1}});
   const ImportedNetwork network = model.read();
   CHECK(layers(network) == Names{"input: image input 1x2x4x4", "conv: convolution 1x4x4x4", "n_r: reshape 1x4x16",
@@ -588,6 +586,17 @@ TEST_CASE("Every node of an ONNX file that cannot be read is named with its reas
   SECTION("repeats without an end") {
     model.tensor<std::int64_t>("many", {4}, {1, 1, 1, std::int64_t{1} << 60}).node("Tile", {"c", "many"}, {"a"});
     expect("a", {"node n_a (Tile): its repeats of 61x4x4x4 are 1152921504606846976"});
+  }
+  SECTION("dropout of a number") {
+    model.number("half", 0.5f).tensor<std::int64_t>("always", {}, {1});
+    model.node("Dropout", {"half", "half", "always"}, {"d"}).node("Mul", {"c", "d"}, {"a"});
+    expect("a", {"node n_d (Dropout): only dropout of images is supported"});
+  }
+  SECTION("a split into no parts") {
+    model.tensor<std::int64_t>("sizes", {0}, {}).tensor<std::int64_t>("first", {}, {0});
+    model.node("GlobalAveragePool", {"c"}, {"p"}).node("SplitToSequence", {"p", "sizes"}, {"parts"}, {{"axis", 2}});
+    model.node("SequenceAt", {"parts", "first"}, {"a"});
+    expect("a", {"node n_parts (SplitToSequence): its parts do not add up to 1 elements"});
   }
   SECTION("a constant of too many elements") {
     model.tensor<std::int64_t>("to", {2}, {1 << 20, 1 << 20}).node("ConstantOfShape", {"to"}, {"zeros"});
