@@ -26,7 +26,6 @@ std::size_t checked_extent(std::int64_t value, const char* attribute, std::int64
 void expect_images(const Shape& images, const Shape& weights) {
   for (const Shape& shape : {images, weights})
     if (shape.size() != 4) fail("its input of {} is not supported: use two-dimensional images", to_string(shape));
-  if (elements(weights) == 0) fail("its weights of {} have no elements", to_string(weights));
 }
 
 Extent extent(const Attributes& attributes, const char* name, std::int64_t least) {

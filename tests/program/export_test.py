@@ -81,7 +81,7 @@ class Export(ExportTest):
         run = self.trained("lenet", 28, 1, ema=0.5)
         model = onnx.load(str(self.exported(run / "checkpoint.h5")))
         onnx.checker.check_model(model, full_check=True)
-        self.assertEqual((model.producer_name, model.ir_version), ("annulus", 7))
+        self.assertEqual((model.producer_name, model.ir_version), ("annulus", 8))
         self.assertEqual([(o.domain, o.version) for o in model.opset_import], [("", 17)])
 
         def described(value):

@@ -1,4 +1,4 @@
-"""Computes an ONNX model with numpy: the operations, of version 13, that `annulus export` writes, following the
+"""Computes an ONNX model with numpy: the operations, of version 17, that `annulus export` writes, following the
 specification (onnx.ai, Operators.md)."""
 import numpy as np
 import onnx
@@ -13,7 +13,8 @@ def windows(x, kernel_shape, strides, pads, border):
     return view[:, :, ::strides[0], ::strides[1]]
 
 
-def convolution(x, weight, bias=None, **window):
+def convolution(x, weight, bias=None, *, group, dilations, **window):
+    assert group == 1 and list(dilations) == [1, 1]
     products = np.tensordot(windows(x, border=0, **window), weight, ((1, 4, 5), (1, 2, 3)))
     return np.moveaxis(products, 3, 1) + (0 if bias is None else bias[:, None, None])
 
@@ -43,6 +44,7 @@ OPERATIONS = {
     "AveragePool": average_pool,
     "BatchNormalization": batch_normalization,
     "Cast": lambda x, to: x.astype(onnx.helper.mapping.TENSOR_TYPE_TO_NP_TYPE[to]),
+    "Constant": lambda value: onnx.numpy_helper.to_array(value),
     "Concat": lambda *x, axis: np.concatenate(x, axis),
     "Conv": convolution,
     "Flatten": lambda x, axis: x.reshape(np.prod(x.shape[:axis], dtype=int), -1),

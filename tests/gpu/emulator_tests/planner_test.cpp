@@ -167,7 +167,7 @@ TEST_CASE("planners refuse what the vendor's library does not support") {
   CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::bf16, 1, 8, 4, 4, 12, 1, 1, 0}), Error);
   CHECK_NOTHROW(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 12, 1, 1, 0}));
   CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 4, 5, 1, 0}), Error);
-  CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 4, 1, 1, 0, true}), Error);
+  CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 4, 1, 1, 0, 1, true}), Error);
   CHECK_THROWS_AS(matmuls->plan({Precision::fp16, 8, 8, 12}), Error);
   CHECK_NOTHROW(matmuls->plan({Precision::fp32, 6, 8, 8}));
   CHECK_THROWS_AS(matmuls->plan({Precision::fp32, 8, 6, 8}), Error);
