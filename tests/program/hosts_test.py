@@ -110,7 +110,7 @@ class Hosts(HostsTest):
         self.assert_job_ends(process, since, r"rank 2 .*on node h3 .*signal 9")
 
     def test_a_briefly_frozen_host_continues(self):
-        process = self.in_full_swing(epochs=1000000, max_steps=150)
+        process = self.in_full_swing(epochs=1000000, max_steps=500)
         self.hosts("freeze", "h2")
         time.sleep(4)
         self.assertIsNone(process.poll(), "it ended, or was not frozen")
