@@ -1,5 +1,4 @@
-#include "kernels/cpu/pass.h"
-#include "kernels/cpu/plain_op.h"
+#include "kernels/cpu/plain_passes_op.h"
 
 namespace annulus::cpu {
 namespace {
@@ -22,10 +21,10 @@ memory::desc weights_desc(const Shape& shape, std::size_t groups) {
   return {{dim(groups), o, i, h, w}, memory::data_type::f32, memory::dims{i * o * h * w, h * w, o * h * w, w, 1}};
 }
 
-class TransposedConvolutionOp : public PlainOp {
+class TransposedConvolutionOp : public PlainPassesOp {
  public:
   TransposedConvolutionOp(const TransposedConvolution& o, const TensorSpec& input, Mode mode)
-      : PlainOp({input}, output_shape(o, {input.shape})) {
+      : PlainPassesOp({input}, output_shape(o, {input.shape})) {
     const auto declared = o.parameters({input.shape});
     declare(declared);
     const auto in = plain_layout(input.shape), out = plain_layout(shape());
@@ -41,45 +40,24 @@ class TransposedConvolutionOp : public PlainOp {
     const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
     const auto forward = plan_primitive<Forward>(
         {{kind, kAlgorithm, any_in, any_weights, bias, any_out, strides, dilation, before, after}}, attributes());
-    forward_ = {forward,
-                {{DNNL_ARG_SRC, in}, {DNNL_ARG_DST, out, true}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_BIAS, bias}}};
+    const Pass forward_pass{
+        forward, {{DNNL_ARG_SRC, in}, {DNNL_ARG_DST, out, true}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_BIAS, bias}}};
+    Pass backward_weights, backward_data;
     if (mode == Mode::training) {
-      backward_weights_ = {plan_primitive<BackwardWeights>(
-                               {{kAlgorithm, any_in, any_weights, bias, any_out, strides, dilation, before, after}},
-                               attributes(), forward),
-                           {{DNNL_ARG_SRC, in},
-                            {DNNL_ARG_DIFF_DST, out},
-                            {DNNL_ARG_DIFF_WEIGHTS, weights, true},
-                            {DNNL_ARG_DIFF_BIAS, bias, true}}};
-      backward_data_ = {
+      backward_weights = {plan_primitive<BackwardWeights>(
+                              {{kAlgorithm, any_in, any_weights, bias, any_out, strides, dilation, before, after}},
+                              attributes(), forward),
+                          {{DNNL_ARG_SRC, in},
+                           {DNNL_ARG_DIFF_DST, out},
+                           {DNNL_ARG_DIFF_WEIGHTS, weights, true},
+                           {DNNL_ARG_DIFF_BIAS, bias, true}}};
+      backward_data = {
           plan_primitive<BackwardData>({{kAlgorithm, any_in, any_weights, any_out, strides, dilation, before, after}},
                                        attributes(), forward),
           {{DNNL_ARG_DIFF_SRC, in, true}, {DNNL_ARG_DIFF_DST, out}, {DNNL_ARG_WEIGHTS, weights}}};
     }
-    need_scratch(most_scratch({&forward_, &backward_weights_, &backward_data_}));
-    for (const std::string& name : implementations_of({&forward_, &backward_weights_, &backward_data_}))
-      info_.implementations.push_back(name);
+    use(forward_pass, backward_weights, backward_data);
   }
-
- private:
-  void bound() override {
-    forward_.bind(operands(input_view(0), bindings().output, bindings().parameters), own_scratch());
-    if (!training()) return;
-    const DeviceView gradient = bindings().output_gradient;
-    if (trains_parameters())
-      backward_weights_.bind(operands(input_view(0), gradient, bindings().parameter_gradients), own_scratch());
-    if (input_gradient(0) != nullptr)
-      backward_data_.bind({gradient_view(0), gradient, bindings().parameters[0]}, own_scratch());
-  }
-
-  void compute() override { forward_.run(); }
-
-  void differentiate() override {
-    backward_weights_.run();
-    backward_data_.run();
-  }
-
-  Pass forward_, backward_weights_, backward_data_;
 };
 
 }  // namespace
