@@ -33,8 +33,8 @@ class SampleReader {
   bool read_together(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys,
                      std::span<std::uint8_t> pixels, std::span<std::int32_t> labels);
 
-  // Mixes each image but the last with the next one, as it is before, and sets its mixed label. One `mixed` label fewer
-  // than images, labels and keys.
+  // Mixes each image except the last with the original of the next one, and writes its mixed label. REQUIRES: `mixed`
+  // has one element less than images, labels and keys.
   void mix_neighbours(std::span<const std::uint64_t> keys, std::span<std::uint8_t> pixels,
                       std::span<const std::int32_t> labels, std::span<MixedLabel> mixed);
 

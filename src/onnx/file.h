@@ -19,11 +19,10 @@ class OnnxFile {
   // Reads the file, and tensors that it stores in other files of its folder. Throws Error naming the file.
   static OnnxFile read(const std::filesystem::path& file);
 
-  // The bytes of a file without external tensors, such as without_weights() returned. Throws Error naming `name`.
+  // The bytes of a file without external tensors, such as without_values() returned. Throws Error naming `name`.
   static OnnxFile parse(std::string_view bytes, const std::string& name);
 
   const std::string& name() const { return name_; }
-  const onnx::ModelProto& model() const { return model_; }
   const onnx::GraphProto& graph() const { return model_.graph(); }
   const std::map<std::string_view, const onnx::TensorProto*>& initializers() const { return initializers_; }
   std::int64_t operators() const { return operators_; }  // version of the operator set

@@ -245,10 +245,6 @@ ImportedNetwork read_network(const OnnxFile& file, const Task& task) {
   return network;
 }
 
-Graph read_graph(const OnnxFile& file, const Task& task) {
-  return read_network(file, task).graph;
-}
-
 std::string without_parameters(const OnnxFile& file, const ImportedNetwork& network) {
   return file.without_values(network.stored);
 }

@@ -17,7 +17,7 @@ struct ImportedNetwork {
   std::map<std::string, std::string>
       names;                        // by the graph's names of parameters, PyTorch's: "features.0.1.running_mean"
   std::vector<std::string> stored;  // the file's tensors that are parameters
-  std::vector<std::string> notes;   // for the user: what was dropped or replaced
+  std::vector<std::string> notes;   // messages for the user: layers that were dropped or replaced
 };
 
 // Reads the network of an ONNX file for a task. Layers are named after the file's parameters: "features.0.0.weight"
@@ -27,9 +27,6 @@ struct ImportedNetwork {
 // A stored tensor of real numbers is trained unless the file marks it as a buffer, its name was made up by the
 // exporter, it is combined with pixels alone, or it is the input of a dense layer.
 ImportedNetwork read_network(const OnnxFile& file, const Task& task);
-
-// The network's graph alone.
-Graph read_graph(const OnnxFile& file, const Task& task);
 
 // The file's bytes without the values of the graph's parameters: for a checkpoint, which has them.
 std::string without_parameters(const OnnxFile& file, const ImportedNetwork& network);

@@ -21,7 +21,7 @@ void expect_same_without_values(const OnnxFile& file, const Task& task) {
   for (const auto& [name, values] : network.values)
     if (values.empty()) __builtin_trap();
   const OnnxFile stripped = OnnxFile::parse(without_parameters(file, network), "stripped");
-  if (read_graph(stripped, task).description() != network.graph.description()) __builtin_trap();
+  if (read_network(stripped, task).graph.description() != network.graph.description()) __builtin_trap();
 }
 
 }  // namespace
