@@ -27,8 +27,8 @@ class UNet(nn.Module):
     def __init__(self, classes):
         super().__init__()
         self.down1, self.down2, self.bottom = convolution(3, 16), convolution(16, 32), convolution(32, 64)
-        self.up2, self.join2 = nn.ConvTranspose2d(64, 32, 2, 2), convolution(64, 32)
-        self.up1, self.join1 = nn.ConvTranspose2d(32, 16, 2, 2), convolution(32, 16)
+        self.up2, self.join2 = nn.ConvTranspose2d(64, 32, 2, 2, bias=False), convolution(64, 32)
+        self.up1, self.join1 = nn.ConvTranspose2d(32, 16, 2, 2, bias=False), convolution(32, 16)
         self.head = nn.Conv2d(16, classes, 1)
 
     def forward(self, x):
@@ -154,16 +154,18 @@ def build(name, classes):
     """A network with random weights, always the same ones, without dropout and stochastic depth.
 
     A gradient jumps if a ReLU's input changes its sign, and among millions of inputs some are as close to zero as float32
-    can tell. Batch norms get a shift by which a hundredth of their outputs are below zero, so that few are close to it.
+    resolve. Batch norms get a shift by which a hundredth of their outputs are below zero, so that few are close to it;
+    not those of our small networks.
     """
     torch.manual_seed(1)
     model = create(name, classes)
     if any(isinstance(module, nn.modules.lazy.LazyModuleMixin) for module in model.modules()):
         size = sizes(name)[0]
         model(torch.zeros(1, 3, size, size))
-    hard = any(isinstance(module, nn.Hardswish) for module in model.modules())  # not smooth at 3
+    shift = not name.startswith("own/") and not any(
+        isinstance(module, nn.Hardswish) for module in model.modules())  # which is not smooth at 3
     for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d) and not hard:
+        if isinstance(module, nn.BatchNorm2d) and shift:
             nn.init.uniform_(module.bias, 2, 3)
         elif isinstance(module, nn.Linear) and not module.weight.any():
             nn.init.normal_(module.weight, std=0.02)

@@ -56,7 +56,8 @@ Value average_of_depths(NodeReader& n, Value x) {
   const auto are = [&](const char* name, std::int64_t value) {
     return std::ranges::all_of(n.attributes.wholes(name), [value](std::int64_t v) { return v == value; });
   };
-  const bool plain = are("strides", 1) && are("pads", 0) && are("dilations", 1) && !n.attributes.has("auto_pad");
+  const bool plain =
+      are("strides", 1) && are("pads", 0) && are("dilations", 1) && n.attributes.text("auto_pad", "NOTSET") == "NOTSET";
   if (kernel.size() != 3 || kernel[1] != 1 || kernel[2] != 1 || !plain)
     fail("its input of {} is not supported: use two-dimensional images", to_string(in));
   const std::size_t depth = checked_extent(kernel[0], "kernel_shape");

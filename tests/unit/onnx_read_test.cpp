@@ -299,12 +299,25 @@ TEST_CASE("Group normalization of the older exporter is one layer, even if it re
   CHECK(only<GroupNorm>(model.classify("a", 4).read()).groups == 2);
 }
 
+TEST_CASE("Fractional powers are read from ONNX files") {
+  Model model = convolved();
+  const auto raised = [&](float exponent) {
+    return Model(model).number("exponent", exponent).node("Pow", {"c", "exponent"}, {"a"});
+  };
+  CHECK(pattern(raised(0.75f), "a") ==
+        Names{"n_a: logarithm 1x4x4x4", "n_a_2: linear function 1x4x4x4", "n_a_3: exponential 1x4x4x4"});
+  CHECK(pattern(raised(-0.5f), "a") == Names{"n_a: square root 1x4x4x4", "n_a_2: reciprocal 1x4x4x4"});
+  const Names expected{"node n_a (Pow): only the powers -1, 1, 2 and 3, and fractions below 1, are supported"};
+  CHECK(raised(1.5f).classify("a", 4).problems() == expected);
+}
+
 TEST_CASE("Means across neighbouring channels are read as windows of images") {
   Model model = convolved();
   model.tensor<std::int64_t>("axis", {1}, {1});
   model.node("Unsqueeze", {"c", "axis"}, {"volume"});
   SECTION("") {
-    model.node("AveragePool", {"volume"}, {"means"}, {{"kernel_shape", Wholes{3, 1, 1}}});
+    model.node("AveragePool", {"volume"}, {"means"},
+               {{"kernel_shape", Wholes{3, 1, 1}}, {"auto_pad", std::string("NOTSET")}});
     model.node("Squeeze", {"means", "axis"}, {"a"});
     CHECK(pattern(model, "a", 2) ==
           Names{"n_means: reshape 1x1x4x16", "n_means_2: average pool 1x1x2x16", "n_a: reshape 1x2x4x4"});
