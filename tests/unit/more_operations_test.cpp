@@ -1,6 +1,7 @@
 // The operations of networks that users bring (kernels/operations/), against plain loops in double precision.
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "tests/unit/operation_trial.h"
 
@@ -194,6 +195,20 @@ TEST_CASE("arithmetic with repeated operands") {
     check(device->values({3, 1, 10}), device->values({1, 7, 1}));
   }
   CHECK_THROWS_WITH(output_shape(Arithmetic{product}, {{2, 3}, {2, 4}}), Catch::Contains("product of 2x3 and 2x4"));
+}
+
+TEST_CASE("quotients") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const TensorSpec& images : layouts(*device, {2, 20, 5, 4}))
+    for (const Shape& divisors : {Shape{2, 20, 5, 4}, Shape{20, 1, 1}, Shape{5, 4}, Shape{1}}) {
+      CAPTURE(to_string(divisors));
+      test::Trial trial(*device, Arithmetic{Arithmetic::Operator::quotient}, {images, device->values(divisors)});
+      const test::Operand& divisor = trial.inputs[1];
+      auto values = divisor.read();
+      for (float& value : values) value += std::copysign(1.0f, value);  // differences would diverge near 0
+      device->write(values, divisor.spec, divisor.memory.view());
+      test::check_trial(trial, true, 0);
+    }
 }
 
 TEST_CASE("softmax") {
