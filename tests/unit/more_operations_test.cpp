@@ -10,9 +10,11 @@ namespace {
 using test::blocked;
 using test::check_operation;
 
-// The same shape in the layout of images after a convolution, and as it comes from outside.
+// The same shape in the layout of images after a convolution, as it comes from outside, and channels-last.
 std::vector<TensorSpec> layouts(Device& device, const Shape& shape) {
-  return {blocked(device, shape), device.values(shape)};
+  const TensorSpec last = device.values({shape[0], shape[2], shape[3], shape[1]});
+  return {blocked(device, shape), device.values(shape),
+          device.plan(Transpose{{0, 3, 1, 2}}, {last}, Mode::inference, {})->output()};
 }
 
 TEST_CASE("convolutions with groups, dilation and any border") {
@@ -206,6 +208,7 @@ TEST_CASE("arithmetic with repeated operands") {
       check(images, blocked(*device, {2, 20, 1, 1}));
       check(images, device->values({2, 20, 1, 1}));
       check(images, device->values({20, 1, 1}));
+      check(images, device->values({2, 1, 1, 1}));
       check(images, device->values({1, 1, 5, 4}));
       check(images, device->values({1}));
       check_operation(*device, operation, {images, images});
