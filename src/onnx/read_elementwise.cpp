@@ -242,9 +242,7 @@ void read_clip(NodeReader& n) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   const auto bound = [&](std::size_t input, float missing) {
     if (!n.has(input)) return missing;
-    const auto number = n.number(input);
-    if (!number) fail("its input {} must be constant", input);
-    return static_cast<float>(std::clamp<double>(*number, -kLargest, kLargest));
+    return static_cast<float>(std::clamp<double>(n.expect_number(input), -kLargest, kLargest));
   };
   const float least = bound(1, -kLargest), most = bound(2, kLargest);
   n.set(n.function(Function::clip, n.value(0), least, most));
@@ -252,7 +250,7 @@ void read_clip(NodeReader& n) {
 
 void read_power(NodeReader& n) {
   const Value x = n.value(0);
-  const auto exponent = n.number(1);
+  const double exponent = n.expect_number(1);
   if (exponent == 1) return n.set(x);
   if (exponent == 2) return n.set(n.function(Function::square, x));
   if (exponent == 3) return n.set(n.combine(product, x, n.function(Function::square, x)));
@@ -313,14 +311,15 @@ void read_where(NodeReader& n) {
   const auto condition = n.number(0);
   if (condition) return n.set(n.item(*condition != 0 ? 1 : 2));
   const std::size_t kept = n.is_layer(1) ? 1 : 2;
-  const auto number = n.number(3 - kept);
+  if (n.is_layer(3 - kept)) fail("it chooses between computed values: use Mul and Add");
+  const double number = n.expect_number(3 - kept);
   const HostTensor& chosen = n.expect_constant(0);
-  if (chosen.real() || !number || !std::isfinite(*number)) fail("it chooses between computed values: use Mul and Add");
+  if (chosen.real() || !std::isfinite(number)) fail("it chooses a number that is not finite: use Mul and Add");
   std::vector<double> mask, numbers;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const bool keep = (chosen.wholes[i] != 0) == (kept == 1);
     mask.push_back(keep);
-    numbers.push_back(keep ? 0 : *number);
+    numbers.push_back(keep ? 0 : number);
   }
   const auto constant = [&](std::vector<double> values) {
     return n.value(Item(std::make_shared<const HostTensor>(real_numbers(chosen.shape, std::move(values)))));

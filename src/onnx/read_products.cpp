@@ -28,7 +28,7 @@ Value table(NodeReader& n, std::size_t input) {
   const auto* stored = n.as<FileTensor>(input);
   if (stored == nullptr || !n.is_parameter(input)) return n.value(input);
   n.note(fmt::format("{} is not trained: it is an input of a layer", stored->tensor->name()));
-  return n.add(Constant{n.input_shape(input), read_floats(*stored->tensor)}, {});
+  return n.untrained(input);
 }
 
 void read_gemm(NodeReader& n) {

@@ -349,9 +349,8 @@ void read_pad(NodeReader& n) {
   if (mode != "constant" && mode != "reflect" && mode != "edge" && mode != "wrap")
     fail("its mode \"{}\" is not supported: use constant, reflect, edge or wrap", mode);
   if (mode == "constant") {
-    const auto value = n.has(2) ? n.number(2) : 0;
-    if (!value) fail("its value must be constant");
-    const Pad pad{{before.begin(), before.end()}, {after.begin(), after.end()}, static_cast<float>(*value)};
+    const double value = n.has(2) ? n.expect_number(2) : 0;
+    const Pad pad{{before.begin(), before.end()}, {after.begin(), after.end()}, static_cast<float>(value)};
     if (std::ranges::all_of(pads, [](std::int64_t extent) { return extent <= 0; })) return n.set(x);
     for (std::size_t axis = 0; axis < rank; ++axis)
       if (pad.before[axis] + pad.after[axis] > 0) n.expect_not_batch(x, axis);

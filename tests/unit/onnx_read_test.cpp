@@ -147,6 +147,12 @@ Names layers(const ImportedNetwork& network) {
   return all;
 }
 
+Names parameters_of(const ImportedNetwork& network) {
+  Names all;
+  for (const auto& [name, values] : network.values) all.push_back(name);
+  return all;
+}
+
 // A network whose first layer makes images of 4 channels, c.
 Model convolved() {
   return Model().parameter("conv.weight", {4, 2, 1, 1}).node("Conv", {"x", "conv.weight"}, {"c"});
@@ -186,10 +192,7 @@ TEST_CASE("Convolutions and dense layers of ONNX files keep their names and valu
   const ImportedNetwork network = model.read();
   CHECK(layers(network) == Names{"input: image input 1x1x4x4", "body.0: convolution 1x2x4x2", "n_r: relu 1x2x4x2",
                                  "n_p: adaptive average pool 1x2x1x1", "n_f: reshape 1x2", "head: dense 1x3"});
-  CHECK(network.names == std::map<std::string, std::string>{{"body.0.weight", "body.0.weight"},
-                                                            {"body.0.bias", "body.0.bias"},
-                                                            {"head.weight", "head.weight"},
-                                                            {"head.bias", "head.bias"}});
+  CHECK(parameters_of(network) == Names{"body.0.bias", "body.0.weight", "head.bias", "head.weight"});
   CHECK(network.values.at("head.weight") == std::vector<float>{0, 3, 1, 4, 2, 5});  // {units, features}
   CHECK(network.values.at("head.bias") == std::vector<float>{0, 1, 2});
   CHECK(network.values.at("body.0.bias") == std::vector<float>{0, 1});
@@ -337,7 +340,6 @@ TEST_CASE("Batch normalization is read in the form of training and of inference"
   CHECK(pattern(model, "a") == Names{"norm: batch norm 1x4x4x4"});
   const ImportedNetwork network = model.classify("a", 4).read();
   CHECK(only<BatchNorm>(network).epsilon == 1e-3f);
-  CHECK(network.names.at("norm.running_var") == "norm.running_var");
   CHECK(network.values.at("norm.running_var") == std::vector<float>{0, 1, 2, 3});
 }
 
@@ -375,6 +377,74 @@ TEST_CASE("The values of a network can be removed from its file") {
   CHECK(again.values.empty());
 }
 
+TEST_CASE("Tensors that are trained and also read as constants keep their values without the others") {
+  Model model = convolved();
+  SECTION("combined with pixels") {
+    model.parameter("p", {2, 1, 1}).node("Sub", {"x", "p"}, {"b"}).node("PRelu", {"b", "p"}, {"a"}).classify("a", 2);
+  }
+  SECTION("combined with pixels, transposed") {
+    model.parameter("p", {4, 4}).node("Transpose", {"p"}, {"t"}).node("Mul", {"x", "t"}, {"b"});
+    model.parameter("next.weight", {4, 2, 1, 1}).node("Conv", {"b", "next.weight"}, {"d"});
+    model.node("Mul", {"d", "p"}, {"e"}).node("Add", {"c", "e"}, {"a"}).classify("a", 4);
+  }
+  SECTION("a factor with a name that was made up") {
+    model.tensor<float>("onnx::Mul_3", {4, 1, 1}, {2, 2, 2, 2}).node("Mul", {"c", "onnx::Mul_3"}, {"d"});
+    model.node("PRelu", {"d", "onnx::Mul_3"}, {"a"}).classify("a", 4);
+  }
+  SECTION("a bound") {
+    model.tensor<float>("limit", {1}, {2}).node("PRelu", {"c", "limit"}, {"d"});
+    model.node("Clip", {"d", "", "limit"}, {"a"}).classify("a", 4);
+  }
+  SECTION("an input of a dense layer") {
+    model.parameter("p", {4, 4}).parameter("fc.weight", {4, 4}).node("MatMul", {"p", "fc.weight"}, {"d"});
+    model.node("MatMul", {"d", "p"}, {"e"}).node("Mul", {"c", "e"}, {"a"}).classify("a", 4);
+  }
+  const OnnxFile file = model.file();
+  const Task task = exported_task(file);
+  const ImportedNetwork network = read_network(file, task);
+  const OnnxFile stripped = OnnxFile::parse(without_parameters(file, network), "stripped");
+  CHECK(read_network(stripped, task).graph.description() == network.graph.description());
+  CHECK(read_network(stripped, task).values.size() < network.values.size());
+}
+
+TEST_CASE("Numbers that an operator needs may have any name") {
+  Model model = convolved();
+  SECTION("of a clip") {
+    model.tensor<float>("low", {1}, {-1}).tensor<float>("high", {1}, {6}).node("Clip", {"c", "low", "high"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"n_a: clip 1x4x4x4"});
+  }
+  SECTION("of a power") {
+    model.tensor<float>("exponent", {1}, {2}).node("Pow", {"c", "exponent"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"n_a: square 1x4x4x4"});
+  }
+  SECTION("of a pad") {
+    model.tensor<std::int64_t>("sides", {8}, {0, 0, 1, 0, 0, 0, 0, 0}).tensor<float>("border", {1}, {3});
+    model.node("Pad", {"c", "sides", "border"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"n_a: pad 1x4x5x4"});
+    CHECK(only<Pad>(model.classify("a", 4).read()).value == 3);
+  }
+  SECTION("of a resize") {
+    model.tensor<float>("factors", {4}, {1, 1, 2, 2});
+    model.node("Resize", {"c", "", "factors"}, {"a"}, {{"mode", "linear"}});
+    CHECK(pattern(model, "a") == Names{"n_a: resize 1x4x8x8"});
+  }
+  SECTION("of a choice") {
+    model.tensor<std::int64_t>("mask", {4, 1, 1}, {1, 0, 1, 1}).tensor<float>("fill", {1}, {7});
+    model.node("Where", {"mask", "c", "fill"}, {"a"});
+    CHECK(pattern(model, "a").size() == 4);
+  }
+  SECTION("of dropout") {
+    model.tensor<float>("rate", {1}, {0.25f}).tensor<std::int64_t>("training", {}, {1});
+    model.node("Dropout", {"c", "rate", "training"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"n_a: dropout 1x4x4x4"});
+    CHECK(only<Dropout>(model.classify("a", 4).read()).rate == 0.25f);
+  }
+  SECTION("must be one number") {
+    model.parameter("low", {4, 1, 1}).node("Clip", {"c", "low"}, {"a"}).classify("a", 4);
+    CHECK(model.problems() == Names{"node n_a (Clip): its input 1 must be one number"});
+  }
+}
+
 TEST_CASE("Names of layers are unique, also those of parameters") {
   Model model = convolved();
   for (int i = 0; i < 3; ++i)
@@ -388,10 +458,7 @@ TEST_CASE("Names of layers are unique, also those of parameters") {
         .node("Mul", {"s2", "a.weight"}, {"m"})
         .node("PRelu", {"m", "a.weight"}, {"p"});
     const ImportedNetwork network = model.classify("p", 4).read();
-    CHECK(network.names == std::map<std::string, std::string>{{"a.weight", "a.weight"},
-                                                              {"a_2.weight", "a_2.weight"},
-                                                              {"conv.weight", "conv.weight"},
-                                                              {"head.weight", "head.weight"}});
+    CHECK(parameters_of(network) == Names{"a.weight", "a_2.weight", "conv.weight", "head.weight"});
     CHECK(network.notes == Names{"1 parameter is stored together with an equal one; it is trained on its own"});
   }
 }
@@ -615,13 +682,6 @@ TEST_CASE("Every node of an ONNX file that cannot be read is named with its reas
     model.node("BatchNormalization", {"c", "w", "b", "m", "v"}, {"a"});
     expect("a", {"node n_a (BatchNormalization): its input 1 has 3 elements, but 4 are needed"});
   }
-}
-
-TEST_CASE("Scales of a resize may have any name") {
-  Model model = convolved();
-  model.tensor<float>("factors", {4}, {1, 1, 2, 2});
-  model.node("Resize", {"c", "", "factors"}, {"a"}, {{"mode", "linear"}});
-  CHECK(pattern(model, "a") == Names{"n_a: resize 1x4x8x8"});
 }
 
 TEST_CASE("Tensors of ONNX files may be in other files of its folder") {
