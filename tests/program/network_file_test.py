@@ -85,6 +85,25 @@ class NetworkFile(helper.ProgramTest):
         for name, values in first.items():
             np.testing.assert_allclose(second[name], values, rtol=1e-4, atol=1e-6)
 
+    def test_layers_may_have_the_names_of_exported_inputs_and_outputs(self):
+        model, _ = small()
+        names = {"body.0.weight": "images.weight", "body.0.bias": "images.bias", "head.weight": "logits.weight",
+                 "head.bias": "logits.bias", "scale": "probabilities"}
+        for tensor in model.graph.initializer:
+            tensor.name = names[tensor.name]
+        for node in model.graph.node:
+            node.input[:] = [names.get(name, name) for name in node.input]
+        model.graph.node[2].name = "labels"
+        out, exported = self.folder / "run", self.folder / "exported.onnx"
+        self.train(out, model=self.save(model), data=self.images, max_steps=1)
+        self.succeed("export", exported, "--checkpoint", out)
+        written = onnx.load(str(exported))
+        onnx.checker.check_model(written)
+        self.assertEqual([value.name for value in written.graph.output], ["logits", "probabilities"])
+        self.assertEqual({tensor.name for tensor in written.graph.initializer},
+                         {*names.values(), "probabilities_2"} - {"probabilities"})
+        self.train(self.folder / "again", model=exported, data=self.images, max_steps=1)
+
     def test_a_resumed_run_has_the_same_network(self):
         out = self.folder / "run"
         self.train(out, model=self.save(small()[0]), data=self.images, max_steps=1)

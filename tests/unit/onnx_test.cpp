@@ -156,6 +156,27 @@ TEST_CASE("every operation is exported to ONNX", "[onnx]") {
   CHECK(floats(constant(model, "input.shift")) == std::vector<float>{-1, -2});
 }
 
+TEST_CASE("layers with the names of the exported inputs and outputs are renamed", "[onnx]") {
+  Graph g({4, 4, 1});
+  Value x = g.add("images", ImageInput{{0}, {1}}, {Graph::kImages});
+  x = g.add("logits", Convolution{.channels = 2, .kernel = 3}, {x});
+  x = g.add("images.scaled", Relu{}, {x});
+  x = g.add("labels", Activation{.function = Activation::Function::linear, .alpha = 2}, {x});
+  const Value learned = g.add("probabilities", Learned{{2, 1, 1}, Role::weight, ""}, {});
+  x = g.add("scaled", Arithmetic{Arithmetic::Operator::product}, {x, learned});
+  x = g.add("dense", Dense{3}, {x});
+  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  const onnx::ModelProto model = translated(g);
+  CHECK(model.graph().input(0).name() == "images");
+  CHECK(model.graph().output(0).name() == "logits");
+  CHECK(model.graph().output(1).name() == "probabilities");
+  CHECK(node_named(model, "logits_2").input(1) == "logits.weight");
+  CHECK(node_named(model, "images.scaled").input(0) == "logits_2");
+  CHECK(node_named(model, "images.scaled_2").op_type() == "Mul");
+  CHECK(node_named(model, "scaled").input(0) == "labels");
+  CHECK(node_named(model, "scaled").input(1) == "probabilities_2");
+}
+
 TEST_CASE("parameters are exported to ONNX unchanged", "[onnx]") {
   std::map<std::string, std::vector<float>> given;
   const auto values = [&given](const std::string& name, const Shape& shape) {
