@@ -2,6 +2,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <numbers>
@@ -200,7 +201,9 @@ class Translation {
   }
 
   std::string operator()(const BatchNorm& o) {
-    set(add("BatchNormalization", with_parameters(input(0)), name()), "epsilon", o.epsilon);
+    onnx::NodeProto& node = add("BatchNormalization", with_parameters(input(0)), name());
+    set(node, "epsilon", o.epsilon);
+    set(node, "momentum", 1 - o.momentum);
     return fused(o);
   }
 
@@ -431,18 +434,28 @@ class Translation {
 
   std::string operator()(const Resize& o) {
     using enum Resize::Coordinates;
-    const Shape& in = shapes_[0];
-    const auto scale = [](std::size_t to, std::size_t from) {
-      return static_cast<float>(to) / static_cast<float>(from);
-    };
-    const std::vector<float> scales{1, 1, scale(o.size.height, in[2]), scale(o.size.width, in[3])};
-    onnx::NodeProto& node = add("Resize", {input(0), "", constant(name(".scales"), {4}, scales)}, name());
+    using enum Resize::Rounding;
+    static const std::map<Resize::Coordinates, const char*> coordinates{{half_pixel, "half_pixel"},
+                                                                        {pytorch_half_pixel, "pytorch_half_pixel"},
+                                                                        {align_corners, "align_corners"},
+                                                                        {asymmetric, "asymmetric"}};
+    static const std::map<Resize::Rounding, const char*> roundings{{round_prefer_floor, "round_prefer_floor"},
+                                                                   {round_prefer_ceil, "round_prefer_ceil"},
+                                                                   {floor, "floor"},
+                                                                   {ceil, "ceil"}};
+    std::vector<std::string> inputs{input(0), ""};
+    if (o.row_scale > 0) {
+      inputs.push_back(constant(name(".scales"), {4}, std::array{1.0f, 1.0f, o.row_scale, o.column_scale}));
+    } else {
+      const auto height = static_cast<std::int64_t>(o.size.height), width = static_cast<std::int64_t>(o.size.width);
+      set(add("Shape", {input(0)}, name(".images")), "end", std::int64_t{2});
+      set(add("Concat", {name(".images"), wholes(".size", {height, width})}, name(".sizes")), "axis", std::int64_t{0});
+      inputs.insert(inputs.end(), {"", name(".sizes")});
+    }
+    onnx::NodeProto& node = add("Resize", inputs, name());
     set(node, "mode", o.linear ? "linear" : "nearest");
-    set(node, "coordinate_transformation_mode",
-        o.coordinates == half_pixel      ? "half_pixel"
-        : o.coordinates == align_corners ? "align_corners"
-                                         : "asymmetric");
-    set(node, "nearest_mode", o.coordinates == asymmetric ? "floor" : "round_prefer_floor");
+    set(node, "coordinate_transformation_mode", coordinates.at(o.coordinates));
+    set(node, "nearest_mode", roundings.at(o.rounding));
     return name();
   }
 

@@ -71,6 +71,13 @@ std::vector<std::int64_t> integers(const onnx::NodeProto& node, const std::strin
   throw;
 }
 
+float real(const onnx::NodeProto& node, const std::string& name) {
+  for (const onnx::AttributeProto& attribute : node.attribute())
+    if (attribute.name() == name) return attribute.f();
+  FAIL(node.name() << " has no attribute " << name);
+  throw;
+}
+
 std::vector<std::int64_t> dimensions(const onnx::TensorProto& tensor) {
   return {tensor.dims().begin(), tensor.dims().end()};
 }
@@ -105,7 +112,7 @@ Graph every_operation() {
   Graph g({11, 13, 2});
   Value x = g.add("input", ImageInput{{0.5f, 0.25f}, {0.5f, 0.125f}}, {Graph::kImages});
   Value a = g.add("conv", Convolution{.channels = 3, .kernel = {1, 7}, .stride = 2, .padding = {0, 3}}, {x});
-  a = g.add("norm", BatchNorm{.epsilon = 1e-3f}, {a});
+  a = g.add("norm", BatchNorm{.epsilon = 1e-3f, .momentum = 0.25f}, {a});
   a = g.add("relu", Relu{}, {a});
   Value b = g.add("max", MaxPool{.kernel = 3, .stride = 2, .padding = 1}, {x});
   b = g.add("mean", AveragePool{.kernel = 3, .stride = 1, .padding = 1}, {b});
@@ -148,6 +155,8 @@ TEST_CASE("every operation is exported to ONNX", "[onnx]") {
   CHECK(integers(node_named(model, "conv"), "kernel_shape") == std::vector<std::int64_t>{1, 7});
   CHECK(integers(node_named(model, "conv"), "strides") == std::vector<std::int64_t>{2, 2});
   CHECK(integers(node_named(model, "conv"), "pads") == std::vector<std::int64_t>{0, 3, 0, 3});
+  CHECK(real(node_named(model, "norm"), "epsilon") == 1e-3f);
+  CHECK(real(node_named(model, "norm"), "momentum") == 0.75f);
   CHECK(node_named(model, "parts.rows").input(1) == "add");  // dropout is omitted
   CHECK(dimensions(initializer(model, "conv.weight")) == std::vector<std::int64_t>{3, 2, 1, 7});
   CHECK(dimensions(initializer(model, "dense1.weight")) == std::vector<std::int64_t>{6, 5 * 4 * 9});
