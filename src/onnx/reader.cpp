@@ -179,7 +179,7 @@ void Reader::read(const onnx::NodeProto& node) {
     for (const std::string& name : node.input())
       if (!name.empty() && get<Unread>(item(name)) != nullptr) return;
     if (node.output_size() == 0) fail("it has no output");
-    if (!node.domain().empty() && node.domain() != "ai.onnx")
+    if (!standard_domain(node.domain()))
       fail("operators of the domain {} are not supported: export the network without them", node.domain());
     if (fold(node)) return;
     if (node.op_type() == "If") return read_branch(node);
