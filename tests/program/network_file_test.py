@@ -1,4 +1,6 @@
 """Networks of ONNX files are trained, resumed without the file, evaluated and exported again."""
+import json
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper as make, numpy_helper
@@ -112,6 +114,20 @@ class NetworkFile(helper.ProgramTest):
         result = helper.run(*self.training(out, self.save(model), data=self.images, max_steps=2, resume=True))
         self.assertNotEqual(result.status, 0)
         self.assertIn("another file net.onnx", result.messages[0])
+
+    def test_the_result_of_a_check_is_written_as_json(self):
+        model, tensors = small(outputs=("logits", "other"))
+        model.graph.node.append(make.make_node("Identity", ["logits"], ["other"]))
+        out = self.folder / "check.json"
+        self.succeed("models", "--check", self.save(model), "--json", out)
+        found = json.loads(out.read_text())["models"]
+        self.assertEqual(found["problems"], [])
+        self.assertEqual(found["notes"], ["its output other is dropped: only the first is trained"])
+        self.assertEqual(found["parameters"], sum(values.size for values in tensors.values()))
+        model.graph.node[1].op_type = "Sinh"
+        result = helper.run("models", "--check", self.save(model), "--json", out, "--overwrite")
+        self.assertEqual(result.status, 1)
+        self.assertIn("node sigmoid (Sinh)", json.loads(out.read_text())["models"]["problems"][0])
 
     def test_errors_name_the_node(self):
         model, _ = small()
