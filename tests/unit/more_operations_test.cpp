@@ -280,13 +280,17 @@ TEST_CASE("repeating a value for every sample") {
 TEST_CASE("resizing images") {
   const auto device = test::make_device(GENERATE(1, 2));
   using enum Resize::Coordinates;
-  for (const bool linear : {true, false})
-    for (const Resize::Coordinates coordinates : {half_pixel, align_corners, asymmetric})
-      for (const Extent size : {Extent{10, 12}, Extent{3, 2}, Extent{7, 5}})
-        for (const TensorSpec& input : layouts(*device, {2, 20, 5, 4})) {
-          CAPTURE(linear, coordinates, size.height);
-          check_operation(*device, Resize{size, linear, coordinates}, {input});
-        }
+  using enum Resize::Rounding;
+  for (const Resize::Coordinates coordinates : {half_pixel, pytorch_half_pixel, align_corners, asymmetric})
+    for (const Extent size : {Extent{10, 12}, Extent{3, 2}, Extent{7, 1}})
+      for (const TensorSpec& input : layouts(*device, {2, 20, 5, 4})) {
+        CAPTURE(coordinates, size.height);
+        check_operation(*device, Resize{size, true, coordinates}, {input});
+        check_operation(*device, Resize{size, true, coordinates, floor, 2.125f, 3.0625f}, {input});
+        for (const Resize::Rounding rounding : {round_prefer_floor, round_prefer_ceil, floor, ceil})
+          check_operation(*device, Resize{size, false, coordinates, rounding}, {input});
+        check_operation(*device, Resize{size, false, coordinates, floor, 2.125f, 3.0625f}, {input});
+      }
 }
 
 TEST_CASE("parameters and constants as values") {
