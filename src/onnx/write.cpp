@@ -196,13 +196,15 @@ class Translation {
   std::string operator()(const SoftmaxCrossEntropy&) {
     add("Identity", {input(0)}, "logits");
     set(add("Softmax", {"logits"}, "probabilities"), "axis", std::int64_t{1});
-    return describe_outputs();
+    return describe_outputs({"logits", "probabilities"});
   }
 
-  std::string operator()(const BinaryCrossEntropy&) {
-    add("Identity", {input(0)}, "logits");
-    add("Sigmoid", {"logits"}, "probabilities");
-    return describe_outputs();
+  std::string operator()(const BinaryCrossEntropy&) { return sigmoids(); }
+  std::string operator()(const MultiLabelCrossEntropy&) { return sigmoids(); }
+
+  std::string operator()(const MeanSquaredError&) {
+    add("Identity", {input(0)}, "values");
+    return describe_outputs({"values"});
   }
 
   std::string operator()(const TransposedConvolution& o) {
@@ -424,9 +426,14 @@ class Translation {
   std::string operator()(const Constant& o) { return constant(name(), o.shape, o.values); }
 
  private:
-  std::string describe_outputs() {
-    for (const char* output : {"logits", "probabilities"})
-      describe(*to_.add_output(), output, onnx::TensorProto::FLOAT, shapes_[0]);
+  std::string sigmoids() {
+    add("Identity", {input(0)}, "logits");
+    add("Sigmoid", {"logits"}, "probabilities");
+    return describe_outputs({"logits", "probabilities"});
+  }
+
+  std::string describe_outputs(std::initializer_list<const char*> outputs) {
+    for (const char* output : outputs) describe(*to_.add_output(), output, onnx::TensorProto::FLOAT, shapes_[0]);
     return "";
   }
 
