@@ -235,7 +235,7 @@ StepProfile profile(const World& world, Candidate& candidate, const BenchStepOpt
   const StepTimes mean = candidate.accounts.mean();
   const auto of_a_step = [&](StepTimes::Part part) { return mean.seconds[part] / static_cast<double>(mean.steps); };
   world.barrier();
-  return {.model = options.model,
+  return {.model = network_name(options.model),
           .batch = options.batch,
           .ranks = static_cast<std::size_t>(world.size()),
           .input_seconds = of_a_step(StepTimes::input),
@@ -288,7 +288,7 @@ void print_slow_down(const Candidates& candidates) {
 
 nlohmann::json row(const Candidate& c, const World& world, const BenchStepOptions& options, double images) {
   const Summary found(c, images);
-  return {{"model", options.model},
+  return {{"model", network_name(options.model)},
           {"batch", options.batch},
           {"ranks", world.size()},
           {"algorithm", c.name},
