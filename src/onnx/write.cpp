@@ -15,7 +15,7 @@
 namespace annulus {
 namespace {
 
-constexpr const char *kImages = "images", *kLogits = "logits", *kProbabilities = "probabilities";
+constexpr const char *kImages = "images", *kLogits = "logits", *kProbabilities = "probabilities", *kValues = "values";
 constexpr const char* kBatch = "batch";
 
 // Limit of protobuf's messages, minus 1 MiB for the description of the graph.
@@ -114,7 +114,7 @@ class ValueNames {
     if (const auto [place, added] = to.try_emplace(name); added) place->second = unique(name);
   }
 
-  std::set<std::string> taken_{kImages, kLogits, kProbabilities};
+  std::set<std::string> taken_{kImages, kLogits, kProbabilities, kValues};
   std::map<std::string, std::string> parameters_, layers_;
 };
 
@@ -229,13 +229,15 @@ class Translation {
   std::string operator()(const SoftmaxCrossEntropy&) {
     add("Identity", {input(0)}, kLogits);
     set(add("Softmax", {kLogits}, kProbabilities), "axis", std::int64_t{1});
-    return describe_outputs();
+    return describe_outputs({kLogits, kProbabilities});
   }
 
-  std::string operator()(const BinaryCrossEntropy&) {
-    add("Identity", {input(0)}, kLogits);
-    add("Sigmoid", {kLogits}, kProbabilities);
-    return describe_outputs();
+  std::string operator()(const BinaryCrossEntropy&) { return sigmoids(); }
+  std::string operator()(const MultiLabelCrossEntropy&) { return sigmoids(); }
+
+  std::string operator()(const MeanSquaredError&) {
+    add("Identity", {input(0)}, kValues);
+    return describe_outputs({kValues});
   }
 
   std::string operator()(const TransposedConvolution& o) {
@@ -464,9 +466,14 @@ class Translation {
   std::string operator()(const Constant& o) { return constant(name(), o.shape, o.values); }
 
  private:
-  std::string describe_outputs() {
-    for (const char* output : {kLogits, kProbabilities})
-      describe(*to_.add_output(), output, onnx::TensorProto::FLOAT, shapes_[0]);
+  std::string sigmoids() {
+    add("Identity", {input(0)}, kLogits);
+    add("Sigmoid", {kLogits}, kProbabilities);
+    return describe_outputs({kLogits, kProbabilities});
+  }
+
+  std::string describe_outputs(std::initializer_list<const char*> outputs) {
+    for (const char* output : outputs) describe(*to_.add_output(), output, onnx::TensorProto::FLOAT, shapes_[0]);
     return "";
   }
 
