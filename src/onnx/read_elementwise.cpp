@@ -189,8 +189,8 @@ void read_power(NodeReader& n) {
   if (exponent == -1) return n.set(n.function(Function::reciprocal, x));
   if (exponent == -0.5) return n.set(n.function(Function::reciprocal, n.function(Function::square_root, x)));
   // As in PyTorch, the result is not a number for negative numbers, and the gradient is not finite for 0.
-  if (exponent && *exponent < 1 && *exponent != std::round(*exponent))
-    return n.set(n.function(Function::exponential, n.linear(n.function(Function::logarithm, x), *exponent, 0)));
+  if (exponent < 1 && exponent != std::round(exponent))
+    return n.set(n.function(Function::exponential, n.linear(n.function(Function::logarithm, x), exponent, 0)));
   fail("only the powers -1, 1, 2 and 3, and fractions below 1, are supported");
 }
 
