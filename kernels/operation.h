@@ -29,7 +29,7 @@ using Operation =
     std::variant<ImageInput, Convolution, TransposedConvolution, Dense, Linear, MatrixProduct, MaxPool, AveragePool,
                  AdaptiveAveragePool, Mean, BatchNorm, LayerNorm, GroupNorm, LocalResponseNorm, Relu, Activation, PRelu,
                  Add, Arithmetic, Softmax, Dropout, Concat, Reshape, Transpose, Slice, Gather, Pad, Expand, Resize,
-                 Learned, Constant, SoftmaxCrossEntropy, BinaryCrossEntropy>;
+                 Learned, Constant, SoftmaxCrossEntropy, BinaryCrossEntropy, MultiLabelCrossEntropy, MeanSquaredError>;
 
 std::string_view name(const Operation& operation);  // "convolution"; of an activation, the function's
 

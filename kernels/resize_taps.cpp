@@ -1,44 +1,81 @@
 #include "kernels/resize_taps.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <iterator>
 
 namespace annulus {
 namespace {
 
-double coordinate(Resize::Coordinates kind, std::size_t output, std::size_t inputs, std::size_t outputs) {
-  const auto i = static_cast<double>(output), in = static_cast<double>(inputs), out = static_cast<double>(outputs);
+// Files store scales as float32. Of the numbers that are stored so, users write the one with the fewest digits.
+double as_written(float scale) {
+  char text[32];
+  const char* end = std::to_chars(text, std::end(text), scale).ptr;
+  double written = scale;
+  std::from_chars(text, end, written);
+  return written;
+}
+
+// Computed in float32. The asymmetric coordinate is PyTorch's to the last bit, so that rounding down selects the same
+// pixels; the others are rounded only once, so that exact halves remain so.
+float coordinate(Resize::Coordinates kind, std::size_t output, std::size_t inputs, std::size_t outputs, float scale) {
+  using enum Resize::Coordinates;
+  const auto i = static_cast<float>(output), in = static_cast<float>(inputs), out = static_cast<float>(outputs);
+  const auto scaled = [&](float place) { return scale > 0 ? place / scale : place * in / out; };
   switch (kind) {
-    case Resize::Coordinates::half_pixel:
-      return (i + 0.5) * in / out - 0.5;
-    case Resize::Coordinates::align_corners:
+    case half_pixel:
+      return scaled(i + 0.5f) - 0.5f;
+    case pytorch_half_pixel:
+      return outputs > 1 ? scaled(i + 0.5f) - 0.5f : 0;
+    case align_corners:
       return outputs > 1 ? i * (in - 1) / (out - 1) : 0;
-    case Resize::Coordinates::asymmetric:
+    case asymmetric:
       break;
   }
-  return i * in / out;
+  return i * (scale > 0 ? static_cast<float>(1 / as_written(scale)) : in / out);
+}
+
+float rounded(float place, Resize::Rounding rounding) {
+  using enum Resize::Rounding;
+  switch (rounding) {
+    case round_prefer_floor:
+      return std::ceil(place - 0.5f);
+    case round_prefer_ceil:
+      return std::floor(place + 0.5f);
+    case ceil:
+      return std::ceil(place);
+    case floor:
+      break;
+  }
+  return std::floor(place);
+}
+
+std::vector<ResizeTap> taps(const Resize& resize, std::size_t inputs, std::size_t outputs, float scale) {
+  std::vector<ResizeTap> all;
+  const auto last = static_cast<float>(inputs - 1);
+  for (std::size_t output = 0; output < outputs; ++output) {
+    const float place = coordinate(resize.coordinates, output, inputs, outputs, scale);
+    if (resize.linear) {
+      const float clamped = std::clamp(place, 0.0f, last), first = std::floor(clamped), weight = clamped - first;
+      const auto pixel = static_cast<std::size_t>(first);
+      all.push_back({pixel, std::min(pixel + 1, inputs - 1), 1 - weight, weight});
+    } else {
+      const auto pixel = static_cast<std::size_t>(std::clamp(rounded(place, resize.rounding), 0.0f, last));
+      all.push_back({pixel, pixel, 1, 0});
+    }
+  }
+  return all;
 }
 
 }  // namespace
 
-std::vector<ResizeTap> resize_taps(const Resize& resize, std::size_t inputs, std::size_t outputs) {
-  std::vector<ResizeTap> taps;
-  const auto last = static_cast<double>(inputs - 1);
-  for (std::size_t output = 0; output < outputs; ++output) {
-    const double place = coordinate(resize.coordinates, output, inputs, outputs);
-    if (resize.linear) {
-      const double clamped = std::clamp(place, 0.0, last), first = std::floor(clamped);
-      const auto pixel = static_cast<std::size_t>(first);
-      const auto weight = static_cast<float>(clamped - first);
-      taps.push_back({pixel, std::min(pixel + 1, inputs - 1), 1 - weight, weight});
-    } else {
-      const bool down = resize.coordinates == Resize::Coordinates::asymmetric;
-      const double nearest = down ? std::floor(place) : std::ceil(place - 0.5);
-      const auto pixel = static_cast<std::size_t>(std::clamp(nearest, 0.0, last));
-      taps.push_back({pixel, pixel, 1, 0});
-    }
-  }
-  return taps;
+std::vector<ResizeTap> row_taps(const Resize& resize, const Shape& images) {
+  return taps(resize, images[2], resize.size.height, resize.row_scale);
+}
+
+std::vector<ResizeTap> column_taps(const Resize& resize, const Shape& images) {
+  return taps(resize, images[3], resize.size.width, resize.column_scale);
 }
 
 }  // namespace annulus

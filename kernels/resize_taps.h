@@ -12,7 +12,8 @@ struct ResizeTap {
   float first_weight, second_weight;
 };
 
-// Returns the taps of each output pixel of `outputs` along an axis of `inputs` pixels.
-std::vector<ResizeTap> resize_taps(const Resize& resize, std::size_t inputs, std::size_t outputs);
+// The taps of each output pixel along an axis of images {batch, channels, height, width}.
+std::vector<ResizeTap> row_taps(const Resize& resize, const Shape& images);
+std::vector<ResizeTap> column_taps(const Resize& resize, const Shape& images);
 
 }  // namespace annulus

@@ -52,9 +52,6 @@ std::string_view optimizer_name(const UpdateRule& rule);  // sgd, lars or adamw
 std::size_t states(const UpdateRule& rule);               // number of state arenas: 1 (momentum) or 2 (both moments)
 bool needs_whole_parameters(const UpdateRule& rule);      // whether it cannot update arbitrary slices
 
-// The weight of a new batch in the running statistics that inference uses: w += kStatisticMomentum (g - w).
-constexpr float kStatisticMomentum = 0.1f;
-
 // The arenas that an update reads and writes. They have the same layout, and all but `copies` are float32.
 struct UpdateArenas {
   DeviceView weights, gradients;
@@ -83,6 +80,7 @@ struct UpdateSegment {
   Range range;
   Role role;
   UpdateFactors factors{};
+  float statistic_momentum = kStatisticMomentum;  // of a statistic: w += statistic_momentum (g - w)
 };
 
 float weight_decay(const UpdateRule& rule, const UpdateSegment& segment);

@@ -20,14 +20,19 @@ void expect_linear(const Shape& of_one, const Shape& of_two) {
 
 }  // namespace
 
-void Graph::mix_labels() {
-  of_one_[kLabels] = {1, 3};
-  of_two_[kLabels] = {2, 3};
+void Graph::set_labels(LabelForm form, std::size_t width) {
+  labels_ = form;
+  if (form == LabelForm::mixed) width = 3;
+  of_one_[kLabels] = {1};
+  of_two_[kLabels] = {2};
+  if (form == LabelForm::one_class) return;
+  of_one_[kLabels].push_back(width);
+  of_two_[kLabels].push_back(width);
 }
 
 Graph Graph::without_nodes() const {
   Graph graph(image_);
-  if (mixes_labels()) graph.mix_labels();
+  graph.set_labels(labels_, of_one_[kLabels].back());
   return graph;
 }
 

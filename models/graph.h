@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/labels.h"
 #include "kernels/operation.h"
 
 namespace annulus {
@@ -31,7 +32,7 @@ struct ImageShape {
 class Graph {
  public:
   static constexpr Value kImages = 0;      // {batch, height, width, channels}, uint8
-  static constexpr Value kLabels = 1;      // {batch}, int32; or {batch, 3}, see mix_labels()
+  static constexpr Value kLabels = 1;      // see LabelForm
   static constexpr Value kSampleKeys = 2;  // {batch}, int32: a random key of each sample in this epoch, for Dropout
 
   explicit Graph(const ImageShape& image) : image_(image) {}
@@ -42,9 +43,9 @@ class Graph {
     return add(Node{std::move(name), std::move(operation), std::move(inputs)});
   }
 
-  // From now on, labels are MixedLabels. REQUIRES: no node reads them yet.
-  void mix_labels();
-  bool mixes_labels() const { return of_one_[kLabels].size() == 2; }
+  // Sets the form of the labels, which is one_class otherwise. `width`: of targets. REQUIRES: no node reads them yet.
+  void set_labels(LabelForm form, std::size_t width = 0);
+  LabelForm labels() const { return labels_; }
 
   Graph without_nodes() const;  // with the same values from outside
 
@@ -70,6 +71,7 @@ class Graph {
   static constexpr Value kFirstNode = 3;
 
   ImageShape image_;
+  LabelForm labels_ = LabelForm::one_class;
   std::vector<Node> nodes_;
   Shapes of_one_{{1, image_.height, image_.width, image_.channels}, {1}, {1}};  // of every value, for a batch of one
   Shapes of_two_{{2, image_.height, image_.width, image_.channels}, {2}, {2}};

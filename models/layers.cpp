@@ -12,9 +12,12 @@ Value image_input(Graph& graph, const Task& task) {
 }
 
 Graph with_loss(Graph graph, const Task& task, Value logits) {
-  if (task.mixed_labels) graph.mix_labels();
+  if (task.mixed_labels) graph.set_labels(LabelForm::mixed);
+  if (task.labels != LabelKind::one_class) graph.set_labels(LabelForm::targets, task.classes);
   Operation loss = SoftmaxCrossEntropy{task.label_smoothing, task.class_weights};
   if (task.loss == Loss::binary) loss = BinaryCrossEntropy{task.label_smoothing, task.class_weights};
+  if (task.labels == LabelKind::several_classes) loss = MultiLabelCrossEntropy{};
+  if (task.labels == LabelKind::values) loss = MeanSquaredError{};
   graph.add("loss", std::move(loss), {logits, Graph::kLabels});
   return graph;
 }

@@ -28,7 +28,7 @@ Network::Network(Device& device, const Graph& graph, Mode mode, std::size_t batc
       mode_(mode),
       batch_(batch),
       wants_keys_(mode == Mode::training && std::ranges::any_of(graph.nodes(), reads_keys)),
-      unmixed_(graph.mixes_labels() ? batch : 0),
+      unmixed_(graph.labels() == LabelForm::mixed ? batch : 0),
       steps_(plan_steps(layouts, planned)),
       activation_plan_(graph, ops(), specs_, mode),
       unread_gradients_(device) {}
@@ -37,7 +37,8 @@ Network::Network(Device& device, const Graph& graph, Mode mode, std::size_t batc
 std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<TensorSpec>>& layouts,
                                                const Planned& planned) {
   const auto shapes = graph_.shapes(batch_);
-  specs_ = {device_.plain(shapes[Graph::kImages], DataType::u8), device_.plain(shapes[Graph::kLabels], DataType::i32),
+  const DataType label_type = graph_.labels() == LabelForm::targets ? DataType::f32 : DataType::i32;
+  specs_ = {device_.plain(shapes[Graph::kImages], DataType::u8), device_.plain(shapes[Graph::kLabels], label_type),
             device_.plain(shapes[Graph::kSampleKeys], DataType::i32)};
   const auto wanted = graph_.required_gradients();
   std::vector<Step> steps;
@@ -126,22 +127,23 @@ std::vector<DeviceView> Network::parameter_gradients(std::size_t node, const Par
   return gradients;
 }
 
-void Network::load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
-                   std::span<const std::int32_t> keys, std::span<const MixedLabel> mixed_labels) {
+void Network::load(std::span<const std::uint8_t> images, const Labels& labels, std::span<const std::int32_t> keys) {
   device_.upload(std::as_bytes(images), value(Graph::kImages));
-  load_labels(labels, mixed_labels);
+  load_labels(labels);
   if (!wants_keys_) return;
   if (keys.size() != batch_) fail("dropout needs a key for each of {} samples, but there are {}", batch_, keys.size());
   device_.upload(std::as_bytes(keys), value(Graph::kSampleKeys));
 }
 
-void Network::load_labels(std::span<const std::int32_t> labels, std::span<const MixedLabel> mixed_labels) {
-  if (!graph_.mixes_labels()) return device_.upload(std::as_bytes(labels), value(Graph::kLabels));
-  if (!mixed_labels.empty()) return device_.upload(std::as_bytes(mixed_labels), value(Graph::kLabels));
-  std::ranges::transform(labels, unmixed_.begin(), [](std::int32_t label) {
+void Network::load_labels(const Labels& labels) {
+  const auto upload = [&](auto values) { device_.upload(std::as_bytes(values), value(Graph::kLabels)); };
+  if (graph_.labels() == LabelForm::one_class) return upload(labels.classes);
+  if (graph_.labels() == LabelForm::targets) return upload(labels.targets);
+  if (!labels.mixed.empty()) return upload(labels.mixed);
+  std::ranges::transform(labels.classes, unmixed_.begin(), [](std::int32_t label) {
     return MixedLabel{label, label, MixedLabel::kWhole};
   });
-  device_.upload(std::as_bytes(std::span(unmixed_)), value(Graph::kLabels));
+  upload(std::span<const MixedLabel>(unmixed_));
 }
 
 void Network::sum_over_ranks(const SumOverRanks& sum) {
@@ -236,8 +238,9 @@ void Network::backward_layers(const Range& steps, float sample_weight) {
 }
 
 LossSums Network::loss() const {
+  const Value loss = graph_.values() - 1;
   std::array<float, 3> sums{};
-  device_.download(value(graph_.values() - 1), std::as_writable_bytes(std::span(sums)));
+  device_.download(value(loss), std::as_writable_bytes(std::span(sums).first(elements(specs_[loss].shape))));
   return {sums[0], sums[1], sums[2]};
 }
 

@@ -16,11 +16,11 @@
 
 namespace annulus {
 
-// Sums over the samples of a batch.
+// Sums over the samples of a batch, as the graph's loss defines them (kernels/operations/loss.h).
 struct LossSums {
   double loss = 0;
-  double correct = 0;        // samples whose label has the largest logit
-  double among_largest = 0;  // samples whose label is among the SoftmaxCrossEntropy::kTop largest logits
+  double measure = 0;        // of the hits, exact matches, or absolute errors
+  double among_largest = 0;  // of samples whose label is among the SoftmaxCrossEntropy::kTop largest logits; or none
 };
 
 // Activation memory shared by networks that never run at the same time.
@@ -71,9 +71,8 @@ class Network {
   void stop_at(const Stops& stops);
 
   // A step: load, forward, and in training backward. `keys` are Graph::kSampleKeys; only training with dropout needs
-  // them, and throws Error if they are missing. `mixed_labels` replace the labels, if the graph mixes them; else empty.
-  void load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
-            std::span<const std::int32_t> keys = {}, std::span<const MixedLabel> mixed_labels = {});
+  // them, and throws Error if they are missing.
+  void load(std::span<const std::uint8_t> images, const Labels& labels, std::span<const std::int32_t> keys = {});
   // Called before every layer, or every recorded segment of layers. Parameters from this position in the arena to its
   // end must be up to date for this step.
   using Needed = std::function<void(std::size_t parameters_from)>;
@@ -109,7 +108,7 @@ class Network {
 
   std::vector<Step> plan_steps(const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned);
   std::vector<const Op*> ops() const;
-  void load_labels(std::span<const std::int32_t> labels, std::span<const MixedLabel> mixed_labels);
+  void load_labels(const Labels& labels);
   void bind_step(std::size_t node, const Parameters& parameters);
   std::vector<DeviceView> parameter_gradients(std::size_t node, const Parameters& parameters);
   DeviceView view(const ActivationPlan::Piece& piece) const { return activation_plan_.view(piece, activations_); }

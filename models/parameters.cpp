@@ -28,7 +28,7 @@ float normal(std::uint64_t seed, std::uint64_t parameter, std::uint64_t element)
 Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
                        const Allocate& allocate_gradients)
     : device_(device), node_begin_(layouts.size()), node_count_(layouts.size()), node_gradients_(layouts.size()) {
-  all_.push_back({"steering", Role::metric, 0, 0, device.plain({kSteering}, DataType::f32), 0, 0});
+  all_.push_back({"steering", Role::metric, 0, 0, 0, device.plain({kSteering}, DataType::f32), 0, 0});
   place(all_.back());
   for (std::size_t node = layouts.size(); node-- > 0;) {
     const Node& n = graph.nodes()[node];
@@ -38,7 +38,7 @@ Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std
     node_gradients_[node].begin = bytes_;
     for (std::size_t i = 0; i < declared.size(); ++i) {
       all_.push_back({parameter_name(n.name, declared[i].name), declared[i].role, declared[i].initial,
-                      declared[i].stddev, layouts[node][i], 0, 0});
+                      declared[i].stddev, declared[i].statistic_momentum, layouts[node][i], 0, 0});
       if (declared[i].role != Role::frozen) place(all_.back());
     }
     node_gradients_[node].end = bytes_;

@@ -14,7 +14,7 @@ namespace annulus {
 struct Parameter {
   std::string name;  // "conv1.weight"
   Role role;
-  float initial, stddev;
+  float initial, stddev, statistic_momentum;
   TensorSpec spec;
   std::size_t offset;  // of its slot in each arena, in bytes; frozen parameters have none in the gradients' arena
   std::size_t bytes;   // of its slot: the tensor, padded with zeros to a multiple of the cache line size

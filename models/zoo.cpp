@@ -3,6 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
 #include <optional>
 
 #include "kernels/base/error.h"
@@ -10,6 +13,8 @@
 
 namespace annulus {
 namespace {
+
+constexpr std::array<const char*, 3> kLosses{"softmax", "binary", "mse"};  // in the order of Loss
 
 // Returns the side of the smallest square images that a model accepts, found by trying; nothing if it accepts none up
 // to its default size.
@@ -61,10 +66,21 @@ const ZooEntry& zoo_entry(const std::string& name) {
   fail("unknown model \"{}\": use one of {}", name, fmt::join(names, ", "));
 }
 
-Loss parse_loss(const std::string& name) {
-  if (name == "softmax") return Loss::softmax;
-  if (name == "binary") return Loss::binary;
-  fail("'{}' is not a loss: softmax or binary", name);
+std::string to_string(Loss loss) {
+  return kLosses[static_cast<std::size_t>(loss)];
+}
+
+Loss parse_loss(const std::string& name, LabelKind labels) {
+  using enum Loss;
+  static const std::map<LabelKind, std::vector<Loss>> fitting{
+      {LabelKind::one_class, {softmax, binary}}, {LabelKind::several_classes, {binary}}, {LabelKind::values, {mse}}};
+  const std::vector<Loss>& losses = fitting.at(labels);
+  if (name == "auto") return losses.front();
+  const auto found = std::ranges::find(losses, name, [](Loss loss) { return to_string(loss); });
+  if (found != losses.end()) return *found;
+  std::vector<std::string> names;
+  std::ranges::transform(losses, std::back_inserter(names), [](Loss loss) { return to_string(loss); });
+  fail("--loss {} is not for these labels, {}: use {}", name, description(labels), fmt::join(names, " or "));
 }
 
 Graph make_model(const std::string& name, const Task& task) {

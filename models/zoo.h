@@ -3,24 +3,30 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/labels.h"
 #include "models/graph.h"
 
 namespace annulus {
 
-enum class Loss { softmax, binary };  // SoftmaxCrossEntropy, BinaryCrossEntropy
+// SoftmaxCrossEntropy; BinaryCrossEntropy or, for several classes, MultiLabelCrossEntropy; MeanSquaredError.
+enum class Loss { softmax, binary, mse };
 
-// "softmax" or "binary". Throws Error.
-Loss parse_loss(const std::string& name);
+// "softmax", "binary" or "mse".
+std::string to_string(Loss loss);
+
+// "auto" is the first loss for this kind of labels. Throws Error if the loss is not for them.
+Loss parse_loss(const std::string& name, LabelKind labels);
 
 // The task of a model: the shape of images, their normalization, and the number of classes.
 struct Task {
   ImageShape image;
   std::vector<float> mean, stddev;  // of each channel, pixels scaled to 0..1
-  std::size_t classes;
-  Loss loss = Loss::softmax;
+  std::size_t classes;              // of regression: the number of values
+  LabelKind labels = LabelKind::one_class;
+  Loss loss = Loss::softmax;  // one for these labels
   float label_smoothing = 0;  // this and the next: see SoftmaxCrossEntropy
   std::vector<float> class_weights{};
-  bool mixed_labels = false;         // see Graph::mix_labels()
+  bool mixed_labels = false;         // see LabelForm::mixed
   bool zero_init_last_norm = false;  // the initial scale of each residual block's last batch norm is 0
 };
 

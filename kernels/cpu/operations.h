@@ -41,6 +41,9 @@ std::unique_ptr<Op> plan(const Slice& operation, const Specs& inputs, Mode mode,
 std::unique_ptr<Op> plan(const Softmax& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const BinaryCrossEntropy& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const MultiLabelCrossEntropy& operation, const Specs& inputs, Mode mode,
+                         const Specs& parameters);
+std::unique_ptr<Op> plan(const MeanSquaredError& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Transpose& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const TransposedConvolution& operation, const Specs& inputs, Mode mode,
                          const Specs& parameters);

@@ -10,8 +10,8 @@ class ResizeOp : public PlainOp {
  public:
   ResizeOp(const Resize& operation, const TensorSpec& input)
       : PlainOp({input}, output_shape(operation, {input.shape})),
-        rows_(resize_taps(operation, input.shape[2], operation.size.height)),
-        columns_(resize_taps(operation, input.shape[3], operation.size.width)),
+        rows_(row_taps(operation, input.shape)),
+        columns_(column_taps(operation, input.shape)),
         planes_(input.shape[0] * input.shape[1]) {
     info_.inputs = {{.backward_reads = false}};
   }

@@ -21,10 +21,6 @@ struct UpdateSlice {
   float weight_decay;
 };
 
-void average(const UpdateSlice& s) {
-  move_towards({s.gradients, s.size}, {s.weights, s.size}, kStatisticMomentum);
-}
-
 template <bool kNesterov>
 void sgd(const UpdateSlice& s, const Sgd& rule, float rate) {
   for_each_element(s.size, [w = s.weights, g = s.gradients, v = s.first_state, decay = s.weight_decay,
@@ -133,7 +129,8 @@ class ArenaUpdate : public Update {
   void update(const Range& part, const UpdateSegment& segment, float rate, std::uint64_t step) const {
     if (segment.role == Role::metric) return;
     const UpdateSlice slice = at(part, weight_decay(rule_, segment));
-    if (segment.role == Role::statistic) return average(slice);
+    if (segment.role == Role::statistic)
+      return move_towards({slice.gradients, slice.size}, {slice.weights, slice.size}, segment.statistic_momentum);
     if (const auto* rule = std::get_if<Sgd>(&rule_)) {
       if (rule->nesterov)
         sgd<true>(slice, *rule, rate);

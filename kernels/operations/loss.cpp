@@ -21,6 +21,18 @@ Shape loss_shape(const char* name, const Shapes& inputs, float smoothing, const 
   return {3};
 }
 
+Shape target_loss_shape(const char* name, const Shapes& inputs) {
+  if (inputs.size() != 2 || inputs[0].size() != 2 || inputs[1] != inputs[0])
+    fail("{} takes values and targets of the same shape, {{batch, width}}; the values are {}", name,
+         to_string(inputs[0]));
+  return {2};
+}
+
+// The means over the global batch of the first two outputs.
+std::vector<ParameterDeclaration> metrics() {
+  return {{"metrics", {2}, Role::metric}};
+}
+
 }  // namespace
 
 Shape SoftmaxCrossEntropy::output_shape(const Shapes& inputs) const {
@@ -28,7 +40,7 @@ Shape SoftmaxCrossEntropy::output_shape(const Shapes& inputs) const {
 }
 
 std::vector<ParameterDeclaration> SoftmaxCrossEntropy::parameters(const Shapes&) const {
-  return {{"metrics", {2}, Role::metric}};
+  return metrics();
 }
 
 Shape BinaryCrossEntropy::output_shape(const Shapes& inputs) const {
@@ -36,7 +48,23 @@ Shape BinaryCrossEntropy::output_shape(const Shapes& inputs) const {
 }
 
 std::vector<ParameterDeclaration> BinaryCrossEntropy::parameters(const Shapes&) const {
-  return {{"metrics", {2}, Role::metric}};
+  return metrics();
+}
+
+Shape MultiLabelCrossEntropy::output_shape(const Shapes& inputs) const {
+  return target_loss_shape(kName, inputs);
+}
+
+std::vector<ParameterDeclaration> MultiLabelCrossEntropy::parameters(const Shapes&) const {
+  return metrics();
+}
+
+Shape MeanSquaredError::output_shape(const Shapes& inputs) const {
+  return target_loss_shape(kName, inputs);
+}
+
+std::vector<ParameterDeclaration> MeanSquaredError::parameters(const Shapes&) const {
+  return metrics();
 }
 
 }  // namespace annulus

@@ -43,4 +43,25 @@ struct BinaryCrossEntropy {
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
 };
 
+// Binary cross-entropy for samples that may belong to any number of classes: logits {batch, classes} and targets
+// {batch, classes}, float32, each 0 or 1. A sample's loss is the mean over the classes, as in PyTorch's
+// BCEWithLogitsLoss. Output {2}, float32: the sum of the samples' losses, and the number of samples all of whose
+// classes are predicted correctly: a class is predicted if its logit is above 0. The last operation of a network.
+struct MultiLabelCrossEntropy {
+  static constexpr auto kName = "multi-label cross-entropy";
+
+  Shape output_shape(const Shapes& inputs) const;
+  std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
+};
+
+// Mean squared error of values {batch, width} against targets {batch, width}, float32: a sample's loss is the mean over
+// its values, as in PyTorch's MSELoss. Output {2}, float32: the sum of the samples' losses, and the sum of their mean
+// absolute errors. The last operation of a network.
+struct MeanSquaredError {
+  static constexpr auto kName = "mean squared error";
+
+  Shape output_shape(const Shapes& inputs) const;
+  std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
+};
+
 }  // namespace annulus

@@ -17,8 +17,8 @@ std::vector<ParameterDeclaration> BatchNorm::parameters(const Shapes& inputs) co
   const Shape channels{inputs[0][1]};
   return {{"weight", channels, Role::offset, initial_scale},
           {"bias", channels, Role::offset, 0},
-          {"running_mean", channels, Role::statistic, 0},
-          {"running_var", channels, Role::statistic, 1}};
+          {"running_mean", channels, Role::statistic, 0, 0, momentum},
+          {"running_var", channels, Role::statistic, 1, 0, momentum}};
 }
 
 Shape LayerNorm::output_shape(const Shapes& inputs) const {

@@ -20,6 +20,7 @@ struct BatchNorm {
   bool synchronized = false;
   bool frozen_statistics = false;
   float initial_scale = 1;
+  float momentum = kStatisticMomentum;
 
   Shape output_shape(const Shapes& inputs) const;
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;

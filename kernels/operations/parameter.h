@@ -22,12 +22,16 @@ inline bool trained(Role role) {
   return role == Role::weight || role == Role::offset;
 }
 
+// The weight of a new batch in a running statistic (momentum as PyTorch defines it; ONNX has 1 - momentum).
+constexpr float kStatisticMomentum = 0.1f;
+
 struct ParameterDeclaration {
   std::string name;
   Shape shape;
   Role role;
   float initial = 0;  // the initial value, unless stddev is positive
   float stddev = 0;   // if positive, initial values are normally distributed with mean 0 and this std
+  float statistic_momentum = kStatisticMomentum;
 };
 
 }  // namespace annulus

@@ -80,18 +80,21 @@ struct Expand {
 };
 
 // Scales images {batch, channels, height, width} to `size`. Output pixel i samples the input's coordinate
-//   half_pixel:     (i + 1/2) input / output - 1/2
-//   align_corners:  i (input - 1) / (output - 1)
-//   asymmetric:     i input / output
-// linearly between its two neighbours, or from the nearest: rounded down if asymmetric, else rounded to the nearest and
-// of two equally near ones down.
+//   half_pixel:          (i + 1/2) / scale - 1/2
+//   pytorch_half_pixel:  likewise; 0 if the output has one pixel
+//   align_corners:       i (input - 1) / (output - 1)
+//   asymmetric:          i / scale
+// linearly between its two neighbours, or from the one to which it is rounded. (ONNX, Resize.)
 struct Resize {
-  enum class Coordinates { half_pixel, align_corners, asymmetric };
+  enum class Coordinates { half_pixel, pytorch_half_pixel, align_corners, asymmetric };
+  enum class Rounding { round_prefer_floor, round_prefer_ceil, floor, ceil };
   static constexpr auto kName = "resize";
 
   Extent size;
   bool linear = false;
   Coordinates coordinates = Coordinates::half_pixel;
+  Rounding rounding = Rounding::round_prefer_floor;
+  float row_scale = 0, column_scale = 0;  // 0: output / input, which is another scale if that was rounded to pixels
 
   Shape output_shape(const Shapes& inputs) const;
 };

@@ -103,9 +103,7 @@ std::vector<std::string> header(const Checkpoint& c) {
   std::vector<std::string> lines{
       fmt::format("model       {}", c.model),
       fmt::format("step        {}: epoch {}, image {}", c.run.step, c.run.cursor.epoch + 1, c.run.cursor.position)};
-  if (c.run.score)
-    lines.push_back(fmt::format("evaluated   {:.2f} %: {} of {} images", 100 * c.run.score->accuracy(),
-                                c.run.score->correct, c.run.score->count));
+  if (c.run.score) lines.push_back(fmt::format("evaluated   {}: {}", headline(*c.run.score), details(*c.run.score)));
   if (c.image.height > 0) lines.push_back(fmt::format("images      {}x{}", c.image.height, c.image.width));
   lines.push_back(fmt::format("optimizer   {}", c.optimizer.empty() ? "none: a mean of checkpoints" : c.optimizer));
   if (!c.frozen.empty())
@@ -131,7 +129,7 @@ nlohmann::json describe(const StoredCheckpoint& stored) {
                       {"seed", c.seed},
                       {"configuration", c.configuration},
                       {"frozen", c.frozen}};
-  if (c.run.score) json["score"] = {{"correct", c.run.score->correct}, {"count", c.run.score->count}};
+  if (c.run.score) json["score"] = to_json(*c.run.score);
   nlohmann::json& tensors = json["tensors"] = nlohmann::json::array();
   for (const NamedTensor& tensor : c.parameters) {
     nlohmann::json norms;

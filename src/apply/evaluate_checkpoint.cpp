@@ -36,45 +36,60 @@ void check_consistent(const World& world, const EvaluateOptions& options, const 
   agreement.check();
 }
 
-// A line for each class, and the most frequent confusions.
-std::string class_table(const ConfusionMatrix& confusion, const std::vector<std::string>& classes) {
-  constexpr std::size_t kConfusions = 10;
+// A line for each class. `counts`: a ConfusionMatrix or ClassCounts.
+template <class Counts>
+std::string class_table(const Counts& counts, const std::vector<std::string>& classes) {
   const auto percent = [](const std::optional<double>& share) {
     return share ? fmt::format("{:.2f} %", 100 * *share) : "-";
   };
   std::string text = fmt::format("{:>10} {:>11} {:>11} {:>11}  class\n", "images", "precision", "recall", "F1");
   for (std::size_t label = 0; label < classes.size(); ++label) {
-    const ConfusionMatrix::ClassResult result = confusion.result(label);
+    const ClassResult result = counts.result(label);
     text += fmt::format("{:>10} {:>11} {:>11} {:>11}  {}\n", result.images, percent(result.precision()),
                         percent(result.recall()), percent(result.f1()), printable(classes[label]));
   }
-  for (const auto& [label, predicted, count] : confusion.confusions(kConfusions))
+  return text;
+}
+
+// The most frequent confusions.
+std::string confusion_table(const ConfusionMatrix& confusion, const std::vector<std::string>& classes) {
+  constexpr std::size_t kMost = 10;
+  std::string text;
+  for (const auto& [label, predicted, count] : confusion.confusions(kMost))
     text +=
         fmt::format("{:>10} of {} classified as {}\n", count, printable(classes[label]), printable(classes[predicted]));
   return text;
 }
 
-void add_classes(const ConfusionMatrix& confusion, const std::vector<std::string>& classes, nlohmann::json& json) {
+template <class Counts>
+void add_classes(const Counts& counts, const std::vector<std::string>& classes, nlohmann::json& json) {
   const auto number = [](const std::optional<double>& share) {
     return share ? nlohmann::json(*share) : nlohmann::json();
   };
   for (std::size_t label = 0; label < classes.size(); ++label) {
-    const ConfusionMatrix::ClassResult result = confusion.result(label);
+    const ClassResult result = counts.result(label);
     json["classes"].push_back({{"class", classes[label]},
                                {"images", result.images},
                                {"precision", number(result.precision())},
                                {"recall", number(result.recall())},
                                {"f1", number(result.f1())}});
+  }
+}
+
+void add_confusions(const ConfusionMatrix& confusion, nlohmann::json& json) {
+  for (std::size_t label = 0; label < confusion.classes(); ++label) {
     nlohmann::json row = nlohmann::json::array();
-    for (std::size_t predicted = 0; predicted < classes.size(); ++predicted)
+    for (std::size_t predicted = 0; predicted < confusion.classes(); ++predicted)
       row.push_back(confusion.count(label, predicted));
     json["confusion"].push_back(row);
   }
 }
 
 // The matrix of many classes would not fit into memory.
-void expect_few_classes(const EvaluateOptions& options, const DatasetInfo& info) {
+void expect_classes(const EvaluateOptions& options, const DatasetInfo& info) {
   constexpr std::size_t kMostClasses = 10000;
+  if (options.per_class && info.labels == LabelKind::values)
+    fail("--per-class: there are no classes, because the labels are {}; remove the option", description(info.labels));
   if (options.per_class && info.classes.size() > kMostClasses)
     fail("--per-class: {} classes, but at most {} are supported; remove the option", info.classes.size(), kMostClasses);
 }
@@ -87,7 +102,7 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   activity.enter(Activity::Phase::opening);
   const auto device = open_device(world, options.device);
   const Dataset dataset(data_files(options.data.files), options.split);
-  expect_few_classes(options, dataset.info());
+  expect_classes(options, dataset.info());
   const StoredCheckpoint stored = find_checkpoint(options.checkpoint);
   const Checkpoint& checkpoint = stored.checkpoint;
   expect_usable(checkpoint, stored.file);
@@ -116,25 +131,27 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   if (!world.root()) return;
   for (const std::string& line : stored.damaged) fmt::print("{}\n", printable(line));
   if (!note.empty()) fmt::print("{}\n", note);
-  fmt::print(
-      "{} after {} steps{} on {} ({}): {}, loss {:.4f}{}, {} of {} images\n", printable(checkpoint.model),
-      checkpoint.run.step, averaged ? ", averaged weights," : "", printable(name_of(options.data)), options.split,
-      emphasized(stdout, Emphasis::headline, fmt::format("accuracy {:.2f} %", 100 * found.accuracy())), found.loss,
-      found.top5 ? fmt::format(", top-5 {:.2f} %", 100 * found.share(*found.top5)) : "", found.correct, found.count);
+  fmt::print("{} after {} steps{} on {} ({}): {}, {}\n", printable(checkpoint.model), checkpoint.run.step,
+             averaged ? ", averaged weights," : "", printable(name_of(options.data)), options.split,
+             emphasized(stdout, Emphasis::headline, headline(found.score)), details(found.score));
   if (found.skipped > 0) fmt::print("{} bad images were skipped\n", found.skipped);
-  if (found.confusion) fmt::print("{}", class_table(*found.confusion, dataset.info().classes));
+  const std::vector<std::string>& classes = dataset.info().classes;
+  const bool several = options.per_class && found.class_counts;
+  if (several) fmt::print("{}", class_table(*found.class_counts, classes));
+  if (found.confusion)
+    fmt::print("{}{}", class_table(*found.confusion, classes), confusion_table(*found.confusion, classes));
   if (options.json.empty()) return;
-  nlohmann::json json{{"accuracy", found.accuracy()},
-                      {"loss", found.loss},
-                      {"correct", found.correct},
-                      {"count", found.count},
-                      {"skipped", found.skipped},
-                      {"model", checkpoint.model},
-                      {"weights", averaged ? "ema" : "raw"},
-                      {"step", checkpoint.run.step},
-                      {"checkpoint", stored.file.string()}};
-  if (found.top5) json["top5"] = found.share(*found.top5);
-  if (found.confusion) add_classes(*found.confusion, dataset.info().classes, json);
+  nlohmann::json json = to_json(found.score);
+  json.update({{"skipped", found.skipped},
+               {"model", checkpoint.model},
+               {"weights", averaged ? "ema" : "raw"},
+               {"step", checkpoint.run.step},
+               {"checkpoint", stored.file.string()}});
+  if (several) add_classes(*found.class_counts, classes, json);
+  if (found.confusion) {
+    add_classes(*found.confusion, classes, json);
+    add_confusions(*found.confusion, json);
+  }
   write_json(options.json, FileKind::evaluation, json);
 }
 

@@ -21,7 +21,8 @@ std::map<std::string, std::string> metadata(const TrainedNetwork& network) {
   return {{"model", checkpoint.model},
           {"step", fmt::format("{}", checkpoint.run.step)},
           {"weights", network.averaged ? "ema" : "raw"},
-          {"classes", nlohmann::json(checkpoint.data.classes).dump()},
+          {checkpoint.data.labels == LabelKind::values ? "values" : "classes",
+           nlohmann::json(checkpoint.data.classes).dump()},
           {"mean", nlohmann::json(checkpoint.data.mean).dump()},
           {"deviation", nlohmann::json(checkpoint.data.stddev).dump()},
           {"margin", fmt::format("{}", network.input.margin)}};
@@ -46,8 +47,9 @@ void export_onnx(const TrainedNetwork& network, const std::filesystem::path& out
   fmt::print(
       "{}, ONNX with operators of version {}, {}\n"
       "  images                 uint8, {{batch, {}, {}, {}}}: pixels, normalized by the network\n"
-      "  logits, probabilities  float32, {{batch, {}}}\n",
+      "  {:<21}  float32, {{batch, {}}}\n",
       headline(network, output), kOnnxOperators, format_bytes(file.size()), image.height, image.width, image.channels,
+      network.checkpoint.data.labels == LabelKind::values ? "values" : "logits, probabilities",
       network.checkpoint.data.classes.size());
 }
 

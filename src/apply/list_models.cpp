@@ -113,6 +113,11 @@ nlohmann::json print_layers(const ModelsOptions& options) {
   return row;
 }
 
+void write_list(const ModelsOptions& options, const nlohmann::json& found) {
+  if (!options.json.empty())
+    write_json(options.json, FileKind::model_list, {{"version", ANNULUS_VERSION}, {"models", found}});
+}
+
 }  // namespace
 
 void list_models(const ModelsOptions& options) {
@@ -121,25 +126,29 @@ void list_models(const ModelsOptions& options) {
       "forward and training: floating-point operations per image, a multiply-add counts as 2; activations: the "
       "layers' outputs in float32; memory: peak memory of activations and their gradients when training with one image "
       "on a CPU, without parameters and the masks and indices of ReLUs and max pools\n");
-  if (!options.json.empty())
-    write_json(options.json, FileKind::model_list, {{"version", ANNULUS_VERSION}, {"models", found}});
+  write_list(options, found);
 }
 
-bool check_network(const std::filesystem::path& path) {
-  const OnnxFile file = OnnxFile::read(path);
+bool check_network(const ModelsOptions& options) {
+  const OnnxFile file = OnnxFile::read(options.check);
+  const std::string path = printable(options.check.string());
   const Task task = exported_task(file);
   const auto found = problems(file, task);
+  nlohmann::json row{{"model", path}, {"problems", found}};
   for (const std::string& problem : found) fmt::print("{}\n", printable(problem));
-  if (!found.empty()) {
-    fmt::print("{}: {} node{} cannot be trained\n", printable(path.string()), found.size(),
-               found.size() == 1 ? "" : "s");
-    return false;
+  if (found.empty()) {
+    const ImportedNetwork network = read_network(file, task);
+    const Cost cost = total_cost(network.graph);
+    for (const std::string& note : network.notes) fmt::print("{}\n", printable(note));
+    fmt::print("{}: it can be trained: {} layers, {} parameters, images of {}, {} classes\n", path,
+               network.graph.nodes().size(), cost.parameters, image_text(task.image), task.classes);
+    row.update(to_json(path, task, cost));
+    row["notes"] = network.notes;
+  } else {
+    fmt::print("{}: {} node{} cannot be trained\n", path, found.size(), found.size() == 1 ? "" : "s");
   }
-  const ImportedNetwork network = read_network(file, task);
-  for (const std::string& note : network.notes) fmt::print("{}\n", printable(note));
-  fmt::print("{}: it can be trained: {} layers, {} parameters, images of {}, {} classes\n", printable(path.string()),
-             network.graph.nodes().size(), total_cost(network.graph).parameters, image_text(task.image), task.classes);
-  return true;
+  write_list(options, row);
+  return found.empty();
 }
 
 }  // namespace annulus

@@ -10,7 +10,7 @@ struct ModelsOptions {
   std::string model;               // empty: all
   std::vector<std::size_t> image;  // height, width, channels; empty: each model's default
   std::size_t classes = 0;         // 0: each model's default
-  std::filesystem::path check;     // an ONNX file, see check_network()
+  std::filesystem::path check;     // an ONNX file
   std::filesystem::path json;
   bool overwrite = false;
 };
@@ -19,8 +19,8 @@ struct ModelsOptions {
 // after fusion. Throws Error if there is no model of that name, or if it does not accept such images.
 void list_models(const ModelsOptions& options);
 
-// Prints whether an ONNX file's network can be trained, and every node that cannot be read. Returns true if it can.
-// Throws Error if it is not an ONNX file of a classifier of images.
-bool check_network(const std::filesystem::path& file);
+// Prints whether the network of options.check can be trained, and every node that cannot be read. Returns true if it
+// can. Throws Error if it is not an ONNX file of a classifier of images.
+bool check_network(const ModelsOptions& options);
 
 }  // namespace annulus

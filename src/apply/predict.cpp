@@ -32,6 +32,7 @@
 #include "src/job/consistency.h"
 #include "src/job/open_device.h"
 #include "src/step/infer.h"
+#include "src/step/measure.h"
 
 namespace annulus {
 namespace {
@@ -117,9 +118,9 @@ std::vector<std::size_t> largest(std::span<const float> values, std::size_t coun
 
 // The probability of each class: they add up to 1, or are independent if the network was trained with binary
 // cross-entropy.
-std::vector<double> probabilities(std::span<const float> logits, const std::string& loss) {
+std::vector<double> probabilities(std::span<const float> logits, const Checkpoint& checkpoint) {
   std::vector<double> found(logits.begin(), logits.end());
-  if (parse_loss(loss) == Loss::binary) {
+  if (parse_loss(checkpoint.loss, checkpoint.data.labels) == Loss::binary) {
     for (double& value : found) value = 1 / (1 + std::exp(-value));
     return found;
   }
@@ -132,10 +133,46 @@ std::vector<double> probabilities(std::span<const float> logits, const std::stri
 
 nlohmann::json top_classes(std::span<const float> logits, const Checkpoint& checkpoint, std::size_t count) {
   nlohmann::json top = nlohmann::json::array();
-  const std::vector<double> shares = probabilities(logits, checkpoint.loss);
+  const std::vector<double> shares = probabilities(logits, checkpoint);
   for (const std::size_t c : largest(logits, count))
     top.push_back({{"class", checkpoint.data.classes[c]}, {"probability", shares[c]}, {"logit", logits[c]}});
   return top;
+}
+
+nlohmann::json named_values(std::span<const float> values, const std::vector<std::string>& names) {
+  nlohmann::json all = nlohmann::json::array();
+  for (std::size_t i = 0; i < values.size(); ++i) all.push_back({{"name", names[i]}, {"value", values[i]}});
+  return all;
+}
+
+// The classes whose number is above a threshold.
+nlohmann::json classes_above(float threshold, std::span<const float> numbers, const std::vector<std::string>& classes) {
+  nlohmann::json names = nlohmann::json::array();
+  for (std::size_t c = 0; c < numbers.size(); ++c)
+    if (numbers[c] > threshold) names.push_back(classes[c]);
+  return names;
+}
+
+// An image's label, as named in its data file.
+nlohmann::json label_of(const DatasetInfo& info, const Labels& label) {
+  switch (info.labels) {
+    case LabelKind::one_class:
+      return info.classes[static_cast<std::size_t>(label.classes.front())];
+    case LabelKind::several_classes:
+      return classes_above(0.5f, label.targets, info.classes);
+    case LabelKind::values:
+      break;
+  }
+  return named_values(label.targets, info.classes);
+}
+
+// The prediction of an image.
+nlohmann::json prediction(std::span<const float> logits, const Checkpoint& checkpoint, std::size_t top) {
+  const DatasetInfo& data = checkpoint.data;
+  if (data.labels == LabelKind::values) return {{"values", named_values(logits, data.classes)}};
+  nlohmann::json found{{"top", top_classes(logits, checkpoint, top)}};
+  if (data.labels == LabelKind::several_classes) found["classes"] = classes_above(0, logits, data.classes);
+  return found;
 }
 
 // A rank's results for a batch's images, by sample.
@@ -152,21 +189,27 @@ std::string lines_of(const Findings& findings) {
 std::string text_of(const nlohmann::json& finding) {
   std::string text = printable(finding["image"].get<std::string>()) + ":";
   const char* separator = " ";
-  for (const nlohmann::json& entry : finding["top"]) {
-    text += fmt::format("{}{} {:.1f} %", separator, printable(entry["class"].get<std::string>()),
-                        100 * entry["probability"].get<double>());
+  const auto add = [&](const std::string& name, const std::string& number) {
+    text += fmt::format("{}{} {}", separator, printable(name), number);
     separator = ", ";
-  }
+  };
+  if (finding.contains("values"))
+    for (const nlohmann::json& entry : finding["values"])
+      add(entry["name"], fmt::format("{:.6g}", entry["value"].get<double>()));
+  else
+    for (const nlohmann::json& entry : finding["top"])
+      add(entry["class"], fmt::format("{:.1f} %", 100 * entry["probability"].get<double>()));
   return text;
 }
 
 // Rank 0's output.
 class Report {
  public:
-  Report(const World& world, const std::filesystem::path& jsonl, const std::vector<std::string>& classes,
-         std::size_t images)
+  // `trained`: the network's data.
+  Report(const World& world, const std::filesystem::path& jsonl, const DatasetInfo& trained, std::size_t images)
       : root_(world.root()),
-        classes_(classes.begin(), classes.end()),
+        labels_(trained.labels),
+        classes_(trained.classes.begin(), trained.classes.end()),
         images_(images),
         begun_(now_seconds()),
         meter_(world.root() && !is_terminal(stdout), Meter::Style::bar) {  // results on a terminal show the progress
@@ -207,31 +250,46 @@ class Report {
     fmt::print(stderr, "{}{}\n", emphasized(stderr, Emphasis::warning, "annulus: "), text);
   }
 
-  // Counts only labels that are classes of the network.
+  // Ignores classes that the network does not have.
   void count_label(const nlohmann::json& finding) {
-    if (!finding.contains("label") || !classes_.contains(finding["label"].get<std::string>())) return;
+    if (!finding.contains("label")) return;
+    const nlohmann::json& label = finding["label"];
+    if (labels_ == LabelKind::one_class && !classes_.contains(label.get<std::string>())) return;
     ++labelled_;
-    if (finding["top"][0]["class"] == finding["label"]) ++correct_;
+    switch (labels_) {
+      case LabelKind::one_class:
+        measured_ += finding["top"][0]["class"] == label;
+        break;
+      case LabelKind::several_classes:
+        measured_ += finding["classes"] == label;
+        break;
+      case LabelKind::values:
+        for (std::size_t i = 0; i < label.size(); ++i)
+          measured_ += std::abs(finding["values"][i]["value"].get<double>() - label[i]["value"].get<double>()) /
+                       static_cast<double>(label.size());
+    }
   }
 
   std::string summary() const {
     std::string text = fmt::format("{} image{} in {:.1f} s", count_, count_ == 1 ? "" : "s", now_seconds() - begun_);
     if (labelled_ > 0)
-      text += fmt::format(", {}: {} of {} with a known class", emphasized(stderr, Emphasis::headline, accuracy()),
-                          correct_, labelled_);
+      text +=
+          fmt::format(", {}: {}", emphasized(stderr, Emphasis::headline, measured()),
+                      labels_ == LabelKind::values ? fmt::format("{} with known values", labelled_)
+                                                   : fmt::format("{} of {} with a known class", measured_, labelled_));
     return text;
   }
 
-  std::string accuracy() const {
-    return fmt::format("accuracy {:.2f} %", 100 * static_cast<double>(correct_) / static_cast<double>(labelled_));
-  }
+  std::string measured() const { return to_string(step_measure(labels_), measured_ / static_cast<double>(labelled_)); }
 
   const bool root_;
-  const std::set<std::string> classes_;  // the network's
-  const std::size_t images_;             // to be predicted
+  const LabelKind labels_;  // this and the next are the network's
+  const std::set<std::string> classes_;
+  const std::size_t images_;  // to be predicted
   const double begun_;
   Meter meter_;
-  std::int64_t labelled_ = 0, correct_ = 0;
+  std::int64_t labelled_ = 0;  // images whose label is known, and the sum of what step_measure() measures for them
+  double measured_ = 0;
   std::optional<AtomicFile> file_;
   std::uint64_t written_ = 0;
   std::size_t count_ = 0;
@@ -262,21 +320,21 @@ class Predictor {
       const std::vector<float> logits = read_logits(model_, network);
       const std::size_t classes = logits.size() / piece.size();
       for (std::size_t i = piece.begin; i < piece.end; ++i)
-        found[good[i]] =
-            finding(samples, good[i], batch.labels[i], std::span(logits).subspan((i - piece.begin) * classes, classes));
+        found[good[i]] = finding(samples, good[i], batch.labels_of({i, i + 1}),
+                                 std::span(logits).subspan((i - piece.begin) * classes, classes));
     });
     return found;
   }
 
  private:
-  nlohmann::json finding(const Samples& samples, std::size_t sample, std::int32_t label,
+  nlohmann::json finding(const Samples& samples, std::size_t sample, const Labels& label,
                          std::span<const float> logits) const {
     const std::string name = samples.place(sample);
     if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }))
       fail("{}: the output of {} is not finite: its training diverged", name, network_.file.string());
-    nlohmann::json found{{"image", name}, {"top", top_classes(logits, network_.checkpoint, top_)}};
-    const std::vector<std::string>& labels = samples.info().classes;
-    if (!labels.empty()) found["label"] = labels[static_cast<std::size_t>(label)];
+    nlohmann::json found = prediction(logits, network_.checkpoint, top_);
+    found["image"] = name;
+    if (!samples.info().classes.empty()) found["label"] = label_of(samples.info(), label);
     return found;
   }
 
@@ -346,7 +404,7 @@ int predict(const World& world, const PredictOptions& options, Activity& activit
   const std::size_t batch = std::min(options.batch, (std::ranges::max(sizes) + ranks - 1) / ranks);
   activity.enter(Activity::Phase::planning);
   Predictor predictor(*device, network, batch, options.top, activity);
-  Report report(world, options.jsonl, network.checkpoint.data.classes, std::reduce(sizes.begin(), sizes.end()));
+  Report report(world, options.jsonl, network.checkpoint.data, std::reduce(sizes.begin(), sizes.end()));
   for (const Source& source : sources) predict(world, source, batch * ranks, predictor, report, activity);
   activity.enter(Activity::Phase::ending);
   report.finish();

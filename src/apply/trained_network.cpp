@@ -30,6 +30,12 @@ std::string expect_fitting_data(const Checkpoint& checkpoint, const std::filesys
   if (data.channels != trained.channels)
     fail("{}: images of {} channels, but the network of {} was trained with {}", name, data.channels, file.string(),
          trained.channels);
+  if (data.labels != trained.labels)
+    fail("{}: its labels are {}, but {} was trained with {}", name, description(data.labels), file.string(),
+         description(trained.labels));
+  if (data.classes.size() != trained.classes.size() && data.targets() > 0)
+    fail("{}: its labels have {} numbers, but {} was trained with {}", name, data.targets(), file.string(),
+         trained.targets());
   if (data.classes != trained.classes && !changed)
     fail("{}: its classes differ from those that {} was trained on; use data with the same classes, or --data-changed",
          name, file.string());

@@ -142,15 +142,17 @@ void report_memory(const World& world, const BenchStepOptions& options, const Gr
   std::fflush(stdout);
 }
 
-Batch random_batch(const BenchStepOptions& options, const World& world) {
+Batch random_batch(const BenchStepOptions& options, const World& world, LabelForm labels) {
   Batch batch;
   batch.images.resize(options.batch * options.image[0] * options.image[1] * options.image[2]);
   batch.labels.resize(options.batch);
+  if (labels == LabelForm::targets) batch.targets.resize(options.batch * options.classes);
   batch.keys.resize(options.batch);
   const auto rank = static_cast<std::uint64_t>(world.rank());
   for (std::size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = static_cast<std::uint8_t>(mix(rank, 0, i));
   for (std::size_t i = 0; i < batch.labels.size(); ++i)
     batch.labels[i] = static_cast<std::int32_t>(mix(rank, 1, i) % options.classes);
+  for (std::size_t i = 0; i < batch.targets.size(); ++i) batch.targets[i] = static_cast<float>(mix(rank, 1, i) % 2);
   for (std::size_t i = 0; i < batch.keys.size(); ++i) batch.keys[i] = static_cast<std::int32_t>(mix(rank, 2, i));
   batch.step = {0, {0, options.batch * static_cast<std::size_t>(world.size())}, false};
   return batch;
@@ -233,7 +235,7 @@ StepProfile profile(const World& world, Candidate& candidate, const BenchStepOpt
   const StepTimes mean = candidate.accounts.mean();
   const auto of_a_step = [&](StepTimes::Part part) { return mean.seconds[part] / static_cast<double>(mean.steps); };
   world.barrier();
-  return {.model = options.model,
+  return {.model = network_name(options.model),
           .batch = options.batch,
           .ranks = static_cast<std::size_t>(world.size()),
           .input_seconds = of_a_step(StepTimes::input),
@@ -286,7 +288,7 @@ void print_slow_down(const Candidates& candidates) {
 
 nlohmann::json row(const Candidate& c, const World& world, const BenchStepOptions& options, double images) {
   const Summary found(c, images);
-  return {{"model", options.model},
+  return {{"model", network_name(options.model)},
           {"batch", options.batch},
           {"ranks", world.size()},
           {"algorithm", c.name},
@@ -332,7 +334,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   for (const std::string& name : options.all_reduce)
     candidates.emplace_back(name, world, options, *device, clock_offset, timeline, trained ? &*trained : nullptr);
 
-  const Batch batch = random_batch(options, world);
+  const Batch batch = random_batch(options, world, candidates.front().model.graph().labels());
   const OnError abandon_all_reduces(
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
   Meter meter(world.root(), Meter::Style::bar);

@@ -78,12 +78,11 @@ void write_run_state(hdf5::Group& root, const RunState& state) {
 }
 
 RunState read_run_state(const hdf5::Group& root) {
-  for (const auto& [one, other] : {std::pair{"loss_scale", "good_steps"}, {"correct", "count"}})
-    if (root.has_attribute(one) != root.has_attribute(other))
-      fail("{}: of the attributes '{}' and '{}' one is missing", root.place(), one, other);
-  for (const char* value : {"top5", "loss_bits"})
+  if (root.has_attribute("loss_scale") != root.has_attribute("good_steps"))
+    fail("{}: of the attributes 'loss_scale' and 'good_steps' one is missing", root.place());
+  for (const char* value : {"correct", "top5", "loss_bits", "f1_bits", "mae_bits"})
     if (root.has_attribute(value) && !root.has_attribute("count"))
-      fail("{}: attribute '{}' without 'correct' and 'count'", root.place(), value);
+      fail("{}: attribute '{}' without 'count'", root.place(), value);
   RunState state;
   for (const RunStateField& field : kRunStateFields)
     if (field.required || root.has_attribute(field.name)) field.set(state, root.integer(field.name));
@@ -91,6 +90,7 @@ RunState read_run_state(const hdf5::Group& root) {
 }
 
 void write_data(hdf5::Group& root, const DatasetInfo& data) {
+  root.set_integer("labels", static_cast<std::uint64_t>(data.labels));
   root.set_strings("classes", data.classes);
   root.set_floats("mean", data.mean);
   root.set_floats("deviation", data.stddev);
@@ -99,6 +99,11 @@ void write_data(hdf5::Group& root, const DatasetInfo& data) {
 }
 
 void read_data(const hdf5::Group& root, DatasetInfo& data) {
+  if (root.has_attribute("labels")) {
+    const std::uint64_t kind = root.integer("labels");
+    if (kind > static_cast<std::uint64_t>(LabelKind::values)) fail("{}: attribute 'labels': {}", root.place(), kind);
+    data.labels = static_cast<LabelKind>(kind);
+  }
   data.classes = root.strings("classes");
   data.mean = root.floats("mean");
   data.stddev = root.floats("deviation");

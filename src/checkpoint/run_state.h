@@ -9,8 +9,8 @@
 
 #include "collectives/gradient_buckets.h"
 #include "kernels/device.h"
-#include "src/checkpoint/score.h"
 #include "src/data/sampler.h"
+#include "src/step/score.h"
 
 namespace annulus {
 
@@ -48,10 +48,15 @@ T& made(std::optional<T>& value) {
   return value ? *value : value.emplace();
 }
 
+// A checkpoint stores integers.
+inline std::optional<std::uint64_t> bits(const std::optional<double>& value) {
+  return value ? std::optional(std::bit_cast<std::uint64_t>(*value)) : std::nullopt;
+}
+
 }  // namespace run_state
 
 // clang-format off
-inline constexpr std::array<RunStateField, 17> kRunStateFields{{
+inline constexpr std::array<RunStateField, 19> kRunStateFields{{
     {"step", true, [](const RunState& s) { return std::optional(s.step); },
      [](RunState& s, std::uint64_t v) { s.step = v; }},
     {"epoch", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.cursor.epoch); },
@@ -85,17 +90,18 @@ inline constexpr std::array<RunStateField, 17> kRunStateFields{{
      [](RunState& s, std::uint64_t v) { s.evaluations_since_best = v; }},
     {"rate_reductions", false, [](const RunState& s) { return std::optional(s.rate_reductions); },
      [](RunState& s, std::uint64_t v) { s.rate_reductions = v; }},
-    {"correct", false, [](const RunState& s) { return s.score ? std::optional(s.score->correct) : std::nullopt; },
+    {"correct", false, [](const RunState& s) { return s.score ? s.score->correct : std::nullopt; },
      [](RunState& s, std::uint64_t v) { run_state::made(s.score).correct = v; }},
     {"count", false, [](const RunState& s) { return s.score ? std::optional(s.score->count) : std::nullopt; },
      [](RunState& s, std::uint64_t v) { run_state::made(s.score).count = v; }},
     {"top5", false, [](const RunState& s) { return s.score ? s.score->top5 : std::nullopt; },
      [](RunState& s, std::uint64_t v) { run_state::made(s.score).top5 = v; }},
-    {"loss_bits", false,  // of the double
-     [](const RunState& s) {
-       return s.score && s.score->loss ? std::optional(std::bit_cast<std::uint64_t>(*s.score->loss)) : std::nullopt;
-     },
+    {"loss_bits", false, [](const RunState& s) { return run_state::bits(s.score ? s.score->loss : std::nullopt); },
      [](RunState& s, std::uint64_t v) { run_state::made(s.score).loss = std::bit_cast<double>(v); }},
+    {"f1_bits", false, [](const RunState& s) { return run_state::bits(s.score ? s.score->f1 : std::nullopt); },
+     [](RunState& s, std::uint64_t v) { run_state::made(s.score).f1 = std::bit_cast<double>(v); }},
+    {"mae_bits", false, [](const RunState& s) { return run_state::bits(s.score ? s.score->mae : std::nullopt); },
+     [](RunState& s, std::uint64_t v) { run_state::made(s.score).mae = std::bit_cast<double>(v); }},
 }};
 // clang-format on
 

@@ -267,6 +267,8 @@ void add_main_options(CLI::App& command, TrainOptions& o) {
 }
 
 void add_goal_options(CLI::App& command, TrainOptions& o) {
+  std::vector<std::string> measures = measure_names();
+  measures.push_back("auto");
   const auto parse_until = [&o](const std::string& text) {
     try {
       o.until = text == "none" ? std::nullopt : std::optional(parse_goal(text));
@@ -275,8 +277,10 @@ void add_goal_options(CLI::App& command, TrainOptions& o) {
     }
   };
   command
-      .add_option_function<std::string>("--until", parse_until,
-                                        "Result of an evaluation that ends the run: accuracy=0.93, top5=0.99, loss=0.2")
+      .add_option_function<std::string>(
+          "--until", parse_until,
+          "Result of an evaluation that ends the run: accuracy=0.93, top5=0.99, f1=0.8, mae=0.5, "
+          "loss=0.2")
       ->type_name("GOAL")
       ->default_str("none")
       ->group("Training");
@@ -288,10 +292,14 @@ void add_goal_options(CLI::App& command, TrainOptions& o) {
       ->group("Training");
   command
       .add_option_function<std::string>(
-          "--best-by", [&o](const std::string& name) { o.best_by = parse_measure(name); },
-          "Value that makes an evaluation the best: accuracy, top5 or loss")
-      ->check(one_of({"accuracy", "top5", "loss"}))
-      ->default_str("accuracy")
+          "--best-by",
+          [&o](const std::string& name) {
+            o.best_by = name == "auto" ? std::nullopt : std::optional(parse_measure(name));
+          },
+          "Value that makes an evaluation the best: accuracy, top5, f1 (several classes), mae (real numbers), loss, or "
+          "auto (accuracy, f1 or mae, by the labels)")
+      ->check(one_of(measures))
+      ->default_str("auto")
       ->group("Evaluation");
 }
 
@@ -305,8 +313,11 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
       ->transform(whole_number(1));
   command.add_flag("--sync-batch-norm", o.sync_batch_norm, "Synchronized batch norm: statistics of all ranks' images")
       ->group("Training");
-  add("--loss", o.loss, "Loss: softmax (cross-entropy) or binary (cross-entropy of each class by itself)")
-      ->check(one_of({"softmax", "binary"}));
+  add("--loss", o.loss,
+      "Loss: softmax (cross-entropy), binary (cross-entropy of each class by itself), mse (mean squared error), or "
+      "auto "
+      "(softmax, with several classes per image binary, for real numbers mse)")
+      ->check(one_of({"auto", "softmax", "binary", "mse"}));
   add("--label-smoothing", o.label_smoothing, "Label smoothing: fraction of a label that is spread over all classes")
       ->transform(number_from(0, 0.9));
   const auto parse_weights = [&o](const std::vector<std::string>& texts) {

@@ -32,9 +32,12 @@ std::string hash_samples(const Dataset& dataset, std::size_t most, const Add& ad
 }
 
 std::string hash_labels(const Dataset& dataset) {
+  std::vector<float> targets(dataset.info().targets());
   return hash_samples(dataset, kLabelsCompared, [&](Hash& hash, std::size_t sample) {
     const std::int32_t label = dataset.label(sample);
+    dataset.read_targets(sample, targets);
     hash.add(std::span(&label, 1));
+    hash.add(std::span<const float>(targets));
   });
 }
 
@@ -53,6 +56,7 @@ std::vector<DataField> data_fields(const DatasetInfo& info, std::span<const Data
   std::vector<DataField> fields{
       {"the size of the images",
        info.encoded() ? "encoded" : fmt::format("{}x{}x{}", info.height, info.width, channels)},
+      {"the kind of labels", std::string(description(info.labels))},
       {"the classes", fmt::format("{}", fmt::join(info.classes, ", "))}};
   fields.insert(fields.end(), samples.begin(), samples.end());
   fields.push_back({"the pixels' mean", fmt::format("{}", fmt::join(info.mean, ", "))});

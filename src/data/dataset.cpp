@@ -23,15 +23,16 @@ class Dataset::Shard {
   Shard(const std::filesystem::path& file, const hdf5::Group& root, const std::string& split);
 
   // See StoredArray.
-  void keep_integers(std::size_t& budget) {
-    labels_->keep_integers(budget);
-    if (offsets_) offsets_->keep_integers(budget);
+  void keep_small(std::size_t& budget) {
+    labels_->keep(budget);
+    if (offsets_) offsets_->keep(budget);
   }
 
   const std::filesystem::path& file() const { return file_->path; }
   const DatasetInfo& info() const { return info_; }
 
   std::int32_t label(std::size_t sample) const;
+  void read_targets(std::size_t sample, std::span<float> targets) const;
   void begin_to_fetch_label(std::size_t sample) const { labels_->begin_to_fetch(sample); }
   void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const { values_->read_bytes(sample, 1, pixels); }
   void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const;
@@ -47,6 +48,7 @@ class Dataset::Shard {
  private:
   void open_decoded(const hdf5::Group& group);
   void open_encoded(const hdf5::Group& group);
+  void open_labels(const hdf5::Group& group);
   Range encoded_range(std::size_t sample) const;
 
   std::shared_ptr<const ReadableFile> file_;
@@ -70,11 +72,25 @@ void require_per_channel(const hdf5::Group& root, const char* name, const std::v
   }
 }
 
+LabelKind label_kind(const hdf5::Dataset& labels) {
+  if (labels.holds<float>()) return LabelKind::values;
+  if (!labels.holds_integers()) fail("{}: must hold integers, or float32 for regression", labels.place());
+  return labels.shape().size() == 2 ? LabelKind::several_classes : LabelKind::one_class;
+}
+
+// The attribute that names the classes or the values.
+const char* names_attribute(LabelKind labels) {
+  return labels == LabelKind::values ? "values" : "classes";
+}
+
 void read_attributes(const hdf5::Group& root, DatasetInfo& info) {
-  info.classes = root.strings("classes");
+  const char* const names = names_attribute(info.labels);
+  info.classes = root.strings(names);
   info.mean = root.floats("mean");
   info.stddev = root.floats("deviation");
-  if (info.classes.empty()) fail("{} attribute 'classes': empty; it must name every class", root.place());
+  if (info.classes.empty())
+    fail("{} attribute '{}': empty; it must name every {}", root.place(), names,
+         info.labels == LabelKind::values ? "value" : "class");
   if (info.encoded()) info.channels = info.mean.size();  // the images are decoded to this number
   if (info.encoded() && info.channels != 1 && info.channels != 3)
     fail("{} attribute 'mean': {} values; encoded images have 1 channel or 3", root.place(), info.channels);
@@ -113,7 +129,8 @@ void require_consistent(const std::filesystem::path& a, const DatasetInfo& first
   const auto differ = [&](const char* what) {
     fail("{} and {} have different {}: they are not files of one data set", a.string(), b.string(), what);
   };
-  if (first.classes != other.classes) differ("classes");
+  if (first.labels != other.labels) differ("kinds of labels");
+  if (first.classes != other.classes) differ(names_attribute(first.labels));
   if (first.mean != other.mean) differ("means");
   if (first.stddev != other.stddev) differ("standard deviations");
   if (first.encoded() != other.encoded()) differ("kinds of images, decoded and encoded");
@@ -147,10 +164,12 @@ Dataset::Shard::Shard(const std::filesystem::path& file, const hdf5::Group& root
     : file_(std::make_shared<const ReadableFile>(file)) {
   const hdf5::Group group = root.group(split);
   group.has("bytes") ? open_encoded(group) : open_decoded(group);
+  const hdf5::Dataset labels = group.dataset("labels");
+  info_.labels = label_kind(labels);
+  if (info_.labels == LabelKind::values && !root.has_attribute("values"))
+    fail("{}: must hold integers; for regression, the attribute 'values' must name its columns", labels.place());
   read_attributes(root, info_);
-  hdf5::Dataset labels = group.dataset("labels");
-  require_integers(labels, info_.size, "images", info_.size);
-  labels_.emplace(std::move(labels), file_);
+  open_labels(group);
 }
 
 void Dataset::Shard::open_decoded(const hdf5::Group& group) {
@@ -181,12 +200,47 @@ void Dataset::Shard::open_encoded(const hdf5::Group& group) {
   offsets_.emplace(std::move(offsets), file_);
 }
 
+void Dataset::Shard::open_labels(const hdf5::Group& group) {
+  hdf5::Dataset labels = group.dataset("labels");
+  const Shape shape = labels.shape();
+  const std::size_t width = info_.targets();
+  if (width == 0) {
+    require_integers(labels, info_.size, "images", info_.size);
+  } else {
+    if (info_.labels == LabelKind::several_classes && !labels.holds<std::uint8_t>())
+      fail("{}: shape {}: labels of several classes must be uint8, 0 or 1 for each class", labels.place(),
+           to_string(shape));
+    if (shape != Shape{info_.size, width} && !(width == 1 && shape == Shape{info_.size}))
+      fail("{}: shape {}, but there are {} images and {} names in the attribute '{}'", labels.place(), to_string(shape),
+           info_.size, width, names_attribute(info_.labels));
+  }
+  labels_.emplace(std::move(labels), file_);
+}
+
 std::int32_t Dataset::Shard::label(std::size_t sample) const {
+  if (info_.labels != LabelKind::one_class) return 0;
   std::int64_t label;
   labels_->read_integers(sample, std::span(&label, 1));
   const auto classes = static_cast<std::int64_t>(info_.classes.size());
   if (label < 0 || label >= classes) fail("label {}, but there are {} classes", label, classes);
   return static_cast<std::int32_t>(label);
+}
+
+void Dataset::Shard::read_targets(std::size_t sample, std::span<float> targets) const {
+  if (info_.labels == LabelKind::values) {
+    labels_->read_floats(sample, targets);
+    const auto bad = std::ranges::find_if_not(targets, [](float value) { return std::isfinite(value); });
+    if (bad != targets.end())
+      fail("value '{}' of its label is {}", info_.classes[static_cast<std::size_t>(bad - targets.begin())], *bad);
+    return;
+  }
+  std::vector<std::uint8_t> row(targets.size());
+  labels_->read_bytes(sample, 1, row);
+  const auto bad = std::ranges::find_if(row, [](std::uint8_t value) { return value > 1; });
+  if (bad != row.end())
+    fail("{} for class '{}' in its label, which must be 0 or 1", *bad,
+         info_.classes[static_cast<std::size_t>(bad - row.begin())]);
+  std::ranges::copy(row, targets.begin());
 }
 
 Range Dataset::Shard::encoded_range(std::size_t sample) const {
@@ -226,7 +280,7 @@ void Dataset::add(const std::filesystem::path& file) {
   const hdf5::Group root = hdf5::File(file).root();
   if (!root.has(split_)) return;
   Shard shard(file, root, split_);
-  shard.keep_integers(may_keep_);
+  shard.keep_small(may_keep_);
   mapped_ = mapped_ && !shard.mapped().empty();
   if (!shards_.empty()) require_consistent(shards_.front().file(), shards_.front().info(), file, shard.info());
   const std::size_t size = info_.size + shard.info().size;
@@ -268,6 +322,11 @@ std::int32_t Dataset::label(std::size_t sample) const {
   return label;
 }
 
+void Dataset::read_targets(std::size_t sample, std::span<float> targets) const {
+  if (targets.empty()) return;
+  read(sample, [&](const Shard& shard, std::size_t at) { shard.read_targets(at, targets); });
+}
+
 void Dataset::read_image(std::size_t sample, std::span<std::uint8_t> pixels) const {
   read(sample, [&](const Shard& shard, std::size_t at) { shard.read_image(at, pixels); });
 }
@@ -280,8 +339,8 @@ std::span<const std::uint8_t> Dataset::mapped(const Place& place) const {
   return place.shard->mapped().subspan(place.sample * info_.image_bytes(), info_.image_bytes());
 }
 
-bool Dataset::copy(std::span<const std::size_t> samples, std::span<std::uint8_t> pixels,
-                   std::span<std::int32_t> labels) const try {
+bool Dataset::copy(std::span<const std::size_t> samples, std::span<std::uint8_t> pixels, std::span<std::int32_t> labels,
+                   std::span<float> targets) const try {
   if (!mapped_ || samples.empty()) return mapped_;
   const std::size_t bytes = info_.image_bytes();
   bool sure = true;
@@ -299,9 +358,11 @@ bool Dataset::copy(std::span<const std::size_t> samples, std::span<std::uint8_t>
     }
   });
   if (!copied || !(sure || whole(samples))) return false;
+  const std::size_t width = info_.targets();
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const Place found = find(samples[i]);
     labels[i] = found.shard->label(found.sample);
+    if (width > 0) found.shard->read_targets(found.sample, targets.subspan(i * width, width));
   }
   return true;
 } catch (const Error&) {

@@ -32,10 +32,11 @@ class Dataset : public Samples {
   Dataset(Dataset&&) noexcept;
 
   std::int32_t label(std::size_t sample) const override;
+  void read_targets(std::size_t sample, std::span<float> targets) const override;
   void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const override;
   void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const override;
-  bool copy(std::span<const std::size_t> samples, std::span<std::uint8_t> pixels,
-            std::span<std::int32_t> labels) const override;
+  bool copy(std::span<const std::size_t> samples, std::span<std::uint8_t> pixels, std::span<std::int32_t> labels,
+            std::span<float> targets) const override;
   std::string place(std::size_t sample) const override;  // "b.h5: train sample 7", counted in its file
   void will_need(Range samples) const override;
 
@@ -55,7 +56,7 @@ class Dataset : public Samples {
   void read(std::size_t sample, const Read& read) const;
 
   std::string split_;
-  std::size_t may_keep_ = kMostKeptBytes;  // remaining budget for integers of files not yet opened
+  std::size_t may_keep_ = kMostKeptBytes;  // remaining budget for labels and offsets of files not yet opened
   bool mapped_ = true;                     // the images of all files are mapped
   std::vector<Shard> shards_;
   std::vector<std::size_t> ends_;  // end of each shard, in samples

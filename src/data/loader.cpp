@@ -16,6 +16,14 @@ constexpr std::size_t kMostBadInARow = 100;  // more than this are not considere
 
 }  // namespace
 
+Labels Batch::labels_of(const Range& samples) const {
+  const auto part = [&](const auto& all) {
+    const std::size_t each = all.size() / size();
+    return std::span(all).subspan(samples.begin * each, samples.size() * each);
+  };
+  return {part(labels), part(mixed_labels), part(targets)};
+}
+
 Loader::Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest& request)
     : dataset_(dataset),
       plan_(plan),
@@ -39,6 +47,7 @@ void Loader::reserve(std::size_t images) try {
     const std::size_t positions = images + (plan_.augmentation.mixes() ? 1 : 0);
     slot.batch.images.reserve(checked_product(std::array{positions, plan_.image_bytes()}).value());
     slot.batch.labels.reserve(positions);
+    slot.batch.targets.reserve(positions * dataset_.info().targets());
     slot.batch.mixed_labels.reserve(plan_.augmentation.mixes() ? images : 0);
     slot.batch.keys.reserve(positions);
     slot.samples.reserve(positions);
@@ -113,6 +122,7 @@ void Loader::open_next() {
   const std::size_t positions = slot.share.size() + (plan_.augmentation.mixes() && slot.share.size() > 0 ? 1 : 0);
   slot.batch.images.resize(positions * plan_.image_bytes());
   slot.batch.labels.resize(positions);
+  slot.batch.targets.resize(positions * dataset_.info().targets());
   slot.batch.mixed_labels.clear();
   slot.batch.keys.resize(positions);
   slot.samples.resize(positions);
@@ -140,7 +150,7 @@ void Loader::fill(SampleReader& reader, const Portion& portion, std::vector<BadS
     return std::span(all).subspan(places.begin * each, places.size() * each);
   };
   if (!reader.read_together(part(slot.samples), part(slot.keys), part(slot.batch.images, plan_.image_bytes()),
-                            part(slot.batch.labels)))
+                            part(slot.batch.labels), part(slot.batch.targets, dataset_.info().targets())))
     for (std::size_t place = places.begin; place < places.end; ++place)
       slot.batch.labels[place] = read(reader, slot, place, bad);
   std::ranges::transform(part(slot.keys), part(slot.batch.keys).begin(),
@@ -155,11 +165,13 @@ void Loader::choose(Slot& slot, std::size_t place, std::size_t sample) const {
 // Returns the label. Replaces a bad sample by another one.
 std::int32_t Loader::read(SampleReader& reader, Slot& slot, std::size_t place, std::vector<BadSample>& bad) const {
   const std::size_t bytes = plan_.image_bytes();
+  const std::size_t width = dataset_.info().targets();
   const auto pixels = std::span(slot.batch.images).subspan(place * bytes, bytes);
+  const auto targets = std::span(slot.batch.targets).subspan(place * width, width);
   for (std::size_t attempt = 0; attempt < kMostBadInARow; ++attempt) {
     const std::size_t sample = slot.samples[place];
     try {
-      return reader.read(sample, slot.keys[place], pixels);
+      return reader.read(sample, slot.keys[place], pixels, targets);
     } catch (const Error& error) {
       if (!plan_.skip_bad) fail("{}; use --on-bad-sample skip to continue without it", error.what());
       // A bad image that is only read to be mixed with the last one is reported by the rank that has it.
@@ -228,15 +240,21 @@ void Loader::remove_bad(Batch& batch) const {
   std::ranges::sort(batch.bad, {}, &BadSample::sample);
   std::size_t kept = 0;
   const std::size_t bytes = plan_.image_bytes();
+  const std::size_t width = dataset_.info().targets();
   const auto image = [&](std::size_t i) { return batch.images.begin() + static_cast<std::ptrdiff_t>(i * bytes); };
+  const auto targets = [&](std::size_t i) { return batch.targets.begin() + static_cast<std::ptrdiff_t>(i * width); };
   for (std::size_t i = 0; i < batch.size(); ++i) {
     if (batch.labels[i] == kNoLabel) continue;
-    if (kept < i) std::copy(image(i), image(i + 1), image(kept));
+    if (kept < i) {
+      std::copy(image(i), image(i + 1), image(kept));
+      std::copy(targets(i), targets(i + 1), targets(kept));
+    }
     batch.labels[kept] = batch.labels[i];
     batch.keys[kept++] = batch.keys[i];
   }
   batch.images.resize(kept * bytes);
   batch.labels.resize(kept);
+  batch.targets.resize(kept * width);
   batch.keys.resize(kept);
 }
 

@@ -31,11 +31,13 @@ struct Batch {
   // the speed to unaligned memory.
   std::vector<std::uint8_t, CacheLineAllocator<std::uint8_t>> images;
   std::vector<std::int32_t> labels;
+  std::vector<float> targets{};            // if a label is not one class: those of each sample, else empty
   std::vector<MixedLabel> mixed_labels{};  // if images are mixed: those of each; else empty
   std::vector<std::int32_t> keys{};        // a random number for each sample in this epoch, for Network::load
   std::vector<BadSample> bad{};            // skipped samples, by number
 
   std::size_t size() const { return labels.size(); }
+  Labels labels_of(const Range& samples) const;  // as a network takes them
 };
 
 // The batches requested by a rank.

@@ -42,10 +42,12 @@ ReadTimes ReadTimes::operator-(const ReadTimes& other) const {
           augmenting - other.augmenting, samples - other.samples,   bytes - other.bytes};
 }
 
-std::int32_t SampleReader::read(std::size_t sample, std::uint64_t key, std::span<std::uint8_t> pixels) {
+std::int32_t SampleReader::read(std::size_t sample, std::uint64_t key, std::span<std::uint8_t> pixels,
+                                std::span<float> targets) {
   last_ = now_seconds();
   Draws draws(key);
   const std::int32_t label = dataset_.label(sample);
+  dataset_.read_targets(sample, targets);
   dataset_.info().encoded() ? read_encoded(sample, draws, pixels) : read_decoded(sample, draws, pixels);
   augment(draws, pixels);
   add_time(times_.augmenting);
@@ -54,11 +56,12 @@ std::int32_t SampleReader::read(std::size_t sample, std::uint64_t key, std::span
 }
 
 bool SampleReader::read_together(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys,
-                                 std::span<std::uint8_t> pixels, std::span<std::int32_t> labels) {
+                                 std::span<std::uint8_t> pixels, std::span<std::int32_t> labels,
+                                 std::span<float> targets) {
   const DatasetInfo& info = dataset_.info();
   if (!plan_.takes_as_stored({info.height, info.width})) return false;
   last_ = now_seconds();
-  const bool copied = dataset_.copy(samples, pixels, labels);
+  const bool copied = dataset_.copy(samples, pixels, labels, targets);
   add_time(times_.reading);
   if (!copied) return false;
   for (std::size_t i = 0; i < samples.size(); ++i) {

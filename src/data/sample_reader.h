@@ -24,14 +24,15 @@ class SampleReader {
  public:
   SampleReader(const Samples& dataset, const InputPlan& plan);
 
-  // Reads a sample and returns its label. `key`: of its random numbers, a function of (seed, epoch, sample). `pixels`
-  // has plan.image_bytes(). Throws Error, naming the sample, if it cannot be read or decoded or its label is invalid.
-  std::int32_t read(std::size_t sample, std::uint64_t key, std::span<std::uint8_t> pixels);
+  // Reads a sample and returns its label; `targets`: see Samples::read_targets(). `key`: of its random numbers, a
+  // function of (seed, epoch, sample). `pixels` has plan.image_bytes(). Throws Error, naming the sample, if it cannot
+  // be read or decoded or its label is invalid.
+  std::int32_t read(std::size_t sample, std::uint64_t key, std::span<std::uint8_t> pixels, std::span<float> targets);
 
   // Reads several samples, much faster. Returns false if they are not stored in the form that the network gets, or
   // anything is wrong with one of them: then read() them.
   bool read_together(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys,
-                     std::span<std::uint8_t> pixels, std::span<std::int32_t> labels);
+                     std::span<std::uint8_t> pixels, std::span<std::int32_t> labels, std::span<float> targets);
 
   // Mixes each image except the last with the original of the next one, and writes its mixed label. REQUIRES: `mixed`
   // has one element less than images, labels and keys.

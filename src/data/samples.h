@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/labels.h"
 #include "kernels/base/split.h"
 
 namespace annulus {
@@ -15,9 +16,12 @@ struct DatasetInfo {
   std::size_t size = 0;               // number of images of this split
   std::size_t height = 0, width = 0;  // of decoded images; 0 for encoded ones, which may have any size
   std::size_t channels = 0;
-  std::vector<std::string> classes;  // names, by label
+  LabelKind labels = LabelKind::one_class;
+  std::vector<std::string> classes;  // names of the classes, by label, or of the values that a label has
   std::vector<float> mean, stddev;   // of each channel of the training images, pixels scaled to 0..1
 
+  // Numbers in a label that is not one class: 0 or 1 for each class, or the values.
+  std::size_t targets() const { return labels == LabelKind::one_class ? 0 : classes.size(); }
   bool encoded() const { return height == 0; }
   std::size_t image_bytes() const { return height * width * channels; }
 };
@@ -30,7 +34,9 @@ class Samples {
 
   const DatasetInfo& info() const { return info_; }
 
+  // The class of a sample; 0 if labels are not one class. Then read_targets() reads them, info().targets() of them.
   virtual std::int32_t label(std::size_t sample) const = 0;
+  virtual void read_targets(std::size_t /*sample*/, std::span<float> /*targets*/) const {}
   virtual void read_image(std::size_t sample,
                           std::span<std::uint8_t> pixels) const = 0;  // decoded: height x width x channels
   virtual void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const = 0;
@@ -39,7 +45,7 @@ class Samples {
   // Returns false if that is not possible or anything is wrong with these samples: then the output is undefined, and
   // reading them one by one reports the error.
   virtual bool copy(std::span<const std::size_t> /*samples*/, std::span<std::uint8_t> /*pixels*/,
-                    std::span<std::int32_t> /*labels*/) const {
+                    std::span<std::int32_t> /*labels*/, std::span<float> /*targets*/) const {
     return false;
   }
 

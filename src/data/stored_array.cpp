@@ -43,7 +43,8 @@ StoredArray::StoredArray(hdf5::Dataset dataset, std::shared_ptr<const ReadableFi
   dataset.require_stored();
   const Shape shape = dataset.shape();
   count_ = shape.empty() ? 0 : shape.front();
-  const auto form = dataset.integer_form();
+  auto form = dataset.integer_form();
+  if (dataset.holds<float>()) form = {sizeof(float), true};
   const auto offset = dataset.offset();
   if (form && offset) {
     row_bytes_ = count_ == 0 ? 0 : form->bytes * (elements(shape) / count_);
@@ -59,7 +60,7 @@ StoredArray::StoredArray(hdf5::Dataset dataset, std::shared_ptr<const ReadableFi
   dataset_.emplace(std::move(dataset));
 }
 
-void StoredArray::keep_integers(std::size_t& budget) {
+void StoredArray::keep(std::size_t& budget) {
   if (dataset_ || count_ * row_bytes_ > budget) return;
   std::vector<std::uint8_t> all(count_ * row_bytes_);
   read_at(file_->descriptor, file_->path, offset_, all);
@@ -77,7 +78,17 @@ bool StoredArray::whole() const {
 
 void StoredArray::read_bytes(std::size_t first, std::size_t count, std::span<std::uint8_t> values) const {
   if (dataset_) return dataset_->read_rows(first, count, values);
-  read_at(file_->descriptor, file_->path, offset_ + first * row_bytes_, values);
+  read_contiguous(first, values);
+}
+
+void StoredArray::read_floats(std::size_t row, std::span<float> values) const {
+  if (dataset_) return dataset_->read_rows(row, 1, values);
+  read_contiguous(row, {reinterpret_cast<std::uint8_t*>(values.data()), values.size_bytes()});
+}
+
+void StoredArray::read_contiguous(std::size_t first, std::span<std::uint8_t> rows) const {
+  if (kept_.empty()) return read_at(file_->descriptor, file_->path, offset_ + first * row_bytes_, rows);
+  std::memcpy(rows.data(), kept_.data() + first * row_bytes_, rows.size());
 }
 
 void StoredArray::read_integers(std::size_t first, std::span<std::int64_t> values) const {

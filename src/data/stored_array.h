@@ -32,11 +32,11 @@ class StoredArray {
 
   std::size_t count() const { return count_; }  // number of rows: its outermost dimension
 
-  // Keeps its integers in memory from now on if they are contiguous and take at most `budget` bytes, which is reduced
+  // Keeps its elements in memory from now on if they are contiguous and take at most `budget` bytes, which is reduced
   // accordingly: reading an integer of a few bytes costs as much as reading a small image. To be called before several
   // threads read.
-  void keep_integers(std::size_t& budget);
-  // Prefetches one of these integers. Inlined, because GCC 12 otherwise takes it for a function without effect and
+  void keep(std::size_t& budget);
+  // Prefetches one of these rows. Inlined, because GCC 12 otherwise takes it for a function without effect and
   // drops the call.
   [[gnu::always_inline]] void begin_to_fetch(std::size_t row) const {
     if (!kept_.empty()) __builtin_prefetch(kept_.data() + row * row_bytes_);
@@ -51,18 +51,21 @@ class StoredArray {
   bool whole() const;
 
   void read_bytes(std::size_t first, std::size_t count, std::span<std::uint8_t> values) const;  // rows of uint8
+  void read_floats(std::size_t row, std::span<float> values) const;                             // a row of float32
   void read_integers(std::size_t first, std::span<std::int64_t> values) const;  // of any integer type, one per row
 
   // Announces to the operating system that these rows will be read soon.
   void will_need(std::size_t first, std::size_t count) const;
 
  private:
+  void read_contiguous(std::size_t first, std::span<std::uint8_t> rows) const;
+
   std::shared_ptr<const ReadableFile> file_;
   std::size_t count_;
   std::uint64_t row_bytes_ = 0;
   std::uint64_t offset_ = 0;        // in the file, if contiguous
   bool has_sign_ = false;           // integers
-  std::vector<std::uint8_t> kept_;  // all integers, as stored, or none
+  std::vector<std::uint8_t> kept_;  // all elements, as stored, or none
   FileMapping mapping_;
   std::optional<hdf5::Dataset> dataset_;  // if not contiguous
 };

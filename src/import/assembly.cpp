@@ -65,17 +65,25 @@ void write_values(AtomicFile& file, std::uint64_t position, const std::vector<T>
 
 // The labels and, for encoded images, the offsets of a shard.
 void write_small_datasets(AtomicFile& file, const SplitSpace& space, const ShardLayout& layout, std::size_t shard,
-                          const Collection::Split& split, bool encoded) {
+                          const Collection::Split& split, LabelKind kind, bool encoded) {
   if (space.samples == 0) return;
   std::vector<std::int32_t> labels;
+  std::vector<float> targets;
   std::vector<std::uint64_t> offsets{0};
+  const std::size_t width = split.targets.size() / split.labels.size();
   const Range positions = layout.positions(shard);
   for (std::size_t position = positions.begin; position < positions.end; ++position) {
     const std::size_t sample = layout.sample_at(position);
     labels.push_back(split.labels[sample]);
+    for (std::size_t i = 0; i < width; ++i) targets.push_back(split.targets[sample * width + i]);
     offsets.push_back(offsets.back() + split.sizes[sample]);
   }
-  write_values(file, space.labels_begin, labels);
+  if (kind == LabelKind::one_class)
+    write_values(file, space.labels_begin, labels);
+  else if (kind == LabelKind::values)
+    write_values(file, space.labels_begin, targets);
+  else
+    write_values(file, space.labels_begin, std::vector<std::uint8_t>(targets.begin(), targets.end()));
   if (encoded) write_values(file, space.offsets_begin, offsets);
 }
 
@@ -90,7 +98,8 @@ AtomicFile begin_file(const std::filesystem::path& path, const ImportJob& job, c
   AtomicFile file = preallocate(path, header, job.storage, spaces);
   for (std::size_t i = 0; i < content.size(); ++i) {
     const auto& [name, source, shard] = content[i];
-    write_small_datasets(file, spaces[i], splits[source].layout, shard, collection.splits[source], job.storage.encoded);
+    write_small_datasets(file, spaces[i], splits[source].layout, shard, collection.splits[source], header.labels,
+                         job.storage.encoded);
     splits[source].images[shard] = std::move(spaces[i].images);
   }
   return file;

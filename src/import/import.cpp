@@ -133,7 +133,7 @@ void import_piece(const ImportJob& job, const std::filesystem::path& parts, cons
     }
     const std::string name = printable(sample.name);
     if (problem.empty())
-      part.add(sample.label, image);
+      part.add(sample.label, image, sample.targets);
     else if (job.skips_bad_samples)
       part.skip(name, problem);
     else
@@ -185,7 +185,7 @@ void hold_out_images(const ImportOptions& options, Collection& collection) {
 }
 
 DataFileHeader header_of(const ImportOptions& options, const ImportJob& job, const Collection& collection) {
-  DataFileHeader header{job.classes(), options.mean, options.stddev, options.chunk};
+  DataFileHeader header{job.classes(), options.mean, options.stddev, options.chunk, job.plan.labels};
   if (header.classes.empty()) {
     for (std::int32_t label = 0; label <= collection.largest_label(); ++label)
       header.classes.push_back(std::to_string(label));
@@ -203,8 +203,8 @@ std::string describe_range(std::size_t smallest, std::size_t largest) {
 std::string describe(const ImportJob& job, const Collection::Split& split, std::size_t classes) {
   const auto [smallest, largest] = split.image_sizes;
   std::string text =
-      fmt::format("{} images of {}x{}, {} classes", split.sizes.size(), describe_range(smallest.height, largest.height),
-                  describe_range(smallest.width, largest.width), classes);
+      fmt::format("{} images of {}x{}, {}", split.sizes.size(), describe_range(smallest.height, largest.height),
+                  describe_range(smallest.width, largest.width), counted(job.plan.labels, classes));
   if (job.storage.encoded) text += fmt::format(", encoded, {}", format_bytes(split.bytes()));
   if (split.skipped > 0) text += fmt::format(", {} skipped", split.skipped);
   if (const std::size_t images = split.held_out_images(); images > 0)
@@ -212,9 +212,14 @@ std::string describe(const ImportJob& job, const Collection::Split& split, std::
   return text;
 }
 
-std::size_t classes_without_images(const Collection& collection, std::size_t classes) {
-  std::vector<bool> seen(classes);
-  for (const std::int32_t label : collection.splits.front().labels) seen[static_cast<std::size_t>(label)] = true;
+std::size_t classes_without_images(LabelKind labels, const Collection& collection, std::size_t classes) {
+  std::vector<bool> seen(classes, labels == LabelKind::values);
+  const Collection::Split& training = collection.splits.front();
+  if (labels == LabelKind::one_class)
+    for (const std::int32_t label : training.labels) seen[static_cast<std::size_t>(label)] = true;
+  if (labels == LabelKind::several_classes)
+    for (std::size_t i = 0; i < training.targets.size(); ++i)
+      seen[i % classes] = seen[i % classes] || training.targets[i] > 0;
   return static_cast<std::size_t>(std::ranges::count(seen, false));
 }
 
@@ -226,7 +231,7 @@ std::string summary_of(const ImportOptions& options, const ImportJob& job, const
   if (options.shards > 1)
     lines.push_back(fmt::format("{}: in {} shards, {} and so on", options.output.string(), options.shards,
                                 files_of(options).front().string()));
-  if (const std::size_t unused = classes_without_images(collection, classes); unused > 0)
+  if (const std::size_t unused = classes_without_images(job.plan.labels, collection, classes); unused > 0)
     lines.push_back(
         fmt::format("{}: {} of {} classes have no training image", options.output.string(), unused, classes));
   if (!collection.skipped.empty())

@@ -11,7 +11,7 @@ namespace annulus {
 namespace {
 
 constexpr const char* kJobFile = "job.json";
-constexpr int kVersion = 3;  // of the parts' format
+constexpr int kVersion = 4;  // of the parts' format
 
 using nlohmann::json;
 
@@ -36,7 +36,8 @@ json to_json(const ImportJob& job) {
             {"pixels", pixels ? json{{"size", size(pixels->size)}, {"channels", pixels->channels}} : json()},
             {"variant", job.plan.variant},
             {"shuffle", job.plan.shuffle},
-            {"fingerprint", job.plan.fingerprint}}}};
+            {"fingerprint", job.plan.fingerprint},
+            {"labels", static_cast<int>(job.plan.labels)}}}};
 }
 
 ImportJob job_from(const json& from) {
@@ -58,6 +59,7 @@ ImportJob job_from(const json& from) {
   job.plan.variant = source.at("variant");
   job.plan.shuffle = source.at("shuffle");
   job.plan.fingerprint = source.at("fingerprint");
+  job.plan.labels = static_cast<LabelKind>(source.at("labels").get<int>());
   return job;
 }
 

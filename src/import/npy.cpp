@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cstring>
 #include <limits>
@@ -84,7 +85,7 @@ void NpyFile::parse(const std::string& header) {
   const std::string_view type = value_of(header, "descr", file_);
   const std::size_t end = type.find('\'', 1);
   if (!type.starts_with('\'') || end == type.npos) {
-    fail("{}: its elements have fields; only arrays of integers are supported", file_.string());
+    fail("{}: its elements have fields; only arrays of numbers are supported", file_.string());
   }
   parse_type(std::string(type.substr(1, end - 1)));
   if (!value_of(header, "fortran_order", file_).starts_with("False")) {
@@ -95,20 +96,32 @@ void NpyFile::parse(const std::string& header) {
 
 // "|u1", "<i8".
 void NpyFile::parse_type(const std::string& description) {
-  for (const char width : {'1', '2', '4', '8'}) {
-    for (const char kind : {'u', 'i'}) {
-      if (description != fmt::format("<{}{}", kind, width) && description != fmt::format("|{}{}", kind, width))
-        continue;
-      element_bytes_ = static_cast<std::size_t>(width - '0');
-      is_signed_ = kind == 'i';
-      return;
-    }
-  }
-  fail("{}: elements of type '{}'; only little-endian integers are supported", file_.string(), description);
+  constexpr std::array<std::string_view, 11> kTypes{"u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "b1", "f4", "f8"};
+  const std::string_view type = std::string_view(description).substr(std::min<std::size_t>(1, description.size()));
+  if ((!description.starts_with('<') && !description.starts_with('|')) ||
+      std::ranges::find(kTypes, type) == kTypes.end())
+    fail("{}: elements of type '{}'; only little-endian integers, bool, float32 and float64 are supported",
+         file_.string(), description);
+  element_bytes_ = static_cast<std::size_t>(type[1] - '0');
+  is_signed_ = type[0] == 'i';
+  is_float_ = type[0] == 'f';
 }
 
 void NpyFile::read_bytes(std::size_t begin, std::span<std::uint8_t> elements) const {
   read_at(descriptor_, file_, begin_ + begin, elements);
+}
+
+std::vector<float> NpyFile::read_floats(const Range& elements) const {
+  std::vector<std::uint8_t> bytes(elements.size() * element_bytes_);
+  read_at(descriptor_, file_, begin_ + elements.begin * element_bytes_, bytes);
+  std::vector<float> values;
+  values.reserve(elements.size());
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const std::uint64_t bits = little_endian(std::span(bytes).subspan(i * element_bytes_, element_bytes_));
+    values.push_back(element_bytes_ == sizeof(float) ? std::bit_cast<float>(static_cast<std::uint32_t>(bits))
+                                                     : static_cast<float>(std::bit_cast<double>(bits)));
+  }
+  return values;
 }
 
 std::vector<std::int64_t> NpyFile::read_integers(const Range& elements) const {

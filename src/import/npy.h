@@ -11,7 +11,7 @@
 
 namespace annulus {
 
-// An array of integers in NumPy's format (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html,
+// An array of numbers in NumPy's format (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html,
 // versions 1 to 3), row-major and little-endian, with random access. Throws Error naming the file and the problem:
 // another format, order or type of elements, a header that does not match the file's size.
 class NpyFile {
@@ -20,9 +20,11 @@ class NpyFile {
 
   const Shape& shape() const { return shape_; }
   bool holds_bytes() const { return element_bytes_ == 1 && !is_signed_; }
+  bool holds_floats() const { return is_float_; }
 
   void read_bytes(std::size_t begin, std::span<std::uint8_t> elements) const;  // REQUIRES: holds_bytes()
   std::vector<std::int64_t> read_integers(const Range& elements) const;        // throws Error on overflow of int64
+  std::vector<float> read_floats(const Range& elements) const;  // float64 is rounded. REQUIRES: holds_floats()
 
  private:
   void read_header();
@@ -33,7 +35,7 @@ class NpyFile {
   FileDescriptor descriptor_;
   Shape shape_;
   std::size_t element_bytes_ = 0;
-  bool is_signed_ = false;
+  bool is_signed_ = false, is_float_ = false;
   std::uint64_t begin_ = 0;  // of the elements in the file
 };
 

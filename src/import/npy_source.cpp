@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/base/error.h"
 #include "src/import/npy.h"
@@ -27,12 +28,55 @@ PixelShape pixels_of(const NpyFile& images, const std::filesystem::path& file) {
   return checked_shape(file, shape[1], shape[2], shape.size() == 4 ? shape[3] : 1);
 }
 
+LabelKind label_kind(const NpyFile& labels) {
+  if (labels.holds_floats()) return LabelKind::values;
+  return labels.shape().size() == 2 ? LabelKind::several_classes : LabelKind::one_class;
+}
+
+// The numbers of a label.
+std::size_t width_of(const NpyFile& labels) {
+  return labels.shape().size() == 2 ? labels.shape()[1] : 1;
+}
+
+// Sets the kind of the labels, and the names of their numbers. Throws Error if those of another split differ.
+void plan_labels(const NpyFiles& files, bool first, SourcePlan& plan) {
+  const NpyFile labels(files.labels);
+  const LabelKind kind = label_kind(labels);
+  const std::size_t names = kind == LabelKind::one_class ? 0 : width_of(labels);
+  if (!first && (kind != plan.labels || names != plan.classes.size()))
+    fail("{}: labels differ from the training labels in type or shape", files.labels.string());
+  plan.labels = kind;
+  plan.classes.clear();
+  for (std::size_t i = 0; i < names; ++i) plan.classes.push_back(std::to_string(i));
+}
+
+// The labels of samples that are not one class.
+std::vector<float> read_targets(const NpyFile& labels, const Range& samples) {
+  const std::size_t width = width_of(labels);
+  const Range elements{samples.begin * width, samples.end * width};
+  if (labels.holds_floats()) return labels.read_floats(elements);
+  std::vector<float> targets;
+  for (const std::int64_t value : labels.read_integers(elements)) targets.push_back(static_cast<float>(value));
+  return targets;
+}
+
+// Why a label cannot be used; else empty.
+std::string problem_of(std::span<const float> targets, LabelKind kind) {
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (kind == LabelKind::values && !std::isfinite(targets[i])) return fmt::format("value {} is {}", i, targets[i]);
+    if (kind == LabelKind::several_classes && targets[i] != 0 && targets[i] != 1)
+      return fmt::format("has {} for class {} in its label, which must be 0 or 1", targets[i], i);
+  }
+  return {};
+}
+
 // A piece is a range of samples, named after the first.
 SourceSplit plan_split(const NpyFiles& files, const std::string& name, PixelShape& pixels) {
   const NpyFile images(files.images);
   const NpyFile labels(files.labels);
   pixels = pixels_of(images, files.images);
-  if (labels.shape() != Shape{images.shape()[0]}) {
+  if (labels.shape() != Shape{images.shape()[0]} &&
+      (labels.shape().size() != 2 || labels.shape()[0] != images.shape()[0] || labels.shape()[1] == 0)) {
     fail("{}: labels of shape {} for {} images", files.labels.string(), to_string(labels.shape()), images.shape()[0]);
   }
   SourceSplit split{name, {}};
@@ -50,6 +94,7 @@ SourcePlan plan_npy(const SourceFolders& folders) {
     if (name == "test" && !std::filesystem::exists(of_split.images)) break;
     PixelShape pixels;
     plan.splits.push_back(plan_split(of_split, name, pixels));
+    plan_labels(of_split, name == "train", plan);
     if (plan.pixels && (plan.pixels->size != pixels.size || plan.pixels->channels != pixels.channels)) {
       fail("{}: image size differs from the training images", of_split.images.string());
     }
@@ -66,11 +111,21 @@ void read_npy_piece(const SourceFolders& folders, const SourcePlan& plan, const 
   const NpyFile images(files.images);
   const std::size_t begin = std::stoull(split.pieces[piece]);
   const Range range{begin, std::min(begin + kPieceSamples, images.shape()[0])};
-  const std::vector<std::int64_t> labels = NpyFile(files.labels).read_integers(range);
+  const NpyFile labels(files.labels);
+  std::vector<std::int64_t> classes(range.size());
+  std::vector<float> targets;
+  if (plan.labels == LabelKind::one_class)
+    classes = labels.read_integers(range);
+  else
+    targets = read_targets(labels, range);
+  const std::size_t width = targets.size() / range.size();
   std::vector<std::uint8_t> pixels(plan.pixels->bytes());
   for (std::size_t i = range.begin; i < range.end; ++i) {
     images.read_bytes(i * pixels.size(), pixels);
-    if (!take({fmt::format("{}: sample {}", files.labels.string(), i), labels[i - range.begin], pixels, {}})) return;
+    const auto own = std::span(targets).subspan((i - range.begin) * width, width);
+    if (!take({fmt::format("{}: sample {}", files.labels.string(), i), classes[i - range.begin], pixels,
+               problem_of(own, plan.labels), own}))
+      return;
   }
 }
 
@@ -78,7 +133,8 @@ void read_npy_piece(const SourceFolders& folders, const SourcePlan& plan, const 
 
 const SourceFormat kNpySource{
     "npy",
-    "a folder with {train,test}_{images,labels}.npy: images uint8, N x height x width [x channels]; labels integers",
+    "a folder with {train,test}_{images,labels}.npy: images uint8, N x height x width [x channels]; "
+    "labels integers; for several classes N x classes of 0 and 1, for regression float32, N [x values]",
     plan_npy, read_npy_piece};
 
 }  // namespace annulus

@@ -35,11 +35,12 @@ nlohmann::json to_json(const PartIndex& index) {
           {"squares", pixels.squares},
           {"smallest", to_json(index.statistics.sizes.smallest)},
           {"largest", to_json(index.statistics.sizes.largest)},
-          {"hash", index.hash}};
+          {"hash", index.hash},
+          {"targets", index.targets}};
 }
 
 PartIndex index_from(const nlohmann::json& json) {
-  PartIndex index{json.at("labels"), json.at("sizes"), {}, {}, json.at("hash")};
+  PartIndex index{json.at("labels"), json.at("sizes"), {}, {}, json.at("hash"), json.at("targets")};
   for (const auto& sample : json.at("skipped")) index.skipped.push_back({sample.at(0), sample.at(1)});
   index.statistics.pixels = {json.at("pixels"), json.at("sums"), json.at("squares")};
   index.statistics.sizes = {size_from(json.at("smallest")), size_from(json.at("largest"))};
@@ -71,8 +72,9 @@ PartIndex read_part_index(const std::filesystem::path& part) try {
 
 PartWriter::PartWriter(const std::filesystem::path& part) : part_(part), data_(part_data_file(part)) {}
 
-void PartWriter::add(std::int64_t label, std::span<const std::uint8_t> image) {
+void PartWriter::add(std::int64_t label, std::span<const std::uint8_t> image, std::span<const float> targets) {
   index_.labels.push_back(label);
+  index_.targets.insert(index_.targets.end(), targets.begin(), targets.end());
   index_.sizes.push_back(image.size());
   buffer_.insert(buffer_.end(), image.begin(), image.end());
   if (buffer_.size() >= kBufferBytes) write_buffer();

@@ -25,7 +25,8 @@ struct PartIndex {
   std::vector<std::uint64_t> sizes;  // bytes of each image
   std::vector<SkippedSample> skipped;
   ImageStatistics statistics;
-  std::string hash;  // of the data
+  std::string hash;            // of the data
+  std::vector<float> targets;  // see SourceSample
 
   std::uint64_t bytes() const;
 };
@@ -39,7 +40,7 @@ class PartWriter {
  public:
   explicit PartWriter(const std::filesystem::path& part);
 
-  void add(std::int64_t label, std::span<const std::uint8_t> image);
+  void add(std::int64_t label, std::span<const std::uint8_t> image, std::span<const float> targets = {});
   void skip(std::string name, std::string reason);
   void finish(const ImageStatistics& statistics);
 

@@ -23,7 +23,7 @@ std::vector<std::byte> file_without_datasets(const std::filesystem::path& file, 
                                              const std::vector<SplitSpace>& splits) {
   hdf5::NewFile made(file);
   hdf5::Group root = made.root();
-  root.set_strings("classes", header.classes);
+  root.set_strings(header.labels == LabelKind::values ? "values" : "classes", header.classes);
   root.set_floats("mean", header.mean);
   root.set_floats("deviation", header.stddev);
   for (const SplitSpace& split : splits) {
@@ -65,9 +65,10 @@ ImagesSpace plan_chunks(const SplitSpace& split, const Storage& storage, std::si
 }
 
 // Size on the disk of the data in all datasets.
-std::uint64_t space_for(const SplitSpace& split) {
+std::uint64_t space_for(const SplitSpace& split, const DataFileHeader& header) {
+  const std::size_t numbers = header.labels == LabelKind::one_class ? 1 : header.classes.size();
   const ImagesSpace& images = split.images;
-  return split.samples * sizeof(std::int32_t) + (split.samples + 1) * sizeof(std::uint64_t) +
+  return split.samples * numbers * sizeof(std::int32_t) + (split.samples + 1) * sizeof(std::uint64_t) +
          images.chunks.size() * (images.chunk_bytes + hdf5::FileToExtend::kSpacePerChunk) +
          kDatasetsPerSplit * hdf5::FileToExtend::kSpacePerDataset;
 }
@@ -83,10 +84,23 @@ void add_images(hdf5::Group& group, const Storage& storage, std::size_t chunk, S
     split.images.chunks = {group.reserve<std::uint8_t>(name, shape)};
 }
 
-void add_datasets(hdf5::Group group, const Storage& storage, std::size_t chunk, SplitSpace& split) {
-  split.labels_begin = group.reserve<std::int32_t>("labels", {split.samples});
+std::uint64_t reserve_labels(hdf5::Group& group, const DataFileHeader& header, std::size_t samples) {
+  const Shape rows{samples, header.classes.size()};
+  switch (header.labels) {
+    case LabelKind::one_class:
+      return group.reserve<std::int32_t>("labels", {samples});
+    case LabelKind::several_classes:
+      return group.reserve<std::uint8_t>("labels", rows);
+    case LabelKind::values:
+      break;
+  }
+  return group.reserve<float>("labels", rows);
+}
+
+void add_datasets(hdf5::Group group, const Storage& storage, const DataFileHeader& header, SplitSpace& split) {
+  split.labels_begin = reserve_labels(group, header, split.samples);
   if (storage.encoded) split.offsets_begin = group.reserve<std::uint64_t>("offsets", {split.samples + 1});
-  add_images(group, storage, chunk, split);
+  add_images(group, storage, header.chunk, split);
 }
 
 }  // namespace
@@ -100,12 +114,12 @@ AtomicFile preallocate(const std::filesystem::path& file, const DataFileHeader& 
   for (SplitSpace& split : splits) {
     if (split.samples == 0) continue;
     split.images = header.chunk > 0 ? plan_chunks(split, storage, header.chunk) : ImagesSpace{split.bytes, {0}};
-    bytes += space_for(split);
+    bytes += space_for(split, header);
   }
   reserve_space(made.descriptor(), file, bytes);
   hdf5::FileToExtend extended(AtomicFile::partial(file));
   for (SplitSpace& split : splits) {
-    if (split.samples > 0) add_datasets(extended.root().group(split.name), storage, header.chunk, split);
+    if (split.samples > 0) add_datasets(extended.root().group(split.name), storage, header, split);
   }
   extended.close();
   return made;

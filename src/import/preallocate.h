@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/labels.h"
 #include "src/import/image_converter.h"
 #include "src/io/atomic_file.h"
 
@@ -17,6 +18,7 @@ struct DataFileHeader {
   std::vector<std::string> classes;
   std::vector<float> mean, stddev;
   std::size_t chunk = 0;  // approximate number of samples per chunk of the images; 0: contiguous
+  LabelKind labels = LabelKind::one_class;
 };
 
 // The position of a split's images in a file: in chunks, or in a single one if they are contiguous.
@@ -31,7 +33,7 @@ struct SplitSpace {
   std::uint64_t bytes = 0;  // of all images
 
   // Positions in the file.
-  std::uint64_t labels_begin = 0;   // int32
+  std::uint64_t labels_begin = 0;   // int32; of several classes uint8, values float32
   std::uint64_t offsets_begin = 0;  // uint64, for encoded images
   ImagesSpace images;
 };

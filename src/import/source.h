@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/labels.h"
 #include "src/data/image.h"
 #include "src/io/hash.h"
 
@@ -19,10 +20,11 @@ namespace annulus {
 
 // One sample. Its bytes are owned by the reader and valid until the next sample.
 struct SourceSample {
-  std::string name;  // for messages: its origin
-  std::int64_t label = 0;
+  std::string name;                     // for messages: its origin
+  std::int64_t label = 0;               // its class, if a label is one class
   std::span<const std::uint8_t> bytes;  // an encoded image, or pixels: height x width x channels
   std::string problem;                  // why it cannot be used, if the source knows; else empty
+  std::span<const float> targets{};     // if a label is not one class: 0 or 1 for each class, or the values
 };
 
 // The shape of all images of a source with pixels.
@@ -47,6 +49,7 @@ struct SourcePlan {
   std::string variant;               // defined by the format
   bool shuffle = false;              // whether training samples may be sorted by class
   std::string fingerprint;           // changes when the source does
+  LabelKind labels = LabelKind::one_class;  // of another kind: `classes` has a name for each number of a label
 };
 
 struct SourceFolders {

@@ -503,11 +503,13 @@ template std::vector<std::int64_t> Dataset::read() const;
 template std::vector<float> Dataset::read() const;
 template void Dataset::read_rows(std::size_t, std::size_t, std::span<std::uint8_t>) const;
 template void Dataset::read_rows(std::size_t, std::size_t, std::span<std::int64_t>) const;
+template void Dataset::read_rows(std::size_t, std::size_t, std::span<float>) const;
 template void Group::write(const std::string&, const Shape&, std::span<const std::uint8_t>);
 template void Group::write(const std::string&, const Shape&, std::span<const std::int64_t>);
 template void Group::write(const std::string&, const Shape&, std::span<const float>);
 template std::uint64_t Group::reserve<std::uint8_t>(const std::string&, const Shape&);
 template std::uint64_t Group::reserve<std::int32_t>(const std::string&, const Shape&);
+template std::uint64_t Group::reserve<float>(const std::string&, const Shape&);
 template std::uint64_t Group::reserve<std::uint64_t>(const std::string&, const Shape&);
 template std::vector<std::uint64_t> Group::reserve_chunks<std::uint8_t>(const std::string&, const Shape&, std::size_t);
 

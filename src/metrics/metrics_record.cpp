@@ -6,9 +6,26 @@ namespace annulus {
 
 std::string MetricsRecord::name(std::size_t value) {
   constexpr std::array<const char*, first_part_seconds> kNames{
-      "loss", "accuracy", "top5_accuracy", "learning_rate", "images_per_second", "gradient_norm", "step_seconds"};
+      "loss",          "accuracy",          "top5_accuracy", "f1",          "mae",
+      "learning_rate", "images_per_second", "gradient_norm", "step_seconds"};
   if (value < first_part_seconds) return kNames[value];
   return std::string(StepTimes::kNames[value - first_part_seconds]) + "_seconds";
+}
+
+MetricsRecord::Value MetricsRecord::value_of(Measure measure) {
+  switch (measure) {
+    case Measure::f1:
+      return f1;
+    case Measure::mae:
+      return mae;
+    case Measure::accuracy:
+      return accuracy;
+    case Measure::top5:
+      return top5_accuracy;
+    case Measure::loss:
+      break;
+  }
+  return loss;
 }
 
 double seconds_since_1970() {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "src/step/ledger.h"
+#include "src/step/measure.h"
 
 namespace annulus {
 
@@ -16,6 +17,8 @@ struct MetricsRecord {
     loss,
     accuracy,
     top5_accuracy,
+    f1,
+    mae,
     learning_rate,
     images_per_second,
     gradient_norm,
@@ -24,6 +27,7 @@ struct MetricsRecord {
     kValues = first_part_seconds + StepTimes::kParts
   };
   static std::string name(std::size_t value);
+  static Value value_of(Measure measure);
 
   std::string_view kind;   // "train": training steps; "validation", "test": an evaluation; "epoch": all its steps
   std::uint64_t step = 0;  // the first is 1

@@ -28,9 +28,8 @@ std::string spoken(std::string_view name) {
 }
 
 void add_evaluation(nlohmann::json& json, const Evaluation& e) {
-  json[e.split + "_loss"] = e.loss;
-  json[e.split + "_accuracy"] = e.accuracy();
-  if (e.top5) json[e.split + "_top5"] = e.share(*e.top5);
+  for (const Measure measure : kMeasures)
+    if (const auto value = e.score.value(measure)) json[e.split + "_" + to_string(measure)] = *value;
   json[e.split + "_skipped"] = e.skipped;
 }
 
@@ -40,9 +39,7 @@ std::string bold(const std::string& text) {
 
 // "test accuracy 91.65 %  (9165 of 10000 images, top-5 99.90 %, loss 0.2434)"
 std::string score_line(const Evaluation& e) {
-  return fmt::format("{}  ({} of {} images, {}loss {:.4f})",
-                     bold(fmt::format("{} accuracy {:.2f} %", e.split, 100 * e.accuracy())), e.correct, e.count,
-                     e.top5 ? fmt::format("top-5 {:.2f} %, ", 100 * e.share(*e.top5)) : "", e.loss);
+  return fmt::format("{}  ({})", bold(e.split + " " + headline(e.score)), details(e.score));
 }
 
 // Returns the rank with the largest `seconds_of`.
@@ -113,12 +110,20 @@ double RunResult::images_per_second() const {
   return per_second(images, accounts.mean().wall());
 }
 
+nlohmann::json to_json(const Score& score) {
+  nlohmann::json json{{"count", score.count}};
+  if (score.correct) json["correct"] = *score.correct;
+  for (const Measure measure : kMeasures)
+    if (const auto value = score.value(measure)) json[to_string(measure)] = *value;
+  return json;
+}
+
 nlohmann::json to_json(const EpochResult& e) {
   nlohmann::json json{{"epoch", e.epoch},
                       {"first_image", e.first_image},
                       {"steps", e.steps},
                       {"train_loss", e.train_loss},
-                      {"train_accuracy", e.train_accuracy},
+                      {"train_" + to_string(e.measure), e.train_measure},
                       {"learning_rate", e.rate},
                       {"skipped", e.skipped},
                       {"seconds", e.seconds},
@@ -131,7 +136,8 @@ nlohmann::json to_json(const EpochResult& e) {
 }
 
 nlohmann::json to_json(const EvaluationResult& e) {
-  nlohmann::json json{{"step", e.step}, {"epoch", e.epoch}, {"seconds", e.seconds}, {"images", e.evaluation.count}};
+  nlohmann::json json{
+      {"step", e.step}, {"epoch", e.epoch}, {"seconds", e.seconds}, {"images", e.evaluation.score.count}};
   add_evaluation(json, e.evaluation);
   return json;
 }
@@ -169,8 +175,8 @@ nlohmann::json to_json(const RunResult& r) {
   if (!json["evaluations"].empty()) {
     const nlohmann::json& last = json["evaluations"].back();
     for (const char* split : {"validation", "test"})
-      for (const char* value : {"_accuracy", "_top5", "_loss"})
-        if (const std::string name = std::string(split) + value; last.contains(name)) json[name] = last[name];
+      for (const std::string& measure : measure_names())
+        if (const std::string name = fmt::format("{}_{}", split, measure); last.contains(name)) json[name] = last[name];
   }
   if (!r.ended_by.empty()) json["ended_by"] = r.ended_by;
   if (r.test) {

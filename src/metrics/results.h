@@ -18,7 +18,9 @@ struct EpochResult {
   std::size_t first_image = 0;  // above 0 if the run was resumed within this epoch: the values cover the images from it
   std::size_t images = 0, steps = 0;
   std::size_t skipped = 0;  // bad samples, replaced by others
-  double train_loss = 0, train_accuracy = 0;
+  double train_loss = 0;
+  Measure measure = Measure::accuracy;  // what steps measure besides, and its mean
+  double train_measure = 0;
   float rate = 0;                               // of the last step
   double seconds = 0;                           // of its steps
   std::optional<GradientNorms> gradient_norms;  // if gradients are clipped
@@ -65,6 +67,7 @@ struct RunResult {
 nlohmann::json ledger_json(const Accounts& accounts);
 std::string ledger_table(const Accounts& accounts);   // milliseconds per step, and shares
 std::string lateness_line(const Accounts& accounts);  // the latest rank; empty if the ranks do not wait
+nlohmann::json to_json(const Score& score);           // the images, and what was measured
 nlohmann::json to_json(const EpochResult& epoch);
 nlohmann::json to_json(const EvaluationResult& evaluation);
 nlohmann::json to_json(const RunResult& result);

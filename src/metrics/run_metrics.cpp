@@ -35,7 +35,7 @@ void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t 
   trainer_.finish();
   MetricsRecord record = record_of("train", place);
   record.values[MetricsRecord::loss] = found.loss;
-  record.values[MetricsRecord::accuracy] = found.accuracy;
+  record.values[MetricsRecord::value_of(epoch.measure)] = found.measure;
   record.values[MetricsRecord::learning_rate] = epoch.rate;
   record.values[MetricsRecord::gradient_norm] = gradient_norm(epoch);
   activity_.enter(Activity::Phase::meeting);
@@ -56,9 +56,7 @@ std::optional<double> RunMetrics::gradient_norm(EpochResult& epoch) {
 
 void RunMetrics::evaluation(const Place& place, const Evaluation& found) {
   MetricsRecord record = record_of(found.split, place);
-  record.values[MetricsRecord::loss] = found.loss;
-  record.values[MetricsRecord::accuracy] = found.accuracy();
-  if (found.top5) record.values[MetricsRecord::top5_accuracy] = found.share(*found.top5);
+  for (const Measure measure : kMeasures) record.values[MetricsRecord::value_of(measure)] = found.score.value(measure);
   write(record);
 }
 
@@ -66,7 +64,7 @@ void RunMetrics::epoch(const Place& place, const EpochResult& epoch) {
   images_ = 0;  // the end of an epoch resolves all timings
   MetricsRecord record = record_of("epoch", place);
   record.values[MetricsRecord::loss] = epoch.train_loss;
-  record.values[MetricsRecord::accuracy] = epoch.train_accuracy;
+  record.values[MetricsRecord::value_of(epoch.measure)] = epoch.train_measure;
   record.values[MetricsRecord::learning_rate] = epoch.rate;
   add_times(epoch.accounts.mean(), epoch.images, record);
   write(record);

@@ -9,6 +9,11 @@
 
 namespace annulus {
 
+// Whether operators of a domain are ONNX's own.
+inline bool standard_domain(const std::string& domain) {
+  return domain.empty() || domain == "ai.onnx";
+}
+
 // The attributes of an ONNX node, by name. An attribute that is missing has the given default.
 class Attributes {
  public:

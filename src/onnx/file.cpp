@@ -10,13 +10,16 @@
 #include "kernels/base/error.h"
 #include "src/io/file_io.h"
 #include "src/io/printable.h"
+#include "src/onnx/attributes.h"
+#include "src/onnx/functions.h"
 #include "src/onnx/tensor.h"
 
 namespace annulus {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 31;  // limit of protobuf's messages
-constexpr std::int64_t kFirstOperators = 11;
+// Versions of the operators. Later ones may define operators of the same name otherwise.
+constexpr std::int64_t kFirstOperators = 11, kLastOperators = 23;
 
 // Later versions of the format have properties of nodes and values, which our library keeps as unknown fields.
 constexpr int kNodeProperties = 9, kValueProperties = 4;
@@ -67,7 +70,8 @@ void load_external(onnx::TensorProto& tensor, const std::filesystem::path& folde
   const FileDescriptor descriptor = open_to_read(file);
   const std::uint64_t size = size_of(descriptor, file);
   const std::size_t offset = whole_property(tensor, "offset", 0);
-  const std::size_t length = whole_property(tensor, "length", size - std::min<std::uint64_t>(offset, size));
+  const std::size_t wanted = raw_bytes(tensor), length = whole_property(tensor, "length", wanted);
+  if (length != wanted) fail("{}: its values are {} bytes, but it needs {}", tensor.name(), length, wanted);
   if (offset > size || length > size - offset)
     fail("{}: its values are bytes {} to {} of {}, which has {}: copy it again, beside the ONNX file", tensor.name(),
          offset, offset + length, file.string(), size);
@@ -98,10 +102,6 @@ class Order {
  private:
   std::set<std::string> defined_;
 };
-
-bool standard(const std::string& domain) {
-  return domain.empty() || domain == "ai.onnx";
-}
 
 }  // namespace
 
@@ -140,10 +140,14 @@ OnnxFile OnnxFile::parse(std::string_view bytes, const std::string& name) {
 
 void OnnxFile::check() {
   for (const onnx::OperatorSetIdProto& set : model_.opset_import())
-    if (standard(set.domain())) operators_ = set.version();
+    if (standard_domain(set.domain())) operators_ = set.version();
   if (operators_ < kFirstOperators)
     fail("its operators are of version {}, but at least {} is needed: export it with opset_version=17", operators_,
          kFirstOperators);
+  if (operators_ > kLastOperators)
+    fail("its operators are of version {}, but at most {} is supported: export it with opset_version=17", operators_,
+         kLastOperators);
+  inline_functions(model_, operators_);
   const onnx::GraphProto& graph = model_.graph();
   if (graph.sparse_initializer_size() > 0) fail("sparse tensors are not supported");
   Order order;
@@ -152,7 +156,7 @@ void OnnxFile::check() {
     if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
       fail("{}: its values are in another file", tensor.name());
     if (stripped(tensor))
-      checked_shape(tensor.name(), {tensor.dims().data(), static_cast<std::size_t>(tensor.dims_size())});
+      checked_shape(tensor);
     else
       expect_data(tensor);
     initializers_[tensor.name()] = &tensor;
@@ -202,7 +206,6 @@ std::string OnnxFile::without_values(const std::vector<std::string>& tensors) co
   onnx::ModelProto model;
   model.set_ir_version(model_.ir_version());
   *model.mutable_opset_import() = model_.opset_import();
-  *model.mutable_functions() = model_.functions();
   const onnx::GraphProto& from = graph();
   onnx::GraphProto& to = *model.mutable_graph();
   to.set_name(from.name());

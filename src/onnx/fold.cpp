@@ -233,6 +233,14 @@ HostTensor each(const Attributes&, const Inputs& inputs) {
   return to;
 }
 
+HostTensor absolute(const Attributes&, const Inputs& inputs) {
+  HostTensor to = input(inputs, 0);
+  for (double& value : to.reals) value = std::fabs(value);
+  for (std::int64_t& value : to.wholes)
+    if (value < 0) value = static_cast<std::int64_t>(-static_cast<std::uint64_t>(value));
+  return to;
+}
+
 HostTensor negative(const Attributes&, const Inputs& inputs) {
   HostTensor to = input(inputs, 0);
   for (double& value : to.reals) value = -value;
@@ -513,7 +521,7 @@ using Rule = HostTensor (*)(const Attributes& attributes, const Inputs& inputs);
 
 const std::map<std::string_view, Rule>& rules() {
   static const std::map<std::string_view, Rule> all{
-      {"Abs", each<std::fabs>},
+      {"Abs", absolute},
       {"Add", pairwise<Wrapping<std::plus<>>>},
       {"And", comparison<std::logical_and<>>},
       {"Cast", cast},

@@ -150,12 +150,12 @@ std::vector<float> parameter_values(const Stored& stored, const ParameterDeclara
 // Adds a draft's layers to a network.
 class Assembly {
  public:
-  Assembly(const Task& task, ImportedNetwork& to) : task_(task), to_(to) {}
+  Assembly(const Reader& reader, const Task& task, ImportedNetwork& to) : reader_(reader), task_(task), to_(to) {}
 
-  void run(const Reader& reader) {
-    const Draft& draft = reader.draft();
+  void run() {
+    const Draft& draft = reader_.draft();
     auto layers = draft.layers();
-    const Logits logits = expect_logits(reader);
+    const Logits logits = expect_logits(reader_);
     const auto used = used_layers(draft, logits.value);
     if (logits.classes != task_.classes) {
       replace_classifier(layers, logits, task_.classes);
@@ -192,18 +192,16 @@ class Assembly {
   void add_parameter(const std::string& layer, const Stored& stored, const ParameterDeclaration& declared) {
     const std::string name = parameter_name(layer, declared.name);
     if (stored.tensor != nullptr) {
-      const std::string& tensor = stored.tensor->name();
-      const bool first = seen_.insert(stored.tensor).second;
-      to_.names[name] = first ? tensor : layer + tensor.substr(std::min(tensor.rfind('.'), tensor.size()));
-      if (first)
-        to_.stored.push_back(tensor);
-      else
+      if (!seen_.insert(stored.tensor).second)
         ++copies_;
+      else if (!reader_.depends_on_values(*stored.tensor))
+        to_.stored.push_back(stored.tensor->name());
       if (OnnxFile::stripped(*stored.tensor)) return;
     }
     to_.values[name] = parameter_values(stored, declared);
   }
 
+  const Reader& reader_;
   const Task& task_;
   ImportedNetwork& to_;
   std::uint32_t dropouts_ = 0;
@@ -235,10 +233,10 @@ ImportedNetwork read_network(const OnnxFile& file, const Task& task) {
              ? fmt::format(", and {} more: see `annulus models --check`", reader.problems().size() - 1)
              : "",
          size_hint(file, task));
-  ImportedNetwork network{Graph(task.image), {}, {}, {}, reader.notes()};
+  ImportedNetwork network{Graph(task.image), {}, {}, reader.notes()};
   add_output_notes(file, network.notes);
   try {
-    Assembly(task, network).run(reader);
+    Assembly(reader, task, network).run();
   } catch (const Error& error) {
     fail("{}: {}{}", file.name(), printable(error.what()), size_hint(file, task));
   }

@@ -14,9 +14,7 @@ struct ImportedNetwork {
   Graph graph;
   // By the graph's names of its parameters. Values are missing if the file has none, or if the layer was replaced.
   std::map<std::string, std::vector<float>> values;
-  std::map<std::string, std::string>
-      names;                        // by the graph's names of parameters, PyTorch's: "features.0.1.running_mean"
-  std::vector<std::string> stored;  // the file's tensors that are parameters
+  std::vector<std::string> stored;  // the file's tensors that are only parameters: the graph does not need their values
   std::vector<std::string> notes;   // messages for the user: layers that were dropped or replaced
 };
 

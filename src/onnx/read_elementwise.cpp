@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 
 #include "kernels/base/error.h"
 #include "src/onnx/fold.h"
+#include "src/onnx/patterns.h"
 #include "src/onnx/reader.h"
 
 namespace annulus {
@@ -12,81 +12,6 @@ namespace {
 
 using Function = Activation::Function;
 using enum Arithmetic::Operator;
-
-bool near(double a, double b) {
-  return std::fabs(a - b) <= 1e-4 * std::max(1.0, std::fabs(b));
-}
-
-// A value as alpha x + beta.
-struct Line {
-  Value x;
-  double alpha = 1, beta = 0;
-};
-
-Line line(const Draft& draft, Value value) {
-  const auto* activation = draft.computed_by<Activation>(value);
-  if (activation == nullptr || activation->function != Function::linear) return {value};
-  return {draft.layer(value).inputs[0], activation->alpha, activation->beta};
-}
-
-bool is_function(const Draft& draft, Value value, Function function) {
-  const auto* activation = draft.computed_by<Activation>(value);
-  return activation != nullptr && activation->function == function;
-}
-
-// x (1 + erf(x / sqrt(2))), with any factor: twice GELU (Hendrycks and Gimpel, "Gaussian error linear units", 2016).
-std::optional<Value> gelu(NodeReader& n, Value a, Value b) {
-  const Draft& draft = n.draft();
-  const Line outer = line(draft, b);
-  const Part* erf = draft.computed_by<Part>(outer.x);
-  if (erf == nullptr || erf->op != "Erf" || !near(outer.alpha, outer.beta)) return std::nullopt;
-  const Line inner = line(draft, draft.layer(outer.x).inputs[0]), other = line(draft, a);
-  const double scale = inner.alpha * std::numbers::sqrt2;
-  if (inner.x != other.x || inner.beta != 0 || other.beta != 0) return std::nullopt;
-  const Value x = n.linear(inner.x, near(scale, 1) ? 1 : scale, 0);
-  const double factor = 2 * outer.alpha * other.alpha / (near(scale, 1) ? 1 : scale);
-  return n.linear(n.function(Function::gelu, x), near(factor, 1) ? 1 : factor, 0);
-}
-
-// x times a function of x.
-std::optional<Value> gated(NodeReader& n, Value x, Value gate) {
-  const Draft& draft = n.draft();
-  const auto* activation = draft.computed_by<Activation>(gate);
-  if (activation == nullptr) return std::nullopt;
-  const Value from = draft.layer(gate).inputs[0];
-  if (activation->function == Function::sigmoid && from == x) return n.function(Function::silu, x);
-  const bool hard = near(activation->alpha, 1.0 / 6) && near(activation->beta, 0.5);
-  if (activation->function == Function::hard_sigmoid && from == x && hard) return n.function(Function::hard_swish, x);
-  if (activation->function == Function::tanh && is_function(draft, from, Function::softplus) &&
-      draft.layer(from).inputs[0] == x)
-    return n.function(Function::mish, x);
-  return std::nullopt;
-}
-
-// Group normalization as PyTorch's older exporter writes it: a normalization of reshaped images, then a scale and a
-// shift of each channel.
-std::optional<Value> group_norm(NodeReader& n, Value a, Value shift) {
-  const Draft& draft = n.draft();
-  const auto* product_layer = draft.computed_by<Arithmetic>(a);
-  if (draft.computed_by<Learned>(shift) == nullptr || product_layer == nullptr || product_layer->op != product)
-    return std::nullopt;
-  Value normalized = draft.layer(a).inputs[0], scale = draft.layer(a).inputs[1];
-  if (draft.computed_by<Learned>(scale) == nullptr) std::swap(normalized, scale);
-  if (draft.computed_by<Learned>(scale) == nullptr || draft.computed_by<Reshape>(normalized) == nullptr)
-    return std::nullopt;
-  const Value inner = draft.layer(normalized).inputs[0];
-  const Part* norm = draft.computed_by<Part>(inner);
-  if (norm == nullptr || norm->op != "InstanceNormalization") return std::nullopt;
-  const Value grouped = draft.layer(inner).inputs[0];
-  if (draft.computed_by<Reshape>(grouped) == nullptr) return std::nullopt;
-  const Value x = draft.layer(grouped).inputs[0];
-  if (n.shape(x).size() < 2) return std::nullopt;
-  const std::size_t channels = n.shape(x)[1];
-  if (n.shape(x) != n.shape(a) || elements(n.shape(scale)) != channels || elements(n.shape(shift)) != channels)
-    return std::nullopt;
-  const GroupNorm operation{norm->groups, norm->epsilon};
-  return n.add(operation, {x}, {draft.layer(scale).stored[0], draft.layer(shift).stored[0]});
-}
 
 // The input of a repetition of single elements, which arithmetic repeats itself.
 Value unrepeated(NodeReader& n, Value other, Value x) {
@@ -142,7 +67,7 @@ std::optional<Value> with_channels(NodeReader& n, Arithmetic::Operator op, Value
   return n.normalized(images, alpha, beta);
 }
 
-// A bias that follows a dense layer becomes the layer's.
+// A bias that follows a dense layer, or a shift that follows a layer normalization, becomes the layer's.
 std::optional<Value> with_bias(NodeReader& n, Value x, std::size_t input) {
   const auto bias = n.stored(input);
   if (!bias || !n.is_parameter(input) || !Graph::has_node(x) || n.readers_of_other(input) != 1) return std::nullopt;
@@ -152,6 +77,12 @@ std::optional<Value> with_bias(NodeReader& n, Value x, std::size_t input) {
     layer.bias = true;
     return n.add(layer, before.inputs, {before.stored[0], *bias});
   };
+  if (const auto* norm = n.draft().computed_by<LayerNorm>(x); norm != nullptr && !norm->shift) {
+    const Shape shape = n.shape(x);
+    if (n.input_shape(input) != Shape(shape.begin() + static_cast<std::ptrdiff_t>(norm->axis), shape.end()))
+      return std::nullopt;
+    return n.add(LayerNorm{norm->axis, norm->epsilon, true}, before.inputs, {before.stored[0], *bias});
+  }
   if (const auto* layer = n.draft().computed_by<Dense>(x)) return add(*layer);
   if (const auto* layer = n.draft().computed_by<Linear>(x)) return add(*layer);
   return std::nullopt;
@@ -242,9 +173,7 @@ void read_clip(NodeReader& n) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   const auto bound = [&](std::size_t input, float missing) {
     if (!n.has(input)) return missing;
-    const auto number = n.number(input);
-    if (!number) fail("its input {} must be constant", input);
-    return static_cast<float>(std::clamp<double>(*number, -kLargest, kLargest));
+    return static_cast<float>(std::clamp<double>(n.expect_number(input), -kLargest, kLargest));
   };
   const float least = bound(1, -kLargest), most = bound(2, kLargest);
   n.set(n.function(Function::clip, n.value(0), least, most));
@@ -252,14 +181,17 @@ void read_clip(NodeReader& n) {
 
 void read_power(NodeReader& n) {
   const Value x = n.value(0);
-  const auto exponent = n.number(1);
+  const double exponent = n.expect_number(1);
   if (exponent == 1) return n.set(x);
   if (exponent == 2) return n.set(n.function(Function::square, x));
   if (exponent == 3) return n.set(n.combine(product, x, n.function(Function::square, x)));
   if (exponent == 0.5) return n.set(n.function(Function::square_root, x));
   if (exponent == -1) return n.set(n.function(Function::reciprocal, x));
   if (exponent == -0.5) return n.set(n.function(Function::reciprocal, n.function(Function::square_root, x)));
-  fail("only the powers -1, -1/2, 1/2, 1, 2 and 3 are supported");
+  // As in PyTorch, the result is not a number for negative numbers, and the gradient is not finite for 0.
+  if (exponent && *exponent < 1 && *exponent != std::round(*exponent))
+    return n.set(n.function(Function::exponential, n.linear(n.function(Function::logarithm, x), *exponent, 0)));
+  fail("only the powers -1, 1, 2 and 3, and fractions below 1, are supported");
 }
 
 void read_prelu(NodeReader& n) {
@@ -313,14 +245,15 @@ void read_where(NodeReader& n) {
   const auto condition = n.number(0);
   if (condition) return n.set(n.item(*condition != 0 ? 1 : 2));
   const std::size_t kept = n.is_layer(1) ? 1 : 2;
-  const auto number = n.number(3 - kept);
+  if (n.is_layer(3 - kept)) fail("it chooses between computed values: use Mul and Add");
+  const double number = n.expect_number(3 - kept);
   const HostTensor& chosen = n.expect_constant(0);
-  if (chosen.real() || !number || !std::isfinite(*number)) fail("it chooses between computed values: use Mul and Add");
+  if (chosen.real() || !std::isfinite(number)) fail("it chooses a number that is not finite: use Mul and Add");
   std::vector<double> mask, numbers;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const bool keep = (chosen.wholes[i] != 0) == (kept == 1);
     mask.push_back(keep);
-    numbers.push_back(keep ? 0 : *number);
+    numbers.push_back(keep ? 0 : number);
   }
   const auto constant = [&](std::vector<double> values) {
     return n.value(Item(std::make_shared<const HostTensor>(real_numbers(chosen.shape, std::move(values)))));
@@ -331,14 +264,7 @@ void read_where(NodeReader& n) {
 }  // namespace
 
 Value NodeReader::combine(Arithmetic::Operator op, Value a, Value b) {
-  if (op == product)
-    for (const auto& [x, y] : {std::pair{a, b}, std::pair{b, a}}) {
-      if (const auto found = gelu(*this, x, y)) return *found;
-      if (const auto found = gated(*this, x, y)) return *found;
-    }
-  if (op == sum)
-    for (const auto& [x, y] : {std::pair{a, b}, std::pair{b, a}})
-      if (const auto found = group_norm(*this, x, y)) return *found;
+  if (const auto found = recognized(*this, op, a, b)) return *found;
   b = unrepeated(*this, a, b);
   a = unrepeated(*this, b, a);
   const Shape of_a = shape(a), of_b = shape(b), out = broadcast(of_a, of_b);

@@ -35,8 +35,10 @@ void read_batch_norm(NodeReader& n) {
   Shape images = shape;
   images.resize(4, 1);
   if (shape.size() > 4) images[3] = elements(shape) / (shape[0] * shape[1] * shape[2]);
-  const Value normalized =
-      n.add(BatchNorm{.epsilon = n.attributes.real("epsilon", 1e-5f)}, {n.reshape(x, images)}, parameters);
+  const float momentum = n.attributes.real("momentum", 0.9f);  // of the statistics as they were
+  if (!(momentum >= 0 && momentum <= 1)) fail("its momentum is {}, but it must be 0 to 1", momentum);
+  const BatchNorm operation{.epsilon = n.attributes.real("epsilon", 1e-5f), .momentum = 1 - momentum};
+  const Value normalized = n.add(operation, {n.reshape(x, images)}, parameters);
   n.set(n.reshape(normalized, shape));
 }
 

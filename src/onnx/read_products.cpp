@@ -28,13 +28,12 @@ Value table(NodeReader& n, std::size_t input) {
   const auto* stored = n.as<FileTensor>(input);
   if (stored == nullptr || !n.is_parameter(input)) return n.value(input);
   n.note(fmt::format("{} is not trained: it is an input of a layer", stored->tensor->name()));
-  return n.add(Constant{n.input_shape(input), read_floats(*stored->tensor)}, {});
+  return n.untrained(input);
 }
 
 void read_gemm(NodeReader& n) {
   auto weight = n.stored(1);
-  if (n.attributes.real("alpha", 1) != 1 || n.attributes.real("beta", 1) != 1)
-    fail("alpha and beta other than 1 are not supported: use Mul");
+  const double alpha = n.attributes.real("alpha", 1), beta = n.attributes.real("beta", 1);
   if (!weight) fail("the product of two computed matrices is not supported: use MatMul");
   Value x = table(n, 0);
   if (n.attributes.whole("transA", 0) != 0) x = n.transpose(x, {1, 0});
@@ -43,12 +42,12 @@ void read_gemm(NodeReader& n) {
   if (shape.size() != 2 || features(n.shape(x)) != shape[rows ? 1 : 0])
     fail("its weights of {} do not fit its input of {}", to_string(shape), to_string(n.shape(x)));
   if (!rows) weight->transposed = !weight->transposed;
-  std::optional<Stored> bias;
-  if (n.has(2) && n.number(2) != 0) {
-    bias = n.stored(2);
-    if (!bias) fail("its bias is computed from the images");
-  }
-  n.set(dense(n, x, *weight, shape[rows ? 0 : 1], bias));
+  x = n.linear(x, alpha, 0);
+  const std::size_t units = shape[rows ? 0 : 1];
+  if (!n.has(2) || n.number(2) == 0 || beta == 0) return n.set(dense(n, x, *weight, units, std::nullopt));
+  if (const auto bias = n.stored(2); bias && beta == 1 && elements(n.input_shape(2)) == units)
+    return n.set(dense(n, x, *weight, units, bias));
+  n.set(n.combine(Arithmetic::Operator::sum, dense(n, x, *weight, units, std::nullopt), n.linear(n.value(2), beta, 0)));
 }
 
 // The product of two values, whose stacks are made equal.

@@ -11,9 +11,7 @@ void read_dropout(NodeReader& n) {
   if (n.used(1)) fail("its mask is not supported: use only its output");
   double rate = n.attributes.real("ratio", 0.5f);
   if (n.has(1)) {
-    const auto number = n.number(1);
-    if (!number) fail("its ratio must be constant");
-    rate = *number;
+    rate = n.expect_number(1);
   } else if (n.operators() >= 12) {
     rate = 0.5;
   }
@@ -32,9 +30,7 @@ void read_uniform_like(NodeReader& n) {
 
 // Each element is 1 with the probability that the input has.
 void read_bernoulli(NodeReader& n) {
-  const auto kept = n.number(0);
-  if (!kept) fail("its probability must be constant");
-  n.set(RandomMask{n.input_shape(0), *kept});
+  n.set(RandomMask{n.input_shape(0), n.expect_number(0)});
 }
 
 template <bool less>

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "kernels/base/error.h"
@@ -349,9 +351,8 @@ void read_pad(NodeReader& n) {
   if (mode != "constant" && mode != "reflect" && mode != "edge" && mode != "wrap")
     fail("its mode \"{}\" is not supported: use constant, reflect, edge or wrap", mode);
   if (mode == "constant") {
-    const auto value = n.has(2) ? n.number(2) : 0;
-    if (!value) fail("its value must be constant");
-    const Pad pad{{before.begin(), before.end()}, {after.begin(), after.end()}, static_cast<float>(*value)};
+    const double value = n.has(2) ? n.expect_number(2) : 0;
+    const Pad pad{{before.begin(), before.end()}, {after.begin(), after.end()}, static_cast<float>(value)};
     if (std::ranges::all_of(pads, [](std::int64_t extent) { return extent <= 0; })) return n.set(x);
     for (std::size_t axis = 0; axis < rank; ++axis)
       if (pad.before[axis] + pad.after[axis] > 0) n.expect_not_batch(x, axis);
@@ -365,36 +366,52 @@ void read_pad(NodeReader& n) {
   n.set(x);
 }
 
-Resize::Coordinates coordinates(NodeReader& n, const Extent& size) {
-  const std::string name =
-      n.attributes.text("coordinate_transformation_mode", n.op() == "Upsample" ? "asymmetric" : "half_pixel");
-  if (name == "half_pixel" || (name == "pytorch_half_pixel" && size.height > 1 && size.width > 1))
-    return Resize::Coordinates::half_pixel;
-  if (name == "align_corners") return Resize::Coordinates::align_corners;
-  if (name == "asymmetric") return Resize::Coordinates::asymmetric;
-  fail("its coordinates \"{}\" are not supported: use half_pixel, align_corners or asymmetric", name);
+Resize::Coordinates coordinates(NodeReader& n) {
+  using enum Resize::Coordinates;
+  static const std::map<std::string, Resize::Coordinates> all{{"half_pixel", half_pixel},
+                                                              {"pytorch_half_pixel", pytorch_half_pixel},
+                                                              {"align_corners", align_corners},
+                                                              {"asymmetric", asymmetric}};
+  const std::string name = n.attributes.text("coordinate_transformation_mode", "half_pixel");
+  const auto found = all.find(name);
+  if (found == all.end()) fail("its coordinates \"{}\" are not supported: use half_pixel", name);
+  return found->second;
 }
 
-// The output's size by the inputs scales or sizes.
-Extent resized(NodeReader& n, const Shape& in) {
-  const std::size_t scales = n.op() == "Upsample" ? 1 : 2;
+Resize::Rounding rounding(NodeReader& n) {
+  using enum Resize::Rounding;
+  static const std::map<std::string, Resize::Rounding> all{{"round_prefer_floor", round_prefer_floor},
+                                                           {"round_prefer_ceil", round_prefer_ceil},
+                                                           {"floor", floor},
+                                                           {"ceil", ceil}};
+  const std::string name = n.attributes.text("nearest_mode", "round_prefer_floor");
+  const auto found = all.find(name);
+  if (found == all.end()) fail("its nearest_mode \"{}\" is not supported: use round_prefer_floor", name);
+  return found->second;
+}
+
+// Sets the output's size by the inputs scales or sizes, which are for the dimensions `axes`.
+void set_size(NodeReader& n, const Shape& in, Resize& resize) {
+  std::vector<std::int64_t> axes = n.attributes.wholes("axes");
+  if (axes.empty()) axes = {0, 1, 2, 3};
+  std::array<float, 4> scales{1, 1, 1, 1};
   Shape out = in;
-  if (n.has(scales + 1)) {
-    const auto sizes = n.wholes(scales + 1);
-    if (sizes.size() != 4) fail("its sizes must be for 4 dimensions");
-    for (std::size_t i = 0; i < 4; ++i)
-      out[i] = static_cast<std::size_t>(std::clamp<std::int64_t>(sizes[i], 0, 1 << 20));
-  } else {
-    const HostTensor& factors = n.expect_constant(scales);
-    if (factors.size() != 4) fail("its scales must be for 4 dimensions");
-    for (std::size_t i = 0; i < 4; ++i) {
-      if (!(factors.at(i) > 0)) fail("its scales must be positive");
-      out[i] = static_cast<std::size_t>(
-          std::clamp(std::floor(static_cast<float>(in[i]) * static_cast<float>(factors.at(i))), 0.0f, 0x1p20f));
-    }
+  const bool by_size = n.has(3);
+  const HostTensor& given = n.expect_constant(by_size ? 3 : 2);
+  if (given.size() != axes.size() || given.real() == by_size)
+    fail("its {} must be for {} dimensions", by_size ? "sizes" : "scales", axes.size());
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const std::size_t axis = checked_axis(axes[i], in.size());
+    if (!by_size && !(given.at(i) > 0)) fail("its scales must be positive");
+    if (!by_size) scales[axis] = static_cast<float>(given.at(i));
+    const double extent = by_size ? given.at(i) : std::floor(static_cast<float>(in[axis]) * scales[axis]);
+    out[axis] = static_cast<std::size_t>(std::clamp(extent, 0.0, 0x1p20));
   }
   if (out[0] != in[0] || out[1] != in[1] || out[2] == 0 || out[3] == 0) fail("only rows and columns can be resized");
-  return {out[2], out[3]};
+  resize.size = {out[2], out[3]};
+  if (by_size) return;
+  resize.row_scale = scales[2];
+  resize.column_scale = scales[3];
 }
 
 void read_resize(NodeReader& n) {
@@ -406,14 +423,11 @@ void read_resize(NodeReader& n) {
   if (n.attributes.text("keep_aspect_ratio_policy", "stretch") != "stretch")
     fail("a keep_aspect_ratio_policy is not supported: give sizes");
   if (n.attributes.whole("antialias", 0) != 0) fail("antialias is not supported: use linear without it");
-  const Extent size = resized(n, in);
-  if (size == Extent{in[2], in[3]}) return n.set(x);
-  const Resize resize{size, mode == "linear", coordinates(n, size)};
-  const bool down = resize.coordinates == Resize::Coordinates::asymmetric;
-  const std::string rounding = n.attributes.text("nearest_mode", n.op() == "Upsample" ? "floor" : "round_prefer_floor");
-  if (!resize.linear && rounding != (down ? "floor" : "round_prefer_floor"))
-    fail("its nearest_mode \"{}\" is not supported: use \"{}\"", rounding, down ? "floor" : "round_prefer_floor");
-  n.set(n.add(resize, {x}));
+  Resize resize{{in[2], in[3]}, mode == "linear", coordinates(n), rounding(n)};
+  set_size(n, in, resize);
+  const auto same = [](float scale) { return scale == 0 || scale == 1; };
+  const bool nothing = resize.size == Extent{in[2], in[3]} && same(resize.row_scale) && same(resize.column_scale);
+  n.set(nothing ? x : n.add(resize, {x}));
 }
 
 std::size_t block_size(NodeReader& n, const Shape& shape) {
@@ -477,7 +491,6 @@ void add_shaping(ReadNodes& all) {
   all["Tile"] = read_tile;
   all["Pad"] = read_pad;
   all["Resize"] = read_resize;
-  all["Upsample"] = read_resize;
   all["DepthToSpace"] = read_depth_to_space;
   all["SpaceToDepth"] = read_space_to_depth;
 }

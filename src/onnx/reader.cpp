@@ -72,6 +72,13 @@ void add_reads(const onnx::NodeProto& node, std::set<std::string>& values) {
     for (const onnx::NodeProto& inner : attribute.g().node()) add_reads(inner, values);
 }
 
+std::optional<double> only_value(const HostTensor& tensor) {
+  if (tensor.size() == 0) return std::nullopt;
+  for (std::size_t i = 1; i < tensor.size(); ++i)
+    if (tensor.at(i) != tensor.at(0)) return std::nullopt;
+  return tensor.at(0);
+}
+
 template <class Kind>
 const Kind* get(const Item& item) {
   return std::get_if<Kind>(&item);
@@ -172,7 +179,7 @@ void Reader::read(const onnx::NodeProto& node) {
     for (const std::string& name : node.input())
       if (!name.empty() && get<Unread>(item(name)) != nullptr) return;
     if (node.output_size() == 0) fail("it has no output");
-    if (!node.domain().empty() && node.domain() != "ai.onnx")
+    if (!standard_domain(node.domain()))
       fail("operators of the domain {} are not supported: export the network without them", node.domain());
     if (fold(node)) return;
     if (node.op_type() == "If") return read_branch(node);
@@ -273,10 +280,13 @@ const HostTensor& NodeReader::expect_constant(std::size_t input) const {
 
 std::optional<double> NodeReader::number(std::size_t input) const {
   const Host host = constant(input);
-  if (host == nullptr || host->size() == 0) return std::nullopt;
-  for (std::size_t i = 1; i < host->size(); ++i)
-    if (host->at(i) != host->at(0)) return std::nullopt;
-  return host->at(0);
+  return host != nullptr ? only_value(*host) : std::nullopt;
+}
+
+double NodeReader::expect_number(std::size_t input) const {
+  const auto number = only_value(expect_constant(input));
+  if (!number) fail("its input {} must be one number", input);
+  return *number;
 }
 
 std::vector<std::int64_t> NodeReader::wholes(std::size_t input) const {
@@ -317,7 +327,13 @@ Value NodeReader::operand(std::size_t input) {
   const auto* other = as<Computed>(1 - input);
   if (!is_parameter(input) || other == nullptr || reader_.draft_.computed_by<ImageInput>(other->value) == nullptr)
     return value(input);
-  return add(Constant{input_shape(input), read_floats(*as<FileTensor>(input)->tensor)}, {});
+  return untrained(input);
+}
+
+Value NodeReader::untrained(std::size_t input) {
+  const FileTensor& stored = *as<FileTensor>(input);
+  const Value constant = value(Item(reader_.converted(*stored.tensor)));
+  return stored.transposed ? transpose(constant, {1, 0}) : constant;
 }
 
 Value NodeReader::value(const Item& item) {

@@ -63,6 +63,9 @@ class Reader {
   const Draft& draft() const { return draft_; }
   Value logits() const;
 
+  // Whether the draft depends on a stored tensor's values, not only on its shape.
+  bool depends_on_values(const onnx::TensorProto& tensor) const { return hosts_.contains(&tensor); }
+
  private:
   friend class NodeReader;
 
@@ -120,6 +123,7 @@ class NodeReader {
   Host constant(std::size_t input) const;
   const HostTensor& expect_constant(std::size_t input) const;
   std::optional<double> number(std::size_t input) const;  // the value of a constant of equal elements
+  double expect_number(std::size_t input) const;          // likewise; a stored tensor of any name is a constant
   std::vector<std::int64_t> wholes(std::size_t input) const;
   std::vector<std::int64_t> wholes_or(std::size_t input, const char* attribute) const;  // empty if both are missing
 
@@ -128,6 +132,8 @@ class NodeReader {
   Value value(const Item& item);
   // The input of an arithmetic operation: values that are combined with pixels are not trained.
   Value operand(std::size_t input);
+  // A stored tensor as a constant. REQUIRES: the input is one.
+  Value untrained(std::size_t input);
   // The number of nodes that read the other one of two inputs.
   std::size_t readers_of_other(std::size_t input) const;
   bool is_layer(std::size_t input) const { return as<Computed>(input) != nullptr; }

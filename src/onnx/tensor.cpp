@@ -37,6 +37,14 @@ std::size_t element_bytes(std::int32_t type) {
   }
 }
 
+std::size_t expect_element_bytes(const onnx::TensorProto& tensor) {
+  const std::size_t bytes = element_bytes(tensor.data_type());
+  if (bytes == 0)
+    fail("{}: tensors of type {} are not supported: use float32", tensor.name(),
+         onnx::TensorProto_DataType_Name(static_cast<Type::DataType>(tensor.data_type())));
+  return bytes;
+}
+
 // Number of elements in the field that holds this type's values if they are not raw.
 int stored_elements(const onnx::TensorProto& tensor) {
   switch (tensor.data_type()) {
@@ -149,26 +157,27 @@ HostTensor real_numbers(Shape shape, std::vector<double> values) {
   return {HostTensor::Kind::real, std::move(shape), std::move(values), {}};
 }
 
-Shape checked_shape(const std::string& name, std::span<const std::int64_t> dims) {
+Shape checked_shape(const onnx::TensorProto& tensor) {
   constexpr std::size_t kMost = std::size_t{1} << 40;
   Shape shape;
   std::size_t all = 1;
-  for (const std::int64_t extent : dims) {
-    if (extent < 0) fail("{}: one of its extents is {}", name, extent);
+  for (const std::int64_t extent : tensor.dims()) {
+    if (extent < 0) fail("{}: one of its extents is {}", tensor.name(), extent);
     shape.push_back(static_cast<std::size_t>(extent));
-    if (extent > 0 && all > kMost / static_cast<std::size_t>(extent)) fail("{}: it has too many elements", name);
+    if (extent > 0 && all > kMost / static_cast<std::size_t>(extent))
+      fail("{}: it has too many elements", tensor.name());
     all *= shape.back();
   }
   return shape;
 }
 
+std::size_t raw_bytes(const onnx::TensorProto& tensor) {
+  return elements(checked_shape(tensor)) * expect_element_bytes(tensor);
+}
+
 void expect_data(const onnx::TensorProto& tensor) {
-  const Shape shape =
-      checked_shape(tensor.name(), {tensor.dims().data(), static_cast<std::size_t>(tensor.dims_size())});
-  const std::size_t bytes = element_bytes(tensor.data_type());
-  if (bytes == 0)
-    fail("{}: tensors of type {} are not supported: use float32", tensor.name(),
-         onnx::TensorProto_DataType_Name(static_cast<Type::DataType>(tensor.data_type())));
+  const Shape shape = checked_shape(tensor);
+  const std::size_t bytes = expect_element_bytes(tensor);
   const std::size_t wanted = elements(shape);
   const std::size_t stored =
       tensor.has_raw_data() ? tensor.raw_data().size() / bytes : static_cast<std::size_t>(stored_elements(tensor));

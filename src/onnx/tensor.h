@@ -31,8 +31,12 @@ HostTensor real_numbers(Shape shape, std::vector<double> values);
 // Limit of a constant's elements: the program computes no larger ones while it reads a file.
 constexpr std::size_t kMostConstantElements = std::size_t{1} << 24;
 
-// Throws Error if a shape's extents are negative, or if their product is not a possible number of elements.
-Shape checked_shape(const std::string& name, std::span<const std::int64_t> dims);
+// A stored tensor's shape. Throws Error if extents are negative, or if their product is not a possible number of
+// elements.
+Shape checked_shape(const onnx::TensorProto& tensor);
+
+// The number of bytes of a tensor's values, if they are stored as bytes. Throws Error if its type is not supported.
+std::size_t raw_bytes(const onnx::TensorProto& tensor);
 
 // Checks a stored tensor's type and the length of its data. Throws Error naming it.
 void expect_data(const onnx::TensorProto& tensor);

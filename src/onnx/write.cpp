@@ -2,9 +2,11 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <numbers>
+#include <set>
 
 #include "kernels/average_windows.h"
 #include "kernels/base/error.h"
@@ -13,7 +15,7 @@
 namespace annulus {
 namespace {
 
-constexpr const char* kImages = "images";
+constexpr const char *kImages = "images", *kLogits = "logits", *kProbabilities = "probabilities", *kValues = "values";
 constexpr const char* kBatch = "batch";
 
 // Limit of protobuf's messages, minus 1 MiB for the description of the graph.
@@ -88,16 +90,45 @@ std::vector<float> mean_matrix(const AverageAxis& axis, std::size_t pixels, bool
   return matrix;
 }
 
+// Names of an ONNX graph's values. Inputs and outputs have theirs, then parameters have those of the graph, then
+// layers; others are numbered.
+class ValueNames {
+ public:
+  explicit ValueNames(const Graph& graph) {
+    for (const Node& node : graph.nodes())
+      for (const ParameterDeclaration& p : graph.parameters(node)) add(parameters_, parameter_name(node.name, p.name));
+    for (const Node& node : graph.nodes()) add(layers_, node.name);
+  }
+
+  const std::string& parameter(const std::string& name) const { return parameters_.at(name); }
+  const std::string& layer(const std::string& name) const { return layers_.at(name); }
+
+  std::string unique(const std::string& wanted) {
+    std::string name = wanted;
+    for (int number = 2; !taken_.insert(name).second; ++number) name = fmt::format("{}_{}", wanted, number);
+    return name;
+  }
+
+ private:
+  void add(std::map<std::string, std::string>& to, const std::string& name) {
+    if (const auto [place, added] = to.try_emplace(name); added) place->second = unique(name);
+  }
+
+  std::set<std::string> taken_{kImages, kLogits, kProbabilities, kValues};
+  std::map<std::string, std::string> parameters_, layers_;
+};
+
 // Appends a graph's nodes to an ONNX graph. operator() translates the operation of the current node and returns the
 // name of its output.
 class Translation {
  public:
   Translation(const Graph& graph, const ParameterValues& values, onnx::GraphProto& to)
-      : graph_(graph), values_(values), to_(to), names_{kImages, "", ""} {}
+      : graph_(graph), values_(values), to_(to), value_names_(graph), names_{kImages, "", ""} {}
 
   void run() {
     for (const Node& node : graph_.nodes()) {
       node_ = &node;
+      parts_.clear();
       shapes_ = graph_.input_shapes(node, 1);
       names_.push_back(std::visit(*this, node.operation));
     }
@@ -170,7 +201,9 @@ class Translation {
   }
 
   std::string operator()(const BatchNorm& o) {
-    set(add("BatchNormalization", with_parameters(input(0)), name()), "epsilon", o.epsilon);
+    onnx::NodeProto& node = add("BatchNormalization", with_parameters(input(0)), name());
+    set(node, "epsilon", o.epsilon);
+    set(node, "momentum", 1 - o.momentum);
     return fused(o);
   }
 
@@ -194,15 +227,17 @@ class Translation {
   std::string operator()(const Dropout&) { return input(0); }
 
   std::string operator()(const SoftmaxCrossEntropy&) {
-    add("Identity", {input(0)}, "logits");
-    set(add("Softmax", {"logits"}, "probabilities"), "axis", std::int64_t{1});
-    return describe_outputs();
+    add("Identity", {input(0)}, kLogits);
+    set(add("Softmax", {kLogits}, kProbabilities), "axis", std::int64_t{1});
+    return describe_outputs({kLogits, kProbabilities});
   }
 
-  std::string operator()(const BinaryCrossEntropy&) {
-    add("Identity", {input(0)}, "logits");
-    add("Sigmoid", {"logits"}, "probabilities");
-    return describe_outputs();
+  std::string operator()(const BinaryCrossEntropy&) { return sigmoids(); }
+  std::string operator()(const MultiLabelCrossEntropy&) { return sigmoids(); }
+
+  std::string operator()(const MeanSquaredError&) {
+    add("Identity", {input(0)}, kValues);
+    return describe_outputs({kValues});
   }
 
   std::string operator()(const TransposedConvolution& o) {
@@ -387,11 +422,11 @@ class Translation {
     for (const std::size_t extent : o.shape) {
       const std::string at = fmt::format(".extent{}", extents.size());
       if (extent == Expand::kBatch) {
-        onnx::NodeProto& shape = add("Shape", {input(1)}, name((at + ".batch").c_str()));
+        onnx::NodeProto& shape = add("Shape", {input(1)}, name(at + ".batch"));
         set(shape, "end", std::int64_t{1});
         extents.push_back(shape.output(0));
       } else {
-        extents.push_back(wholes(at.c_str(), {static_cast<std::int64_t>(extent)}));
+        extents.push_back(wholes(at, {static_cast<std::int64_t>(extent)}));
       }
     }
     set(add("Concat", extents, name(".extents")), "axis", std::int64_t{0});
@@ -401,36 +436,56 @@ class Translation {
 
   std::string operator()(const Resize& o) {
     using enum Resize::Coordinates;
-    const Shape& in = shapes_[0];
-    const auto scale = [](std::size_t to, std::size_t from) {
-      return static_cast<float>(to) / static_cast<float>(from);
-    };
-    const std::vector<float> scales{1, 1, scale(o.size.height, in[2]), scale(o.size.width, in[3])};
-    onnx::NodeProto& node = add("Resize", {input(0), "", constant(name(".scales"), {4}, scales)}, name());
+    using enum Resize::Rounding;
+    static const std::map<Resize::Coordinates, const char*> coordinates{{half_pixel, "half_pixel"},
+                                                                        {pytorch_half_pixel, "pytorch_half_pixel"},
+                                                                        {align_corners, "align_corners"},
+                                                                        {asymmetric, "asymmetric"}};
+    static const std::map<Resize::Rounding, const char*> roundings{{round_prefer_floor, "round_prefer_floor"},
+                                                                   {round_prefer_ceil, "round_prefer_ceil"},
+                                                                   {floor, "floor"},
+                                                                   {ceil, "ceil"}};
+    std::vector<std::string> inputs{input(0), ""};
+    if (o.row_scale > 0) {
+      inputs.push_back(constant(name(".scales"), {4}, std::array{1.0f, 1.0f, o.row_scale, o.column_scale}));
+    } else {
+      const auto height = static_cast<std::int64_t>(o.size.height), width = static_cast<std::int64_t>(o.size.width);
+      set(add("Shape", {input(0)}, name(".images")), "end", std::int64_t{2});
+      set(add("Concat", {name(".images"), wholes(".size", {height, width})}, name(".sizes")), "axis", std::int64_t{0});
+      inputs.insert(inputs.end(), {"", name(".sizes")});
+    }
+    onnx::NodeProto& node = add("Resize", inputs, name());
     set(node, "mode", o.linear ? "linear" : "nearest");
-    set(node, "coordinate_transformation_mode",
-        o.coordinates == half_pixel      ? "half_pixel"
-        : o.coordinates == align_corners ? "align_corners"
-                                         : "asymmetric");
-    set(node, "nearest_mode", o.coordinates == asymmetric ? "floor" : "round_prefer_floor");
+    set(node, "coordinate_transformation_mode", coordinates.at(o.coordinates));
+    set(node, "nearest_mode", roundings.at(o.rounding));
     return name();
   }
 
-  std::string operator()(const Learned& o) {
-    const std::string parameter = parameter_name(name(), o.parameter);
-    return initializer(parameter, o.shape, values_(parameter, o.shape));
-  }
+  std::string operator()(const Learned& o) { return initializer(o.parameter, o.shape, o.shape); }
 
   std::string operator()(const Constant& o) { return constant(name(), o.shape, o.values); }
 
  private:
-  std::string describe_outputs() {
-    for (const char* output : {"logits", "probabilities"})
-      describe(*to_.add_output(), output, onnx::TensorProto::FLOAT, shapes_[0]);
+  std::string sigmoids() {
+    add("Identity", {input(0)}, kLogits);
+    add("Sigmoid", {kLogits}, kProbabilities);
+    return describe_outputs({kLogits, kProbabilities});
+  }
+
+  std::string describe_outputs(std::initializer_list<const char*> outputs) {
+    for (const char* output : outputs) describe(*to_.add_output(), output, onnx::TensorProto::FLOAT, shapes_[0]);
     return "";
   }
 
-  std::string name(const char* suffix = "") const { return node_->name + suffix; }
+  std::string name() const { return value_names_.layer(node_->name); }
+
+  // The name of a value within the layer, which is the same for the same suffix.
+  std::string name(const std::string& suffix) {
+    const auto [part, added] = parts_.try_emplace(suffix);
+    if (added) part->second = value_names_.unique(node_->name + suffix);
+    return part->second;
+  }
+
   std::string input(std::size_t i) const { return names_[node_->inputs[i]]; }
 
   onnx::NodeProto& add(const char* type, const std::vector<std::string>& inputs, const std::string& output) {
@@ -472,7 +527,7 @@ class Translation {
   }
 
   std::string reshape(const std::string& value, const std::vector<std::int64_t>& shape, const std::string& output) {
-    const std::string extents = shape_constant(output + ".shape", shape);
+    const std::string extents = shape_constant(value_names_.unique(output + ".shape"), shape);
     return add("Reshape", {value, extents}, output).output(0);
   }
 
@@ -492,11 +547,13 @@ class Translation {
     return tensor;
   }
 
-  std::string initializer(const std::string& called, const Shape& shape, std::span<const float> floats) {
+  // Stores the node's parameter of the declared shape as one of another.
+  std::string initializer(const std::string& parameter, const Shape& declared, const Shape& shape) {
+    const std::string called = parameter_name(node_->name, parameter);
     onnx::TensorProto& stored = *to_.add_initializer();
-    stored = tensor(onnx::TensorProto::FLOAT, shape, std::as_bytes(floats));
-    stored.set_name(called);
-    return called;
+    stored = tensor(onnx::TensorProto::FLOAT, shape, std::as_bytes(values_(called, declared)));
+    stored.set_name(value_names_.parameter(called));
+    return stored.name();
   }
 
   // Constants are nodes, so that readers can distinguish them from parameters.
@@ -509,13 +566,15 @@ class Translation {
     return constant_node(called, tensor(onnx::TensorProto::FLOAT, shape, std::as_bytes(floats)));
   }
 
-  std::string number(const char* suffix, float value) { return constant(name(suffix), {}, std::span(&value, 1)); }
+  std::string number(const std::string& suffix, float value) {
+    return constant(name(suffix), {}, std::span(&value, 1));
+  }
 
   std::string shape_constant(const std::string& called, const std::vector<std::int64_t>& values) {
     return constant_node(called, tensor(onnx::TensorProto::INT64, {values.size()}, std::as_bytes(std::span(values))));
   }
 
-  std::string wholes(const char* suffix, const std::vector<std::int64_t>& values) {
+  std::string wholes(const std::string& suffix, const std::vector<std::int64_t>& values) {
     return shape_constant(name(suffix), values);
   }
 
@@ -523,10 +582,9 @@ class Translation {
   std::vector<std::string> with_parameters(const std::string& first) {
     std::vector<std::string> inputs{first};
     for (const ParameterDeclaration& p : parameters(node_->operation, shapes_)) {
-      const std::string called = parameter_name(name(), p.name);
       const bool matrix = std::holds_alternative<Dense>(node_->operation) && p.shape.size() > 1;
       const Shape shape = matrix ? Shape{p.shape[0], elements(p.shape) / p.shape[0]} : p.shape;
-      inputs.push_back(initializer(called, shape, values_(called, p.shape)));
+      inputs.push_back(initializer(p.name, p.shape, shape));
     }
     return inputs;
   }
@@ -536,16 +594,17 @@ class Translation {
     const ParameterDeclaration p = parameters(node_->operation, shapes_)[parameter];
     Shape shape(shapes_[0].size() - 1, 1);
     shape[0] = p.shape[0];
-    const std::string called = parameter_name(name(), p.name);
-    return initializer(called, shape, values_(called, p.shape));
+    return initializer(p.name, p.shape, shape);
   }
 
   const Graph& graph_;
   const ParameterValues& values_;
   onnx::GraphProto& to_;
-  std::vector<std::string> names_;  // of the graph's values
-  const Node* node_ = nullptr;      // the current one
-  std::vector<Shape> shapes_;       // of its inputs, for a batch of one
+  ValueNames value_names_;
+  std::vector<std::string> names_;            // of the graph's values
+  const Node* node_ = nullptr;                // the current one
+  std::map<std::string, std::string> parts_;  // names within it, by suffix
+  std::vector<Shape> shapes_;                 // of its inputs, for a batch of one
 };
 
 }  // namespace

@@ -21,7 +21,9 @@ using ParameterValues = std::function<std::span<const float>(const std::string& 
 // Returns the bytes of an ONNX file that computes the graph's inference for any batch size:
 //   input   images         uint8, {batch, height, width, channels}: pixels, as Graph::kImages; normalized by the file
 //   output  logits         float32, {batch, classes}
-//   output  probabilities  their softmax
+//   output  probabilities  their softmax, or each one's sigmoid if the loss is a binary cross-entropy
+//   or, if the loss is the mean squared error, one output:
+//   output  values         float32, {batch, width}
 // All other names are those of the graph. `name`: of the model; `metadata`: further properties stored in the file.
 //
 // Throws Error if the parameters exceed the 2 GiB that a file can hold.

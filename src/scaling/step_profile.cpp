@@ -94,7 +94,7 @@ double StepProfile::backward_seconds() const {
 std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, double seconds) {
   Network& network = model.network(Mode::training, batch.size());
   Device& device = model.device();
-  network.load(batch.images, batch.labels, batch.keys);
+  network.load(batch.images, batch.labels_of({0, batch.size()}), batch.keys);
   const Mark begun = device.mark();
   pass(network, batch);
   const Mark ended = device.mark();

@@ -5,7 +5,7 @@
 
 namespace annulus {
 
-ConfusionMatrix::ClassResult ConfusionMatrix::result(std::size_t label) const {
+ClassResult ConfusionMatrix::result(std::size_t label) const {
   ClassResult result{.correct = count(label, label)};
   for (std::size_t other = 0; other < classes_; ++other) {
     result.images += count(label, other);

@@ -2,9 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
+
+#include "src/step/class_counts.h"
 
 namespace annulus {
 
@@ -19,19 +20,6 @@ class ConfusionMatrix {
   std::int64_t count(std::size_t label, std::size_t predicted) const { return counts_[label * classes_ + predicted]; }
   std::span<std::int64_t> counts() { return counts_; }  // to sum those of all ranks
 
-  // How well a class is predicted.
-  struct ClassResult {
-    std::int64_t images = 0, predicted = 0, correct = 0;
-
-    std::optional<double> precision() const { return share(correct, predicted); }  // of the images predicted as it
-    std::optional<double> recall() const { return share(correct, images); }        // of its images
-    std::optional<double> f1() const { return share(2 * correct, images + predicted); }  // their harmonic mean
-
-   private:
-    static std::optional<double> share(std::int64_t part, std::int64_t whole) {
-      return whole > 0 ? std::optional(static_cast<double>(part) / static_cast<double>(whole)) : std::nullopt;
-    }
-  };
   ClassResult result(std::size_t label) const;
 
   // The most frequent confusions, the most frequent first.

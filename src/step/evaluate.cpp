@@ -29,11 +29,27 @@ void add(std::span<const float> logits, std::span<const std::int32_t> labels, Co
                   predicted_class(logits.subspan(i * confusion.classes(), confusion.classes())));
 }
 
+// `sums`: over `count` images of all ranks.
+Score score_of(const LossSums& sums, std::size_t count, const DatasetInfo& data,
+               const std::optional<ClassCounts>& class_counts) {
+  Score score{.correct = {}, .count = count, .loss = sums.loss / static_cast<double>(count)};
+  for (const Measure measure : measures_of(data)) {
+    if (measure == Measure::accuracy) score.correct = static_cast<std::uint64_t>(sums.measure);
+    if (measure == Measure::top5) score.top5 = static_cast<std::uint64_t>(sums.among_largest);
+    if (measure == Measure::f1) score.f1 = class_counts->macro_f1();
+    if (measure == Measure::mae) score.mae = sums.measure / static_cast<double>(count);
+  }
+  return score;
+}
+
 }  // namespace
 
 std::string to_string(const Evaluation& e) {
-  return fmt::format("{} loss {:.4f}  {} accuracy {:.2f} %{}", e.split, e.loss, e.split, 100 * e.accuracy(),
-                     e.top5 ? fmt::format("  top-5 {:.2f} %", 100 * e.share(*e.top5)) : "");
+  std::string text =
+      fmt::format("{} {}  {} {}", e.split, to_string(Measure::loss, e.score.loss.value()), e.split, headline(e.score));
+  for (const Measure measure : further_measures(e.score))
+    if (measure != Measure::loss) text += "  " + to_string(measure, e.score.value(measure).value());
+  return text;
 }
 
 std::optional<Evaluation> evaluate(const World& world, Model& model, const Dataset& dataset, const InputPlan& input,
@@ -44,8 +60,11 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Datas
       {.global_batch = plan.global_batch, .rank = world.rank(), .ranks = world.size(), .start = {}, .end_epoch = 1});
   BadSamples bad(world.rank());
   LossSums found;
+  const DatasetInfo& data = dataset.info();
   std::optional<ConfusionMatrix> confusion;
-  if (plan.confusion) confusion.emplace(dataset.info().classes.size());
+  if (plan.confusion && data.labels == LabelKind::one_class) confusion.emplace(data.classes.size());
+  std::optional<ClassCounts> class_counts;
+  if (data.labels == LabelKind::several_classes) class_counts.emplace(data.classes.size());
   std::size_t images = 0, batches = 0;
   for (bool last = false; !last; last = last || ++batches == plan.batches) {
     const Batch& batch = loader.next();
@@ -56,29 +75,24 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Datas
     infer(model, batch, input, activity, [&](const Network& network, const Range& samples) {
       const LossSums sums = network.loss();
       found.loss += sums.loss;
-      found.correct += sums.correct;
+      found.measure += sums.measure;
       found.among_largest += sums.among_largest;
-      if (confusion)
-        add(read_logits(model, network), std::span(batch.labels).subspan(samples.begin, samples.size()), *confusion);
+      const Labels labels = batch.labels_of(samples);
+      if (confusion) add(read_logits(model, network), labels.classes, *confusion);
+      if (class_counts) class_counts->add(read_logits(model, network), labels.targets);
     });
     if (plan.progress) plan.progress(batch.step.positions.end);
     if (stopping(world, plan, activity)) return {};
   }
   activity.enter(Activity::Phase::meeting);
-  std::array<double, 4> sums{found.loss, found.correct, found.among_largest, static_cast<double>(images)};
+  std::array<double, 4> sums{found.loss, found.measure, found.among_largest, static_cast<double>(images)};
   world.sum(sums);
   if (confusion) world.sum(confusion->counts());
+  if (class_counts) world.sum(class_counts->counts());
   const std::size_t skipped = bad.take_all(world);
   if (sums[3] == 0) fail("nothing to evaluate: all {} images are bad", skipped);
-  Evaluation evaluation{.split = plan.split,
-                        .count = static_cast<std::size_t>(sums[3]),
-                        .correct = static_cast<std::size_t>(sums[1]),
-                        .top5 = {},
-                        .skipped = skipped,
-                        .loss = sums[0] / sums[3],
-                        .confusion = std::move(confusion)};
-  if (dataset.info().classes.size() > SoftmaxCrossEntropy::kTop) evaluation.top5 = static_cast<std::size_t>(sums[2]);
-  return evaluation;
+  const Score score = score_of({sums[0], sums[1], sums[2]}, static_cast<std::size_t>(sums[3]), data, class_counts);
+  return Evaluation{plan.split, score, skipped, std::move(confusion), std::move(class_counts)};
 }
 
 }  // namespace annulus

@@ -9,21 +9,18 @@
 #include "src/data/dataset.h"
 #include "src/data/input_plan.h"
 #include "src/job/activity.h"
+#include "src/step/class_counts.h"
 #include "src/step/confusion_matrix.h"
+#include "src/step/score.h"
 
 namespace annulus {
 
 struct Evaluation {
-  std::string split;      // of the data, for messages and files: "validation" or "test"
-  std::size_t count = 0;  // number of evaluated images
-  std::size_t correct = 0;
-  std::optional<std::size_t> top5;  // label among the five likeliest; none if there are no more classes
-  std::size_t skipped = 0;          // bad samples
-  double loss = 0;                  // mean
-  std::optional<ConfusionMatrix> confusion{};
-
-  double accuracy() const { return share(correct); }
-  double share(std::size_t images) const { return static_cast<double>(images) / static_cast<double>(count); }
+  std::string split;  // of the data, for messages and files: "validation" or "test"
+  Score score;
+  std::size_t skipped = 0;                     // bad samples
+  std::optional<ConfusionMatrix> confusion{};  // if requested, for images of one class
+  std::optional<ClassCounts> class_counts{};   // for images of several classes
 };
 
 // "test loss 0.2571  test accuracy 90.99 %  top-5 99.87 %"
@@ -32,7 +29,7 @@ std::string to_string(const Evaluation& evaluation);
 struct EvaluationPlan {
   std::string split = "test";                          // see Evaluation
   std::size_t global_batch;                            // images per batch over all ranks, at least the number of ranks
-  bool confusion = false;                              // count confusions
+  bool confusion = false;                              // count confusions of images of one class
   std::size_t batches = 0;                             // maximum number of batches; 0: all
   std::function<bool()> stop_requested{};              // whether this rank is to stop early; empty: never
   std::function<void(std::size_t images)> progress{};  // called after every batch; `images`: done on all ranks

@@ -29,7 +29,7 @@ void infer(Model& model, const Batch& batch, const InputPlan& input, Activity& a
     samples.end = samples.begin + count;
     Network& network = model.network(Mode::inference, count);
     network.load(std::span(batch.images).subspan(samples.begin * input.image_bytes(), count * input.image_bytes()),
-                 std::span(batch.labels).subspan(samples.begin, count));
+                 batch.labels_of(samples));
     network.forward([&activity](std::size_t) { activity.tick(); });
     done(network, samples);
   }

@@ -29,7 +29,8 @@ std::unique_ptr<Update> plan(Device& device, const Parameters& parameters, const
                       average.view(),       average_decay};
   for (std::size_t i = 0; i < states.size(); ++i) arenas.states[i] = states[i].view();
   std::vector<UpdateSegment> segments;
-  for (const Parameter& p : parameters.updated()) segments.push_back({floats_of(p), p.role, factors_of(p.name)});
+  for (const Parameter& p : parameters.updated())
+    segments.push_back({floats_of(p), p.role, factors_of(p.name), p.statistic_momentum});
   return device.plan(rule, arenas, segments);
 }
 

@@ -177,11 +177,8 @@ void Trainer::load(const Batch& batch, std::size_t number) {
   const Range samples = options_.part(batch.size(), number);
   const std::size_t pixels = batch.images.size() / batch.size();
   model_.network(Mode::training, samples.size())
-      .load(std::span(batch.images).subspan(samples.begin * pixels, samples.size() * pixels),
-            std::span(batch.labels).subspan(samples.begin, samples.size()),
-            std::span(batch.keys).subspan(samples.begin, samples.size()),
-            batch.mixed_labels.empty() ? std::span<const MixedLabel>{}
-                                       : std::span(batch.mixed_labels).subspan(samples.begin, samples.size()));
+      .load(std::span(batch.images).subspan(samples.begin * pixels, samples.size() * pixels), batch.labels_of(samples),
+            std::span(batch.keys).subspan(samples.begin, samples.size()));
 }
 
 // Computes the gradients of this rank's share, whose first part is already loaded, and sends them bucket by bucket as

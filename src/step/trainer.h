@@ -28,8 +28,8 @@ struct ControlFlags {
 // The result of a step over the whole global batch, the same on every rank; if the all-reduce does not sum, over this
 // rank's share only.
 struct StepMetrics {
-  double loss = 0;             // mean
-  double accuracy = 0;         // from the forward pass, before the update
+  double loss = 0;             // mean, this and the next from the forward pass, before the update
+  double measure = 0;          // mean of LossSums::measure, see step_measure()
   ControlFlags control_flags;  // sums over the ranks' arguments of step()
 };
 

@@ -42,9 +42,9 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
     fmt::print("  threads     {}\n", threads.text);
     if (!threads.warning.empty()) fmt::print("  {}     {}\n", mark, threads.warning);
   }
-  fmt::print("  data        {}: {} images{}, {} classes\n", printable(name_of(options.data)), splits(inputs),
+  fmt::print("  data        {}: {} images{}, {}\n", printable(name_of(options.data)), splits(inputs),
              data.encoded() ? "" : fmt::format(" of {}x{}x{}", data.height, data.width, data.channels),
-             data.classes.size());
+             counted(data.labels, data.classes.size()));
   fmt::print("  input       {}\n", to_string(inputs.training_plan));
   fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}\n", replica.model.parameters().count(),
              format_bytes(replica.model.parameters().gradients().bytes), replica.trainer.buckets().size(),
@@ -62,7 +62,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", inputs.global_batch,
              share, parts > 1 ? fmt::format(", in {} parts", parts) : "");
   fmt::print("  rate        {}\n", inputs.schedule.description());
-  if (const std::vector<float> weights = class_weights(inputs.training, options); !weights.empty())
+  if (const std::vector<float>& weights = inputs.task.class_weights; !weights.empty())
     fmt::print("  loss        classes are weighted, from {:.4g} to {:.4g}\n", std::ranges::min(weights),
                std::ranges::max(weights));
   if (options.ema > 0) fmt::print("  weights     their moving average (decay {}) is evaluated\n", options.ema);

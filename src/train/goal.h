@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "src/checkpoint/score.h"
+#include "src/step/score.h"
 
 namespace annulus {
 
@@ -14,13 +14,9 @@ struct Goal {
   bool reached(const Score& score) const;
 };
 
-// "accuracy=0.93", "top5=0.99" or "loss=0.2". Throws Error.
+// "accuracy=0.93", "mae=0.5". Throws Error.
 Goal parse_goal(const std::string& text);
 
 std::string to_string(const Goal& goal);
-
-// "accuracy", "top5" or "loss".
-Measure parse_measure(const std::string& name);
-std::string to_string(Measure measure);
 
 }  // namespace annulus

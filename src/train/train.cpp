@@ -62,8 +62,8 @@ std::optional<Resumption> resumption_of(const TrainingInputs& inputs) {
   if (!options.resume) return std::nullopt;
   return find_resumption(
       inputs.world, inputs.checkpoints(),
-      {network_name(options.model), inputs.network.onnx, options.loss, options.seed, inputs.sample_order(),
-       data_fields(inputs.training.info(), inputs.samples), options.data_changed});
+      {network_name(options.model), inputs.network.onnx, to_string(inputs.task.loss), options.seed,
+       inputs.sample_order(), data_fields(inputs.training.info(), inputs.samples), options.data_changed});
 }
 
 // Measured again, the crossover might differ, and with it the last bits of all-reduces.
@@ -137,17 +137,17 @@ void report_nothing_to_do(const TrainingInputs& inputs, const RunState& state) {
              state.cursor.epoch, options.epochs,
              end.empty() ? fmt::format("raise --epochs{}", options.max_steps > 0 ? " or --max-steps" : "")
                          : fmt::format("change {}", end));
-  fmt::print("{} accuracy {:.2f} %  ({} of {} images){}\n", inputs.evaluated.name, 100 * state.score->accuracy(),
-             state.score->correct, state.score->count,
-             state.best ? fmt::format(", best {:.2f} %", 100 * state.best->accuracy()) : "");
+  fmt::print("{} {}  ({}){}\n", inputs.evaluated.name, headline(*state.score), details(*state.score),
+             state.best ? ", best " + headline(*state.best) : "");
+  const Measure first = measures_of(inputs.training.info()).front();
   if (inputs.test)
-    fmt::print("test accuracy {:.2f} %, with the best weights\n", 100 * results["test_accuracy"].get<double>());
+    fmt::print("test {}, with the best weights\n", to_string(first, results["test_" + to_string(first)].get<double>()));
 }
 
 // Whether the test images, which are evaluated at the end of a complete run, have been. Collective.
 bool is_tested(const TrainingInputs& inputs) {
   std::array<std::int64_t, 1> tested{!inputs.test};
-  if (inputs.world.root() && inputs.test) tested[0] = results_of(inputs.options).contains("test_accuracy");
+  if (inputs.world.root() && inputs.test) tested[0] = results_of(inputs.options).contains("test_loss");
   inputs.world.broadcast(std::as_writable_bytes(std::span(tested)));
   return tested[0] != 0;
 }

@@ -36,10 +36,10 @@ struct TrainOptions {
   std::size_t global_batch = 0;  // over all ranks; 0: batch on each
   std::size_t accumulate = 1;    // number of parts in which a rank computes its share of a step
   std::size_t epochs = 1;
-  std::size_t max_steps = 0;  // 0: no limit
-  std::optional<Goal> until;  // the run ends when an evaluation reaches it
-  std::size_t patience = 0;   // evaluations in a row that are not the best, after which the run ends; 0: no limit
-  Measure best_by = Measure::accuracy;
+  std::size_t max_steps = 0;       // 0: no limit
+  std::optional<Goal> until;       // the run ends when an evaluation reaches it
+  std::size_t patience = 0;        // evaluations in a row that are not the best, after which the run ends; 0: no limit
+  std::optional<Measure> best_by;  // none: the main measure of the data
   ScheduleOptions schedule;
   std::string optimizer = "sgd";
   float momentum = 0.9f;
@@ -53,7 +53,7 @@ struct TrainOptions {
   float clip_norm = 0;  // 0: gradients are not clipped
   double ema = 0;       // decay of the moving average of the weights; 0: none
   bool sync_batch_norm = false;
-  std::string loss = "softmax";
+  std::string loss = "auto";  // see parse_loss()
   float label_smoothing = 0;
   std::vector<float> class_weights;  // of the loss, for each class; empty: all 1
   bool balance_classes = false;      // weights inversely proportional to the classes' numbers of images

@@ -1,5 +1,7 @@
 #include "src/train/training_inputs.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -18,9 +20,11 @@ EvaluatedSplit open_split(const std::string& name, const Files& files, const std
                           const ImageSize& image) {
   Dataset images(files, split);
   const DatasetInfo &info = images.info(), &trained = training.info();
-  if (info.classes != trained.classes || info.channels != trained.channels)
+  if (info.labels != trained.labels || info.classes != trained.classes || info.channels != trained.channels)
     fail("{}: {} images of other {} than the training images: give data of the same kind", files.front().string(), name,
-         info.channels != trained.channels ? "channels" : "classes");
+         info.channels != trained.channels                                      ? "channels"
+         : info.labels != trained.labels || trained.labels == LabelKind::values ? "labels"
+                                                                                : "classes");
   InputPlan plan = plan_input(options.data, info, Purpose::evaluation, decoding_threads(device), image);
   return {name, std::move(images), std::move(plan)};
 }
@@ -60,11 +64,20 @@ std::vector<DataField> samples_of(const Dataset& training, const EvaluatedSplit&
   return fields;
 }
 
-// Throws Error if top-5 accuracy is used for data without it.
+// Throws Error if an evaluation of such data does not measure what --best-by and --until name.
 void expect_measures(const TrainOptions& options, const DatasetInfo& info) {
-  const bool used = options.best_by == Measure::top5 || (options.until && options.until->measure == Measure::top5);
-  if (used && info.classes.size() <= SoftmaxCrossEntropy::kTop)
-    fail("--best-by and --until: top5 requires more than 5 classes, and the data has {}", info.classes.size());
+  const std::vector<Measure> measured = measures_of(info);
+  const auto expect = [&](Measure used) {
+    if (std::ranges::find(measured, used) != measured.end()) return;
+    if (used == Measure::top5 && info.labels == LabelKind::one_class)
+      fail("--best-by and --until: top5 requires more than 5 classes, and the data has {}", info.classes.size());
+    std::vector<std::string> names;
+    for (const Measure measure : measured) names.push_back(to_string(measure));
+    fail("--best-by and --until: {} is not measured for labels that are {}: use {}", to_string(used),
+         description(info.labels), fmt::join(names, " or "));
+  };
+  if (options.best_by) expect(*options.best_by);
+  if (options.until) expect(options.until->measure);
 }
 
 }  // namespace
@@ -75,7 +88,8 @@ TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_
       device(open_device(world, options.device)),
       training(data_files(options.data.files), "train"),
       training_plan(plan_input(options.data, training.info(), Purpose::training, decoding_threads(*device))),
-      network(open_network(world, options, task_of(training, training_plan, options), checkpoints())),
+      task(task_of(training, training_plan, options)),
+      network(open_network(world, options, task, checkpoints())),
       evaluated(open_evaluated(options, *device, training, training_plan.image)),
       test(open_test(options, *device, training, training_plan.image, evaluated)),
       global_batch(global_batch_of(world, options)),

@@ -8,11 +8,13 @@
 
 #include "collectives/world/world.h"
 #include "kernels/device.h"
+#include "models/zoo.h"
 #include "src/checkpoint/checkpoint_folder.h"
 #include "src/data/data_fingerprint.h"
 #include "src/data/dataset.h"
 #include "src/data/input_plan.h"
 #include "src/data/loader.h"
+#include "src/step/measure.h"
 #include "src/train/network_source.h"
 #include "src/train/schedule.h"
 #include "src/train/train_options.h"
@@ -36,6 +38,7 @@ struct TrainingInputs {
   const std::unique_ptr<Device> device;
   const Dataset training;
   const InputPlan training_plan;
+  const Task task;
   const NetworkSource network;
   // Evaluated during the run: the validation images or, if there are none, the test images. The best checkpoint is
   // chosen by them.
@@ -55,8 +58,9 @@ struct TrainingInputs {
   // empty.
   std::string early_end(const RunState& state) const;
   bool complete(const RunState& state) const;  // all epochs or steps are done, or it ends early
+  Measure best_by() const { return options.best_by.value_or(measures_of(training.info()).front()); }
   CheckpointFolder checkpoints(CheckpointFolder::Reached reached = [](std::uint64_t, std::string_view) {}) const {
-    return {options.out, options.keep, std::move(reached), options.best_by};
+    return {options.out, options.keep, std::move(reached), best_by()};
   }
 };
 

@@ -80,6 +80,7 @@ bool TrainingRun::run_epoch() {
   EpochResult epoch;
   epoch.epoch = state_.cursor.epoch + 1;
   epoch.first_image = state_.cursor.position;
+  epoch.measure = step_measure(inputs_.training.info().labels);
   const TraceSpan span(record_.timeline.run(), "epoch", static_cast<std::int64_t>(epoch.epoch));
   if (options_.clip_norm > 0) epoch.gradient_norms.emplace();
   record_.progress.begin_epoch(epoch.epoch, inputs_.training.info().size);
@@ -114,7 +115,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   ++epoch.steps;
   epoch.images += count;
   epoch.train_loss += metrics.loss * static_cast<double>(count);
-  epoch.train_accuracy += metrics.accuracy * static_cast<double>(count);
+  epoch.train_measure += metrics.measure * static_cast<double>(count);
   record_.progress.update(batch.step.positions.end, metrics.loss);
   metrics_.step(place(), metrics, count, epoch);
   return follow_up(due(batch.step, metrics.control_flags));
@@ -144,7 +145,7 @@ bool TrainingRun::follow_up(const Due& due) {
 
 // Compares an evaluation with the best one. Returns whether it is better.
 bool TrainingRun::judge() {
-  const bool best = !state_.best || is_better(options_.best_by, *state_.score, *state_.best);
+  const bool best = !state_.best || is_better(inputs_.best_by(), *state_.score, *state_.best);
   if (best) state_.best = state_.score;
   state_.evaluations_since_best = best ? 0 : state_.evaluations_since_best + 1;
   if (inputs_.schedule.reduces(state_.evaluations_since_best)) ++state_.rate_reductions;
@@ -162,7 +163,7 @@ bool TrainingRun::evaluate() {
   record_.result.evaluation_seconds += seconds;
   evaluation_timer_.restart();
   if (!found) return false;
-  state_.score = Score{found->correct, found->count, found->top5, found->loss};
+  state_.score = found->score;
   const bool within_epoch = state_.cursor.position > 0;
   metrics_.evaluation(place(), *found);
   record_.result.evaluations.push_back(
@@ -233,7 +234,7 @@ Checkpoint TrainingRun::checkpointed() {
   checkpoint.run = state_;
   checkpoint.model = network_name(options_.model);
   checkpoint.onnx = inputs_.network.onnx;
-  checkpoint.loss = options_.loss;
+  checkpoint.loss = to_string(inputs_.task.loss);
   checkpoint.configuration = options_.configuration;
   checkpoint.seed = options_.seed;
   checkpoint.order = inputs_.sample_order();
@@ -253,18 +254,18 @@ void TrainingRun::close_epoch(EpochResult& epoch) {
   epoch.skipped = bad_samples_.take_all(world_);
   epoch.seconds = epoch.accounts.mean().wall();
   epoch.train_loss /= static_cast<double>(epoch.images);
-  epoch.train_accuracy /= static_cast<double>(epoch.images);
+  epoch.train_measure /= static_cast<double>(epoch.images);
   if (state_.score) epoch.evaluation = record_.result.evaluations.back().evaluation;
 }
 
 void TrainingRun::report(const EpochResult& epoch) {
   if (state_.cursor.epoch == epoch.epoch) metrics_.epoch(place(), epoch);  // a partial epoch may be resumed
   const std::string rest = epoch.first_image > 0 ? fmt::format(" (from image {} on)", epoch.first_image) : "";
-  record_.progress.line(
-      fmt::format("epoch {}/{}{}  loss {:.4f}  accuracy {:.2f} %  {}rate {:.4g}  {:.0f} images/s  {:.1f} s",
-                  epoch.epoch, options_.epochs, rest, epoch.train_loss, 100 * epoch.train_accuracy,
-                  epoch.evaluation ? to_string(*epoch.evaluation) + "  " : "", epoch.rate,
-                  static_cast<double>(epoch.images) / epoch.seconds, epoch.seconds));
+  record_.progress.line(fmt::format("epoch {}/{}{}  loss {:.4f}  {}  {}rate {:.4g}  {:.0f} images/s  {:.1f} s",
+                                    epoch.epoch, options_.epochs, rest, epoch.train_loss,
+                                    to_string(epoch.measure, epoch.train_measure),
+                                    epoch.evaluation ? to_string(*epoch.evaluation) + "  " : "", epoch.rate,
+                                    static_cast<double>(epoch.images) / epoch.seconds, epoch.seconds));
   if (epoch.accounts.latest().share > kWorthSaying) record_.progress.line("  " + lateness_line(epoch.accounts));
   record_.result.epochs.push_back(epoch);
   save_results("running");

@@ -18,7 +18,8 @@ Task task_of(const DatasetInfo& info, const InputPlan& input, const std::string&
           info.mean,
           info.stddev,
           info.classes.size(),
-          parse_loss(loss)};
+          info.labels,
+          parse_loss(loss, info.labels)};
 }
 
 namespace {
@@ -42,8 +43,7 @@ std::vector<float> balanced_weights(const Dataset& training) {
   return weights;
 }
 
-}  // namespace
-
+// The weights of --class-weights; none if all are 1.
 std::vector<float> class_weights(const Dataset& training, const TrainOptions& options) {
   if (options.balance_classes) return balanced_weights(training);
   const std::size_t weights = options.class_weights.size(), classes = training.info().classes.size();
@@ -51,7 +51,23 @@ std::vector<float> class_weights(const Dataset& training, const TrainOptions& op
   return options.class_weights;
 }
 
+// Throws Error if an option needs labels that are one class.
+void expect_options_for(const DatasetInfo& info, const InputPlan& input, const TrainOptions& options) {
+  if (info.labels == LabelKind::one_class) return;
+  const bool weights = options.balance_classes || !options.class_weights.empty();
+  for (const auto& [used, option] : {std::pair(input.augmentation.mixing.mixup > 0, "--mixup"),
+                                     {input.augmentation.mixing.cutmix > 0, "--cutmix"},
+                                     {options.label_smoothing > 0, "--label-smoothing"},
+                                     {weights, "--class-weights"}})
+    if (used)
+      fail("{}: requires one class for each image, but the labels are {}: remove the option", option,
+           description(info.labels));
+}
+
+}  // namespace
+
 Task task_of(const Dataset& training, const InputPlan& input, const TrainOptions& options) {
+  expect_options_for(training.info(), input, options);
   Task task = task_of(training.info(), input, options.loss);
   task.class_weights = class_weights(training, options);
   task.label_smoothing = options.label_smoothing;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
 
 #include "collectives/world/world.h"
 #include "kernels/update.h"
@@ -21,9 +20,6 @@ namespace annulus {
 // defaults.
 Task task_of(const DatasetInfo& info, const InputPlan& input, const std::string& loss);
 Task task_of(const Dataset& training, const InputPlan& input, const TrainOptions& options);
-
-// Returns the weights of --class-weights; none if all are 1.
-std::vector<float> class_weights(const Dataset& training, const TrainOptions& options);
 
 // `onnx`: see NetworkSource.
 Graph graph_of(const World& world, const TrainOptions& options, const std::string& onnx, const Task& task);

@@ -39,7 +39,7 @@ class FuzzedFile {
     dataset.will_need({0, kSamples});
     for (std::size_t sample = 0; sample < kSamples; ++sample) {
       try {
-        const auto label = static_cast<std::size_t>(reader.read(sample, sample, pixels));
+        const auto label = static_cast<std::size_t>(reader.read(sample, sample, pixels, {}));
         if (label >= dataset.info().classes.size()) __builtin_trap();
       } catch (const Error&) {
       }

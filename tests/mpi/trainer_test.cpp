@@ -96,7 +96,7 @@ struct Alone {
   LossSums step(const StepPlan& step) {
     const Batch batch = samples(step, step.positions);
     Network& network = model.network(Mode::training, batch.size());
-    network.load(batch.images, batch.labels, batch.keys);
+    network.load(batch.images, {batch.labels}, batch.keys);
     network.forward();
     network.backward(1.0f / static_cast<float>(batch.size()), [](std::size_t) {});
     optimizer.update({0, model.parameters().weights().bytes / sizeof(float)});
@@ -154,7 +154,7 @@ TEST_CASE("ranks with uneven and empty shares train as one process does") {
     const LossSums expected = alone.step(what);
     const auto size = static_cast<double>(what.global_batch());
     CHECK(found.loss == Approx(expected.loss / size).epsilon(1e-5));
-    CHECK(found.accuracy == Approx(expected.correct / size).epsilon(1e-5));
+    CHECK(found.measure == Approx(expected.measure / size).epsilon(1e-5));
   }
   replica.trainer.finish();
 

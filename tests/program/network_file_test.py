@@ -1,4 +1,6 @@
 """Networks of ONNX files are trained, resumed without the file, evaluated and exported again."""
+import json
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper as make, numpy_helper
@@ -85,6 +87,25 @@ class NetworkFile(helper.ProgramTest):
         for name, values in first.items():
             np.testing.assert_allclose(second[name], values, rtol=1e-4, atol=1e-6)
 
+    def test_layers_may_have_the_names_of_exported_inputs_and_outputs(self):
+        model, _ = small()
+        names = {"body.0.weight": "images.weight", "body.0.bias": "images.bias", "head.weight": "logits.weight",
+                 "head.bias": "logits.bias", "scale": "probabilities"}
+        for tensor in model.graph.initializer:
+            tensor.name = names[tensor.name]
+        for node in model.graph.node:
+            node.input[:] = [names.get(name, name) for name in node.input]
+        model.graph.node[2].name = "labels"
+        out, exported = self.folder / "run", self.folder / "exported.onnx"
+        self.train(out, model=self.save(model), data=self.images, max_steps=1)
+        self.succeed("export", exported, "--checkpoint", out)
+        written = onnx.load(str(exported))
+        onnx.checker.check_model(written)
+        self.assertEqual([value.name for value in written.graph.output], ["logits", "probabilities"])
+        self.assertEqual({tensor.name for tensor in written.graph.initializer},
+                         {*names.values(), "probabilities_2"} - {"probabilities"})
+        self.train(self.folder / "again", model=exported, data=self.images, max_steps=1)
+
     def test_a_resumed_run_has_the_same_network(self):
         out = self.folder / "run"
         self.train(out, model=self.save(small()[0]), data=self.images, max_steps=1)
@@ -93,6 +114,20 @@ class NetworkFile(helper.ProgramTest):
         result = helper.run(*self.training(out, self.save(model), data=self.images, max_steps=2, resume=True))
         self.assertNotEqual(result.status, 0)
         self.assertIn("another file net.onnx", result.messages[0])
+
+    def test_the_result_of_a_check_is_written_as_json(self):
+        model, tensors = small(outputs=("logits", "other"))
+        model.graph.node.append(make.make_node("Identity", ["logits"], ["other"]))
+        out = self.folder / "check.json"
+        self.succeed("models", "--check", self.save(model), "--json", out)
+        found = json.loads(out.read_text())["models"]
+        self.assertEqual(found["problems"], [])
+        self.assertEqual(found["notes"], ["its output other is dropped: only the first is trained"])
+        self.assertEqual(found["parameters"], sum(values.size for values in tensors.values()))
+        model.graph.node[1].op_type = "Sinh"
+        result = helper.run("models", "--check", self.save(model), "--json", out, "--overwrite")
+        self.assertEqual(result.status, 1)
+        self.assertIn("node sigmoid (Sinh)", json.loads(out.read_text())["models"]["problems"][0])
 
     def test_errors_name_the_node(self):
         model, _ = small()

@@ -24,7 +24,7 @@ def average_pool(x, count_include_pad, **window):
     return windows(x, border=0, **window).mean((4, 5))
 
 
-def batch_normalization(x, scale, shift, mean, variance, epsilon):
+def batch_normalization(x, scale, shift, mean, variance, epsilon, momentum):
     factor = scale / np.sqrt(variance + epsilon)
     return (x - mean[:, None, None]) * factor[:, None, None] + shift[:, None, None]
 

@@ -1,7 +1,10 @@
 """Predicting more ranks from a step's profile: it reads bench's output, and its numbers are consistent."""
 import json
 
+import onnx
+
 import helper
+import network_file_test
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -53,6 +56,14 @@ class Predict(helper.ProgramTest):
         self.assertAlmostEqual(rows[1]["step_ms"], computed + found["input_ms"] + found["optimizer_ms"])
         self.assertEqual([rows[ranks]["extrapolated"] for ranks in (1, 2, 4)], [False, False, True])
         self.assertEqual(result.out.count("extrapolated"), 1)
+
+    def test_the_network_of_an_onnx_file(self):
+        net, step = self.folder / "net.onnx", self.folder / "step.json"
+        onnx.save(network_file_test.small()[0], net)
+        self.succeed("bench", "step", "--model", net, "--batch", 8, "--seconds", 0.1, "--json", step)
+        _, predicted, rows = self.on_a_network("--ranks", "1,4", step=step)
+        self.assertEqual(predicted["model"], "net.onnx")
+        self.assertGreater(rows[4]["images_per_second"], rows[1]["images_per_second"])
 
     def test_numbers_are_consistent(self):
         result, found, rows = self.on_a_network()

@@ -99,7 +99,7 @@ class Terminal(helper.ProgramTest):
         for ranks in (0, 2):
             with self.subTest(ranks=ranks):
                 found = self.run_on(["out"], *arguments, ranks=ranks).out
-                self.assertRegex(found, rf": {re.escape(BOLD)}accuracy [\d.]+ %{re.escape(END)}, loss ")
+                self.assertRegex(found, rf": {re.escape(BOLD)}accuracy [\d.]+ %{re.escape(END)}, \d+ of \d+ images, ")
                 plain = found.replace(BOLD, "").replace(END, "")
                 self.assertEqual(plain.split(", loss")[0], expected.split(", loss")[0])
         self.assertEqual(self.run_on(["out"], *arguments, environment={"NO_COLOR": "1"}).out, expected)

@@ -68,7 +68,7 @@ TEST_CASE("a training step allocates nothing") {
   const std::vector<std::int32_t> labels(16, 3);
   const Range all{0, model.parameters().gradients().bytes / sizeof(float)};
   const auto step = [&] {
-    network.load(images, labels);
+    network.load(images, {labels});
     network.forward();
     network.backward(1.0f / 16, [](std::size_t) {});
     optimizer.update(all);

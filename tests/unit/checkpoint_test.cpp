@@ -212,6 +212,9 @@ TEST_CASE("the score can be read alone", "[checkpoint]") {
   test::write_text(folder / "damaged.h5", "damaged");
   CHECK(read_score(folder / "with.h5") == Score{90, 100});
   CHECK_FALSE(read_score(folder / "without.h5"));
+  checkpoint.run.score = {.correct = {}, .count = 100, .loss = 0.25, .mae = 1.5};
+  write_checkpoint(folder / "values.h5", checkpoint);
+  CHECK(read_score(folder / "values.h5") == checkpoint.run.score);
   CHECK_FALSE(read_score(folder / "damaged.h5"));
   CHECK_FALSE(read_score(folder / "none.h5"));
 }

@@ -207,7 +207,7 @@ TEST_CASE("networks of different batch sizes over the same parameters agree") {
   const auto run = [&](std::size_t begin, std::size_t count) {
     Network& network = model.network(mode, count);
     network.load(std::span(samples.images).subspan(begin * pixels, count * pixels),
-                 std::span(samples.labels).subspan(begin, count), std::span(samples.keys).subspan(begin, count));
+                 {std::span(samples.labels).subspan(begin, count)}, std::span(samples.keys).subspan(begin, count));
     network.forward();
     if (mode == Mode::training) network.backward(1.0f / 32, [](std::size_t) {});
     return network.loss();
@@ -222,14 +222,14 @@ TEST_CASE("networks of different batch sizes over the same parameters agree") {
     for (std::size_t begin = 0; begin < 32; begin += size) {
       const LossSums part = run(begin, size);
       parts.loss += part.loss;
-      parts.correct += part.correct;
+      parts.measure += part.measure;
       for (const auto& [name, values] : test::gradients(*device, model.parameters())) {
         sums[name].resize(values.size());
         for (std::size_t i = 0; i < values.size(); ++i) sums[name][i] += values[i];
       }
     }
     CHECK(parts.loss == Approx(whole.loss).epsilon(1e-5));
-    CHECK(parts.correct == whole.correct);
+    CHECK(parts.measure == whole.measure);
     if (mode == Mode::inference) continue;
     for (const auto& [name, values] : expected) {
       CAPTURE(name);

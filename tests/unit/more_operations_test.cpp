@@ -1,6 +1,7 @@
 // The operations of networks that users bring (kernels/operations/), against plain loops in double precision.
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "tests/unit/operation_trial.h"
 
@@ -220,6 +221,20 @@ TEST_CASE("arithmetic with repeated operands") {
   CHECK_THROWS_WITH(output_shape(Arithmetic{product}, {{2, 3}, {2, 4}}), Catch::Contains("product of 2x3 and 2x4"));
 }
 
+TEST_CASE("quotients") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const TensorSpec& images : layouts(*device, {2, 20, 5, 4}))
+    for (const Shape& divisors : {Shape{2, 20, 5, 4}, Shape{20, 1, 1}, Shape{5, 4}, Shape{1}}) {
+      CAPTURE(to_string(divisors));
+      test::Trial trial(*device, Arithmetic{Arithmetic::Operator::quotient}, {images, device->values(divisors)});
+      const test::Operand& divisor = trial.inputs[1];
+      auto values = divisor.read();
+      for (float& value : values) value += std::copysign(1.0f, value);  // differences would diverge near 0
+      device->write(values, divisor.spec, divisor.memory.view());
+      test::check_trial(trial, true, 0);
+    }
+}
+
 TEST_CASE("softmax") {
   const auto device = test::make_device(GENERATE(1, 2));
   check_operation(*device, Softmax{}, {device->values({3, 10})});
@@ -265,13 +280,17 @@ TEST_CASE("repeating a value for every sample") {
 TEST_CASE("resizing images") {
   const auto device = test::make_device(GENERATE(1, 2));
   using enum Resize::Coordinates;
-  for (const bool linear : {true, false})
-    for (const Resize::Coordinates coordinates : {half_pixel, align_corners, asymmetric})
-      for (const Extent size : {Extent{10, 12}, Extent{3, 2}, Extent{7, 5}})
-        for (const TensorSpec& input : layouts(*device, {2, 20, 5, 4})) {
-          CAPTURE(linear, coordinates, size.height);
-          check_operation(*device, Resize{size, linear, coordinates}, {input});
-        }
+  using enum Resize::Rounding;
+  for (const Resize::Coordinates coordinates : {half_pixel, pytorch_half_pixel, align_corners, asymmetric})
+    for (const Extent size : {Extent{10, 12}, Extent{3, 2}, Extent{7, 1}})
+      for (const TensorSpec& input : layouts(*device, {2, 20, 5, 4})) {
+        CAPTURE(coordinates, size.height);
+        check_operation(*device, Resize{size, true, coordinates}, {input});
+        check_operation(*device, Resize{size, true, coordinates, floor, 2.125f, 3.0625f}, {input});
+        for (const Resize::Rounding rounding : {round_prefer_floor, round_prefer_ceil, floor, ceil})
+          check_operation(*device, Resize{size, false, coordinates, rounding}, {input});
+        check_operation(*device, Resize{size, false, coordinates, floor, 2.125f, 3.0625f}, {input});
+      }
 }
 
 TEST_CASE("parameters and constants as values") {

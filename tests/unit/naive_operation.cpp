@@ -433,21 +433,27 @@ struct Naive {
 
   Tensor operator()(const Resize& o) {
     // One axis: the two neighbours and the weight of the second.
-    const auto sample = [&](std::size_t i, std::size_t pixels, std::size_t outputs) {
+    using Rounding = Resize::Rounding;
+    const auto sample = [&](std::size_t i, std::size_t pixels, std::size_t outputs, double scale) {
       const auto n = static_cast<double>(pixels), m = static_cast<double>(outputs), at_output = static_cast<double>(i);
-      double place = at_output * n / m;
-      if (o.coordinates == Resize::Coordinates::half_pixel) place = (at_output + 0.5) * n / m - 0.5;
-      if (o.coordinates == Resize::Coordinates::align_corners) place = at_output * (n - 1) / (m - 1);
+      if (scale == 0) scale = m / n;
+      double place = at_output / scale;
+      if (o.coordinates == Resize::Coordinates::half_pixel) place = (at_output + 0.5) / scale - 0.5;
+      if (o.coordinates == Resize::Coordinates::pytorch_half_pixel) place = m > 1 ? (at_output + 0.5) / scale - 0.5 : 0;
+      if (o.coordinates == Resize::Coordinates::align_corners) place = m > 1 ? at_output * (n - 1) / (m - 1) : 0;
       if (!o.linear)
-        place = o.coordinates == Resize::Coordinates::asymmetric ? std::floor(place) : std::ceil(place - 0.5);
+        place = o.rounding == Rounding::floor                ? std::floor(place)
+                : o.rounding == Rounding::ceil               ? std::ceil(place)
+                : o.rounding == Rounding::round_prefer_floor ? std::ceil(place - 0.5)
+                                                             : std::floor(place + 0.5);
       place = std::min(std::max(place, 0.0), n - 1);
       const double first = std::floor(place);
       return std::tuple(static_cast<std::size_t>(first), static_cast<std::size_t>(std::min(first + 1, n - 1)),
                         place - first);
     };
     return images([&](std::size_t n, std::size_t c, std::size_t y, std::size_t x) {
-      const auto [top, bottom, down] = sample(y, in.shape[2], o.size.height);
-      const auto [left, right, across] = sample(x, in.shape[3], o.size.width);
+      const auto [top, bottom, down] = sample(y, in.shape[2], o.size.height, o.row_scale);
+      const auto [left, right, across] = sample(x, in.shape[3], o.size.width, o.column_scale);
       return (1 - down) * ((1 - across) * at(in, n, c, top, left) + across * at(in, n, c, top, right)) +
              down * ((1 - across) * at(in, n, c, bottom, left) + across * at(in, n, c, bottom, right));
     });

@@ -126,7 +126,7 @@ void check_against_pytorch(const std::string& name, int threads) {
   REQUIRE(static_cast<std::size_t>(trained) == reference.root.group("parameters").names().size());
 
   Network& network = model.network(Mode::training, batch);
-  network.load(reference.images, reference.labels, reference.keys);
+  network.load(reference.images, {reference.labels}, reference.keys);
   network.forward();
   CHECK(network.loss().loss / static_cast<double>(batch) ==
         Approx(reference.root.dataset("loss").read<float>()[0]).epsilon(1e-5));
@@ -175,7 +175,7 @@ TEST_CASE("inference with batch norm matches PyTorch's", "[large]") {
   write_parameters(reference, "parameters", model, true);
   write_parameters(reference, "inference", model, false);
   Network& network = model.network(Mode::inference, batch);
-  network.load(reference.images, reference.labels);
+  network.load(reference.images, {reference.labels});
   network.forward();
   check_logits(model, *device, network, reference.root.group("inference").dataset("logits").read<float>());
 }
@@ -192,7 +192,7 @@ TEST_CASE("gradients of a batch's shares sum to the gradient of the batch") {
     Network& network = model.network(Mode::training, count);
     const std::size_t image = reference.images.size() / batch;
     network.load(std::span(reference.images).subspan(begin * image, count * image),
-                 std::span(reference.labels).subspan(begin, count));
+                 {std::span(reference.labels).subspan(begin, count)});
     network.forward();
     network.backward(1.0f / static_cast<float>(batch), [](std::size_t) {});
     std::vector<float> all;
@@ -217,11 +217,11 @@ TEST_CASE("without batch norm, inference equals the forward pass of training") {
   Network& training = model.network(Mode::training, 4);
   Network& inference = model.network(Mode::inference, 4);
   for (Network* network : {&training, &inference}) {
-    network->load(reference.images, reference.labels);
+    network->load(reference.images, {reference.labels});
     network->forward();
   }
   CHECK(training.loss().loss == Approx(inference.loss().loss).epsilon(1e-6));
-  CHECK(training.loss().correct == inference.loss().correct);
+  CHECK(training.loss().measure == inference.loss().measure);
 }
 
 TEST_CASE("only training with dropout requires sample keys") {
@@ -233,10 +233,10 @@ TEST_CASE("only training with dropout requires sample keys") {
   Model model(*device, graph, Mode::training, 2);
   const std::vector<std::uint8_t> images(8, 200);
   const std::vector<std::int32_t> labels{0, 1}, keys{3, 4, 5};
-  CHECK_THROWS_WITH(model.network(Mode::training, 2).load(images, labels), Catch::Contains("a key for each of 2"));
-  CHECK_THROWS_WITH(model.network(Mode::training, 2).load(images, labels, keys), Catch::Contains("there are 3"));
-  CHECK_NOTHROW(model.network(Mode::training, 2).load(images, labels, std::span(keys).first(2)));
-  CHECK_NOTHROW(model.network(Mode::inference, 2).load(images, labels));
+  CHECK_THROWS_WITH(model.network(Mode::training, 2).load(images, {labels}), Catch::Contains("a key for each of 2"));
+  CHECK_THROWS_WITH(model.network(Mode::training, 2).load(images, {labels}, keys), Catch::Contains("there are 3"));
+  CHECK_NOTHROW(model.network(Mode::training, 2).load(images, {labels}, std::span(keys).first(2)));
+  CHECK_NOTHROW(model.network(Mode::inference, 2).load(images, {labels}));
 }
 
 TEST_CASE("unknown models and too small images are refused") {

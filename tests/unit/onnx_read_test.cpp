@@ -1,139 +1,22 @@
 #include "src/onnx/read.h"
 
-#include <onnx/onnx_pb.h>
-
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <limits>
-#include <variant>
 
 #include "models/graph.h"
 #include "tests/unit/error_text.h"
+#include "tests/unit/onnx_model.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace annulus {
 namespace {
 
 using test::error_of;
-using Names = std::vector<std::string>;
-using Wholes = std::vector<std::int64_t>;
-using AttributeValue = std::variant<std::int64_t, float, std::string, Wholes>;
-using AttributeValues = std::vector<std::pair<std::string, AttributeValue>>;
-
-void set(onnx::AttributeProto& to, std::int64_t value) {
-  to.set_type(onnx::AttributeProto::INT);
-  to.set_i(value);
-}
-
-void set(onnx::AttributeProto& to, float value) {
-  to.set_type(onnx::AttributeProto::FLOAT);
-  to.set_f(value);
-}
-
-void set(onnx::AttributeProto& to, const std::string& value) {
-  to.set_type(onnx::AttributeProto::STRING);
-  to.set_s(value);
-}
-
-void set(onnx::AttributeProto& to, const Wholes& values) {
-  to.set_type(onnx::AttributeProto::INTS);
-  to.mutable_ints()->Assign(values.begin(), values.end());
-}
-
-void set_values(onnx::TensorProto& to, const std::vector<float>& values) {
-  to.set_data_type(onnx::TensorProto::FLOAT);
-  to.mutable_float_data()->Assign(values.begin(), values.end());
-}
-
-void set_values(onnx::TensorProto& to, const Wholes& values) {
-  to.set_data_type(onnx::TensorProto::INT64);
-  to.mutable_int64_data()->Assign(values.begin(), values.end());
-}
-
-void set_image(onnx::ValueInfoProto& to, const std::string& name, const Wholes& extents) {
-  to.set_name(name);
-  to.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
-  for (const std::int64_t extent : extents) {
-    auto& dimension = *to.mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim();
-    if (extent >= 0)
-      dimension.set_dim_value(extent);
-    else
-      dimension.set_dim_param("open");
-  }
-}
-
-// An ONNX file with images x and the output y. Extents of -1 are open.
-class Model {
- public:
-  explicit Model(const Wholes& image = {-1, 2, 4, 4}) {
-    proto.set_ir_version(8);
-    proto.add_opset_import()->set_version(17);
-    set_image(*graph().add_input(), "x", image);
-    graph().add_output()->set_name("y");
-  }
-
-  onnx::ModelProto proto;
-
-  onnx::GraphProto& graph() { return *proto.mutable_graph(); }
-
-  // Appends a node that is named after its first output.
-  Model& node(const std::string& op, const Names& inputs, const Names& outputs,
-              const AttributeValues& attributes = {}) {
-    onnx::NodeProto& node = *graph().add_node();
-    node.set_name("n_" + outputs.at(0));
-    node.set_op_type(op);
-    node.mutable_input()->Assign(inputs.begin(), inputs.end());
-    node.mutable_output()->Assign(outputs.begin(), outputs.end());
-    for (const auto& [name, value] : attributes) {
-      onnx::AttributeProto& attribute = *node.add_attribute();
-      attribute.set_name(name);
-      std::visit([&](const auto& given) { set(attribute, given); }, value);
-    }
-    return *this;
-  }
-
-  template <class Value>
-  Model& tensor(const std::string& name, const Wholes& shape, const std::vector<Value>& values) {
-    onnx::TensorProto& tensor = *graph().add_initializer();
-    tensor.set_name(name);
-    tensor.mutable_dims()->Assign(shape.begin(), shape.end());
-    set_values(tensor, values);
-    return *this;
-  }
-
-  Model& number(const std::string& name, float value) { return tensor<float>(name, {}, {value}); }
-
-  // A parameter with the values 0, 1, 2...
-  Model& parameter(const std::string& name, const Wholes& shape) {
-    std::size_t count = 1;
-    for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
-    std::vector<float> values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i);
-    return tensor(name, shape, values);
-  }
-
-  // The mean image of `from`, of `channels`, and a dense layer of 3 classes.
-  Model& classify(const std::string& from, std::int64_t channels) {
-    parameter("head.weight", {3, channels});
-    node("GlobalAveragePool", {from}, {"pooled"});
-    node("Flatten", {"pooled"}, {"flat"});
-    return node("Gemm", {"flat", "head.weight"}, {"y"}, {{"transB", 1}});
-  }
-
-  std::string bytes() const { return proto.SerializeAsString(); }
-  OnnxFile file() const { return OnnxFile::parse(bytes(), "net.onnx"); }
-  ImportedNetwork read() const {
-    const OnnxFile parsed = file();
-    return read_network(parsed, exported_task(parsed));
-  }
-  std::string error() const {
-    return error_of([&] { read(); });
-  }
-  Names problems() const {
-    const OnnxFile parsed = file();
-    return annulus::problems(parsed, exported_task(parsed));
-  }
-};
+using test::Model;
+using test::Names;
+using test::set_image;
+using test::Wholes;
 
 // Every layer but the loss: its name, operation, and output for one image.
 Names layers(const ImportedNetwork& network) {
@@ -144,6 +27,12 @@ Names layers(const ImportedNetwork& network) {
     all.push_back(
         fmt::format("{}: {} {}", node.name, name(node.operation), to_string(graph.shape(Graph::output(i), 1))));
   }
+  return all;
+}
+
+Names parameters_of(const ImportedNetwork& network) {
+  Names all;
+  for (const auto& [name, values] : network.values) all.push_back(name);
   return all;
 }
 
@@ -186,10 +75,7 @@ TEST_CASE("Convolutions and dense layers of ONNX files keep their names and valu
   const ImportedNetwork network = model.read();
   CHECK(layers(network) == Names{"input: image input 1x1x4x4", "body.0: convolution 1x2x4x2", "n_r: relu 1x2x4x2",
                                  "n_p: adaptive average pool 1x2x1x1", "n_f: reshape 1x2", "head: dense 1x3"});
-  CHECK(network.names == std::map<std::string, std::string>{{"body.0.weight", "body.0.weight"},
-                                                            {"body.0.bias", "body.0.bias"},
-                                                            {"head.weight", "head.weight"},
-                                                            {"head.bias", "head.bias"}});
+  CHECK(parameters_of(network) == Names{"body.0.bias", "body.0.weight", "head.bias", "head.weight"});
   CHECK(network.values.at("head.weight") == std::vector<float>{0, 3, 1, 4, 2, 5});  // {units, features}
   CHECK(network.values.at("head.bias") == std::vector<float>{0, 1, 2});
   CHECK(network.values.at("body.0.bias") == std::vector<float>{0, 1});
@@ -230,6 +116,27 @@ TEST_CASE("Activations that exporters write as several nodes are read as one lay
     model.node("Mul", {"scale", "c"}, {"d"}).node("Erf", {"d"}, {"e"}).node("Add", {"one", "e"}, {"plus"});
     model.node("Mul", {"half", "c"}, {"h"}).node("Mul", {"plus", "h"}, {"a"});
     expect("gelu");
+  }
+  SECTION("GELU by the hyperbolic tangent, as PyTorch's older exporter writes it") {
+    model.number("three", 3).number("c3", 0.044715f).number("root", 0.79788456f).number("one", 1).number("half", 0.5f);
+    model.node("Mul", {"c", "half"}, {"h"}).node("Pow", {"c", "three"}, {"cube"}).node("Mul", {"cube", "c3"}, {"m"});
+    model.node("Add", {"c", "m"}, {"s"}).node("Mul", {"s", "root"}, {"t"}).node("Tanh", {"t"}, {"tanh"});
+    model.node("Add", {"tanh", "one"}, {"plus"}).node("Mul", {"h", "plus"}, {"a"});
+    expect("gelu (tanh)");
+  }
+  SECTION("GELU by the hyperbolic tangent, as we write it") {
+    model.number("c3", 0.035677408f).number("root", 0.79788456f).number("one", 1).number("half", 0.5f);
+    model.node("Mul", {"c", "c"}, {"square"}).node("Mul", {"square", "c3"}, {"m"}).node("Add", {"m", "root"}, {"s"});
+    model.node("Mul", {"c", "s"}, {"t"}).node("Tanh", {"t"}, {"tanh"}).node("Add", {"tanh", "one"}, {"plus"});
+    model.node("Mul", {"c", "plus"}, {"twice"}).node("Mul", {"twice", "half"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"n_twice: gelu (tanh) 1x4x4x4"});
+  }
+  SECTION("another polynomial within the hyperbolic tangent") {
+    model.number("c3", 0.05f).number("root", 0.79788456f).number("one", 1);
+    model.node("Mul", {"c", "c"}, {"square"}).node("Mul", {"square", "c3"}, {"m"}).node("Add", {"m", "root"}, {"s"});
+    model.node("Mul", {"c", "s"}, {"t"}).node("Tanh", {"t"}, {"tanh"}).node("Add", {"tanh", "one"}, {"plus"});
+    model.node("Mul", {"c", "plus"}, {"a"});
+    CHECK(pattern(model, "a").back() == "n_a: product 1x4x4x4");
   }
   SECTION("Hard swish by its parts") {
     model.node("HardSigmoid", {"c"}, {"gate"}, {{"alpha", 1.0f / 6}}).node("Mul", {"c", "gate"}, {"a"});
@@ -284,6 +191,56 @@ TEST_CASE("Squeeze-and-excitation is read from ONNX files") {
                                      "n_a: product 1x4x4x4"});
 }
 
+TEST_CASE("Group normalization of the older exporter is one layer, even if it reshapes the scale itself") {
+  Model model = convolved();
+  model.tensor<float>("onnx::ones", {2}, {1, 1}).tensor<float>("onnx::zeros", {2}, {0, 0});
+  model.parameter("norm.weight", {4}).parameter("norm.bias", {4});
+  model.tensor<std::int64_t>("to", {3}, {0, 2, -1}).tensor<std::int64_t>("back", {4}, {-1, 4, 4, 4});
+  model.tensor<std::int64_t>("axes", {2}, {1, 2});
+  model.node("Reshape", {"c", "to"}, {"groups"})
+      .node("InstanceNormalization", {"groups", "onnx::ones", "onnx::zeros"}, {"norm"});
+  model.node("Reshape", {"norm", "back"}, {"images"}).node("Unsqueeze", {"norm.weight", "axes"}, {"scale"});
+  model.node("Mul", {"images", "scale"}, {"scaled"}).node("Unsqueeze", {"norm.bias", "axes"}, {"shift"});
+  model.node("Add", {"scaled", "shift"}, {"a"});
+  CHECK(pattern(model, "a") == Names{"norm: group norm 1x4x4x4"});
+  CHECK(only<GroupNorm>(model.classify("a", 4).read()).groups == 2);
+}
+
+TEST_CASE("Fractional powers are read from ONNX files") {
+  Model model = convolved();
+  const auto raised = [&](float exponent) {
+    return Model(model).number("exponent", exponent).node("Pow", {"c", "exponent"}, {"a"});
+  };
+  CHECK(pattern(raised(0.75f), "a") ==
+        Names{"n_a: logarithm 1x4x4x4", "n_a_2: linear function 1x4x4x4", "n_a_3: exponential 1x4x4x4"});
+  CHECK(pattern(raised(-0.5f), "a") == Names{"n_a: square root 1x4x4x4", "n_a_2: reciprocal 1x4x4x4"});
+  const Names expected{"node n_a (Pow): only the powers -1, 1, 2 and 3, and fractions below 1, are supported"};
+  CHECK(raised(1.5f).classify("a", 4).problems() == expected);
+}
+
+TEST_CASE("Means across neighbouring channels are read as windows of images") {
+  Model model = convolved();
+  model.tensor<std::int64_t>("axis", {1}, {1});
+  model.node("Unsqueeze", {"c", "axis"}, {"volume"});
+  SECTION("") {
+    model.node("AveragePool", {"volume"}, {"means"},
+               {{"kernel_shape", Wholes{3, 1, 1}}, {"auto_pad", std::string("NOTSET")}});
+    model.node("Squeeze", {"means", "axis"}, {"a"});
+    CHECK(pattern(model, "a", 2) ==
+          Names{"n_means: reshape 1x1x4x16", "n_means_2: average pool 1x1x2x16", "n_a: reshape 1x2x4x4"});
+  }
+  SECTION("and no others") {
+    const auto problem = [&](const Wholes& kernel, const Wholes& pads) {
+      Model other = model;
+      other.node("AveragePool", {"volume"}, {"means"}, {{"kernel_shape", kernel}, {"pads", pads}});
+      return other.node("Squeeze", {"means", "axis"}, {"a"}).classify("a", 4).problems().at(0);
+    };
+    CHECK(problem({3, 3, 1}, Wholes(6)).ends_with("is not supported: use two-dimensional images"));
+    CHECK(problem({3, 1, 1}, {1, 0, 0, 1, 0, 0}).ends_with("use two-dimensional images"));
+    CHECK(problem({5, 1, 1}, Wholes(6)).ends_with("its kernel_shape of 5 exceeds the depth of 4"));
+  }
+}
+
 TEST_CASE("A channel shuffle is read for any batch") {
   Model model = convolved();
   model.tensor<std::int64_t>("first", {1}, {0}).tensor<std::int64_t>("zero", {1}, {0});
@@ -329,16 +286,44 @@ TEST_CASE("Batch normalization is read in the form of training and of inference"
     model.parameter(name, {4});
   const Names inputs{"c", "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"};
   SECTION("inference") {
-    model.node("BatchNormalization", inputs, {"a"}, {{"epsilon", 1e-3f}});
+    model.node("BatchNormalization", inputs, {"a"}, {{"epsilon", 1e-3f}, {"momentum", 0.75f}});
   }
   SECTION("training") {
-    model.node("BatchNormalization", inputs, {"a", "mean", "var"}, {{"epsilon", 1e-3f}, {"training_mode", 1}});
+    model.node("BatchNormalization", inputs, {"a", "mean", "var"},
+               {{"epsilon", 1e-3f}, {"momentum", 0.75f}, {"training_mode", 1}});
   }
   CHECK(pattern(model, "a") == Names{"norm: batch norm 1x4x4x4"});
   const ImportedNetwork network = model.classify("a", 4).read();
   CHECK(only<BatchNorm>(network).epsilon == 1e-3f);
-  CHECK(network.names.at("norm.running_var") == "norm.running_var");
+  CHECK(only<BatchNorm>(network).momentum == 0.25f);
   CHECK(network.values.at("norm.running_var") == std::vector<float>{0, 1, 2, 3});
+}
+
+TEST_CASE("Layer normalization by its parts is one layer") {
+  Model model = convolved();
+  model.parameter("norm.weight", {4}).parameter("norm.bias", {4}).number("two", 2).number("epsilon", 1e-3f);
+  model.node("ReduceMean", {"c"}, {"mean"}, {{"axes", Wholes{-1}}}).node("Sub", {"c", "mean"}, {"d"});
+  model.node("Pow", {"d", "two"}, {"square"}).node("ReduceMean", {"square"}, {"var"}, {{"axes", Wholes{-1}}});
+  model.node("Add", {"var", "epsilon"}, {"plus"}).node("Sqrt", {"plus"}, {"root"}).node("Div", {"d", "root"}, {"q"});
+  model.node("Mul", {"q", "norm.weight"}, {"m"});
+  SECTION("with a shift") {
+    model.node("Add", {"m", "norm.bias"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"norm: layer norm 1x4x4x4"});
+    const ImportedNetwork network = model.classify("a", 4).read();
+    CHECK(only<LayerNorm>(network).shift);
+    CHECK(only<LayerNorm>(network).axis == 3);
+    CHECK(only<LayerNorm>(network).epsilon == 1e-3f);
+    CHECK(network.values.at("norm.bias") == std::vector<float>{0, 1, 2, 3});
+  }
+  SECTION("without a shift") {
+    model.node("Relu", {"m"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"norm: layer norm 1x4x4x4", "n_a: relu 1x4x4x4"});
+  }
+  SECTION("whose values before the shift have another reader") {
+    model.node("Add", {"m", "norm.bias"}, {"b"}).node("Add", {"m", "b"}, {"a"});
+    CHECK(pattern(model, "a") ==
+          Names{"norm: layer norm 1x4x4x4", "norm.bias: learned 4", "n_b: sum 1x4x4x4", "n_a: add 1x4x4x4"});
+  }
 }
 
 TEST_CASE("The last layer is replaced if the data has another number of classes") {
@@ -375,6 +360,84 @@ TEST_CASE("The values of a network can be removed from its file") {
   CHECK(again.values.empty());
 }
 
+TEST_CASE("Tensors that are trained and also read as constants keep their values without the others") {
+  Model model = convolved();
+  SECTION("combined with pixels") {
+    model.parameter("p", {2, 1, 1}).node("Sub", {"x", "p"}, {"b"}).node("PRelu", {"b", "p"}, {"a"}).classify("a", 2);
+  }
+  SECTION("combined with pixels, transposed") {
+    model.parameter("p", {4, 4}).node("Transpose", {"p"}, {"t"}).node("Mul", {"x", "t"}, {"b"});
+    model.parameter("next.weight", {4, 2, 1, 1}).node("Conv", {"b", "next.weight"}, {"d"});
+    model.node("Mul", {"d", "p"}, {"e"}).node("Add", {"c", "e"}, {"a"}).classify("a", 4);
+  }
+  SECTION("a factor with a name that was made up") {
+    model.tensor<float>("onnx::Mul_3", {4, 1, 1}, {2, 2, 2, 2}).node("Mul", {"c", "onnx::Mul_3"}, {"d"});
+    model.node("PRelu", {"d", "onnx::Mul_3"}, {"a"}).classify("a", 4);
+  }
+  SECTION("a bound") {
+    model.tensor<float>("limit", {1}, {2}).node("PRelu", {"c", "limit"}, {"d"});
+    model.node("Clip", {"d", "", "limit"}, {"a"}).classify("a", 4);
+  }
+  SECTION("an input of a dense layer") {
+    model.parameter("p", {4, 4}).parameter("fc.weight", {4, 4}).node("MatMul", {"p", "fc.weight"}, {"d"});
+    model.node("MatMul", {"d", "p"}, {"e"}).node("Mul", {"c", "e"}, {"a"}).classify("a", 4);
+  }
+  const OnnxFile file = model.file();
+  const Task task = exported_task(file);
+  const ImportedNetwork network = read_network(file, task);
+  const OnnxFile stripped = OnnxFile::parse(without_parameters(file, network), "stripped");
+  CHECK(read_network(stripped, task).graph.description() == network.graph.description());
+  CHECK(read_network(stripped, task).values.size() < network.values.size());
+}
+
+TEST_CASE("Absolute values of whole numbers are constants") {
+  Model model = convolved();
+  model.tensor<std::int64_t>("negative", {4}, {-1, -4, 2, -8}).node("Abs", {"negative"}, {"to"});
+  model.node("Reshape", {"c", "to"}, {"r"}).node("Relu", {"r"}, {"s"});
+  model.tensor<std::int64_t>("back", {4}, {0, 4, 4, 4}).node("Reshape", {"s", "back"}, {"a"});
+  model.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_value(
+      1);
+  CHECK(pattern(model, "a") == Names{"n_r: reshape 1x4x2x8", "n_s: relu 1x4x2x8", "n_a: reshape 1x4x4x4"});
+}
+
+TEST_CASE("Numbers that an operator needs may have any name") {
+  Model model = convolved();
+  SECTION("of a clip") {
+    model.tensor<float>("low", {1}, {-1}).tensor<float>("high", {1}, {6}).node("Clip", {"c", "low", "high"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"n_a: clip 1x4x4x4"});
+  }
+  SECTION("of a power") {
+    model.tensor<float>("exponent", {1}, {2}).node("Pow", {"c", "exponent"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"n_a: square 1x4x4x4"});
+  }
+  SECTION("of a pad") {
+    model.tensor<std::int64_t>("sides", {8}, {0, 0, 1, 0, 0, 0, 0, 0}).tensor<float>("border", {1}, {3});
+    model.node("Pad", {"c", "sides", "border"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"n_a: pad 1x4x5x4"});
+    CHECK(only<Pad>(model.classify("a", 4).read()).value == 3);
+  }
+  SECTION("of a resize") {
+    model.tensor<float>("factors", {4}, {1, 1, 2, 2});
+    model.node("Resize", {"c", "", "factors"}, {"a"}, {{"mode", "linear"}});
+    CHECK(pattern(model, "a") == Names{"n_a: resize 1x4x8x8"});
+  }
+  SECTION("of a choice") {
+    model.tensor<std::int64_t>("mask", {4, 1, 1}, {1, 0, 1, 1}).tensor<float>("fill", {1}, {7});
+    model.node("Where", {"mask", "c", "fill"}, {"a"});
+    CHECK(pattern(model, "a").size() == 4);
+  }
+  SECTION("of dropout") {
+    model.tensor<float>("rate", {1}, {0.25f}).tensor<std::int64_t>("training", {}, {1});
+    model.node("Dropout", {"c", "rate", "training"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"n_a: dropout 1x4x4x4"});
+    CHECK(only<Dropout>(model.classify("a", 4).read()).rate == 0.25f);
+  }
+  SECTION("must be one number") {
+    model.parameter("low", {4, 1, 1}).node("Clip", {"c", "low"}, {"a"}).classify("a", 4);
+    CHECK(model.problems() == Names{"node n_a (Clip): its input 1 must be one number"});
+  }
+}
+
 TEST_CASE("Names of layers are unique, also those of parameters") {
   Model model = convolved();
   for (int i = 0; i < 3; ++i)
@@ -388,10 +451,7 @@ TEST_CASE("Names of layers are unique, also those of parameters") {
         .node("Mul", {"s2", "a.weight"}, {"m"})
         .node("PRelu", {"m", "a.weight"}, {"p"});
     const ImportedNetwork network = model.classify("p", 4).read();
-    CHECK(network.names == std::map<std::string, std::string>{{"a.weight", "a.weight"},
-                                                              {"a_2.weight", "a_2.weight"},
-                                                              {"conv.weight", "conv.weight"},
-                                                              {"head.weight", "head.weight"}});
+    CHECK(parameters_of(network) == Names{"a.weight", "a_2.weight", "conv.weight", "head.weight"});
     CHECK(network.notes == Names{"1 parameter is stored together with an equal one; it is trained on its own"});
   }
 }
@@ -425,6 +485,11 @@ TEST_CASE("Errors of ONNX files name what does not fit") {
     model.proto.mutable_opset_import(0)->set_version(9);
     CHECK(model.error() ==
           "net.onnx: its operators are of version 9, but at least 11 is needed: export it with opset_version=17");
+  }
+  SECTION("new operators") {
+    model.proto.mutable_opset_import(0)->set_version(24);
+    CHECK(model.error() ==
+          "net.onnx: its operators are of version 24, but at most 23 is supported: export it with opset_version=17");
   }
   SECTION("no output") {
     model.graph().clear_output();
@@ -610,18 +675,16 @@ TEST_CASE("Every node of an ONNX file that cannot be read is named with its reas
     CHECK(model.problems() == lines);
     CHECK(model.error() == lines[0]);
   }
+  SECTION("batch normalization with a momentum of PyTorch's kind") {
+    for (const char* name : {"w", "b", "m", "v"}) model.parameter(name, {4});
+    model.node("BatchNormalization", {"c", "w", "b", "m", "v"}, {"a"}, {{"momentum", 1.5f}});
+    expect("a", {"node n_a (BatchNormalization): its momentum is 1.5, but it must be 0 to 1"});
+  }
   SECTION("batch normalization of other channels") {
     for (const char* name : {"w", "b", "m", "v"}) model.parameter(name, {3});
     model.node("BatchNormalization", {"c", "w", "b", "m", "v"}, {"a"});
     expect("a", {"node n_a (BatchNormalization): its input 1 has 3 elements, but 4 are needed"});
   }
-}
-
-TEST_CASE("Scales of a resize may have any name") {
-  Model model = convolved();
-  model.tensor<float>("factors", {4}, {1, 1, 2, 2});
-  model.node("Resize", {"c", "", "factors"}, {"a"}, {{"mode", "linear"}});
-  CHECK(pattern(model, "a") == Names{"n_a: resize 1x4x8x8"});
 }
 
 TEST_CASE("Tensors of ONNX files may be in other files of its folder") {
@@ -663,8 +726,18 @@ TEST_CASE("Tensors of ONNX files may be in other files of its folder") {
   }
   SECTION("in a part of another size") {
     declare("location", "net.data");
+    declare("length", "28");
     test::write_text(data, std::string(28, '\0'));
-    CHECK(error_of(read) == file + ": conv.weight: it is 4x2x1x1, but the file has 7 values of it");
+    CHECK(error_of(read) == start + "28 bytes, but it needs 32");
+  }
+  SECTION("in a part without a size, which is that of the tensor") {
+    declare("location", "net.data");
+    declare("offset", "32");
+    test::write_text(data, std::string(100, '\0'));
+    CHECK(read().values.at("conv.weight") == std::vector<float>(8));
+    test::write_text(data, std::string(63, '\0'));
+    CHECK(error_of(read) ==
+          start + "bytes 32 to 64 of " + data + ", which has 63: copy it again, beside the ONNX file");
   }
   SECTION("at a place that is not a number") {
     declare("location", "net.data");
@@ -685,6 +758,112 @@ TEST_CASE("Tensors of ONNX files may be in other files of its folder") {
   SECTION("nowhere, for a file that was given as bytes") {
     declare("location", "net.data");
     CHECK(model.error() == "net.onnx: conv.weight: its values are in another file");
+  }
+}
+
+// A function {a, b} -> {r, s} of LeakyRelu, whose alpha it refers to, and of a product, and one that calls it.
+Model with_functions() {
+  Model model = convolved();
+  model.proto.add_opset_import()->set_domain("local");
+  const auto function = [&](const std::string& name, const Names& inputs, const Names& outputs) -> auto& {
+    onnx::FunctionProto& added = *model.proto.add_functions();
+    added.set_domain("local");
+    added.set_name(name);
+    added.mutable_input()->Assign(inputs.begin(), inputs.end());
+    added.mutable_output()->Assign(outputs.begin(), outputs.end());
+    added.add_attribute("slope");
+    onnx::OperatorSetIdProto& version = *added.add_opset_import();
+    version.set_domain("");
+    version.set_version(17);
+    return added;
+  };
+  const auto node = [](onnx::FunctionProto& to, const std::string& op, const Names& inputs, const Names& outputs) {
+    onnx::NodeProto& added = *to.add_node();
+    added.set_name("n_" + outputs[0]);
+    added.set_op_type(op);
+    added.mutable_input()->Assign(inputs.begin(), inputs.end());
+    added.mutable_output()->Assign(outputs.begin(), outputs.end());
+    return &added;
+  };
+  const auto refer = [](onnx::NodeProto* from, const std::string& attribute) {
+    onnx::AttributeProto& reference = *from->add_attribute();
+    reference.set_name(attribute);
+    reference.set_ref_attr_name("slope");
+    reference.set_type(onnx::AttributeProto::FLOAT);
+  };
+  onnx::FunctionProto& inner = function("Inner", {"a", "b"}, {"r", "s"});
+  refer(node(inner, "LeakyRelu", {"a"}, {"c"}), "alpha");
+  node(inner, "Mul", {"c", "b"}, {"r"});
+  node(inner, "Sigmoid", {"c"}, {"s"});
+  onnx::FunctionProto& outer = function("Outer", {"a", "scale", "missing"}, {"y", "a"});
+  onnx::NodeProto* call = node(outer, "Inner", {"a", "scale"}, {"c", "gate"});
+  call->set_domain("local");
+  refer(call, "slope");
+  node(outer, "Add", {"c", "gate"}, {"y"});
+  return model;
+}
+
+// A call of a function of with_functions().
+Model& call(Model& model, const std::string& name, const Names& inputs, const Names& outputs, float slope = 0.25f) {
+  model.node(name, inputs, outputs, {{"slope", slope}});
+  model.graph().mutable_node(model.graph().node_size() - 1)->set_domain("local");
+  return model;
+}
+
+TEST_CASE("Functions of ONNX files are replaced by their nodes") {
+  Model model = with_functions().parameter("block.scale", {4, 1, 1});
+  call(model, "Outer", {"c", "block.scale"}, {"d", "e"}, 0.5f);
+  model.node("Add", {"d", "e"}, {"f"});
+  call(model, "Outer", {"f", "block.scale"}, {"a"});
+  model.classify("a", 4);
+  const OnnxFile file = model.file();
+  const ImportedNetwork network = read_network(file, exported_task(file));
+  std::vector<float> slopes;
+  Names operations;
+  for (const Node& node : network.graph.nodes()) {
+    operations.emplace_back(name(node.operation));
+    const auto* activation = std::get_if<Activation>(&node.operation);
+    if (activation != nullptr && activation->function == Activation::Function::leaky_relu)
+      slopes.push_back(activation->alpha);
+  }
+  CHECK(slopes == std::vector<float>{0.5f, 0.25f});
+  CHECK(std::ranges::count(operations, "add") == 3);
+  CHECK(parameters_of(network) == Names{"block.scale", "conv.weight", "head.weight"});
+  const OnnxFile stripped = OnnxFile::parse(without_parameters(file, network), "stripped");
+  CHECK(read_network(stripped, exported_task(file)).graph.description() == network.graph.description());
+}
+
+TEST_CASE("Functions of ONNX files that cannot be replaced are errors") {
+  Model model = with_functions().parameter("scale", {4, 1, 1});
+  call(model, "Outer", {"c", "scale"}, {"a"}).classify("a", 4);
+  const auto inner = [&] { return model.proto.mutable_functions(0); };
+  SECTION("a function that calls itself") {
+    *inner()->add_node() = model.proto.functions(1).node(0);
+    CHECK(model.error() == "net.onnx: function Inner calls itself");
+  }
+  SECTION("functions that call each other") {
+    inner()->mutable_node(2)->set_op_type("Outer");
+    inner()->mutable_node(2)->set_domain("local");
+    CHECK(model.error() == "net.onnx: function Outer calls itself");
+  }
+  SECTION("operators of another version") {
+    inner()->mutable_opset_import(0)->set_version(13);
+    CHECK(model.error() ==
+          "net.onnx: function Inner has operators of version 13, but the file of version 17: export it with one "
+          "version");
+  }
+  SECTION("too many inputs") {
+    call(model, "Inner", {"c", "c", "c"}, {"b"});
+    CHECK(model.error() == "net.onnx: node n_b has 3 inputs and 1 outputs, but function Inner has 2 and 2");
+  }
+  SECTION("a function twice") {
+    *model.proto.add_functions() = model.proto.functions(0);
+    CHECK(model.error() == "net.onnx: function Inner is defined twice");
+  }
+  SECTION("an attribute that is not given") {
+    model.graph().mutable_node(1)->clear_attribute();
+    const auto& function = only<Activation>(model.read());
+    CHECK(function.alpha == 0.01f);
   }
 }
 

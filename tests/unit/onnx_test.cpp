@@ -71,6 +71,13 @@ std::vector<std::int64_t> integers(const onnx::NodeProto& node, const std::strin
   throw;
 }
 
+float real(const onnx::NodeProto& node, const std::string& name) {
+  for (const onnx::AttributeProto& attribute : node.attribute())
+    if (attribute.name() == name) return attribute.f();
+  FAIL(node.name() << " has no attribute " << name);
+  throw;
+}
+
 std::vector<std::int64_t> dimensions(const onnx::TensorProto& tensor) {
   return {tensor.dims().begin(), tensor.dims().end()};
 }
@@ -105,7 +112,7 @@ Graph every_operation() {
   Graph g({11, 13, 2});
   Value x = g.add("input", ImageInput{{0.5f, 0.25f}, {0.5f, 0.125f}}, {Graph::kImages});
   Value a = g.add("conv", Convolution{.channels = 3, .kernel = {1, 7}, .stride = 2, .padding = {0, 3}}, {x});
-  a = g.add("norm", BatchNorm{.epsilon = 1e-3f}, {a});
+  a = g.add("norm", BatchNorm{.epsilon = 1e-3f, .momentum = 0.25f}, {a});
   a = g.add("relu", Relu{}, {a});
   Value b = g.add("max", MaxPool{.kernel = 3, .stride = 2, .padding = 1}, {x});
   b = g.add("mean", AveragePool{.kernel = 3, .stride = 1, .padding = 1}, {b});
@@ -148,12 +155,35 @@ TEST_CASE("every operation is exported to ONNX", "[onnx]") {
   CHECK(integers(node_named(model, "conv"), "kernel_shape") == std::vector<std::int64_t>{1, 7});
   CHECK(integers(node_named(model, "conv"), "strides") == std::vector<std::int64_t>{2, 2});
   CHECK(integers(node_named(model, "conv"), "pads") == std::vector<std::int64_t>{0, 3, 0, 3});
+  CHECK(real(node_named(model, "norm"), "epsilon") == 1e-3f);
+  CHECK(real(node_named(model, "norm"), "momentum") == 0.75f);
   CHECK(node_named(model, "parts.rows").input(1) == "add");  // dropout is omitted
   CHECK(dimensions(initializer(model, "conv.weight")) == std::vector<std::int64_t>{3, 2, 1, 7});
   CHECK(dimensions(initializer(model, "dense1.weight")) == std::vector<std::int64_t>{6, 5 * 4 * 9});
   CHECK(dimensions(initializer(model, "dense2.weight")) == std::vector<std::int64_t>{4, 6});
   CHECK(floats(constant(model, "input.scale")) == std::vector<float>{1 / 127.5f, 1 / 31.875f});
   CHECK(floats(constant(model, "input.shift")) == std::vector<float>{-1, -2});
+}
+
+TEST_CASE("layers with the names of the exported inputs and outputs are renamed", "[onnx]") {
+  Graph g({4, 4, 1});
+  Value x = g.add("images", ImageInput{{0}, {1}}, {Graph::kImages});
+  x = g.add("logits", Convolution{.channels = 2, .kernel = 3}, {x});
+  x = g.add("images.scaled", Relu{}, {x});
+  x = g.add("labels", Activation{.function = Activation::Function::linear, .alpha = 2}, {x});
+  const Value learned = g.add("probabilities", Learned{{2, 1, 1}, Role::weight, ""}, {});
+  x = g.add("scaled", Arithmetic{Arithmetic::Operator::product}, {x, learned});
+  x = g.add("dense", Dense{3}, {x});
+  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  const onnx::ModelProto model = translated(g);
+  CHECK(model.graph().input(0).name() == "images");
+  CHECK(model.graph().output(0).name() == "logits");
+  CHECK(model.graph().output(1).name() == "probabilities");
+  CHECK(node_named(model, "logits_2").input(1) == "logits.weight");
+  CHECK(node_named(model, "images.scaled").input(0) == "logits_2");
+  CHECK(node_named(model, "images.scaled_2").op_type() == "Mul");
+  CHECK(node_named(model, "scaled").input(0) == "labels");
+  CHECK(node_named(model, "scaled").input(1) == "probabilities_2");
 }
 
 TEST_CASE("parameters are exported to ONNX unchanged", "[onnx]") {

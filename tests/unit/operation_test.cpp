@@ -781,6 +781,74 @@ TEST_CASE("binary cross-entropy: losses, hits and gradients") {
   CHECK_THROWS_WITH(output_shape(BinaryCrossEntropy{}, {{2, 5}, {3}}), Catch::Contains("binary cross-entropy takes"));
 }
 
+namespace {
+
+struct TargetLossTrial {
+  TargetLossTrial(Device& device, const Operation& loss, std::size_t batch, const std::vector<float>& values,
+                  const std::vector<float>& targets)
+      : shape({batch, values.size() / batch}),
+        op(device.plan(loss, {device.values(shape), device.plain(shape, DataType::f32)}, Mode::training, {})),
+        in(device, device.values(shape), values),
+        wanted(device, device.plain(shape, DataType::f32), targets),
+        gradient(device, device.values(shape), std::vector<float>(values.size(), 1e6f)),
+        sums(device, op->output(), {1e6f, 1e6f}),
+        metrics(device, op->parameters().at(0), {1e6f, 1e6f}) {
+    op->bind({.inputs = {in.memory.view(), wanted.memory.view()},
+              .output = sums.memory.view(),
+              .parameters = {metrics.memory.view()},
+              .parameter_gradients = {metrics.memory.view()},
+              .input_gradients = {gradient.memory.view(), {}},
+              .output_gradient = {}});
+    op->forward();
+  }
+
+  Shape shape;
+  std::unique_ptr<Op> op;
+  Operand in, wanted, gradient, sums, metrics;
+};
+
+// Compares with the sums of PyTorch's losses, each the mean over a sample's values, and the gradients of a quarter of
+// them.
+void expect_losses(const Operation& loss, const std::vector<float>& targets, double sum, double measure,
+                   const std::vector<double>& gradients) {
+  const auto device = test::make_device(GENERATE(1, 2));
+  TargetLossTrial trial(*device, loss, 2, {0.5f, -1.25f, 3, 0, -2, 4.5f, 0.25f, -0.75f}, targets);
+  trial.op->backward(0.25f);
+  const auto sums = trial.sums.read(), gradient = trial.gradient.read(), metrics = trial.metrics.read();
+  CHECK(sums[0] == Approx(sum).epsilon(1e-6));
+  CHECK(sums[1] == Approx(measure).epsilon(1e-6));
+  CHECK((metrics[0] == 0.25f * sums[0] && metrics[1] == 0.25f * sums[1]));
+  for (std::size_t i = 0; i < gradients.size(); ++i) CHECK(gradient[i] == Approx(gradients[i]).margin(1e-7));
+}
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+}  // namespace
+
+TEST_CASE("multi-label cross-entropy: losses, exact matches and gradients") {
+  expect_losses(MultiLabelCrossEntropy{}, {1, 0, 1, 0, 0, 1, 1, 0}, 0.6421316997148097, 2,
+                {-0.0235963, 0.0139188, -0.0029641, 0.03125, 0.0074502, -0.0006867, -0.027364, 0.0200513});
+  const auto device = test::make_device(1);
+  // A class with a logit of 0 is not predicted; a single wrong class makes a sample's wrong.
+  CHECK(TargetLossTrial(*device, MultiLabelCrossEntropy{}, 2, {0, 1, 0, -1}, {1, 1, 0, 0}).sums.read()[1] == 1);
+  TargetLossTrial large(*device, MultiLabelCrossEntropy{}, 1, {1e4f, -1e4f, 0}, {1, 0, 1});
+  large.op->backward(3);
+  CHECK(large.sums.read()[0] == Approx(std::log(2.0) / 3));
+  CHECK(large.gradient.read() == std::vector<float>{0, 0, -0.5f});
+  CHECK(std::isnan(TargetLossTrial(*device, MultiLabelCrossEntropy{}, 1, {1, kNan}, {1, 1}).sums.read()[0]));
+  CHECK_THROWS_WITH(output_shape(MultiLabelCrossEntropy{}, {{2, 3}, {2}}),
+                    Catch::Contains("multi-label cross-entropy takes") && Catch::Contains("2x3"));
+}
+
+TEST_CASE("mean squared error: losses, absolute errors and gradients") {
+  expect_losses(MeanSquaredError{}, {1, -0.5f, 2.5f, 0, -2, 4, 1.25f, -1}, 0.59375, 0.875,
+                {-0.0625, -0.09375, 0.0625, 0, 0, 0.0625, -0.125, 0.03125});
+  const auto device = test::make_device(1);
+  CHECK(std::isnan(TargetLossTrial(*device, MeanSquaredError{}, 1, {1, kNan}, {1, 1}).sums.read()[0]));
+  CHECK_THROWS_WITH(output_shape(MeanSquaredError{}, {{2, 3}, {2, 2}}),
+                    Catch::Contains("mean squared error takes") && Catch::Contains("2x3"));
+}
+
 TEST_CASE("top-5 hits by logit, with ties decided for the first") {
   const auto device = test::make_device(1);
   const auto hits = [&](const std::vector<float>& logits, std::int32_t label) {

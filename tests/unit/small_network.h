@@ -33,7 +33,7 @@ struct Samples {
 };
 
 inline void run(Network& network, const Samples& samples, float weight) {
-  network.load(samples.images, samples.labels, samples.keys);
+  network.load(samples.images, {samples.labels}, samples.keys);
   network.forward();
   network.backward(weight, [](std::size_t) {});
 }

@@ -129,6 +129,19 @@ TEST_CASE("NumPy integers of any width and format version are read", "[source]")
   CHECK_THAT(test::error_of([&] { read(npy("<u8", "(2,)", std::string(16, '\xff'))); }), Contains("too large"));
 }
 
+TEST_CASE("NumPy floats are read", "[source]") {
+  const test::TemporaryFolder folder;
+  const auto read = [&folder](const std::string& content) {
+    test::write_text(folder / "a.npy", content);
+    const NpyFile file(folder / "a.npy");
+    CHECK((file.holds_floats() && !file.holds_bytes()));
+    return file.read_floats({0, 2});
+  };
+  CHECK(read(npy("<f4", "(2,)", std::string("\0\0\x80\x3f\0\0\0\xc0", 8))) == std::vector<float>{1, -2});
+  CHECK(read(npy("<f8", "(2,)", std::string("\0\0\0\0\0\0\xf0\x3f\0\0\0\0\0\0\0\xc0", 16))) ==
+        std::vector<float>{1, -2});
+}
+
 TEST_CASE("invalid NumPy files are refused with a reason", "[source]") {
   CHECK_THAT(npy_error(""), Contains("too short"));
   CHECK_THAT(npy_error("PK\3\4 is not one of them"), Contains("not a .npy file"));
@@ -136,7 +149,7 @@ TEST_CASE("invalid NumPy files are refused with a reason", "[source]") {
   CHECK_THAT(npy_error(npy("|u1", "(2,)", "ab").substr(0, 40)), Contains("ends within its header"));
   CHECK_THAT(npy_error(npy("|u1", "(2,)", "a")), Contains("1 bytes of elements"));
   CHECK_THAT(npy_error(npy("|u1", "(2,)", "abc")), Contains("3 bytes of elements"));
-  CHECK_THAT(npy_error(npy("<f4", "(2,)", "abcdefgh")), Contains("'<f4'"));
+  CHECK_THAT(npy_error(npy("<f2", "(2,)", "abcd")), Contains("'<f2'"));
   CHECK_THAT(npy_error(npy(">i4", "(2,)", "abcdefgh")), Contains("'>i4'"));
   CHECK_THAT(npy_error(npy("|u1", "(2, 1)", "ab", 1, "True")), Contains("Fortran"));
   CHECK_THAT(npy_error(npy("|u1", "(2, x)", "ab")), Contains("no shape"));
@@ -144,6 +157,34 @@ TEST_CASE("invalid NumPy files are refused with a reason", "[source]") {
   std::string no_type = npy("|u1", "(2,)", "ab");
   no_type[no_type.find("descr")] = 'x';
   CHECK_THAT(npy_error(no_type), Contains("'descr' is missing"));
+}
+
+TEST_CASE("NumPy labels may be several classes or real numbers", "[source]") {
+  const Folder source;
+  const auto targets = [&] {
+    const SourcePlan plan = source.plan(kNpySource);
+    std::vector<float> all;
+    kNpySource.read(source.folders, plan, plan.splits.front(), 0, [&](const SourceSample& sample) {
+      all.insert(all.end(), sample.targets.begin(), sample.targets.end());
+      return true;
+    });
+    return std::pair(plan, all);
+  };
+  source.write("train_images.npy", npy("|u1", "(2, 1, 2)", "abcd"));
+  for (const char* type : {"|u1", "|b1"}) {
+    source.write("train_labels.npy", npy(type, "(2, 3)", std::string("\1\0\0\0\1\1", 6)));
+    const auto [plan, found] = targets();
+    CHECK((plan.labels == LabelKind::several_classes && plan.classes == Names{"0", "1", "2"}));
+    CHECK(found == std::vector<float>{1, 0, 0, 0, 1, 1});
+  }
+  source.write("train_labels.npy", npy("|i1", "(2, 1)", "\1\3"));
+  CHECK(source.read(kNpySource, "train") == Names{"0 ab", "0 !has 3 for class 0 in its label, which must be 0 or 1"});
+  source.write("train_labels.npy", npy("<f4", "(2,)", std::string("\0\0\x80\x3f\0\0\x80\x7f", 8)));
+  CHECK(targets().first.labels == LabelKind::values);
+  CHECK(source.read(kNpySource, "train") == Names{"0 ab", "0 !value 0 is inf"});
+  source.write("test_images.npy", npy("|u1", "(1, 1, 2)", "ef"));
+  source.write("test_labels.npy", npy("|u1", "(1,)", "\1"));
+  CHECK_THAT(source.plan_error(kNpySource), Contains("test_labels.npy: labels differ from the training labels"));
 }
 
 TEST_CASE("NumPy arrays are a source", "[source]") {

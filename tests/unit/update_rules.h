@@ -55,7 +55,7 @@ inline void naive_update(const UpdateRule& rule, NaiveArenas& a, const UpdateSeg
     const double g = a.gradients[i];
     if (segment.role == Role::metric) continue;
     if (segment.role == Role::statistic) {
-      w += 0.1 * (g - w);
+      w += segment.statistic_momentum * (g - w);
     } else if (const auto* sgd = std::get_if<Sgd>(&rule)) {
       const double decayed = g + decay * w;
       v = sgd->momentum * v + decayed;
@@ -102,6 +102,7 @@ inline std::vector<UpdateSegment> some_segments() {
   segments[5].factors.weight_decay = 0.02f;
   segments[8].factors.weight_decay = 0.03f;
   segments[9].factors.rate = 0;
+  segments[7].statistic_momentum = 0.0003f;
   return segments;
 }
 constexpr std::size_t kZeroSegment = 6;

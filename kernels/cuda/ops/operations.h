@@ -31,6 +31,8 @@ std::unique_ptr<Op> plan(const Concat& operation, const Specs& inputs, Mode mode
 std::unique_ptr<Op> plan(const Dropout& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const SoftmaxCrossEntropy& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const BinaryCrossEntropy& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const MultiLabelCrossEntropy& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const MeanSquaredError& operation, const Specs& inputs, Mode mode, Context& context);
 
 std::unique_ptr<Op> plan(const Linear& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Activation& operation, const Specs& inputs, Mode mode, Context& context);

@@ -14,7 +14,8 @@ constexpr bool kOneOf = (std::is_same_v<O, Others> || ...);
 template <class O>
 std::optional<std::size_t> needed_channels(const O&, const Specs& inputs, std::size_t number) {
   const Shape& shape = inputs[number].shape;
-  if constexpr (kOneOf<O, Linear, MatrixProduct, Softmax, LayerNorm, SoftmaxCrossEntropy, BinaryCrossEntropy>)
+  if constexpr (kOneOf<O, Linear, MatrixProduct, Softmax, LayerNorm, SoftmaxCrossEntropy, BinaryCrossEntropy,
+                       MultiLabelCrossEntropy, MeanSquaredError>)
     return shape.size() - 1;
   if constexpr (kOneOf<O, Convolution, TransposedConvolution, MaxPool, AveragePool, AdaptiveAveragePool, BatchNorm,
                        GroupNorm, LocalResponseNorm, PRelu, Resize>)
@@ -68,8 +69,7 @@ class AdaptedOp : public Op {
     op_->backward(sample_weight);
     for (const Input& moved : moved_)
       if (const std::size_t i = moved.number; adapted_.input_gradients.size() > i && adapted_.input_gradients[i])
-        moved.back.run(adapted_.input_gradients[i], bindings_.input_gradients[i],
-                       !bindings_.accumulate.empty() && bindings_.accumulate[i]);
+        moved.back.run(adapted_.input_gradients[i], bindings_.input_gradients[i], bindings_.accumulates(i));
   }
 
  private:

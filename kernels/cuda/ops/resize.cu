@@ -101,8 +101,8 @@ class ResizeOp : public Op {
  public:
   ResizeOp(const Resize& operation, const TensorSpec& input, Context& context)
       : context_(context),
-        rows_(resize_taps(operation, input.shape[2], operation.size.height), input.shape[2]),
-        columns_(resize_taps(operation, input.shape[3], operation.size.width), input.shape[3]),
+        rows_(row_taps(operation, input.shape), input.shape[2]),
+        columns_(column_taps(operation, input.shape), input.shape[3]),
         in_pixel_(static_cast<unsigned>(channels_last(input).channels() / kLanes<T>)),
         inputs_(vectors_of(channels_last(input))) {
     info_.output = value_spec(operation.output_shape({input.shape}), context.type());

@@ -36,7 +36,7 @@ struct Element {
 
 // What is a segment's own of a rule.
 struct SegmentFactors {
-  float rate, weight_decay;  // the rate's factor
+  float rate, weight_decay;  // the rate's factor, or a statistic's momentum
 };
 
 // The rules of kernels/update.h.
@@ -117,7 +117,7 @@ __global__ void update(Step step, Arenas<T> arenas, const Owner* owners, const S
     auto weights = load_floats<4>(arenas.weights + i);
     const auto gradients = load_floats<4>(arenas.gradients + i);
     if (owner.role == static_cast<std::uint32_t>(Role::statistic))
-      for (unsigned k = 0; k < 4; ++k) weights.at[k] += kStatisticMomentum * (gradients.at[k] - weights.at[k]);
+      for (unsigned k = 0; k < 4; ++k) weights.at[k] += factors[owner.segment].rate * (gradients.at[k] - weights.at[k]);
     else
       apply(step, owner.segment, factors[owner.segment], weights, gradients, arenas.first_state + i,
             arenas.second_state + i);
@@ -217,7 +217,8 @@ std::vector<Owner> owners(const UpdateArenas& arenas, const std::vector<UpdateSe
 
 std::vector<SegmentFactors> factors(const UpdateRule& rule, const std::vector<UpdateSegment>& segments) {
   std::vector<SegmentFactors> all;
-  for (const UpdateSegment& segment : segments) all.push_back({segment.factors.rate, weight_decay(rule, segment)});
+  for (const UpdateSegment& s : segments)
+    all.push_back({s.role == Role::statistic ? s.statistic_momentum : s.factors.rate, weight_decay(rule, s)});
   return all;
 }
 

@@ -127,4 +127,53 @@ TEST_CASE("on a GPU: softmax cross-entropy neither overflows nor hides NaN; ties
   CHECK(LossTrial(gpu, 0, 6, {0, 0, 0, 0, 0, nan}, {5}).sums.read()[2] == 0);
 }
 
+TEST_CASE("on a GPU: losses of targets: sums, gradients and metrics") {
+  Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
+  const bool binary = GENERATE(true, false);
+  for (const auto& [batch, width] :
+       {std::pair<std::size_t, std::size_t>{1, 1}, {3, 10}, {50, 17}, {300, 8}, {2, 1000}}) {
+    CAPTURE(to_string(gpu.context.precision), binary, batch, width);
+    const auto values = rounded(random_values(batch * width, 5), gpu.context.type());
+    auto targets = random_values(batch * width, 6);
+    if (binary)
+      for (float& target : targets) target = target > 0;
+    const TensorSpec spec = cuda::value_spec({batch, width}, gpu.context.type());
+    const TensorSpec wanted{spec.shape, DataType::f32, std::make_shared<cuda::Plain>(spec.shape, DataType::f32)};
+    const auto op = binary ? cuda::plan(MultiLabelCrossEntropy{}, {spec, wanted}, Mode::training, gpu.context)
+                           : cuda::plan(MeanSquaredError{}, {spec, wanted}, Mode::training, gpu.context);
+    GpuTensor in(gpu, spec, values), gradient(gpu, spec, Values(values.size(), 77.0f));
+    GpuTensor sums(gpu, op->output(), {77.0f, 77.0f}), metrics(gpu, op->parameters().at(0), {77.0f, 77.0f});
+    Buffer target_memory;
+    test::upload(gpu.context, targets.data(), targets.size() * sizeof(float), target_memory);
+    Bindings bindings{};
+    bindings.inputs = {in.view(), target_memory.view()};
+    bindings.output = sums.view();
+    bindings.parameters = bindings.parameter_gradients = {metrics.view()};
+    bindings.input_gradients = {gradient.view(), {}};
+    op->bind(bindings);
+    op->forward();
+    constexpr float kWeight = 0.25f;
+    op->backward(kWeight);
+    const auto found = gradient.read(), total = sums.read(), mean = metrics.read();
+    double loss = 0, measure = 0, furthest = 0;
+    for (std::size_t n = 0; n < batch; ++n) {
+      double terms = 0, errors = 0;
+      for (std::size_t i = n * width; i < (n + 1) * width; ++i) {
+        const double x = values[i], t = targets[i];
+        terms += binary ? std::log1p(std::exp(x)) - t * x : (x - t) * (x - t);
+        errors += binary ? (x > 0) != (t > 0.5) : std::abs(x - t);
+        const double slope = binary ? 1 / (1 + std::exp(-x)) - t : 2 * (x - t);
+        furthest = std::max(furthest, std::abs(found[i] - gpu.scale() * kWeight * slope / static_cast<double>(width)));
+      }
+      loss += terms / static_cast<double>(width);
+      measure += binary ? static_cast<double>(errors == 0) : errors / static_cast<double>(width);
+    }
+    CHECK(total[0] == Approx(loss).epsilon(1e-5));
+    CHECK(total[1] == Approx(measure).epsilon(1e-5));
+    CHECK((mean[0] == kWeight * total[0] && mean[1] == kWeight * total[1]));
+    CHECK(furthest <= test::tolerance(gpu.context.precision) * gpu.scale());
+    CHECK(gradient.clean());
+  }
+}
+
 }  // namespace annulus

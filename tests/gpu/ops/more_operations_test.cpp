@@ -63,6 +63,8 @@ TEST_CASE("on a GPU: pools of any window, parametric ReLUs, and resizing") {
       for (const Extent size : {Extent{10, 12}, Extent{3, 2}, Extent{7, 5}}) {
         CAPTURE(linear, coordinates, size.height);
         check_against_cpu(gpu, Resize{size, linear, coordinates}, {{2, 6, 5, 4}}, wanted);
+        check_against_cpu(gpu, Resize{size, linear, coordinates, Resize::Rounding::floor, 2.125f, 1.25f},
+                          {{2, 6, 5, 4}}, wanted);
       }
 }
 

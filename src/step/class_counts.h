@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace annulus {
+
+// How well a class is predicted.
+struct ClassResult {
+  std::int64_t images = 0, predicted = 0, correct = 0;
+
+  std::optional<double> precision() const { return share(correct, predicted); }        // of the images predicted as it
+  std::optional<double> recall() const { return share(correct, images); }              // of its images
+  std::optional<double> f1() const { return share(2 * correct, images + predicted); }  // their harmonic mean
+
+ private:
+  static std::optional<double> share(std::int64_t part, std::int64_t whole) {
+    return whole > 0 ? std::optional(static_cast<double>(part) / static_cast<double>(whole)) : std::nullopt;
+  }
+};
+
+// Counts for images of several classes how often each class is predicted, which it is if its logit is above 0.
+class ClassCounts {
+ public:
+  explicit ClassCounts(std::size_t classes) : counts_(3 * classes) {}
+
+  // Adds images. `targets`: 1 for each of an image's classes, else 0; `logits` likewise.
+  void add(std::span<const float> logits, std::span<const float> targets);
+
+  std::size_t classes() const { return counts_.size() / 3; }
+  std::span<std::int64_t> counts() { return counts_; }  // to sum those of all ranks
+  ClassResult result(std::size_t label) const {
+    return {counts_[3 * label], counts_[3 * label + 1], counts_[3 * label + 2]};
+  }
+  double macro_f1() const;  // the mean of the classes' F1, of those that images have or that are predicted; else 0
+
+ private:
+  std::vector<std::int64_t> counts_;  // for each class: its images, those predicted as it, and those of both
+};
+
+}  // namespace annulus

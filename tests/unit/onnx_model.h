@@ -1,0 +1,136 @@
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "src/onnx/read.h"
+#include "tests/unit/error_text.h"
+
+namespace annulus::test {
+
+using Names = std::vector<std::string>;
+using Wholes = std::vector<std::int64_t>;
+using AttributeValue = std::variant<std::int64_t, float, std::string, Wholes>;
+using AttributeValues = std::vector<std::pair<std::string, AttributeValue>>;
+
+inline void set(onnx::AttributeProto& to, std::int64_t value) {
+  to.set_type(onnx::AttributeProto::INT);
+  to.set_i(value);
+}
+
+inline void set(onnx::AttributeProto& to, float value) {
+  to.set_type(onnx::AttributeProto::FLOAT);
+  to.set_f(value);
+}
+
+inline void set(onnx::AttributeProto& to, const std::string& value) {
+  to.set_type(onnx::AttributeProto::STRING);
+  to.set_s(value);
+}
+
+inline void set(onnx::AttributeProto& to, const Wholes& values) {
+  to.set_type(onnx::AttributeProto::INTS);
+  to.mutable_ints()->Assign(values.begin(), values.end());
+}
+
+inline void set_values(onnx::TensorProto& to, const std::vector<float>& values) {
+  to.set_data_type(onnx::TensorProto::FLOAT);
+  to.mutable_float_data()->Assign(values.begin(), values.end());
+}
+
+inline void set_values(onnx::TensorProto& to, const Wholes& values) {
+  to.set_data_type(onnx::TensorProto::INT64);
+  to.mutable_int64_data()->Assign(values.begin(), values.end());
+}
+
+inline void set_image(onnx::ValueInfoProto& to, const std::string& name, const Wholes& extents) {
+  to.set_name(name);
+  to.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
+  for (const std::int64_t extent : extents) {
+    auto& dimension = *to.mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim();
+    if (extent >= 0)
+      dimension.set_dim_value(extent);
+    else
+      dimension.set_dim_param("open");
+  }
+}
+
+// An ONNX file with images x and the output y. Extents of -1 are open.
+class Model {
+ public:
+  explicit Model(const Wholes& image = {-1, 2, 4, 4}) {
+    proto.set_ir_version(8);
+    proto.add_opset_import()->set_version(17);
+    set_image(*graph().add_input(), "x", image);
+    graph().add_output()->set_name("y");
+  }
+
+  onnx::ModelProto proto;
+
+  onnx::GraphProto& graph() { return *proto.mutable_graph(); }
+
+  // Appends a node that is named after its first output.
+  Model& node(const std::string& op, const Names& inputs, const Names& outputs,
+              const AttributeValues& attributes = {}) {
+    onnx::NodeProto& node = *graph().add_node();
+    node.set_name("n_" + outputs.at(0));
+    node.set_op_type(op);
+    node.mutable_input()->Assign(inputs.begin(), inputs.end());
+    node.mutable_output()->Assign(outputs.begin(), outputs.end());
+    for (const auto& [name, value] : attributes) {
+      onnx::AttributeProto& attribute = *node.add_attribute();
+      attribute.set_name(name);
+      std::visit([&](const auto& given) { set(attribute, given); }, value);
+    }
+    return *this;
+  }
+
+  template <class Value>
+  Model& tensor(const std::string& name, const Wholes& shape, const std::vector<Value>& values) {
+    onnx::TensorProto& tensor = *graph().add_initializer();
+    tensor.set_name(name);
+    tensor.mutable_dims()->Assign(shape.begin(), shape.end());
+    set_values(tensor, values);
+    return *this;
+  }
+
+  Model& number(const std::string& name, float value) { return tensor<float>(name, {}, {value}); }
+
+  // A parameter with the values 0, 1, 2...
+  Model& parameter(const std::string& name, const Wholes& shape) {
+    std::size_t count = 1;
+    for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i);
+    return tensor(name, shape, values);
+  }
+
+  // The mean image of `from`, of `channels`, and a dense layer of 3 classes.
+  Model& classify(const std::string& from, std::int64_t channels) {
+    parameter("head.weight", {3, channels});
+    node("GlobalAveragePool", {from}, {"pooled"});
+    node("Flatten", {"pooled"}, {"flat"});
+    return node("Gemm", {"flat", "head.weight"}, {"y"}, {{"transB", 1}});
+  }
+
+  std::string bytes() const { return proto.SerializeAsString(); }
+  OnnxFile file() const { return OnnxFile::parse(bytes(), "net.onnx"); }
+  ImportedNetwork read() const {
+    const OnnxFile parsed = file();
+    return read_network(parsed, exported_task(parsed));
+  }
+  std::string error() const {
+    return error_of([&] { read(); });
+  }
+  Names problems() const {
+    const OnnxFile parsed = file();
+    return annulus::problems(parsed, exported_task(parsed));
+  }
+};
+
+}  // namespace annulus::test
