@@ -11,7 +11,7 @@ class AveragePoolOp : public Op {
   AveragePoolOp(const AverageWindows& windows, const Shape& shape, const TensorSpec& input)
       : windows_(windows), in_(image_layout(input)) {
     info_.output = spec(shape, layout_like(input, shape));
-    info_.inputs = {{.backward_reads = false}};
+    info_.inputs = {{.backward_reads = false, .adds_to_gradient = true}};
     info_.backward_reads_output = false;
     out_ = image_layout(info_.output);
   }
@@ -59,11 +59,12 @@ class AveragePoolOp : public Op {
     using Floats = typename Lanes<block>::Floats;
     const float* const output_gradient = floats(bindings_.output_gradient).data();
     float* const input_gradient = floats(bindings_.input_gradients[0]).data();
+    const bool add = !bindings_.accumulate.empty() && bindings_.accumulate[0];
     const auto& [rows, columns] = windows_;
     for_each_pixel(in_, outer, {0, in_.height}, {0, in_.width},
                    [&](std::size_t row, std::size_t column, std::size_t to) {
                      for (std::size_t channel = 0; channel < in_.inner; channel += block) {
-                       Floats sum{};
+                       Floats sum = add ? load<Floats>(input_gradient + to + channel) : Floats{};
                        for_each_pixel(out_, outer, rows.readers[row], columns.readers[column],
                                       [&](std::size_t y, std::size_t x, std::size_t from) {
                                         sum += load<Floats>(output_gradient + from + channel) *

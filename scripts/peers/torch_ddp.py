@@ -46,16 +46,15 @@ def resnet20():
                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
-def from_torchvision(name):
-    def make():
-        import torchvision
-        return getattr(torchvision.models, name)()
-    return make
-
-
-MODELS = {"lenet": lenet, "cnn": cnn, "resnet20": resnet20, "resnet18": from_torchvision("resnet18"),
-          "resnet50": from_torchvision("resnet50")}
+MODELS = {"lenet": lenet, "cnn": cnn, "resnet20": resnet20}  # the others are torchvision's
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
+
+
+def make_network(name):
+    if name in MODELS:
+        return MODELS[name]()
+    import torchvision
+    return torchvision.models.get_model(name)
 
 
 class Normalize(nn.Module):
@@ -79,7 +78,7 @@ def distributed(network, options):
 def make_step(options):
     torch.manual_seed(1)
     layout = LAYOUTS[options.settings[0]]
-    network = nn.Sequential(Normalize(), MODELS[options.model]()).to(memory_format=layout).train()
+    network = nn.Sequential(Normalize(), make_network(options.model)).to(memory_format=layout).train()
     shape, classes = INPUTS[options.model]
     images = torch.randint(0, 256, (options.batch, *shape), dtype=torch.uint8).to(memory_format=layout)
     labels = torch.randint(0, classes, (options.batch,))

@@ -72,7 +72,7 @@ def make_network(name, image, classes):
     (of_channels, of_height, of_width), of_classes = torch_ddp.INPUTS[name]
     if (image, classes) != ([of_height, of_width, of_channels], of_classes):
         sys.exit(f"{name} is for images of {of_height}x{of_width}x{of_channels} in {of_classes} classes")
-    return torch_ddp.MODELS[name]()
+    return torch_ddp.make_network(name)
 
 
 # --- Steps ------------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def main():
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("facts")
     step = commands.add_parser("step")
-    step.add_argument("model", choices=torch_ddp.MODELS)
+    step.add_argument("model", choices=torch_ddp.INPUTS)
     step.add_argument("batch", type=int)
     step.add_argument("--image", type=lambda text: [int(word) for word in text.split("x")], default=[28, 28, 1])
     step.add_argument("--classes", type=int, default=10)

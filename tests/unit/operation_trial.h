@@ -226,6 +226,20 @@ void check_gradient(const Operand& gradient, Tensor& at, const Objective& object
   CHECK(gradient.clean());
 }
 
+// Checks that backward can add to the gradient of input `k`.
+inline void check_addition(Trial& trial, std::size_t k) {
+  const Operand& gradient = trial.input_gradients[k];
+  trial.run(trial.bindings, [] {});
+  std::vector<double> expected = gradient.tensor().values;
+  for (double& value : expected) value += 1;
+  gradient.device.write(std::vector<float>(expected.size(), 1), gradient.spec, gradient.memory.view());
+  Bindings bindings = trial.bindings;
+  bindings.accumulate.assign(trial.inputs.size(), false);
+  bindings.accumulate[k] = true;
+  trial.run(bindings, [] {});
+  CHECK(distance(gradient.tensor().values, expected) <= kTolerance * std::max(1.0, largest(expected)));
+}
+
 // Checks an operation's properties on memory that it does not need or can reuse: results must be bit-identical.
 inline void check_memory(Trial& trial) {
   const auto nothing = [] {};
@@ -248,6 +262,7 @@ inline void check_memory(Trial& trial) {
     if (!bindings.input_gradients[k]) continue;
     bindings.input_gradients[k] = bindings.output_gradient;
     if (op.info().input(k).gradient_may_overwrite) CHECK(trial.run(bindings, nothing) == expected);
+    if (op.info().input(k).adds_to_gradient) check_addition(trial, k);
   }
   if (!op.info().sums_output_gradients) return;
   const Buffer second = device.allocate(trial.bindings.output_gradient.bytes);
