@@ -33,6 +33,8 @@ struct Bindings {
   DeviceView output_gradient;               // empty for the last operation
   DeviceView second_output_gradient{};      // added to output_gradient; empty unless OpInfo::sums_output_gradients
   DeviceView scratch{};                     // OpInfo::scratch_bytes, in every mode; shared with other operations
+
+  bool accumulates(std::size_t input) const { return input < accumulate.size() && accumulate[input]; }
 };
 
 // All-reduces (sums) a float32 array in the device's memory over all ranks, in place and in the lane's order.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "kernels/base/error.h"
 #include "kernels/cpu/for_each_element.h"
@@ -188,22 +189,24 @@ class ElementwiseOp : public Op {
   Bindings bindings_;
 };
 
-// Images times a factor for each channel, in the images' layout: of each sample {batch, channels, 1, 1} in squeeze and
-// excitation (Hu et al., CVPR 2018), or of all samples {channels, 1, 1} in layer scale (Touvron et al., ICCV 2021).
-class ChannelScaleOp : public Op {
+// Images times factors that are constant over an image, in the images' layout: for each sample and channel {batch,
+// channels, 1, 1} in squeeze and excitation (Hu et al., CVPR 2018), for each channel {channels, 1, 1} in layer scale
+// (Touvron et al., ICCV 2021), or for each sample {batch, 1, 1, 1} in stochastic depth (Huang et al., ECCV 2016).
+class ImageScaleOp : public Op {
  public:
-  ChannelScaleOp(const Specs& inputs, std::size_t images)
+  ImageScaleOp(const Specs& inputs, std::size_t images, const Shape& factors)
       : which_(images),
         batch_(inputs[images].shape[0]),
         images_(image_layout(inputs[images])),
-        per_sample_(inputs[1 - images].shape.size() == 4 && inputs[1 - images].shape[0] == batch_) {
-    // Factors of all samples are those of a batch of one.
-    const Shape shape{per_sample_ ? batch_ : 1, inputs[images].shape[1], 1, 1};
-    have_ = desc(inputs[1 - images]).reshape({shape.begin(), shape.end()});
-    want_ = layout_like(inputs[images], shape);
-    sums_ = layout_like(inputs[images], {batch_, shape[1], 1, 1});
+        per_sample_(factors[0] > 1),
+        per_channel_(factors[1] > 1) {
+    const Shape all{batch_, inputs[images].shape[1], 1, 1};
+    have_ = desc(inputs[1 - images]).reshape({factors.begin(), factors.end()});
+    want_ = per_channel_ ? layout_like(inputs[images], factors) : have_;
+    sums_ = layout_like(inputs[images], all);
     info_.output = inputs[images];
     info_.inputs.assign(2, {});
+    info_.inputs[which_].gradient_may_overwrite = true;
     info_.backward_reads_output = false;
     info_.scratch_bytes = 2 * Scratch::bytes({Adapted::copy(have_, want_)}) + Scratch::bytes({sums_});
     info_.implementations = Adapted::implementations(have_, want_);
@@ -220,79 +223,92 @@ class ChannelScaleOp : public Op {
 
   void forward() override {
     factors_.load();
-    for_each_plane(images_, [&, factors = data(factors_), from = floats(bindings_.inputs[which_]).data(),
-                             to = floats(bindings_.output).data()](std::size_t plane, auto block) {
-      scale_plane<block>(plane, from, factors, to);
-    });
+    scale(floats(bindings_.inputs[which_]).data(), floats(bindings_.output).data());
   }
 
   void backward(float) override {
     factors_.load();
     if (bindings_.input_gradients[1 - which_]) {
       for_each_plane(images_, [&](std::size_t plane, auto block) { sum_plane<block>(plane, plane_sums_); });
-      const std::size_t size = factor_planes() * images_.inner;
-      float* const to = data(gradients_);
-      std::copy_n(plane_sums_, size, to);
-      for (std::size_t from = size; from < images_.outer * images_.inner; from += size)
-        for (std::size_t i = 0; i < size; ++i) to[i] += plane_sums_[from + i];
+      add_up(data(gradients_));
       gradients_.store();
     }
     if (bindings_.input_gradients[which_])
-      for_each_plane(images_, [&, factors = data(factors_), from = floats(bindings_.output_gradient).data(),
-                               to = floats(bindings_.input_gradients[which_]).data()](std::size_t plane, auto block) {
-        scale_plane<block>(plane, from, factors, to);
-      });
+      scale(floats(bindings_.output_gradient).data(), floats(bindings_.input_gradients[which_]).data());
   }
 
  private:
   static float* data(const Adapted& adapted) { return static_cast<float*>(adapted.wanted().get_data_handle()); }
   std::size_t pixels() const { return images_.height * images_.width; }
-  std::size_t factor_planes() const { return per_sample_ ? images_.outer : images_.outer / batch_; }
+  std::size_t image_planes() const { return images_.outer / batch_; }
 
-  template <std::size_t block>
-  void scale_plane(std::size_t plane, const float* from, const float* factors, float* to) const {
-    using Floats = typename Lanes<block>::Floats;
-    const std::size_t first = plane * pixels() * images_.inner;
-    for (std::size_t channel = 0; channel < images_.inner; channel += block) {
-      const auto factor = load<Floats>(factors + plane % factor_planes() * images_.inner + channel);
-      for (std::size_t pixel = 0; pixel < pixels(); ++pixel) {
-        const std::size_t at = first + pixel * images_.inner + channel;
-        store(load<Floats>(from + at) * factor, to + at);
-      }
-    }
+  // The index of a plane's first factor.
+  std::size_t factor(std::size_t plane) const {
+    if (!per_channel_) return per_sample_ ? plane / image_planes() : 0;
+    return (per_sample_ ? plane : plane % image_planes()) * images_.inner;
   }
 
+  void scale(const float* from, float* to) const {
+    for_each_plane(images_, [&, factors = data(factors_)](std::size_t plane, auto block) {
+      using Floats = typename Lanes<block>::Floats;
+      const float* own = factors + factor(plane);
+      for (std::size_t pixel = plane * pixels(); pixel < (plane + 1) * pixels(); ++pixel)
+        for (std::size_t channel = 0; channel < images_.inner; channel += block) {
+          const std::size_t at = pixel * images_.inner + channel;
+          const auto by = per_channel_ ? load<Floats>(own + channel) : Floats{} + *own;
+          store(load<Floats>(from + at) * by + Floats{}, to + at);  // no -0 in the padding
+        }
+    });
+  }
+
+  // Sums over a plane's pixels, some of them at a time, so that all channels of a channels-last image use what is in
+  // the cache.
   template <std::size_t block>
-  void sum_plane(std::size_t plane, float* to) const {
+  void sum_plane(std::size_t plane, float* sums) const {
+    constexpr std::size_t kTogether = 16;
     using Floats = typename Lanes<block>::Floats;
     const float* values = floats(bindings_.inputs[which_]).data();
     const float* gradient = floats(bindings_.output_gradient).data();
-    const std::size_t first = plane * pixels() * images_.inner;
-    for (std::size_t channel = 0; channel < images_.inner; channel += block) {
-      Floats sum{};
-      for (std::size_t pixel = 0; pixel < pixels(); ++pixel) {
-        const std::size_t at = first + pixel * images_.inner + channel;
-        sum += load<Floats>(values + at) * load<Floats>(gradient + at);
+    float* const to = sums + plane * images_.inner;
+    std::fill_n(to, images_.inner, 0.0f);
+    const std::size_t end = (plane + 1) * pixels();
+    for (std::size_t first = plane * pixels(); first < end; first += kTogether)
+      for (std::size_t channel = 0; channel < images_.inner; channel += block) {
+        Floats sum{};
+        for (std::size_t pixel = first; pixel < std::min(first + kTogether, end); ++pixel) {
+          const std::size_t at = pixel * images_.inner + channel;
+          sum += load<Floats>(values + at) * load<Floats>(gradient + at);
+        }
+        store(load<Floats>(to + channel) + sum, to + channel);
       }
-      store(sum, to + plane * images_.inner + channel);
-    }
+  }
+
+  void add_up(float* to) const {
+    std::fill_n(to, want_.get_size() / sizeof(float), 0.0f);
+    for (std::size_t plane = 0; plane < images_.outer; ++plane)
+      for (std::size_t channel = 0; channel < images_.inner; ++channel)
+        to[factor(plane) + (per_channel_ ? channel : 0)] += plane_sums_[plane * images_.inner + channel];
   }
 
   std::size_t which_;  // the input with the images
   std::size_t batch_;
   ImageLayout images_;
-  bool per_sample_;
+  bool per_sample_, per_channel_;   // whether the factors differ between samples, and between channels
   dnnl::memory::desc have_, want_;  // of the factors
-  dnnl::memory::desc sums_;         // of the factors' gradients of each sample
+  dnnl::memory::desc sums_;         // of the planes' sums
   float* plane_sums_ = nullptr;
   Bindings bindings_;
   Adapted factors_, gradients_;
 };
 
-bool scales_channels(const Shape& images, const Shape& factors) {
-  if (images.size() != 4 || images[2] * images[3] == 1) return false;
-  const Shape channels{images[1], 1, 1};
-  return factors == channels || factors == Shape{1, images[1], 1, 1} || factors == Shape{images[0], images[1], 1, 1};
+// Returns the shape of factors that are constant over an image with four dimensions; nothing if they are not.
+std::optional<Shape> image_factors(const Shape& images, const Shape& factors) {
+  if (images.size() != 4 || factors.size() > 4 || images[2] * images[3] == 1) return std::nullopt;
+  Shape all(4 - factors.size(), 1);
+  all.insert(all.end(), factors.begin(), factors.end());
+  const auto one_or = [&](std::size_t axis, std::size_t extent) { return all[axis] == 1 || all[axis] == extent; };
+  if (!one_or(0, images[0]) || !one_or(1, images[1]) || all[2] * all[3] != 1) return std::nullopt;
+  return all;
 }
 
 template <class Operator>
@@ -314,8 +330,8 @@ std::unique_ptr<Op> plan(const Arithmetic& operation, const Specs& inputs, Mode,
       return plan<Difference>(operation, inputs);
     case product:
       for (const std::size_t images : {0, 1})
-        if (scales_channels(inputs[images].shape, inputs[1 - images].shape))
-          return std::make_unique<ChannelScaleOp>(inputs, images);
+        if (const auto factors = image_factors(inputs[images].shape, inputs[1 - images].shape))
+          return std::make_unique<ImageScaleOp>(inputs, images, *factors);
       return plan<Product>(operation, inputs);
     case quotient:
       return plan<Quotient>(operation, inputs);

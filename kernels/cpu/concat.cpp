@@ -66,7 +66,7 @@ class ConcatOp : public Op {
       part.values = {desc(part.input), part.layout, bindings.inputs[i], for_values};
       part.wanted = i < bindings.input_gradients.size() && bindings.input_gradients[i];
       if (!part.wanted) continue;
-      part.accumulate = i < bindings.accumulate.size() && bindings.accumulate[i];
+      part.accumulate = bindings.accumulates(i);
       part.gradient = {desc(part.input), part.layout, bindings.input_gradients[i], for_gradient};
     }
   }

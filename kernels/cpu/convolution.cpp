@@ -1,10 +1,10 @@
 #include <optional>
 #include <string_view>
 
-#include "kernels/cpu/depthwise_convolution.h"
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/first_convolution.h"
 #include "kernels/cpu/flat.h"
+#include "kernels/cpu/grouped_convolution.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/cpu/pass.h"
 #include "kernels/cpu/row_convolution.h"
@@ -150,11 +150,14 @@ class ConvolutionOp : public Op {
 template <class Kernel>
 class OwnConvolutionOp : public Op {
  public:
-  OwnConvolutionOp(const Convolution& operation, const TensorSpec& input, Mode mode, const Op& same)
-      : relu_(operation.relu), kernel_(operation, input, same.output()) {
-    info_ = same.info();
+  OwnConvolutionOp(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
+                   const std::vector<TensorSpec>& parameters, Mode mode)
+      : relu_(operation.relu), kernel_(operation, input, output) {
+    info_.output = output;
+    info_.parameters = parameters;
+    info_.backward_reads_output = operation.relu;
+    info_.skips_parameter_gradients = true;
     info_.scratch_bytes = kernel_.scratch_bytes(mode);
-    info_.implementations.clear();
   }
 
   void bind(const Bindings& bindings) override { bound_ = bindings; }
@@ -185,16 +188,20 @@ class OwnConvolutionOp : public Op {
 }  // namespace
 
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, const Specs& parameters) {
+  const TensorSpec& input = inputs[0];
+  if (GroupedConvolution::supports(operation, input, parameters))
+    return std::make_unique<OwnConvolutionOp<GroupedConvolution>>(
+        operation, input, GroupedConvolution::output(operation, input),
+        GroupedConvolution::parameters(operation, input), mode);
   auto direct = std::make_unique<ConvolutionOp>(operation, inputs, mode, parameters);
   const auto supported = [&](const auto& supports) {
-    return supports(operation, inputs[0], direct->output(), direct->parameters()[0]);
+    return supports(operation, input, direct->output(), direct->parameters()[0]);
   };
   if (supported(Winograd::supports))
-    return std::make_unique<OwnConvolutionOp<Winograd>>(operation, inputs[0], mode, *direct);
-  if (supported(DepthwiseConvolution::supports))
-    return std::make_unique<OwnConvolutionOp<DepthwiseConvolution>>(operation, inputs[0], mode, *direct);
+    return std::make_unique<OwnConvolutionOp<Winograd>>(operation, input, direct->output(), direct->parameters(), mode);
   if (supported(RowConvolution::supports))
-    return std::make_unique<OwnConvolutionOp<RowConvolution>>(operation, inputs[0], mode, *direct);
+    return std::make_unique<OwnConvolutionOp<RowConvolution>>(operation, input, direct->output(), direct->parameters(),
+                                                              mode);
   return direct;
 }
 

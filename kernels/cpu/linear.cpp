@@ -7,33 +7,30 @@ using Forward = dnnl::inner_product_forward;
 using BackwardData = dnnl::inner_product_backward_data;
 using BackwardWeights = dnnl::inner_product_backward_weights;
 
-// A dense layer whose batch are all positions before the last dimension.
+// A dense layer whose batch are all positions before the last dimension. Its weights are row-major, because oneDNN's
+// matrix products are faster than its primitives for blocked weights: backward takes 0.7 to 0.8 of the time.
 class LinearOp : public PlainPassesOp {
  public:
-  LinearOp(const Linear& operation, const TensorSpec& input, Mode mode, const Specs& fixed)
+  LinearOp(const Linear& operation, const TensorSpec& input, Mode mode)
       : PlainPassesOp({input}, output_shape(operation, {input.shape})) {
     const auto declared = operation.parameters({input.shape});
+    declare(declared);
     const std::size_t features = input.shape.back(), rows = elements(input.shape) / features;
     const auto in = plain_layout({rows, features}), out = plain_layout({rows, operation.units});
+    const auto weights = plain_layout(declared[0].shape);
     const auto bias = operation.bias ? plain_layout(declared[1].shape) : dnnl::memory::desc();
-    const auto fixed_weights = fixed_or_any(fixed, 0, declared[0].shape), any = any_layout(declared[0].shape);
     const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
-    const auto forward =
-        plan_primitive<Forward>({{kind, in, fixed_weights, bias, out}, {kind, in, any, bias, out}}, attributes());
-    const auto weights = fixed.empty() ? forward.weights_desc() : fixed_weights;
-    info_.parameters = {spec(declared[0].shape, weights)};
-    if (operation.bias) info_.parameters.push_back(spec(declared[1].shape, bias));
+    const auto forward = plan_primitive<Forward>({{kind, in, weights, bias, out}}, attributes());
     const Pass forward_pass{
         forward, {{DNNL_ARG_SRC, in}, {DNNL_ARG_DST, out, true}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_BIAS, bias}}};
     Pass backward_weights, backward_data;
     if (mode == Mode::training) {
-      backward_weights = {
-          plan_primitive<BackwardWeights>({{in, weights, bias, out}, {in, any, bias, out}}, attributes(), forward),
-          {{DNNL_ARG_SRC, in},
-           {DNNL_ARG_DIFF_DST, out},
-           {DNNL_ARG_DIFF_WEIGHTS, weights, true},
-           {DNNL_ARG_DIFF_BIAS, bias, true}}};
-      backward_data = {plan_primitive<BackwardData>({{in, weights, out}, {in, any, out}}, attributes(), forward),
+      backward_weights = {plan_primitive<BackwardWeights>({{in, weights, bias, out}}, attributes(), forward),
+                          {{DNNL_ARG_SRC, in},
+                           {DNNL_ARG_DIFF_DST, out},
+                           {DNNL_ARG_DIFF_WEIGHTS, weights, true},
+                           {DNNL_ARG_DIFF_BIAS, bias, true}}};
+      backward_data = {plan_primitive<BackwardData>({{in, weights, out}}, attributes(), forward),
                        {{DNNL_ARG_DIFF_SRC, in, true}, {DNNL_ARG_DIFF_DST, out}, {DNNL_ARG_WEIGHTS, weights}}};
     }
     use(forward_pass, backward_weights, backward_data);
@@ -42,8 +39,8 @@ class LinearOp : public PlainPassesOp {
 
 }  // namespace
 
-std::unique_ptr<Op> plan(const Linear& operation, const Specs& inputs, Mode mode, const Specs& parameters) {
-  return std::make_unique<LinearOp>(operation, inputs[0], mode, parameters);
+std::unique_ptr<Op> plan(const Linear& operation, const Specs& inputs, Mode mode, const Specs&) {
+  return std::make_unique<LinearOp>(operation, inputs[0], mode);
 }
 
 }  // namespace annulus::cpu

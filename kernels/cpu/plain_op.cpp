@@ -45,10 +45,6 @@ void PlainOp::bind(const Bindings& bindings) {
   bound();
 }
 
-bool PlainOp::accumulates(std::size_t number) const {
-  return number < bindings_.accumulate.size() && bindings_.accumulate[number];
-}
-
 void PlainOp::forward() {
   for (const Adapted& values : adapted_values_) values.load();
   compute();

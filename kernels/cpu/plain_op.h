@@ -42,7 +42,7 @@ class PlainOp : public Op {
   const float* output_gradient() const { return floats(bindings_.output_gradient).data(); }
   float* input_gradient(std::size_t number) const { return gradients_[number]; }  // null if it is not needed
   // Whether the input's gradient is added to instead of written. False unless InputUse::adds_to_gradient.
-  bool accumulates(std::size_t number) const;
+  bool accumulates(std::size_t number) const { return bindings_.accumulates(number); }
   float* parameter_gradient(std::size_t number) const {  // null if the parameters are frozen
     return floats(bindings_.parameter_gradients[number]).data();
   }

@@ -59,19 +59,22 @@ class ReshapeOp : public PlainOp {
   }
 };
 
-// Moves the elements once, from whatever layout the input has.
+// Moves the elements once, from whatever layout the input has; or not at all, if the input's memory is already the
+// output in row-major order, or images in channels-last order.
 class TransposeOp : public Op {
  public:
   TransposeOp(const Transpose& operation, const TensorSpec& input) {
     const Shape shape = output_shape(operation, {input.shape});
-    info_.output = spec(shape, plain_layout(shape));
-    info_.inputs = {{.backward_reads = false}};
-    info_.backward_reads_output = false;
     // oneDNN's order says where each dimension of the input goes.
     std::vector<int> to(shape.size());
     for (std::size_t i = 0; i < shape.size(); ++i) to[operation.order[i]] = static_cast<int>(i);
     in_ = desc(input).permute_axes(to);
-    out_ = desc(info_.output);
+    const bool images = shape.size() == 4 && has_layout(spec(shape, in_), dnnl::memory::format_tag::nhwc);
+    out_ = images ? in_ : plain_layout(shape);
+    const bool in_place = in_ == out_;
+    info_.output = spec(shape, out_);
+    info_.inputs = {{.backward_reads = false, .output_may_overwrite = in_place, .gradient_may_overwrite = in_place}};
+    info_.backward_reads_output = false;
     info_.implementations = Adapted::implementations(in_, out_);
   }
 
@@ -87,6 +90,7 @@ class TransposeOp : public Op {
  private:
   static Primitive moving(const dnnl::memory::desc& from, DeviceView source, const dnnl::memory::desc& to,
                           DeviceView target) {
+    if (from == to && source.address == target.address) return {};
     const dnnl::memory in = memory_at(from, source), out = memory_at(to, target);
     return {dnnl::reorder(in, out), {{DNNL_ARG_FROM, in}, {DNNL_ARG_TO, out}}};
   }

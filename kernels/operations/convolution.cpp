@@ -11,13 +11,6 @@ void expect_groups(std::size_t groups, std::size_t inputs, std::size_t outputs, 
     fail("{}: {} channels to {} cannot be divided into {} groups", operation, inputs, outputs, groups);
 }
 
-std::vector<ParameterDeclaration> weights_and_bias(const Shape& weights, float stddev, std::size_t channels,
-                                                   bool bias) {
-  std::vector<ParameterDeclaration> all{{"weight", weights, Role::weight, 0, stddev}};
-  if (bias) all.push_back({"bias", {channels}, Role::offset});
-  return all;
-}
-
 }  // namespace
 
 Shape Convolution::output_shape(const Shapes& inputs) const {
@@ -28,8 +21,7 @@ Shape Convolution::output_shape(const Shapes& inputs) const {
 
 std::vector<ParameterDeclaration> Convolution::parameters(const Shapes& inputs) const {
   const std::size_t each = inputs[0][1] / groups;
-  return weights_and_bias({channels, each, kernel.height, kernel.width},
-                          stddev > 0 ? stddev : default_stddev(each * kernel.area()), channels, bias);
+  return weights_and_bias({channels, each, kernel.height, kernel.width}, stddev, channels, bias);
 }
 
 std::uint64_t Convolution::flops(const Shapes& inputs) const {
@@ -49,8 +41,7 @@ Shape TransposedConvolution::output_shape(const Shapes& inputs) const {
 
 std::vector<ParameterDeclaration> TransposedConvolution::parameters(const Shapes& inputs) const {
   const std::size_t each = channels / groups;
-  return weights_and_bias({inputs[0][1], each, kernel.height, kernel.width}, default_stddev(each * kernel.area()),
-                          channels, bias);
+  return weights_and_bias({inputs[0][1], each, kernel.height, kernel.width}, 0, channels, bias);
 }
 
 std::uint64_t TransposedConvolution::flops(const Shapes& inputs) const {

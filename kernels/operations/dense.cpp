@@ -4,16 +4,6 @@
 #include "kernels/operations/shapes.h"
 
 namespace annulus {
-namespace {
-
-std::vector<ParameterDeclaration> weights_and_bias(const Shape& weights, float stddev, bool bias) {
-  if (!(stddev > 0)) stddev = default_stddev(elements(weights) / weights[0]);
-  std::vector<ParameterDeclaration> all{{"weight", weights, Role::weight, 0, stddev}};
-  if (bias) all.push_back({"bias", {weights[0]}, Role::offset});
-  return all;
-}
-
-}  // namespace
 
 Shape Dense::output_shape(const Shapes& inputs) const {
   expect_dimensions(inputs[0], 2, kName);
@@ -23,7 +13,7 @@ Shape Dense::output_shape(const Shapes& inputs) const {
 std::vector<ParameterDeclaration> Dense::parameters(const Shapes& inputs) const {
   Shape weight = inputs[0];
   weight[0] = units;
-  return weights_and_bias(weight, stddev, bias);
+  return weights_and_bias(weight, stddev, units, bias);
 }
 
 std::uint64_t Dense::flops(const Shapes& inputs) const {
@@ -38,7 +28,7 @@ Shape Linear::output_shape(const Shapes& inputs) const {
 }
 
 std::vector<ParameterDeclaration> Linear::parameters(const Shapes& inputs) const {
-  return weights_and_bias({units, inputs[0].back()}, stddev, bias);
+  return weights_and_bias({units, inputs[0].back()}, stddev, units, bias);
 }
 
 std::uint64_t Linear::flops(const Shapes& inputs) const {

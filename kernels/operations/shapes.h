@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <string_view>
+#include <vector>
 
 #include "kernels/base/extent.h"
 #include "kernels/base/tensor.h"
+#include "kernels/operations/parameter.h"
 
 // Shared helpers of the operations' shapes.
 namespace annulus {
@@ -22,7 +24,8 @@ Shape windows(const Shape& in, std::size_t channels, const Extent& kernel, const
 // Returns the product of a range of dimensions.
 std::size_t elements(const Shape& shape, std::size_t begin, std::size_t end);
 
-// Returns the std that keeps the variance from layer to layer.
-float default_stddev(std::size_t fan_in);
+// A layer's "weight", whose outermost dimension is not summed over, and the "bias" of its units if there is one. A
+// `stddev` of 0 is the one that keeps the variance from layer to layer.
+std::vector<ParameterDeclaration> weights_and_bias(const Shape& weights, float stddev, std::size_t units, bool bias);
 
 }  // namespace annulus

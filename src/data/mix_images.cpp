@@ -8,11 +8,13 @@
 namespace annulus {
 namespace {
 
-// Draws from Beta(alpha, alpha) (Joehnk, 1964).
+// Draws from Beta(alpha, alpha) (Joehnk, 1964), with logarithms, because powers of 1 / alpha may underflow.
 double draw_beta(Draws& draws, double alpha) {
   for (;;) {
-    const double x = std::pow(draws.between(0, 1), 1 / alpha), y = std::pow(draws.between(0, 1), 1 / alpha);
-    if (x + y > 0 && x + y <= 1) return x / (x + y);
+    const double x = std::log(draws.between(0, 1)) / alpha, y = std::log(draws.between(0, 1)) / alpha;
+    const double larger = std::max(x, y);
+    if (std::exp(x) + std::exp(y) <= 1 && std::isfinite(larger))
+      return std::exp(x - larger) / (std::exp(x - larger) + std::exp(y - larger));
   }
 }
 

@@ -117,17 +117,26 @@ std::optional<Value> gated(NodeReader& n, Value x, Value gate) {
   return std::nullopt;
 }
 
+// The learned tensor that a value is, or that it is reshaped from.
+std::optional<Value> learned(const Draft& draft, Value value) {
+  if (draft.computed_by<Reshape>(value) != nullptr) value = draft.layer(value).inputs[0];
+  return draft.computed_by<Learned>(value) != nullptr ? std::optional(value) : std::nullopt;
+}
+
 // Group normalization as PyTorch's older exporter writes it: a normalization of reshaped images, then a scale and a
 // shift of each channel.
-std::optional<Value> group_norm(NodeReader& n, Value a, Value shift) {
+std::optional<Value> group_norm(NodeReader& n, Value a, Value b) {
   const Draft& draft = n.draft();
   const auto* product_layer = draft.computed_by<Arithmetic>(a);
-  if (draft.computed_by<Learned>(shift) == nullptr || product_layer == nullptr || product_layer->op != product)
-    return std::nullopt;
-  Value normalized = draft.layer(a).inputs[0], scale = draft.layer(a).inputs[1];
-  if (draft.computed_by<Learned>(scale) == nullptr) std::swap(normalized, scale);
-  if (draft.computed_by<Learned>(scale) == nullptr || draft.computed_by<Reshape>(normalized) == nullptr)
-    return std::nullopt;
+  const auto shift = learned(draft, b);
+  if (!shift || product_layer == nullptr || product_layer->op != product) return std::nullopt;
+  Value normalized = draft.layer(a).inputs[0];
+  auto scale = learned(draft, draft.layer(a).inputs[1]);
+  if (!scale) {
+    scale = learned(draft, normalized);
+    normalized = draft.layer(a).inputs[1];
+  }
+  if (!scale || draft.computed_by<Reshape>(normalized) == nullptr) return std::nullopt;
   const Value inner = draft.layer(normalized).inputs[0];
   const Part* norm = draft.computed_by<Part>(inner);
   if (norm == nullptr || norm->op != "InstanceNormalization") return std::nullopt;
@@ -136,10 +145,10 @@ std::optional<Value> group_norm(NodeReader& n, Value a, Value shift) {
   const Value x = draft.layer(grouped).inputs[0];
   if (n.shape(x).size() < 2) return std::nullopt;
   const std::size_t channels = n.shape(x)[1];
-  if (n.shape(x) != n.shape(a) || elements(n.shape(scale)) != channels || elements(n.shape(shift)) != channels)
+  if (n.shape(x) != n.shape(a) || elements(n.shape(*scale)) != channels || elements(n.shape(*shift)) != channels)
     return std::nullopt;
   const GroupNorm operation{norm->groups, norm->epsilon};
-  return n.add(operation, {x}, {draft.layer(scale).stored[0], draft.layer(shift).stored[0]});
+  return n.add(operation, {x}, {draft.layer(*scale).stored[0], draft.layer(*shift).stored[0]});
 }
 
 // If a value is the mean of another one over its dimensions from some axis to the last: that axis.

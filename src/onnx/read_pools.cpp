@@ -48,8 +48,27 @@ void read_max_pool(NodeReader& n) {
   n.set(w.kernel == 1 && w.stride == 1 ? x : n.add(MaxPool{w.kernel, w.stride, w.padding}, {x}));
 }
 
+// Windows of volumes that extend along the depth alone, as in PyTorch's local response normalization. They are windows
+// of images with a row for each depth.
+Value average_of_depths(NodeReader& n, Value x) {
+  const Shape in = n.shape(x);
+  const auto kernel = n.attributes.wholes("kernel_shape");
+  const auto are = [&](const char* name, std::int64_t value) {
+    return std::ranges::all_of(n.attributes.wholes(name), [value](std::int64_t v) { return v == value; });
+  };
+  const bool plain = are("strides", 1) && are("pads", 0) && are("dilations", 1) && !n.attributes.has("auto_pad");
+  if (kernel.size() != 3 || kernel[1] != 1 || kernel[2] != 1 || !plain)
+    fail("its input of {} is not supported: use two-dimensional images", to_string(in));
+  const std::size_t depth = checked_extent(kernel[0], "kernel_shape");
+  if (depth > in[2]) fail("its kernel_shape of {} exceeds the depth of {}", depth, in[2]);
+  const Value rows = n.reshape(x, {in[0], in[1], in[2], in[3] * in[4]});
+  const Value pooled = n.add(AveragePool{{depth, 1}, 1}, {rows});
+  return n.reshape(pooled, {in[0], in[1], in[2] - depth + 1, in[3], in[4]});
+}
+
 void read_average_pool(NodeReader& n) {
   const Value x = n.value(0);
+  if (n.shape(x).size() == 5) return n.set(average_of_depths(n, x));
   const Windows w = windows(n, n.shape(x));
   const bool count_padding = n.attributes.whole("count_include_pad", 0) != 0;
   n.set(w.kernel == 1 && w.stride == 1

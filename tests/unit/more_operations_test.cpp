@@ -1,6 +1,7 @@
 // The operations of networks that users bring (kernels/operations/), against plain loops in double precision.
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "tests/unit/operation_trial.h"
 
@@ -10,9 +11,11 @@ namespace {
 using test::blocked;
 using test::check_operation;
 
-// The same shape in the layout of images after a convolution, and as it comes from outside.
+// The same shape in the layout of images after a convolution, as it comes from outside, and channels-last.
 std::vector<TensorSpec> layouts(Device& device, const Shape& shape) {
-  return {blocked(device, shape), device.values(shape)};
+  const TensorSpec last = device.values({shape[0], shape[2], shape[3], shape[1]});
+  return {blocked(device, shape), device.values(shape),
+          device.plan(Transpose{{0, 3, 1, 2}}, {last}, Mode::inference, {})->output()};
 }
 
 TEST_CASE("convolutions with groups, dilation and any border") {
@@ -34,13 +37,34 @@ TEST_CASE("convolutions with groups, dilation and any border") {
     }
 }
 
-TEST_CASE("depthwise convolutions have a kernel of their own, whose results do not depend on threads") {
+TEST_CASE("convolutions in groups of few channels") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const std::size_t groups : {4, 8, 16, 32})
+    for (const Convolution& operation : {
+             Convolution{.channels = 32, .kernel = 3, .padding = 1, .relu = true, .groups = groups},
+             Convolution{.channels = 32, .kernel = {3, 5}, .stride = {2, 3}, .padding = {1, 0, 2, 3}, .groups = groups},
+             Convolution{.channels = 32, .kernel = 2, .padding = 1, .bias = false, .dilation = 2, .groups = groups},
+         }) {
+      CAPTURE(groups, operation.kernel.width);
+      for (const TensorSpec& input : layouts(*device, {3, 32, 9, 12})) check_operation(*device, operation, {input});
+    }
+}
+
+TEST_CASE("groups of few channels have a kernel of their own, whose results do not depend on threads") {
+  struct Case {
+    std::size_t channels, groups;
+  };
+  const auto [channels, groups] = GENERATE(Case{40, 40}, Case{48, 12});
   std::vector<std::vector<std::byte>> expected;
   for (const int threads : {1, 2, 3}) {
     const auto device = test::make_device(threads);
-    const Convolution operation{
-        .channels = 40, .kernel = {3, 5}, .stride = {2, 3}, .padding = {1, 0, 2, 3}, .relu = true, .groups = 40};
-    test::Trial trial(*device, operation, {blocked(*device, {9, 40, 11, 14})});
+    const Convolution operation{.channels = channels,
+                                .kernel = {3, 5},
+                                .stride = {2, 3},
+                                .padding = {1, 0, 2, 3},
+                                .relu = true,
+                                .groups = groups};
+    test::Trial trial(*device, operation, {blocked(*device, {9, channels, 11, 14})});
     if (test::has_our_layouts()) CHECK(trial.op->info().implementations.empty());
     const auto made = trial.run(trial.bindings, [] {});
     if (expected.empty()) expected = made;
@@ -185,6 +209,7 @@ TEST_CASE("arithmetic with repeated operands") {
       check(images, blocked(*device, {2, 20, 1, 1}));
       check(images, device->values({2, 20, 1, 1}));
       check(images, device->values({20, 1, 1}));
+      check(images, device->values({2, 1, 1, 1}));
       check(images, device->values({1, 1, 5, 4}));
       check(images, device->values({1}));
       check_operation(*device, operation, {images, images});
@@ -194,6 +219,20 @@ TEST_CASE("arithmetic with repeated operands") {
     check(device->values({3, 1, 10}), device->values({1, 7, 1}));
   }
   CHECK_THROWS_WITH(output_shape(Arithmetic{product}, {{2, 3}, {2, 4}}), Catch::Contains("product of 2x3 and 2x4"));
+}
+
+TEST_CASE("quotients") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const TensorSpec& images : layouts(*device, {2, 20, 5, 4}))
+    for (const Shape& divisors : {Shape{2, 20, 5, 4}, Shape{20, 1, 1}, Shape{5, 4}, Shape{1}}) {
+      CAPTURE(to_string(divisors));
+      test::Trial trial(*device, Arithmetic{Arithmetic::Operator::quotient}, {images, device->values(divisors)});
+      const test::Operand& divisor = trial.inputs[1];
+      auto values = divisor.read();
+      for (float& value : values) value += std::copysign(1.0f, value);  // differences would diverge near 0
+      device->write(values, divisor.spec, divisor.memory.view());
+      test::check_trial(trial, true, 0);
+    }
 }
 
 TEST_CASE("softmax") {

@@ -193,6 +193,43 @@ TEST_CASE("Squeeze-and-excitation is read from ONNX files") {
                                      "n_a: product 1x4x4x4"});
 }
 
+TEST_CASE("Group normalization of the older exporter is one layer, even if it reshapes the scale itself") {
+  Model model = convolved();
+  model.tensor<float>("onnx::ones", {2}, {1, 1}).tensor<float>("onnx::zeros", {2}, {0, 0});
+  model.parameter("norm.weight", {4}).parameter("norm.bias", {4});
+  model.tensor<std::int64_t>("to", {3}, {0, 2, -1}).tensor<std::int64_t>("back", {4}, {-1, 4, 4, 4});
+  model.tensor<std::int64_t>("axes", {2}, {1, 2});
+  model.node("Reshape", {"c", "to"}, {"groups"})
+      .node("InstanceNormalization", {"groups", "onnx::ones", "onnx::zeros"}, {"norm"});
+  model.node("Reshape", {"norm", "back"}, {"images"}).node("Unsqueeze", {"norm.weight", "axes"}, {"scale"});
+  model.node("Mul", {"images", "scale"}, {"scaled"}).node("Unsqueeze", {"norm.bias", "axes"}, {"shift"});
+  model.node("Add", {"scaled", "shift"}, {"a"});
+  CHECK(pattern(model, "a") == Names{"norm: group norm 1x4x4x4"});
+  CHECK(only<GroupNorm>(model.classify("a", 4).read()).groups == 2);
+}
+
+TEST_CASE("Means across neighbouring channels are read as windows of images") {
+  Model model = convolved();
+  model.tensor<std::int64_t>("axis", {1}, {1});
+  model.node("Unsqueeze", {"c", "axis"}, {"volume"});
+  SECTION("") {
+    model.node("AveragePool", {"volume"}, {"means"}, {{"kernel_shape", Wholes{3, 1, 1}}});
+    model.node("Squeeze", {"means", "axis"}, {"a"});
+    CHECK(pattern(model, "a", 2) ==
+          Names{"n_means: reshape 1x1x4x16", "n_means_2: average pool 1x1x2x16", "n_a: reshape 1x2x4x4"});
+  }
+  SECTION("and no others") {
+    const auto problem = [&](const Wholes& kernel, const Wholes& pads) {
+      Model other = model;
+      other.node("AveragePool", {"volume"}, {"means"}, {{"kernel_shape", kernel}, {"pads", pads}});
+      return other.node("Squeeze", {"means", "axis"}, {"a"}).classify("a", 4).problems().at(0);
+    };
+    CHECK(problem({3, 3, 1}, Wholes(6)).ends_with("is not supported: use two-dimensional images"));
+    CHECK(problem({3, 1, 1}, {1, 0, 0, 1, 0, 0}).ends_with("use two-dimensional images"));
+    CHECK(problem({5, 1, 1}, Wholes(6)).ends_with("its kernel_shape of 5 exceeds the depth of 4"));
+  }
+}
+
 TEST_CASE("A channel shuffle is read for any batch") {
   Model model = convolved();
   model.tensor<std::int64_t>("first", {1}, {0}).tensor<std::int64_t>("zero", {1}, {0});

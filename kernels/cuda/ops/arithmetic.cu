@@ -141,10 +141,9 @@ class ArithmeticOp : public Op {
   }
 
   void forward() override {
-    InputGradient<T> to;  // written like a gradient
-    to.values = data<T>(bindings_.output);
     over_vectors(put_terms<T, 2, Value<T>>, value_.vectors(), context_, value_,
-                 Value<T>{op_, data<T>(bindings_.inputs[0]), data<T>(bindings_.inputs[1])}, to);
+                 Value<T>{op_, data<T>(bindings_.inputs[0]), data<T>(bindings_.inputs[1])},
+                 InputGradient<T>(bindings_.output));
   }
 
   void backward(float) override {

@@ -50,7 +50,7 @@ class ConvolutionOp : public Op {
       bytes =
           std::max({bytes, ending_.workspace_bytes(), weight_scratch_bytes() + backward_weights_->workspace_bytes()});
       // Planned only now, because the bindings determine whether it accumulates.
-      layer_.problem.accumulate = !bindings.accumulate.empty() && bindings.accumulate[0];
+      layer_.problem.accumulate = bindings.accumulates(0);
       if (bindings.input_gradients[0])
         backward_data_ = planned(layer_.transposed ? Pass::forward : Pass::backward_data);
       if (backward_data_) bytes = std::max(bytes, backward_data_->workspace_bytes());

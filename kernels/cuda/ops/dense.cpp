@@ -61,7 +61,7 @@ class DenseOp : public Op {
                                                  .rows = rows_,
                                                  .columns = features_,
                                                  .inner = units_,
-                                                 .accumulate = !bindings.accumulate.empty() && bindings.accumulate[0]});
+                                                 .accumulate = bindings.accumulates(0)});
       if (backward_data_) bytes = std::max(bytes, backward_data_->workspace_bytes());
     }
     workspace_ = context_.workspace(bytes);

@@ -51,9 +51,7 @@ class DropoutOp : public Op {
                             cudaMemcpyDeviceToDevice, context_.lane.get()));
       return;
     }
-    InputGradient<T> to;  // written like a gradient
-    to.values = data<T>(bindings_.output);
-    apply(bindings_.inputs[0], to);
+    apply(bindings_.inputs[0], InputGradient<T>(bindings_.output));
   }
 
   void backward(float) override {

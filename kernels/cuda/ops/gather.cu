@@ -75,9 +75,7 @@ class GatherOp : public Op {
   void bind(const Bindings& bindings) override { bindings_ = bindings; }
 
   void forward() override {
-    InputGradient<T> to;  // written like a gradient
-    to.values = data<T>(bindings_.output);
-    run(forward_, input_size_, output_size_, bindings_.inputs[0], to, output_vectors_);
+    run(forward_, input_size_, output_size_, bindings_.inputs[0], InputGradient<T>(bindings_.output), output_vectors_);
   }
 
   void backward(float) override {

@@ -12,10 +12,11 @@ struct InputGradient {
   bool accumulate = false;
 
   InputGradient() = default;
+  explicit InputGradient(DeviceView output) : values(data<T>(output)) {}  // an output, written like a gradient
   InputGradient(const Bindings& bindings, std::size_t input) {
     if (input >= bindings.input_gradients.size()) return;
     values = data<T>(bindings.input_gradients[input]);
-    accumulate = wanted() && input < bindings.accumulate.size() && bindings.accumulate[input];
+    accumulate = wanted() && bindings.accumulates(input);
   }
 
   __host__ __device__ bool wanted() const { return values != nullptr; }

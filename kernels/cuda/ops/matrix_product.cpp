@@ -38,7 +38,7 @@ class MatrixProductOp : public Op {
                                         .columns = k_,
                                         .inner = n_padded_,
                                         .b_transposed = true,
-                                        .accumulate = accumulates(0),
+                                        .accumulate = bindings.accumulates(0),
                                         .count = count_,
                                         .output_row = k_padded_});
       if (bindings.input_gradients[1])
@@ -47,7 +47,7 @@ class MatrixProductOp : public Op {
                                         .columns = n_padded_,
                                         .inner = m_,
                                         .a_transposed = true,
-                                        .accumulate = accumulates(1),
+                                        .accumulate = bindings.accumulates(1),
                                         .count = count_,
                                         .a_row = k_padded_});
       for (const auto* matmul : {to_a_.get(), to_b_.get()})
@@ -65,7 +65,8 @@ class MatrixProductOp : public Op {
     std::byte* gradient = bindings_.output_gradient.address;
     if (to_a_) {
       const DeviceView to = bindings_.input_gradients[0];
-      if (k_ != k_padded_ && !accumulates(0)) check(cudaMemsetAsync(to.address, 0, to.bytes, lane()));  // its padding
+      if (k_ != k_padded_ && !bindings_.accumulates(0))
+        check(cudaMemsetAsync(to.address, 0, to.bytes, lane()));  // its padding
       to_a_->run(gradient, bindings_.inputs[1].address, nullptr, to.address, nullptr, workspace_, lane());
     }
     if (to_b_)
@@ -74,7 +75,6 @@ class MatrixProductOp : public Op {
   }
 
  private:
-  bool accumulates(std::size_t input) const { return !bindings_.accumulate.empty() && bindings_.accumulate[input]; }
   cudaStream_t lane() const { return context_.lane.get(); }
 
   Mode mode_;

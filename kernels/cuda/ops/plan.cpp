@@ -68,8 +68,7 @@ class AdaptedOp : public Op {
     op_->backward(sample_weight);
     for (const Input& moved : moved_)
       if (const std::size_t i = moved.number; adapted_.input_gradients.size() > i && adapted_.input_gradients[i])
-        moved.back.run(adapted_.input_gradients[i], bindings_.input_gradients[i],
-                       !bindings_.accumulate.empty() && bindings_.accumulate[i]);
+        moved.back.run(adapted_.input_gradients[i], bindings_.input_gradients[i], bindings_.accumulates(i));
   }
 
  private:

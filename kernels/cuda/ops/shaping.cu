@@ -28,8 +28,7 @@ class MoveOp : public Op {
   void forward() override { forward_.run(bindings_.inputs[0], bindings_.output, false); }
   void backward(float) override {
     if (bindings_.input_gradients[0])
-      back_.run(bindings_.output_gradient, bindings_.input_gradients[0],
-                !bindings_.accumulate.empty() && bindings_.accumulate[0]);
+      back_.run(bindings_.output_gradient, bindings_.input_gradients[0], bindings_.accumulates(0));
   }
 
  private:
@@ -146,11 +145,7 @@ class ReshapeOp : public Op {
 
   void bind(const Bindings& bindings) override { bindings_ = bindings; }
 
-  void forward() override {
-    InputGradient<T> to;  // written like a gradient
-    to.values = data<T>(bindings_.output);
-    forward_.run(bindings_.inputs[0], to);
-  }
+  void forward() override { forward_.run(bindings_.inputs[0], InputGradient<T>(bindings_.output)); }
 
   void backward(float) override {
     if (const InputGradient<T> to(bindings_, 0); to.wanted()) back_.run(bindings_.output_gradient, to);

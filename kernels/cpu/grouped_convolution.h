@@ -7,21 +7,23 @@
 
 namespace annulus::cpu {
 
-// A depthwise convolution: one group for each channel. A vector is a block of channels, and each of its pixels is
-// multiplied by one vector of weights for each pixel of the window, so its speed depends on keeping the sums of a run
+// A convolution in groups of few channels: depthwise (one channel), or 2, 4 or 8 if they are fewer than a block's. A
+// vector is a block of channels, and a whole number of groups. Each of its pixels is multiplied by one vector of
+// weights for each pixel of the window and each channel of a group, so its speed depends on keeping the sums of a run
 // of neighbouring outputs in registers while a row of the window is applied to them.
 //
 // Along a row, an output j is the sum of weights[k] * input[j * step + offset[k]] over the taps k of a window's row.
 // The input's gradient has the same form: with stride s, its pixels r, r + s, r + 2s, ... for each r < s are sums over
 // neighbouring outputs' gradients with every s-th tap. All results are bit-identical for any number of threads.
-class DepthwiseConvolution {
+class GroupedConvolution {
  public:
-  // Returns whether this class supports the operation and the layouts: blocks of channels (vectors.h), and weights in
-  // oneDNN's Goihw16g (or 8g).
-  static bool supports(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
-                       const TensorSpec& weights);
+  // Returns whether this class supports the operation and the input's layout: blocks of channels (vectors.h), or
+  // channels-last. The output has the same. `fixed`: the layouts that the parameters already have, if any.
+  static bool supports(const Convolution& operation, const TensorSpec& input, const std::vector<TensorSpec>& fixed);
+  static TensorSpec output(const Convolution& operation, const TensorSpec& input);
+  static std::vector<TensorSpec> parameters(const Convolution& operation, const TensorSpec& input);
 
-  DepthwiseConvolution(const Convolution& operation, const TensorSpec& input, const TensorSpec& output);
+  GroupedConvolution(const Convolution& operation, const TensorSpec& input, const TensorSpec& output);
 
   // Returns the size of the scratch memory, which is sufficient for each of the passes.
   std::size_t scratch_bytes(Mode mode) const;
@@ -54,20 +56,44 @@ class DepthwiseConvolution {
                                          std::size_t outputs);
   static std::vector<Line> backward_lines(const Convolution& operation, bool rows, std::size_t pixels,
                                           std::size_t outputs);
+
+  // A plane is a block of channels of one image.
   struct Images {
     std::size_t height, width;
-    std::size_t floats() const;  // of a block of channels
+    std::size_t floats() const;  // of a plane
   };
 
-  void correlate(const std::vector<Line>& rows, const std::vector<Line>& columns, const Images& source,
-                 const Images& target, const float* from, const float* weights, const float* bias, bool relu,
+  // One direction of the convolution.
+  struct Correlation {
+    const std::vector<Line>&rows, &columns;
+    const Images &source, &target;
+  };
+
+  template <std::size_t width>
+  void correlate(const Correlation& correlation, const float* from, const float* weights, const float* bias, bool relu,
                  float* to) const;
+  // Applies a correlation to all planes.
+  void correlate_all(const Correlation& correlation, const float* from, const float* weights,
+                     std::span<const float> bias, bool relu, float* to, DeviceView scratch) const;
+  template <std::size_t width>
   void add_weight_gradient(const float* image, const float* gradient, float* sums) const;
 
+  std::size_t block_weights() const;  // floats, of a block of channels
+  const float* transposed(std::span<const float> weights, DeviceView scratch) const;
+
+  // A plane whose pixels are adjacent: the plane itself, or a copy in the calling thread's part of the scratch if the
+  // images are channels-last.
+  const float* packed(const float* images, const Images& size, std::size_t plane, float* copy) const;
+  void unpack(const float* copy, const Images& size, std::size_t plane, float* images) const;
+  float* own_planes(DeviceView scratch) const;  // an input's and an output's
+
   Extent kernel_;
+  std::size_t width_;  // channels of a group
   std::size_t batch_, channels_, blocks_;
+  bool channels_last_;
   Images input_, output_;
   std::vector<Line> forward_rows_, forward_columns_, backward_rows_, backward_columns_;
+  std::size_t planes_floats_;  // of all threads' own planes
 };
 
 }  // namespace annulus::cpu
