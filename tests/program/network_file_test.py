@@ -87,6 +87,25 @@ class NetworkFile(helper.ProgramTest):
         for name, values in first.items():
             np.testing.assert_allclose(second[name], values, rtol=1e-4, atol=1e-6)
 
+    def test_batch_norms_keep_their_momentum(self):
+        model, tensors = small()
+        norm = {"norm.weight": np.ones(4), "norm.bias": np.zeros(4), "norm.running_mean": np.arange(4),
+                "norm.running_var": np.ones(4)}
+        for name, values in norm.items():
+            model.graph.initializer.append(numpy_helper.from_array(values.astype(np.float32), name))
+        model.graph.node[1].input[0] = model.graph.node[2].input[0] = "n"
+        model.graph.node.insert(1, make.make_node("BatchNormalization", ["a", *norm], ["n"], "norm", momentum=1.0))
+        out, exported = self.folder / "run", self.folder / "exported.onnx"
+        file = self.save(model)
+        self.train(out, model=file, data=self.images, max_steps=1)
+        file.unlink()
+        self.train(out, model=file, data=self.images, max_steps=3, resume=True)
+        found = helper.read_checkpoint(out / "checkpoint.h5")["parameters"]
+        np.testing.assert_array_equal(found["norm.running_mean"], np.arange(4))  # 1.0 of what they were
+        self.succeed("export", exported, "--checkpoint", out)
+        written = next(node for node in onnx.load(str(exported)).graph.node if node.op_type == "BatchNormalization")
+        self.assertEqual({a.name: a.f for a in written.attribute}["momentum"], 1)
+
     def test_layers_may_have_the_names_of_exported_inputs_and_outputs(self):
         model, _ = small()
         names = {"body.0.weight": "images.weight", "body.0.bias": "images.bias", "head.weight": "logits.weight",

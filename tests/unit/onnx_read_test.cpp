@@ -1,5 +1,7 @@
 #include "src/onnx/read.h"
 
+#include <google/protobuf/unknown_field_set.h>
+
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <limits>
@@ -860,11 +862,49 @@ TEST_CASE("Functions of ONNX files that cannot be replaced are errors") {
     *model.proto.add_functions() = model.proto.functions(0);
     CHECK(model.error() == "net.onnx: function Inner is defined twice");
   }
-  SECTION("an attribute that is not given") {
-    model.graph().mutable_node(1)->clear_attribute();
-    const auto& function = only<Activation>(model.read());
-    CHECK(function.alpha == 0.01f);
+}
+
+TEST_CASE("Attributes of functions that a call does not give have their default") {
+  Model model = with_functions().parameter("scale", {4, 1, 1});
+  call(model, "Inner", {"c", "scale"}, {"a"}).classify("a", 4);
+  model.graph().mutable_node(1)->clear_attribute();
+  SECTION("of the operator") {
+    CHECK(only<Activation>(model.read()).alpha == 0.01f);
   }
+  SECTION("of the function") {
+    onnx::AttributeProto slope;
+    slope.set_name("slope");
+    slope.set_type(onnx::AttributeProto::FLOAT);
+    slope.set_f(0.75f);
+    onnx::FunctionProto& inner = *model.proto.mutable_functions(0);
+    constexpr int kDefaults = 11;  // attribute_proto, which came with version 1.13 of ONNX
+    inner.GetReflection()->MutableUnknownFields(&inner)->AddLengthDelimited(kDefaults, slope.SerializeAsString());
+    CHECK(only<Activation>(model.read()).alpha == 0.75f);
+  }
+}
+
+TEST_CASE("Calls in the branches of functions are replaced") {
+  Model model = with_functions().parameter("scale", {4, 1, 1}).tensor<std::int64_t>("always", {}, {1});
+  onnx::FunctionProto& choice = *model.proto.add_functions();
+  choice.set_domain("local");
+  choice.set_name("Choice");
+  for (const char* input : {"condition", "a", "b"}) choice.add_input(input);
+  choice.add_output("chosen");
+  onnx::NodeProto& branches = *choice.add_node();
+  branches.set_op_type("If");
+  branches.add_input("condition");
+  branches.add_output("chosen");
+  for (const char* name : {"then_branch", "else_branch"}) {
+    onnx::AttributeProto& branch = *branches.add_attribute();
+    branch.set_name(name);
+    branch.set_type(onnx::AttributeProto::GRAPH);
+    *branch.mutable_g()->add_node() = model.proto.functions(1).node(0);  // Inner
+    branch.mutable_g()->mutable_node(0)->set_input(1, "b");
+    branch.mutable_g()->mutable_node(0)->clear_attribute();
+    branch.mutable_g()->add_output()->set_name("c");
+  }
+  call(model, "Choice", {"always", "c", "scale"}, {"a"}).classify("a", 4);
+  CHECK(only<Activation>(model.read()).function == Activation::Function::leaky_relu);
 }
 
 TEST_CASE("a file of 10,000 nodes is not read in quadratic time") {

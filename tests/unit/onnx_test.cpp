@@ -64,18 +64,24 @@ const onnx::TensorProto& constant(const onnx::ModelProto& model, const std::stri
   throw;
 }
 
-std::vector<std::int64_t> integers(const onnx::NodeProto& node, const std::string& name) {
-  for (const onnx::AttributeProto& attribute : node.attribute())
-    if (attribute.name() == name) return {attribute.ints().begin(), attribute.ints().end()};
+const onnx::AttributeProto& attribute(const onnx::NodeProto& node, const std::string& name) {
+  for (const onnx::AttributeProto& found : node.attribute())
+    if (found.name() == name) return found;
   FAIL(node.name() << " has no attribute " << name);
   throw;
 }
 
+std::vector<std::int64_t> integers(const onnx::NodeProto& node, const std::string& name) {
+  const auto& values = attribute(node, name).ints();
+  return {values.begin(), values.end()};
+}
+
 float real(const onnx::NodeProto& node, const std::string& name) {
-  for (const onnx::AttributeProto& attribute : node.attribute())
-    if (attribute.name() == name) return attribute.f();
-  FAIL(node.name() << " has no attribute " << name);
-  throw;
+  return attribute(node, name).f();
+}
+
+std::string text(const onnx::NodeProto& node, const std::string& name) {
+  return attribute(node, name).s();
 }
 
 std::vector<std::int64_t> dimensions(const onnx::TensorProto& tensor) {
@@ -208,6 +214,25 @@ TEST_CASE("adaptive average pools are exported to ONNX as matrix products", "[on
   CHECK(floats(constant(model, "parts.of_rows")) ==
         std::vector<float>{third, third, third, 0, 0, 0, 0, third, third, third});
   CHECK(floats(constant(model, "parts.of_columns")) == std::vector<float>{1, 0.5f, 0, 0, 0.5f, 1});
+}
+
+TEST_CASE("resized images are exported to ONNX by their sizes or their scales", "[onnx]") {
+  Graph g({5, 7, 1});
+  Value x = g.add("input", ImageInput{{0}, {1}}, {Graph::kImages});
+  x = g.add("sized", Resize{{11, 3}, true, Resize::Coordinates::pytorch_half_pixel}, {x});
+  x = g.add("scaled", Resize{{18, 3}, false, Resize::Coordinates::asymmetric, Resize::Rounding::ceil, 1.7f, 1.25f},
+            {x});
+  x = g.add("dense", Dense{2}, {x});
+  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  const onnx::ModelProto model = translated(g);
+  const onnx::NodeProto &sized = node_named(model, "sized"), &scaled = node_named(model, "scaled");
+  CHECK(sized.input(3) == "sized.sizes");
+  CHECK(text(sized, "mode") == "linear");
+  CHECK(text(sized, "coordinate_transformation_mode") == "pytorch_half_pixel");
+  CHECK(floats(constant(model, scaled.input(2))) == std::vector<float>{1, 1, 1.7f, 1.25f});
+  CHECK(text(scaled, "mode") == "nearest");
+  CHECK(text(scaled, "coordinate_transformation_mode") == "asymmetric");
+  CHECK(text(scaled, "nearest_mode") == "ceil");
 }
 
 TEST_CASE("shapes inferred by ONNX match ours for every model", "[onnx]") {
