@@ -27,7 +27,7 @@ Values outputs(const Model& onnx, const std::vector<std::uint8_t>& pixels) {
   model.parameters().weights_changed();
   Network& planned = model.network(Mode::inference, 1);
   const std::vector<std::int32_t> labels{0};
-  planned.load(pixels, labels);
+  planned.load(pixels, {.classes = labels});
   planned.forward();
   const Value logits = model.graph().nodes().back().inputs[0];
   Values found(elements(planned.spec(logits).shape));
