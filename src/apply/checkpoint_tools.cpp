@@ -80,6 +80,9 @@ void expect_same_model(const StoredCheckpoint& first, const StoredCheckpoint& ot
   };
   const Checkpoint &a = first.checkpoint, &b = other.checkpoint;
   if (a.model != b.model || a.onnx != b.onnx) differ(fmt::format("they are of models {} and {}", a.model, b.model));
+  if (a.data.labels != b.data.labels)
+    differ(fmt::format("their labels are {} and {}", description(a.data.labels), description(b.data.labels)));
+  if (a.loss != b.loss) differ(fmt::format("they were made with --loss {} and {}", a.loss, b.loss));
   for (const auto& [one, another] : {std::pair(&a, &b), std::pair(&b, &a)})
     for (const NamedTensor& tensor : one->parameters) {
       const NamedTensor* same = find(*another, tensor.name);
@@ -178,6 +181,7 @@ Checkpoint average(const std::vector<StoredCheckpoint>& checkpoints) {
   result.seed = first.seed;
   result.image = first.image;
   result.data = first.data;
+  result.loss = first.loss;
   for (const NamedTensor& tensor : first.parameters) {
     std::vector<const NamedTensor*> same;
     for (const StoredCheckpoint& stored : checkpoints) same.push_back(find(stored.checkpoint, tensor.name));

@@ -37,8 +37,8 @@ std::string expect_fitting_data(const Checkpoint& checkpoint, const std::filesys
     fail("{}: its labels have {} numbers, but {} was trained with {}", name, data.targets(), file.string(),
          trained.targets());
   if (data.classes != trained.classes && !changed)
-    fail("{}: its classes differ from those that {} was trained on; use data with the same classes, or --data-changed",
-         name, file.string());
+    fail("{}: its {} differ from those that {} was trained on; use data with the same ones, or --data-changed", name,
+         data.labels == LabelKind::values ? "values" : "classes", file.string());
   if (data.mean == trained.mean && data.stddev == trained.stddev) return {};
   return fmt::format("{}: its mean and std differ from those of the training data, which are used instead", name);
 }

@@ -42,6 +42,9 @@ void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file
     fail("{} is of model {}: resume it with --model {}", file.string(), checkpoint.model, checkpoint.model);
   if (checkpoint.onnx != kind.onnx)
     fail("{} was made with another file {}: resume it with that file, or remove this one", file.string(), kind.model);
+  if (checkpoint.data.labels != kind.labels)
+    fail("{} was trained on labels that are {}, and these are {}: resume it with data of that kind", file.string(),
+         description(checkpoint.data.labels), description(kind.labels));
   if (checkpoint.loss != kind.loss)
     fail("{} was made with --loss {}: resume it with the same --loss", file.string(), checkpoint.loss);
   if (checkpoint.seed != kind.seed)

@@ -36,6 +36,7 @@ void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& f
 struct RunKind {
   std::string model, onnx, loss;  // as in Checkpoint
   std::uint64_t seed;
+  LabelKind labels;
   std::string order;  // compared within an epoch: otherwise samples would be repeated or missed
   std::vector<DataField> data;
   bool data_changed;  // accept different data

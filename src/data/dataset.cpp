@@ -74,7 +74,8 @@ void require_per_channel(const hdf5::Group& root, const char* name, const std::v
 
 LabelKind label_kind(const hdf5::Dataset& labels) {
   if (labels.holds<float>()) return LabelKind::values;
-  if (!labels.holds_integers()) fail("{}: must hold integers, or float32 for regression", labels.place());
+  if (!labels.holds_integers())
+    fail("{}: must hold integers (one class), uint8 (0 or 1 for each class) or float32 (regression)", labels.place());
   return labels.shape().size() == 2 ? LabelKind::several_classes : LabelKind::one_class;
 }
 

@@ -43,6 +43,9 @@ void plan_labels(const NpyFiles& files, bool first, SourcePlan& plan) {
   const NpyFile labels(files.labels);
   const LabelKind kind = label_kind(labels);
   const std::size_t names = kind == LabelKind::one_class ? 0 : width_of(labels);
+  if (kind == LabelKind::several_classes && names == 1)
+    fail("{}: labels of shape {}: save one class for each image as an array of {}", files.labels.string(),
+         to_string(labels.shape()), labels.shape()[0]);
   if (!first && (kind != plan.labels || names != plan.classes.size()))
     fail("{}: labels differ from the training labels in type or shape", files.labels.string());
   plan.labels = kind;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <fstream>
 
 namespace annulus {
 namespace {
@@ -21,9 +22,18 @@ std::optional<std::uint64_t> step_of(std::string_view line) {
   return step;
 }
 
+// Returns `file`, which does not exist or has our columns afterwards.
+const std::filesystem::path& with_our_columns(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  if (std::getline(stream, line) && line.starts_with("step,kind,") && line != header())
+    std::filesystem::rename(file, file.string() + ".old");
+  return file;
+}
+
 }  // namespace
 
-CsvWriter::CsvWriter(const std::filesystem::path& file, std::uint64_t step) : file_(file) {
+CsvWriter::CsvWriter(const std::filesystem::path& file, std::uint64_t step) : file_(with_our_columns(file)) {
   keep_lines_until(file_, step, step_of);
   if (file_.size() == 0) file_.append(header() + '\n');
 }

@@ -9,7 +9,8 @@ namespace annulus {
 // empty.
 class CsvWriter : public MetricsWriter {
  public:
-  // `step`: the run continues after it. Cuts off rows of later steps; a table with other columns is emptied.
+  // `step`: the run continues after it. Cuts off rows of later steps. A table with other columns, of
+  // an earlier version of the program, is renamed to FILE.old.
   CsvWriter(const std::filesystem::path& file, std::uint64_t step);
   void write(const MetricsRecord& record) override;
 

@@ -223,8 +223,9 @@ Value softmax(NodeReader& n) {
   return n.transpose(n.add(Softmax{}, {n.transpose(x, order)}), order);
 }
 
-// The loss has a softmax of its own, so the network's last one is dropped.
+// Losses over classes take logits, so the softmax or sigmoid at the network's end is dropped.
 bool dropped(NodeReader& n) {
+  if (n.task().labels == LabelKind::values) return false;
   if (!n.graph_output(0) || n.used(0) || n.input_shape(0).size() != 2) return false;
   if (checked_axis(n.attributes.whole("axis", n.operators() < 13 ? 1 : -1), 2) != 1) return false;
   n.note(fmt::format("the last {} is dropped: the loss computes it from logits", n.op()));
@@ -234,6 +235,10 @@ bool dropped(NodeReader& n) {
 
 void read_softmax(NodeReader& n) {
   if (!dropped(n)) n.set(softmax(n));
+}
+
+void read_sigmoid(NodeReader& n) {
+  if (n.task().loss != Loss::binary || !dropped(n)) read_function<Function::sigmoid>(n);
 }
 
 void read_log_softmax(NodeReader& n) {
@@ -288,7 +293,7 @@ void add_elementwise(ReadNodes& all) {
   all["LeakyRelu"] = read_with_alpha<Function::leaky_relu>;
   all["Elu"] = read_with_alpha<Function::elu>;
   all["Selu"] = read_selu;
-  all["Sigmoid"] = read_function<Function::sigmoid>;
+  all["Sigmoid"] = read_sigmoid;
   all["Tanh"] = read_function<Function::tanh>;
   all["Mish"] = read_function<Function::mish>;
   all["Softplus"] = read_function<Function::softplus>;

@@ -102,6 +102,7 @@ class NodeReader {
   const std::string& op() const { return node_.op_type(); }
   std::int64_t operators() const { return reader_.file_.operators(); }
   std::size_t batch() const { return reader_.batch_; }
+  const Task& task() const { return reader_.task_; }
   Draft& draft() { return reader_.draft_; }
   void note(std::string line) { reader_.notes_.push_back(std::move(line)); }
 

@@ -32,7 +32,7 @@ std::vector<std::string> measure_names() {
 
 Measure parse_measure(const std::string& name) {
   const auto* found = std::ranges::find(kInfo, name, &MeasureInfo::name);
-  if (found == kInfo.end()) fail("'{}' is not {}", name, fmt::join(measure_names(), ", "));
+  if (found == kInfo.end()) fail("'{}' is not one of {}", name, fmt::join(measure_names(), ", "));
   return static_cast<Measure>(found - kInfo.begin());
 }
 

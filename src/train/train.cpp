@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -60,10 +61,10 @@ std::optional<FolderClaim> claim_output(const TrainingInputs& inputs) {
 std::optional<Resumption> resumption_of(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   if (!options.resume) return std::nullopt;
-  return find_resumption(
-      inputs.world, inputs.checkpoints(),
-      {network_name(options.model), inputs.network.onnx, to_string(inputs.task.loss), options.seed,
-       inputs.sample_order(), data_fields(inputs.training.info(), inputs.samples), options.data_changed});
+  return find_resumption(inputs.world, inputs.checkpoints(),
+                         {network_name(options.model), inputs.network.onnx, to_string(inputs.task.loss), options.seed,
+                          inputs.training.info().labels, inputs.sample_order(),
+                          data_fields(inputs.training.info(), inputs.samples), options.data_changed});
 }
 
 // Measured again, the crossover might differ, and with it the last bits of all-reduces.
@@ -139,9 +140,11 @@ void report_nothing_to_do(const TrainingInputs& inputs, const RunState& state) {
                          : fmt::format("change {}", end));
   fmt::print("{} {}  ({}){}\n", inputs.evaluated.name, headline(*state.score), details(*state.score),
              state.best ? ", best " + headline(*state.best) : "");
+  if (!inputs.test) return;
   const Measure first = measures_of(inputs.training.info()).front();
-  if (inputs.test)
-    fmt::print("test {}, with the best weights\n", to_string(first, results["test_" + to_string(first)].get<double>()));
+  const nlohmann::json& value = results["test_" + to_string(first)];
+  fmt::print("test {}, with the best weights\n",
+             to_string(first, value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN()));
 }
 
 // Whether the test images, which are evaluated at the end of a complete run, have been. Collective.

@@ -111,6 +111,12 @@ TEST_CASE("checkpoints of different models cannot be averaged", "[checkpoint_too
   other.model = "mlp";
   CHECK_THAT(error_with(other), Contains("one.h5 and other.h5") && Contains("of models lenet and mlp"));
   other = example();
+  other.loss = "binary";
+  CHECK_THAT(error_with(other), Contains("made with --loss softmax and binary"));
+  other.data.labels = LabelKind::several_classes;
+  CHECK_THAT(error_with(other), Contains("one class for each image and any number of classes"));
+  CHECK(average({stored("a", other), stored("b", other)}).loss == "binary");
+  other = example();
   other.parameters.pop_back();
   CHECK_THAT(error_with(other), Contains("only one has a parameter mean"));
   other.parameters = example().parameters;

@@ -74,7 +74,8 @@ TEST_CASE("labels of several classes and of values are read") {
   std::vector<std::int32_t> labels(2);
   std::vector<float> copied(4);
   const std::vector<std::size_t> samples{2, 0};
-  if (values.copy(samples, pixels, labels, copied)) CHECK(copied == std::vector<float>{5, 6, 1, -2});
+  REQUIRE(values.copy(samples, pixels, labels, copied));
+  CHECK(copied == std::vector<float>{5, 6, 1, -2});
 }
 
 TEST_CASE("labels that are no such labels are refused") {

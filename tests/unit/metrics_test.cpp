@@ -129,6 +129,7 @@ TEST_CASE("a CSV file has one header, and empty fields for missing values", "[me
   test::write_text(file, "step,kind,other columns\n50,train,1\n");
   CsvWriter other(file, 50);
   CHECK(read_text(file) == header);
+  CHECK(read_text(folder / "metrics.csv.old") == "step,kind,other columns\n50,train,1\n");
 }
 
 TEST_CASE("each start writes its own event file, whose name sorts after earlier ones", "[metrics]") {

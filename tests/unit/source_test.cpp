@@ -177,8 +177,10 @@ TEST_CASE("NumPy labels may be several classes or real numbers", "[source]") {
     CHECK((plan.labels == LabelKind::several_classes && plan.classes == Names{"0", "1", "2"}));
     CHECK(found == std::vector<float>{1, 0, 0, 0, 1, 1});
   }
-  source.write("train_labels.npy", npy("|i1", "(2, 1)", "\1\3"));
+  source.write("train_labels.npy", npy("|i1", "(2, 2)", std::string("\1\0\3\0", 4)));
   CHECK(source.read(kNpySource, "train") == Names{"0 ab", "0 !has 3 for class 0 in its label, which must be 0 or 1"});
+  source.write("train_labels.npy", npy("|i1", "(2, 1)", "\1\3"));
+  CHECK_THAT(source.plan_error(kNpySource), Contains("save one class for each image as an array of 2"));
   source.write("train_labels.npy", npy("<f4", "(2,)", std::string("\0\0\x80\x3f\0\0\x80\x7f", 8)));
   CHECK(targets().first.labels == LabelKind::values);
   CHECK(source.read(kNpySource, "train") == Names{"0 ab", "0 !value 0 is inf"});
