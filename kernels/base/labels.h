@@ -28,11 +28,12 @@ inline std::string_view description(LabelKind kind) {
   return "real numbers";
 }
 
-// "10 classes", "3 values".
+// "10 classes", "3 values for each image".
 inline std::string counted(LabelKind kind, std::size_t count) {
   const std::string number = std::to_string(count);
   if (kind == LabelKind::one_class) return number + " classes";
-  return number + (kind == LabelKind::values ? " values for each image" : " classes, any number for each image");
+  if (kind == LabelKind::several_classes) return number + " classes, any number for each image";
+  return number + (count == 1 ? " value for each image" : " values for each image");
 }
 
 // What the label of a sample is to a network.

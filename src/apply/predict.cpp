@@ -334,8 +334,14 @@ class Predictor {
       fail("{}: the output of {} is not finite: its training diverged", name, network_.file.string());
     nlohmann::json found = prediction(logits, network_.checkpoint, top_);
     found["image"] = name;
-    if (!samples.info().classes.empty()) found["label"] = label_of(samples.info(), label);
+    if (knows_label(samples.info())) found["label"] = label_of(samples.info(), label);
     return found;
+  }
+
+  // Labels of several numbers are only comparable if the numbers are of the same things.
+  bool knows_label(const DatasetInfo& data) const {
+    return data.labels == LabelKind::one_class ? !data.classes.empty()
+                                               : data.classes == network_.checkpoint.data.classes;
   }
 
   const TrainedNetwork& network_;

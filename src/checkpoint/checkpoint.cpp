@@ -83,6 +83,10 @@ RunState read_run_state(const hdf5::Group& root) {
   for (const char* value : {"correct", "top5", "loss_bits", "f1_bits", "mae_bits"})
     if (root.has_attribute(value) && !root.has_attribute("count"))
       fail("{}: attribute '{}' without 'count'", root.place(), value);
+  constexpr std::array kMain{"correct", "f1_bits", "mae_bits"};
+  if (root.has_attribute("count") &&
+      std::ranges::none_of(kMain, [&](const char* one) { return root.has_attribute(one); }))
+    fail("{}: attribute 'count' without 'correct', 'f1_bits' or 'mae_bits'", root.place());
   RunState state;
   for (const RunStateField& field : kRunStateFields)
     if (field.required || root.has_attribute(field.name)) field.set(state, root.integer(field.name));

@@ -61,7 +61,8 @@ void add_source_options(CLI::App& command, ImportOptions& o) {
   command.add_option("FILE", o.output, "HDF5 file to write")->required();
   command.add_option("SOURCE", o.source, "Folder of the data set")->required();
   command.add_option("--from", o.format, formats_help())->check(one_of(format_names()))->capture_default_str();
-  auto* classes = command.add_option("--classes", o.classes, "Class names by label; default: the source's");
+  auto* classes = command.add_option("--classes", o.classes,
+                                     "Names of the classes, or of a regression's values; default: the source's");
   classes->delimiter(',');
   command
       .add_option_function<std::string>(

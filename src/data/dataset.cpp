@@ -168,7 +168,11 @@ Dataset::Shard::Shard(const std::filesystem::path& file, const hdf5::Group& root
   const hdf5::Dataset labels = group.dataset("labels");
   info_.labels = label_kind(labels);
   if (info_.labels == LabelKind::values && !root.has_attribute("values"))
-    fail("{}: must hold integers; for regression, the attribute 'values' must name its columns", labels.place());
+    fail("{}: float32 is for regression, and the attribute 'values', which must name the labels' columns, is missing",
+         labels.place());
+  if (info_.labels != LabelKind::values && root.has_attribute("values"))
+    fail("{}: integers are classes, but the attribute 'values' is for regression: save the labels as float32",
+         labels.place());
   read_attributes(root, info_);
   open_labels(group);
 }

@@ -137,7 +137,7 @@ void read_npy_piece(const SourceFolders& folders, const SourcePlan& plan, const 
 const SourceFormat kNpySource{
     "npy",
     "a folder with {train,test}_{images,labels}.npy: images uint8, N x height x width [x channels]; "
-    "labels integers; for several classes N x classes of 0 and 1, for regression float32, N [x values]",
+    "labels integers; for several classes N x classes of 0 and 1, for regression float32 or float64, N [x values]",
     plan_npy, read_npy_piece};
 
 }  // namespace annulus

@@ -1,5 +1,6 @@
 """Labels that are several classes or real numbers: imported, trained, evaluated, predicted and exported."""
 import json
+import shutil
 
 import h5py
 import numpy as np
@@ -157,6 +158,13 @@ class Labels(helper.ProgramTest):
         self.assertAlmostEqual(exact, results["test_accuracy"], delta=1e-9)
         self.assertAlmostEqual(macro_f1(ours, labels > 0), results["test_f1"], delta=1e-9)
         self.assertIn(f"accuracy {100 * exact:.2f} %", result.err)
+        # Labels of other classes say nothing about predictions.
+        renamed = self.folder / "renamed.h5"
+        shutil.copy(self.several, renamed)
+        with h5py.File(renamed, "r+") as file:
+            file.attrs["classes"] = ["a", "b", "c", "e"]
+        result = self.succeed("predict", renamed, "--checkpoint", out / "best.h5", "--data-changed")
+        self.assertRegex(result.err, r"103 images in [\d.]+ s$")
         found = [self.evaluated(out / "best.h5", self.several, "--per-class", ranks=ranks)[0] for ranks in (0, 3)]
         for one in found:
             self.assertEqual((one["count"], one["f1"], one["accuracy"]), (103, results["test_f1"], results["test_accuracy"]))

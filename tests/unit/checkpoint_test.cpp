@@ -215,6 +215,9 @@ TEST_CASE("the score can be read alone", "[checkpoint]") {
   checkpoint.run.score = {.correct = {}, .count = 100, .loss = 0.25, .mae = 1.5};
   write_checkpoint(folder / "values.h5", checkpoint);
   CHECK(read_score(folder / "values.h5") == checkpoint.run.score);
+  checkpoint.run.score = {.correct = {}, .count = 100, .loss = 0.25};
+  write_checkpoint(folder / "nothing.h5", checkpoint);
+  CHECK_THAT(error_of_reading(folder / "nothing.h5"), Contains("'count' without 'correct'"));
   CHECK_FALSE(read_score(folder / "damaged.h5"));
   CHECK_FALSE(read_score(folder / "none.h5"));
 }

@@ -92,6 +92,7 @@ TEST_CASE("labels that are no such labels are refused") {
   CHECK_THAT(error(floats, {2, 2}, "values", {"a"}), Contains("shape 2x2") && Contains("1 names"));
   CHECK_THAT(error(floats, {4}, "values", {}), Contains("attribute 'values': empty; it must name every value"));
   CHECK_THAT(error(floats, {4}, "classes", {"a"}), Contains("'values'"));
+  CHECK_THAT(error(bytes, {4}, "values", {"a"}), Contains("save the labels as float32"));
   CHECK_THAT(error(std::vector<std::int64_t>{1, 0, 1, 0}, {2, 2}, "classes", {"a", "b"}), Contains("must be uint8"));
 
   write<float>(folder / "a.h5", {2}, {1, 2}, "values", {"a"});
