@@ -202,7 +202,7 @@ class ImageScaleOp : public Op {
         per_channel_(factors[1] > 1) {
     const Shape all{batch_, inputs[images].shape[1], 1, 1};
     have_ = desc(inputs[1 - images]).reshape({factors.begin(), factors.end()});
-    want_ = per_channel_ ? layout_like(inputs[images], factors) : have_;
+    want_ = per_channel_ ? layout_like(inputs[images], factors) : plain_layout(factors);
     sums_ = layout_like(inputs[images], all);
     info_.output = inputs[images];
     info_.inputs.assign(2, {});

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "kernels/base/error.h"
@@ -54,8 +55,9 @@ std::size_t whole_property(const onnx::TensorProto& tensor, const std::string& k
   return std::stoull(text);
 }
 
-// Replaces a reference to another file by that file's bytes.
-void load_external(onnx::TensorProto& tensor, const std::filesystem::path& folder) {
+// Replaces a reference to another file by that file's bytes. `loaded`: the bytes that were read of each file.
+void load_external(onnx::TensorProto& tensor, const std::filesystem::path& folder,
+                   std::map<std::filesystem::path, std::uint64_t>& loaded) {
   const std::filesystem::path location = external_property(tensor, "location");
   const bool inside = location.is_relative() && !location.empty() &&
                       std::ranges::none_of(location, [](const auto& part) { return part == ".."; });
@@ -75,6 +77,8 @@ void load_external(onnx::TensorProto& tensor, const std::filesystem::path& folde
   if (offset > size || length > size - offset)
     fail("{}: its values are bytes {} to {} of {}, which has {}: copy it again, beside the ONNX file", tensor.name(),
          offset, offset + length, file.string(), size);
+  if ((loaded[real] += length) > 2 * size)
+    fail("{}: tensors with more bytes than {} are in it: they overlap", tensor.name(), file.string());
   std::string& raw = *tensor.mutable_raw_data();
   raw.resize(length);
   read_at(descriptor, file, offset, {reinterpret_cast<std::uint8_t*>(raw.data()), raw.size()});
@@ -115,9 +119,10 @@ OnnxFile OnnxFile::read(const std::filesystem::path& file) {
       !read.model_.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     fail("{}: it is not an ONNX file, or it is damaged", read.name_);
   bytes = {};
+  std::map<std::filesystem::path, std::uint64_t> loaded;
   try {
     for (onnx::TensorProto& tensor : *read.model_.mutable_graph()->mutable_initializer())
-      if (tensor.data_location() == onnx::TensorProto::EXTERNAL) load_external(tensor, file.parent_path());
+      if (tensor.data_location() == onnx::TensorProto::EXTERNAL) load_external(tensor, file.parent_path(), loaded);
     read.check();
   } catch (const Error& error) {
     fail("{}: {}", read.name_, printable(error.what()));

@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kDeepest = 100, kMostBytes = std::size_t{1} << 28;
+constexpr std::size_t kDeepest = 100, kMostNodes = std::size_t{1} << 20, kMostBytes = std::size_t{1} << 28;
 
 // Later versions of the format have default values of functions' attributes, which our library keeps as unknown fields.
 constexpr int kDefaults = 11;
@@ -89,8 +89,8 @@ class Inliner {
     }
     calls_.push_back(&function);
     for (onnx::NodeProto inner : function.node()) {
-      bytes_ += inner.ByteSizeLong();
-      if (bytes_ > kMostBytes) fail("the nodes of its functions have more than {} MiB", kMostBytes >> 20);
+      if (++nodes_ > kMostNodes) fail("its functions have more than {} nodes, if they are written out", kMostNodes);
+      count(inner.ByteSizeLong());
       bind(inner, call);
       append(std::move(inner), to);
     }
@@ -116,8 +116,14 @@ class Inliner {
              function.name(), set.version(), operators_);
   }
 
+  void count(std::size_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ > kMostBytes) fail("its functions have more than {} MiB, if they are written out", kMostBytes >> 20);
+  }
+
   // Gives a node of a function, and the graphs in its attributes, the names and attributes of a call.
   void bind(onnx::NodeProto& node, Call& call) {
+    count(call.prefix.size());
     node.set_name(call.prefix + (node.name().empty() ? node.op_type() : node.name()));
     for (std::string& input : *node.mutable_input()) input = renamed(input, call);
     for (std::string& output : *node.mutable_output()) output = renamed(output, call);
@@ -125,6 +131,7 @@ class Inliner {
     for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
       const auto given = call.attributes.find(attribute.ref_attr_name());
       if (!attribute.ref_attr_name().empty() && given == call.attributes.end()) continue;
+      if (!attribute.ref_attr_name().empty()) count(given->second.ByteSizeLong());
       onnx::AttributeProto& own = *bound.Add() = attribute.ref_attr_name().empty() ? attribute : given->second;
       own.set_name(attribute.name());
       if (attribute.has_g()) bind(*own.mutable_g(), call);
@@ -142,16 +149,21 @@ class Inliner {
   std::string renamed(const std::string& name, Call& call) {
     if (name.empty()) return name;
     const auto [place, added] = call.names.try_emplace(name);
-    if (added)
-      for (place->second = call.prefix + name; !taken_.insert(place->second).second;) place->second += '_';
+    if (added) {
+      const std::string wanted = place->second = call.prefix + name;
+      for (int& number = numbers_[wanted]; !taken_.insert(place->second).second; ++number)
+        place->second = fmt::format("{}_{}", wanted, number + 2);
+    }
+    count(place->second.size());
     return place->second;
   }
 
   std::int64_t operators_;
   std::map<Key, const onnx::FunctionProto*> functions_;
   std::set<std::string> taken_;                    // by values
+  std::map<std::string, int> numbers_;             // how many numbers were tried for a name
   std::vector<const onnx::FunctionProto*> calls_;  // that are being expanded
-  std::size_t bytes_ = 0;                          // of the functions' nodes
+  std::size_t nodes_ = 0, bytes_ = 0;              // of the calls
 };
 
 }  // namespace

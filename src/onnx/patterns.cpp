@@ -36,17 +36,20 @@ bool is_arithmetic(const Draft& draft, Value value, Arithmetic::Operator op) {
   return arithmetic != nullptr && arithmetic->op == op;
 }
 
-// x (1 + erf(x / sqrt(2))), with any factor: twice GELU (Hendrycks and Gimpel, "Gaussian error linear units", 2016).
+// x (1 + erf(x / sqrt(2))), with any factor, and x as a line: twice GELU (Hendrycks and Gimpel, "Gaussian error linear
+// units", 2016).
 std::optional<Value> gelu(NodeReader& n, Value a, Value b) {
   const Draft& draft = n.draft();
   const Line outer = line(draft, b);
   const Part* erf = draft.computed_by<Part>(outer.x);
   if (erf == nullptr || erf->op != "Erf" || !near(outer.alpha, outer.beta)) return std::nullopt;
   const Line inner = line(draft, draft.layer(outer.x).inputs[0]), other = line(draft, a);
-  const double scale = inner.alpha * std::numbers::sqrt2;
-  if (inner.x != other.x || inner.beta != 0 || other.beta != 0) return std::nullopt;
-  const Value x = n.linear(inner.x, near(scale, 1) ? 1 : scale, 0);
-  const double factor = 2 * outer.alpha * other.alpha / (near(scale, 1) ? 1 : scale);
+  // The argument x is alpha inner.x + beta, and the other factor is a multiple of it.
+  const double alpha = inner.alpha * std::numbers::sqrt2, beta = inner.beta * std::numbers::sqrt2;
+  if (inner.x != other.x || alpha == 0 || !near(other.beta, other.alpha / alpha * beta)) return std::nullopt;
+  const double slope = near(alpha, 1) ? 1 : alpha;
+  const Value x = n.linear(inner.x, slope, beta);
+  const double factor = 2 * outer.alpha * other.alpha / slope;
   return n.linear(n.function(Function::gelu, x), near(factor, 1) ? 1 : factor, 0);
 }
 
@@ -117,8 +120,10 @@ std::optional<Value> gated(NodeReader& n, Value x, Value gate) {
   return std::nullopt;
 }
 
-// The learned tensor that a value is, or that it is reshaped from.
-std::optional<Value> learned(const Draft& draft, Value value) {
+// The learned tensor with a number for each channel of x that a value is, or that it is reshaped from.
+std::optional<Value> learned_by_channel(NodeReader& n, Value value, Value x) {
+  const Draft& draft = n.draft();
+  if (!is_per_channel(n.shape(value), n.shape(x))) return std::nullopt;
   if (draft.computed_by<Reshape>(value) != nullptr) value = draft.layer(value).inputs[0];
   return draft.computed_by<Learned>(value) != nullptr ? std::optional(value) : std::nullopt;
 }
@@ -128,12 +133,12 @@ std::optional<Value> learned(const Draft& draft, Value value) {
 std::optional<Value> group_norm(NodeReader& n, Value a, Value b) {
   const Draft& draft = n.draft();
   const auto* product_layer = draft.computed_by<Arithmetic>(a);
-  const auto shift = learned(draft, b);
+  const auto shift = learned_by_channel(n, b, a);
   if (!shift || product_layer == nullptr || product_layer->op != product) return std::nullopt;
   Value normalized = draft.layer(a).inputs[0];
-  auto scale = learned(draft, draft.layer(a).inputs[1]);
+  auto scale = learned_by_channel(n, draft.layer(a).inputs[1], a);
   if (!scale) {
-    scale = learned(draft, normalized);
+    scale = learned_by_channel(n, normalized, a);
     normalized = draft.layer(a).inputs[1];
   }
   if (!scale || draft.computed_by<Reshape>(normalized) == nullptr) return std::nullopt;
@@ -143,10 +148,8 @@ std::optional<Value> group_norm(NodeReader& n, Value a, Value b) {
   const Value grouped = draft.layer(inner).inputs[0];
   if (draft.computed_by<Reshape>(grouped) == nullptr) return std::nullopt;
   const Value x = draft.layer(grouped).inputs[0];
-  if (n.shape(x).size() < 2) return std::nullopt;
-  const std::size_t channels = n.shape(x)[1];
-  if (n.shape(x) != n.shape(a) || elements(n.shape(*scale)) != channels || elements(n.shape(*shift)) != channels)
-    return std::nullopt;
+  const bool same_images = n.shape(grouped)[0] == n.shape(x)[0] && draft.batch(grouped) == draft.batch(x);
+  if (n.shape(x) != n.shape(a) || !same_images) return std::nullopt;
   const GroupNorm operation{norm->groups, norm->epsilon};
   return n.add(operation, {x}, {draft.layer(*scale).stored[0], draft.layer(*shift).stored[0]});
 }

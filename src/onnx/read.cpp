@@ -177,7 +177,7 @@ class Assembly {
  private:
   Value add(const std::string& name, Draft::Layer layer) {
     if (const auto* part = std::get_if<Part>(&layer.operation))
-      fail("node {}: {} is supported only within {}", layer.name, part->op,
+      fail("node {}: {} is supported only within {}", name, part->op,
            part->op == "Erf" ? "GELU" : "group normalization with a scale and a shift");
     auto& operation = std::get<Operation>(layer.operation);
     if (auto* dropout = std::get_if<Dropout>(&operation)) dropout->number = dropouts_++;

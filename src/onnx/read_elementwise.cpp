@@ -13,11 +13,12 @@ namespace {
 using Function = Activation::Function;
 using enum Arithmetic::Operator;
 
-// The input of a repetition of single elements, which arithmetic repeats itself.
+// The input of a repetition of a dimension's only element, which arithmetic repeats itself.
 Value unrepeated(NodeReader& n, Value other, Value x) {
   const auto* gather = n.draft().computed_by<Gather>(x);
   if (gather == nullptr || std::ranges::any_of(gather->indices, [](std::size_t i) { return i != 0; })) return x;
   const Value single = n.draft().layer(x).inputs[0];
+  if (n.shape(single)[gather->axis] != 1) return x;
   return broadcast(n.shape(other), n.shape(single)) == n.shape(other) ? single : x;
 }
 
@@ -198,10 +199,10 @@ void read_prelu(NodeReader& n) {
   const Value x = n.value(0);
   const auto slope = n.stored(1);
   if (!slope) fail("its slopes are computed from the images");
-  if (n.shape(x).size() < 2) fail("its input of {} has no channels", to_string(n.shape(x)));
-  const std::size_t count = elements(n.input_shape(1)), channels = n.shape(x)[1];
-  if (count != 1 && count != channels) fail("{} slopes do not fit {} channels", count, channels);
-  n.set(n.add(PRelu{count != 1}, {x}, {*slope}));
+  const bool one = elements(n.input_shape(1)) == 1;
+  if (!one && !is_per_channel(n.input_shape(1), n.shape(x)))
+    fail("its slopes of {} are not one for each channel of its input of {}", to_string(n.input_shape(1)), n.text(x));
+  n.set(n.add(PRelu{!one}, {x}, {*slope}));
 }
 
 Value softmax(NodeReader& n) {
@@ -223,9 +224,9 @@ Value softmax(NodeReader& n) {
   return n.transpose(n.add(Softmax{}, {n.transpose(x, order)}), order);
 }
 
-// Losses over classes take logits, so the softmax or sigmoid at the network's end is dropped.
-bool dropped(NodeReader& n) {
-  if (n.task().labels == LabelKind::values) return false;
+// Whether the node is the softmax or sigmoid at the network's end that this loss computes itself.
+bool dropped(NodeReader& n, Loss loss) {
+  if (n.task().loss != loss) return false;
   if (!n.graph_output(0) || n.used(0) || n.input_shape(0).size() != 2) return false;
   if (checked_axis(n.attributes.whole("axis", n.operators() < 13 ? 1 : -1), 2) != 1) return false;
   n.note(fmt::format("the last {} is dropped: the loss computes it from logits", n.op()));
@@ -234,15 +235,15 @@ bool dropped(NodeReader& n) {
 }
 
 void read_softmax(NodeReader& n) {
-  if (!dropped(n)) n.set(softmax(n));
+  if (!dropped(n, Loss::softmax)) n.set(softmax(n));
 }
 
 void read_sigmoid(NodeReader& n) {
-  if (n.task().loss != Loss::binary || !dropped(n)) read_function<Function::sigmoid>(n);
+  if (!dropped(n, Loss::binary)) read_function<Function::sigmoid>(n);
 }
 
 void read_log_softmax(NodeReader& n) {
-  if (!dropped(n)) n.set(n.function(Function::logarithm, softmax(n)));
+  if (!dropped(n, Loss::softmax)) n.set(n.function(Function::logarithm, softmax(n)));
 }
 
 // Where a constant is false, a number; elsewhere the images' values.

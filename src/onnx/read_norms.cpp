@@ -29,7 +29,7 @@ void read_batch_norm(NodeReader& n) {
   const Value x = n.value(0);
   const Shape shape = n.shape(x);
   if (n.used(1) || n.used(2)) fail("its statistics are not supported as outputs");
-  if (shape.size() < 2) fail("its input of {} has no channels", to_string(shape));
+  if (shape.size() < 2) fail("its input of {} has no channels", n.text(x));
   std::vector<Stored> parameters;
   for (std::size_t input = 1; input < 5; ++input) parameters.push_back(parameter(n, input, shape[1]));
   Shape images = shape;
@@ -66,7 +66,7 @@ void read_instance_norm(NodeReader& n) {
   const Value x = n.value(0);
   const Shape shape = n.shape(x);
   const float epsilon = n.attributes.real("epsilon", 1e-5f);
-  if (shape.size() < 3) fail("its input of {} is not supported: use images", to_string(shape));
+  if (shape.size() < 3) fail("its input of {} is not supported: use images", n.text(x));
   if (n.number(1) != 1 || n.number(2) != 0)
     return n.set(n.add(GroupNorm{shape[1], epsilon}, {x}, {parameter(n, 1, shape[1]), parameter(n, 2, shape[1])}));
   if (shape.size() == 3) return n.set(n.add_part({"InstanceNormalization", shape[1], epsilon}, x));
@@ -78,7 +78,7 @@ void read_instance_norm(NodeReader& n) {
 void read_group_norm(NodeReader& n) {
   const Value x = n.value(0);
   const std::int64_t groups = n.attributes.whole("num_groups", 0);
-  if (n.shape(x).size() < 2) fail("its input of {} has no channels", to_string(n.shape(x)));
+  if (n.shape(x).size() < 2) fail("its input of {} has no channels", n.text(x));
   const std::size_t channels = n.shape(x)[1];
   if (groups < 1 || channels % static_cast<std::size_t>(groups) != 0)
     fail("its {} channels cannot be divided into {} groups", channels, groups);

@@ -84,7 +84,7 @@ Value mean_image(NodeReader& n, Value x) {
 
 void read_global_average_pool(NodeReader& n) {
   const Value x = n.value(0);
-  if (n.shape(x).size() != 4) fail("its input of {} is not supported: use images", to_string(n.shape(x)));
+  if (n.shape(x).size() != 4) fail("its input of {} is not supported: use images", n.text(x));
   n.set(mean_image(n, x));
 }
 

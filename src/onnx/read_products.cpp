@@ -36,11 +36,12 @@ void read_gemm(NodeReader& n) {
   const double alpha = n.attributes.real("alpha", 1), beta = n.attributes.real("beta", 1);
   if (!weight) fail("the product of two computed matrices is not supported: use MatMul");
   Value x = table(n, 0);
+  if (n.shape(x).size() != 2) fail("its input of {} is not a matrix: use MatMul", n.text(x));
   if (n.attributes.whole("transA", 0) != 0) x = n.transpose(x, {1, 0});
   const bool rows = n.attributes.whole("transB", 0) != 0;  // of the weights are units
   const Shape shape = n.input_shape(1);
   if (shape.size() != 2 || features(n.shape(x)) != shape[rows ? 1 : 0])
-    fail("its weights of {} do not fit its input of {}", to_string(shape), to_string(n.shape(x)));
+    fail("its weights of {} do not fit its input of {}", to_string(shape), n.text(x));
   if (!rows) weight->transposed = !weight->transposed;
   x = n.linear(x, alpha, 0);
   const std::size_t units = shape[rows ? 0 : 1];
@@ -82,7 +83,7 @@ void read_matrix_product(NodeReader& n) {
   const Shape shape = n.input_shape(1);
   const Value x = table(n, 0);
   if (features(n.shape(x)) != shape[0])
-    fail("its weights of {} do not fit its input of {}", to_string(shape), to_string(n.shape(x)));
+    fail("its weights of {} do not fit its input of {}", to_string(shape), n.text(x));
   weight->transposed = !weight->transposed;
   n.set(dense(n, x, *weight, shape[1], std::nullopt));
 }

@@ -287,11 +287,11 @@ void read_tile(NodeReader& n) {
   Value x = n.value(0);
   const auto repeats = n.wholes(1);
   const Shape shape = n.shape(x);
-  if (repeats.size() != shape.size()) fail("its repeats do not fit {}", to_string(shape));
+  if (repeats.size() != shape.size()) fail("its repeats do not fit {}", n.text(x));
   for (std::size_t axis = 0; axis < repeats.size(); ++axis) {
     if (repeats[axis] == 1) continue;
     if (repeats[axis] < 1 || static_cast<std::size_t>(repeats[axis]) > kMostConstantElements / shape[axis])
-      fail("its repeats of {} are {}", to_string(shape), repeats[axis]);
+      fail("its repeats of {} are {}", n.text(x), repeats[axis]);
     std::vector<std::size_t> indices;
     for (std::int64_t i = 0; i < repeats[axis]; ++i)
       for (std::size_t k = 0; k < shape[axis]; ++k) indices.push_back(k);
@@ -338,7 +338,7 @@ void read_pad(NodeReader& n) {
   std::vector<std::int64_t> axes(rank), before(rank), after(rank);
   std::iota(axes.begin(), axes.end(), 0);
   if (n.has(3)) axes = n.wholes(3);
-  if (pads.size() != 2 * axes.size()) fail("its pads do not fit {}", to_string(n.shape(x)));
+  if (pads.size() != 2 * axes.size()) fail("its pads do not fit {}", n.text(x));
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const std::size_t axis = checked_axis(axes[i], rank);
     before[axis] = pads[i];

@@ -548,4 +548,13 @@ std::string NodeReader::layer_name(const std::vector<Stored>& parameters) {
   return within.empty() ? default_name() : within;
 }
 
+bool is_per_channel(const Shape& operand, const Shape& values) {
+  if (values.size() < 2) return false;
+  Shape expected(values.size() - 1, 1);
+  expected[0] = values[1];
+  Shape own = operand;
+  if (own.size() == values.size() && own[0] == 1) own.erase(own.begin());
+  return own == expected;
+}
+
 }  // namespace annulus

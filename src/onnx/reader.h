@@ -117,7 +117,8 @@ class NodeReader {
     return has(input) ? std::get_if<Kind>(&item(input)) : nullptr;
   }
 
-  Shape input_shape(std::size_t input) const;  // for batch()
+  Shape input_shape(std::size_t input) const;                                                // for batch()
+  std::string text(Value value) const { return to_string(reader_.draft_.shape(value, 1)); }  // its shape, for errors
   Shape shape(Value value) const { return reader_.draft_.shape(value, reader_.batch_); }
 
   // The values of a constant input; null if it is not constant, or throws Error.
@@ -177,6 +178,10 @@ class NodeReader {
   Reader& reader_;
   const onnx::NodeProto& node_;
 };
+
+// Whether an operand of this shape has a number for each channel of values {batch, channels, ...}, if it is broadcast
+// to them.
+bool is_per_channel(const Shape& operand, const Shape& values);
 
 // Reads a node: sets the items of its outputs. Throws Error with a text that follows the node's name.
 using ReadNode = void (*)(NodeReader& node);

@@ -210,10 +210,13 @@ TEST_CASE("arithmetic with repeated operands") {
       check(images, device->values({2, 20, 1, 1}));
       check(images, device->values({20, 1, 1}));
       check(images, device->values({2, 1, 1, 1}));
+      check(images, blocked(*device, {2, 1, 1, 1}));
       check(images, device->values({1, 1, 5, 4}));
       check(images, device->values({1}));
       check_operation(*device, operation, {images, images});
     }
+    for (const TensorSpec& images : layouts(*device, {3, 1, 5, 4}))  // of one channel, which blocks pad
+      for (const TensorSpec& factors : layouts(*device, {3, 1, 1, 1})) check(images, factors);
     check(device->values({3, 7, 10}), device->values({10}));
     check(device->values({3, 7, 10}), device->values({7, 1}));
     check(device->values({3, 1, 10}), device->values({1, 7, 1}));

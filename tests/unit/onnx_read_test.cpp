@@ -19,6 +19,7 @@ using test::Model;
 using test::Names;
 using test::set_image;
 using test::Wholes;
+using Values = std::vector<float>;
 
 // Every layer but the loss: its name, operation, and output for one image.
 Names layers(const ImportedNetwork& network) {
@@ -119,6 +120,21 @@ TEST_CASE("Activations that exporters write as several nodes are read as one lay
     model.node("Mul", {"half", "c"}, {"h"}).node("Mul", {"plus", "h"}, {"a"});
     expect("gelu");
   }
+  SECTION("GELU of a shifted value") {
+    model.number("shift", 0.5f).number("root", 1.41421356f).number("one", 1).number("half", 0.5f);
+    model.node("Add", {"c", "shift"}, {"s"}).node("Div", {"s", "root"}, {"d"}).node("Erf", {"d"}, {"e"});
+    model.node("Add", {"e", "one"}, {"plus"}).node("Mul", {"s", "plus"}, {"m"}).node("Mul", {"m", "half"}, {"a"});
+    CHECK(pattern(model, "a") == Names{"n_m: linear function 1x4x4x4", "n_m_2: gelu 1x4x4x4"});
+    const auto line = only<Activation>(model.classify("a", 4).read());
+    CHECK(line.alpha == 1);
+    CHECK(line.beta == Approx(0.5));
+  }
+  SECTION("the error function of another value") {
+    model.number("shift", 0.5f).number("root", 1.41421356f).number("one", 1);
+    model.node("Add", {"c", "shift"}, {"s"}).node("Div", {"c", "root"}, {"d"}).node("Erf", {"d"}, {"e"});
+    model.node("Add", {"e", "one"}, {"plus"}).node("Mul", {"s", "plus"}, {"a"}).classify("a", 4);
+    CHECK(model.error() == "net.onnx: node n_e: Erf is supported only within GELU");
+  }
   SECTION("GELU by the hyperbolic tangent, as PyTorch's older exporter writes it") {
     model.number("three", 3).number("c3", 0.044715f).number("root", 0.79788456f).number("one", 1).number("half", 0.5f);
     model.node("Mul", {"c", "half"}, {"h"}).node("Pow", {"c", "three"}, {"cube"}).node("Mul", {"cube", "c3"}, {"m"});
@@ -206,6 +222,67 @@ TEST_CASE("Group normalization of the older exporter is one layer, even if it re
   model.node("Add", {"scaled", "shift"}, {"a"});
   CHECK(pattern(model, "a") == Names{"norm: group norm 1x4x4x4"});
   CHECK(only<GroupNorm>(model.classify("a", 4).read()).groups == 2);
+}
+
+TEST_CASE("Normalization of groups that is not group normalization is an error") {
+  const bool by_batch = GENERATE(true, false);
+  Model model({by_batch ? 2 : -1, 2, 4, 4});
+  model.parameter("conv.weight", {4, 2, 1, 1}).node("Conv", {"x", "conv.weight"}, {"c"});
+  model.tensor<float>("onnx::ones", {by_batch ? 4 : 2}, by_batch ? Values{1, 1, 1, 1} : Values{1, 1});
+  model.tensor<float>("onnx::zeros", {by_batch ? 4 : 2}, Values(by_batch ? 4 : 2));
+  model.tensor<std::int64_t>("to", {3}, by_batch ? Wholes{1, 4, -1} : Wholes{0, 2, -1});  // groups of both images
+  model.tensor<std::int64_t>("back", {4}, {by_batch ? 2 : -1, 4, 4, 4});
+  const Wholes columns{4}, channels{4, 1, 1};  // as many of both
+  model.parameter("scale", by_batch ? channels : columns).parameter("shift", by_batch ? channels : columns);
+  model.node("Reshape", {"c", "to"}, {"groups"})
+      .node("InstanceNormalization", {"groups", "onnx::ones", "onnx::zeros"}, {"norm"});
+  model.node("Reshape", {"norm", "back"}, {"images"}).node("Mul", {"images", "scale"}, {"scaled"});
+  model.node("Add", {"scaled", "shift"}, {"a"}).classify("a", 4);
+  CHECK(model.error() ==
+        "net.onnx: node n_norm: InstanceNormalization is supported only within group normalization with a scale and a "
+        "shift");
+}
+
+TEST_CASE("An element that is repeated is an operand, one of several is not") {
+  const std::int64_t channels = GENERATE(1, 4);
+  Model model = convolved();
+  model.parameter("gate.weight", {channels, 2, 1, 1}).node("Conv", {"x", "gate.weight"}, {"g"});
+  model.tensor<std::int64_t>("first", {4}, {0, 0, 0, 0}).node("Gather", {"g", "first"}, {"r"}, {{"axis", 1}});
+  model.node("Mul", {"c", "r"}, {"a"}).classify("a", 4);
+  const ImportedNetwork network = model.read();
+  const auto gathers = std::ranges::count_if(
+      network.graph.nodes(), [](const Node& node) { return std::holds_alternative<Gather>(node.operation); });
+  CHECK(gathers == (channels == 1 ? 0 : 1));
+}
+
+TEST_CASE("Slopes of PReLU are one for each channel") {
+  const auto slopes = [](const Wholes& shape) {
+    return convolved().parameter("slopes", shape).node("PRelu", {"c", "slopes"}, {"a"});
+  };
+  CHECK(pattern(slopes({4, 1, 1}), "a") == Names{"slopes: prelu 1x4x4x4"});
+  CHECK(pattern(slopes({1, 4, 1, 1}), "a") == Names{"slopes: prelu 1x4x4x4"});
+  const Names columns{"node n_a (PRelu): its slopes of 4 are not one for each channel of its input of 1x4x4x4"};
+  CHECK(slopes({4}).classify("a", 4).problems() == columns);
+}
+
+TEST_CASE("The last softmax or sigmoid is part of the loss, if it is that loss's") {
+  const auto last = [](const std::string& op, LabelKind labels, Loss loss) {
+    Model model = convolved().classify("c", 4);
+    *model.graph().mutable_node(model.graph().node_size() - 1)->mutable_output(0) = "logits";
+    model.node(op, {"logits"}, {"y"});
+    const OnnxFile file = model.file();
+    Task task = exported_task(file);
+    task.labels = labels;
+    task.loss = loss;
+    return layers(read_network(file, task)).back();
+  };
+  using enum LabelKind;
+  CHECK(last("Softmax", one_class, Loss::softmax) == "head: dense 1x3");
+  CHECK(last("LogSoftmax", one_class, Loss::softmax) == "head: dense 1x3");
+  CHECK(last("Sigmoid", one_class, Loss::softmax) == "n_y: sigmoid 1x3");
+  CHECK(last("Softmax", several_classes, Loss::binary) == "n_y: softmax 1x3");
+  CHECK(last("Sigmoid", several_classes, Loss::binary) == "head: dense 1x3");
+  CHECK(last("Sigmoid", values, Loss::mse) == "n_y: sigmoid 1x3");
 }
 
 TEST_CASE("Fractional powers are read from ONNX files") {
@@ -652,7 +729,7 @@ TEST_CASE("Every node of an ONNX file that cannot be read is named with its reas
   }
   SECTION("repeats without an end") {
     model.tensor<std::int64_t>("many", {4}, {1, 1, 1, std::int64_t{1} << 60}).node("Tile", {"c", "many"}, {"a"});
-    expect("a", {"node n_a (Tile): its repeats of 61x4x4x4 are 1152921504606846976"});
+    expect("a", {"node n_a (Tile): its repeats of 1x4x4x4 are 1152921504606846976"});
   }
   SECTION("dropout of a number") {
     model.number("half", 0.5f).tensor<std::int64_t>("always", {}, {1});
@@ -756,6 +833,17 @@ TEST_CASE("Tensors of ONNX files may be in other files of its folder") {
     std::filesystem::create_symlink("/etc/passwd", data);
     declare("location", "net.data");
     CHECK(error_of(read) == start + "in net.data, outside the file's folder");
+  }
+  SECTION("again and again") {
+    declare("location", "net.data");
+    for (int i = 0; i < 2; ++i) {
+      onnx::TensorProto& again = *model.graph().add_initializer() = tensor;
+      again.set_name(fmt::format("again{}", i));
+    }
+    test::write_text(data, std::string(48, '\0'));
+    CHECK(read().values.size() == 2);
+    test::write_text(data, std::string(47, '\0'));
+    CHECK(error_of(read) == file + ": again1: tensors with more bytes than " + data + " are in it: they overlap");
   }
   SECTION("nowhere, for a file that was given as bytes") {
     declare("location", "net.data");
@@ -862,6 +950,49 @@ TEST_CASE("Functions of ONNX files that cannot be replaced are errors") {
     *model.proto.add_functions() = model.proto.functions(0);
     CHECK(model.error() == "net.onnx: function Inner is defined twice");
   }
+}
+
+TEST_CASE("Functions of ONNX files that become too large are errors") {
+  Model model = with_functions().parameter("scale", {4, 1, 1});
+  const std::string start = "net.onnx: its functions have more than ";
+  SECTION("by calling each other") {
+    for (int level = 0; level < 30; ++level) {  // each calls the one before twice
+      onnx::FunctionProto& function = *model.proto.add_functions();
+      function = model.proto.functions(1);
+      function.set_name(fmt::format("Level{}", level));
+      function.clear_node();
+      for (const std::string output : {"y", "z"}) {
+        onnx::NodeProto& node = *function.add_node() = model.proto.functions(1).node(0);
+        node.set_op_type(level == 0 ? "Inner" : fmt::format("Level{}", level - 1));
+        node.set_output(0, output);
+        node.set_output(1, "gate_" + output);
+      }
+    }
+    call(model, "Level29", {"c", "scale"}, {"a"}).classify("a", 4);
+    const std::string error = model.error();
+    CHECK((error == start + "1048576 nodes, if they are written out" ||
+           error == start + "256 MiB, if they are written out"));
+  }
+  SECTION("by a long name") {
+    call(model, "Inner", {"c", "scale"}, {"a"}).classify("a", 4);
+    model.graph().mutable_node(1)->set_name(std::string(std::size_t{1} << 27, 'n'));
+    CHECK(model.error() == start + "256 MiB, if they are written out");
+  }
+}
+
+TEST_CASE("Many calls of a function without names are not named in quadratic time") {
+  Model model = with_functions().parameter("scale", {4, 1, 1});
+  std::string last = "c";
+  for (int i = 0; i < 8'000; ++i) {
+    const std::string output = fmt::format("r{}", i);
+    call(model, "Inner", {last, "scale"}, {output});
+    model.graph().mutable_node(i + 1)->clear_name();
+    last = output;
+  }
+  model.classify(last, 4);
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(model.file().graph().node_size() == 3 * 8'000 + 4);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
 }
 
 TEST_CASE("Attributes of functions that a call does not give have their default") {

@@ -154,6 +154,12 @@ TEST_CASE("Gemm of ONNX files with a transposed first operand") {
   check(outputs(model, {3, 5, 7}), {34, 79});
 }
 
+TEST_CASE("Gemm of ONNX files needs matrices") {
+  Model model({-1, 3, 1, 1});
+  model.parameter("weight", {2, 1}).node("Gemm", {"x", "weight"}, {"y"}, {{"transB", 1}});
+  CHECK(model.problems() == test::Names{"node n_y (Gemm): its input of 1x3x1x1 is not a matrix: use MatMul"});
+}
+
 TEST_CASE("Choices of ONNX files keep the values of their condition") {
   Trial t;
   t.model.tensor<std::int64_t>("mask", {2, 1}, {1, 0}).tensor<float>("fill", {1}, {7});
