@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -64,6 +65,7 @@ class BatchNormOp : public Op {
         channels_(inputs[0].shape[1]) {
     const ImageLayout images = image_layout(inputs[0]);
     pixels_ = images.height * images.width;
+    middle_ = images.height / 2 * images.width + images.width / 2;
     inner_ = images.inner;
     blocks_ = images.outer / batch_;
     vectors_ = inner_ % kVector == 0;
@@ -215,23 +217,21 @@ class BatchNormOp : public Op {
     for (std::size_t lane = 0; lane < inner_; lane += block) body(lane);
   }
 
-  // Adds up distances to a channel's first value in the plane instead of values, because their squares are small.
+  // Adds up distances to the value in the middle of the plane instead of values, because their squares are small. Near
+  // the border, padding makes values less typical.
   template <std::size_t block>
   void sum_moments(std::size_t plane) {
     using Floats = typename Lanes<block>::Floats;
     for_each_vector_of<block>([&](std::size_t lane) {
       const float* from = input_ + plane * pixels_ * inner_ + lane;
-      const auto first = load<Floats>(from);
-      Floats sums[kChains]{}, squares[kChains]{};
-      in_chains([&](std::size_t chain, std::size_t pixel) {
-        const Floats distance = load<Floats>(from + pixel * inner_) - first;
-        sums[chain] += distance;
-        squares[chain] += distance * distance;
+      const auto middle = load<Floats>(from + middle_ * inner_);
+      const auto [sum, squares] = two_sums<block>([&](std::size_t pixel) {
+        const Floats distance = load<Floats>(from + pixel * inner_) - middle;
+        return std::array{distance, distance * distance};
       });
-      const Floats sum = added_up<block>(sums);
       const Floats mean = sum / static_cast<float>(pixels_);
-      const Floats rest = added_up<block>(squares) - sum * mean;
-      put<block>(plane, lane, first + mean, rest < 0 ? Floats{} : rest);
+      const Floats rest = squares - sum * mean;
+      put<block>(plane, lane, middle + mean, rest < 0 ? Floats{} : rest);
     });
   }
 
@@ -306,18 +306,16 @@ class BatchNormOp : public Op {
     for_each_vector_of<block>([&](std::size_t lane) {
       const auto mean = coefficient<block>(mean_, plane, lane);
       const std::size_t begin = plane * pixels_ * inner_ + lane;
-      Floats sums[kChains]{}, by_distance[kChains]{};
-      in_chains([&](std::size_t chain, std::size_t pixel) {
+      const auto [plain, by_distance] = two_sums<block>([&](std::size_t pixel) {
         const std::size_t at = begin + pixel * inner_;
         auto gradient = load<Floats>(output_gradient_ + at);
         if (second_output_gradient_ != nullptr) gradient += load<Floats>(second_output_gradient_ + at);
         if (operation_.relu) gradient = mask_of<block>(positive_[at / block]) ? gradient : Floats{};
         if (changed) store(gradient, output_gradient_ + at);
         if (addend_gradient_ != nullptr) store(gradient, addend_gradient_ + at);
-        sums[chain] += gradient;
-        by_distance[chain] += gradient * (load<Floats>(input_ + at) - mean);
+        return std::array{gradient, gradient * (load<Floats>(input_ + at) - mean)};
       });
-      put<block>(plane, lane, added_up<block>(sums), added_up<block>(by_distance));
+      put<block>(plane, lane, plain, by_distance);
     });
   }
 
@@ -382,21 +380,28 @@ class BatchNormOp : public Op {
     });
   }
 
-  // Number of independent sums, so that no addition waits for the previous one.
-  static constexpr std::size_t kChains = 4;
-
-  // Calls body(chain, pixel) for a plane's pixels.
-  template <class Body>
-  void in_chains(const Body& body) const {
-    std::size_t pixel = 0;
-    for (; pixel + kChains <= pixels_; pixel += kChains)
-      for (std::size_t chain = 0; chain < kChains; ++chain) body(chain, pixel + chain);
-    for (; pixel < pixels_; ++pixel) body(0, pixel);
-  }
-
-  template <std::size_t block>
-  static typename Lanes<block>::Floats added_up(const typename Lanes<block>::Floats (&chains)[kChains]) {
-    return (chains[0] + chains[1]) + (chains[2] + chains[3]);
+  // Returns the sums over a plane's pixels of the two numbers that terms(pixel) returns. Chains are independent sums,
+  // so that no addition waits for the previous one; they are short, so that rounding errors stay small in large images.
+  template <std::size_t block, class Terms>
+  auto two_sums(const Terms& terms) const {
+    using Floats = typename Lanes<block>::Floats;
+    constexpr std::size_t kChains = 4, kLength = 64;
+    std::array<Floats, 2> total{};
+    for (std::size_t pixel = 0; pixel < pixels_;) {
+      const std::size_t end = std::min(pixel + kChains * kLength, pixels_);
+      Floats first[kChains]{}, second[kChains]{};
+      const auto add = [&](std::size_t chain) {
+        const std::array<Floats, 2> added = terms(pixel++);
+        first[chain] += added[0];
+        second[chain] += added[1];
+      };
+      while (pixel + kChains <= end)
+        for (std::size_t chain = 0; chain < kChains; ++chain) add(chain);
+      while (pixel < end) add(0);
+      total[0] += (first[0] + first[1]) + (first[2] + first[3]);
+      total[1] += (second[0] + second[1]) + (second[2] + second[3]);
+    }
+    return total;
   }
 
   // Calls body(index) for a plane's pixels.
@@ -434,8 +439,10 @@ class BatchNormOp : public Op {
   BatchNorm operation_;
   bool training_;
   dnnl::memory::desc layout_, added_layout_, partial_layout_;
-  std::size_t batch_, channels_, pixels_, inner_, blocks_;  // inner: channels in a plane; blocks: planes in an image
-  bool vectors_;                                            // whether a plane's channels fill vectors
+  std::size_t batch_, channels_;
+  std::size_t pixels_, middle_;                                   // of a plane; the middle one's index
+  std::size_t inner_, blocks_;                                    // channels in a plane; planes in an image
+  bool vectors_;                                                  // whether a plane's channels fill vectors
   std::vector<float> mean_, variance_, factor_, slope_, offset_;  // of each channel; zero for padding channels
   std::vector<std::uint8_t> positive_;  // a bit for each positive output, a byte for each vector
   Adapted added_, added_gradient_;

@@ -567,6 +567,24 @@ TEST_CASE("batch norm of many channels is bit-identical on any number of threads
   }
 }
 
+TEST_CASE("batch norm's statistics of large images lose no digits") {
+  const auto device = test::make_device(1);
+  const std::size_t area = 224 * 224, count = 2 * area;
+  Trial trial(*device, BatchNorm{}, {blocked(*device, {2, 1, 224, 224})});
+  std::vector<float> values = random_values(count, 7);
+  for (float& value : values) value += 2;
+  for (const std::size_t border : {0, 223}) values[border] = values[area + border] = -3;
+  device->write(values, trial.inputs[0].spec, trial.inputs[0].memory.view());
+  trial.op->forward();
+  trial.op->backward(0.5f);
+  double sum = 0, squares = 0;
+  for (const float value : values) sum += value;
+  const double mean = sum / static_cast<double>(count);
+  for (const float value : values) squares += std::pow(value - mean, 2);
+  CHECK(trial.parameter_gradients[2].read()[0] == Approx(mean).epsilon(1e-7));
+  CHECK(trial.parameter_gradients[3].read()[0] == Approx(squares / static_cast<double>(count - 1)).epsilon(1e-6));
+}
+
 TEST_CASE("batch norm uses the running statistics in inference") {
   const auto device = test::make_device(GENERATE(1, 2));
   const BatchNorm operation{1e-2f};
