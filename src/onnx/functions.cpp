@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kDeepest = 100, kMostNodes = std::size_t{1} << 20, kMostBytes = std::size_t{1} << 28;
+constexpr std::size_t kDeepest = 100, kMostNodes = std::size_t{1} << 17, kMostBytes = std::size_t{1} << 28;
 
 // Later versions of the format have default values of functions' attributes, which our library keeps as unknown fields.
 constexpr int kDefaults = 11;
