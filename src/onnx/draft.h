@@ -20,12 +20,8 @@ struct Stored {
   bool transposed = false;  // it is the transposed matrix of the parameter
 };
 
-// An operator that we have only as a part of others, such as Erf within GELU. It computes element by element.
-struct Part {
-  std::string op;
-  std::size_t groups = 0;  // of InstanceNormalization
-  float epsilon = 0;
-};
+// The error function of each element, which we have only as a part of GELU.
+struct Erf {};
 
 // Where the batch is in a shape: extent `axis` is outer x batch x inner, row-major. Reshapes put other dimensions
 // there.
@@ -39,7 +35,7 @@ class Draft {
  public:
   struct Layer {
     std::string name;
-    std::variant<Operation, Part> operation;
+    std::variant<Operation, Erf> operation;
     std::vector<Value> inputs;
     std::vector<Stored> stored{};  // in the order of the operation's parameters
     std::size_t outer = 1;         // see BatchPlace
@@ -63,8 +59,8 @@ class Draft {
   const Kind* computed_by(Value value) const {
     if (!Graph::has_node(value)) return nullptr;
     const auto& operation = layer(value).operation;
-    if constexpr (std::is_same_v<Kind, Part>)
-      return std::get_if<Part>(&operation);
+    if constexpr (std::is_same_v<Kind, Erf>)
+      return std::get_if<Erf>(&operation);
     else
       return std::holds_alternative<Operation>(operation) ? std::get_if<Kind>(&std::get<Operation>(operation))
                                                           : nullptr;

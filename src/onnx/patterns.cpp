@@ -41,8 +41,7 @@ bool is_arithmetic(const Draft& draft, Value value, Arithmetic::Operator op) {
 std::optional<Value> gelu(NodeReader& n, Value a, Value b) {
   const Draft& draft = n.draft();
   const Line outer = line(draft, b);
-  const Part* erf = draft.computed_by<Part>(outer.x);
-  if (erf == nullptr || erf->op != "Erf" || !near(outer.alpha, outer.beta)) return std::nullopt;
+  if (draft.computed_by<Erf>(outer.x) == nullptr || !near(outer.alpha, outer.beta)) return std::nullopt;
   const Line inner = line(draft, draft.layer(outer.x).inputs[0]), other = line(draft, a);
   // The argument x is alpha inner.x + beta, and the other factor is a multiple of it.
   const double alpha = inner.alpha * std::numbers::sqrt2, beta = inner.beta * std::numbers::sqrt2;
@@ -120,6 +119,44 @@ std::optional<Value> gated(NodeReader& n, Value x, Value gate) {
   return std::nullopt;
 }
 
+// If a value is the mean of another one over its dimensions from some axis to the last: that axis.
+std::optional<std::size_t> mean_from(NodeReader& n, Value value, Value of) {
+  const auto* mean = n.draft().computed_by<Mean>(value);
+  if (mean == nullptr || !mean->keep || n.draft().layer(value).inputs[0] != of) return std::nullopt;
+  const std::size_t first = n.shape(of).size() - mean->axes.size();
+  for (std::size_t i = 0; i < mean->axes.size(); ++i)
+    if (mean->axes[i] != first + i) return std::nullopt;
+  return first;
+}
+
+bool is_square(const Draft& draft, Value value, Value of) {
+  if (!is_function(draft, value, Function::square) && !is_arithmetic(draft, value, product)) return false;
+  return draft.layer(value).inputs[0] == of && draft.layer(value).inputs.back() == of;
+}
+
+// (x - mean) divided by the square root of the squares' mean plus epsilon, over the dimensions from an axis to the
+// last.
+struct Normalization {
+  Value of;
+  std::size_t axis;
+  float epsilon;
+};
+
+std::optional<Normalization> normalization(NodeReader& n, Value value) {
+  const Draft& draft = n.draft();
+  if (!is_arithmetic(draft, value, quotient)) return std::nullopt;
+  const Value centred = draft.layer(value).inputs[0], root = draft.layer(value).inputs[1];
+  if (!is_arithmetic(draft, centred, difference) || !is_function(draft, root, Function::square_root))
+    return std::nullopt;
+  const Value x = draft.layer(centred).inputs[0];
+  const Line variance = line(draft, draft.layer(root).inputs[0]);
+  if (variance.alpha != 1 || draft.computed_by<Mean>(variance.x) == nullptr) return std::nullopt;
+  const Value squares = draft.layer(variance.x).inputs[0];
+  const auto axis = mean_from(n, draft.layer(centred).inputs[1], x);
+  if (!axis || mean_from(n, variance.x, squares) != axis || !is_square(draft, squares, centred)) return std::nullopt;
+  return Normalization{x, *axis, static_cast<float>(variance.beta)};
+}
+
 // The learned tensor with a number for each channel of x that a value is, or that it is reshaped from.
 std::optional<Value> learned_by_channel(NodeReader& n, Value value, Value x) {
   const Draft& draft = n.draft();
@@ -142,50 +179,26 @@ std::optional<Value> group_norm(NodeReader& n, Value a, Value b) {
     normalized = draft.layer(a).inputs[1];
   }
   if (!scale || draft.computed_by<Reshape>(normalized) == nullptr) return std::nullopt;
-  const Value inner = draft.layer(normalized).inputs[0];
-  const Part* norm = draft.computed_by<Part>(inner);
-  if (norm == nullptr || norm->op != "InstanceNormalization") return std::nullopt;
-  const Value grouped = draft.layer(inner).inputs[0];
-  if (draft.computed_by<Reshape>(grouped) == nullptr) return std::nullopt;
-  const Value x = draft.layer(grouped).inputs[0];
-  const bool same_images = n.shape(grouped)[0] == n.shape(x)[0] && draft.batch(grouped) == draft.batch(x);
-  if (n.shape(x) != n.shape(a) || !same_images) return std::nullopt;
-  const GroupNorm operation{norm->groups, norm->epsilon};
+  const auto norm = normalization(n, draft.layer(normalized).inputs[0]);
+  if (!norm || norm->axis != 2 || draft.computed_by<Reshape>(norm->of) == nullptr) return std::nullopt;
+  const Value x = draft.layer(norm->of).inputs[0];
+  const Shape grouped = n.shape(norm->of);
+  const bool same_images = grouped[0] == n.shape(x)[0] && draft.batch(norm->of) == draft.batch(x);
+  if (n.shape(x) != n.shape(a) || !same_images || n.shape(x)[1] % grouped[1] != 0) return std::nullopt;
+  const GroupNorm operation{grouped[1], norm->epsilon};
   return n.add(operation, {x}, {draft.layer(*scale).stored[0], draft.layer(*shift).stored[0]});
 }
 
-// If a value is the mean of another one over its dimensions from some axis to the last: that axis.
-std::optional<std::size_t> mean_from(NodeReader& n, Value value, Value of) {
-  const auto* mean = n.draft().computed_by<Mean>(value);
-  if (mean == nullptr || !mean->keep || n.draft().layer(value).inputs[0] != of) return std::nullopt;
-  const std::size_t first = n.shape(of).size() - mean->axes.size();
-  for (std::size_t i = 0; i < mean->axes.size(); ++i)
-    if (mean->axes[i] != first + i) return std::nullopt;
-  return first;
-}
-
-bool is_square(const Draft& draft, Value value, Value of) {
-  if (!is_function(draft, value, Function::square) && !is_arithmetic(draft, value, product)) return false;
-  return draft.layer(value).inputs[0] == of && draft.layer(value).inputs.back() == of;
-}
-
-// Layer normalization by its parts, as exporters write it for operators before version 17: (x - mean) divided by the
-// square root of the squares' mean plus epsilon, times a parameter. Its shift is added as a bias is.
+// Layer normalization by its parts, as exporters write it for operators before version 17: a normalization times a
+// parameter. Its shift is added as a bias is.
 std::optional<Value> layer_norm(NodeReader& n, Value normalized, Value scale) {
   const Draft& draft = n.draft();
-  if (draft.computed_by<Learned>(scale) == nullptr || !is_arithmetic(draft, normalized, quotient)) return std::nullopt;
-  const Value centred = draft.layer(normalized).inputs[0], root = draft.layer(normalized).inputs[1];
-  if (!is_arithmetic(draft, centred, difference) || !is_function(draft, root, Function::square_root))
+  const auto norm = normalization(n, normalized);
+  if (!norm || draft.computed_by<Learned>(scale) == nullptr) return std::nullopt;
+  const Shape shape = n.shape(norm->of);
+  if (n.shape(scale) != Shape(shape.begin() + static_cast<std::ptrdiff_t>(norm->axis), shape.end()))
     return std::nullopt;
-  const Value x = draft.layer(centred).inputs[0];
-  const Line variance = line(draft, draft.layer(root).inputs[0]);
-  if (variance.alpha != 1 || draft.computed_by<Mean>(variance.x) == nullptr) return std::nullopt;
-  const Value squares = draft.layer(variance.x).inputs[0];
-  const auto axis = mean_from(n, draft.layer(centred).inputs[1], x);
-  if (!axis || mean_from(n, variance.x, squares) != axis || !is_square(draft, squares, centred)) return std::nullopt;
-  const Shape shape = n.shape(x);
-  if (n.shape(scale) != Shape(shape.begin() + static_cast<std::ptrdiff_t>(*axis), shape.end())) return std::nullopt;
-  return n.add(LayerNorm{*axis, static_cast<float>(variance.beta), false}, {x}, {draft.layer(scale).stored[0]});
+  return n.add(LayerNorm{norm->axis, norm->epsilon, false}, {norm->of}, {draft.layer(scale).stored[0]});
 }
 
 }  // namespace

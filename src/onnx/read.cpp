@@ -176,9 +176,7 @@ class Assembly {
 
  private:
   Value add(const std::string& name, Draft::Layer layer) {
-    if (const auto* part = std::get_if<Part>(&layer.operation))
-      fail("node {}: {} is supported only within {}", name, part->op,
-           part->op == "Erf" ? "GELU" : "group normalization with a scale and a shift");
+    if (std::holds_alternative<Erf>(layer.operation)) fail("node {}: Erf is supported only within GELU", name);
     auto& operation = std::get<Operation>(layer.operation);
     if (auto* dropout = std::get_if<Dropout>(&operation)) dropout->number = dropouts_++;
     for (Value& input : layer.inputs) input = renumbered_.at(input);

@@ -163,7 +163,7 @@ void read_gelu(NodeReader& n) {
 }
 
 void read_erf(NodeReader& n) {
-  n.set(n.add_part({"Erf"}, n.value(0)));
+  n.set(n.add_erf(n.value(0)));
 }
 
 void read_negative(NodeReader& n) {

@@ -69,7 +69,6 @@ void read_instance_norm(NodeReader& n) {
   if (shape.size() < 3) fail("its input of {} is not supported: use images", n.text(x));
   if (n.number(1) != 1 || n.number(2) != 0)
     return n.set(n.add(GroupNorm{shape[1], epsilon}, {x}, {parameter(n, 1, shape[1]), parameter(n, 2, shape[1])}));
-  if (shape.size() == 3) return n.set(n.add_part({"InstanceNormalization", shape[1], epsilon}, x));
   std::vector<std::size_t> axes;
   for (std::size_t i = 2; i < shape.size(); ++i) axes.push_back(i);
   n.set(normalized(n, x, axes, epsilon));

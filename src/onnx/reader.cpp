@@ -376,9 +376,9 @@ Value NodeReader::add(Operation operation, std::vector<Value> inputs, std::vecto
   return reader_.draft_.add({name, std::move(operation), std::move(inputs), std::move(parameters), outer});
 }
 
-Value NodeReader::add_part(Part part, Value input) {
+Value NodeReader::add_erf(Value input) {
   const auto place = reader_.draft_.batch(input);
-  return reader_.draft_.add({node_.name(), std::move(part), {input}, {}, place ? place->outer : 1});
+  return reader_.draft_.add({node_.name(), Erf{}, {input}, {}, place ? place->outer : 1});
 }
 
 // Finds the extent of the output that has the batch: the one at whose place, in row-major order, the input has it. For

@@ -148,7 +148,7 @@ class NodeReader {
   // Appends layers. The second is named after its first parameter.
   Value add(Operation operation, std::vector<Value> inputs);
   Value add(Operation operation, std::vector<Value> inputs, std::vector<Stored> parameters);
-  Value add_part(Part part, Value input);
+  Value add_erf(Value input);
 
   // Common layers. They add nothing if it would have no effect.
   Value reshape(Value x, const Shape& to, std::optional<std::size_t> batch_axis = std::nullopt);

@@ -177,6 +177,25 @@ TEST_CASE("Choices of ONNX files keep the values of their condition") {
   }
 }
 
+TEST_CASE("Groups of ONNX files are normalized without a scale and a shift") {
+  const bool scaled = GENERATE(false, true);  // along the rows, so that it is not a group norm's
+  Model model({-1, 1, 2, 3});
+  model.tensor<float>("onnx::one", {1}, {1}).tensor<float>("onnx::zero", {1}, {0});
+  model.tensor<std::int64_t>("to", {3}, {0, 1, -1}).tensor<std::int64_t>("back", {4}, {-1, 1, 2, 3});
+  model.parameter("scale", {3}).parameter("shift", {3}).node("Reshape", {"x", "to"}, {"groups"});
+  model.node("InstanceNormalization", {"groups", "onnx::one", "onnx::zero"}, {"norm"}, {{"epsilon", 0.25f}});
+  model.node("Reshape", {"norm", "back"}, {"images"});
+  if (scaled) model.node("Mul", {"images", "scale"}, {"product"}).node("Add", {"product", "shift"}, {"sum"});
+  model.node("Flatten", {scaled ? "sum" : "images"}, {"y"});
+  Values expected{-2, -1, 0, 3, -1, 1};
+  for (std::size_t i = 0; i < 6; ++i) {
+    const auto column = static_cast<float>(i % 3);  // its scale and shift
+    expected[i] /= std::sqrt(16.0f / 6 + 0.25f);
+    if (scaled) expected[i] = expected[i] * column + column;
+  }
+  check(outputs(model, {1, 2, 3, 6, 2, 4}), expected);
+}
+
 TEST_CASE("Layer normalization by its parts and GELU by tanh compute what their parts do") {
   Model model({-1, 1, 1, 4});
   model.tensor<float>("w", {4}, {1, 2, 3, 4}).tensor<float>("b", {4}, {0.5f, 0, 0, -1}).number("two", 2);
