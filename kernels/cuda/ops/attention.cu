@@ -65,14 +65,17 @@ struct Gradient {
 
 // The products of a tile of rows of a with one of b: rows threadIdx.y, + kWarps, ... of a with row threadIdx.x of b.
 template <class T>
-__device__ void multiply_rows(const Heads& h, const Features<const T>& a, std::size_t of_a, const Features<const T>& b,
-                              std::size_t of_b, Tile& left, Tile& right, float (&sums)[kRowsEach]) {
+__device__ __forceinline__ void multiply_rows(const Heads& h, const Features<const T>& a, std::size_t of_a,
+                                              const Features<const T>& b, std::size_t of_b, Tile& left, Tile& right,
+                                              float (&sums)[kRowsEach]) {
+#pragma unroll
   for (unsigned r = 0; r < kRowsEach; ++r) sums[r] = 0;
   for (std::size_t feature = 0; feature < h.each; feature += kTile) {
     __syncthreads();  // the tiles may still be read
     a.load(h, of_a, feature, left);
     b.load(h, of_b, feature, right);
     __syncthreads();
+#pragma unroll
     for (unsigned r = 0; r < kRowsEach; ++r)
       for (unsigned k = 0; k < kTile; ++k) sums[r] += left[threadIdx.y + r * kWarps][k] * right[threadIdx.x][k];
   }
@@ -81,12 +84,15 @@ __device__ void multiply_rows(const Heads& h, const Features<const T>& a, std::s
 // Adds the products of weights {rows, tokens}, or of their transpose, with features of these tokens, of `chunks` tiles
 // of features from `first` on.
 template <unsigned chunks, bool transposed, class T>
-__device__ void multiply_features(const Heads& h, const Tile& weights, const Features<const T>& features,
-                                  std::size_t token, std::size_t first, Tile& tile, float (&sums)[kRowsEach][chunks]) {
+__device__ __forceinline__ void multiply_features(const Heads& h, const Tile& weights,
+                                                  const Features<const T>& features, std::size_t token,
+                                                  std::size_t first, Tile& tile, float (&sums)[kRowsEach][chunks]) {
+#pragma unroll
   for (unsigned c = 0; c < chunks; ++c) {
     __syncthreads();
     features.load(h, token, first + c * kTile, tile);
     __syncthreads();
+#pragma unroll
     for (unsigned r = 0; r < kRowsEach; ++r) {
       const unsigned row = threadIdx.y + r * kWarps;
       for (unsigned k = 0; k < kTile; ++k)
@@ -105,11 +111,13 @@ __global__ void attention(Heads h, const T* input, float* sums, T* output) {
   const Features<const T> keys{input + h.in_input(head, 1), h.input_row};
   const Features<const T> values{input + h.in_input(head, 2), h.input_row};
   float most[kRowsEach], total[kRowsEach]{}, made[kRowsEach][chunks]{};
+#pragma unroll
   for (float& each : most) each = -INFINITY;
   const std::size_t end = h.causal && begin + kTile < h.length ? begin + kTile : h.length;
   for (std::size_t token = 0; token < end; token += kTile) {
     float scores[kRowsEach];
     multiply_rows(h, queries, begin, keys, token, left, right, scores);
+#pragma unroll
     for (unsigned r = 0; r < kRowsEach; ++r) {
       const unsigned row = threadIdx.y + r * kWarps;
       const float score = h.sees(begin + row, token + threadIdx.x) ? scores[r] * h.scale : -INFINITY;
@@ -118,13 +126,16 @@ __global__ void attention(Heads h, const T* input, float* sums, T* output) {
       total[r] = total[r] * factor + warp_sum(weight);
       most[r] = largest;
       weights[row][threadIdx.x] = weight;
+#pragma unroll
       for (unsigned c = 0; c < chunks; ++c) made[r][c] *= factor;
     }
     multiply_features<chunks, false>(h, weights, values, token, first, right, made);
   }
   const Gradient<T> to{output + h.in_output(head), h.output_row, false};
+#pragma unroll
   for (unsigned r = 0; r < kRowsEach; ++r) {
     const std::size_t query = begin + threadIdx.y + r * kWarps;
+#pragma unroll
     for (unsigned c = 0; c < chunks; ++c) to.put(h, query, first + c * kTile + threadIdx.x, made[r][c] / total[r]);
     if (sums != nullptr && query < h.length && threadIdx.x == 0 && blockIdx.y == 0)
       sums[head * h.length + query] = most[r] + logf(total[r]);
@@ -153,9 +164,9 @@ __global__ void output_products(Rows rows, Heads h, const T* output, const T* ou
 // A tile of the attention weights P and of the gradients of the scores, P (dO V^T - the query's product): {queries,
 // keys}. `weights` may be null.
 template <class T>
-__device__ void compute_slopes(const Heads& h, const T* input, const T* output_gradient, const Statistics& statistics,
-                               std::size_t head, std::size_t query, std::size_t key, Tile& left, Tile& right,
-                               Tile* weights, Tile& slopes) {
+__device__ __forceinline__ void compute_slopes(const Heads& h, const T* input, const T* output_gradient,
+                                               const Statistics& statistics, std::size_t head, std::size_t query,
+                                               std::size_t key, Tile& left, Tile& right, Tile* weights, Tile& slopes) {
   const Features<const T> queries{input + h.in_input(head, 0), h.input_row};
   const Features<const T> keys{input + h.in_input(head, 1), h.input_row};
   const Features<const T> values{input + h.in_input(head, 2), h.input_row};
@@ -163,6 +174,7 @@ __device__ void compute_slopes(const Heads& h, const T* input, const T* output_g
   float scores[kRowsEach], products[kRowsEach];
   multiply_rows(h, queries, query, keys, key, left, right, scores);
   multiply_rows(h, gradients, query, values, key, left, right, products);
+#pragma unroll
   for (unsigned r = 0; r < kRowsEach; ++r) {
     const unsigned row = threadIdx.y + r * kWarps;
     const bool seen = query + row < h.length && h.sees(query + row, key + threadIdx.x);
@@ -188,7 +200,9 @@ __global__ void query_gradients(Heads h, const T* input, const T* output_gradien
     multiply_features<chunks, false>(h, slopes, keys, token, first, right, made);
   }
   const Gradient<T> gradient{to.values + h.in_input(head, 0), h.input_row, to.accumulate};
+#pragma unroll
   for (unsigned r = 0; r < kRowsEach; ++r)
+#pragma unroll
     for (unsigned c = 0; c < chunks; ++c)
       gradient.put(h, begin + threadIdx.y + r * kWarps, first + c * kTile + threadIdx.x, made[r][c] * h.scale);
 }
@@ -210,7 +224,9 @@ __global__ void key_gradients(Heads h, const T* input, const T* output_gradient,
   }
   const Gradient<T> of_keys{to.values + h.in_input(head, 1), h.input_row, to.accumulate};
   const Gradient<T> of_values{to.values + h.in_input(head, 2), h.input_row, to.accumulate};
+#pragma unroll
   for (unsigned r = 0; r < kRowsEach; ++r)
+#pragma unroll
     for (unsigned c = 0; c < chunks; ++c) {
       const std::size_t key = begin + threadIdx.y + r * kWarps, feature = first + c * kTile + threadIdx.x;
       of_keys.put(h, key, feature, to_keys[r][c] * h.scale);
