@@ -18,8 +18,8 @@ constexpr std::size_t kPanel = 2 * kLanes;  // columns of a tile of a product
 constexpr std::size_t kRows = 6;            // its rows: so its sums fit into registers
 constexpr std::size_t kBlock = 64;          // about the number of queries, and of keys, that are multiplied at a time
 constexpr std::size_t kLine = 16;           // floats of a cache line
-// Heads of all samples, or parts of them, that backward computes at the same time if they have that number of blocks of keys.
-// It does not depend on the number of threads, so neither do the results.
+// The number of tasks that backward aims at: if there are fewer heads, their keys are divided into parts. It does not
+// depend on the number of threads, so neither do the results.
 constexpr std::size_t kParts = 32;
 
 using Vector = Lanes<kLanes>::Floats;
@@ -53,17 +53,18 @@ struct Product {
 
 // `rows` x `vectors` vectors of a product.
 template <std::size_t rows, std::size_t vectors, bool transposed>
-[[gnu::always_inline]] inline void multiply_tile(const Left<transposed>& a, std::size_t row, const Right& b,
-                                                 std::size_t column, std::size_t depth, const Product& c) {
+[[gnu::noinline]] void multiply_tile(Left<transposed> a, std::size_t row, Right b, std::size_t column,
+                                     std::size_t depth, Product c) {
   Vector sums[rows][vectors];
+  float* const to = c.values + row * c.stride + column;
 #pragma GCC unroll 12
   for (std::size_t r = 0; r < rows; ++r)
 #pragma GCC unroll 2
     for (std::size_t v = 0; v < vectors; ++v)
-      sums[r][v] = c.add ? load<Vector>(c.values + (row + r) * c.stride + column + v * kLanes) : Vector{};
-  const float* right = b.values + column;
-  const float* left = a.at(row, 0);
+      sums[r][v] = c.add ? load<Vector>(to + r * c.stride + v * kLanes) : Vector{};
+  const float *right = b.values + column, *left = a.at(row, 0);
   const std::size_t across = transposed ? 1 : a.stride, along = transposed ? a.stride : 1;
+#pragma GCC unroll 1
   for (std::size_t k = 0; k < depth; ++k, right += b.stride, left += along) {
     Vector of_b[vectors];
 #pragma GCC unroll 2
@@ -78,13 +79,12 @@ template <std::size_t rows, std::size_t vectors, bool transposed>
 #pragma GCC unroll 12
   for (std::size_t r = 0; r < rows; ++r)
 #pragma GCC unroll 2
-    for (std::size_t v = 0; v < vectors; ++v) store(sums[r][v], c.values + (row + r) * c.stride + column + v * kLanes);
+    for (std::size_t v = 0; v < vectors; ++v) store(sums[r][v], to + r * c.stride + v * kLanes);
 }
 
 // Some columns of all rows.
 template <std::size_t vectors, bool transposed>
-void multiply_panel(const Left<transposed>& a, std::size_t rows, const Right& b, std::size_t column, std::size_t depth,
-                    const Product& c) {
+void multiply_panel(Left<transposed> a, std::size_t rows, Right b, std::size_t column, std::size_t depth, Product c) {
   constexpr std::size_t kMost = 2 * kRows / vectors;
   std::size_t row = 0;
   for (; row + kMost <= rows; row += kMost) multiply_tile<kMost, vectors>(a, row, b, column, depth, c);
@@ -108,8 +108,7 @@ void multiply_panel(const Left<transposed>& a, std::size_t rows, const Right& b,
 
 // c = a b, or c += a b. REQUIRES: columns are a multiple of kLanes.
 template <bool transposed>
-void multiply(const Left<transposed>& a, std::size_t rows, const Right& b, std::size_t columns, std::size_t depth,
-              const Product& c) {
+void multiply(Left<transposed> a, std::size_t rows, Right b, std::size_t columns, std::size_t depth, Product c) {
   std::size_t column = 0;
   for (; column + kPanel <= columns; column += kPanel) multiply_panel<2>(a, rows, b, column, depth, c);
   if (column < columns) multiply_panel<1>(a, rows, b, column, depth, c);
