@@ -39,7 +39,7 @@ Value tokens(Graph& g, const VisionTransformer& vit, Value images) {
   x = g.add("conv_proj.reshape", Reshape{{Reshape::kInferred, vit.width, count}}, {x});
   x = g.add("conv_proj.transpose", Transpose{{0, 2, 1}}, {x});
   Value token = learned(g, "class_token", {1, 1, vit.width}, 0);
-  token = g.add("class_token.expand", Expand{{Expand::kBatch, 1, vit.width}}, {token, x});
+  token = g.add("class_token.expand", Expand{{Expand::kBatch, 1, vit.width}}, {token, Graph::kImages});
   x = g.add("concat", Concat{1}, {token, x});
   const Value positions = learned(g, "encoder.pos_embedding", {1, count + 1, vit.width}, kStddev);
   return g.add("encoder.add", Arithmetic{Arithmetic::Operator::sum}, {x, positions});
