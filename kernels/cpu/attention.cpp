@@ -173,11 +173,8 @@ class AttentionOp : public PlainOp {
     parts_ = std::min((kParts + batch_ * heads_ - 1) / (batch_ * heads_), blocks_);
     const auto threads = static_cast<std::size_t>(omp_get_max_threads());
     std::size_t floats = threads * forward_floats();
-    if (mode == Mode::training) {
+    if (mode == Mode::training)
       floats = std::max(floats, threads * backward_floats() + (parts_ - 1) * batch_ * length_ * width_);
-      sums_.resize(batch_ * heads_ * length_);
-      products_.resize(batch_ * heads_ * length_);
-    }
     need_scratch(floats * sizeof(float));
     info_.backward_reads_output = true;
   }
@@ -220,6 +217,13 @@ class AttentionOp : public PlainOp {
     for (std::size_t row = 0; row < rows; ++row)
       for (std::size_t i = 0; i < each_; ++i) to[row * stride + i] = from[row * from_stride + i] * factor;
     clear_columns(to, stride, rows, each_, stride);
+  }
+
+  // Not when it is planned: images may be too large to be processed here.
+  void bound() override {
+    if (!training()) return;
+    sums_.resize(batch_ * heads_ * length_);
+    products_.resize(batch_ * heads_ * length_);
   }
 
   void compute() override {

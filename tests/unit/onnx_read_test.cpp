@@ -439,8 +439,8 @@ TEST_CASE("Attention by its parts is one layer") {
     for (const auto& [name, number] : {std::pair{"q", 2}, {"k", 1}, {"v", 0}}) part(name, number);
     found = false;
   }
-  model.node("Transpose", {"k"}, {"kt"}, {{"perm", Wholes{0, 1, 3, 2}}});
-  model.node("Mul", {"q", "root"}, {"qs"}).node("Mul", {"kt", "root"}, {"ks"}).node("MatMul", {"qs", "ks"}, {"a"});
+  model.node("Transpose", {"k"}, {"turned"}, {{"perm", Wholes{0, 1, 3, 2}}});
+  model.node("Mul", {"q", "root"}, {"qs"}).node("Mul", {"turned", "root"}, {"ks"}).node("MatMul", {"qs", "ks"}, {"a"});
   model.node("Softmax", {"a"}, {"w"}, {{"axis", -1}}).node("MatMul", {"w", "v"}, {"h"});
   model.node("Transpose", {"h"}, {"h2"}, {{"perm", Wholes{2, 0, 1, 3}}}).node("Reshape", {"h2", "rows"}, {"r"});
   model.node("MatMul", {"r", "out_proj.weight"}, {"o"}).node("Reshape", {"o", "exchanged"}, {"e"});
