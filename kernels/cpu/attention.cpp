@@ -166,15 +166,15 @@ class AttentionOp : public PlainOp {
         heads_(operation.heads),
         each_(width_ / heads_),
         padded_(round_up(each_, kLanes)),
-        scale_(1 / std::sqrt(static_cast<float>(each_))) {
+        scale_(1 / std::sqrt(static_cast<float>(each_))),
+        threads_(static_cast<std::size_t>(omp_get_max_threads())) {
     const std::size_t blocks = std::max<std::size_t>(1, (length_ + kBlock / 2) / kBlock);
     block_ = round_up((length_ + blocks - 1) / blocks, kPanel);
     blocks_ = (length_ + block_ - 1) / block_;
     parts_ = std::min((kParts + batch_ * heads_ - 1) / (batch_ * heads_), blocks_);
-    const auto threads = static_cast<std::size_t>(omp_get_max_threads());
-    std::size_t floats = threads * forward_floats();
+    std::size_t floats = threads_ * forward_floats();
     if (mode == Mode::training)
-      floats = std::max(floats, threads * backward_floats() + (parts_ - 1) * batch_ * length_ * width_);
+      floats = std::max(floats, threads_ * backward_floats() + (parts_ - 1) * batch_ * length_ * width_);
     need_scratch(floats * sizeof(float));
     info_.backward_reads_output = true;
   }
@@ -320,7 +320,7 @@ class AttentionOp : public PlainOp {
 
   // Behind the threads' arrays: the sums that parts other than the first contribute to the queries' gradients.
   float* partial_gradients() const {
-    return floats(own_scratch()).data() + static_cast<std::size_t>(omp_get_max_threads()) * backward_floats();
+    return floats(own_scratch()).data() + threads_ * backward_floats();
   }
 
   // A part of a head's blocks of keys.
@@ -392,6 +392,7 @@ class AttentionOp : public PlainOp {
   std::size_t batch_, length_, width_, heads_;
   std::size_t each_, padded_;  // width of a head; rounded up to whole vectors
   float scale_;
+  std::size_t threads_;
   std::size_t block_ = 0, blocks_ = 0;  // tokens of a block, and the number of blocks
   std::size_t parts_ = 0;               // of the keys of a head, which backward computes at the same time
   std::vector<float> sums_;             // the logarithm of the sum of each query's exponentials
