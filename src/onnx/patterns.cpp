@@ -274,7 +274,9 @@ std::optional<Value> batch_first(NodeReader& n, Value from) {
   const Draft::Layer layer = draft.layer(from);
   const auto* before = linear != nullptr ? draft.computed_by<Transpose>(layer.inputs[0]) : nullptr;
   if (before == nullptr || before->order != exchanged) return n.transpose(from, exchanged);
-  return n.add(*linear, {draft.layer(layer.inputs[0]).inputs[0]}, layer.stored);
+  const Value made = n.add(*linear, {draft.layer(layer.inputs[0]).inputs[0]}, layer.stored);
+  n.draft().layer(made).name = layer.name;  // nothing reads the other one any more
+  return made;
 }
 
 }  // namespace
