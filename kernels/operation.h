@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/operations/attention.h"
 #include "kernels/operations/convolution.h"
 #include "kernels/operations/dense.h"
 #include "kernels/operations/elementwise.h"
@@ -25,11 +26,11 @@ namespace annulus {
 //   flops(inputs)         of one forward pass, a multiply-add counts as 2; if it is not bound by memory
 //
 // To add one, write its struct in kernels/operations/, add it here, and give each device a file that computes it.
-using Operation =
-    std::variant<ImageInput, Convolution, TransposedConvolution, Dense, Linear, MatrixProduct, MaxPool, AveragePool,
-                 AdaptiveAveragePool, Mean, BatchNorm, LayerNorm, GroupNorm, LocalResponseNorm, Relu, Activation, PRelu,
-                 Add, Arithmetic, Softmax, Dropout, Concat, Reshape, Transpose, Slice, Gather, Pad, Expand, Resize,
-                 Learned, Constant, SoftmaxCrossEntropy, BinaryCrossEntropy, MultiLabelCrossEntropy, MeanSquaredError>;
+using Operation = std::variant<ImageInput, Convolution, TransposedConvolution, Dense, Linear, MatrixProduct, Attention,
+                               MaxPool, AveragePool, AdaptiveAveragePool, Mean, BatchNorm, LayerNorm, GroupNorm,
+                               LocalResponseNorm, Relu, Activation, PRelu, Add, Arithmetic, Softmax, Dropout, Concat,
+                               Reshape, Transpose, Slice, Gather, Pad, Expand, Resize, Learned, Constant,
+                               SoftmaxCrossEntropy, BinaryCrossEntropy, MultiLabelCrossEntropy, MeanSquaredError>;
 
 std::string_view name(const Operation& operation);  // "convolution"; of an activation, the function's
 

@@ -54,6 +54,10 @@ const std::vector<ZooEntry>& zoo() {
       {"vgg16", "VGG-16 (Simonyan and Zisserman, 2014), without batch norm", photos, 1000, vgg16},
       {"inception_v3", "Inception V3 (Szegedy et al., 2015), without the auxiliary classifier", large, 1000,
        inception_v3},
+      {"vit_tiny", "vision transformer for small images (Dosovitskiy et al., 2020): 6 layers, 4x4 patches", small, 10,
+       vit_tiny},
+      {"vit_s_16", "ViT-S/16 (Touvron et al., 2020), without distillation", photos, 1000, vit_s_16},
+      {"vit_b_16", "ViT-B/16 (Dosovitskiy et al., 2020)", photos, 1000, vit_b_16},
   };
   return entries;
 }

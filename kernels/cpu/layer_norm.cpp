@@ -19,13 +19,17 @@ class LayerNormOp : public PlainOp {
     declare(declared);
     size_ = elements(declared[0].shape);
     rows_ = elements(input.shape) / size_;
-    mean_.resize(rows_);
-    factor_.resize(rows_);
     need_scratch(2 * kParts * size_ * sizeof(float));
   }
 
  private:
   bool shifts() const { return info_.parameters.size() > 1; }
+
+  // Not when it is planned: images may be too large to be processed here.
+  void bound() override {
+    mean_.resize(rows_);
+    factor_.resize(rows_);
+  }
 
   void compute() override {
     const float *scale = parameter(0), *shift = shifts() ? parameter(1) : nullptr;

@@ -16,9 +16,11 @@ import time
 # Networks that Annulus trains from ONNX files; only PyTorch has them.
 TORCHVISION = ("mobilenet_v3_large", "efficientnet_b0", "regnet_y_400mf", "convnext_tiny", "densenet121",
                "resnext50_32x4d")
+# Networks of Annulus that of the peers only PyTorch has.
+TRANSFORMERS = ("vit_s_16", "vit_b_16")
 # Channels, height, width; and classes.
 INPUTS = {"lenet": ((1, 28, 28), 10), "cnn": ((1, 28, 28), 10), "resnet20": ((3, 32, 32), 10),
-          **{name: ((3, 224, 224), 1000) for name in ("resnet18", "resnet50", *TORCHVISION)}}
+          **{name: ((3, 224, 224), 1000) for name in ("resnet18", "resnet50", *TRANSFORMERS, *TORCHVISION)}}
 # Channels and stride of resnet20's blocks; for the others, channels of each stage's first block and number of blocks.
 RESNET20_BLOCKS = [(16, 1)] * 3 + [(32, 2)] + [(32, 1)] * 2 + [(64, 2)] + [(64, 1)] * 2
 STAGES = {"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}

@@ -54,6 +54,8 @@ def make_network(name):
     if name in MODELS:
         return MODELS[name]()
     import torchvision
+    if name == "vit_s_16":
+        return torchvision.models.VisionTransformer(224, 16, 12, 6, 384, 1536)
     return torchvision.models.get_model(name)
 
 

@@ -2,6 +2,7 @@
 
 #include "kernels/base/error.h"
 #include "src/onnx/fold.h"
+#include "src/onnx/patterns.h"
 #include "src/onnx/reader.h"
 
 // Dense layers and products of matrices.
@@ -74,6 +75,7 @@ Value product(NodeReader& n, Value a, Value b) {
     fail("it mixes the images of a batch");
   a = fitted(a, of_a, place_b);
   b = fitted(b, of_b, place_a);
+  if (const auto found = attention(n, a, b)) return *found;
   return n.add(MatrixProduct{}, {a, b});
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numbers>
 #include <set>
@@ -259,6 +260,36 @@ class Translation {
   }
 
   std::string operator()(const MatrixProduct&) { return simple("MatMul"); }
+
+  // Queries, keys and values as {batch, heads, length, width / heads}, and products of these matrices.
+  std::string operator()(const Attention& o) {
+    const auto length = static_cast<std::int64_t>(shapes_[0][1]), width = static_cast<std::int64_t>(shapes_[0][2] / 3);
+    const auto heads = static_cast<std::int64_t>(o.heads), each = width / heads;
+    const auto part = [&](const std::string& suffix, std::int64_t number, const std::vector<std::size_t>& order) {
+      add("Slice",
+          {input(0), wholes(suffix + ".begin", {number * width}), wholes(suffix + ".end", {(number + 1) * width}),
+           wholes(suffix + ".axis", {2})},
+          name(suffix + ".tokens"));
+      reshape(name(suffix + ".tokens"), {0, length, heads, each}, name(suffix + ".by_token"));
+      set(add("Transpose", {name(suffix + ".by_token")}, name(suffix)), "perm", order);
+      return name(suffix);
+    };
+    add("Mul", {part(".queries", 0, {0, 2, 1, 3}), number(".scale", 1 / std::sqrt(static_cast<float>(each)))},
+        name(".scaled"));
+    add("MatMul", {name(".scaled"), part(".keys", 1, {0, 2, 3, 1})}, name(".products"));
+    std::string scores = name(".products");
+    if (o.causal) {
+      const Shape square{shapes_[0][1], shapes_[0][1]};
+      std::vector<float> mask(elements(square), 0);
+      for (std::size_t i = 0; i < mask.size(); ++i)
+        if (i % square[1] > i / square[1]) mask[i] = -std::numeric_limits<float>::infinity();
+      scores = add("Add", {scores, constant(name(".mask"), square, mask)}, name(".masked")).output(0);
+    }
+    set(add("Softmax", {scores}, name(".weights")), "axis", std::int64_t{-1});
+    add("MatMul", {name(".weights"), part(".values", 2, {0, 2, 1, 3})}, name(".by_head"));
+    set(add("Transpose", {name(".by_head")}, name(".joined")), "perm", {0, 2, 1, 3});
+    return reshape(name(".joined"), {0, length, width}, name());
+  }
 
   std::string operator()(const Mean& o) {
     onnx::NodeProto& node = add("ReduceMean", {input(0)}, name());

@@ -73,6 +73,10 @@ class Network(nn.Module):
         self.add_module(name.replace(".", "_"), module)
         return module
 
+    def others(self):
+        """(name, tensor) of the parameters that belong to no layer."""
+        return []
+
 
 class Plain(Network):
     """Convolutions (kernel, padding, then ReLU and a 2x2 maximum) and dense layers (ReLU but after the last)."""
@@ -157,7 +161,7 @@ class Torchvision(Network):
         self.model = model
         dropouts = 0
         for name, module in list(model.named_modules()):
-            if isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d)):
+            if isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.LayerNorm)):
                 self.layers[name] = module
             if isinstance(module, nn.Dropout):
                 parent, _, attribute = name.rpartition(".")
@@ -170,6 +174,10 @@ class Torchvision(Network):
                 module.register_forward_pre_hook(measure_max_pool)
             if isinstance(module, torchvision.models.inception.BasicConv2d):  # its ReLU is a function
                 module.bn.register_forward_hook(lambda _, inputs, output: measure_relu(output))
+
+    def others(self):
+        known = {id(p) for module in self.layers.values() for p in module.parameters()}
+        return [(name, p) for name, p in self.model.named_parameters() if id(p) not in known]
 
     def forward(self, x):
         return self.model(x)
@@ -213,6 +221,11 @@ def inception_v3():
     return Torchvision(model)
 
 
+def vit(size, patch, layers, heads, width):
+    return Torchvision(torchvision.models.VisionTransformer(size, patch, layers, heads, width, 4 * width,
+                                                            num_classes=CLASSES))
+
+
 class Reference:
     """The settings of a model's comparison. `margin`: larger for deeper networks, whose rounding errors accumulate.
     `push`: see parameters_of. `largest`: maximum number of stored elements of a gradient. `tolerance`: maximum error of
@@ -237,6 +250,9 @@ MODELS = {
     "alexnet": Reference((3, 63, 67), alexnet, 3e-6, 2, 0.0, 64),
     "vgg16": Reference((3, 32, 33), vgg16, 3e-6, 2, 0.0, 64),
     "inception_v3": Reference((3, 107, 107), inception_v3, 3e-6, 2, 0.75, 64, 3e-4),
+    "vit_tiny": Reference((3, 32, 32), lambda: vit(32, 4, 6, 3, 192), 0.0, 4, 0.0, 64),
+    "vit_s_16": Reference((3, 64, 64), lambda: vit(64, 16, 12, 6, 384), 0.0, 2, 0.0, 64),
+    "vit_b_16": Reference((3, 48, 48), lambda: vit(48, 16, 12, 12, 768), 0.0, 2, 0.0, 64),
 }
 INFERENCE = ("resnet18", "inception_v3")
 KEYS = np.array([20, -7, 1 << 30, 5], dtype=np.int32).view(np.uint32).astype(np.uint64)
@@ -261,12 +277,14 @@ def parameters_of(network, push):
     """(name, tensor, center, bound, push) of every parameter. The bounds keep activations near one through the layers;
     if batch norms' shifts are pushed away from 0, the scales are small enough to keep them there."""
     for name, module in network.layers.items():
-        norm = isinstance(module, nn.BatchNorm2d)
+        norm = isinstance(module, (nn.BatchNorm2d, nn.LayerNorm))
         scale = 0.25 if push else 1.0
         yield f"{name}.weight", module.weight, *(
             (scale, scale / 4) if norm else (0.0, float(np.float32(math.sqrt(6 / module.weight[0].numel()))))), 0.0
         if module.bias is not None:
             yield f"{name}.bias", module.bias, 0.0, 0.125, push if norm else 0.0
+    for name, tensor in network.others():
+        yield name, tensor, 0.0, float(np.float32(math.sqrt(6 / tensor.shape[-1]))) if "weight" in name else 0.125, 0.0
 
 
 def statistics_of(network):
@@ -330,7 +348,7 @@ def make_file(folder, model):
         arguments = (reference, images, labels, mean, deviation)
         margins.clear()
         network, loss, logits, statistics = step(*arguments, torch.float64)
-        if min(margins) > margin:
+        if min(margins, default=math.inf) > margin:
             break
     else:
         raise SystemExit(f"{model}: no images with a margin of {margin}")

@@ -7,7 +7,7 @@ import helper
 from helper import read_checkpoint
 
 SIZES = {"resnet18": 11_689_512, "resnet50": 25_557_032, "resnet152": 60_192_808, "vgg16": 138_357_544,
-         "alexnet": 61_100_840, "inception_v3": 23_834_568}
+         "alexnet": 61_100_840, "inception_v3": 23_834_568, "vit_b_16": 86_567_656}
 
 
 class Models(helper.ProgramTest):
@@ -21,7 +21,7 @@ class Models(helper.ProgramTest):
             with self.subTest(ranks=ranks):
                 result, rows = self.table(ranks=ranks)
                 found = {row["model"]: row for row in rows}
-                self.assertEqual(len(found), 13)
+                self.assertEqual(len(found), 16)
                 for model, size in SIZES.items():
                     self.assertEqual(found[model]["parameters"], size)
                     self.assertEqual(found[model]["gradient_bytes"], 4 * size)
@@ -52,7 +52,7 @@ class Models(helper.ProgramTest):
 
     def test_images_larger_than_memory(self):
         _, rows = self.table("--image", "60000x60000x3")  # planned and not made
-        self.assertEqual(len(rows), 13)
+        self.assertEqual(len(rows), 16)
         self.assertGreater(next(row for row in rows if row["model"] == "resnet18")["memory_bytes"], 60000 * 60000 * 64)
 
     def test_invalid_options(self):

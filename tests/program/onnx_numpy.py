@@ -1,5 +1,7 @@
 """Computes an ONNX model with numpy: the operations, of version 17, that `annulus export` writes, following the
 specification (onnx.ai, Operators.md)."""
+import math
+
 import numpy as np
 import onnx
 import onnx.numpy_helper
@@ -34,6 +36,22 @@ def gemm(x, weight, bias, transB):
     return x @ weight.T + bias
 
 
+def layer_normalization(x, scale, shift, axis, epsilon):
+    axes = tuple(range(axis, x.ndim))
+    centred = x - x.mean(axes, keepdims=True)
+    return centred / np.sqrt((centred ** 2).mean(axes, keepdims=True) + epsilon) * scale + shift
+
+
+def reshape(x, shape):
+    return x.reshape([x.shape[i] if extent == 0 else extent for i, extent in enumerate(shape)])
+
+
+def cut(x, begins, ends, axes):
+    for begin, end, axis in zip(begins, ends, axes, strict=True):
+        x = np.take(x, range(begin, end), axis)
+    return x
+
+
 def softmax(x, axis):
     powers = np.exp(x - x.max(axis, keepdims=True))
     return powers / powers.sum(axis, keepdims=True)
@@ -47,15 +65,21 @@ OPERATIONS = {
     "Constant": lambda value: onnx.numpy_helper.to_array(value),
     "Concat": lambda *x, axis: np.concatenate(x, axis),
     "Conv": convolution,
+    "Erf": np.vectorize(math.erf, otypes=[np.float32]),
+    "Expand": lambda x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape))),
     "Flatten": lambda x, axis: x.reshape(np.prod(x.shape[:axis], dtype=int), -1),
     "Gemm": gemm,
     "GlobalAveragePool": lambda x: x.mean((2, 3), keepdims=True),
     "Identity": lambda x: x,
+    "LayerNormalization": layer_normalization,
     "MatMul": np.matmul,
     "MaxPool": lambda x, **window: windows(x, border=-np.inf, **window).max((4, 5)),
     "Mul": np.multiply,
     "Relu": lambda x: np.maximum(x, 0),
+    "Reshape": reshape,
+    "Shape": lambda x, end: np.array(x.shape[:end]),
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Slice": cut,
     "Softmax": softmax,
     "Transpose": lambda x, perm: x.transpose(perm),
 }

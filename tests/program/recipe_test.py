@@ -117,6 +117,7 @@ class Recipes(helper.ProgramTest):
              "he-cifar": "0.1, then x 0.1 after epochs 82, 123",
              "bag-of-tricks": "0.1 x 1024/256 = 0.4, warm-up 5 epochs from 0, then cosine to 0 at epoch 120",
              "lars": "10, warm-up 5 epochs from 0, then to 0.0001 at epoch 90 as (1 - x)^2",
+             "deit": "0.0005 x 1024/512 = 0.001, warm-up 5 epochs from 1e-06, then cosine to 1e-05 at epoch 300",
              "fashion": "0.05, warm-up 0.5 epochs from 0, then cosine to 0 at epoch 8"}
 
     @classmethod

@@ -57,7 +57,7 @@ void operator delete[](void* memory, const std::nothrow_t&) noexcept {
 namespace annulus {
 
 TEST_CASE("a training step allocates nothing") {
-  const std::string name = GENERATE("lenet", "resnet20");
+  const std::string name = GENERATE("lenet", "resnet20", "vit_tiny");
   const Task task{{28, 28, 1}, {0.5f}, {0.5f}, 10};
   const auto device = make_device("cpu", 1);
   Model model(*device, make_model(name, task), Mode::training, 16);

@@ -1,5 +1,6 @@
 // The operations of networks that users bring (kernels/operations/), against plain loops in double precision.
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -100,6 +101,13 @@ TEST_CASE("matrix products") {
   check_operation(*device, MatrixProduct{}, {device->values({2, 3, 5, 4}), device->values({2, 3, 4, 6})});
   check_operation(*device, MatrixProduct{}, {device->values({5, 17}), device->values({17, 3})});
   CHECK_THROWS_WITH(output_shape(MatrixProduct{}, {{2, 3, 5, 4}, {2, 3, 5, 4}}), Catch::Contains("{..., m, k}"));
+}
+
+TEST_CASE("shapes and operations of attention") {
+  CHECK(output_shape(Attention{4}, {{2, 10, 96}}) == Shape{2, 10, 32});
+  CHECK(flops(Attention{4}, {{2, 10, 96}}) == 4 * 2 * 10 * 10 * 32);
+  CHECK(flops(Attention{4, true}, {{2, 10, 96}}) == 2 * 2 * 10 * 10 * 32);
+  CHECK_THROWS_WITH(output_shape(Attention{5}, {{2, 10, 96}}), Catch::Contains("{batch, length, 3 x width}"));
 }
 
 TEST_CASE("average pools whose padding or overhang does not count, max pools of any window") {
@@ -242,6 +250,47 @@ TEST_CASE("softmax") {
   const auto device = test::make_device(GENERATE(1, 2));
   check_operation(*device, Softmax{}, {device->values({3, 10})});
   check_operation(*device, Softmax{}, {device->values({2, 3, 5, 33})});
+}
+
+TEST_CASE("attention") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  const bool causal = GENERATE(false, true);
+  for (const std::size_t length : {1, 3, 17, 63, 64, 65, 197})
+    for (const auto& [batch, heads, each] : {std::array<std::size_t, 3>{1, 1, 16}, {3, 2, 5}, {1, 3, 32}}) {
+      if (length > 65 && batch > 1) continue;  // the loops in double precision would take long
+      CAPTURE(causal, length, heads, each);
+      check_operation(*device, Attention{heads, causal}, {device->values({batch, length, 3 * heads * each})});
+    }
+  for (const std::size_t each : {64, 80, 136}) {
+    CAPTURE(causal, each);
+    check_operation(*device, Attention{2, causal}, {device->values({1, 65, 6 * each})});
+  }
+}
+
+TEST_CASE("attention of large scores, and of more heads than are computed in parts") {
+  const auto device = test::make_device(2);
+  const Attention operation{.heads = 2, .causal = GENERATE(false, true)};
+  const TensorSpec spec = device->values({20, 100, 3 * 2 * 4});
+  test::Trial trial(*device, operation, {spec});
+  auto values = test::random_values(elements(spec.shape), 2);
+  for (float& value : values) value *= 20;  // exponentials of some scores would overflow
+  device->write(values, spec, trial.inputs[0].memory.view());
+  trial.op->forward();
+  CHECK(test::distance(trial.output[0].tensor().values,
+                       naive_forward(operation, test::Trial::tensors(trial.inputs), {}).values) <= 1e-3);
+}
+
+TEST_CASE("attention does not depend on threads") {
+  const Attention operation{.heads = 3, .causal = GENERATE(false, true)};
+  const std::size_t batch = GENERATE(1, 12);  // a head's keys are divided into parts, or not
+  std::vector<std::vector<std::byte>> expected;
+  for (const int threads : {1, 2, 3}) {
+    const auto device = test::make_device(threads);
+    test::Trial trial(*device, operation, {device->values({batch, 197, 3 * 3 * 24})});
+    const auto made = trial.run(trial.bindings, [] {});
+    if (expected.empty()) expected = made;
+    CHECK(made == expected);
+  }
 }
 
 TEST_CASE("operations that move elements") {

@@ -236,6 +236,29 @@ struct Naive {
     });
   }
 
+  Tensor operator()(const Attention& o) {
+    const std::size_t length = in.shape[1], width = in.shape[2] / 3, each = width / o.heads;
+    out.values.assign(elements(out.shape), 0);
+    for (std::size_t n = 0; n < in.shape[0]; ++n)
+      for (std::size_t query = 0; query < length; ++query)
+        for (std::size_t head = 0; head < o.heads; ++head) {
+          const auto value = [&](std::size_t token, std::size_t part, std::size_t i) {
+            return in.values[((n * length + token) * 3 + part) * width + head * each + i];
+          };
+          double total = 0;
+          double* to = &out.values[(n * length + query) * width + head * each];
+          for (std::size_t key = 0; key < (o.causal ? query + 1 : length); ++key) {
+            double score = 0;
+            for (std::size_t i = 0; i < each; ++i) score += value(query, 0, i) * value(key, 1, i);
+            const double weight = std::exp(score / std::sqrt(static_cast<double>(each)));
+            total += weight;
+            for (std::size_t i = 0; i < each; ++i) to[i] += weight * value(key, 2, i);
+          }
+          for (std::size_t i = 0; i < each; ++i) to[i] /= total;
+        }
+    return out;
+  }
+
   Tensor operator()(const Mean& o) {
     std::vector<double> sums(elements(out.shape), 0);
     for_each_index(in.shape, [&](const std::vector<std::size_t>& index, std::size_t from) {

@@ -155,13 +155,13 @@ void check_against_pytorch(const std::string& name, int threads) {
 }  // namespace
 
 TEST_CASE("loss and gradients match PyTorch's") {
-  check_against_pytorch(GENERATE("mlp", "lenet", "cnn", "resnet20"), GENERATE(1, 2));
+  check_against_pytorch(GENERATE("mlp", "lenet", "cnn", "resnet20", "vit_tiny"), GENERATE(1, 2));
 }
 
 // An emulated GPU would take minutes.
 TEST_CASE("loss and gradients of large networks match PyTorch's", "[large]") {
   check_against_pytorch(GENERATE("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet56", "alexnet",
-                                 "vgg16", "inception_v3"),
+                                 "vgg16", "inception_v3", "vit_s_16", "vit_b_16"),
                         2);
 }
 

@@ -406,6 +406,59 @@ TEST_CASE("Layer normalization by its parts is one layer") {
   }
 }
 
+// As PyTorch's older exporter writes nn.MultiheadAttention: tokens before images, which are exchanged before and after.
+TEST_CASE("Attention by its parts is one layer") {
+  Model model({2, 1, 6, 4});
+  const auto shape = [&](const std::string& name, const Wholes& extents) {
+    model.tensor<std::int64_t>(name, {static_cast<std::int64_t>(extents.size())}, extents);
+  };
+  shape("tokens", {2, 6, 4});
+  shape("packed", {6, 2, 3, 4});
+  shape("heads", {6, 4, 2});
+  shape("by_head", {2, 2, 6, 2});
+  shape("rows", {12, 4});
+  shape("exchanged", {6, 2, 4});
+  model.parameter("in_proj.weight", {4, 12}).parameter("in_proj.bias", {12}).parameter("out_proj.weight", {4, 4});
+  model.number("root", 0.8408964f);  // 2^-1/4, for the queries and for the keys
+  model.node("Reshape", {"x", "tokens"}, {"t"}).node("Transpose", {"t"}, {"s"}, {{"perm", Wholes{1, 0, 2}}});
+  model.node("MatMul", {"s", "in_proj.weight"}, {"m"}).node("Add", {"m", "in_proj.bias"}, {"p"});
+  model.node("Reshape", {"p", "packed"}, {"p4"}).node("Transpose", {"p4"}, {"parts"}, {{"perm", Wholes{2, 0, 1, 3}}});
+  const auto part = [&](const std::string& name, std::int64_t number) {
+    model.tensor<std::int64_t>(name + "i", {}, {number});
+    model.node("Gather", {"parts", name + "i"}, {name + "p"}, {{"axis", 0}});
+    model.node("Reshape", {name + "p", "heads"}, {name + "h"});
+    model.node("Transpose", {name + "h"}, {name + "t"}, {{"perm", Wholes{1, 0, 2}}});
+    model.node("Reshape", {name + "t", "by_head"}, {name});
+  };
+  Names expected{"input: image input 1x1x6x4", "n_t: reshape 1x6x4", "in_proj: linear 1x6x12", "n_h: attention 1x6x4"};
+  bool found = true;
+  SECTION("of queries, keys and values") {
+    for (const auto& [name, number] : {std::pair{"q", 0}, {"k", 1}, {"v", 2}}) part(name, number);
+  }
+  SECTION("of values, keys and queries") {
+    for (const auto& [name, number] : {std::pair{"q", 2}, {"k", 1}, {"v", 0}}) part(name, number);
+    found = false;
+  }
+  model.node("Transpose", {"k"}, {"turned"}, {{"perm", Wholes{0, 1, 3, 2}}});
+  model.node("Mul", {"q", "root"}, {"qs"}).node("Mul", {"turned", "root"}, {"ks"}).node("MatMul", {"qs", "ks"}, {"a"});
+  model.node("Softmax", {"a"}, {"w"}, {{"axis", -1}}).node("MatMul", {"w", "v"}, {"h"});
+  model.node("Transpose", {"h"}, {"h2"}, {{"perm", Wholes{2, 0, 1, 3}}}).node("Reshape", {"h2", "rows"}, {"r"});
+  model.node("MatMul", {"r", "out_proj.weight"}, {"o"}).node("Reshape", {"o", "exchanged"}, {"e"});
+  model.node("Transpose", {"e"}, {"b"}, {{"perm", Wholes{1, 0, 2}}}).node("Flatten", {"b"}, {"y"});
+  const ImportedNetwork network = model.read();
+  const Names made = layers(network);
+  if (found) {
+    REQUIRE(made.size() > expected.size());
+    CHECK(Names(made.begin(), made.begin() + 4) == expected);
+    CHECK(only<Attention>(network).heads == 2);
+    CHECK(!only<Attention>(network).causal);
+  } else {
+    CHECK(std::ranges::count_if(network.graph.nodes(), [](const Node& node) {
+            return std::holds_alternative<MatrixProduct>(node.operation);
+          }) == 2);
+  }
+}
+
 TEST_CASE("The last layer is replaced if the data has another number of classes") {
   const OnnxFile file = convolved().classify("c", 4).file();
   Task task = exported_task(file);

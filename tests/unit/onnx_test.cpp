@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "models/fusion.h"
 #include "models/zoo.h"
+#include "src/onnx/read.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/random_values.h"
 
@@ -214,6 +216,34 @@ TEST_CASE("adaptive average pools are exported to ONNX as matrix products", "[on
   CHECK(floats(constant(model, "parts.of_rows")) ==
         std::vector<float>{third, third, third, 0, 0, 0, 0, third, third, third});
   CHECK(floats(constant(model, "parts.of_columns")) == std::vector<float>{1, 0.5f, 0, 0, 0.5f, 1});
+}
+
+TEST_CASE("attention is exported to ONNX as products of matrices, and read as one layer", "[onnx]") {
+  const bool causal = GENERATE(false, true);
+  Graph g({6, 4, 1});
+  Value x = g.add("input", ImageInput{{0}, {1}}, {Graph::kImages});
+  x = g.add("tokens", Reshape{{Reshape::kInferred, 6, 4}}, {x});
+  x = g.add("attention.in_proj_", Linear{24}, {x});
+  x = g.add("attention", Attention{2, causal}, {x});
+  x = g.add("attention.out_proj", Linear{5}, {x});
+  x = g.add("dense", Dense{2}, {x});
+  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  const onnx::ModelProto model = translated(g);
+  CHECK(floats(constant(model, "attention.scale")) == std::vector<float>{0.5f});
+  CHECK(operators(model).at("MatMul") == 4);
+  if (causal) CHECK(floats(constant(model, "attention.mask"))[1] == -std::numeric_limits<float>::infinity());
+  const OnnxFile file = OnnxFile::parse(model.SerializeAsString(), "net.onnx");
+  const ImportedNetwork network = read_network(file, exported_task(file));
+  std::vector<std::string> found;
+  for (const Node& node : network.graph.nodes()) {
+    found.emplace_back(name(node.operation));
+    const auto* attention = std::get_if<Attention>(&node.operation);
+    if (attention == nullptr) continue;
+    CHECK(attention->heads == 2);
+    CHECK(attention->causal == causal);
+  }
+  CHECK(found == std::vector<std::string>{"image input", "reshape", "linear", "attention", "linear", "reshape", "dense",
+                                          "softmax cross-entropy"});
 }
 
 TEST_CASE("resized images are exported to ONNX by their sizes or their scales", "[onnx]") {

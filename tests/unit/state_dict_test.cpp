@@ -10,7 +10,8 @@ namespace annulus {
 
 TEST_CASE("names and shapes are those of torchvision's state_dict", "[state_dict]") {
   // Of torchvision 0.29: the number of tensors, and the XXH3 hash of sorted lines of names and shapes, such as
-  // "bn1.num_batches_tracked " and "conv1.weight 64x3x7x7".
+  // "bn1.num_batches_tracked " and "conv1.weight 64x3x7x7". The smaller vision transformers are
+  // its VisionTransformer(224, 16, 12, 6, 384, 1536) and (32, 4, 6, 3, 192, 768, num_classes=10).
   struct {
     const char* model;
     std::size_t tensors;
@@ -18,7 +19,9 @@ TEST_CASE("names and shapes are those of torchvision's state_dict", "[state_dict
   } const theirs[] = {{"resnet18", 122, 0xbfe21010a2a86b1a},  {"resnet34", 218, 0x928111028617e1e2},
                       {"resnet50", 320, 0x99e3c26fcc768c1},   {"resnet101", 626, 0xd3705f409786c522},
                       {"resnet152", 932, 0xe6bc0de21f2f85bb}, {"alexnet", 16, 0x6782d7cd331d8b7d},
-                      {"vgg16", 32, 0x9131ea504d94423c},      {"inception_v3", 566, 0xa2fa9be755bd2a6}};
+                      {"vgg16", 32, 0x9131ea504d94423c},      {"inception_v3", 566, 0xa2fa9be755bd2a6},
+                      {"vit_b_16", 152, 0x67529b8f65836bff},  {"vit_s_16", 152, 0xddf1d20f7e1c5b54},
+                      {"vit_tiny", 80, 0xe954f15a782c13a1}};
   for (const auto& [model, tensors, hash] : theirs) {
     CAPTURE(model);
     const ZooEntry& entry = zoo_entry(model);
@@ -34,7 +37,8 @@ TEST_CASE("names and shapes are those of torchvision's state_dict", "[state_dict
 }
 
 TEST_CASE("the head is the last layer with weights", "[state_dict]") {
-  for (const auto& [model, head] : {std::pair{"mlp", "fc3"}, {"resnet20", "fc"}, {"vgg16", "classifier.6"}}) {
+  for (const auto& [model, head] :
+       {std::pair{"mlp", "fc3"}, {"resnet20", "fc"}, {"vgg16", "classifier.6"}, {"vit_tiny", "heads.head"}}) {
     const ZooEntry& entry = zoo_entry(model);
     const Graph graph = entry.make(neutral_task(entry.image, entry.classes));
     CHECK(graph.nodes()[head_of(graph)].name == head);

@@ -38,6 +38,7 @@ std::unique_ptr<Op> plan(const Linear& operation, const Specs& inputs, Mode mode
 std::unique_ptr<Op> plan(const Activation& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Arithmetic& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const MatrixProduct& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Attention& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const LayerNorm& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Softmax& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Mean& operation, const Specs& inputs, Mode mode, Context& context);

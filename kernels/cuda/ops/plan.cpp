@@ -14,7 +14,7 @@ constexpr bool kOneOf = (std::is_same_v<O, Others> || ...);
 template <class O>
 std::optional<std::size_t> needed_channels(const O&, const Specs& inputs, std::size_t number) {
   const Shape& shape = inputs[number].shape;
-  if constexpr (kOneOf<O, Linear, MatrixProduct, Softmax, LayerNorm, SoftmaxCrossEntropy, BinaryCrossEntropy,
+  if constexpr (kOneOf<O, Linear, MatrixProduct, Attention, Softmax, LayerNorm, SoftmaxCrossEntropy, BinaryCrossEntropy,
                        MultiLabelCrossEntropy, MeanSquaredError>)
     return shape.size() - 1;
   if constexpr (kOneOf<O, Convolution, TransposedConvolution, MaxPool, AveragePool, AdaptiveAveragePool, BatchNorm,

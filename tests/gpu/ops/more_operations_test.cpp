@@ -87,6 +87,16 @@ TEST_CASE("on a GPU: matrix products") {
   check_against_cpu(gpu, MatrixProduct{}, {{5, 17}, {17, 3}}, wanted);
 }
 
+TEST_CASE("on a GPU: attention") {
+  Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
+  const Wanted wanted = any_wanted();
+  for (const bool causal : {false, true}) {
+    check_against_cpu(gpu, Attention{.heads = 3, .causal = causal}, {{2, 33, 3 * 3 * 5}}, wanted);
+    check_against_cpu(gpu, Attention{.heads = 2, .causal = causal}, {{1, 70, 3 * 2 * 40}}, wanted);
+    check_against_cpu(gpu, Attention{.heads = 1, .causal = causal}, {{1, 3, 3 * 136}}, wanted);
+  }
+}
+
 TEST_CASE("on a GPU: activations") {
   using enum Activation::Function;
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/operations/parameter.h"
+
+namespace annulus {
+
+// Scaled dot-product self-attention with several heads (Vaswani et al., "Attention is all you need", NIPS 2017, section
+// 3.2), between the projections of its input and of its output: {batch, length, 3 width} -> {batch, length, width}. A
+// token has its queries, then its keys, then its values, each {heads, width / heads}, as PyTorch's in_proj layers
+// compute them. If causal, a token attends only to itself and to those before it.
+//
+// The matrix of attention weights is not stored (Dao et al., "FlashAttention", NeurIPS 2022): backward computes it
+// again from the logarithm of the sum of each row's exponentials.
+struct Attention {
+  static constexpr auto kName = "attention";
+
+  std::size_t heads;
+  bool causal = false;
+
+  Shape output_shape(const Shapes& inputs) const;
+  std::uint64_t flops(const Shapes& inputs) const;
+};
+
+}  // namespace annulus
