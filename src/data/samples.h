@@ -25,7 +25,7 @@ struct DatasetInfo {
   std::size_t length = 0;        // of a window: the tokens that are predicted
   std::uint64_t tokens = 0;      // in this split
   std::uint64_t text_bytes = 0;  // that they stand for; 0: unknown
-  std::string tokenizer;         // Tokenizer::serialized(); empty: unknown
+  std::string tokenizer{};       // Tokenizer::serialized(); empty: unknown
 
   bool is_text() const { return labels == LabelKind::tokens; }
   // Numbers in a label that is neither one class nor tokens: 0 or 1 for each class, or the values.
