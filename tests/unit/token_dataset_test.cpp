@@ -199,7 +199,7 @@ TEST_CASE("a token out of range is a bad sample", "[token_dataset]") {
              Contains("text.h5: train tokens from 8 on: token") && Contains("at 9, but the vocabulary has 1000"));
   DataOptions options;
   options.on_bad_sample = "skip";
-  Loader loader(text.dataset, plan_input(options, text.dataset.info(), Purpose::evaluation, 1), {kSeed, 100});
+  Loader loader(text.dataset, plan_input(options, text.dataset.info(), Purpose::evaluation, 1), {kSeed, 100, 0, 1, {}});
   const Batch& batch = loader.next();
   CHECK(batch.size() == 4);
   REQUIRE(batch.bad.size() == 1);

@@ -18,6 +18,7 @@ namespace {
 using Catch::Contains;
 using Tokens = std::vector<std::int32_t>;
 using Words = std::vector<std::string>;
+using Merges = std::vector<std::pair<std::string, std::string>>;
 
 Words words_of(const std::vector<std::string>& pieces) {
   WordSplitter splitter;
@@ -93,7 +94,7 @@ std::string spelled(const std::string& bytes) {
 
 // Files in GPT-2's format, whose bytes are tokens in reverse order.
 struct Files {
-  explicit Files(const std::vector<std::pair<std::string, std::string>>& merges) {
+  explicit Files(const Merges& merges) {
     nlohmann::json tokens;
     std::int32_t next = 0;
     for (int byte = 255; byte >= 0; --byte) tokens[spelled({static_cast<char>(byte)})] = next++;
@@ -119,7 +120,7 @@ struct Files {
 };
 
 // GPT-2's own algorithm: merges all places of the pair that comes first, again and again.
-Words merged(std::string word, const std::vector<std::pair<std::string, std::string>>& merges) {
+Words merged(std::string word, const Merges& merges) {
   Words parts;
   for (const char c : word) parts.emplace_back(1, c);
   while (true) {
@@ -140,9 +141,8 @@ Words merged(std::string word, const std::vector<std::pair<std::string, std::str
 }
 
 // "ab" can arise in one way only, "abc" in two, and "aab" before what it consists of.
-const std::vector<std::pair<std::string, std::string>> kMerges{{"a", "b"},   {"b", "c"},     {"a", "bc"},
-                                                               {"ab", "ab"}, {"abc", "abc"}, {"ab", "c"},
-                                                               {"a", "a"},   {"aa", "aa"},   {"a", "ab"}};
+const Merges kMerges{{"a", "b"},  {"b", "c"}, {"a", "bc"},  {"ab", "ab"}, {"abc", "abc"},
+                     {"ab", "c"}, {"a", "a"}, {"aa", "aa"}, {"a", "ab"}};
 
 }  // namespace
 
@@ -226,7 +226,7 @@ TEST_CASE("files of GPT-2's format are read", "[tokenizer]") {
 }
 
 TEST_CASE("files that are not of GPT-2's format are refused", "[tokenizer]") {
-  const Files files({{"a", "b"}});
+  const Files files(Merges{{"a", "b"}});
   const std::string merges = test::read_text(files.folder / "vocab.bpe");
   nlohmann::json tokens = nlohmann::json::parse(test::read_text(files.folder / "encoder.json"));
   SECTION("missing") {
@@ -297,7 +297,7 @@ TEST_CASE("any bytes are encoded and decoded", "[tokenizer]") {
 }
 
 TEST_CASE("a serialized tokenizer that is damaged is refused", "[tokenizer]") {
-  const Files files({{"a", "b"}});
+  const Files files(Merges{{"a", "b"}});
   const auto good = nlohmann::json::parse(gpt2_tokenizer(files.folder.path()).serialized());
   const auto error = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json bad = good;
