@@ -2,6 +2,8 @@
 
 #include <hdf5.h>
 
+#include <algorithm>
+
 #include "src/io/atomic_file.h"
 #include "src/io/hdf5.h"
 
@@ -10,7 +12,7 @@ namespace {
 
 // As h5py does it, in chunks of 16 if compressed.
 void write_tokens(const std::filesystem::path& file, const TokenFile& data) {
-  const hsize_t extent = data.tokens.size(), chunk = 16;
+  const hsize_t extent = data.tokens.size(), chunk = std::min<hsize_t>(extent, 16);
   const hid_t type = data.bytes_each == 1 ? H5T_STD_U8LE : data.bytes_each == 2 ? H5T_STD_U16LE : H5T_STD_U32LE;
   const hdf5::Handle<H5Fclose> hdf5(H5Fopen(file.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
   const hdf5::Handle<H5Pclose> properties(H5Pcreate(H5P_DATASET_CREATE));
