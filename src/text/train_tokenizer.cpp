@@ -115,8 +115,9 @@ void TokenizerTrainer::count(std::string_view word) {
 Tokenizer TokenizerTrainer::train(std::size_t vocabulary) const {
   std::vector<Word> words;
   for (const auto& [text, count] : words_) {
-    Word& word = words.emplace_back(std::vector<std::int32_t>{}, count);
+    Word word{{}, count};
     for (const char byte : text) word.tokens.push_back(static_cast<unsigned char>(byte));
+    words.push_back(std::move(word));
   }
   std::array<std::int32_t, 256> bytes;
   std::iota(bytes.begin(), bytes.end(), 0);
