@@ -14,6 +14,7 @@ enum class LabelKind {
   one_class,        // one of the classes
   several_classes,  // any number of the classes
   values,           // real numbers, which the network is to predict: regression
+  tokens,           // the next token, at each place of a text
 };
 
 inline std::string_view description(LabelKind kind) {
@@ -22,16 +23,19 @@ inline std::string_view description(LabelKind kind) {
       return "one class for each image";
     case LabelKind::several_classes:
       return "any number of classes for each image";
+    case LabelKind::tokens:
+      return "the next token of a text";
     case LabelKind::values:
       break;
   }
   return "real numbers";
 }
 
-// "10 classes", "3 values for each image".
+// "10 classes", "3 values for each image", "257 tokens".
 inline std::string counted(LabelKind kind, std::size_t count) {
   const std::string number = std::to_string(count);
   if (kind == LabelKind::one_class) return number + " classes";
+  if (kind == LabelKind::tokens) return number + " tokens";
   if (kind == LabelKind::several_classes) return number + " classes, any number for each image";
   return number + (count == 1 ? " value for each image" : " values for each image");
 }

@@ -65,9 +65,9 @@ std::optional<std::pair<std::string, std::string>> data_file(const std::string& 
 
 void add_images(const std::string& name, std::vector<std::string>& images) {
   if (!std::filesystem::is_directory(name)) return images.push_back(name);
-  const std::vector<FoundImage> found = images_in(name);
+  const std::vector<FoundFile> found = images_in(name);
   if (found.empty()) fail("{}: has no images (.jpg, .jpeg, .png)", name);
-  for (const FoundImage& image : found) images.push_back(image.path);  // problems are reported on reading
+  for (const FoundFile& image : found) images.push_back(image.path);  // problems are reported on reading
 }
 
 // In the order of the names; consecutive images form one source.
@@ -161,6 +161,7 @@ nlohmann::json label_of(const DatasetInfo& info, const Labels& label) {
     case LabelKind::several_classes:
       return classes_above(0.5f, label.targets, info.classes);
     case LabelKind::values:
+    case LabelKind::tokens:  // images have none
       break;
   }
   return named_values(label.targets, info.classes);
@@ -267,6 +268,9 @@ class Report {
         for (std::size_t i = 0; i < label.size(); ++i)
           measured_ += std::abs(finding["values"][i]["value"].get<double>() - label[i]["value"].get<double>()) /
                        static_cast<double>(label.size());
+        break;
+      case LabelKind::tokens:  // images have none
+        break;
     }
   }
 

@@ -16,6 +16,7 @@
 #include "kernels/base/random.h"
 #include "src/data/bad_samples.h"
 #include "src/data/loader.h"
+#include "src/data/open_samples.h"
 #include "src/io/progress.h"
 #include "src/io/terminal.h"
 #include "src/job/consistency.h"
@@ -153,9 +154,10 @@ std::array<Row, 5> rows_of(const Spent& spent) {
 
 void print(const InputPlan& plan, const Spent& all, double share_of_copying) {
   const auto images = static_cast<double>(all.read.samples);
+  const char* const sample = plan.length > 0 ? "window" : "image";
   fmt::print("{}\n", to_string(plan));
   fmt::print("{}, {:.0f} for each busy processor; {:.1f} MB/s read\n",
-             emphasized(stdout, Emphasis::headline, fmt::format("{:.0f} images/s", images / all.wall)),
+             emphasized(stdout, Emphasis::headline, fmt::format("{:.0f} {}s/s", images / all.wall, sample)),
              images / all.processors, 1e-6 * static_cast<double>(all.read.bytes) / all.wall);
   if (share_of_copying > 0)
     fmt::print("a thread copies {:.0f} MB/s from files, {:.0f} % of its memcpy speed\n", 1e-6 * all.read_speed(),
@@ -163,8 +165,8 @@ void print(const InputPlan& plan, const Spent& all, double share_of_copying) {
   fmt::print("where a thread's time went:\n");
   const double whole = all.read.sum() + all.waiting;
   for (const Row& row : rows_of(all))
-    fmt::print("  {:<12}{:>10.3f} ms an image {:>7.1f} %\n", row.name, 1e3 * row.seconds / images,
-               100 * row.seconds / whole);
+    fmt::print("  {:<12}{:>10.3f} ms {} {} {:>7.1f} %\n", row.name, 1e3 * row.seconds / images,
+               plan.length > 0 ? "a" : "an", sample, 100 * row.seconds / whole);
 }
 
 nlohmann::json to_json(const InputPlan& plan, const Spent& all, double share_of_copying, std::size_t skipped) {
@@ -187,7 +189,9 @@ nlohmann::json to_json(const InputPlan& plan, const Spent& all, double share_of_
 
 void bench_input(const World& world, const BenchInputOptions& options) {
   check_same_command(world, "bench input");
-  const Dataset dataset(data_files(options.data.files), options.split);
+  const std::unique_ptr<const Samples> opened =
+      open_samples(data_files(options.data.files), options.split, options.data.length);
+  const Samples& dataset = *opened;
   const InputPlan plan = plan_input(options.data, dataset.info(), Purpose::training, 1);
   const std::size_t global_batch = options.batch * static_cast<std::size_t>(world.size());
   Loader loader(
@@ -198,7 +202,8 @@ void bench_input(const World& world, const BenchInputOptions& options) {
   world.barrier();
   Spent own;
   std::optional<Copying> copying;
-  if (!dataset.info().encoded()) copying.emplace(dataset.info(), (plan.prefetch + 1) * options.batch);
+  if (!dataset.info().encoded() && !dataset.info().is_text())
+    copying.emplace(dataset.info(), (plan.prefetch + 1) * options.batch);
   std::vector<double> shares;  // of the speed of copying, for each turn
   const auto turns = static_cast<int>(std::clamp(options.seconds / kTurnSeconds, 1.0, kMostTurns));
   Meter meter(world.root(), Meter::Style::bar);

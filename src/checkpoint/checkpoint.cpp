@@ -100,12 +100,16 @@ void write_data(hdf5::Group& root, const DatasetInfo& data) {
   root.set_floats("deviation", data.stddev);
   root.set_integer("data_height", data.height);
   root.set_integer("data_width", data.width);
+  if (!data.is_text()) return;
+  root.set_integer("vocabulary", data.vocabulary);
+  root.set_integer("length", data.length);
+  root.set_string("tokenizer_data", data.tokenizer);
 }
 
 void read_data(const hdf5::Group& root, DatasetInfo& data) {
   if (root.has_attribute("labels")) {
     const std::uint64_t kind = root.integer("labels");
-    if (kind > static_cast<std::uint64_t>(LabelKind::values)) fail("{}: attribute 'labels': {}", root.place(), kind);
+    if (kind > static_cast<std::uint64_t>(LabelKind::tokens)) fail("{}: attribute 'labels': {}", root.place(), kind);
     data.labels = static_cast<LabelKind>(kind);
   }
   data.classes = root.strings("classes");
@@ -114,6 +118,10 @@ void read_data(const hdf5::Group& root, DatasetInfo& data) {
   data.channels = data.mean.size();
   data.height = root.integer("data_height");
   data.width = root.integer("data_width");
+  if (!data.is_text()) return;
+  data.vocabulary = root.integer("vocabulary");
+  data.length = root.integer("length");
+  data.tokenizer = root.string("tokenizer_data");
 }
 
 void write_samples(hdf5::Group& root, const std::vector<DataField>& samples) {
@@ -229,14 +237,18 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   return checkpoint;
 }
 
-void expect_usable(const Checkpoint& checkpoint, const std::filesystem::path& file) {
-  const auto are_finite = [](const std::vector<float>& values) {
-    return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
-  };
-  const auto expect_finite = [&](std::string_view group, const std::string& name, const std::vector<float>& values) {
-    if (!are_finite(values)) fail("{}: {}/{} holds values that are not finite", file.string(), group, name);
-  };
-  const DatasetInfo& data = checkpoint.data;
+namespace {
+
+bool are_finite(const std::vector<float>& values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+void expect_usable(const DatasetInfo& data, const std::filesystem::path& file) {
+  if (data.is_text()) {
+    if (data.vocabulary == 0 || data.length == 0)
+      fail("{}: attributes 'vocabulary' and 'length': {} and {}", file.string(), data.vocabulary, data.length);
+    return;
+  }
   if (data.classes.empty()) fail("{}: attribute 'classes': empty", file.string());
   if (data.mean.empty() || data.mean.size() != data.stddev.size())
     fail("{}: attributes 'mean' and 'deviation': {} and {} values", file.string(), data.mean.size(),
@@ -244,6 +256,15 @@ void expect_usable(const Checkpoint& checkpoint, const std::filesystem::path& fi
   if (!are_finite(data.mean)) fail("{}: attribute 'mean': not a finite number", file.string());
   if (!are_finite(data.stddev) || std::ranges::min(data.stddev) <= 0)
     fail("{}: attribute 'deviation': {} is not a finite number above 0", file.string(), std::ranges::min(data.stddev));
+}
+
+}  // namespace
+
+void expect_usable(const Checkpoint& checkpoint, const std::filesystem::path& file) {
+  const auto expect_finite = [&](std::string_view group, const std::string& name, const std::vector<float>& values) {
+    if (!are_finite(values)) fail("{}: {}/{} holds values that are not finite", file.string(), group, name);
+  };
+  expect_usable(checkpoint.data, file);
   for (const NamedTensor& tensor : checkpoint.parameters) {
     expect_finite("parameters", tensor.name, tensor.values);
     for (std::size_t i = 0; i < tensor.states.size(); ++i) expect_finite(kStateNames[i], tensor.name, tensor.states[i]);

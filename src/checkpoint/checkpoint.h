@@ -57,7 +57,8 @@ struct Checkpoint {
 //   attributes of the root group: format ("annulus checkpoint"), version (4), model, loss, optimizer, configuration,
 //                                 seed, order, image_height, image_width, summing, labels (the number of a
 //                                 LabelKind), classes (or values), mean, deviation,
-//                                 data_height, data_width (0: encoded images), samples (strings such as "the number of
+//                                 data_height, data_width (0: encoded images), of text vocabulary, length and
+//                                 tokenizer_data (FORMAT.md), samples (strings such as "the number of
 //                                 training images=60000"), frozen (names of parameters; absent if there are none), and
 //                                 the numbers of kRunStateFields (run_state.h)
 //   /parameters/<name>            float32, row-major

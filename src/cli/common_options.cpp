@@ -54,6 +54,10 @@ void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose)
   };
   add("--image", options.image, "Height and width of the network's input; 0: as stored, or 224 for JPEG and PNG images")
       ->transform(whole_number(0, kMostPixels));
+  add("--length", options.length,
+      fmt::format("Text: tokens of a window, from which the network predicts; 0: {}, or the trained network's",
+                  kDefaultLength))
+      ->transform(whole_number(0, kMostLength));
   if (purpose == Purpose::training) {
     add("--augment", options.augment,
         "Augmentation of training images:\n"

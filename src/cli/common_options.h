@@ -19,7 +19,7 @@ namespace annulus {
 // Options that several commands share.
 
 constexpr std::uint64_t kMostThreads = 4096, kMostPixels = 1 << 14;  // per side of an image
-constexpr std::uint64_t kMostClasses = 1 << 20;
+constexpr std::uint64_t kMostClasses = 1 << 20, kMostLength = 1 << 20;
 extern const CLI::Validator kSeed;
 
 constexpr const char* kAllReduceHelp =

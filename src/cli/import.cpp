@@ -59,8 +59,21 @@ std::vector<std::string> format_names() {
 
 void add_source_options(CLI::App& command, ImportOptions& o) {
   command.add_option("FILE", o.output, "HDF5 file to write")->required();
-  command.add_option("SOURCE", o.source, "Folder of the data set")->required();
+  const auto take_sources = [&o](const std::vector<std::string>& sources) {
+    o.source = sources.front();
+    o.more_sources.assign(sources.begin() + 1, sources.end());
+  };
+  command
+      .add_option_function<std::vector<std::string>>(
+          "SOURCE", take_sources, "Folder of the data set; --from text also takes files, and several")
+      ->required();
   command.add_option("--from", o.format, formats_help())->check(one_of(format_names()))->capture_default_str();
+  command
+      .add_option(
+          "--tokenizer", o.tokenizer,
+          "Tokens of --from text: bytes (default), gpt2:FOLDER (byte pair encoding with GPT-2's encoder.json and "
+          "vocab.bpe), or train:N (one of N tokens, trained on the first 32 MiB of the training text)")
+      ->type_name("KIND");
   auto* classes = command.add_option("--classes", o.classes,
                                      "Names of the classes, or of a regression's values; default: the source's");
   classes->delimiter(',');
@@ -99,8 +112,9 @@ void add_storage_options(CLI::App& command, ImportOptions& o) {
       ->transform(number_above(0))
       ->delimiter(',');
   command
-      .add_option("--hold-out", o.hold_out,
-                  "Share of the training images, of each class, for a validation split, such as 0.1; 0: none")
+      .add_option(
+          "--hold-out", o.hold_out,
+          "Share of the training images, of each class, or documents, for a validation split, such as 0.1; 0: none")
       ->transform(number_from(0, 0.5))
       ->capture_default_str();
   command

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "src/io/hash.h"
@@ -17,7 +18,7 @@ constexpr std::size_t kShort = 60;  // characters; the longest value printed in 
 
 // Hashes samples spread evenly over the data set. Errors of bad samples are left to the code that uses them.
 template <class Add>
-std::string hash_samples(const Dataset& dataset, std::size_t most, const Add& add) {
+std::string hash_samples(const Samples& dataset, std::size_t most, const Add& add) {
   Hash hash;
   const std::size_t size = dataset.info().size;
   const std::size_t count = std::min(size, most);
@@ -31,7 +32,7 @@ std::string hash_samples(const Dataset& dataset, std::size_t most, const Add& ad
   return hash.text();
 }
 
-std::string hash_labels(const Dataset& dataset) {
+std::string hash_labels(const Samples& dataset) {
   std::vector<float> targets(dataset.info().targets());
   return hash_samples(dataset, kLabelsCompared, [&](Hash& hash, std::size_t sample) {
     const std::int32_t label = dataset.label(sample);
@@ -41,7 +42,7 @@ std::string hash_labels(const Dataset& dataset) {
   });
 }
 
-std::string hash_images(const Dataset& dataset) {
+std::string hash_images(const Samples& dataset) {
   std::vector<std::uint8_t> image(dataset.info().image_bytes());
   return hash_samples(dataset, kImagesCompared, [&](Hash& hash, std::size_t sample) {
     dataset.info().encoded() ? dataset.read_encoded(sample, image) : dataset.read_image(sample, image);
@@ -52,6 +53,15 @@ std::string hash_images(const Dataset& dataset) {
 }  // namespace
 
 std::vector<DataField> data_fields(const DatasetInfo& info, std::span<const DataField> samples) {
+  if (info.is_text()) {
+    Hash hash;
+    hash.add(std::span(std::as_const(info.tokenizer)));
+    std::vector<DataField> fields{{"the kind of labels", std::string(description(info.labels))},
+                                  {"the vocabulary", std::to_string(info.vocabulary)},
+                                  {"a hash of the tokenizer", hash.text()}};
+    fields.insert(fields.end(), samples.begin(), samples.end());
+    return fields;
+  }
   const std::size_t channels = info.mean.size();
   std::vector<DataField> fields{
       {"the size of the images",
@@ -64,7 +74,10 @@ std::vector<DataField> data_fields(const DatasetInfo& info, std::span<const Data
   return fields;
 }
 
-std::vector<DataField> sample_fields(const std::string& split, const Dataset& dataset) {
+std::vector<DataField> sample_fields(const std::string& split, const Samples& dataset) {
+  if (dataset.info().is_text())
+    return {{"the number of " + split + " tokens", std::to_string(dataset.info().tokens)},
+            {"a hash of the " + split + " text", hash_images(dataset)}};
   return {{"the number of " + split + " images", std::to_string(dataset.info().size)},
           {"a hash of the " + split + " labels", hash_labels(dataset)},
           {"a hash of the " + split + " images", hash_images(dataset)}};

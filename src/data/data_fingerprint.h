@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/data/dataset.h"
+#include "src/data/samples.h"
 
 namespace annulus {
 
@@ -16,12 +16,14 @@ struct DataField {
 };
 
 // Returns a data set's fields, the most informative first: the size of the images, the classes, its samples (see
-// sample_fields), and the normalization, which mostly follows from the samples.
+// sample_fields), and the normalization, which mostly follows from the samples. Of text: the vocabulary, a hash of the
+// tokenizer, and the samples.
 std::vector<DataField> data_fields(const DatasetInfo& info, std::span<const DataField> samples);
 
-// Returns fields of a split ("training"): the number of samples, and hashes of labels and images. At most 65,536 labels
-// and 256 images, spread evenly over the split, are read, so a deliberate change may go unnoticed.
-std::vector<DataField> sample_fields(const std::string& split, const Dataset& dataset);
+// Returns fields of a split ("training"): the number of samples, and hashes of labels and images; of text, the number
+// of tokens and a hash of windows. At most 65,536 labels and 256 images or windows, spread evenly over the split, are
+// read, so a deliberate change may go unnoticed.
+std::vector<DataField> sample_fields(const std::string& split, const Samples& dataset);
 
 // Returns the first field that both have with different values: "the number of training images: 500 before, 400 now".
 // Ignores fields that only one of them has.

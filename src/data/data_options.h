@@ -6,11 +6,14 @@
 
 namespace annulus {
 
+constexpr std::size_t kDefaultLength = 256;
+
 // The data options of the command line; input_plan.h resolves those left open.
 struct DataOptions {
   std::vector<std::string> files;         // names or patterns
   std::vector<std::string> validation{};  // names or patterns of other files to evaluate during training; none: files
   std::size_t image = 0;                  // height and width for the network; 0: as stored, 224 for encoded images
+  std::size_t length = 0;                 // tokens of a window of text; 0: of the trained network, or kDefaultLength
   std::string augment = "auto";           // see augment.h; auto: imagenet for encoded images, none for others
   std::vector<std::size_t> rand_augment{0, 9};  // number of changes of each image, and their magnitude
   double erase = 0;                             // probability of erasing a rectangle of an image

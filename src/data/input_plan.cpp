@@ -68,6 +68,19 @@ std::string to_string(const Augmentation& augmentation) {
   return text;
 }
 
+// What only images have.
+void expect_no_image_options(const DataOptions& options) {
+  const auto expect_default = [](const char* option, bool is_default) {
+    if (!is_default) fail("{}: is for images, and the data is text; remove the option", option);
+  };
+  expect_default("--image", options.image == 0);
+  expect_default("--augment", options.augment == "auto" || options.augment == "none");
+  expect_default("--rand-augment", options.rand_augment.at(0) == 0);
+  expect_default("--erase", options.erase == 0);
+  expect_default("--mixup", options.mixup == 0);
+  expect_default("--cutmix", options.cutmix == 0);
+}
+
 Shuffle shuffle(const DataOptions& options, Purpose purpose) {
   Shuffle order{Shuffle::Kind::none, options.shuffle_block, options.shuffle_window};
   if (purpose == Purpose::training)
@@ -83,8 +96,11 @@ std::string name_of(const DataOptions& options) {
 
 std::string to_string(const InputPlan& plan) {
   constexpr std::array<const char*, 3> kOrders{"in order", "in random order", "in random order of blocks"};
-  return fmt::format("{}x{}x{}: {}; {}; {} thread{} on each rank, {} batches ahead", plan.image.height,
-                     plan.image.width, plan.channels, to_string(plan.augmentation),
+  const std::string samples =
+      plan.length > 0 ? fmt::format("{} tokens: {}", plan.length, plan.shift_windows ? "shifted randomly" : "as stored")
+                      : fmt::format("{}x{}x{}: {}", plan.image.height, plan.image.width, plan.channels,
+                                    to_string(plan.augmentation));
+  return fmt::format("{}; {}; {} thread{} on each rank, {} batches ahead", samples,
                      kOrders[static_cast<std::size_t>(plan.shuffle.kind)], plan.workers, plan.workers == 1 ? "" : "s",
                      plan.prefetch);
 }
@@ -92,7 +108,9 @@ std::string to_string(const InputPlan& plan) {
 std::string order_of(const InputPlan& plan, const DatasetInfo& info) {
   const Shuffle& shuffle = plan.shuffle;
   return fmt::format(
-      "{} images, {}", info.size,
+      "{}, {}",
+      info.is_text() ? fmt::format("{} windows of {} tokens", info.size, info.length)
+                     : fmt::format("{} images", info.size),
       shuffle.kind == Shuffle::Kind::global
           ? "--shuffle global"
           : fmt::format("--shuffle block --shuffle-block {} --shuffle-window {}", shuffle.block, shuffle.window));
@@ -101,11 +119,18 @@ std::string order_of(const InputPlan& plan, const DatasetInfo& info) {
 InputPlan plan_input(const DataOptions& options, const DatasetInfo& info, Purpose purpose, std::size_t processors,
                      const ImageSize& trained) {
   InputPlan plan;
-  plan.image = image_size(options, info, trained);
-  plan.channels = info.channels;
-  plan.margin = margin(plan.image, info);
-  plan.augmentation = augmentation(options, info, purpose);
-  expect_resizable(plan, info);
+  if (info.is_text()) {
+    expect_no_image_options(options);
+    plan.length = info.length;
+    plan.shift_windows = purpose == Purpose::training;
+  } else {
+    if (options.length > 0) fail("--length: is for text, and the data is images; remove the option");
+    plan.image = image_size(options, info, trained);
+    plan.channels = info.channels;
+    plan.margin = margin(plan.image, info);
+    plan.augmentation = augmentation(options, info, purpose);
+    expect_resizable(plan, info);
+  }
   plan.shuffle = shuffle(options, purpose);
   // One thread reads decoded images faster than they are consumed.
   const bool ready = plan.takes_as_stored({info.height, info.width});

@@ -9,11 +9,13 @@ namespace annulus {
 
 // How samples become batches: the data options, with all defaults resolved.
 struct InputPlan {
-  // The network's input.
+  // The network's input: images, or windows of text.
   ImageSize image;
   std::size_t channels = 0;
   double margin = 1;  // see centre_crop
   Augmentation augmentation;
+  std::size_t length = 0;      // of windows of text, whose samples have one token more; 0: images
+  bool shift_windows = false;  // randomly, by less than their length
 
   Shuffle shuffle;
   std::size_t workers = 1;   // number of threads that read and decode
@@ -21,7 +23,10 @@ struct InputPlan {
   bool skip_bad = false;
   bool replace_bad = false;  // replace it by the next good sample, so that batches keep their size
 
-  std::size_t image_bytes() const { return image.height * image.width * channels; }
+  // Of a sample.
+  std::size_t image_bytes() const {
+    return length > 0 ? (length + 1) * sizeof(std::int32_t) : image.height * image.width * channels;
+  }
 
   // Returns whether the network gets decoded images of this size unchanged, without resizing.
   bool takes_as_stored(const ImageSize& stored) const { return stored == image && augmentation.crop != Crop::resized; }

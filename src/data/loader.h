@@ -27,8 +27,8 @@ struct BadSample {
 // One rank's share of a step.
 struct Batch {
   StepPlan step;
-  // size() x height x width x channels. Aligned to cache lines, because the operating system copies from files at half
-  // the speed to unaligned memory.
+  // size() x height x width x channels; of text, size() x (length + 1) tokens, int32. Aligned to cache lines, because
+  // the operating system copies from files at half the speed to unaligned memory.
   std::vector<std::uint8_t, CacheLineAllocator<std::uint8_t>> images;
   std::vector<std::int32_t> labels;
   std::vector<float> targets{};            // if a label is not one class: those of each sample, else empty

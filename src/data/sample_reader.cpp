@@ -48,8 +48,12 @@ std::int32_t SampleReader::read(std::size_t sample, std::uint64_t key, std::span
   Draws draws(key);
   const std::int32_t label = dataset_.label(sample);
   dataset_.read_targets(sample, targets);
-  dataset_.info().encoded() ? read_encoded(sample, draws, pixels) : read_decoded(sample, draws, pixels);
-  augment(draws, pixels);
+  if (dataset_.info().is_text()) {
+    read_window(sample, draws, pixels);
+  } else {
+    dataset_.info().encoded() ? read_encoded(sample, draws, pixels) : read_decoded(sample, draws, pixels);
+    augment(draws, pixels);
+  }
   add_time(times_.augmenting);
   ++times_.samples;
   return label;
@@ -59,7 +63,7 @@ bool SampleReader::read_together(std::span<const std::size_t> samples, std::span
                                  std::span<std::uint8_t> pixels, std::span<std::int32_t> labels,
                                  std::span<float> targets) {
   const DatasetInfo& info = dataset_.info();
-  if (!plan_.takes_as_stored({info.height, info.width})) return false;
+  if (info.is_text() || !plan_.takes_as_stored({info.height, info.width})) return false;
   last_ = now_seconds();
   const bool copied = dataset_.copy(samples, pixels, labels, targets);
   add_time(times_.reading);
@@ -113,6 +117,15 @@ void SampleReader::read_decoded(std::size_t sample, Draws& draws, std::span<std:
   if (as_it_is) return;
   resizer_.resize(image_, crop(draws, stored), plan_.image, pixels);
   add_time(times_.resizing);
+}
+
+void SampleReader::read_window(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
+  if (plan_.shift_windows)
+    dataset_.read_shifted(sample, draws.below(static_cast<std::uint32_t>(plan_.length)), pixels);
+  else
+    dataset_.read_image(sample, pixels);
+  times_.bytes += pixels.size();
+  add_time(times_.reading);
 }
 
 Window SampleReader::crop(Draws& draws, const ImageSize& image) const {

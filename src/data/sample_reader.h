@@ -44,6 +44,7 @@ class SampleReader {
  private:
   void read_encoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
   void read_decoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
+  void read_window(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
   void augment(Draws& draws, std::span<std::uint8_t> pixels);
   Window crop(Draws& draws, const ImageSize& image) const;
   void add_time(double& part);  // adds the time since the last call

@@ -11,23 +11,34 @@
 
 namespace annulus {
 
-// The description of the images in data files.
+// The description of the images or the text in data files.
 struct DatasetInfo {
-  std::size_t size = 0;               // number of images of this split
+  std::size_t size = 0;               // number of images, or of windows of text, of this split
   std::size_t height = 0, width = 0;  // of decoded images; 0 for encoded ones, which may have any size
   std::size_t channels = 0;
   LabelKind labels = LabelKind::one_class;
   std::vector<std::string> classes;  // names of the classes, by label, or of the values that a label has
   std::vector<float> mean, stddev;   // of each channel of the training images, pixels scaled to 0..1
 
-  // Numbers in a label that is not one class: 0 or 1 for each class, or the values.
+  // Of text, whose labels are LabelKind::tokens and whose samples are windows of it (see TokenDataset).
+  std::size_t vocabulary = 0;    // number of tokens that there are; 0: images
+  std::size_t length = 0;        // of a window: the tokens that are predicted
+  std::uint64_t tokens = 0;      // in this split
+  std::uint64_t text_bytes = 0;  // that they stand for; 0: unknown
+  std::string tokenizer{};       // Tokenizer::serialized(); empty: unknown
+
+  bool is_text() const { return labels == LabelKind::tokens; }
+  // Numbers in a label that is neither one class nor tokens: 0 or 1 for each class, or the values.
   std::size_t targets() const { return labels == LabelKind::one_class ? 0 : classes.size(); }
-  bool encoded() const { return height == 0; }
-  std::size_t image_bytes() const { return height * width * channels; }
+  bool encoded() const { return height == 0 && !is_text(); }
+  // Of a sample, unless it is encoded.
+  std::size_t image_bytes() const {
+    return is_text() ? (length + 1) * sizeof(std::int32_t) : height * width * channels;
+  }
 };
 
-// Images by number, read one by one from any thread. A bad sample does not affect the others: reading it throws Error,
-// naming place(sample).
+// Images, or windows of text, by number, read one by one from any thread. A bad sample does not affect the others:
+// reading it throws Error, naming place(sample).
 class Samples {
  public:
   virtual ~Samples() = default;
@@ -37,9 +48,11 @@ class Samples {
   // The class of a sample; 0 if labels are not one class. Then read_targets() reads them, info().targets() of them.
   virtual std::int32_t label(std::size_t sample) const = 0;
   virtual void read_targets(std::size_t /*sample*/, std::span<float> /*targets*/) const {}
-  virtual void read_image(std::size_t sample,
-                          std::span<std::uint8_t> pixels) const = 0;  // decoded: height x width x channels
+  // Decoded: height x width x channels. Of text: the tokens of a window, int32.
+  virtual void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const = 0;
   virtual void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const = 0;
+  // Text: reads a window that begins `shift` tokens later, or as late as the text permits. REQUIRES: info().is_text().
+  virtual void read_shifted(std::size_t /*sample*/, std::size_t /*shift*/, std::span<std::uint8_t> /*pixels*/) const {}
 
   // Copies the decoded images and labels of several samples, in little more time than a memory copy of the same size.
   // Returns false if that is not possible or anything is wrong with these samples: then the output is undefined, and

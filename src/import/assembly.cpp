@@ -63,9 +63,10 @@ void write_values(AtomicFile& file, std::uint64_t position, const std::vector<T>
   file.write_at(position, {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
 }
 
-// The labels and, for encoded images, the offsets of a shard.
+// The labels and, for encoded images, the offsets of a shard; of text, the offsets of documents.
 void write_small_datasets(AtomicFile& file, const SplitSpace& space, const ShardLayout& layout, std::size_t shard,
-                          const Collection::Split& split, LabelKind kind, bool encoded) {
+                          const Collection::Split& split, const DataFileHeader& header, bool encoded) {
+  const LabelKind kind = header.labels;
   if (space.samples == 0) return;
   std::vector<std::int32_t> labels;
   std::vector<float> targets;
@@ -78,6 +79,10 @@ void write_small_datasets(AtomicFile& file, const SplitSpace& space, const Shard
     for (std::size_t i = 0; i < width; ++i) targets.push_back(split.targets[sample * width + i]);
     offsets.push_back(offsets.back() + split.sizes[sample]);
   }
+  if (kind == LabelKind::tokens) {
+    for (std::uint64_t& offset : offsets) offset /= header.text.token_bytes;
+    return write_values(file, space.offsets_begin, offsets);
+  }
   if (kind == LabelKind::one_class)
     write_values(file, space.labels_begin, labels);
   else if (kind == LabelKind::values)
@@ -87,18 +92,33 @@ void write_small_datasets(AtomicFile& file, const SplitSpace& space, const Shard
   if (encoded) write_values(file, space.offsets_begin, offsets);
 }
 
+std::uint64_t text_bytes_in(const ShardLayout& layout, std::size_t shard, const Collection::Split& split) {
+  if (split.text_bytes.empty()) return 0;
+  std::uint64_t bytes = 0;
+  const Range positions = layout.positions(shard);
+  for (std::size_t position = positions.begin; position < positions.end; ++position)
+    bytes += split.text_bytes[layout.sample_at(position)];
+  return bytes;
+}
+
 AtomicFile begin_file(const std::filesystem::path& path, const ImportJob& job, const Collection& collection,
                       const DataFileHeader& header, const std::vector<FileSplit>& content,
                       std::vector<SplitLayout>& splits) {
   std::vector<SplitSpace> spaces;
   for (const auto& [name, source, shard] : content) {
     const ShardLayout& layout = splits[source].layout;
-    spaces.push_back({name, layout.positions(shard).size(), layout.bytes_in(shard), 0, 0, {}});
+    spaces.push_back({name,
+                      layout.positions(shard).size(),
+                      layout.bytes_in(shard),
+                      text_bytes_in(layout, shard, collection.splits[source]),
+                      0,
+                      0,
+                      {}});
   }
   AtomicFile file = preallocate(path, header, job.storage, spaces);
   for (std::size_t i = 0; i < content.size(); ++i) {
     const auto& [name, source, shard] = content[i];
-    write_small_datasets(file, spaces[i], splits[source].layout, shard, collection.splits[source], header.labels,
+    write_small_datasets(file, spaces[i], splits[source].layout, shard, collection.splits[source], header,
                          job.storage.encoded);
     splits[source].images[shard] = std::move(spaces[i].images);
   }
@@ -144,9 +164,8 @@ class PartCopier {
   void copy(const Range& samples, const Report& report) {
     for (std::size_t sample = samples.begin; sample < samples.end;) {
       const Range run = run_from(sample, samples.end);
-      copy_run(run);
+      if (!copy_run(run, report)) return;
       sample = run.end;
-      if (!report(run.size(), buffer_.size())) return;
     }
     if (hash_.text() != read_part_index(part_).hash) {
       fail("{}: damaged; delete the folder it is in and import again", part_data_file(part_).string());
@@ -165,16 +184,23 @@ class PartCopier {
     return {begin, end};
   }
 
-  void copy_run(const Range& run) {
-    std::uint64_t bytes = 0;
-    for (std::size_t sample = run.begin; sample < run.end; ++sample) bytes += split_.sizes[sample];
-    buffer_.resize(bytes);
-    read_at(data_, part_data_file(part_), read_, buffer_);
-    read_ += bytes;
-    hash_.add(std::span<const std::uint8_t>(buffer_));
+  // Returns false if the copying must be abandoned. A large sample is copied in several portions.
+  bool copy_run(const Range& run, const Report& report) {
+    std::uint64_t left = 0;
+    for (std::size_t sample = run.begin; sample < run.end; ++sample) left += split_.sizes[sample];
     const std::size_t shard = split_.layout.shard_of(run.begin);
-    files_.write_images(shard % files_.files.size(), split_.images[shard], split_.layout.byte_in_shard(run.begin),
-                        buffer_);
+    std::uint64_t to = split_.layout.byte_in_shard(run.begin);
+    while (left > 0) {
+      buffer_.resize(std::min<std::uint64_t>(left, kMostBytesAtOnce));
+      read_at(data_, part_data_file(part_), read_, buffer_);
+      hash_.add(std::span<const std::uint8_t>(buffer_));
+      files_.write_images(shard % files_.files.size(), split_.images[shard], to, buffer_);
+      read_ += buffer_.size();
+      to += buffer_.size();
+      left -= buffer_.size();
+      if (!report(left == 0 ? run.size() : 0, buffer_.size())) return false;
+    }
+    return true;
   }
 
   const std::filesystem::path part_;
@@ -196,7 +222,7 @@ std::vector<std::size_t> numbers_below(std::size_t count) {
 bool copy_parts(const World& world, const ImportJob& job, const std::filesystem::path& parts,
                 const std::vector<SplitLayout>& splits, const OpenFiles& files) {
   const std::vector<PieceNumber> pieces = pieces_of(job.plan);
-  return run_jobs(world, "writing", numbers_below(pieces.size()), pieces.size(),
+  return run_jobs(world, "writing", job.plan.samples(), numbers_below(pieces.size()), pieces.size(),
                   [&](std::size_t number, const Report& report) {
                     const auto& [split, piece] = pieces[number];
                     const SplitLayout& of_split = splits[split];
@@ -209,9 +235,10 @@ bool copy_parts(const World& world, const ImportJob& job, const std::filesystem:
 // parts have been copied. Returns false if a signal requested a stop.
 bool add_all_checksums(const World& world, bool has_chunks, const std::vector<std::filesystem::path>& files) {
   const std::vector<std::size_t> numbers = numbers_below(has_chunks ? files.size() : 0);
-  return run_jobs(world, "adding checksums", numbers, files.size(), [&](std::size_t number, const Report& report) {
-    add_checksums(AtomicFile::partial(files[number]), [&report](std::size_t bytes) { return report(0, bytes); });
-  });
+  return run_jobs(
+      world, "adding checksums", "images", numbers, files.size(), [&](std::size_t number, const Report& report) {
+        add_checksums(AtomicFile::partial(files[number]), [&report](std::size_t bytes) { return report(0, bytes); });
+      });
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ bool find_classes(const World& world, ImportJob& job, const std::filesystem::pat
   if (!job.plan.classes_in_pieces) return true;
   std::vector<std::size_t> left;
   if (world.root()) left = pieces_without_names(job, parts);
-  const bool done = run_jobs(world, "looking for classes", left, training(job).pieces.size(),
+  const bool done = run_jobs(world, "looking for classes", "images", left, training(job).pieces.size(),
                              [&](std::size_t piece, const Report& report) { look_through(job, parts, piece, report); });
   if (!done) return false;
   world.all_or_none([&] {

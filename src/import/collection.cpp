@@ -27,6 +27,9 @@ void append(Collection::Split& split, const PartIndex& index) {
   split.first_samples.push_back(split.sizes.size());
   split.image_sizes.add(index.statistics.sizes);
   split.skipped += index.skipped.size();
+  split.text_bytes.insert(split.text_bytes.end(), index.text_bytes.begin(), index.text_bytes.end());
+  split.invalid_documents += index.invalid_documents;
+  split.invalid_bytes += index.invalid_bytes;
 }
 
 // Labels that fit a byte are accepted for any number of images.
@@ -42,7 +45,7 @@ std::uint64_t Collection::Split::bytes() const {
   return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
 }
 
-std::size_t Collection::Split::held_out_images() const {
+std::size_t Collection::Split::held_out_samples() const {
   return static_cast<std::size_t>(std::ranges::count(held_out, 1));
 }
 

@@ -10,7 +10,8 @@
 
 namespace annulus {
 
-// The indices of all parts of an import. Takes 12 bytes for each sample, and 4 for each number of its label.
+// The indices of all parts of an import. Takes 12 bytes for each sample, and 4 for each number of its label, or 8 of
+// text.
 struct Collection {
   struct Split {
     std::string name;
@@ -22,8 +23,13 @@ struct Collection {
     SizeRange image_sizes;
     std::size_t skipped = 0;
 
+    // Text, as in PartIndex.
+    std::vector<std::uint64_t> text_bytes;
+    std::uint64_t invalid_documents = 0, invalid_bytes = 0;
+    bool is_cut = false;  // there was one document, whose end is now another one that is held out
+
     std::uint64_t bytes() const;
-    std::size_t held_out_images() const;
+    std::size_t held_out_samples() const;
   };
 
   std::vector<Split> splits;

@@ -4,10 +4,12 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/base/error.h"
 #include "src/import/assembly.h"
 #include "src/import/class_names.h"
+#include "src/import/documents.h"
 #include "src/import/hold_out.h"
 #include "src/import/run_jobs.h"
 #include "src/io/atomic_file.h"
@@ -76,7 +78,9 @@ std::size_t finished_pieces(const ImportJob& job, const std::filesystem::path& p
 void expect_replaceable_files(const ImportOptions& options) {
   std::vector<Output> outputs{{skipped_file(options), FileKind::skipped_samples}};
   for (const std::filesystem::path& file : files_of(options)) outputs.push_back({file, FileKind::data});
-  for (const Output& output : outputs) expect_replaceable(output, {options.source}, options.overwrite);
+  std::vector<std::filesystem::path> inputs{options.source};
+  inputs.insert(inputs.end(), options.more_sources.begin(), options.more_sources.end());
+  for (const Output& output : outputs) expect_replaceable(output, inputs, options.overwrite);
 }
 
 // Runs on rank 0 before an import is started or continued.
@@ -123,7 +127,7 @@ void import_piece(const ImportJob& job, const std::filesystem::path& parts, cons
   PartWriter part(part_of(parts, split, number.piece));
   ImageConverter converter(job.storage, job.plan.pixels);
   bool wanted = true;
-  source_format(job.format).read({job.source, parts}, job.plan, split, number.piece, [&](const SourceSample& sample) {
+  source_format(job.format).read(job.folders(parts), job.plan, split, number.piece, [&](const SourceSample& sample) {
     std::span<const std::uint8_t> image;
     std::string problem;
     try {
@@ -152,8 +156,12 @@ bool import_pieces(const World& world, const ImportJob& job, const std::filesyst
   if (world.root() && left.size() < pieces.size())
     log(fmt::format("{}: {} of {} pieces are finished; continuing", parts.string(), pieces.size() - left.size(),
                     pieces.size()));
-  return run_jobs(world, "reading", left, pieces.size(),
-                  [&](std::size_t piece, const Report& report) { import_piece(job, parts, pieces[piece], report); });
+  std::optional<DocumentConverter> documents;
+  if (job.plan.is_text()) documents.emplace(job);
+  return run_jobs(
+      world, "reading", job.plan.samples(), left, pieces.size(), [&](std::size_t piece, const Report& report) {
+        documents ? documents->convert(parts, pieces[piece], report) : import_piece(job, parts, pieces[piece], report);
+      });
 }
 
 void list_skipped(const ImportOptions& options, const std::vector<SkippedSample>& skipped) {
@@ -166,26 +174,46 @@ void list_skipped(const ImportOptions& options, const std::vector<SkippedSample>
   write_atomically(skipped_file(options), std::as_bytes(std::span(text)));
 }
 
-void expect_images(const ImportOptions& options, const Collection& collection) {
+void expect_samples(const ImportOptions& options, const ImportJob& job, const Collection& collection) {
   for (const Collection::Split& split : collection.splits) {
     if (!split.sizes.empty()) continue;
-    fail("{}: none of the {} images is usable ({} skipped: see {})", options.source.string(), split.name, split.skipped,
-         skipped_file(options).string());
+    fail("{}: none of the {} {} is usable ({} skipped: see {})", options.source.string(), split.name,
+         job.plan.samples(), split.skipped, skipped_file(options).string());
   }
 }
 
-// Divides the training images into those that remain and those held out for validation.
-void hold_out_images(const ImportOptions& options, Collection& collection) {
+// The part of the only document of a split.
+std::filesystem::path only_part(const ImportJob& job, const std::filesystem::path& parts,
+                                const Collection::Split& split) {
+  const auto piece = std::ranges::find(split.first_samples, 1) - split.first_samples.begin() - 1;
+  return part_of(parts, job.plan.splits.front(), static_cast<std::size_t>(piece));
+}
+
+// Divides the training samples into those that remain and those held out for validation.
+void hold_out_samples(const ImportOptions& options, const ImportJob& job, const std::filesystem::path& parts,
+                      Collection& collection) {
   Collection::Split& train = collection.splits.front();
-  if (options.hold_out > 0) train.held_out = hold_out(train.labels, options.hold_out);
-  if (options.hold_out > 0 && train.held_out_images() == 0)
+  const bool is_one_document = job.plan.is_text() && train.sizes.size() == 1;
+  if (options.hold_out > 0 && is_one_document)
+    hold_out_end(only_part(job, parts, train), Tokenizer::parse(job.tokenizer), options.hold_out, train);
+  else if (options.hold_out > 0)
+    train.held_out = hold_out(train.labels, options.hold_out);
+  if (options.hold_out > 0 && train.held_out_samples() == 0 && job.plan.is_text())
+    fail("--hold-out {}: there are only {} documents; give a larger share", options.hold_out, train.sizes.size());
+  if (options.hold_out > 0 && train.held_out_samples() == 0)
     fail("--hold-out {}: no class has enough images for it; give a larger share", options.hold_out);
-  const std::size_t images = train.sizes.size() - train.held_out_images();
-  if (options.shards > images) fail("--shards {}: there are only {} training images", options.shards, images);
+  const std::size_t samples = train.sizes.size() - train.held_out_samples();
+  if (options.shards > samples)
+    fail("--shards {}: there are only {} training {}", options.shards, samples, job.plan.samples());
 }
 
 DataFileHeader header_of(const ImportOptions& options, const ImportJob& job, const Collection& collection) {
   DataFileHeader header{job.classes(), options.mean, options.stddev, options.chunk, job.plan.labels};
+  if (job.plan.is_text()) {
+    const Tokenizer tokenizer = Tokenizer::parse(job.tokenizer);
+    header.text = {tokenizer.name(), job.tokenizer, tokenizer.vocabulary(), token_bytes(tokenizer.vocabulary())};
+    return header;
+  }
   if (header.classes.empty()) {
     for (std::int32_t label = 0; label <= collection.largest_label(); ++label)
       header.classes.push_back(std::to_string(label));
@@ -207,7 +235,7 @@ std::string describe(const ImportJob& job, const Collection::Split& split, std::
                   describe_range(smallest.width, largest.width), counted(job.plan.labels, classes));
   if (job.storage.encoded) text += fmt::format(", encoded, {}", format_bytes(split.bytes()));
   if (split.skipped > 0) text += fmt::format(", {} skipped", split.skipped);
-  if (const std::size_t images = split.held_out_images(); images > 0)
+  if (const std::size_t images = split.held_out_samples(); images > 0)
     text += fmt::format("; {} of them held out for validation", images);
   return text;
 }
@@ -223,19 +251,54 @@ std::size_t classes_without_images(LabelKind labels, const Collection& collectio
   return static_cast<std::size_t>(std::ranges::count(seen, false));
 }
 
+std::string describe(const TextHeader& header, const Collection::Split& split) {
+  const std::uint64_t bytes = std::accumulate(split.text_bytes.begin(), split.text_bytes.end(), std::uint64_t{0});
+  const std::uint64_t tokens = split.bytes() / header.token_bytes;
+  const std::size_t documents = split.is_cut ? 1 : split.sizes.size();
+  std::string text =
+      fmt::format("{} document{} of {}, {} tokens, {:.2f} bytes per token", documents, documents == 1 ? "" : "s",
+                  format_bytes(bytes), tokens, static_cast<double>(bytes) / static_cast<double>(tokens));
+  if (split.skipped > 0) text += fmt::format(", {} skipped", split.skipped);
+  if (split.is_cut)
+    text += fmt::format("; its last {} tokens held out for validation", split.sizes.back() / header.token_bytes);
+  else if (const std::size_t held_out = split.held_out_samples(); held_out > 0)
+    text += fmt::format("; {} of them held out for validation", held_out);
+  if (split.invalid_bytes > 0)
+    text += fmt::format("; {} bytes in {} of them are not UTF-8, and become tokens one by one", split.invalid_bytes,
+                        split.invalid_documents);
+  return text;
+}
+
+// "3 binary, 2 empty, 1 unreadable".
+std::string reasons_of(const std::vector<SkippedSample>& skipped) {
+  const auto count = [&](std::string_view reason) {
+    return std::ranges::count(skipped, reason, &SkippedSample::reason);
+  };
+  const auto binary = count(kBinaryDocument), empty = count(kEmptyDocument);
+  return fmt::format("{} binary, {} empty, {} unreadable", binary, empty, std::ssize(skipped) - binary - empty);
+}
+
 std::string summary_of(const ImportOptions& options, const ImportJob& job, const Collection& collection,
-                       std::size_t classes) {
+                       const DataFileHeader& header) {
+  const std::size_t classes = header.classes.size();
+  const bool is_text = job.plan.is_text();
   std::vector<std::string> lines;
   for (const Collection::Split& split : collection.splits)
-    lines.push_back(fmt::format("{}: {}: {}", options.output.string(), split.name, describe(job, split, classes)));
+    lines.push_back(fmt::format("{}: {}: {}", options.output.string(), split.name,
+                                is_text ? describe(header.text, split) : describe(job, split, classes)));
+  if (is_text)
+    lines.push_back(
+        fmt::format("{}: tokenizer {}, {} tokens", options.output.string(), header.text.name, header.text.vocabulary));
   if (options.shards > 1)
     lines.push_back(fmt::format("{}: in {} shards, {} and so on", options.output.string(), options.shards,
                                 files_of(options).front().string()));
-  if (const std::size_t unused = classes_without_images(job.plan.labels, collection, classes); unused > 0)
+  const std::size_t unused = is_text ? 0 : classes_without_images(job.plan.labels, collection, classes);
+  if (unused > 0)
     lines.push_back(
         fmt::format("{}: {} of {} classes have no training image", options.output.string(), unused, classes));
   if (!collection.skipped.empty())
-    lines.push_back(fmt::format("{}: lists the skipped samples with the reasons", skipped_file(options).string()));
+    lines.push_back(fmt::format("{}: lists the skipped samples with the reasons{}", skipped_file(options).string(),
+                                is_text ? ": " + reasons_of(collection.skipped) : ""));
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
@@ -249,11 +312,11 @@ bool put_together(const World& world, const ImportOptions& options, const Import
     if (!world.root()) return;
     collection = collect_parts(job, parts);
     list_skipped(options, collection.skipped);
-    expect_images(options, collection);
-    if (job.classes().empty()) expect_sensible_labels(job, collection);
-    hold_out_images(options, collection);
+    expect_samples(options, job, collection);
+    if (job.classes().empty() && !job.plan.is_text()) expect_sensible_labels(job, collection);
+    hold_out_samples(options, job, parts, collection);
     header = header_of(options, job, collection);
-    summary = summary_of(options, job, collection, header.classes.size());
+    summary = summary_of(options, job, collection, header);
   });
   if (!assemble(world, job, parts, std::move(collection), header, files_of(options))) return false;
   if (world.root()) log(summary);

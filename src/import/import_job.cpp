@@ -5,13 +5,16 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "src/import/documents.h"
 #include "src/io/atomic_file.h"
 
 namespace annulus {
 namespace {
 
 constexpr const char* kJobFile = "job.json";
-constexpr int kVersion = 4;  // of the parts' format
+// After kDifferentSource in the order of names, because a tokenizer may be trained on the source.
+constexpr const char* kDifferentTokenizer = "tokenizer";
+constexpr int kVersion = 5;  // of the parts' format
 
 using nlohmann::json;
 
@@ -19,11 +22,13 @@ using nlohmann::json;
 json to_json(const ImportJob& job) {
   json splits = json::array();
   for (const SourceSplit& split : job.plan.splits) splits.push_back({{"name", split.name}, {"pieces", split.pieces}});
+  json sources{job.source.string()};
+  for (const std::filesystem::path& source : job.more_sources) sources.push_back(source.string());
   const auto size = [](const ImageSize& of) { return json{of.height, of.width}; };
   const auto& pixels = job.plan.pixels;
   return {{"the program's version", kVersion},
           {"--from", job.format},
-          {"SOURCE", job.source.string()},
+          {"SOURCE", sources},
           {"--store", job.storage.encoded ? "encoded" : "pixels"},
           {"--size", job.storage.size ? size(*job.storage.size) : json()},
           {"--channels", job.storage.channels},
@@ -37,7 +42,8 @@ json to_json(const ImportJob& job) {
             {"variant", job.plan.variant},
             {"shuffle", job.plan.shuffle},
             {"fingerprint", job.plan.fingerprint},
-            {"labels", static_cast<int>(job.plan.labels)}}}};
+            {"labels", static_cast<int>(job.plan.labels)}}},
+          {kDifferentTokenizer, job.tokenizer}};
 }
 
 ImportJob job_from(const json& from) {
@@ -45,7 +51,9 @@ ImportJob job_from(const json& from) {
   const json& source = from.at(kDifferentSource);
   ImportJob job;
   job.format = from.at("--from");
-  job.source = from.at("SOURCE").get<std::string>();
+  const auto sources = from.at("SOURCE").get<std::vector<std::string>>();
+  job.source = sources.at(0);
+  job.more_sources.assign(sources.begin() + 1, sources.end());
   job.storage.encoded = from.at("--store") == "encoded";
   if (!from.at("--size").is_null()) job.storage.size = size(from.at("--size"));
   job.storage.channels = from.at("--channels");
@@ -60,6 +68,7 @@ ImportJob job_from(const json& from) {
   job.plan.shuffle = source.at("shuffle");
   job.plan.fingerprint = source.at("fingerprint");
   job.plan.labels = static_cast<LabelKind>(source.at("labels").get<int>());
+  job.tokenizer = from.at(kDifferentTokenizer);
   return job;
 }
 
@@ -98,6 +107,36 @@ void expect_per_channel(const char* option, const std::vector<float>& values, st
   }
 }
 
+void expect_sources(const ImportOptions& options) {
+  if (options.format == kTextSource.name) {
+    std::vector<std::filesystem::path> sources{options.source};
+    sources.insert(sources.end(), options.more_sources.begin(), options.more_sources.end());
+    for (const std::filesystem::path& source : sources)
+      if (!std::filesystem::exists(source)) fail("{}: no such file or folder", source.string());
+    return;
+  }
+  if (!options.more_sources.empty())
+    fail("{}: one SOURCE is expected; only --from text takes several", options.more_sources.front().string());
+  if (!options.tokenizer.empty()) fail("--tokenizer: is for --from text");
+  if (!std::filesystem::is_directory(options.source)) {
+    fail("{}: {}; the source must be a folder", options.source.string(),
+         std::filesystem::exists(options.source) ? "not a folder" : "no such folder");
+  }
+}
+
+void expect_no_image_options(const ImportOptions& options) {
+  const auto expect_default = [](const char* option, bool is_default) {
+    if (!is_default) fail("{}: is for images, not for --from text; remove the option", option);
+  };
+  expect_default("--store", options.store == "auto");
+  expect_default("--size", !options.size);
+  expect_default("--channels", options.channels == 0);
+  expect_default("--mean", options.mean.empty());
+  expect_default("--std", options.stddev.empty());
+  expect_default("--classes", options.classes.empty());
+  expect_default("--chunk", options.chunk == 0);
+}
+
 }  // namespace
 
 std::vector<PieceNumber> pieces_of(const SourcePlan& plan) {
@@ -121,11 +160,17 @@ ImportJob make_job(const ImportOptions& options, const std::filesystem::path& pa
   ImportJob job;
   job.format = options.format;
   job.source = options.source;
-  if (!std::filesystem::is_directory(job.source)) {
-    fail("{}: {}; the source must be a folder", job.source.string(),
-         std::filesystem::exists(job.source) ? "not a folder" : "no such folder");
+  job.more_sources = options.more_sources;
+  const SourceFormat& format = source_format(job.format);
+  expect_sources(options);
+  job.plan = format.plan(job.folders(parts));
+  if (job.plan.is_text()) {
+    expect_no_image_options(options);
+    job.tokenizer = make_tokenizer(options.tokenizer, job.folders(parts), job.plan).serialized();
+    job.storage.encoded = true;
+    job.skips_bad_samples = options.on_bad_sample != "fail";
+    return job;
   }
-  job.plan = source_format(job.format).plan({job.source, parts});
   job.class_names = options.classes;
   expect_names_to_fit(job);
   job.storage = storage_for(options, job.plan.pixels);

@@ -15,11 +15,14 @@ namespace annulus {
 struct ImportJob {
   std::string format;
   std::filesystem::path source;
+  std::vector<std::filesystem::path> more_sources;
   Storage storage;
   bool skips_bad_samples = false;
   SourcePlan plan;
   std::vector<std::string> class_names;  // those of the options, instead of the plan's
+  std::string tokenizer;                 // Tokenizer::serialized(); empty: images
 
+  SourceFolders folders(const std::filesystem::path& parts) const { return {source, parts, more_sources}; }
   const std::vector<std::string>& classes() const { return class_names.empty() ? plan.classes : class_names; }
 };
 

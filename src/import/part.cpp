@@ -3,6 +3,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
 #include "kernels/base/error.h"
 
@@ -36,11 +37,22 @@ nlohmann::json to_json(const PartIndex& index) {
           {"smallest", to_json(index.statistics.sizes.smallest)},
           {"largest", to_json(index.statistics.sizes.largest)},
           {"hash", index.hash},
-          {"targets", index.targets}};
+          {"targets", index.targets},
+          {"text bytes", index.text_bytes},
+          {"invalid documents", index.invalid_documents},
+          {"invalid bytes", index.invalid_bytes}};
 }
 
 PartIndex index_from(const nlohmann::json& json) {
-  PartIndex index{json.at("labels"), json.at("sizes"), {}, {}, json.at("hash"), json.at("targets")};
+  PartIndex index{json.at("labels"),
+                  json.at("sizes"),
+                  {},
+                  {},
+                  json.at("hash"),
+                  json.at("targets"),
+                  json.at("text bytes"),
+                  json.at("invalid documents"),
+                  json.at("invalid bytes")};
   for (const auto& sample : json.at("skipped")) index.skipped.push_back({sample.at(0), sample.at(1)});
   index.statistics.pixels = {json.at("pixels"), json.at("sums"), json.at("squares")};
   index.statistics.sizes = {size_from(json.at("smallest")), size_from(json.at("largest"))};
@@ -78,6 +90,20 @@ void PartWriter::add(std::int64_t label, std::span<const std::uint8_t> image, st
   index_.sizes.push_back(image.size());
   buffer_.insert(buffer_.end(), image.begin(), image.end());
   if (buffer_.size() >= kBufferBytes) write_buffer();
+}
+
+void PartWriter::add_tokens(std::span<const std::uint8_t> tokens) {
+  document_ += tokens.size();
+  buffer_.insert(buffer_.end(), tokens.begin(), tokens.end());
+  if (buffer_.size() >= kBufferBytes) write_buffer();
+}
+
+void PartWriter::end_document(std::uint64_t text_bytes, std::uint64_t invalid_bytes) {
+  index_.labels.push_back(0);
+  index_.sizes.push_back(std::exchange(document_, 0));
+  index_.text_bytes.push_back(text_bytes);
+  index_.invalid_documents += invalid_bytes > 0;
+  index_.invalid_bytes += invalid_bytes;
 }
 
 void PartWriter::skip(std::string name, std::string reason) {

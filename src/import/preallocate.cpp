@@ -23,11 +23,20 @@ std::vector<std::byte> file_without_datasets(const std::filesystem::path& file, 
                                              const std::vector<SplitSpace>& splits) {
   hdf5::NewFile made(file);
   hdf5::Group root = made.root();
-  root.set_strings(header.labels == LabelKind::values ? "values" : "classes", header.classes);
-  root.set_floats("mean", header.mean);
-  root.set_floats("deviation", header.stddev);
+  const bool is_text = header.labels == LabelKind::tokens;
+  if (is_text) {
+    root.set_string("tokenizer", header.text.name);
+    root.set_integer("vocabulary", header.text.vocabulary);
+    root.set_string("tokenizer_data", header.text.tokenizer);
+  } else {
+    root.set_strings(header.labels == LabelKind::values ? "values" : "classes", header.classes);
+    root.set_floats("mean", header.mean);
+    root.set_floats("deviation", header.stddev);
+  }
   for (const SplitSpace& split : splits) {
-    if (split.samples > 0) root.create_group(split.name);
+    if (split.samples == 0) continue;
+    hdf5::Group group = root.create_group(split.name);
+    if (is_text) group.set_integer("bytes", split.text_bytes);
   }
   return made.image();
 }
@@ -92,12 +101,25 @@ std::uint64_t reserve_labels(hdf5::Group& group, const DataFileHeader& header, s
     case LabelKind::several_classes:
       return group.reserve<std::uint8_t>("labels", rows);
     case LabelKind::values:
+    case LabelKind::tokens:
       break;
   }
   return group.reserve<float>("labels", rows);
 }
 
+std::uint64_t reserve_tokens(hdf5::Group& group, std::uint64_t bytes, std::size_t token_bytes) {
+  const Shape shape{bytes / token_bytes};
+  if (token_bytes == 1) return group.reserve<std::uint8_t>("tokens", shape);
+  if (token_bytes == 2) return group.reserve<std::uint16_t>("tokens", shape);
+  return group.reserve<std::uint32_t>("tokens", shape);
+}
+
 void add_datasets(hdf5::Group group, const Storage& storage, const DataFileHeader& header, SplitSpace& split) {
+  if (header.labels == LabelKind::tokens) {
+    split.offsets_begin = group.reserve<std::uint64_t>("documents", {split.samples + 1});
+    split.images.chunks = {reserve_tokens(group, split.bytes, header.text.token_bytes)};
+    return;
+  }
   split.labels_begin = reserve_labels(group, header, split.samples);
   if (storage.encoded) split.offsets_begin = group.reserve<std::uint64_t>("offsets", {split.samples + 1});
   add_images(group, storage, header.chunk, split);

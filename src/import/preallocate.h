@@ -13,12 +13,19 @@
 
 namespace annulus {
 
+// Of a data file of text.
+struct TextHeader {
+  std::string name, tokenizer;  // of the tokenizer, and its serialized form
+  std::size_t vocabulary = 0, token_bytes = 0;
+};
+
 // The parts of a data file (FORMAT.md) other than its samples.
 struct DataFileHeader {
   std::vector<std::string> classes;
   std::vector<float> mean, stddev;
   std::size_t chunk = 0;  // approximate number of samples per chunk of the images; 0: contiguous
   LabelKind labels = LabelKind::one_class;
+  TextHeader text{};  // if labels are tokens
 };
 
 // The position of a split's images in a file: in chunks, or in a single one if they are contiguous.
@@ -29,12 +36,13 @@ struct ImagesSpace {
 
 struct SplitSpace {
   std::string name;
-  std::size_t samples = 0;  // 0: the file has no such group
-  std::uint64_t bytes = 0;  // of all images
+  std::size_t samples = 0;       // 0: the file has no such group
+  std::uint64_t bytes = 0;       // of all images or tokens
+  std::uint64_t text_bytes = 0;  // before it became tokens
 
   // Positions in the file.
   std::uint64_t labels_begin = 0;   // int32; of several classes uint8, values float32
-  std::uint64_t offsets_begin = 0;  // uint64, for encoded images
+  std::uint64_t offsets_begin = 0;  // uint64, for encoded images and text
   ImagesSpace images;
 };
 

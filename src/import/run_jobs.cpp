@@ -20,7 +20,8 @@ bool any_rank(const World& world, bool flag) {
 
 }  // namespace
 
-bool run_jobs(const World& world, const std::string& what, const std::vector<std::size_t>& pieces, std::size_t whole,
+bool run_jobs(const World& world, const std::string& what, const std::string& samples,
+              const std::vector<std::size_t>& pieces, std::size_t whole,
               const std::function<void(std::size_t piece, const Report& report)>& work) {
   Meter meter(world.root(), Meter::Style::log);
   const std::size_t before = whole - pieces.size();
@@ -28,7 +29,7 @@ bool run_jobs(const World& world, const std::string& what, const std::vector<std
   WorkQueue queue(world, pieces, [&](const WorkQueue::Totals& done) {
     if (!meter.due()) return;
     meter.show(what, static_cast<double>(before + done.pieces) / static_cast<double>(whole),
-               fmt::format("{:.0f} images/s  {:.1f} MB/s", static_cast<double>(done.images) / meter.seconds(),
+               fmt::format("{:.0f} {}/s  {:.1f} MB/s", static_cast<double>(done.images) / meter.seconds(), samples,
                            static_cast<double>(done.bytes) / 1e6 / meter.seconds()));
   });
   const auto report = [&queue](std::size_t images, std::size_t bytes) {

@@ -11,7 +11,7 @@
 namespace annulus {
 
 std::span<const SourceFormat* const> source_formats() {
-  static const std::array formats{&kFolderSource, &kTarSource, &kIdxSource, &kCifarSource, &kNpySource};
+  static const std::array formats{&kFolderSource, &kTarSource, &kIdxSource, &kCifarSource, &kNpySource, &kTextSource};
   return formats;
 }
 

@@ -22,9 +22,10 @@ namespace annulus {
 struct SourceSample {
   std::string name;                     // for messages: its origin
   std::int64_t label = 0;               // its class, if a label is one class
-  std::span<const std::uint8_t> bytes;  // an encoded image, or pixels: height x width x channels
+  std::span<const std::uint8_t> bytes;  // an encoded image, pixels: height x width x channels, or part of a document
   std::string problem;                  // why it cannot be used, if the source knows; else empty
   std::span<const float> targets{};     // if a label is not one class: 0 or 1 for each class, or the values
+  bool ends = true;                     // of text: false if more bytes of the same document follow
 };
 
 // The shape of all images of a source with pixels.
@@ -50,11 +51,15 @@ struct SourcePlan {
   bool shuffle = false;              // whether training samples may be sorted by class
   std::string fingerprint;           // changes when the source does
   LabelKind labels = LabelKind::one_class;  // of another kind: `classes` has a name for each number of a label
+
+  bool is_text() const { return labels == LabelKind::tokens; }
+  const char* samples() const { return is_text() ? "documents" : "images"; }
 };
 
 struct SourceFolders {
   std::filesystem::path source;
-  std::filesystem::path notes;  // a folder that all ranks see; plan() stores data for read() there
+  std::filesystem::path notes;                // a folder that all ranks see; plan() stores data for read() there
+  std::vector<std::filesystem::path> more{};  // of text: other files and folders of the source
 };
 
 // Return false to stop reading the piece.
@@ -74,10 +79,13 @@ struct SourceFormat {
                                            const PassSample& pass) = nullptr;
 };
 
-extern const SourceFormat kIdxSource, kCifarSource, kNpySource, kFolderSource, kTarSource;
+extern const SourceFormat kIdxSource, kCifarSource, kNpySource, kFolderSource, kTarSource, kTextSource;
 
 std::span<const SourceFormat* const> source_formats();
 const SourceFormat& source_format(const std::string& name);  // throws Error naming the known formats
+
+// Why a document is skipped.
+constexpr const char *kEmptyDocument = "empty", *kBinaryDocument = "binary: has a zero byte near its beginning";
 
 // A larger image is treated as an error.
 constexpr std::size_t kMostImageBytes = std::size_t{1} << 28;

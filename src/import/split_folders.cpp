@@ -12,11 +12,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ImageLister {
+class FileLister {
  public:
-  std::vector<FoundImage> list(const fs::path& folder) {
+  explicit FileLister(bool (*wanted)(const fs::path&)) : wanted_(wanted) {}
+
+  std::vector<FoundFile> list(const fs::path& folder) {
     walk(folder);
-    std::ranges::sort(found_, {}, &FoundImage::path);
+    std::ranges::sort(found_, {}, &FoundFile::path);
     return std::move(found_);
   }
 
@@ -39,7 +41,7 @@ class ImageLister {
     if (is_hidden(entry.path())) return;
     std::error_code error;
     if (entry.is_directory(error)) return walk(entry.path());
-    if (is_image_name(entry.path()))
+    if (wanted_(entry.path()))
       add(entry.path(), "");  // its problem is reported on opening
     else if (error && error != std::errc::no_such_file_or_directory)
       add(entry.path(), error.message());
@@ -47,9 +49,10 @@ class ImageLister {
 
   void add(const fs::path& path, std::string problem) { found_.push_back({path.string(), std::move(problem)}); }
 
+  bool (*const wanted_)(const fs::path&);
   fs::path root_;            // of the listing
   std::set<fs::path> open_;  // from the root down to the current folder
-  std::vector<FoundImage> found_;
+  std::vector<FoundFile> found_;
 };
 
 }  // namespace
@@ -69,8 +72,12 @@ bool is_image_name(const std::filesystem::path& path) {
   return std::ranges::find(kEndings, ending) != kEndings.end();
 }
 
-std::vector<FoundImage> images_in(const std::filesystem::path& folder) {
-  return ImageLister().list(folder);
+std::vector<FoundFile> files_in(const std::filesystem::path& folder, bool (*wanted)(const std::filesystem::path&)) {
+  return FileLister(wanted).list(folder);
+}
+
+std::vector<FoundFile> images_in(const std::filesystem::path& folder) {
+  return files_in(folder, is_image_name);
 }
 
 }  // namespace annulus

@@ -23,13 +23,15 @@ bool is_within(const std::filesystem::path& inner, const std::filesystem::path& 
 constexpr const char* kLeadsUp = "a link to a folder that it lies in";
 
 // A file, or an entry that cannot be read.
-struct FoundImage {
+struct FoundFile {
   std::string path;
   std::string problem;  // why it cannot be read, if that is known before it is opened; else empty
 };
 
-// Returns the images in a folder and its subfolders, following links to folders, sorted by path. Also returns, with the
-// reason, unreadable folders, links to a folder that contains them, and link cycles.
-std::vector<FoundImage> images_in(const std::filesystem::path& folder);
+// Returns the wanted files in a folder and its subfolders that are not hidden, following links to folders, sorted by
+// path. Also returns, with the reason, unreadable folders, links to a folder that contains them, and link cycles.
+std::vector<FoundFile> files_in(const std::filesystem::path& folder, bool (*wanted)(const std::filesystem::path&));
+
+std::vector<FoundFile> images_in(const std::filesystem::path& folder);
 
 }  // namespace annulus

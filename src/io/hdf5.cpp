@@ -55,6 +55,14 @@ hid_t native<std::uint8_t>() {
   return H5T_NATIVE_UINT8;
 }
 template <>
+hid_t native<std::uint16_t>() {
+  return H5T_NATIVE_UINT16;
+}
+template <>
+hid_t native<std::uint32_t>() {
+  return H5T_NATIVE_UINT32;
+}
+template <>
 hid_t native<std::int32_t>() {
   return H5T_NATIVE_INT32;
 }
@@ -508,6 +516,8 @@ template void Group::write(const std::string&, const Shape&, std::span<const std
 template void Group::write(const std::string&, const Shape&, std::span<const std::int64_t>);
 template void Group::write(const std::string&, const Shape&, std::span<const float>);
 template std::uint64_t Group::reserve<std::uint8_t>(const std::string&, const Shape&);
+template std::uint64_t Group::reserve<std::uint16_t>(const std::string&, const Shape&);
+template std::uint64_t Group::reserve<std::uint32_t>(const std::string&, const Shape&);
 template std::uint64_t Group::reserve<std::int32_t>(const std::string&, const Shape&);
 template std::uint64_t Group::reserve<float>(const std::string&, const Shape&);
 template std::uint64_t Group::reserve<std::uint64_t>(const std::string&, const Shape&);

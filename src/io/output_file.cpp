@@ -22,7 +22,9 @@ namespace fs = std::filesystem;
 bool is_data(const fs::path& file) try {
   const hdf5::File opened(file);
   const hdf5::Group root = opened.root();
-  return root.has_attribute("classes") && root.has_attribute("mean") && root.has_attribute("deviation") &&
+  const bool has_images = (root.has_attribute("classes") || root.has_attribute("values")) &&
+                          root.has_attribute("mean") && root.has_attribute("deviation");
+  return (has_images || root.has_attribute("vocabulary")) &&
          (root.has("train") || root.has("validation") || root.has("test"));
 } catch (const Error&) {
   return false;

@@ -128,6 +128,23 @@ TEST_CASE("a checkpoint round-trips bit-identically, in the same order", "[check
   CHECK(folder.files() == 1);
 }
 
+TEST_CASE("a checkpoint has the tokenizer of its text", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  Checkpoint checkpoint;
+  checkpoint.data.labels = LabelKind::tokens;
+  checkpoint.data.vocabulary = 50257;
+  checkpoint.data.length = 1024;
+  checkpoint.data.tokenizer = std::string(1000000, 'x');
+  write_checkpoint(folder / "c.h5", checkpoint);
+  Checkpoint read = read_checkpoint(folder / "c.h5");
+  CHECK(read.data.is_text());
+  CHECK((read.data.vocabulary == 50257 && read.data.length == 1024));
+  CHECK(read.data.tokenizer == checkpoint.data.tokenizer);
+  expect_usable(read, "c.h5");
+  read.data.length = 0;
+  CHECK_THROWS_WITH(expect_usable(read, "c.h5"), "c.h5: attributes 'vocabulary' and 'length': 50257 and 0");
+}
+
 TEST_CASE("equal checkpoints give identical files", "[checkpoint]") {
   const test::TemporaryFolder folder;
   write_checkpoint(folder / "a.h5", example());

@@ -187,7 +187,7 @@ TEST_CASE("held-out samples come last, in shards of their own", "[parts]") {
 TEST_CASE("a preallocated data file has space at the returned positions", "[parts]") {
   const test::TemporaryFolder folder;
   const DataFileHeader header{{"a", "b"}, {0.5f}, {0.25f}};
-  std::vector<SplitSpace> spaces{{"train", 2, 5, 0, 0, {}}, {"test", 0, 0, 0, 0, {}}};
+  std::vector<SplitSpace> spaces{{"train", 2, 5, 0, 0, 0, {}}, {"test", 0, 0, 0, 0, 0, {}}};
   AtomicFile file = preallocate(folder / "x.h5", header, {true, {}, 1}, spaces);
   CHECK(folder.files() == 1);
   file.write_at(spaces[0].images.chunks.at(0), Bytes{1, 2, 3, 4, 5});
@@ -204,7 +204,7 @@ TEST_CASE("a preallocated data file has space at the returned positions", "[part
 
 TEST_CASE("a data file that does not fit on the disk is refused, and leaves no file", "[parts]") {
   const test::TemporaryFolder folder;
-  std::vector<SplitSpace> spaces{{"train", 1000, 1000000, 0, 0, {}}};
+  std::vector<SplitSpace> spaces{{"train", 1000, 1000000, 0, 0, 0, {}}};
   {
     const test::FileSizeLimit limit(100000);
     CHECK_THAT(test::error_of([&] {

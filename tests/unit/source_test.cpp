@@ -1,9 +1,11 @@
 #include "src/import/source.h"
 
 #include <sys/stat.h>
+#include <zlib.h>
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <memory>
 
 #include "src/import/npy.h"
 #include "tests/unit/error_text.h"
@@ -407,6 +409,69 @@ TEST_CASE("folders without a data set are refused with the expected layout", "[s
   source.write("train/b/1.jpg", "b");
   source.write("val/c/1.jpg", "c");
   CHECK_THAT(source.plan_error(kFolderSource), Contains("val/c: no such class"));
+}
+
+TEST_CASE("files become documents", "[source]") {
+  Folder source;
+  source.write("b.txt", "bb");
+  source.write("a/z", "az");
+  source.write("a/b/c.txt", "abc");
+  source.write("c.gz", "");
+  {
+    const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen((source.folders.source / "c.gz").c_str(), "wb"),
+                                                          gzclose);
+    gzputs(file.get(), "compressed");
+  }
+  source.write("d.txt", "");
+  source.write("e.bin", std::string("e\0", 2));
+  source.write(".hidden", "h");
+  CHECK(source.plan(kTextSource).labels == LabelKind::tokens);
+  CHECK(source.read(kTextSource, "train") ==
+        Names{"0 abc", "0 az", "0 bb", "0 compressed", "0 !empty", "0 !binary: has a zero byte near its beginning"});
+
+  source.write("c.gz", test::read_text(source.folders.source / "c.gz").substr(0, 15));
+  CHECK_THAT(source.read(kTextSource, "train")[3], Contains("0 !cannot read"));
+
+  source.folders.more = {source.folders.source / "b.txt"};
+  CHECK(source.read(kTextSource, "train").back() == "0 bb");
+}
+
+TEST_CASE("large documents arrive in parts", "[source]") {
+  const Folder source;
+  std::string text;
+  while (text.size() < (3 << 20)) text += std::to_string(text.size()) + " ";
+  source.write("large", text);
+  const SourcePlan plan = source.plan(kTextSource);
+  std::string all;
+  std::size_t parts = 0, ends = 0;
+  kTextSource.read(source.folders, plan, plan.splits[0], 0, [&](const SourceSample& sample) {
+    all.append(sample.bytes.begin(), sample.bytes.end());
+    ++parts;
+    ends += sample.ends;
+    CHECK(sample.bytes.size() <= (1 << 20));
+    return true;
+  });
+  CHECK(all == text);
+  CHECK((parts == 4 && ends == 1));
+}
+
+TEST_CASE("pieces have a thousand documents, or large ones", "[source]") {
+  const Folder source;
+  for (int i = 0; i < 1001; ++i) source.write("many/" + std::to_string(i), "x");
+  for (const char* name : {"a", "b", "c"}) source.write(std::string("large/") + name, std::string(5 << 20, 'x'));
+  CHECK(source.plan(kTextSource).splits[0].pieces.size() == 3);  // two of the large ones, the third and 999, and two
+}
+
+TEST_CASE("splits of text", "[source]") {
+  const Folder source;
+  source.write("train/a", "a");
+  source.write("validation/b", "b");
+  source.write("test/c", "c");
+  source.write("d", "d");
+  CHECK(source.read(kTextSource, "train") == Names{"0 a"});
+  CHECK(source.read(kTextSource, "test") == Names{"0 b"});
+  std::filesystem::remove_all(source.folders.source / "train/a");
+  CHECK_THAT(source.plan_error(kTextSource), Contains("train: has no files"));
 }
 
 TEST_CASE("archives with label files beside the images", "[source]") {
