@@ -14,6 +14,7 @@
 #include "kernels/operations/norm.h"
 #include "kernels/operations/pool.h"
 #include "kernels/operations/shaping.h"
+#include "kernels/operations/tokens.h"
 
 namespace annulus {
 
@@ -26,11 +27,12 @@ namespace annulus {
 //   flops(inputs)         of one forward pass, a multiply-add counts as 2; if it is not bound by memory
 //
 // To add one, write its struct in kernels/operations/, add it here, and give each device a file that computes it.
-using Operation = std::variant<ImageInput, Convolution, TransposedConvolution, Dense, Linear, MatrixProduct, Attention,
-                               MaxPool, AveragePool, AdaptiveAveragePool, Mean, BatchNorm, LayerNorm, GroupNorm,
-                               LocalResponseNorm, Relu, Activation, PRelu, Add, Arithmetic, Softmax, Dropout, Concat,
-                               Reshape, Transpose, Slice, Gather, Pad, Expand, Resize, Learned, Constant,
-                               SoftmaxCrossEntropy, BinaryCrossEntropy, MultiLabelCrossEntropy, MeanSquaredError>;
+using Operation =
+    std::variant<ImageInput, Convolution, TransposedConvolution, Dense, Linear, MatrixProduct, Attention,
+                 CachedAttention, MaxPool, AveragePool, AdaptiveAveragePool, Mean, BatchNorm, LayerNorm, GroupNorm,
+                 LocalResponseNorm, Relu, Activation, PRelu, Add, Arithmetic, Softmax, Dropout, Concat, Reshape,
+                 Transpose, Slice, Gather, Pad, Expand, Resize, Learned, Constant, TokenEmbedding, PositionEmbedding,
+                 SoftmaxCrossEntropy, BinaryCrossEntropy, MultiLabelCrossEntropy, MeanSquaredError, LanguageModelHead>;
 
 std::string_view name(const Operation& operation);  // "convolution"; of an activation, the function's
 

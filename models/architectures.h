@@ -20,5 +20,9 @@ Graph inception_v3(const Task& task);
 Graph vit_tiny(const Task& task);
 Graph vit_s_16(const Task& task);
 Graph vit_b_16(const Task& task);
+Graph gpt_tiny(const Task& task);
+Graph nanogpt(const Task& task);
+Graph gpt2(const Task& task);
+Graph gpt2_medium(const Task& task);
 
 }  // namespace annulus

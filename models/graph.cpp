@@ -18,7 +18,23 @@ void expect_linear(const Shape& of_one, const Shape& of_two) {
          to_string(of_two));
 }
 
+Shape with_batch(std::size_t batch, const Shape& rest) {
+  Shape shape{batch};
+  shape.insert(shape.end(), rest.begin(), rest.end());
+  return shape;
+}
+
 }  // namespace
+
+Graph::Graph(const ImageShape& image) : Graph(image, std::nullopt, {image.height, image.width, image.channels}) {}
+
+Graph::Graph(const TokenShape& tokens) : Graph({}, tokens, {tokens.length + 1}) {}
+
+Graph::Graph(const ImageShape& image, const std::optional<TokenShape>& tokens, const Shape& input)
+    : image_(image),
+      tokens_(tokens),
+      of_one_{with_batch(1, input), {1}, {1}},
+      of_two_{with_batch(2, input), {2}, {2}} {}
 
 void Graph::set_labels(LabelForm form, std::size_t width) {
   labels_ = form;
@@ -31,7 +47,7 @@ void Graph::set_labels(LabelForm form, std::size_t width) {
 }
 
 Graph Graph::without_nodes() const {
-  Graph graph(image_);
+  Graph graph = tokens_ ? Graph(*tokens_) : Graph(image_);
   graph.set_labels(labels_, of_one_[kLabels].back());
   return graph;
 }
@@ -41,8 +57,15 @@ std::string parameter_name(const std::string& layer, const std::string& paramete
   return layer.ends_with('_') ? layer + parameter : layer + "." + parameter;
 }
 
+std::string parameter_name(const Node& node, const std::string& parameter) {
+  const auto shared = node.shared.find(parameter);
+  return shared == node.shared.end() ? parameter_name(node.name, parameter) : shared->second;
+}
+
 Value Graph::add(Node node) {
   try {
+    for (const auto& [parameter, shared] : node.shared)
+      if (find_owner(shared) == nullptr) fail("there is no token embedding with {}", shared);
     of_one_.push_back(output_shape(node.operation, input_shapes(node, 1)));
     of_two_.push_back(output_shape(node.operation, input_shapes(node, 2)));
     expect_linear(of_one_.back(), of_two_.back());
@@ -73,10 +96,27 @@ Shapes Graph::input_shapes(const Node& node, std::size_t batch) const {
   return all;
 }
 
-std::vector<ParameterDeclaration> Graph::parameters(const Node& node) const {
+const Node* Graph::find_owner(const std::string& parameter) const {
+  const auto owns = [&](const Node& node) {
+    return std::holds_alternative<TokenEmbedding>(node.operation) && parameter_name(node.name, "weight") == parameter;
+  };
+  const auto found = std::ranges::find_if(nodes_, owns);
+  return found == nodes_.end() ? nullptr : &*found;
+}
+
+std::vector<ParameterDeclaration> Graph::all_parameters(const Node& node) const {
   auto declared = annulus::parameters(node.operation, input_shapes(node, 1));
-  for (ParameterDeclaration& p : declared)
-    if (std::ranges::find(node.frozen, p.name) != node.frozen.end()) p.role = Role::frozen;
+  for (ParameterDeclaration& p : declared) {
+    const auto shared = node.shared.find(p.name);
+    const Node& owner = shared == node.shared.end() ? node : *find_owner(shared->second);
+    if (std::ranges::find(owner.frozen, p.name) != owner.frozen.end()) p.role = Role::frozen;
+  }
+  return declared;
+}
+
+std::vector<ParameterDeclaration> Graph::parameters(const Node& node) const {
+  auto declared = all_parameters(node);
+  std::erase_if(declared, [&](const ParameterDeclaration& p) { return node.shared.contains(p.name); });
   return declared;
 }
 

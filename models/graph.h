@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,15 +18,24 @@ struct Node {
   Operation operation;
   std::vector<Value> inputs;
   std::vector<std::string> frozen{};  // its parameters that training does not change: "weight"
+  // Its parameters that are those of a token embedding before it, and their names in the network: {"weight",
+  // "wte.weight"}.
+  std::map<std::string, std::string> shared{};
 };
 
 // The name of a layer's parameter in the network: "conv1.weight". That of a nameless parameter is the layer's, and
 // there is no dot after an underscore: "attention.in_proj_weight" belongs to the layer "attention.in_proj_".
 std::string parameter_name(const std::string& layer, const std::string& parameter);
+std::string parameter_name(const Node& node, const std::string& parameter);  // that of its owner, if it is shared
 
 // The images that a network is built for.
 struct ImageShape {
   std::size_t height, width, channels;
+};
+
+// The windows of tokens that a network is built for, see kernels/operations/tokens.h.
+struct TokenShape {
+  std::size_t length, vocabulary;
 };
 
 // A network as data: a directed acyclic graph of operations in topological order, ending in the loss. Independent of
@@ -32,10 +43,12 @@ struct ImageShape {
 class Graph {
  public:
   static constexpr Value kImages = 0;      // {batch, height, width, channels}, uint8
+  static constexpr Value kWindow = 0;      // instead, if it reads tokens: {batch, length + 1}, int32
   static constexpr Value kLabels = 1;      // see LabelForm
   static constexpr Value kSampleKeys = 2;  // {batch}, int32: a random key of each sample in this epoch, for Dropout
 
-  explicit Graph(const ImageShape& image) : image_(image) {}
+  explicit Graph(const ImageShape& image);
+  explicit Graph(const TokenShape& tokens);
 
   // Appends a node and returns its output. Throws Error, naming the node, if the inputs do not fit the operation.
   Value add(Node node);
@@ -49,7 +62,9 @@ class Graph {
 
   Graph without_nodes() const;  // with the same values from outside
 
-  const ImageShape& image() const { return image_; }
+  bool reads_tokens() const { return tokens_.has_value(); }
+  const TokenShape& tokens() const { return tokens_.value(); }  // REQUIRES: reads_tokens()
+  const ImageShape& image() const { return image_; }            // REQUIRES: it does not
   const std::vector<Node>& nodes() const { return nodes_; }
   static Value output(std::size_t node) { return node + kFirstNode; }
 
@@ -62,7 +77,9 @@ class Graph {
   Shape shape(Value value, std::size_t batch) const;
   Shapes shapes(std::size_t batch) const;  // of every value
   Shapes input_shapes(const Node& node, std::size_t batch) const;
-  std::vector<ParameterDeclaration> parameters(const Node& node) const;  // frozen ones have Role::frozen
+  // A node's parameters; frozen ones have Role::frozen. The first function leaves out those of an earlier node.
+  std::vector<ParameterDeclaration> parameters(const Node& node) const;
+  std::vector<ParameterDeclaration> all_parameters(const Node& node) const;
   // Returns for every value whether training needs its gradient: it depends on parameters that are not frozen.
   std::vector<bool> required_gradients() const;
   std::string description() const;  // every node, for comparing graphs
@@ -70,11 +87,14 @@ class Graph {
  private:
   static constexpr Value kFirstNode = 3;
 
+  Graph(const ImageShape& image, const std::optional<TokenShape>& tokens, const Shape& input);
+  const Node* find_owner(const std::string& parameter) const;  // null if there is none
+
   ImageShape image_;
+  std::optional<TokenShape> tokens_;
   LabelForm labels_ = LabelForm::one_class;
   std::vector<Node> nodes_;
-  Shapes of_one_{{1, image_.height, image_.width, image_.channels}, {1}, {1}};  // of every value, for a batch of one
-  Shapes of_two_{{2, image_.height, image_.width, image_.channels}, {2}, {2}};
+  Shapes of_one_, of_two_;  // of every value, for a batch of one and of two
 };
 
 }  // namespace annulus

@@ -16,6 +16,13 @@ Graph rewritten(const Graph& graph) {
   return prune_unused_gradients(fuse(graph));
 }
 
+// "32 images of 28x28x1".
+std::string samples_of(const Graph& graph, std::size_t batch) {
+  if (graph.reads_tokens()) return fmt::format("{} windows of {} tokens", batch, graph.tokens().length);
+  const ImageShape& image = graph.image();
+  return fmt::format("{} images of {}x{}x{}", batch, image.height, image.width, image.channels);
+}
+
 }  // namespace
 
 void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch) {
@@ -29,10 +36,10 @@ void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::siz
   const auto memory = static_cast<double>(physical_memory());
   constexpr double kGiB = 1 << 30;
   if (needed > memory)
-    fail(
-        "this network takes at least {:.1f} GiB of memory with a batch of {} images of {}x{}x{}, and this machine has "
-        "{:.1f} GiB: use a smaller --batch, smaller images, or fewer classes",
-        needed / kGiB, batch, graph.image().height, graph.image().width, graph.image().channels, memory / kGiB);
+    fail("this network takes at least {:.1f} GiB of memory with a batch of {}, and this machine has {:.1f} GiB: {}",
+         needed / kGiB, samples_of(graph, batch), memory / kGiB,
+         graph.reads_tokens() ? "use a smaller --batch or --length"
+                              : "use a smaller --batch, smaller images, or fewer classes");
 }
 
 std::size_t activation_arena_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch) {
@@ -63,6 +70,11 @@ Network& Model::network(Mode mode, std::size_t batch) {
     }
   }
   return *network;
+}
+
+const std::optional<Network::EmbeddingGradient>& Model::embedding_gradient() const {
+  const auto trains = [](const auto& network) { return network.first.first == Mode::training; };
+  return std::ranges::find_if(networks_, trains)->second->embedding_gradient();
 }
 
 void Model::stop_at(const Network::Stops& stops) {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "models/network.h"
 
@@ -30,6 +31,9 @@ class Model {
 
   // Plans the network on the first call for this mode and batch size. REQUIRES: that call is before the first step.
   Network& network(Mode mode, std::size_t batch);
+
+  // Of the networks for training; see Network. REQUIRES: one has been planned.
+  const std::optional<Network::EmbeddingGradient>& embedding_gradient() const;
 
   // These apply to the networks for training; see Network.
   void record_to(TraceLane* lane);

@@ -38,7 +38,8 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
                                                const Planned& planned) {
   const auto shapes = graph_.shapes(batch_);
   const DataType label_type = graph_.labels() == LabelForm::targets ? DataType::f32 : DataType::i32;
-  specs_ = {device_.plain(shapes[Graph::kImages], DataType::u8), device_.plain(shapes[Graph::kLabels], label_type),
+  const DataType input_type = graph_.reads_tokens() ? DataType::i32 : DataType::u8;
+  specs_ = {device_.plain(shapes[Graph::kImages], input_type), device_.plain(shapes[Graph::kLabels], label_type),
             device_.plain(shapes[Graph::kSampleKeys], DataType::i32)};
   const auto wanted = graph_.required_gradients();
   std::vector<Step> steps;
@@ -117,12 +118,20 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
 std::vector<DeviceView> Network::parameter_gradients(std::size_t node, const Parameters& parameters) {
   const bool skipped =
       parameters.gradients_of_node(node).size() == 0 && steps_[node].op->info().skips_parameter_gradients;
+  const Range own = parameters.gradients_of_node(node);
   std::vector<DeviceView> gradients;
   for (const Parameter* p : parameters.of_node(node)) {
-    if (p->role != Role::frozen)
+    if (p->role != Role::frozen && p->offset >= own.begin && p->offset < own.end) {
       gradients.push_back(parameters.gradient(*p));
-    else
+    } else if (p->role != Role::frozen) {  // another node's
+      const Value output = Graph::output(node);
+      const TensorSpec& rows = specs_[output];
+      const std::size_t width = rows.layout->bytes() / size_of(rows.type) / (elements(rows.shape) / rows.shape.back());
+      embedding_gradient_ = {parameters.gradient(*p), view(activation_plan_.gradient(output)), rows.type, width};
+      gradients.emplace_back();
+    } else {
       gradients.push_back(skipped ? DeviceView{} : unread_gradients_.of(p->bytes).slice(0, p->bytes));
+    }
   }
   return gradients;
 }
@@ -241,7 +250,8 @@ LossSums Network::loss() const {
   const Value loss = graph_.values() - 1;
   std::array<float, 3> sums{};
   device_.download(value(loss), std::as_writable_bytes(std::span(sums).first(elements(specs_[loss].shape))));
-  return {sums[0], sums[1], sums[2]};
+  if (graph_.reads_tokens()) return {.loss = sums[0], .measure = sums[1], .targets = sums[2]};
+  return {.loss = sums[0], .measure = sums[1], .among_largest = sums[2]};
 }
 
 }  // namespace annulus

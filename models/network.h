@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct LossSums {
   double loss = 0;
   double measure = 0;        // of the hits, exact matches, or absolute errors
   double among_largest = 0;  // of samples whose label is among the SoftmaxCrossEntropy::kTop largest logits; or none
+  double targets = 0;        // of the shares of tokens that are not missing, see LanguageModelHead; or none
 };
 
 // Activation memory shared by networks that never run at the same time.
@@ -59,6 +61,16 @@ class Network {
   // From now on, adds a span to this lane for each layer's forward and backward; null: adds none.
   void record_to(TraceLane* lane) { lane_ = lane; }
 
+  // The part of a shared token embedding's gradient that backward() leaves out, because most of its rows are 0: the
+  // gradient of the embedded tokens, which is valid after backward(). None if no embedding is shared, or it is frozen.
+  struct EmbeddingGradient {
+    DeviceView table;   // the parameter's gradient
+    DeviceView rows;    // {batch x length, width}
+    DataType type;      // of the rows
+    std::size_t width;  // of the rows and of the table, in values, padding included
+  };
+  const std::optional<EmbeddingGradient>& embedding_gradient() const { return embedding_gradient_; }
+
   // Sets the all-reduce for operations that need one in the middle of a pass. Without it, they compute as on a single
   // rank.
   void sum_over_ranks(const SumOverRanks& sum);
@@ -70,8 +82,8 @@ class Network {
   };
   void stop_at(const Stops& stops);
 
-  // A step: load, forward, and in training backward. `keys` are Graph::kSampleKeys; only training with dropout needs
-  // them, and throws Error if they are missing.
+  // A step: load, forward, and in training backward. `images`: or windows of tokens, int32. `keys` are
+  // Graph::kSampleKeys; only training with dropout needs them, and throws Error if they are missing.
   void load(std::span<const std::uint8_t> images, const Labels& labels, std::span<const std::int32_t> keys = {});
   // Called before every layer, or every recorded segment of layers. Parameters from this position in the arena to its
   // end must be up to date for this step.
@@ -82,7 +94,7 @@ class Network {
   using Ready = std::function<void(std::size_t gradients)>;
   void backward(float sample_weight, const Ready& ready);
 
-  LossSums loss() const;  // of the last forward
+  LossSums loss() const;  // of the last forward or, in training with a LanguageModelHead, of the last backward
 
  private:
   struct Addition {
@@ -129,8 +141,9 @@ class Network {
   std::vector<TensorSpec> specs_;    // of every value
   std::vector<Step> steps_;
   ActivationPlan activation_plan_;
-  std::vector<Buffer> outside_;                      // the values that come from outside
-  DeviceView activations_;                           // the activation arena, with all other values
+  std::vector<Buffer> outside_;  // the values that come from outside
+  DeviceView activations_;       // the activation arena, with all other values
+  std::optional<EmbeddingGradient> embedding_gradient_;
   ActivationArena unread_gradients_;                 // of frozen parameters, from operations that do not skip them
   std::vector<CapturedSegment> forward_, backward_;  // in the order in which they run
   float recorded_weight_ = 0;                        // sample_weight in backward_'s recordings

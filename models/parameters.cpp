@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <numbers>
 
 #include "kernels/base/random.h"
@@ -27,18 +28,21 @@ float normal(std::uint64_t seed, std::uint64_t parameter, std::uint64_t element)
 
 Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
                        const Allocate& allocate_gradients)
-    : device_(device), node_begin_(layouts.size()), node_count_(layouts.size()), node_gradients_(layouts.size()) {
+    : device_(device), of_node_(layouts.size()), node_gradients_(layouts.size()) {
   all_.push_back({"steering", Role::metric, 0, 0, 0, device.plain({kSteering}, DataType::f32), 0, 0});
   place(all_.back());
+  std::map<std::string, std::size_t> numbers;  // of the parameters, in all_
   for (std::size_t node = layouts.size(); node-- > 0;) {
     const Node& n = graph.nodes()[node];
-    const auto declared = graph.parameters(n);
-    node_begin_[node] = all_.size();
-    node_count_[node] = declared.size();
+    const auto declared = graph.all_parameters(n);
     node_gradients_[node].begin = bytes_;
     for (std::size_t i = 0; i < declared.size(); ++i) {
-      all_.push_back({parameter_name(n.name, declared[i].name), declared[i].role, declared[i].initial,
-                      declared[i].stddev, declared[i].statistic_momentum, layouts[node][i], 0, 0});
+      const std::string name = parameter_name(n, declared[i].name);
+      const auto [number, is_new] = numbers.try_emplace(name, all_.size());
+      of_node_[node].push_back(number->second);
+      if (!is_new) continue;
+      all_.push_back({name, declared[i].role, declared[i].initial, declared[i].stddev, declared[i].statistic_momentum,
+                      layouts[node][i], 0, 0});
       if (declared[i].role != Role::frozen) place(all_.back());
     }
     node_gradients_[node].end = bytes_;
@@ -80,7 +84,7 @@ std::size_t Parameters::count_frozen() const {
 
 std::vector<const Parameter*> Parameters::of_node(std::size_t node) const {
   std::vector<const Parameter*> own;
-  for (std::size_t i = 0; i < node_count_[node]; ++i) own.push_back(&all_[node_begin_[node] + i]);
+  for (const std::size_t number : of_node_[node]) own.push_back(&all_[number]);
   return own;
 }
 

@@ -57,7 +57,8 @@ class Parameters {
   // REQUIRES: it is not frozen.
   DeviceView gradient(const Parameter& p) const { return gradients().slice(p.offset, p.bytes); }
 
-  // A node's parameters in the order of their declaration, and the range of its gradients in the arena, in bytes.
+  // A node's parameters in the order of their declaration, and the range of its gradients in the arena, in bytes. The
+  // gradient of a shared parameter is that of the last node that has it.
   std::vector<const Parameter*> of_node(std::size_t node) const;
   Range gradients_of_node(std::size_t node) const { return node_gradients_[node]; }
 
@@ -74,8 +75,7 @@ class Parameters {
 
   Device& device_;
   std::vector<Parameter> all_;
-  std::vector<std::size_t> node_begin_;  // index into all_ of a node's first parameter
-  std::vector<std::size_t> node_count_;
+  std::vector<std::vector<std::size_t>> of_node_;  // indices into all_
   std::vector<Range> node_gradients_;
   std::size_t bytes_ = 0;
   Buffer weights_, copies_, own_gradients_;

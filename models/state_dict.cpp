@@ -9,7 +9,8 @@ namespace {
 
 bool has_weights(const Graph& graph, const Node& node) {
   const auto declared = parameters(node.operation, graph.input_shapes(node, 1));
-  return std::ranges::any_of(declared, [](const ParameterDeclaration& p) { return trained(p.role); });
+  return std::ranges::any_of(
+      declared, [&](const ParameterDeclaration& p) { return trained(p.role) && !node.shared.contains(p.name); });
 }
 
 }  // namespace
@@ -17,16 +18,30 @@ bool has_weights(const Graph& graph, const Node& node) {
 std::vector<StateTensor> state_dict(const Graph& graph) {
   std::vector<StateTensor> tensors;
   for (const Node& node : graph.nodes()) {
-    for (const ParameterDeclaration& p : parameters(node.operation, graph.input_shapes(node, 1))) {
+    for (const ParameterDeclaration& p : graph.parameters(node)) {
       if (p.role == Role::metric) continue;
-      const bool flat = std::holds_alternative<Dense>(node.operation) && p.shape.size() > 1;
-      tensors.push_back({parameter_name(node.name, p.name),
-                         flat ? Shape{p.shape[0], elements(p.shape) / p.shape[0]} : p.shape, p.shape});
+      StateTensor tensor{parameter_name(node.name, p.name), p.shape, p.shape};
+      if (std::holds_alternative<Dense>(node.operation) && p.shape.size() > 1)
+        tensor.shape = {p.shape[0], elements(p.shape) / p.shape[0]};
+      const auto* linear = std::get_if<Linear>(&node.operation);
+      tensor.transposed = linear != nullptr && linear->transposed_in_file && p.shape.size() > 1;
+      if (tensor.transposed) std::ranges::reverse(tensor.shape);
+      tensors.push_back(std::move(tensor));
     }
     if (std::holds_alternative<BatchNorm>(node.operation))
-      tensors.push_back({node.name + ".num_batches_tracked", {}, {}, true});
+      tensors.push_back(
+          {.name = node.name + ".num_batches_tracked", .shape = {}, .parameter_shape = {}, .counts_steps = true});
   }
   return tensors;
+}
+
+std::vector<float> transposed(std::span<const float> matrix, const Shape& shape) {
+  const std::size_t rows = shape.at(0), columns = shape.at(1);
+  std::vector<float> result(matrix.size());
+  for (std::size_t row = 0; row < rows; ++row)
+    for (std::size_t column = 0; column < columns; ++column)
+      result[column * rows + row] = matrix[row * columns + column];
+  return result;
 }
 
 std::size_t head_of(const Graph& graph) {

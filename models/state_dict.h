@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,15 @@ struct StateTensor {
   std::string name;          // also the parameter's; the zoo's networks have the names of torchvision's
   Shape shape;               // PyTorch's: the weights of a dense layer are a matrix
   Shape parameter_shape;     // in the graph
+  bool transposed{false};    // PyTorch's matrix is the transposed one
   bool counts_steps{false};  // a batch norm's num_batches_tracked, an integer, which is no parameter in the graph
 };
 
 // Returns them in the order of the layers.
 std::vector<StateTensor> state_dict(const Graph& graph);
+
+// Returns the transpose of a row-major matrix {rows, columns}.
+std::vector<float> transposed(std::span<const float> matrix, const Shape& shape);
 
 // Returns the index of the last layer with weights, whose outputs are the classes.
 std::size_t head_of(const Graph& graph);

@@ -36,6 +36,14 @@ Task neutral_task(const ImageShape& image, std::size_t classes) {
   return {image, std::vector<float>(image.channels, 0.5f), std::vector<float>(image.channels, 0.25f), classes};
 }
 
+Task token_task(const TokenShape& tokens) {
+  return {.image = {}, .mean = {}, .stddev = {}, .classes = 0, .labels = LabelKind::tokens, .tokens = tokens};
+}
+
+Task ZooEntry::task() const {
+  return reads_tokens() ? token_task(tokens) : neutral_task(image, classes);
+}
+
 const std::vector<ZooEntry>& zoo() {
   static const ImageShape digits{28, 28, 1}, small{32, 32, 3}, photos{224, 224, 3}, large{299, 299, 3};
   static const std::vector<ZooEntry> entries{
@@ -58,6 +66,10 @@ const std::vector<ZooEntry>& zoo() {
        vit_tiny},
       {"vit_s_16", "ViT-S/16 (Touvron et al., 2020), without distillation", photos, 1000, vit_s_16},
       {"vit_b_16", "ViT-B/16 (Dosovitskiy et al., 2020)", photos, 1000, vit_b_16},
+      {"gpt2", "GPT-2, 124M parameters (Radford et al., 2019)", {}, 0, gpt2, {1024, 50257}},
+      {"gpt2-medium", "GPT-2, 355M parameters", {}, 0, gpt2_medium, {1024, 50257}},
+      {"nanogpt", "a GPT of 6 blocks, 6 heads, 384 wide, as nanoGPT's for characters", {}, 0, nanogpt, {256, 257}},
+      {"gpt-tiny", "a GPT of 2 blocks, 2 heads, 64 wide", {}, 0, gpt_tiny, {64, 257}},
   };
   return entries;
 }
@@ -76,8 +88,10 @@ std::string to_string(Loss loss) {
 
 Loss parse_loss(const std::string& name, LabelKind labels) {
   using enum Loss;
-  static const std::map<LabelKind, std::vector<Loss>> fitting{
-      {LabelKind::one_class, {softmax, binary}}, {LabelKind::several_classes, {binary}}, {LabelKind::values, {mse}}};
+  static const std::map<LabelKind, std::vector<Loss>> fitting{{LabelKind::one_class, {softmax, binary}},
+                                                              {LabelKind::several_classes, {binary}},
+                                                              {LabelKind::values, {mse}},
+                                                              {LabelKind::tokens, {softmax}}};
   const std::vector<Loss>& losses = fitting.at(labels);
   if (name == "auto") return losses.front();
   const auto found = std::ranges::find(losses, name, [](Loss loss) { return to_string(loss); });
@@ -89,6 +103,10 @@ Loss parse_loss(const std::string& name, LabelKind labels) {
 
 Graph make_model(const std::string& name, const Task& task) {
   const ZooEntry& entry = zoo_entry(name);
+  if (entry.reads_tokens() != (task.labels == LabelKind::tokens))
+    fail("{} is for {}, and the data is {}", name, entry.reads_tokens() ? "text" : "images",
+         task.labels == LabelKind::tokens ? "text" : "images");
+  if (entry.reads_tokens()) return entry.make(task);
   try {
     return entry.make(task);
   } catch (const Error& error) {

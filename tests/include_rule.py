@@ -43,7 +43,7 @@ MODULES = {
                               "src/io", "src/data", "src/step", "src/metrics"},
     "src/weights": {"kernels/base", "src/io"},
     "src/train": KERNELS | COMM | {"models", "src/io", "src/onnx", "src/job", "src/data", "src/step", "src/checkpoint", "src/metrics", "src/weights"},
-    "src/apply": KERNELS | COMM | {"kernels/cuda", "models", "src/io", "src/onnx", "src/job", "src/data", "src/import", "src/step",
+    "src/apply": KERNELS | COMM | {"kernels/cuda", "models", "src/io", "src/onnx", "src/job", "src/data", "src/text", "src/import", "src/step",
                                    "src/checkpoint", "src/metrics", "src/weights", "src/train"},
     "src/bench": KERNELS | COMM | {"kernels/cpu", "models", "src/io", "src/onnx", "src/job", "src/data", "src/step", "src/checkpoint",
                                    "src/metrics", "src/scaling", "src/train", "src/apply"},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <new>
 #include <span>
 
@@ -14,7 +15,10 @@ constexpr std::size_t kPage = 4096;
 // others; large ones use huge pages if the system has them. Throws Error if there is not enough memory.
 Buffer allocate_host(std::size_t bytes);
 
-// Host memory as float32.
+// Host memory as int32, and as float32.
+inline std::span<const std::int32_t> integers(DeviceView view) {
+  return {reinterpret_cast<const std::int32_t*>(view.address), view.bytes / sizeof(std::int32_t)};
+}
 inline std::span<float> floats(DeviceView view) {
   return {reinterpret_cast<float*>(view.address), view.bytes / sizeof(float)};
 }

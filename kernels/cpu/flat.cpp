@@ -1,5 +1,8 @@
 #include "kernels/cpu/flat.h"
 
+#include <omp.h>
+
+#include "kernels/base/split.h"
 #include "kernels/cpu/for_each_element.h"
 
 namespace annulus::cpu {
@@ -31,6 +34,24 @@ void relu_backward(std::span<const float> output, std::span<const float> output_
 void move_towards(std::span<const float> goal, std::span<float> values, float share) {
   for_each_element(values.size(),
                    [in = goal.data(), out = values.data(), share](auto i) { out[i] += share * (in[i] - out[i]); });
+}
+
+// Rows of one index may be anywhere in `from`, so each thread adds some columns of all of them.
+void add_rows(std::span<const float> from, std::span<const std::int32_t> index, std::size_t width,
+              std::span<float> to) {
+#pragma omp parallel if (static_cast <std::ptrdiff_t>(from.size()) >= kParallelElements)
+  {
+    constexpr std::size_t kLine = 16;  // floats
+    const Range own = split_blocks(width, kLine, static_cast<std::size_t>(omp_get_num_threads()),
+                                   static_cast<std::size_t>(omp_get_thread_num()));
+    for (std::size_t i = 0; i < index.size(); ++i) {
+      if (index[i] < 0) continue;
+      const float* row = from.data() + i * width;
+      float* sum = to.data() + static_cast<std::size_t>(index[i]) * width;
+#pragma omp simd
+      for (std::size_t c = own.begin; c < own.end; ++c) sum[c] += row[c];
+    }
+  }
 }
 
 void scale(std::span<const float> from, float factor, std::span<float> to) {

@@ -17,6 +17,7 @@ std::unique_ptr<Op> plan(const Arithmetic& operation, const Specs& inputs, Mode 
 std::unique_ptr<Op> plan(const Attention& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const AveragePool& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const BatchNorm& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const CachedAttention& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Concat& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Constant& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, const Specs& parameters);
@@ -45,6 +46,9 @@ std::unique_ptr<Op> plan(const BinaryCrossEntropy& operation, const Specs& input
 std::unique_ptr<Op> plan(const MultiLabelCrossEntropy& operation, const Specs& inputs, Mode mode,
                          const Specs& parameters);
 std::unique_ptr<Op> plan(const MeanSquaredError& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const TokenEmbedding& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const PositionEmbedding& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const LanguageModelHead& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Transpose& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const TransposedConvolution& operation, const Specs& inputs, Mode mode,
                          const Specs& parameters);

@@ -50,7 +50,8 @@ void PlainOp::forward() {
   compute();
 }
 
-void PlainOp::backward(float) {
+void PlainOp::backward(float sample_weight) {
+  sample_weight_ = sample_weight;
   const bool wanted = std::ranges::any_of(gradients_, [](const float* gradient) { return gradient != nullptr; });
   if (!wanted && !trains_parameters()) return;
   for (std::size_t i = 0; i < inputs_.size(); ++i) {

@@ -30,7 +30,8 @@ class PlainOp : public Op {
 
   const Shape& shape(std::size_t input) const { return inputs_[input].shape; }
   const Shape& shape() const { return info_.output.shape; }
-  bool training() const { return bindings_.output_gradient.address != nullptr; }
+  // The last operation has no output gradient.
+  bool training() const { return bindings_.output_gradient || !bindings_.parameter_gradients.empty(); }
 
   const Bindings& bindings() const { return bindings_; }
   DeviceView input_view(std::size_t number) const { return view(adapted_values_[number]); }  // row-major
@@ -46,6 +47,7 @@ class PlainOp : public Op {
   float* parameter_gradient(std::size_t number) const {  // null if the parameters are frozen
     return floats(bindings_.parameter_gradients[number]).data();
   }
+  float sample_weight() const { return sample_weight_; }  // of backward(), which calls differentiate()
   bool trains_parameters() const { return training() && !info_.parameters.empty() && parameter_gradient(0) != nullptr; }
   DeviceView own_scratch() const { return own_scratch_; }
 
@@ -57,6 +59,7 @@ class PlainOp : public Op {
 
   Specs inputs_;
   Bindings bindings_;
+  float sample_weight_ = 0;
   std::size_t own_scratch_bytes_ = 0;
   DeviceView own_scratch_;
   std::vector<Adapted> adapted_values_, adapted_gradients_;

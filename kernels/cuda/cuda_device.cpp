@@ -140,6 +140,10 @@ void CudaDevice::add(DeviceView from, DeviceView to, DataType type) {
   cuda::add(from, to, type, context_);
 }
 
+void CudaDevice::add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to) {
+  cuda::add_rows(from, type, index, width, to, context_);
+}
+
 void CudaDevice::cast_params(DeviceView weights, DeviceView copies) {
   cuda::cast_params(weights, copies, context_);
 }

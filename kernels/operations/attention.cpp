@@ -22,4 +22,13 @@ std::uint64_t Attention::flops(const Shapes& inputs) const {
   return causal ? all / 2 : all;
 }
 
+Shape CachedAttention::output_shape(const Shapes& inputs) const {
+  expect_inputs(inputs, 2, kName);
+  const Shape out = Attention{heads, true}.output_shape({inputs[0]});
+  if (out[1] != 1 || inputs[1] != Shape{out[0]})
+    fail("{} takes {{batch, 1, 3 x width}} and {{batch}}, not {} and {}", kName, to_string(inputs[0]),
+         to_string(inputs[1]));
+  return out;
+}
+
 }  // namespace annulus

@@ -24,4 +24,15 @@ struct Attention {
   std::uint64_t flops(const Shapes& inputs) const;
 };
 
+// Causal attention for texts that are computed token by token, in inference only: {batch, 1, 3 width} and the tokens'
+// positions {batch}, int32, -> {batch, 1, width}. The operation keeps the keys and values of all positions before,
+// which have been computed since position 0. A position is below `positions`.
+struct CachedAttention {
+  static constexpr auto kName = "cached attention";
+
+  std::size_t heads, positions;
+
+  Shape output_shape(const Shapes& inputs) const;
+};
+
 }  // namespace annulus

@@ -28,7 +28,8 @@ struct Linear {
 
   std::size_t units;
   bool bias = true;
-  float stddev = 0;  // as in Dense
+  float stddev = 0;                 // as in Dense
+  bool transposed_in_file = false;  // files of PyTorch's weights have {features, units}, as Hugging Face's Conv1D
 
   Shape output_shape(const Shapes& inputs) const;
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;

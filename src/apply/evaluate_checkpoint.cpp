@@ -3,6 +3,8 @@
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/checkpoint_folder.h"
 #include "src/checkpoint/restore.h"
+#include "src/data/dataset.h"
+#include "src/data/open_samples.h"
 #include "src/io/printable.h"
 #include "src/io/progress.h"
 #include "src/io/terminal.h"
@@ -22,7 +24,7 @@ DatasetInfo with_normalization_of(const Checkpoint& checkpoint, DatasetInfo info
   return info;
 }
 
-void check_consistent(const World& world, const EvaluateOptions& options, const Dataset& dataset,
+void check_consistent(const World& world, const EvaluateOptions& options, const Samples& dataset,
                       const Checkpoint& checkpoint) {
   Agreement agreement(world);
   agreement.add("--split", options.split);
@@ -101,11 +103,14 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   check_same_command(world, "eval");
   activity.enter(Activity::Phase::opening);
   const auto device = open_device(world, options.device);
-  const Dataset dataset(data_files(options.data.files), options.split);
-  expect_classes(options, dataset.info());
   const StoredCheckpoint stored = find_checkpoint(options.checkpoint);
   const Checkpoint& checkpoint = stored.checkpoint;
   expect_usable(checkpoint, stored.file);
+  const std::unique_ptr<const Samples> samples =
+      open_samples(data_files(options.data.files), options.split,
+                   options.data.length > 0 ? options.data.length : checkpoint.data.length);
+  const Samples& dataset = *samples;
+  expect_classes(options, dataset.info());
   const std::string note =
       expect_fitting_data(checkpoint, stored.file, dataset.info(), name_of(options.data), options.data_changed);
   const InputPlan input =
@@ -122,7 +127,8 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   const std::size_t global_batch = options.batch * static_cast<std::size_t>(world.size());
   Meter meter(world.root(), Meter::Style::bar);
   meter.begin();
-  const auto show = [&](std::size_t images) { meter.show_images("evaluating", images, dataset.info().size); };
+  const SampleUnit unit(dataset.info().length);
+  const auto show = [&](std::size_t done) { meter.show_samples("evaluating", done, dataset.info().size, unit); };
   const EvaluationPlan plan{
       .split = options.split, .global_batch = global_batch, .confusion = options.per_class, .progress = show};
   const Evaluation found = evaluate(world, model, dataset, input, plan, activity).value();
@@ -134,7 +140,7 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   fmt::print("{} after {} steps{} on {} ({}): {}, {}\n", printable(checkpoint.model), checkpoint.run.step,
              averaged ? ", averaged weights," : "", printable(name_of(options.data)), options.split,
              emphasized(stdout, Emphasis::headline, headline(found.score)), details(found.score));
-  if (found.skipped > 0) fmt::print("{} bad images were skipped\n", found.skipped);
+  if (found.skipped > 0) fmt::print("{} bad samples were skipped\n", found.skipped);
   const std::vector<std::string>& classes = dataset.info().classes;
   const bool several = options.per_class && found.class_counts;
   if (several) fmt::print("{}", class_table(*found.class_counts, classes));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <deque>
 #include <nlohmann/json.hpp>
 
 #include "models/state_dict.h"
@@ -16,16 +17,25 @@
 namespace annulus {
 namespace {
 
-std::map<std::string, std::string> metadata(const TrainedNetwork& network) {
+std::map<std::string, std::string> image_metadata(const TrainedNetwork& network) {
   const Checkpoint& checkpoint = network.checkpoint;
-  return {{"model", checkpoint.model},
-          {"step", fmt::format("{}", checkpoint.run.step)},
-          {"weights", network.averaged ? "ema" : "raw"},
-          {checkpoint.data.labels == LabelKind::values ? "values" : "classes",
+  return {{checkpoint.data.labels == LabelKind::values ? "values" : "classes",
            nlohmann::json(checkpoint.data.classes).dump()},
           {"mean", nlohmann::json(checkpoint.data.mean).dump()},
           {"deviation", nlohmann::json(checkpoint.data.stddev).dump()},
           {"margin", fmt::format("{}", network.input.margin)}};
+}
+
+std::map<std::string, std::string> metadata(const TrainedNetwork& network) {
+  const Checkpoint& checkpoint = network.checkpoint;
+  std::map<std::string, std::string> all{{"model", checkpoint.model},
+                                         {"step", fmt::format("{}", checkpoint.run.step)},
+                                         {"weights", network.averaged ? "ema" : "raw"}};
+  if (checkpoint.data.is_text())
+    all.emplace("vocabulary", fmt::format("{}", checkpoint.data.vocabulary));
+  else
+    all.merge(image_metadata(network));
+  return all;
 }
 
 std::span<const float> values(const TrainedNetwork& network, const std::string& name, const Shape& shape) {
@@ -43,12 +53,19 @@ void export_onnx(const TrainedNetwork& network, const std::filesystem::path& out
       network.checkpoint.model, network.graph,
       [&](const std::string& name, const Shape& shape) { return values(network, name, shape); }, metadata(network));
   write_atomically(output, std::as_bytes(std::span(file)));
+  fmt::print("{}, ONNX with operators of version {}, {}\n", headline(network, output), kOnnxOperators,
+             format_bytes(file.size()));
+  if (network.graph.reads_tokens()) {
+    const auto& [length, vocabulary] = network.graph.tokens();
+    fmt::print("  tokens                 int64, {{batch, {}}}\n  logits                 float32, {{batch, {}, {}}}\n",
+               length, length, vocabulary);
+    return;
+  }
   const ImageShape& image = network.graph.image();
   fmt::print(
-      "{}, ONNX with operators of version {}, {}\n"
       "  images                 uint8, {{batch, {}, {}, {}}}: pixels, normalized by the network\n"
       "  {:<21}  float32, {{batch, {}}}\n",
-      headline(network, output), kOnnxOperators, format_bytes(file.size()), image.height, image.width, image.channels,
+      image.height, image.width, image.channels,
       network.checkpoint.data.labels == LabelKind::values ? "values" : "logits, probabilities",
       network.checkpoint.data.classes.size());
 }
@@ -56,11 +73,15 @@ void export_onnx(const TrainedNetwork& network, const std::filesystem::path& out
 void export_weights(const TrainedNetwork& network, const std::filesystem::path& output) {
   const auto steps = static_cast<std::int64_t>(network.checkpoint.run.step);
   std::vector<TensorToStore> tensors;
+  std::deque<std::vector<float>> matrices;  // that are transposed
   for (const StateTensor& tensor : state_dict(network.graph)) {
-    if (tensor.counts_steps)
+    if (tensor.counts_steps) {
       tensors.push_back({tensor.name, tensor.shape, std::span(&steps, 1)});
-    else
-      tensors.push_back({tensor.name, tensor.shape, values(network, tensor.name, tensor.parameter_shape)});
+      continue;
+    }
+    std::span<const float> stored = values(network, tensor.name, tensor.parameter_shape);
+    if (tensor.transposed) stored = matrices.emplace_back(transposed(stored, tensor.parameter_shape));
+    tensors.push_back({tensor.name, tensor.shape, stored});
   }
   const std::uint64_t bytes = write_safetensors(output, tensors, metadata(network));
   fmt::print("{}, {} tensors of PyTorch's state_dict, {}\n", headline(network, output), tensors.size(),

@@ -19,12 +19,24 @@ namespace {
 Task task_of(const std::string& model, const ModelsOptions& options) {
   const auto& image = options.image;
   const Task task = default_task(model);
+  if (task.labels == LabelKind::tokens)
+    return token_task({options.length > 0 ? options.length : task.tokens.length, task.tokens.vocabulary});
   return neutral_task(image.empty() ? task.image : ImageShape{image[0], image[1], image[2]},
                       options.classes > 0 ? options.classes : task.classes);
 }
 
 std::string image_text(const ImageShape& image) {
   return fmt::format("{}x{}x{}", image.height, image.width, image.channels);
+}
+
+// "224x224x3", "1024 tokens".
+std::string input_text(const Task& task) {
+  return task.labels == LabelKind::tokens ? fmt::format("{} tokens", task.tokens.length) : image_text(task.image);
+}
+
+// The number of outputs of a network: of classes, or the vocabulary.
+std::size_t classes(const Task& task) {
+  return task.labels == LabelKind::tokens ? task.tokens.vocabulary : task.classes;
 }
 
 std::string flops_text(std::uint64_t flops) {
@@ -51,8 +63,8 @@ nlohmann::json to_json(const Cost& cost) {
 nlohmann::json to_json(const std::string& model, const Task& task, const Cost& cost) {
   nlohmann::json row = to_json(cost);
   row["model"] = model;
-  row["image"] = image_text(task.image);
-  row["classes"] = task.classes;
+  row[task.labels == LabelKind::tokens ? "input" : "image"] = input_text(task);
+  row["classes"] = classes(task);
   return row;
 }
 
@@ -63,11 +75,11 @@ std::size_t training_bytes(const Graph& graph) {
 
 // If a model does not accept such images, its row has the error.
 nlohmann::json print_zoo(const ModelsOptions& options) {
-  fmt::print("{:<13} {:>11} {:>7} {} {:>11} {:>11}\n", "model", "image", "classes", kCostHeader, "memory", "gradients");
+  fmt::print("{:<13} {:>11} {:>7} {} {:>11} {:>11}\n", "model", "input", "classes", kCostHeader, "memory", "gradients");
   nlohmann::json rows;
   for (const ZooEntry& entry : zoo()) {
     const Task task = task_of(entry.name, options);
-    fmt::print("{:<13} {:>11} {:>7} ", entry.name, image_text(task.image), task.classes);
+    fmt::print("{:<13} {:>11} {:>7} ", entry.name, input_text(task), classes(task));
     try {
       const Graph graph = make_model(entry.name, task);
       const Cost cost = total_cost(fuse(graph));
@@ -105,7 +117,7 @@ nlohmann::json print_layers(const ModelsOptions& options) {
     layers.back().update({{"layer", node.name}, {"operation", name(node.operation)}, {"output", output}});
   }
   const Cost total = total_cost(graph);
-  fmt::print("{:<36} {:<22} {:>12} {}\nmemory {}\n", "in all", "", image_text(task.image), cost_text(total),
+  fmt::print("{:<36} {:<22} {:>12} {}\nmemory {}\n", "in all", "", input_text(task), cost_text(total),
              format_bytes(memory));
   nlohmann::json row = to_json(model, task, total);
   row["memory_bytes"] = memory;
@@ -123,9 +135,11 @@ void write_list(const ModelsOptions& options, const nlohmann::json& found) {
 void list_models(const ModelsOptions& options) {
   const nlohmann::json found = options.model.empty() ? print_zoo(options) : print_layers(options);
   fmt::print(
-      "forward and training: floating-point operations per image, a multiply-add counts as 2; activations: the "
-      "layers' outputs in float32; memory: peak memory of activations and their gradients when training with one image "
-      "on a CPU, without parameters and the masks and indices of ReLUs and max pools\n");
+      "forward and training: floating-point operations per image, or window of tokens, a multiply-add counts as 2; "
+      "activations: the layers' outputs in float32; memory: peak memory of activations and their gradients when "
+      "training "
+      "with one of them on a CPU, without parameters and the masks and indices of ReLUs and max pools; classes: or the "
+      "vocabulary\n");
   write_list(options, found);
 }
 

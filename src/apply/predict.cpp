@@ -225,7 +225,7 @@ class Report {
     }
     std::istringstream stream(lines);
     for (std::string line; std::getline(stream, line); ++count_) add(nlohmann::json::parse(line));
-    meter_.show_images("predicting", count_, images_);
+    meter_.show_samples("predicting", count_, images_);
   }
 
   void finish() {
@@ -403,6 +403,9 @@ int predict(const World& world, const PredictOptions& options, Activity& activit
   activity.enter(Activity::Phase::opening);
   const auto device = open_device(world, options.device);
   const TrainedNetwork network = read_trained_network(options.checkpoint, options.weights, decoding_threads(*device));
+  if (network.graph.reads_tokens())
+    fail("{}: {} was trained on text: predict is for images; see annulus generate", network.file.string(),
+         network.checkpoint.model);
   if (world.root())
     for (const std::string& line : network.damaged) fmt::print(stderr, "{}\n", printable(line));
   const std::vector<Source> sources = open_sources(network, options);

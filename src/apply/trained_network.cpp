@@ -27,6 +27,13 @@ InputPlan evaluation_input(const Checkpoint& checkpoint, const DatasetInfo& data
 std::string expect_fitting_data(const Checkpoint& checkpoint, const std::filesystem::path& file,
                                 const DatasetInfo& data, const std::string& name, bool changed) {
   const DatasetInfo& trained = checkpoint.data;
+  if (data.is_text() && trained.is_text() &&
+      (data.vocabulary != trained.vocabulary || data.tokenizer != trained.tokenizer))
+    fail("{}: its tokenizer differs from that of the text that {} was trained on: import the text with the same one",
+         name, file.string());
+  if (data.is_text() != trained.is_text())
+    fail("{}: it has {}, but {} was trained on {}", name, data.is_text() ? "text" : "images", file.string(),
+         trained.is_text() ? "text" : "images");
   if (data.channels != trained.channels)
     fail("{}: images of {} channels, but the network of {} was trained with {}", name, data.channels, file.string(),
          trained.channels);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <deque>
 
 #include "collectives/world/aligned_clock.h"
@@ -20,6 +21,7 @@
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
 #include "src/io/progress.h"
+#include "src/io/sample_unit.h"
 #include "src/io/terminal.h"
 #include "src/job/consistency.h"
 #include "src/job/machine.h"
@@ -49,7 +51,22 @@ constexpr double kProfileSeconds = 1;
 Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
   if (trained != nullptr) return freeze(trained->graph, trained->checkpoint.frozen);
   const auto& image = options.image;
-  return make_network(options.model, neutral_task({image[0], image[1], image[2]}, options.classes));
+  Task task = default_task(options.model);
+  if (task.labels == LabelKind::tokens)
+    task.tokens.length = options.length > 0 ? options.length : task.tokens.length;
+  else
+    task = neutral_task({image[0], image[1], image[2]}, options.classes);
+  return make_network(options.model, task);
+}
+
+// "8 images of 224x224x3".
+std::string samples_of(const BenchStepOptions& options, const Graph& graph) {
+  if (graph.reads_tokens()) return fmt::format("{} windows of {} tokens", options.batch, graph.tokens().length);
+  return fmt::format("{} images of {}x{}x{}", options.batch, options.image[0], options.image[1], options.image[2]);
+}
+
+SampleUnit unit_of(const Graph& graph) {
+  return SampleUnit(graph.reads_tokens() ? graph.tokens().length : 0);
 }
 
 UpdateRule rule_of(const TrainedNetwork* trained) {
@@ -90,7 +107,8 @@ struct Candidate {
         model(device, graph_of(options, trained), Mode::training, options.batch, allocate_in(*all_reduce)),
         optimizer(device, model.parameters(), rule_of(trained), 1e-4f),
         ledger(clock_offset),
-        trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step()),
+        trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step(),
+                {.global_batch = options.batch * static_cast<std::size_t>(world.size())}),
         buckets(to_string(trainer.bucket_options())) {
     if (trained != nullptr) {
       restore_parameters(trained->checkpoint, trained->file, model);
@@ -142,19 +160,33 @@ void report_memory(const World& world, const BenchStepOptions& options, const Gr
   std::fflush(stdout);
 }
 
-Batch random_batch(const BenchStepOptions& options, const World& world, LabelForm labels) {
+void add_random_tokens(Batch& batch, std::size_t windows, const TokenShape& shape, std::uint64_t rank) {
+  std::vector<std::int32_t> tokens(windows * (shape.length + 1));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::int32_t>(mix(rank, 0, i) % shape.vocabulary);
+  const auto bytes = std::as_bytes(std::span(tokens));
+  batch.images.resize(bytes.size());
+  std::memcpy(batch.images.data(), bytes.data(), bytes.size());
+  batch.labels.resize(windows);
+}
+
+Batch random_batch(const BenchStepOptions& options, const World& world, const Graph& graph) {
   Batch batch;
+  const auto rank = static_cast<std::uint64_t>(world.rank());
+  batch.step = {0, {0, options.batch * static_cast<std::size_t>(world.size())}, false};
+  batch.keys.resize(options.batch);
+  for (std::size_t i = 0; i < batch.keys.size(); ++i) batch.keys[i] = static_cast<std::int32_t>(mix(rank, 2, i));
+  if (graph.reads_tokens()) {
+    add_random_tokens(batch, options.batch, graph.tokens(), rank);
+    return batch;
+  }
   batch.images.resize(options.batch * options.image[0] * options.image[1] * options.image[2]);
   batch.labels.resize(options.batch);
-  if (labels == LabelForm::targets) batch.targets.resize(options.batch * options.classes);
-  batch.keys.resize(options.batch);
-  const auto rank = static_cast<std::uint64_t>(world.rank());
+  if (graph.labels() == LabelForm::targets) batch.targets.resize(options.batch * options.classes);
   for (std::size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = static_cast<std::uint8_t>(mix(rank, 0, i));
   for (std::size_t i = 0; i < batch.labels.size(); ++i)
     batch.labels[i] = static_cast<std::int32_t>(mix(rank, 1, i) % options.classes);
   for (std::size_t i = 0; i < batch.targets.size(); ++i) batch.targets[i] = static_cast<float>(mix(rank, 1, i) % 2);
-  for (std::size_t i = 0; i < batch.keys.size(); ++i) batch.keys[i] = static_cast<std::int32_t>(mix(rank, 2, i));
-  batch.step = {0, {0, options.batch * static_cast<std::size_t>(world.size())}, false};
   return batch;
 }
 
@@ -243,24 +275,24 @@ StepProfile profile(const World& world, Candidate& candidate, const BenchStepOpt
           .layers = profile_layers(candidate.model, batch, kProfileSeconds)};
 }
 
-// Seconds, and images per second. Medians, so that disturbed steps do not count.
+// Seconds, and images or tokens per second. Medians, so that disturbed steps do not count.
 struct Summary {
-  Summary(const Candidate& c, double images)
+  Summary(const Candidate& c, double items)
       : median_step(median(c.seconds)),
         shortest_step(*std::ranges::min_element(c.seconds)),
         compute(median(c.compute)),
-        speed(images / median_step) {}
+        speed(items / median_step) {}
 
   double median_step, shortest_step, compute, speed;
 };
 
-void print(const Candidates& candidates, double images) {
+void print(const Candidates& candidates, const SampleUnit& unit, double items) {
   for (const Candidate& c : candidates)
     fmt::print("{}, buckets of up to {}\n", c.all_reduce->info().description, c.buckets);
   fmt::print("{:<10} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "all-reduce", "steps", "median ms", "minimum ms",
-             "compute ms", "images/s");
+             "compute ms", fmt::format("{}/s", unit.name));
   for (const Candidate& c : candidates) {
-    const Summary found(c, images);
+    const Summary found(c, items);
     fmt::print("{:<10} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {}\n", c.name, c.seconds.size(), 1e3 * found.median_step,
                1e3 * found.shortest_step, 1e3 * found.compute,
                emphasized(stdout, Emphasis::headline, fmt::format("{:>12.0f}", found.speed)));
@@ -286,8 +318,9 @@ void print_slow_down(const Candidates& candidates) {
   }
 }
 
-nlohmann::json row(const Candidate& c, const World& world, const BenchStepOptions& options, double images) {
-  const Summary found(c, images);
+nlohmann::json row(const Candidate& c, const World& world, const BenchStepOptions& options, const SampleUnit& unit,
+                   double items) {
+  const Summary found(c, items);
   return {{"model", network_name(options.model)},
           {"batch", options.batch},
           {"ranks", world.size()},
@@ -297,7 +330,7 @@ nlohmann::json row(const Candidate& c, const World& world, const BenchStepOption
           {"median_seconds", found.median_step},
           {"min_seconds", found.shortest_step},
           {"compute_seconds", found.compute},
-          {"images_per_second", found.speed},
+          {fmt::format("{}_per_second", unit.name), found.speed},
           {"ledger", ledger_json(c.accounts)}};
 }
 
@@ -329,12 +362,13 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   const double clock_offset = clock_offset_to_root(world);
   Timeline timeline(options.timeline, clock_offset);
   timeline.claim(world);
-  report_memory(world, options, graph_of(options, trained ? &*trained : nullptr), *device);
+  const Graph graph = graph_of(options, trained ? &*trained : nullptr);
+  report_memory(world, options, graph, *device);
   Candidates candidates;
   for (const std::string& name : options.all_reduce)
     candidates.emplace_back(name, world, options, *device, clock_offset, timeline, trained ? &*trained : nullptr);
 
-  const Batch batch = random_batch(options, world, candidates.front().model.graph().labels());
+  const Batch batch = random_batch(options, world, graph);
   const OnError abandon_all_reduces(
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
   Meter meter(world.root(), Meter::Style::bar);
@@ -348,10 +382,10 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   if (!options.json.empty()) profiled = profile(world, candidates.front(), options, batch);
   if (!world.root()) return;
 
-  const auto& image = options.image;
-  const auto images = static_cast<double>(batch.step.global_batch());
-  fmt::print("{}, {} rank{} x {} images of {}x{}x{}, {}\n", options.model, world.size(), world.size() == 1 ? "" : "s",
-             options.batch, image[0], image[1], image[2], device->info().description);
+  const SampleUnit unit = unit_of(graph);
+  const auto items = unit.count(batch.step.global_batch());
+  fmt::print("{}, {} rank{} x {}, {}\n", options.model, world.size(), world.size() == 1 ? "" : "s",
+             samples_of(options, graph), device->info().description);
   if (trained) {
     for (const std::string& line : trained->damaged) fmt::print("{}\n", printable(line));
     fmt::print("with the weights and the state of {} after {} steps, from {}\n",
@@ -364,12 +398,12 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   for (const Candidate& c : candidates)
     if (const std::string text = unused_wire(*c.all_reduce, parse_wire_type(options.wire)); !text.empty())
       fmt::print("{}{}\n", mark, text);
-  print(candidates, images);
+  print(candidates, unit, items);
   print_slow_down(candidates);
   if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);
   if (options.json.empty()) return;
   nlohmann::json rows;
-  for (const Candidate& c : candidates) rows.push_back(row(c, world, options, images));
+  for (const Candidate& c : candidates) rows.push_back(row(c, world, options, unit, items));
   write_json(options.json, FileKind::step_benchmark,
              {{"version", ANNULUS_VERSION},
               {"device", device->info().description},

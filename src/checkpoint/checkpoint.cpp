@@ -80,7 +80,8 @@ void write_run_state(hdf5::Group& root, const RunState& state) {
 RunState read_run_state(const hdf5::Group& root) {
   if (root.has_attribute("loss_scale") != root.has_attribute("good_steps"))
     fail("{}: of the attributes 'loss_scale' and 'good_steps' one is missing", root.place());
-  for (const char* value : {"correct", "top5", "loss_bits", "f1_bits", "mae_bits"})
+  for (const char* value :
+       {"correct", "top5", "loss_bits", "f1_bits", "mae_bits", "perplexity_bits", "bits_per_byte_bits"})
     if (root.has_attribute(value) && !root.has_attribute("count"))
       fail("{}: attribute '{}' without 'count'", root.place(), value);
   constexpr std::array kMain{"correct", "f1_bits", "mae_bits"};

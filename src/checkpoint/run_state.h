@@ -56,7 +56,7 @@ inline std::optional<std::uint64_t> bits(const std::optional<double>& value) {
 }  // namespace run_state
 
 // clang-format off
-inline constexpr std::array<RunStateField, 19> kRunStateFields{{
+inline constexpr std::array<RunStateField, 21> kRunStateFields{{
     {"step", true, [](const RunState& s) { return std::optional(s.step); },
      [](RunState& s, std::uint64_t v) { s.step = v; }},
     {"epoch", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.cursor.epoch); },
@@ -102,6 +102,12 @@ inline constexpr std::array<RunStateField, 19> kRunStateFields{{
      [](RunState& s, std::uint64_t v) { run_state::made(s.score).f1 = std::bit_cast<double>(v); }},
     {"mae_bits", false, [](const RunState& s) { return run_state::bits(s.score ? s.score->mae : std::nullopt); },
      [](RunState& s, std::uint64_t v) { run_state::made(s.score).mae = std::bit_cast<double>(v); }},
+    {"perplexity_bits", false,
+     [](const RunState& s) { return run_state::bits(s.score ? s.score->perplexity : std::nullopt); },
+     [](RunState& s, std::uint64_t v) { run_state::made(s.score).perplexity = std::bit_cast<double>(v); }},
+    {"bits_per_byte_bits", false,
+     [](const RunState& s) { return run_state::bits(s.score ? s.score->bits_per_byte : std::nullopt); },
+     [](RunState& s, std::uint64_t v) { run_state::made(s.score).bits_per_byte = std::bit_cast<double>(v); }},
 }};
 // clang-format on
 

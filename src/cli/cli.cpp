@@ -90,6 +90,7 @@ void add_commands(CLI::App& app, Command& chosen) {
   add_eval(app, chosen);
   add_checkpoint(app, chosen);
   add_predict(app, chosen);
+  add_generate(app, chosen);
   add_export(app, chosen);
   add_import(app, chosen);
   add_bench(app, chosen);

@@ -21,6 +21,7 @@ void add_train(CLI::App& app, Command& chosen);
 void add_eval(CLI::App& app, Command& chosen);
 void add_checkpoint(CLI::App& app, Command& chosen);
 void add_predict(CLI::App& app, Command& chosen);
+void add_generate(CLI::App& app, Command& chosen);
 void add_export(CLI::App& app, Command& chosen);
 void add_import(CLI::App& app, Command& chosen);
 void add_bench(CLI::App& app, Command& chosen);

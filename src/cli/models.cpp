@@ -32,6 +32,8 @@ void add_models(CLI::App& app, Command& chosen) {
       ->type_name("HxWxC")
       ->expected(3)
       ->transform(whole_number(1, 1 << 20));
+  command->add_option("--length", o.length, "Tokens in a window, for models that read text; default: each model's own")
+      ->transform(whole_number(1, kMostLength));
   command->add_option("--classes", o.classes, "Number of classes; default: each model's own")
       ->transform(whole_number(1, kMostClasses));
   command->add_option("--check", o.check, "ONNX file to check: list every node that cannot be trained")

@@ -57,11 +57,13 @@ void Meter::show(const std::string& what, double done, const std::string& detail
   has_bar_ = true;
 }
 
-void Meter::show_images(const std::string& what, std::size_t images, std::size_t of_images) {
+void Meter::show_samples(const std::string& what, std::size_t samples, std::size_t of_samples, const SampleUnit& unit) {
   if (!due()) return;
-  const double done = static_cast<double>(images) / static_cast<double>(of_images);
-  const double rate = (done - done_before_) * static_cast<double>(of_images) / seconds();
-  show(what, done, fmt::format("{}/{} images  {:.0f} images/s", images, of_images, rate));
+  const double done = static_cast<double>(samples) / static_cast<double>(of_samples);
+  const double rate = (done - done_before_) * unit.count(of_samples) / seconds();
+  show(what, done,
+       fmt::format("{:.0f}/{:.0f} {}  {:.0f} {}/s", unit.count(samples), unit.count(of_samples), unit.name, rate,
+                   unit.name));
 }
 
 void Meter::clear() {
@@ -78,23 +80,24 @@ void Meter::line(const std::string& text) {
   std::fflush(stdout);
 }
 
-void Progress::begin_epoch(std::size_t epoch, std::size_t images) {
+void Progress::begin_epoch(std::size_t epoch, std::size_t samples, const SampleUnit& unit) {
   epoch_ = epoch;
-  images_ = images;
-  images_before_ = 0;
+  samples_ = samples;
+  samples_before_ = 0;
+  unit_ = unit;
   meter_.begin();
 }
 
-void Progress::update(std::size_t images, double loss) {
-  const double done = static_cast<double>(images) / static_cast<double>(images_);
-  if (images_before_ == 0) {  // a resumed epoch does not begin at its first image
-    images_before_ = images;
+void Progress::update(std::size_t samples, double loss) {
+  const double done = static_cast<double>(samples) / static_cast<double>(samples_);
+  if (samples_before_ == 0) {  // a resumed epoch does not begin at its first sample
+    samples_before_ = samples;
     meter_.begin(done);
   }
   if (!meter_.due()) return;
-  const double rate = static_cast<double>(images - images_before_) / meter_.seconds();
+  const double rate = unit_.count(samples - samples_before_) / meter_.seconds();
   meter_.show(fmt::format("epoch {}/{}", epoch_, epochs_), done,
-              fmt::format("loss {:.4f}  {:.0f} images/s", loss, rate));
+              fmt::format("loss {:.4f}  {:.0f} {}/s", loss, rate, unit_.name));
 }
 
 }  // namespace annulus

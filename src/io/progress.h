@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <string>
 
+#include "src/io/sample_unit.h"
+
 namespace annulus {
 
 // Displays progress: on a terminal a bar that is redrawn in place.
@@ -22,10 +24,11 @@ class Meter {
   bool due() const;             // it is time to call show() again
   // `done`: the completed share, 0 to 1.
   void show(const std::string& what, double done, const std::string& details);
-  void show_images(const std::string& what, std::size_t images, std::size_t of_images);  // if it is due
-  void line(const std::string& text);                                                    // replaces the bar
-  void clear();                                                                          // removes the bar
-  double seconds() const;                                                                // since begin()
+  // If it is due.
+  void show_samples(const std::string& what, std::size_t samples, std::size_t of_samples, const SampleUnit& unit = {});
+  void line(const std::string& text);  // replaces the bar
+  void clear();                        // removes the bar
+  double seconds() const;              // since begin()
 
  private:
   std::FILE* const stream_;
@@ -40,14 +43,15 @@ class Progress {
  public:
   Progress(bool shown, std::size_t epochs) : meter_(shown, Meter::Style::log), epochs_(epochs) {}
 
-  void begin_epoch(std::size_t epoch, std::size_t images);  // epoch 1 is the first
-  void update(std::size_t images, double loss);             // `images` of the epoch are done
+  void begin_epoch(std::size_t epoch, std::size_t samples, const SampleUnit& unit);  // epoch 1 is the first
+  void update(std::size_t samples, double loss);                                     // that are done in the epoch
   void line(const std::string& text) { meter_.line(text); }
 
  private:
   Meter meter_;
   const std::size_t epochs_;
-  std::size_t epoch_ = 0, images_ = 0, images_before_ = 0;
+  std::size_t epoch_ = 0, samples_ = 0, samples_before_ = 0;
+  SampleUnit unit_;
 };
 
 }  // namespace annulus

@@ -5,9 +5,18 @@
 namespace annulus {
 
 std::string MetricsRecord::name(std::size_t value) {
-  constexpr std::array<const char*, first_part_seconds> kNames{
-      "loss",          "accuracy",          "top5_accuracy", "f1",          "mae",
-      "learning_rate", "images_per_second", "gradient_norm", "step_seconds"};
+  constexpr std::array<const char*, first_part_seconds> kNames{"loss",
+                                                               "accuracy",
+                                                               "top5_accuracy",
+                                                               "f1",
+                                                               "mae",
+                                                               "perplexity",
+                                                               "bits_per_byte",
+                                                               "learning_rate",
+                                                               "images_per_second",
+                                                               "tokens_per_second",
+                                                               "gradient_norm",
+                                                               "step_seconds"};
   if (value < first_part_seconds) return kNames[value];
   return std::string(StepTimes::kNames[value - first_part_seconds]) + "_seconds";
 }
@@ -18,6 +27,10 @@ MetricsRecord::Value MetricsRecord::value_of(Measure measure) {
       return f1;
     case Measure::mae:
       return mae;
+    case Measure::perplexity:
+      return perplexity;
+    case Measure::bits_per_byte:
+      return bits_per_byte;
     case Measure::accuracy:
       return accuracy;
     case Measure::top5:

@@ -19,8 +19,11 @@ struct MetricsRecord {
     top5_accuracy,
     f1,
     mae,
+    perplexity,
+    bits_per_byte,
     learning_rate,
     images_per_second,
+    tokens_per_second,
     gradient_norm,
     step_seconds,
     first_part_seconds,  // the parts of StepTimes, in order

@@ -104,10 +104,10 @@ std::string lateness_line(const Accounts& accounts) {
       late.rank, 1e3 * late.seconds, 100 * late.share, late.last, steps);
 }
 
-double RunResult::images_per_second() const {
+double RunResult::items_per_second() const {
   std::size_t images = 0;
   for (const EpochResult& epoch : epochs) images += epoch.images;
-  return per_second(images, accounts.mean().wall());
+  return per_second(images * unit.each, accounts.mean().wall());
 }
 
 nlohmann::json to_json(const Score& score) {
@@ -118,7 +118,7 @@ nlohmann::json to_json(const Score& score) {
   return json;
 }
 
-nlohmann::json to_json(const EpochResult& e) {
+nlohmann::json to_json(const EpochResult& e, const SampleUnit& unit) {
   nlohmann::json json{{"epoch", e.epoch},
                       {"first_image", e.first_image},
                       {"steps", e.steps},
@@ -127,7 +127,7 @@ nlohmann::json to_json(const EpochResult& e) {
                       {"learning_rate", e.rate},
                       {"skipped", e.skipped},
                       {"seconds", e.seconds},
-                      {"images_per_second", per_second(e.images, e.seconds)},
+                      {fmt::format("{}_per_second", unit.name), per_second(e.images * unit.each, e.seconds)},
                       {"ledger", ledger_json(e.accounts)}};
   if (e.evaluation) add_evaluation(json, *e.evaluation);
   if (e.gradient_norms)
@@ -152,7 +152,7 @@ nlohmann::json to_json(const RunResult& r) {
                       {"device", r.device},
                       {"all_reduce", r.all_reduce},
                       {"buckets", r.buckets},
-                      {"train_images_per_second", r.images_per_second()},
+                      {fmt::format("train_{}_per_second", r.unit.name), r.items_per_second()},
                       {"ledger", ledger_json(r.accounts)},
                       {"startup_seconds", r.startup_seconds},
                       {"evaluation_seconds", r.evaluation_seconds},
@@ -163,7 +163,7 @@ nlohmann::json to_json(const RunResult& r) {
                       {"epochs", r.earlier_epochs},
                       {"evaluations", r.earlier_evaluations},
                       {"data_changes", r.data_changes}};
-  for (const EpochResult& epoch : r.epochs) json["epochs"].push_back(to_json(epoch));
+  for (const EpochResult& epoch : r.epochs) json["epochs"].push_back(to_json(epoch, r.unit));
   for (const EvaluationResult& evaluation : r.evaluations) json["evaluations"].push_back(to_json(evaluation));
   if (const auto slow_down = find_slow_down(r.epochs))
     json["slow_down"] = {{"reference_epoch", slow_down->reference},
@@ -197,8 +197,9 @@ std::string summary(const RunResult& r) {
   for (const EvaluationResult& evaluation : r.evaluations) skipped += evaluation.evaluation.skipped;
   if (skipped > 0) text += fmt::format("bad samples were skipped {} times\n", skipped);
   if (r.epochs.empty()) return text;  // only an evaluation was left to do
-  text += fmt::format("{} on {} rank{}, global batch {}\n", bold(fmt::format("{:.0f} images/s", r.images_per_second())),
-                      r.ranks, r.ranks == 1 ? "" : "s", r.global_batch);
+  text += fmt::format("{} on {} rank{}, global batch {}\n",
+                      bold(fmt::format("{:.0f} {}/s", r.items_per_second(), r.unit.name)), r.ranks,
+                      r.ranks == 1 ? "" : "s", r.global_batch);
   text += ledger_table(r.accounts);
   if (const std::string late = lateness_line(r.accounts); !late.empty()) text += "  " + late + '\n';
   if (const auto slow_down = find_slow_down(r.epochs)) text += slow_down->line() + '\n';

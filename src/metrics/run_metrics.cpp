@@ -10,27 +10,23 @@ MetricsRecord record_of(std::string_view kind, const RunMetrics::Place& place) {
   return {kind, place.step, place.epochs, seconds_since_1970()};
 }
 
-// Adds the speed and the parts of a step's time.
-void add_times(const StepTimes& times, std::size_t images, MetricsRecord& record) {
-  if (times.steps == 0 || times.wall() <= 0) return;
-  const auto steps = static_cast<double>(times.steps);
-  record.values[MetricsRecord::images_per_second] = static_cast<double>(images) / times.wall();
-  record.values[MetricsRecord::step_seconds] = times.wall() / steps;
-  for (std::size_t part = 0; part < StepTimes::kParts; ++part)
-    record.values[MetricsRecord::first_part_seconds + part] = times.seconds[part] / steps;
-}
-
 }  // namespace
 
 RunMetrics::RunMetrics(const World& world, const MetricsOptions& options, const std::filesystem::path& out,
-                       std::uint64_t step, Trainer& trainer, Optimizer& optimizer, Ledger& ledger, Activity& activity,
-                       MetricsFiles::Warn warn)
-    : world_(world), options_(options), trainer_(trainer), optimizer_(optimizer), ledger_(ledger), activity_(activity) {
+                       std::uint64_t step, const SampleUnit& unit, Trainer& trainer, Optimizer& optimizer,
+                       Ledger& ledger, Activity& activity, MetricsFiles::Warn warn)
+    : world_(world),
+      options_(options),
+      unit_(unit),
+      trainer_(trainer),
+      optimizer_(optimizer),
+      ledger_(ledger),
+      activity_(activity) {
   if (world.root()) files_.emplace(options.formats, out, step, std::move(warn));
 }
 
-void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t images, EpochResult& epoch) {
-  images_ += images;
+void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t samples, EpochResult& epoch) {
+  samples_ += samples;
   if (options_.formats.empty() || place.step % options_.every != 0) return;
   trainer_.finish();
   MetricsRecord record = record_of("train", place);
@@ -41,8 +37,19 @@ void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t 
   activity_.enter(Activity::Phase::meeting);
   const Accounts accounts = ledger_.close(world_);
   epoch.accounts += accounts;
-  add_times(accounts.mean(), std::exchange(images_, 0), record);
+  add_times(accounts.mean(), std::exchange(samples_, 0), record);
   write(record);
+}
+
+// Adds the speed and the parts of a step's time.
+void RunMetrics::add_times(const StepTimes& times, std::size_t samples, MetricsRecord& record) const {
+  if (times.steps == 0 || times.wall() <= 0) return;
+  const auto steps = static_cast<double>(times.steps);
+  const auto speed = unit_.each > 1 ? MetricsRecord::tokens_per_second : MetricsRecord::images_per_second;
+  record.values[speed] = unit_.count(samples) / times.wall();
+  record.values[MetricsRecord::step_seconds] = times.wall() / steps;
+  for (std::size_t part = 0; part < StepTimes::kParts; ++part)
+    record.values[MetricsRecord::first_part_seconds + part] = times.seconds[part] / steps;
 }
 
 // Runs on every rank although the result is the same: if only rank 0 measured, it would be late for the next step.
@@ -61,7 +68,7 @@ void RunMetrics::evaluation(const Place& place, const Evaluation& found) {
 }
 
 void RunMetrics::epoch(const Place& place, const EpochResult& epoch) {
-  images_ = 0;  // the end of an epoch resolves all timings
+  samples_ = 0;  // the end of an epoch resolves all timings
   MetricsRecord record = record_of("epoch", place);
   record.values[MetricsRecord::loss] = epoch.train_loss;
   record.values[MetricsRecord::value_of(epoch.measure)] = epoch.train_measure;

@@ -26,28 +26,31 @@ class RunMetrics {
 
   // `step`: the run continues after it. All references must outlive this.
   RunMetrics(const World& world, const MetricsOptions& options, const std::filesystem::path& out, std::uint64_t step,
-             Trainer& trainer, Optimizer& optimizer, Ledger& ledger, Activity& activity, MetricsFiles::Warn warn);
+             const SampleUnit& unit, Trainer& trainer, Optimizer& optimizer, Ledger& ledger, Activity& activity,
+             MetricsFiles::Warn warn);
 
-  // To be called after each step of `images` images. A logged step resolves the timings of all steps since the previous
-  // logged one and adds them to `epoch`'s; it is collective. It also measures the gradient norm, unless clipping
-  // already does.
-  void step(const Place& place, const StepMetrics& found, std::size_t images, EpochResult& epoch);
+  // To be called after each step of `samples` samples. A logged step resolves the timings of all steps since the
+  // previous logged one and adds them to `epoch`'s; it is collective. It also measures the gradient norm, unless
+  // clipping already does.
+  void step(const Place& place, const StepMetrics& found, std::size_t samples, EpochResult& epoch);
 
   void evaluation(const Place& place, const Evaluation& found);
   void epoch(const Place& place, const EpochResult& epoch);
 
  private:
   std::optional<double> gradient_norm(EpochResult& epoch);
+  void add_times(const StepTimes& times, std::size_t samples, MetricsRecord& record) const;
   void write(const MetricsRecord& record);
 
   const World& world_;
   const MetricsOptions& options_;
+  const SampleUnit unit_;
   Trainer& trainer_;
   Optimizer& optimizer_;
   Ledger& ledger_;
   Activity& activity_;
   std::optional<MetricsFiles> files_;  // rank 0's
-  std::size_t images_ = 0;             // since the last logged step
+  std::size_t samples_ = 0;            // since the last logged step
 };
 
 }  // namespace annulus

@@ -24,8 +24,7 @@ Graph make_network(const std::string& model, const Task& task) {
 
 Task default_task(const std::string& model) {
   if (is_network_file(model)) return exported_task(OnnxFile::read(model));
-  const ZooEntry& entry = zoo_entry(model);
-  return neutral_task(entry.image, entry.classes);
+  return zoo_entry(model).task();
 }
 
 }  // namespace annulus

@@ -20,7 +20,7 @@ Graph make_network(const std::string& model, const std::string& onnx, const Task
 // Builds the network of a file on the disk, without its values, or the zoo's.
 Graph make_network(const std::string& model, const Task& task);
 
-// The task for which a file was exported or that a network of the zoo is commonly trained for, with random images.
+// The task for which a file was exported or that a network of the zoo is commonly trained for, with random data.
 Task default_task(const std::string& model);
 
 }  // namespace annulus

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <numbers>
+#include <numeric>
 #include <set>
 
 #include "kernels/average_windows.h"
@@ -16,7 +17,8 @@
 namespace annulus {
 namespace {
 
-constexpr const char *kImages = "images", *kLogits = "logits", *kProbabilities = "probabilities", *kValues = "values";
+constexpr const char *kImages = "images", *kTokens = "tokens";
+constexpr const char *kLogits = "logits", *kProbabilities = "probabilities", *kValues = "values";
 constexpr const char* kBatch = "batch";
 
 // Limit of protobuf's messages, minus 1 MiB for the description of the graph.
@@ -25,7 +27,7 @@ constexpr std::size_t kMostParameterBytes = (std::size_t{1} << 31) - (std::size_
 std::size_t parameter_bytes(const Graph& graph) {
   std::size_t bytes = 0;
   for (const Node& node : graph.nodes())
-    for (const ParameterDeclaration& p : parameters(node.operation, graph.input_shapes(node, 1)))
+    for (const ParameterDeclaration& p : graph.parameters(node))
       bytes += p.role == Role::metric ? 0 : elements(p.shape) * sizeof(float);
   return bytes;
 }
@@ -115,16 +117,20 @@ class ValueNames {
     if (const auto [place, added] = to.try_emplace(name); added) place->second = unique(name);
   }
 
-  std::set<std::string> taken_{kImages, kLogits, kProbabilities, kValues};
+  std::set<std::string> taken_{kImages, kTokens, kLogits, kProbabilities, kValues};
   std::map<std::string, std::string> parameters_, layers_;
 };
+
+const char* input_name(const Graph& graph) {
+  return graph.reads_tokens() ? kTokens : kImages;
+}
 
 // Appends a graph's nodes to an ONNX graph. operator() translates the operation of the current node and returns the
 // name of its output.
 class Translation {
  public:
   Translation(const Graph& graph, const ParameterValues& values, onnx::GraphProto& to)
-      : graph_(graph), values_(values), to_(to), value_names_(graph), names_{kImages, "", ""} {}
+      : graph_(graph), values_(values), to_(to), value_names_(graph), names_{input_name(graph), "", ""} {}
 
   void run() {
     for (const Node& node : graph_.nodes()) {
@@ -290,6 +296,9 @@ class Translation {
     set(add("Transpose", {name(".by_head")}, name(".joined")), "perm", {0, 2, 1, 3});
     return reshape(name(".joined"), {0, length, width}, name());
   }
+
+  // Only in graphs that generate text.
+  std::string operator()(const CachedAttention&) { fail("cached attention cannot be written as ONNX"); }
 
   std::string operator()(const Mean& o) {
     onnx::NodeProto& node = add("ReduceMean", {input(0)}, name());
@@ -496,6 +505,30 @@ class Translation {
 
   std::string operator()(const Constant& o) { return constant(name(), o.shape, o.values); }
 
+  std::string operator()(const TokenEmbedding& o) {
+    const Shape table{o.vocabulary, o.width};
+    return add("Gather", {initializer("weight", table, table), input(0)}, name()).output(0);
+  }
+
+  std::string operator()(const PositionEmbedding& o) {
+    const Shape table{o.positions, shapes_[0][2]};
+    std::vector<std::int64_t> positions(shapes_[0][1]);
+    std::iota(positions.begin(), positions.end(), 0);
+    add("Gather", {initializer("weight", table, table), wholes(".positions", positions)}, name(".rows"));
+    return add("Add", {input(0), name(".rows")}, name()).output(0);
+  }
+
+  std::string operator()(const LanguageModelHead& o) {
+    const Shape table{o.vocabulary, shapes_[0][2]};
+    const std::string called = parameter_name(*node_, "weight");
+    const std::string weights = node_->shared.empty() ? initializer("weight", table, table)  //
+                                                      : value_names_.parameter(called);
+    set(add("Transpose", {weights}, name(".transposed")), "perm", {1, 0});
+    add("MatMul", {input(0), name(".transposed")}, kLogits);
+    describe(*to_.add_output(), kLogits, onnx::TensorProto::FLOAT, {1, shapes_[0][1], o.vocabulary});
+    return "";
+  }
+
  private:
   std::string sigmoids() {
     add("Identity", {input(0)}, kLogits);
@@ -656,7 +689,10 @@ std::string to_onnx(const std::string& name, const Graph& graph, const Parameter
   }
   onnx::GraphProto& to = *model.mutable_graph();
   to.set_name(name);
-  describe(*to.add_input(), kImages, onnx::TensorProto::UINT8, graph.shapes(1)[Graph::kImages]);
+  if (graph.reads_tokens())
+    describe(*to.add_input(), input_name(graph), onnx::TensorProto::INT64, {1, graph.tokens().length});
+  else
+    describe(*to.add_input(), input_name(graph), onnx::TensorProto::UINT8, graph.shapes(1)[Graph::kImages]);
   Translation(graph, values, to).run();
   return model.SerializeAsString();
 }

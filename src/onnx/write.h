@@ -24,6 +24,9 @@ using ParameterValues = std::function<std::span<const float>(const std::string& 
 //   output  probabilities  their softmax, or each one's sigmoid if the loss is a binary cross-entropy
 //   or, if the loss is the mean squared error, one output:
 //   output  values         float32, {batch, width}
+// or, if the network reads tokens:
+//   input   tokens         int64, {batch, length}
+//   output  logits         float32, {batch, length, vocabulary}, of each next token
 // All other names are those of the graph. `name`: of the model; `metadata`: further properties stored in the file.
 //
 // Throws Error if the parameters exceed the 2 GiB that a file can hold.

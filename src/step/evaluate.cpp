@@ -1,7 +1,9 @@
 #include "src/step/evaluate.h"
 
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 
 #include "kernels/base/error.h"
 #include "src/data/bad_samples.h"
@@ -29,12 +31,16 @@ void add(std::span<const float> logits, std::span<const std::int32_t> labels, Co
                   predicted_class(logits.subspan(i * confusion.classes(), confusion.classes())));
 }
 
-// `sums`: over `count` images of all ranks.
+// `sums`: over `count` images or tokens of all ranks.
 Score score_of(const LossSums& sums, std::size_t count, const DatasetInfo& data,
                const std::optional<ClassCounts>& class_counts) {
   Score score{.correct = {}, .count = count, .loss = sums.loss / static_cast<double>(count)};
   for (const Measure measure : measures_of(data)) {
-    if (measure == Measure::accuracy) score.correct = static_cast<std::uint64_t>(sums.measure);
+    if (measure == Measure::perplexity) score.perplexity = std::exp(*score.loss);
+    if (measure == Measure::bits_per_byte)
+      score.bits_per_byte =
+          *score.loss / std::numbers::ln2 * static_cast<double>(data.tokens) / static_cast<double>(data.text_bytes);
+    if (measure == Measure::accuracy) score.correct = static_cast<std::uint64_t>(std::llround(sums.measure));
     if (measure == Measure::top5) score.top5 = static_cast<std::uint64_t>(sums.among_largest);
     if (measure == Measure::f1) score.f1 = class_counts->macro_f1();
     if (measure == Measure::mae) score.mae = sums.measure / static_cast<double>(count);
@@ -52,7 +58,7 @@ std::string to_string(const Evaluation& e) {
   return text;
 }
 
-std::optional<Evaluation> evaluate(const World& world, Model& model, const Dataset& dataset, const InputPlan& input,
+std::optional<Evaluation> evaluate(const World& world, Model& model, const Samples& dataset, const InputPlan& input,
                                    const EvaluationPlan& plan, Activity& activity) {
   activity.enter(Activity::Phase::evaluation);
   Loader loader(
@@ -77,6 +83,7 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Datas
       found.loss += sums.loss;
       found.measure += sums.measure;
       found.among_largest += sums.among_largest;
+      found.targets += sums.targets;
       const Labels labels = batch.labels_of(samples);
       if (confusion) add(read_logits(model, network), labels.classes, *confusion);
       if (class_counts) class_counts->add(read_logits(model, network), labels.targets);
@@ -85,13 +92,17 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Datas
     if (stopping(world, plan, activity)) return {};
   }
   activity.enter(Activity::Phase::meeting);
-  std::array<double, 4> sums{found.loss, found.measure, found.among_largest, static_cast<double>(images)};
+  // The losses of a window of tokens are means over its length.
+  const auto length = static_cast<double>(data.is_text() ? data.length : 1);
+  const double count = data.is_text() ? length * found.targets : static_cast<double>(images);
+  std::array<double, 4> sums{length * found.loss, length * found.measure, found.among_largest, count};
   world.sum(sums);
   if (confusion) world.sum(confusion->counts());
   if (class_counts) world.sum(class_counts->counts());
   const std::size_t skipped = bad.take_all(world);
-  if (sums[3] == 0) fail("nothing to evaluate: all {} images are bad", skipped);
-  const Score score = score_of({sums[0], sums[1], sums[2]}, static_cast<std::size_t>(sums[3]), data, class_counts);
+  if (sums[3] == 0) fail("nothing to evaluate: all {} samples are bad", skipped);
+  const LossSums all{.loss = sums[0], .measure = sums[1], .among_largest = sums[2]};
+  const Score score = score_of(all, static_cast<std::size_t>(std::llround(sums[3])), data, class_counts);
   return Evaluation{plan.split, score, skipped, std::move(confusion), std::move(class_counts)};
 }
 

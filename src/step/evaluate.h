@@ -6,8 +6,8 @@
 
 #include "collectives/world/world.h"
 #include "models/model.h"
-#include "src/data/dataset.h"
 #include "src/data/input_plan.h"
+#include "src/data/samples.h"
 #include "src/job/activity.h"
 #include "src/step/class_counts.h"
 #include "src/step/confusion_matrix.h"
@@ -38,7 +38,7 @@ struct EvaluationPlan {
 // Evaluates each sample of the data set once, distributed over the ranks. Returns the same result on every rank, or
 // none if any rank was asked to stop: then all ranks stop after the same batch. Collective. The first call for a batch
 // size plans the network. Records its progress in `activity`.
-std::optional<Evaluation> evaluate(const World& world, Model& model, const Dataset& dataset, const InputPlan& input,
+std::optional<Evaluation> evaluate(const World& world, Model& model, const Samples& dataset, const InputPlan& input,
                                    const EvaluationPlan& plan, Activity& activity);
 
 }  // namespace annulus

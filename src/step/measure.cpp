@@ -14,6 +14,8 @@ namespace {
 // In the order of Measure.
 constexpr std::array<MeasureInfo, kMeasures.size()> kInfo{{{"f1", "F1", true, false},
                                                            {"mae", "MAE", false, true},
+                                                           {"perplexity", "perplexity", false, true},
+                                                           {"bits_per_byte", "bits per byte", false, true},
                                                            {"accuracy", "accuracy", true, false},
                                                            {"top5", "top-5", true, false},
                                                            {"loss", "loss", false, true}}};
@@ -49,6 +51,8 @@ std::string to_string(Measure measure, double value) {
 std::vector<Measure> measures_of(const DatasetInfo& data) {
   using enum Measure;
   if (data.labels == LabelKind::values) return {mae, loss};
+  if (data.labels == LabelKind::tokens && data.text_bytes > 0) return {perplexity, bits_per_byte, accuracy, loss};
+  if (data.labels == LabelKind::tokens) return {perplexity, accuracy, loss};
   if (data.labels == LabelKind::several_classes) return {f1, accuracy, loss};
   if (data.classes.size() > SoftmaxCrossEntropy::kTop) return {accuracy, top5, loss};
   return {accuracy, loss};

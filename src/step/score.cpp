@@ -22,6 +22,10 @@ std::optional<double> Score::value(Measure measure) const {
       return f1;
     case Measure::mae:
       return mae;
+    case Measure::perplexity:
+      return perplexity;
+    case Measure::bits_per_byte:
+      return bits_per_byte;
     case Measure::accuracy:
       return share(correct);
     case Measure::top5:
@@ -47,7 +51,7 @@ std::string headline(const Score& score) {
 std::string details(const Score& score) {
   std::string text = main_measure(score) == Measure::accuracy
                          ? fmt::format("{} of {} images", *score.correct, score.count)
-                         : fmt::format("{} images", score.count);
+                         : fmt::format("{} {}", score.count, score.perplexity ? "tokens" : "images");
   for (const Measure measure : further_measures(score)) text += ", " + to_string(measure, *score.value(measure));
   return text;
 }

@@ -12,11 +12,11 @@ namespace annulus {
 
 // Result of an evaluation. Values that it did not measure are empty, see measures_of().
 struct Score {
-  std::optional<std::uint64_t> correct;  // images, for Measure::accuracy
-  std::uint64_t count = 0;               // images
+  std::optional<std::uint64_t> correct;  // images or tokens, for Measure::accuracy
+  std::uint64_t count = 0;               // images or tokens
   std::optional<std::uint64_t> top5{};   // images
   std::optional<double> loss{};          // none in checkpoints of earlier versions of the program
-  std::optional<double> f1{}, mae{};
+  std::optional<double> f1{}, mae{}, perplexity{}, bits_per_byte{};
 
   std::optional<double> value(Measure measure) const;
   bool operator==(const Score&) const = default;

@@ -27,8 +27,21 @@ BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
 // Returns the option that requires all all-reduces of a step before its first update; empty if buckets are updated one
 // by one.
 std::string_view waits_for_all(Model& model, const StepOptions& options) {
+  if (model.embedding_gradient()) return "a network whose embedding is also its head";
   if (model.device().loss_scaling() != nullptr) return "--precision fp16";
   return options.clip_norm > 0 ? "--clip-norm" : "";
+}
+
+std::optional<EmbeddingExchange> make_exchange(Model& model, AllReduce& all_reduce, const StepOptions& options) {
+  const auto& gradient = model.embedding_gradient();
+  if (!gradient) return std::nullopt;
+  const TokenShape& tokens = model.graph().tokens();
+  return std::make_optional<EmbeddingExchange>(model.device(), all_reduce, tokens.vocabulary, gradient->width,
+                                               options.global_batch * tokens.length);
+}
+
+std::span<const std::int32_t> windows(std::span<const std::uint8_t> bytes) {
+  return {reinterpret_cast<const std::int32_t*>(bytes.data()), bytes.size() / sizeof(std::int32_t)};
 }
 
 GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllReduce& all_reduce,
@@ -64,6 +77,7 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
       options_(options),
       activity_(activity),
       accumulated_(options.parts > 1 ? device_.allocate(model.parameters().gradients().bytes) : Buffer{}),
+      embedding_(make_exchange(model, all_reduce, options)),
       bucket_options_(resolve(buckets, model.parameters())),
       buckets_(make_buckets(model, bucket_options_, all_reduce, waits_for_all(model, options))) {
   expect_flushed_subnormals();
@@ -101,7 +115,7 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const M
       fail("the loss is {}: the parameters of the previous step are the last valid ones; lower --lr", metrics.loss);
     optimizer_.begin_step();
     if (updates_together()) {
-      update_together();
+      update_together(batch);
     } else {
       update(0);
       finish_undeferred();
@@ -175,10 +189,16 @@ void Trainer::finish_undeferred() {
 void Trainer::load(const Batch& batch, std::size_t number) {
   if (batch.size() == 0) return;
   const Range samples = options_.part(batch.size(), number);
-  const std::size_t pixels = batch.images.size() / batch.size();
   model_.network(Mode::training, samples.size())
-      .load(std::span(batch.images).subspan(samples.begin * pixels, samples.size() * pixels), batch.labels_of(samples),
+      .load(part_of(batch, number), batch.labels_of(samples),
             std::span(batch.keys).subspan(samples.begin, samples.size()));
+}
+
+// Returns the images or windows of a part.
+std::span<const std::uint8_t> Trainer::part_of(const Batch& batch, std::size_t number) const {
+  const Range samples = options_.part(batch.size(), number);
+  const std::size_t bytes = batch.images.size() / batch.size();
+  return std::span(batch.images).subspan(samples.begin * bytes, samples.size() * bytes);
 }
 
 // Computes the gradients of this rank's share, whose first part is already loaded, and sends them bucket by bucket as
@@ -189,7 +209,7 @@ void Trainer::compute(const Batch& batch, const ControlFlags& flags) {
   const float sample_weight = 1.0f / static_cast<float>(batch.step.global_batch());
   if (last > 0) device_.zero(accumulated_.view());
   for (std::size_t number = 0; number < last; ++number) {
-    accumulate(forward(batch, number), sample_weight);
+    accumulate(forward(batch, number), sample_weight, part_of(batch, number));
     load(batch, number + 1);
   }
   backward(forward(batch, last), sample_weight, flags, last > 0);
@@ -217,9 +237,10 @@ Network& Trainer::forward(const Batch& batch, std::size_t number) {
 }
 
 // A part that is not the last: accumulates its gradients locally; the all-reduces wait for the last part's.
-void Trainer::accumulate(Network& network, float sample_weight) {
+void Trainer::accumulate(Network& network, float sample_weight, std::span<const std::uint8_t> samples) {
   activity_.enter(Activity::Phase::backward);
   network.backward(sample_weight, [this](std::size_t) { activity_.tick(); });
+  if (embedding_) embedding_->add_own(windows(samples), model_.graph().tokens().length, *network.embedding_gradient());
   const DeviceView gradients = model_.parameters().gradients(), sums = accumulated_.view();
   const std::size_t steering = model_.parameters().steering().bytes;  // not written by the network
   device_.add(gradients.slice(steering, gradients.bytes - steering), sums.slice(steering, sums.bytes - steering),
@@ -257,15 +278,19 @@ void Trainer::begin_backward(const ControlFlags& flags) {
 }
 
 void Trainer::all_reduce_within_pass(DeviceView values) {
-  const Activity::Phase pass = activity_.snapshot().phase;
+  const StepTimestamps::Part part = all_reduce_now(values);
+  if (!rehearsing_) timestamps_.finishing.push_back(part);
+}
+
+Trainer::StepTimestamps::Part Trainer::all_reduce_now(DeviceView values) {
+  const Activity::Phase before = activity_.snapshot().phase;
   activity_.enter(Activity::Phase::waiting_within_pass);
   const Mark begun = device_.mark();
   all_reduce_.join(all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass));
   const Mark ended = device_.mark();
-  activity_.enter(pass);
-  if (rehearsing_) return;
-  timestamps_.finishing.push_back({begun, ended});
-  if (all_reduce_.info().reduces) timestamps_.waits.push_back({begun, begun, ended});
+  activity_.enter(before);
+  if (all_reduce_.info().reduces && !rehearsing_) timestamps_.waits.push_back({begun, begun, ended});
+  return {begun, ended};
 }
 
 void Trainer::finish_from(std::size_t parameters) {
@@ -306,8 +331,22 @@ void Trainer::update(std::size_t bucket) {
   timestamps_.updates.push_back({begun, device_.mark()});
 }
 
-void Trainer::update_together() {
+// Adds the rows of all ranks to a shared embedding's gradient, which has been all-reduced without them.
+void Trainer::finish_embedding(const Batch& batch) {
+  std::span<const std::uint8_t> samples;
+  Network::EmbeddingGradient gradient = *model_.embedding_gradient();  // for an empty share, without rows
+  if (batch.size() > 0) {
+    const std::size_t last = options_.parts_of(batch.size()) - 1;
+    samples = part_of(batch, last);
+    gradient = *model_.network(Mode::training, options_.part(batch.size(), last).size()).embedding_gradient();
+  }
+  embedding_->add_all(windows(samples), model_.graph().tokens().length, gradient,
+                      [this](DeviceView values) { all_reduce_now(values); });
+}
+
+void Trainer::update_together(const Batch& batch) {
   for (std::size_t bucket = 1; bucket < buckets_.size(); ++bucket) wait(bucket);
+  if (embedding_) finish_embedding(batch);
   activity_.enter(Activity::Phase::optimizer);
   const Mark begun = device_.mark();
   LossScaling* scaling = device_.loss_scaling();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "collectives/all_reduce.h"
 #include "collectives/gradient_buckets.h"
@@ -9,6 +10,7 @@
 #include "models/model.h"
 #include "src/data/loader.h"
 #include "src/job/activity.h"
+#include "src/step/embedding_exchange.h"
 #include "src/step/ledger.h"
 #include "src/step/optimizer.h"
 
@@ -39,7 +41,8 @@ struct StepOptions {
   // samples. The step is the same except for rounding and for batch norm, whose statistics are those of a part; the
   // memory needed is that of a part.
   std::size_t parts = 1;
-  float clip_norm = 0;  // see Update::clip(); 0: no clipping
+  float clip_norm = 0;           // see Update::clip(); 0: no clipping
+  std::size_t global_batch = 0;  // the maximum of a step; only needed if an embedding is shared
 
   std::size_t parts_of(std::size_t share) const { return std::min(parts, share); }
   Range part(std::size_t share, std::size_t number) const { return split(share, parts_of(share), number); }
@@ -96,18 +99,21 @@ class Trainer {
   void compute(const Batch& batch, const ControlFlags& flags);
   void send_nothing(const ControlFlags& flags);
   Network& forward(const Batch& batch, std::size_t part);
-  void accumulate(Network& network, float sample_weight);
+  std::span<const std::uint8_t> part_of(const Batch& batch, std::size_t number) const;
+  void accumulate(Network& network, float sample_weight, std::span<const std::uint8_t> samples);
   void backward(Network& network, float sample_weight, const ControlFlags& flags, bool accumulated);
   void send(std::size_t gradients);
   void begin_backward(const ControlFlags& flags);
   void all_reduce_within_pass(DeviceView values);
+  StepTimestamps::Part all_reduce_now(DeviceView values);
   void finish_undeferred();
+  void finish_embedding(const Batch& batch);
   void finish_from(std::size_t parameters);  // deferred buckets that end beyond this position in the arena
   void finish(std::size_t bucket);
   void wait(std::size_t bucket);
   void update(std::size_t bucket);
-  void update_together();         // all buckets, after what needs all gradients
-  bool updates_together() const;  // rather than each bucket when its all-reduce is done
+  void update_together(const Batch& batch);  // all buckets, after what needs all gradients
+  bool updates_together() const;             // rather than each bucket when its all-reduce is done
   StepMetrics read_metrics() const;
   void record_times(StepTimestamps& timestamps);
   double seconds(const StepTimestamps::Part& part) { return device_.seconds(part.end) - device_.seconds(part.begin); }
@@ -120,8 +126,9 @@ class Trainer {
   TraceLane* const lane_;
   const StepOptions options_;
   Activity& activity_;
-  Buffer accumulated_;         // gradients of a step's earlier parts; none if steps have one part
-  std::size_t not_added_ = 0;  // offset in bytes from which they are not yet added to the last part's
+  Buffer accumulated_;                          // gradients of a step's earlier parts; none if steps have one part
+  std::optional<EmbeddingExchange> embedding_;  // none if no embedding is shared
+  std::size_t not_added_ = 0;                   // offset in bytes from which they are not yet added to the last part's
   BucketOptions bucket_options_;
   GradientBuckets buckets_;
   std::size_t pending_ = 0;                      // deferred buckets 1 to this one are not finished

@@ -16,9 +16,9 @@ namespace {
 // "54000 training, 6000 validation and 10000 test"
 std::string splits(const TrainingInputs& inputs) {
   const auto part = [](const EvaluatedSplit& split) {
-    return fmt::format("{} {}", split.images.info().size, split.name);
+    return fmt::format("{} {}", split.samples->info().size, split.name);
   };
-  const std::string training = fmt::format("{} training", inputs.training.info().size);
+  const std::string training = fmt::format("{} training", inputs.training->info().size);
   if (!inputs.test) return training + " and " + part(inputs.evaluated);
   return training + ", " + part(inputs.evaluated) + " and " + part(*inputs.test);
 }
@@ -34,7 +34,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   const std::string warning = device_warning(world, device);
   const ThreadReport threads = report_threads(world, choose_threads(options.device.threads));
   if (!world.root()) return;
-  const DatasetInfo& data = inputs.training.info();
+  const DatasetInfo& data = inputs.training->info();
   const std::string mark = emphasized(stdout, Emphasis::warning, "warning");
   fmt::print("annulus {}: {} on {} rank{}, {}\n", ANNULUS_VERSION, options.model, world.size(),
              world.size() == 1 ? "" : "s", device.info().description);
@@ -42,9 +42,12 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
     fmt::print("  threads     {}\n", threads.text);
     if (!threads.warning.empty()) fmt::print("  {}     {}\n", mark, threads.warning);
   }
-  fmt::print("  data        {}: {} images{}, {}\n", printable(name_of(options.data)), splits(inputs),
-             data.encoded() ? "" : fmt::format(" of {}x{}x{}", data.height, data.width, data.channels),
-             counted(data.labels, data.classes.size()));
+  const std::string each = data.is_text()   ? fmt::format("windows of {} tokens", data.length)
+                           : data.encoded() ? "images"
+                                            : fmt::format("images of {}x{}x{}", data.height, data.width, data.channels);
+  fmt::print(
+      "  data        {}: {} {}, {}\n", printable(name_of(options.data)), splits(inputs), each,
+      data.is_text() ? fmt::format("a vocabulary of {}", data.vocabulary) : counted(data.labels, data.classes.size()));
   fmt::print("  input       {}\n", to_string(inputs.training_plan));
   fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}\n", replica.model.parameters().count(),
              format_bytes(replica.model.parameters().gradients().bytes), replica.trainer.buckets().size(),

@@ -22,14 +22,22 @@ struct NamedTensors {
   std::map<std::string, Shape> shapes;
   std::function<std::vector<float>(const std::string& name)> read;
   std::vector<std::string> damaged{};  // see StoredCheckpoint
+  bool of_pytorch = false;             // matrices are as in PyTorch's state_dict
 };
 
 NamedTensors open_safetensors(const std::filesystem::path& path) {
   const auto file = std::make_shared<SafetensorsFile>(path);
-  NamedTensors tensors{path.string(), {}, [file](const std::string& name) {
-                         return file->read(*std::ranges::find(file->tensors(), name, &StoredTensor::name));
+  // Hugging Face's GPT2LMHeadModel has a GPT2Model of this name.
+  const std::string prefix = "transformer.";
+  const bool prefixed = std::ranges::any_of(
+      file->tensors(), [&](const StoredTensor& tensor) { return tensor.name == prefix + "wte.weight"; });
+  NamedTensors tensors{path.string(), {}, [=](const std::string& name) {
+                         const std::string stored = prefixed ? prefix + name : name;
+                         return file->read(*std::ranges::find(file->tensors(), stored, &StoredTensor::name));
                        }};
-  for (const StoredTensor& tensor : file->tensors()) tensors.shapes[tensor.name] = tensor.shape;
+  tensors.of_pytorch = true;
+  for (const StoredTensor& tensor : file->tensors())
+    tensors.shapes[tensor.name.substr(prefixed && tensor.name.starts_with(prefix) ? prefix.size() : 0)] = tensor.shape;
   return tensors;
 }
 
@@ -56,8 +64,10 @@ std::string first_of(const std::vector<std::string>& names) {
   return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
 }
 
+// Of Hugging Face's GPT-2, the masks of attention, and the head, which is the embedding.
 bool is_ignored(const std::string& name) {
-  return name.ends_with(".num_batches_tracked") || name.starts_with("AuxLogits.");
+  return name.ends_with(".num_batches_tracked") || name.starts_with("AuxLogits.") || name.ends_with(".attn.bias") ||
+         name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
 }
 
 // Whether a shape is one of a head's for another number of classes.
@@ -85,7 +95,8 @@ Comparison compare(const NamedTensors& tensors, const Graph& graph) {
     const auto entry = rest.extract(tensor.name);
     if (entry.empty())
       found.missing.push_back(tensor.name);
-    else if (entry.mapped() == tensor.shape || entry.mapped() == tensor.parameter_shape)
+    else if (entry.mapped() == tensor.shape ||
+             (entry.mapped() == tensor.parameter_shape && !(tensors.of_pytorch && tensor.transposed)))
       found.fitting.push_back(tensor.name);
     else if (tensor.name.starts_with(head) && differs_in_classes(entry.mapped(), tensor))
       found.other_classes = entry.mapped()[0];
@@ -113,9 +124,12 @@ std::vector<std::string> load(const NamedTensors& tensors, Model& model) {
   const Comparison found = compare(tensors, model.graph());
   expect_fit(tensors, found);
   const Parameters& parameters = model.parameters();
-  for (const std::string& name : found.fitting) {
-    const Parameter& p = *std::ranges::find(parameters.all(), name, &Parameter::name);
-    model.device().write(tensors.read(name), p.spec, parameters.weight(p));
+  for (const StateTensor& tensor : state_dict(model.graph())) {
+    if (std::ranges::find(found.fitting, tensor.name) == found.fitting.end()) continue;
+    const Parameter& p = *std::ranges::find(parameters.all(), tensor.name, &Parameter::name);
+    std::vector<float> values = tensors.read(tensor.name);
+    if (tensors.of_pytorch && tensor.transposed) values = transposed(values, tensor.shape);
+    model.device().write(values, p.spec, parameters.weight(p));
   }
   std::vector<std::string> lines = tensors.damaged;
   lines.push_back("initial weights from " + tensors.source);

@@ -17,13 +17,13 @@ Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord
                 inputs.options.ema, update_factors(inputs.options, model.graph())),
       ledger(record.clock_offset),
       trainer(model, all_reduce, optimizer, ledger, inputs.options.buckets, record.activity, record.timeline.step(),
-              step_options(inputs.options)) {
+              step_options(inputs.options, inputs.global_batch)) {
   all_reduce.record_to(record.timeline.all_reduce());
   model.record_to(record.timeline.step());
 }
 
 void Replica::plan_networks(const TrainingInputs& inputs) {
-  const std::size_t size = inputs.training.info().size;
+  const std::size_t size = inputs.training->info().size;
   const StepOptions step = step_options(inputs.options);
   for (const std::size_t images : {std::min(inputs.global_batch, size), size % inputs.global_batch}) {
     const std::size_t share = inputs.share(images);

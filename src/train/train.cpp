@@ -39,7 +39,7 @@ void check_consistent(const TrainingInputs& inputs) {
   agreement.add("--resume", options.resume);
   agreement.add("--timeline, given or not,", !options.timeline.file.empty());
   agreement.add("--data-changed", options.data_changed);
-  for (const DataField& field : data_fields(inputs.training.info(), inputs.samples))
+  for (const DataField& field : data_fields(inputs.training->info(), inputs.samples))
     agreement.add(field.name, field.value);
   agreement.check();
 }
@@ -63,8 +63,8 @@ std::optional<Resumption> resumption_of(const TrainingInputs& inputs) {
   if (!options.resume) return std::nullopt;
   return find_resumption(inputs.world, inputs.checkpoints(),
                          {network_name(options.model), inputs.network.onnx, to_string(inputs.task.loss), options.seed,
-                          inputs.training.info().labels, inputs.sample_order(),
-                          data_fields(inputs.training.info(), inputs.samples), options.data_changed});
+                          inputs.training->info().labels, inputs.sample_order(),
+                          data_fields(inputs.training->info(), inputs.samples), options.data_changed});
 }
 
 // Measured again, the crossover might differ, and with it the last bits of all-reduces.
@@ -85,13 +85,13 @@ std::string choose_buckets(const TrainingInputs& inputs, Trainer& trainer, RunSt
   }
   BatchRequest trial = inputs.batches_from(state.cursor);
   trial.end_epoch = state.cursor.epoch + 1;  // also if only an evaluation is left
-  Loader loader(inputs.training, inputs.training_plan, trial);
+  Loader loader(*inputs.training, inputs.training_plan, trial);
   return to_string(tune_buckets(inputs.world, trainer, loader.next()));
 }
 
 // The last batches of an epoch are smaller; a resumed epoch's may differ.
 void check_passes(const TrainingInputs& inputs, const RunState& state) {
-  const std::size_t size = inputs.training.info().size;
+  const std::size_t size = inputs.training->info().size;
   for (const std::size_t left : {size - state.cursor.position, size})
     for (const std::size_t images : {std::min(inputs.global_batch, left), left % inputs.global_batch})
       expect_same_passes(inputs.world, inputs.options, images);
@@ -100,6 +100,7 @@ void check_passes(const TrainingInputs& inputs, const RunState& state) {
 void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& result) {
   result.ranks = inputs.world.size();
   result.global_batch = inputs.global_batch;
+  result.unit = SampleUnit(inputs.training->info().length);
   result.schedule = inputs.schedule.description();
   result.device = inputs.device->info().description;
   result.all_reduce = replica.all_reduce.info().description;
@@ -116,7 +117,7 @@ void report_resumption(const TrainingInputs& inputs, const Resumption& resumptio
     record.progress.line(fmt::format("the data was changed (--data-changed): {}", *difference));
   }
   record.progress.line(fmt::format("resuming after {} steps: epoch {}, image {} of {}", state.step,
-                                   state.cursor.epoch + 1, state.cursor.position, inputs.training.info().size));
+                                   state.cursor.epoch + 1, state.cursor.position, inputs.training->info().size));
 }
 
 // Returns the last results.json; no object if it cannot be read.
@@ -141,7 +142,7 @@ void report_nothing_to_do(const TrainingInputs& inputs, const RunState& state) {
   fmt::print("{} {}  ({}){}\n", inputs.evaluated.name, headline(*state.score), details(*state.score),
              state.best ? ", best " + headline(*state.best) : "");
   if (!inputs.test) return;
-  const Measure first = measures_of(inputs.training.info()).front();
+  const Measure first = measures_of(inputs.training->info()).front();
   const nlohmann::json& value = results["test_" + to_string(first)];
   fmt::print("test {}, with the best weights\n",
              to_string(first, value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN()));

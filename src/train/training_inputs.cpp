@@ -6,6 +6,8 @@
 #include <iterator>
 
 #include "kernels/base/error.h"
+#include "src/data/dataset.h"
+#include "src/data/open_samples.h"
 #include "src/job/open_device.h"
 #include "src/train/training_setup.h"
 
@@ -14,19 +16,22 @@ namespace {
 
 using Files = std::vector<std::filesystem::path>;
 
-// Opens a split for evaluation with the network that `training` has. Throws Error if its images do not fit.
+// Opens a split for evaluation with the network that `training` has. Throws Error if its samples do not fit.
 EvaluatedSplit open_split(const std::string& name, const Files& files, const std::string& split,
-                          const TrainOptions& options, const Device& device, const Dataset& training,
+                          const TrainOptions& options, const Device& device, const Samples& training,
                           const ImageSize& image) {
-  Dataset images(files, split);
-  const DatasetInfo &info = images.info(), &trained = training.info();
+  std::unique_ptr<const Samples> samples = open_samples(files, split, training.info().length);
+  const DatasetInfo &info = samples->info(), &trained = training.info();
+  if (info.vocabulary != trained.vocabulary || info.tokenizer != trained.tokenizer)
+    fail("{}: {} text of another tokenizer than the training text: give data of the same kind", files.front().string(),
+         name);
   if (info.labels != trained.labels || info.classes != trained.classes || info.channels != trained.channels)
     fail("{}: {} images of other {} than the training images: give data of the same kind", files.front().string(), name,
          info.channels != trained.channels                                      ? "channels"
          : info.labels != trained.labels || trained.labels == LabelKind::values ? "labels"
                                                                                 : "classes");
   InputPlan plan = plan_input(options.data, info, Purpose::evaluation, decoding_threads(device), image);
-  return {name, std::move(images), std::move(plan)};
+  return {name, std::move(samples), std::move(plan)};
 }
 
 // The split of the files of --validation: these hold images for evaluation, whatever their split is called.
@@ -36,7 +41,7 @@ std::string validation_split(const Files& files) {
   return "train";
 }
 
-EvaluatedSplit open_evaluated(const TrainOptions& options, const Device& device, const Dataset& training,
+EvaluatedSplit open_evaluated(const TrainOptions& options, const Device& device, const Samples& training,
                               const ImageSize& image) {
   const Files files = data_files(options.data.files), others = data_files(options.data.validation);
   for (const std::filesystem::path& file : others)
@@ -48,19 +53,19 @@ EvaluatedSplit open_evaluated(const TrainOptions& options, const Device& device,
   return open_split(split, files, split, options, device, training, image);
 }
 
-std::optional<EvaluatedSplit> open_test(const TrainOptions& options, const Device& device, const Dataset& training,
+std::optional<EvaluatedSplit> open_test(const TrainOptions& options, const Device& device, const Samples& training,
                                         const ImageSize& image, const EvaluatedSplit& evaluated) {
   const Files files = data_files(options.data.files);
   if (evaluated.name == "test" || !has_split(files, "test")) return std::nullopt;
   return open_split("test", files, "test", options, device, training, image);
 }
 
-std::vector<DataField> samples_of(const Dataset& training, const EvaluatedSplit& evaluated,
+std::vector<DataField> samples_of(const Samples& training, const EvaluatedSplit& evaluated,
                                   const std::optional<EvaluatedSplit>& test) {
   std::vector<DataField> fields = sample_fields("training", training);
-  fields.push_back({"the images that are evaluated", evaluated.name});
-  std::ranges::move(sample_fields(evaluated.name, evaluated.images), std::back_inserter(fields));
-  if (test) std::ranges::move(sample_fields(test->name, test->images), std::back_inserter(fields));
+  fields.push_back({"the samples that are evaluated", evaluated.name});
+  std::ranges::move(sample_fields(evaluated.name, *evaluated.samples), std::back_inserter(fields));
+  if (test) std::ranges::move(sample_fields(test->name, *test->samples), std::back_inserter(fields));
   return fields;
 }
 
@@ -86,16 +91,16 @@ TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_
     : world(world_),
       options(options_),
       device(open_device(world, options.device)),
-      training(data_files(options.data.files), "train"),
-      training_plan(plan_input(options.data, training.info(), Purpose::training, decoding_threads(*device))),
-      task(task_of(training, training_plan, options)),
+      training(open_samples(data_files(options.data.files), "train", options.data.length)),
+      training_plan(plan_input(options.data, training->info(), Purpose::training, decoding_threads(*device))),
+      task(task_of(*training, training_plan, options)),
       network(open_network(world, options, task, checkpoints())),
-      evaluated(open_evaluated(options, *device, training, training_plan.image)),
-      test(open_test(options, *device, training, training_plan.image, evaluated)),
+      evaluated(open_evaluated(options, *device, *training, training_plan.image)),
+      test(open_test(options, *device, *training, training_plan.image, evaluated)),
       global_batch(global_batch_of(world, options)),
       schedule(options.schedule, global_batch, options.epochs),
-      samples(samples_of(training, evaluated, test)) {
-  expect_measures(options, training.info());
+      samples(samples_of(*training, evaluated, test)) {
+  expect_measures(options, training->info());
 }
 
 std::size_t TrainingInputs::share(std::size_t images) const {
@@ -103,7 +108,7 @@ std::size_t TrainingInputs::share(std::size_t images) const {
 }
 
 std::size_t TrainingInputs::largest_pass() const {
-  const std::size_t images = std::min(global_batch, training.info().size);
+  const std::size_t images = std::min(global_batch, training->info().size);
   const std::size_t largest_share = split(images, static_cast<std::size_t>(world.size()), 0).size();
   return step_options(options).part(std::max<std::size_t>(largest_share, 1), 0).size();
 }
@@ -114,7 +119,7 @@ BatchRequest TrainingInputs::batches_from(const Cursor& start) const {
 }
 
 std::string TrainingInputs::sample_order() const {
-  return order_of(training_plan, training.info());
+  return order_of(training_plan, training->info());
 }
 
 std::string TrainingInputs::early_end(const RunState& state) const {

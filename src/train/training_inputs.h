@@ -11,9 +11,9 @@
 #include "models/zoo.h"
 #include "src/checkpoint/checkpoint_folder.h"
 #include "src/data/data_fingerprint.h"
-#include "src/data/dataset.h"
 #include "src/data/input_plan.h"
 #include "src/data/loader.h"
+#include "src/data/samples.h"
 #include "src/step/measure.h"
 #include "src/train/network_source.h"
 #include "src/train/schedule.h"
@@ -24,7 +24,7 @@ namespace annulus {
 // A split that a run evaluates.
 struct EvaluatedSplit {
   std::string name;  // "validation" or "test"
-  Dataset images;
+  std::unique_ptr<const Samples> samples;
   InputPlan plan;
 };
 
@@ -36,7 +36,7 @@ struct TrainingInputs {
   const World& world;
   const TrainOptions& options;
   const std::unique_ptr<Device> device;
-  const Dataset training;
+  const std::unique_ptr<const Samples> training;
   const InputPlan training_plan;
   const Task task;
   const NetworkSource network;
@@ -58,7 +58,7 @@ struct TrainingInputs {
   // empty.
   std::string early_end(const RunState& state) const;
   bool complete(const RunState& state) const;  // all epochs or steps are done, or it ends early
-  Measure best_by() const { return options.best_by.value_or(measures_of(training.info()).front()); }
+  Measure best_by() const { return options.best_by.value_or(measures_of(training->info()).front()); }
   CheckpointFolder checkpoints(CheckpointFolder::Reached reached = [](std::uint64_t, std::string_view) {}) const {
     return {options.out, options.keep, std::move(reached), best_by()};
   }

@@ -31,9 +31,10 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
       checkpoints_(inputs.checkpoints([this](std::uint64_t step, std::string_view stage) {
         inject_at(options_.faults, world_.rank(), step, stage);
       })),
-      loader_(inputs.training, inputs.training_plan, inputs.batches_from(state.cursor)),
-      metrics_(world_, options_.metrics, options_.out, state.step, replica.trainer, replica.optimizer, replica.ledger,
-               record.activity, [&record](const std::string& line) { record.progress.line(line); }),
+      loader_(*inputs.training, inputs.training_plan, inputs.batches_from(state.cursor)),
+      metrics_(world_, options_.metrics, options_.out, state.step, record.result.unit, replica.trainer,
+               replica.optimizer, replica.ledger, record.activity,
+               [&record](const std::string& line) { record.progress.line(line); }),
       bad_samples_(world_.rank()) {}
 
 bool TrainingRun::run() {
@@ -64,7 +65,7 @@ void TrainingRun::report_end() {
 }
 
 RunMetrics::Place TrainingRun::place() const {
-  const auto images = static_cast<double>(inputs_.training.info().size);
+  const auto images = static_cast<double>(inputs_.training->info().size);
   return {state_.step, static_cast<double>(state_.cursor.epoch) + static_cast<double>(state_.cursor.position) / images};
 }
 
@@ -80,10 +81,10 @@ bool TrainingRun::run_epoch() {
   EpochResult epoch;
   epoch.epoch = state_.cursor.epoch + 1;
   epoch.first_image = state_.cursor.position;
-  epoch.measure = step_measure(inputs_.training.info().labels);
+  epoch.measure = step_measure(inputs_.training->info().labels);
   const TraceSpan span(record_.timeline.run(), "epoch", static_cast<std::int64_t>(epoch.epoch));
   if (options_.clip_norm > 0) epoch.gradient_norms.emplace();
-  record_.progress.begin_epoch(epoch.epoch, inputs_.training.info().size);
+  record_.progress.begin_epoch(epoch.epoch, inputs_.training->info().size, record_.result.unit);
   bool goes_on = true;
   while (goes_on && !inputs_.complete(state_) && state_.cursor.epoch < epoch.epoch) goes_on = run_step(epoch);
   close_epoch(epoch);
@@ -99,7 +100,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   inject(options_.faults, world_.rank(), state_.step + 1, replica_.model);
   record_.activity.enter(Activity::Phase::input);
   const Batch& batch = loader_.next();
-  epoch.rate = inputs_.schedule.rate(middle(batch.step, inputs_.training.info().size), state_.rate_reductions);
+  epoch.rate = inputs_.schedule.rate(middle(batch.step, inputs_.training->info().size), state_.rate_reductions);
   replica_.optimizer.set_rate(epoch.rate);
   bad_samples_.add(batch);
   StepMetrics metrics;
@@ -176,7 +177,7 @@ bool TrainingRun::evaluate() {
 }
 
 std::optional<Evaluation> TrainingRun::evaluate(const EvaluatedSplit& split, std::size_t batches) {
-  return annulus::evaluate(world_, replica_.model, split.images, split.plan,
+  return annulus::evaluate(world_, replica_.model, *split.samples, split.plan,
                            {.split = split.name,
                             .global_batch = inputs_.largest_pass() * static_cast<std::size_t>(world_.size()),
                             .batches = batches,
@@ -239,7 +240,7 @@ Checkpoint TrainingRun::checkpointed() {
   checkpoint.seed = options_.seed;
   checkpoint.order = inputs_.sample_order();
   checkpoint.image = inputs_.training_plan.image;
-  checkpoint.data = inputs_.training.info();
+  checkpoint.data = inputs_.training->info();
   checkpoint.samples = inputs_.samples;
   checkpoint.summing = replica_.summation(inputs_);
   return checkpoint;
@@ -261,11 +262,11 @@ void TrainingRun::close_epoch(EpochResult& epoch) {
 void TrainingRun::report(const EpochResult& epoch) {
   if (state_.cursor.epoch == epoch.epoch) metrics_.epoch(place(), epoch);  // a partial epoch may be resumed
   const std::string rest = epoch.first_image > 0 ? fmt::format(" (from image {} on)", epoch.first_image) : "";
-  record_.progress.line(fmt::format("epoch {}/{}{}  loss {:.4f}  {}  {}rate {:.4g}  {:.0f} images/s  {:.1f} s",
-                                    epoch.epoch, options_.epochs, rest, epoch.train_loss,
-                                    to_string(epoch.measure, epoch.train_measure),
-                                    epoch.evaluation ? to_string(*epoch.evaluation) + "  " : "", epoch.rate,
-                                    static_cast<double>(epoch.images) / epoch.seconds, epoch.seconds));
+  record_.progress.line(
+      fmt::format("epoch {}/{}{}  loss {:.4f}  {}  {}rate {:.4g}  {:.0f} {}/s  {:.1f} s", epoch.epoch, options_.epochs,
+                  rest, epoch.train_loss, to_string(epoch.measure, epoch.train_measure),
+                  epoch.evaluation ? to_string(*epoch.evaluation) + "  " : "", epoch.rate,
+                  record_.result.unit.count(epoch.images) / epoch.seconds, record_.result.unit.name, epoch.seconds));
   if (epoch.accounts.latest().share > kWorthSaying) record_.progress.line("  " + lateness_line(epoch.accounts));
   record_.result.epochs.push_back(epoch);
   save_results("running");

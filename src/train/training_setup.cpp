@@ -14,6 +14,7 @@
 namespace annulus {
 
 Task task_of(const DatasetInfo& info, const InputPlan& input, const std::string& loss) {
+  if (info.is_text()) return token_task({info.length, info.vocabulary});
   return {{input.image.height, input.image.width, input.channels},
           info.mean,
           info.stddev,
@@ -25,7 +26,7 @@ Task task_of(const DatasetInfo& info, const InputPlan& input, const std::string&
 namespace {
 
 // n / (k n_c) for class c with n_c of n images, of k classes with images, so that the mean over all images is 1.
-std::vector<float> balanced_weights(const Dataset& training) {
+std::vector<float> balanced_weights(const Samples& training) {
   std::vector<std::size_t> counts(training.info().classes.size());
   std::size_t images = 0;
   for (std::size_t sample = 0; sample < training.info().size; ++sample) {
@@ -44,7 +45,7 @@ std::vector<float> balanced_weights(const Dataset& training) {
 }
 
 // The weights of --class-weights; none if all are 1.
-std::vector<float> class_weights(const Dataset& training, const TrainOptions& options) {
+std::vector<float> class_weights(const Samples& training, const TrainOptions& options) {
   if (options.balance_classes) return balanced_weights(training);
   const std::size_t weights = options.class_weights.size(), classes = training.info().classes.size();
   if (weights > 0 && weights != classes) fail("--class-weights: {} weights for {} classes", weights, classes);
@@ -53,6 +54,7 @@ std::vector<float> class_weights(const Dataset& training, const TrainOptions& op
 
 // Throws Error if an option needs labels that are one class.
 void expect_options_for(const DatasetInfo& info, const InputPlan& input, const TrainOptions& options) {
+  if (info.is_text()) parse_loss(options.loss, info.labels);
   if (info.labels == LabelKind::one_class) return;
   const bool weights = options.balance_classes || !options.class_weights.empty();
   for (const auto& [used, option] : {std::pair(input.augmentation.mixing.mixup > 0, "--mixup"),
@@ -66,7 +68,7 @@ void expect_options_for(const DatasetInfo& info, const InputPlan& input, const T
 
 }  // namespace
 
-Task task_of(const Dataset& training, const InputPlan& input, const TrainOptions& options) {
+Task task_of(const Samples& training, const InputPlan& input, const TrainOptions& options) {
   expect_options_for(training.info(), input, options);
   Task task = task_of(training.info(), input, options.loss);
   task.class_weights = class_weights(training, options);
@@ -133,8 +135,8 @@ Graph graph_of(const World& world, const TrainOptions& options, const std::strin
   return freeze(graph, options.freeze);
 }
 
-StepOptions step_options(const TrainOptions& options) {
-  return {.parts = options.accumulate, .clip_norm = options.clip_norm};
+StepOptions step_options(const TrainOptions& options, std::size_t global_batch) {
+  return {.parts = options.accumulate, .clip_norm = options.clip_norm, .global_batch = global_batch};
 }
 
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {

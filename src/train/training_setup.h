@@ -6,8 +6,8 @@
 #include "kernels/update.h"
 #include "models/graph.h"
 #include "models/zoo.h"
-#include "src/data/dataset.h"
 #include "src/data/input_plan.h"
+#include "src/data/samples.h"
 #include "src/step/optimizer.h"
 #include "src/step/trainer.h"
 #include "src/train/train_options.h"
@@ -19,14 +19,14 @@ namespace annulus {
 // Returns the properties of the data that a model depends on; without options, label smoothing etc. have their
 // defaults.
 Task task_of(const DatasetInfo& info, const InputPlan& input, const std::string& loss);
-Task task_of(const Dataset& training, const InputPlan& input, const TrainOptions& options);
+Task task_of(const Samples& training, const InputPlan& input, const TrainOptions& options);
 
 // `onnx`: see NetworkSource.
 Graph graph_of(const World& world, const TrainOptions& options, const std::string& onnx, const Task& task);
 // What differs for the parameters that --lr-for, --weight-decay-for and --head-lr name. `options` must outlive it.
 Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph);
 UpdateRule update_rule(const TrainOptions& options);
-StepOptions step_options(const TrainOptions& options);
+StepOptions step_options(const TrainOptions& options, std::size_t global_batch = 0);
 std::size_t global_batch_of(const World& world, const TrainOptions& options);
 
 // Ranks that synchronize within a pass must all make the same number of passes. `images`: per step. Throws Error if

@@ -12,6 +12,10 @@ input is always close to 0. So there the shifts are pushed away from 0, half of 
 normalized and scaled values reach: a channel's ReLU passes everything or nothing. The dense layers of 4096 units in
 AlexNet and VGG-16 are narrowed to NARROWED, in the test's graph as here.
 
+reference_gpt-tiny.h5 has, instead of images, labels and logits,
+  /windows              int32, batch x (length + 1): tokens, of which -1 is missing; its attribute vocabulary
+  /losses               float64: of steps of SGD on the same windows; its attributes rate and momentum
+
 reference_<model>.h5:
   /images               uint8, batch x height x width x channels;  its attributes mean and deviation (one for each
                         channel): the network's input is (pixel / 255 - mean) / deviation
@@ -385,6 +389,94 @@ def make_file(folder, model):
     print(f"{path.name}: seed {seed}, loss {loss:.6f}, float32 differs by {worst:.1e}, {path.stat().st_size} bytes")
 
 
+class GptBlock(nn.Module):
+    def __init__(self, heads, width):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.c_fc, self.mlp_c_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        parts = self.c_attn(self.ln_1(x)).chunk(3, dim=2)
+        q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
+        x = x + self.c_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.mlp_c_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    """Radford et al., "Language models are unsupervised multitask learners" (GPT-2); parameters under their names in
+    the files."""
+
+    def __init__(self, vocabulary, length, blocks, heads, width):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(GptBlock(heads, width) for _ in range(blocks))
+        self.ln_f = nn.LayerNorm(width)
+
+    def forward(self, windows):
+        known = windows[:, :-1] >= 0
+        x = self.wte(windows[:, :-1].clamp(min=0)) * known.unsqueeze(2) + self.wpe.weight[:windows.shape[1] - 1]
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.ln_f(x), self.wte.weight)
+        return F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten(), ignore_index=-1,
+                               reduction="sum") / windows[:, 1:].numel()
+
+    def parameters_of(self):
+        """As the function of this name."""
+        named = [("wte", self.wte), ("wpe", self.wpe)]
+        for i, block in enumerate(self.blocks):
+            named += [(f"h.{i}.ln_1", block.ln_1), (f"h.{i}.attn.c_attn", block.c_attn),
+                      (f"h.{i}.attn.c_proj", block.c_proj), (f"h.{i}.ln_2", block.ln_2),
+                      (f"h.{i}.mlp.c_fc", block.c_fc), (f"h.{i}.mlp.c_proj", block.mlp_c_proj)]
+        for name, module in [*named, ("ln_f", self.ln_f)]:
+            norm = isinstance(module, nn.LayerNorm)
+            yield f"{name}.weight", module.weight, *((1.0, 0.25) if norm else (0.0, 0.125)), 0.0
+            if getattr(module, "bias", None) is not None:
+                yield f"{name}.bias", module.bias, 0.0, 0.125, 0.0
+
+
+def gpt_losses(windows, vocabulary, dtype, rate, momentum, steps):
+    """The network after the first backward pass, and the losses of all steps."""
+    networks = []
+    for count in (1, steps):
+        network = Gpt(vocabulary, windows.shape[1] - 1, 2, 2, 64).to(dtype)
+        fill(network.parameters_of(), dtype)
+        optimizer = torch.optim.SGD(network.parameters(), lr=rate, momentum=momentum)
+        losses = []
+        for step in range(count):
+            optimizer.zero_grad()
+            loss = network(torch.from_numpy(windows).long())
+            loss.backward()
+            losses.append(loss.item())
+            if step < count - 1:
+                optimizer.step()
+        networks.append(network)
+    return networks[0], losses
+
+
+def make_gpt_file(folder, model="gpt-tiny", vocabulary=100, length=24, batch=3, rate=0.1, momentum=0.9, steps=50):
+    windows = np.random.default_rng(1).integers(0, vocabulary, (batch, length + 1)).astype(np.int32)
+    windows[1, 7] = windows[2, length] = -1
+    network, losses = gpt_losses(windows, vocabulary, torch.float64, rate, momentum, steps)
+    _, single = gpt_losses(windows, vocabulary, torch.float32, rate, momentum, steps)
+    path = folder / f"reference_{model}.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("windows", data=windows).attrs["vocabulary"] = np.int64(vocabulary)
+        file.create_dataset("losses", data=losses).attrs.update(rate=np.float32(rate), momentum=np.float32(momentum))
+        store_formula(file.create_group("parameters"), network.parameters_of())
+        for name, tensor, *_ in network.parameters_of():
+            stride = -(-tensor.numel() // 512) | 1
+            gradient = tensor.grad.numpy().ravel()
+            stored = file.create_dataset(f"gradients/{name}", data=gradient[::stride].astype(np.float32))
+            stored.attrs.update(stride=np.int64(stride), norm=np.linalg.norm(gradient))
+    worst = max(abs(a - b) / a for a, b in zip(losses, single))
+    print(f"{path.name}: losses {losses[0]:.6f} to {losses[-1]:.6f}, float32 differs by {worst:.1e}, "
+          f"{path.stat().st_size} bytes")
+
+
 if __name__ == "__main__":
-    for model in sys.argv[1:] or MODELS:
-        make_file(pathlib.Path(__file__).resolve().parent, model)
+    folder = pathlib.Path(__file__).resolve().parent
+    for model in sys.argv[1:] or [*MODELS, "gpt-tiny"]:
+        make_gpt_file(folder) if model == "gpt-tiny" else make_file(folder, model)

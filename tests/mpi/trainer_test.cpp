@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <thread>
 
@@ -173,6 +174,72 @@ TEST_CASE("ranks with uneven and empty shares train as one process does") {
   CHECK(off < 1e-5);
   CHECK(moved > 1e-2);
   CHECK(replica.ledger.close(world).mean().steps == 5);
+}
+
+// Samples [begin, end) of an endless text of random tokens, of which each rank has some of its own.
+Batch windows(const StepPlan& step, const Range& range, const TokenShape& shape) {
+  Batch batch{step, {}, {}, {}, {}};
+  std::vector<std::int32_t> tokens;
+  for (std::size_t i = range.begin; i < range.end; ++i)
+    for (std::size_t k = 0; k <= shape.length; ++k)
+      tokens.push_back(k % 7 == 5 ? -1 : static_cast<std::int32_t>(mix(i, k) % shape.vocabulary));
+  const auto bytes = std::as_bytes(std::span(tokens));
+  batch.images.resize(bytes.size());
+  std::memcpy(batch.images.data(), bytes.data(), bytes.size());
+  batch.labels.resize(range.size());
+  return batch;
+}
+
+TEST_CASE("ranks that share an embedding between its uses train as one process does") {
+  const World world;
+  const std::string algorithm = GENERATE("ring", "mpi");
+  const std::size_t bucket_bytes = GENERATE(1 << 20, 1000);
+  const std::size_t parts = GENERATE(1, 2);
+  const float clip_norm = GENERATE(0.0f, 1e9f);
+  CAPTURE(algorithm, bucket_bytes, parts, clip_norm);
+  constexpr TokenShape kShape{7, 300};
+  const Graph graph = make_model("gpt-tiny", token_task(kShape));
+  const auto n = static_cast<std::size_t>(world.size());
+  Replica replica(world, algorithm, {bucket_bytes}, {.parts = parts, .clip_norm = clip_norm, .global_batch = 5 * n + 1},
+                  graph);
+  Alone alone(graph);
+  const auto start = copied(alone.model.parameters().weights());
+  const std::size_t global_batches[] = {n, 2 * n - 1, 1, 5 * n + 1, n > 1 ? n - 1 : 3};
+  for (std::size_t step = 0; step < 5; ++step) {
+    CAPTURE(step);
+    const StepPlan what = plan(step, global_batches[step]);
+    const Batch own = windows(what, what.share(world.rank(), world.size()), kShape);
+    const StepMetrics found = replica.trainer.step(own, {}, replica.device->mark());
+
+    const Batch all = windows(what, what.positions, kShape);
+    Network& network = alone.model.network(Mode::training, all.size());
+    network.load(all.images, {all.labels});
+    network.forward();
+    network.backward(1.0f / static_cast<float>(all.size()), [](std::size_t) {});
+    std::vector<std::int32_t> tokens(all.images.size() / sizeof(std::int32_t));
+    std::memcpy(tokens.data(), all.images.data(), all.images.size());
+    std::vector<std::int32_t> embedded;
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      if (i % (kShape.length + 1) < kShape.length) embedded.push_back(tokens[i]);
+    const auto& gradient = *network.embedding_gradient();
+    alone.device->add_rows(gradient.rows, gradient.type,
+                           {reinterpret_cast<std::byte*>(embedded.data()), embedded.size() * sizeof(std::int32_t)},
+                           gradient.width, gradient.table);
+    alone.optimizer.update({0, alone.model.parameters().weights().bytes / sizeof(float)});
+    CHECK(found.loss == Approx(network.loss().loss / static_cast<double>(all.size())).epsilon(1e-5));
+  }
+  replica.trainer.finish();
+  const std::uint64_t bits = hash(replica.model.parameters().weights());
+  CHECK(world.gather(bits) == std::vector(n, bits));
+  const auto together = copied(replica.model.parameters().weights());
+  const auto single = copied(alone.model.parameters().weights());
+  double off = 0, moved = 0;
+  for (std::size_t i = 0; i < single.size(); ++i) {
+    off = std::max(off, static_cast<double>(std::abs(together[i] - single[i])));
+    moved = std::max(moved, static_cast<double>(std::abs(start[i] - single[i])));
+  }
+  CHECK(off < 1e-5);
+  CHECK(moved > 1e-2);
 }
 
 // Short all-reduces do not run beside the computation: the slow rank's first one completes when all of its gradients

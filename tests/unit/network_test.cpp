@@ -5,10 +5,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels/base/random.h"
 #include "models/model.h"
 #include "models/zoo.h"
 #include "src/io/hdf5.h"
+#include "tests/unit/formula.h"
 #include "tests/unit/test_device.h"
 
 namespace annulus {
@@ -26,17 +26,8 @@ struct Reference {
     task = {{shape[1], shape[2], shape[3]}, images_set.floats("mean"), images_set.floats("deviation"), 10};
   }
 
-  // The values of a group's dataset that follow from its attributes.
   std::vector<float> formula(const std::string& group, const std::string& name, std::size_t size) const {
-    const auto set = root.group(group).dataset(name);
-    const std::uint64_t index = set.integer("index");
-    const double center = set.floats("center")[0], bound = set.floats("bound")[0], push = set.floats("push")[0];
-    std::vector<float> values(size);
-    for (std::size_t i = 0; i < size; ++i) {
-      const double u = static_cast<double>(mix((index << 32) + i) >> 40) * 0x1p-24;
-      values[i] = static_cast<float>(center + bound * (2 * u - 1) + (i % 2 == 0 ? push : -push));
-    }
-    return values;
+    return test::formula(root.group(group).dataset(name), size);
   }
 
   hdf5::File file;

@@ -20,6 +20,7 @@ using Layouts = std::vector<std::vector<TensorSpec>>;
 
 // Images of the model's default size if planning for them is quick, else the smallest square ones that it accepts.
 Graph graph_of(const ZooEntry& entry) {
+  if (entry.reads_tokens()) return entry.make(token_task({8, kClasses}));
   const auto of_image = [&](const ImageShape& image) { return entry.make(neutral_task(image, kClasses)); };
   if (entry.image.height <= 32) return of_image(entry.image);
   for (std::size_t side = 1;; ++side) try {
@@ -40,9 +41,9 @@ bool is_slow(const std::string& name, bool of_another_batch) {
 Layouts check_plans(Device& device, const Graph& graph, Mode mode, std::size_t batch, const Layouts& fixed,
                     bool of_another_batch = false) {
   const auto shapes = graph.shapes(batch);
-  std::vector<TensorSpec> specs{device.plain(shapes[Graph::kImages], DataType::u8),
-                                device.plain(shapes[Graph::kLabels], DataType::i32),
-                                device.plain(shapes[Graph::kSampleKeys], DataType::i32)};
+  std::vector<TensorSpec> specs{
+      device.plain(shapes[Graph::kImages], graph.reads_tokens() ? DataType::i32 : DataType::u8),
+      device.plain(shapes[Graph::kLabels], DataType::i32), device.plain(shapes[Graph::kSampleKeys], DataType::i32)};
   Layouts layouts;
   for (const Node& node : graph.nodes()) {
     std::vector<TensorSpec> inputs;

@@ -26,7 +26,7 @@ TEST_CASE("names and shapes are those of torchvision's state_dict", "[state_dict
     CAPTURE(model);
     const ZooEntry& entry = zoo_entry(model);
     std::vector<std::string> lines;
-    for (const StateTensor& tensor : state_dict(entry.make(neutral_task(entry.image, entry.classes))))
+    for (const StateTensor& tensor : state_dict(entry.make(entry.task())))
       lines.push_back(fmt::format("{} {}\n", tensor.name, to_string(tensor.shape)));
     CHECK(lines.size() == tensors);
     std::ranges::sort(lines);
@@ -40,7 +40,7 @@ TEST_CASE("the head is the last layer with weights", "[state_dict]") {
   for (const auto& [model, head] :
        {std::pair{"mlp", "fc3"}, {"resnet20", "fc"}, {"vgg16", "classifier.6"}, {"vit_tiny", "heads.head"}}) {
     const ZooEntry& entry = zoo_entry(model);
-    const Graph graph = entry.make(neutral_task(entry.image, entry.classes));
+    const Graph graph = entry.make(entry.task());
     CHECK(graph.nodes()[head_of(graph)].name == head);
   }
 }

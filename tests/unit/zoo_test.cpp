@@ -7,6 +7,7 @@
 
 #include "models/cost.h"
 #include "models/fusion.h"
+#include "models/state_dict.h"
 
 namespace annulus {
 namespace {
@@ -34,7 +35,7 @@ const Published kPublished[] = {{"resnet18", 11'689'512, 1'814'073'344},
 
 Graph default_graph(const std::string& model) {
   const ZooEntry& entry = zoo_entry(model);
-  return make_model(model, neutral_task(entry.image, entry.classes));
+  return make_model(model, entry.task());
 }
 
 Task square(std::size_t side, std::size_t classes = 10) {
@@ -90,6 +91,7 @@ TEST_CASE("activation bytes count every value but the inputs") {
 
 TEST_CASE("every model accepts other image shapes and numbers of classes") {
   for (const ZooEntry& entry : zoo()) {
+    if (entry.reads_tokens()) continue;
     CAPTURE(entry.name);
     const ImageShape image{entry.image.height + 13, entry.image.width + 40, 2};
     const Graph graph = make_model(entry.name, neutral_task(image, 7));
@@ -98,6 +100,30 @@ TEST_CASE("every model accepts other image shapes and numbers of classes") {
     CHECK(graph.nodes().front().name == "input");
     CHECK(graph.nodes().back().name == "loss");
   }
+}
+
+TEST_CASE("GPTs have the published numbers of parameters, and their names") {
+  CHECK(total_cost(default_graph("gpt2")).parameters == 124'439'808);
+  CHECK(total_cost(default_graph("gpt2-medium")).parameters == 354'823'168);
+  // Every product of a token with the weights of a block, and with the vocabulary; of attention, half of all pairs.
+  constexpr std::uint64_t kLength = 1024, kWidth = 768, kBlocks = 12;
+  CHECK(total_cost(default_graph("gpt2")).forward_flops ==
+        2 * kLength * (12 * kWidth * kWidth * kBlocks + 50257 * kWidth + kLength * kWidth * kBlocks));
+  std::vector<std::string> names;
+  for (const StateTensor& tensor : state_dict(make_model("gpt-tiny", token_task({8, 100}))))
+    names.push_back(tensor.name + " " + to_string(tensor.shape));
+  REQUIRE(names.size() == 2 + 2 * 12 + 2);
+  CHECK(names.front() == "wte.weight 100x64");
+  CHECK(names[1] == "wpe.weight 8x64");
+  CHECK(names[2] == "h.0.ln_1.weight 64");
+  CHECK(names[4] == "h.0.attn.c_attn.weight 64x192");
+  CHECK(names.back() == "ln_f.bias 64");
+}
+
+TEST_CASE("images and text need models of their own") {
+  CHECK_THROWS_WITH(make_model("gpt2", square(32)), Catch::Contains("gpt2 is for text, and the data is images"));
+  CHECK_THROWS_WITH(make_model("lenet", token_task({8, 100})),
+                    Catch::Contains("lenet is for images, and the data is text"));
 }
 
 TEST_CASE("the error for too small images names the layer and the minimum size") {

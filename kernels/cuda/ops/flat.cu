@@ -40,7 +40,33 @@ __global__ void swap_vectors(float* a, float* b, std::size_t vectors) {
   }
 }
 
+// Rows of one index may be anywhere in `from`, so each thread adds a vector of all of them. `factor` may be null.
+template <class T>
+__global__ void add_row_vectors(const T* from, const std::int32_t* index, std::size_t rows, const float* factor,
+                                float* to, std::size_t vectors) {
+  const float by = factor == nullptr ? 1 : *factor;
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads())
+    for (std::size_t row = 0; row < rows; ++row) {
+      if (index[row] < 0) continue;
+      const Vector<T> more = load(from, row * vectors + i);
+      float* sum = to + (static_cast<std::size_t>(index[row]) * vectors + i) * kLanes<T>;
+      Vector<T> values = load_floats<kLanes<T>>(sum);
+      for (unsigned k = 0; k < kLanes<T>; ++k) values.at[k] += by * more.at[k];
+      store_floats(values, sum);
+    }
+}
+
 }  // namespace
+
+void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to,
+              const Context& context) {
+  for_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    over_vectors(add_row_vectors<T>, width / kLanes<T>, context, data<T>(from), data<std::int32_t>(index),
+                 index.bytes / sizeof(std::int32_t), type == DataType::f32 ? nullptr : context.unscale,
+                 data<float>(to));
+  });
+}
 
 void add(DeviceView from, DeviceView to, DataType type, const Context& context) {
   for_type(type, [&](auto zero) {

@@ -7,6 +7,9 @@
 namespace annulus::cuda {
 
 void add(DeviceView from, DeviceView to, DataType type, const Context& context);  // to += from
+// to[index[i]] += from[i], see Device::add_rows().
+void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to,
+              const Context& context);
 // values += share (goal - values), float32. Does nothing in a step without updates (see LossScaling).
 void move_towards(DeviceView goal, DeviceView values, float share, const Context& context);
 void swap(DeviceView a, DeviceView b, const Context& context);                             // float32

@@ -54,6 +54,10 @@ std::unique_ptr<Op> plan(const TransposedConvolution& operation, const Specs& in
 std::unique_ptr<Op> plan(const PRelu& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Resize& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const LocalResponseNorm& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const CachedAttention& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const TokenEmbedding& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const PositionEmbedding& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const LanguageModelHead& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const GroupNorm& operation, const Specs& inputs, Mode mode, Context& context);
 
 // Does nothing in a step in which *context.skip is not 0.

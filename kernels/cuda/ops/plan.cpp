@@ -14,8 +14,9 @@ constexpr bool kOneOf = (std::is_same_v<O, Others> || ...);
 template <class O>
 std::optional<std::size_t> needed_channels(const O&, const Specs& inputs, std::size_t number) {
   const Shape& shape = inputs[number].shape;
-  if constexpr (kOneOf<O, Linear, MatrixProduct, Attention, Softmax, LayerNorm, SoftmaxCrossEntropy, BinaryCrossEntropy,
-                       MultiLabelCrossEntropy, MeanSquaredError>)
+  if constexpr (kOneOf<O, Linear, MatrixProduct, Attention, CachedAttention, Softmax, LayerNorm, PositionEmbedding,
+                       SoftmaxCrossEntropy, BinaryCrossEntropy, MultiLabelCrossEntropy, MeanSquaredError,
+                       LanguageModelHead>)
     return shape.size() - 1;
   if constexpr (kOneOf<O, Convolution, TransposedConvolution, MaxPool, AveragePool, AdaptiveAveragePool, BatchNorm,
                        GroupNorm, LocalResponseNorm, PRelu, Resize>)

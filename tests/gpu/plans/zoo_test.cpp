@@ -56,7 +56,7 @@ std::vector<ConvolutionProblem> passes(ConvolutionProblem problem, bool of_image
 std::map<std::string, ConvolutionProblem> problems(Precision precision) {
   std::map<std::string, ConvolutionProblem> all;
   for (const ZooEntry& model : zoo()) {
-    const Graph graph = model.make(neutral_task(model.image, model.classes));
+    const Graph graph = model.make(model.task());
     for (const Node& node : graph.nodes()) {
       const auto* convolution = std::get_if<Convolution>(&node.operation);
       if (convolution == nullptr) continue;

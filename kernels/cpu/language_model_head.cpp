@@ -1,0 +1,165 @@
+#include <oneapi/dnnl/dnnl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu/class_labels.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/plain_op.h"
+
+namespace annulus::cpu {
+namespace {
+
+// Tokens whose logits are computed together. The weights and their gradient, which may be larger than the caches, are
+// read once for each block.
+constexpr std::size_t kBlock = 256;
+
+// A row-major matrix, or its transpose, in memory.
+struct Matrix {
+  const float* values;
+  std::size_t row;  // distance of its rows in memory
+  bool transposed = false;
+};
+
+// to {rows, columns} = a {rows, inner} b {inner, columns}, added to what is there if `add`.
+void multiply(const Matrix& a, const Matrix& b, std::size_t rows, std::size_t columns, std::size_t inner, bool add,
+              float* to) {
+  const auto dim = [](std::size_t size) { return static_cast<dnnl_dim_t>(size); };
+  const dnnl_status_t status =
+      dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', dim(rows), dim(columns), dim(inner), 1, a.values,
+                 dim(a.row), b.values, dim(b.row), add ? 1.0f : 0.0f, to, dim(columns));
+  if (status != dnnl_success) fail("oneDNN cannot multiply matrices of {}x{}x{}", rows, columns, inner);
+}
+
+class LanguageModelHeadOp : public PlainOp {
+ public:
+  LanguageModelHeadOp(const LanguageModelHead& operation, const Specs& inputs, Mode mode)
+      : PlainOp(inputs, {3}),
+        mode_(mode),
+        length_(inputs[0].shape[1]),
+        width_(inputs[0].shape[2]),
+        tokens_(inputs[0].shape[0] * length_),
+        vocabulary_(operation.vocabulary),
+        losses_(tokens_),
+        hits_(tokens_) {
+    declare(operation.parameters({inputs[0].shape, inputs[1].shape}));
+    need_scratch(std::min(kBlock, tokens_) * vocabulary_ * sizeof(float));
+  }
+
+ private:
+  // In training, differentiate() computes the loss as well, because there the logits are needed again.
+  void compute() override {
+    if (mode_ == Mode::training) return;
+    for_each_block([&](std::size_t first, std::size_t count) {
+#pragma omp parallel for schedule(static)
+      for (std::size_t i = 0; i < count; ++i) measure(first + i, logits(i));
+    });
+    store_sums();
+  }
+
+  void differentiate() override {
+    const float weight = sample_weight() / static_cast<float>(length_);
+    float *hidden_gradient = input_gradient(0), *weight_gradient = parameter_gradient(1);
+    for_each_block([&](std::size_t first, std::size_t count) {
+#pragma omp parallel for schedule(static)
+      for (std::size_t i = 0; i < count; ++i) write_gradient(first + i, weight, logits(i));
+      const Matrix gradient{logits(0).data(), vocabulary_};
+      if (hidden_gradient != nullptr)
+        multiply(gradient, {parameter(1), width_}, count, width_, vocabulary_, false, hidden_gradient + first * width_);
+      if (weight_gradient != nullptr)
+        multiply({gradient.values, gradient.row, true}, hidden(first), vocabulary_, width_, count, first > 0,
+                 weight_gradient);
+    });
+    store_sums();
+    for (std::size_t i = 0; i < 2; ++i) parameter_gradient(0)[i] = sample_weight() * output()[i];
+  }
+
+  // Calls work(first token, number) with their logits.
+  template <class Work>
+  void for_each_block(const Work& work) {
+    for (std::size_t first = 0; first < tokens_; first += kBlock) {
+      const std::size_t count = std::min(kBlock, tokens_ - first);
+      multiply(hidden(first), {parameter(1), width_, true}, count, vocabulary_, width_, false, logits(0).data());
+      work(first, count);
+    }
+  }
+
+  Matrix hidden(std::size_t token) const {
+    return {input(0) + token * width_, width_};
+  }
+  std::span<float> logits(std::size_t number) const {  // of a token of the block
+    return floats(own_scratch()).subspan(number * vocabulary_, vocabulary_);
+  }
+  // Below 0 if it is missing.
+  std::int32_t target(std::size_t token) const {
+    const std::int32_t target = integers(input_view(1))[token / length_ * (length_ + 1) + token % length_ + 1];
+    return target < static_cast<std::int32_t>(vocabulary_) ? target : -1;
+  }
+
+  // Stores a token's loss, and whether it is predicted. Replaces its logits by their exponentials divided by the
+  // largest one, and returns their sum; 0 if the token is missing.
+  float measure(std::size_t token, std::span<float> logits) {
+    losses_[token] = 0;
+    hits_[token] = false;
+    const std::int32_t target = this->target(token);
+    if (target < 0) return 0;
+    const auto label = static_cast<std::size_t>(target);
+    const float own = logits[label];
+    hits_[token] = count_larger(logits, label) == 0;
+    float* values = logits.data();
+    float largest = values[0];
+#pragma omp simd reduction(max : largest)
+    for (std::size_t i = 1; i < vocabulary_; ++i) largest = std::max(largest, values[i]);
+    constexpr std::size_t kPart = 1024;  // few enough to be added up in float32
+    double sum = 0;
+    for (std::size_t begin = 0; begin < vocabulary_; begin += kPart) {
+      const std::size_t end = std::min(begin + kPart, vocabulary_);
+      float part = 0;
+#pragma omp simd reduction(+ : part)
+      for (std::size_t i = begin; i < end; ++i) {
+        values[i] = exponential(values[i] - largest);
+        part += values[i];
+      }
+      sum += static_cast<double>(part);
+    }
+    losses_[token] = std::log(sum) + static_cast<double>(largest) - static_cast<double>(own);
+    return static_cast<float>(sum);
+  }
+
+  // Replaces a token's logits by the gradient, weight * (probabilities - target probabilities).
+  void write_gradient(std::size_t token, float weight, std::span<float> logits) {
+    const float sum = measure(token, logits);
+    const float factor = sum > 0 ? weight / sum : 0;
+    float* values = logits.data();
+#pragma omp simd
+    for (std::size_t i = 0; i < vocabulary_; ++i) values[i] *= factor;
+    if (sum > 0) values[target(token)] -= weight;
+  }
+
+  void store_sums() {
+    std::size_t hits = 0, targets = 0;
+    for (std::size_t token = 0; token < tokens_; ++token) {
+      hits += hits_[token];
+      targets += target(token) >= 0;
+    }
+    const auto length = static_cast<double>(length_);
+    output()[0] = static_cast<float>(std::accumulate(losses_.begin(), losses_.end(), 0.0) / length);
+    output()[1] = static_cast<float>(static_cast<double>(hits) / length);
+    output()[2] = static_cast<float>(static_cast<double>(targets) / length);
+  }
+
+  Mode mode_;
+  std::size_t length_, width_, tokens_, vocabulary_;
+  std::vector<double> losses_;      // of each token
+  std::vector<std::uint8_t> hits_;  // whether the target has the largest logit
+};
+
+}  // namespace
+
+std::unique_ptr<Op> plan(const LanguageModelHead& operation, const Specs& inputs, Mode mode, const Specs&) {
+  return std::make_unique<LanguageModelHeadOp>(operation, inputs, mode);
+}
+
+}  // namespace annulus::cpu

@@ -1,0 +1,60 @@
+#include "kernels/operations/tokens.h"
+
+#include "kernels/base/error.h"
+#include "kernels/operations/shapes.h"
+
+namespace annulus {
+namespace {
+
+void expect_sequences(const Shape& shape, std::string_view operation) {
+  if (shape.size() != 3) fail("{} takes {{batch, length, width}}, not {}", operation, to_string(shape));
+}
+
+}  // namespace
+
+std::size_t window_length(const Shape& window) {
+  if (window.size() != 2 || window[1] < 2) fail("a window is {{batch, length + 1}}, not {}", to_string(window));
+  return window[1] - 1;
+}
+
+Shape TokenEmbedding::output_shape(const Shapes& inputs) const {
+  expect_inputs(inputs, 1, kName);
+  return {inputs[0][0], window_length(inputs[0]), width};
+}
+
+std::vector<ParameterDeclaration> TokenEmbedding::parameters(const Shapes&) const {
+  return {{"weight", {vocabulary, width}, Role::weight, 0, stddev}};
+}
+
+Shape PositionEmbedding::output_shape(const Shapes& inputs) const {
+  expect_sequences(inputs[0], kName);
+  if (inputs.size() > 1 && (inputs[0][1] != 1 || inputs[1] != Shape{inputs[0][0]}))
+    fail("{} takes {{batch, 1, width}} and {{batch}}, not {} and {}", kName, to_string(inputs[0]),
+         to_string(inputs[1]));
+  if (inputs[0][1] > positions) fail("windows of {} tokens, but there are {} positions", inputs[0][1], positions);
+  return inputs[0];
+}
+
+std::vector<ParameterDeclaration> PositionEmbedding::parameters(const Shapes& inputs) const {
+  return {{"weight", {positions, inputs[0].back()}, Role::weight, 0, stddev}};
+}
+
+Shape LanguageModelHead::output_shape(const Shapes& inputs) const {
+  expect_inputs(inputs, 2, kName);
+  expect_sequences(inputs[0], kName);
+  if (inputs[1].size() != 2 || inputs[0][0] != inputs[1][0] || inputs[0][1] != window_length(inputs[1]))
+    fail("{} takes {{batch, length, width}} and {{batch, length + 1}}, not {} and {}", kName, to_string(inputs[0]),
+         to_string(inputs[1]));
+  return {3};
+}
+
+// The metrics come first, as those of all losses: they are the means over the global batch of the first two outputs.
+std::vector<ParameterDeclaration> LanguageModelHead::parameters(const Shapes& inputs) const {
+  return {{"metrics", {2}, Role::metric}, {"weight", {vocabulary, inputs[0].back()}, Role::weight, 0, stddev}};
+}
+
+std::uint64_t LanguageModelHead::flops(const Shapes& inputs) const {
+  return 2 * elements(inputs[0]) * vocabulary;
+}
+
+}  // namespace annulus

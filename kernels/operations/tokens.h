@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/operations/parameter.h"
+
+// Operations of networks that read tokens. A window is {batch, length + 1}, int32: the network reads the first `length`
+// tokens of each sample, and predicts the last `length` ones. A token of -1 is missing: it is not predicted, and
+// embedded as zeros.
+namespace annulus {
+
+// Returns the number of tokens that a network reads from each window {batch, length + 1}.
+std::size_t window_length(const Shape& window);
+
+// The rows of a table {vocabulary, width} that belong to a window's first tokens: {batch, length, width}. The only
+// operation whose parameter may be shared with another one, see Node::shared.
+struct TokenEmbedding {
+  static constexpr auto kName = "token embedding";
+
+  std::size_t vocabulary, width;
+  float stddev = 0.02f;  // of the initial values
+
+  Shape output_shape(const Shapes& inputs) const;
+  std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
+};
+
+// Adds the first `length` rows of a table {positions, width} to {batch, length, width}. With a second input, {batch},
+// int32, `length` is 1, and the row is the one that the input names, in inference only.
+struct PositionEmbedding {
+  static constexpr auto kName = "position embedding";
+
+  std::size_t positions;
+  float stddev = 0.02f;
+
+  Shape output_shape(const Shapes& inputs) const;
+  std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
+};
+
+// A linear layer without bias from {batch, length, width} to the vocabulary, and the softmax cross-entropy of its
+// logits against the last tokens of a window. They are computed for blocks of tokens, so that there is never more than
+// one block of logits. A sample's loss is the sum over its tokens / length. Output {3}, float32: the sum of the
+// samples' losses; the sum of the shares of their tokens, of `length`, that have the largest logit; and the number of
+// tokens that are not missing / length. In training, it is computed by backward, together with the gradients. The last
+// operation of a network.
+struct LanguageModelHead {
+  static constexpr auto kName = "language-model head";
+
+  std::size_t vocabulary;
+  float stddev = 0.02f;
+
+  Shape output_shape(const Shapes& inputs) const;
+  std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
+  std::uint64_t flops(const Shapes& inputs) const;
+};
+
+}  // namespace annulus

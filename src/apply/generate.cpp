@@ -1,0 +1,155 @@
+#include "src/apply/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
+#include "kernels/base/random.h"
+#include "models/decoding.h"
+#include "src/apply/trained_network.h"
+#include "src/checkpoint/restore.h"
+#include "src/io/printable.h"
+#include "src/io/terminal.h"
+#include "src/step/infer.h"
+#include "src/text/tokenizer.h"
+
+namespace annulus {
+namespace {
+
+// A text of which the network has read all tokens.
+class Reader {
+ public:
+  Reader(const TrainedNetwork& trained, Device& device)
+      : positions_(positions_of(trained.graph)),
+        model_(device, decoding_graph(trained.graph, positions_), Mode::inference, 1) {
+    restore_parameters(trained.checkpoint, trained.file, model_, trained.averaged);
+  }
+
+  // Returns the logits of the next token. If the text is longer than the network's positions, its first half is
+  // forgotten: the network reads the rest again.
+  std::vector<float> read(std::int32_t token) {
+    if (text_.size() == positions_) {
+      const std::vector<std::int32_t> rest(text_.end() - static_cast<std::ptrdiff_t>(positions_ / 2), text_.end());
+      text_.clear();
+      for (const std::int32_t earlier : rest) step(earlier);
+    }
+    step(token);
+    Network& network = model_.network(Mode::inference, 1);
+    const Value logits = model_.graph().values() - 1;
+    std::vector<float> values(elements(network.spec(logits).shape));
+    model_.device().read(network.spec(logits), network.value(logits), values);
+    return values;
+  }
+
+ private:
+  void step(std::int32_t token) {
+    const std::array<std::int32_t, 2> window{token, -1};
+    const auto bytes = std::as_bytes(std::span(window));
+    const std::array<std::int32_t, 1> position{static_cast<std::int32_t>(text_.size())};
+    Network& network = model_.network(Mode::inference, 1);
+    network.load({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, {.classes = position});
+    network.forward();
+    text_.push_back(token);
+  }
+
+  std::size_t positions_;
+  Model model_;
+  std::vector<std::int32_t> text_;
+};
+
+// Returns a token drawn from the softmax of the logits / temperature, among the `top_k` likeliest.
+std::int32_t draw(const std::vector<float>& logits, const GenerateOptions& options, std::uint64_t number) {
+  std::vector<std::int32_t> tokens(logits.size());
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const auto logit = [&](std::int32_t token) { return logits[static_cast<std::size_t>(token)]; };
+  const std::size_t count = options.temperature == 0 ? 1
+                            : options.top_k == 0     ? tokens.size()
+                                                     : std::min(options.top_k, tokens.size());
+  std::ranges::partial_sort(tokens, tokens.begin() + static_cast<std::ptrdiff_t>(count),
+                            [&](std::int32_t a, std::int32_t b) { return logit(a) > logit(b); });
+  if (count == 1) return tokens.front();
+  std::vector<double> sums;
+  double sum = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    sums.push_back(sum += std::exp((double{logit(tokens[i])} - double{logit(tokens[0])}) / options.temperature));
+  const double wanted = sum * static_cast<double>(mix(options.seed, number) >> 11) * 0x1p-53;
+  const auto chosen = std::ranges::upper_bound(sums, wanted) - sums.begin();
+  return tokens[std::min(static_cast<std::size_t>(chosen), count - 1)];
+}
+
+// Returns the number of bytes before a character at the end that has only begun.
+std::size_t complete(const std::string& text) {
+  for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if (byte < 0x80) break;
+    if (byte < 0xc0) continue;  // within a character
+    const std::size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : 2;
+    return back < length ? text.size() - back : text.size();
+  }
+  return text.size();
+}
+
+// Prints text as it is, but for control characters on a terminal. Keeps characters back until they are complete.
+class Output {
+ public:
+  void add(std::string_view text) {
+    pending_ += text;
+    print(complete(pending_));
+  }
+  void finish() { print(pending_.size()); }
+
+ private:
+  void print(std::size_t bytes) {
+    const std::string text = pending_.substr(0, bytes);
+    fmt::print("{}", is_terminal(stdout) ? printable_lines(text) : text);
+    std::fflush(stdout);
+    pending_.erase(0, bytes);
+  }
+
+  std::string pending_;
+};
+
+}  // namespace
+
+void generate(const World& world, const GenerateOptions& options) {
+  if (world.size() > 1) fail("generate runs as a single rank: start it without mpirun, or with -np 1");
+  const TrainedNetwork trained = read_trained_network(options.checkpoint, options.weights, 1);
+  if (!trained.graph.reads_tokens())
+    fail("{}: {} was trained on images: generate needs a model of text", trained.file.string(),
+         trained.checkpoint.model);
+  if (trained.checkpoint.data.tokenizer.empty())
+    fail("{}: its data had no tokenizer, so its tokens have no text", trained.file.string());
+  const Tokenizer tokenizer = Tokenizer::parse(trained.checkpoint.data.tokenizer);
+  const auto device = open_device(world, options.device);
+  Reader reader(trained, *device);
+
+  // Texts begin after the end of another one.
+  std::vector<std::int32_t> prompt{tokenizer.end_of_text()};
+  const std::vector<std::int32_t> given = tokenizer.encode(options.prompt);
+  prompt.insert(prompt.end(), given.begin(), given.end());
+  std::vector<float> logits;
+  for (const std::int32_t token : prompt) logits = reader.read(token);
+  Output output;
+  output.add(options.prompt);
+  const double begun = now_seconds();
+  std::size_t count = 0;
+  while (count < options.tokens) {
+    const std::int32_t token = draw(logits, options, count++);
+    if (token == tokenizer.end_of_text()) break;
+    output.add(tokenizer.bytes_of(token));
+    if (count < options.tokens) logits = reader.read(token);
+  }
+  output.finish();
+  fmt::print("\n");
+  std::fflush(stdout);
+  fmt::print(stderr, "{} token{}, {:.0f} tokens/s\n", count, count == 1 ? "" : "s",
+             static_cast<double>(count) / (now_seconds() - begun));
+}
+
+}  // namespace annulus

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace annulus {
+
+// What speeds count: "images", or the "tokens" of windows, and their number in a sample.
+struct SampleUnit {
+  SampleUnit() = default;
+  explicit SampleUnit(std::size_t window_length)  // 0: images
+      : name(window_length > 0 ? "tokens" : "images"), each(window_length > 0 ? window_length : 1) {}
+
+  double count(std::size_t samples) const { return static_cast<double>(samples * each); }
+
+  std::string_view name = "images";
+  std::size_t each = 1;
+};
+
+}  // namespace annulus

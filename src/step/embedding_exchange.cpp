@@ -1,0 +1,70 @@
+#include "src/step/embedding_exchange.h"
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+
+namespace annulus {
+
+EmbeddingExchange::EmbeddingExchange(Device& device, AllReduce& all_reduce, std::size_t vocabulary, std::size_t width,
+                                     std::size_t rows)
+    : device_(device),
+      vocabulary_(vocabulary),
+      width_(width),
+      marks_(all_reduce.allocate(vocabulary * sizeof(float))),
+      rows_(all_reduce.allocate(std::min(rows, vocabulary) * width * sizeof(float))),
+      index_(device.allocate(std::max(rows, vocabulary) * sizeof(std::int32_t))),
+      marked_(vocabulary),
+      place_(vocabulary) {
+  for (std::vector<std::int32_t>* list : {&tokens_, &places_, &all_}) list->reserve(std::max(rows, vocabulary));
+}
+
+void EmbeddingExchange::add_own(std::span<const std::int32_t> windows, std::size_t length,
+                                const Network::EmbeddingGradient& gradient) {
+  take_tokens(windows, length);
+  add_rows(gradient.rows, gradient.type, tokens_, gradient.table);
+}
+
+void EmbeddingExchange::add_all(std::span<const std::int32_t> windows, std::size_t length,
+                                const Network::EmbeddingGradient& gradient, const AllReduceArray& all_reduce) {
+  take_tokens(windows, length);
+  std::ranges::fill(marked_, 0.0f);
+  for (const std::int32_t token : tokens_)
+    if (token >= 0) marked_[static_cast<std::size_t>(token)] = 1;
+  device_.upload(std::as_bytes(std::span(marked_)), marks_);
+  all_reduce(marks_);
+  device_.download(marks_, std::as_writable_bytes(std::span(marked_)));
+
+  all_.clear();
+  for (std::size_t token = 0; token < vocabulary_; ++token) {
+    place_[token] = marked_[token] > 0 ? static_cast<std::int32_t>(all_.size()) : -1;
+    if (marked_[token] > 0) all_.push_back(static_cast<std::int32_t>(token));
+  }
+  const std::size_t bytes = all_.size() * width_ * sizeof(float);
+  if (bytes > rows_.bytes) fail("a step has {} different tokens, but was planned for fewer", all_.size());
+  if (bytes == 0) return;
+  const DeviceView rows = rows_.slice(0, bytes);
+  places_.clear();
+  for (const std::int32_t token : tokens_) places_.push_back(token < 0 ? -1 : place_[static_cast<std::size_t>(token)]);
+  device_.zero(rows);
+  if (!places_.empty()) add_rows(gradient.rows, gradient.type, places_, rows);
+  all_reduce(rows);
+  add_rows(rows, DataType::f32, all_, gradient.table);
+}
+
+// Sets tokens_ to the tokens that are embedded: all of each window except the last.
+void EmbeddingExchange::take_tokens(std::span<const std::int32_t> windows, std::size_t length) {
+  tokens_.clear();
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    if (i % (length + 1) == length) continue;
+    tokens_.push_back(windows[i] < static_cast<std::int32_t>(vocabulary_) ? windows[i] : -1);
+  }
+}
+
+void EmbeddingExchange::add_rows(DeviceView from, DataType type, std::span<const std::int32_t> index, DeviceView to) {
+  const DeviceView indices = index_.view().slice(0, index.size_bytes());
+  device_.upload(std::as_bytes(index), indices);
+  device_.add_rows(from, type, indices, width_, to);
+}
+
+}  // namespace annulus

@@ -1,0 +1,220 @@
+// Operations of networks that read tokens, against plain loops in double precision.
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "models/model.h"
+#include "models/zoo.h"
+#include "src/step/embedding_exchange.h"
+#include "tests/unit/operation_trial.h"
+#include "tests/unit/small_network.h"
+
+namespace annulus {
+namespace {
+
+using test::Operand;
+using test::random_values;
+
+// Windows of random tokens, some of which are missing.
+std::vector<std::int32_t> random_windows(std::size_t batch, std::size_t length, std::size_t vocabulary,
+                                         std::uint64_t seed) {
+  std::vector<std::int32_t> tokens = test::random_labels(batch * (length + 1), vocabulary, seed);
+  for (std::size_t i = 3; i < tokens.size(); i += 11) tokens[i] = -1;
+  return tokens;
+}
+
+Buffer on_device(Device& device, const std::vector<std::int32_t>& values) {
+  Buffer memory = device.allocate(values.size() * sizeof(std::int32_t));
+  device.upload(std::as_bytes(std::span(values)), memory.view());
+  return memory;
+}
+
+// An operation that reads windows, as its only or as its last input.
+struct Trial {
+  Trial(Device& on, const Operation& operation, const std::vector<std::int32_t>& windows, const Shape& shape,
+        const std::vector<TensorSpec>& values = {}, Mode mode = Mode::training)
+      : device(on), window(on_device(on, windows)) {
+    std::vector<TensorSpec> specs = values;
+    specs.push_back(device.plain(shape, DataType::i32));
+    op = device.plan(operation, specs, mode, {});
+    std::uint64_t seed = 40;
+    const auto random = [&](const TensorSpec& spec) {
+      return Operand(device, spec, random_values(elements(spec.shape), ++seed));
+    };
+    for (const TensorSpec& spec : values) {
+      inputs.push_back(random(spec));
+      input_gradients.push_back(random(spec));
+    }
+    for (const TensorSpec& spec : op->parameters()) {
+      parameters.push_back(random(spec));
+      parameter_gradients.push_back(random(spec));
+    }
+    output.push_back(random(op->output()));
+    output.push_back(random(op->output()));  // its gradient
+    Bindings bindings;
+    for (const Operand& o : inputs) bindings.inputs.push_back(o.memory.view());
+    bindings.inputs.push_back(window.view());
+    bindings.output = output[0].memory.view();
+    for (const Operand& o : parameters) bindings.parameters.push_back(o.memory.view());
+    if (mode == Mode::training) {
+      for (const Operand& o : parameter_gradients) bindings.parameter_gradients.push_back(o.memory.view());
+      for (const Operand& o : input_gradients) bindings.input_gradients.push_back(o.memory.view());
+      bindings.output_gradient = output[1].memory.view();
+    }
+    bindings.input_gradients.resize(specs.size());
+    scratch = device.allocate(op->info().scratch_bytes);
+    bindings.scratch = scratch.view();
+    op->bind(bindings);
+    op->forward();
+    if (mode == Mode::training) op->backward(0.5f);
+  }
+
+  Device& device;
+  Buffer window, scratch;
+  std::unique_ptr<Op> op;
+  std::vector<Operand> inputs, input_gradients, parameters, parameter_gradients, output;
+};
+
+void check_close(const std::vector<float>& ours, const std::vector<double>& expected) {
+  const std::vector<double> values(ours.begin(), ours.end());
+  CHECK(test::distance(values, expected) <= test::kTolerance * std::max(1e-3, test::largest(expected)));
+}
+
+}  // namespace
+
+TEST_CASE("token embeddings, with missing and repeated tokens") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const auto& [batch, length, vocabulary, width] :
+       {std::array<std::size_t, 4>{1, 1, 1, 1}, {2, 5, 7, 3}, {3, 64, 11, 40}, {2, 300, 1000, 96}}) {
+    const auto windows = random_windows(batch, length, vocabulary, 5);
+    const Trial trial(*device, TokenEmbedding{vocabulary, width}, windows, {batch, length + 1});
+    const auto table = trial.parameters[0].read(), gradient = trial.output[1].read();
+    std::vector<double> rows(batch * length * width), sums(vocabulary * width);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::size_t token = i / width;
+      const std::int32_t id = windows[token / length * (length + 1) + token % length];
+      if (id < 0) continue;
+      const std::size_t at = static_cast<std::size_t>(id) * width + i % width;
+      rows[i] = double{table[at]};
+      sums[at] += double{gradient[i]};
+    }
+    CHECK(trial.output[0].read() == std::vector<float>(rows.begin(), rows.end()));
+    check_close(trial.parameter_gradients[0].read(), sums);
+  }
+}
+
+TEST_CASE("position embeddings") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const std::size_t positions : {5, 9}) {
+    test::Trial trial(*device, PositionEmbedding{positions}, {device->values({3, 5, 20})});
+    trial.op->forward();
+    trial.op->backward(1);
+    const auto input = trial.inputs[0].read(), table = trial.parameters[0].read();
+    std::vector<double> sum, gradient(positions * 20);
+    for (std::size_t i = 0; i < input.size(); ++i) {
+      sum.push_back(double{input[i]} + double{table[i % 100]});
+      gradient[i % 100] += trial.seeded[i];
+    }
+    check_close(trial.output[0].read(), sum);
+    check_close(trial.parameter_gradients[0].read(), gradient);
+    CHECK(trial.input_gradients[0].tensor().values == trial.seeded);
+  }
+}
+
+TEST_CASE("the language-model head: loss, hits and gradients by blocks of tokens") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const auto& [batch, length, vocabulary, width] :
+       {std::array<std::size_t, 4>{1, 1, 1, 1}, {2, 5, 7, 3}, {3, 100, 50, 20}, {2, 700, 33, 24}, {1, 9, 3001, 8}}) {
+    CAPTURE(batch, length, vocabulary, width);
+    const auto windows = random_windows(batch, length, vocabulary, 6);
+    const std::vector<TensorSpec> hidden{device->values({batch, length, width})};
+    const Trial trial(*device, LanguageModelHead{vocabulary}, windows, {batch, length + 1}, hidden);
+    const Trial inference(*device, LanguageModelHead{vocabulary}, windows, {batch, length + 1}, hidden,
+                          Mode::inference);
+    const auto states = trial.inputs[0].read(), weights = trial.parameters[1].read();
+    double loss = 0, hits = 0, targets = 0;
+    std::vector<double> to_states(states.size()), to_weights(weights.size());
+    for (std::size_t token = 0; token < batch * length; ++token) {
+      const std::int32_t target = windows[token / length * (length + 1) + token % length + 1];
+      if (target < 0) continue;
+      std::vector<double> logits(vocabulary);
+      for (std::size_t c = 0; c < vocabulary; ++c)
+        for (std::size_t i = 0; i < width; ++i)
+          logits[c] += double{states[token * width + i]} * double{weights[c * width + i]};
+      double total = 0;
+      for (const double logit : logits) total += std::exp(logit);
+      const auto label = static_cast<std::size_t>(target);
+      loss += std::log(total) - logits[label];
+      hits += std::ranges::max_element(logits) - logits.begin() == target;
+      ++targets;
+      for (std::size_t c = 0; c < vocabulary; ++c) {
+        const double off = 0.5 / static_cast<double>(length) * (std::exp(logits[c]) / total - (c == label));
+        for (std::size_t i = 0; i < width; ++i) {
+          to_states[token * width + i] += off * double{weights[c * width + i]};
+          to_weights[c * width + i] += off * double{states[token * width + i]};
+        }
+      }
+    }
+    const auto size = static_cast<double>(length);
+    const std::vector<double> sums{loss / size, hits / size, targets / size};
+    check_close(trial.output[0].read(), sums);
+    check_close(inference.output[0].read(), sums);
+    check_close(trial.parameter_gradients[0].read(), {0.5 * sums[0], 0.5 * sums[1]});
+    check_close(trial.input_gradients[0].read(), to_states);
+    check_close(trial.parameter_gradients[1].read(), to_weights);
+  }
+}
+
+TEST_CASE("the gradient of a shared embedding is that of both of its uses") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  constexpr std::size_t kBatch = 2, kLength = 6, kVocabulary = 9;
+  const Graph graph = make_model("gpt-tiny", token_task({kLength, kVocabulary}));
+  Model model(*device, graph, Mode::training, kBatch);
+  Parameters& parameters = model.parameters();
+  parameters.initialize(3);
+  const auto windows = random_windows(kBatch, kLength, kVocabulary, 7);
+  const auto bytes = std::as_bytes(std::span(windows));
+  const std::vector<std::int32_t> labels(kBatch);
+  Network& network = model.network(Mode::training, kBatch);
+  const auto run = [&] {
+    network.load({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, {labels});
+    network.forward();
+    network.backward(1, [](std::size_t) {});
+    return network.loss().loss;
+  };
+  run();
+  const auto& gradient = network.embedding_gradient();
+  REQUIRE(gradient.has_value());
+  std::size_t named = 0;
+  const Parameter* table = nullptr;
+  for (const Parameter& p : parameters.all())
+    if (p.name == "wte.weight") {
+      table = &p;
+      ++named;
+    }
+  REQUIRE(named == 1);
+  std::vector<std::int32_t> embedded;
+  for (std::size_t i = 0; i < windows.size(); ++i)
+    if (i % (kLength + 1) < kLength) embedded.push_back(windows[i]);
+  const Buffer index = on_device(*device, embedded);
+  device->add_rows(gradient->rows, gradient->type, index.view(), gradient->width, gradient->table);
+  const auto ours = test::read(*device, *table, parameters.gradient(*table));
+
+  auto values = test::read(*device, *table, parameters.weight(*table));
+  for (const std::size_t element : {0u, 70u, 200u, 333u, 575u}) {
+    const float before = values[element];
+    constexpr float kStep = 1e-2f;
+    const auto loss_at = [&](float value) {
+      values[element] = value;
+      device->write(values, table->spec, parameters.weight(*table));
+      parameters.weights_changed();
+      return run();
+    };
+    const double slope = (loss_at(before + kStep) - loss_at(before - kStep)) / (2 * double{kStep});
+    loss_at(before);
+    CAPTURE(element, slope, ours[element]);
+    CHECK(std::abs(slope - double{ours[element]}) <= 2e-3);
+  }
+}
+
+}  // namespace annulus
