@@ -16,6 +16,7 @@ import threading
 import time
 
 from benchmark import ROOT, last_line, number, say
+from step_rank import samples, unit
 
 START_LIMIT, TURN_LIMIT = 900, 600  # seconds; compiling ResNet-50 on one core takes minutes
 TRIALS, TRIAL_SECONDS, WARM_UP_SECONDS = 3, 0.5, 0.3
@@ -121,7 +122,7 @@ class Running:
     """All ranks of one framework with given settings."""
 
     def __init__(self, peer, model, batch, ranks, threads, settings):
-        self.batch, self.ranks = batch, ranks
+        self.items = batch * ranks * samples(model)  # images or tokens of a step
         self.all_ranks = start_ranks(peer, FRAMEWORKS[peer].program, [model, batch], ranks, threads, settings)
         try:
             self.version = self.turns(2, 1, START_LIMIT)["version"]
@@ -149,7 +150,7 @@ class Running:
     def measure(self, seconds):
         self.warm_up()
         said = self.turns(max(3, round(seconds / self.step_seconds)), 1)  # each step separately, like `bench step`
-        return {"images_per_second": self.batch * self.ranks / said["seconds"],
+        return {"images_per_second": self.items / said["seconds"],
                 "peak_memory_bytes": said["peak_memory_bytes"]}
 
     def close(self):
@@ -187,7 +188,7 @@ class Fastest:
         try:
             # The fastest of several, so that a disturbance of the machine does not decide.
             speed = max(running.measure(TRIAL_SECONDS)["images_per_second"] for _ in range(TRIALS))
-            say(f"{FRAMEWORKS[peer].title}, {model}, {ranks} x {threads}, {', '.join(settings)}: {number(speed)} images/s "
+            say(f"{FRAMEWORKS[peer].title}, {model}, {ranks} x {threads}, {', '.join(settings)}: {number(speed)} {unit(model)}/s "
                 f"after {time.monotonic() - begin:.0f} s")
         except BaseException:
             running.close()

@@ -18,6 +18,8 @@ TORCHVISION = ("mobilenet_v3_large", "efficientnet_b0", "regnet_y_400mf", "convn
                "resnext50_32x4d")
 # Networks of Annulus that of the peers only PyTorch has.
 TRANSFORMERS = ("vit_s_16", "vit_b_16")
+# GPTs of Annulus, likewise, and the length of their windows: vocabulary, blocks, heads, width.
+GPTS = {"gpt2:1024": (50257, 12, 12, 768), "gpt2:64": (50257, 12, 12, 768), "nanogpt:256": (257, 6, 6, 384)}
 # Channels, height, width; and classes.
 INPUTS = {"lenet": ((1, 28, 28), 10), "cnn": ((1, 28, 28), 10), "resnet20": ((3, 32, 32), 10),
           **{name: ((3, 224, 224), 1000) for name in ("resnet18", "resnet50", *TRANSFORMERS, *TORCHVISION)}}
@@ -26,6 +28,15 @@ RESNET20_BLOCKS = [(16, 1)] * 3 + [(32, 2)] + [(32, 1)] * 2 + [(64, 2)] + [(64, 
 STAGES = {"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}
 MEAN, STD = 127.5, 64.0
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
+
+
+def samples(model):
+    """What speeds count in a sample of a model: 1 image, or its tokens."""
+    return int(model.split(":")[1]) if model in GPTS else 1
+
+
+def unit(model):
+    return "tokens" if model in GPTS else "images"
 
 
 def open_answers():
@@ -44,7 +55,7 @@ def stage_blocks(model):
 
 def parse_options():
     parser = argparse.ArgumentParser()
-    parser.add_argument("model", choices=INPUTS)
+    parser.add_argument("model", choices=[*INPUTS, *GPTS])
     parser.add_argument("batch", type=int)
     parser.add_argument("--settings", required=True, help="names from step_peers.py, separated by commas and blanks")
     parser.add_argument("--ranks", type=int, default=1)

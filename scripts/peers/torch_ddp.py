@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional
 
 import step_rank
-from step_rank import INPUTS, LEARNING_RATE, MEAN, MOMENTUM, STD
+from step_rank import GPTS, INPUTS, LEARNING_RATE, MEAN, MOMENTUM, STD, samples
 
 
 def lenet():
@@ -46,6 +46,42 @@ def resnet20():
                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
+class GptBlock(nn.Module):
+    def __init__(self, heads, width):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention_in, self.attention_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        parts = self.attention_in(self.norm1(x)).chunk(3, dim=2)
+        q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attention_out(y.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norm2(x))
+
+
+class Gpt(nn.Module):
+    """GPT-2, as in nanoGPT. Returns the loss."""
+
+    def __init__(self, length, vocabulary, blocks, heads, width):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(max(length, 1024), width)
+        self.blocks = nn.Sequential(*(GptBlock(heads, width) for _ in range(blocks)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(module.weight, std=0.02)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, windows):
+        x = self.tokens(windows[:, :-1]) + self.positions.weight[:windows.shape[1] - 1]
+        logits = self.head(self.norm(self.blocks(x)))
+        return functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
+
+
 MODELS = {"lenet": lenet, "cnn": cnn, "resnet20": resnet20}  # the others are torchvision's
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
 
@@ -77,8 +113,25 @@ def distributed(network, options):
     return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False, gradient_as_bucket_view=True)
 
 
+def make_gpt_step(options):
+    length = samples(options.model)
+    network = distributed(Gpt(length, *GPTS[options.model]).train(), options)
+    windows = torch.randint(0, GPTS[options.model][0], (options.batch, length + 1))
+    optimizer = torch.optim.SGD(network.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, fused=True)
+    if "compiled" in options.settings:
+        network = torch.compile(network)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        network(windows).backward()
+        optimizer.step()
+    return step
+
+
 def make_step(options):
     torch.manual_seed(1)
+    if options.model in GPTS:
+        return make_gpt_step(options)
     layout = LAYOUTS[options.settings[0]]
     network = nn.Sequential(Normalize(), make_network(options.model)).to(memory_format=layout).train()
     shape, classes = INPUTS[options.model]
