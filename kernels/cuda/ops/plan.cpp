@@ -1,6 +1,7 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/ops/move.h"
 #include "kernels/cuda/ops/operations.h"
 
@@ -90,6 +91,8 @@ class AdaptedOp : public Op {
 
 template <class O>
 std::unique_ptr<Op> plan_adapted(const O& operation, const Specs& inputs, Mode mode, Context& context) {
+  if constexpr (kOneOf<O, CachedAttention>)
+    if (mode == Mode::training) fail("cached attention cannot be trained");
   Specs needed = inputs;
   bool fits = true;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
