@@ -9,8 +9,17 @@ namespace {
 
 bool has_weights(const Graph& graph, const Node& node) {
   const auto declared = parameters(node.operation, graph.input_shapes(node, 1));
-  return std::ranges::any_of(
-      declared, [&](const ParameterDeclaration& p) { return trained(p.role) && !node.shared.contains(p.name); });
+  return std::ranges::any_of(declared, [](const ParameterDeclaration& p) { return trained(p.role); });
+}
+
+// Returns the index of the layer that a shared parameter belongs to.
+std::size_t owner_of(const Graph& graph, const std::string& parameter) {
+  const auto owner = std::ranges::find_if(graph.nodes(), [&](const Node& node) {
+    return std::ranges::any_of(graph.parameters(node), [&](const ParameterDeclaration& p) {
+      return parameter_name(node.name, p.name) == parameter;
+    });
+  });
+  return static_cast<std::size_t>(owner - graph.nodes().begin());
 }
 
 }  // namespace
@@ -45,8 +54,11 @@ std::vector<float> transposed(std::span<const float> matrix, const Shape& shape)
 }
 
 std::size_t head_of(const Graph& graph) {
-  for (std::size_t node = graph.nodes().size(); node-- > 0;)
+  for (std::size_t node = graph.nodes().size(); node-- > 0;) {
+    const auto& shared = graph.nodes()[node].shared;
+    if (!shared.empty()) return owner_of(graph, shared.begin()->second);
     if (has_weights(graph, graph.nodes()[node])) return node;
+  }
   fail("this network has no layer with weights");
 }
 

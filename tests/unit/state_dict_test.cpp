@@ -37,8 +37,11 @@ TEST_CASE("names and shapes are those of torchvision's state_dict", "[state_dict
 }
 
 TEST_CASE("the head is the last layer with weights", "[state_dict]") {
-  for (const auto& [model, head] :
-       {std::pair{"mlp", "fc3"}, {"resnet20", "fc"}, {"vgg16", "classifier.6"}, {"vit_tiny", "heads.head"}}) {
+  for (const auto& [model, head] : {std::pair{"mlp", "fc3"},
+                                    {"resnet20", "fc"},
+                                    {"vgg16", "classifier.6"},
+                                    {"gpt-tiny", "wte"},
+                                    {"vit_tiny", "heads.head"}}) {
     const ZooEntry& entry = zoo_entry(model);
     const Graph graph = entry.make(entry.task());
     CHECK(graph.nodes()[head_of(graph)].name == head);
