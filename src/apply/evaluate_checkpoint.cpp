@@ -140,7 +140,8 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   fmt::print("{} after {} steps{} on {} ({}): {}, {}\n", printable(checkpoint.model), checkpoint.run.step,
              averaged ? ", averaged weights," : "", printable(name_of(options.data)), options.split,
              emphasized(stdout, Emphasis::headline, headline(found.score)), details(found.score));
-  if (found.skipped > 0) fmt::print("{} bad samples were skipped\n", found.skipped);
+  if (found.skipped > 0)
+    fmt::print("{} bad {} were skipped\n", found.skipped, dataset.info().is_text() ? "windows" : "images");
   const std::vector<std::string>& classes = dataset.info().classes;
   const bool several = options.per_class && found.class_counts;
   if (several) fmt::print("{}", class_table(*found.class_counts, classes));

@@ -63,7 +63,8 @@ std::optional<EvaluatedSplit> open_test(const TrainOptions& options, const Devic
 std::vector<DataField> samples_of(const Samples& training, const EvaluatedSplit& evaluated,
                                   const std::optional<EvaluatedSplit>& test) {
   std::vector<DataField> fields = sample_fields("training", training);
-  fields.push_back({"the samples that are evaluated", evaluated.name});
+  fields.push_back(
+      {training.info().is_text() ? "the text that is evaluated" : "the images that are evaluated", evaluated.name});
   std::ranges::move(sample_fields(evaluated.name, *evaluated.samples), std::back_inserter(fields));
   if (test) std::ranges::move(sample_fields(test->name, *test->samples), std::back_inserter(fields));
   return fields;

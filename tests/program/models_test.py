@@ -21,13 +21,14 @@ class Models(helper.ProgramTest):
             with self.subTest(ranks=ranks):
                 result, rows = self.table(ranks=ranks)
                 found = {row["model"]: row for row in rows}
-                self.assertEqual(len(found), 16)
+                self.assertEqual(len(found), 20)
                 for model, size in SIZES.items():
                     self.assertEqual(found[model]["parameters"], size)
                     self.assertEqual(found[model]["gradient_bytes"], 4 * size)
                     self.assertEqual(found[model]["training_flops"], 3 * found[model]["forward_flops"])
                     self.assertEqual(sum(line.split()[0] == model for line in result.out.splitlines()), 1, result.out)
                 self.assertEqual(found["resnet50"]["forward_flops"], 2 * 4_089_184_256)
+                self.assertEqual((found["gpt2"]["input"], found["gpt2"]["classes"]), ("1024 tokens", 50257))
                 self.assertEqual((found["inception_v3"]["image"], found["resnet20"]["image"]), ("299x299x3", "32x32x3"))
 
     def test_of_other_images(self):
@@ -52,7 +53,7 @@ class Models(helper.ProgramTest):
 
     def test_images_larger_than_memory(self):
         _, rows = self.table("--image", "60000x60000x3")  # planned and not made
-        self.assertEqual(len(rows), 16)
+        self.assertEqual(len(rows), 20)
         self.assertGreater(next(row for row in rows if row["model"] == "resnet18")["memory_bytes"], 60000 * 60000 * 64)
 
     def test_invalid_options(self):
