@@ -156,9 +156,9 @@ class Device : public Lane {
   // Kernels over flat arrays.
   virtual void zero(DeviceView to) = 0;
   virtual void add(DeviceView from, DeviceView to, DataType type) = 0;
-  // to[index[i]] += from[i] for rows of `width` values, in the order of i; those with an index (int32) below 0 are left
-  // out. `to` is float32. `from` is of the device's value type; as for the parameters' gradients, a scale of the loss
-  // is divided out. Or it is float32 itself, and added as it is.
+  // to[index[i]] += from[i] for rows of `width` values, in the order of i. Rows with a negative index (int32) are
+  // skipped. `to` is float32. `from` is of the device's value type, and in fp16 the loss scale is divided out; or it is
+  // float32.
   virtual void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to) = 0;
   virtual void cast_params(DeviceView weights, DeviceView copies) = 0;  // float32 to the value type
 

@@ -5,7 +5,6 @@
 namespace annulus {
 
 Graph decoding_graph(const Graph& graph, std::size_t positions) {
-  if (!graph.reads_tokens()) fail("the network reads images: generate needs one that was trained on text");
   Graph decoding(TokenShape{1, graph.tokens().vocabulary});
   for (Node node : graph.nodes()) {
     if (const auto* attention = std::get_if<Attention>(&node.operation)) {

@@ -137,4 +137,9 @@ std::string Graph::description() const {
   return text;
 }
 
+std::string Graph::samples_text(std::size_t batch) const {
+  if (reads_tokens()) return fmt::format("{} windows of {} tokens", batch, tokens().length);
+  return fmt::format("{} images of {}x{}x{}", batch, image_.height, image_.width, image_.channels);
+}
+
 }  // namespace annulus

@@ -82,7 +82,8 @@ class Graph {
   std::vector<ParameterDeclaration> all_parameters(const Node& node) const;
   // Returns for every value whether training needs its gradient: it depends on parameters that are not frozen.
   std::vector<bool> required_gradients() const;
-  std::string description() const;  // every node, for comparing graphs
+  std::string description() const;                    // every node, for comparing graphs
+  std::string samples_text(std::size_t batch) const;  // "32 images of 28x28x1"
 
  private:
   static constexpr Value kFirstNode = 3;

@@ -16,13 +16,6 @@ Graph rewritten(const Graph& graph) {
   return prune_unused_gradients(fuse(graph));
 }
 
-// "32 images of 28x28x1".
-std::string samples_of(const Graph& graph, std::size_t batch) {
-  if (graph.reads_tokens()) return fmt::format("{} windows of {} tokens", batch, graph.tokens().length);
-  const ImageShape& image = graph.image();
-  return fmt::format("{} images of {}x{}x{}", batch, image.height, image.width, image.channels);
-}
-
 }  // namespace
 
 void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch) {
@@ -37,7 +30,7 @@ void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::siz
   constexpr double kGiB = 1 << 30;
   if (needed > memory)
     fail("this network takes at least {:.1f} GiB of memory with a batch of {}, and this machine has {:.1f} GiB: {}",
-         needed / kGiB, samples_of(graph, batch), memory / kGiB,
+         needed / kGiB, graph.samples_text(batch), memory / kGiB,
          graph.reads_tokens() ? "use a smaller --batch or --length"
                               : "use a smaller --batch, smaller images, or fewer classes");
 }

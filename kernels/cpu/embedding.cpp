@@ -7,7 +7,6 @@
 namespace annulus::cpu {
 namespace {
 
-// The windows are {batch, length + 1}, and each sample's last token is not embedded.
 class TokenEmbeddingOp : public PlainOp {
  public:
   TokenEmbeddingOp(const TokenEmbedding& operation, const TensorSpec& window)
@@ -21,11 +20,7 @@ class TokenEmbeddingOp : public PlainOp {
 
  private:
   void compute() override {
-    const std::span<const std::int32_t> window = integers(input_view(0));
-    for (std::size_t i = 0; i < embedded_.size(); ++i) {
-      embedded_[i] = window[i / length_ * (length_ + 1) + i % length_];
-      if (embedded_[i] >= static_cast<std::int32_t>(vocabulary_)) embedded_[i] = -1;
-    }
+    take_tokens(integers(input_view(0)), length_, vocabulary_, 0, embedded_);
 #pragma omp parallel for schedule(static)
     for (std::size_t i = 0; i < embedded_.size(); ++i) {
       float* to = output() + i * width_;

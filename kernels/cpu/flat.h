@@ -16,7 +16,7 @@ void relu_backward(std::span<const float> output, std::span<const float> output_
                    std::span<float> input_gradient);  // may be in place
 void move_towards(std::span<const float> goal, std::span<float> values,
                   float share);  // values += share (goal - values)
-// to[index[i]] += from[i] for rows of `width` floats, in the order of i; those with an index below 0 are left out.
+// to[index[i]] += from[i] for rows of `width` floats, in the order of i. Rows with a negative index are skipped.
 void add_rows(std::span<const float> from, std::span<const std::int32_t> index, std::size_t width, std::span<float> to);
 void scale(std::span<const float> from, float factor, std::span<float> to);
 

@@ -23,7 +23,7 @@ struct Matrix {
   bool transposed = false;
 };
 
-// to {rows, columns} = a {rows, inner} b {inner, columns}, added to what is there if `add`.
+// Computes to = a b or, with `add`, to += a b, for a {rows, inner} and b {inner, columns}.
 void multiply(const Matrix& a, const Matrix& b, std::size_t rows, std::size_t columns, std::size_t inner, bool add,
               float* to) {
   const auto dim = [](std::size_t size) { return static_cast<dnnl_dim_t>(size); };
@@ -42,6 +42,7 @@ class LanguageModelHeadOp : public PlainOp {
         width_(inputs[0].shape[2]),
         tokens_(inputs[0].shape[0] * length_),
         vocabulary_(operation.vocabulary),
+        targets_(tokens_),
         losses_(tokens_),
         hits_(tokens_) {
     declare(operation.parameters({inputs[0].shape, inputs[1].shape}));
@@ -79,6 +80,7 @@ class LanguageModelHeadOp : public PlainOp {
   // Calls work(first token, number) with their logits.
   template <class Work>
   void for_each_block(const Work& work) {
+    take_tokens(integers(input_view(1)), length_, vocabulary_, 1, targets_);
     for (std::size_t first = 0; first < tokens_; first += kBlock) {
       const std::size_t count = std::min(kBlock, tokens_ - first);
       multiply(hidden(first), {parameter(1), width_, true}, count, vocabulary_, width_, false, logits(0).data());
@@ -92,20 +94,14 @@ class LanguageModelHeadOp : public PlainOp {
   std::span<float> logits(std::size_t number) const {  // of a token of the block
     return floats(own_scratch()).subspan(number * vocabulary_, vocabulary_);
   }
-  // Below 0 if it is missing.
-  std::int32_t target(std::size_t token) const {
-    const std::int32_t target = integers(input_view(1))[token / length_ * (length_ + 1) + token % length_ + 1];
-    return target < static_cast<std::int32_t>(vocabulary_) ? target : -1;
-  }
 
   // Stores a token's loss, and whether it is predicted. Replaces its logits by their exponentials divided by the
   // largest one, and returns their sum; 0 if the token is missing.
   float measure(std::size_t token, std::span<float> logits) {
     losses_[token] = 0;
     hits_[token] = false;
-    const std::int32_t target = this->target(token);
-    if (target < 0) return 0;
-    const auto label = static_cast<std::size_t>(target);
+    if (targets_[token] < 0) return 0;
+    const auto label = static_cast<std::size_t>(targets_[token]);
     const float own = logits[label];
     hits_[token] = count_larger(logits, label) == 0;
     float* values = logits.data();
@@ -135,15 +131,12 @@ class LanguageModelHeadOp : public PlainOp {
     float* values = logits.data();
 #pragma omp simd
     for (std::size_t i = 0; i < vocabulary_; ++i) values[i] *= factor;
-    if (sum > 0) values[target(token)] -= weight;
+    if (sum > 0) values[targets_[token]] -= weight;
   }
 
   void store_sums() {
-    std::size_t hits = 0, targets = 0;
-    for (std::size_t token = 0; token < tokens_; ++token) {
-      hits += hits_[token];
-      targets += target(token) >= 0;
-    }
+    const auto hits = std::ranges::count(hits_, 1);
+    const auto targets = std::ranges::count_if(targets_, [](std::int32_t target) { return target >= 0; });
     const auto length = static_cast<double>(length_);
     output()[0] = static_cast<float>(std::accumulate(losses_.begin(), losses_.end(), 0.0) / length);
     output()[1] = static_cast<float>(static_cast<double>(hits) / length);
@@ -152,8 +145,9 @@ class LanguageModelHeadOp : public PlainOp {
 
   Mode mode_;
   std::size_t length_, width_, tokens_, vocabulary_;
-  std::vector<double> losses_;      // of each token
-  std::vector<std::uint8_t> hits_;  // whether the target has the largest logit
+  std::vector<std::int32_t> targets_;  // the token to be predicted from each one; -1 if it is missing
+  std::vector<double> losses_;         // of each token
+  std::vector<std::uint8_t> hits_;     // whether the target has the largest logit
 };
 
 }  // namespace

@@ -17,6 +17,15 @@ std::size_t window_length(const Shape& window) {
   return window[1] - 1;
 }
 
+void take_tokens(std::span<const std::int32_t> windows, std::size_t length, std::size_t vocabulary, std::size_t ahead,
+                 std::vector<std::int32_t>& tokens) {
+  tokens.resize(windows.size() / (length + 1) * length);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = windows[i / length * (length + 1) + i % length + ahead];
+    if (tokens[i] >= static_cast<std::int32_t>(vocabulary)) tokens[i] = -1;
+  }
+}
+
 Shape TokenEmbedding::output_shape(const Shapes& inputs) const {
   expect_inputs(inputs, 1, kName);
   return {inputs[0][0], window_length(inputs[0]), width};

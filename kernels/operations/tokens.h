@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/operations/parameter.h"
@@ -13,6 +14,11 @@ namespace annulus {
 
 // Returns the number of tokens that a network reads from each window {batch, length + 1}.
 std::size_t window_length(const Shape& window);
+
+// Sets `tokens` to those that a network reads from windows (`ahead` is 0), or predicts (1): {batch, length}. Tokens
+// that are missing or not in the vocabulary are -1.
+void take_tokens(std::span<const std::int32_t> windows, std::size_t length, std::size_t vocabulary, std::size_t ahead,
+                 std::vector<std::int32_t>& tokens);
 
 // The rows of a table {vocabulary, width} that belong to a window's first tokens: {batch, length, width}. The only
 // operation whose parameter may be shared with another one, see Node::shared.

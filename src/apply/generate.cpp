@@ -16,6 +16,7 @@
 #include "src/checkpoint/restore.h"
 #include "src/io/printable.h"
 #include "src/io/terminal.h"
+#include "src/io/utf8.h"
 #include "src/step/infer.h"
 #include "src/text/tokenizer.h"
 
@@ -40,11 +41,7 @@ class Reader {
       for (const std::int32_t earlier : rest) step(earlier);
     }
     step(token);
-    Network& network = model_.network(Mode::inference, 1);
-    const Value logits = model_.graph().values() - 1;
-    std::vector<float> values(elements(network.spec(logits).shape));
-    model_.device().read(network.spec(logits), network.value(logits), values);
-    return values;
+    return read_value(model_, model_.network(Mode::inference, 1), model_.graph().values() - 1);
   }
 
  private:
@@ -85,17 +82,12 @@ std::int32_t draw(const std::vector<float>& logits, const GenerateOptions& optio
 
 // Returns the number of bytes before a character at the end that has only begun.
 std::size_t complete(const std::string& text) {
-  for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if (byte < 0x80) break;
-    if (byte < 0xc0) continue;  // within a character
-    const std::size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : 2;
-    return back < length ? text.size() - back : text.size();
-  }
+  for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back)
+    if (first_character(std::string_view(text).substr(text.size() - back)).is_incomplete) return text.size() - back;
   return text.size();
 }
 
-// Prints text as it is, but for control characters on a terminal. Keeps characters back until they are complete.
+// Prints text unchanged, except for control characters on a terminal. Holds a character back until it is complete.
 class Output {
  public:
   void add(std::string_view text) {

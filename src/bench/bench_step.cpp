@@ -59,12 +59,6 @@ Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
   return make_network(options.model, task);
 }
 
-// "8 images of 224x224x3".
-std::string samples_of(const BenchStepOptions& options, const Graph& graph) {
-  if (graph.reads_tokens()) return fmt::format("{} windows of {} tokens", options.batch, graph.tokens().length);
-  return fmt::format("{} images of {}x{}x{}", options.batch, options.image[0], options.image[1], options.image[2]);
-}
-
 SampleUnit unit_of(const Graph& graph) {
   return SampleUnit(graph.reads_tokens() ? graph.tokens().length : 0);
 }
@@ -385,7 +379,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   const SampleUnit unit = unit_of(graph);
   const auto items = unit.count(batch.step.global_batch());
   fmt::print("{}, {} rank{} x {}, {}\n", options.model, world.size(), world.size() == 1 ? "" : "s",
-             samples_of(options, graph), device->info().description);
+             graph.samples_text(options.batch), device->info().description);
   if (trained) {
     for (const std::string& line : trained->damaged) fmt::print("{}\n", printable(line));
     fmt::print("with the weights and the state of {} after {} steps, from {}\n",

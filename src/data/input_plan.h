@@ -24,9 +24,7 @@ struct InputPlan {
   bool replace_bad = false;  // replace it by the next good sample, so that batches keep their size
 
   // Of a sample.
-  std::size_t image_bytes() const {
-    return length > 0 ? (length + 1) * sizeof(std::int32_t) : image.height * image.width * channels;
-  }
+  std::size_t image_bytes() const { return length > 0 ? window_bytes(length) : image.height * image.width * channels; }
 
   // Returns whether the network gets decoded images of this size unchanged, without resizing.
   bool takes_as_stored(const ImageSize& stored) const { return stored == image && augmentation.crop != Crop::resized; }

@@ -11,6 +11,11 @@
 
 namespace annulus {
 
+// The size of a window of text: the tokens that are predicted, and one before them.
+constexpr std::size_t window_bytes(std::size_t length) {
+  return (length + 1) * sizeof(std::int32_t);
+}
+
 // The description of the images or the text in data files.
 struct DatasetInfo {
   std::size_t size = 0;               // number of images, or of windows of text, of this split
@@ -32,9 +37,7 @@ struct DatasetInfo {
   std::size_t targets() const { return labels == LabelKind::one_class ? 0 : classes.size(); }
   bool encoded() const { return height == 0 && !is_text(); }
   // Of a sample, unless it is encoded.
-  std::size_t image_bytes() const {
-    return is_text() ? (length + 1) * sizeof(std::int32_t) : height * width * channels;
-  }
+  std::size_t image_bytes() const { return is_text() ? window_bytes(length) : height * width * channels; }
 };
 
 // Images, or windows of text, by number, read one by one from any thread. A bad sample does not affect the others:

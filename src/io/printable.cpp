@@ -6,30 +6,25 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/io/utf8.h"
+
 namespace annulus {
 namespace {
-
-bool continues(char c) {
-  return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
-}
 
 // Returns the size in bytes of the printable character at the start of `text`; 0 if there is none.
 std::size_t character(std::string_view text) {
   const auto first = static_cast<unsigned char>(text.front());
   if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
-  const std::size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < bytes || !std::ranges::all_of(text.substr(1, bytes - 1), continues))
-    return 0;
+  const std::size_t bytes = first_character(text).bytes;
+  if (bytes == 0) return 0;
   const auto second = static_cast<unsigned char>(text[1]);
-  const bool is_overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
-  const bool is_surrogate_or_beyond = (first == 0xed && second >= 0xa0) || (first == 0xf4 && second >= 0x90);
   const bool is_control = first == 0xc2 && second < 0xa0;  // U+0080 to U+009f, which terminals interpret
   // Marks that change the direction of the text or hide it: U+200b to U+200f, U+2028 to U+202e, U+2066 to U+2069.
   const auto third = static_cast<unsigned char>(bytes > 2 ? text[2] : 0);
   const bool is_mark =
       first == 0xe2 && ((second == 0x80 && ((third >= 0x8b && third <= 0x8f) || (third >= 0xa8 && third <= 0xae))) ||
                         (second == 0x81 && third >= 0xa6 && third <= 0xa9));
-  return is_overlong || is_surrogate_or_beyond || is_control || is_mark ? 0 : bytes;
+  return is_control || is_mark ? 0 : bytes;
 }
 
 std::string escape(char c) {

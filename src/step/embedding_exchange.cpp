@@ -21,13 +21,13 @@ EmbeddingExchange::EmbeddingExchange(Device& device, AllReduce& all_reduce, std:
 
 void EmbeddingExchange::add_own(std::span<const std::int32_t> windows, std::size_t length,
                                 const Network::EmbeddingGradient& gradient) {
-  take_tokens(windows, length);
+  take_tokens(windows, length, vocabulary_, 0, tokens_);
   add_rows(gradient.rows, gradient.type, tokens_, gradient.table);
 }
 
 void EmbeddingExchange::add_all(std::span<const std::int32_t> windows, std::size_t length,
                                 const Network::EmbeddingGradient& gradient, const AllReduceArray& all_reduce) {
-  take_tokens(windows, length);
+  take_tokens(windows, length, vocabulary_, 0, tokens_);
   std::ranges::fill(marked_, 0.0f);
   for (const std::int32_t token : tokens_)
     if (token >= 0) marked_[static_cast<std::size_t>(token)] = 1;
@@ -50,15 +50,6 @@ void EmbeddingExchange::add_all(std::span<const std::int32_t> windows, std::size
   if (!places_.empty()) add_rows(gradient.rows, gradient.type, places_, rows);
   all_reduce(rows);
   add_rows(rows, DataType::f32, all_, gradient.table);
-}
-
-// Sets tokens_ to the tokens that are embedded: all of each window except the last.
-void EmbeddingExchange::take_tokens(std::span<const std::int32_t> windows, std::size_t length) {
-  tokens_.clear();
-  for (std::size_t i = 0; i < windows.size(); ++i) {
-    if (i % (length + 1) == length) continue;
-    tokens_.push_back(windows[i] < static_cast<std::int32_t>(vocabulary_) ? windows[i] : -1);
-  }
 }
 
 void EmbeddingExchange::add_rows(DeviceView from, DataType type, std::span<const std::int32_t> index, DeviceView to) {

@@ -33,7 +33,6 @@ class EmbeddingExchange {
                const AllReduceArray& all_reduce);
 
  private:
-  void take_tokens(std::span<const std::int32_t> windows, std::size_t length);
   void add_rows(DeviceView from, DataType type, std::span<const std::int32_t> index, DeviceView to);
 
   Device& device_;

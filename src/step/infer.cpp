@@ -14,12 +14,15 @@ std::size_t piece(const Batch& batch, std::size_t done) {
 
 }  // namespace
 
-std::vector<float> read_logits(Model& model, const Network& network) {
-  const Value logits = model.graph().nodes().back().inputs[0];
-  const TensorSpec& spec = network.spec(logits);
+std::vector<float> read_value(Model& model, const Network& network, Value value) {
+  const TensorSpec& spec = network.spec(value);
   std::vector<float> values(elements(spec.shape));
-  model.device().read(spec, network.value(logits), values);
+  model.device().read(spec, network.value(value), values);
   return values;
+}
+
+std::vector<float> read_logits(Model& model, const Network& network) {
+  return read_value(model, network, model.graph().nodes().back().inputs[0]);
 }
 
 void infer(Model& model, const Batch& batch, const InputPlan& input, Activity& activity,

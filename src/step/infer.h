@@ -15,6 +15,8 @@ namespace annulus {
 void infer(Model& model, const Batch& batch, const InputPlan& input, Activity& activity,
            const std::function<void(const Network& network, const Range& samples)>& done);
 
+// Returns a value of the network's last forward pass, row-major. REQUIRES: it is still valid, see Network::value().
+std::vector<float> read_value(Model& model, const Network& network, Value value);
 // Returns the logits of the network's last forward pass: those of each sample, one after the other.
 std::vector<float> read_logits(Model& model, const Network& network);
 

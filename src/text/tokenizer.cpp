@@ -14,10 +14,6 @@ namespace {
 constexpr std::size_t kMostTokens = std::size_t{1} << 24, kMostTextBytes = std::size_t{1} << 26;
 constexpr std::size_t kMostKnownWords = 1 << 17, kMostKnownWordBytes = 64;
 
-std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
-  return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
-}
-
 // Merges the tokens of a word. All places of the pair with the lowest rank are merged, from left to right, before the
 // pairs that arise are considered.
 class WordMerger {

@@ -14,6 +14,11 @@
 
 namespace annulus {
 
+// One word for a pair of tokens.
+inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
+  return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
+}
+
 // Translates between texts, which are any bytes, and tokens: byte-level byte pair encoding, as of GPT-2. The bytes of a
 // word (see WordSplitter) are tokens, and pairs of adjacent tokens are merged into one, the pair that comes first in a
 // list of merges first. Without merges the tokens are the bytes. One more token ends each text.

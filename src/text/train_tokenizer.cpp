@@ -19,8 +19,7 @@ struct Word {
 
 struct HashOfPair {
   std::size_t operator()(const Pair& pair) const {
-    return std::hash<std::uint64_t>()(static_cast<std::uint64_t>(pair.first) << 32 |
-                                      static_cast<std::uint32_t>(pair.second));
+    return std::hash<std::uint64_t>()(pair_key(pair.first, pair.second));
   }
 };
 

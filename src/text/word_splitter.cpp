@@ -1,6 +1,7 @@
 #include "src/text/word_splitter.h"
 
 #include "kernels/base/error.h"
+#include "src/io/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -19,28 +20,6 @@ constexpr const char* kWord = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}++| ?\p{N}++| ?[
                               R"(]++|[)" WHITE_SPACE R"(]+(?![^)" WHITE_SPACE R"(])|[)" WHITE_SPACE R"(]+)";
 #undef WHITE_SPACE
 
-struct FoundCharacter {
-  std::size_t bytes;   // 0: not valid UTF-8
-  bool is_incomplete;  // the text ends within it
-};
-
-// The character at the start of a text that is not empty.
-FoundCharacter first_character(std::string_view text) {
-  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return {1, false};
-  if (first < 0xc2 || first > 0xf4) return {0, false};
-  const std::size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  // Overlong forms, surrogates, and code points beyond the last have a second byte out of these ranges.
-  const unsigned char least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-  const unsigned char most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-  for (std::size_t i = 1; i < bytes; ++i) {
-    if (i == text.size()) return {0, true};
-    if (byte(i) < (i == 1 ? least : 0x80) || byte(i) > (i == 1 ? most : 0xbf)) return {0, false};
-  }
-  return {bytes, false};
-}
-
 // The longest beginning of the text that is valid UTF-8, and whether the text ends within a character after it.
 struct ValidPart {
   std::size_t bytes;
@@ -50,7 +29,7 @@ struct ValidPart {
 ValidPart valid_part(std::string_view text) {
   std::size_t valid = 0;
   while (valid < text.size()) {
-    const FoundCharacter found = first_character(text.substr(valid));
+    const Utf8Character found = first_character(text.substr(valid));
     if (found.bytes == 0) return {valid, found.is_incomplete};
     valid += found.bytes;
   }

@@ -25,7 +25,7 @@ class FuzzedFile {
     for (const char* name : {"documents", "tokens"}) places_.push_back(train.dataset(name).offset().value());
   }
 
-  // The first byte chooses what is overwritten.
+  // The first byte selects the array to overwrite, the rest is its new content.
   void read(std::span<const std::uint8_t> content) {
     if (content.empty()) return;
     const std::size_t chosen = content[0] % places_.size();

@@ -109,6 +109,24 @@ struct Alone {
   Optimizer optimizer{*device, model.parameters(), kRule, kRate};
 };
 
+// Checks that all replicas are bit-identical, and have moved from `start` as the single process has.
+void check_same_training(const World& world, const Replica& replica, const Alone& alone,
+                         const std::vector<float>& start) {
+  for (const DeviceView memory : {replica.model.parameters().weights(), replica.optimizer.state(0)}) {
+    const std::uint64_t bits = hash(memory);
+    CHECK(world.gather(bits) == std::vector(static_cast<std::size_t>(world.size()), bits));
+  }
+  const auto together = copied(replica.model.parameters().weights());
+  const auto single = copied(alone.model.parameters().weights());
+  double off = 0, moved = 0;
+  for (std::size_t i = 0; i < single.size(); ++i) {
+    off = std::max(off, static_cast<double>(std::abs(together[i] - single[i])));
+    moved = std::max(moved, static_cast<double>(std::abs(start[i] - single[i])));
+  }
+  CHECK(off < 1e-5);
+  CHECK(moved > 1e-2);
+}
+
 // The all-reduce of a rank that takes long between the gradients of its first bucket and the rest.
 class SlowAfterFirstBucket final : public AllReduce {
  public:
@@ -159,20 +177,7 @@ TEST_CASE("ranks with uneven and empty shares train as one process does") {
   }
   replica.trainer.finish();
 
-  const std::uint64_t bits = hash(replica.model.parameters().weights());
-  CHECK(world.gather(bits) == std::vector(n, bits));
-  const std::uint64_t state = hash(replica.optimizer.state(0));
-  CHECK(world.gather(state) == std::vector(n, state));
-
-  const auto together = copied(replica.model.parameters().weights());
-  const auto single = copied(alone.model.parameters().weights());
-  double off = 0, moved = 0;
-  for (std::size_t i = 0; i < single.size(); ++i) {
-    off = std::max(off, static_cast<double>(std::abs(together[i] - single[i])));
-    moved = std::max(moved, static_cast<double>(std::abs(start[i] - single[i])));
-  }
-  CHECK(off < 1e-5);
-  CHECK(moved > 1e-2);
+  check_same_training(world, replica, alone, start);
   CHECK(replica.ledger.close(world).mean().steps == 5);
 }
 
@@ -219,8 +224,7 @@ TEST_CASE("ranks that share an embedding between its uses train as one process d
     std::vector<std::int32_t> tokens(all.images.size() / sizeof(std::int32_t));
     std::memcpy(tokens.data(), all.images.data(), all.images.size());
     std::vector<std::int32_t> embedded;
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      if (i % (kShape.length + 1) < kShape.length) embedded.push_back(tokens[i]);
+    take_tokens(tokens, kShape.length, kShape.vocabulary, 0, embedded);
     const auto& gradient = *network.embedding_gradient();
     alone.device->add_rows(gradient.rows, gradient.type,
                            {reinterpret_cast<std::byte*>(embedded.data()), embedded.size() * sizeof(std::int32_t)},
@@ -229,17 +233,7 @@ TEST_CASE("ranks that share an embedding between its uses train as one process d
     CHECK(found.loss == Approx(network.loss().loss / static_cast<double>(all.size())).epsilon(1e-5));
   }
   replica.trainer.finish();
-  const std::uint64_t bits = hash(replica.model.parameters().weights());
-  CHECK(world.gather(bits) == std::vector(n, bits));
-  const auto together = copied(replica.model.parameters().weights());
-  const auto single = copied(alone.model.parameters().weights());
-  double off = 0, moved = 0;
-  for (std::size_t i = 0; i < single.size(); ++i) {
-    off = std::max(off, static_cast<double>(std::abs(together[i] - single[i])));
-    moved = std::max(moved, static_cast<double>(std::abs(start[i] - single[i])));
-  }
-  CHECK(off < 1e-5);
-  CHECK(moved > 1e-2);
+  check_same_training(world, replica, alone, start);
 }
 
 // Short all-reduces do not run beside the computation: the slow rank's first one completes when all of its gradients

@@ -44,8 +44,7 @@ struct Gpt {
       device->write(values, p.spec, model.parameters().weight(p));
     }
     model.parameters().weights_changed();
-    for (std::size_t i = 0; i < windows.size(); ++i)
-      if (i % (reference.length + 1) < reference.length) embedded.push_back(windows[i]);
+    take_tokens(windows, reference.length, reference.vocabulary, 0, embedded);
     index = device->allocate(embedded.size() * sizeof(std::int32_t));
     device->upload(std::as_bytes(std::span(embedded)), index.view());
   }
@@ -53,9 +52,7 @@ struct Gpt {
   // Computes all gradients. Returns the loss.
   double step() {
     Network& network = model.network(Mode::training, batch);
-    const auto bytes = std::as_bytes(std::span(windows));
-    const std::vector<std::int32_t> labels(batch);
-    network.load({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, {labels});
+    test::load_windows(network, windows);
     network.forward();
     network.backward(1 / static_cast<float>(batch), [](std::size_t) {});
     const auto& gradient = *network.embedding_gradient();

@@ -38,6 +38,13 @@ inline void run(Network& network, const Samples& samples, float weight) {
   network.backward(weight, [](std::size_t) {});
 }
 
+// Loads windows of tokens, {batch, length + 1}.
+inline void load_windows(Network& network, const std::vector<std::int32_t>& windows) {
+  const auto bytes = std::as_bytes(std::span(windows));
+  const std::vector<std::int32_t> labels(network.batch());
+  network.load({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, {labels});
+}
+
 inline std::vector<float> read(Device& device, const Parameter& p, DeviceView view) {
   std::vector<float> values(elements(p.spec.shape));
   device.read(p.spec, view, values);

@@ -140,7 +140,7 @@ Words merged(std::string word, const Merges& merges) {
   }
 }
 
-// "ab" can arise in one way only, "abc" in two, and "aab" before what it consists of.
+// One merge makes "ab"; two make "abc", of "a" and "bc" and of "ab" and "c".
 const Merges kMerges{{"a", "b"},  {"b", "c"}, {"a", "bc"},  {"ab", "ab"}, {"abc", "abc"},
                      {"ab", "c"}, {"a", "a"}, {"aa", "aa"}, {"a", "ab"}};
 

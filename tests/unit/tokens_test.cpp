@@ -173,11 +173,9 @@ TEST_CASE("the gradient of a shared embedding is that of both of its uses") {
   Parameters& parameters = model.parameters();
   parameters.initialize(3);
   const auto windows = random_windows(kBatch, kLength, kVocabulary, 7);
-  const auto bytes = std::as_bytes(std::span(windows));
-  const std::vector<std::int32_t> labels(kBatch);
   Network& network = model.network(Mode::training, kBatch);
   const auto run = [&] {
-    network.load({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, {labels});
+    test::load_windows(network, windows);
     network.forward();
     network.backward(1, [](std::size_t) {});
     return network.loss().loss;
@@ -194,8 +192,7 @@ TEST_CASE("the gradient of a shared embedding is that of both of its uses") {
     }
   REQUIRE(named == 1);
   std::vector<std::int32_t> embedded;
-  for (std::size_t i = 0; i < windows.size(); ++i)
-    if (i % (kLength + 1) < kLength) embedded.push_back(windows[i]);
+  take_tokens(windows, kLength, kVocabulary, 0, embedded);
   const Buffer index = on_device(*device, embedded);
   device->add_rows(gradient->rows, gradient->type, index.view(), gradient->width, gradient->table);
   const auto ours = test::read(*device, *table, parameters.gradient(*table));

@@ -16,7 +16,7 @@ constexpr unsigned kMostChunks = 4;             // of features whose sums are in
 
 using Tile = float[kTile][kTile + 1];  // a column is in different banks
 
-// The heads of all samples, and where they are in memory.
+// The sizes of the heads of all samples, and their layout in memory.
 struct Heads {
   std::size_t heads, length, width, each;  // of a sample; the width of all heads and of each
   std::size_t input_row, output_row;       // from a token to the next

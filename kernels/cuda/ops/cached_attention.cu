@@ -7,16 +7,9 @@ namespace {
 constexpr unsigned kThreads = 128;
 
 struct Heads {
-  unsigned count, width, positions;  // width: of each
-  std::size_t token, cache_token;    // distance of tokens in the input and in the cache, in values
+  unsigned count, width, positions;   // width: of each
+  std::size_t input_row, output_row;  // distance of tokens in memory, in values
 };
-
-struct Largest {
-  float value;
-};
-__device__ Largest combined(const Largest& a, const Largest& b) {
-  return {fmaxf(a.value, b.value)};
-}
 
 // Runs one block, a single column of threads, for each head of each sample. `weights`: {batch, heads, positions}.
 template <class T>
@@ -25,7 +18,7 @@ __global__ void attend(const T* input, const std::int32_t* positions, Heads head
   const unsigned sample = blockIdx.x / heads.count, head = blockIdx.x % heads.count;
   const auto position = static_cast<unsigned>(positions[sample]);
   const unsigned whole = heads.count * heads.width;
-  const T* query = input + sample * heads.token + head * heads.width;
+  const T* query = input + sample * heads.input_row + head * heads.width;
   const std::size_t cache = std::size_t{sample} * heads.positions * whole + head * heads.width;
   keys += cache;
   values += cache;
@@ -35,7 +28,7 @@ __global__ void attend(const T* input, const std::int32_t* positions, Heads head
     values[std::size_t{position} * whole + i] = static_cast<float>(query[2 * whole + i]);
   }
   __syncthreads();
-  Largest largest[1]{{-INFINITY}};
+  Maximum largest[1]{{-INFINITY}};
   for (unsigned at = threadIdx.y; at <= position; at += kThreads) {
     float sum = 0;
     for (unsigned i = 0; i < heads.width; ++i) sum += static_cast<float>(query[i]) * keys[std::size_t{at} * whole + i];
@@ -50,7 +43,7 @@ __global__ void attend(const T* input, const std::int32_t* positions, Heads head
   for (unsigned i = threadIdx.y; i < heads.width; i += kThreads) {
     float sum = 0;
     for (unsigned at = 0; at <= position; ++at) sum += weights[at] * values[std::size_t{at} * whole + i];
-    output[sample * heads.cache_token + head * heads.width + i] = T(sum / total[0].of[0]);
+    output[sample * heads.output_row + head * heads.width + i] = T(sum / total[0].of[0]);
   }
 }
 
@@ -64,8 +57,8 @@ class CachedAttentionOp : public Op {
     heads_.count = static_cast<unsigned>(operation.heads);
     heads_.width = static_cast<unsigned>(shape[2] / operation.heads);
     heads_.positions = static_cast<unsigned>(operation.positions);
-    heads_.token = channels_last(inputs[0]).channels();
-    heads_.cache_token = channels_last(info_.output).channels();
+    heads_.input_row = channels_last(inputs[0]).channels();
+    heads_.output_row = channels_last(info_.output).channels();
     for (Buffer* cache : {&keys_, &values_})
       *cache = allocate_device(batch_ * operation.positions * shape[2] * sizeof(float));
     weights_ = allocate_device(batch_ * operation.heads * operation.positions * sizeof(float));

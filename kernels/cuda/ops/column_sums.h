@@ -18,6 +18,13 @@ __device__ Sums<count> combined(const Sums<count>& a, const Sums<count>& b) {
   return sums;
 }
 
+struct Maximum {
+  float value;
+};
+__device__ inline Maximum combined(const Maximum& a, const Maximum& b) {
+  return {fmaxf(a.value, b.value)};
+}
+
 // The number of some values, their mean, and the sum of their squared distances to the mean. There is no cancellation,
 // however far the mean is from 0 (Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing
 // sample variances", 1979).

@@ -15,13 +15,6 @@ struct TokenLoss {
   float loss, hit, present;
 };
 
-struct Largest {
-  float logit;
-};
-__device__ Largest combined(const Largest& a, const Largest& b) {
-  return {fmaxf(a.logit, b.logit)};
-}
-
 struct Windows {
   const std::int32_t* tokens;
   std::uint32_t length, vocabulary;
@@ -45,11 +38,11 @@ __global__ void token_losses(T* logits, std::size_t stride, Windows windows, std
   float largest = 0, inverse = 0;
   if (target >= 0) {
     const auto of_label = static_cast<float>(row[label]);
-    Largest found[1]{{-INFINITY}};
+    Maximum found[1]{{-INFINITY}};
     for_each_logit(row, windows.vocabulary,
                    [&](float logit, std::uint32_t) { found[0] = combined(found[0], {logit}); });
     add_up_block(found);
-    largest = found[0].logit;
+    largest = found[0].value;
     Sums<2> sums[1]{};
     for_each_logit(row, windows.vocabulary, [&](float logit, std::uint32_t c) {
       sums[0].of[0] += expf(logit - largest);
