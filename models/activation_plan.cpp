@@ -18,14 +18,20 @@ ActivationPlan::ActivationPlan(const Graph& graph, std::vector<const Op*> ops, s
       specs_(std::move(specs)),
       training_(mode == Mode::training),
       wanted_(graph.required_gradients()),
-      last_read_(graph.values(), 0),
+      recomputed_before_(ops_.size()),
+      backward_(ops_.size()),
+      recomputed_(ops_.size()),
+      ranges_(graph.values()),
+      ranges_again_(graph.values()),
       first_node_(graph.values(), kNobody),
       values_(graph.values()),
       gradients_(graph.values()),
       second_gradients_(graph.values()),
       input_gradients_(ops_.size()) {
   for (std::size_t i = 0; i < ops_.size(); ++i) input_gradients_[i].resize(graph.nodes()[i].inputs.size());
-  find_last_reads();
+  if (training_) find_recomputed();
+  set_moments();
+  find_reads();
   for (std::size_t i = 0; i < ops_.size(); ++i) place_output(i);
   if (training_) {
     expect_readers();
@@ -33,7 +39,7 @@ ActivationPlan::ActivationPlan(const Graph& graph, std::vector<const Op*> ops, s
   }
   std::size_t scratch = 0;
   for (const Op* op : ops_) scratch = std::max(scratch, op->info().scratch_bytes);
-  scratch_ = add(scratch, 0, end());
+  scratch_ = add({scratch, {0, end_}});
   plan_ = plan_memory(pieces_);
 }
 
@@ -48,8 +54,8 @@ std::size_t ActivationPlan::bytes_without_reuse() const {
   return sum;
 }
 
-ActivationPlan::Piece ActivationPlan::add(std::size_t bytes, std::size_t begin, std::size_t end) {
-  pieces_.push_back({bytes, begin, end});
+ActivationPlan::Piece ActivationPlan::add(const Lifetime& piece) {
+  pieces_.push_back(piece);
   return pieces_.size() - 1;
 }
 
@@ -64,37 +70,78 @@ void ActivationPlan::expect_readers() const {
       fail("layer {}: nothing reads its output, so it cannot be trained", graph_.nodes()[i].name);
 }
 
-void ActivationPlan::find_last_reads() {
+// A node is recomputed before the first backward pass that needs its output: to read it, or to recompute a node that
+// reads it.
+void ActivationPlan::find_recomputed() {
+  std::vector<std::optional<std::size_t>> needed_by(graph_.values());  // the node whose backward pass that is
+  for (std::size_t i = ops_.size(); i-- > 0;) {
+    const Node& node = graph_.nodes()[i];
+    std::optional<std::size_t>& needs_output = needed_by[Graph::output(i)];
+    if (runs_backward(i) && ops_[i]->info().backward_reads_output)
+      needs_output = std::max(needs_output, std::optional(i));
+    const bool again = node.recomputed && needs_output;
+    if (again) recomputed_before_[*needs_output].insert(recomputed_before_[*needs_output].begin(), i);
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+      std::optional<std::size_t>& needs_input = needed_by[node.inputs[k]];
+      if (runs_backward(i) && ops_[i]->info().input(k).backward_reads)
+        needs_input = std::max(needs_input, std::optional(i));
+      if (again) needs_input = std::max(needs_input, needs_output);
+    }
+  }
+}
+
+void ActivationPlan::set_moments() {
+  end_ = ops_.size();
+  for (std::size_t i = ops_.size(); i-- > 0;) {
+    for (const std::size_t again : recomputed_before_[i]) recomputed_[again] = end_++;
+    backward_[i] = end_++;
+  }
+}
+
+void ActivationPlan::find_reads() {
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    ranges_[Graph::output(i)] = {forward(i), forward(i)};
+    if (recomputed_[i]) ranges_again_[Graph::output(i)] = {*recomputed_[i], *recomputed_[i]};
+  }
+  const auto read_later = [this](Value value, std::size_t moment) {
+    LiveRange& range = ranges_again_[value] ? *ranges_again_[value] : ranges_[value];
+    range.end = std::max(range.end, moment);
+  };
   for (std::size_t i = ops_.size(); i-- > 0;) {
     const auto& inputs = graph_.nodes()[i].inputs;
     for (std::size_t k = 0; k < inputs.size(); ++k) {
-      const bool again = runs_backward(i) && ops_[i]->info().input(k).backward_reads;
-      last_read_[inputs[k]] = std::max(last_read_[inputs[k]], again ? backward(i) : forward(i));
+      ranges_[inputs[k]].end = std::max(ranges_[inputs[k]].end, forward(i));
+      if (recomputed_[i]) read_later(inputs[k], *recomputed_[i]);
+      if (runs_backward(i) && ops_[i]->info().input(k).backward_reads) read_later(inputs[k], backward(i));
       first_node_[inputs[k]] = i;
     }
-    const Value output = Graph::output(i);
-    last_read_[output] = std::max(last_read_[output], forward(i));
-    if (runs_backward(i) && ops_[i]->info().backward_reads_output)
-      last_read_[output] = std::max(last_read_[output], backward(i));
+    if (runs_backward(i) && ops_[i]->info().backward_reads_output) read_later(Graph::output(i), backward(i));
   }
-  last_read_.back() = end();  // the loss, which the caller reads
+  ranges_.back().end = end_;  // the loss, which the caller reads
 }
 
-// Overwrites an input that is not read again, if the operation supports that.
+// Whether the operation can, and the input is not read again.
+bool ActivationPlan::may_overwrite(std::size_t node, std::size_t input) const {
+  const Value value = graph_.nodes()[node].inputs[input];
+  if (!ops_[node]->info().input(input).output_may_overwrite || !values_[value] ||
+      bytes(value) != bytes(Graph::output(node)) || ranges_[value].end != forward(node))
+    return false;
+  const std::optional<LiveRange>& again = ranges_again_[value];
+  return again.has_value() == recomputed_[node].has_value() && (!again || again->end == *recomputed_[node]);
+}
+
 void ActivationPlan::place_output(std::size_t node) {
   const Value output = Graph::output(node);
   const auto& inputs = graph_.nodes()[node].inputs;
   for (std::size_t k = 0; k < inputs.size(); ++k) {
-    const Value input = inputs[k];
-    if (!ops_[node]->info().input(k).output_may_overwrite || !values_[input] || last_read_[input] != forward(node) ||
-        bytes(input) != bytes(output))
-      continue;
-    values_[output] = values_[input];
+    if (!may_overwrite(node, k)) continue;
+    values_[output] = values_[inputs[k]];
     Lifetime& piece = pieces_[*values_[output]];
-    piece.end = std::max(piece.end, last_read_[output]);
+    piece.first.end = std::max(piece.first.end, ranges_[output].end);
+    if (piece.again) piece.again->end = std::max(piece.again->end, ranges_again_[output]->end);
     return;
   }
-  values_[output] = add(bytes(output), forward(node), last_read_[output]);
+  values_[output] = add({bytes(output), ranges_[output], ranges_again_[output]});
 }
 
 void ActivationPlan::place_input_gradients(std::size_t node) {
@@ -112,17 +159,17 @@ ActivationPlan::InputGradient ActivationPlan::place_input_gradient(std::size_t n
     if (op.info().input(input).adds_to_gradient) return {gradient, true};
     const bool last = first_node_[value] == node && std::ranges::count(inputs, value) == 1;
     if (!last || !ops_[value - Graph::output(0)]->info().sums_output_gradients)
-      return {add(bytes(value), backward(node), backward(node)), false, gradient};
-    second_gradients_[value] = add(bytes(value), backward(node), backward_of(value));
+      return {add({bytes(value), {backward(node), backward(node)}}), false, gradient};
+    second_gradients_[value] = add({bytes(value), {backward(node), backward_of(value)}});
     return {second_gradients_[value]};
   }
   const auto taken = [&](const InputGradient& other) { return other.piece == gradients_[output]; };
   if (op.info().input(input).gradient_may_overwrite && gradients_[output] && bytes(value) == bytes(output) &&
       std::ranges::none_of(input_gradients_[node], taken)) {
     gradient = gradients_[output];
-    pieces_[*gradient].end = backward_of(value);
+    pieces_[*gradient].first.end = backward_of(value);
   } else {
-    gradient = add(bytes(value), backward(node), backward_of(value));
+    gradient = add({bytes(value), {backward(node), backward_of(value)}});
   }
   return {gradient};
 }

@@ -11,7 +11,8 @@ namespace annulus {
 
 // The memory plan of a network's activations and their gradients, from liveness analysis: all of them are placed in one
 // arena, in which memory is reused after the last read of its content. The moments of a step are its operations'
-// forward passes and, in training, their backward passes, in the order in which they run.
+// forward passes and, in training, their backward passes, in the order in which they run. The forward passes of nodes
+// that are recomputed run again directly before the first backward pass that needs them.
 //
 // The images and the labels come from outside and are not in the arena.
 class ActivationPlan {
@@ -36,32 +37,42 @@ class ActivationPlan {
   Piece second_gradient(Value value) const { return second_gradients_[value]; }  // Bindings::second_output_gradient
   const std::vector<InputGradient>& input_gradients(std::size_t node) const { return input_gradients_[node]; }
   Piece scratch() const { return scratch_; }
+  // The nodes whose forward passes run again before this node's backward pass, in their order.
+  const std::vector<std::size_t>& recomputed_before(std::size_t node) const { return recomputed_before_[node]; }
 
   DeviceView view(const Piece& piece, DeviceView arena) const;  // empty if there is no piece
   std::size_t bytes() const { return plan_.bytes; }
   std::size_t bytes_without_reuse() const;  // if every piece had its own memory
 
  private:
-  std::size_t forward(std::size_t node) const { return node; }  // moments
-  std::size_t backward(std::size_t node) const { return 2 * ops_.size() - 1 - node; }
-  std::size_t end() const { return 2 * ops_.size(); }
+  // Moments.
+  std::size_t forward(std::size_t node) const { return node; }
+  std::size_t backward(std::size_t node) const { return backward_[node]; }
   std::size_t backward_of(Value value) const { return backward(value - Graph::output(0)); }
 
   bool runs_backward(std::size_t node) const;
   void expect_readers() const;
-  void find_last_reads();
+  void find_recomputed();
+  void set_moments();
+  void find_reads();
   void place_output(std::size_t node);
+  bool may_overwrite(std::size_t node, std::size_t input) const;
   void place_input_gradients(std::size_t node);
   InputGradient place_input_gradient(std::size_t node, std::size_t input);
-  Piece add(std::size_t bytes, std::size_t begin, std::size_t end);
+  Piece add(const Lifetime& piece);
   std::size_t bytes(Value value) const { return specs_[value].layout->bytes(); }
 
   const Graph& graph_;
   std::vector<const Op*> ops_;
   std::vector<TensorSpec> specs_;
   bool training_;
-  std::vector<bool> wanted_;             // of each value, whether its gradient is needed
-  std::vector<std::size_t> last_read_;   // moments
+  std::vector<bool> wanted_;  // of each value, whether its gradient is needed
+  std::vector<std::vector<std::size_t>> recomputed_before_;
+  std::vector<std::size_t> backward_;                   // moments
+  std::vector<std::optional<std::size_t>> recomputed_;  // the moment of each node that is recomputed
+  std::size_t end_ = 0;                                 // the moment after the last
+  std::vector<LiveRange> ranges_;                       // of each value
+  std::vector<std::optional<LiveRange>> ranges_again_;  // of each value that is recomputed
   std::vector<std::size_t> first_node_;  // the first node that reads a value, so the last that writes its gradient
 
   std::vector<Piece> values_, gradients_, second_gradients_;

@@ -67,6 +67,7 @@ Graph merge(const Graph& graph, Rule rule) {
       node.inputs.insert(node.inputs.end(), others->begin(), others->end());
       if (std::holds_alternative<Relu>(node.operation)) node.name = nodes[i + 1].name;
       node.operation = *both;
+      node.recomputed = nodes[i + 1].recomputed;
     }
     std::ranges::transform(node.inputs, node.inputs.begin(), [&](Value input) { return renamed[input]; });
     const Value value = merged.add(std::move(node));

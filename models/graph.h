@@ -21,6 +21,7 @@ struct Node {
   // Its parameters that are those of a token embedding before it, and their names in the network: {"weight",
   // "wte.weight"}.
   std::map<std::string, std::string> shared{};
+  bool recomputed = false;  // in training, before backward: its output is not kept from forward (see recompute.h)
 };
 
 // The name of a layer's parameter in the network: "conv1.weight". That of a nameless parameter is the layer's, and

@@ -32,6 +32,13 @@ std::size_t tightest_gap(const std::vector<Taken>& taken, std::size_t bytes) {
 
 }  // namespace
 
+bool Lifetime::meets(const Lifetime& other) const {
+  const auto range_meets = [&other](const LiveRange& range) {
+    return range.meets(other.first) || (other.again && range.meets(*other.again));
+  };
+  return range_meets(first) || (again && range_meets(*again));
+}
+
 MemoryPlan plan_memory(std::span<const Lifetime> pieces) {
   std::vector<std::size_t> order(pieces.size());
   std::iota(order.begin(), order.end(), 0);

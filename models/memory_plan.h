@@ -1,17 +1,26 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace annulus {
 
-// A piece of memory and its live range: its content must be kept from moment `begin` through moment `end`. A piece of 0
-// bytes takes no memory.
-struct Lifetime {
-  std::size_t bytes, begin, end;
+struct LiveRange {
+  std::size_t begin, end;  // moments, both included
 
-  bool meets(const Lifetime& other) const { return begin <= other.end && other.begin <= end; }
+  bool meets(const LiveRange& other) const { return begin <= other.end && other.begin <= end; }
+};
+
+// A piece of memory and the moments in which its content must be kept: one range, or two if the content is computed
+// again. A piece of 0 bytes takes no memory.
+struct Lifetime {
+  std::size_t bytes;
+  LiveRange first;
+  std::optional<LiveRange> again = {};
+
+  bool meets(const Lifetime& other) const;
 };
 
 struct MemoryPlan {

@@ -238,6 +238,7 @@ void Network::forward_layers(const Range& steps) {
 void Network::backward_layers(const Range& steps, float sample_weight) {
   for (std::size_t i = steps.end; i-- > steps.begin;) {
     if (!steps_[i].runs_backward) continue;
+    for (const std::size_t again : activation_plan_.recomputed_before(i)) forward_layers({again, again + 1});
     const LaneSpan layer(device_, lane_, graph_.nodes()[i].name);
     const Step& step = steps_[i];
     step.op->backward(sample_weight);

@@ -15,6 +15,7 @@
 #include "kernels/base/random.h"
 #include "models/cost.h"
 #include "models/freeze.h"
+#include "models/recompute.h"
 #include "models/zoo.h"
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/restore.h"
@@ -48,7 +49,7 @@ constexpr std::size_t kMostSteps = 10;
 
 constexpr double kProfileSeconds = 1;
 
-Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
+Graph network_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
   if (trained != nullptr) return freeze(trained->graph, trained->checkpoint.frozen);
   const auto& image = options.image;
   Task task = default_task(options.model);
@@ -57,6 +58,11 @@ Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
   else
     task = neutral_task({image[0], image[1], image[2]}, options.classes);
   return make_network(options.model, task);
+}
+
+Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
+  const Graph graph = network_of(options, trained);
+  return options.recompute == "blocks" ? recompute_blocks(graph) : graph;
 }
 
 SampleUnit unit_of(const Graph& graph) {

@@ -23,6 +23,7 @@ struct BenchStepOptions {
   std::size_t batch = 64;                       // per rank
   std::vector<std::string> all_reduce{"auto"};  // compared with each other
   std::string wire = "fp32";
+  std::string recompute = "none";
   BucketOptions buckets;
   bool tune_buckets = false;
   double seconds = 5;

@@ -105,6 +105,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   step->add_option("--from", s.from,
                    "Checkpoint (file or run folder) to take weights, optimizer state, model, image and classes from")
       ->type_name("FILE");
+  add_recompute_option(*step, s.recompute);
   add_table_options(*step, s);
   step->add_option("--all-reduce", s.all_reduce,
                    fmt::format("{}, or none (no communication). Several are measured in turns", kAllReduceHelp))

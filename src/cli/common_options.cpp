@@ -134,6 +134,15 @@ CLI::Option* add_wire_option(CLI::App& command, std::string& wire) {
       ->capture_default_str();
 }
 
+CLI::Option* add_recompute_option(CLI::App& command, std::string& recompute) {
+  return command
+      .add_option("--recompute", recompute,
+                  "Activations to compute again in backward instead of keeping them: none, or blocks (those within "
+                  "residual blocks: less memory, longer steps)")
+      ->check(one_of({"none", "blocks"}))
+      ->capture_default_str();
+}
+
 void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune) {
   constexpr std::uint64_t smallest = 4096, largest = std::uint64_t{1} << 40;
   const auto parse = [&buckets, tune](std::string text) {

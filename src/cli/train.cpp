@@ -312,6 +312,7 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
   add_goal_options(command, o);
   add("--accumulate", o.accumulate, "Gradient accumulation: parts in which a rank computes its share of a step")
       ->transform(whole_number(1));
+  add_recompute_option(command, o.recompute)->group("Training");
   command.add_flag("--sync-batch-norm", o.sync_batch_norm, "Synchronized batch norm: statistics of all ranks' images")
       ->group("Training");
   add("--loss", o.loss,
@@ -320,6 +321,8 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
       "(softmax, with several classes per image binary, for real numbers mse)")
       ->check(one_of({"auto", "softmax", "binary", "mse"}));
   add("--label-smoothing", o.label_smoothing, "Label smoothing: fraction of a label that is spread over all classes")
+      ->transform(number_from(0, 0.9));
+  add("--dropout", o.dropout, "Dropout rate at the end of transformers' residual branches, and after their embeddings")
       ->transform(number_from(0, 0.9));
   const auto parse_weights = [&o](const std::vector<std::string>& texts) {
     o.balance_classes = texts == std::vector<std::string>{"balanced"};

@@ -76,6 +76,21 @@ class Text(helper.ProgramTest):
         long = self.succeed("generate", "--checkpoint", runs[1], "--tokens", 5 * LENGTH, "--seed", 3).out
         self.assertGreater(len(long), LENGTH)  # longer than the network's windows
 
+    def test_dropout_and_recomputed_blocks(self):
+        """Recomputing changes no result; dropout does, but not with the number of ranks."""
+        runs = {"plain": ["--dropout", 0], "dropped": ["--dropout", 0.2],
+                "recomputed": ["--dropout", 0.2, "--recompute", "blocks"], "ranks": ["--dropout", 0.2]}
+        losses = {}
+        for name, more in runs.items():
+            self.text_training(self.folder / name, *more, ranks=2 if name == "ranks" else 0)
+            losses[name] = json.loads((self.folder / name / "results.json").read_text())["epochs"][-1]["train_loss"]
+        self.assertEqual(losses["recomputed"], losses["dropped"])
+        self.assertAlmostEqual(losses["ranks"], losses["dropped"], delta=1e-3)
+        self.assertGreater(losses["dropped"], losses["plain"] + 0.01)
+        for options in (["--dropout", 0.1], ["--recompute", "blocks"]):
+            self.assertRegex(self.complaint("train", "--data", self.data, "--model", "lenet", "--out", self.folder / "bad",
+                                            *options), "lenet")
+
     def validation_tokens(self):
         import h5py
         with h5py.File(self.data, "r") as file:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <ranges>
 
 #include "kernels/base/random.h"
 #include "models/model.h"
@@ -20,6 +21,13 @@ std::vector<std::size_t> units(const MemoryPlan& plan) {
   return offsets;
 }
 
+constexpr std::size_t kMoments = 100;  // more than any piece has
+
+bool is_kept(const Lifetime& piece, std::size_t moment) {
+  const auto within = [moment](const LiveRange& range) { return range.begin <= moment && moment <= range.end; };
+  return within(piece.first) || (piece.again && within(*piece.again));
+}
+
 void check_valid(const std::vector<Lifetime>& pieces, const MemoryPlan& plan) {
   REQUIRE(plan.offsets.size() == pieces.size());
   std::size_t end = 0;
@@ -28,7 +36,9 @@ void check_valid(const std::vector<Lifetime>& pieces, const MemoryPlan& plan) {
     REQUIRE(plan.offsets[a] % kUnit == 0);
     end = std::max(end, plan.offsets[a] + pieces[a].bytes);
     for (std::size_t b = 0; b < a; ++b) {
-      const bool together = pieces[a].begin <= pieces[b].end && pieces[b].begin <= pieces[a].end;
+      const bool together = std::ranges::any_of(std::views::iota(std::size_t{0}, kMoments), [&](std::size_t moment) {
+        return is_kept(pieces[a], moment) && is_kept(pieces[b], moment);
+      });
       const bool apart =
           plan.offsets[a] + pieces[a].bytes <= plan.offsets[b] || plan.offsets[b] + pieces[b].bytes <= plan.offsets[a];
       REQUIRE((!together || apart || pieces[b].bytes == 0));
@@ -40,10 +50,10 @@ void check_valid(const std::vector<Lifetime>& pieces, const MemoryPlan& plan) {
 // A lower bound for any plan.
 std::size_t most_at_a_moment(const std::vector<Lifetime>& pieces) {
   std::size_t most = 0;
-  for (const Lifetime& at : pieces) {
+  for (std::size_t moment = 0; moment < kMoments; ++moment) {
     std::size_t sum = 0;
     for (const Lifetime& piece : pieces)
-      if (piece.begin <= at.begin && at.begin <= piece.end) sum += (piece.bytes + kUnit - 1) / kUnit * kUnit;
+      if (is_kept(piece, moment)) sum += (piece.bytes + kUnit - 1) / kUnit * kUnit;
     most = std::max(most, sum);
   }
   return most;
@@ -59,21 +69,21 @@ TEST_CASE("memory plans worked out by hand") {
     return plan;
   };
   // Disjoint lifetimes share memory. If the last moment of one is the first of the other, they do not.
-  CHECK(units(planned({{kUnit, 0, 1}, {kUnit, 2, 3}})) == std::vector<std::size_t>{0, 0});
-  CHECK(units(planned({{kUnit, 0, 2}, {kUnit, 2, 3}})) == std::vector<std::size_t>{0, 1});
+  CHECK(units(planned({{kUnit, {0, 1}}, {kUnit, {2, 3}}})) == std::vector<std::size_t>{0, 0});
+  CHECK(units(planned({{kUnit, {0, 2}}, {kUnit, {2, 3}}})) == std::vector<std::size_t>{0, 1});
   // A piece of no bytes takes no memory; a piece of one byte has memory of its own.
-  CHECK(planned({{0, 0, 9}, {0, 3, 4}}).bytes == 0);
-  CHECK(planned({{1, 0, 1}, {1, 0, 1}}).bytes == 2 * kUnit);
-  CHECK(planned({{kUnit, 0, 1}, {kUnit - 1, 0, 1}, {kUnit + 1, 0, 1}}).bytes == 4 * kUnit);
+  CHECK(planned({{0, {0, 9}}, {0, {3, 4}}}).bytes == 0);
+  CHECK(planned({{1, {0, 1}}, {1, {0, 1}}}).bytes == 2 * kUnit);
+  CHECK(planned({{kUnit, {0, 1}}, {kUnit - 1, {0, 1}}, {kUnit + 1, {0, 1}}}).bytes == 4 * kUnit);
   // The largest is placed first, and the others after it.
-  CHECK(units(planned({{kUnit, 0, 1}, {3 * kUnit, 0, 1}})) == std::vector<std::size_t>{3, 0});
+  CHECK(units(planned({{kUnit, {0, 1}}, {3 * kUnit, {0, 1}}})) == std::vector<std::size_t>{3, 0});
   // The last finds two gaps, from 6 to 8 and from 13 to 14, and takes the tight one.
-  CHECK(units(planned({{14 * kUnit, 10, 10},
-                       {8 * kUnit, 0, 0},
-                       {6 * kUnit, 1, 9},
-                       {5 * kUnit, 0, 9},
-                       {4 * kUnit, 9, 10},
-                       {kUnit, 9, 9}})) == std::vector<std::size_t>{0, 0, 0, 8, 14, 13});
+  CHECK(units(planned({{14 * kUnit, {10, 10}},
+                       {8 * kUnit, {0, 0}},
+                       {6 * kUnit, {1, 9}},
+                       {5 * kUnit, {0, 9}},
+                       {4 * kUnit, {9, 10}},
+                       {kUnit, {9, 9}}})) == std::vector<std::size_t>{0, 0, 0, 8, 14, 13});
 }
 
 TEST_CASE("memory plans separate overlapping lifetimes, close to the lower bound") {
@@ -82,8 +92,9 @@ TEST_CASE("memory plans separate overlapping lifetimes, close to the lower bound
     const std::size_t moments = 1 + mix(seed, 1) % 40;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const std::size_t begin = mix(seed, 2, i) % moments;
-      pieces[i] = {mix(seed, 3, i) % 5 * mix(seed, 4, i) % 5000, begin,
-                   std::min(moments, begin + mix(seed, 5, i) % moments)};
+      const std::size_t end = std::min(moments, begin + mix(seed, 5, i) % moments);
+      pieces[i] = {mix(seed, 3, i) % 5 * mix(seed, 4, i) % 5000, {begin, end}};
+      if (mix(seed, 6, i) % 4 == 0) pieces[i].again = {end + 1, end + 1 + mix(seed, 7, i) % 10};
     }
     CAPTURE(seed);
     const MemoryPlan plan = plan_memory(pieces);

@@ -39,10 +39,11 @@ inline void run(Network& network, const Samples& samples, float weight) {
 }
 
 // Loads windows of tokens, {batch, length + 1}.
-inline void load_windows(Network& network, const std::vector<std::int32_t>& windows) {
+inline void load_windows(Network& network, const std::vector<std::int32_t>& windows,
+                         std::span<const std::int32_t> keys = {}) {
   const auto bytes = std::as_bytes(std::span(windows));
   const std::vector<std::int32_t> labels(network.batch());
-  network.load({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, {labels});
+  network.load({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, {labels}, keys);
 }
 
 inline std::vector<float> read(Device& device, const Parameter& p, DeviceView view) {
