@@ -14,7 +14,7 @@ namespace {
 
 // Tokens whose logits are computed together. The weights and their gradient, which may be larger than the caches, are
 // read once for each block.
-constexpr std::size_t kBlock = 256;
+constexpr std::size_t kBlock = 512;
 
 // A row-major matrix, or its transpose, in memory.
 struct Matrix {

@@ -97,7 +97,7 @@ TEST_CASE("all of a network's residual blocks but the last are recomputed") {
 TEST_CASE("steps with recomputed blocks are bit-identical and take less memory") {
   CHECK(share_of_memory(gpt(64), kBatch, load_text) < 0.75);
   CHECK(share_of_memory(add_residual_dropout(gpt(64), 0.5f), kBatch, load_text) < 0.75);
-  const Graph images = resnet(16);
+  const Graph images = resnet(8);
   const auto load_images = [&images](Network& network, std::uint64_t step) {
     const test::Samples samples(images, kBatch, 10, 30 + step);
     network.load(samples.images, {samples.labels});
