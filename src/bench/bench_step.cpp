@@ -260,13 +260,18 @@ void take_turns(const World& world, Candidates& candidates, const Batch& batch, 
 StepProfile profile(const World& world, Candidate& candidate, const BenchStepOptions& options, const Batch& batch) {
   const StepTimes mean = candidate.accounts.mean();
   const auto of_a_step = [&](StepTimes::Part part) { return mean.seconds[part] / static_cast<double>(mean.steps); };
+  const auto none = make_all_reduce("none", world, candidate.model.device());
+  const Graph& graph = candidate.model.graph();
   world.barrier();
-  return {.model = network_name(options.model),
-          .batch = options.batch,
-          .ranks = static_cast<std::size_t>(world.size()),
-          .input_seconds = of_a_step(StepTimes::input),
-          .optimizer_seconds = of_a_step(StepTimes::optimizer),
-          .layers = profile_layers(candidate.model, batch, kProfileSeconds)};
+  StepProfile found{.model = network_name(options.model),
+                    .batch = options.batch,
+                    .ranks = static_cast<std::size_t>(world.size()),
+                    .length = graph.reads_tokens() ? graph.tokens().length : 0,
+                    .input_seconds = of_a_step(StepTimes::input),
+                    .optimizer_seconds = of_a_step(StepTimes::optimizer),
+                    .layers = profile_layers(candidate.model, batch, kProfileSeconds)};
+  found.embedding = profile_embedding(candidate.model, batch, *none);
+  return found;
 }
 
 // Seconds, and images or tokens per second. Medians, so that disturbed steps do not count.
