@@ -52,10 +52,12 @@ Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
   if (trained != nullptr) return freeze(trained->graph, trained->checkpoint.frozen);
   const auto& image = options.image;
   Task task = default_task(options.model);
-  if (task.labels == LabelKind::tokens)
-    task.tokens.length = options.length > 0 ? options.length : task.tokens.length;
-  else
+  if (task.labels == LabelKind::tokens) {
+    if (options.length > 0) task.tokens.length = options.length;
+    if (options.vocabulary > 0) task.tokens.vocabulary = options.vocabulary;
+  } else {
     task = neutral_task({image[0], image[1], image[2]}, options.classes);
+  }
   return make_network(options.model, task);
 }
 
