@@ -62,7 +62,7 @@ TEST_CASE("models have the published numbers of parameters and operations") {
     const Cost cost = total_cost(graph);
     CHECK(cost.parameters == published.parameters);
     CHECK(cost.forward_flops == 2 * published.products);
-    CHECK(cost.training_flops() == 6 * published.products);
+    CHECK(cost.training_flops == 6 * published.products);
     const Cost fused = total_cost(fuse(graph));
     CHECK(fused.parameters == cost.parameters);
     CHECK(fused.forward_flops == cost.forward_flops);
