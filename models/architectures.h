@@ -22,6 +22,7 @@ Graph vit_s_16(const Task& task);
 Graph vit_b_16(const Task& task);
 Graph gpt_tiny(const Task& task);
 Graph nanogpt(const Task& task);
+Graph nanogpt_cpu(const Task& task);
 Graph gpt2(const Task& task);
 Graph gpt2_medium(const Task& task);
 

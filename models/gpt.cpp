@@ -58,6 +58,10 @@ Graph nanogpt(const Task& task) {
   return gpt(task, {.blocks = 6, .heads = 6, .width = 384});
 }
 
+Graph nanogpt_cpu(const Task& task) {
+  return gpt(task, {.blocks = 4, .heads = 4, .width = 128});
+}
+
 Graph gpt2(const Task& task) {
   return gpt(task, {.blocks = 12, .heads = 12, .width = 768, .positions = 1024});
 }

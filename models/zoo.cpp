@@ -69,6 +69,7 @@ const std::vector<ZooEntry>& zoo() {
       {"gpt2", "GPT-2, 124M parameters (Radford et al., 2019)", {}, 0, gpt2, {1024, 50257}},
       {"gpt2-medium", "GPT-2, 355M parameters", {}, 0, gpt2_medium, {1024, 50257}},
       {"nanogpt", "a GPT of 6 blocks, 6 heads, 384 wide, as nanoGPT's for characters", {}, 0, nanogpt, {256, 257}},
+      {"nanogpt-cpu", "a GPT of 4 blocks, 4 heads, 128 wide, as nanoGPT's for CPUs", {}, 0, nanogpt_cpu, {64, 257}},
       {"gpt-tiny", "a GPT of 2 blocks, 2 heads, 64 wide", {}, 0, gpt_tiny, {64, 257}},
   };
   return entries;

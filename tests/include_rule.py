@@ -36,7 +36,7 @@ MODULES = {
     "src/text": {"kernels/base", "src/io"},
     "src/onnx": KERNELS | {"models", "src/io"},
     "src/import": {"kernels/base", "collectives/world", "src/io", "src/text", "src/job", "src/data"},
-    "src/step": KERNELS | COMM | {"models", "src/io", "src/job", "src/data"},
+    "src/step": KERNELS | COMM | {"kernels/cpu", "models", "src/io", "src/job", "src/data"},
     "src/checkpoint": KERNELS | COMM | {"models", "src/io", "src/data", "src/step"},
     "src/metrics": KERNELS | {"src/io", "src/step"},
     "src/scaling": KERNELS | {"collectives", "collectives/ring", "collectives/host", "models",

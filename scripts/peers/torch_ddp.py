@@ -63,17 +63,22 @@ class GptBlock(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2, as in nanoGPT. Returns the loss."""
+    """GPT-2, as in nanoGPT with biases. Returns the loss. Initial weights are those of GPT-2 and nanoGPT."""
 
-    def __init__(self, length, vocabulary, blocks, heads, width):
+    def __init__(self, length, vocabulary, blocks, heads, width, positions=1024):
         super().__init__()
-        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(max(length, 1024), width)
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(max(length, positions), width)
         self.blocks = nn.Sequential(*(GptBlock(heads, width) for _ in range(blocks)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        for block in self.blocks:
+            for last in (block.attention_out, block.mlp[-1]):
+                nn.init.normal_(last.weight, std=0.02 / (2 * blocks) ** 0.5)
         self.head.weight = self.tokens.weight
 
     def forward(self, windows):

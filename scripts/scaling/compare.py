@@ -4,14 +4,14 @@ import statistics
 
 from benchmark import number, plural, table
 from scaling.estimates import holm, least_p, mann_whitney, ratio_interval
-from scaling.settings import CannotRead, read_json
+from scaling.settings import CannotRead, read_json, speed_name
 
 ERROR_RATE = 0.05  # probability of any false difference, over all numbers of ranks
 
 SAME, REGRESSION, NOT_COMPARABLE = 0, 1, 2  # exit statuses
 
 # Settings and machine: if these differ, a comparison of speeds is meaningless.
-MUST_AGREE = ["model", "image", "classes", "scaling", "threads", "device", "processor", "cores", "nodes", "batch"]
+MUST_AGREE = ["model", "image", "classes", "length", "vocabulary", "scaling", "threads", "device", "processor", "cores", "nodes", "batch"]
 # May be the purpose of the comparison; differences are printed.
 MAY_DIFFER = ["algorithm", "step_options", "version", "program"]
 
@@ -24,7 +24,8 @@ class CannotCompare(Exception):
 class Repeats:
     """The repeats with one number of ranks."""
     facts: dict   # the available ones of MUST_AGREE and MAY_DIFFER
-    speeds: list  # images/s
+    speed: str    # its name, such as "images_per_second"
+    speeds: list
 
 
 def facts_of(measurement, row):
@@ -41,15 +42,15 @@ def read(path):
     for file in sorted(raw.glob("*.json")) if raw.is_dir() else [raw]:
         measurement = read_json(file)
         rows = measurement.get("result", measurement)["rows"]
-        if "images_per_second" not in rows[0]:  # all-reduces
+        if (speed := speed_name(rows[0])) not in rows[0]:  # all-reduces
             continue
         if len(rows) > 1:
             raise CannotCompare(f"{file} has several all-reduces; compare one with another")
         row, facts = rows[0], facts_of(measurement, rows[0])
-        repeats = found.setdefault(row["ranks"], Repeats(facts, []))
+        repeats = found.setdefault(row["ranks"], Repeats(facts, speed, []))
         if unlike := differences(repeats.facts, facts, MUST_AGREE + MAY_DIFFER):
             raise CannotCompare(f"{path} mixes different measurements: {unlike}")
-        repeats.speeds.append(row["images_per_second"])
+        repeats.speeds.append(row[speed])
     if not found:
         raise CannotCompare(f"{path} has no measured step: give a folder of scripts/study, or files of "
                             "annulus bench step --json")
@@ -103,7 +104,8 @@ def compare(path_a, path_b, threshold, force):
         print(f"cannot compare: {reason}")
         return NOT_COMPARABLE
     rows, verdicts = zip(*judge(both, threshold))
-    print(table(["ranks", "batch per rank", "A, images/s", "B, images/s", "B / A", "p", "verdict"], rows))
+    unit = next(iter(a.values())).speed.removesuffix("_per_second")
+    print(table(["ranks", "batch per rank", f"A, {unit}/s", f"B, {unit}/s", "B / A", "p", "verdict"], rows))
     print(f"\nMedians; B / A with a 95 % bootstrap interval; p: exact Mann-Whitney test, two-sided, adjusted for "
           f"{len(rows)} numbers of ranks (Holm); threshold {threshold:.1%}.")
     for ranks, (one, other) in both.items():

@@ -1,5 +1,6 @@
 """The figures of a study, as SVG and PNG."""
 from benchmark import drawing, size_axis
+from scaling.settings import settings_of
 
 OURS, PREDICTED = "#08306b", "#b30000"
 PARTS = {"compute": "#9ecae1", "exposed_communication": "#d95f0e", "waiting_for_slower_ranks": "#fec44f",
@@ -32,19 +33,24 @@ def predicted_lines(axes, summary, value_of):
             axes.plot([p["ranks"] for p in part], list(map(value_of, part)), color=PREDICTED, linestyle=style, label=label)
 
 
+def speed_title(summary):
+    return f"{settings_of(summary).unit.capitalize()}/s"
+
+
 def baseline(summary):
     return summary["steps"][0]["efficiency"]["baseline"].removeprefix("1 x ")
 
 
 def speed_panel(axes, summary, counts):
     steps, base = summary["steps"], summary["steps"][0]
-    error_bars(axes, [s["ranks"] for s in steps], [s["images_per_second"]["median"] for s in steps],
-               [s["images_per_second"] for s in steps], label="measured")
-    axes.plot(counts, [base["images_per_second"]["median"] * n / base["ranks"] for n in counts], color="black",
+    settings = settings_of(summary)
+    error_bars(axes, [s["ranks"] for s in steps], [s[settings.speed]["median"] for s in steps],
+               [s[settings.speed] for s in steps], label="measured")
+    axes.plot(counts, [base[settings.speed]["median"] * n / base["ranks"] for n in counts], color="black",
               linestyle="--", linewidth=1, label=f"ideal: N times {baseline(summary)}")
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.4g}" if value < 1000 else f"{value:,.0f}")
-    axes.set_ylabel("images/s")
+    axes.set_ylabel(f"{settings.unit}/s")
     rank_axis(axes, counts)
 
 
@@ -60,7 +66,8 @@ def efficiency_panel(axes, summary, counts):
 
 def speed_figure(figure, summary):
     counts = [s["ranks"] for s in summary["steps"]]
-    for axes, panel, title in zip(figure.subplots(1, 2), (speed_panel, efficiency_panel), ("Images/s", "Efficiency")):
+    for axes, panel, title in zip(figure.subplots(1, 2), (speed_panel, efficiency_panel),
+                                 (speed_title(summary), "Efficiency")):
         panel(axes, summary, counts)
         axes.set_title(title)
         axes.legend(frameon=False)
@@ -70,10 +77,11 @@ def prediction_figure(figure, summary):
     counts = sorted({s["ranks"] for s in summary["steps"]} | {p["ranks"] for p in summary["prediction"]["predictions"]})
     left, right = figure.subplots(1, 2)
     speed_panel(left, summary, counts)
-    predicted_lines(left, summary, lambda p: p["images_per_second"])
+    predicted_lines(left, summary, lambda p: p[settings_of(summary).speed])
     efficiency_panel(right, summary, counts)
     predicted_lines(right, summary, lambda p: 100 * p["efficiency"])
-    for axes, title in ((left, "Images/s, measured and predicted"), (right, "Efficiency, each relative to its baseline")):
+    for axes, title in ((left, f"{speed_title(summary)}, measured and predicted"),
+                        (right, "Efficiency, each relative to its baseline")):
         axes.axvspan(summary["steps"][-1]["ranks"], counts[-1], color="#f0f0f0", zorder=0)
         axes.set_title(title)
         axes.legend(frameon=False)
@@ -134,7 +142,7 @@ def all_reduce_figure(figure, summary):
 def figures(summary):
     """Yields name, title and function of each figure that has data."""
     several = any(len(step["lateness_ms"]) > 1 for step in summary["steps"])
-    yield "speed", "Images/s and efficiency", speed_figure
+    yield "speed", f"{speed_title(summary)} and efficiency", speed_figure
     yield "ledger", "Breakdown of step time", ledger_figure
     if several:
         yield "lateness", "Lateness of ranks", lateness_figure

@@ -4,7 +4,7 @@ import os
 import statistics
 
 from benchmark import run
-from scaling.settings import Settings, load
+from scaling.settings import load, settings_of
 from scaling.summary import repeats_by_ranks, step_row
 
 MOST_RANKS = 4096
@@ -51,7 +51,7 @@ def predict(out, program):
         return {"missing": f"{program} not found"}
     if "predict-scaling" not in run([program, "--help"], LIMIT)[0]:
         return {"missing": f"{program} has no command predict-scaling"}
-    folder, settings = out / "prediction", Settings(**raw[0]["settings"])
+    folder, settings = out / "prediction", settings_of(raw[0])
     folder.mkdir(exist_ok=True)
     step, fit, answer = (folder / name for name in ("step.json", "all-reduce.json", "predicted.json"))
     step.write_text(json.dumps(typical(by_ranks[1]), indent=1))
@@ -63,6 +63,6 @@ def predict(out, program):
             return {"missing": f"annulus predict-scaling failed: {failure}"}
         found = json.loads(answer.read_text())
         predictions += found["predictions"]
-    alone, = (p["images_per_second"] for p in predictions if p["ranks"] == 1)
+    alone, = (p[settings.speed] for p in predictions if p["ranks"] == 1)
     return {"link": found["link"], "predictions": [
-        {**p, "efficiency": p["images_per_second"] / (p["ranks"] * alone)} for p in predictions]}
+        {**p, "efficiency": p[settings.speed] / (p["ranks"] * alone)} for p in predictions]}

@@ -8,7 +8,7 @@ import benchmark
 from benchmark import format_size, number, plural, say, write
 from scaling import plots
 from scaling.prediction import PREDICTED, predict
-from scaling.settings import Settings
+from scaling.settings import settings_of
 from scaling.summary import summarize
 
 STYLE = """body { font: 15px/1.5 sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -97,25 +97,32 @@ def percent(of):
 
 
 def what_was_measured(summary):
-    settings, machine = summary["settings"], summary["machine"]
-    if settings["scaling"] == "weak":
-        yield Line(f"Weak scaling: every rank computes {settings['batch']} images per step, for every number of ranks.")
+    settings, machine = settings_of(summary), summary["machine"]
+    computed = f"{settings.batch} {settings.samples} per step"
+    if settings.scaling == "weak":
+        yield Line(f"Weak scaling: every rank computes {computed}, for every number of ranks.")
     else:
-        yield Line(f"Strong scaling: all ranks together compute {settings['batch']} images per step. Efficiency is relative "
-                   f"to {plural(summary['steps'][0]['ranks'], 'rank')} with the same global batch.")
-    yield Line(f"Images of {settings['image']}, {settings['classes']} classes; all-reduce {settings['all_reduce']}; "
-               f"{plural(settings['threads'], 'thread')} per rank"
-               + (f"; {' '.join(settings['step_options'])}" if settings["step_options"] else "") + ".")
+        yield Line(f"Strong scaling: all ranks together compute {computed}. Efficiency is relative to "
+                   f"{plural(summary['steps'][0]['ranks'], 'rank')} with the same global batch.")
+    yield Line(f"{samples_text(settings)}; all-reduce {settings.all_reduce}; {plural(settings.threads, 'thread')} per rank"
+               + (f"; {' '.join(settings.step_options)}" if settings.step_options else "") + ".")
     yield Line(f"{plural(machine['nodes'], 'node')} with {machine['cores']} cores of {machine['processor']} (study run on "
                f"{', '.join(machine['hosts'])}); {summary['device']}; annulus {summary['version']}, build "
-               f"{settings['program']}.")
+               f"{settings.program}.")
+
+
+def samples_text(settings):
+    if not settings.length:
+        return f"Images of {settings.image}, {settings.classes} classes"
+    return f"Windows of {settings.length} tokens" + (f", a vocabulary of {settings.vocabulary}" if settings.vocabulary else "")
 
 
 def speed_section(summary):
+    settings = settings_of(summary)
     yield Heading("Speed")
-    yield Table(["ranks", "nodes", "batch per rank", "global batch", "images/s", "step, ms", "efficiency", "of"],
+    yield Table(["ranks", "nodes", "batch per rank", "global batch", f"{settings.unit}/s", "step, ms", "efficiency", "of"],
                 [[str(s["ranks"]), str(s["nodes"]), str(s["batch_per_rank"]), str(s["global_batch"]),
-                  with_interval(s["images_per_second"]), with_interval(s["step_ms"]), percent(s["efficiency"]),
+                  with_interval(s[settings.speed]), with_interval(s["step_ms"]), percent(s["efficiency"]),
                   s["efficiency"]["baseline"]] for s in summary["steps"]])
 
 
@@ -157,10 +164,10 @@ def prediction_section(summary):
         yield Line(f"Not predicted: {prediction['missing']}.")
         return
     link = prediction["link"]
-    measured = {step["ranks"]: step["images_per_second"]["median"] for step in summary["steps"]}
-    algorithm = summary["settings"]["all_reduce"]
-    options = " ".join([*([] if algorithm in PREDICTED else [f"--all-reduce {algorithm}"]),
-                        *summary["settings"]["step_options"]])
+    settings = settings_of(summary)
+    measured = {step["ranks"]: step[settings.speed]["median"] for step in summary["steps"]}
+    options = " ".join([*([] if settings.all_reduce in PREDICTED else [f"--all-reduce {settings.all_reduce}"]),
+                        *settings.step_options])
     unknown = f", but not of {options}" if options else ""
     yield Line(f"`annulus predict-scaling` uses one rank's step and a link of {link['latency_us']:.3g} us and "
                f"{link['bandwidth_gbit_s']:.4g} Gbit/s ({link['source']}; root mean square error "
@@ -168,15 +175,16 @@ def prediction_section(summary):
                "Its efficiency is relative to N times a single predicted rank.")
     rows = []
     for p in prediction["predictions"]:
-        speed = p["images_per_second"]
+        speed = p[settings.speed]
         rows.append([str(p["ranks"]), str(p["batch_per_rank"]), number(speed), *beside_measured(p["ranks"], speed, measured),
                      f"{100 * p['efficiency']:.1f} %", f"{p['exposed_ms']:.3f}"])
-    yield Table(["ranks", "batch per rank", "predicted images/s", "measured", "error", "efficiency", "exposed, ms"], rows)
+    yield Table(["ranks", "batch per rank", f"predicted {settings.unit}/s", "measured", "error", "efficiency", "exposed, ms"], rows)
 
 
 def method_section(summary):
-    counts = sorted({len(s["images_per_second"]["values"]) for s in summary["steps"]})
-    confidences = sorted({s["images_per_second"]["confidence"] for s in summary["steps"]})
+    speeds = [s[settings_of(summary).speed] for s in summary["steps"]]
+    counts = sorted({len(speed["values"]) for speed in speeds})
+    confidences = sorted({speed["confidence"] for speed in speeds})
     yield Heading("Method")
     yield Line("Each measurement is a run of `annulus bench step` or `annulus bench all-reduce`, which excludes a warm-up: the "
                "first 4 to 8 steps, the first all-reduce of each size. Numbers of ranks alternated in "
@@ -193,7 +201,7 @@ def blocks(summary, titles):
     def drawn(*names):
         return [Figure(name, titles[name]) for name in names if name in titles]
 
-    settings = Settings(**summary["settings"])
+    settings = settings_of(summary)
     yield Heading(f"Scaling of {settings.model}, {settings.scaling}: {settings.batch_text}", level=1)
     yield from what_was_measured(summary)
     yield Warnings(summary["warnings"]) if summary["warnings"] else Line("No disturbances of the machine were detected.")

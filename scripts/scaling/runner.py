@@ -49,7 +49,7 @@ def settings_of(options, launcher):
         give_up(f"no program {options.program}: build it with scripts/build, or set --program")
     settings = Settings(options.model, options.image, options.classes, options.scaling, options.batch, launcher.threads,
                         options.all_reduce, options.step_options, options.sizes, options.seconds,
-                        hash_of(options.program))
+                        hash_of(options.program), options.length, options.vocabulary)
     if uneven := [ranks for ranks in options.ranks if settings.scaling == "strong" and settings.batch % ranks]:
         give_up(f"--strong --batch {settings.batch} is not a multiple of {', '.join(map(str, uneven))} ranks; change "
                 "--batch or --ranks")
@@ -61,7 +61,9 @@ def bench_arguments(settings, measurement):
         algorithms = dict.fromkeys([settings.all_reduce, "message-ring", "mpi"])
         return ["all-reduce", "--sizes", ",".join(map(str, settings.sizes)), "--algorithms", ",".join(algorithms),
                 "--threads", settings.threads, "--seconds", ALL_REDUCE_SHARE * settings.seconds]
-    return ["step", "--model", settings.model, "--image", settings.image, "--classes", settings.classes, "--batch",
+    samples = (["--length", settings.length, "--vocabulary", settings.vocabulary] if settings.length
+               else ["--image", settings.image, "--classes", settings.classes])
+    return ["step", "--model", settings.model, *samples, "--batch",
             settings.batch_per_rank(measurement.ranks), "--all-reduce", settings.all_reduce, "--threads", settings.threads,
             "--seconds", settings.seconds, *settings.step_options]
 
@@ -75,6 +77,8 @@ def measure(measurement, settings, launcher, options, load_at_begin):
                                       program=options.program, folder=options.out / "raw")
     if failure:
         return failure
+    if measurement.kind == "step" and settings.speed not in result["rows"][0]:
+        return f"{settings.model} reads {'images: give --image' if settings.length else 'text: give --length'}"
     write(options.out / "raw" / measurement.file_name, json.dumps(
         {**dataclasses.asdict(measurement), "nodes": launcher.nodes(measurement.ranks),
          "ranks_per_node": min(measurement.ranks, launcher.ranks_per_node), "began": began,

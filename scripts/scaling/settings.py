@@ -20,13 +20,35 @@ class Settings:
     sizes: list         # sizes of all-reduces, bytes
     seconds: float      # duration of each step measurement
     program: str        # identifies the build: the beginning of its SHA-256
+    length: int = 0     # of a language model's windows, in tokens, instead of an image; 0: samples are images
+    vocabulary: int = 0  # instead of classes; 0: the model's
+
+    @property
+    def unit(self):
+        """What speeds count."""
+        return "tokens" if self.length else "images"
+
+    @property
+    def speed(self):
+        """The speed's name in a row."""
+        return f"{self.unit}_per_second"
+
+    @property
+    def samples(self):
+        """What batches count."""
+        return "windows" if self.length else "images"
 
     def batch_per_rank(self, ranks):
         return self.batch if self.scaling == "weak" else self.batch // ranks
 
     @property
     def batch_text(self):
-        return f"{self.batch} images {'per rank' if self.scaling == 'weak' else 'in total'}"
+        return f"{self.batch} {self.samples} {'per rank' if self.scaling == 'weak' else 'in total'}"
+
+
+def settings_of(summary):
+    """Returns the settings of a summary or a measurement."""
+    return Settings(**summary["settings"])
 
 
 def hash_of(program):
@@ -57,8 +79,13 @@ def missing(out, measurements):
 # The fields of a measurement, and of each row of `annulus bench`, that the reports use.
 MEASUREMENT = {"kind", "ranks", "repeat", "settings", "machine", "noise", "load_at_begin", "host", "nodes", "ranks_per_node",
                "result"}
-ROW = {"step": {"images_per_second", "median_seconds", "batch", "steps", "ledger"},
+ROW = {"step": {"median_seconds", "batch", "steps", "ledger"},
        "all-reduce": {"algorithm", "bytes", "median_seconds", "algbw_bytes_per_second", "busbw_bytes_per_second"}}
+
+
+def speed_name(row):
+    """The speed's name in a row of `annulus bench step`."""
+    return "tokens_per_second" if "tokens_per_second" in row else "images_per_second"
 
 
 class CannotRead(Exception):
@@ -81,9 +108,11 @@ def read_json(file):
 
 def read_measurement(file):
     found = read_json(file)
-    parts = [("", found, MEASUREMENT), ("settings", found.get("settings"), {f.name for f in dataclasses.fields(Settings)}),
+    settings = {f.name for f in dataclasses.fields(Settings) if f.default is dataclasses.MISSING}
+    parts = [("", found, MEASUREMENT), ("settings", found.get("settings"), settings),
              ("machine", found.get("machine"), {"processor", "cores"}), ("noise", found.get("noise"), {"mhz"}),
-             *(("a row", row, ROW.get(found.get("kind"), ROW["step"])) for row in found.get("result", found)["rows"])]
+             *(("a row", row, ROW["all-reduce"] if found.get("kind") == "all-reduce" else ROW["step"] | {speed_name(row)})
+               for row in found.get("result", found)["rows"])]
     for part, values, wanted in parts:
         if lacking := sorted(wanted - (values.keys() if isinstance(values, dict) else set())):
             raise CannotRead(f"{file} is no measurement of a study: {', '.join(lacking)} is missing"
@@ -101,7 +130,7 @@ def expect_same(out, settings, machine):
     """The folder's measurements must have the same settings and kind of machine."""
     wanted = {**dataclasses.asdict(settings), **machine}
     for m in load(out):
-        found = {**m["settings"], **m["machine"]}
+        found = {**dataclasses.asdict(settings_of(m)), **m["machine"]}
         for name, value in wanted.items():
             if found[name] != value:
                 give_up(f"{out} holds measurements with other settings: {name} is {found[name]} there, and {value} here; "

@@ -9,8 +9,9 @@ that it contains the true median (estimates.py), and every repeat's value.
   version       the program's
   steps         for each number of ranks:
     ranks, nodes, batch_per_rank, global_batch, steps (timed, in all repeats)
-    images_per_second, step_ms               values of several repeats; a step's time is that of the slowest rank
-    efficiency  {"value", "low", "high", "confidence", "baseline"}: images/s relative to N times the baseline's; the
+    images_per_second, step_ms               values of several repeats; a step's time is that of the slowest rank; of a
+                language model tokens_per_second, and batches count windows
+    efficiency  {"value", "low", "high", "confidence", "baseline"}: the speed relative to N times the baseline's; the
                 interval is a bootstrap's; "baseline" is a description of the baseline
     ledger_ms   part -> milliseconds of a step, the mean of all ranks and repeats; the parts add up to the mean step,
                 which is longer than the median if a few steps are slow
@@ -26,7 +27,7 @@ import statistics
 from benchmark import give_up, plural
 from scaling import noise
 from scaling.estimates import median_interval, ratio_interval
-from scaling.settings import Settings, load
+from scaling.settings import load, settings_of, speed_name
 
 LEDGER = ["compute", "exposed_communication", "waiting_for_slower_ranks", "optimizer", "input", "rest"]
 
@@ -47,7 +48,7 @@ def repeats_by_ranks(raw):
 
 
 def speeds(repeats):
-    return [step_row(m)["images_per_second"] for m in repeats]
+    return [step_row(m)[speed_name(step_row(m))] for m in repeats]
 
 
 def baseline_text(settings, ranks, base_ranks):
@@ -80,7 +81,7 @@ def summarize_steps(repeats, base, settings):
     batch = rows[0]["batch"]
     parts, behind = zip(*ledgers_per_step(repeats))
     return {"ranks": ranks, "nodes": repeats[0]["nodes"], "batch_per_rank": batch, "global_batch": batch * ranks,
-            "steps": sum(row["steps"] for row in rows), "images_per_second": estimate(speeds(repeats)),
+            "steps": sum(row["steps"] for row in rows), settings.speed: estimate(speeds(repeats)),
             "step_ms": estimate([1e3 * row["median_seconds"] for row in rows]),
             "efficiency": efficiency_of(repeats, base, settings),
             "ledger_ms": {part: 1e3 * statistics.mean(of[part] for of in parts) for part in LEDGER},
@@ -119,7 +120,7 @@ def summarize(out):
     by_ranks = repeats_by_ranks(raw)
     if not by_ranks:
         give_up(f"{out} has no measurement of a step")
-    settings = Settings(**raw[0]["settings"])
+    settings = settings_of(raw[0])
     base, result = by_ranks[min(by_ranks)], next(iter(by_ranks.values()))[0]["result"]
     return {"settings": raw[0]["settings"],
             "machine": {**raw[0]["machine"], "nodes": max(m["nodes"] for m in raw),

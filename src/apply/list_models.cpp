@@ -47,7 +47,7 @@ std::string flops_text(std::uint64_t flops) {
 
 std::string cost_text(const Cost& cost) {
   return fmt::format("{:>12} {:>11} {:>11} {:>11}", cost.parameters, flops_text(cost.forward_flops),
-                     flops_text(cost.training_flops()), format_bytes(cost.activation_bytes));
+                     flops_text(cost.training_flops), format_bytes(cost.activation_bytes));
 }
 
 constexpr std::string_view kCostHeader = "  parameters     forward    training activations";
@@ -56,7 +56,7 @@ nlohmann::json to_json(const Cost& cost) {
   return {{"parameters", cost.parameters},
           {"gradient_bytes", cost.gradient_bytes()},
           {"forward_flops", cost.forward_flops},
-          {"training_flops", cost.training_flops()},
+          {"training_flops", cost.training_flops},
           {"activation_bytes", cost.activation_bytes}};
 }
 

@@ -33,6 +33,7 @@
 #include "src/step/bucket_tuner.h"
 #include "src/step/timeline.h"
 #include "src/step/trainer.h"
+#include "src/step/utilization.h"
 #include "src/train/training_setup.h"
 
 namespace annulus {
@@ -53,10 +54,12 @@ Graph network_of(const BenchStepOptions& options, const TrainedNetwork* trained)
   if (trained != nullptr) return freeze(trained->graph, trained->checkpoint.frozen);
   const auto& image = options.image;
   Task task = default_task(options.model);
-  if (task.labels == LabelKind::tokens)
-    task.tokens.length = options.length > 0 ? options.length : task.tokens.length;
-  else
+  if (task.labels == LabelKind::tokens) {
+    if (options.length > 0) task.tokens.length = options.length;
+    if (options.vocabulary > 0) task.tokens.vocabulary = options.vocabulary;
+  } else {
     task = neutral_task({image[0], image[1], image[2]}, options.classes);
+  }
   return make_network(options.model, task);
 }
 
@@ -266,37 +269,54 @@ void take_turns(const World& world, Candidates& candidates, const Batch& batch, 
 StepProfile profile(const World& world, Candidate& candidate, const BenchStepOptions& options, const Batch& batch) {
   const StepTimes mean = candidate.accounts.mean();
   const auto of_a_step = [&](StepTimes::Part part) { return mean.seconds[part] / static_cast<double>(mean.steps); };
+  const auto none = make_all_reduce("none", world, candidate.model.device());
+  const Graph& graph = candidate.model.graph();
   world.barrier();
-  return {.model = network_name(options.model),
-          .batch = options.batch,
-          .ranks = static_cast<std::size_t>(world.size()),
-          .input_seconds = of_a_step(StepTimes::input),
-          .optimizer_seconds = of_a_step(StepTimes::optimizer),
-          .layers = profile_layers(candidate.model, batch, kProfileSeconds)};
+  StepProfile found{.model = network_name(options.model),
+                    .batch = options.batch,
+                    .ranks = static_cast<std::size_t>(world.size()),
+                    .length = graph.reads_tokens() ? graph.tokens().length : 0,
+                    .input_seconds = of_a_step(StepTimes::input),
+                    .optimizer_seconds = of_a_step(StepTimes::optimizer),
+                    .layers = profile_layers(candidate.model, batch, kProfileSeconds)};
+  found.embedding = profile_embedding(candidate.model, batch, *none);
+  return found;
 }
+
+// The work of a step on all ranks.
+struct StepWork {
+  std::size_t samples;
+  SampleUnit unit;
+  Utilization utilization;
+};
 
 // Seconds, and images or tokens per second. Medians, so that disturbed steps do not count.
 struct Summary {
-  Summary(const Candidate& c, double items)
+  Summary(const Candidate& c, const StepWork& work)
       : median_step(median(c.seconds)),
         shortest_step(*std::ranges::min_element(c.seconds)),
         compute(median(c.compute)),
-        speed(items / median_step) {}
+        speed(work.unit.count(work.samples) / median_step),
+        mfu(work.utilization.share(work.samples, median_step)) {}
 
   double median_step, shortest_step, compute, speed;
+  std::optional<double> mfu;
 };
 
-void print(const Candidates& candidates, const SampleUnit& unit, double items) {
+void print(const Candidates& candidates, const StepWork& work) {
   for (const Candidate& c : candidates)
     fmt::print("{}, buckets of up to {}\n", c.all_reduce->info().description, c.buckets);
-  fmt::print("{:<10} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "all-reduce", "steps", "median ms", "minimum ms",
-             "compute ms", fmt::format("{}/s", unit.name));
+  const bool knows_peak = work.utilization.peak_flops_per_second.has_value();
+  fmt::print("{:<10} {:>8} {:>12} {:>12} {:>12} {:>12}{}\n", "all-reduce", "steps", "median ms", "minimum ms",
+             "compute ms", fmt::format("{}/s", work.unit.name), knows_peak ? "     MFU" : "");
   for (const Candidate& c : candidates) {
-    const Summary found(c, items);
-    fmt::print("{:<10} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {}\n", c.name, c.seconds.size(), 1e3 * found.median_step,
+    const Summary found(c, work);
+    fmt::print("{:<10} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {}{}\n", c.name, c.seconds.size(), 1e3 * found.median_step,
                1e3 * found.shortest_step, 1e3 * found.compute,
-               emphasized(stdout, Emphasis::headline, fmt::format("{:>12.0f}", found.speed)));
+               emphasized(stdout, Emphasis::headline, fmt::format("{:>12.0f}", found.speed)),
+               found.mfu ? fmt::format(" {:>5.1f} %", 100 * *found.mfu) : "");
   }
+  if (knows_peak) fmt::print("MFU: model FLOPs utilization, of {}\n", work.utilization.peak_text());
   for (const Candidate& c : candidates) {
     fmt::print("\nall-reduce {}: {}", c.name, ledger_table(c.accounts));
     if (const std::string late = lateness_line(c.accounts); !late.empty()) fmt::print("  {}\n", late);
@@ -318,20 +338,21 @@ void print_slow_down(const Candidates& candidates) {
   }
 }
 
-nlohmann::json row(const Candidate& c, const World& world, const BenchStepOptions& options, const SampleUnit& unit,
-                   double items) {
-  const Summary found(c, items);
-  return {{"model", network_name(options.model)},
-          {"batch", options.batch},
-          {"ranks", world.size()},
-          {"algorithm", c.name},
-          {"buckets", c.buckets},
-          {"steps", c.seconds.size()},
-          {"median_seconds", found.median_step},
-          {"min_seconds", found.shortest_step},
-          {"compute_seconds", found.compute},
-          {fmt::format("{}_per_second", unit.name), found.speed},
-          {"ledger", ledger_json(c.accounts)}};
+nlohmann::json row(const Candidate& c, const World& world, const BenchStepOptions& options, const StepWork& work) {
+  const Summary found(c, work);
+  nlohmann::json json{{"model", network_name(options.model)},
+                      {"batch", options.batch},
+                      {"ranks", world.size()},
+                      {"algorithm", c.name},
+                      {"buckets", c.buckets},
+                      {"steps", c.seconds.size()},
+                      {"median_seconds", found.median_step},
+                      {"min_seconds", found.shortest_step},
+                      {"compute_seconds", found.compute},
+                      {fmt::format("{}_per_second", work.unit.name), found.speed},
+                      {"ledger", ledger_json(c.accounts)}};
+  if (found.mfu) json["mfu"] = *found.mfu;
+  return json;
 }
 
 void check_consistent(const World& world, const BenchStepOptions& options, const Checkpoint* from) {
@@ -364,6 +385,8 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   timeline.claim(world);
   const Graph graph = graph_of(options, trained ? &*trained : nullptr);
   report_memory(world, options, graph, *device);
+  const StepWork work{options.batch * static_cast<std::size_t>(world.size()), unit_of(graph),
+                      measure_utilization(world, *device, graph)};
   Candidates candidates;
   for (const std::string& name : options.all_reduce)
     candidates.emplace_back(name, world, options, *device, clock_offset, timeline, trained ? &*trained : nullptr);
@@ -382,8 +405,6 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   if (!options.json.empty()) profiled = profile(world, candidates.front(), options, batch);
   if (!world.root()) return;
 
-  const SampleUnit unit = unit_of(graph);
-  const auto items = unit.count(batch.step.global_batch());
   fmt::print("{}, {} rank{} x {}, {}\n", options.model, world.size(), world.size() == 1 ? "" : "s",
              graph.samples_text(options.batch), device->info().description);
   if (trained) {
@@ -398,19 +419,20 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   for (const Candidate& c : candidates)
     if (const std::string text = unused_wire(*c.all_reduce, parse_wire_type(options.wire)); !text.empty())
       fmt::print("{}{}\n", mark, text);
-  print(candidates, unit, items);
+  print(candidates, work);
   print_slow_down(candidates);
   if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);
   if (options.json.empty()) return;
   nlohmann::json rows;
-  for (const Candidate& c : candidates) rows.push_back(row(c, world, options, unit, items));
-  write_json(options.json, FileKind::step_benchmark,
-             {{"version", ANNULUS_VERSION},
-              {"device", device->info().description},
-              {"peak_memory_bytes", memory},
-              {"rows", rows},
-              {"trained_steps", trained ? trained->checkpoint.run.step : 0},
-              {"profile", to_json(profiled)}});
+  for (const Candidate& c : candidates) rows.push_back(row(c, world, options, work));
+  nlohmann::json json{{"version", ANNULUS_VERSION},
+                      {"device", device->info().description},
+                      {"peak_memory_bytes", memory},
+                      {"rows", rows},
+                      {"trained_steps", trained ? trained->checkpoint.run.step : 0},
+                      {"profile", to_json(profiled)}};
+  if (const auto& peak = work.utilization.peak_flops_per_second) json["peak_flops_per_second"] = *peak;
+  write_json(options.json, FileKind::step_benchmark, json);
 }
 
 }  // namespace annulus

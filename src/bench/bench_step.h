@@ -19,7 +19,7 @@ struct BenchStepOptions {
   std::string model = "lenet";
   std::vector<std::size_t> image{28, 28, 1};
   std::size_t classes = 10;
-  std::size_t length = 0;                       // of windows of tokens; 0: the model's
+  std::size_t length = 0, vocabulary = 0;       // of windows of tokens; 0: the model's
   std::size_t batch = 64;                       // per rank
   std::vector<std::string> all_reduce{"auto"};  // compared with each other
   std::string wire = "fp32";

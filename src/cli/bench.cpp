@@ -102,6 +102,9 @@ void add_bench(CLI::App& app, Command& chosen) {
   step->add_option("--length", s.length, "Tokens in a window, for models that read text; 0: the model's")
       ->transform(whole_number(0, kMostLength))
       ->capture_default_str();
+  step->add_option("--vocabulary", s.vocabulary, "Number of tokens, for models that read text; 0: the model's")
+      ->transform(whole_number(0, kMostClasses))
+      ->capture_default_str();
   step->add_option("--from", s.from,
                    "Checkpoint (file or run folder) to take weights, optimizer state, model, image and classes from")
       ->type_name("FILE");

@@ -24,6 +24,7 @@ struct MetricsRecord {
     learning_rate,
     images_per_second,
     tokens_per_second,
+    mfu,  // see Utilization
     gradient_norm,
     step_seconds,
     first_part_seconds,  // the parts of StepTimes, in order

@@ -104,10 +104,18 @@ std::string lateness_line(const Accounts& accounts) {
       late.rank, 1e3 * late.seconds, 100 * late.share, late.last, steps);
 }
 
-double RunResult::items_per_second() const {
+std::size_t RunResult::samples() const {
   std::size_t images = 0;
   for (const EpochResult& epoch : epochs) images += epoch.images;
-  return per_second(images * unit.each, accounts.mean().wall());
+  return images;
+}
+
+double RunResult::items_per_second() const {
+  return per_second(samples() * unit.each, accounts.mean().wall());
+}
+
+std::optional<double> RunResult::mfu() const {
+  return utilization.share(samples(), accounts.mean().wall());
 }
 
 nlohmann::json to_json(const Score& score) {
@@ -118,7 +126,7 @@ nlohmann::json to_json(const Score& score) {
   return json;
 }
 
-nlohmann::json to_json(const EpochResult& e, const SampleUnit& unit) {
+nlohmann::json to_json(const EpochResult& e, const SampleUnit& unit, const Utilization& utilization) {
   nlohmann::json json{{"epoch", e.epoch},
                       {"first_image", e.first_image},
                       {"steps", e.steps},
@@ -129,6 +137,7 @@ nlohmann::json to_json(const EpochResult& e, const SampleUnit& unit) {
                       {"seconds", e.seconds},
                       {fmt::format("{}_per_second", unit.name), per_second(e.images * unit.each, e.seconds)},
                       {"ledger", ledger_json(e.accounts)}};
+  if (const auto mfu = utilization.share(e.images, e.seconds)) json["mfu"] = *mfu;
   if (e.evaluation) add_evaluation(json, *e.evaluation);
   if (e.gradient_norms)
     json["gradient_norm"] = {{"mean", e.gradient_norms->mean()}, {"largest", e.gradient_norms->largest}};
@@ -163,7 +172,11 @@ nlohmann::json to_json(const RunResult& r) {
                       {"epochs", r.earlier_epochs},
                       {"evaluations", r.earlier_evaluations},
                       {"data_changes", r.data_changes}};
-  for (const EpochResult& epoch : r.epochs) json["epochs"].push_back(to_json(epoch, r.unit));
+  for (const EpochResult& epoch : r.epochs) json["epochs"].push_back(to_json(epoch, r.unit, r.utilization));
+  if (const auto mfu = r.mfu()) {
+    json["train_mfu"] = *mfu;
+    json["peak_flops_per_second"] = *r.utilization.peak_flops_per_second;
+  }
   for (const EvaluationResult& evaluation : r.evaluations) json["evaluations"].push_back(to_json(evaluation));
   if (const auto slow_down = find_slow_down(r.epochs))
     json["slow_down"] = {{"reference_epoch", slow_down->reference},
@@ -200,6 +213,8 @@ std::string summary(const RunResult& r) {
   text += fmt::format("{} on {} rank{}, global batch {}\n",
                       bold(fmt::format("{:.0f} {}/s", r.items_per_second(), r.unit.name)), r.ranks,
                       r.ranks == 1 ? "" : "s", r.global_batch);
+  if (const auto mfu = r.mfu())
+    text += fmt::format("MFU (model FLOPs utilization) {:.1f} % of {}\n", 100 * *mfu, r.utilization.peak_text());
   text += ledger_table(r.accounts);
   if (const std::string late = lateness_line(r.accounts); !late.empty()) text += "  " + late + '\n';
   if (const auto slow_down = find_slow_down(r.epochs)) text += slow_down->line() + '\n';

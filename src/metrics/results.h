@@ -10,6 +10,7 @@
 #include "src/io/sample_unit.h"
 #include "src/step/evaluate.h"
 #include "src/step/ledger.h"
+#include "src/step/utilization.h"
 
 namespace annulus {
 
@@ -50,6 +51,7 @@ struct RunResult {
   int ranks = 1;
   std::size_t global_batch = 0;
   SampleUnit unit;
+  Utilization utilization;
   std::string schedule;  // the learning rate's
   std::string device, all_reduce, buckets;
   std::vector<nlohmann::json> earlier_epochs, earlier_evaluations;  // of the run that this one resumes
@@ -63,14 +65,16 @@ struct RunResult {
   double checkpoint_seconds = 0;        // training was paused for checkpoints
   double checkpoint_write_seconds = 0;  // checkpoints were written in the background
 
-  double items_per_second() const;  // images or tokens, of all ranks together, over the steps' time
+  std::size_t samples() const;        // of all steps and ranks
+  double items_per_second() const;    // images or tokens, of all ranks together, over the steps' time
+  std::optional<double> mfu() const;  // over the steps' time; nothing if it is unknown
 };
 
 nlohmann::json ledger_json(const Accounts& accounts);
 std::string ledger_table(const Accounts& accounts);   // milliseconds per step, and shares
 std::string lateness_line(const Accounts& accounts);  // the latest rank; empty if the ranks do not wait
 nlohmann::json to_json(const Score& score);           // the images, and what was measured
-nlohmann::json to_json(const EpochResult& epoch, const SampleUnit& unit);
+nlohmann::json to_json(const EpochResult& epoch, const SampleUnit& unit, const Utilization& utilization);
 nlohmann::json to_json(const EvaluationResult& evaluation);
 nlohmann::json to_json(const RunResult& result);
 // The text for the end of a run, for stdout.

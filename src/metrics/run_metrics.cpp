@@ -13,11 +13,12 @@ MetricsRecord record_of(std::string_view kind, const RunMetrics::Place& place) {
 }  // namespace
 
 RunMetrics::RunMetrics(const World& world, const MetricsOptions& options, const std::filesystem::path& out,
-                       std::uint64_t step, const SampleUnit& unit, Trainer& trainer, Optimizer& optimizer,
-                       Ledger& ledger, Activity& activity, MetricsFiles::Warn warn)
+                       std::uint64_t step, const SampleUnit& unit, const Utilization& utilization, Trainer& trainer,
+                       Optimizer& optimizer, Ledger& ledger, Activity& activity, MetricsFiles::Warn warn)
     : world_(world),
       options_(options),
       unit_(unit),
+      utilization_(utilization),
       trainer_(trainer),
       optimizer_(optimizer),
       ledger_(ledger),
@@ -47,6 +48,7 @@ void RunMetrics::add_times(const StepTimes& times, std::size_t samples, MetricsR
   const auto steps = static_cast<double>(times.steps);
   const auto speed = unit_.each > 1 ? MetricsRecord::tokens_per_second : MetricsRecord::images_per_second;
   record.values[speed] = unit_.count(samples) / times.wall();
+  record.values[MetricsRecord::mfu] = utilization_.share(samples, times.wall());
   record.values[MetricsRecord::step_seconds] = times.wall() / steps;
   for (std::size_t part = 0; part < StepTimes::kParts; ++part)
     record.values[MetricsRecord::first_part_seconds + part] = times.seconds[part] / steps;

@@ -7,6 +7,7 @@
 #include "src/metrics/metrics_files.h"
 #include "src/metrics/results.h"
 #include "src/step/trainer.h"
+#include "src/step/utilization.h"
 
 namespace annulus {
 
@@ -26,8 +27,8 @@ class RunMetrics {
 
   // `step`: the run continues after it. All references must outlive this.
   RunMetrics(const World& world, const MetricsOptions& options, const std::filesystem::path& out, std::uint64_t step,
-             const SampleUnit& unit, Trainer& trainer, Optimizer& optimizer, Ledger& ledger, Activity& activity,
-             MetricsFiles::Warn warn);
+             const SampleUnit& unit, const Utilization& utilization, Trainer& trainer, Optimizer& optimizer,
+             Ledger& ledger, Activity& activity, MetricsFiles::Warn warn);
 
   // To be called after each step of `samples` samples. A logged step resolves the timings of all steps since the
   // previous logged one and adds them to `epoch`'s; it is collective. It also measures the gradient norm, unless
@@ -45,6 +46,7 @@ class RunMetrics {
   const World& world_;
   const MetricsOptions& options_;
   const SampleUnit unit_;
+  const Utilization utilization_;
   Trainer& trainer_;
   Optimizer& optimizer_;
   Ledger& ledger_;

@@ -92,6 +92,14 @@ AllReduceModel best(const Cluster& cluster, std::size_t ranks) {
   return hierarchical(cluster, ranks);
 }
 
+AllReduceModel choose(const std::string& algorithm, const Cluster& cluster, std::size_t ranks) {
+  if (ranks == 1) return nothing();
+  if (algorithm == "message-ring") return message_ring(cluster, ranks);
+  if (algorithm == "doubling") return doubling(cluster, ranks);
+  if (algorithm == "auto") return best(cluster, ranks);
+  fail("--all-reduce {} cannot be predicted; choose one of: auto, message-ring, doubling", algorithm);
+}
+
 }  // namespace
 
 // Follows Ring::all_reduce() for all ranks whose links differ.
@@ -133,11 +141,9 @@ AllReduceModel model_all_reduce(const std::string& algorithm, const Cluster& clu
   if (ranks > cluster.ranks_per_node && ranks % cluster.ranks_per_node != 0)
     fail("{} ranks do not fill nodes of {}: choose a multiple of {}", ranks, cluster.ranks_per_node,
          cluster.ranks_per_node);
-  if (ranks == 1) return nothing();
-  if (algorithm == "message-ring") return message_ring(cluster, ranks);
-  if (algorithm == "doubling") return doubling(cluster, ranks);
-  if (algorithm == "auto") return best(cluster, ranks);
-  fail("--all-reduce {} cannot be predicted; choose one of: auto, message-ring, doubling", algorithm);
+  AllReduceModel model = choose(algorithm, cluster, ranks);
+  model.ranks = ranks;
+  return model;
 }
 
 }  // namespace annulus

@@ -51,6 +51,7 @@ double doubling_seconds(const Cluster& cluster, std::size_t ranks, std::size_t b
 struct AllReduceModel {
   std::function<double(std::size_t bytes)> seconds;
   std::string name;
+  std::size_t ranks = 1;
 };
 
 // `algorithm`: "message-ring", "doubling", or "auto", the choice of make_all_reduce() for this placement (shm on one

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "kernels/base/error.h"
-#include "src/io/bytes.h"
+#include "src/io/sample_unit.h"
 #include "src/metrics/results.h"
 #include "src/scaling/fit_link.h"
 #include "src/scaling/simulated_step.h"
@@ -28,7 +28,8 @@ KnownLink network_of(const PredictScalingOptions& options) {
   return {measured.fit.link, measured.source, measured.fit.residual, measured.ranks};
 }
 
-// The time of computing is proportional to the batch; that of the update does not depend on it.
+// The time of computing is proportional to the batch; that of the update does not depend on it, and that of adding the
+// rows of a shared embedding only through their number.
 StepProfile with_batch(StepProfile profile, std::size_t batch) {
   const double times = static_cast<double>(batch) / static_cast<double>(profile.batch);
   profile.batch = batch;
@@ -37,6 +38,7 @@ StepProfile with_batch(StepProfile profile, std::size_t batch) {
     layer.forward_seconds *= times;
     layer.backward_seconds *= times;
   }
+  if (profile.embedding) profile.embedding->own_seconds *= times;
   return profile;
 }
 
@@ -44,9 +46,10 @@ struct Prediction {
   std::size_t ranks, nodes, batch;
   SimulatedStep step;
   std::string sums;  // the all-reduce's name
+  SampleUnit unit;
 
   std::size_t global_batch() const { return ranks * batch; }
-  double images_per_second() const { return static_cast<double>(global_batch()) / step.step; }
+  double speed() const { return unit.count(global_batch()) / step.step; }  // images or tokens per second
 };
 
 class Predictor {
@@ -59,7 +62,9 @@ class Predictor {
   Prediction predict(std::size_t ranks) const {
     const AllReduceModel sum = model_all_reduce(options_.all_reduce, cluster_, ranks);
     const std::size_t nodes = (ranks + cluster_.ranks_per_node - 1) / cluster_.ranks_per_node;
-    return {ranks, nodes, profile_.batch, simulate_step(profile_, sum, options_.buckets, options_.slow_down), sum.name};
+    return {ranks,          nodes,
+            profile_.batch, simulate_step(profile_, sum, options_.buckets, options_.slow_down),
+            sum.name,       SampleUnit(profile_.length)};
   }
 
  private:
@@ -69,30 +74,41 @@ class Predictor {
 };
 
 double efficiency(const Prediction& prediction, const Prediction& baseline) {
-  return prediction.images_per_second() / (static_cast<double>(prediction.ranks) * baseline.images_per_second());
+  return prediction.speed() / (static_cast<double>(prediction.ranks) * baseline.speed());
 }
 
 void print_basis(const StepProfile& profile, const StepProfile& measured, const KnownLink& network,
                  const Prediction& largest) {
-  fmt::print("{}, {} images on each rank: profile of {} layers, {} images, {} rank{}", profile.model, profile.batch,
-             measured.layers.size(), measured.batch, measured.ranks, measured.ranks == 1 ? "" : "s");
+  fmt::print("{}, {} on each rank: profile of {} layers, {}, {} rank{}", profile.model, profile.batch_text(),
+             measured.layers.size(), measured.batch_text(), measured.ranks, measured.ranks == 1 ? "" : "s");
   fmt::print("{}\n", profile.batch == measured.batch ? "" : "; computing is scaled with the batch");
   fmt::print("network: {:.1f} us, {:.4g} Gbit/s, {}", 1e6 * network.link.latency_seconds,
              8e-9 * network.link.bytes_per_second, network.source);
   fmt::print("{}\n",
              network.residual ? fmt::format(", off by {:.1f} % (root mean square)", 100 * *network.residual) : "");
   fmt::print("all-reduce of {} ranks, {} buckets: {}\n", largest.ranks, largest.step.buckets, largest.sums);
+  if (profile.embedding)
+    fmt::print(
+        "at the end of a step: all-reduce of the embedding's rows of {:.0f} different tokens of {} ranks; text has "
+        "fewer\n",
+        profile.embedding->different_tokens(largest.global_batch() * profile.length), largest.ranks);
 }
 
-void print_table(const std::vector<Prediction>& predictions, const Prediction& baseline, std::size_t measured_ranks) {
+void print_table(const std::vector<Prediction>& predictions, const StepProfile& profile, const Prediction& baseline,
+                 std::size_t measured_ranks) {
   fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11}\n", "ranks", "nodes", "batch/rank",
-             "global batch", "step ms", "compute ms", "exposed ms", "images/s", "efficiency");
+             "global batch", "step ms", "compute ms", "exposed ms", fmt::format("{}/s", baseline.unit.name),
+             "efficiency");
   for (const Prediction& p : predictions)
     fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10.3f} {:>11.3f} {:>11.3f} {:>11.1f} {:>9.1f} %{}\n", p.ranks, p.nodes,
-               p.batch, p.global_batch(), 1e3 * p.step.step, 1e3 * p.step.compute, 1e3 * p.step.exposed,
-               p.images_per_second(), 100 * efficiency(p, baseline), p.ranks > measured_ranks ? "  extrapolated" : "");
-  fmt::print("efficiency: images/s divided by ranks times the {1:.1f} images/s predicted for 1 rank at {0} images\n",
-             baseline.batch, baseline.images_per_second());
+               p.batch, p.global_batch(), 1e3 * p.step.step, 1e3 * p.step.compute, 1e3 * p.step.exposed, p.speed(),
+               100 * efficiency(p, baseline), p.ranks > measured_ranks ? "  extrapolated" : "");
+  fmt::print("efficiency: {0}/s divided by ranks times the {1:.1f} {0}/s predicted for 1 rank at {2}\n",
+             baseline.unit.name, baseline.speed(), profile.batch_text());
+}
+
+std::string speed_name(const SampleUnit& unit) {
+  return fmt::format("{}_per_second", unit.name);
 }
 
 nlohmann::json to_json(const Prediction& p, const Prediction& baseline, std::size_t measured_ranks) {
@@ -103,8 +119,9 @@ nlohmann::json to_json(const Prediction& p, const Prediction& baseline, std::siz
           {"step_ms", 1e3 * p.step.step},
           {"compute_ms", 1e3 * p.step.compute},
           {"exposed_ms", 1e3 * p.step.exposed},
+          {"embedding_ms", 1e3 * p.step.embedding},
           {"communication_ms", 1e3 * p.step.communication},
-          {"images_per_second", p.images_per_second()},
+          {speed_name(p.unit), p.speed()},
           {"efficiency", efficiency(p, baseline)},
           {"extrapolated", p.ranks > measured_ranks}};
 }
@@ -132,7 +149,7 @@ void predict_scaling(const PredictScalingOptions& options) {
 
   const std::size_t measured_ranks = std::max(measured.ranks, network.ranks);
   print_basis(profile, measured, network, std::ranges::max(predictions, {}, &Prediction::ranks));
-  print_table(predictions, baseline, measured_ranks);
+  print_table(predictions, profile, baseline, measured_ranks);
   if (options.json.empty()) return;
   nlohmann::json rows;
   for (const Prediction& prediction : predictions) rows.push_back(to_json(prediction, baseline, measured_ranks));
@@ -144,7 +161,7 @@ void predict_scaling(const PredictScalingOptions& options) {
                {{"ranks", 1},
                 {"batch_per_rank", baseline.batch},
                 {"step_ms", 1e3 * baseline.step.step},
-                {"images_per_second", baseline.images_per_second()},
+                {speed_name(baseline.unit), baseline.speed()},
                 {"source", "predicted"}}},
               {"predictions", rows}});
 }

@@ -24,7 +24,7 @@ struct PredictScalingOptions {
 
 // Predicts training on other numbers of ranks from the profile of one rank's step and from the links' latency and
 // bandwidth (simulated_step.h, all_reduce_model.h). Weak scaling: every rank has the same batch; the efficiency on N
-// ranks is their images/s divided by N times the images/s of one rank, which is predicted as well.
+// ranks is their images/s (or tokens/s) divided by N times those of one rank, which are predicted as well.
 //
 // Prints a table; rows with more ranks than were measured are marked as extrapolated. Not modeled: ranks that are
 // slower than others, networks that carry less than all links together, and reading images.
@@ -34,7 +34,11 @@ struct PredictScalingOptions {
 //    {"model", "all_reduce", "link": {"latency_us", "bandwidth_gbit_s", "source", "residual"},
 //     "baseline": {"ranks": 1, "batch_per_rank", "step_ms", "images_per_second", "source"},
 //     "predictions": [{"ranks", "nodes", "batch_per_rank", "global_batch", "step_ms", "compute_ms", "exposed_ms",
-//                      "communication_ms", "images_per_second", "efficiency", "extrapolated"}, ...]}
+//                      "embedding_ms", "communication_ms", "images_per_second", "efficiency", "extrapolated"}, ...]}
+//
+// A language model has "tokens_per_second" instead. "embedding_ms" is the time of exchanging a shared embedding's rows,
+// without its all-reduces; 0 if none is shared. The number of rows is that of random tokens, which is more than text
+// has.
 //
 // "residual" is the fit's root mean square of relative errors, or null without a fit. "communication_ms" is the time of
 // all all-reduces, "exposed_ms" the part that no computation hides. Throws Error.

@@ -1,6 +1,7 @@
 #include "src/scaling/simulated_step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "kernels/base/error.h"
@@ -69,6 +70,7 @@ class Simulation {
  public:
   Simulation(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& options, double slow_down)
       : profile_(profile),
+        ranks_(sum.ranks),
         slow_down_(slow_down),
         arena_(profile),
         memory_(std::make_unique_for_overwrite<std::byte[]>(arena_.bytes)),
@@ -82,9 +84,13 @@ class Simulation {
     lane_.advance(profile_.input_seconds);
     forward();
     backward();
-    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
-      if (bucket == 0 || bucket > buckets_.deferred()) finish(bucket);
-    pending_ = buckets_.deferred();
+    if (profile_.embedding) {
+      update_together(*profile_.embedding);
+    } else {
+      for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+        if (bucket == 0 || bucket > buckets_.deferred()) finish(bucket);
+      pending_ = buckets_.deferred();
+    }
     found_.step = lane_.now() - begun;
     found_.communication = all_reduce_.seconds() - communicated;
     return found_;
@@ -92,6 +98,11 @@ class Simulation {
 
  private:
   GradientBuckets plan(const BucketOptions& options) {
+    if (profile_.embedding && options.deferred > 0)
+      fail(
+          "--defer cannot be used with {}, whose embedding is also its head: it needs all gradients before the first "
+          "update",
+          profile_.model);
     std::vector<Range> ranges =
         cut_buckets(arena_.ends, options.bytes > 0 ? options.bytes : default_bucket_bytes(arena_.bytes));
     const std::size_t deferred = count_deferred(ranges, options.deferred);
@@ -124,9 +135,17 @@ class Simulation {
   }
 
   void finish(std::size_t bucket) {
+    wait(bucket);
+    update(bucket);
+  }
+
+  void wait(std::size_t bucket) {
     const double begun = lane_.now();
     buckets_.join(bucket);
     found_.exposed += lane_.now() - begun;
+  }
+
+  void update(std::size_t bucket) {
     const double seconds = profile_.optimizer_seconds *
                            static_cast<double>(buckets_.range(bucket).size() * sizeof(float)) /
                            static_cast<double>(arena_.bytes);
@@ -134,7 +153,31 @@ class Simulation {
     found_.optimizer += seconds;
   }
 
+  // Follows Trainer::update_together().
+  void update_together(const EmbeddingProfile& embedding) {
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) wait(bucket);
+    exchange(embedding);
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) update(bucket);
+  }
+
+  // Follows EmbeddingExchange::add_all(): all-reduces the marks of the global batch's tokens, then their rows.
+  void exchange(const EmbeddingProfile& embedding) {
+    const double different = embedding.different_tokens(ranks_ * profile_.batch * profile_.length);
+    const auto rows = static_cast<std::size_t>(std::llround(different));
+    found_.embedding = embedding.own_seconds + static_cast<double>(rows) * embedding.row_seconds;
+    lane_.advance(found_.embedding);
+    all_reduce_now(embedding.vocabulary * sizeof(float));
+    all_reduce_now(rows * embedding.row_bytes);
+  }
+
+  void all_reduce_now(std::size_t bytes) {
+    const double begun = lane_.now();
+    all_reduce_.wait(all_reduce_.enqueue({nullptr, bytes}, AllReduce::Next::wait, AllReduce::kWithinPass));
+    found_.exposed += lane_.now() - begun;
+  }
+
   const StepProfile& profile_;
+  const std::size_t ranks_;
   const double slow_down_;
   const Arena arena_;
   const std::unique_ptr<std::byte[]> memory_;  // never touched, so it takes no physical memory

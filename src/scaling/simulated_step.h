@@ -10,13 +10,17 @@ namespace annulus {
 struct SimulatedStep {
   double step = 0;
   double input = 0, compute = 0, exposed = 0, optimizer = 0;  // its parts
-  double communication = 0;                                   // of all all-reduces, hidden or not
+  double embedding = 0;      // also a part: of the exchange of a shared embedding's rows, without its all-reduces
+  double communication = 0;  // of all all-reduces, hidden or not
   std::size_t buckets = 0;
 };
 
 // Simulates a training step in virtual time: in the order of Trainer, with GradientBuckets' own schedule. All ranks are
 // identical, and all-reduces run one after the other. The step is in steady state: the buckets that the previous step
 // has deferred finish during its forward pass.
+//
+// If the profile has a shared embedding, its rows are exchanged after all buckets, by two more all-reduces that nothing
+// hides, and all updates follow. Throws Error if buckets are then deferred.
 //
 // `slow_down`: the factor by which computing takes longer during an all-reduce.
 SimulatedStep simulate_step(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& buckets,

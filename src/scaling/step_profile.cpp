@@ -1,13 +1,19 @@
 #include "src/scaling/step_profile.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <numeric>
-#include <optional>
+#include <set>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/lane_span.h"
 #include "kernels/base/median.h"
 #include "src/metrics/results.h"
+#include "src/step/embedding_exchange.h"
 
 namespace annulus {
 namespace {
@@ -39,9 +45,12 @@ struct SpansOfPass {
 std::vector<std::vector<std::size_t>> gradient_bytes(const Model& model) {
   const Parameters& parameters = model.parameters();
   std::vector<std::vector<std::size_t>> bytes(model.graph().nodes().size());
-  for (std::size_t node = 0; node < bytes.size(); ++node)
+  for (std::size_t node = 0; node < bytes.size(); ++node) {
+    const Range own = parameters.gradients_of_node(node);
     for (const Parameter* parameter : parameters.of_node(node))
-      if (parameter->role != Role::frozen) bytes[node].push_back(parameter->bytes);
+      if (parameter->role != Role::frozen && parameter->offset >= own.begin && parameter->offset < own.end)
+        bytes[node].push_back(parameter->bytes);
+  }
   if (!bytes.empty()) bytes.back().insert(bytes.back().begin(), parameters.steering().bytes);
   return bytes;
 }
@@ -51,37 +60,86 @@ void pass(Network& network, const Batch& batch) {
   network.backward(1.0f / static_cast<float>(batch.step.global_batch()), [](std::size_t) {});
 }
 
-double milliseconds(const nlohmann::json& json, const char* name) {
+// Returns the time of an exchange without all-reduces. If `all_tokens`, other ranks have every token of the vocabulary.
+double exchange_seconds(Model& model, EmbeddingExchange& exchange, std::span<const std::int32_t> windows,
+                        const Network::EmbeddingGradient& gradient, bool all_tokens) {
+  const TokenShape& shape = model.graph().tokens();
+  Device& device = model.device();
+  const std::vector<float> marks(shape.vocabulary, 1.0f);
+  std::vector<double> seconds;
+  for (std::size_t pass = 0; pass <= kFewestPasses; ++pass) {
+    bool sends_marks = true;
+    const Mark begun = device.mark();
+    exchange.add_all(windows, shape.length, gradient, [&](DeviceView values) {
+      if (std::exchange(sends_marks, false) && all_tokens) device.upload(std::as_bytes(std::span(marks)), values);
+    });
+    const Mark ended = device.mark();
+    device.finish();
+    if (pass > 0) seconds.push_back(device.seconds(ended) - device.seconds(begun));  // the first one touches the memory
+  }
+  return median(std::move(seconds));
+}
+
+double nonnegative(const nlohmann::json& json, const char* name) {
   const double found = json.at(name).get<double>();
   if (!(found >= 0)) fail("{} is {}", name, found);
-  return 1e-3 * found;
+  return found;
+}
+
+double milliseconds(const nlohmann::json& json, const char* name) {
+  return 1e-3 * nonnegative(json, name);
+}
+
+std::size_t valid_bytes(std::int64_t bytes, const char* name) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (bytes < 0 || bytes > kMost || bytes % sizeof(float) != 0) fail("{} is {}", name, bytes);
+  return static_cast<std::size_t>(bytes);
 }
 
 std::vector<std::size_t> gradient_bytes(const nlohmann::json& json) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;
   std::vector<std::size_t> found;
-  for (const auto bytes : json.at("gradient_bytes").get<std::vector<std::int64_t>>()) {
-    if (bytes < 0 || bytes > kMost || bytes % sizeof(float) != 0) fail("gradient_bytes is {}", bytes);
-    found.push_back(static_cast<std::size_t>(bytes));
-  }
+  for (const auto bytes : json.at("gradient_bytes").get<std::vector<std::int64_t>>())
+    found.push_back(valid_bytes(bytes, "gradient_bytes"));
   return found;
+}
+
+EmbeddingProfile embedding_from_json(const nlohmann::json& json) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  const auto vocabulary = json.at("vocabulary").get<std::int64_t>();
+  if (vocabulary < 1 || vocabulary > kMost) fail("vocabulary is {}", vocabulary);
+  return {.vocabulary = static_cast<std::size_t>(vocabulary),
+          .row_bytes = valid_bytes(json.at("row_bytes").get<std::int64_t>(), "row_bytes"),
+          .own_seconds = milliseconds(json, "own_ms"),
+          .row_seconds = 1e-6 * nonnegative(json, "row_us")};
 }
 
 StepProfile from_json(const nlohmann::json& json) {
   StepProfile profile{.model = json.at("model").get<std::string>(),
                       .batch = json.at("batch").get<std::size_t>(),
                       .ranks = json.at("ranks").get<std::size_t>(),
+                      .length = json.value("length", std::size_t{0}),
                       .input_seconds = milliseconds(json, "input_ms"),
                       .optimizer_seconds = milliseconds(json, "optimizer_ms"),
                       .layers = {}};
   for (const nlohmann::json& layer : json.at("layers"))
     profile.layers.push_back({layer.at("name").get<std::string>(), milliseconds(layer, "forward_ms"),
                               milliseconds(layer, "backward_ms"), gradient_bytes(layer)});
+  if (json.contains("embedding")) profile.embedding = embedding_from_json(json["embedding"]);
+  if (profile.embedding && profile.length == 0) fail("there is an embedding, but no length");
   if (profile.batch == 0 || profile.ranks == 0 || profile.layers.empty()) fail("batch, ranks or layers are 0");
   return profile;
 }
 
 }  // namespace
+
+double EmbeddingProfile::different_tokens(std::size_t tokens) const {
+  const auto all = static_cast<double>(vocabulary);
+  return -all * std::expm1(static_cast<double>(tokens) * std::log1p(-1 / all));
+}
+
+std::string StepProfile::batch_text() const {
+  return length > 0 ? fmt::format("{} windows of {} tokens", batch, length) : fmt::format("{} images", batch);
+}
 
 double StepProfile::forward_seconds() const {
   return sum_of(layers, &LayerProfile::forward_seconds);
@@ -123,6 +181,30 @@ std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, doubl
   return layers;
 }
 
+// The time is linear in the number of different tokens: it is measured with this rank's tokens, and with all of the
+// vocabulary's.
+std::optional<EmbeddingProfile> profile_embedding(Model& model, const Batch& batch, AllReduce& none) {
+  const auto& gradient = model.network(Mode::training, batch.size()).embedding_gradient();
+  if (!gradient) return std::nullopt;
+  const TokenShape& shape = model.graph().tokens();
+  std::vector<std::int32_t> windows(batch.images.size() / sizeof(std::int32_t));
+  std::memcpy(windows.data(), batch.images.data(), batch.images.size());
+  std::set<std::int32_t> different;
+  for (std::size_t i = 0; i < windows.size(); ++i)
+    if (i % (shape.length + 1) < shape.length) different.insert(windows[i]);
+
+  EmbeddingExchange exchange(model.device(), none, shape.vocabulary, gradient->width,
+                             std::max(shape.vocabulary, batch.size() * shape.length));
+  const double own = exchange_seconds(model, exchange, windows, *gradient, false);
+  const double all = exchange_seconds(model, exchange, windows, *gradient, true);
+  const auto rows = static_cast<double>(different.size()), more = static_cast<double>(shape.vocabulary) - rows;
+  const double row_seconds = more > 0 ? std::max(0.0, (all - own) / more) : 0;
+  return EmbeddingProfile{.vocabulary = shape.vocabulary,
+                          .row_bytes = gradient->width * sizeof(float),
+                          .own_seconds = std::max(0.0, own - rows * row_seconds),
+                          .row_seconds = row_seconds};
+}
+
 nlohmann::json to_json(const StepProfile& profile) {
   nlohmann::json json{{"model", profile.model},
                       {"batch", profile.batch},
@@ -135,6 +217,12 @@ nlohmann::json to_json(const StepProfile& profile) {
                               {"forward_ms", 1e3 * layer.forward_seconds},
                               {"backward_ms", 1e3 * layer.backward_seconds},
                               {"gradient_bytes", layer.gradient_bytes}});
+  if (profile.length > 0) json["length"] = profile.length;
+  if (const auto& embedding = profile.embedding)
+    json["embedding"] = {{"vocabulary", embedding->vocabulary},
+                         {"row_bytes", embedding->row_bytes},
+                         {"own_ms", 1e3 * embedding->own_seconds},
+                         {"row_us", 1e6 * embedding->row_seconds}};
   return json;
 }
 

@@ -2,9 +2,11 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "collectives/all_reduce.h"
 #include "models/model.h"
 #include "src/data/loader.h"
 #include "src/step/ledger.h"
@@ -19,20 +21,40 @@ namespace annulus {
 //
 // "batch" is per rank; "ranks" is the number of ranks that computed at the same time. Layers are in forward's order.
 // "gradient_bytes" has the size of each parameter of a layer in the arena, padding included; backward finishes the
-// layers from the last to the first, and a layer's parameters in order. All times are per step; those of layers are
-// medians.
+// layers from the last to the first, and a layer's parameters in order. The gradient of a shared parameter is that of
+// its last layer. All times are per step; those of layers are medians.
+//
+// Of a language model, "batch" counts windows of "length" tokens; if its head shares the token embedding, the profile
+// also has
+//
+//     "embedding": {"vocabulary": 50257, "row_bytes": 3072, "own_ms": 0.8, "row_us": 0.3}
 struct LayerProfile {
   std::string name;
   double forward_seconds = 0, backward_seconds = 0;
   std::vector<std::size_t> gradient_bytes;
 };
 
+// The exchange of a shared token embedding's rows at the end of a step, without its all-reduces.
+struct EmbeddingProfile {
+  std::size_t vocabulary = 0;
+  std::size_t row_bytes = 0;  // of a token, in float32
+  double own_seconds = 0;     // for this rank's tokens
+  double row_seconds = 0;     // for each different token of the global batch
+
+  // Returns the expected number of different tokens among this number of random ones, all equally likely as in `bench
+  // step`. Text has fewer.
+  double different_tokens(std::size_t tokens) const;
+};
+
 struct StepProfile {
   std::string model;
   std::size_t batch = 0, ranks = 1;
+  std::size_t length = 0;  // tokens in a window; 0: samples are images
   double input_seconds = 0, optimizer_seconds = 0;
   std::vector<LayerProfile> layers;
+  std::optional<EmbeddingProfile> embedding{};
 
+  std::string batch_text() const;  // "32 images", "8 windows of 64 tokens"
   double forward_seconds() const;
   double backward_seconds() const;
 };
@@ -40,6 +62,10 @@ struct StepProfile {
 // Measures forward and backward of this batch, layer by layer, for about `seconds`. Gradients are overwritten and not
 // all-reduced. On a GPU layers run one by one, which is slower than a step's CUDA graphs.
 std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, double seconds);
+
+// Measures the exchange of a shared embedding's rows; returns nothing if none is shared. `none` allocates the arrays
+// and sums nothing. REQUIRES: the model's last backward was of this batch.
+std::optional<EmbeddingProfile> profile_embedding(Model& model, const Batch& batch, AllReduce& none);
 
 nlohmann::json to_json(const StepProfile& profile);
 

@@ -97,10 +97,12 @@ void check_passes(const TrainingInputs& inputs, const RunState& state) {
       expect_same_passes(inputs.world, inputs.options, images);
 }
 
+// Collective.
 void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& result) {
   result.ranks = inputs.world.size();
   result.global_batch = inputs.global_batch;
   result.unit = SampleUnit(inputs.training->info().length);
+  result.utilization = measure_utilization(inputs.world, *inputs.device, replica.model.graph());
   result.schedule = inputs.schedule.description();
   result.device = inputs.device->info().description;
   result.all_reduce = replica.all_reduce.info().description;

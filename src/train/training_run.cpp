@@ -32,8 +32,8 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
         inject_at(options_.faults, world_.rank(), step, stage);
       })),
       loader_(*inputs.training, inputs.training_plan, inputs.batches_from(state.cursor)),
-      metrics_(world_, options_.metrics, options_.out, state.step, record.result.unit, replica.trainer,
-               replica.optimizer, replica.ledger, record.activity,
+      metrics_(world_, options_.metrics, options_.out, state.step, record.result.unit, record.result.utilization,
+               replica.trainer, replica.optimizer, replica.ledger, record.activity,
                [&record](const std::string& line) { record.progress.line(line); }),
       bad_samples_(world_.rank()) {}
 

@@ -41,20 +41,25 @@ class Threads(helper.ProgramTest):
 
 
 class Bench(helper.ProgramTest):
-    def rows(self, *arguments, ranks):
+    def table(self, *arguments, ranks):
         file = self.folder / "bench.json"
         self.succeed("bench", *arguments, "--json", file, ranks=ranks)
-        return json.loads(file.read_text())["rows"]
+        return json.loads(file.read_text())
+
+    def rows(self, *arguments, ranks):
+        return self.table(*arguments, ranks=ranks)["rows"]
 
     def test_step(self):
         for ranks in (0, 2):
             with self.subTest(ranks=ranks):
-                rows = self.rows("step", "--model", "lenet", "--batch", 16, "--seconds", 1, ranks=ranks)
-                self.assertEqual(len(rows), 1)
-                row = rows[0]
+                table = self.table("step", "--model", "lenet", "--batch", 16, "--seconds", 1, ranks=ranks)
+                row, = table["rows"]
                 self.assertEqual((row["model"], row["batch"], row["ranks"]), ("lenet", 16, max(ranks, 1)))
                 expected = 16 * max(ranks, 1) / row["median_seconds"]
                 self.assertAlmostEqual(row["images_per_second"], expected, delta=0.01 * expected)
+                flops = 3 * 2 * 416_520  # multiply-adds of LeNet's layers
+                self.assertAlmostEqual(row["mfu"] / (row["images_per_second"] * flops / table["peak_flops_per_second"]), 1)
+                self.assertTrue(0 < row["mfu"] < 1.05, row["mfu"])
 
     def test_a_step_larger_than_memory(self):
         result = helper.run("bench", "step", "--device", "cpu", "--model", "cnn", "--batch", 10_000_000)

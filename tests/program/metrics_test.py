@@ -1,5 +1,6 @@
 """Metrics during a run: JSON lines, CSV, TensorBoard events."""
 import csv
+import json
 import struct
 import unittest
 
@@ -126,18 +127,25 @@ class Metrics(helper.ProgramTest):
     def test_values(self):
         out = self.folder / "out"
         results = self.train(out, ranks=3, metrics="jsonl", metrics_every=4, model="lenet", **self.STEPS)
-        records = helper.metrics(out)
+        records, peak = helper.metrics(out), results["peak_flops_per_second"]
+        costs = self.folder / "costs.json"
+        self.succeed("models", "--model", "lenet", "--json", costs)
+        flops = json.loads(costs.read_text())["models"]["training_flops"]
+        self.assertAlmostEqual(results["train_mfu"] / (flops * results["train_images_per_second"] / peak), 1)
         for step, record in of_kind(records, "train").items():
             self.assertAlmostEqual(record["epoch"], step / 10)
             self.assertAlmostEqual(record["learning_rate"], 0.02)
             self.assertAlmostEqual(sum(record[f"{part}_seconds"] for part in PARTS), record["step_seconds"], places=9)
             self.assertAlmostEqual(record["images_per_second"] * record["step_seconds"], 50)
+            self.assertAlmostEqual(record["mfu"] / (flops * record["images_per_second"] / peak), 1)
+            self.assertTrue(0 < record["mfu"] < 1.05, record["mfu"])
         for number, (test, epoch) in enumerate(zip(of_kind(records, "test").values(),
                                                    of_kind(records, "epoch").values(), strict=True)):
             expected = results["epochs"][number]
             self.assertEqual((test["loss"], test["accuracy"]), (expected["test_loss"], expected["test_accuracy"]))
             self.assertEqual((epoch["loss"], epoch["accuracy"]), (expected["train_loss"], expected["train_accuracy"]))
             self.assertAlmostEqual(epoch["images_per_second"], expected["images_per_second"], places=6)
+            self.assertAlmostEqual(epoch["mfu"], expected["mfu"])
             self.assertEqual((epoch["epoch"], expected["ledger"]["steps"]), (number + 1, 10))
 
     def test_the_norm_is_the_global_norm_before_clipping(self):

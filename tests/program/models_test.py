@@ -21,7 +21,7 @@ class Models(helper.ProgramTest):
             with self.subTest(ranks=ranks):
                 result, rows = self.table(ranks=ranks)
                 found = {row["model"]: row for row in rows}
-                self.assertEqual(len(found), 20)
+                self.assertEqual(len(found), 21)
                 for model, size in SIZES.items():
                     self.assertEqual(found[model]["parameters"], size)
                     self.assertEqual(found[model]["gradient_bytes"], 4 * size)
@@ -53,7 +53,7 @@ class Models(helper.ProgramTest):
 
     def test_images_larger_than_memory(self):
         _, rows = self.table("--image", "60000x60000x3")  # planned and not made
-        self.assertEqual(len(rows), 20)
+        self.assertEqual(len(rows), 21)
         self.assertGreater(next(row for row in rows if row["model"] == "resnet18")["memory_bytes"], 60000 * 60000 * 64)
 
     def test_invalid_options(self):

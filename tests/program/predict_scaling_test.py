@@ -16,6 +16,19 @@ def profile(layers=4, gradient_bytes=MIB, batch=8):
                         "layers": [{"name": f"layer{n}", **layer} for n in range(layers)]}}
 
 
+def text_profile():
+    """The step of profile() for windows of 16 tokens, of a vocabulary of 256 with rows of 4 KiB."""
+    found = profile()
+    found["profile"] |= {"length": 16,
+                         "embedding": {"vocabulary": 256, "row_bytes": 4 * KIB, "own_ms": 2, "row_us": 10}}
+    return found
+
+
+def different(tokens, vocabulary=256):
+    """Returns the expected number of different tokens among this number of random ones."""
+    return vocabulary * (1 - (1 - 1 / vocabulary) ** tokens)
+
+
 class Predict(helper.ProgramTest):
     def write(self, name, content):
         file = self.folder / name
@@ -106,6 +119,53 @@ class Predict(helper.ProgramTest):
         self.assertEqual((rows[4]["nodes"], rows[16]["nodes"]), (1, 4))
         self.assertLess(rows[4]["communication_ms"], 0.1 * rows[16]["communication_ms"])
 
+    def test_a_language_model(self):
+        result, found, rows = self.on_a_network("--ranks", "1,2,64", "--bucket", "1MiB",
+                                                step=self.write("text.json", text_profile()))
+        self.assertIn("made, 8 windows of 16 tokens on each rank: profile of 4 layers, 8 windows of 16 tokens, 1 rank\n",
+                      result.out)
+        self.assertRegex(result.out, r" tokens/s .*efficiency")
+        self.assertRegex(result.out, r"rows of 256 different tokens of 64 ranks")
+        self.assertNotIn("images", result.out + json.dumps(found))
+        for ranks, row in rows.items():
+            different_tokens = round(different(8 * 16 * ranks))
+            self.assertAlmostEqual(row["embedding_ms"], 2 + 0.01 * different_tokens)
+            self.assertAlmostEqual(row["step_ms"], 60 + row["embedding_ms"] + row["exposed_ms"])
+            self.assertAlmostEqual(row["tokens_per_second"], 1e3 * 8 * 16 * ranks / row["step_ms"])
+            self.assertAlmostEqual(row["efficiency"], rows[1]["step_ms"] / row["step_ms"])
+        self.assertEqual((rows[1]["exposed_ms"], found["baseline"]["tokens_per_second"]), (0, rows[1]["tokens_per_second"]))
+        # On two ranks a bucket of 1 MiB is left after backward; then the marks, and the rows. Two ranks exchange twice:
+        # latency is paid once if a chunk has several segments, else twice, as by the marks.
+        _, _, ring = self.on_a_network("--ranks", 2, "--bucket", "1MiB", "--all-reduce", "message-ring",
+                                       step=self.folder / "text.json")
+        sent = MIB + 256 * 4 + round(different(256)) * 4 * KIB
+        self.assertAlmostEqual(ring[2]["exposed_ms"], sent * 8 / 1e6 + 0.02 + 0.04 + 0.02, delta=1e-6)
+        _, _, more = self.on_a_network("--ranks", 1, "--batch", 16, step=self.folder / "text.json")
+        self.assertAlmostEqual(more[1]["embedding_ms"], 2 * 2 + 0.01 * round(different(256)))
+
+    def test_a_measured_language_model(self):
+        step = self.folder / "step.json"
+        self.succeed("bench", "step", "--model", "gpt-tiny", "--length", 32, "--batch", 4, "--seconds", 0.3, "--threads", 1,
+                     "--json", step, ranks=2)
+        measured = json.loads(step.read_text())
+        found, row = measured["profile"], measured["rows"][0]
+        self.assertEqual((found["length"], found["batch"], found["ranks"]), (32, 4, 2))
+        layers = {layer["name"]: layer for layer in found["layers"]}
+        # The shared weights' gradient is the head's: all-reduced once, and final when backward begins.
+        self.assertEqual(layers["wte"]["gradient_bytes"], [])
+        vocabulary, width = found["embedding"]["vocabulary"], 64
+        self.assertIn(found["embedding"]["row_bytes"], range(4 * width, 4 * width + 64))
+        self.assertIn(vocabulary * found["embedding"]["row_bytes"], layers["loss"]["gradient_bytes"])
+        self.assertGreater(found["embedding"]["own_ms"] + found["embedding"]["row_us"], 0)
+        self.assertEqual(row["tokens_per_second"], 2 * 4 * 32 / row["median_seconds"])
+        _, predicted, rows = self.on_a_network("--ranks", "1,2,4", step=step)
+        self.assertEqual(predicted["model"], "gpt-tiny")
+        computed = sum(layer["forward_ms"] + layer["backward_ms"] for layer in found["layers"])
+        self.assertAlmostEqual(rows[1]["compute_ms"], computed)
+        self.assertAlmostEqual(rows[1]["step_ms"],
+                               computed + found["input_ms"] + found["optimizer_ms"] + rows[1]["embedding_ms"])
+        self.assertGreater(rows[4]["exposed_ms"], rows[2]["exposed_ms"])
+
     def test_under_mpirun_only_the_root_prints(self):
         result, _, _ = self.predict(self.write("step.json", profile()), "--latency", "1us", "--bandwidth", "10Gbit/s",
                                     "--ranks", 8, ranks=2)
@@ -116,6 +176,9 @@ class Predict(helper.ProgramTest):
         bad = profile()
         bad["profile"]["layers"][2]["backward_ms"] = -1
         odd = profile(gradient_bytes=7)
+        text, unknown = text_profile(), text_profile()
+        text["profile"]["embedding"]["vocabulary"] = 0
+        del unknown["profile"]["length"]
         for arguments, word in (((good,), "--fit"),
                                 ((good, "--bandwidth", "1Gbit/s"), "--latency"),
                                 ((good, "--latency", "1us", "--bandwidth", "10Gbps"), "10Gbit/s.*10Gbps"),
@@ -133,7 +196,10 @@ class Predict(helper.ProgramTest):
                                 ((self.write("half.json", '{"profile": '), *network), "half.json"),
                                 ((self.write("other.json", {"rows": []}), *network), "no profile.*bench step"),
                                 ((self.write("bad.json", bad), *network), "backward_ms is -1"),
-                                ((self.write("odd.json", odd), *network), "gradient_bytes is 7")):
+                                ((self.write("odd.json", odd), *network), "gradient_bytes is 7"),
+                                ((self.write("text.json", text), *network), "vocabulary is 0"),
+                                ((self.write("unknown.json", unknown), *network), "no length"),
+                                ((self.write("tied.json", text_profile()), *network, "--defer", 0.5), "--defer.*embedding")):
             with self.subTest(arguments=arguments):
                 result = helper.run("predict-scaling", *arguments)
                 self.assertNotEqual(result.status, 0, str(result))

@@ -111,24 +111,35 @@ class Rates(helper.ProgramTest):
 
 
 class Recipes(helper.ProgramTest):
-    """The published settings in scripts/recipes, on images of a few pixels and a smaller network."""
+    """The published settings in scripts/recipes, on images of a few pixels or short windows, and a smaller network."""
 
     RULES = {"goyal": "0.1 x 8192/256 = 3.2, warm-up 5 epochs from 0.1, then x 0.1 after epochs 30, 60, 80",
              "he-cifar": "0.1, then x 0.1 after epochs 82, 123",
              "bag-of-tricks": "0.1 x 1024/256 = 0.4, warm-up 5 epochs from 0, then cosine to 0 at epoch 120",
              "lars": "10, warm-up 5 epochs from 0, then to 0.0001 at epoch 90 as (1 - x)^2",
              "deit": "0.0005 x 1024/512 = 0.001, warm-up 5 epochs from 1e-06, then cosine to 1e-05 at epoch 300",
-             "fashion": "0.05, warm-up 0.5 epochs from 0, then cosine to 0 at epoch 8"}
+             "fashion": "0.05, warm-up 0.5 epochs from 0, then cosine to 0 at epoch 8",
+             "nanogpt": "0.0006, warm-up 0.109 epochs from 0, then cosine to 6e-05 at epoch 33",
+             "nanogpt-cpu": "0.001, warm-up 0.0765 epochs from 0, then cosine to 0.0001 at epoch 2",
+             "llmc": "0.0006, warm-up 0.0371 epochs from 0, then cosine to 0 at epoch 1"}
+    OF_TEXT = ("nanogpt", "nanogpt-cpu", "llmc")
+    LENGTH = 8
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.color = helper.write_data(cls.shared / "color.h5", train=120, test=40, size=12, channels=3)
+        source, cls.text_data = cls.shared / "text.txt", cls.shared / "text.h5"
+        source.write_text("".join(f"{number} squared is {number * number}.\n" for number in range(400)))
+        result = run("import", cls.text_data, source, "--from", "text", "--hold-out", 0.1)
+        assert result.status == 0, result
 
     def recipe(self, name, *options, **how):
         out = self.folder / name
-        self.succeed("train", "--config", RECIPES / f"{name}.toml", "--data", self.color, "--out", out, "--model",
-                     "resnet20", "--max-steps", 1, *options, **how)
+        data = ["--data", self.color, "--model", "resnet20"]
+        if name in self.OF_TEXT:
+            data = ["--data", self.text_data, "--model", "gpt-tiny", "--length", self.LENGTH]
+        self.succeed("train", "--config", RECIPES / f"{name}.toml", *data, "--out", out, "--max-steps", 1, *options, **how)
         return out, tomllib.loads((out / "config.toml").read_text())
 
     @staticmethod
@@ -144,7 +155,7 @@ class Recipes(helper.ProgramTest):
                 out, config = self.recipe(name, *options)
                 self.assertEqual(json.loads((out / "results.json").read_text())["learning_rate"], rule)
                 settings = tomllib.loads((RECIPES / f"{name}.toml").read_text())
-                for option in ("model", *(["batch"] if options else [])):
+                for option in ("model", *(["batch"] if options else []), *(["length"] if name in self.OF_TEXT else [])):
                     del settings[option]
                 for option, value in settings.items():
                     self.assertEqual(self.text(config[option]), self.text(value), option)

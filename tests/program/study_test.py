@@ -218,6 +218,44 @@ class Study(helper.ProgramTest):
         self.assertIn("with a single repeat the variation between repeats is unknown", text)
         self.assertNotIn("[", text.split("## All-reduces")[0].split("## Speed")[1].replace("![", ""))  # no intervals
 
+    def test_a_language_model(self):
+        text = ["--program", helper.ANNULUS, "--ranks", "1,2", "--weak", "--batch", 2, "--repeat", 1, "--model", "gpt-tiny",
+                "--seconds", "0.3", "--threads", "1", "--sizes", "4KiB,64KiB"]
+        out = self.folder / "text"
+        self.assert_ends(0, *text, "--length", 16, "--vocabulary", 300, "--out", out, figures=True)
+        found, report = summary(out), (out / "report.md").read_text()
+        for step in found["steps"]:
+            raw, = (json.loads(file.read_text()) for file in (out / "raw").glob(f"step-{step['ranks']}-ranks-1.json"))
+            row, profile = raw["result"]["rows"][0], raw["result"]["profile"]
+            self.assertEqual((profile["length"], profile["embedding"]["vocabulary"]), (16, 300))
+            self.assertEqual(step["tokens_per_second"]["values"], [row["tokens_per_second"]])
+            self.assertEqual(row["tokens_per_second"], 2 * 16 * step["ranks"] / row["median_seconds"])
+            self.assertEqual((step["batch_per_rank"], step["global_batch"]), (2, 2 * step["ranks"]))
+        self.assertEqual(found["steps"][1]["efficiency"]["baseline"], "2 x 1 rank at 2 windows per rank")
+        predicted = {p["ranks"]: p for p in found["prediction"]["predictions"]}
+        self.assertAlmostEqual(predicted[4]["tokens_per_second"] * predicted[4]["step_ms"], 1e3 * 4 * 2 * 16)
+        for words in ("# Scaling of gpt-tiny, weak: 2 windows per rank", "Windows of 16 tokens, a vocabulary of 300;",
+                      "every rank computes 2 windows per step", "| tokens/s |", "| predicted tokens/s |"):
+            self.assertIn(words, report)
+        self.assertNotIn("images", report.lower())
+        if DRAWS:
+            self.assertIn("Tokens/s and efficiency", report)
+        for name, factor in (("a", 1), ("b", 0.5)):
+            (self.folder / name / "raw").mkdir(parents=True)
+            measurement = json.loads((out / "raw/step-1-ranks-1.json").read_text())
+            for repeat in range(5):
+                measurement["result"]["rows"][0]["tokens_per_second"] = factor * (1000 + repeat)
+                (self.folder / name / f"raw/step-1-ranks-{repeat}.json").write_text(json.dumps(measurement))
+        self.assertIn("| A, tokens/s | B, tokens/s |", self.assert_ends(1, "compare", self.folder / "a", self.folder / "b").out)
+
+    def test_length_is_of_language_models(self):
+        here = ["--program", helper.ANNULUS, "--ranks", 1, "--weak", "--batch", 2, "--repeat", 1, "--seconds", "0.1",
+                "--threads", "1", "--out"]
+        error = self.assert_ends(1, *here, self.folder / "a", "--model", "gpt-tiny").err
+        self.assertIn("gpt-tiny reads text: give --length", error)
+        error = self.assert_ends(1, *here, self.folder / "b", "--model", "mlp", "--length", 16).err
+        self.assertIn("mlp reads images: give --image", error)
+
     def test_doubtful_measurements_give_warnings(self):
         def disturb(measurement):
             measurement["load_at_begin"] = 3.0 * measurement["machine"]["cores"]
@@ -276,7 +314,8 @@ class Study(helper.ProgramTest):
 
     def test_invalid_options(self):
         for wrong, word in ((("--ranks", "1,two"), "--ranks"), (("--ranks", "0"), "--ranks"), (("--batch", "0"), "--batch"),
-                            (("--image", "28x28"), "--image"), (("--sizes", "many"), "--sizes"),
+                            (("--image", "28x28"), "--image"), (("--length", "0"), "--length"),
+                            (("--image", "28x28x1", "--length", "16"), "--length"), (("--sizes", "many"), "--sizes"),
                             (("--hosts-file", "nowhere"), "nowhere"), (("--strong",), "--strong")):
             with self.subTest(wrong=wrong):
                 self.assertIn(word, self.assert_ends(2, *self.command, "--out", self.folder / "new", *wrong).err)

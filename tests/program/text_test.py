@@ -54,8 +54,9 @@ class Text(helper.ProgramTest):
         for result in results:
             self.assertGreater(result["train_tokens_per_second"], 0)
             self.assertLess(result["validation_perplexity"], 1.6)
-            # The sums of ranks are rounded differently, and nothing else.
-            self.assertAlmostEqual(result["validation_loss"], results[0]["validation_loss"], delta=0.02)
+            # The sums of ranks are rounded differently, and nothing else: it grows with the steps.
+            first, expected = (r["epochs"][0]["validation_loss"] for r in (result, results[0]))
+            self.assertAlmostEqual(first, expected, delta=1e-3)
 
         found = [self.evaluation(runs[0], "--batch", batch, ranks=ranks) for ranks, batch in ((1, 5), (2, 3), (3, 1))]
         tokens = len(self.validation_tokens())

@@ -1,6 +1,9 @@
 #include "src/scaling/simulated_step.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
+
+#include "tests/unit/error_text.h"
 
 using namespace annulus;
 
@@ -20,6 +23,14 @@ StepProfile three_layers() {
 
 AllReduceModel constant(double seconds) {
   return {[seconds](std::size_t) { return seconds; }, "constant"};
+}
+
+// A vocabulary of 3 tokens of 1 KiB each, 8 windows of 100 tokens: so every step has all 3.
+StepProfile with_embedding() {
+  StepProfile profile = three_layers();
+  profile.length = 100;
+  profile.embedding = {.vocabulary = 3, .row_bytes = 1024, .own_seconds = 4, .row_seconds = 2};
+  return profile;
 }
 
 // A bucket for each layer.
@@ -87,6 +98,51 @@ TEST_CASE("layers without gradients send nothing; gradients computed in no time 
   CHECK(step.communication == Approx(20));
   CHECK(step.compute == Approx(66 + 44));
   CHECK(step.exposed == Approx(5 - 0.3 * (2 * kLayerBytes + 128) / (3 * kLayerBytes + 128.0)));
+}
+
+TEST_CASE("the number of different tokens is that of random ones") {
+  const EmbeddingProfile two{.vocabulary = 2, .row_bytes = 4};
+  CHECK(two.different_tokens(1) == Approx(1));
+  CHECK(two.different_tokens(2) == Approx(1.5));
+  CHECK(two.different_tokens(3) == Approx(1.75));
+  CHECK(EmbeddingProfile{.vocabulary = 1, .row_bytes = 4}.different_tokens(7) == 1);
+  CHECK(EmbeddingProfile{.vocabulary = 50257, .row_bytes = 4}.different_tokens(1) == Approx(1));
+  CHECK(EmbeddingProfile{.vocabulary = 50257, .row_bytes = 4}.different_tokens(50257) ==
+        Approx(50257 * (1 - std::exp(-1))).epsilon(1e-4));
+}
+
+TEST_CASE("a shared embedding is exchanged after all buckets, and all updates follow") {
+  // c's all-reduce of 5 s and b's are hidden by backward, a's is exposed, without an update before it.
+  const SimulatedStep step = simulate_step(with_embedding(), constant(5), {.bytes = kLayerBytes});
+  CHECK(step.embedding == Approx(4 + 3 * 2));
+  CHECK(step.communication == Approx(5 * 5));
+  CHECK(step.exposed == Approx(5 + 2 * 5));
+  CHECK(step.optimizer == Approx(0.3));
+  CHECK(step.step == Approx(0.5 + 66 + 15 + 10 + 0.3));
+}
+
+TEST_CASE("the exchange of a shared embedding has the marks and the rows of all ranks' tokens") {
+  std::vector<std::size_t> sizes;
+  const auto recorded = [&](std::size_t bytes) {
+    sizes.push_back(bytes);
+    return 0.0;
+  };
+  StepProfile profile = with_embedding();
+  profile.embedding->vocabulary = 1000;  // 800 tokens have 1000 (1 - 0.999^800) = 550.87 different ones
+  const SimulatedStep one = simulate_step(profile, {recorded, "recorded"}, {.bytes = kLayerBytes});
+  CHECK(sizes == std::vector<std::size_t>{kLayerBytes, kLayerBytes, kLayerBytes, 4000, 551 * 1024,  // the first step
+                                          kLayerBytes, kLayerBytes, kLayerBytes, 4000, 551 * 1024});
+  CHECK(one.embedding == Approx(4 + 551 * 2));
+  sizes.clear();  // 4 ranks: 1000 (1 - 0.999^3200) = 959.31
+  const SimulatedStep four = simulate_step(profile, {recorded, "recorded", 4}, {.bytes = kLayerBytes});
+  CHECK(sizes.back() == 959 * 1024);
+  CHECK(four.embedding == Approx(4 + 959 * 2));
+}
+
+TEST_CASE("buckets cannot be deferred if an embedding is shared") {
+  CHECK(test::error_of([] { simulate_step(with_embedding(), constant(5), {.deferred = 0.5}); }) ==
+        "--defer cannot be used with three, whose embedding is also its head: it needs all gradients before the first "
+        "update");
 }
 
 TEST_CASE("a profile without gradients has no buckets") {

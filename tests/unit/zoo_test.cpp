@@ -62,7 +62,7 @@ TEST_CASE("models have the published numbers of parameters and operations") {
     const Cost cost = total_cost(graph);
     CHECK(cost.parameters == published.parameters);
     CHECK(cost.forward_flops == 2 * published.products);
-    CHECK(cost.training_flops() == 6 * published.products);
+    CHECK(cost.training_flops == 6 * published.products);
     const Cost fused = total_cost(fuse(graph));
     CHECK(fused.parameters == cost.parameters);
     CHECK(fused.forward_flops == cost.forward_flops);
@@ -105,6 +105,9 @@ TEST_CASE("every model accepts other image shapes and numbers of classes") {
 TEST_CASE("GPTs have the published numbers of parameters, and their names") {
   CHECK(total_cost(default_graph("gpt2")).parameters == 124'439'808);
   CHECK(total_cost(default_graph("gpt2-medium")).parameters == 354'823'168);
+  // Of each block 12 x width^2 weights and 13 x width biases and norms; both embeddings, and the last norm.
+  CHECK(total_cost(default_graph("nanogpt-cpu")).parameters ==
+        4 * (12 * 128 * 128 + 13 * 128) + (257 + 64) * 128 + 2 * 128);
   // Every product of a token with the weights of a block, and with the vocabulary; of attention, half of all pairs.
   constexpr std::uint64_t kLength = 1024, kWidth = 768, kBlocks = 12;
   CHECK(total_cost(default_graph("gpt2")).forward_flops ==

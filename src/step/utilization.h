@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "collectives/world/world.h"
+#include "kernels/device.h"
+#include "models/graph.h"
+
+namespace annulus {
+
+// Model FLOPs utilization (MFU): the share of the ranks' peak that the network itself needs (Chowdhery et al., "PaLM:
+// Scaling language modeling with pathways", 2022, appendix B):
+//
+//    model FLOPs of a step / (seconds of the step x peak FLOP/s of all ranks)
+//
+// The model FLOPs are those of forward and backward (Cost::training_flops): what is computed twice counts once, and
+// Winograd's convolutions count as direct ones, so networks of 3x3 convolutions may exceed 100 %. The peak is that of
+// float32 multiplications and additions in the vector registers of all threads of all ranks, measured at the start. So
+// no clock rates and units of processors need be known. Threads that share a core count each.
+struct Utilization {
+  double sample_flops = 0;                      // of training on a sample
+  std::optional<double> peak_flops_per_second;  // of all ranks; unknown on GPUs, whose runtime does not report it
+
+  // Returns the utilization of steps with this number of samples of all ranks. Nothing if it is unknown.
+  std::optional<double> share(std::size_t samples, double seconds) const;
+
+  std::string peak_text() const;  // "153.2 GFLOP/s, ..."; REQUIRES: it is known
+};
+
+// Takes hundredths of a second. Collective; the same on every rank.
+Utilization measure_utilization(const World& world, const Device& device, const Graph& graph);
+
+}  // namespace annulus
