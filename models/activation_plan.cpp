@@ -20,7 +20,6 @@ ActivationPlan::ActivationPlan(const Graph& graph, std::vector<const Op*> ops, s
       wanted_(graph.required_gradients()),
       recomputed_before_(ops_.size()),
       backward_(ops_.size()),
-      recomputed_(ops_.size()),
       ranges_(graph.values()),
       ranges_again_(graph.values()),
       first_node_(graph.values(), kNobody),
@@ -93,25 +92,26 @@ void ActivationPlan::find_recomputed() {
 void ActivationPlan::set_moments() {
   end_ = ops_.size();
   for (std::size_t i = ops_.size(); i-- > 0;) {
-    for (const std::size_t again : recomputed_before_[i]) recomputed_[again] = end_++;
+    for (const std::size_t again : recomputed_before_[i]) {
+      ranges_again_[Graph::output(again)] = {end_, end_};
+      ++end_;
+    }
     backward_[i] = end_++;
   }
 }
 
 void ActivationPlan::find_reads() {
-  for (std::size_t i = 0; i < ops_.size(); ++i) {
-    ranges_[Graph::output(i)] = {forward(i), forward(i)};
-    if (recomputed_[i]) ranges_again_[Graph::output(i)] = {*recomputed_[i], *recomputed_[i]};
-  }
+  for (std::size_t i = 0; i < ops_.size(); ++i) ranges_[Graph::output(i)] = {forward(i), forward(i)};
   const auto read_later = [this](Value value, std::size_t moment) {
     LiveRange& range = ranges_again_[value] ? *ranges_again_[value] : ranges_[value];
     range.end = std::max(range.end, moment);
   };
   for (std::size_t i = ops_.size(); i-- > 0;) {
     const auto& inputs = graph_.nodes()[i].inputs;
+    const std::optional<LiveRange>& again = ranges_again_[Graph::output(i)];
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       ranges_[inputs[k]].end = std::max(ranges_[inputs[k]].end, forward(i));
-      if (recomputed_[i]) read_later(inputs[k], *recomputed_[i]);
+      if (again) read_later(inputs[k], again->begin);
       if (runs_backward(i) && ops_[i]->info().input(k).backward_reads) read_later(inputs[k], backward(i));
       first_node_[inputs[k]] = i;
     }
@@ -120,14 +120,16 @@ void ActivationPlan::find_reads() {
   ranges_.back().end = end_;  // the loss, which the caller reads
 }
 
-// Whether the operation can, and the input is not read again.
+// Returns whether a node may write its output over this input: the operation supports that, and nothing reads the input
+// afterwards, neither in forward nor when it is recomputed.
 bool ActivationPlan::may_overwrite(std::size_t node, std::size_t input) const {
   const Value value = graph_.nodes()[node].inputs[input];
   if (!ops_[node]->info().input(input).output_may_overwrite || !values_[value] ||
       bytes(value) != bytes(Graph::output(node)) || ranges_[value].end != forward(node))
     return false;
   const std::optional<LiveRange>& again = ranges_again_[value];
-  return again.has_value() == recomputed_[node].has_value() && (!again || again->end == *recomputed_[node]);
+  const std::optional<LiveRange>& output = ranges_again_[Graph::output(node)];
+  return again.has_value() == output.has_value() && (!again || again->end == output->begin);
 }
 
 void ActivationPlan::place_output(std::size_t node) {

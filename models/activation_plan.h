@@ -69,10 +69,9 @@ class ActivationPlan {
   std::vector<bool> wanted_;  // of each value, whether its gradient is needed
   std::vector<std::vector<std::size_t>> recomputed_before_;
   std::vector<std::size_t> backward_;                   // moments
-  std::vector<std::optional<std::size_t>> recomputed_;  // the moment of each node that is recomputed
   std::size_t end_ = 0;                                 // the moment after the last
   std::vector<LiveRange> ranges_;                       // of each value
-  std::vector<std::optional<LiveRange>> ranges_again_;  // of each value that is recomputed
+  std::vector<std::optional<LiveRange>> ranges_again_;  // of each value that is recomputed: from then on
   std::vector<std::size_t> first_node_;  // the first node that reads a value, so the last that writes its gradient
 
   std::vector<Piece> values_, gradients_, second_gradients_;

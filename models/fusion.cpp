@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "models/graph_rewrite.h"
+
 namespace annulus {
 namespace {
 
@@ -53,9 +55,7 @@ std::optional<std::vector<Value>> other_inputs(const Node& second, Value first, 
 // node takes its name from the one with parameters, or else from the second.
 Graph merge(const Graph& graph, Rule rule) {
   const auto readers = count_readers(graph);
-  std::vector<Value> renamed(graph.values());  // each value's number in the merged graph
-  for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kSampleKeys}) renamed[outside] = outside;
-  Graph merged = graph.without_nodes();
+  GraphRewrite merged(graph);
   const auto& nodes = graph.nodes();
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     Node node = nodes[i];
@@ -69,12 +69,11 @@ Graph merge(const Graph& graph, Rule rule) {
       node.operation = *both;
       node.recomputed = nodes[i + 1].recomputed;
     }
-    std::ranges::transform(node.inputs, node.inputs.begin(), [&](Value input) { return renamed[input]; });
     const Value value = merged.add(std::move(node));
-    renamed[Graph::output(i)] = value;
-    if (both) renamed[Graph::output(++i)] = value;
+    merged.renamed[Graph::output(i)] = value;
+    if (both) merged.renamed[Graph::output(++i)] = value;
   }
-  return merged;
+  return merged.graph;
 }
 
 }  // namespace

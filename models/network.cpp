@@ -116,11 +116,11 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
 }
 
 std::vector<DeviceView> Network::parameter_gradients(std::size_t node, const Parameters& parameters) {
-  const Range own = parameters.gradients_of_node(node);
-  const bool skipped = own.size() == 0 && steps_[node].op->info().skips_parameter_gradients;
+  const bool skipped =
+      parameters.gradients_of_node(node).size() == 0 && steps_[node].op->info().skips_parameter_gradients;
   std::vector<DeviceView> gradients;
   for (const Parameter* p : parameters.of_node(node)) {
-    if (p->role != Role::frozen && p->offset >= own.begin && p->offset < own.end) {
+    if (parameters.has_gradient(node, *p)) {
       gradients.push_back(parameters.gradient(*p));
     } else if (p->role != Role::frozen) {  // another node's
       const Value output = Graph::output(node);

@@ -61,6 +61,11 @@ class Parameters {
   // gradient of a shared parameter is that of the last node that has it.
   std::vector<const Parameter*> of_node(std::size_t node) const;
   Range gradients_of_node(std::size_t node) const { return node_gradients_[node]; }
+  // Returns whether a node's parameter has its gradient in this range: it is neither frozen nor another node's.
+  bool has_gradient(std::size_t node, const Parameter& p) const {
+    const Range own = gradients_of_node(node);
+    return p.role != Role::frozen && p.offset >= own.begin && p.offset < own.end;
+  }
 
   // Sets initial values, which depend only on the seed and on each parameter's index.
   void initialize(std::uint64_t seed);

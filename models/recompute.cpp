@@ -32,16 +32,12 @@ Graph recompute_blocks(const Graph& graph) {
   std::erase_if(blocks, [](const Range& block) { return block.size() == 1; });
   if (blocks.size() < 2) fail("--recompute blocks: this model has no residual blocks; leave it out");
   blocks.pop_back();
-  std::vector<bool> recomputed(graph.nodes().size());
+  std::vector<Node> nodes = graph.nodes();
   for (const Range& block : blocks)
-    std::fill(recomputed.begin() + static_cast<std::ptrdiff_t>(block.begin),
-              recomputed.begin() + static_cast<std::ptrdiff_t>(block.end - 1), true);
+    for (std::size_t i = block.begin; i + 1 < block.end; ++i)
+      nodes[i].recomputed = !std::holds_alternative<BatchNorm>(nodes[i].operation);
   Graph sparing = graph.without_nodes();
-  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
-    Node node = graph.nodes()[i];
-    node.recomputed = recomputed[i] && !std::holds_alternative<BatchNorm>(node.operation);
-    sparing.add(std::move(node));
-  }
+  for (Node& node : nodes) sparing.add(std::move(node));
   return sparing;
 }
 

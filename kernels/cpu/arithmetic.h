@@ -9,9 +9,9 @@ namespace annulus::cpu {
 // all threads together.
 double compute_in_registers(std::size_t rounds);
 
-// Returns the number of these operations per second: each thread's in the fastest of its many short bursts of this
-// total duration, summed over the threads. So it does not matter if a thread is interrupted, or shares a core with
-// another one.
+// Returns the peak rate of these operations per second. Every thread computes in many short bursts for `seconds`, and
+// the rates of the threads' fastest bursts are added up, so it does not matter if a thread is interrupted at times, or
+// shares a core with another one.
 double peak_flops_per_second(double seconds);
 
 }  // namespace annulus::cpu

@@ -58,6 +58,11 @@ def format_size(size):
 
 # --- Programs ---------------------------------------------------------------------------------------------------------
 
+def pinned_mpirun(ranks, threads):
+    """Starts ranks on cores of their own."""
+    return ["mpirun", "-np", ranks, "--map-by", f"slot:PE={threads}", "--bind-to", "core"]
+
+
 def build_annulus():
     if "ANNULUS" in os.environ:
         return

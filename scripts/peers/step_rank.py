@@ -53,10 +53,8 @@ def stage_blocks(model):
             yield 64 << stage, 2 if stage > 0 and block == 0 else 1
 
 
-def parse_options():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model", choices=[*INPUTS, *GPTS])
-    parser.add_argument("batch", type=int)
+def parse_rank(parser):
+    """Adds the options of every rank and parses all."""
     parser.add_argument("--settings", required=True, help="names from step_peers.py, separated by commas and blanks")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--rank", type=int, default=0)
@@ -66,6 +64,18 @@ def parse_options():
     options.settings = options.settings.split(", ")
     options.answers = open_answers()
     return options
+
+
+def parse_options():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", choices=[*INPUTS, *GPTS])
+    parser.add_argument("batch", type=int)
+    return parse_rank(parser)
+
+
+def share_of(options, count):
+    """This rank's share of a number of samples."""
+    return slice(count * options.rank // options.ranks, count * (options.rank + 1) // options.ranks)
 
 
 def peak_memory_bytes():

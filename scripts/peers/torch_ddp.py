@@ -1,4 +1,6 @@
 """Training steps of PyTorch on the CPU (see step_rank.py); several ranks use DistributedDataParallel over gloo."""
+import os
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -110,6 +112,13 @@ def join(options):
     torch.set_num_threads(options.threads)
     if options.ranks > 1:
         dist.init_process_group("gloo", init_method=f"tcp://{options.meet}", rank=options.rank, world_size=options.ranks)
+
+
+def leave(options):
+    """Ends the process when all ranks are done."""
+    if options.ranks > 1:
+        dist.barrier()
+    os._exit(0)  # an orderly shutdown of gloo sometimes aborts
 
 
 def distributed(network, options):

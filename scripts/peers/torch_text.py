@@ -10,13 +10,11 @@ begins later by a random number less than its length. Rank 0 prints one line of 
 import argparse
 import json
 import math
-import os
 import pathlib
 import time
 
 import numpy
 import torch
-import torch.distributed as dist
 
 import step_rank
 import torch_ddp
@@ -29,15 +27,8 @@ def parse_options():
     parser.add_argument("train", type=pathlib.Path)
     parser.add_argument("validation", type=pathlib.Path)
     parser.add_argument("training", type=lambda path: argparse.Namespace(**json.loads(pathlib.Path(path).read_text())))
-    parser.add_argument("--settings", required=True)
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--rank", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--meet")
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    options.answers = step_rank.open_answers()
-    return options
+    return step_rank.parse_rank(parser)
 
 
 def read_tokens(path):
@@ -52,7 +43,7 @@ class Windows:
         self.tokens, self.length, self.batch = tokens, training.length, training.batch
         self.count = (len(tokens) - 2) // training.length + 1
         self.random = torch.Generator().manual_seed(options.seed)
-        self.share = slice(self.batch * options.rank // options.ranks, self.batch * (options.rank + 1) // options.ranks)
+        self.share = step_rank.share_of(options, self.batch)
         self.left = torch.empty(0, dtype=torch.int64)
 
     def next(self):
@@ -100,7 +91,7 @@ def main():
     validation = read_tokens(options.validation)
     network = torch_ddp.Gpt(training.length, VOCABULARY, *training.size, positions=training.length)
     trained = torch_ddp.distributed(network, options)
-    if options.settings == "compiled":
+    if "compiled" in options.settings:
         trained = torch.compile(trained)
     optimizer = make_optimizer(network, training)
     trained(windows.at(torch.arange(training.batch)[windows.share])).backward()  # compiles
@@ -119,9 +110,7 @@ def main():
             loss = evaluate(network, validation, training.length)
             print(json.dumps({"step": step + 1, "seconds": seconds, "loss": loss, "version": torch.__version__}),
                   file=options.answers)
-    if options.ranks > 1:
-        dist.barrier()
-    os._exit(0)  # an orderly shutdown of gloo sometimes aborts
+    torch_ddp.leave(options)
 
 
 main()

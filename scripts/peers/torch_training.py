@@ -9,7 +9,6 @@ Rank 0 prints one line of JSON after every epoch's evaluation.
 import argparse
 import gzip
 import json
-import os
 import pathlib
 import time
 
@@ -45,29 +44,17 @@ class Normalize(nn.Module):
 def parse_options():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--settings", required=True)
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--rank", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--meet")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--lr", type=float, default=0.02)
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    options.settings = options.settings.split(", ")
-    options.answers = step_rank.open_answers()
-    return options
-
-
-def share_of(rank, ranks, count):
-    return slice(count * rank // ranks, count * (rank + 1) // ranks)
+    return step_rank.parse_rank(parser)
 
 
 def correct(network, images, labels, options):
     """Returns the number of correct classifications over all ranks."""
     network.eval()
-    own = share_of(options.rank, options.ranks, len(images))
+    own = step_rank.share_of(options, len(images))
     right = torch.zeros((), dtype=torch.int64)
     with torch.inference_mode():
         for x, y in zip(images[own].split(500), labels[own].split(500)):
@@ -98,7 +85,7 @@ def main():
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1000 * options.seed + epoch))
         begin = time.perf_counter()
         for batch in order.split(options.batch):
-            own = batch[share_of(options.rank, options.ranks, len(batch))]
+            own = batch[step_rank.share_of(options, len(batch))]
             optimizer.zero_grad(set_to_none=True)
             loss(trained(images[own]), labels[own]).backward()
             optimizer.step()
@@ -107,9 +94,7 @@ def main():
         if options.rank == 0:
             print(json.dumps({"epoch": epoch, "seconds": seconds, "test_accuracy": right / len(test_images)}),
                   file=options.answers)
-    if options.ranks > 1:
-        dist.barrier()
-    os._exit(0)  # an orderly shutdown of gloo sometimes aborts
+    torch_ddp.leave(options)
 
 
 main()

@@ -1,6 +1,6 @@
 """The figures of a study, as SVG and PNG."""
 from benchmark import drawing, size_axis
-from scaling.settings import settings_of
+from scaling.settings import stored_settings
 
 OURS, PREDICTED = "#08306b", "#b30000"
 PARTS = {"compute": "#9ecae1", "exposed_communication": "#d95f0e", "waiting_for_slower_ranks": "#fec44f",
@@ -34,7 +34,7 @@ def predicted_lines(axes, summary, value_of):
 
 
 def speed_title(summary):
-    return f"{settings_of(summary).unit.capitalize()}/s"
+    return f"{stored_settings(summary).unit.capitalize()}/s"
 
 
 def baseline(summary):
@@ -43,7 +43,7 @@ def baseline(summary):
 
 def speed_panel(axes, summary, counts):
     steps, base = summary["steps"], summary["steps"][0]
-    settings = settings_of(summary)
+    settings = stored_settings(summary)
     error_bars(axes, [s["ranks"] for s in steps], [s[settings.speed]["median"] for s in steps],
                [s[settings.speed] for s in steps], label="measured")
     axes.plot(counts, [base[settings.speed]["median"] * n / base["ranks"] for n in counts], color="black",
@@ -77,7 +77,8 @@ def prediction_figure(figure, summary):
     counts = sorted({s["ranks"] for s in summary["steps"]} | {p["ranks"] for p in summary["prediction"]["predictions"]})
     left, right = figure.subplots(1, 2)
     speed_panel(left, summary, counts)
-    predicted_lines(left, summary, lambda p: p[settings_of(summary).speed])
+    speed = stored_settings(summary).speed
+    predicted_lines(left, summary, lambda p: p[speed])
     efficiency_panel(right, summary, counts)
     predicted_lines(right, summary, lambda p: 100 * p["efficiency"])
     for axes, title in ((left, f"{speed_title(summary)}, measured and predicted"),

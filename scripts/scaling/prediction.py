@@ -4,7 +4,7 @@ import os
 import statistics
 
 from benchmark import run
-from scaling.settings import load, settings_of
+from scaling.settings import load, stored_settings
 from scaling.summary import repeats_by_ranks, step_row
 
 MOST_RANKS = 4096
@@ -51,7 +51,7 @@ def predict(out, program):
         return {"missing": f"{program} not found"}
     if "predict-scaling" not in run([program, "--help"], LIMIT)[0]:
         return {"missing": f"{program} has no command predict-scaling"}
-    folder, settings = out / "prediction", settings_of(raw[0])
+    folder, settings = out / "prediction", stored_settings(raw[0])
     folder.mkdir(exist_ok=True)
     step, fit, answer = (folder / name for name in ("step.json", "all-reduce.json", "predicted.json"))
     step.write_text(json.dumps(typical(by_ranks[1]), indent=1))

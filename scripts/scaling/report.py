@@ -8,7 +8,7 @@ import benchmark
 from benchmark import format_size, number, plural, say, write
 from scaling import plots
 from scaling.prediction import PREDICTED, predict
-from scaling.settings import settings_of
+from scaling.settings import stored_settings
 from scaling.summary import summarize
 
 STYLE = """body { font: 15px/1.5 sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -97,7 +97,7 @@ def percent(of):
 
 
 def what_was_measured(summary):
-    settings, machine = settings_of(summary), summary["machine"]
+    settings, machine = stored_settings(summary), summary["machine"]
     computed = f"{settings.batch} {settings.samples} per step"
     if settings.scaling == "weak":
         yield Line(f"Weak scaling: every rank computes {computed}, for every number of ranks.")
@@ -118,7 +118,7 @@ def samples_text(settings):
 
 
 def speed_section(summary):
-    settings = settings_of(summary)
+    settings = stored_settings(summary)
     yield Heading("Speed")
     yield Table(["ranks", "nodes", "batch per rank", "global batch", f"{settings.unit}/s", "step, ms", "efficiency", "of"],
                 [[str(s["ranks"]), str(s["nodes"]), str(s["batch_per_rank"]), str(s["global_batch"]),
@@ -164,7 +164,7 @@ def prediction_section(summary):
         yield Line(f"Not predicted: {prediction['missing']}.")
         return
     link = prediction["link"]
-    settings = settings_of(summary)
+    settings = stored_settings(summary)
     measured = {step["ranks"]: step[settings.speed]["median"] for step in summary["steps"]}
     options = " ".join([*([] if settings.all_reduce in PREDICTED else [f"--all-reduce {settings.all_reduce}"]),
                         *settings.step_options])
@@ -182,7 +182,7 @@ def prediction_section(summary):
 
 
 def method_section(summary):
-    speeds = [s[settings_of(summary).speed] for s in summary["steps"]]
+    speeds = [s[stored_settings(summary).speed] for s in summary["steps"]]
     counts = sorted({len(speed["values"]) for speed in speeds})
     confidences = sorted({speed["confidence"] for speed in speeds})
     yield Heading("Method")
@@ -201,7 +201,7 @@ def blocks(summary, titles):
     def drawn(*names):
         return [Figure(name, titles[name]) for name in names if name in titles]
 
-    settings = settings_of(summary)
+    settings = stored_settings(summary)
     yield Heading(f"Scaling of {settings.model}, {settings.scaling}: {settings.batch_text}", level=1)
     yield from what_was_measured(summary)
     yield Warnings(summary["warnings"]) if summary["warnings"] else Line("No disturbances of the machine were detected.")

@@ -46,7 +46,7 @@ class Settings:
         return f"{self.batch} {self.samples} {'per rank' if self.scaling == 'weak' else 'in total'}"
 
 
-def settings_of(summary):
+def stored_settings(summary):
     """Returns the settings of a summary or a measurement."""
     return Settings(**summary["settings"])
 
@@ -130,7 +130,7 @@ def expect_same(out, settings, machine):
     """The folder's measurements must have the same settings and kind of machine."""
     wanted = {**dataclasses.asdict(settings), **machine}
     for m in load(out):
-        found = {**dataclasses.asdict(settings_of(m)), **m["machine"]}
+        found = {**dataclasses.asdict(stored_settings(m)), **m["machine"]}
         for name, value in wanted.items():
             if found[name] != value:
                 give_up(f"{out} holds measurements with other settings: {name} is {found[name]} there, and {value} here; "

@@ -27,7 +27,7 @@ import statistics
 from benchmark import give_up, plural
 from scaling import noise
 from scaling.estimates import median_interval, ratio_interval
-from scaling.settings import load, settings_of, speed_name
+from scaling.settings import load, stored_settings
 
 LEDGER = ["compute", "exposed_communication", "waiting_for_slower_ranks", "optimizer", "input", "rest"]
 
@@ -48,7 +48,7 @@ def repeats_by_ranks(raw):
 
 
 def speeds(repeats):
-    return [step_row(m)[speed_name(step_row(m))] for m in repeats]
+    return [step_row(m)[stored_settings(m).speed] for m in repeats]
 
 
 def baseline_text(settings, ranks, base_ranks):
@@ -120,7 +120,7 @@ def summarize(out):
     by_ranks = repeats_by_ranks(raw)
     if not by_ranks:
         give_up(f"{out} has no measurement of a step")
-    settings = settings_of(raw[0])
+    settings = stored_settings(raw[0])
     base, result = by_ranks[min(by_ranks)], next(iter(by_ranks.values()))[0]["result"]
     return {"settings": raw[0]["settings"],
             "machine": {**raw[0]["machine"], "nodes": max(m["nodes"] for m in raw),

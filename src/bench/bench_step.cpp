@@ -68,8 +68,9 @@ Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
   return options.recompute == "blocks" ? recompute_blocks(graph) : graph;
 }
 
-SampleUnit unit_of(const Graph& graph) {
-  return SampleUnit(graph.reads_tokens() ? graph.tokens().length : 0);
+// Of windows of tokens; 0 if the network reads images.
+std::size_t length_of(const Graph& graph) {
+  return graph.reads_tokens() ? graph.tokens().length : 0;
 }
 
 UpdateRule rule_of(const TrainedNetwork* trained) {
@@ -270,17 +271,15 @@ StepProfile profile(const World& world, Candidate& candidate, const BenchStepOpt
   const StepTimes mean = candidate.accounts.mean();
   const auto of_a_step = [&](StepTimes::Part part) { return mean.seconds[part] / static_cast<double>(mean.steps); };
   const auto none = make_all_reduce("none", world, candidate.model.device());
-  const Graph& graph = candidate.model.graph();
   world.barrier();
-  StepProfile found{.model = network_name(options.model),
-                    .batch = options.batch,
-                    .ranks = static_cast<std::size_t>(world.size()),
-                    .length = graph.reads_tokens() ? graph.tokens().length : 0,
-                    .input_seconds = of_a_step(StepTimes::input),
-                    .optimizer_seconds = of_a_step(StepTimes::optimizer),
-                    .layers = profile_layers(candidate.model, batch, kProfileSeconds)};
-  found.embedding = profile_embedding(candidate.model, batch, *none);
-  return found;
+  return {.model = network_name(options.model),
+          .batch = options.batch,
+          .ranks = static_cast<std::size_t>(world.size()),
+          .length = length_of(candidate.model.graph()),
+          .input_seconds = of_a_step(StepTimes::input),
+          .optimizer_seconds = of_a_step(StepTimes::optimizer),
+          .layers = profile_layers(candidate.model, batch, kProfileSeconds),
+          .embedding = profile_embedding(candidate.model, batch, *none)};  // after the layers' passes of this batch
 }
 
 // The work of a step on all ranks.
@@ -349,7 +348,7 @@ nlohmann::json row(const Candidate& c, const World& world, const BenchStepOption
                       {"median_seconds", found.median_step},
                       {"min_seconds", found.shortest_step},
                       {"compute_seconds", found.compute},
-                      {fmt::format("{}_per_second", work.unit.name), found.speed},
+                      {work.unit.speed_name(), found.speed},
                       {"ledger", ledger_json(c.accounts)}};
   if (found.mfu) json["mfu"] = *found.mfu;
   return json;
@@ -385,7 +384,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   timeline.claim(world);
   const Graph graph = graph_of(options, trained ? &*trained : nullptr);
   report_memory(world, options, graph, *device);
-  const StepWork work{options.batch * static_cast<std::size_t>(world.size()), unit_of(graph),
+  const StepWork work{options.batch * static_cast<std::size_t>(world.size()), SampleUnit(length_of(graph)),
                       measure_utilization(world, *device, graph)};
   Candidates candidates;
   for (const std::string& name : options.all_reduce)

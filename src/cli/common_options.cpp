@@ -136,9 +136,10 @@ CLI::Option* add_wire_option(CLI::App& command, std::string& wire) {
 
 CLI::Option* add_recompute_option(CLI::App& command, std::string& recompute) {
   return command
-      .add_option("--recompute", recompute,
-                  "Activations to compute again in backward instead of keeping them: none, or blocks (those within "
-                  "residual blocks: less memory, longer steps)")
+      .add_option(
+          "--recompute", recompute,
+          "Activations to recompute in backward instead of storing them: none, or blocks (those within residual "
+          "blocks: less memory, longer steps)")
       ->check(one_of({"none", "blocks"}))
       ->capture_default_str();
 }

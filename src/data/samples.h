@@ -16,6 +16,11 @@ constexpr std::size_t window_bytes(std::size_t length) {
   return (length + 1) * sizeof(std::int32_t);
 }
 
+// Returns the windows that are loaded as the images of a batch.
+inline std::span<const std::int32_t> windows_in(std::span<const std::uint8_t> images) {
+  return {reinterpret_cast<const std::int32_t*>(images.data()), images.size() / sizeof(std::int32_t)};
+}
+
 // The description of the images or the text in data files.
 struct DatasetInfo {
   std::size_t size = 0;               // number of images, or of windows of text, of this split

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace annulus {
@@ -12,6 +13,9 @@ struct SampleUnit {
       : name(window_length > 0 ? "tokens" : "images"), each(window_length > 0 ? window_length : 1) {}
 
   double count(std::size_t samples) const { return static_cast<double>(samples * each); }
+
+  // "images_per_second", a speed's name in JSON.
+  std::string speed_name() const { return std::string(name) + "_per_second"; }
 
   std::string_view name = "images";
   std::size_t each = 1;

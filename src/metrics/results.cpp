@@ -135,7 +135,7 @@ nlohmann::json to_json(const EpochResult& e, const SampleUnit& unit, const Utili
                       {"learning_rate", e.rate},
                       {"skipped", e.skipped},
                       {"seconds", e.seconds},
-                      {fmt::format("{}_per_second", unit.name), per_second(e.images * unit.each, e.seconds)},
+                      {unit.speed_name(), per_second(e.images * unit.each, e.seconds)},
                       {"ledger", ledger_json(e.accounts)}};
   if (const auto mfu = utilization.share(e.images, e.seconds)) json["mfu"] = *mfu;
   if (e.evaluation) add_evaluation(json, *e.evaluation);
@@ -161,7 +161,7 @@ nlohmann::json to_json(const RunResult& r) {
                       {"device", r.device},
                       {"all_reduce", r.all_reduce},
                       {"buckets", r.buckets},
-                      {fmt::format("train_{}_per_second", r.unit.name), r.items_per_second()},
+                      {"train_" + r.unit.speed_name(), r.items_per_second()},
                       {"ledger", ledger_json(r.accounts)},
                       {"startup_seconds", r.startup_seconds},
                       {"evaluation_seconds", r.evaluation_seconds},

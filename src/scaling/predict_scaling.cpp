@@ -62,9 +62,12 @@ class Predictor {
   Prediction predict(std::size_t ranks) const {
     const AllReduceModel sum = model_all_reduce(options_.all_reduce, cluster_, ranks);
     const std::size_t nodes = (ranks + cluster_.ranks_per_node - 1) / cluster_.ranks_per_node;
-    return {ranks,          nodes,
-            profile_.batch, simulate_step(profile_, sum, options_.buckets, options_.slow_down),
-            sum.name,       SampleUnit(profile_.length)};
+    return {.ranks = ranks,
+            .nodes = nodes,
+            .batch = profile_.batch,
+            .step = simulate_step(profile_, sum, options_.buckets, options_.slow_down),
+            .sums = sum.name,
+            .unit = SampleUnit(profile_.length)};
   }
 
  private:
@@ -107,10 +110,6 @@ void print_table(const std::vector<Prediction>& predictions, const StepProfile& 
              baseline.unit.name, baseline.speed(), profile.batch_text());
 }
 
-std::string speed_name(const SampleUnit& unit) {
-  return fmt::format("{}_per_second", unit.name);
-}
-
 nlohmann::json to_json(const Prediction& p, const Prediction& baseline, std::size_t measured_ranks) {
   return {{"ranks", p.ranks},
           {"nodes", p.nodes},
@@ -121,7 +120,7 @@ nlohmann::json to_json(const Prediction& p, const Prediction& baseline, std::siz
           {"exposed_ms", 1e3 * p.step.exposed},
           {"embedding_ms", 1e3 * p.step.embedding},
           {"communication_ms", 1e3 * p.step.communication},
-          {speed_name(p.unit), p.speed()},
+          {p.unit.speed_name(), p.speed()},
           {"efficiency", efficiency(p, baseline)},
           {"extrapolated", p.ranks > measured_ranks}};
 }
@@ -161,7 +160,7 @@ void predict_scaling(const PredictScalingOptions& options) {
                {{"ranks", 1},
                 {"batch_per_rank", baseline.batch},
                 {"step_ms", 1e3 * baseline.step.step},
-                {speed_name(baseline.unit), baseline.speed()},
+                {baseline.unit.speed_name(), baseline.speed()},
                 {"source", "predicted"}}},
               {"predictions", rows}});
 }

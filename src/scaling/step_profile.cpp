@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -45,12 +44,9 @@ struct SpansOfPass {
 std::vector<std::vector<std::size_t>> gradient_bytes(const Model& model) {
   const Parameters& parameters = model.parameters();
   std::vector<std::vector<std::size_t>> bytes(model.graph().nodes().size());
-  for (std::size_t node = 0; node < bytes.size(); ++node) {
-    const Range own = parameters.gradients_of_node(node);
+  for (std::size_t node = 0; node < bytes.size(); ++node)
     for (const Parameter* parameter : parameters.of_node(node))
-      if (parameter->role != Role::frozen && parameter->offset >= own.begin && parameter->offset < own.end)
-        bytes[node].push_back(parameter->bytes);
-  }
+      if (parameters.has_gradient(node, *parameter)) bytes[node].push_back(parameter->bytes);
   if (!bytes.empty()) bytes.back().insert(bytes.back().begin(), parameters.steering().bytes);
   return bytes;
 }
@@ -187,11 +183,11 @@ std::optional<EmbeddingProfile> profile_embedding(Model& model, const Batch& bat
   const auto& gradient = model.network(Mode::training, batch.size()).embedding_gradient();
   if (!gradient) return std::nullopt;
   const TokenShape& shape = model.graph().tokens();
-  std::vector<std::int32_t> windows(batch.images.size() / sizeof(std::int32_t));
-  std::memcpy(windows.data(), batch.images.data(), batch.images.size());
-  std::set<std::int32_t> different;
-  for (std::size_t i = 0; i < windows.size(); ++i)
-    if (i % (shape.length + 1) < shape.length) different.insert(windows[i]);
+  const auto windows = windows_in(batch.images);
+  std::vector<std::int32_t> tokens;
+  take_tokens(windows, shape.length, shape.vocabulary, 0, tokens);
+  std::set<std::int32_t> different(tokens.begin(), tokens.end());
+  different.erase(-1);
 
   EmbeddingExchange exchange(model.device(), none, shape.vocabulary, gradient->width,
                              std::max(shape.vocabulary, batch.size() * shape.length));

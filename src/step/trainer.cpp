@@ -40,10 +40,6 @@ std::optional<EmbeddingExchange> make_exchange(Model& model, AllReduce& all_redu
                                                options.global_batch * tokens.length);
 }
 
-std::span<const std::int32_t> windows(std::span<const std::uint8_t> bytes) {
-  return {reinterpret_cast<const std::int32_t*>(bytes.data()), bytes.size() / sizeof(std::int32_t)};
-}
-
 GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllReduce& all_reduce,
                              std::string_view wants_all) {
   const Parameters& parameters = model.parameters();
@@ -240,7 +236,8 @@ Network& Trainer::forward(const Batch& batch, std::size_t number) {
 void Trainer::accumulate(Network& network, float sample_weight, std::span<const std::uint8_t> samples) {
   activity_.enter(Activity::Phase::backward);
   network.backward(sample_weight, [this](std::size_t) { activity_.tick(); });
-  if (embedding_) embedding_->add_own(windows(samples), model_.graph().tokens().length, *network.embedding_gradient());
+  if (embedding_)
+    embedding_->add_own(windows_in(samples), model_.graph().tokens().length, *network.embedding_gradient());
   const DeviceView gradients = model_.parameters().gradients(), sums = accumulated_.view();
   const std::size_t steering = model_.parameters().steering().bytes;  // not written by the network
   device_.add(gradients.slice(steering, gradients.bytes - steering), sums.slice(steering, sums.bytes - steering),
@@ -340,7 +337,7 @@ void Trainer::finish_embedding(const Batch& batch) {
     samples = part_of(batch, last);
     gradient = *model_.network(Mode::training, options_.part(batch.size(), last).size()).embedding_gradient();
   }
-  embedding_->add_all(windows(samples), model_.graph().tokens().length, gradient,
+  embedding_->add_all(windows_in(samples), model_.graph().tokens().length, gradient,
                       [this](DeviceView values) { all_reduce_now(values); });
 }
 

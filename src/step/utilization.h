@@ -14,10 +14,10 @@ namespace annulus {
 //
 //    model FLOPs of a step / (seconds of the step x peak FLOP/s of all ranks)
 //
-// The model FLOPs are those of forward and backward (Cost::training_flops): what is computed twice counts once, and
-// Winograd's convolutions count as direct ones, so networks of 3x3 convolutions may exceed 100 %. The peak is that of
-// float32 multiplications and additions in the vector registers of all threads of all ranks, measured at the start. So
-// no clock rates and units of processors need be known. Threads that share a core count each.
+// The model FLOPs are those of forward and backward (Cost::training_flops). Recomputed activations count once. Winograd
+// convolutions count as direct ones, so networks of 3x3 convolutions may exceed 100 %. The peak is that of float32
+// multiply-adds in the vector registers of all threads of all ranks, measured at the start, which needs no knowledge of
+// clock rates and vector units. Threads that share a core are counted separately.
 struct Utilization {
   double sample_flops = 0;                      // of training on a sample
   std::optional<double> peak_flops_per_second;  // of all ranks; unknown on GPUs, whose runtime does not report it

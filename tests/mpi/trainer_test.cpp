@@ -221,10 +221,8 @@ TEST_CASE("ranks that share an embedding between its uses train as one process d
     network.load(all.images, {all.labels});
     network.forward();
     network.backward(1.0f / static_cast<float>(all.size()), [](std::size_t) {});
-    std::vector<std::int32_t> tokens(all.images.size() / sizeof(std::int32_t));
-    std::memcpy(tokens.data(), all.images.data(), all.images.size());
     std::vector<std::int32_t> embedded;
-    take_tokens(tokens, kShape.length, kShape.vocabulary, 0, embedded);
+    take_tokens(windows_in(all.images), kShape.length, kShape.vocabulary, 0, embedded);
     const auto& gradient = *network.embedding_gradient();
     alone.device->add_rows(gradient.rows, gradient.type,
                            {reinterpret_cast<std::byte*>(embedded.data()), embedded.size() * sizeof(std::int32_t)},
