@@ -22,10 +22,17 @@ inline std::unique_ptr<Op> plan(const Operation& operation, const std::vector<Te
   return cuda::plan_any(operation, inputs, mode, gpu.context);
 }
 
-// An operation over random operands. Memory that it must write is filled with garbage before.
+// An int32 tensor: windows of tokens, or positions.
+struct Index {
+  Shape shape;
+  std::vector<std::int32_t> values;
+};
+
+// An operation over random operands, and an index as the last input if there is one. Memory that it must write is
+// filled with garbage before.
 struct Trial {
   Trial(Gpu& gpu, const Operation& operation, const std::vector<Shape>& shapes, Wanted wanted,
-        Mode mode = Mode::training) {
+        Mode mode = Mode::training, const Index& index = {}) {
     const DataType type = gpu.context.type();
     std::uint64_t seed = 1;
     const auto random = [&](const Shape& shape) { return rounded(random_values(elements(shape), ++seed), type); };
@@ -34,7 +41,10 @@ struct Trial {
     };
     std::vector<TensorSpec> specs;
     for (const Shape& shape : shapes) specs.push_back(cuda::value_spec(shape, type));
-    op = plan(operation, specs, mode, gpu);
+    std::vector<TensorSpec> all = specs;
+    if (!index.values.empty())
+      all.push_back({index.shape, DataType::i32, std::make_shared<cuda::Plain>(index.shape, DataType::i32)});
+    op = plan(operation, all, mode, gpu);
     for (const TensorSpec& spec : specs) {
       input_values.push_back(random(spec.shape));
       inputs.emplace_back(gpu, spec, input_values.back());
@@ -56,6 +66,10 @@ struct Trial {
 
     Bindings bindings{};
     for (const GpuTensor& t : inputs) bindings.inputs.push_back(t.view());
+    if (!index.values.empty()) {
+      upload(gpu.context, index.values.data(), index.values.size() * sizeof index.values[0], indices);
+      bindings.inputs.push_back(indices.view());
+    }
     bindings.output = output[0].view();
     for (const GpuTensor& t : parameters) bindings.parameters.push_back(t.view());
     for (const Buffer& copy : copies) bindings.copies.push_back(copy.view());
@@ -66,6 +80,7 @@ struct Trial {
     }
     for (const GpuTensor& t : input_gradients)
       bindings.input_gradients.push_back(wanted == Wanted::none || mode == Mode::inference ? DeviceView{} : t.view());
+    bindings.input_gradients.resize(all.size());
     if (op->info().scratch_bytes > 0) scratch = cuda::allocate_device(op->info().scratch_bytes);
     bindings.scratch = scratch.view();
     op->bind(bindings);
@@ -89,7 +104,7 @@ struct Trial {
   Values gradient_values;
   std::vector<GpuTensor> inputs, input_gradients, parameters, parameter_gradients, output, output_gradient;
   std::vector<Buffer> copies;
-  Buffer scratch;
+  Buffer indices, scratch;
 };
 
 inline double largest(const Values& values) {
