@@ -11,8 +11,8 @@ ERROR_RATE = 0.05  # probability of any false difference, over all numbers of ra
 SAME, REGRESSION, NOT_COMPARABLE = 0, 1, 2  # exit statuses
 
 # Settings and machine: if these differ, a comparison of speeds is meaningless.
-MUST_AGREE = ["model", "image", "classes", "length", "vocabulary", "scaling", "threads", "device", "processor", "cores",
-              "nodes", "batch"]
+MUST_AGREE = ["model", "image", "classes", "length", "vocabulary", "data", "scaling", "threads", "device", "processor",
+              "cores", "nodes", "batch"]
 # May be the purpose of the comparison; differences are printed.
 MAY_DIFFER = ["algorithm", "step_options", "version", "program"]
 

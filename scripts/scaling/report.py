@@ -112,9 +112,11 @@ def what_was_measured(summary):
 
 
 def samples_text(settings):
-    if not settings.length:
-        return f"Images of {settings.image}, {settings.classes} classes"
-    return f"Windows of {settings.length} tokens" + (f", a vocabulary of {settings.vocabulary}" if settings.vocabulary else "")
+    if settings.length:
+        samples = f"Windows of {settings.length} tokens"
+        return samples + (f" of {settings.data}" if settings.data else
+                          f", a vocabulary of {settings.vocabulary}" if settings.vocabulary else "")
+    return f"Images of {settings.data}" if settings.data else f"Images of {settings.image}, {settings.classes} classes"
 
 
 def speed_section(summary):

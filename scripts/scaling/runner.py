@@ -47,9 +47,10 @@ class Launcher:
 def settings_of(options, launcher):
     if not os.access(options.program, os.X_OK):
         give_up(f"no program {options.program}: build it with scripts/build, or set --program")
-    settings = Settings(options.model, options.image, options.classes, options.scaling, options.batch, launcher.threads,
-                        options.all_reduce, options.step_options, options.sizes, options.seconds,
-                        hash_of(options.program), options.length, options.vocabulary)
+    data = str(options.data.resolve()) if options.data else ""
+    settings = Settings(options.model, options.image or ("" if data else "28x28x1"), options.classes or (0 if data else 10),
+                        options.scaling, options.batch, launcher.threads, options.all_reduce, options.step_options,
+                        options.sizes, options.seconds, hash_of(options.program), options.length, options.vocabulary, data)
     if uneven := [ranks for ranks in options.ranks if settings.scaling == "strong" and settings.batch % ranks]:
         give_up(f"--strong --batch {settings.batch} is not a multiple of {', '.join(map(str, uneven))} ranks; change "
                 "--batch or --ranks")
@@ -61,8 +62,8 @@ def bench_arguments(settings, measurement):
         algorithms = dict.fromkeys([settings.all_reduce, "message-ring", "mpi"])
         return ["all-reduce", "--sizes", ",".join(map(str, settings.sizes)), "--algorithms", ",".join(algorithms),
                 "--threads", settings.threads, "--seconds", ALL_REDUCE_SHARE * settings.seconds]
-    samples = (["--length", settings.length, "--vocabulary", settings.vocabulary] if settings.length
-               else ["--image", settings.image, "--classes", settings.classes])
+    samples = [word for name in ("image", "classes", "length", "vocabulary", "data") if (value := getattr(settings, name))
+               for word in (f"--{name}", value)]
     return ["step", "--model", settings.model, *samples, "--batch",
             settings.batch_per_rank(measurement.ranks), "--all-reduce", settings.all_reduce, "--threads", settings.threads,
             "--seconds", settings.seconds, *settings.step_options]

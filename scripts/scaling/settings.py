@@ -10,8 +10,8 @@ from benchmark import give_up
 class Settings:
     """All measurements of a study have the same settings."""
     model: str
-    image: str          # height x width x channels
-    classes: int
+    image: str          # height x width x channels; empty: that of `data`
+    classes: int        # 0: those of `data`
     scaling: str        # "weak": `batch` is per rank; "strong": it is the global batch
     batch: int
     threads: int        # per rank
@@ -21,7 +21,8 @@ class Settings:
     seconds: float      # duration of each step measurement
     program: str        # identifies the build: the beginning of its SHA-256
     length: int = 0     # of a language model's windows, in tokens, instead of an image; 0: samples are images
-    vocabulary: int = 0  # instead of classes; 0: the model's
+    vocabulary: int = 0  # instead of classes; 0: the model's, or that of `data`
+    data: str = ""      # file whose samples are used; empty: random samples
 
     @property
     def unit(self):

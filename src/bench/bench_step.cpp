@@ -19,6 +19,8 @@
 #include "models/zoo.h"
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/restore.h"
+#include "src/data/loader.h"
+#include "src/data/open_samples.h"
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
 #include "src/io/progress.h"
@@ -50,12 +52,25 @@ constexpr std::size_t kMostSteps = 10;
 
 constexpr double kProfileSeconds = 1;
 
-Graph network_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
+// The training samples of data files.
+struct Data {
+  explicit Data(const BenchStepOptions& options)
+      : samples(
+            open_samples(data_files(options.data.files), "train",
+                         options.data.length > 0 ? options.data.length : default_task(options.model).tokens.length)),
+        plan(plan_input(options.data, samples->info(), Purpose::training, 1)) {}
+
+  std::unique_ptr<const Samples> samples;
+  InputPlan plan;
+};
+
+Graph network_of(const BenchStepOptions& options, const TrainedNetwork* trained, const Data* data) {
   if (trained != nullptr) return freeze(trained->graph, trained->checkpoint.frozen);
+  if (data != nullptr) return make_network(options.model, task_of(data->samples->info(), data->plan, "auto"));
   const auto& image = options.image;
   Task task = default_task(options.model);
   if (task.labels == LabelKind::tokens) {
-    if (options.length > 0) task.tokens.length = options.length;
+    if (options.data.length > 0) task.tokens.length = options.data.length;
     if (options.vocabulary > 0) task.tokens.vocabulary = options.vocabulary;
   } else {
     task = neutral_task({image[0], image[1], image[2]}, options.classes);
@@ -63,8 +78,8 @@ Graph network_of(const BenchStepOptions& options, const TrainedNetwork* trained)
   return make_network(options.model, task);
 }
 
-Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained) {
-  const Graph graph = network_of(options, trained);
+Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained, const Data* data) {
+  const Graph graph = network_of(options, trained, data);
   return options.recompute == "blocks" ? recompute_blocks(graph) : graph;
 }
 
@@ -105,10 +120,10 @@ void take_default_task(BenchStepOptions& options) {
 // An all-reduce, a model whose gradients lie in memory that the all-reduce allocated, and the measured steps.
 struct Candidate {
   Candidate(const std::string& algorithm, const World& world, const BenchStepOptions& options, Device& device,
-            double clock_offset, Timeline& timeline, const TrainedNetwork* trained)
+            const Graph& graph, double clock_offset, Timeline& timeline, const TrainedNetwork* trained)
       : name(algorithm),
         all_reduce(make_all_reduce(algorithm, world, device, parse_wire_type(options.wire))),
-        model(device, graph_of(options, trained), Mode::training, options.batch, allocate_in(*all_reduce)),
+        model(device, graph, Mode::training, options.batch, allocate_in(*all_reduce)),
         optimizer(device, model.parameters(), rule_of(trained), 1e-4f),
         ledger(clock_offset),
         trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step(),
@@ -192,6 +207,18 @@ Batch random_batch(const BenchStepOptions& options, const World& world, const Gr
     batch.labels[i] = static_cast<std::int32_t>(mix(rank, 1, i) % options.classes);
   for (std::size_t i = 0; i < batch.targets.size(); ++i) batch.targets[i] = static_cast<float>(mix(rank, 1, i) % 2);
   return batch;
+}
+
+// Returns the first batch of an epoch.
+Batch read_batch(const BenchStepOptions& options, const World& world, const Data& data) {
+  const std::size_t global_batch = options.batch * static_cast<std::size_t>(world.size());
+  if (const std::size_t size = data.samples->info().size; size < global_batch)
+    fail("{} has {} training samples, and --batch {} on all ranks needs {}", name_of(options.data), size, options.batch,
+         global_batch);
+  Loader loader(
+      *data.samples, data.plan,
+      {.global_batch = global_batch, .rank = world.rank(), .ranks = world.size(), .start = {}, .end_epoch = 1});
+  return loader.next();
 }
 
 void make_step(Candidate& candidate, const Batch& batch) {
@@ -382,15 +409,18 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   const double clock_offset = clock_offset_to_root(world);
   Timeline timeline(options.timeline, clock_offset);
   timeline.claim(world);
-  const Graph graph = graph_of(options, trained ? &*trained : nullptr);
+  std::optional<Data> data;
+  if (!options.data.files.empty()) data.emplace(options);
+  const Graph graph = graph_of(options, trained ? &*trained : nullptr, data ? &*data : nullptr);
   report_memory(world, options, graph, *device);
   const StepWork work{options.batch * static_cast<std::size_t>(world.size()), SampleUnit(length_of(graph)),
                       measure_utilization(world, *device, graph)};
   Candidates candidates;
   for (const std::string& name : options.all_reduce)
-    candidates.emplace_back(name, world, options, *device, clock_offset, timeline, trained ? &*trained : nullptr);
+    candidates.emplace_back(name, world, options, *device, graph, clock_offset, timeline,
+                            trained ? &*trained : nullptr);
 
-  const Batch batch = random_batch(options, world, graph);
+  const Batch batch = data ? read_batch(options, world, *data) : random_batch(options, world, graph);
   const OnError abandon_all_reduces(
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
   Meter meter(world.root(), Meter::Style::bar);
@@ -406,6 +436,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
 
   fmt::print("{}, {} rank{} x {}, {}\n", options.model, world.size(), world.size() == 1 ? "" : "s",
              graph.samples_text(options.batch), device->info().description);
+  if (data) fmt::print("with samples of {}\n", printable(name_of(options.data)));
   if (trained) {
     for (const std::string& line : trained->damaged) fmt::print("{}\n", printable(line));
     fmt::print("with the weights and the state of {} after {} steps, from {}\n",

@@ -6,6 +6,7 @@
 
 #include "collectives/gradient_buckets.h"
 #include "collectives/world/world.h"
+#include "src/data/data_options.h"
 #include "src/job/open_device.h"
 #include "src/step/timeline.h"
 
@@ -15,11 +16,12 @@ struct BenchStepOptions {
   DeviceOptions device;
   TimelineOptions timeline{.first = 0};  // of the measured steps, which are warm
   std::filesystem::path from;            // begin with the weights and optimizer state of this checkpoint, if not empty
-  // With `from`, empty or 0 means the checkpoint's value.
+  DataOptions data;                      // a batch of its training samples instead of random ones, if it has files
+  // With `from` or `data`, empty or 0 means the checkpoint's or the data's value.
   std::string model = "lenet";
   std::vector<std::size_t> image{28, 28, 1};
   std::size_t classes = 10;
-  std::size_t length = 0, vocabulary = 0;       // of windows of tokens; 0: the model's
+  std::size_t vocabulary = 0;                   // of tokens, whose windows have data.length; 0: the model's
   std::size_t batch = 64;                       // per rank
   std::vector<std::string> all_reduce{"auto"};  // compared with each other
   std::string wire = "fp32";
@@ -32,11 +34,12 @@ struct BenchStepOptions {
   bool overwrite = false;
 };
 
-// Times the training step of `annulus train`, including all-reduce and optimizer, on random images in memory. A step's
-// time is that of the slowest rank. Several all-reduces take turns, some steps each, so that drift of the machine's
-// speed affects all of them; if "none" is one of them, the others' compute time is compared with that of "none". With a
-// checkpoint, the network and the optimizer begin with its weights and states, because training after thousands of
-// steps may be slower than at the start. The root prints a table. Collective.
+// Times the training step of `annulus train`, including all-reduce and optimizer, on one batch in memory, of random
+// images or tokens, or read from data files. A step's time is that of the slowest rank. Several all-reduces take turns,
+// some steps each, so that drift of the machine's speed affects all of them; if "none" is one of them, the others'
+// compute time is compared with that of "none". With a checkpoint, the network and the optimizer begin with its weights
+// and states, because training after thousands of steps may be slower than at the start. The root prints a table.
+// Collective.
 void bench_step(const World& world, const BenchStepOptions& options);
 
 }  // namespace annulus

@@ -85,7 +85,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   add_bench_input(*bench, chosen);
   add_bench_noise(*bench, chosen);
 
-  auto* step = bench->add_subcommand("step", "Time the training step on random images");
+  auto* step = bench->add_subcommand("step", "Time the training step on random samples, or on those of data files");
   auto step_options = std::make_shared<BenchStepOptions>();
   auto& s = *step_options;
   step->add_option("--model", s.model, model_help())->check(network())->capture_default_str();
@@ -99,7 +99,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   step->add_option("--classes", s.classes, "Number of classes")
       ->transform(whole_number(1, kMostClasses))
       ->capture_default_str();
-  step->add_option("--length", s.length, "Tokens in a window, for models that read text; 0: the model's")
+  step->add_option("--length", s.data.length, "Tokens in a window, for models that read text; 0: the model's")
       ->transform(whole_number(0, kMostLength))
       ->capture_default_str();
   step->add_option("--vocabulary", s.vocabulary, "Number of tokens, for models that read text; 0: the model's")
@@ -108,6 +108,10 @@ void add_bench(CLI::App& app, Command& chosen) {
   step->add_option("--from", s.from,
                    "Checkpoint (file or run folder) to take weights, optimizer state, model, image and classes from")
       ->type_name("FILE");
+  auto* data = step->add_option("--data", s.data.files,
+                                "Data files from annulus import, to train on a batch of them instead of a random one")
+                   ->type_name("FILE");
+  for (const char* given : {"--image", "--classes", "--vocabulary", "--from"}) data->excludes(step->get_option(given));
   add_recompute_option(*step, s.recompute);
   add_table_options(*step, s);
   step->add_option("--all-reduce", s.all_reduce,

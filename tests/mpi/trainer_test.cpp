@@ -6,7 +6,6 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <thread>
 
@@ -15,6 +14,7 @@
 #include "models/synchronize.h"
 #include "models/zoo.h"
 #include "src/step/bucket_tuner.h"
+#include "tests/mpi/text_batch.h"
 #include "tests/unit/random_values.h"
 
 using namespace annulus;
@@ -181,20 +181,6 @@ TEST_CASE("ranks with uneven and empty shares train as one process does") {
   CHECK(replica.ledger.close(world).mean().steps == 5);
 }
 
-// Samples [begin, end) of an endless text of random tokens, of which each rank has some of its own.
-Batch windows(const StepPlan& step, const Range& range, const TokenShape& shape) {
-  Batch batch{step, {}, {}, {}, {}};
-  std::vector<std::int32_t> tokens;
-  for (std::size_t i = range.begin; i < range.end; ++i)
-    for (std::size_t k = 0; k <= shape.length; ++k)
-      tokens.push_back(k % 7 == 5 ? -1 : static_cast<std::int32_t>(mix(i, k) % shape.vocabulary));
-  const auto bytes = std::as_bytes(std::span(tokens));
-  batch.images.resize(bytes.size());
-  std::memcpy(batch.images.data(), bytes.data(), bytes.size());
-  batch.labels.resize(range.size());
-  return batch;
-}
-
 TEST_CASE("ranks that share an embedding between its uses train as one process does") {
   const World world;
   const std::string algorithm = GENERATE("ring", "mpi");
@@ -213,10 +199,10 @@ TEST_CASE("ranks that share an embedding between its uses train as one process d
   for (std::size_t step = 0; step < 5; ++step) {
     CAPTURE(step);
     const StepPlan what = plan(step, global_batches[step]);
-    const Batch own = windows(what, what.share(world.rank(), world.size()), kShape);
+    const Batch own = test::text_batch(what, what.share(world.rank(), world.size()), kShape);
     const StepMetrics found = replica.trainer.step(own, {}, replica.device->mark());
 
-    const Batch all = windows(what, what.positions, kShape);
+    const Batch all = test::text_batch(what, what.positions, kShape);
     Network& network = alone.model.network(Mode::training, all.size());
     network.load(all.images, {all.labels});
     network.forward();

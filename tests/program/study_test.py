@@ -248,6 +248,28 @@ class Study(helper.ProgramTest):
                 (self.folder / name / f"raw/step-1-ranks-{repeat}.json").write_text(json.dumps(measurement))
         self.assertIn("| A, tokens/s | B, tokens/s |", self.assert_ends(1, "compare", self.folder / "a", self.folder / "b").out)
 
+    def test_real_text(self):
+        (self.folder / "texts").mkdir()
+        (self.folder / "texts/a.txt").write_text("a rank sends the rows of its tokens to the next rank\n" * 40)
+        file = self.folder / "text.h5"
+        self.succeed("import", file, self.folder / "texts", "--from", "text")
+        text = ["--program", helper.ANNULUS, "--ranks", "1,2", "--weak", "--batch", 2, "--repeat", 1, "--model", "gpt-tiny",
+                "--seconds", "0.3", "--threads", "1", "--sizes", "4KiB", "--length", 16, "--data"]
+        out = self.folder / "real"
+        self.assert_ends(0, *text, file, "--out", out)
+        found = summary(out)
+        self.assertEqual([step["ranks"] for step in found["steps"]], [1, 2])
+        for step in found["steps"]:
+            result = json.loads((out / f"raw/step-{step['ranks']}-ranks-1.json").read_text())["result"]
+            self.assertEqual((result["profile"]["length"], result["profile"]["embedding"]["vocabulary"]), (16, 257))
+            row, = result["rows"]
+            self.assertEqual(row["tokens_per_second"], 2 * 16 * step["ranks"] / row["median_seconds"])
+        self.assertIn(f"Windows of 16 tokens of {file.resolve()};", (out / "report.md").read_text())
+        result = self.assert_ends(1, *text, file, "--batch", 1000, "--ranks", 1, "--out", self.folder / "few")
+        self.assertIn("training samples, and --batch 1000 on all ranks needs 1000", result.err)
+        result = self.assert_ends(1, *text, file, "--vocabulary", 300, "--ranks", 1, "--out", self.folder / "both")
+        self.assertIn("--vocabulary excludes --data", result.err)
+
     def test_length_is_of_language_models(self):
         here = ["--program", helper.ANNULUS, "--ranks", 1, "--weak", "--batch", 2, "--repeat", 1, "--seconds", "0.1",
                 "--threads", "1", "--out"]
