@@ -11,11 +11,11 @@ namespace {
 
 // Enough independent sums to hide the latency of an addition, which fit into 16 registers with the factor and the term.
 constexpr std::size_t kSums = 10;
-constexpr std::size_t kFlopsOfRound = kSums * kVector * 2;
+constexpr std::size_t kFlopsOfRound = kSums * kChannelBlock * 2;
 
 // On the calling thread. Returns the number of operations.
 double compute_on_thread(std::size_t rounds) {
-  using Floats = Lanes<kVector>::Floats;
+  using Floats = Lanes<kChannelBlock>::Floats;
   std::array<Floats, kSums> sums{};
   asm volatile("" : "+m"(sums));  // or the compiler would compute equal sums once, and know their results
   const Floats factor = Floats{} + 0.5f, term = Floats{} + 1;  // sums converge to 2
