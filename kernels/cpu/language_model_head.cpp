@@ -5,7 +5,9 @@
 #include <numeric>
 
 #include "kernels/base/error.h"
+#include "kernels/base/split.h"
 #include "kernels/cpu/class_labels.h"
+#include "kernels/cpu/linear_forward.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/plain_op.h"
 
@@ -46,16 +48,35 @@ class LanguageModelHeadOp : public PlainOp {
         losses_(tokens_),
         hits_(tokens_) {
     declare(operation.parameters({inputs[0].shape, inputs[1].shape}));
-    need_scratch(std::min(kBlock, tokens_) * vocabulary_ * sizeof(float));
+    std::size_t scratch = 0;
+    for (std::size_t block = 0; block * kBlock < tokens_; ++block) {
+      products_.push_back(plan_linear_forward(tokens_of(block).size(), width_, vocabulary_, false));
+      scratch = std::max(scratch, products_.back().scratch_bytes());
+    }
+    need_scratch(logits_bytes() + scratch);
   }
 
  private:
+  void bound() override {
+    const DeviceView logits = own_scratch().slice(0, logits_bytes());
+    const DeviceView scratch = own_scratch().slice(logits.bytes, own_scratch().bytes - logits.bytes);
+    for (std::size_t block = 0; block < products_.size(); ++block) {
+      const Range tokens = tokens_of(block);
+      const std::size_t row = width_ * sizeof(float);
+      products_[block].bind(
+          {input_view(0).slice(tokens.begin * row, tokens.size() * row), logits, bindings().parameters[1]}, scratch);
+    }
+  }
+
+  std::size_t logits_bytes() const { return tokens_of(0).size() * vocabulary_ * sizeof(float); }
+  Range tokens_of(std::size_t block) const { return {block * kBlock, std::min((block + 1) * kBlock, tokens_)}; }
+
   // In training, differentiate() computes the loss as well, because there the logits are needed again.
   void compute() override {
     if (mode_ == Mode::training) return;
-    for_each_block([&](std::size_t first, std::size_t count) {
+    for_each_block([&](Range tokens) {
 #pragma omp parallel for schedule(static)
-      for (std::size_t i = 0; i < count; ++i) measure(first + i, logits(i));
+      for (std::size_t i = 0; i < tokens.size(); ++i) measure(tokens.begin + i, logits(i));
     });
     store_sums();
   }
@@ -63,7 +84,8 @@ class LanguageModelHeadOp : public PlainOp {
   void differentiate() override {
     const float weight = sample_weight() / static_cast<float>(length_);
     float *hidden_gradient = input_gradient(0), *weight_gradient = parameter_gradient(1);
-    for_each_block([&](std::size_t first, std::size_t count) {
+    for_each_block([&](Range tokens) {
+      const auto [first, count] = std::pair(tokens.begin, tokens.size());
 #pragma omp parallel for schedule(static)
       for (std::size_t i = 0; i < count; ++i) write_gradient(first + i, weight, logits(i));
       const Matrix gradient{logits(0).data(), vocabulary_};
@@ -77,14 +99,13 @@ class LanguageModelHeadOp : public PlainOp {
     for (std::size_t i = 0; i < 2; ++i) parameter_gradient(0)[i] = sample_weight() * output()[i];
   }
 
-  // Calls work(first token, number) with their logits.
+  // Calls work(tokens) for each block when its logits are computed.
   template <class Work>
   void for_each_block(const Work& work) {
     take_tokens(integers(input_view(1)), length_, vocabulary_, 1, targets_);
-    for (std::size_t first = 0; first < tokens_; first += kBlock) {
-      const std::size_t count = std::min(kBlock, tokens_ - first);
-      multiply(hidden(first), {parameter(1), width_, true}, count, vocabulary_, width_, false, logits(0).data());
-      work(first, count);
+    for (std::size_t block = 0; block < products_.size(); ++block) {
+      products_[block].run();
+      work(tokens_of(block));
     }
   }
 
@@ -145,6 +166,7 @@ class LanguageModelHeadOp : public PlainOp {
 
   Mode mode_;
   std::size_t length_, width_, tokens_, vocabulary_;
+  std::vector<Pass> products_;         // the logits of each block
   std::vector<std::int32_t> targets_;  // the token to be predicted from each one; -1 if it is missing
   std::vector<double> losses_;         // of each token
   std::vector<std::uint8_t> hits_;     // whether the target has the largest logit

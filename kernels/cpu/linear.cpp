@@ -1,3 +1,4 @@
+#include "kernels/cpu/linear_forward.h"
 #include "kernels/cpu/plain_passes_op.h"
 
 namespace annulus::cpu {
@@ -19,21 +20,19 @@ class LinearOp : public PlainPassesOp {
     const auto in = plain_layout({rows, features}), out = plain_layout({rows, operation.units});
     const auto weights = plain_layout(declared[0].shape);
     const auto bias = operation.bias ? plain_layout(declared[1].shape) : dnnl::memory::desc();
-    const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
-    const auto forward = plan_primitive<Forward>({{kind, in, weights, bias, out}}, attributes());
-    const Pass forward_pass{
-        forward, {{DNNL_ARG_SRC, in}, {DNNL_ARG_DST, out, true}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_BIAS, bias}}};
     Pass backward_weights, backward_data;
     if (mode == Mode::training) {
-      backward_weights = {plan_primitive<BackwardWeights>({{in, weights, bias, out}}, attributes(), forward),
+      const auto hint =
+          plan_primitive<Forward>({{dnnl::prop_kind::forward_training, in, weights, bias, out}}, attributes());
+      backward_weights = {plan_primitive<BackwardWeights>({{in, weights, bias, out}}, attributes(), hint),
                           {{DNNL_ARG_SRC, in},
                            {DNNL_ARG_DIFF_DST, out},
                            {DNNL_ARG_DIFF_WEIGHTS, weights, true},
                            {DNNL_ARG_DIFF_BIAS, bias, true}}};
-      backward_data = {plan_primitive<BackwardData>({{in, weights, out}}, attributes(), forward),
+      backward_data = {plan_primitive<BackwardData>({{in, weights, out}}, attributes(), hint),
                        {{DNNL_ARG_DIFF_SRC, in, true}, {DNNL_ARG_DIFF_DST, out}, {DNNL_ARG_WEIGHTS, weights}}};
     }
-    use(forward_pass, backward_weights, backward_data);
+    use(plan_linear_forward(rows, features, operation.units, operation.bias), backward_weights, backward_data);
   }
 };
 
