@@ -95,7 +95,7 @@ struct Mish {
 };
 
 struct Softplus {
-  static float value(float x) { return std::max(x, 0.0f) + std::log1p(exponential(-std::abs(x))); }
+  static float value(float x) { return std::max(x, 0.0f) + logarithm_of_one_plus(exponential(-std::abs(x))); }
   static float slope(float x) { return logistic(x); }
 };
 

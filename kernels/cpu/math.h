@@ -29,6 +29,18 @@ inline float exponential(float x) {
   return x < kLeast ? 0 : finite;
 }
 
+// log(1 + x) for x from 0 to 1: the series of 2 artanh(x / (2 + x)), whose first missing term is below 2e-8 of the sum.
+inline float logarithm_of_one_plus(float x) {
+  const float y = x / (2 + x), s = y * y;
+  float p = 1.0f / 13;
+  p = p * s + 1.0f / 11;
+  p = p * s + 1.0f / 9;
+  p = p * s + 1.0f / 7;
+  p = p * s + 1.0f / 5;
+  p = p * s + 1.0f / 3;
+  return 2 * y * (p * s + 1);
+}
+
 // A rational approximation of x P(x^2) / Q(x^2); 1 beyond 4.
 inline float error_function(float x) {
   float y = x < -4 ? -4 : x;
