@@ -37,17 +37,20 @@ std::vector<Range> cut_buckets(std::span<const std::size_t> ends, std::size_t bu
   return buckets;
 }
 
-std::size_t count_deferred(std::span<const Range> buckets, double share) {
-  if (buckets.empty()) return 0;
+Range deferred_buckets(std::span<const Range> buckets, std::size_t from, double share) {
+  std::size_t first = 1;
+  while (first < buckets.size() && buckets[first].begin < from) ++first;
+  Range deferred{first, first};
+  if (first >= buckets.size()) return deferred;
   const double limit = share * static_cast<double>(buckets.back().end);
-  std::size_t deferred = 0;
-  while (deferred + 1 < buckets.size() && static_cast<double>(buckets[deferred + 1].end - buckets[0].end) <= limit)
-    ++deferred;
+  while (deferred.end < buckets.size() &&
+         static_cast<double>(buckets[deferred.end].end - buckets[first].begin) <= limit)
+    ++deferred.end;
   return deferred;
 }
 
 GradientBuckets::GradientBuckets(Lane& lane, DeviceView gradients, std::vector<Range> buckets, AllReduce& all_reduce,
-                                 std::size_t deferred)
+                                 const Range& deferred)
     : lane_(&lane),
       gradients_(gradients),
       buckets_(std::move(buckets)),
@@ -58,26 +61,30 @@ GradientBuckets::GradientBuckets(Lane& lane, DeviceView gradients, std::vector<R
   const std::size_t end = buckets_.empty() ? 0 : buckets_.back().end;
   const std::size_t count = gradients.bytes / sizeof(float);
   if (end != count) fail("the buckets cover {} gradients instead of {}", end, count);
-  if (deferred > 0 && deferred >= size())
-    fail("cannot defer {} of {} buckets: at least one must not be deferred", deferred, size());
-  for (std::size_t bucket = 0; bucket < size(); ++bucket)
-    if (bucket == 0 || bucket > deferred) order_.push_back(bucket);
-  for (std::size_t bucket = deferred; bucket > 0; --bucket) order_.push_back(bucket);
+  if (deferred.size() > 0 && (deferred.begin == 0 || deferred.end > size()))
+    fail("cannot defer buckets {} to {} of {}: the first one must not be deferred", deferred.begin, deferred.end - 1,
+         size());
 }
 
 void GradientBuckets::begin_step() {
-  sent_ = 0;
+  complete_ = 0;
 }
 
 void GradientBuckets::ready(std::size_t elements) {
-  for (; sent_ < size() && range(order_[sent_]).end <= elements; ++sent_) {
-    const std::size_t bucket = order_[sent_];
-    times_[bucket] = {.ready = lane_->mark(), .wait_begin = {}, .wait_end = {}};
-    const bool last = sent_ + 1 == size() && deferred_ == 0;
-    tickets_[bucket] = all_reduce_->enqueue(
-        gradients_.slice(range(bucket).begin * sizeof(float), range(bucket).size() * sizeof(float)),
-        last ? AllReduce::Next::wait : AllReduce::Next::compute, bucket);
-  }
+  for (; complete_ < size() && range(complete_).end <= elements; ++complete_)
+    if (!is_deferred(complete_))
+      enqueue(complete_, complete_ + 1 == size() ? AllReduce::Next::wait : AllReduce::Next::compute);
+}
+
+void GradientBuckets::send_deferred() {
+  if (complete_ < size()) fail("deferred buckets were sent before all gradients were ready");
+  for (std::size_t bucket = deferred_.end; bucket-- > deferred_.begin;) enqueue(bucket, AllReduce::Next::compute);
+}
+
+void GradientBuckets::enqueue(std::size_t bucket, AllReduce::Next next) {
+  times_[bucket] = {.ready = lane_->mark(), .wait_begin = {}, .wait_end = {}};
+  tickets_[bucket] = all_reduce_->enqueue(
+      gradients_.slice(range(bucket).begin * sizeof(float), range(bucket).size() * sizeof(float)), next, bucket);
 }
 
 void GradientBuckets::join(std::size_t bucket) {

@@ -27,8 +27,9 @@ std::size_t default_bucket_bytes(std::size_t gradient_bytes);
 // the parameters that are ready after it.
 std::vector<Range> cut_buckets(std::span<const std::size_t> ends, std::size_t bucket_bytes);
 
-// Returns how many buckets, starting from the second, together hold at most this share of all elements.
-std::size_t count_deferred(std::span<const Range> buckets, double share);
+// Returns the numbers of the buckets, from the first one on that begins at element `from` or later, that together hold
+// at most this share of all elements. The very first bucket is not among them.
+Range deferred_buckets(std::span<const Range> buckets, std::size_t from, double share);
 
 // All-reduces a step's gradients bucket by bucket while backward is still computing the lower layers'. The arena is
 // laid out in the order in which backward finishes it, so a bucket is a slice of it and nothing is copied.
@@ -36,13 +37,15 @@ std::size_t count_deferred(std::span<const Range> buckets, double share);
 // Deferred buckets. If communication takes nearly as long as computation, it continues after the end of backward. Then
 // only the next step's forward is left to hide it behind. Forward needs the lowest layers' parameters first and the
 // uppermost's last, although the latter's gradients were ready first. So the uppermost layers' buckets may be sent
-// after all others, and awaited only when the next forward reaches their layers. (The very first bucket is not deferred
-// because it holds the step's metrics.) The order in which buckets are sent is fixed, since all ranks must use the
-// same:
+// after all others, and awaited only when the next forward reaches their layers. The first bucket is not deferred
+// because it holds the step's metrics; nor are those of a head that shares its weights with the lowest layer, the token
+// embedding, whose rows are sent when backward has ended. The order in which buckets are sent is fixed, since all ranks
+// must use the same:
 //
 //    backward       b0   b1   b2   b3   b4   b5
-//    sent           b0             b3   b4   b5   b2   b1        two deferred
-//    next forward                                      b2's layers ... b1's layers
+//    sent           b0             b3   b4   b5          b2   b1        two deferred
+//    sent           b0   b1             b4   b5   rows   b3   b2        b1 holds an embedding that is also the head
+//    next forward                                                b2's layers ... b1's layers
 //
 // (Peng et al., "A generic communication scheduler for distributed DNN training acceleration", 2019, and Jayarajan et
 // al., "Priority-based parameter propagation", 2019, reorder at run time; here it is part of the plan.)
@@ -55,30 +58,34 @@ class GradientBuckets {
     Mark wait_end;    // the all-reduce was complete
   };
 
-  // `lane`: the device's, on which gradients become final. Buckets 1 to `deferred` are deferred.
+  // `lane`: the device's, on which gradients become final. `deferred`: the numbers of the deferred buckets.
   GradientBuckets(Lane& lane, DeviceView gradients, std::vector<Range> buckets, AllReduce& all_reduce,
-                  std::size_t deferred = 0);
+                  const Range& deferred = {});
 
   std::size_t size() const { return buckets_.size(); }
-  std::size_t deferred() const { return deferred_; }
+  const Range& deferred() const { return deferred_; }
+  bool is_deferred(std::size_t bucket) const { return deferred_.begin <= bucket && bucket < deferred_.end; }
   const Range& range(std::size_t bucket) const { return buckets_[bucket]; }
   const Times& times(std::size_t bucket) const { return times_[bucket]; }  // of the last step that sent it
 
-  void begin_step();                 // REQUIRES: all of the last step's buckets have been waited for
-  void ready(std::size_t elements);  // gradients [0, elements) are final: enqueues the buckets that are complete
-  void join(std::size_t bucket);     // later work on the lane sees the bucket's reduced gradients in the arena
-  void wait(std::size_t bucket);     // and so does peek()
+  void begin_step();  // REQUIRES: all of the last step's buckets have been waited for
+  // Gradients [0, elements) are final: enqueues the buckets that are complete, except for deferred ones.
+  void ready(std::size_t elements);
+  void send_deferred();           // enqueues the deferred buckets. REQUIRES: all gradients are final
+  void join(std::size_t bucket);  // later work on the lane sees the bucket's reduced gradients in the arena
+  void wait(std::size_t bucket);  // and so does peek()
 
  private:
+  void enqueue(std::size_t bucket, AllReduce::Next next);
+
   Lane* lane_;
   DeviceView gradients_;
   std::vector<Range> buckets_;
   AllReduce* all_reduce_;
   std::vector<AllReduce::Ticket> tickets_;
   std::vector<Times> times_;
-  std::size_t deferred_;
-  std::vector<std::size_t> order_;  // in which they are sent
-  std::size_t sent_ = 0;            // number of buckets of order_ sent in this step
+  Range deferred_;
+  std::size_t complete_ = 0;  // number of buckets whose gradients are final in this step
 };
 
 }  // namespace annulus

@@ -79,6 +79,11 @@ class Op {
   // operation computes as a single rank.
   virtual void sum_over_ranks(const SumOverRanks& /*sum*/) {}
 
+  // From now on, backward() may call `final` with the number of values of the last parameter's gradient that are final,
+  // and with it the gradients of all other parameters: a large gradient can then be sent before backward() ends.
+  using ReportFinal = std::function<void(std::size_t values)>;
+  virtual void report_gradients(const ReportFinal& /*final*/) {}
+
   virtual void bind(const Bindings& bindings) = 0;
   virtual void forward() = 0;
 

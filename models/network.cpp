@@ -113,6 +113,9 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
   const Range gradients = parameters.gradients_of_node(node);
   step.parameters = {gradients.begin / sizeof(float), gradients.end / sizeof(float)};
   step.op->bind(bindings);
+  if (own.empty() || !parameters.has_gradient(node, *own.back())) return;
+  const std::size_t last = own.back()->offset / sizeof(float);
+  step.op->report_gradients([this, last](std::size_t values) { (*ready_)(last + values); });
 }
 
 std::vector<DeviceView> Network::parameter_gradients(std::size_t node, const Parameters& parameters) {
@@ -221,6 +224,7 @@ void Network::backward(float sample_weight, const Ready& ready) {
   if (sample_weight != recorded_weight_)
     for (CapturedSegment& segment : backward_) segment.recording = nullptr;
   recorded_weight_ = sample_weight;
+  ready_ = &ready;
   std::size_t final = 0;
   for (CapturedSegment& segment : backward_) {
     run(segment, [&] { backward_layers(segment.steps, sample_weight); });

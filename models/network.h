@@ -47,6 +47,7 @@ class Network {
   Network(
       Device& device, const Graph& graph, Mode mode, std::size_t batch,
       const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned = [] {});
+  Network(const Network&) = delete;  // its operations report to it
 
   std::size_t batch() const { return batch_; }
   std::vector<std::vector<TensorSpec>> parameter_layouts() const;
@@ -90,7 +91,8 @@ class Network {
   using Needed = std::function<void(std::size_t parameters_from)>;
   void forward(const Needed& needed = [](std::size_t) {});
 
-  // Called with the number of gradients, from the arena's start, that are final. See Op::backward for sample_weight.
+  // Called with the number of gradients, from the arena's start, that are final: after a layer, a segment, or part of a
+  // large layer. See Op::backward for sample_weight.
   using Ready = std::function<void(std::size_t gradients)>;
   void backward(float sample_weight, const Ready& ready);
 
@@ -147,6 +149,7 @@ class Network {
   ActivationArena unread_gradients_;                 // of frozen parameters, from operations that do not skip them
   std::vector<CapturedSegment> forward_, backward_;  // in the order in which they run
   float recorded_weight_ = 0;                        // sample_weight in backward_'s recordings
+  const Ready* ready_ = nullptr;                     // of the backward() that is running
   TraceLane* lane_ = nullptr;
 };
 

@@ -18,6 +18,9 @@ namespace {
 // read once for each block.
 constexpr std::size_t kBlock = 512;
 
+// Rows of the weights' gradient that are computed together and then reported as final; GPT-2's has 50,257.
+constexpr std::size_t kRows = 4096;
+
 // A row-major matrix, or its transpose, in memory.
 struct Matrix {
   const float* values;
@@ -56,6 +59,8 @@ class LanguageModelHeadOp : public PlainOp {
     need_scratch(logits_bytes() + scratch);
   }
 
+  void report_gradients(const ReportFinal& final) override { report_ = final; }
+
  private:
   void bound() override {
     const DeviceView logits = own_scratch().slice(0, logits_bytes());
@@ -83,20 +88,32 @@ class LanguageModelHeadOp : public PlainOp {
 
   void differentiate() override {
     const float weight = sample_weight() / static_cast<float>(length_);
-    float *hidden_gradient = input_gradient(0), *weight_gradient = parameter_gradient(1);
+    float* hidden_gradient = input_gradient(0);
     for_each_block([&](Range tokens) {
       const auto [first, count] = std::pair(tokens.begin, tokens.size());
 #pragma omp parallel for schedule(static)
       for (std::size_t i = 0; i < count; ++i) write_gradient(first + i, weight, logits(i));
-      const Matrix gradient{logits(0).data(), vocabulary_};
+      const bool last = tokens.end == tokens_;
+      if (last) {
+        store_sums();
+        for (std::size_t i = 0; i < 2; ++i) parameter_gradient(0)[i] = sample_weight() * output()[i];
+      }
+      // That of the weights first, because it may be sent while the other one is computed.
+      if (parameter_gradient(1) != nullptr) write_weight_gradient(first, count, last);
       if (hidden_gradient != nullptr)
-        multiply(gradient, {parameter(1), width_}, count, width_, vocabulary_, false, hidden_gradient + first * width_);
-      if (weight_gradient != nullptr)
-        multiply({gradient.values, gradient.row, true}, hidden(first), vocabulary_, width_, count, first > 0,
-                 weight_gradient);
+        multiply({logits(0).data(), vocabulary_}, {parameter(1), width_}, count, width_, vocabulary_, false,
+                 hidden_gradient + first * width_);
     });
-    store_sums();
-    for (std::size_t i = 0; i < 2; ++i) parameter_gradient(0)[i] = sample_weight() * output()[i];
+  }
+
+  // Adds the gradient of a block's tokens to that of earlier ones.
+  void write_weight_gradient(std::size_t first, std::size_t count, bool last) {
+    for (std::size_t row = 0; row < vocabulary_; row += kRows) {
+      const std::size_t rows = std::min(kRows, vocabulary_ - row);
+      multiply({logits(0).data() + row, vocabulary_, true}, hidden(first), rows, width_, count, first > 0,
+               parameter_gradient(1) + row * width_);
+      if (last && report_) report_((row + rows) * width_);
+    }
   }
 
   // Calls work(tokens) for each block when its logits are computed.
@@ -165,6 +182,7 @@ class LanguageModelHeadOp : public PlainOp {
   }
 
   Mode mode_;
+  ReportFinal report_;
   std::size_t length_, width_, tokens_, vocabulary_;
   std::vector<Pass> products_;         // the logits of each block
   std::vector<std::int32_t> targets_;  // the token to be predicted from each one; -1 if it is missing

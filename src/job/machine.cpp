@@ -32,9 +32,16 @@ std::string processor_name() {
   return line_of("/proc/cpuinfo", "model name\t: ").value_or("unknown processor");
 }
 
-// Not getrusage(): its value includes the memory of the program that started this one.
+// Not getrusage(): its value includes the memory of the program that started this one. Here, too, all memory that the
+// ranks of a node share counts in each of them, so it is replaced by this process's part of it.
 std::size_t peak_memory_bytes() {
-  return std::stoull(line_of("/proc/self/status", "VmHWM:").value_or("0")) * 1024;
+  const auto bytes = [](const char* file, std::string_view key) {
+    const auto line = line_of(file, key);
+    return line ? std::optional(1024 * std::stoull(*line)) : std::nullopt;
+  };
+  const std::size_t peak = bytes("/proc/self/status", "VmHWM:").value_or(0);
+  const std::size_t shared = bytes("/proc/self/status", "RssShmem:").value_or(0);
+  return peak - shared + bytes("/proc/self/smaps_rollup", "Pss_Shmem:").value_or(shared);
 }
 
 std::string mpi_library() {

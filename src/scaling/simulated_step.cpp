@@ -61,6 +61,21 @@ struct Arena {
     bytes = end * sizeof(float);
   }
 
+  // Returns the position of a shared embedding's table: the gradient of its size that is final first.
+  Range table(const StepProfile& profile) const {
+    if (!profile.embedding) return {};
+    const std::size_t lines =
+        (profile.embedding->vocabulary * profile.embedding->row_bytes + kCacheLine - 1) / kCacheLine;
+    const std::size_t size = lines * kCacheLine / sizeof(float);
+    std::size_t begin = 0;
+    for (const std::size_t end : ends) {
+      if (end - begin == size) return {begin, end};
+      begin = end;
+    }
+    fail("the profile of {} has no gradient of {} rows of {} bytes, as its embedding", profile.model,
+         profile.embedding->vocabulary, profile.embedding->row_bytes);
+  }
+
   std::vector<Range> layers;
   std::vector<std::size_t> ends;  // of the parameters
   std::size_t bytes;
@@ -73,6 +88,7 @@ class Simulation {
         ranks_(sum.ranks),
         slow_down_(slow_down),
         arena_(profile),
+        table_(arena_.table(profile)),
         memory_(std::make_unique_for_overwrite<std::byte[]>(arena_.bytes)),
         all_reduce_(lane_, sum),
         buckets_(plan(options)) {}
@@ -82,15 +98,12 @@ class Simulation {
     found_ = {.input = profile_.input_seconds, .buckets = buckets_.size()};
     const double begun = lane_.now(), communicated = all_reduce_.seconds();
     lane_.advance(profile_.input_seconds);
+    if (profile_.embedding) tokens_ = enqueue(profile_.embedding->vocabulary * sizeof(float));
     forward();
     backward();
-    if (profile_.embedding) {
-      update_together(*profile_.embedding);
-    } else {
-      for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
-        if (bucket == 0 || bucket > buckets_.deferred()) finish(bucket);
-      pending_ = buckets_.deferred();
-    }
+    if (profile_.embedding) send_rows(*profile_.embedding);
+    buckets_.send_deferred();
+    finish_undeferred();
     found_.step = lane_.now() - begun;
     found_.communication = all_reduce_.seconds() - communicated;
     return found_;
@@ -98,21 +111,17 @@ class Simulation {
 
  private:
   GradientBuckets plan(const BucketOptions& options) {
-    if (profile_.embedding && options.deferred > 0)
-      fail(
-          "--defer cannot be used with {}, whose embedding is also its head: it needs all gradients before the first "
-          "update",
-          profile_.model);
     std::vector<Range> ranges =
         cut_buckets(arena_.ends, options.bytes > 0 ? options.bytes : default_bucket_bytes(arena_.bytes));
-    const std::size_t deferred = count_deferred(ranges, options.deferred);
+    const Range deferred = deferred_buckets(ranges, table_.end, options.deferred);
     return {lane_, {memory_.get(), arena_.bytes}, std::move(ranges), all_reduce_, deferred};
   }
 
   void forward() {
     for (std::size_t layer = 0; layer < profile_.layers.size(); ++layer) {
       // The deferred buckets that contain gradients of this layer or of earlier ones.
-      for (; pending_ > 0 && buckets_.range(pending_).end > arena_.layers[layer].begin; --pending_) finish(pending_);
+      while (pending_.size() > 0 && buckets_.range(pending_.end - 1).end > arena_.layers[layer].begin)
+        finish(--pending_.end);
       compute(profile_.layers[layer].forward_seconds);
     }
   }
@@ -140,8 +149,13 @@ class Simulation {
   }
 
   void wait(std::size_t bucket) {
+    expose([&] { buckets_.join(bucket); });
+  }
+
+  template <class Wait>
+  void expose(const Wait& wait) {
     const double begun = lane_.now();
-    buckets_.join(bucket);
+    wait();
     found_.exposed += lane_.now() - begun;
   }
 
@@ -153,38 +167,58 @@ class Simulation {
     found_.optimizer += seconds;
   }
 
-  // Follows Trainer::update_together().
-  void update_together(const EmbeddingProfile& embedding) {
-    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) wait(bucket);
-    exchange(embedding);
-    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) update(bucket);
+  bool held_back(std::size_t bucket) const {
+    return buckets_.range(bucket).begin < table_.end && table_.begin < buckets_.range(bucket).end;
   }
 
-  // Follows EmbeddingExchange::add_all(): all-reduces the marks of the global batch's tokens, then their rows.
-  void exchange(const EmbeddingProfile& embedding) {
+  void finish_undeferred() {
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      if (buckets_.is_deferred(bucket)) continue;
+      wait(bucket);
+      if (!held_back(bucket)) update(bucket);
+    }
+    if (profile_.embedding) add_rows(*profile_.embedding);
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+      if (held_back(bucket)) update(bucket);
+    pending_ = buckets_.deferred();
+  }
+
+  void send_rows(const EmbeddingProfile& embedding) {
+    expose([&] { all_reduce_.wait(tokens_); });
+    exchange(embedding.own_seconds);
+    rows_ = enqueue(rows(embedding) * embedding.row_bytes);
+  }
+
+  void add_rows(const EmbeddingProfile& embedding) {
+    expose([&] { all_reduce_.wait(rows_); });
+    exchange(static_cast<double>(rows(embedding)) * embedding.row_seconds);
+  }
+
+  void exchange(double seconds) {
+    lane_.advance(seconds);
+    found_.embedding += seconds;
+  }
+
+  std::size_t rows(const EmbeddingProfile& embedding) const {
     const double different = embedding.different_tokens(ranks_ * profile_.batch * profile_.length);
-    const auto rows = static_cast<std::size_t>(std::llround(different));
-    found_.embedding = embedding.own_seconds + static_cast<double>(rows) * embedding.row_seconds;
-    lane_.advance(found_.embedding);
-    all_reduce_now(embedding.vocabulary * sizeof(float));
-    all_reduce_now(rows * embedding.row_bytes);
+    return static_cast<std::size_t>(std::llround(different));
   }
 
-  void all_reduce_now(std::size_t bytes) {
-    const double begun = lane_.now();
-    all_reduce_.wait(all_reduce_.enqueue({nullptr, bytes}, AllReduce::Next::wait, AllReduce::kWithinPass));
-    found_.exposed += lane_.now() - begun;
+  AllReduce::Ticket enqueue(std::size_t bytes) {
+    return all_reduce_.enqueue({nullptr, bytes}, AllReduce::Next::compute, AllReduce::kWithinPass);
   }
 
   const StepProfile& profile_;
   const std::size_t ranks_;
   const double slow_down_;
   const Arena arena_;
+  const Range table_;                          // in floats; empty if no embedding is shared
   const std::unique_ptr<std::byte[]> memory_;  // never touched, so it takes no physical memory
   VirtualLane lane_;
   VirtualAllReduce all_reduce_;
   GradientBuckets buckets_;
-  std::size_t pending_ = 0;  // unfinished deferred buckets of the previous step
+  Range pending_;                            // unfinished deferred buckets of the previous step
+  AllReduce::Ticket tokens_ = 0, rows_ = 0;  // of a shared embedding
   SimulatedStep found_;
 };
 

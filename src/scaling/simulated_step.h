@@ -19,8 +19,8 @@ struct SimulatedStep {
 // identical, and all-reduces run one after the other. The step is in steady state: the buckets that the previous step
 // has deferred finish during its forward pass.
 //
-// If the profile has a shared embedding, its rows are exchanged after all buckets, by two more all-reduces that nothing
-// hides, and all updates follow. Throws Error if buckets are then deferred.
+// If the profile has a shared embedding, the tokens are all-reduced before forward, and the rows after backward, before
+// the deferred buckets; the buckets of the embedding's table are updated after that.
 //
 // `slow_down`: the factor by which computing takes longer during an all-reduce.
 SimulatedStep simulate_step(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& buckets,

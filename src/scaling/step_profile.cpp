@@ -57,18 +57,20 @@ void pass(Network& network, const Batch& batch) {
 }
 
 // Returns the time of an exchange without all-reduces. If `all_tokens`, other ranks have every token of the vocabulary.
-double exchange_seconds(Model& model, EmbeddingExchange& exchange, std::span<const std::int32_t> windows,
-                        const Network::EmbeddingGradient& gradient, bool all_tokens) {
+double exchange_seconds(Model& model, AllReduce& none, EmbeddingExchange& exchange,
+                        std::span<const std::int32_t> windows, const Network::EmbeddingGradient& gradient,
+                        bool all_tokens) {
   const TokenShape& shape = model.graph().tokens();
   Device& device = model.device();
-  const std::vector<float> marks(shape.vocabulary, 1.0f);
+  std::vector<std::int32_t> vocabulary(shape.vocabulary + 1);  // as one window
+  std::iota(vocabulary.begin(), vocabulary.end(), 0);
   std::vector<double> seconds;
   for (std::size_t pass = 0; pass <= kFewestPasses; ++pass) {
-    bool sends_marks = true;
     const Mark begun = device.mark();
-    exchange.add_all(windows, shape.length, gradient, [&](DeviceView values) {
-      if (std::exchange(sends_marks, false) && all_tokens) device.upload(std::as_bytes(std::span(marks)), values);
-    });
+    none.wait(all_tokens ? exchange.send_tokens(vocabulary, shape.vocabulary)
+                         : exchange.send_tokens(windows, shape.length));
+    none.wait(exchange.send_rows(windows, shape.length, gradient));
+    exchange.add_rows(gradient.table);
     const Mark ended = device.mark();
     device.finish();
     if (pass > 0) seconds.push_back(device.seconds(ended) - device.seconds(begun));  // the first one touches the memory
@@ -191,8 +193,8 @@ std::optional<EmbeddingProfile> profile_embedding(Model& model, const Batch& bat
 
   EmbeddingExchange exchange(model.device(), none, shape.vocabulary, gradient->width,
                              std::max(shape.vocabulary, batch.size() * shape.length));
-  const double own = exchange_seconds(model, exchange, windows, *gradient, false);
-  const double all = exchange_seconds(model, exchange, windows, *gradient, true);
+  const double own = exchange_seconds(model, none, exchange, windows, *gradient, false);
+  const double all = exchange_seconds(model, none, exchange, windows, *gradient, true);
   const auto rows = static_cast<double>(different.size()), more = static_cast<double>(shape.vocabulary) - rows;
   const double row_seconds = more > 0 ? std::max(0.0, (all - own) / more) : 0;
   return EmbeddingProfile{.vocabulary = shape.vocabulary,

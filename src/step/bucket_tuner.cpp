@@ -30,8 +30,9 @@ std::vector<BucketOptions> worth_trying(Trainer& trainer, const BucketOptions& d
     for (const double share : kDeferred) {
       if (share > 0 && !trainer.may_defer()) break;
       trainer.cut_buckets({bytes, share});
-      if (share > 0 && trainer.buckets().deferred() == deferred_before) continue;
-      deferred_before = trainer.buckets().deferred();
+      const std::size_t deferred = trainer.buckets().deferred().size();
+      if (share > 0 && deferred == deferred_before) continue;
+      deferred_before = deferred;
       all.push_back({bytes, share});
     }
   }

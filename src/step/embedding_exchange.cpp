@@ -9,6 +9,7 @@ namespace annulus {
 EmbeddingExchange::EmbeddingExchange(Device& device, AllReduce& all_reduce, std::size_t vocabulary, std::size_t width,
                                      std::size_t rows)
     : device_(device),
+      all_reduce_(all_reduce),
       vocabulary_(vocabulary),
       width_(width),
       marks_(all_reduce.allocate(vocabulary * sizeof(float))),
@@ -22,37 +23,46 @@ EmbeddingExchange::EmbeddingExchange(Device& device, AllReduce& all_reduce, std:
 void EmbeddingExchange::add_own(std::span<const std::int32_t> windows, std::size_t length,
                                 const Network::EmbeddingGradient& gradient) {
   take_tokens(windows, length, vocabulary_, 0, tokens_);
-  add_rows(gradient.rows, gradient.type, tokens_, gradient.table);
+  add(gradient.rows, gradient.type, tokens_, gradient.table);
 }
 
-void EmbeddingExchange::add_all(std::span<const std::int32_t> windows, std::size_t length,
-                                const Network::EmbeddingGradient& gradient, const AllReduceArray& all_reduce) {
+AllReduce::Ticket EmbeddingExchange::send_tokens(std::span<const std::int32_t> windows, std::size_t length) {
   take_tokens(windows, length, vocabulary_, 0, tokens_);
   std::ranges::fill(marked_, 0.0f);
   for (const std::int32_t token : tokens_)
     if (token >= 0) marked_[static_cast<std::size_t>(token)] = 1;
   device_.upload(std::as_bytes(std::span(marked_)), marks_);
-  all_reduce(marks_);
-  device_.download(marks_, std::as_writable_bytes(std::span(marked_)));
+  return all_reduce_.enqueue(marks_, AllReduce::Next::compute, AllReduce::kWithinPass);
+}
 
+AllReduce::Ticket EmbeddingExchange::send_rows(std::span<const std::int32_t> windows, std::size_t length,
+                                               const Network::EmbeddingGradient& gradient) {
+  // While a GPU still computes backward, its host prepares what follows.
+  device_.peek(marks_, std::as_writable_bytes(std::span(marked_)));
   all_.clear();
   for (std::size_t token = 0; token < vocabulary_; ++token) {
     place_[token] = marked_[token] > 0 ? static_cast<std::int32_t>(all_.size()) : -1;
     if (marked_[token] > 0) all_.push_back(static_cast<std::int32_t>(token));
   }
-  const std::size_t bytes = all_.size() * width_ * sizeof(float);
-  if (bytes > rows_.bytes) fail("a step has {} different tokens, but was planned for fewer", all_.size());
-  if (bytes == 0) return;
-  const DeviceView rows = rows_.slice(0, bytes);
+  if (rows().bytes > rows_.bytes) fail("a step has {} different tokens, but was planned for fewer", all_.size());
+  take_tokens(windows, length, vocabulary_, 0, tokens_);
   places_.clear();
   for (const std::int32_t token : tokens_) places_.push_back(token < 0 ? -1 : place_[static_cast<std::size_t>(token)]);
-  device_.zero(rows);
-  if (!places_.empty()) add_rows(gradient.rows, gradient.type, places_, rows);
-  all_reduce(rows);
-  add_rows(rows, DataType::f32, all_, gradient.table);
+  device_.zero(rows());
+  if (!places_.empty()) add(gradient.rows, gradient.type, places_, rows());
+  return all_reduce_.enqueue(rows(), AllReduce::Next::wait, AllReduce::kWithinPass);
 }
 
-void EmbeddingExchange::add_rows(DeviceView from, DataType type, std::span<const std::int32_t> index, DeviceView to) {
+void EmbeddingExchange::add_rows(DeviceView table) {
+  if (!all_.empty()) add(rows(), DataType::f32, all_, table);
+}
+
+// At least one, so that there is something to all-reduce if all tokens of a step are missing.
+DeviceView EmbeddingExchange::rows() const {
+  return rows_.slice(0, std::max<std::size_t>(1, all_.size()) * width_ * sizeof(float));
+}
+
+void EmbeddingExchange::add(DeviceView from, DataType type, std::span<const std::int32_t> index, DeviceView to) {
   const DeviceView indices = index_.view().slice(0, index.size_bytes());
   device_.upload(std::as_bytes(index), indices);
   device_.add_rows(from, type, indices, width_, to);

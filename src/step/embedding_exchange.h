@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -14,9 +13,15 @@ namespace annulus {
 // the whole table, only the rows of the global batch's tokens are not 0, so only these are sent: with 1,024 tokens,
 // 768 wide, 3 MB instead of GPT-2's 154 MB.
 //
-//   tokens   each rank marks its own in an array {vocabulary}; all-reduced, it has those of all ranks
+//   tokens   each rank marks its own in an array {vocabulary}; all-reduced, it has those of all ranks. Only the batch
+//   is
+//            needed for it, so it is sent before forward
 //   rows     each rank adds up the rows of its tokens in an array {tokens of all ranks, width}, which is all-reduced
+//            after backward
 //   table    each rank adds these rows, in the order of the tokens: bit-identical on all ranks
+//
+// A step calls send_tokens(), send_rows() and add_rows(), and in between waits for the tickets that they return. A rank
+// without samples has no windows and no rows. Collective.
 class EmbeddingExchange {
  public:
   // `rows`: the maximum number of tokens in a global batch. All references must outlive the exchange. Collective, as
@@ -26,16 +31,19 @@ class EmbeddingExchange {
   // Adds this rank's rows to its own table. `windows`: {batch, length + 1} tokens, of which the gradient has the rows.
   void add_own(std::span<const std::int32_t> windows, std::size_t length, const Network::EmbeddingGradient& gradient);
 
-  // Adds the rows of all ranks to a table that has been all-reduced. `all_reduce` all-reduces an array in place. A rank
-  // without samples has no windows and no rows. Collective.
-  using AllReduceArray = std::function<void(DeviceView)>;
-  void add_all(std::span<const std::int32_t> windows, std::size_t length, const Network::EmbeddingGradient& gradient,
-               const AllReduceArray& all_reduce);
+  AllReduce::Ticket send_tokens(std::span<const std::int32_t> windows, std::size_t length);
+  // REQUIRES: the tokens of these windows have been sent, and their ticket has been waited for.
+  AllReduce::Ticket send_rows(std::span<const std::int32_t> windows, std::size_t length,
+                              const Network::EmbeddingGradient& gradient);
+  // Adds the rows of all ranks to a table that has been all-reduced. REQUIRES: the rows' ticket has been joined.
+  void add_rows(DeviceView table);
 
  private:
-  void add_rows(DeviceView from, DataType type, std::span<const std::int32_t> index, DeviceView to);
+  void add(DeviceView from, DataType type, std::span<const std::int32_t> index, DeviceView to);
+  DeviceView rows() const;  // of the tokens of all ranks
 
   Device& device_;
+  AllReduce& all_reduce_;
   std::size_t vocabulary_, width_;
   DeviceView marks_, rows_;                          // in the all-reduce's memory
   Buffer index_;                                     // of the rows that are added

@@ -27,7 +27,6 @@ BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
 // Returns the option that requires all all-reduces of a step before its first update; empty if buckets are updated one
 // by one.
 std::string_view waits_for_all(Model& model, const StepOptions& options) {
-  if (model.embedding_gradient()) return "a network whose embedding is also its head";
   if (model.device().loss_scaling() != nullptr) return "--precision fp16";
   return options.clip_norm > 0 ? "--clip-norm" : "";
 }
@@ -40,16 +39,25 @@ std::optional<EmbeddingExchange> make_exchange(Model& model, AllReduce& all_redu
                                                options.global_batch * tokens.length);
 }
 
-GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllReduce& all_reduce,
+// Returns the position of a shared embedding's gradient, in floats; empty if none is shared. Forward needs it first, so
+// it is never deferred.
+Range table_of(Model& model) {
+  const auto& gradient = model.embedding_gradient();
+  if (!gradient) return {};
+  const auto offset = static_cast<std::size_t>(gradient->table.address - model.parameters().gradients().address);
+  return {offset / sizeof(float), (offset + gradient->table.bytes) / sizeof(float)};
+}
+
+GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllReduce& all_reduce, const Range& table,
                              std::string_view wants_all) {
   const Parameters& parameters = model.parameters();
   std::vector<Range> plan = plan_buckets(parameters, options.bytes);
-  const std::size_t deferred = count_deferred(plan, options.deferred);
+  const Range deferred = deferred_buckets(plan, table.end, options.deferred);
   if (options.deferred > 0 && !wants_all.empty())
     fail("--defer cannot be used with {}, which needs all gradients before the first update", wants_all);
   Network::Stops stops;
   for (std::size_t bucket = 0; bucket < plan.size(); ++bucket) {
-    if (bucket > 0 && bucket <= deferred) stops.forward.push_back(plan[bucket].end);
+    if (deferred.begin <= bucket && bucket < deferred.end) stops.forward.push_back(plan[bucket].end);
     stops.backward.push_back(plan[bucket].end);
   }
   model.stop_at(stops);
@@ -74,11 +82,16 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
       activity_(activity),
       accumulated_(options.parts > 1 ? device_.allocate(model.parameters().gradients().bytes) : Buffer{}),
       embedding_(make_exchange(model, all_reduce, options)),
+      table_(table_of(model)),
       bucket_options_(resolve(buckets, model.parameters())),
-      buckets_(make_buckets(model, bucket_options_, all_reduce, waits_for_all(model, options))) {
+      buckets_(make_buckets(model, bucket_options_, all_reduce, table_, waits_for_all(model, options))) {
   expect_flushed_subnormals();
   activity_.plan(buckets_.size());
-  model_.sum_over_ranks([this](DeviceView values) { all_reduce_within_pass(values); });
+  model_.sum_over_ranks([this](DeviceView values) {
+    const AllReduce::Ticket ticket = all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass);
+    const StepTimestamps::Part part = wait_for_ranks([&] { all_reduce_.join(ticket); });
+    if (!rehearsing_) timestamps_.finishing.push_back(part);
+  });
 }
 
 bool Trainer::updates_together() const {
@@ -87,7 +100,7 @@ bool Trainer::updates_together() const {
 
 void Trainer::cut_buckets(const BucketOptions& options) {
   bucket_options_ = resolve(options, model_.parameters());
-  buckets_ = make_buckets(model_, bucket_options_, all_reduce_, waits_for_all(model_, options_));
+  buckets_ = make_buckets(model_, bucket_options_, all_reduce_, table_, waits_for_all(model_, options_));
   activity_.plan(buckets_.size());
 }
 
@@ -110,12 +123,7 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const M
     if (!std::isfinite(metrics.loss))
       fail("the loss is {}: the parameters of the previous step are the last valid ones; lower --lr", metrics.loss);
     optimizer_.begin_step();
-    if (updates_together()) {
-      update_together(batch);
-    } else {
-      update(0);
-      finish_undeferred();
-    }
+    finish_undeferred();
     timestamps_.open = true;
     timestamps_.ended = device_.mark();
   }
@@ -162,11 +170,11 @@ double Trainer::rehearse(const Batch& batch) {
   double seconds = 0;
   // The last repetition is timed. It begins as steps do: with deferred buckets of the previous one, and, on a device
   // that records work, with the recordings made in the second.
-  for (int time = device_.info().records ? -1 : buckets_.deferred() > 0 ? 0 : 1; time < 2; ++time) {
+  for (int time = device_.info().records ? -1 : buckets_.deferred().size() > 0 ? 0 : 1; time < 2; ++time) {
     const double begun = now_seconds();
     load(batch, 0);
     compute(batch, {});
-    finish(0);
+    wait(0);
     finish_undeferred();
     device_.finish();
     seconds = now_seconds() - begun;
@@ -178,8 +186,37 @@ double Trainer::rehearse(const Batch& batch) {
 }
 
 void Trainer::finish_undeferred() {
-  for (std::size_t bucket = buckets_.deferred() + 1; bucket < buckets_.size(); ++bucket) finish(bucket);
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (buckets_.is_deferred(bucket)) continue;
+    if (bucket > 0) wait(bucket);
+    if (!held_back(bucket)) update(bucket);
+  }
+  if (embedding_) wait_for_ranks([&] { all_reduce_.join(rows_); });
+  use_all_gradients();
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+    if (!buckets_.is_deferred(bucket) && held_back(bucket)) update(bucket);
+  if (LossScaling* scaling = device_.loss_scaling(); scaling != nullptr && !rehearsing_) scaling->conclude();
   pending_ = buckets_.deferred();
+}
+
+// Returns whether a bucket is updated only after use_all_gradients().
+bool Trainer::held_back(std::size_t bucket) const {
+  const Range range = buckets_.range(bucket);
+  return updates_together() || (range.begin < table_.end && table_.begin < range.end);
+}
+
+// What must be done between the last all-reduce and the updates that are held back.
+void Trainer::use_all_gradients() {
+  if (!embedding_ && !updates_together()) return;
+  activity_.enter(Activity::Phase::optimizer);
+  const Mark begun = device_.mark();
+  // Adds the rows of all ranks to a shared embedding's gradient, which has been all-reduced without them.
+  if (embedding_) embedding_->add_rows(model_.embedding_gradient()->table);
+  if (rehearsing_) return;
+  // A single gradient that overflows, in any bucket, forbids all updates.
+  if (LossScaling* scaling = device_.loss_scaling()) scaling->judge(model_.parameters().gradients());
+  if (options_.clip_norm > 0) optimizer_.clip(options_.clip_norm);
+  timestamps_.updates.push_back({begun, device_.mark()});
 }
 
 void Trainer::load(const Batch& batch, std::size_t number) {
@@ -197,10 +234,26 @@ std::span<const std::uint8_t> Trainer::part_of(const Batch& batch, std::size_t n
   return std::span(batch.images).subspan(samples.begin * bytes, samples.size() * bytes);
 }
 
+// Returns the windows of the last part, of which backward leaves out the embedding's gradient; none for an empty share.
+std::span<const std::int32_t> Trainer::last_windows(const Batch& batch) const {
+  return batch.size() == 0 ? std::span<const std::int32_t>{}
+                           : windows_in(part_of(batch, options_.parts_of(batch.size()) - 1));
+}
+
 // Computes the gradients of this rank's share, whose first part is already loaded, and sends them bucket by bucket as
 // they become final.
 void Trainer::compute(const Batch& batch, const ControlFlags& flags) {
-  if (batch.size() == 0) return send_nothing(flags);
+  AllReduce::Ticket tokens = 0;
+  if (embedding_) tokens = embedding_->send_tokens(last_windows(batch), model_.graph().tokens().length);
+  if (batch.size() == 0)
+    send_nothing(flags);
+  else
+    compute_parts(batch, flags);
+  if (embedding_) send_rows(batch, tokens);
+  buckets_.send_deferred();
+}
+
+void Trainer::compute_parts(const Batch& batch, const ControlFlags& flags) {
   const std::size_t last = options_.parts_of(batch.size()) - 1;
   const float sample_weight = 1.0f / static_cast<float>(batch.step.global_batch());
   if (last > 0) device_.zero(accumulated_.view());
@@ -274,16 +327,24 @@ void Trainer::begin_backward(const ControlFlags& flags) {
   buckets_.begin_step();
 }
 
-void Trainer::all_reduce_within_pass(DeviceView values) {
-  const StepTimestamps::Part part = all_reduce_now(values);
+// Sends the rows of a shared embedding's gradient when backward has ended, before deferred buckets.
+void Trainer::send_rows(const Batch& batch, AllReduce::Ticket tokens) {
+  const StepTimestamps::Part part = wait_for_ranks([&] { all_reduce_.wait(tokens); });
   if (!rehearsing_) timestamps_.finishing.push_back(part);
+  Network::EmbeddingGradient gradient = *model_.embedding_gradient();  // for an empty share, without rows
+  if (batch.size() > 0) {
+    const std::size_t last = options_.parts_of(batch.size()) - 1;
+    gradient = *model_.network(Mode::training, options_.part(batch.size(), last).size()).embedding_gradient();
+  }
+  rows_ = embedding_->send_rows(last_windows(batch), model_.graph().tokens().length, gradient);
 }
 
-Trainer::StepTimestamps::Part Trainer::all_reduce_now(DeviceView values) {
+template <class Wait>
+Trainer::StepTimestamps::Part Trainer::wait_for_ranks(const Wait& wait) {
   const Activity::Phase before = activity_.snapshot().phase;
   activity_.enter(Activity::Phase::waiting_within_pass);
   const Mark begun = device_.mark();
-  all_reduce_.join(all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass));
+  wait();
   const Mark ended = device_.mark();
   activity_.enter(before);
   if (all_reduce_.info().reduces && !rehearsing_) timestamps_.waits.push_back({begun, begun, ended});
@@ -291,9 +352,10 @@ Trainer::StepTimestamps::Part Trainer::all_reduce_now(DeviceView values) {
 }
 
 void Trainer::finish_from(std::size_t parameters) {
-  if (pending_ == 0 || buckets_.range(pending_).end <= parameters) return;
+  const auto needed = [&] { return pending_.size() > 0 && buckets_.range(pending_.end - 1).end > parameters; };
+  if (!needed()) return;
   const Mark begun = device_.mark();
-  for (; pending_ > 0 && buckets_.range(pending_).end > parameters; --pending_) finish(pending_);
+  while (needed()) finish(--pending_.end);
   activity_.enter(Activity::Phase::forward);
   if (!rehearsing_) timestamps_.finishing.push_back({begun, device_.mark()});
 }
@@ -326,33 +388,6 @@ void Trainer::update(std::size_t bucket) {
   const LaneSpan span(device_, lane_, "update of bucket", static_cast<std::int64_t>(bucket + 1), begun);
   optimizer_.update(buckets_.range(bucket));
   timestamps_.updates.push_back({begun, device_.mark()});
-}
-
-// Adds the rows of all ranks to a shared embedding's gradient, which has been all-reduced without them.
-void Trainer::finish_embedding(const Batch& batch) {
-  std::span<const std::uint8_t> samples;
-  Network::EmbeddingGradient gradient = *model_.embedding_gradient();  // for an empty share, without rows
-  if (batch.size() > 0) {
-    const std::size_t last = options_.parts_of(batch.size()) - 1;
-    samples = part_of(batch, last);
-    gradient = *model_.network(Mode::training, options_.part(batch.size(), last).size()).embedding_gradient();
-  }
-  embedding_->add_all(windows_in(samples), model_.graph().tokens().length, gradient,
-                      [this](DeviceView values) { all_reduce_now(values); });
-}
-
-void Trainer::update_together(const Batch& batch) {
-  for (std::size_t bucket = 1; bucket < buckets_.size(); ++bucket) wait(bucket);
-  if (embedding_) finish_embedding(batch);
-  activity_.enter(Activity::Phase::optimizer);
-  const Mark begun = device_.mark();
-  LossScaling* scaling = device_.loss_scaling();
-  // A single gradient that overflows, in any bucket, forbids all updates.
-  if (scaling != nullptr) scaling->judge(model_.parameters().gradients());
-  if (options_.clip_norm > 0) optimizer_.clip(options_.clip_norm);
-  timestamps_.updates.push_back({begun, device_.mark()});
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) update(bucket);
-  if (scaling != nullptr) scaling->conclude();
 }
 
 StepMetrics Trainer::read_metrics() const {

@@ -97,6 +97,7 @@ class Trainer {
 
   void load(const Batch& batch, std::size_t part);
   void compute(const Batch& batch, const ControlFlags& flags);
+  void compute_parts(const Batch& batch, const ControlFlags& flags);
   void send_nothing(const ControlFlags& flags);
   Network& forward(const Batch& batch, std::size_t part);
   std::span<const std::uint8_t> part_of(const Batch& batch, std::size_t number) const;
@@ -104,16 +105,18 @@ class Trainer {
   void backward(Network& network, float sample_weight, const ControlFlags& flags, bool accumulated);
   void send(std::size_t gradients);
   void begin_backward(const ControlFlags& flags);
-  void all_reduce_within_pass(DeviceView values);
-  StepTimestamps::Part all_reduce_now(DeviceView values);
-  void finish_undeferred();
-  void finish_embedding(const Batch& batch);
+  template <class Wait>
+  StepTimestamps::Part wait_for_ranks(const Wait& wait);  // for an all-reduce that is not a bucket's
+  std::span<const std::int32_t> last_windows(const Batch& batch) const;
+  void send_rows(const Batch& batch, AllReduce::Ticket tokens);
+  void finish_undeferred();                  // REQUIRES: the first bucket has been waited for
   void finish_from(std::size_t parameters);  // deferred buckets that end beyond this position in the arena
   void finish(std::size_t bucket);
   void wait(std::size_t bucket);
   void update(std::size_t bucket);
-  void update_together(const Batch& batch);  // all buckets, after what needs all gradients
-  bool updates_together() const;             // rather than each bucket when its all-reduce is done
+  bool updates_together() const;  // rather than each bucket when its all-reduce is done
+  bool held_back(std::size_t bucket) const;
+  void use_all_gradients();
   StepMetrics read_metrics() const;
   void record_times(StepTimestamps& timestamps);
   double seconds(const StepTimestamps::Part& part) { return device_.seconds(part.end) - device_.seconds(part.begin); }
@@ -128,10 +131,12 @@ class Trainer {
   Activity& activity_;
   Buffer accumulated_;                          // gradients of a step's earlier parts; none if steps have one part
   std::optional<EmbeddingExchange> embedding_;  // none if no embedding is shared
+  const Range table_;                           // the gradients of its table, in floats; empty if there is none
+  AllReduce::Ticket rows_ = 0;                  // of its rows
   std::size_t not_added_ = 0;                   // offset in bytes from which they are not yet added to the last part's
   BucketOptions bucket_options_;
   GradientBuckets buckets_;
-  std::size_t pending_ = 0;                      // deferred buckets 1 to this one are not finished
+  Range pending_;                                // deferred buckets that are not finished
   bool rehearsing_ = false;                      // nothing is updated or booked
   StepTimestamps timestamps_, last_timestamps_;  // of this step, and of the one before
 };

@@ -11,6 +11,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
+#include "models/freeze.h"
 #include "models/synchronize.h"
 #include "models/zoo.h"
 #include "src/step/bucket_tuner.h"
@@ -187,12 +188,13 @@ TEST_CASE("ranks that share an embedding between its uses train as one process d
   const std::size_t bucket_bytes = GENERATE(1 << 20, 1000);
   const std::size_t parts = GENERATE(1, 2);
   const float clip_norm = GENERATE(0.0f, 1e9f);
-  CAPTURE(algorithm, bucket_bytes, parts, clip_norm);
+  const double deferred = clip_norm > 0 ? 0 : GENERATE(0.0, 0.5);
+  CAPTURE(algorithm, bucket_bytes, parts, clip_norm, deferred);
   constexpr TokenShape kShape{7, 300};
   const Graph graph = make_model("gpt-tiny", token_task(kShape));
   const auto n = static_cast<std::size_t>(world.size());
-  Replica replica(world, algorithm, {bucket_bytes}, {.parts = parts, .clip_norm = clip_norm, .global_batch = 5 * n + 1},
-                  graph);
+  Replica replica(world, algorithm, {bucket_bytes, deferred},
+                  {.parts = parts, .clip_norm = clip_norm, .global_batch = 5 * n + 1}, graph);
   Alone alone(graph);
   const auto start = copied(alone.model.parameters().weights());
   const std::size_t global_batches[] = {n, 2 * n - 1, 1, 5 * n + 1, n > 1 ? n - 1 : 3};
@@ -218,6 +220,62 @@ TEST_CASE("ranks that share an embedding between its uses train as one process d
   }
   replica.trainer.finish();
   check_same_training(world, replica, alone, start);
+}
+
+TEST_CASE("a network that shares its embedding trains to the same bits with deferred buckets") {
+  const World world;
+  const std::size_t parts = GENERATE(1, 2);
+  const bool frozen = GENERATE(false, true);
+  const double share = GENERATE(0.3, 1.0);
+  CAPTURE(parts, frozen, share);
+  constexpr TokenShape kShape{7, 300};
+  constexpr std::size_t kBucketBytes = 16 * 1024;
+  Graph graph = make_model("gpt-tiny", token_task(kShape));
+  if (frozen) graph = freeze(graph, {"wte"});
+  const auto n = static_cast<std::size_t>(world.size());
+  const StepOptions options{.parts = parts, .global_batch = 5 * n};
+  Replica plain(world, "ring", {kBucketBytes}, options, graph);
+  Replica deferred(world, "ring", {kBucketBytes, share}, options, graph);
+  const GradientBuckets& buckets = deferred.trainer.buckets();
+  // The table has 75 KiB, after the first bucket, which has the metrics.
+  CHECK(buckets.deferred().begin == (frozen ? 1 : 6));
+  CHECK(buckets.deferred().size() > 2);
+  if (share == 1.0) CHECK(buckets.deferred().end == buckets.size());
+  const std::size_t global_batches[] = {n, 1, 5 * n, 2 * n - 1, n};
+  for (std::size_t step = 0; step < 5; ++step) {
+    CAPTURE(step);
+    const StepPlan what = plan(step, global_batches[step]);
+    const Batch own = test::text_batch(what, what.share(world.rank(), world.size()), kShape);
+    const StepMetrics expected = plain.trainer.step(own, {}, plain.device->mark());
+    CHECK(deferred.trainer.step(own, {}, deferred.device->mark()).loss == expected.loss);
+    if (step == 3) {  // as before an evaluation
+      plain.trainer.finish();
+      deferred.trainer.finish();
+    }
+  }
+  plain.trainer.finish();
+  deferred.trainer.finish();
+  const auto bits = [](Replica& replica) {
+    return std::pair(hash(replica.model.parameters().weights()), hash(replica.optimizer.state(0)));
+  };
+  CHECK(bits(deferred) == bits(plain));
+}
+
+TEST_CASE("tuning tries to defer buckets of a network that shares its embedding, and changes no weights") {
+  const World world;
+  constexpr TokenShape kShape{7, 300};
+  const auto n = static_cast<std::size_t>(world.size());
+  Replica replica(world, "ring", {}, {.global_batch = 2 * n}, make_model("gpt-tiny", token_task(kShape)));
+  const std::uint64_t weights = hash(replica.model.parameters().weights());
+  const StepPlan what = plan(0, 2 * n);
+  const Batch own = test::text_batch(what, what.share(world.rank(), world.size()), kShape);
+  const BucketTuning tuning = tune_buckets(world, replica.trainer, own);
+  CHECK(hash(replica.model.parameters().weights()) == weights);
+  CHECK(std::ranges::any_of(tuning.trials, [](const BucketTrial& trial) { return trial.buckets.deferred > 0; }) ==
+        (n > 1));
+  replica.trainer.step(own, {}, replica.device->mark());
+  replica.trainer.finish();
+  CHECK(hash(replica.model.parameters().weights()) != weights);
 }
 
 // Short all-reduces do not run beside the computation: the slow rank's first one completes when all of its gradients

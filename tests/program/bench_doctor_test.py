@@ -100,6 +100,15 @@ class Bench(helper.ProgramTest):
         self.assertGreater(image, 0.8 * kept)
         self.assertLess(image, 1.3 * kept)
 
+    def test_gradients_that_ranks_share_count_once(self):
+        def peak(all_reduce):
+            file = self.folder / "memory.json"
+            self.succeed("bench", "step", "--model", "mlp", "--classes", 100_000, "--batch", 1, "--seconds", 0.01, "--threads", 1,
+                         "--all-reduce", all_reduce, "--json", file, "--overwrite", ranks=3)
+            return json.loads(file.read_text())["peak_memory_bytes"]
+        # Each rank also sees the gradients of the two others, 50 MB each.
+        self.assertAlmostEqual(peak("shm"), peak("message-ring"), delta=25e6)
+
     def test_a_step_reorders_no_activations(self):
         batch = 13  # the first extent of activations, and of no parameter
         result = self.succeed("bench", "step", "--model", "resnet20", "--image", "32x32x3", "--batch", batch, "--seconds", 0.01,

@@ -119,43 +119,55 @@ TEST_CASE("the default bucket size is 1/8 of the gradients, clamped") {
   CHECK(default_bucket_bytes(std::size_t{1} << 30) == 4 << 20);
 }
 
-TEST_CASE("the deferred buckets are those that fit the share, never the first") {
+TEST_CASE("the deferred buckets are those that fit the share, from a position on, never the first") {
   const Ranges buckets{{0, 10}, {10, 30}, {30, 40}, {40, 100}};
-  CHECK(count_deferred(buckets, 0) == 0);
-  CHECK(count_deferred(buckets, 0.19) == 0);
-  CHECK(count_deferred(buckets, 0.2) == 1);
-  CHECK(count_deferred(buckets, 0.3) == 2);
-  CHECK(count_deferred(buckets, 0.89) == 2);
-  CHECK(count_deferred(buckets, 1) == 3);
-  CHECK(count_deferred({}, 1) == 0);
-  CHECK(count_deferred(Ranges{{0, 10}}, 1) == 0);
+  CHECK(deferred_buckets(buckets, 0, 0) == Range{1, 1});
+  CHECK(deferred_buckets(buckets, 0, 0.19) == Range{1, 1});
+  CHECK(deferred_buckets(buckets, 0, 0.2) == Range{1, 2});
+  CHECK(deferred_buckets(buckets, 0, 0.3) == Range{1, 3});
+  CHECK(deferred_buckets(buckets, 0, 0.89) == Range{1, 3});
+  CHECK(deferred_buckets(buckets, 0, 1) == Range{1, 4});
+  CHECK(deferred_buckets(buckets, 10, 0.2) == Range{1, 2});
+  CHECK(deferred_buckets(buckets, 11, 0.09) == Range{2, 2});
+  CHECK(deferred_buckets(buckets, 30, 0.1) == Range{2, 3});
+  CHECK(deferred_buckets(buckets, 11, 0.7) == Range{2, 4});
+  CHECK(deferred_buckets(buckets, 50, 1) == Range{4, 4});
+  CHECK(deferred_buckets({}, 0, 1).size() == 0);
+  CHECK(deferred_buckets(Ranges{{0, 10}}, 0, 1).size() == 0);
 }
 
 TEST_CASE("deferred buckets are sent last, lowest layers first, and may complete in the next step") {
   Lane lane;
-  std::vector<float> arena(50);
+  std::vector<float> arena(60);
   Recorder recorder;
-  GradientBuckets buckets(lane, view_of(arena), {{0, 10}, {10, 20}, {20, 30}, {30, 40}, {40, 50}}, recorder, 2);
+  const std::size_t first = GENERATE(1, 2);
+  GradientBuckets buckets(lane, view_of(arena), {{0, 10}, {10, 20}, {20, 30}, {30, 40}, {40, 50}, {50, 60}}, recorder,
+                          {first, first + 2});
   const auto sent = [&] {
     std::vector<std::size_t> numbers;
     for (const auto& values : recorder.enqueued)
       numbers.push_back(static_cast<std::size_t>(values.data() - arena.data()) / 10);
     return numbers;
   };
+  using Numbers = std::vector<std::size_t>;
   for (int step = 0; step < 2; ++step) {
     recorder.enqueued.clear();
     buckets.begin_step();
     buckets.ready(30);
-    CHECK(sent() == std::vector<std::size_t>{0});
-    buckets.ready(40);
-    CHECK(sent() == std::vector<std::size_t>{0, 3});
+    CHECK(sent() == (first == 1 ? Numbers{0} : Numbers{0, 1}));
     buckets.ready(50);
-    CHECK(sent() == std::vector<std::size_t>{0, 3, 4, 2, 1});
+    CHECK(sent() == (first == 1 ? Numbers{0, 3, 4} : Numbers{0, 1, 4}));
+    CHECK_THROWS_AS(buckets.send_deferred(), Error);
+    buckets.ready(60);
+    CHECK(sent() == (first == 1 ? Numbers{0, 3, 4, 5} : Numbers{0, 1, 4, 5}));
+    buckets.send_deferred();
+    const Numbers order = first == 1 ? Numbers{0, 3, 4, 5, 2, 1} : Numbers{0, 1, 4, 5, 3, 2};
+    CHECK(sent() == order);
     recorder.waited.clear();
     recorder.joined.clear();
     buckets.wait(0);
-    for (const std::size_t bucket : {3, 4, 2, 1}) buckets.join(bucket);
-    CHECK(recorder.joined == std::vector<AllReduce::Ticket>{101, 102, 103, 104, 105});
+    for (const std::size_t bucket : std::span(order).subspan(1)) buckets.join(bucket);
+    CHECK(recorder.joined == std::vector<AllReduce::Ticket>{101, 102, 103, 104, 105, 106});
     CHECK(recorder.waited == std::vector<AllReduce::Ticket>{101});
   }
 }
@@ -197,7 +209,8 @@ TEST_CASE("misuse of buckets is refused") {
   std::vector<float> arena(20);
   Recorder recorder;
   CHECK_THROWS_AS(GradientBuckets(lane, view_of(arena), {{0, 10}}, recorder), Error);
-  CHECK_THROWS_AS(GradientBuckets(lane, view_of(arena), {{0, 20}}, recorder, 1), Error);
+  for (const Range deferred : {Range{1, 2}, Range{0, 1}})
+    CHECK_THROWS_AS(GradientBuckets(lane, view_of(arena), {{0, 20}}, recorder, deferred), Error);
   GradientBuckets buckets(lane, view_of(arena), {{0, 10}, {10, 20}}, recorder);
   buckets.begin_step();
   buckets.ready(10);

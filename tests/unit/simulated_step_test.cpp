@@ -25,11 +25,11 @@ AllReduceModel constant(double seconds) {
   return {[seconds](std::size_t) { return seconds; }, "constant"};
 }
 
-// A vocabulary of 3 tokens of 1 KiB each, 8 windows of 100 tokens: so every step has all 3.
+// Layer c has the table, of a vocabulary of 4 tokens; 8 windows of 100 tokens, so every step has all 4.
 StepProfile with_embedding() {
   StepProfile profile = three_layers();
   profile.length = 100;
-  profile.embedding = {.vocabulary = 3, .row_bytes = 1024, .own_seconds = 4, .row_seconds = 2};
+  profile.embedding = {.vocabulary = 4, .row_bytes = kLayerBytes / 4, .own_seconds = 4, .row_seconds = 2};
   return profile;
 }
 
@@ -111,38 +111,68 @@ TEST_CASE("the number of different tokens is that of random ones") {
         Approx(50257 * (1 - std::exp(-1))).epsilon(1e-4));
 }
 
-TEST_CASE("a shared embedding is exchanged after all buckets, and all updates follow") {
-  // c's all-reduce of 5 s and b's are hidden by backward, a's is exposed, without an update before it.
+TEST_CASE("of a shared embedding, forward hides the tokens; the rows follow the other layers") {
+  // c's all-reduce and b's are hidden by backward; a's begins at 66.5 and ends at 71.5. This rank's rows are ready at
+  // 70.5 and sent until 76.5. In between b and a are updated, at last the table, in c.
   const SimulatedStep step = simulate_step(with_embedding(), constant(5), {.bytes = kLayerBytes});
-  CHECK(step.embedding == Approx(4 + 3 * 2));
+  CHECK(step.embedding == Approx(4 + 4 * 2));
   CHECK(step.communication == Approx(5 * 5));
-  CHECK(step.exposed == Approx(5 + 2 * 5));
+  CHECK(step.exposed == Approx((71.5 - 70.6) + (76.5 - 71.6)));
   CHECK(step.optimizer == Approx(0.3));
-  CHECK(step.step == Approx(0.5 + 66 + 15 + 10 + 0.3));
+  CHECK(step.step == Approx(76.5 + 4 * 2 + 0.1));
 }
 
-TEST_CASE("the exchange of a shared embedding has the marks and the rows of all ranks' tokens") {
+TEST_CASE("with a shared embedding, layers below the head are deferred, and sent after the rows") {
+  StepProfile profile = with_embedding();
+  profile.embedding->own_seconds = profile.embedding->row_seconds = 0;
+  // c is sent from 36.5 on, a from 66.5, the rows from 86.5, b from 106.5 to 126.5. In between a is updated, and c; the
+  // next step begins at 106.6, and needs b's parameters after 1.5 s.
+  const SimulatedStep step = simulate_step(profile, constant(20), {.bytes = kLayerBytes, .deferred = 0.34});
+  CHECK(step.exposed == Approx((86.5 - 66.5) + (106.5 - 86.6) + (126.5 - 108.1)));
+  CHECK(step.communication == Approx(5 * 20));
+  CHECK(step.step == Approx(66.8 + step.exposed));
+
+  // Only the tokens are sent before c, and c is not deferred.
   std::vector<std::size_t> sizes;
   const auto recorded = [&](std::size_t bytes) {
     sizes.push_back(bytes);
     return 0.0;
   };
+  profile.layers[0].gradient_bytes = {1024};
+  profile.layers[1].gradient_bytes = {2048};
+  simulate_step(profile, {recorded, "recorded"}, {.bytes = 2048, .deferred = 0.04});
+  sizes.erase(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2));  // of the first step
+  REQUIRE(sizes.size() == 1 + 32 + 3);
+  CHECK(sizes.front() == 4 * sizeof(float));
+  CHECK(std::vector(sizes.end() - 3, sizes.end()) == std::vector<std::size_t>{1024, kLayerBytes, 2048});
+}
+
+TEST_CASE("the exchange of a shared embedding has the tokens and the rows of all ranks") {
+  std::vector<std::size_t> sizes;
+  const auto recorded = [&](std::size_t bytes) {
+    sizes.push_back(bytes);
+    return 0.0;
+  };
+  constexpr std::size_t kTableBytes = 1000 * 1024;
   StepProfile profile = with_embedding();
+  profile.layers[2].gradient_bytes = {kTableBytes};
   profile.embedding->vocabulary = 1000;  // 800 tokens have 1000 (1 - 0.999^800) = 550.87 different ones
-  const SimulatedStep one = simulate_step(profile, {recorded, "recorded"}, {.bytes = kLayerBytes});
-  CHECK(sizes == std::vector<std::size_t>{kLayerBytes, kLayerBytes, kLayerBytes, 4000, 551 * 1024,  // the first step
-                                          kLayerBytes, kLayerBytes, kLayerBytes, 4000, 551 * 1024});
+  profile.embedding->row_bytes = 1024;
+  const SimulatedStep one = simulate_step(profile, {recorded, "recorded"}, {.bytes = kTableBytes});
+  CHECK(sizes == std::vector<std::size_t>{4000, kTableBytes, 2 * kLayerBytes, 551 * 1024,  // the first step
+                                          4000, kTableBytes, 2 * kLayerBytes, 551 * 1024});
   CHECK(one.embedding == Approx(4 + 551 * 2));
   sizes.clear();  // 4 ranks: 1000 (1 - 0.999^3200) = 959.31
-  const SimulatedStep four = simulate_step(profile, {recorded, "recorded", 4}, {.bytes = kLayerBytes});
+  const SimulatedStep four = simulate_step(profile, {recorded, "recorded", 4}, {.bytes = kTableBytes});
   CHECK(sizes.back() == 959 * 1024);
   CHECK(four.embedding == Approx(4 + 959 * 2));
 }
 
-TEST_CASE("buckets cannot be deferred if an embedding is shared") {
-  CHECK(test::error_of([] { simulate_step(with_embedding(), constant(5), {.deferred = 0.5}); }) ==
-        "--defer cannot be used with three, whose embedding is also its head: it needs all gradients before the first "
-        "update");
+TEST_CASE("a profile whose embedding has no gradient is refused") {
+  StepProfile profile = with_embedding();
+  profile.embedding->vocabulary = 5;
+  CHECK(test::error_of([&] { simulate_step(profile, constant(5), {}); }) ==
+        "the profile of three has no gradient of 5 rows of 16384 bytes, as its embedding");
 }
 
 TEST_CASE("a profile without gradients has no buckets") {

@@ -1,8 +1,10 @@
 // Operations of networks that read tokens, against plain loops in double precision.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "kernels/base/host_memory.h"
 #include "models/model.h"
 #include "models/zoo.h"
 #include "src/step/embedding_exchange.h"
@@ -212,6 +214,32 @@ TEST_CASE("the gradient of a shared embedding is that of both of its uses") {
     CAPTURE(element, slope, ours[element]);
     CHECK(std::abs(slope - double{ours[element]}) <= 2e-3);
   }
+}
+
+TEST_CASE("gradients are final when they are reported, those of a large head in parts") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  constexpr std::size_t kBatch = 2, kLength = 300, kVocabulary = 9000;  // more tokens than the head has in a block
+  Model model(*device, make_model("gpt-tiny", token_task({kLength, kVocabulary})), Mode::training, kBatch);
+  const Parameters& parameters = model.parameters();
+  model.parameters().initialize(3);
+  Network& network = model.network(Mode::training, kBatch);
+  test::load_windows(network, random_windows(kBatch, kLength, kVocabulary, 7));
+  network.forward();
+  const std::span<const float> arena = floats(parameters.gradients());
+  std::vector<std::size_t> ends;
+  std::vector<std::vector<float>> reported;
+  network.backward(1, [&](std::size_t count) {
+    ends.push_back(count);
+    reported.emplace_back(arena.begin(), arena.begin() + static_cast<std::ptrdiff_t>(count));
+  });
+  CHECK(std::ranges::is_sorted(ends));
+  CHECK(ends.back() == arena.size());
+  for (const auto& values : reported) REQUIRE(std::ranges::equal(values, arena.first(values.size())));
+
+  const auto table = std::ranges::find(parameters.all(), std::string("wte.weight"), &Parameter::name);
+  const std::size_t begin = table->offset / sizeof(float), width = table->bytes / sizeof(float) / kVocabulary;
+  for (const std::size_t rows : {std::size_t{4096}, std::size_t{8192}, kVocabulary})
+    CHECK(std::ranges::find(ends, begin + rows * width) != ends.end());
 }
 
 }  // namespace annulus

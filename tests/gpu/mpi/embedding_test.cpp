@@ -105,8 +105,10 @@ TEST_CASE("the rows of an embedding's gradient are summed over all ranks, bit-id
       for (float& value : own) value *= kScale;
     device->write(own, rows, row_memory.view());
     const Batch batch = windows_of(rank);
-    exchange.add_all(windows_in(batch.images), kShape.length, gradient,
-                     [&](DeviceView array) { all_reduce->wait(all_reduce->enqueue(array)); });
+    const auto windows = windows_in(batch.images);
+    all_reduce->wait(exchange.send_tokens(windows, kShape.length));
+    all_reduce->join(exchange.send_rows(windows, kShape.length, gradient));
+    exchange.add_rows(gradient.table);
     device->read(table, table_memory.view(), values);
     test::check_same_on_every_rank(world, values);
     double furthest = 0;
