@@ -40,6 +40,7 @@ Context make_context(const DeviceRequest& request) {
   context.lane = make_stream();
   context.convolutions = make_convolution_planner(request.tuning);
   context.matmuls = make_matmul_planner();
+  context.attention = make_attention_planner();
   return context;
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cuda/ops/input_gradient.h"
@@ -6,6 +7,9 @@
 
 // Dao, "FlashAttention-2", ICLR 2024: a block of threads has a tile of queries, or in the backward pass of keys, and
 // visits the tiles of the others, so that no matrix of attention weights is in memory. Sums are in float32.
+//
+// If cuDNN has a plan for a pass, which it may have in 16 bits, that is used instead: the logarithms of sums have the
+// same form, so either can compute the other's backward pass.
 namespace annulus::cuda {
 namespace {
 
@@ -251,17 +255,29 @@ class AttentionOp : public Op {
               channels_last(output).channels(),
               1 / std::sqrt(static_cast<float>(each)),
               operation.causal};
+    using Pass = AttentionProblem::Pass;
+    forward_ = context.attention->plan(problem(mode == Mode::training ? Pass::forward : Pass::inference));
     if (mode != Mode::training) return;
     const std::size_t bytes = batch_ * heads_.heads * heads_.length * sizeof(float);
     sums_ = allocate_device(bytes);
     products_ = allocate_device(bytes);
   }
 
-  void bind(const Bindings& bindings) override { bindings_ = bindings; }
+  // The backward pass is planned only now, because the bindings determine whether it accumulates, as only ours can.
+  void bind(const Bindings& bindings) override {
+    bindings_ = bindings;
+    const bool plans_backward = InputGradient<T>(bindings, 0).wanted() && !bindings.accumulates(0);
+    backward_ = plans_backward ? context_.attention->plan(problem(AttentionProblem::Pass::backward)) : nullptr;
+    std::size_t bytes = 0;
+    for (const auto* plan : {&forward_, &backward_})
+      if (*plan) bytes = std::max(bytes, (*plan)->workspace_bytes());
+    if (bytes > 0) workspace_ = context_.workspace(bytes);
+  }
 
   void forward() override {
     const DeviceView to = bindings_.output;
     if (heads_.output_row != heads_.width) check(cudaMemsetAsync(to.address, 0, to.bytes, lane()));  // its padding
+    if (forward_) return forward_->run(operands(), workspace_, lane());
     with_chunks([&](auto chunks) {
       run(attention<T, chunks>, chunks, data<T>(bindings_.inputs[0]), data<float>(sums_.view()), data<T>(to));
     });
@@ -275,6 +291,7 @@ class AttentionOp : public Op {
     const Statistics statistics{data<float>(sums_.view()), products};
     if (const DeviceView view = bindings_.input_gradients[0]; heads_.input_row != 3 * heads_.width && !to.accumulate)
       check(cudaMemsetAsync(view.address, 0, view.bytes, lane()));  // its padding
+    if (backward_) return backward_->run(operands(), workspace_, lane());
     over_rows(output_products<T>, Rows{batch_ * heads_.heads * heads_.length, 0, 0, 0}, context_, heads_,
               data<T>(bindings_.output), gradient, products);
     with_chunks([&](auto chunks) {
@@ -285,6 +302,20 @@ class AttentionOp : public Op {
 
  private:
   cudaStream_t lane() const { return context_.lane.get(); }
+
+  AttentionProblem problem(AttentionProblem::Pass pass) const {
+    return {pass,          context_.precision, heads_.causal,    batch_,           heads_.heads,
+            heads_.length, heads_.each,        heads_.input_row, heads_.output_row};
+  }
+
+  AttentionOperands operands() const {
+    return {.input = bindings_.inputs[0].address,
+            .output = bindings_.output.address,
+            .sums = data<float>(sums_.view()),
+            .products = data<float>(products_.view()),
+            .output_gradient = bindings_.output_gradient.address,
+            .input_gradient = bindings_.input_gradients.empty() ? nullptr : bindings_.input_gradients[0].address};
+  }
 
   // Calls body(the number of tiles of features whose sums a block has, as a constant).
   template <class Body>
@@ -306,8 +337,10 @@ class AttentionOp : public Op {
   Context& context_;
   std::size_t batch_;
   Heads heads_;
-  Buffer sums_, products_;  // see Statistics; empty in inference
+  Buffer sums_, products_;                             // see Statistics; empty in inference
+  std::unique_ptr<AttentionPlan> forward_, backward_;  // null if our kernels compute the pass
   Bindings bindings_;
+  void* workspace_ = nullptr;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cuda/runtime/runtime.h"
+#include "kernels/cuda/vendor/attention_plan.h"
 #include "kernels/cuda/vendor/convolution_plan.h"
 #include "kernels/cuda/vendor/matmul.h"
 
@@ -16,6 +17,7 @@ struct Context {
   Stream lane;  // runs all work, in order
   std::unique_ptr<ConvolutionPlanner> convolutions;
   std::unique_ptr<MatmulPlanner> matmuls;
+  std::unique_ptr<AttentionPlanner> attention;
 
   // Two floats in device memory: the factor of the loss's gradient (LossScaling), and its inverse, the factor of
   // parameters' gradients. Both are 1 except in fp16.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -56,17 +57,6 @@ void require_sound(const ConvolutionProblem& problem) {
   if (problem.channels % block != 0 || problem.filters % block != 0)
     wrong(fmt::format("channels and filters must be multiples of {}", block));
   if (problem.accumulate && problem.pass != Pass::backward_data) wrong("only backward data can add to its result");
-}
-
-cudnnDataType_t data_type(Precision precision) {
-  switch (value_type(precision)) {
-    case DataType::bf16:
-      return CUDNN_DATA_BFLOAT16;
-    case DataType::f16:
-      return CUDNN_DATA_HALF;
-    default:
-      return CUDNN_DATA_FLOAT;
-  }
 }
 
 using Extents = std::array<std::size_t, 4>;  // batch or filters, channels, height, width
@@ -156,11 +146,11 @@ std::string to_string(const ConvolutionProblem& p) {
 
 cudnn::Graph convolution_graph(const ConvolutionProblem& problem) {
   const OperationNames names = operation_names(problem.pass);
-  std::vector<Descriptor> parts;
+  std::deque<Descriptor> parts;
   Descriptor operation(names.type);
   const auto sizes = extents(problem);
   for (std::size_t operand = 0; operand < kOperands; ++operand) {
-    parts.push_back(channels_last_tensor(kIds[operand], data_type(problem.precision), sizes[operand]));
+    parts.push_back(channels_last_tensor(kIds[operand], cudnn::data_type(problem.precision), sizes[operand]));
     operation.set(names.operands[operand], parts.back());
   }
   parts.push_back(convolution(problem));
@@ -171,15 +161,6 @@ cudnn::Graph convolution_graph(const ConvolutionProblem& problem) {
   std::vector<Descriptor> operations;
   operations.push_back(std::move(operation));
   return cudnn::graph(std::move(parts), std::move(operations));
-}
-
-std::string objection(const EngineConfiguration& configuration, Precision precision) {
-  if (configuration.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) return "its sums differ from run to run";
-  if (configuration.has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return "its sums are not in float32";
-  if (configuration.has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return "it rounds its inputs";
-  if (precision == Precision::fp32 && configuration.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE))
-    return "it multiplies on tensor cores";
-  return {};
 }
 
 namespace {
@@ -317,7 +298,7 @@ class Planner final : public ConvolutionPlanner {
   BuiltPointer build(std::shared_ptr<const cudnn::Graph> graph, EngineConfiguration configuration,
                      const ConvolutionProblem& problem) const {
     const auto engine = configuration.choice.engine;
-    if (const std::string why = objection(configuration, problem.precision); !why.empty())
+    if (const std::string why = cudnn::objection(configuration, problem.precision); !why.empty())
       fail("engine {}: {}", engine, why);
     Descriptor plan = cudnn::execution_plan(configuration, device_, *handle_ ? handle_->get() : nullptr);
     const std::size_t bytes = cudnn::workspace_bytes(plan);

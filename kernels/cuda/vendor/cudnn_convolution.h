@@ -15,9 +15,6 @@ std::string to_string(const ConvolutionProblem& problem);
 
 cudnn::Graph convolution_graph(const ConvolutionProblem& problem);
 
-// Returns why an engine must not be used; empty if it may.
-std::string objection(const cudnn::EngineConfiguration& configuration, Precision precision);
-
 class CudnnConvolutionPlan : public ConvolutionPlan {
  public:
   virtual const cudnn::EngineConfiguration& configuration() const = 0;

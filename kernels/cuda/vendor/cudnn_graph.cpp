@@ -109,19 +109,32 @@ Descriptor device_properties(const std::string& json) {
   return properties;
 }
 
+cudnnDataType_t data_type(Precision precision) {
+  switch (value_type(precision)) {
+    case DataType::bf16:
+      return CUDNN_DATA_BFLOAT16;
+    case DataType::f16:
+      return CUDNN_DATA_HALF;
+    default:
+      return CUDNN_DATA_FLOAT;
+  }
+}
+
 Descriptor tensor(std::int64_t id, cudnnDataType_t type, std::span<const std::int64_t, 4> extents,
-                  std::span<const std::int64_t, 4> strides, std::size_t alignment) {
+                  std::span<const std::int64_t, 4> strides, std::size_t alignment, Place place) {
   Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id)
       .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
       .set_all<std::int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS, extents)
       .set_all<std::int64_t>(CUDNN_ATTR_TENSOR_STRIDES, strides)
       .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, static_cast<std::int64_t>(alignment))
+      .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, place == Place::intermediate)
+      .set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, place == Place::argument)
       .finalize();
   return tensor;
 }
 
-Graph graph(std::vector<Descriptor> parts, std::vector<Descriptor> operations) {
+Graph graph(std::deque<Descriptor> parts, std::vector<Descriptor> operations) {
   Graph graph{std::move(parts), std::move(operations)};
   graph.descriptor.set_parts(CUDNN_ATTR_OPERATIONGRAPH_OPS, graph.operations).finalize();
   return graph;
@@ -135,6 +148,15 @@ std::string to_string(const Choice& choice) {
 
 bool EngineConfiguration::has(cudnnBackendNumericalNote_t note) const {
   return std::ranges::find(notes, note) != notes.end();
+}
+
+std::string objection(const EngineConfiguration& configuration, Precision precision) {
+  if (configuration.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) return "its sums differ from run to run";
+  if (configuration.has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return "its sums are not in float32";
+  if (configuration.has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return "it rounds its inputs";
+  if (precision == Precision::fp32 && configuration.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE))
+    return "it multiplies on tensor cores";
+  return {};
 }
 
 std::vector<EngineConfiguration> configurations(const Graph& graph, const Descriptor& device,

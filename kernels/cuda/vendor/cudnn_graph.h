@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <source_location>
@@ -11,6 +12,8 @@
 #include <string>
 #include <type_traits>
 #include <vector>
+
+#include "kernels/precision.h"
 
 // A wrapper around the part of cuDNN's graph API that we use, with RAII and exceptions. A computation is a graph of
 // operations; heuristics propose engines that can compute it; an engine with its settings becomes an execution plan.
@@ -46,6 +49,10 @@ template <>
 inline constexpr auto kAttributeType<cudnnDataType_t> = CUDNN_TYPE_DATA_TYPE;
 template <>
 inline constexpr auto kAttributeType<cudnnConvolutionMode_t> = CUDNN_TYPE_CONVOLUTION_MODE;
+template <>
+inline constexpr auto kAttributeType<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
+template <>
+inline constexpr auto kAttributeType<cudnnReduceTensorOp_t> = CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
 template <>
 inline constexpr auto kAttributeType<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
 template <>
@@ -110,18 +117,24 @@ class Descriptor {
 Descriptor device_properties(cudnnHandle_t handle);
 Descriptor device_properties(const std::string& json);
 
+cudnnDataType_t data_type(Precision precision);  // of its values
+
+// Where the values of a tensor are: in device memory; nowhere outside of the graph's kernels and their workspace
+// ("virtual"); or in the host's memory, from where they are passed to the kernels.
+enum class Place { device, intermediate, argument };
+
 // Extents and strides are in cuDNN's order: batch, channels, height, width. variant_pack() refers to the tensor by
 // `id`.
 Descriptor tensor(std::int64_t id, cudnnDataType_t type, std::span<const std::int64_t, 4> extents,
-                  std::span<const std::int64_t, 4> strides, std::size_t alignment);
+                  std::span<const std::int64_t, 4> strides, std::size_t alignment, Place place = Place::device);
 
 // Operations, with their tensors and other parts.
 struct Graph {
-  std::vector<Descriptor> parts;
+  std::deque<Descriptor> parts;
   std::vector<Descriptor> operations;
   Descriptor descriptor{CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR};
 };
-Graph graph(std::vector<Descriptor> parts, std::vector<Descriptor> operations);
+Graph graph(std::deque<Descriptor> parts, std::vector<Descriptor> operations);
 
 // An engine, by its number in this version of cuDNN, and its settings.
 struct Choice {
@@ -140,6 +153,9 @@ struct EngineConfiguration {
 
   bool has(cudnnBackendNumericalNote_t note) const;
 };
+
+// Returns why an engine must not be used; empty if it may.
+std::string objection(const EngineConfiguration& configuration, Precision precision);
 
 // Returns the configurations that cuDNN proposes for the graph, probably the fastest first; none if the mode finds
 // none.

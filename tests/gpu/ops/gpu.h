@@ -50,6 +50,7 @@ struct Gpu {
     context.lane = cuda::make_stream();
     context.convolutions = cuda::make_convolution_planner();
     context.matmuls = cuda::make_matmul_planner();
+    context.attention = cuda::make_attention_planner();
     const float constants[] = {scale(), 1 / scale()};
     const auto* at = reinterpret_cast<const float*>(upload(context, constants, sizeof constants, scales));
     context.loss_scale = at;

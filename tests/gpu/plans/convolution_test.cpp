@@ -59,7 +59,7 @@ TEST_CASE("nondeterministic engines are excluded") {
       for (const auto& engine : engines(problem(pass, precision)))
         if (engine.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) {
           ++left_out;
-          CHECK(cuda::objection(engine, precision) == "its sums differ from run to run");
+          CHECK(cuda::cudnn::objection(engine, precision) == "its sums differ from run to run");
         }
     }
   CHECK(left_out > 0);

@@ -91,7 +91,7 @@ TEST_CASE("every convolution of every model has a plan on an H200") {
       const auto made = plan(*planner, problem);
       slowest = std::max(slowest, {std::chrono::duration<double>(Clock::now() - before).count(), name});
       largest = std::max(largest, made->workspace_bytes());
-      CHECK(cuda::objection(made->configuration(), precision) == "");
+      CHECK(cuda::cudnn::objection(made->configuration(), precision) == "");
       CHECK(workspace_of_rebuilt(problem, made->configuration().choice) == made->workspace_bytes());
     }
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <compare>
+#include <cstddef>
+#include <memory>
+
+#include "kernels/precision.h"
+
+namespace annulus::cuda {
+
+// One pass of attention (kernels/operations/attention.h) in bf16 or fp16. Sums are computed in float32.
+struct AttentionProblem {
+  enum class Pass { inference, forward, backward };
+
+  Pass pass;
+  Precision precision;
+  bool causal;
+  std::size_t batch, heads, length;
+  std::size_t each;                   // width of a head
+  std::size_t input_row, output_row;  // values from a token to the next; at least 3 x heads x each, and heads x each
+
+  auto operator<=>(const AttentionProblem&) const = default;
+};
+
+// Device memory, aligned to 16 bytes. Inference needs only the first two; forward also writes `sums`, and backward
+// writes `products` and the input's gradient.
+struct AttentionOperands {
+  const void* input;
+  void* output;
+  float* sums;      // the logarithm of the sum of each query's exponentials: {batch, heads, length}
+  float* products;  // of each query's output and its gradient: {batch, heads, length}
+  const void* output_gradient;
+  void* input_gradient;
+};
+
+class AttentionPlan {
+ public:
+  virtual ~AttentionPlan() = default;
+
+  virtual std::size_t workspace_bytes() const = 0;
+
+  // Returns immediately; the work is done in the stream. Results are bit-identical from run to run. Padding between
+  // tokens is not written.
+  virtual void run(const AttentionOperands& operands, void* workspace, cudaStream_t stream) = 0;
+};
+
+class AttentionPlanner {
+ public:
+  virtual ~AttentionPlanner() = default;
+
+  // Returns null if the vendor's library has no plan for the problem.
+  virtual std::unique_ptr<AttentionPlan> plan(const AttentionProblem& problem) = 0;
+};
+
+std::unique_ptr<AttentionPlanner> make_attention_planner();  // for the current device
+
+}  // namespace annulus::cuda
