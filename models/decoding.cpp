@@ -10,7 +10,7 @@ Graph decoding_graph(const Graph& graph, std::size_t positions) {
     if (const auto* attention = std::get_if<Attention>(&node.operation)) {
       if (!attention->causal) fail("layer {}: its attention is not causal", node.name);
       node.operation = CachedAttention{attention->heads, positions};
-      node.inputs.push_back(Graph::kLabels);
+      node.inputs = {node.inputs[0], Graph::kLabels};
     } else if (std::holds_alternative<PositionEmbedding>(node.operation)) {
       node.inputs.push_back(Graph::kLabels);
     } else if (const auto* head = std::get_if<LanguageModelHead>(&node.operation)) {

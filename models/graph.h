@@ -46,7 +46,7 @@ class Graph {
   static constexpr Value kImages = 0;      // {batch, height, width, channels}, uint8
   static constexpr Value kWindow = 0;      // instead, if it reads tokens: {batch, length + 1}, int32
   static constexpr Value kLabels = 1;      // see LabelForm
-  static constexpr Value kSampleKeys = 2;  // {batch}, int32: a random key of each sample in this epoch, for Dropout
+  static constexpr Value kSampleKeys = 2;  // {batch}, int32: a random key of each sample in this epoch, for dropout
 
   explicit Graph(const ImageShape& image);
   explicit Graph(const TokenShape& tokens);

@@ -22,10 +22,14 @@ Graph with_loss(Graph graph, const Task& task, Value logits) {
   return graph;
 }
 
+std::uint32_t next_dropout(const Graph& graph) {
+  return static_cast<std::uint32_t>(std::ranges::count_if(graph.nodes(), [](const Node& node) {
+    return std::ranges::find(node.inputs, Graph::kSampleKeys) != node.inputs.end();
+  }));
+}
+
 Value dropout(Graph& graph, const std::string& name, float rate, Value x) {
-  const auto before = std::ranges::count_if(
-      graph.nodes(), [](const Node& node) { return std::holds_alternative<Dropout>(node.operation); });
-  return graph.add(name, Dropout{rate, static_cast<std::uint32_t>(before)}, {x, Graph::kSampleKeys});
+  return graph.add(name, Dropout{rate, next_dropout(graph)}, {x, Graph::kSampleKeys});
 }
 
 void Sequential::add(Operation operation) {

@@ -9,7 +9,9 @@ namespace annulus {
 Value image_input(Graph& graph, const Task& task);             // "input", a model's first node
 Graph with_loss(Graph graph, const Task& task, Value logits);  // "loss", its last node
 
-// A dropout whose masks differ from those of the dropouts before it in the graph.
+// The number of the next dropout of a graph, whose masks then differ from those before it.
+std::uint32_t next_dropout(const Graph& graph);
+// A dropout with this number.
 Value dropout(Graph& graph, const std::string& name, float rate, Value x);
 
 // Layers called <name>.0, <name>.1, ..., each of which reads the one before, as in PyTorch's Sequential.

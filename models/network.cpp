@@ -50,7 +50,7 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
     Step step;
     step.runs_backward = mode_ == Mode::training && wanted[Graph::output(i)];
     // What only backward needs is not planned for layers below all trained ones. Dropout drops in training anyway.
-    const bool as_in_inference = !step.runs_backward && !std::holds_alternative<Dropout>(node.operation);
+    const bool as_in_inference = !step.runs_backward && !reads_keys(node);
     try {
       step.op = device_.plan(node.operation, inputs, as_in_inference ? Mode::inference : mode_,
                              layouts.empty() ? std::vector<TensorSpec>{} : layouts[i]);

@@ -9,6 +9,7 @@
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/plain_op.h"
 #include "kernels/cpu/vectors.h"
+#include "kernels/dropout_mask.h"
 
 namespace annulus::cpu {
 namespace {
@@ -157,12 +158,14 @@ void clear_columns(float* matrix, std::size_t stride, std::size_t rows, std::siz
 // softmax needs no sums within vectors, and neither the keys nor the values have to be transposed.
 class AttentionOp : public PlainOp {
  public:
-  AttentionOp(const Attention& operation, const TensorSpec& input, Mode mode)
-      : PlainOp({input}, output_shape(operation, {input.shape})),
+  AttentionOp(const Attention& operation, const Specs& inputs, Mode mode)
+      : PlainOp(inputs, {inputs[0].shape[0], inputs[0].shape[1], inputs[0].shape[2] / 3}),
         causal_(operation.causal),
-        batch_(input.shape[0]),
-        length_(input.shape[1]),
-        width_(input.shape[2] / 3),
+        drops_(operation.dropout > 0 && mode == Mode::training),
+        mask_(operation.dropout, operation.number),
+        batch_(inputs[0].shape[0]),
+        length_(inputs[0].shape[1]),
+        width_(inputs[0].shape[2] / 3),
         heads_(operation.heads),
         each_(width_ / heads_),
         padded_(round_up(each_, kLanes)),
@@ -255,6 +258,7 @@ class AttentionOp : public PlainOp {
         for (std::size_t key = 1; key < size; ++key)
           std::fill_n(weights + key * block_, key, -std::numeric_limits<float>::infinity());
       exponentiate(weights, size, columns, most, totals, factors);
+      if (drops_) drop(head, queries.begin, range.begin, {size, 1}, {count, length_}, weights);
       if (other > 0)
         for (std::size_t i = 0; i < each_; ++i)
           for (std::size_t q = 0; q < columns; ++q) sums[i * block_ + q] *= factors[q];
@@ -266,6 +270,24 @@ class AttentionOp : public PlainOp {
     transpose(sums, block_, each_, count, 1, output() + in_output(head, queries.begin), width_);
     if (!sums_.empty())
       for (std::size_t q = 0; q < count; ++q) sums_[head * length_ + queries.begin + q] = most[q] + std::log(totals[q]);
+  }
+
+  // The rows or columns of a matrix of weights, and how far elements of the mask for neighbouring ones are apart.
+  struct Side {
+    std::size_t count, step;
+  };
+
+  // Multiplies a block of a head's weights, from a query and a key on, or gradients of them, by the factors of dropout.
+  void drop(std::size_t head, std::size_t query, std::size_t key, Side rows, Side columns, float* matrix) const {
+    const auto* keys = reinterpret_cast<const std::int32_t*>(input_view(1).address);
+    const std::uint64_t sample = mask_.of_sample(keys[head / heads_]);
+    const std::size_t first = (head % heads_ * length_ + query) * length_ + key;
+    for (std::size_t r = 0; r < rows.count; ++r) {
+      const std::size_t element = first + r * rows.step;
+      float* row = matrix + r * block_;
+#pragma omp simd
+      for (std::size_t c = 0; c < columns.count; ++c) row[c] *= mask_.at(sample, element + c * columns.step);
+    }
   }
 
   // Replaces the scores of some keys by their exponentials relative to the largest score of each query so far, adds
@@ -293,8 +315,8 @@ class AttentionOp : public PlainOp {
     }
   }
 
-  // With weights P = exp(Q K^T - log of sums), output O = P V and G = P (dO V^T - the sums of dO O):
-  // dV = P^T dO, dQ = G K, dK = G^T Q.
+  // With weights P = exp(Q K^T - log of sums), factors M of dropout, output O = (M P) V and
+  // G = P (M (dO V^T) - the sums of dO O): dV = (M P)^T dO, dQ = G K, dK = G^T Q.
   void differentiate() override {
 #pragma omp parallel for schedule(static)
     for (std::size_t token = 0; token < batch_ * length_; ++token)
@@ -355,11 +377,13 @@ class AttentionOp : public PlainOp {
         multiply(Left<false>{queries, padded_}, count, {turned_keys, block_}, columns, each_, {weights, block_, false});
         multiply(Left<false>{gradients, padded_}, count, {turned_values, block_}, columns, each_,
                  {slopes, block_, false});
+        if (drops_) drop(head, begin, own.begin, {count, length_}, {size, 1}, slopes);
         for (std::size_t q = 0; q < count; ++q) {
           const std::size_t at = head * length_ + begin + q;
           const std::size_t seen = causal_ && other == block ? q + 1 : columns;
           differentiate_row(weights + q * block_, slopes + q * block_, columns, seen, sums_[at], products_[at]);
         }
+        if (drops_) drop(head, begin, own.begin, {count, length_}, {size, 1}, weights);
         const bool add = other > first;
         multiply(Left<true>{weights, block_}, size, {gradients, padded_}, padded_, count, {to_values, padded_, add});
         multiply(Left<true>{slopes, block_}, size, {queries, padded_}, padded_, count, {to_keys, padded_, add});
@@ -389,6 +413,8 @@ class AttentionOp : public PlainOp {
   }
 
   bool causal_;
+  bool drops_;
+  DropoutMask mask_;
   std::size_t batch_, length_, width_, heads_;
   std::size_t each_, padded_;  // width of a head; rounded up to whole vectors
   float scale_;
@@ -402,7 +428,7 @@ class AttentionOp : public PlainOp {
 }  // namespace
 
 std::unique_ptr<Op> plan(const Attention& operation, const Specs& inputs, Mode mode, const Specs&) {
-  return std::make_unique<AttentionOp>(operation, inputs[0], mode);
+  return std::make_unique<AttentionOp>(operation, inputs, mode);
 }
 
 }  // namespace annulus::cpu

@@ -6,13 +6,16 @@
 namespace annulus {
 
 Shape Attention::output_shape(const Shapes& inputs) const {
-  expect_inputs(inputs, 1, kName);
+  if (!(dropout >= 0 && dropout < 1)) fail("invalid dropout rate {}: must be at least 0 and below 1", dropout);
+  expect_inputs(inputs, dropout > 0 ? 2 : 1, kName);
   const Shape& in = inputs[0];
   if (in.size() != 3 || heads == 0 || in[2] % (3 * heads) != 0)
     fail(
         "attention with {} heads takes {{batch, length, 3 x width}} with a width that is a multiple of the heads, not "
         "{}",
         heads, to_string(in));
+  if (dropout > 0 && inputs[1] != Shape{in[0]})
+    fail("attention with dropout takes {{batch}} keys, not {}", to_string(inputs[1]));
   return {in[0], in[1], in[2] / 3};
 }
 

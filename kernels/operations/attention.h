@@ -14,11 +14,16 @@ namespace annulus {
 //
 // The matrix of attention weights is not stored (Dao et al., "FlashAttention", NeurIPS 2022): backward computes it
 // again from the logarithm of the sum of each row's exponentials.
+//
+// With dropout, each attention weight is multiplied by a factor of Dropout's mask in training. The second input is then
+// Dropout's, and the elements of a sample are its attention weights, {heads, queries, keys}.
 struct Attention {
   static constexpr auto kName = "attention";
 
   std::size_t heads;
   bool causal = false;
+  float dropout = 0;         // the rate of attention weights; 0: there is no second input
+  std::uint32_t number = 0;  // as in Dropout
 
   Shape output_shape(const Shapes& inputs) const;
   std::uint64_t flops(const Shapes& inputs) const;

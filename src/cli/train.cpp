@@ -322,7 +322,7 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
       ->check(one_of({"auto", "softmax", "binary", "mse"}));
   add("--label-smoothing", o.label_smoothing, "Label smoothing: fraction of a label that is spread over all classes")
       ->transform(number_from(0, 0.9));
-  add("--dropout", o.dropout, "Dropout rate at the end of transformers' residual branches, and after their embeddings")
+  add("--dropout", o.dropout, "Dropout rate of transformers (attention weights, ends of residual branches, embeddings)")
       ->transform(number_from(0, 0.9));
   const auto parse_weights = [&o](const std::vector<std::string>& texts) {
     o.balance_classes = texts == std::vector<std::string>{"balanced"};

@@ -54,7 +54,7 @@ struct TrainOptions {
   double ema = 0;       // decay of the moving average of the weights; 0: none
   bool sync_batch_norm = false;
   std::string recompute = "none";
-  float dropout = 0;          // in the residual branches of transformers
+  float dropout = 0;          // of transformers
   std::string loss = "auto";  // see parse_loss()
   float label_smoothing = 0;
   std::vector<float> class_weights;  // of the loss, for each class; empty: all 1

@@ -8,9 +8,9 @@
 #include "kernels/base/error.h"
 #include "models/freeze.h"
 #include "models/recompute.h"
-#include "models/residual_dropout.h"
 #include "models/state_dict.h"
 #include "models/synchronize.h"
+#include "models/transformer_dropout.h"
 #include "src/onnx/network_file.h"
 
 namespace annulus {
@@ -134,7 +134,7 @@ Graph graph_of(const World& world, const TrainOptions& options, const std::strin
     Graph synchronized = synchronize_batch_norms(graph);  // rejects the same models on any number of ranks
     if (world.size() > 1) graph = std::move(synchronized);
   }
-  if (options.dropout > 0) graph = add_residual_dropout(graph, options.dropout);
+  if (options.dropout > 0) graph = add_transformer_dropout(graph, options.dropout);
   if (options.recompute == "blocks") graph = recompute_blocks(graph);
   return freeze(graph, options.freeze);
 }

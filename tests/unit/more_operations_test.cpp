@@ -108,6 +108,10 @@ TEST_CASE("shapes and operations of attention") {
   CHECK(flops(Attention{4}, {{2, 10, 96}}) == 4 * 2 * 10 * 10 * 32);
   CHECK(flops(Attention{4, true}, {{2, 10, 96}}) == 2 * 2 * 10 * 10 * 32);
   CHECK_THROWS_WITH(output_shape(Attention{5}, {{2, 10, 96}}), Catch::Contains("{batch, length, 3 x width}"));
+  CHECK(output_shape(Attention{4, true, 0.5f}, {{2, 10, 96}, {2}}) == Shape{2, 10, 32});
+  CHECK_THROWS_WITH(output_shape(Attention{4, true, 0.5f}, {{2, 10, 96}}), Catch::Contains("2 inputs"));
+  CHECK_THROWS_WITH(output_shape(Attention{4, true, 0.5f}, {{2, 10, 96}, {3}}), Catch::Contains("{batch} keys"));
+  CHECK_THROWS_WITH(output_shape(Attention{4, true, 1}, {{2, 10, 96}, {2}}), Catch::Contains("below 1"));
 }
 
 TEST_CASE("average pools whose padding or overhang does not count, max pools of any window") {
@@ -278,6 +282,69 @@ TEST_CASE("attention of large scores, and of more heads than are computed in par
   trial.op->forward();
   CHECK(test::distance(trial.output[0].tensor().values,
                        naive_forward(operation, test::Trial::tensors(trial.inputs), {}).values) <= 1e-3);
+}
+
+// Attention with dropout, of samples with these keys.
+struct Dropping : test::Trial {
+  Dropping(Device& device, const Attention& what, const Shape& shape, const std::vector<std::int32_t>& keys,
+           Mode mode = Mode::training)
+      : Trial(device, what, {device.values(shape), device.plain({shape[0]}, DataType::i32)}, true, mode),
+        key_values(keys),
+        key_memory(device.allocate(keys.size() * sizeof keys[0])) {
+    device.upload(std::as_bytes(std::span(keys)), key_memory.view());
+    bindings.inputs[1] = key_memory.view();
+    if (mode == Mode::training) bindings.input_gradients[1] = {};
+    op->bind(bindings);
+  }
+
+  std::vector<test::Tensor> input_tensors() const {
+    return {inputs[0].tensor(), {{key_values.size()}, {key_values.begin(), key_values.end()}}};
+  }
+
+  std::vector<std::int32_t> key_values;
+  Buffer key_memory;
+};
+
+TEST_CASE("attention with dropout, against plain loops") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  const bool causal = GENERATE(false, true);
+  for (const std::size_t length : {3, 65, 130}) {
+    CAPTURE(causal, length);
+    const Attention operation{.heads = 2, .causal = causal, .dropout = 0.25f, .number = 3};
+    Dropping trial(*device, operation, {2, length, 3 * 2 * 8}, {7, -5});
+    trial.op->forward();
+    auto inputs = trial.input_tensors();
+    CHECK(test::distance(trial.output[0].tensor().values, naive_forward(operation, inputs, {}).values) <=
+          10 * test::kTolerance);
+    trial.op->backward(1);
+    test::check_gradient(trial.input_gradients[0], inputs[0], [&] { return trial.objective(inputs, {}); });
+  }
+}
+
+TEST_CASE("the dropout of attention depends only on a sample's key, the layer and the weight's place") {
+  const auto device = test::make_device(2);
+  const Shape shape{4, 40, 3 * 3 * 8};
+  const Attention operation{.heads = 3, .causal = true, .dropout = 0.5f, .number = 1};
+  const auto run = [&](const Attention& what, const std::vector<std::int32_t>& keys, Mode mode = Mode::training) {
+    Dropping trial(*device, what, {keys.size(), shape[1], shape[2]}, keys, mode);
+    trial.op->forward();
+    return trial.output[0].read();
+  };
+  const auto whole = run(operation, {7, -1, 7, 20});
+  const auto half = run(operation, {7, -1});  // random operands begin with the same values
+  CHECK(std::equal(half.begin(), half.end(), whole.begin()));
+  CHECK(run(operation, {8, -1}) != half);
+  Attention other = operation;
+  other.number = 2;
+  CHECK(run(other, {7, -1}) != half);
+  // In inference, and if nothing is dropped, the same bits as without dropout.
+  const Attention plain{.heads = 3, .causal = true};
+  test::Trial without(*device, plain, {device->values({2, shape[1], shape[2]})});
+  without.op->forward();
+  CHECK(run(operation, {7, -1}, Mode::inference) == without.output[0].read());
+  Attention keeping = operation;
+  keeping.dropout = 1e-12f;
+  CHECK(run(keeping, {7, -1}) == without.output[0].read());
 }
 
 TEST_CASE("attention does not depend on threads") {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/base/error.h"
+#include "kernels/base/random.h"
 
 namespace annulus::test {
 namespace {
@@ -236,6 +237,13 @@ struct Naive {
     });
   }
 
+  // Of an element of a sample, whose key is in the second input.
+  double factor(const Attention& o, std::size_t sample, std::size_t element) const {
+    const auto key = static_cast<std::uint32_t>(static_cast<std::int32_t>(inputs[1].values[sample]));
+    const bool dropped = static_cast<double>(mix(key, o.number, element) >> 32) < double{o.dropout} * 0x1p32;
+    return dropped ? 0 : 1 / (1 - double{o.dropout});
+  }
+
   Tensor operator()(const Attention& o) {
     const std::size_t length = in.shape[1], width = in.shape[2] / 3, each = width / o.heads;
     out.values.assign(elements(out.shape), 0);
@@ -252,7 +260,8 @@ struct Naive {
             for (std::size_t i = 0; i < each; ++i) score += value(query, 0, i) * value(key, 1, i);
             const double weight = std::exp(score / std::sqrt(static_cast<double>(each)));
             total += weight;
-            for (std::size_t i = 0; i < each; ++i) to[i] += weight * value(key, 2, i);
+            const double kept = o.dropout > 0 ? factor(o, n, (head * length + query) * length + key) : 1;
+            for (std::size_t i = 0; i < each; ++i) to[i] += kept * weight * value(key, 2, i);
           }
           for (std::size_t i = 0; i < each; ++i) to[i] /= total;
         }

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "models/residual_dropout.h"
+#include "models/transformer_dropout.h"
 #include "src/onnx/network_file.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"
@@ -96,7 +96,7 @@ TEST_CASE("all of a network's residual blocks but the last are recomputed") {
 
 TEST_CASE("steps with recomputed blocks are bit-identical and take less memory") {
   CHECK(share_of_memory(gpt(64), kBatch, load_text) < 0.75);
-  CHECK(share_of_memory(add_residual_dropout(gpt(64), 0.5f), kBatch, load_text) < 0.75);
+  CHECK(share_of_memory(add_transformer_dropout(gpt(64), 0.5f), kBatch, load_text) < 0.75);
   const Graph images = resnet(8);
   const auto load_images = [&images](Network& network, std::uint64_t step) {
     const test::Samples samples(images, kBatch, 10, 30 + step);
@@ -105,19 +105,25 @@ TEST_CASE("steps with recomputed blocks are bit-identical and take less memory")
   CHECK(share_of_memory(images, kBatch, load_images) < 0.9);
 }
 
-TEST_CASE("dropout at the end of residual branches and after the embedding") {
-  const Graph dropping = add_residual_dropout(gpt(8), 0.25f);
+TEST_CASE("dropout of attention weights, at the end of residual branches and after the embedding") {
+  const Graph dropping = add_transformer_dropout(gpt(8), 0.25f);
   const auto is_dropout = [](const Node& node) { return std::holds_alternative<Dropout>(node.operation); };
   CHECK(names(dropping, is_dropout) == Names{"wpe.dropout", "h.0.attn.c_proj.dropout", "h.0.mlp.c_proj.dropout",
                                              "h.1.attn.c_proj.dropout", "h.1.mlp.c_proj.dropout"});
   std::uint32_t number = 0;
-  for (const Node& node : dropping.nodes())
+  for (const Node& node : dropping.nodes()) {
     if (const auto* dropout = std::get_if<Dropout>(&node.operation)) {
       CHECK(dropout->rate == 0.25f);
       CHECK(dropout->number == number++);
     }
+    if (const auto* attention = std::get_if<Attention>(&node.operation)) {
+      CHECK(attention->dropout == 0.25f);
+      CHECK(attention->number == number++);
+    }
+  }
+  CHECK(number == 7);
   CHECK(train(dropping, kBatch, load_text).losses != train(gpt(8), kBatch, load_text).losses);
-  CHECK_THROWS_WITH(add_residual_dropout(resnet(8), 0.25f),
+  CHECK_THROWS_WITH(add_transformer_dropout(resnet(8), 0.25f),
                     "--dropout: this model has no transformer blocks; leave it out");
 }
 

@@ -4,12 +4,13 @@
 #include "kernels/cuda/ops/input_gradient.h"
 #include "kernels/cuda/ops/operations.h"
 #include "kernels/cuda/ops/row_warps.h"
+#include "kernels/dropout_mask.h"
 
 // Dao, "FlashAttention-2", ICLR 2024: a block of threads has a tile of queries, or in the backward pass of keys, and
 // visits the tiles of the others, so that no matrix of attention weights is in memory. Sums are in float32.
 //
-// If cuDNN has a plan for a pass, which it may have in 16 bits, that is used instead: the logarithms of sums have the
-// same form, so either can compute the other's backward pass.
+// If cuDNN has a plan for a pass, which it may have in 16 bits, that is used instead, except with dropout, whose masks
+// are ours. The logarithms of sums have the same form, so either can compute the other's backward pass.
 namespace annulus::cuda {
 namespace {
 
@@ -26,6 +27,8 @@ struct Heads {
   std::size_t input_row, output_row;       // from a token to the next
   float scale;
   bool causal;
+  DropoutMask mask;
+  const std::int32_t* keys;  // of the samples, for the mask; null without dropout
 
   __device__ std::size_t tiles() const { return (length + kTile - 1) / kTile; }
 
@@ -35,6 +38,11 @@ struct Heads {
   }
   __device__ std::size_t in_output(std::size_t head) const {
     return head / heads * length * output_row + head % heads * each;
+  }
+  // The factor of a weight.
+  __device__ float kept(std::size_t head, std::size_t query, std::size_t key) const {
+    if (keys == nullptr) return 1;
+    return mask.at(mask.of_sample(keys[head / heads]), (head % heads * length + query) * length + key);
   }
   __device__ bool sees(std::size_t query, std::size_t key) const { return key < length && (!causal || key <= query); }
 };
@@ -129,7 +137,7 @@ __global__ void attention(Heads h, const T* input, float* sums, T* output) {
       const float weight = expf(score - largest), factor = expf(most[r] - largest);
       total[r] = total[r] * factor + warp_sum(weight);
       most[r] = largest;
-      weights[row][threadIdx.x] = weight;
+      weights[row][threadIdx.x] = weight * h.kept(head, begin + row, token + threadIdx.x);
 #pragma unroll
       for (unsigned c = 0; c < chunks; ++c) made[r][c] *= factor;
     }
@@ -165,8 +173,8 @@ __global__ void output_products(Rows rows, Heads h, const T* output, const T* ou
   });
 }
 
-// A tile of the attention weights P and of the gradients of the scores, P (dO V^T - the query's product): {queries,
-// keys}. `weights` may be null.
+// A tile of the attention weights P with their factors M, and of the gradients of the scores, P (M (dO V^T) - the
+// query's product): {queries, keys}. `weights` may be null.
 template <class T>
 __device__ __forceinline__ void compute_slopes(const Heads& h, const T* input, const T* output_gradient,
                                                const Statistics& statistics, std::size_t head, std::size_t query,
@@ -184,8 +192,9 @@ __device__ __forceinline__ void compute_slopes(const Heads& h, const T* input, c
     const bool seen = query + row < h.length && h.sees(query + row, key + threadIdx.x);
     const std::size_t at = head * h.length + query + row;
     const float weight = seen ? expf(scores[r] * h.scale - statistics.sums[at]) : 0;
-    if (weights != nullptr) (*weights)[row][threadIdx.x] = weight;
-    slopes[row][threadIdx.x] = seen ? weight * (products[r] - statistics.products[at]) : 0;
+    const float factor = h.kept(head, query + row, key + threadIdx.x);
+    if (weights != nullptr) (*weights)[row][threadIdx.x] = weight * factor;
+    slopes[row][threadIdx.x] = seen ? weight * (factor * products[r] - statistics.products[at]) : 0;
   }
 }
 
@@ -211,7 +220,7 @@ __global__ void query_gradients(Heads h, const T* input, const T* output_gradien
       gradient.put(h, begin + threadIdx.y + r * kWarps, first + c * kTile + threadIdx.x, made[r][c] * h.scale);
 }
 
-// dK = slopes^T Q, dV = P^T dO.
+// dK = slopes^T Q, dV = (M P)^T dO.
 template <class T, unsigned chunks>
 __global__ void key_gradients(Heads h, const T* input, const T* output_gradient, Statistics statistics,
                               InputGradient<T> to) {
@@ -241,22 +250,16 @@ __global__ void key_gradients(Heads h, const T* input, const T* output_gradient,
 template <class T>
 class AttentionOp : public Op {
  public:
-  AttentionOp(const Attention& operation, const TensorSpec& input, const TensorSpec& output, Mode mode,
-              Context& context)
-      : context_(context), batch_(input.shape[0]) {
+  AttentionOp(const Attention& operation, const Specs& inputs, const TensorSpec& output, Mode mode, Context& context)
+      : context_(context),
+        drops_(operation.dropout > 0 && mode == Mode::training),
+        batch_(inputs[0].shape[0]),
+        heads_(heads(operation, inputs[0], output)) {
     info_.output = output;
-    info_.inputs = {{.adds_to_gradient = true}};
-    const std::size_t width = output.shape[2], each = width / operation.heads;
-    heads_ = {operation.heads,
-              input.shape[1],
-              width,
-              each,
-              channels_last(input).channels(),
-              channels_last(output).channels(),
-              1 / std::sqrt(static_cast<float>(each)),
-              operation.causal};
+    info_.inputs.resize(inputs.size());
+    info_.inputs[0].adds_to_gradient = true;
     using Pass = AttentionProblem::Pass;
-    forward_ = context.attention->plan(problem(mode == Mode::training ? Pass::forward : Pass::inference));
+    if (!drops_) forward_ = context.attention->plan(problem(mode == Mode::training ? Pass::forward : Pass::inference));
     if (mode != Mode::training) return;
     const std::size_t bytes = batch_ * heads_.heads * heads_.length * sizeof(float);
     sums_ = allocate_device(bytes);
@@ -266,7 +269,8 @@ class AttentionOp : public Op {
   // The backward pass is planned only now, because the bindings determine whether it accumulates, as only ours can.
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;
-    const bool plans_backward = InputGradient<T>(bindings, 0).wanted() && !bindings.accumulates(0);
+    if (drops_) heads_.keys = data<std::int32_t>(bindings.inputs[1]);
+    const bool plans_backward = InputGradient<T>(bindings, 0).wanted() && !bindings.accumulates(0) && !drops_;
     backward_ = plans_backward ? context_.attention->plan(problem(AttentionProblem::Pass::backward)) : nullptr;
     std::size_t bytes = 0;
     for (const auto* plan : {&forward_, &backward_})
@@ -301,6 +305,20 @@ class AttentionOp : public Op {
   }
 
  private:
+  static Heads heads(const Attention& operation, const TensorSpec& input, const TensorSpec& output) {
+    const std::size_t width = output.shape[2], each = width / operation.heads;
+    return {operation.heads,
+            input.shape[1],
+            width,
+            each,
+            channels_last(input).channels(),
+            channels_last(output).channels(),
+            1 / std::sqrt(static_cast<float>(each)),
+            operation.causal,
+            {operation.dropout, operation.number},
+            nullptr};
+  }
+
   cudaStream_t lane() const { return context_.lane.get(); }
 
   AttentionProblem problem(AttentionProblem::Pass pass) const {
@@ -335,6 +353,7 @@ class AttentionOp : public Op {
   }
 
   Context& context_;
+  bool drops_;
   std::size_t batch_;
   Heads heads_;
   Buffer sums_, products_;                             // see Statistics; empty in inference
@@ -346,8 +365,9 @@ class AttentionOp : public Op {
 }  // namespace
 
 std::unique_ptr<Op> plan(const Attention& operation, const Specs& inputs, Mode mode, Context& context) {
-  const TensorSpec output = last_spec(operation.output_shape({inputs[0].shape}), context.type());
-  return make_for<Op, AttentionOp>(context.type(), operation, inputs[0], output, mode, context);
+  const Shape& in = inputs[0].shape;
+  const TensorSpec output = last_spec({in[0], in[1], in[2] / 3}, context.type());
+  return make_for<Op, AttentionOp>(context.type(), operation, inputs, output, mode, context);
 }
 
 }  // namespace annulus::cuda

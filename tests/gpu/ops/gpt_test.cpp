@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "models/transformer_dropout.h"
 #include "models/zoo.h"
 #include "tests/gpu/ops/gpu.h"
 #include "tests/unit/small_network.h"
@@ -16,12 +17,13 @@ struct Step {
   std::map<std::string, std::vector<float>> gradients;
 };
 
-Step run(const DeviceRequest& request, const std::vector<std::int32_t>& windows) {
+Step run(const DeviceRequest& request, const std::vector<std::int32_t>& windows, float dropout) {
   const auto device = make_device(request);
-  Model model(*device, make_model("gpt-tiny", token_task({kLength, kVocabulary})), Mode::training, kBatch);
+  const Graph graph = make_model("gpt-tiny", token_task({kLength, kVocabulary}));
+  Model model(*device, dropout > 0 ? add_transformer_dropout(graph, dropout) : graph, Mode::training, kBatch);
   model.parameters().initialize(3);
   Network& network = model.network(Mode::training, kBatch);
-  test::load_windows(network, windows);
+  test::load_windows(network, windows, std::vector<std::int32_t>{5, 6, 7});
   network.forward();
   network.backward(1.0f / kBatch, [](std::size_t) {});
   std::vector<std::int32_t> tokens;
@@ -37,11 +39,12 @@ Step run(const DeviceRequest& request, const std::vector<std::int32_t>& windows)
 
 TEST_CASE("on a GPU: the loss and the gradients of a GPT") {
   const Precision precision = GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions)));
-  CAPTURE(to_string(precision));
+  const float dropout = GENERATE(0.0f, 0.25f);
+  CAPTURE(to_string(precision), dropout);
   auto windows = test::random_labels(kBatch * (kLength + 1), kVocabulary, 7);
   for (std::size_t i = 3; i < windows.size(); i += 11) windows[i] = -1;
-  const Step ours = run({.name = "cuda", .precision = precision}, windows);
-  const Step expected = run({.name = "cpu", .threads = 1, .precision = Precision::fp32}, windows);
+  const Step ours = run({.name = "cuda", .precision = precision}, windows, dropout);
+  const Step expected = run({.name = "cpu", .threads = 1, .precision = Precision::fp32}, windows, dropout);
   CHECK(ours.loss == Approx(expected.loss).epsilon(test::tolerance(precision)));
   REQUIRE(ours.gradients.size() == expected.gradients.size());
   for (const auto& [name, values] : expected.gradients) {

@@ -1,4 +1,4 @@
-#include "models/residual_dropout.h"
+#include "models/transformer_dropout.h"
 
 #include "kernels/base/error.h"
 #include "models/graph_rewrite.h"
@@ -19,12 +19,17 @@ std::vector<bool> find_addends(const Graph& graph) {
 
 }  // namespace
 
-Graph add_residual_dropout(const Graph& graph, float rate) {
+Graph add_transformer_dropout(const Graph& graph, float rate) {
   const std::vector<bool> added = find_addends(graph);
   GraphRewrite dropping(graph);
   bool any = false;
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
-    const Node& node = graph.nodes()[i];
+    Node node = graph.nodes()[i];
+    if (auto* attention = std::get_if<Attention>(&node.operation)) {
+      attention->dropout = rate;
+      attention->number = next_dropout(dropping.graph);
+      node.inputs.push_back(Graph::kSampleKeys);
+    }
     const bool ends_branch = std::holds_alternative<Linear>(node.operation) && added[Graph::output(i)];
     const bool drops = ends_branch || std::holds_alternative<PositionEmbedding>(node.operation);
     Value& value = dropping.renamed[Graph::output(i)];
