@@ -55,6 +55,11 @@ class AllReduce {
   // enqueue().
   virtual DeviceView allocate(std::size_t bytes) = 0;
 
+  // With shards, a rank adds an array for each of its subtrees (collectives/shard_tree.h). Returns the memory of
+  // subtree `number`'s; that of the last subtree, and thus the only one's, is `values` itself, which receives the sum.
+  // REQUIRES: `values` is in allocate()'s memory.
+  virtual DeviceView addend(DeviceView values, std::size_t /*number*/) { return values; }
+
   // Instead of a bucket's number: an all-reduce in the middle of a pass, which the computation waits for, as batch norm
   // may.
   static constexpr std::size_t kWithinPass = static_cast<std::size_t>(-1);
@@ -107,6 +112,12 @@ inline AllReduceName name_of(std::size_t bucket) {
 // cannot be used here. The device must outlive the result.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,
                                            WireType wire = WireType::fp32, std::optional<std::size_t> crossover = {});
+
+// Creates the all-reduce that sums in the order of the tree of shards (collectives/shard_tree.h): the bits of its
+// result do not depend on the number of ranks or on their placement. It uses shared memory on each node, and messages
+// between nodes. Arrays must be in allocate()'s memory. Collective over the world. Throws Error if there are fewer
+// shards than ranks, or if the device is a GPU.
+std::unique_ptr<AllReduce> make_shard_all_reduce(const World& world, Device& device, std::size_t shards);
 
 // The algorithms above.
 const std::vector<std::string>& all_reduce_names();

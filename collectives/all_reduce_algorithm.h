@@ -38,6 +38,9 @@ class AllReduceAlgorithm {
     return {memory.address, memory.bytes};
   }
 
+  // See AllReduce::addend.
+  virtual DeviceView addend(DeviceView values, std::size_t /*number*/) { return values; }
+
   // For arrays that a device's lane reads and writes; the defaults are for the host's memory. They are called by the
   // thread that enqueues. `number`: of the all-reduce, counted from 1.
   virtual void begin(DeviceView /*values*/) {}    // the next all_reduce() comes after all work queued on the lane

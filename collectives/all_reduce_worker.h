@@ -42,6 +42,7 @@ class AllReduceWorker final : public AllReduce {
     const auto memory = algorithm_->allocate(bytes);
     return {memory.data(), memory.size()};
   }
+  DeviceView addend(DeviceView values, std::size_t number) override { return algorithm_->addend(values, number); }
   Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override;
   void wait(Ticket ticket) override;
   void join(Ticket ticket) override;

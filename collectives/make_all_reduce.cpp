@@ -37,11 +37,12 @@ class NoAllReduce final : public AllReduce {
   Ticket last_ = 0;
 };
 
+std::unique_ptr<AllReduce> no_all_reduce_needed(Device& device) {
+  return std::make_unique<NoAllReduce>(device, "none: a single rank needs no all-reduce", true);
+}
+
 // Runs an algorithm of the host on arrays in its memory.
-std::unique_ptr<AllReduce> all_reduce_on_host(const std::string& algorithm, const World& world, WireType wire,
-                                              std::optional<std::size_t> crossover) {
-  if (algorithm == "nccl") fail("--all-reduce nccl needs a GPU, but this device is a CPU: use auto");
-  HostAllReduce host = make_host_all_reduce(algorithm, world, wire, crossover);
+std::unique_ptr<AllReduce> run_on_host(const World& world, HostAllReduce host) {
   const std::size_t worth_waking = world.one_node() ? AllReduceWorker::kQuick : 0;
   return std::make_unique<AllReduceWorker>(std::move(host.algorithm), std::move(host.context), host.name, host.why,
                                            worth_waking);
@@ -60,12 +61,19 @@ std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const W
   const auto& names = all_reduce_names();
   if (std::ranges::find(names, algorithm) == names.end())
     fail("unknown all-reduce '{}'; choose one of: {}", algorithm, fmt::join(names, ", "));
-  if (world.size() == 1) return std::make_unique<NoAllReduce>(device, "none: a single rank needs no all-reduce", true);
+  if (world.size() == 1) return no_all_reduce_needed(device);
   if (algorithm == "none")
     return std::make_unique<NoAllReduce>(device, "none: gradients are not summed (requested by --all-reduce none)",
                                          false);
-  return device.info().shares_host_memory ? all_reduce_on_host(algorithm, world, wire, crossover)
-                                          : make_gpu_all_reduce(algorithm, world, device, wire, crossover);
+  if (!device.info().shares_host_memory) return make_gpu_all_reduce(algorithm, world, device, wire, crossover);
+  if (algorithm == "nccl") fail("--all-reduce nccl needs a GPU, but this device is a CPU: use auto");
+  return run_on_host(world, make_host_all_reduce(algorithm, world, wire, crossover));
+}
+
+std::unique_ptr<AllReduce> make_shard_all_reduce(const World& world, Device& device, std::size_t shards) {
+  if (!device.info().shares_host_memory) fail("--shards is not supported on GPUs yet: use --device cpu");
+  if (world.size() == 1) return no_all_reduce_needed(device);
+  return run_on_host(world, make_host_shard_all_reduce(world, shards));
 }
 
 std::string unused_wire(const AllReduce& all_reduce, WireType wire) {

@@ -10,6 +10,7 @@
 #include "collectives/host/recursive_doubling.h"
 #include "collectives/host/shared_memory_all_reduce.h"
 #include "collectives/host/size_dispatch.h"
+#include "collectives/host/tree_all_reduce.h"
 #include "collectives/ring/compressed_link.h"
 #include "collectives/ring/mpi_link.h"
 #include "collectives/ring/ring.h"
@@ -186,6 +187,22 @@ HostAllReduce make_host_all_reduce(const std::string& algorithm, const World& wo
   const auto* choice = std::ranges::find(kChoices, algorithm, &Choice::name);
   if (choice == kChoices.end()) fail("unknown all-reduce in host memory '{}'", algorithm);
   return choice->make({world, wire, crossover, "requested by --all-reduce " + algorithm});
+}
+
+HostAllReduce make_host_shard_all_reduce(const World& world, std::size_t shards) {
+  const bool hierarchical = !world.one_node() && world.smallest_node() == world.largest_node();
+  const Request request{world, WireType::fp32, std::nullopt, fmt::format("--shards {}", shards)};
+  const auto make = [&](const World& placed, const std::string& way) {
+    return complete(request,
+                    {std::make_unique<TreeAllReduce>(placed, shards, request.context), "tree of shards, " + way});
+  };
+  const std::string messages = "over MPI messages";
+  if (!world.one_node() && (!hierarchical || world.largest_node() == 1)) return make(world.apart(), messages);
+  try {
+    return make(world, hierarchical ? "in shared memory on each node, between nodes " + messages : "in shared memory");
+  } catch (const Error& error) {  // no shared memory; the same on every rank
+    return make(world.apart(), messages + fmt::format(" because {}", error.what()));
+  }
 }
 
 }  // namespace annulus

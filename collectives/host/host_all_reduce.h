@@ -24,4 +24,7 @@ struct HostAllReduce {
 HostAllReduce make_host_all_reduce(const std::string& algorithm, const World& world, WireType wire,
                                    std::optional<std::size_t> crossover);
 
+// See make_shard_all_reduce(). Collective over the world.
+HostAllReduce make_host_shard_all_reduce(const World& world, std::size_t shards);
+
 }  // namespace annulus

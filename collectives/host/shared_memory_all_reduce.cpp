@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "collectives/host/measure.h"
 #include "collectives/ring/ring_partition.h"
@@ -63,13 +62,9 @@ SharedMemoryAllReduce::SharedMemoryAllReduce(World node, std::unique_ptr<AllRedu
     : AllReduceAlgorithm(info_of(node, across_nodes.get())),
       memory_(std::move(node)),
       across_nodes_(std::move(across_nodes)),
-      context_(std::move(context)) {
-  const auto own = memory_.allocate(sizeof(Counters));
-  new (own.data()) Counters;
-  for (std::byte* address : memory_.everywhere(own)) counters_.push_back(reinterpret_cast<Counters*>(address));
+      barrier_(memory_, std::move(context)) {
   for (auto& copy : copies_) copy = memory_.allocate(kMostSmallBytes);
   stage_ = memory_.allocate(kStageBytes);
-  memory_.node().barrier();  // all counters are initialized
 }
 
 void SharedMemoryAllReduce::record_to(TraceLane* lane) {
@@ -99,26 +94,23 @@ void SharedMemoryAllReduce::all_reduce(std::span<float> values) {
 // The two copies are used alternately, so one barrier is enough: a rank writes its copy for all-reduce s + 2 after all
 // ranks arrived at s + 1, and they did that after reading its copy for s.
 void SharedMemoryAllReduce::sum_copies(std::span<float> values) {
-  ++completed_;
-  const auto own = copies_[completed_ % 2];
+  const auto own = copies_[++small_ones_ % 2];
   std::memcpy(own.data(), values.data(), values.size_bytes());
-  await_all(&Counters::arrived, 1, 1);
+  barrier_.wait(1, 1, lane_);
   const Piece copies{memory_.everywhere(own), values.size(), 0, values.size()};
   copies.sum({0, values.size()}, values.data());
   if (across_nodes_) across_nodes_->all_reduce(values);
-  counters(memory_.node().rank()).done.raise(completed_);  // nobody waits for it; keeps it equal to `arrived`
 }
 
 void SharedMemoryAllReduce::sum_in_place(const Piece& piece) {
-  ++completed_;
-  await_all(&Counters::arrived, 1, 2);
+  barrier_.wait(1, 2, lane_);  // every rank's array is ready
   const auto rank = static_cast<std::size_t>(memory_.node().rank());
   const Range chunk = RingPartition::chunk_of(piece.count, piece.everywhere.size(), rank);
   if (across_nodes_)
     sum_chunk_across_nodes(piece, chunk);
   else
     sum_chunk(piece, chunk);
-  await_all(&Counters::done, 2, 2);
+  barrier_.wait(2, 2, lane_);  // every rank's chunk is complete
 }
 
 // Each array is read once and written once: of two arrays, while their sum is in a register; of more, block by block
@@ -158,20 +150,6 @@ void SharedMemoryAllReduce::sum_staged(std::span<float> values) {
     sum_in_place({memory_.everywhere(stage_), part.size(), begin, values.size()});
     std::memcpy(part.data(), stage_.data(), part.size_bytes());
   }
-}
-
-// A barrier: announces this rank's arrival, and waits until all ranks have arrived.
-void SharedMemoryAllReduce::await_all(SharedCounter Counters::*counter, std::size_t barrier,
-                                      std::size_t barriers) const {
-  const TraceSpan span(lane_, "wait for ranks");
-  context_->progress.enter({"barrier", barrier, barriers});
-  const int own = memory_.node().rank();
-  (counters(own).*counter).raise(completed_);
-  for (int rank = 0; rank < memory_.node().size(); ++rank)
-    if (rank != own) {
-      context_->progress.await(memory_.node().rank_in_job(rank));
-      (counters(rank).*counter).await(completed_, context_->backoff);
-    }
 }
 
 }  // namespace annulus

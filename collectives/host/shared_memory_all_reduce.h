@@ -6,7 +6,7 @@
 
 #include "collectives/all_reduce_algorithm.h"
 #include "collectives/world/all_reduce_context.h"
-#include "collectives/world/shared_counter.h"
+#include "collectives/world/node_barrier.h"
 #include "collectives/world/shared_memory.h"
 #include "kernels/base/split.h"
 
@@ -62,11 +62,6 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   void record_to(TraceLane* lane) override;
 
  private:
-  struct Counters {
-    SharedCounter arrived;  // this rank's array of this all-reduce may be read
-    SharedCounter done;     // this rank's chunk of it is complete
-  };
-
   // `count` floats of every rank's array of `whole` floats, starting at `begin`.
   struct Piece {
     std::span<std::byte* const> everywhere;
@@ -80,17 +75,14 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   void sum_chunk(const Piece& piece, const Range& chunk);
   void sum_chunk_across_nodes(const Piece& piece, const Range& chunk);
   void sum_staged(std::span<float> values);
-  void await_all(SharedCounter Counters::*counter, std::size_t barrier, std::size_t barriers) const;
-  Counters& counters(int rank) const { return *counters_[static_cast<std::size_t>(rank)]; }
 
   SharedMemory memory_;  // before the members that may still send from it
   std::unique_ptr<AllReduceAlgorithm> across_nodes_;
-  std::shared_ptr<AllReduceContext> context_;
-  std::vector<Counters*> counters_;
+  NodeBarrier barrier_;
   std::span<std::byte> copies_[2];  // of small arrays; used alternately
   std::span<std::byte> stage_;      // for pieces of arrays in other memory
   std::size_t small_bytes_ = kSmallBytes;
-  std::uint32_t completed_ = 0;  // so far
+  std::size_t small_ones_ = 0;  // so far
 };
 
 }  // namespace annulus

@@ -67,6 +67,10 @@ World World::across_nodes() const {
   return World(Communicator::split(communicator_.handle(), local_rank_), 1);
 }
 
+World World::apart() const {
+  return World(duplicate(), 1);
+}
+
 Communicator World::duplicate() const {
   return Communicator::duplicate(communicator_.handle());
 }

@@ -22,6 +22,7 @@ class World {
   // Sub-worlds. Collective.
   World node() const;          // the ranks of this node
   World across_nodes() const;  // the ranks with the same local rank, one per node; each counts as a node
+  World apart() const;         // all ranks; each counts as a node
 
   int rank() const { return rank_; }
   int size() const { return size_; }

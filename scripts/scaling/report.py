@@ -109,6 +109,9 @@ def what_was_measured(summary):
     yield Line(f"{plural(machine['nodes'], 'node')} with {machine['cores']} cores of {machine['processor']} (study run on "
                f"{', '.join(machine['hosts'])}); {summary['device']}; annulus {summary['version']}, build "
                f"{settings.program}.")
+    if summary["checksum"]:
+        yield Line("Every number of ranks computed the same bits (--shards): weights and optimizer state have the checksum "
+                   f"{summary['checksum']} after the first steps.")
 
 
 def samples_text(settings):

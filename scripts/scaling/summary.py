@@ -19,6 +19,8 @@ that it contains the true median (estimates.py), and every repeat's value.
   all_reduce    for each number of ranks, algorithm and size: ranks, algorithm, bytes, and microseconds, algbw_gb_per_s,
                 busbw_gb_per_s, values of several repeats
   prediction    prediction.predict()'s answer
+  checksum      of weights and optimizer state after the first steps, if `--shards` made it the same with every number of
+                ranks; else null
   warnings      texts about doubtful measurements
 """
 import itertools
@@ -114,6 +116,12 @@ def warnings(raw, by_ranks):
         yield f"no single rank was measured: efficiency is relative to {min(counts)} ranks, which already communicate"
 
 
+def common_checksum(raw):
+    """The checksum of all steps' measurements; None if it is missing or differs."""
+    checksums = {step_row(m).get("checksum") for m in raw if m["kind"] == "step"}
+    return checksums.pop() if len(checksums) == 1 else None
+
+
 def summarize(out):
     """Summarizes the measurements in a folder, without a prediction."""
     raw = load(out)
@@ -127,4 +135,4 @@ def summarize(out):
                         "hosts": sorted({m["host"] for m in raw})},
             "device": result["device"], "version": result["version"],
             "steps": [summarize_steps(repeats, base, settings) for repeats in by_ranks.values()],
-            "all_reduce": list(summarize_all_reduces(raw)), "warnings": list(warnings(raw, by_ranks))}
+            "all_reduce": list(summarize_all_reduces(raw)), "checksum": common_checksum(raw), "warnings": list(warnings(raw, by_ranks))}

@@ -124,13 +124,12 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   restore_parameters(checkpoint, stored.file, model, averaged);
   activity.enter(Activity::Phase::comparing);
   check_consistent(world, options, dataset, checkpoint);
-  const std::size_t global_batch = options.batch * static_cast<std::size_t>(world.size());
   Meter meter(world.root(), Meter::Style::bar);
   meter.begin();
   const SampleUnit unit(dataset.info().length);
   const auto show = [&](std::size_t done) { meter.show_samples("evaluating", done, dataset.info().size, unit); };
   const EvaluationPlan plan{
-      .split = options.split, .global_batch = global_batch, .confusion = options.per_class, .progress = show};
+      .split = options.split, .unit = options.batch, .confusion = options.per_class, .progress = show};
   const Evaluation found = evaluate(world, model, dataset, input, plan, activity).value();
   meter.clear();
   activity.enter(Activity::Phase::ending);

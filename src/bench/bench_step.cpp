@@ -33,6 +33,7 @@
 #include "src/onnx/network_file.h"
 #include "src/scaling/step_profile.h"
 #include "src/step/bucket_tuner.h"
+#include "src/step/replicas.h"
 #include "src/step/timeline.h"
 #include "src/step/trainer.h"
 #include "src/step/utilization.h"
@@ -117,17 +118,36 @@ void take_default_task(BenchStepOptions& options) {
   if (options.classes == 0) options.classes = task.classes;
 }
 
+// Of a step over all ranks.
+std::size_t global_batch_of(const BenchStepOptions& options, const World& world) {
+  return options.batch * static_cast<std::size_t>(world.size());
+}
+
+// The largest number of samples in a pass.
+std::size_t pass_of(const BenchStepOptions& options, const World& world) {
+  return options.shards > 0 ? split(global_batch_of(options, world), options.shards, 0).size() : options.batch;
+}
+
+std::unique_ptr<AllReduce> open_all_reduce(const std::string& algorithm, const World& world,
+                                           const BenchStepOptions& options, Device& device) {
+  if (options.shards > 0) return make_shard_all_reduce(world, device, options.shards);
+  return make_all_reduce(algorithm, world, device, parse_wire_type(options.wire));
+}
+
 // An all-reduce, a model whose gradients lie in memory that the all-reduce allocated, and the measured steps.
 struct Candidate {
   Candidate(const std::string& algorithm, const World& world, const BenchStepOptions& options, Device& device,
             const Graph& graph, double clock_offset, Timeline& timeline, const TrainedNetwork* trained)
       : name(algorithm),
-        all_reduce(make_all_reduce(algorithm, world, device, parse_wire_type(options.wire))),
-        model(device, graph, Mode::training, options.batch, allocate_in(*all_reduce)),
+        all_reduce(open_all_reduce(algorithm, world, options, device)),
+        model(device, graph, Mode::training, pass_of(options, world), allocate_in(*all_reduce)),
         optimizer(device, model.parameters(), rule_of(trained), 1e-4f),
         ledger(clock_offset),
         trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step(),
-                {.global_batch = options.batch * static_cast<std::size_t>(world.size())}),
+                {.shards = options.shards,
+                 .rank = static_cast<std::size_t>(world.rank()),
+                 .ranks = static_cast<std::size_t>(world.size()),
+                 .global_batch = global_batch_of(options, world)}),
         buckets(to_string(trainer.bucket_options())) {
     if (trained != nullptr) {
       restore_parameters(trained->checkpoint, trained->file, model);
@@ -151,10 +171,11 @@ struct Candidate {
   Ledger ledger;
   Activity activity;
   Trainer trainer;
-  std::string buckets;          // their size
-  std::vector<double> seconds;  // of every step
-  std::vector<double> compute;  // seconds of it that were computing, the mean of the ranks
-  Accounts accounts;            // of all steps
+  std::string buckets;                  // their size
+  std::uint64_t after_first_steps = 0;  // checksum
+  std::vector<double> seconds;          // of every step
+  std::vector<double> compute;          // seconds of it that were computing, the mean of the ranks
+  Accounts accounts;                    // of all steps
 };
 using Candidates = std::deque<Candidate>;  // a deque because they cannot be moved
 
@@ -179,45 +200,52 @@ void report_memory(const World& world, const BenchStepOptions& options, const Gr
   std::fflush(stdout);
 }
 
-void add_random_tokens(Batch& batch, std::size_t windows, const TokenShape& shape, std::uint64_t rank) {
-  std::vector<std::int32_t> tokens(windows * (shape.length + 1));
+void add_random_tokens(Batch& batch, const Range& windows, const TokenShape& shape) {
+  std::vector<std::int32_t> tokens(windows.size() * (shape.length + 1));
+  const std::size_t first = windows.begin * (shape.length + 1);
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<std::int32_t>(mix(rank, 0, i) % shape.vocabulary);
+    tokens[i] = static_cast<std::int32_t>(mix(0, first + i) % shape.vocabulary);
   const auto bytes = std::as_bytes(std::span(tokens));
   batch.images.resize(bytes.size());
   std::memcpy(batch.images.data(), bytes.data(), bytes.size());
-  batch.labels.resize(windows);
+  batch.labels.resize(windows.size());
 }
 
+// This rank's share of a global batch, which only depends on its size.
 Batch random_batch(const BenchStepOptions& options, const World& world, const Graph& graph) {
   Batch batch;
-  const auto rank = static_cast<std::uint64_t>(world.rank());
-  batch.step = {0, {0, options.batch * static_cast<std::size_t>(world.size())}, false};
-  batch.keys.resize(options.batch);
-  for (std::size_t i = 0; i < batch.keys.size(); ++i) batch.keys[i] = static_cast<std::int32_t>(mix(rank, 2, i));
+  batch.step = {0, {0, global_batch_of(options, world)}, false};
+  const Range share = batch.step.share(world.rank(), world.size(), options.shards);
+  const auto fill = [&](auto& values, std::size_t each, std::uint64_t kind, const auto& value) {
+    values.resize(share.size() * each);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = value(mix(kind, share.begin * each + i));
+  };
+  fill(batch.keys, 1, 2, [](std::uint64_t random) { return static_cast<std::int32_t>(random); });
   if (graph.reads_tokens()) {
-    add_random_tokens(batch, options.batch, graph.tokens(), rank);
+    add_random_tokens(batch, share, graph.tokens());
     return batch;
   }
-  batch.images.resize(options.batch * options.image[0] * options.image[1] * options.image[2]);
-  batch.labels.resize(options.batch);
-  if (graph.labels() == LabelForm::targets) batch.targets.resize(options.batch * options.classes);
-  for (std::size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = static_cast<std::uint8_t>(mix(rank, 0, i));
-  for (std::size_t i = 0; i < batch.labels.size(); ++i)
-    batch.labels[i] = static_cast<std::int32_t>(mix(rank, 1, i) % options.classes);
-  for (std::size_t i = 0; i < batch.targets.size(); ++i) batch.targets[i] = static_cast<float>(mix(rank, 1, i) % 2);
+  fill(batch.images, options.image[0] * options.image[1] * options.image[2], 0,
+       [](std::uint64_t random) { return static_cast<std::uint8_t>(random); });
+  fill(batch.labels, 1, 1, [&](std::uint64_t random) { return static_cast<std::int32_t>(random % options.classes); });
+  if (graph.labels() == LabelForm::targets)
+    fill(batch.targets, options.classes, 1, [](std::uint64_t random) { return static_cast<float>(random % 2); });
   return batch;
 }
 
 // Returns the first batch of an epoch.
 Batch read_batch(const BenchStepOptions& options, const World& world, const Data& data) {
-  const std::size_t global_batch = options.batch * static_cast<std::size_t>(world.size());
+  const std::size_t global_batch = global_batch_of(options, world);
   if (const std::size_t size = data.samples->info().size; size < global_batch)
     fail("{} has {} training samples, and --batch {} on all ranks needs {}", name_of(options.data), size, options.batch,
          global_batch);
-  Loader loader(
-      *data.samples, data.plan,
-      {.global_batch = global_batch, .rank = world.rank(), .ranks = world.size(), .start = {}, .end_epoch = 1});
+  Loader loader(*data.samples, data.plan,
+                {.global_batch = global_batch,
+                 .rank = world.rank(),
+                 .ranks = world.size(),
+                 .start = {},
+                 .end_epoch = 1,
+                 .shards = options.shards});
   return loader.next();
 }
 
@@ -257,6 +285,7 @@ Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, bo
     if (tune) candidate.buckets = to_string(tune_buckets(world, candidate.trainer, batch));
     announce_slow_steps(meter, candidate, make_steps(world, candidate, batch, 1), seconds);
     const double first = make_steps(world, candidate, batch, kFirstSteps - 1);
+    candidate.after_first_steps = checksum(candidate.model, candidate.optimizer);
     const auto more = static_cast<std::size_t>(std::min<double>(kWarmUpSteps, kWarmUpSeconds / first));
     slowest = std::max(slowest, make_steps(world, candidate, batch, std::max<std::size_t>(1, more)));
     candidate.seconds.clear();
@@ -378,6 +407,7 @@ nlohmann::json row(const Candidate& c, const World& world, const BenchStepOption
                       {work.unit.speed_name(), found.speed},
                       {"ledger", ledger_json(c.accounts)}};
   if (found.mfu) json["mfu"] = *found.mfu;
+  if (options.shards > 0) json["checksum"] = fmt::format("{:016x}", c.after_first_steps);
   return json;
 }
 
@@ -403,6 +433,10 @@ void bench_step(const World& world, const BenchStepOptions& given) {
     take_network(options, *trained);
   }
   take_default_task(options);
+  if (options.shards > 0 && options.shards < static_cast<std::size_t>(world.size()))
+    fail("--shards {}: too few for {} ranks", options.shards, world.size());
+  if (global_batch_of(options, world) < options.shards)
+    fail("--shards {}: a global batch of {} has fewer samples", options.shards, global_batch_of(options, world));
   check_consistent(world, options, trained ? &trained->checkpoint : nullptr);
   const auto device = open_device(world, options.device);
   const std::string warning = device_warning(world, *device);
@@ -413,7 +447,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   if (!options.data.files.empty()) data.emplace(options);
   const Graph graph = graph_of(options, trained ? &*trained : nullptr, data ? &*data : nullptr);
   report_memory(world, options, graph, *device);
-  const StepWork work{options.batch * static_cast<std::size_t>(world.size()), SampleUnit(length_of(graph)),
+  const StepWork work{global_batch_of(options, world), SampleUnit(length_of(graph)),
                       measure_utilization(world, *device, graph)};
   Candidates candidates;
   for (const std::string& name : options.all_reduce)
@@ -451,6 +485,9 @@ void bench_step(const World& world, const BenchStepOptions& given) {
       fmt::print("{}{}\n", mark, text);
   print(candidates, work);
   print_slow_down(candidates);
+  if (options.shards > 0)
+    fmt::print("after {} steps the checksum of weights and optimizer state is {:016x}, on any number of ranks\n",
+               kFirstSteps, candidates.front().after_first_steps);
   if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);
   if (options.json.empty()) return;
   nlohmann::json rows;

@@ -50,6 +50,13 @@ void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file
   if (checkpoint.seed != kind.seed)
     fail("{} was made with --seed {}: resume it with the same --seed, or the order of the samples would change",
          file.string(), checkpoint.seed);
+  const RunState& run = checkpoint.run;
+  if (run.shards != kind.shards)
+    fail("{} was made {}: resume it so, too, or its results would depend on the ranks", file.string(),
+         run.shards > 0 ? fmt::format("with --shards {}", run.shards) : "without --shards");
+  if (run.shards > 0 && run.threads != kind.threads)
+    fail("{} was made with --shards and --threads {}, on which results depend: resume it with --threads {}",
+         file.string(), run.threads, run.threads);
   const bool within_epoch = checkpoint.run.cursor.position > 0;
   if (within_epoch && checkpoint.order != kind.order)
     fail(

@@ -39,7 +39,8 @@ struct RunKind {
   LabelKind labels;
   std::string order;  // compared within an epoch: otherwise samples would be repeated or missed
   std::vector<DataField> data;
-  bool data_changed;  // accept different data
+  bool data_changed;            // accept different data
+  std::size_t shards, threads;  // see RunState
 };
 
 // Where a run resumes.

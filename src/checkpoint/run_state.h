@@ -25,6 +25,8 @@ struct RunState {
   std::optional<std::uint64_t> crossover;  // see AllReduceInfo
   BucketOptions buckets;                   // the last bits of the gradients depend on these
   std::uint64_t tuned_for_ranks = 0;       // number of ranks for which --bucket tune chose the buckets; 0: it did not
+  std::uint64_t shards = 0;                // of --shards; 0: the run has none
+  std::uint64_t threads = 0;               // per rank; only counts if there are shards, since their bits depend on it
   std::optional<LossScaling::State> loss_scaling;
   std::uint64_t evaluations_since_best = 0;
   std::uint64_t rate_reductions = 0;  // see Schedule
@@ -56,7 +58,7 @@ inline std::optional<std::uint64_t> bits(const std::optional<double>& value) {
 }  // namespace run_state
 
 // clang-format off
-inline constexpr std::array<RunStateField, 21> kRunStateFields{{
+inline constexpr std::array<RunStateField, 23> kRunStateFields{{
     {"step", true, [](const RunState& s) { return std::optional(s.step); },
      [](RunState& s, std::uint64_t v) { s.step = v; }},
     {"epoch", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.cursor.epoch); },
@@ -76,6 +78,10 @@ inline constexpr std::array<RunStateField, 21> kRunStateFields{{
      [](RunState& s, std::uint64_t v) { s.buckets.deferred = static_cast<double>(v) / 100; }},
     {"tuned_for_ranks", true, [](const RunState& s) { return std::optional(s.tuned_for_ranks); },
      [](RunState& s, std::uint64_t v) { s.tuned_for_ranks = v; }},
+    {"shards", false, [](const RunState& s) { return std::optional(s.shards); },
+     [](RunState& s, std::uint64_t v) { s.shards = v; }},
+    {"shard_threads", false, [](const RunState& s) { return std::optional(s.threads); },
+     [](RunState& s, std::uint64_t v) { s.threads = v; }},
     {"loss_scale", false,
      [](const RunState& s) {
        return s.loss_scaling ? std::optional(static_cast<std::uint64_t>(s.loss_scaling->scale)) : std::nullopt;

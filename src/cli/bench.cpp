@@ -90,6 +90,9 @@ void add_bench(CLI::App& app, Command& chosen) {
   auto& s = *step_options;
   step->add_option("--model", s.model, model_help())->check(network())->capture_default_str();
   step->add_option("--batch", s.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
+  step->add_option("--shards", s.shards, "Compute the global batch in N shards, as annulus train does; 0: off")
+      ->transform(whole_number(0))
+      ->capture_default_str();
   step->add_option("--image", s.image, "Image size: height, width, channels")
       ->delimiter('x')
       ->type_name("HxWxC")
@@ -126,6 +129,9 @@ void add_bench(CLI::App& app, Command& chosen) {
   add_timeline_options(*step, s.timeline);
   step->callback([&chosen, step, step_options] {
     expect_one_choice(step_options->buckets, step_options->tune_buckets);
+    if (step_options->shards > 0 &&
+        (step_options->all_reduce != std::vector<std::string>{"auto"} || step_options->wire != "fp32"))
+      throw CLI::ValidationError("--shards", "sums in an order of its own: remove --all-reduce and --wire");
     step_options->configuration = step->config_to_str(true, false);
     if (!step_options->from.empty() && step->count("--model") == 0) step_options->model.clear();
     if (!step_options->from.empty() || is_network_file(step_options->model)) {

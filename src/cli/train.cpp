@@ -225,6 +225,13 @@ void expect_sense(const TrainOptions& o) {
   if (o.sync_batch_norm && o.wire != "fp32")
     fail("--sync-batch-norm all-reduces statistics over --wire, which must be fp32 and is {}: remove one of them",
          o.wire);
+  if (o.shards > 0 && o.accumulate > 1)
+    fail("--accumulate {}: shards are computed one by one anyway; remove it, or give more --shards", o.accumulate);
+  if (o.shards > 0 && o.sync_batch_norm)
+    fail(
+        "--sync-batch-norm needs all ranks within a pass, but --shards computes shards one by one: remove one of them");
+  if (o.shards > 0 && (o.all_reduce != "auto" || o.wire != "fp32"))
+    fail("--shards sums in an order of its own: remove --all-reduce and --wire");
   if (o.clip_norm > 0 && o.buckets.deferred > 0)
     fail("--clip-norm needs all gradients of a step before its update, but --defer delays some: remove one of them");
   if (o.schedule.kind == "plateau" && o.patience > 0 && o.patience <= o.schedule.patience + 1)
@@ -255,6 +262,12 @@ void add_main_options(CLI::App& command, TrainOptions& o) {
                   "Batch size over all ranks, split as evenly as possible; replaces --batch")
       ->transform(whole_number(1))
       ->excludes(batch);
+  command
+      .add_option("--shards", o.shards,
+                  "Same bits on any number of ranks: compute the global batch in N shards, distributed over the ranks, "
+                  "and sum them in a fixed order; --batch is per shard, and --threads is 1 unless given; 0: off")
+      ->transform(whole_number(0))
+      ->capture_default_str();
   command.add_option("--lr", o.schedule.rate, "Learning rate for the mean gradient of the global batch")
       ->transform(number_above(0))
       ->capture_default_str();
@@ -404,6 +417,8 @@ void add_train(CLI::App& app, Command& chosen) {
       throw CLI::ParseError(file + error.what(), CLI::ExitCodes::ValidationError);
     }
     options->configuration = command->config_to_str(true, false);
+    // The bits of a step depend on the number of threads, whose default depends on the number of ranks.
+    if (options->shards > 0 && options->device.threads == 0) options->device.threads = 1;
     chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);

@@ -33,7 +33,7 @@ Loader::Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest
       times_(plan.workers) {
   // Rank 0's share of a full step is the largest there is, so nothing is allocated later.
   const StepPlan full{0, {0, std::min(request.global_batch, dataset.info().size)}, false};
-  reserve(full.share(0, request.ranks).size());
+  reserve(full.share(0, request.ranks, request.shards, request.unit).size());
   for (std::size_t worker = 0; worker < plan.workers; ++worker)
     threads_.emplace_back([this, worker](const std::stop_token& stop) { work(stop, worker); });
 }
@@ -120,7 +120,7 @@ void Loader::open_next() {
   slot.taken = slot.done = 0;
   const StepPlan step = plan_step(cursor_, dataset_.info().size, request_.global_batch);
   cursor_ = after(step);
-  slot.share = step.share(request_.rank, request_.ranks);
+  slot.share = step.share(request_.rank, request_.ranks, request_.shards, request_.unit);
   slot.batch.step = step;
   const std::size_t positions = slot.share.size() + (plan_.augmentation.mixes() && slot.share.size() > 0 ? 1 : 0);
   slot.batch.images.resize(positions * plan_.image_bytes());

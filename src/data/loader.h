@@ -49,6 +49,7 @@ struct BatchRequest {
   std::uint64_t end_epoch = UINT64_MAX;  // this epoch and later ones are not read
   // This rank's place among the ranks of a node, which share its file cache and thus the hints of what will be read.
   int local_rank = 0, local_size = 1;
+  std::size_t shards = 0, unit = 1;  // see StepPlan::share()
 };
 
 // Reads and prepares this rank's share of every step ahead of time, on threads of its own: plan.workers of them work on

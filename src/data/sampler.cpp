@@ -64,9 +64,12 @@ std::size_t SampleOrder::sample(std::size_t position) const {
   return std::visit([position](const auto& order) { return order.sample(position); }, order_);
 }
 
-Range StepPlan::share(int rank, int ranks) const {
-  const Range part = split(positions.size(), static_cast<std::size_t>(ranks), static_cast<std::size_t>(rank));
-  return {positions.begin + part.begin, positions.begin + part.end};
+Range StepPlan::share(int rank, int ranks, std::size_t shards, std::size_t unit) const {
+  const auto all = static_cast<std::size_t>(ranks);
+  if (shards == 0) shards = all;
+  const Range own = split(shards, all, static_cast<std::size_t>(rank));
+  const auto shard = [&](std::size_t number) { return split_blocks(positions.size(), unit, shards, number); };
+  return {positions.begin + shard(own.begin).begin, positions.begin + shard(own.end - 1).end};
 }
 
 StepPlan plan_step(const Cursor& cursor, std::size_t dataset_size, std::size_t global_batch) {

@@ -90,7 +90,9 @@ struct StepPlan {
   bool last_of_epoch;
 
   std::size_t global_batch() const { return positions.size(); }
-  Range share(int rank, int ranks) const;  // the rank's part of `positions`; empty if there are too few
+  // Returns the rank's part of `positions`, that of its shards (0: each rank is one); empty if there are too few.
+  // Blocks of `unit` positions are not cut.
+  Range share(int rank, int ranks, std::size_t shards = 0, std::size_t unit = 1) const;
 };
 
 // The step that begins at `cursor`, and the cursor after it (position 0 of the next epoch after the last step of one).

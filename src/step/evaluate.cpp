@@ -31,16 +31,35 @@ void add(std::span<const float> logits, std::span<const std::int32_t> labels, Co
                   predicted_class(logits.subspan(i * confusion.classes(), confusion.classes())));
 }
 
-// `sums`: over `count` images or tokens of all ranks.
-Score score_of(const LossSums& sums, std::size_t count, const DatasetInfo& data,
-               const std::optional<ClassCounts>& class_counts) {
-  Score score{.correct = {}, .count = count, .loss = sums.loss / static_cast<double>(count)};
+void add(const LossSums& sums, LossSums& to) {
+  to.loss += sums.loss;
+  to.measure += sums.measure;
+  to.among_largest += sums.among_largest;
+  to.targets += sums.targets;
+}
+
+// Sums all units, each of which one rank has computed. The others add zeros to it, which is exact, so the result does
+// not depend on the ranks.
+LossSums sum_units(const World& world, std::vector<LossSums>& units) {
+  static_assert(sizeof(LossSums) == 4 * sizeof(double));
+  world.sum({&units.front().loss, 4 * units.size()});
+  LossSums all;
+  for (const LossSums& unit : units) add(unit, all);
+  return all;
+}
+
+// `sums`: with the number of images or, in shares, of windows of tokens as its targets.
+Score score_of(const LossSums& sums, const DatasetInfo& data, const std::optional<ClassCounts>& class_counts) {
+  // The losses of a window of tokens are means over its length.
+  const auto length = static_cast<double>(data.is_text() ? data.length : 1);
+  const auto count = static_cast<std::size_t>(std::llround(length * sums.targets));
+  Score score{.correct = {}, .count = count, .loss = length * sums.loss / static_cast<double>(count)};
   for (const Measure measure : measures_of(data)) {
     if (measure == Measure::perplexity) score.perplexity = std::exp(*score.loss);
     if (measure == Measure::bits_per_byte)
       score.bits_per_byte =
           *score.loss / std::numbers::ln2 * static_cast<double>(data.tokens) / static_cast<double>(data.text_bytes);
-    if (measure == Measure::accuracy) score.correct = static_cast<std::uint64_t>(std::llround(sums.measure));
+    if (measure == Measure::accuracy) score.correct = static_cast<std::uint64_t>(std::llround(length * sums.measure));
     if (measure == Measure::top5) score.top5 = static_cast<std::uint64_t>(sums.among_largest);
     if (measure == Measure::f1) score.f1 = class_counts->macro_f1();
     if (measure == Measure::mae) score.mae = sums.measure / static_cast<double>(count);
@@ -61,48 +80,48 @@ std::string to_string(const Evaluation& e) {
 std::optional<Evaluation> evaluate(const World& world, Model& model, const Samples& dataset, const InputPlan& input,
                                    const EvaluationPlan& plan, Activity& activity) {
   activity.enter(Activity::Phase::evaluation);
-  Loader loader(
-      dataset, input,
-      {.global_batch = plan.global_batch, .rank = world.rank(), .ranks = world.size(), .start = {}, .end_epoch = 1});
-  BadSamples bad(world.rank());
-  LossSums found;
   const DatasetInfo& data = dataset.info();
+  BadSamples bad(world.rank());
   std::optional<ConfusionMatrix> confusion;
   if (plan.confusion && data.labels == LabelKind::one_class) confusion.emplace(data.classes.size());
   std::optional<ClassCounts> class_counts;
   if (data.labels == LabelKind::several_classes) class_counts.emplace(data.classes.size());
-  std::size_t images = 0, batches = 0;
-  for (bool last = false; !last; last = last || ++batches == plan.batches) {
+  // In each batch a rank has one unit, or none if too few are left.
+  const auto ranks = static_cast<std::size_t>(world.size());
+  Loader loader(dataset, input,
+                {.global_batch = plan.unit * ranks,
+                 .rank = world.rank(),
+                 .ranks = world.size(),
+                 .start = {},
+                 .end_epoch = 1,
+                 .unit = plan.unit});
+  std::size_t units = (data.size + plan.unit - 1) / plan.unit;
+  if (plan.units > 0) units = std::min(units, plan.units);
+  std::vector<LossSums> sums(units);
+  for (std::size_t first = 0; first < units; first += ranks) {
     const Batch& batch = loader.next();
     activity.tick();
-    bad.add(batch);
-    last = batch.step.last_of_epoch;
-    images += batch.size();
-    infer(model, batch, input, activity, [&](const Network& network, const Range& samples) {
-      const LossSums sums = network.loss();
-      found.loss += sums.loss;
-      found.measure += sums.measure;
-      found.among_largest += sums.among_largest;
-      found.targets += sums.targets;
-      const Labels labels = batch.labels_of(samples);
-      if (confusion) add(read_logits(model, network), labels.classes, *confusion);
-      if (class_counts) class_counts->add(read_logits(model, network), labels.targets);
-    });
+    if (const std::size_t unit = first + static_cast<std::size_t>(world.rank()); unit < units) {
+      bad.add(batch);
+      infer(model, batch, input, activity, [&](const Network& network, const Range& samples) {
+        LossSums found = network.loss();
+        if (!data.is_text()) found.targets = static_cast<double>(samples.size());
+        add(found, sums[unit]);
+        const Labels labels = batch.labels_of(samples);
+        if (confusion) add(read_logits(model, network), labels.classes, *confusion);
+        if (class_counts) class_counts->add(read_logits(model, network), labels.targets);
+      });
+    }
     if (plan.progress) plan.progress(batch.step.positions.end);
     if (stopping(world, plan, activity)) return {};
   }
   activity.enter(Activity::Phase::meeting);
-  // The losses of a window of tokens are means over its length.
-  const auto length = static_cast<double>(data.is_text() ? data.length : 1);
-  const double count = data.is_text() ? length * found.targets : static_cast<double>(images);
-  std::array<double, 4> sums{length * found.loss, length * found.measure, found.among_largest, count};
-  world.sum(sums);
+  const LossSums all = sum_units(world, sums);
   if (confusion) world.sum(confusion->counts());
   if (class_counts) world.sum(class_counts->counts());
   const std::size_t skipped = bad.take_all(world);
-  if (sums[3] == 0) fail("nothing to evaluate: all {} samples are bad", skipped);
-  const LossSums all{.loss = sums[0], .measure = sums[1], .among_largest = sums[2]};
-  const Score score = score_of(all, static_cast<std::size_t>(std::llround(sums[3])), data, class_counts);
+  if (all.targets == 0) fail("nothing to evaluate: all {} samples are bad", skipped);
+  const Score score = score_of(all, data, class_counts);
   return Evaluation{plan.split, score, skipped, std::move(confusion), std::move(class_counts)};
 }
 

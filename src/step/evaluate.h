@@ -28,16 +28,16 @@ std::string to_string(const Evaluation& evaluation);
 
 struct EvaluationPlan {
   std::string split = "test";                          // see Evaluation
-  std::size_t global_batch;                            // images per batch over all ranks, at least the number of ranks
+  std::size_t unit;                                    // images of a forward pass
   bool confusion = false;                              // count confusions of images of one class
-  std::size_t batches = 0;                             // maximum number of batches; 0: all
+  std::size_t units = 0;                               // maximum number of forward passes of all ranks; 0: no limit
   std::function<bool()> stop_requested{};              // whether this rank is to stop early; empty: never
   std::function<void(std::size_t images)> progress{};  // called after every batch; `images`: done on all ranks
 };
 
-// Evaluates each sample of the data set once, distributed over the ranks. Returns the same result on every rank, or
-// none if any rank was asked to stop: then all ranks stop after the same batch. Collective. The first call for a batch
-// size plans the network. Records its progress in `activity`.
+// Evaluates each sample of the data set once, in units that are distributed over the ranks. Returns the same result on
+// every rank and for any number of ranks, or none if any rank was asked to stop: then all ranks stop after the same
+// unit. Collective. The first call for a unit's size plans the network. Records its progress in `activity`.
 std::optional<Evaluation> evaluate(const World& world, Model& model, const Samples& dataset, const InputPlan& input,
                                    const EvaluationPlan& plan, Activity& activity);
 

@@ -30,11 +30,14 @@ void expect_finite(Model& model, const std::string& when) {
 
 }  // namespace
 
+std::uint64_t checksum(Model& model, const Optimizer& optimizer) {
+  std::uint64_t sum = hash(model.device(), model.parameters().weights(), 0);
+  for (std::size_t i = 0; i < optimizer.states(); ++i) sum = hash(model.device(), optimizer.state(i), sum);
+  return optimizer.average() ? hash(model.device(), optimizer.average(), sum) : sum;
+}
+
 void check_replicas(const World& world, Model& model, const Optimizer& optimizer, const std::string& when) {
-  std::uint64_t own = hash(model.device(), model.parameters().weights(), 0);
-  for (std::size_t i = 0; i < optimizer.states(); ++i) own = hash(model.device(), optimizer.state(i), own);
-  if (optimizer.average()) own = hash(model.device(), optimizer.average(), own);
-  const auto hashes = world.gather(own);
+  const auto hashes = world.gather(checksum(model, optimizer));
   std::map<std::uint64_t, int> counts;
   for (const std::uint64_t h : hashes) ++counts[h];
   if (counts.size() == 1) return expect_finite(model, when);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "collectives/world/world.h"
@@ -8,10 +9,12 @@
 
 namespace annulus {
 
-// Checks the replicas before parameters are saved or evaluated: compares a hash of the parameters, of the optimizer's
-// state and of the moving average over all ranks. Throws Error on every rank, with `when`, if they are not
-// bit-identical, naming the ranks that differ from the others, or if a parameter is not finite, naming it (a NaN need
-// not reach the loss: a ReLU takes it for zero). Collective.
+// Returns a checksum of the parameters, of the optimizer's state and of the moving average.
+std::uint64_t checksum(Model& model, const Optimizer& optimizer);
+
+// Checks the replicas before parameters are saved or evaluated: compares their checksums over all ranks. Throws Error
+// on every rank, with `when`, if they are not bit-identical, naming the ranks that differ from the others, or if a
+// parameter is not finite, naming it (a NaN need not reach the loss: a ReLU takes it for zero). Collective.
 void check_replicas(const World& world, Model& model, const Optimizer& optimizer, const std::string& when);
 
 }  // namespace annulus

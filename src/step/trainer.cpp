@@ -64,6 +64,16 @@ GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllRedu
   return {model.device(), parameters.gradients(), std::move(plan), all_reduce, deferred};
 }
 
+// Returns the largest number of a step's earlier sums.
+std::size_t kept_at_once(const TreeOrder& order) {
+  std::size_t height = 0, most = 0;
+  for (std::size_t part = 0; part + 1 < order.joins.size(); ++part) {
+    height = height + 1 - order.joins[part];
+    most = std::max(most, height);
+  }
+  return most;
+}
+
 }  // namespace
 
 Parameters::Allocate allocate_in(AllReduce& all_reduce) {
@@ -80,12 +90,21 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
       lane_(lane),
       options_(options),
       activity_(activity),
-      accumulated_(options.parts > 1 ? device_.allocate(model.parameters().gradients().bytes) : Buffer{}),
       embedding_(make_exchange(model, all_reduce, options)),
       table_(table_of(model)),
       bucket_options_(resolve(buckets, model.parameters())),
       buckets_(make_buckets(model, bucket_options_, all_reduce, table_, waits_for_all(model, options))) {
   expect_flushed_subnormals();
+  const DeviceView gradients = model.parameters().gradients();
+  std::size_t height = options.parts > 1 ? 1 : 0, subtrees = 1;
+  if (options.shards > 0) {
+    order_ = tree_order(options.rank, options.ranks, options.shards);
+    subtrees = order_.sums.size();
+    height = kept_at_once(order_);
+  }
+  for (std::size_t number = 0; number < height; ++number)
+    kept_.push_back(number + 1 < subtrees ? all_reduce.addend(gradients, number)
+                                          : kept_memory_.emplace_back(device_.allocate(gradients.bytes)).view());
   activity_.plan(buckets_.size());
   model_.sum_over_ranks([this](DeviceView values) {
     const AllReduce::Ticket ticket = all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass);
@@ -191,7 +210,7 @@ void Trainer::finish_undeferred() {
     if (bucket > 0) wait(bucket);
     if (!held_back(bucket)) update(bucket);
   }
-  if (embedding_) wait_for_ranks([&] { all_reduce_.join(rows_); });
+  if (exchanges()) wait_for_ranks([&] { all_reduce_.join(rows_); });
   use_all_gradients();
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     if (!buckets_.is_deferred(bucket) && held_back(bucket)) update(bucket);
@@ -207,11 +226,11 @@ bool Trainer::held_back(std::size_t bucket) const {
 
 // What must be done between the last all-reduce and the updates that are held back.
 void Trainer::use_all_gradients() {
-  if (!embedding_ && !updates_together()) return;
+  if (!exchanges() && !updates_together()) return;
   activity_.enter(Activity::Phase::optimizer);
   const Mark begun = device_.mark();
   // Adds the rows of all ranks to a shared embedding's gradient, which has been all-reduced without them.
-  if (embedding_) embedding_->add_rows(model_.embedding_gradient()->table);
+  if (exchanges()) embedding_->add_rows(model_.embedding_gradient()->table);
   if (rehearsing_) return;
   // A single gradient that overflows, in any bucket, forbids all updates.
   if (LossScaling* scaling = device_.loss_scaling()) scaling->judge(model_.parameters().gradients());
@@ -219,19 +238,24 @@ void Trainer::use_all_gradients() {
   timestamps_.updates.push_back({begun, device_.mark()});
 }
 
-void Trainer::load(const Batch& batch, std::size_t number) {
-  if (batch.size() == 0) return;
-  const Range samples = options_.part(batch.size(), number);
-  model_.network(Mode::training, samples.size())
-      .load(part_of(batch, number), batch.labels_of(samples),
-            std::span(batch.keys).subspan(samples.begin, samples.size()));
+// Returns the samples of a part, as a range of the batch.
+Range Trainer::part(const Batch& batch, std::size_t number) const {
+  return options_.part(batch.step.global_batch(), batch.size(), number);
 }
 
 // Returns the images or windows of a part.
 std::span<const std::uint8_t> Trainer::part_of(const Batch& batch, std::size_t number) const {
-  const Range samples = options_.part(batch.size(), number);
-  const std::size_t bytes = batch.images.size() / batch.size();
+  const Range samples = part(batch, number);
+  const std::size_t bytes = batch.size() == 0 ? 0 : batch.images.size() / batch.size();
   return std::span(batch.images).subspan(samples.begin * bytes, samples.size() * bytes);
+}
+
+void Trainer::load(const Batch& batch, std::size_t number) {
+  const Range samples = part(batch, number);
+  if (samples.size() == 0) return;
+  model_.network(Mode::training, samples.size())
+      .load(part_of(batch, number), batch.labels_of(samples),
+            std::span(batch.keys).subspan(samples.begin, samples.size()));
 }
 
 // Returns the windows of the last part, of which backward leaves out the embedding's gradient; none for an empty share.
@@ -244,66 +268,85 @@ std::span<const std::int32_t> Trainer::last_windows(const Batch& batch) const {
 // they become final.
 void Trainer::compute(const Batch& batch, const ControlFlags& flags) {
   AllReduce::Ticket tokens = 0;
-  if (embedding_) tokens = embedding_->send_tokens(last_windows(batch), model_.graph().tokens().length);
-  if (batch.size() == 0)
-    send_nothing(flags);
-  else
-    compute_parts(batch, flags);
-  if (embedding_) send_rows(batch, tokens);
+  if (exchanges()) tokens = embedding_->send_tokens(last_windows(batch), model_.graph().tokens().length);
+  compute_parts(batch, flags);
+  if (exchanges()) send_rows(batch, tokens);
   buckets_.send_deferred();
 }
 
 void Trainer::compute_parts(const Batch& batch, const ControlFlags& flags) {
   const std::size_t last = options_.parts_of(batch.size()) - 1;
-  const float sample_weight = 1.0f / static_cast<float>(batch.step.global_batch());
-  if (last > 0) device_.zero(accumulated_.view());
+  kept_now_ = 0;
+  if (last > 0 && options_.shards == 0) device_.zero(kept_[kept_now_++]);
   for (std::size_t number = 0; number < last; ++number) {
-    accumulate(forward(batch, number), sample_weight, part_of(batch, number));
+    forward(batch, number);
+    keep(batch, number);
     load(batch, number + 1);
   }
-  backward(forward(batch, last), sample_weight, flags, last > 0);
-}
-
-// For an empty share: contributes zeros.
-void Trainer::send_nothing(const ControlFlags& flags) {
-  finish_from(0);
+  forward(batch, last);
   begin_backward(flags);
-  const Parameters& parameters = model_.parameters();
-  const DeviceView all = parameters.gradients();
-  const std::size_t steering = parameters.steering().bytes;
-  device_.zero(all.slice(steering, all.bytes - steering));
-  buckets_.ready(all.bytes / sizeof(float));
+  joins_ = joins(batch, last);
+  not_added_ = model_.parameters().steering().bytes;
+  const auto ready = [this](std::size_t gradients) { send(gradients); };
+  if (options_.shards > 0)
+    backward_with_embedding(batch, last, ready);
+  else
+    backward(batch, last, ready);
 }
 
-Network& Trainer::forward(const Batch& batch, std::size_t number) {
-  Network& network = model_.network(Mode::training, options_.part(batch.size(), number).size());
+void Trainer::forward(const Batch& batch, std::size_t number) {
+  const std::size_t samples = part(batch, number).size();
+  if (samples == 0) return finish_from(0);
   activity_.enter(Activity::Phase::forward);
-  network.forward([this](std::size_t parameters) {
+  model_.network(Mode::training, samples).forward([this](std::size_t parameters) {
     activity_.tick();
     finish_from(parameters);
   });
-  return network;
 }
 
-// A part that is not the last: accumulates its gradients locally; the all-reduces wait for the last part's.
-void Trainer::accumulate(Network& network, float sample_weight, std::span<const std::uint8_t> samples) {
+// Runs the backward pass of a part; an empty one has zeros as its gradients.
+void Trainer::backward(const Batch& batch, std::size_t number, const Network::Ready& ready) {
+  const DeviceView gradients = model_.parameters().gradients();
+  const std::size_t samples = part(batch, number).size();
   activity_.enter(Activity::Phase::backward);
-  network.backward(sample_weight, [this](std::size_t) { activity_.tick(); });
-  if (embedding_)
-    embedding_->add_own(windows_in(samples), model_.graph().tokens().length, *network.embedding_gradient());
-  const DeviceView gradients = model_.parameters().gradients(), sums = accumulated_.view();
-  const std::size_t steering = model_.parameters().steering().bytes;  // not written by the network
-  device_.add(gradients.slice(steering, gradients.bytes - steering), sums.slice(steering, sums.bytes - steering),
-              DataType::f32);
+  if (samples == 0) {
+    device_.zero(written(gradients));
+    ready(gradients.bytes / sizeof(float));
+  } else {
+    model_.network(Mode::training, samples).backward(1.0f / static_cast<float>(batch.step.global_batch()), ready);
+  }
 }
 
-// Runs the backward pass of the last part.
-void Trainer::backward(Network& network, float sample_weight, const ControlFlags& flags, bool accumulated) {
-  begin_backward(flags);
-  const Parameters& parameters = model_.parameters();
-  not_added_ = accumulated ? parameters.steering().bytes : parameters.gradients().bytes;
-  activity_.enter(Activity::Phase::backward);
-  network.backward(sample_weight, [this](std::size_t gradients) { send(gradients); });
+// The same, with the part of a shared embedding's gradient that a network's backward leaves out.
+void Trainer::backward_with_embedding(const Batch& batch, std::size_t number, const Network::Ready& ready) {
+  if (!embedding_) return backward(batch, number, ready);
+  backward(batch, number, [this](std::size_t) { activity_.tick(); });
+  if (const std::size_t samples = part(batch, number).size(); samples > 0)
+    embedding_->add_own(windows_in(part_of(batch, number)), model_.graph().tokens().length,
+                        *model_.network(Mode::training, samples).embedding_gradient());
+  ready(model_.parameters().gradients().bytes / sizeof(float));
+}
+
+// Keeps the gradients of a part that is not the last; the all-reduces wait for the last part's.
+void Trainer::keep(const Batch& batch, std::size_t number) {
+  backward_with_embedding(batch, number, [this](std::size_t) { activity_.tick(); });
+  const DeviceView gradients = written(model_.parameters().gradients());
+  std::size_t left = joins(batch, number);
+  for (; left > 1; --left) device_.add(written(kept_[--kept_now_]), gradients, DataType::f32);
+  if (left == 1)
+    device_.add(gradients, written(kept_[kept_now_ - 1]), DataType::f32);
+  else  // a copy: 0 + -0 would have another sign. Shards are only computed in the host's memory.
+    device_.upload({gradients.address, gradients.bytes}, written(kept_[kept_now_++]));
+}
+
+// The number of gradients on the stack to which a part's are added.
+std::size_t Trainer::joins(const Batch& batch, std::size_t number) const {
+  return options_.shards > 0 ? order_.joins[number] : options_.parts_of(batch.size()) > 1 ? 1 : 0;
+}
+
+DeviceView Trainer::written(DeviceView gradients) const {
+  const std::size_t steering = model_.parameters().steering().bytes;
+  return gradients.slice(steering, gradients.bytes - steering);
 }
 
 // The first `count` gradients of the last part are final: adds those of the earlier parts and sends them.
@@ -312,8 +355,9 @@ void Trainer::send(std::size_t count) {
   const std::size_t end = count * sizeof(float);
   if (end > not_added_) {
     const std::size_t bytes = end - not_added_;
-    device_.add(accumulated_.view().slice(not_added_, bytes), model_.parameters().gradients().slice(not_added_, bytes),
-                DataType::f32);
+    for (std::size_t join = 1; join <= joins_; ++join)
+      device_.add(kept_[kept_now_ - join].slice(not_added_, bytes),
+                  model_.parameters().gradients().slice(not_added_, bytes), DataType::f32);
     not_added_ = end;
   }
   buckets_.ready(count);
@@ -334,7 +378,7 @@ void Trainer::send_rows(const Batch& batch, AllReduce::Ticket tokens) {
   Network::EmbeddingGradient gradient = *model_.embedding_gradient();  // for an empty share, without rows
   if (batch.size() > 0) {
     const std::size_t last = options_.parts_of(batch.size()) - 1;
-    gradient = *model_.network(Mode::training, options_.part(batch.size(), last).size()).embedding_gradient();
+    gradient = *model_.network(Mode::training, this->part(batch, last).size()).embedding_gradient();
   }
   rows_ = embedding_->send_rows(last_windows(batch), model_.graph().tokens().length, gradient);
 }

@@ -5,6 +5,7 @@
 
 #include "collectives/all_reduce.h"
 #include "collectives/gradient_buckets.h"
+#include "collectives/shard_tree.h"
 #include "kernels/base/split.h"
 #include "kernels/base/trace.h"
 #include "models/model.h"
@@ -41,11 +42,22 @@ struct StepOptions {
   // samples. The step is the same except for rounding and for batch norm, whose statistics are those of a part; the
   // memory needed is that of a part.
   std::size_t parts = 1;
+  // If there are shards (collectives/shard_tree.h; 0: there are none), the parts are those of this rank instead.
+  std::size_t shards = 0, rank = 0, ranks = 1;
   float clip_norm = 0;           // see Update::clip(); 0: no clipping
   std::size_t global_batch = 0;  // the maximum of a step; only needed if an embedding is shared
 
-  std::size_t parts_of(std::size_t share) const { return std::min(parts, share); }
-  Range part(std::size_t share, std::size_t number) const { return split(share, parts_of(share), number); }
+  // At least one. `share`: this rank's number of samples.
+  std::size_t parts_of(std::size_t share) const {
+    return shards > 0 ? split(shards, ranks, rank).size() : std::clamp<std::size_t>(share, 1, parts);
+  }
+  // Returns the samples of a part as a range of the rank's share, possibly empty. `batch`: the step's global batch.
+  Range part(std::size_t batch, std::size_t share, std::size_t number) const {
+    if (shards == 0) return split(share, parts_of(share), number);
+    const std::size_t first = split(shards, ranks, rank).begin, begin = split(batch, shards, first).begin;
+    const Range shard = split(batch, shards, first + number);
+    return {shard.begin - begin, shard.end - begin};
+  }
 };
 
 // The synchronous data-parallel training step: every rank computes the gradients of its share of the batch, which are
@@ -98,11 +110,16 @@ class Trainer {
   void load(const Batch& batch, std::size_t part);
   void compute(const Batch& batch, const ControlFlags& flags);
   void compute_parts(const Batch& batch, const ControlFlags& flags);
-  void send_nothing(const ControlFlags& flags);
-  Network& forward(const Batch& batch, std::size_t part);
+  // Whether an embedding's rows are exchanged; with shards each adds its own to the whole gradient.
+  bool exchanges() const { return embedding_ && options_.shards == 0; }
+  Range part(const Batch& batch, std::size_t number) const;
   std::span<const std::uint8_t> part_of(const Batch& batch, std::size_t number) const;
-  void accumulate(Network& network, float sample_weight, std::span<const std::uint8_t> samples);
-  void backward(Network& network, float sample_weight, const ControlFlags& flags, bool accumulated);
+  void forward(const Batch& batch, std::size_t part);
+  void backward(const Batch& batch, std::size_t part, const Network::Ready& ready);
+  void backward_with_embedding(const Batch& batch, std::size_t part, const Network::Ready& ready);
+  void keep(const Batch& batch, std::size_t part);
+  std::size_t joins(const Batch& batch, std::size_t part) const;
+  DeviceView written(DeviceView gradients) const;  // without the steering slot, which the network does not write
   void send(std::size_t gradients);
   void begin_backward(const ControlFlags& flags);
   template <class Wait>
@@ -129,7 +146,13 @@ class Trainer {
   TraceLane* const lane_;
   const StepOptions options_;
   Activity& activity_;
-  Buffer accumulated_;                          // gradients of a step's earlier parts; none if steps have one part
+  TreeOrder order_;  // of this rank's shards
+  // A stack of gradients of a step's earlier parts or, with shards, of their subtrees; the lowest ones may be in the
+  // all-reduce's memory.
+  std::vector<DeviceView> kept_;
+  std::vector<Buffer> kept_memory_;
+  std::size_t kept_now_ = 0;                    // height of the stack
+  std::size_t joins_ = 0;                       // of its upper ones that are added to the last part's
   std::optional<EmbeddingExchange> embedding_;  // none if no embedding is shared
   const Range table_;                           // the gradients of its table, in floats; empty if there is none
   AllReduce::Ticket rows_ = 0;                  // of its rows

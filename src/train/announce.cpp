@@ -61,9 +61,9 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   for (const std::string& text : {warning, unused_wire(replica.all_reduce, parse_wire_type(options.wire))})
     if (!text.empty()) fmt::print("  {}     {}\n", mark, text);
   const std::size_t share = inputs.share(inputs.global_batch);
-  const std::size_t parts = step_options(options).parts_of(share);
+  const std::size_t parts = step_options(world, options, inputs.global_batch).parts_of(share);
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", inputs.global_batch,
-             share, parts > 1 ? fmt::format(", in {} parts", parts) : "");
+             share, parts > 1 ? fmt::format(", in {} {}", parts, options.shards > 0 ? "shards" : "parts") : "");
   fmt::print("  rate        {}\n", inputs.schedule.description());
   if (const std::vector<float>& weights = inputs.task.class_weights; !weights.empty())
     fmt::print("  loss        classes are weighted, from {:.4g} to {:.4g}\n", std::ranges::min(weights),

@@ -17,22 +17,25 @@ Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord
                 inputs.options.ema, update_factors(inputs.options, model.graph())),
       ledger(record.clock_offset),
       trainer(model, all_reduce, optimizer, ledger, inputs.options.buckets, record.activity, record.timeline.step(),
-              step_options(inputs.options, inputs.global_batch)) {
+              step_options(inputs.world, inputs.options, inputs.global_batch)) {
   all_reduce.record_to(record.timeline.all_reduce());
   model.record_to(record.timeline.step());
 }
 
 void Replica::plan_networks(const TrainingInputs& inputs) {
   const std::size_t size = inputs.training->info().size;
-  const StepOptions step = step_options(inputs.options);
+  const StepOptions step = step_options(inputs.world, inputs.options, inputs.global_batch);
   for (const std::size_t images : {std::min(inputs.global_batch, size), size % inputs.global_batch}) {
     const std::size_t share = inputs.share(images);
     for (std::size_t number = 0; number < step.parts_of(share); ++number)
-      model.network(Mode::training, step.part(share, number).size());
+      if (const std::size_t part = step.part(images, share, number).size(); part > 0)
+        model.network(Mode::training, part);
   }
 }
 
 std::string Replica::summation(const TrainingInputs& inputs) const {
+  if (const std::size_t shards = inputs.options.shards; shards > 0)
+    return fmt::format("tree of {} shards, {} thread(s)", shards, inputs.options.device.threads);
   const std::size_t passes = inputs.options.accumulate;
   const std::string parts = passes > 1 ? fmt::format(", {} parts", passes) : "";
   if (inputs.world.size() == 1) return "one rank" + parts;

@@ -39,6 +39,7 @@ void check_consistent(const TrainingInputs& inputs) {
   agreement.add("--resume", options.resume);
   agreement.add("--timeline, given or not,", !options.timeline.file.empty());
   agreement.add("--data-changed", options.data_changed);
+  if (options.shards > 0) agreement.add("--threads", options.device.threads);
   for (const DataField& field : data_fields(inputs.training->info(), inputs.samples))
     agreement.add(field.name, field.value);
   agreement.check();
@@ -61,15 +62,23 @@ std::optional<FolderClaim> claim_output(const TrainingInputs& inputs) {
 std::optional<Resumption> resumption_of(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   if (!options.resume) return std::nullopt;
-  return find_resumption(inputs.world, inputs.checkpoints(),
-                         {network_name(options.model), inputs.network.onnx, to_string(inputs.task.loss), options.seed,
-                          inputs.training->info().labels, inputs.sample_order(),
-                          data_fields(inputs.training->info(), inputs.samples), options.data_changed});
+  return find_resumption(
+      inputs.world, inputs.checkpoints(),
+      {network_name(options.model), inputs.network.onnx, to_string(inputs.task.loss), options.seed,
+       inputs.training->info().labels, inputs.sample_order(), data_fields(inputs.training->info(), inputs.samples),
+       options.data_changed, options.shards, static_cast<std::size_t>(options.device.threads)});
 }
 
 // Measured again, the crossover might differ, and with it the last bits of all-reduces.
 std::optional<std::size_t> earlier_crossover(const TrainingInputs& inputs, const RunState& state) {
   return state.ranks == static_cast<std::uint64_t>(inputs.world.size()) ? state.crossover : std::nullopt;
+}
+
+std::unique_ptr<AllReduce> open_all_reduce(const TrainingInputs& inputs, const RunState& state) {
+  const TrainOptions& options = inputs.options;
+  if (options.shards > 0) return make_shard_all_reduce(inputs.world, *inputs.device, options.shards);
+  return make_all_reduce(options.all_reduce, inputs.world, *inputs.device, parse_wire_type(options.wire),
+                         earlier_crossover(inputs, state));
 }
 
 // Chooses the buckets by trials if --bucket tune is given, unless the resumed run did so on as many ranks. Returns a
@@ -192,8 +201,7 @@ int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
   const std::optional<FolderClaim> claim = claim_output(inputs);
   std::optional<Resumption> resumption = resumption_of(inputs);
   RunState state = resumption ? resumption->state : RunState{};
-  const auto all_reduce = make_all_reduce(options.all_reduce, world, *inputs.device, parse_wire_type(options.wire),
-                                          earlier_crossover(inputs, state));
+  const auto all_reduce = open_all_reduce(inputs, state);
   const Watchdog::Watched watched(watchdog, all_reduce->progress());
 
   activity.enter(Phase::planning);

@@ -105,18 +105,22 @@ TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_
 }
 
 std::size_t TrainingInputs::share(std::size_t images) const {
-  return split(images, static_cast<std::size_t>(world.size()), static_cast<std::size_t>(world.rank())).size();
+  return StepPlan{0, {0, images}, false}.share(world.rank(), world.size(), options.shards).size();
+}
+
+std::size_t TrainingInputs::shards() const {
+  return options.shards > 0 ? options.shards : static_cast<std::size_t>(world.size());
 }
 
 std::size_t TrainingInputs::largest_pass() const {
   const std::size_t images = std::min(global_batch, training->info().size);
-  const std::size_t largest_share = split(images, static_cast<std::size_t>(world.size()), 0).size();
-  return step_options(options).part(std::max<std::size_t>(largest_share, 1), 0).size();
+  const std::size_t largest = std::max<std::size_t>(split(images, shards(), 0).size(), 1);
+  return options.shards > 0 ? largest : split(largest, std::min(options.accumulate, largest), 0).size();
 }
 
 BatchRequest TrainingInputs::batches_from(const Cursor& start) const {
-  return {options.seed, global_batch,   world.rank(),       world.size(),
-          start,        options.epochs, world.local_rank(), world.local_size()};
+  return {options.seed,   global_batch,       world.rank(),       world.size(),  start,
+          options.epochs, world.local_rank(), world.local_size(), options.shards};
 }
 
 std::string TrainingInputs::sample_order() const {

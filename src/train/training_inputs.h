@@ -49,6 +49,7 @@ struct TrainingInputs {
   const Schedule schedule;
   const std::vector<DataField> samples;  // of all splits
 
+  std::size_t shards() const;                   // of a global batch: those of --shards, or one for each rank
   std::size_t share(std::size_t images) const;  // this rank's share of a step of `images`
   // Images in the largest pass of rank 0, whose choice of parameter layouts all ranks use.
   std::size_t largest_pass() const;

@@ -179,8 +179,8 @@ bool TrainingRun::evaluate() {
 std::optional<Evaluation> TrainingRun::evaluate(const EvaluatedSplit& split, std::size_t batches) {
   return annulus::evaluate(world_, replica_.model, *split.samples, split.plan,
                            {.split = split.name,
-                            .global_batch = inputs_.largest_pass() * static_cast<std::size_t>(world_.size()),
-                            .batches = batches,
+                            .unit = inputs_.largest_pass(),
+                            .units = batches * inputs_.shards(),
                             .stop_requested = stop_requested},
                            record_.activity);
 }
@@ -211,6 +211,8 @@ void TrainingRun::checkpoint() {
   record_.activity.enter(Activity::Phase::checkpoint);
   check_replicas(world_, replica_.model, replica_.optimizer, fmt::format("after step {}", state_.step));
   state_.ranks = static_cast<std::uint64_t>(world_.size());
+  state_.shards = options_.shards;
+  state_.threads = static_cast<std::uint64_t>(options_.device.threads);
   state_.milliseconds =
       static_cast<std::uint64_t>(1e3 * (record_.result.earlier_seconds + now_seconds() - record_.begun));
   state_.crossover = replica_.all_reduce.info().crossover;

@@ -139,15 +139,20 @@ Graph graph_of(const World& world, const TrainOptions& options, const std::strin
   return freeze(graph, options.freeze);
 }
 
-StepOptions step_options(const TrainOptions& options, std::size_t global_batch) {
-  return {.parts = options.accumulate, .clip_norm = options.clip_norm, .global_batch = global_batch};
+StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch) {
+  return {.parts = options.accumulate,
+          .shards = options.shards,
+          .rank = static_cast<std::size_t>(world.rank()),
+          .ranks = static_cast<std::size_t>(world.size()),
+          .clip_norm = options.clip_norm,
+          .global_batch = global_batch};
 }
 
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::size_t most = split(images, ranks, 0).size(), least = split(images, ranks, ranks - 1).size();
-  const StepOptions step = step_options(options);
-  if (step.parts_of(most) == step.parts_of(least) || images == 0) return;
+  const auto parts = [&](std::size_t share) { return std::min(options.accumulate, share); };
+  if (parts(most) == parts(least) || images == 0) return;
   fail(
       "--sync-batch-norm: in steps of {} images some of {} ranks have {} and others {}, {}; choose another "
       "--global-batch",
@@ -158,7 +163,10 @@ void expect_same_passes(const World& world, const TrainOptions& options, std::si
 
 std::size_t global_batch_of(const World& world, const TrainOptions& options) {
   const auto ranks = static_cast<std::size_t>(world.size());
-  const std::size_t batch = options.global_batch > 0 ? options.global_batch : options.batch * ranks;
+  const std::size_t shards = options.shards > 0 ? options.shards : ranks;
+  if (shards < ranks) fail("--shards {}: too few for {} ranks", shards, ranks);
+  const std::size_t batch = options.global_batch > 0 ? options.global_batch : options.batch * shards;
+  if (batch < options.shards) fail("--shards {}: a global batch of {} has fewer samples", shards, batch);
   if (batch < ranks)
     fail("a global batch of {} cannot be shared by {} ranks: use --global-batch {} or more, or fewer ranks", batch,
          ranks, ranks);

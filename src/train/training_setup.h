@@ -26,7 +26,7 @@ Graph graph_of(const World& world, const TrainOptions& options, const std::strin
 // What differs for the parameters that --lr-for, --weight-decay-for and --head-lr name. `options` must outlive it.
 Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph);
 UpdateRule update_rule(const TrainOptions& options);
-StepOptions step_options(const TrainOptions& options, std::size_t global_batch = 0);
+StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch);
 std::size_t global_batch_of(const World& world, const TrainOptions& options);
 
 // Ranks that synchronize within a pass must all make the same number of passes. `images`: per step. Throws Error if

@@ -1,13 +1,16 @@
 #include "collectives/all_reduce.h"
 
 #include <algorithm>
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <ostream>
 #include <string_view>
 
 #include "collectives/host/shared_memory_all_reduce.h"
+#include "collectives/shard_tree.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
 #include "kernels/base/random.h"
@@ -321,4 +324,49 @@ TEST_CASE("all-reduces that nobody waits for do not keep a rank from leaving") {
   std::vector<float> values(1'000'000);
   const auto all_reduce = make_all_reduce("ring", world, *device);
   if (world.root()) all_reduce->enqueue(view_of(values));
+}
+
+namespace {
+
+// The sum of shards [begin, end) of `part`(shard), in the order of the tree.
+template <class Part>
+std::vector<float> tree_sum(std::size_t begin, std::size_t end, const Part& part) {
+  if (begin + 1 == end) return part(begin);
+  const std::size_t middle = begin + std::bit_ceil(end - begin) / 2;
+  std::vector<float> sum = tree_sum(begin, middle, part);
+  std::ranges::transform(sum, tree_sum(middle, end, part), sum.begin(), std::plus<>());
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("shards are summed in the order of their tree, on any number of ranks and nodes") {
+  const int ranks_per_node = GENERATE(0, 1, 2, 3);
+  const World world(ranks_per_node);
+  const auto ranks = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());
+  for (const std::size_t shards : {ranks, ranks + 1, std::size_t{7}, std::size_t{8}, 2 * ranks, std::size_t{21}}) {
+    if (shards < ranks) continue;
+    const auto all_reduce = make_shard_all_reduce(world, *device, shards);
+    CHECK(all_reduce->info().order == (ranks == 1 ? "none" : fmt::format("tree of {} shards", shards)));
+    const std::vector<Range> own = tree_order(rank, ranks, shards).sums;
+    const std::vector<std::size_t> sizes{0, 1, ranks - 1, ranks, ranks + 1, 997, 16 * ranks, 40'001};
+    const Arrays arrays(*all_reduce, true, sizes);
+    for (const int round : {0, 1})
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        CAPTURE(ranks_per_node, shards, sizes[i], round);
+        const auto part = [&](std::size_t shard) { return fractions(sizes[i], static_cast<int>(shard) + 100 * round); };
+        for (std::size_t number = 0; number < own.size(); ++number)
+          std::ranges::copy(tree_sum(own[number].begin, own[number].end, part),
+                            floats(all_reduce->addend(view_of(arrays[i]), number)).begin());
+        all_reduce->wait(all_reduce->enqueue(view_of(arrays[i])));
+        check_equal(arrays[i], tree_sum(0, shards, part));
+      }
+  }
+}
+
+TEST_CASE("fewer shards than ranks are refused by every rank") {
+  const World world;
+  if (world.size() == 1) return;
+  const auto shards = static_cast<std::size_t>(world.size()) - 1;
+  CHECK_THROWS_WITH(make_shard_all_reduce(world, *device, shards), Catch::Contains("shards are too few for"));
 }

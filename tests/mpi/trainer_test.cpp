@@ -182,6 +182,38 @@ TEST_CASE("ranks with uneven and empty shares train as one process does") {
   CHECK(replica.ledger.close(world).mean().steps == 5);
 }
 
+TEST_CASE("with shards, ranks make exactly the same steps as one rank") {
+  const World world, alone = world.apart().node();
+  const std::size_t shards = GENERATE(7, 8);
+  const BucketOptions buckets{GENERATE(1 << 20, 1000), GENERATE(0.0, 0.5)};
+  CAPTURE(shards, buckets.bytes, buckets.deferred);
+  const auto train = [&](const World& ranks) {
+    const auto device = make_device("cpu", 1);
+    const auto all_reduce = make_shard_all_reduce(ranks, *device, shards);
+    Model model(*device, with_norms(), Mode::training, 3, allocate_in(*all_reduce));
+    model.parameters().initialize(3);
+    Optimizer optimizer(*device, model.parameters(), kRule, kRate);
+    Ledger ledger(0);
+    Activity activity;
+    Trainer trainer(model, *all_reduce, optimizer, ledger, buckets, activity, nullptr,
+                    {.shards = shards,
+                     .rank = static_cast<std::size_t>(ranks.rank()),
+                     .ranks = static_cast<std::size_t>(ranks.size())});
+    std::vector<float> found;
+    for (const std::size_t global_batch : {2 * shards + 1, shards - 2, std::size_t{1}, 3 * shards}) {
+      const StepPlan what = plan(found.size(), global_batch);
+      Batch batch = samples(what, what.share(ranks.rank(), ranks.size(), shards));
+      batch.keys.resize(batch.size());
+      found.push_back(static_cast<float>(trainer.step(batch, {}, device->mark()).loss));
+    }
+    trainer.finish();
+    for (const DeviceView view : {model.parameters().weights(), optimizer.state(0)})
+      std::ranges::copy(copied(view), std::back_inserter(found));
+    return found;
+  };
+  CHECK(std::ranges::equal(train(world), train(alone)));
+}
+
 TEST_CASE("ranks that share an embedding between its uses train as one process does") {
   const World world;
   const std::string algorithm = GENERATE("ring", "mpi");

@@ -78,6 +78,14 @@ class Hosts(HostsTest):
         self.train(self.folder / "one", ranks=3, **options)
         self.assert_same_state(self.folder / "one" / "checkpoint.h5", self.folder / "several" / "checkpoint.h5")
 
+    def test_shards_are_bit_identical_to_one_rank(self):
+        options = {"shards": 7, "model": "lenet", "max_steps": 6}
+        result = helper.finish(self.launch(self.training(self.folder / "several", **options)))
+        self.assertEqual(result.status, 0, str(result))
+        self.assertIn("tree of shards, over MPI messages", result.out)
+        self.train(self.folder / "one", **options)
+        self.assert_same_state(self.folder / "one" / "checkpoint.h5", self.folder / "several" / "checkpoint.h5")
+
     def test_a_resumed_run_is_bit_identical(self):
         """The crossover measured at the start, which affects rounding, is not measured again."""
         def train(steps, **options):

@@ -218,6 +218,19 @@ class Study(helper.ProgramTest):
         self.assertIn("with a single repeat the variation between repeats is unknown", text)
         self.assertNotIn("[", text.split("## All-reduces")[0].split("## Speed")[1].replace("![", ""))  # no intervals
 
+    def test_equal_bits_are_reported(self):
+        strong = ["--program", helper.ANNULUS, "--strong", "--batch", 16, "--repeat", 1, *SETTINGS]
+        self.out = out = self.folder / "shards"
+        self.assert_ends(0, *strong, "--ranks", "1,2", "--out", out, "--", "--shards", "4")
+        checksum = summary(out)["checksum"]
+        self.assertRegex(checksum, "^[0-9a-f]{16}$")
+        same = f"Every number of ranks computed the same bits (--shards): weights and optimizer state have the checksum {checksum}"
+        self.assertIn(same, (out / "report.md").read_text())
+        self.rewrite(lambda measurement: measurement["result"]["rows"][0].update(checksum=str(measurement["ranks"])))
+        study("report", out)
+        self.assertIsNone(summary(out)["checksum"])
+        self.assertNotIn("the same bits", (out / "report.md").read_text())
+
     def test_a_language_model(self):
         text = ["--program", helper.ANNULUS, "--ranks", "1,2", "--weak", "--batch", 2, "--repeat", 1, "--model", "gpt-tiny",
                 "--seconds", "0.3", "--threads", "1", "--sizes", "4KiB,64KiB"]

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/all_reduce_algorithm.h"
+#include "collectives/host/tree_exchange.h"
+#include "collectives/host/tree_sum.h"
+#include "collectives/world/all_reduce_context.h"
+#include "collectives/world/node_barrier.h"
+#include "collectives/world/shared_memory.h"
+#include "collectives/world/world.h"
+
+namespace annulus {
+
+// The all-reduce of shards: the result has the same bits for any number of ranks, on any nodes, because it is summed in
+// the order of the tree of shards (collectives/shard_tree.h).
+//
+// A rank adds one array for each of its subtrees. In each node's shared memory, an array is cut into one chunk for each
+// of the node's ranks, which sums this chunk of all the node's arrays as far as the tree allows. If there are several
+// nodes, ranks with the same chunk exchange these partial sums (TreeExchange), so that a node's network link carries
+// each element once. In the end a rank writes its chunk of the result into the arrays of all ranks of its node.
+class TreeAllReduce final : public AllReduceAlgorithm {
+ public:
+  // REQUIRES: every node has the same number of ranks. Throws Error if there is too little shared memory.
+  TreeAllReduce(const World& world, std::size_t shards, const std::shared_ptr<AllReduceContext>& context);
+
+  // REQUIRES: `values` is in allocate()'s memory.
+  void all_reduce(std::span<float> values) override;
+  std::span<std::byte> allocate(std::size_t bytes) override;
+  DeviceView addend(DeviceView values, std::size_t number) override;
+  std::uint64_t bytes_sent() const override { return across_nodes_ ? across_nodes_->bytes_sent() : 0; }
+  void record_to(TraceLane* lane) override;
+
+ private:
+  // Memory for arrays, and their other addends at equal distances behind them.
+  struct Block {
+    std::span<std::byte> arrays;
+    std::size_t distance;
+  };
+
+  std::size_t distance_of(const std::byte* values) const;
+  std::size_t offset_of(std::size_t number, std::size_t subtrees, std::size_t distance) const;
+
+  SharedMemory memory_;
+  NodeBarrier barrier_;
+  std::vector<std::vector<Range>> subtrees_;  // of each rank of this node
+  std::size_t most_subtrees_;                 // of any rank
+  std::optional<TreeSum> tree_;               // of this node
+  std::optional<TreeExchange> across_nodes_;
+  std::vector<Block> blocks_;
+  HostArray<float> partial_;  // this node's sums of this rank's chunk, one after the other
+  std::vector<const float*> partial_at_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,95 @@
+#include "collectives/host/tree_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/ring/ring_partition.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kTag = 0;  // MPI keeps messages between two ranks in order
+
+}  // namespace
+
+TreeExchange::TreeExchange(const World& world, std::vector<std::vector<Range>> subtrees, std::size_t shards,
+                           std::shared_ptr<AllReduceContext> context)
+    : communicator_(world.duplicate()),
+      context_(std::move(context)),
+      rank_(static_cast<std::size_t>(world.rank())),
+      size_(static_cast<std::size_t>(world.size())),
+      subtrees_(std::move(subtrees)),
+      tree_(subtrees_, shards),
+      from_(size_) {
+  for (int rank = 0; rank < world.size(); ++rank) ranks_in_job_.push_back(world.rank_in_job(rank));
+}
+
+void TreeExchange::run(std::span<const float* const> own, std::span<float> sum) {
+  const auto chunk = [&](std::size_t rank) { return RingPartition::chunk_of(sum.size(), size_, rank); };
+  const auto part = [&](std::size_t rank) { return sum.subspan(chunk(rank).begin, chunk(rank).size()); };
+  const auto each_other = [&](const auto& act) {  // beginning with the next one, so that not all act on the same rank
+    for (std::size_t distance = 1; distance < size_; ++distance) act((rank_ + distance) % size_);
+  };
+  const std::size_t count = chunk(rank_).size();
+  std::size_t arrays = 0;
+  for (const auto& subtrees : subtrees_) arrays += subtrees.size();
+  float* to = arrived_.first(arrays * count).data();
+  each_other([&](std::size_t rank) {
+    from_[rank] = to;
+    for (std::size_t number = 0; number < subtrees_[rank].size(); ++number, to += count) receive({to, count}, rank);
+  });
+  each_other([&](std::size_t rank) {
+    for (const float* array : own) send({array + chunk(rank).begin, chunk(rank).size()}, rank);
+  });
+  complete_round(1);
+
+  tree_.run(
+      count,
+      [&](std::size_t rank, std::size_t number) {
+        return rank == rank_ ? own[number] + chunk(rank_).begin : from_[rank] + number * count;
+      },
+      [&](std::size_t, const Range& block, const float* values) {
+        std::copy_n(values, block.size(), part(rank_).data() + block.begin);
+      });
+
+  each_other([&](std::size_t rank) { receive(part(rank), rank); });
+  each_other([&](std::size_t rank) { send(part(rank_), rank); });
+  complete_round(2);
+}
+
+void TreeExchange::send(std::span<const float> values, std::size_t to) {
+  const std::span<const std::byte> bytes = std::as_bytes(values);
+  peers_.push_back(to);
+  check(MPI_Isend(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, static_cast<int>(to), kTag, communicator_.handle(),
+                  &requests_.emplace_back(MPI_REQUEST_NULL)));
+  bytes_sent_ += bytes.size();
+}
+
+void TreeExchange::receive(std::span<float> values, std::size_t from) {
+  const std::span<std::byte> bytes = std::as_writable_bytes(values);
+  peers_.push_back(from);
+  check(MPI_Irecv(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, static_cast<int>(from), kTag, communicator_.handle(),
+                  &requests_.emplace_back(MPI_REQUEST_NULL)));
+}
+
+void TreeExchange::complete_round(std::size_t round) {
+  const TraceSpan span(lane_, "wait for bytes");
+  context_->progress.enter({"tree exchange", round, 2});
+  try {
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      context_->progress.await(ranks_in_job_[peers_[i]]);
+      int done = 0;
+      for (int polls = 0; !done; ++polls) {
+        if (polls > 0) context_->backoff.pause(polls - 1);
+        check(MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE));
+      }
+    }
+  } catch (...) {
+    give_up(requests_);
+    throw;
+  }
+  requests_.clear();
+  peers_.clear();
+}
+
+}  // namespace annulus
