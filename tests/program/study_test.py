@@ -344,21 +344,23 @@ class Study(helper.ProgramTest):
         result = self.assert_ends(1, *self.command, "--out", self.folder / "new", "--program", "nowhere/annulus")
         self.assertIn("no program nowhere/annulus", result.err)
 
-    def make(self, name, factor=1.0, repeats=5, change=lambda measurement: None):
-        """A study made from measurements: repeats 1 % apart, all scaled."""
+    def make(self, name, factor=1.0, repeats=5, change=lambda measurement: None, spread=0.001):
+        """A study made from measurements: repeats `spread` apart, all scaled."""
         out = self.folder / name
         (out / "raw").mkdir(parents=True)
         for ranks in (1, 2):
             measurement = self.raw("step", ranks)[0]
             for repeat in range(1, repeats + 1):
-                measurement["result"]["rows"][0]["images_per_second"] = 1000 * ranks * factor * (1 + 0.01 * repeat)
+                measurement["result"]["rows"][0]["images_per_second"] = 1000 * ranks * factor * (1 + spread * repeat)
                 change(measurement)
                 (out / f"raw/step-{ranks}-ranks-{repeat}.json").write_text(json.dumps(measurement))
         return out
 
     def test_compare_same_slower_and_faster(self):
         a = self.make("a")
-        self.assertEqual(self.assert_ends(0, "compare", a, a).out.count("no difference shown"), 2)
+        same = self.assert_ends(0, "compare", a, a).out
+        self.assertEqual(same.count("| no slower |"), 2)
+        self.assertIn("B is nowhere slower", same)
         slower = self.assert_ends(1, "compare", a, self.make("slower", 0.9)).out
         self.assertEqual(slower.count("| REGRESSION |"), 2)
         self.assertIn("| 0.900 [", slower)
@@ -366,6 +368,19 @@ class Study(helper.ProgramTest):
         self.assertIn("B is slower with 2 of 2", slower)
         self.assertEqual(self.assert_ends(0, "compare", a, self.make("faster", 1.1)).out.count("| faster |"), 2)
         self.assert_ends(0, "compare", a, self.folder / "slower", "--threshold", "11%")
+
+    def test_compare_is_inconclusive_without_a_narrow_interval(self):
+        a, wide = self.make("a"), self.make("wide", 0.9, spread=0.08)  # 0.97 to 1.26 of 1.001 to 1.005
+        found = self.assert_ends(2, "compare", a, wide).out
+        self.assertEqual(found.count("| inconclusive |"), 2)
+        self.assertIn("Inconclusive with 2 of 2 numbers of ranks: B may be slower", found)
+        self.assert_ends(0, "compare", a, wide, "--threshold", "4%")  # the lowest repeat is 3.0 % below A's median
+        self.assert_ends(2, "compare", a, self.make("below", 0.97, spread=0.01))  # 0.98 to 1.02
+        # One significant regression decides, whatever the others are.
+        for file in (wide / "raw").glob("step-2-*"):
+            shutil.copy(self.make(f"slow{file.stem}", 0.5) / "raw" / file.name, file)
+        mixed = self.assert_ends(1, "compare", a, wide).out
+        self.assertEqual((mixed.count("| inconclusive |"), mixed.count("| REGRESSION |")), (1, 1))
 
     def test_compare_refuses_different_settings(self):
         def other_batch(measurement):
