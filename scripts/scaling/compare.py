@@ -45,7 +45,7 @@ def read(path):
         rows = measurement.get("result", measurement)["rows"]
         if (speed := speed_name(rows[0])) not in rows[0]:  # all-reduces
             continue
-        if len(rows) > 1:
+        if "settings" not in measurement and len(rows) > 1:  # a study's further rows are steps without all-reduces
             raise CannotCompare(f"{file} has several all-reduces; compare one with another")
         row, facts = rows[0], facts_of(measurement, rows[0])
         repeats = found.setdefault(row["ranks"], Repeats(facts, speed, []))

@@ -159,6 +159,34 @@ def beside_measured(ranks, predicted, measured):
     return "extrapolated" if ranks > max(measured) else "not measured", ""
 
 
+def predicted_interval(of, name, text_of):
+    return interval_text({end: of[f"{name}_{end}"] for end in ("low", "high")}, text_of)
+
+
+def errors_text(errors):
+    return f"{100 * errors['low']:.1f} to {100 * errors['high']:+.1f} %"
+
+
+def interference_text(found):
+    def value(part, offset=0):
+        return (f"{100 * (found[part]['median'] - offset):.1f} %"
+                + interval_text(found[part], lambda of: f"{100 * (of - offset):.1f}"))
+    return (f"How ranks disturb each other, measured with {', '.join(map(str, found['ranks']))} ranks: each further rank on a "
+            f"node makes a rank's work {value('sharing')} longer; all-reduces make computing beside them "
+            f"{value('beside', 1)} longer; the mean random delay of a rank is {value('waiting')} of its computing, and all "
+            "ranks wait for the slowest.")
+
+
+def judgement(prediction, measured, settings):
+    held_out = prediction["interference"]["held_out"]
+    if held_out is None:
+        return "No number of ranks is held out to judge the prediction: measure a third one."
+    speed, = (p[settings.speed] for p in prediction["predictions"] if p["ranks"] == held_out)
+    value, error = beside_measured(held_out, speed, measured)
+    return (f"Held out, and so a test of the prediction: {held_out} ranks, {number(speed)} {settings.unit}/s predicted, {value} "
+            f"measured ({error}).")
+
+
 def prediction_section(summary):
     yield Heading("Measured and predicted")
     prediction = summary["prediction"]
@@ -173,14 +201,23 @@ def prediction_section(summary):
     unknown = f", but not of {options}" if options else ""
     yield Line(f"`annulus predict-scaling` uses one rank's step and a link of {link['latency_us']:.3g} us and "
                f"{link['bandwidth_gbit_s']:.4g} Gbit/s ({link['source']}; root mean square error "
-               f"{100 * link['residual']:.1f} %){unknown}. Beyond {max(measured)} ranks it is an extrapolation. "
-               "Its efficiency is relative to N times a single predicted rank.")
+               f"{100 * link['residual']:.1f} %){unknown}. Its efficiency is relative to N times a single predicted rank.")
+    yield Line(interference_text(prediction["interference"]))
+    yield Line(judgement(prediction, measured, settings))
+    yield Line(f"Beyond {max(measured)} ranks it is an extrapolation to more nodes of "
+               f"{plural(prediction['ranks_per_node'], 'rank')}, on such links. Its intervals are those of the interference, "
+               f"widened by the largest errors at measured numbers of ranks ({settings.unit}/s: "
+               f"{errors_text(prediction['errors'][settings.speed])}, efficiency: "
+               f"{errors_text(prediction['errors']['efficiency'])}).")
     rows = []
     for p in prediction["predictions"]:
         speed = p[settings.speed]
-        rows.append([str(p["ranks"]), str(p["batch_per_rank"]), number(speed), *beside_measured(p["ranks"], speed, measured),
-                     f"{100 * p['efficiency']:.1f} %", f"{p['exposed_ms']:.3f}"])
-    yield Table(["ranks", "batch per rank", f"predicted {settings.unit}/s", "measured", "error", "efficiency", "exposed, ms"], rows)
+        rows.append([str(p["ranks"]), str(p["batch_per_rank"]), number(speed) + predicted_interval(p, settings.speed, number),
+                     *beside_measured(p["ranks"], speed, measured),
+                     f"{100 * p['efficiency']:.1f} %" + predicted_interval(p, "efficiency", lambda of: f"{100 * of:.1f}"),
+                     f"{p['waiting_ms']:.3f}", f"{p['exposed_ms']:.3f}"])
+    yield Table(["ranks", "batch per rank", f"predicted {settings.unit}/s", "measured", "error", "efficiency", "waiting, ms",
+                 "exposed, ms"], rows)
 
 
 def method_section(summary):
@@ -217,7 +254,8 @@ def blocks(summary, titles):
 
 def render(out, program):
     """Writes study.json, the figures and both reports from the measurements in raw/."""
-    summary = {**summarize(out), "prediction": predict(out, program)}
+    summary = summarize(out)
+    summary["prediction"] = predict(summary, out, program)
     titles = {}
     try:
         titles = plots.draw(out, summary)

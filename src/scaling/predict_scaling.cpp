@@ -65,7 +65,7 @@ class Predictor {
     return {.ranks = ranks,
             .nodes = nodes,
             .batch = profile_.batch,
-            .step = simulate_step(profile_, sum, options_.buckets, options_.slow_down),
+            .step = simulate_step(profile_, sum, options_.buckets, options_.interference),
             .sums = sum.name,
             .unit = SampleUnit(profile_.length)};
   }
@@ -99,13 +99,14 @@ void print_basis(const StepProfile& profile, const StepProfile& measured, const 
 
 void print_table(const std::vector<Prediction>& predictions, const StepProfile& profile, const Prediction& baseline,
                  std::size_t measured_ranks) {
-  fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11}\n", "ranks", "nodes", "batch/rank",
-             "global batch", "step ms", "compute ms", "exposed ms", fmt::format("{}/s", baseline.unit.name),
-             "efficiency");
+  fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11} {:>11}\n", "ranks", "nodes", "batch/rank",
+             "global batch", "step ms", "compute ms", "waiting ms", "exposed ms",
+             fmt::format("{}/s", baseline.unit.name), "efficiency");
   for (const Prediction& p : predictions)
-    fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10.3f} {:>11.3f} {:>11.3f} {:>11.1f} {:>9.1f} %{}\n", p.ranks, p.nodes,
-               p.batch, p.global_batch(), 1e3 * p.step.step, 1e3 * p.step.compute, 1e3 * p.step.exposed, p.speed(),
-               100 * efficiency(p, baseline), p.ranks > measured_ranks ? "  extrapolated" : "");
+    fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10.3f} {:>11.3f} {:>11.3f} {:>11.3f} {:>11.1f} {:>9.1f} %{}\n", p.ranks,
+               p.nodes, p.batch, p.global_batch(), 1e3 * p.step.step, 1e3 * p.step.compute, 1e3 * p.step.waiting,
+               1e3 * p.step.exposed, p.speed(), 100 * efficiency(p, baseline),
+               p.ranks > measured_ranks ? "  extrapolated" : "");
   fmt::print("efficiency: {0}/s divided by ranks times the {1:.1f} {0}/s predicted for 1 rank at {2}\n",
              baseline.unit.name, baseline.speed(), profile.batch_text());
 }
@@ -117,6 +118,7 @@ nlohmann::json to_json(const Prediction& p, const Prediction& baseline, std::siz
           {"global_batch", p.global_batch()},
           {"step_ms", 1e3 * p.step.step},
           {"compute_ms", 1e3 * p.step.compute},
+          {"waiting_ms", 1e3 * p.step.waiting},
           {"exposed_ms", 1e3 * p.step.exposed},
           {"embedding_ms", 1e3 * p.step.embedding},
           {"communication_ms", 1e3 * p.step.communication},

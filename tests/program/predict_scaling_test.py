@@ -113,6 +113,11 @@ class Predict(helper.ProgramTest):
         self.assertEqual(rows[16]["global_batch"], 256)
         _, _, slow = self.on_a_network("--ranks", "16", "--slow-down", 1.5)
         self.assertGreater(slow[16]["compute_ms"], 60)
+        _, _, shared = self.on_a_network("--ranks", "1,4", "--contention", 1.5, "--waiting", 0.12)
+        self.assertAlmostEqual(shared[1]["step_ms"], 60)
+        self.assertAlmostEqual(shared[4]["compute_ms"], 90)
+        self.assertAlmostEqual(shared[4]["waiting_ms"], 90 * 0.12 * (1 / 2 + 1 / 3 + 1 / 4))
+        self.assertAlmostEqual(shared[4]["step_ms"], 90 + shared[4]["waiting_ms"] + shared[4]["exposed_ms"])
         nodes = ("--ranks-per-node", 4, "--node-latency", "1us", "--node-bandwidth", "10GB/s")
         result, _, rows = self.on_a_network("--ranks", "4,16", *nodes)
         self.assertIn("hierarchical", result.out)
@@ -191,6 +196,8 @@ class Predict(helper.ProgramTest):
                                 ((good, "--fit", self.folder / "nothing.json"), "nothing.json"),
                                 ((good, *network, "--ranks", 0), "ranks"),
                                 ((good, *network, "--bucket", "tune"), "--bucket"),
+                                ((good, *network, "--contention", 0), "--contention"),
+                                ((good, *network, "--waiting", -1), "--waiting"),
                                 ((good, *network, "--ranks-per-node", 4), "--node-latency"),
                                 ((good, *network, "--ranks-per-node", 4, "--node-latency", "1us", "--node-bandwidth", "1GB/s",
                                   "--ranks", 6), "6 ranks do not fill nodes of 4"),
