@@ -10,6 +10,7 @@ from scaling import plots
 from scaling.prediction import PREDICTED, predict
 from scaling.settings import stored_settings
 from scaling.summary import summarize
+from scaling.time_to_loss import read_noise, time_to_loss
 
 STYLE = """body { font: 15px/1.5 sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
 table { border-collapse: collapse; margin: 1rem 0 } td, th { padding: .25rem .8rem; border-bottom: 1px solid #ddd;
@@ -220,6 +221,25 @@ def prediction_section(summary):
                  "exposed, ms"], rows)
 
 
+def loss_section(summary):
+    if not (found := summary.get("time_to_loss")):
+        return
+    def text(row):
+        return f"{row['speedup']:.2f}x" + interval_text(row, lambda value: f"{value:.2f}")
+
+    noise, rows, base = found["noise"], found["rows"], plural(found["baseline_ranks"], "rank")
+    worth, = (row for row in rows if row["ranks"] == found["ranks_worth"])
+    yield Heading("Time to the same loss")
+    yield Line(f"{plural(worth['ranks'], 'rank')}: {text(worth)} faster to the same loss than {base}; beyond "
+               f"{worth['ranks']} less than 5 % is gained.")
+    yield Line(f"For a gradient-noise scale of {number(noise['scale'])}{interval_text(noise, number)} "
+               f"{stored_settings(summary).samples}: the number of steps is proportional to 1 + scale / global batch "
+               "(McCandlish et al. 2018), if each batch is trained with its best learning rate. Speeds are measured, or "
+               "predicted for other numbers of ranks; the intervals combine those of the speed and of the scale.")
+    yield Table(["ranks", "global batch", "faster to the same loss"],
+                [[str(row["ranks"]), str(row["global_batch"]), text(row)] for row in rows])
+
+
 def method_section(summary):
     speeds = [s[stored_settings(summary).speed] for s in summary["steps"]]
     counts = sorted({len(speed["values"]) for speed in speeds})
@@ -245,17 +265,21 @@ def blocks(summary, titles):
     yield from what_was_measured(summary)
     yield Warnings(summary["warnings"]) if summary["warnings"] else Line("No disturbances of the machine were detected.")
     for section, figures in ((speed_section, ["speed"]), (ledger_section, ["ledger", "lateness"]),
-                             (all_reduce_section, ["all-reduce"]), (prediction_section, ["predicted"]), (method_section, [])):
+                             (all_reduce_section, ["all-reduce"]), (prediction_section, ["predicted"]), (loss_section, []),
+                             (method_section, [])):
         yield from section(summary)
         yield from drawn(*figures)
 
 
 # --- The report -------------------------------------------------------------------------------------------------------
 
-def render(out, program):
-    """Writes study.json, the figures and both reports from the measurements in raw/."""
+def render(out, program, noise_file):
+    """Writes study.json, the figures and both reports from the measurements in raw/. `noise_file`: a run's results.json, or
+    None."""
     summary = summarize(out)
     summary["prediction"] = predict(summary, out, program)
+    if noise_file:
+        summary["time_to_loss"] = time_to_loss(summary, read_noise(noise_file))
     titles = {}
     try:
         titles = plots.draw(out, summary)

@@ -20,6 +20,7 @@ that it contains the true median (estimates.py), and every repeat's value.
                 busbw_gb_per_s, values of several repeats
   prediction    prediction.predict()'s answer: for each number of ranks also SPEED_low, SPEED_high, efficiency_low and
                 efficiency_high
+  time_to_loss  with --noise: time_to_loss.time_to_loss()'s answer
   warnings      texts about doubtful measurements
 """
 import itertools

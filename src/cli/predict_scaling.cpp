@@ -127,13 +127,17 @@ void add_predict_scaling(CLI::App& app, Command& chosen) {
   add_wire_option(*command, *wire)->group("All-reduce");
   add_bucket_options(*command, o.buckets, nullptr);
   add_interference(*command, o.interference);
+  command
+      ->add_option("--noise", o.noise,
+                   "results.json of a run, whose gradient-noise scale predicts the time to the same loss")
+      ->type_name("FILE");
   command->add_option("--json", o.json, "JSON file to write the table to")->type_name("FILE");
   add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, command, options, wire] {
     expect_links(*command, *options);
     options->cluster.wire = parse_wire_type(*wire);
     chosen.run_without_mpi = [options] {
-      expect_replaceable({options->json, FileKind::scaling_prediction}, {options->step, options->fit},
+      expect_replaceable({options->json, FileKind::scaling_prediction}, {options->step, options->fit, options->noise},
                          options->overwrite);
       predict_scaling(*options);
       return 0;

@@ -19,6 +19,7 @@ struct PredictScalingOptions {
   BucketOptions buckets;
   std::size_t batch = 0;  // per rank; 0: the profile's
   Interference interference;
+  std::filesystem::path noise;  // results.json of a run; empty: no prediction of the time to a loss
   std::filesystem::path json;
   bool overwrite = false;
 };
@@ -37,6 +38,11 @@ struct PredictScalingOptions {
 //     "predictions": [{"ranks", "nodes", "batch_per_rank", "global_batch", "step_ms", "compute_ms", "waiting_ms",
 //                      "exposed_ms", "embedding_ms", "communication_ms", "images_per_second", "efficiency",
 //                      "extrapolated"}, ...]}
+//
+// With `noise`, also prints and writes how much sooner than one rank each number of ranks reaches the same loss
+// (time_to_loss.h): "loss_speedup", "loss_speedup_low" and "loss_speedup_high" of each prediction, and
+//
+//    "noise": {"scale", "low", "high", "source", "ranks_worth"}
 //
 // A language model has "tokens_per_second" instead. "embedding_ms" is the time of exchanging a shared embedding's rows,
 // without its all-reduces; 0 if none is shared. The number of rows is that of random tokens, which is more than text

@@ -83,6 +83,7 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
       accumulated_(options.parts > 1 ? device_.allocate(model.parameters().gradients().bytes) : Buffer{}),
       embedding_(make_exchange(model, all_reduce, options)),
       table_(table_of(model)),
+      part_norms_(optimizer),
       bucket_options_(resolve(buckets, model.parameters())),
       buckets_(make_buckets(model, bucket_options_, all_reduce, table_, waits_for_all(model, options))) {
   expect_flushed_subnormals();
@@ -243,6 +244,7 @@ std::span<const std::int32_t> Trainer::last_windows(const Batch& batch) const {
 // Computes the gradients of this rank's share, whose first part is already loaded, and sends them bucket by bucket as
 // they become final.
 void Trainer::compute(const Batch& batch, const ControlFlags& flags) {
+  part_norms_.begin_step(batch.step.global_batch());
   AllReduce::Ticket tokens = 0;
   if (embedding_) tokens = embedding_->send_tokens(last_windows(batch), model_.graph().tokens().length);
   if (batch.size() == 0)
@@ -259,9 +261,11 @@ void Trainer::compute_parts(const Batch& batch, const ControlFlags& flags) {
   if (last > 0) device_.zero(accumulated_.view());
   for (std::size_t number = 0; number < last; ++number) {
     accumulate(forward(batch, number), sample_weight, part_of(batch, number));
+    part_norms_.end_part(options_.part(batch.size(), number).size());
     load(batch, number + 1);
   }
   backward(forward(batch, last), sample_weight, flags, last > 0);
+  part_norms_.end_part(options_.part(batch.size(), last).size());
 }
 
 // For an empty share: contributes zeros.
@@ -288,7 +292,10 @@ Network& Trainer::forward(const Batch& batch, std::size_t number) {
 // A part that is not the last: accumulates its gradients locally; the all-reduces wait for the last part's.
 void Trainer::accumulate(Network& network, float sample_weight, std::span<const std::uint8_t> samples) {
   activity_.enter(Activity::Phase::backward);
-  network.backward(sample_weight, [this](std::size_t) { activity_.tick(); });
+  network.backward(sample_weight, [this](std::size_t gradients) {
+    activity_.tick();
+    part_norms_.ready(gradients);
+  });
   if (embedding_)
     embedding_->add_own(windows_in(samples), model_.graph().tokens().length, *network.embedding_gradient());
   const DeviceView gradients = model_.parameters().gradients(), sums = accumulated_.view();
@@ -309,6 +316,7 @@ void Trainer::backward(Network& network, float sample_weight, const ControlFlags
 // The first `count` gradients of the last part are final: adds those of the earlier parts and sends them.
 void Trainer::send(std::size_t count) {
   activity_.tick();
+  part_norms_.ready(count);
   const std::size_t end = count * sizeof(float);
   if (end > not_added_) {
     const std::size_t bytes = end - not_added_;

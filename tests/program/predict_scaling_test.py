@@ -124,6 +124,25 @@ class Predict(helper.ProgramTest):
         self.assertEqual((rows[4]["nodes"], rows[16]["nodes"]), (1, 4))
         self.assertLess(rows[4]["communication_ms"], 0.1 * rows[16]["communication_ms"])
 
+    def test_the_time_to_the_same_loss(self):
+        run = self.write("results.json", {"gradient_noise": {"scale": 24, "low": 8, "high": 56}})
+        result, found, rows = self.on_a_network("--ranks", "1,2,4,1024", "--contention", 1.25, "--all-reduce", "message-ring",
+                                                "--noise", run)
+        self.assertEqual([rows[1][f"loss_speedup{end}"] for end in ("", "_low", "_high")], [1, 1, 1])
+        two = rows[1]["step_ms"] / rows[2]["step_ms"]  # batches of 8 and 16
+        self.assertAlmostEqual(rows[2]["loss_speedup"], two * 4 / 2.5)
+        self.assertAlmostEqual(rows[2]["loss_speedup_low"], two * 2 / 1.5)
+        self.assertAlmostEqual(rows[2]["loss_speedup_high"], two * 8 / 4.5)
+        self.assertEqual(found["noise"], {"scale": 24, "low": 8, "high": 56, "source": str(run), "ranks_worth": 4})
+        self.assertRegex(result.out, r"\n4 ranks: 1\.\d\dx \[1\.\d\d, 1\.\d\d\] faster to the same loss; beyond them less than 5 %")
+        _, plain, _ = self.on_a_network("--ranks", "1,2")
+        self.assertNotIn("noise", plain)
+        bad = self.write("bad.json", {"status": "complete"})
+        result = helper.run("predict-scaling", self.write("step.json", profile()), "--latency", "1us", "--bandwidth", "1Gbit/s",
+                            "--noise", bad)
+        self.assertEqual(result.status, 1, str(result))
+        self.assertIn("has no gradient noise", result.messages[0])
+
     def test_a_language_model(self):
         result, found, rows = self.on_a_network("--ranks", "1,2,64", "--bucket", "1MiB",
                                                 step=self.write("text.json", text_profile()))

@@ -361,6 +361,29 @@ class Study(helper.ProgramTest):
         self.assertAlmostEqual(found["errors"]["images_per_second"]["low"], predicted / 2500 - 1)
         self.assertIn(f"4 ranks, 1,387 images/s predicted, 2,500 measured (-44.5 %)", (self.out / "report.md").read_text())
 
+    def test_the_time_to_the_same_loss(self):
+        self.rewrite(self.interfere)
+        results = self.folder / "results.json"
+        results.write_text('{"gradient_noise": {"scale": 96, "low": 48, "high": 112}}')
+        self.assert_ends(0, "report", self.out, "--program", self.stand_in("annulus", PREDICTS), "--noise", results)
+        found, text = summary(self.out)["time_to_loss"], (self.out / "report.md").read_text()
+        rows = {row["ranks"]: row for row in found["rows"]}
+        self.assertEqual([rows[1][name] for name in ("speedup", "low", "high")], [1, 1, 1])
+        # Measured: two ranks make 1000 images/s, like one, and need 32 (1 + 96/32) images instead of 16 (1 + 96/16).
+        self.assertAlmostEqual(rows[2]["speedup"], 112 / 128)
+        self.assertAlmostEqual(rows[2]["low"], 64 / 80)
+        self.assertAlmostEqual(rows[2]["high"], 128 / 144)
+        # Predicted.
+        four = summary(self.out)["prediction"]["predictions"][2]
+        self.assertAlmostEqual(rows[4]["speedup"], 112 / 160 * four["images_per_second"] / 1000)
+        self.assertAlmostEqual(rows[4]["low"], 64 / 112 * four["images_per_second_low"] / 1000)
+        # The speed is proportional to the ranks, so ranks gain until 1 + 96 / (16 N) is near 1.
+        self.assertEqual(found["ranks_worth"], 128)
+        self.assertRegex(text, r"128 ranks: 3.17x \[1.76, 4.00\] faster to the same loss than 1 rank; beyond 128 less than 5 %")
+        results.write_text("{}")
+        result = self.assert_ends(1, "report", self.out, "--noise", results)
+        self.assertRegex(result.err, "study: .*results.json has no gradient noise .*--accumulate")
+
     def test_steps_without_all_reduces_are_needed(self):
         def older(measurement):
             if measurement["kind"] == "step":
