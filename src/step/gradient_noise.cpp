@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <span>
 #include <utility>
 
 namespace annulus {
@@ -10,30 +12,20 @@ namespace {
 constexpr double kForgotten = 0.1;
 constexpr std::size_t kMostBlocks = 10;
 
-bool positive(const NoiseSample& mean) {
-  return mean.gradient > 0 && mean.noise > 0;
+double mean(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// Adds the interval. `sum`: of all samples.
-void add_interval(const std::vector<NoiseSample>& samples, const NoiseSample& sum, NoiseScale& found) {
-  const std::size_t blocks = std::min(kMostBlocks, samples.size());
+void add_interval(std::span<const double> scales, NoiseScale& found) {
+  const std::size_t blocks = std::min(kMostBlocks, scales.size());
   if (blocks < 2) return;
-  std::vector<double> without;  // logarithms of the scale
+  double squares = 0;
   for (std::size_t block = 0; block < blocks; ++block) {
-    NoiseSample rest = sum;
-    const Range range = split(samples.size(), blocks, block);
-    for (std::size_t i = range.begin; i < range.end; ++i) {
-      rest.gradient -= samples[i].gradient;
-      rest.noise -= samples[i].noise;
-    }
-    if (!positive(rest)) return;
-    without.push_back(std::log(rest.noise / rest.gradient));
+    const Range range = split(scales.size(), blocks, block);
+    const double distance = mean(scales.subspan(range.begin, range.size())) - found.scale;
+    squares += distance * distance;
   }
-  const auto count = static_cast<double>(blocks);
-  double mean = 0, squares = 0;
-  for (const double value : without) mean += value / count;
-  for (const double value : without) squares += (value - mean) * (value - mean);
-  const double error = std::sqrt(squares * (count - 1) / count);
+  const double error = std::sqrt(squares / static_cast<double>(blocks * (blocks - 1))) / found.scale;
   found.low = found.scale * std::exp(-2 * error);
   found.high = found.scale * std::exp(2 * error);
 }
@@ -48,29 +40,25 @@ NoiseSample estimate_noise(const PartNorms& parts, double squared_norm, std::siz
 
 void GradientNoise::add(const NoiseSample& sample) {
   if (!std::isfinite(sample.gradient) || !std::isfinite(sample.noise)) return;
-  const double share = samples_.empty() ? 1 : kForgotten;
+  const double share = steps_++ == 0 ? 1 : kForgotten;
   recent_.gradient += share * (sample.gradient - recent_.gradient);
   recent_.noise += share * (sample.noise - recent_.noise);
-  samples_.push_back(sample);
+  sum_.gradient += sample.gradient;
+  sum_.noise += sample.noise;
+  if (const auto scale = recent()) scales_.push_back(*scale);
 }
 
 std::optional<double> GradientNoise::recent() const {
-  return positive(recent_) ? std::optional(recent_.noise / recent_.gradient) : std::nullopt;
+  const bool positive = recent_.gradient > 0 && recent_.noise > 0;
+  return positive ? std::optional(recent_.noise / recent_.gradient) : std::nullopt;
 }
 
 std::optional<NoiseScale> GradientNoise::all() const {
-  NoiseSample sum;
-  for (const NoiseSample& sample : samples_) {
-    sum.gradient += sample.gradient;
-    sum.noise += sample.noise;
-  }
-  if (!positive(sum)) return {};
-  const auto steps = static_cast<double>(samples_.size());
-  NoiseScale found{.scale = sum.noise / sum.gradient,
-                   .gradient = sum.gradient / steps,
-                   .noise = sum.noise / steps,
-                   .steps = samples_.size()};
-  add_interval(samples_, sum, found);
+  if (scales_.empty()) return {};
+  const auto steps = static_cast<double>(steps_);
+  NoiseScale found{
+      .scale = mean(scales_), .gradient = sum_.gradient / steps, .noise = sum_.noise / steps, .steps = steps_};
+  add_interval(scales_, found);
   return found;
 }
 

@@ -32,9 +32,11 @@ struct NoiseSample {
 NoiseSample estimate_noise(const PartNorms& parts, double squared_norm, std::size_t global_batch);
 
 struct NoiseScale {
-  double scale = 0;  // samples
-  // An interval of about 95 %: two standard errors of the logarithm, by the jackknife over ten consecutive blocks of
-  // steps. Empty if a block's absence makes the scale negative.
+  // In samples: the mean of recent() over the steps, because the scale grows while training, and every step makes its
+  // progress at the scale of its time.
+  double scale = 0;
+  // About 95 %: two standard errors of the logarithm, from the means of ten consecutive blocks of steps, so the growth
+  // widens it. Empty with fewer than two values.
   std::optional<double> low{}, high{};
   double gradient = 0, noise = 0;  // means over the steps
   std::size_t steps = 0;           // that were measured
@@ -48,11 +50,12 @@ class GradientNoise {
   // Of the last steps: exponential moving averages that forget a tenth with each measured step. Empty before the first
   // step, and while an average is not positive.
   std::optional<double> recent() const;
-  std::optional<NoiseScale> all() const;  // of all steps; empty in the same cases
+  std::optional<NoiseScale> all() const;  // of all steps; empty if no step had a value
 
  private:
-  std::vector<NoiseSample> samples_;
-  NoiseSample recent_;
+  NoiseSample sum_, recent_;
+  std::size_t steps_ = 0;
+  std::vector<double> scales_;  // recent() after each step, if it had a value
 };
 
 // Takes the norms of a rank's parts of a step while backward computes their gradients in the arena, before these are

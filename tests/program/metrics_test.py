@@ -172,11 +172,12 @@ class Metrics(helper.ProgramTest):
             found[name] = results["gradient_noise"], helper.metrics(out)
             self.assertEqual(found[name][0]["steps"], 12)
         noise, records = found["ranks"]
-        self.assertAlmostEqual(noise["scale"], noise["noise"] / noise["squared_gradient"])
         self.assertLess(noise["low"], noise["scale"])
         self.assertGreater(noise["high"], noise["scale"])
         scales = [record.get("noise_scale") for record in of_kind(records, "train").values()]
-        self.assertGreater(sum(scale is not None for scale in scales), 6)
+        known = [scale for scale in scales if scale is not None]
+        self.assertGreater(len(known), 6)
+        self.assertAlmostEqual(noise["scale"] / (sum(known) / len(known)), 1)
         for name in ("both", "parts"):
             other, its_records = found[name]
             for part in ("noise", "squared_gradient", "scale", "low", "high"):

@@ -69,23 +69,25 @@ TEST_CASE("numerator and denominator are averaged separately") {
   noise.add({.gradient = 3, .noise = 4});
   noise.add({.gradient = INFINITY, .noise = 4});  // a step that loss scaling skips
   CHECK_FALSE(noise.recent());
-  CHECK(noise.all()->scale == Approx(12.0 / 2));
-  CHECK(noise.all()->steps == 2);
-  CHECK(noise.all()->gradient == 1);
-  CHECK(noise.all()->noise == 6);
-  CHECK_FALSE(noise.all()->low);  // without the second step it is negative
+  CHECK_FALSE(noise.all());
   noise.add({.gradient = 20, .noise = 10});
-  CHECK(*noise.recent() == Approx((0.9 * (0.9 * 8 + 0.1 * 4) + 0.1 * 10) / (0.9 * (-0.9 + 0.1 * 3) + 0.1 * 20)));
+  const double recent = (0.9 * (0.9 * 8 + 0.1 * 4) + 0.1 * 10) / (0.9 * (-0.9 + 0.1 * 3) + 0.1 * 20);
+  CHECK(*noise.recent() == Approx(recent));
+  CHECK(noise.all()->scale == Approx(recent));  // of the only step that has a value
+  CHECK(noise.all()->steps == 3);
+  CHECK(noise.all()->gradient == Approx(22.0 / 3));
+  CHECK(noise.all()->noise == Approx(22.0 / 3));
+  CHECK_FALSE(noise.all()->low);
 }
 
-TEST_CASE("the interval is that of the jackknife") {
+TEST_CASE("the scale of a run is the mean of its steps' scales, with an interval from blocks") {
   GradientNoise noise;
   noise.add({.gradient = 1, .noise = 4});
-  noise.add({.gradient = 1, .noise = 16});
-  // Without one of two blocks, the logarithm is that of the other; the error is half of their distance.
-  CHECK(noise.all()->scale == Approx(10));
-  CHECK(*noise.all()->low == Approx(10.0 / 4));
-  CHECK(*noise.all()->high == Approx(10.0 * 4));
+  noise.add({.gradient = 1, .noise = 16});  // 4, then 0.9 * 4 + 1.6 = 5.2
+  CHECK(noise.all()->scale == Approx(4.6));
+  // The standard error of a mean of two is half of their distance.
+  CHECK(*noise.all()->low == Approx(4.6 * std::exp(-2 * 0.6 / 4.6)));
+  CHECK(*noise.all()->high == Approx(4.6 * std::exp(2 * 0.6 / 4.6)));
   GradientNoise constant;
   for (int step = 0; step < 25; ++step) constant.add({.gradient = 0.5, .noise = 64});
   CHECK(constant.all()->scale == Approx(128));
