@@ -113,6 +113,10 @@ class Update {
   virtual void measure_norm() = 0;
   virtual GradientNorms take_norms() = 0;  // found by either since the last call, before clipping
 
+  // Adds the squares of the trained parameters' gradients in this slice, as they are now, to a sum. Otherwise as run().
+  virtual void add_squares(const Range& slice) = 0;
+  virtual double take_squares() = 0;  // the sum since the last call
+
   // These do nothing if there is no moving average.
   virtual void begin_average() = 0;  // initializes it with the current weights
   virtual void swap_average() = 0;   // swaps it with the weights; not with their copies

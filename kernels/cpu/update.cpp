@@ -82,11 +82,9 @@ class ArenaUpdate : public Update {
       : rule_(rule), arenas_(arenas), segments_(segments) {}
 
   void run(const Range& slice, float rate, std::uint64_t step) override {
-    const auto first = std::ranges::upper_bound(segments_, slice.begin, {}, [](const auto& s) { return s.range.end; });
-    for (auto segment = first; segment != segments_.end() && segment->range.begin < slice.end; ++segment) {
-      const Range part{std::max(slice.begin, segment->range.begin), std::min(slice.end, segment->range.end)};
-      update(part, *segment, rate * segment->factors.rate, step);
-    }
+    for_each_part(slice, [&](const UpdateSegment& segment, const Range& part) {
+      update(part, segment, rate * segment.factors.rate, step);
+    });
     if (!arenas_.average || slice.size() == 0) return;
     const auto in_slice = [&](DeviceView view) { return floats(view).subspan(slice.begin, slice.size()); };
     move_towards(in_slice(arenas_.weights), in_slice(arenas_.average), average_share(arenas_.average_decay, step));
@@ -107,6 +105,13 @@ class ArenaUpdate : public Update {
 
   GradientNorms take_norms() override { return std::exchange(norms_, {}); }
 
+  void add_squares(const Range& slice) override {
+    for_each_part(slice, [&](const UpdateSegment& segment, const Range& part) {
+      if (trained(segment.role)) squares_ += squares(floats(arenas_.gradients).data() + part.begin, part.size());
+    });
+  }
+  double take_squares() override { return std::exchange(squares_, 0); }
+
   void begin_average() override {
     if (arenas_.average) copy(floats(arenas_.weights), floats(arenas_.average));
   }
@@ -115,6 +120,14 @@ class ArenaUpdate : public Update {
   }
 
  private:
+  // Calls visit(segment, its part in the slice) for each segment in the slice.
+  template <class Visit>
+  void for_each_part(const Range& slice, Visit visit) const {
+    const auto first = std::ranges::upper_bound(segments_, slice.begin, {}, [](const auto& s) { return s.range.end; });
+    for (auto segment = first; segment != segments_.end() && segment->range.begin < slice.end; ++segment)
+      visit(*segment, Range{std::max(slice.begin, segment->range.begin), std::min(slice.end, segment->range.end)});
+  }
+
   std::span<float> gradients(const UpdateSegment& segment) const {
     return floats(arenas_.gradients).subspan(segment.range.begin, segment.range.size());
   }
@@ -153,6 +166,7 @@ class ArenaUpdate : public Update {
   UpdateArenas arenas_;
   std::vector<UpdateSegment> segments_;
   GradientNorms norms_;
+  double squares_ = 0;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Is B faster than A? For each number of ranks, with the statistical significance of the repeats."""
+"""Is B slower than A? For each number of ranks, with the statistical significance of the repeats."""
 import dataclasses
 import statistics
 
@@ -8,7 +8,7 @@ from scaling.settings import CannotRead, read_json, speed_name
 
 ERROR_RATE = 0.05  # probability of any false difference, over all numbers of ranks
 
-SAME, REGRESSION, NOT_COMPARABLE = 0, 1, 2  # exit statuses
+NO_SLOWER, SLOWER, UNKNOWN = 0, 1, 2  # exit statuses
 
 # Settings and machine: if these differ, a comparison of speeds is meaningless.
 MUST_AGREE = ["model", "image", "classes", "length", "vocabulary", "data", "scaling", "threads", "device", "processor",
@@ -45,7 +45,7 @@ def read(path):
         rows = measurement.get("result", measurement)["rows"]
         if (speed := speed_name(rows[0])) not in rows[0]:  # all-reduces
             continue
-        if len(rows) > 1:
+        if "settings" not in measurement and len(rows) > 1:  # a study's further rows are steps without all-reduces
             raise CannotCompare(f"{file} has several all-reduces; compare one with another")
         row, facts = rows[0], facts_of(measurement, rows[0])
         repeats = found.setdefault(row["ranks"], Repeats(facts, speed, []))
@@ -77,12 +77,13 @@ def pair(a, b, force):
     return both
 
 
-def verdict(ratio, p, threshold):
-    if p >= ERROR_RATE:
-        return "no difference shown"
-    if abs(ratio - 1) <= threshold:
-        return "differs by less than the threshold"
-    return "faster" if ratio > 1 else "REGRESSION"
+def verdict(ratio, interval, p, threshold):
+    """B / A. A missing difference proves nothing: B is no slower only if its whole interval is above the threshold."""
+    if p < ERROR_RATE and ratio < 1 - threshold:
+        return "REGRESSION"
+    if interval.low < 1 - threshold:
+        return "inconclusive"
+    return "faster" if p < ERROR_RATE and ratio > 1 + threshold else "no slower"
 
 
 def judge(both, threshold):
@@ -91,7 +92,7 @@ def judge(both, threshold):
     for (ranks, (one, other)), p in zip(both.items(), p_values):
         a, b = statistics.median(one.speeds), statistics.median(other.speeds)
         interval = ratio_interval(other.speeds, one.speeds)
-        found = verdict(b / a, p, threshold)
+        found = verdict(b / a, interval, p, threshold)
         yield [str(ranks), str(other.facts["batch"]), number(a), number(b),
                f"{b / a:.3f} [{interval.low:.3f}, {interval.high:.3f}]", f"{p:.4f}", found], found
 
@@ -103,7 +104,7 @@ def compare(path_a, path_b, threshold, force):
         both = pair(a, b, force)
     except (CannotCompare, CannotRead) as reason:
         print(f"cannot compare: {reason}")
-        return NOT_COMPARABLE
+        return UNKNOWN
     rows, verdicts = zip(*judge(both, threshold))
     unit = next(iter(a.values())).speed.removesuffix("_per_second")
     print(table(["ranks", "batch per rank", f"A, {unit}/s", f"B, {unit}/s", "B / A", "p", "verdict"], rows))
@@ -114,7 +115,13 @@ def compare(path_a, path_b, threshold, force):
             print(f"Different with {plural(ranks, 'rank')}: {unlike}.")
     if left_out := sorted(a.keys() ^ b.keys()):
         print(f"Not compared, because only in one of them: {', '.join(map(str, left_out))} ranks.")
-    regressions = verdicts.count("REGRESSION")
-    print(f"B is slower with {regressions} of {len(rows)} numbers of ranks." if regressions else
-          "B is nowhere shown to be slower by more than the threshold.")
-    return REGRESSION if regressions else SAME
+    regressions, inconclusive = verdicts.count("REGRESSION"), verdicts.count("inconclusive")
+    if regressions:
+        print(f"B is slower with {regressions} of {len(rows)} numbers of ranks.")
+        return SLOWER
+    if inconclusive:
+        print(f"Inconclusive with {inconclusive} of {len(rows)} numbers of ranks: B may be slower by more than the "
+              "threshold. Repeat more often (--repeat), or on a quieter machine.")
+        return UNKNOWN
+    print("B is nowhere slower by more than the threshold.")
+    return NO_SLOWER

@@ -1,4 +1,4 @@
-"""The figures of a study, as SVG and PNG."""
+"""The figures of a study, as SVG, PDF and PNG."""
 from benchmark import drawing, size_axis
 from scaling.settings import stored_settings
 
@@ -16,21 +16,35 @@ def rank_axis(axes, counts):
     axes.grid(alpha=0.3)
 
 
+def label_decades(axes):
+    """A logarithmic y axis that has labels even within a decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def error_bars(axes, counts, middles, intervals, **style):
     """Error bars of values with "low" and "high"."""
     reach = [[max(0, middle - i["low"]) for middle, i in zip(middles, intervals)],
              [max(0, i["high"] - middle) for middle, i in zip(middles, intervals)]]
-    axes.errorbar(counts, middles, yerr=reach, color=OURS, marker="o", capsize=4, **style)
+    axes.errorbar(counts, middles, yerr=reach, **{"color": OURS, "marker": "o", "capsize": 4, **style})
 
 
-def predicted_lines(axes, summary, value_of):
-    """Plots the prediction up to the largest measured number of ranks, and the extrapolation beyond it."""
-    found = summary["prediction"].get("predictions", [])
+def predicted_lines(axes, summary, name, scale=1):
+    """Plots the prediction up to the largest measured number of ranks, and the extrapolation beyond it with its interval."""
+    found = summary["prediction"]["predictions"]
     last = summary["steps"][-1]["ranks"]
+    beyond = [p for p in found if p["ranks"] >= last]
     for part, style, label in (([p for p in found if p["ranks"] <= last], "-", "predicted"),
-                               ([p for p in found if p["ranks"] >= last], ":", "predicted, extrapolated")):
+                               (beyond, ":", "predicted, extrapolated")):
         if len(part) > 1:
-            axes.plot([p["ranks"] for p in part], list(map(value_of, part)), color=PREDICTED, linestyle=style, label=label)
+            axes.plot([p["ranks"] for p in part], [scale * p[name] for p in part], color=PREDICTED, linestyle=style,
+                      label=label)
+    if len(beyond) > 1:
+        low, high = ([scale * p[f"{name}_{end}"] for p in beyond] for end in ("low", "high"))
+        axes.fill_between([p["ranks"] for p in beyond], low, high, color=PREDICTED, alpha=0.15, linewidth=0, label="its interval")
 
 
 def speed_title(summary):
@@ -78,9 +92,10 @@ def prediction_figure(figure, summary):
     left, right = figure.subplots(1, 2)
     speed_panel(left, summary, counts)
     speed = stored_settings(summary).speed
-    predicted_lines(left, summary, lambda p: p[speed])
+    predicted_lines(left, summary, speed)
     efficiency_panel(right, summary, counts)
-    predicted_lines(right, summary, lambda p: 100 * p["efficiency"])
+    predicted_lines(right, summary, "efficiency", 100)
+    right.set_ylim(0, 1.05 * max([100, *(100 * p["efficiency_high"] for p in summary["prediction"]["predictions"])]))
     for axes, title in ((left, f"{speed_title(summary)}, measured and predicted"),
                         (right, "Efficiency, each relative to its baseline")):
         axes.axvspan(summary["steps"][-1]["ranks"], counts[-1], color="#f0f0f0", zorder=0)
@@ -131,10 +146,11 @@ def all_reduce_figure(figure, summary):
     for axes, name in zip(figure.subplots(1, 2), ("algbw", "busbw")):
         for ranks, algorithm in lines:
             rows = [row for row in sums if (row["ranks"], row["algorithm"]) == (ranks, algorithm)]
-            axes.plot([row["bytes"] for row in rows], [row[f"{name}_gb_per_s"]["median"] for row in rows], marker="o",
-                      color=colours[ranks], linestyle=styles[algorithm], label=f"{ranks} ranks, {algorithm}")
+            rates = [row[f"{name}_gb_per_s"] for row in rows]
+            error_bars(axes, [row["bytes"] for row in rows], [rate["median"] for rate in rates], rates,
+                       color=colours[ranks], linestyle=styles[algorithm], label=f"{ranks} ranks, {algorithm}")
         axes.set_ylabel("GB/s  (bytes / time)" if name == "algbw" else "GB/s  (algbw × 2(N−1)/N)")
-        axes.set_yscale("log")
+        label_decades(axes)
         axes.set_title(f"All-reduce: {name} by size")
         size_axis(axes, sizes)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.02, 0.5))
@@ -154,7 +170,7 @@ def figures(summary):
 
 
 def draw(out, summary):
-    """Writes NAME.svg and NAME.png of each figure to `out`. Returns the titles by name. Raises ImportError."""
+    """Writes NAME.svg, NAME.pdf and NAME.png of each figure to `out`. Returns the titles by name. Raises ImportError."""
     pyplot = drawing()
     titles = {}
     for name, title, fill in figures(summary):
@@ -162,6 +178,7 @@ def draw(out, summary):
         fill(figure, summary)
         figure.tight_layout()
         figure.savefig(out / f"{name}.svg", metadata={"Date": None})
+        figure.savefig(out / f"{name}.pdf", metadata={"CreationDate": None})
         figure.savefig(out / f"{name}.png", dpi=110)
         pyplot.close(figure)
         titles[name] = title

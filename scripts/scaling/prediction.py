@@ -1,9 +1,13 @@
-"""Runs `annulus predict-scaling` on the measurements: one rank's step, and the all-reduces of the most ranks."""
+"""Runs `annulus predict-scaling` on the measurements: one rank's step, the all-reduces of the most ranks, and how ranks
+disturb each other."""
+import functools
+import itertools
 import json
 import os
 import statistics
 
 from benchmark import run
+from scaling import interference
 from scaling.settings import load, stored_settings
 from scaling.summary import repeats_by_ranks, step_row
 
@@ -32,17 +36,66 @@ def rank_counts(settings, measured):
     return [ranks for ranks in counts if settings.scaling == "weak" or settings.batch % ranks == 0]
 
 
-def calls(settings, counts):
-    """Lists of arguments, each for one batch per rank."""
-    algorithm = ["--all-reduce", settings.all_reduce] if settings.all_reduce in PREDICTED else []
-    if settings.scaling == "weak":
-        return [[*algorithm, "--ranks", ",".join(map(str, counts))]]
-    return [[*algorithm, "--ranks", ranks, "--batch", settings.batch_per_rank(ranks)] for ranks in counts]
+def batches(settings, counts, ranks_per_node):
+    """Yields (numbers of ranks of a call, ranks on a node, batch per rank or None): calls of predict-scaling."""
+    if settings.scaling == "strong":
+        yield from (([ranks], min(ranks, ranks_per_node), settings.batch_per_rank(ranks)) for ranks in counts)
+        return
+    for on_node, of_call in itertools.groupby(counts, lambda ranks: min(ranks, ranks_per_node)):
+        yield list(of_call), on_node, None
 
 
-def predict(out, program):
-    """{"link", "predictions"} from the command's output, or {"missing": reason}; also with strong scaling, efficiency is
-    relative to N times a single predicted rank. Leaves the command's input and last output in the folder prediction/."""
+class Failed(Exception):
+    """The reason."""
+
+
+class Predictor:
+    """Runs the command on one rank's step and the all-reduces of the most ranks, which it keeps in `folder`."""
+
+    def __init__(self, program, folder, settings, step, all_reduces):
+        self.program, self.folder, self.settings = program, folder, settings
+        folder.mkdir(exist_ok=True)
+        (folder / "step.json").write_text(json.dumps(step, indent=1))
+        (folder / "all-reduce.json").write_text(json.dumps(all_reduces, indent=1))
+
+    def predict(self, counts, ranks_per_node, interference_options):
+        """The link and the predictions, with an efficiency relative to N times a single predicted rank; `counts` has 1.
+        `interference_options`: ranks on a node -> options."""
+        answer, predictions = self.folder / "predicted.json", []
+        algorithm = ["--all-reduce", self.settings.all_reduce] if self.settings.all_reduce in PREDICTED else []
+        for of_call, on_node, batch in batches(self.settings, counts, ranks_per_node):
+            _, failure = run([self.program, "predict-scaling", self.folder / "step.json", "--fit",
+                              self.folder / "all-reduce.json", *algorithm, *interference_options(on_node), "--ranks",
+                              ",".join(map(str, of_call)), *(["--batch", batch] if batch else []), "--json", answer], LIMIT)
+            if failure:
+                raise Failed(f"annulus predict-scaling failed: {failure}")
+            found = json.loads(answer.read_text())
+            predictions += found["predictions"]
+        alone, = (p[self.settings.speed] for p in predictions if p["ranks"] == 1)
+        return found["link"], [{**p, "efficiency": p[self.settings.speed] / (p["ranks"] * alone)} for p in predictions]
+
+
+def errors_of(predictions, measured, name):
+    """The largest errors in both directions at measured numbers of ranks, relative to the measured values."""
+    found = [p[name] / measured[p["ranks"]] - 1 for p in predictions if p["ranks"] in measured]
+    return {"low": min(0.0, *found), "high": max(0.0, *found)}
+
+
+def with_intervals(predictions, fast, slow, measured, names):
+    """Adds "NAME_low" and "NAME_high": those of the interference; where nothing was measured, widened by the largest errors
+    at measured numbers of ranks. Returns these errors by name. `measured`: name -> ranks -> value."""
+    errors = {name: errors_of(predictions, measured[name], name) for name in names}
+    for p, high, low in zip(predictions, fast, slow):
+        for name in names:
+            wider = {"low": 0, "high": 0} if p["ranks"] in measured[name] else errors[name]
+            p[f"{name}_low"], p[f"{name}_high"] = low[name] / (1 + wider["high"]), high[name] / (1 + wider["low"])
+    return errors
+
+
+def predict(summary, out, program):
+    """{"link", "interference", "errors", "predictions"}, or {"missing": reason}. Speeds and efficiencies have intervals
+    (with_intervals()). Beyond the measured numbers of ranks, further nodes are as full as the fullest. Leaves the
+    command's input and last output in the folder prediction/."""
     raw = load(out)
     by_ranks, sums = repeats_by_ranks(raw), [m for m in raw if m["kind"] == "all-reduce"]
     if 1 not in by_ranks or not sums:
@@ -51,18 +104,18 @@ def predict(out, program):
         return {"missing": f"{program} not found"}
     if "predict-scaling" not in run([program, "--help"], LIMIT)[0]:
         return {"missing": f"{program} has no command predict-scaling"}
-    folder, settings = out / "prediction", stored_settings(raw[0])
-    folder.mkdir(exist_ok=True)
-    step, fit, answer = (folder / name for name in ("step.json", "all-reduce.json", "predicted.json"))
-    step.write_text(json.dumps(typical(by_ranks[1]), indent=1))
-    fit.write_text(json.dumps(median_all_reduces(sums), indent=1))
-    predictions = []
-    for arguments in calls(settings, rank_counts(settings, by_ranks)):
-        _, failure = run([program, "predict-scaling", step, "--fit", fit, *arguments, "--json", answer], LIMIT)
-        if failure:
-            return {"missing": f"annulus predict-scaling failed: {failure}"}
-        found = json.loads(answer.read_text())
-        predictions += found["predictions"]
-    alone, = (p[settings.speed] for p in predictions if p["ranks"] == 1)
-    return {"link": found["link"], "predictions": [
-        {**p, "efficiency": p[settings.speed] / (p["ranks"] * alone)} for p in predictions]}
+    if not (fitted := interference.fit(by_ranks)):
+        return {"missing": "it needs steps of several ranks with and without all-reduces, which older studies do not have"}
+    settings = stored_settings(raw[0])
+    predictor = Predictor(program, out / "prediction", settings, typical(by_ranks[1]), median_all_reduces(sums))
+    counts, full = rank_counts(settings, by_ranks), max(m["ranks_per_node"] for m in raw)
+    try:
+        (link, predictions), (_, fast), (_, slow) = (
+            predictor.predict(counts, full, functools.partial(interference.options, fitted, end))
+            for end in ("median", "low", "high"))
+    except Failed as reason:
+        return {"missing": str(reason)}
+    measured = {settings.speed: {s["ranks"]: s[settings.speed]["median"] for s in summary["steps"]},
+                "efficiency": {s["ranks"]: s["efficiency"]["value"] for s in summary["steps"]}}
+    errors = with_intervals(predictions, fast, slow, measured, (settings.speed, "efficiency"))
+    return {"link": link, "interference": fitted, "ranks_per_node": full, "errors": errors, "predictions": predictions}

@@ -10,6 +10,7 @@ from scaling import plots
 from scaling.prediction import PREDICTED, predict
 from scaling.settings import stored_settings
 from scaling.summary import summarize
+from scaling.time_to_loss import read_noise, time_to_loss
 
 STYLE = """body { font: 15px/1.5 sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
 table { border-collapse: collapse; margin: 1rem 0 } td, th { padding: .25rem .8rem; border-bottom: 1px solid #ddd;
@@ -162,6 +163,34 @@ def beside_measured(ranks, predicted, measured):
     return "extrapolated" if ranks > max(measured) else "not measured", ""
 
 
+def predicted_interval(of, name, text_of):
+    return interval_text({end: of[f"{name}_{end}"] for end in ("low", "high")}, text_of)
+
+
+def errors_text(errors):
+    return f"{100 * errors['low']:.1f} to {100 * errors['high']:+.1f} %"
+
+
+def interference_text(found):
+    def value(part, offset=0):
+        return (f"{100 * (found[part]['median'] - offset):.1f} %"
+                + interval_text(found[part], lambda of: f"{100 * (of - offset):.1f}"))
+    return (f"How ranks disturb each other, measured with {', '.join(map(str, found['ranks']))} ranks: each further rank on a "
+            f"node makes a rank's work {value('sharing')} longer; all-reduces make computing beside them "
+            f"{value('beside', 1)} longer; the mean random delay of a rank is {value('waiting')} of its computing, and all "
+            "ranks wait for the slowest.")
+
+
+def judgement(prediction, measured, settings):
+    held_out = prediction["interference"]["held_out"]
+    if held_out is None:
+        return "No number of ranks is held out to judge the prediction: measure a third one."
+    speed, = (p[settings.speed] for p in prediction["predictions"] if p["ranks"] == held_out)
+    value, error = beside_measured(held_out, speed, measured)
+    return (f"Held out, and so a test of the prediction: {held_out} ranks, {number(speed)} {settings.unit}/s predicted, {value} "
+            f"measured ({error}).")
+
+
 def prediction_section(summary):
     yield Heading("Measured and predicted")
     prediction = summary["prediction"]
@@ -176,14 +205,42 @@ def prediction_section(summary):
     unknown = f", but not of {options}" if options else ""
     yield Line(f"`annulus predict-scaling` uses one rank's step and a link of {link['latency_us']:.3g} us and "
                f"{link['bandwidth_gbit_s']:.4g} Gbit/s ({link['source']}; root mean square error "
-               f"{100 * link['residual']:.1f} %){unknown}. Beyond {max(measured)} ranks it is an extrapolation. "
-               "Its efficiency is relative to N times a single predicted rank.")
+               f"{100 * link['residual']:.1f} %){unknown}. Its efficiency is relative to N times a single predicted rank.")
+    yield Line(interference_text(prediction["interference"]))
+    yield Line(judgement(prediction, measured, settings))
+    yield Line(f"Beyond {max(measured)} ranks it is an extrapolation to more nodes of "
+               f"{plural(prediction['ranks_per_node'], 'rank')}, on such links. Its intervals are those of the interference, "
+               f"widened by the largest errors at measured numbers of ranks ({settings.unit}/s: "
+               f"{errors_text(prediction['errors'][settings.speed])}, efficiency: "
+               f"{errors_text(prediction['errors']['efficiency'])}).")
     rows = []
     for p in prediction["predictions"]:
         speed = p[settings.speed]
-        rows.append([str(p["ranks"]), str(p["batch_per_rank"]), number(speed), *beside_measured(p["ranks"], speed, measured),
-                     f"{100 * p['efficiency']:.1f} %", f"{p['exposed_ms']:.3f}"])
-    yield Table(["ranks", "batch per rank", f"predicted {settings.unit}/s", "measured", "error", "efficiency", "exposed, ms"], rows)
+        rows.append([str(p["ranks"]), str(p["batch_per_rank"]), number(speed) + predicted_interval(p, settings.speed, number),
+                     *beside_measured(p["ranks"], speed, measured),
+                     f"{100 * p['efficiency']:.1f} %" + predicted_interval(p, "efficiency", lambda of: f"{100 * of:.1f}"),
+                     f"{p['waiting_ms']:.3f}", f"{p['exposed_ms']:.3f}"])
+    yield Table(["ranks", "batch per rank", f"predicted {settings.unit}/s", "measured", "error", "efficiency", "waiting, ms",
+                 "exposed, ms"], rows)
+
+
+def loss_section(summary):
+    if not (found := summary.get("time_to_loss")):
+        return
+    def text(row):
+        return f"{row['speedup']:.2f}x" + interval_text(row, lambda value: f"{value:.2f}")
+
+    noise, rows, base = found["noise"], found["rows"], plural(found["baseline_ranks"], "rank")
+    worth, = (row for row in rows if row["ranks"] == found["ranks_worth"])
+    yield Heading("Time to the same loss")
+    yield Line(f"{plural(worth['ranks'], 'rank')}: {text(worth)} faster to the same loss than {base}; beyond "
+               f"{worth['ranks']} less than 5 % is gained.")
+    yield Line(f"For a gradient-noise scale of {number(noise['scale'])}{interval_text(noise, number)} "
+               f"{stored_settings(summary).samples}: the number of steps is proportional to 1 + scale / global batch "
+               "(McCandlish et al. 2018), if each batch is trained with its best learning rate. Speeds are measured, or "
+               "predicted for other numbers of ranks; the intervals combine those of the speed and of the scale.")
+    yield Table(["ranks", "global batch", "faster to the same loss"],
+                [[str(row["ranks"]), str(row["global_batch"]), text(row)] for row in rows])
 
 
 def method_section(summary):
@@ -211,16 +268,21 @@ def blocks(summary, titles):
     yield from what_was_measured(summary)
     yield Warnings(summary["warnings"]) if summary["warnings"] else Line("No disturbances of the machine were detected.")
     for section, figures in ((speed_section, ["speed"]), (ledger_section, ["ledger", "lateness"]),
-                             (all_reduce_section, ["all-reduce"]), (prediction_section, ["predicted"]), (method_section, [])):
+                             (all_reduce_section, ["all-reduce"]), (prediction_section, ["predicted"]), (loss_section, []),
+                             (method_section, [])):
         yield from section(summary)
         yield from drawn(*figures)
 
 
 # --- The report -------------------------------------------------------------------------------------------------------
 
-def render(out, program):
-    """Writes study.json, the figures and both reports from the measurements in raw/."""
-    summary = {**summarize(out), "prediction": predict(out, program)}
+def render(out, program, noise_file):
+    """Writes study.json, the figures and both reports from the measurements in raw/. `noise_file`: a run's results.json, or
+    None."""
+    summary = summarize(out)
+    summary["prediction"] = predict(summary, out, program)
+    if noise_file:
+        summary["time_to_loss"] = time_to_loss(summary, read_noise(noise_file))
     titles = {}
     try:
         titles = plots.draw(out, summary)

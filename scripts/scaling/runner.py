@@ -65,7 +65,8 @@ def bench_arguments(settings, measurement):
     samples = [word for name in ("image", "classes", "length", "vocabulary", "data") if (value := getattr(settings, name))
                for word in (f"--{name}", value)]
     return ["step", "--model", settings.model, *samples, "--batch",
-            settings.batch_per_rank(measurement.ranks), "--all-reduce", settings.all_reduce, "--threads", settings.threads,
+            settings.batch_per_rank(measurement.ranks), "--all-reduce",
+            settings.all_reduce + (",none" if measurement.ranks > 1 else ""), "--threads", settings.threads,
             "--seconds", settings.seconds, *settings.step_options]
 
 

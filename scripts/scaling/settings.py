@@ -80,7 +80,7 @@ def missing(out, measurements):
 # The fields of a measurement, and of each row of `annulus bench`, that the reports use.
 MEASUREMENT = {"kind", "ranks", "repeat", "settings", "machine", "noise", "load_at_begin", "host", "nodes", "ranks_per_node",
                "result"}
-ROW = {"step": {"median_seconds", "batch", "steps", "ledger"},
+ROW = {"step": {"algorithm", "median_seconds", "compute_seconds", "batch", "steps", "ledger"},
        "all-reduce": {"algorithm", "bytes", "median_seconds", "algbw_bytes_per_second", "busbw_bytes_per_second"}}
 
 

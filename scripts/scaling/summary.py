@@ -18,7 +18,9 @@ that it contains the true median (estimates.py), and every repeat's value.
     lateness_ms of each rank: the delay of its gradients after the first rank's, per step; medians of repeats
   all_reduce    for each number of ranks, algorithm and size: ranks, algorithm, bytes, and microseconds, algbw_gb_per_s,
                 busbw_gb_per_s, values of several repeats
-  prediction    prediction.predict()'s answer
+  prediction    prediction.predict()'s answer: for each number of ranks also SPEED_low, SPEED_high, efficiency_low and
+                efficiency_high
+  time_to_loss  with --noise: time_to_loss.time_to_loss()'s answer
   checksum      of weights and optimizer state after the first steps, if `--shards` made it the same with every number of
                 ranks; else null
   warnings      texts about doubtful measurements
@@ -41,6 +43,7 @@ def estimate(values):
 
 
 def step_row(measurement):
+    """The row of the step with all-reduces; several ranks also have one of the step without (interference.py)."""
     return measurement["result"]["rows"][0]
 
 

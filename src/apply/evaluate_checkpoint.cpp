@@ -1,5 +1,7 @@
 #include "src/apply/evaluate_checkpoint.h"
 
+#include <utility>
+
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/checkpoint_folder.h"
 #include "src/checkpoint/restore.h"
@@ -96,69 +98,87 @@ void expect_classes(const EvaluateOptions& options, const DatasetInfo& info) {
     fail("--per-class: {} classes, but at most {} are supported; remove the option", info.classes.size(), kMostClasses);
 }
 
-}  // namespace
+Graph network_of(const Checkpoint& checkpoint, const DatasetInfo& data, const InputPlan& input) {
+  return make_network(checkpoint.model, checkpoint.onnx,
+                      task_of(with_normalization_of(checkpoint, data), input, checkpoint.loss));
+}
 
-void evaluate(const World& world, const EvaluateOptions& options, Activity& activity) {
-  activity.enter(Activity::Phase::comparing);
-  check_same_command(world, "eval");
-  activity.enter(Activity::Phase::opening);
-  const auto device = open_device(world, options.device);
-  const StoredCheckpoint stored = find_checkpoint(options.checkpoint);
-  const Checkpoint& checkpoint = stored.checkpoint;
-  expect_usable(checkpoint, stored.file);
-  const std::unique_ptr<const Samples> samples =
-      open_samples(data_files(options.data.files), options.split,
-                   options.data.length > 0 ? options.data.length : checkpoint.data.length);
-  const Samples& dataset = *samples;
-  expect_classes(options, dataset.info());
-  const std::string note =
-      expect_fitting_data(checkpoint, stored.file, dataset.info(), name_of(options.data), options.data_changed);
-  const InputPlan input =
-      plan_input(options.data, dataset.info(), Purpose::evaluation, decoding_threads(*device), checkpoint.image);
-  activity.enter(Activity::Phase::planning);
-  Model model(*device,
-              make_network(checkpoint.model, checkpoint.onnx,
-                           task_of(with_normalization_of(checkpoint, dataset.info()), input, checkpoint.loss)),
-              Mode::inference, options.batch, {}, [&activity] { activity.tick(); });
-  const bool averaged = takes_average(checkpoint, stored.file, options.weights);
-  restore_parameters(checkpoint, stored.file, model, averaged);
-  activity.enter(Activity::Phase::comparing);
-  check_consistent(world, options, dataset, checkpoint);
-  Meter meter(world.root(), Meter::Style::bar);
-  meter.begin();
-  const SampleUnit unit(dataset.info().length);
-  const auto show = [&](std::size_t done) { meter.show_samples("evaluating", done, dataset.info().size, unit); };
-  const EvaluationPlan plan{
-      .split = options.split, .unit = options.batch, .confusion = options.per_class, .progress = show};
-  const Evaluation found = evaluate(world, model, dataset, input, plan, activity).value();
-  meter.clear();
-  activity.enter(Activity::Phase::ending);
-  if (!world.root()) return;
-  for (const std::string& line : stored.damaged) fmt::print("{}\n", printable(line));
-  if (!note.empty()) fmt::print("{}\n", note);
+void print(const EvaluateOptions& options, const Checkpoint& checkpoint, bool averaged, const DatasetInfo& data,
+           const Evaluation& found) {
   fmt::print("{} after {} steps{} on {} ({}): {}, {}\n", printable(checkpoint.model), checkpoint.run.step,
              averaged ? ", averaged weights," : "", printable(name_of(options.data)), options.split,
              emphasized(stdout, Emphasis::headline, headline(found.score)), details(found.score));
-  if (found.skipped > 0)
-    fmt::print("{} bad {} were skipped\n", found.skipped, dataset.info().is_text() ? "windows" : "images");
-  const std::vector<std::string>& classes = dataset.info().classes;
-  const bool several = options.per_class && found.class_counts;
-  if (several) fmt::print("{}", class_table(*found.class_counts, classes));
+  if (found.skipped > 0) fmt::print("{} bad {} were skipped\n", found.skipped, data.is_text() ? "windows" : "images");
+  if (options.per_class && found.class_counts) fmt::print("{}", class_table(*found.class_counts, data.classes));
   if (found.confusion)
-    fmt::print("{}{}", class_table(*found.confusion, classes), confusion_table(*found.confusion, classes));
-  if (options.json.empty()) return;
+    fmt::print("{}{}", class_table(*found.confusion, data.classes), confusion_table(*found.confusion, data.classes));
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+CheckpointEvaluator::CheckpointEvaluator(const World& world, const EvaluateOptions& options,
+                                         const Checkpoint& checkpoint, const std::filesystem::path& file,
+                                         Activity& activity)
+    : world_(world),
+      options_(options),
+      activity_(activity),
+      device_(open_device(world, options.device)),
+      samples_(open_samples(data_files(options.data.files), options.split,
+                            options.data.length > 0 ? options.data.length : checkpoint.data.length)),
+      note_(expect_fitting_data(checkpoint, file, samples_->info(), name_of(options.data), options.data_changed)),
+      input_(plan_input(options.data, samples_->info(), Purpose::evaluation, decoding_threads(*device_),
+                        checkpoint.image)),
+      model_(*device_, network_of(checkpoint, samples_->info(), input_), Mode::inference, options.batch, {},
+             [&activity] { activity.tick(); }) {
+  expect_classes(options, samples_->info());
+}
+
+nlohmann::json CheckpointEvaluator::evaluate(const Checkpoint& checkpoint, const std::filesystem::path& file) {
+  const bool averaged = takes_average(checkpoint, file, options_.weights);
+  restore_parameters(checkpoint, file, model_, averaged);
+  activity_.enter(Activity::Phase::comparing);
+  check_consistent(world_, options_, *samples_, checkpoint);
+  const DatasetInfo& data = samples_->info();
+  Meter meter(world_.root(), Meter::Style::bar);
+  meter.begin();
+  const SampleUnit unit(data.length);
+  const EvaluationPlan plan{
+      .split = options_.split,
+      .unit = options_.batch,
+      .confusion = options_.per_class,
+      .progress = [&](std::size_t done) { meter.show_samples("evaluating", done, data.size, unit); }};
+  const Evaluation found = annulus::evaluate(world_, model_, *samples_, input_, plan, activity_).value();
+  meter.clear();
+  activity_.enter(Activity::Phase::ending);
+  if (!world_.root()) return {};
+  if (const std::string note = std::exchange(note_, {}); !note.empty()) fmt::print("{}\n", note);
+  print(options_, checkpoint, averaged, data, found);
   nlohmann::json json = to_json(found.score);
   json.update({{"skipped", found.skipped},
                {"model", checkpoint.model},
                {"weights", averaged ? "ema" : "raw"},
                {"step", checkpoint.run.step},
-               {"checkpoint", stored.file.string()}});
-  if (several) add_classes(*found.class_counts, classes, json);
+               {"checkpoint", file.string()}});
+  if (options_.per_class && found.class_counts) add_classes(*found.class_counts, data.classes, json);
   if (found.confusion) {
-    add_classes(*found.confusion, classes, json);
+    add_classes(*found.confusion, data.classes, json);
     add_confusions(*found.confusion, json);
   }
-  write_json(options.json, FileKind::evaluation, json);
+  return json;
+}
+
+void evaluate(const World& world, const EvaluateOptions& options, Activity& activity) {
+  activity.enter(Activity::Phase::comparing);
+  check_same_command(world, "eval");
+  activity.enter(Activity::Phase::opening);
+  const StoredCheckpoint stored = find_checkpoint(options.checkpoint);
+  expect_usable(stored.checkpoint, stored.file);
+  CheckpointEvaluator evaluator(world, options, stored.checkpoint, stored.file, activity);
+  if (world.root())
+    for (const std::string& line : stored.damaged) fmt::print("{}\n", printable(line));
+  const nlohmann::json json = evaluator.evaluate(stored.checkpoint, stored.file);
+  if (world.root() && !options.json.empty()) write_json(options.json, FileKind::evaluation, json);
 }
 
 }  // namespace annulus

@@ -1,10 +1,15 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "collectives/world/world.h"
+#include "models/model.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/data/data_options.h"
+#include "src/data/input_plan.h"
 #include "src/job/activity.h"
 #include "src/job/open_device.h"
 
@@ -14,6 +19,8 @@ struct EvaluateOptions {
   DeviceOptions device;
   DataOptions data;
   std::filesystem::path checkpoint;  // a file, or a run's folder
+  bool follow = false;               // all checkpoints of the run in the folder, until it ends (follow_run.h)
+  double interval = 10;              // with `follow`: least seconds from the begin of an evaluation to the next one's
   std::string split = "test";
   bool data_changed = false;     // accept data whose classes differ from the checkpoint's
   std::string weights = "auto";  // ema, raw, or auto: ema if the checkpoint has it
@@ -21,6 +28,28 @@ struct EvaluateOptions {
   bool per_class = false;  // precision and recall of each class, and the confusions
   std::filesystem::path json;
   bool overwrite = false;
+};
+
+// Evaluates checkpoints of a run, one after the other, on the same data.
+class CheckpointEvaluator {
+ public:
+  // Prepares for checkpoints with the network of this one. Collective. Throws Error, also if the ranks differ.
+  // `options` and `activity` must outlive the evaluator.
+  CheckpointEvaluator(const World& world, const EvaluateOptions& options, const Checkpoint& checkpoint,
+                      const std::filesystem::path& file, Activity& activity);
+
+  // Collective; the root prints the result and returns it as JSON, the others return null.
+  nlohmann::json evaluate(const Checkpoint& checkpoint, const std::filesystem::path& file);
+
+ private:
+  const World& world_;
+  const EvaluateOptions& options_;
+  Activity& activity_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<const Samples> samples_;
+  std::string note_;  // to be printed with the first result
+  InputPlan input_;
+  Model model_;
 };
 
 // Runs `annulus eval`. Collective. Throws Error.

@@ -47,6 +47,10 @@ bool knows_no_links(const std::error_code& error) {
 CheckpointFolder::CheckpointFolder(fs::path run, std::size_t keep, Reached reached, Measure best_by)
     : run_(std::move(run)), keep_(keep), reached_(std::move(reached)), best_by_(best_by) {}
 
+fs::path CheckpointFolder::file_of(std::uint64_t step) const {
+  return subfolder() / fmt::format("{}{:09}{}", kPrefix, step, kSuffix);
+}
+
 bool CheckpointFolder::empty() const {
   return list().empty() && !fs::exists(link(kNewest));
 }
@@ -119,7 +123,7 @@ std::optional<CheckpointFolder::Scored> CheckpointFolder::best_of(const std::vec
 void CheckpointFolder::write(const Checkpoint& checkpoint) const {
   check(subfolder(), "make the folder", [&](auto& error) { fs::create_directories(subfolder(), error); });
   remove_unfinished();
-  const fs::path file = subfolder() / fmt::format("{}{:09}{}", kPrefix, checkpoint.run.step, kSuffix);
+  const fs::path file = file_of(checkpoint.run.step);
   write_checkpoint(file, checkpoint, [&] { reached_(checkpoint.run.step, "written"); });
   reached_(checkpoint.run.step, "renamed");
 

@@ -37,6 +37,14 @@ class CheckpointFolder {
       std::filesystem::path run, std::size_t keep, Reached reached = [](std::uint64_t, std::string_view) {},
       Measure best_by = Measure::accuracy);
 
+  struct Numbered {
+    std::uint64_t step;
+    std::filesystem::path file;
+  };
+  std::vector<Numbered> list() const;  // the checkpoints in the subfolder, readable or not, the newest first
+
+  std::filesystem::path file_of(std::uint64_t step) const;
+
   bool empty() const;  // no run has written here
 
   // Returns the newest readable checkpoint, or nothing if the folder has no checkpoints. Throws Error if none of them
@@ -54,17 +62,12 @@ class CheckpointFolder {
   void write(const Checkpoint& checkpoint) const;
 
  private:
-  struct Numbered {
-    std::uint64_t step;
-    std::filesystem::path file;
-  };
   struct Scored {
     Numbered where;
     Score score;
   };
   std::filesystem::path subfolder() const { return run_ / "checkpoints"; }
   std::filesystem::path link(const std::string& name) const { return run_ / name; }
-  std::vector<Numbered> list() const;  // the newest first
   std::optional<Scored> best_of(const std::vector<Numbered>& files) const;
   void remove_unfinished() const;
   void point(const std::string& link, const std::filesystem::path& file) const;

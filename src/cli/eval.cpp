@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "src/apply/evaluate_checkpoint.h"
+#include "src/apply/follow_run.h"
 #include "src/cli/choices.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
@@ -14,6 +15,16 @@ void add_eval(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<EvaluateOptions>();
   auto& o = *options;
   add_checkpoint_options(*command, o.checkpoint, o.weights);
+  auto* checkpoint = command->get_option("--checkpoint")->required(false);
+  auto* follow = command->add_option("--follow", o.checkpoint,
+                                     "A run's folder: evaluate all of its checkpoints, and new ones until it ends");
+  follow->type_name("RUN")->excludes(checkpoint);
+  command
+      ->add_option("--interval", o.interval,
+                   "With --follow: least seconds from the begin of an evaluation to that of the next one")
+      ->transform(number_from(0))
+      ->capture_default_str()
+      ->needs(follow);
   add_data_option(*command, o.data);
   command->add_option("--split", o.split, "Split of the data: train, validation or test")
       ->check(one_of({"train", "validation", "test"}))
@@ -22,17 +33,27 @@ void add_eval(CLI::App& app, Command& chosen) {
   command->add_flag(
       "--per-class", o.per_class,
       "Report precision, recall and F1 of each class and the most frequent confusions; --json: all of them");
-  command->add_option("--json", o.json, "JSON file to write the result to")->type_name("FILE");
+  command
+      ->add_option("--json", o.json,
+                   "JSON file to write the result to; with --follow a line for each checkpoint is appended")
+      ->type_name("FILE");
   add_overwrite_option(*command, o.overwrite);
   add_data_changed_flag(*command, o.data_changed, "Accept data whose classes differ from the checkpoint's");
   add_stall_option(*command, chosen);
   add_input_options(*command, o.data, Purpose::evaluation);
   add_device_options(*command, o.device);
-  command->callback([&chosen, options] {
+  command->callback([&chosen, options, checkpoint, follow] {
+    if (checkpoint->empty() && follow->empty())
+      throw CLI::ValidationError("--checkpoint", "give a checkpoint, or --follow RUN");
+    options->follow = !follow->empty();
     chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);
       inputs.push_back(options->checkpoint);
+      if (options->follow) {
+        follow_run(world, *options, watchdog.activity());
+        return 0;
+      }
       expect_replaceable(world, {{options->json, FileKind::evaluation}}, inputs, options->overwrite);
       evaluate(world, *options, watchdog.activity());
       return 0;

@@ -81,6 +81,29 @@ void expect_links(const CLI::App& command, const PredictScalingOptions& options)
     if (rate == 0) throw CLI::ValidationError("--bandwidth", "must be above 0");
 }
 
+void add_interference(CLI::App& command, Interference& interference) {
+  constexpr const char* kGroup = "Interference of ranks (the study measures it)";
+  command
+      .add_option(
+          "--slow-down", interference.slow_down,
+          "Factor by which all-reduces slow down concurrent computing (annulus bench step --all-reduce auto,none)")
+      ->transform(number_from(1, 100))
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--contention", interference.contention,
+                  "Factor by which a rank's own work takes longer beside other ranks, which share its memory")
+      ->transform(number_from(0.1, 100))
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--waiting", interference.waiting,
+                  "Mean random delay of a rank in a step, as a share of its computing; all ranks wait for the slowest")
+      ->transform(number_from(0, 100))
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
 }  // namespace
 
 void add_predict_scaling(CLI::App& app, Command& chosen) {
@@ -103,19 +126,18 @@ void add_predict_scaling(CLI::App& app, Command& chosen) {
       ->group("All-reduce");
   add_wire_option(*command, *wire)->group("All-reduce");
   add_bucket_options(*command, o.buckets, nullptr);
+  add_interference(*command, o.interference);
   command
-      ->add_option(
-          "--slow-down", o.slow_down,
-          "Factor by which all-reduces slow down concurrent computing (annulus bench step --all-reduce auto,none)")
-      ->transform(number_from(1, 100))
-      ->capture_default_str();
+      ->add_option("--noise", o.noise,
+                   "results.json of a run, whose gradient-noise scale predicts the time to the same loss")
+      ->type_name("FILE");
   command->add_option("--json", o.json, "JSON file to write the table to")->type_name("FILE");
   add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, command, options, wire] {
     expect_links(*command, *options);
     options->cluster.wire = parse_wire_type(*wire);
     chosen.run_without_mpi = [options] {
-      expect_replaceable({options->json, FileKind::scaling_prediction}, {options->step, options->fit},
+      expect_replaceable({options->json, FileKind::scaling_prediction}, {options->step, options->fit, options->noise},
                          options->overwrite);
       predict_scaling(*options);
       return 0;

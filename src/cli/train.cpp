@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "kernels/base/error.h"
+#include "src/apply/export_network.h"
 #include "src/cli/choices.h"
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
@@ -406,8 +407,16 @@ void add_train(CLI::App& app, Command& chosen) {
   add_device_options(*command, o.device);
   add_timeline_options(*command, o.timeline);
   add_fault_option(*command, o.faults);
+  auto best = std::make_shared<std::filesystem::path>();
+  command
+      ->add_option("--export-best", *best,
+                   "Export the weights of the best evaluation when the run is complete: an ONNX file, or with the "
+                   "extension .safetensors weights for PyTorch, as annulus export does")
+      ->type_name("FILE")
+      ->configurable(false)
+      ->group("Checkpoints");
 
-  command->callback([&chosen, command, options] {
+  command->callback([&chosen, command, options, best] {
     expect_one_choice(options->buckets, options->tune_buckets);
     try {
       expect_sense(*options);
@@ -419,14 +428,18 @@ void add_train(CLI::App& app, Command& chosen) {
     options->configuration = command->config_to_str(true, false);
     // The bits of a step depend on the number of threads, whose default depends on the number of ranks.
     if (options->shards > 0 && options->device.threads == 0) options->device.threads = 1;
-    chosen.run = [options](const World& world, Watchdog& watchdog) {
+    chosen.run = [options, best](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);
       std::ranges::move(data_files(options->data.validation), std::back_inserter(inputs));
       if (is_network_file(options->model)) inputs.push_back(options->model);
       if (options->weights != "random" && options->weights != "auto") inputs.push_back(options->weights);
-      expect_replaceable(world, {{options->timeline.file, FileKind::timeline}}, inputs, options->overwrite);
-      return train(world, *options, watchdog);
+      expect_replaceable(world, {{options->timeline.file, FileKind::timeline}, {*best, export_kind(*best)}}, inputs,
+                         options->overwrite);
+      const int status = train(world, *options, watchdog);
+      if (status == 0 && world.root() && !best->empty())
+        export_network({.checkpoint = options->out / "best.h5", .output = *best});
+      return status;
     };
   });
 }

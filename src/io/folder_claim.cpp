@@ -103,6 +103,14 @@ FolderClaim::FolderClaim(const fs::path& folder, bool adopt, const std::string& 
   lock_ = lock(folder, advice);
 }
 
+bool is_claimed(const fs::path& folder) {
+  const FileDescriptor descriptor(::open((folder / kMark).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  return descriptor && ::fcntl(descriptor.number(), F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+}
+
 void FolderClaim::clear() const {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
     if (entry.path().filename() != kMark) fs::remove_all(entry.path());

@@ -28,4 +28,8 @@ class FolderClaim {
   FileDescriptor lock_;
 };
 
+// Returns whether a process holds a claim on the folder. False as well if that cannot be known: there is no mark, it
+// cannot be read, or the file system has no locks.
+bool is_claimed(const std::filesystem::path& folder);
+
 }  // namespace annulus

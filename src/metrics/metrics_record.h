@@ -26,6 +26,7 @@ struct MetricsRecord {
     tokens_per_second,
     mfu,  // see Utilization
     gradient_norm,
+    noise_scale,  // see GradientNoise::recent()
     step_seconds,
     first_part_seconds,  // the parts of StepTimes, in order
     kValues = first_part_seconds + StepTimes::kParts

@@ -151,6 +151,13 @@ nlohmann::json to_json(const EvaluationResult& e) {
   return json;
 }
 
+nlohmann::json to_json(const NoiseScale& noise) {
+  nlohmann::json json{
+      {"scale", noise.scale}, {"steps", noise.steps}, {"squared_gradient", noise.gradient}, {"noise", noise.noise}};
+  if (noise.low && noise.high) json.update({{"low", *noise.low}, {"high", *noise.high}});
+  return json;
+}
+
 nlohmann::json to_json(const RunResult& r) {
   nlohmann::json json{{"status", r.status},
                       {"version", ANNULUS_VERSION},
@@ -178,6 +185,7 @@ nlohmann::json to_json(const RunResult& r) {
     json["peak_flops_per_second"] = *r.utilization.peak_flops_per_second;
   }
   for (const EvaluationResult& evaluation : r.evaluations) json["evaluations"].push_back(to_json(evaluation));
+  if (r.gradient_noise) json["gradient_noise"] = to_json(*r.gradient_noise);
   if (const auto slow_down = find_slow_down(r.epochs))
     json["slow_down"] = {{"reference_epoch", slow_down->reference},
                          {"epochs", slow_down->epochs},

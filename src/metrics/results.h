@@ -9,6 +9,7 @@
 #include "src/io/output_file.h"
 #include "src/io/sample_unit.h"
 #include "src/step/evaluate.h"
+#include "src/step/gradient_noise.h"
 #include "src/step/ledger.h"
 #include "src/step/utilization.h"
 
@@ -59,6 +60,7 @@ struct RunResult {
   std::vector<EpochResult> epochs;
   std::vector<EvaluationResult> evaluations;
   std::optional<TestResult> test;
+  std::optional<NoiseScale> gradient_noise;  // of the logged steps since the start or the resume
   Accounts accounts;
   double startup_seconds = 0, evaluation_seconds = 0, total_seconds = 0;
   double earlier_seconds = 0;           // duration of the parts that this one resumes, up to its checkpoint
@@ -76,6 +78,7 @@ std::string lateness_line(const Accounts& accounts);  // the latest rank; empty 
 nlohmann::json to_json(const Score& score);           // the images, and what was measured
 nlohmann::json to_json(const EpochResult& epoch, const SampleUnit& unit, const Utilization& utilization);
 nlohmann::json to_json(const EvaluationResult& evaluation);
+nlohmann::json to_json(const NoiseScale& noise);
 nlohmann::json to_json(const RunResult& result);
 // The text for the end of a run, for stdout.
 std::string summary(const RunResult& result);

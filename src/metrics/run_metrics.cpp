@@ -1,5 +1,6 @@
 #include "src/metrics/run_metrics.h"
 
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -26,16 +27,23 @@ RunMetrics::RunMetrics(const World& world, const MetricsOptions& options, const 
   if (world.root()) files_.emplace(options.formats, out, step, std::move(warn));
 }
 
+void RunMetrics::begin_step(std::uint64_t step) {
+  if (logs(step) && (trainer_.reduces() || world_.size() == 1)) trainer_.measure_parts();
+}
+
 void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t samples, EpochResult& epoch) {
   samples_ += samples;
-  if (options_.formats.empty() || place.step % options_.every != 0) return;
+  if (!logs(place.step)) return;
   trainer_.finish();
   MetricsRecord record = record_of("train", place);
   record.values[MetricsRecord::loss] = found.loss;
   record.values[MetricsRecord::value_of(epoch.measure)] = found.measure;
   record.values[MetricsRecord::learning_rate] = epoch.rate;
-  record.values[MetricsRecord::gradient_norm] = gradient_norm(epoch);
+  const std::optional<double> norm = gradient_norm(epoch);
+  record.values[MetricsRecord::gradient_norm] = norm;
   activity_.enter(Activity::Phase::meeting);
+  add_noise(samples, norm);
+  record.values[MetricsRecord::noise_scale] = noise_.recent();
   const Accounts accounts = ledger_.close(world_);
   epoch.accounts += accounts;
   add_times(accounts.mean(), std::exchange(samples_, 0), record);
@@ -61,6 +69,15 @@ std::optional<double> RunMetrics::gradient_norm(EpochResult& epoch) {
   if (epoch.gradient_norms) *epoch.gradient_norms += norms;
   // It is infinite in a step that loss scaling skips.
   return norms.steps > 0 && std::isfinite(norms.last) ? std::optional(norms.last) : std::nullopt;
+}
+
+// The gradients are measured before clipping, and are those of the whole batch.
+void RunMetrics::add_noise(std::size_t samples, std::optional<double> gradient_norm) {
+  const PartNorms mine = trainer_.take_parts();
+  std::array sums{mine.squares, mine.parts};
+  world_.sum(std::span(sums));
+  if (sums[1] > 1 && gradient_norm)
+    noise_.add(estimate_noise({sums[0], sums[1]}, *gradient_norm * *gradient_norm, samples));
 }
 
 void RunMetrics::evaluation(const Place& place, const Evaluation& found) {

@@ -30,16 +30,23 @@ class RunMetrics {
              const SampleUnit& unit, const Utilization& utilization, Trainer& trainer, Optimizer& optimizer,
              Ledger& ledger, Activity& activity, MetricsFiles::Warn warn);
 
+  // To be called before step number `step`. If it will be logged, it also measures the gradient noise.
+  void begin_step(std::uint64_t step);
+
   // To be called after each step of `samples` samples. A logged step resolves the timings of all steps since the
   // previous logged one and adds them to `epoch`'s; it is collective. It also measures the gradient norm, unless
   // clipping already does.
   void step(const Place& place, const StepMetrics& found, std::size_t samples, EpochResult& epoch);
 
+  const GradientNoise& noise() const { return noise_; }  // the same on every rank
+
   void evaluation(const Place& place, const Evaluation& found);
   void epoch(const Place& place, const EpochResult& epoch);
 
  private:
+  bool logs(std::uint64_t step) const { return !options_.formats.empty() && step % options_.every == 0; }
   std::optional<double> gradient_norm(EpochResult& epoch);
+  void add_noise(std::size_t samples, std::optional<double> gradient_norm);
   void add_times(const StepTimes& times, std::size_t samples, MetricsRecord& record) const;
   void write(const MetricsRecord& record);
 
@@ -51,6 +58,7 @@ class RunMetrics {
   Optimizer& optimizer_;
   Ledger& ledger_;
   Activity& activity_;
+  GradientNoise noise_;
   std::optional<MetricsFiles> files_;  // rank 0's
   std::size_t samples_ = 0;            // since the last logged step
 };

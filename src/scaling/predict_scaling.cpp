@@ -10,6 +10,7 @@
 #include "src/metrics/results.h"
 #include "src/scaling/fit_link.h"
 #include "src/scaling/simulated_step.h"
+#include "src/scaling/time_to_loss.h"
 
 namespace annulus {
 namespace {
@@ -65,7 +66,7 @@ class Predictor {
     return {.ranks = ranks,
             .nodes = nodes,
             .batch = profile_.batch,
-            .step = simulate_step(profile_, sum, options_.buckets, options_.slow_down),
+            .step = simulate_step(profile_, sum, options_.buckets, options_.interference),
             .sums = sum.name,
             .unit = SampleUnit(profile_.length)};
   }
@@ -99,13 +100,14 @@ void print_basis(const StepProfile& profile, const StepProfile& measured, const 
 
 void print_table(const std::vector<Prediction>& predictions, const StepProfile& profile, const Prediction& baseline,
                  std::size_t measured_ranks) {
-  fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11}\n", "ranks", "nodes", "batch/rank",
-             "global batch", "step ms", "compute ms", "exposed ms", fmt::format("{}/s", baseline.unit.name),
-             "efficiency");
+  fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11} {:>11}\n", "ranks", "nodes", "batch/rank",
+             "global batch", "step ms", "compute ms", "waiting ms", "exposed ms",
+             fmt::format("{}/s", baseline.unit.name), "efficiency");
   for (const Prediction& p : predictions)
-    fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10.3f} {:>11.3f} {:>11.3f} {:>11.1f} {:>9.1f} %{}\n", p.ranks, p.nodes,
-               p.batch, p.global_batch(), 1e3 * p.step.step, 1e3 * p.step.compute, 1e3 * p.step.exposed, p.speed(),
-               100 * efficiency(p, baseline), p.ranks > measured_ranks ? "  extrapolated" : "");
+    fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10.3f} {:>11.3f} {:>11.3f} {:>11.3f} {:>11.1f} {:>9.1f} %{}\n", p.ranks,
+               p.nodes, p.batch, p.global_batch(), 1e3 * p.step.step, 1e3 * p.step.compute, 1e3 * p.step.waiting,
+               1e3 * p.step.exposed, p.speed(), 100 * efficiency(p, baseline),
+               p.ranks > measured_ranks ? "  extrapolated" : "");
   fmt::print("efficiency: {0}/s divided by ranks times the {1:.1f} {0}/s predicted for 1 rank at {2}\n",
              baseline.unit.name, baseline.speed(), profile.batch_text());
 }
@@ -117,6 +119,7 @@ nlohmann::json to_json(const Prediction& p, const Prediction& baseline, std::siz
           {"global_batch", p.global_batch()},
           {"step_ms", 1e3 * p.step.step},
           {"compute_ms", 1e3 * p.step.compute},
+          {"waiting_ms", 1e3 * p.step.waiting},
           {"exposed_ms", 1e3 * p.step.exposed},
           {"embedding_ms", 1e3 * p.step.embedding},
           {"communication_ms", 1e3 * p.step.communication},
@@ -124,6 +127,60 @@ nlohmann::json to_json(const Prediction& p, const Prediction& baseline, std::siz
           {"efficiency", efficiency(p, baseline)},
           {"extrapolated", p.ranks > measured_ranks}};
 }
+
+StepOfRanks step_of(const Prediction& p) {
+  return {p.ranks, p.global_batch(), p.step.step};
+}
+
+// How much sooner than one rank others reach the same loss.
+class LossPrediction {
+ public:
+  LossPrediction(const std::filesystem::path& results, const Prediction& baseline,
+                 const std::vector<Prediction>& predictions)
+      : source_(results.string()), noise_(read_noise(results)), baseline_(step_of(baseline)) {
+    for (const Prediction& p : predictions) steps_.push_back(step_of(p));
+    worth_ = ranks_worth(noise_, steps_);
+  }
+
+  void print() const {
+    fmt::print("time to the same loss, for a gradient-noise scale of {:.4g} [{:.4g}, {:.4g}], of {}:\n", noise_.scale,
+               noise_.low, noise_.high, source_);
+    fmt::print("{:>6} {:>12} {:>11}\n", "ranks", "global batch", "faster");
+    for (const StepOfRanks& step : steps_)
+      fmt::print("{:>6} {:>12} {:>11}\n", step.ranks, step.global_batch, text(step));
+    const auto worth = std::ranges::find(steps_, worth_, &StepOfRanks::ranks);
+    fmt::print("{} rank{}: {} faster to the same loss; beyond them less than 5 % is gained\n", worth_,
+               worth_ == 1 ? "" : "s", text(*worth));
+  }
+
+  void add_to(nlohmann::json& predictions) const {
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const LossSpeedup found = loss_speedup(noise_, baseline_, steps_[i]);
+      predictions[i].update(
+          {{"loss_speedup", found.factor}, {"loss_speedup_low", found.low}, {"loss_speedup_high", found.high}});
+    }
+  }
+
+  nlohmann::json json() const {
+    return {{"scale", noise_.scale},
+            {"low", noise_.low},
+            {"high", noise_.high},
+            {"source", source_},
+            {"ranks_worth", worth_}};
+  }
+
+ private:
+  std::string text(const StepOfRanks& step) const {
+    const LossSpeedup found = loss_speedup(noise_, baseline_, step);
+    return fmt::format("{:.2f}x [{:.2f}, {:.2f}]", found.factor, found.low, found.high);
+  }
+
+  std::string source_;
+  MeasuredNoise noise_;
+  StepOfRanks baseline_;
+  std::vector<StepOfRanks> steps_;
+  std::size_t worth_ = 0;
+};
 
 nlohmann::json to_json(const KnownLink& network) {
   nlohmann::json json{{"latency_us", 1e6 * network.link.latency_seconds},
@@ -149,20 +206,25 @@ void predict_scaling(const PredictScalingOptions& options) {
   const std::size_t measured_ranks = std::max(measured.ranks, network.ranks);
   print_basis(profile, measured, network, std::ranges::max(predictions, {}, &Prediction::ranks));
   print_table(predictions, profile, baseline, measured_ranks);
+  std::optional<LossPrediction> to_loss;
+  if (!options.noise.empty()) to_loss.emplace(options.noise, baseline, predictions);
+  if (to_loss) to_loss->print();
   if (options.json.empty()) return;
   nlohmann::json rows;
   for (const Prediction& prediction : predictions) rows.push_back(to_json(prediction, baseline, measured_ranks));
-  write_json(options.json, FileKind::scaling_prediction,
-             {{"model", profile.model},
-              {"all_reduce", options.all_reduce},
-              {"link", to_json(network)},
-              {"baseline",
-               {{"ranks", 1},
-                {"batch_per_rank", baseline.batch},
-                {"step_ms", 1e3 * baseline.step.step},
-                {baseline.unit.speed_name(), baseline.speed()},
-                {"source", "predicted"}}},
-              {"predictions", rows}});
+  if (to_loss) to_loss->add_to(rows);
+  nlohmann::json json{{"model", profile.model},
+                      {"all_reduce", options.all_reduce},
+                      {"link", to_json(network)},
+                      {"baseline",
+                       {{"ranks", 1},
+                        {"batch_per_rank", baseline.batch},
+                        {"step_ms", 1e3 * baseline.step.step},
+                        {baseline.unit.speed_name(), baseline.speed()},
+                        {"source", "predicted"}}},
+                      {"predictions", rows}};
+  if (to_loss) json["noise"] = to_loss->json();
+  write_json(options.json, FileKind::scaling_prediction, json);
 }
 
 }  // namespace annulus

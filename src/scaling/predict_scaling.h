@@ -6,6 +6,7 @@
 
 #include "collectives/gradient_buckets.h"
 #include "src/scaling/all_reduce_model.h"
+#include "src/scaling/simulated_step.h"
 
 namespace annulus {
 
@@ -17,7 +18,8 @@ struct PredictScalingOptions {
   std::string all_reduce = "auto";
   BucketOptions buckets;
   std::size_t batch = 0;  // per rank; 0: the profile's
-  double slow_down = 1;   // factor on computing during all-reduces
+  Interference interference;
+  std::filesystem::path noise;  // results.json of a run; empty: no prediction of the time to a loss
   std::filesystem::path json;
   bool overwrite = false;
 };
@@ -27,14 +29,20 @@ struct PredictScalingOptions {
 // ranks is their images/s (or tokens/s) divided by N times those of one rank, which are predicted as well.
 //
 // Prints a table; rows with more ranks than were measured are marked as extrapolated. Not modeled: ranks that are
-// slower than others, networks that carry less than all links together, and reading images.
+// always slower than others, networks that carry less than all links together, and reading images.
 //
 // With --json:
 //
 //    {"model", "all_reduce", "link": {"latency_us", "bandwidth_gbit_s", "source", "residual"},
 //     "baseline": {"ranks": 1, "batch_per_rank", "step_ms", "images_per_second", "source"},
-//     "predictions": [{"ranks", "nodes", "batch_per_rank", "global_batch", "step_ms", "compute_ms", "exposed_ms",
-//                      "embedding_ms", "communication_ms", "images_per_second", "efficiency", "extrapolated"}, ...]}
+//     "predictions": [{"ranks", "nodes", "batch_per_rank", "global_batch", "step_ms", "compute_ms", "waiting_ms",
+//                      "exposed_ms", "embedding_ms", "communication_ms", "images_per_second", "efficiency",
+//                      "extrapolated"}, ...]}
+//
+// With `noise`, also prints and writes how much sooner than one rank each number of ranks reaches the same loss
+// (time_to_loss.h): "loss_speedup", "loss_speedup_low" and "loss_speedup_high" of each prediction, and
+//
+//    "noise": {"scale", "low", "high", "source", "ranks_worth"}
 //
 // A language model has "tokens_per_second" instead. "embedding_ms" is the time of exchanging a shared embedding's rows,
 // without its all-reduces; 0 if none is shared. The number of rows is that of random tokens, which is more than text

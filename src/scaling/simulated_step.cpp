@@ -81,12 +81,35 @@ struct Arena {
   std::size_t bytes;
 };
 
+StepProfile beside_others(StepProfile profile, double contention) {
+  profile.input_seconds *= contention;
+  profile.optimizer_seconds *= contention;
+  for (LayerProfile& layer : profile.layers) {
+    layer.forward_seconds *= contention;
+    layer.backward_seconds *= contention;
+  }
+  if (profile.embedding) {
+    profile.embedding->own_seconds *= contention;
+    profile.embedding->row_seconds *= contention;
+  }
+  return profile;
+}
+
+// The time that the slowest of these ranks computes, relative to the mean rank.
+double slowest_of(std::size_t ranks, double mean_delay) {
+  double longer = 1;
+  for (std::size_t rank = 2; rank <= ranks; ++rank) longer += mean_delay / static_cast<double>(rank);
+  return longer;
+}
+
 class Simulation {
  public:
-  Simulation(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& options, double slow_down)
-      : profile_(profile),
+  Simulation(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& options,
+             const Interference& interference)
+      : profile_(beside_others(profile, sum.ranks > 1 ? interference.contention : 1)),
         ranks_(sum.ranks),
-        slow_down_(slow_down),
+        slow_down_(interference.slow_down),
+        slowest_(slowest_of(sum.ranks, interference.waiting)),
         arena_(profile),
         table_(arena_.table(profile)),
         memory_(std::make_unique_for_overwrite<std::byte[]>(arena_.bytes)),
@@ -105,6 +128,8 @@ class Simulation {
     buckets_.send_deferred();
     finish_undeferred();
     found_.step = lane_.now() - begun;
+    found_.waiting = found_.compute - found_.compute / slowest_;
+    found_.compute -= found_.waiting;
     found_.communication = all_reduce_.seconds() - communicated;
     return found_;
   }
@@ -135,7 +160,8 @@ class Simulation {
   }
 
   // No all-reduce starts during a computation, so the time for which they slow it down is known at its beginning.
-  void compute(double seconds) {
+  void compute(double mean_seconds) {
+    const double seconds = mean_seconds * slowest_;
     const double busy = std::max(0.0, all_reduce_.idle_from() - lane_.now());
     const double slowed = seconds * slow_down_;
     const double took = slowed <= busy ? slowed : busy + seconds - busy / slow_down_;
@@ -208,9 +234,10 @@ class Simulation {
     return all_reduce_.enqueue({nullptr, bytes}, AllReduce::Next::compute, AllReduce::kWithinPass);
   }
 
-  const StepProfile& profile_;
+  const StepProfile profile_;
   const std::size_t ranks_;
   const double slow_down_;
+  const double slowest_;  // its computing, relative to the mean rank's
   const Arena arena_;
   const Range table_;                          // in floats; empty if no embedding is shared
   const std::unique_ptr<std::byte[]> memory_;  // never touched, so it takes no physical memory
@@ -225,8 +252,8 @@ class Simulation {
 }  // namespace
 
 SimulatedStep simulate_step(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& buckets,
-                            double slow_down) {
-  Simulation simulation(profile, sum, buckets, slow_down);
+                            const Interference& interference) {
+  Simulation simulation(profile, sum, buckets, interference);
   simulation.step();  // all steps after this one are identical
   return simulation.step();
 }

@@ -10,20 +10,30 @@ namespace annulus {
 struct SimulatedStep {
   double step = 0;
   double input = 0, compute = 0, exposed = 0, optimizer = 0;  // its parts
+  double waiting = 0;                                         // also a part: for the slowest rank
   double embedding = 0;      // also a part: of the exchange of a shared embedding's rows, without its all-reduces
   double communication = 0;  // of all all-reduces, hidden or not
   std::size_t buckets = 0;
 };
 
-// Simulates a training step in virtual time: in the order of Trainer, with GradientBuckets' own schedule. All ranks are
-// identical, and all-reduces run one after the other. The step is in steady state: the buckets that the previous step
-// has deferred finish during its forward pass.
+// How ranks disturb each other. A rank alone is not disturbed.
+struct Interference {
+  double slow_down = 1;   // factor by which computing takes longer during an all-reduce
+  double contention = 1;  // factor by which a rank's own work takes longer beside other ranks, which share its memory
+
+  // The mean delay of a rank in a step, as a share of its computing. Delays are modeled as exponentially distributed
+  // and independent, so the slowest of N ranks is late by waiting (1 + 1/2 + ... + 1/N): all ranks wait for it, 1/2 +
+  // ... + 1/N times the mean delay.
+  double waiting = 0;
+};
+
+// Simulates a training step in virtual time: in the order of Trainer, with GradientBuckets' own schedule. The slowest
+// rank is simulated, and all-reduces run one after the other. The step is in steady state: the buckets that the
+// previous step has deferred finish during its forward pass.
 //
 // If the profile has a shared embedding, the tokens are all-reduced before forward, and the rows after backward, before
 // the deferred buckets; the buckets of the embedding's table are updated after that.
-//
-// `slow_down`: the factor by which computing takes longer during an all-reduce.
 SimulatedStep simulate_step(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& buckets,
-                            double slow_down = 1);
+                            const Interference& interference = {});
 
 }  // namespace annulus

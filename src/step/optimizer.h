@@ -33,6 +33,8 @@ class Optimizer {
   void clip(float limit) { rule_->clip(limit); }
   void measure_norm() { rule_->measure_norm(); }
   GradientNorms take_norms() { return rule_->take_norms(); }
+  void add_squares(const Range& slice) { rule_->add_squares(slice); }  // at any time
+  double take_squares() { return rule_->take_squares(); }
 
   // Updates this slice of the arenas, in floats. If the rule needs whole parameters, updates those whose slices are
   // complete. REQUIRES: slices of one step do not overlap.

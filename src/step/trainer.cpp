@@ -92,6 +92,7 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
       activity_(activity),
       embedding_(make_exchange(model, all_reduce, options)),
       table_(table_of(model)),
+      part_norms_(optimizer),
       bucket_options_(resolve(buckets, model.parameters())),
       buckets_(make_buckets(model, bucket_options_, all_reduce, table_, waits_for_all(model, options))) {
   expect_flushed_subnormals();
@@ -267,6 +268,7 @@ std::span<const std::int32_t> Trainer::last_windows(const Batch& batch) const {
 // Computes the gradients of this rank's share, whose first part is already loaded, and sends them bucket by bucket as
 // they become final.
 void Trainer::compute(const Batch& batch, const ControlFlags& flags) {
+  part_norms_.begin_step(batch.step.global_batch());
   AllReduce::Ticket tokens = 0;
   if (exchanges()) tokens = embedding_->send_tokens(last_windows(batch), model_.graph().tokens().length);
   compute_parts(batch, flags);
@@ -281,6 +283,7 @@ void Trainer::compute_parts(const Batch& batch, const ControlFlags& flags) {
   for (std::size_t number = 0; number < last; ++number) {
     forward(batch, number);
     keep(batch, number);
+    part_norms_.end_part(part(batch, number).size());
     load(batch, number + 1);
   }
   forward(batch, last);
@@ -292,6 +295,7 @@ void Trainer::compute_parts(const Batch& batch, const ControlFlags& flags) {
     backward_with_embedding(batch, last, ready);
   else
     backward(batch, last, ready);
+  part_norms_.end_part(part(batch, last).size());
 }
 
 void Trainer::forward(const Batch& batch, std::size_t number) {
@@ -329,7 +333,10 @@ void Trainer::backward_with_embedding(const Batch& batch, std::size_t number, co
 
 // Keeps the gradients of a part that is not the last; the all-reduces wait for the last part's.
 void Trainer::keep(const Batch& batch, std::size_t number) {
-  backward_with_embedding(batch, number, [this](std::size_t) { activity_.tick(); });
+  backward_with_embedding(batch, number, [this](std::size_t gradients) {
+    activity_.tick();
+    part_norms_.ready(gradients);
+  });
   const DeviceView gradients = written(model_.parameters().gradients());
   std::size_t left = joins(batch, number);
   for (; left > 1; --left) device_.add(written(kept_[--kept_now_]), gradients, DataType::f32);
@@ -352,6 +359,7 @@ DeviceView Trainer::written(DeviceView gradients) const {
 // The first `count` gradients of the last part are final: adds those of the earlier parts and sends them.
 void Trainer::send(std::size_t count) {
   activity_.tick();
+  part_norms_.ready(count);
   const std::size_t end = count * sizeof(float);
   if (end > not_added_) {
     const std::size_t bytes = end - not_added_;

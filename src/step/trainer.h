@@ -12,6 +12,7 @@
 #include "src/data/loader.h"
 #include "src/job/activity.h"
 #include "src/step/embedding_exchange.h"
+#include "src/step/gradient_noise.h"
 #include "src/step/ledger.h"
 #include "src/step/optimizer.h"
 
@@ -82,6 +83,13 @@ class Trainer {
   // running and their parameters not yet updated; normally the next step completes them. This function does so, and
   // waits for the device; call it before reading the parameters or closing the ledger.
   void finish();
+
+  // The next step also takes the norms of this rank's gradients, for the gradient-noise scale. Does nothing if an
+  // embedding is shared, because the rows of its gradient are not in the arena.
+  void measure_parts() {
+    if (!embedding_) part_norms_.request();
+  }
+  PartNorms take_parts() { return part_norms_.take(); }  // REQUIRES: after finish()
 
   // Runs a step's computation and all-reduces without the update, to time other buckets. Changes gradients only.
   // Returns the time in seconds.
@@ -156,7 +164,8 @@ class Trainer {
   std::optional<EmbeddingExchange> embedding_;  // none if no embedding is shared
   const Range table_;                           // the gradients of its table, in floats; empty if there is none
   AllReduce::Ticket rows_ = 0;                  // of its rows
-  std::size_t not_added_ = 0;                   // offset in bytes from which they are not yet added to the last part's
+  PartNormProbe part_norms_;
+  std::size_t not_added_ = 0;  // offset in bytes from which they are not yet added to the last part's
   BucketOptions bucket_options_;
   GradientBuckets buckets_;
   Range pending_;                                // deferred buckets that are not finished

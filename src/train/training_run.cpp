@@ -103,6 +103,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   epoch.rate = inputs_.schedule.rate(middle(batch.step, inputs_.training->info().size), state_.rate_reductions);
   replica_.optimizer.set_rate(epoch.rate);
   bad_samples_.add(batch);
+  metrics_.begin_step(state_.step + 1);
   StepMetrics metrics;
   try {
     metrics = replica_.trainer.step(batch, control_flags(), begun);
@@ -285,6 +286,7 @@ void TrainingRun::finish(const std::string& status) {
 
 void TrainingRun::save_results(const std::string& status) {
   record_.result.status = status;
+  record_.result.gradient_noise = metrics_.noise().all();
   record_.result.checkpoint_write_seconds = checkpoints_.seconds();
   record_.result.total_seconds = now_seconds() - record_.begun;
   if (world_.root()) write_json(options_.out / "results.json", FileKind::run_results, to_json(record_.result));

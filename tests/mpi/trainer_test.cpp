@@ -105,6 +105,20 @@ struct Alone {
     return network.loss();
   }
 
+  // Of the mean gradient of these samples.
+  double squared_norm(const Range& range) {
+    const Batch batch = samples({0, range, false}, range);
+    Network& network = model.network(Mode::training, batch.size());
+    network.load(batch.images, {batch.labels}, batch.keys);
+    network.forward();
+    network.backward(1.0f / static_cast<float>(batch.size()), [](std::size_t) {});
+    double sum = 0;
+    for (const Parameter& p : model.parameters().all())
+      if (p.trained())
+        for (const float value : copied(model.parameters().gradient(p))) sum += double{value} * value;
+    return sum;
+  }
+
   std::unique_ptr<Device> device = make_device("cpu", 1);
   Model model;
   Optimizer optimizer{*device, model.parameters(), kRule, kRate};
@@ -363,6 +377,45 @@ TEST_CASE("gradients are clipped by the global norm, identically on all ranks") 
   }
   CHECK_FALSE(clipped.trainer.may_defer());
   CHECK_THROWS_WITH(clipped.trainer.cut_buckets({64, 0.5}), Catch::Contains("--defer cannot be used with --clip-norm"));
+}
+
+TEST_CASE("the norms of the parts' gradients are those of gradients computed apart") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  const std::size_t bucket = GENERATE(1 << 20, 64), parts = GENERATE(1, 2, 3),
+                    global_batch = GENERATE_COPY(1, 3 * n, 5 * n + 1);
+  CAPTURE(bucket, parts, global_batch);
+  Replica replica(world, "auto", {bucket, 0}, {.parts = parts, .clip_norm = 0.01f});
+  Alone alone;
+  const StepPlan what = plan(0, global_batch);
+  replica.step(world, what);
+  CHECK(replica.trainer.take_parts().parts == 0);  // not requested
+  replica.trainer.measure_parts();
+  replica.model.parameters().initialize(3);
+  replica.step(world, what);
+  replica.trainer.finish();
+  const PartNorms mine = replica.trainer.take_parts();
+  std::array<double, 2> found{mine.squares, mine.parts}, expected{};
+  world.sum(found);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const Range share = what.share(rank, world.size());
+    for (std::size_t part = 0; part < std::min(parts, share.size()); ++part) {
+      const Range range = split(share.size(), std::min(parts, share.size()), part);
+      expected[0] += alone.squared_norm({share.begin + range.begin, share.begin + range.end}) *
+                     static_cast<double>(range.size()) / static_cast<double>(global_batch);
+      ++expected[1];
+    }
+  }
+  CHECK(found[0] == Approx(expected[0]).epsilon(1e-4));
+  CHECK(found[1] == expected[1]);
+  if (found[1] < 2) return;
+  // The whole batch's norm is taken before clipping; from a single process, the estimate is the same.
+  const double whole = replica.optimizer.take_norms().last, alone_whole = alone.squared_norm(what.positions);
+  CHECK(whole * whole == Approx(alone_whole).epsilon(1e-4));
+  const NoiseSample sample = estimate_noise({found[0], found[1]}, whole * whole, global_batch),
+                    direct = estimate_noise({expected[0], expected[1]}, alone_whole, global_batch);
+  CHECK(sample.gradient == Approx(direct.gradient).epsilon(1e-3).margin(1e-4));
+  CHECK(sample.noise == Approx(direct.noise).epsilon(1e-3));
 }
 
 TEST_CASE("with synchronized batch norm, ranks train as one process does, statistics included") {

@@ -163,6 +163,32 @@ class Metrics(helper.ProgramTest):
                     self.assertEqual(result["epochs"][0]["gradient_norm"], {"mean": norm, "largest": norm})
                 self.assertAlmostEqual(norm, helper.metrics(self.folder / "alone")[0]["gradient_norm"], delta=1e-4 * norm)
 
+    def test_the_gradient_noise_scale(self):
+        # The same parts of the batch, on ranks or accumulated.
+        found = {}
+        for name, options in (("ranks", {"ranks": 4}), ("both", {"ranks": 2, "accumulate": 2}), ("parts", {"accumulate": 4})):
+            out = self.folder / name
+            results = self.train(out, metrics_every=1, max_steps=12, **{**self.STEPS, "global_batch": 64}, **options)
+            found[name] = results["gradient_noise"], helper.metrics(out)
+            self.assertEqual(found[name][0]["steps"], 12)
+        noise, records = found["ranks"]
+        self.assertLess(noise["low"], noise["scale"])
+        self.assertGreater(noise["high"], noise["scale"])
+        scales = [record.get("noise_scale") for record in of_kind(records, "train").values()]
+        known = [scale for scale in scales if scale is not None]
+        self.assertGreater(len(known), 6)
+        self.assertAlmostEqual(noise["scale"] / (sum(known) / len(known)), 1)
+        for name in ("both", "parts"):
+            other, its_records = found[name]
+            for part in ("noise", "squared_gradient", "scale", "low", "high"):
+                self.assertAlmostEqual(other[part] / noise[part], 1, delta=0.01, msg=f"{name} {part}")
+            for scale, its in zip(scales, (record.get("noise_scale") for record in of_kind(its_records, "train").values())):
+                if scale is not None and its is not None:
+                    self.assertAlmostEqual(its / scale, 1, delta=0.02, msg=name)
+        for name, options in (("one part", {}), ("not logged", {"ranks": 2, "metrics": "none"})):
+            results = self.train(self.folder / name, max_steps=2, **self.STEPS, **options)
+            self.assertNotIn("gradient_noise", results)
+
     def test_clipping_counts_each_step_once(self):
         out = self.folder / "out"
         results = self.train(out, metrics_every=1, clip_norm=0.5, **self.STEPS)

@@ -113,11 +113,35 @@ class Predict(helper.ProgramTest):
         self.assertEqual(rows[16]["global_batch"], 256)
         _, _, slow = self.on_a_network("--ranks", "16", "--slow-down", 1.5)
         self.assertGreater(slow[16]["compute_ms"], 60)
+        _, _, shared = self.on_a_network("--ranks", "1,4", "--contention", 1.5, "--waiting", 0.12)
+        self.assertAlmostEqual(shared[1]["step_ms"], 60)
+        self.assertAlmostEqual(shared[4]["compute_ms"], 90)
+        self.assertAlmostEqual(shared[4]["waiting_ms"], 90 * 0.12 * (1 / 2 + 1 / 3 + 1 / 4))
+        self.assertAlmostEqual(shared[4]["step_ms"], 90 + shared[4]["waiting_ms"] + shared[4]["exposed_ms"])
         nodes = ("--ranks-per-node", 4, "--node-latency", "1us", "--node-bandwidth", "10GB/s")
         result, _, rows = self.on_a_network("--ranks", "4,16", *nodes)
         self.assertIn("hierarchical", result.out)
         self.assertEqual((rows[4]["nodes"], rows[16]["nodes"]), (1, 4))
         self.assertLess(rows[4]["communication_ms"], 0.1 * rows[16]["communication_ms"])
+
+    def test_the_time_to_the_same_loss(self):
+        run = self.write("results.json", {"gradient_noise": {"scale": 24, "low": 8, "high": 56}})
+        result, found, rows = self.on_a_network("--ranks", "1,2,4,1024", "--contention", 1.25, "--all-reduce", "message-ring",
+                                                "--noise", run)
+        self.assertEqual([rows[1][f"loss_speedup{end}"] for end in ("", "_low", "_high")], [1, 1, 1])
+        two = rows[1]["step_ms"] / rows[2]["step_ms"]  # batches of 8 and 16
+        self.assertAlmostEqual(rows[2]["loss_speedup"], two * 4 / 2.5)
+        self.assertAlmostEqual(rows[2]["loss_speedup_low"], two * 2 / 1.5)
+        self.assertAlmostEqual(rows[2]["loss_speedup_high"], two * 8 / 4.5)
+        self.assertEqual(found["noise"], {"scale": 24, "low": 8, "high": 56, "source": str(run), "ranks_worth": 4})
+        self.assertRegex(result.out, r"\n4 ranks: 1\.\d\dx \[1\.\d\d, 1\.\d\d\] faster to the same loss; beyond them less than 5 %")
+        _, plain, _ = self.on_a_network("--ranks", "1,2")
+        self.assertNotIn("noise", plain)
+        bad = self.write("bad.json", {"status": "complete"})
+        result = helper.run("predict-scaling", self.write("step.json", profile()), "--latency", "1us", "--bandwidth", "1Gbit/s",
+                            "--noise", bad)
+        self.assertEqual(result.status, 1, str(result))
+        self.assertIn("has no gradient noise", result.messages[0])
 
     def test_a_language_model(self):
         result, found, rows = self.on_a_network("--ranks", "1,2,64", "--bucket", "1MiB",
@@ -191,6 +215,8 @@ class Predict(helper.ProgramTest):
                                 ((good, "--fit", self.folder / "nothing.json"), "nothing.json"),
                                 ((good, *network, "--ranks", 0), "ranks"),
                                 ((good, *network, "--bucket", "tune"), "--bucket"),
+                                ((good, *network, "--contention", 0), "--contention"),
+                                ((good, *network, "--waiting", -1), "--waiting"),
                                 ((good, *network, "--ranks-per-node", 4), "--node-latency"),
                                 ((good, *network, "--ranks-per-node", 4, "--node-latency", "1us", "--node-bandwidth", "1GB/s",
                                   "--ranks", 6), "6 ranks do not fill nodes of 4"),

@@ -36,7 +36,7 @@ StepProfile with_embedding() {
 // A bucket for each layer.
 SimulatedStep simulate(double all_reduce_seconds, double deferred = 0, double slow_down = 1) {
   return simulate_step(three_layers(), constant(all_reduce_seconds), {.bytes = kLayerBytes, .deferred = deferred},
-                       slow_down);
+                       {.slow_down = slow_down});
 }
 
 }  // namespace
@@ -63,6 +63,28 @@ TEST_CASE("all-reduces that take longer than backward run back to back") {
   const SimulatedStep step = simulate(100);
   CHECK(step.step == Approx(36.5 + 300 + 0.1));
   CHECK(step.exposed == Approx(step.step - 66.8));
+}
+
+TEST_CASE("ranks take longer beside others, and wait for the slowest") {
+  AllReduceModel sum = constant(0);
+  const Interference interference{.contention = 2, .waiting = 0.3};
+  const auto step_of = [&](std::size_t ranks) {
+    sum.ranks = ranks;
+    return simulate_step(three_layers(), sum, {.bytes = kLayerBytes}, interference);
+  };
+  CHECK(step_of(1).step == Approx(66.8));
+  CHECK(step_of(1).waiting == 0);
+  const SimulatedStep step = step_of(3);
+  CHECK(step.input == 1);
+  CHECK(step.compute == Approx(132));
+  CHECK(step.waiting == Approx(132 * 0.3 * (1 / 2.0 + 1 / 3.0)));
+  CHECK(step.optimizer == Approx(0.6));
+  CHECK(step.step == Approx(1 + 132 + 33 + 0.6));
+  // The slowest rank's computing hides more of an all-reduce: each but the last one, for any delay.
+  sum = constant(20);
+  sum.ranks = 3;
+  CHECK(simulate_step(three_layers(), sum, {.bytes = kLayerBytes}).exposed == Approx(10 + 20 - 0.2));
+  CHECK(simulate_step(three_layers(), sum, {.bytes = kLayerBytes}, interference).exposed == Approx(20 - 0.4));
 }
 
 TEST_CASE("one bucket has no overlap") {

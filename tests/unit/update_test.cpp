@@ -88,6 +88,10 @@ TEST_CASE("gradients are clipped by the global norm, bit-identically on any numb
     CHECK(gradients.values == before);
     CHECK(update->take_norms().last == Approx(norm / 3));
 
+    for (const Range& slice : test::some_slices(false)) update->add_squares(slice);
+    CHECK(update->take_squares() == Approx(norm * norm / 9));
+    CHECK(update->take_squares() == 0);
+
     gradients.values[segments.back().range.begin] = std::numeric_limits<float>::infinity();
     update->clip(1);
     CHECK(std::isnan(gradients.values[segments.back().range.begin]));

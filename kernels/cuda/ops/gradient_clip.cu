@@ -1,14 +1,15 @@
 #include "kernels/cuda/ops/gradient_clip.h"
 
+#include <algorithm>
 #include <limits>
 
-#include "kernels/cuda/ops/chunks.h"
 #include "kernels/cuda/ops/column_sums.h"
 
 namespace annulus::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
+constexpr Chunk kAll{0, std::numeric_limits<std::size_t>::max()};
 
 // The state in device memory.
 struct State {
@@ -16,11 +17,13 @@ struct State {
   float factor;  // of this step's gradients
 };
 
-// Runs one block, a single column of threads, for each chunk.
-__global__ void chunk_squares(const Chunk* chunks, const float* gradients, Sums<1>* squares) {
+// Runs one block, a single column of threads, for each chunk: sums the squares of its part in the slice.
+__global__ void chunk_squares(const Chunk* chunks, Chunk slice, const float* gradients, Sums<1>* squares) {
   const Chunk chunk = chunks[blockIdx.x];
+  const std::size_t begin = chunk.begin > slice.begin ? chunk.begin : slice.begin;
+  const std::size_t end = chunk.end < slice.end ? chunk.end : slice.end;
   Sums<1> sums[1]{};
-  for (std::size_t i = chunk.begin + 4 * threadIdx.y; i < chunk.end; i += 4 * blockDim.y)
+  for (std::size_t i = begin + 4 * threadIdx.y; i < end; i += 4 * blockDim.y)
     for (const float value : load_floats<4>(gradients + i).at) sums[0].of[0] += value * value;
   add_up_block(sums);
   if (threadIdx.y == 0) squares[blockIdx.x] = sums[0];
@@ -41,6 +44,14 @@ __global__ void find_factor(const Sums<1>* squares, std::size_t chunks, float li
   state->norms.last = norm;
   state->norms.sum += norm;
   state->norms.largest = norm <= state->norms.largest ? state->norms.largest : norm;
+}
+
+// Runs in one block.
+__global__ void add_to_sum(const Sums<1>* squares, std::size_t chunks, double* sum) {
+  Sums<1> sums[1]{};
+  for (std::size_t i = threadIdx.y; i < chunks; i += blockDim.y) sums[0] = combined(sums[0], squares[i]);
+  add_up_block(sums);
+  if (threadIdx.y == 0) *sum += sums[0].of[0];
 }
 
 __global__ void scale_chunks(const Chunk* chunks, float* gradients, const State* state) {
@@ -64,31 +75,52 @@ std::vector<Chunk> trained_chunks(const std::vector<UpdateSegment>& segments) {
 }  // namespace
 
 GradientClip::GradientClip(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments, Context& context)
-    : context_(context), gradients_(data<float>(arenas.gradients)), state_(allocate_device(sizeof(State))) {
-  const std::vector<Chunk> chunks = trained_chunks(segments);
-  chunks_ = chunks.size();
-  device_chunks_ = on_device(chunks);
-  squares_ = allocate_device(chunks_ * sizeof(Sums<1>));
-}
+    : context_(context),
+      gradients_(data<float>(arenas.gradients)),
+      chunks_(trained_chunks(segments)),
+      device_chunks_(on_device(chunks_)),
+      squares_(allocate_device(chunks_.size() * sizeof(Sums<1>))),
+      state_(allocate_device(sizeof(State))),
+      sum_(allocate_device(sizeof(double))) {}
 
 void GradientClip::clip(float limit) const {
-  if (chunks_ == 0) return;
+  if (chunks_.empty()) return;
   find_factor_to(limit);
-  launch(scale_chunks, static_cast<unsigned>(chunks_), kThreads, context_.lane.get(),
+  launch(scale_chunks, static_cast<unsigned>(chunks_.size()), kThreads, context_.lane.get(),
          data<Chunk>(device_chunks_.view()), gradients_, data<State>(state_.view()));
 }
 
 // With an infinite limit, nothing is scaled.
 void GradientClip::measure_norm() const {
-  if (chunks_ > 0) find_factor_to(std::numeric_limits<float>::infinity());
+  if (!chunks_.empty()) find_factor_to(std::numeric_limits<float>::infinity());
 }
 
 void GradientClip::find_factor_to(float limit) const {
   auto* squares = data<Sums<1>>(squares_.view());
-  launch(chunk_squares, static_cast<unsigned>(chunks_), dim3(1, kThreads), context_.lane.get(),
-         data<Chunk>(device_chunks_.view()), gradients_, squares);
-  launch(find_factor, 1, dim3(1, kThreads), context_.lane.get(), squares, chunks_, limit, context_.skip,
+  launch(chunk_squares, static_cast<unsigned>(chunks_.size()), dim3(1, kThreads), context_.lane.get(),
+         data<Chunk>(device_chunks_.view()), kAll, gradients_, squares);
+  launch(find_factor, 1, dim3(1, kThreads), context_.lane.get(), squares, chunks_.size(), limit, context_.skip,
          data<State>(state_.view()));
+}
+
+void GradientClip::add_squares(const Range& slice) const {
+  const auto first = std::ranges::upper_bound(chunks_, slice.begin, {}, &Chunk::end);
+  const auto last = std::ranges::lower_bound(first, chunks_.end(), slice.end, {}, &Chunk::begin);
+  if (first == last) return;
+  const auto count = static_cast<std::size_t>(last - first);
+  auto* squares = data<Sums<1>>(squares_.view());
+  launch(chunk_squares, static_cast<unsigned>(count), dim3(1, kThreads), context_.lane.get(),
+         data<Chunk>(device_chunks_.view()) + (first - chunks_.begin()), Chunk{slice.begin, slice.end}, gradients_,
+         squares);
+  launch(add_to_sum, 1, dim3(1, kThreads), context_.lane.get(), squares, count, data<double>(sum_.view()));
+}
+
+double GradientClip::take_squares() const {
+  double sum = 0;
+  check(cudaMemcpyAsync(&sum, sum_.view().address, sizeof sum, cudaMemcpyDeviceToHost, context_.lane.get()));
+  check(cudaStreamSynchronize(context_.lane.get()));
+  check(cudaMemsetAsync(sum_.view().address, 0, sizeof sum, context_.lane.get()));
+  return sum;
 }
 
 GradientNorms GradientClip::take_norms() const {

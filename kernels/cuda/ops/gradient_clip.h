@@ -2,12 +2,13 @@
 
 #include <vector>
 
+#include "kernels/cuda/ops/chunks.h"
 #include "kernels/cuda/ops/context.h"
 #include "kernels/update.h"
 
 namespace annulus::cuda {
 
-// Update::clip() and measure_norm() over a GPU's arenas. The scaling factor stays in device memory.
+// Update::clip(), measure_norm() and add_squares() over a GPU's arenas. The scaling factor stays in device memory.
 class GradientClip {
  public:
   GradientClip(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments, Context& context);
@@ -15,14 +16,16 @@ class GradientClip {
   void clip(float limit) const;
   void measure_norm() const;
   GradientNorms take_norms() const;
+  void add_squares(const Range& slice) const;
+  double take_squares() const;
 
  private:
   void find_factor_to(float limit) const;
 
   Context& context_;
   float* gradients_;
-  std::size_t chunks_;
-  Buffer device_chunks_, squares_, state_;
+  std::vector<Chunk> chunks_;  // of the trained parameters, in the order of the arena
+  Buffer device_chunks_, squares_, state_, sum_;
 };
 
 }  // namespace annulus::cuda

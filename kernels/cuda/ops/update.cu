@@ -253,6 +253,8 @@ class ArenaUpdate : public Update {
   void clip(float limit) override { clip_.clip(limit); }
   void measure_norm() override { clip_.measure_norm(); }
   GradientNorms take_norms() override { return clip_.take_norms(); }
+  void add_squares(const Range& slice) override { clip_.add_squares(slice); }
+  double take_squares() override { return clip_.take_squares(); }
 
   void begin_average() override {
     if (average_)

@@ -133,6 +133,9 @@ TEST_CASE("on a GPU: gradients are clipped by the global norm") {
   trial.gradients.write(before);
   trial.update->measure_norm();
   CHECK(trial.gradients.read() == before);
+  for (const Range& slice : test::some_slices(false)) trial.update->add_squares(slice);
+  CHECK(trial.update->take_squares() == Approx(norm * norm).epsilon(1e-5));
+  CHECK(trial.update->take_squares() == 0);
   Values unfit = before;
   unfit[trial.segments.back().range.begin + 5] = infinity;
   trial.gradients.write(unfit);
