@@ -381,12 +381,12 @@ void Trainer::begin_backward(const ControlFlags& flags) {
 
 // Sends the rows of a shared embedding's gradient when backward has ended, before deferred buckets.
 void Trainer::send_rows(const Batch& batch, AllReduce::Ticket tokens) {
-  const StepTimestamps::Part part = wait_for_ranks([&] { all_reduce_.wait(tokens); });
-  if (!rehearsing_) timestamps_.finishing.push_back(part);
+  const StepTimestamps::Part waited = wait_for_ranks([&] { all_reduce_.wait(tokens); });
+  if (!rehearsing_) timestamps_.finishing.push_back(waited);
   Network::EmbeddingGradient gradient = *model_.embedding_gradient();  // for an empty share, without rows
   if (batch.size() > 0) {
     const std::size_t last = options_.parts_of(batch.size()) - 1;
-    gradient = *model_.network(Mode::training, this->part(batch, last).size()).embedding_gradient();
+    gradient = *model_.network(Mode::training, part(batch, last).size()).embedding_gradient();
   }
   rows_ = embedding_->send_rows(last_windows(batch), model_.graph().tokens().length, gradient);
 }
