@@ -198,11 +198,7 @@ HostAllReduce make_host_shard_all_reduce(const World& world, std::size_t shards)
   };
   const std::string messages = "over MPI messages";
   if (!world.one_node() && (!hierarchical || world.largest_node() == 1)) return make(world.apart(), messages);
-  try {
-    return make(world, hierarchical ? "in shared memory on each node, between nodes " + messages : "in shared memory");
-  } catch (const Error& error) {  // no shared memory; the same on every rank
-    return make(world.apart(), messages + fmt::format(" because {}", error.what()));
-  }
+  return make(world, hierarchical ? "in shared memory on each node, between nodes " + messages : "in shared memory");
 }
 
 }  // namespace annulus

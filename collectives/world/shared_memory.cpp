@@ -58,8 +58,8 @@ int worst_of(const World& node, int error) {
 void expect_success(const World& node, int error, std::size_t bytes) {
   if (error != 0)
     fail(
-        "cannot share {} bytes between the {} ranks of this node: {}; give /dev/shm more space, or use --all-reduce "
-        "mpi",
+        "cannot share {} bytes between the {} ranks of this node: {}; give /dev/shm more space, or use "
+        "--all-reduce mpi (which --shards cannot)",
         bytes, node.size(), std::strerror(error));
 }
 

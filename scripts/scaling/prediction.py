@@ -105,7 +105,7 @@ def predict(summary, out, program):
     if "predict-scaling" not in run([program, "--help"], LIMIT)[0]:
         return {"missing": f"{program} has no command predict-scaling"}
     if not (fitted := interference.fit(by_ranks)):
-        return {"missing": "it needs steps of several ranks with and without all-reduces, which older studies do not have"}
+        return {"missing": "it needs steps of several ranks with and without all-reduces, which steps with --shards are not"}
     settings = stored_settings(raw[0])
     predictor = Predictor(program, out / "prediction", settings, typical(by_ranks[1]), median_all_reduces(sums))
     counts, full = rank_counts(settings, by_ranks), max(m["ranks_per_node"] for m in raw)

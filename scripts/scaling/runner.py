@@ -64,10 +64,11 @@ def bench_arguments(settings, measurement):
                 "--threads", settings.threads, "--seconds", ALL_REDUCE_SHARE * settings.seconds]
     samples = [word for name in ("image", "classes", "length", "vocabulary", "data") if (value := getattr(settings, name))
                for word in (f"--{name}", value)]
-    return ["step", "--model", settings.model, *samples, "--batch",
-            settings.batch_per_rank(measurement.ranks), "--all-reduce",
-            settings.all_reduce + (",none" if measurement.ranks > 1 else ""), "--threads", settings.threads,
-            "--seconds", settings.seconds, *settings.step_options]
+    # Shards have an all-reduce of their own, and no steps without it.
+    all_reduces = [] if "--shards" in settings.step_options else [
+        "--all-reduce", settings.all_reduce + (",none" if measurement.ranks > 1 else "")]
+    return ["step", "--model", settings.model, *samples, "--batch", settings.batch_per_rank(measurement.ranks),
+            *all_reduces, "--threads", settings.threads, "--seconds", settings.seconds, *settings.step_options]
 
 
 def measure(measurement, settings, launcher, options, load_at_begin):

@@ -18,7 +18,7 @@ def read_noise(file):
         return {"scale": found["scale"], "low": found.get("low", found["scale"]), "high": found.get("high", found["scale"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
         give_up(f"{file} has no gradient noise ({type(error).__name__}: {error}): annulus train measures it in logged steps of "
-                "several ranks, or of one with --accumulate")
+                "several ranks, or of one with --accumulate or --shards")
 
 
 def steps(batch, noise):

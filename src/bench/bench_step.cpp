@@ -415,6 +415,7 @@ void check_consistent(const World& world, const BenchStepOptions& options, const
   Agreement agreement(world);
   add_configuration(agreement, options.configuration);
   if (from != nullptr) agreement.add("the checkpoint", description(*from));
+  if (options.shards > 0) agreement.add("--threads", options.device.threads);
   agreement.add("--timeline, given or not,", !options.timeline.file.empty());
   agreement.check();
 }
@@ -486,8 +487,11 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   print(candidates, work);
   print_slow_down(candidates);
   if (options.shards > 0)
-    fmt::print("after {} steps the checksum of weights and optimizer state is {:016x}, on any number of ranks\n",
-               kFirstSteps, candidates.front().after_first_steps);
+    fmt::print(
+        "after {} steps the checksum of weights and optimizer state is {:016x}, on any number of ranks with this "
+        "global "
+        "batch and --threads {}\n",
+        kFirstSteps, candidates.front().after_first_steps, options.device.threads);
   if (!timeline_text.empty()) fmt::print("{}\n", timeline_text);
   if (options.json.empty()) return;
   nlohmann::json rows;

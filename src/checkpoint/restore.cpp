@@ -52,8 +52,9 @@ void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file
          file.string(), checkpoint.seed);
   const RunState& run = checkpoint.run;
   if (run.shards != kind.shards)
-    fail("{} was made {}: resume it so, too, or its results would depend on the ranks", file.string(),
-         run.shards > 0 ? fmt::format("with --shards {}", run.shards) : "without --shards");
+    fail("{} was made {}: resume it {}, because batches are computed in other parts otherwise", file.string(),
+         run.shards > 0 ? fmt::format("with --shards {}", run.shards) : "without --shards",
+         run.shards > 0 ? "with the same number" : "without it");
   if (run.shards > 0 && run.threads != kind.threads)
     fail("{} was made with --shards and --threads {}, on which results depend: resume it with --threads {}",
          file.string(), run.threads, run.threads);

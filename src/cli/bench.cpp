@@ -132,6 +132,8 @@ void add_bench(CLI::App& app, Command& chosen) {
     if (step_options->shards > 0 &&
         (step_options->all_reduce != std::vector<std::string>{"auto"} || step_options->wire != "fp32"))
       throw CLI::ValidationError("--shards", "sums in an order of its own: remove --all-reduce and --wire");
+    // As train does: the bits of a step depend on the number of threads, whose default depends on the number of ranks.
+    if (step_options->shards > 0 && step_options->device.threads == 0) step_options->device.threads = 1;
     step_options->configuration = step->config_to_str(true, false);
     if (!step_options->from.empty() && step->count("--model") == 0) step_options->model.clear();
     if (!step_options->from.empty() || is_network_file(step_options->model)) {

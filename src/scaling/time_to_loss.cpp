@@ -22,7 +22,7 @@ MeasuredNoise read_noise(const std::filesystem::path& results) {
   if (!json.contains("gradient_noise"))
     fail(
         "{} has no gradient noise: it is measured in logged steps (train --metrics-every) of several ranks, or of one "
-        "with --accumulate",
+        "with --accumulate or --shards; for networks whose embedding is also their head, only with --shards",
         results.string());
   try {
     const nlohmann::json& noise = json["gradient_noise"];

@@ -13,9 +13,8 @@ namespace annulus {
 // the whole table, only the rows of the global batch's tokens are not 0, so only these are sent: with 1,024 tokens,
 // 768 wide, 3 MB instead of GPT-2's 154 MB.
 //
-//   tokens   each rank marks its own in an array {vocabulary}; all-reduced, it has those of all ranks. Only the batch
-//   is
-//            needed for it, so it is sent before forward
+//   tokens   each rank marks its own in an array {vocabulary}; all-reduced, it has those of all ranks. It depends on
+//            the batch only, so it is sent before forward
 //   rows     each rank adds up the rows of its tokens in an array {tokens of all ranks, width}, which is all-reduced
 //            after backward
 //   table    each rank adds these rows, in the order of the tokens: bit-identical on all ranks

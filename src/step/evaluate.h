@@ -36,8 +36,9 @@ struct EvaluationPlan {
 };
 
 // Evaluates each sample of the data set once, in units that are distributed over the ranks. Returns the same result on
-// every rank and for any number of ranks, or none if any rank was asked to stop: then all ranks stop after the same
-// unit. Collective. The first call for a unit's size plans the network. Records its progress in `activity`.
+// every rank, and with the same number of threads for any number of ranks, or none if any rank was asked to stop: then
+// all ranks stop after the same unit. Collective. The first call for a unit's size plans the network. Records its
+// progress in `activity`.
 std::optional<Evaluation> evaluate(const World& world, Model& model, const Samples& dataset, const InputPlan& input,
                                    const EvaluationPlan& plan, Activity& activity);
 

@@ -84,10 +84,10 @@ class Trainer {
   // waits for the device; call it before reading the parameters or closing the ledger.
   void finish();
 
-  // The next step also takes the norms of this rank's gradients, for the gradient-noise scale. Does nothing if an
-  // embedding is shared, because the rows of its gradient are not in the arena.
+  // The next step also takes the norms of this rank's gradients, for the gradient-noise scale. Does nothing if
+  // the rows of a shared embedding's gradient are exchanged, because they are not in the arena.
   void measure_parts() {
-    if (!embedding_) part_norms_.request();
+    if (!exchanges()) part_norms_.request();
   }
   PartNorms take_parts() { return part_norms_.take(); }  // REQUIRES: after finish()
 

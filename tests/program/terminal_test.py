@@ -14,7 +14,7 @@ class Terminal(helper.ProgramTest):
         super().setUpClass()
         cls.large = helper.write_data(cls.shared / "large.h5", train=2000, test=6000)
         cls.trained = cls.shared / "trained"
-        result = helper.run(*cls.training(cls.trained, model="lenet", data=cls.large, max_steps=3))
+        result = helper.run(*cls.training(cls.trained, model="cnn", data=cls.large, max_steps=3))
         if result.status != 0:
             raise AssertionError(result)
 

@@ -236,6 +236,7 @@ TEST_CASE("gradients are final when they are reported, those of a large head in 
   CHECK(ends.back() == arena.size());
   for (const auto& values : reported) REQUIRE(std::ranges::equal(values, arena.first(values.size())));
 
+  if (test::on_gpu()) return;  // reports the whole head at once
   const auto table = std::ranges::find(parameters.all(), std::string("wte.weight"), &Parameter::name);
   const std::size_t begin = table->offset / sizeof(float), width = table->bytes / sizeof(float) / kVocabulary;
   for (const std::size_t rows : {std::size_t{4096}, std::size_t{8192}, kVocabulary})
