@@ -18,7 +18,7 @@ namespace annulus {
 //
 // A rank has consecutive shards, split(shards, ranks, rank), and first adds up the subtrees that it has completely: one
 // if shards = ranks x 2^k. Of three ranks here, rank 0 has shards 0 to 2, the subtrees 0+1 and 2; rank 1 has 3 and 4,
-// two subtrees; rank 2 has 5 and 6, also two. These six are what is left to all-reduce.
+// two subtrees; rank 2 has 5 and 6, also two. These six remain to be all-reduced.
 
 // How to add up arrays, each the sum of a subtree, in the tree's order: for each array in turn, push it on a stack, and
 // then joins[i] times replace the upper two by their sum. At the end the stack holds the sums of the subtrees `sums`.

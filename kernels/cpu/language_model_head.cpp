@@ -28,13 +28,12 @@ struct Matrix {
   bool transposed = false;
 };
 
-// Computes to = a b or, with `add`, to += a b, for a {rows, inner} and b {inner, columns}.
-void multiply(const Matrix& a, const Matrix& b, std::size_t rows, std::size_t columns, std::size_t inner, bool add,
+// Computes to = a b or, with `add`, to += a b, for a {rows, inner} and row-major b {inner, columns}.
+void multiply(const Matrix& a, const float* b, std::size_t rows, std::size_t columns, std::size_t inner, bool add,
               float* to) {
   const auto dim = [](std::size_t size) { return static_cast<dnnl_dim_t>(size); };
-  const dnnl_status_t status =
-      dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', dim(rows), dim(columns), dim(inner), 1, a.values,
-                 dim(a.row), b.values, dim(b.row), add ? 1.0f : 0.0f, to, dim(columns));
+  const dnnl_status_t status = dnnl_sgemm(a.transposed ? 'T' : 'N', 'N', dim(rows), dim(columns), dim(inner), 1,
+                                          a.values, dim(a.row), b, dim(columns), add ? 1.0f : 0.0f, to, dim(columns));
   if (status != dnnl_success) fail("oneDNN cannot multiply matrices of {}x{}x{}", rows, columns, inner);
 }
 
@@ -101,7 +100,7 @@ class LanguageModelHeadOp : public PlainOp {
       // That of the weights first, because it may be sent while the other one is computed.
       if (parameter_gradient(1) != nullptr) write_weight_gradient(first, count, last);
       if (hidden_gradient != nullptr)
-        multiply({logits(0).data(), vocabulary_}, {parameter(1), width_}, count, width_, vocabulary_, false,
+        multiply({logits(0).data(), vocabulary_}, parameter(1), count, width_, vocabulary_, false,
                  hidden_gradient + first * width_);
     });
   }
@@ -110,7 +109,7 @@ class LanguageModelHeadOp : public PlainOp {
   void write_weight_gradient(std::size_t first, std::size_t count, bool last) {
     for (std::size_t row = 0; row < vocabulary_; row += kRows) {
       const std::size_t rows = std::min(kRows, vocabulary_ - row);
-      multiply({logits(0).data() + row, vocabulary_, true}, hidden(first), rows, width_, count, first > 0,
+      multiply({logits(0).data() + row, vocabulary_, true}, input(0) + first * width_, rows, width_, count, first > 0,
                parameter_gradient(1) + row * width_);
       if (last && report_) report_((row + rows) * width_);
     }
@@ -126,9 +125,6 @@ class LanguageModelHeadOp : public PlainOp {
     }
   }
 
-  Matrix hidden(std::size_t token) const {
-    return {input(0) + token * width_, width_};
-  }
   std::span<float> logits(std::size_t number) const {  // of a token of the block
     return floats(own_scratch()).subspan(number * vocabulary_, vocabulary_);
   }
