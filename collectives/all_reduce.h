@@ -73,6 +73,11 @@ class AllReduce {
   // still use is freed (see OnError). No other call may follow.
   virtual void abandon() noexcept {}
 
+  // Continues after an all-reduce was interrupted because ranks were lost (World::interrupt): `world` has those that
+  // are left. Its memory and what is in it remain, but no tickets. Only make_shard_all_reduce()'s can. Collective.
+  // Throws Error.
+  virtual void continue_in(const World& /*world*/) {}
+
   // Records each all-reduce and its stages as spans of this lane; null: no recording. To be called before the first
   // enqueue().
   virtual void record_to(TraceLane*) {}

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "collectives/wire_type.h"
+#include "collectives/world/world.h"
+#include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
 #include "kernels/base/trace.h"
 
@@ -48,6 +50,9 @@ class AllReduceAlgorithm {
   virtual bool done(std::uint64_t /*number*/) { return true; }  // REQUIRES: all_reduce() has returned for it
 
   virtual std::uint64_t bytes_sent() const = 0;  // by this rank so far; 0 if unknown
+
+  // See AllReduce::continue_in.
+  virtual void continue_in(const World& /*world*/) { fail("this all-reduce cannot go on after a rank was lost"); }
 
   // Records the stages of each all-reduce as spans of this lane; null: no recording.
   virtual void record_to(TraceLane* lane) { lane_ = lane; }

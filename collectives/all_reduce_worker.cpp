@@ -23,13 +23,30 @@ AllReduceWorker::~AllReduceWorker() {
 }
 
 void AllReduceWorker::abandon() noexcept {
+  context_->backoff.abandon();
+  stop();
+}
+
+void AllReduceWorker::stop() {
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
-  context_->backoff.abandon();
   work_there_.notify_one();
   if (thread_.joinable()) thread_.join();
+}
+
+void AllReduceWorker::continue_in(const World& world) {
+  abandon();
+  context_->backoff.resume();
+  context_->progress.give_up();
+  algorithm_->continue_in(world);
+  jobs_.clear();
+  next_job_ = 0;
+  wake_ = stopping_ = false;
+  last_enqueued_ = last_completed_ = 0;
+  failure_ = nullptr;
+  thread_ = std::jthread([this] { work(); });
 }
 
 AllReduce::Ticket AllReduceWorker::enqueue(DeviceView values, Next next, std::size_t bucket) {

@@ -47,10 +47,12 @@ class AllReduceWorker final : public AllReduce {
   void wait(Ticket ticket) override;
   void join(Ticket ticket) override;
   void abandon() noexcept override;
+  void continue_in(const World& world) override;
   void record_to(TraceLane* lane) override;
   const AllReduceProgress& progress() const override { return context_->progress; }
 
  private:
+  void stop();
   void work();
   void run_to(Ticket ticket);                         // returns when the algorithm has completed it
   void run_next(std::unique_lock<std::mutex>& lock);  // the oldest job that has not begun; unlocked meanwhile

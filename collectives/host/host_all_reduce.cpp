@@ -28,7 +28,7 @@ struct Request {
   std::optional<std::size_t> crossover;
   std::string why;  // this algorithm, for the user
   std::shared_ptr<AllReduceContext> context =
-      std::make_shared<AllReduceContext>(polls_on_this_node(world.local_size()));
+      std::make_shared<AllReduceContext>(polls_on_this_node(world.local_size()), world.interruption());
 };
 
 // An algorithm and its name for the user.
@@ -190,15 +190,10 @@ HostAllReduce make_host_all_reduce(const std::string& algorithm, const World& wo
 }
 
 HostAllReduce make_host_shard_all_reduce(const World& world, std::size_t shards) {
-  const bool hierarchical = !world.one_node() && world.smallest_node() == world.largest_node();
   const Request request{world, WireType::fp32, std::nullopt, fmt::format("--shards {}", shards)};
-  const auto make = [&](const World& placed, const std::string& way) {
-    return complete(request,
-                    {std::make_unique<TreeAllReduce>(placed, shards, request.context), "tree of shards, " + way});
-  };
-  const std::string messages = "over MPI messages";
-  if (!world.one_node() && (!hierarchical || world.largest_node() == 1)) return make(world.apart(), messages);
-  return make(world, hierarchical ? "in shared memory on each node, between nodes " + messages : "in shared memory");
+  auto tree = std::make_unique<TreeAllReduce>(world, shards, request.context);
+  std::string name = "tree of shards, " + tree->way();
+  return complete(request, {std::move(tree), std::move(name)});
 }
 
 }  // namespace annulus

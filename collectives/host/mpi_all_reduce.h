@@ -10,7 +10,8 @@ namespace annulus {
 // natively. The calling thread's core is busy until it returns.
 class MpiAllReduce final : public AllReduceAlgorithm {
  public:
-  explicit MpiAllReduce(const World& world) : AllReduceAlgorithm({"MPI_Allreduce"}), communicator_(world.duplicate()) {}
+  explicit MpiAllReduce(const World& world)
+      : AllReduceAlgorithm({"MPI_Allreduce"}), communicator_(world.communicator()) {}
 
   void all_reduce(std::span<float> values) override;
   std::uint64_t bytes_sent() const override { return 0; }  // MPI chooses the algorithm and does not report it

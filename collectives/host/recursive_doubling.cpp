@@ -7,8 +7,6 @@
 namespace annulus {
 namespace {
 
-constexpr int kTag = 0;  // MPI keeps messages between two ranks in order
-
 void add(std::span<const float> values, std::span<float> to) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] += values[i];
 }
@@ -17,7 +15,7 @@ void add(std::span<const float> values, std::span<float> to) {
 
 RecursiveDoubling::RecursiveDoubling(const World& world, WireType wire, std::shared_ptr<AllReduceContext> context)
     : AllReduceAlgorithm({.order = "recursive doubling of " + to_string(wire), .wire = wire}),
-      communicator_(world.duplicate()),
+      channel_(world.channel()),
       wire_(wire),
       context_(std::move(context)),
       rank_(world.rank()),
@@ -69,7 +67,7 @@ MPI_Request RecursiveDoubling::start_sending(std::span<float> values, int to) {
     bytes = std::as_bytes(coded);
   }
   MPI_Request request;
-  check(MPI_Isend(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, to, kTag, communicator_.handle(), &request));
+  channel_.start_sending(bytes, to, request);
   bytes_sent_ += bytes.size();
   return request;
 }
@@ -78,7 +76,7 @@ MPI_Request RecursiveDoubling::start_receiving(std::size_t count, int from) {
   const auto landing = wire_ == WireType::fp32 ? std::as_writable_bytes(arrived_.first(count))
                                                : std::as_writable_bytes(coded_arrived_.first(count));
   MPI_Request request;
-  check(MPI_Irecv(landing.data(), mpi_count(landing.size()), MPI_BYTE, from, kTag, communicator_.handle(), &request));
+  channel_.start_receiving(landing, from, request);
   return request;
 }
 

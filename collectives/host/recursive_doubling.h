@@ -40,7 +40,7 @@ class RecursiveDoubling final : public AllReduceAlgorithm {
   std::span<const float> arrived(std::size_t count);
   void wait(std::span<MPI_Request> requests, int peer);
 
-  Communicator communicator_;
+  Channel channel_;
   WireType wire_;
   std::shared_ptr<AllReduceContext> context_;
   int rank_, size_;

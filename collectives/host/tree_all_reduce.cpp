@@ -30,20 +30,55 @@ std::vector<Subtrees> subtrees_of_nodes(const World& world, const World& node, s
   return all;
 }
 
+// Ranks of nodes with different numbers of ranks cannot be paired: then each counts as a node of its own.
+bool must_be_apart(const World& world) {
+  return world.smallest_node() != world.largest_node() || (world.largest_node() == 1 && world.size() > 1);
+}
+
 }  // namespace
 
 TreeAllReduce::TreeAllReduce(const World& world, std::size_t shards, const std::shared_ptr<AllReduceContext>& context)
     : AllReduceAlgorithm({fmt::format("tree of {} shards", shards)}),
-      memory_(world.node()),
-      barrier_(memory_, context),
-      most_subtrees_(most_subtrees(static_cast<std::size_t>(world.size()), shards)) {
-  const World across = world.across_nodes();
-  std::vector<Subtrees> nodes = subtrees_of_nodes(world, memory_.node(), shards);
+      shards_(shards),
+      context_(context),
+      apart_(must_be_apart(world)),
+      memory_(apart_ ? world.apart().node() : world.node()) {
+  plan(apart_ ? world.apart() : world);
+}
+
+// Once apart, ranks remain so: each has mapped its own memory only.
+void TreeAllReduce::continue_in(const World& world) {
+  apart_ = apart_ || must_be_apart(world);
+  const World placed = apart_ ? world.apart() : world;
+  if (across_nodes_) bytes_sent_before_ += across_nodes_->bytes_sent();
+  across_nodes_.reset();
+  memory_.continue_with(placed.node());
+  const std::size_t fit = most_subtrees_;
+  plan(placed);
+  for (Block& block : blocks_)
+    if (most_subtrees_ > fit)
+      allocate_addends(block);
+    else
+      find_everywhere(block);
+}
+
+void TreeAllReduce::plan(const World& placed) {
+  barrier_.emplace(memory_, context_);
+  most_subtrees_ = std::max(most_subtrees_, most_subtrees(static_cast<std::size_t>(placed.size()), shards_));
+  const World across = placed.across_nodes();
+  std::vector<Subtrees> nodes = subtrees_of_nodes(placed, memory_.node(), shards_);
   std::vector<std::vector<Range>> sums_of_nodes;
-  for (const Subtrees& node : nodes) sums_of_nodes.push_back(TreeSum(node, shards).sums());
+  for (const Subtrees& node : nodes) sums_of_nodes.push_back(TreeSum(node, shards_).sums());
   subtrees_ = std::move(nodes[static_cast<std::size_t>(across.rank())]);
-  tree_.emplace(subtrees_, shards);
-  if (across.size() > 1) across_nodes_.emplace(across, std::move(sums_of_nodes), shards, context);
+  tree_.emplace(subtrees_, shards_);
+  if (across.size() == 1) return;
+  across_nodes_.emplace(across, std::move(sums_of_nodes), shards_, context_);
+  across_nodes_->record_to(lane_);
+}
+
+std::string TreeAllReduce::way() const {
+  if (apart_) return "over MPI messages";
+  return across_nodes_ ? "in shared memory on each node, between nodes over MPI messages" : "in shared memory";
 }
 
 void TreeAllReduce::record_to(TraceLane* lane) {
@@ -52,62 +87,80 @@ void TreeAllReduce::record_to(TraceLane* lane) {
 }
 
 std::span<std::byte> TreeAllReduce::allocate(std::size_t bytes) {
-  const std::size_t distance = (bytes + kPage - 1) / kPage * kPage;
-  const std::span<std::byte> arrays = memory_.allocate(most_subtrees_ * distance).first(bytes);
-  blocks_.push_back({arrays, distance});
-  return arrays;
+  Block& block = blocks_.emplace_back();
+  block.arrays = memory_.allocate(bytes);
+  block.distance = (bytes + kPage - 1) / kPage * kPage;
+  allocate_addends(block);
+  return block.arrays;
 }
 
-std::size_t TreeAllReduce::distance_of(const std::byte* values) const {
+void TreeAllReduce::allocate_addends(Block& block) {
+  if (most_subtrees_ > 1) block.addends = memory_.allocate((most_subtrees_ - 1) * block.distance);
+  find_everywhere(block);
+}
+
+void TreeAllReduce::find_everywhere(Block& block) {
+  const auto copy = [&](std::span<const std::byte> own) {
+    const auto found = memory_.everywhere(own);
+    return std::vector(found.begin(), found.end());
+  };
+  block.arrays_everywhere = copy(block.arrays);
+  block.addends_everywhere = copy(block.addends);
+}
+
+const TreeAllReduce::Block& TreeAllReduce::block_of(const std::byte* values) const {
   for (const Block& block : blocks_)
-    if (values >= block.arrays.data() && values < block.arrays.data() + block.arrays.size()) return block.distance;
+    if (values >= block.arrays.data() && values < block.arrays.data() + block.arrays.size()) return block;
   fail("an array of shards is not in the all-reduce's memory");
 }
 
-// The last addend is the array itself, and the others follow behind it.
-std::size_t TreeAllReduce::offset_of(std::size_t number, std::size_t subtrees, std::size_t distance) const {
-  return number + 1 == subtrees ? 0 : (number + 1) * distance;
+// The last addend of a rank of this node is the array itself.
+std::byte* TreeAllReduce::addend(const Block& block, std::size_t rank, std::size_t number, std::size_t offset) const {
+  return number + 1 == subtrees_[rank].size() ? block.arrays_everywhere[rank] + offset
+                                              : block.addends_everywhere[rank] + number * block.distance + offset;
 }
 
 DeviceView TreeAllReduce::addend(DeviceView values, std::size_t number) {
-  const std::size_t own = subtrees_[static_cast<std::size_t>(memory_.node().rank())].size();
-  return {values.address + offset_of(number, own, distance_of(values.address)), values.bytes};
+  const Block& block = block_of(values.address);
+  const auto offset = static_cast<std::size_t>(values.address - block.arrays.data());
+  return {addend(block, static_cast<std::size_t>(memory_.node().rank()), number, offset), values.bytes};
 }
 
 void TreeAllReduce::all_reduce(std::span<float> values) {
   if (values.empty()) return;
-  const auto everywhere = memory_.everywhere(std::as_bytes(values));
+  const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+  const Block& block = block_of(bytes);
+  const auto offset = static_cast<std::size_t>(bytes - block.arrays.data());
+  const std::vector<std::byte*>& everywhere = block.arrays_everywhere;
   const auto rank = static_cast<std::size_t>(memory_.node().rank());
-  const std::size_t distance = distance_of(everywhere[rank]);
   const Range chunk = RingPartition::chunk_of(values.size(), everywhere.size(), rank);
-  const auto at = [&](std::size_t owner, std::size_t offset) {
-    return reinterpret_cast<float*>(everywhere[owner] + offset) + chunk.begin;
-  };
-  const auto addend = [&](std::size_t owner, std::size_t number) {
-    return at(owner, offset_of(number, subtrees_[owner].size(), distance));
+  const auto at = [&](std::size_t owner) { return reinterpret_cast<float*>(everywhere[owner] + offset) + chunk.begin; };
+  const auto addend_of = [&](std::size_t owner, std::size_t number) {
+    return reinterpret_cast<float*>(addend(block, owner, number, offset)) + chunk.begin;
   };
   const auto write = [&](const Range& elements, const float* sums) {
     for (std::size_t owner = 0; owner < everywhere.size(); ++owner)
-      if (float* const to = at(owner, 0) + elements.begin; to != sums)
+      if (float* const to = at(owner) + elements.begin; to != sums)
         std::memcpy(to, sums, elements.size() * sizeof(float));
   };
 
-  barrier_.wait(1, 2, lane_);  // every rank's addends are ready
+  barrier_->wait(1, 2, lane_);  // every rank's addends are ready
   if (!across_nodes_) {
-    tree_->run(chunk.size(), addend, [&](std::size_t, const Range& block, const float* sums) { write(block, sums); });
+    tree_->run(chunk.size(), addend_of,
+               [&](std::size_t, const Range& elements, const float* sums) { write(elements, sums); });
   } else {
     const std::size_t count = tree_->sums().size();
     const std::span<float> partial = partial_.first(count * chunk.size());
     partial_at_.clear();
     for (std::size_t i = 0; i < count; ++i) partial_at_.push_back(partial.data() + i * chunk.size());
-    tree_->run(chunk.size(), addend, [&](std::size_t sum, const Range& block, const float* sums) {
-      std::memcpy(partial.data() + sum * chunk.size() + block.begin, sums, block.size() * sizeof(float));
+    tree_->run(chunk.size(), addend_of, [&](std::size_t sum, const Range& elements, const float* sums) {
+      std::memcpy(partial.data() + sum * chunk.size() + elements.begin, sums, elements.size() * sizeof(float));
     });
-    const std::span<float> sum(at(rank, 0), chunk.size());
+    const std::span<float> sum(at(rank), chunk.size());
     across_nodes_->run(partial_at_, sum);
     write({0, chunk.size()}, sum.data());
   }
-  barrier_.wait(2, 2, lane_);  // every rank's chunk is complete
+  barrier_->wait(2, 2, lane_);  // every rank's chunk is complete
 }
 
 }  // namespace annulus

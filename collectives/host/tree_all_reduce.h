@@ -25,32 +25,45 @@ namespace annulus {
 // each element once. In the end a rank writes its chunk of the result into the arrays of all ranks of its node.
 class TreeAllReduce final : public AllReduceAlgorithm {
  public:
-  // REQUIRES: every node has the same number of ranks. Throws Error if there is too little shared memory.
+  // Throws Error if there is too little shared memory.
   TreeAllReduce(const World& world, std::size_t shards, const std::shared_ptr<AllReduceContext>& context);
+
+  std::string way() const;  // "in shared memory", for the user
 
   // REQUIRES: `values` is in allocate()'s memory.
   void all_reduce(std::span<float> values) override;
   std::span<std::byte> allocate(std::size_t bytes) override;
   DeviceView addend(DeviceView values, std::size_t number) override;
-  std::uint64_t bytes_sent() const override { return across_nodes_ ? across_nodes_->bytes_sent() : 0; }
+  std::uint64_t bytes_sent() const override {
+    return bytes_sent_before_ + (across_nodes_ ? across_nodes_->bytes_sent() : 0);
+  }
   void record_to(TraceLane* lane) override;
+  void continue_in(const World& world) override;
 
  private:
-  // Memory for arrays, and their other addends at equal distances behind them.
+  // Memory for arrays, and for their other addends one behind the other. Addresses are those on all ranks of this node.
   struct Block {
-    std::span<std::byte> arrays;
-    std::size_t distance;
+    std::span<std::byte> arrays, addends;  // this rank's
+    std::vector<std::byte*> arrays_everywhere, addends_everywhere;
+    std::size_t distance;  // between an addend and the next
   };
 
-  std::size_t distance_of(const std::byte* values) const;
-  std::size_t offset_of(std::size_t number, std::size_t subtrees, std::size_t distance) const;
+  void plan(const World& placed);
+  void allocate_addends(Block& block);
+  void find_everywhere(Block& block);
+  const Block& block_of(const std::byte* values) const;
+  std::byte* addend(const Block& block, std::size_t rank, std::size_t number, std::size_t offset) const;
 
+  const std::size_t shards_;
+  const std::shared_ptr<AllReduceContext> context_;
+  bool apart_;  // every rank counts as a node
   SharedMemory memory_;
-  NodeBarrier barrier_;
+  std::optional<NodeBarrier> barrier_;
   std::vector<std::vector<Range>> subtrees_;  // of each rank of this node
-  std::size_t most_subtrees_;                 // of any rank
+  std::size_t most_subtrees_ = 0;             // of any rank
   std::optional<TreeSum> tree_;               // of this node
   std::optional<TreeExchange> across_nodes_;
+  std::uint64_t bytes_sent_before_ = 0;  // before ranks were lost
   std::vector<Block> blocks_;
   HostArray<float> partial_;  // this node's sums of this rank's chunk, one after the other
   std::vector<const float*> partial_at_;

@@ -6,15 +6,10 @@
 #include "collectives/ring/ring_partition.h"
 
 namespace annulus {
-namespace {
-
-constexpr int kTag = 0;  // MPI keeps messages between two ranks in order
-
-}  // namespace
 
 TreeExchange::TreeExchange(const World& world, std::vector<std::vector<Range>> subtrees, std::size_t shards,
                            std::shared_ptr<AllReduceContext> context)
-    : communicator_(world.duplicate()),
+    : channel_(world.channel()),
       context_(std::move(context)),
       rank_(static_cast<std::size_t>(world.rank())),
       size_(static_cast<std::size_t>(world.size())),
@@ -58,38 +53,40 @@ void TreeExchange::run(std::span<const float* const> own, std::span<float> sum) 
 }
 
 void TreeExchange::send(std::span<const float> values, std::size_t to) {
-  const std::span<const std::byte> bytes = std::as_bytes(values);
-  peers_.push_back(to);
-  check(MPI_Isend(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, static_cast<int>(to), kTag, communicator_.handle(),
-                  &requests_.emplace_back(MPI_REQUEST_NULL)));
-  bytes_sent_ += bytes.size();
+  channel_.start_sending(std::as_bytes(values), static_cast<int>(to), sends_.requests.emplace_back(MPI_REQUEST_NULL));
+  sends_.peers.push_back(to);
+  bytes_sent_ += values.size_bytes();
 }
 
 void TreeExchange::receive(std::span<float> values, std::size_t from) {
-  const std::span<std::byte> bytes = std::as_writable_bytes(values);
-  peers_.push_back(from);
-  check(MPI_Irecv(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, static_cast<int>(from), kTag, communicator_.handle(),
-                  &requests_.emplace_back(MPI_REQUEST_NULL)));
+  channel_.start_receiving(std::as_writable_bytes(values), static_cast<int>(from),
+                           receives_.requests.emplace_back(MPI_REQUEST_NULL));
+  receives_.peers.push_back(from);
 }
 
 void TreeExchange::complete_round(std::size_t round) {
   const TraceSpan span(lane_, "wait for bytes");
   context_->progress.enter({"tree exchange", round, 2});
   try {
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      context_->progress.await(ranks_in_job_[peers_[i]]);
-      int done = 0;
-      for (int polls = 0; !done; ++polls) {
-        if (polls > 0) context_->backoff.pause(polls - 1);
-        check(MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE));
-      }
-    }
+    for (Pending* pending : {&receives_, &sends_}) complete(*pending);
   } catch (...) {
-    give_up(requests_);
+    withdraw(receives_.requests);
+    give_up(sends_.requests);
     throw;
   }
-  requests_.clear();
-  peers_.clear();
+}
+
+void TreeExchange::complete(Pending& pending) {
+  for (std::size_t i = 0; i < pending.requests.size(); ++i) {
+    context_->progress.await(ranks_in_job_[pending.peers[i]]);
+    int done = 0;
+    for (int polls = 0; !done; ++polls) {
+      if (polls > 0) context_->backoff.pause(polls - 1);
+      check(MPI_Test(&pending.requests[i], &done, MPI_STATUS_IGNORE));
+    }
+  }
+  pending.requests.clear();
+  pending.peers.clear();
 }
 
 }  // namespace annulus

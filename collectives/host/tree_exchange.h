@@ -7,7 +7,7 @@
 
 #include "collectives/host/tree_sum.h"
 #include "collectives/world/all_reduce_context.h"
-#include "collectives/world/mpi.h"
+#include "collectives/world/channel.h"
 #include "collectives/world/world.h"
 #include "kernels/base/trace.h"
 
@@ -39,14 +39,20 @@ class TreeExchange {
   void receive(std::span<float> values, std::size_t from);
   void complete_round(std::size_t round);
 
-  Communicator communicator_;
+  // Of this round.
+  struct Pending {
+    std::vector<MPI_Request> requests;
+    std::vector<std::size_t> peers;
+  };
+  void complete(Pending& pending);
+
+  Channel channel_;
   std::shared_ptr<AllReduceContext> context_;
   std::size_t rank_, size_;
   std::vector<int> ranks_in_job_;
   std::vector<std::vector<Range>> subtrees_;
   TreeSum tree_;
-  std::vector<MPI_Request> requests_;  // of this round
-  std::vector<std::size_t> peers_;     // of the requests
+  Pending receives_, sends_;
   HostArray<float> arrived_;
   std::vector<const float*> from_;  // the arrays of each rank in arrived_, one after the other
   std::uint64_t bytes_sent_ = 0;

@@ -4,14 +4,8 @@
 
 namespace annulus {
 
-namespace {
-
-constexpr int kTag = 0;  // MPI keeps messages between two ranks in order
-
-}  // namespace
-
 MpiLink::MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<AllReduceContext> context)
-    : communicator_(world.duplicate()),
+    : channel_(world.channel()),
       next_((world.rank() + 1) % world.size()),
       previous_((world.rank() + world.size() - 1) % world.size()),
       next_in_job_(world.rank_in_job(next_)),
@@ -29,10 +23,8 @@ void MpiLink::post(std::span<const std::byte> to_next, std::span<std::byte> land
   Exchange& exchange = exchanges_[posted_++ % exchanges_.size()];
   exchange.landing = landing;
   // The receive comes first: a message whose receive is already posted goes straight to its place.
-  check(MPI_Irecv(landing.data(), mpi_count(landing.size()), MPI_BYTE, previous_, kTag, communicator_.handle(),
-                  &exchange.requests[0]));
-  check(MPI_Isend(to_next.data(), mpi_count(to_next.size()), MPI_BYTE, next_, kTag, communicator_.handle(),
-                  &exchange.requests[1]));
+  channel_.start_receiving(landing, previous_, exchange.requests[0]);
+  channel_.start_sending(to_next, next_, exchange.requests[1]);
 }
 
 std::span<const std::byte> MpiLink::collect() {

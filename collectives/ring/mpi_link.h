@@ -7,12 +7,12 @@
 
 #include "collectives/ring/ring_link.h"
 #include "collectives/world/all_reduce_context.h"
-#include "collectives/world/mpi.h"
+#include "collectives/world/channel.h"
 #include "collectives/world/world.h"
 
 namespace annulus {
 
-// A RingLink over MPI messages, on a communicator of its own. Messages are received straight into the ring's memory.
+// A RingLink over MPI messages, on a channel of its own. Messages are received straight into the ring's memory.
 //
 // It uses nonblocking requests because persistent ones are no faster (Open MPI 4.1, medians of 300: eight exchanges of
 // 4 KiB between two ranks of a node 25.8 us, persistent 25.2; of 64 KiB 87 and 87; of 512 KiB 3.2 ms and 6.3; over four
@@ -34,7 +34,7 @@ class MpiLink final : public RingLink {
 
   MPI_Status wait(MPI_Request& request, int peer);  // the peer's rank in the job
 
-  Communicator communicator_;
+  Channel channel_;
   int next_, previous_;
   int next_in_job_, previous_in_job_;
   std::shared_ptr<AllReduceContext> context_;

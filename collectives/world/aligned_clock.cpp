@@ -9,24 +9,22 @@ namespace annulus {
 namespace {
 
 constexpr int kExchanges = 50;  // enough to include an undisturbed one; well under a millisecond on a node
-constexpr int kTag = 0;
-
-void answer(int rank, MPI_Comm communicator) {
+void answer(int rank, const Channel& channel) {
   for (int i = 0; i < kExchanges; ++i) {
-    check(MPI_Recv(nullptr, 0, MPI_BYTE, rank, kTag, communicator, MPI_STATUS_IGNORE));
+    channel.receive({}, rank);
     const double here = now_seconds();
-    check(MPI_Send(&here, 1, MPI_DOUBLE, rank, kTag, communicator));
+    channel.send(std::as_bytes(std::span(&here, 1)), rank);
   }
 }
 
-double ask_root(MPI_Comm communicator) {
+double ask_root(const Channel& channel) {
   double shortest = std::numeric_limits<double>::infinity();
   double offset = 0;
   for (int i = 0; i < kExchanges; ++i) {
     const double begin = now_seconds();
     double there = 0;
-    check(MPI_Send(nullptr, 0, MPI_BYTE, 0, kTag, communicator));
-    check(MPI_Recv(&there, 1, MPI_DOUBLE, 0, kTag, communicator, MPI_STATUS_IGNORE));
+    channel.send({}, 0);
+    channel.receive(std::as_writable_bytes(std::span(&there, 1)), 0);
     const double end = now_seconds();
     if (end - begin < shortest) {
       shortest = end - begin;
@@ -39,19 +37,18 @@ double ask_root(MPI_Comm communicator) {
 }  // namespace
 
 double measured_clock_offset(const World& world, bool asks) {
-  const Communicator communicator = world.duplicate();
+  const Channel channel = world.channel();
   const std::vector<std::uint64_t> asking = world.gather(std::uint64_t{asks});
-  if (asks) return ask_root(communicator.handle());
+  if (asks) return ask_root(channel);
   if (world.root())
     for (int rank = 1; rank < world.size(); ++rank)
-      if (asking[static_cast<std::size_t>(rank)]) answer(rank, communicator.handle());
+      if (asking[static_cast<std::size_t>(rank)]) answer(rank, channel);
   return 0;
 }
 
 double clock_offset_to_root(const World& world) {
   double offset = measured_clock_offset(world, world.local_rank() == 0 && !world.root());
-  const Communicator node = Communicator::on_this_node(world.duplicate().handle());
-  check(MPI_Bcast(&offset, 1, MPI_DOUBLE, 0, node.handle()));
+  world.node().broadcast(std::as_writable_bytes(std::span(&offset, 1)));
   return offset;
 }
 

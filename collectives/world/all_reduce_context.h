@@ -7,8 +7,9 @@ namespace annulus {
 
 // Shared by the parts of an all-reduce (its worker, algorithm and links): how they wait, and what a watchdog reads.
 struct AllReduceContext {
-  // `polls`: see Backoff.
-  explicit AllReduceContext(int polls) : backoff(polls) {}
+  // See Backoff.
+  explicit AllReduceContext(int polls, std::shared_ptr<const std::atomic<bool>> interruption = {})
+      : backoff(polls, std::move(interruption)) {}
 
   Backoff backoff;
   AllReduceProgress progress;

@@ -51,6 +51,8 @@ class AllReduceProgress {
     ++moves_;
   }
 
+  void give_up() { ended_ = std::uint64_t{begun_}; }  // the current all-reduce
+
   Snapshot snapshot() const {
     return {moves_, begun_, ended_, bucket_, {step_name_, step_number_, steps_}, peer_, bytes_sent_};
   }

@@ -38,7 +38,7 @@ void Backoff::abandon() {
 }
 
 void Backoff::expect_not_abandoned() const {
-  if (abandoned_) fail("an all-reduce was abandoned before it was complete");
+  if (abandoned_ || (interruption_ && *interruption_)) fail("an all-reduce was abandoned before it was complete");
 }
 
 void Backoff::rest(int polls) const {

@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 namespace annulus {
 
@@ -13,11 +15,14 @@ namespace annulus {
 // One thread at a time waits, in pause(); other threads may call set_urgent() and abandon().
 class Backoff {
  public:
-  // `polls`: the number of polls before yielding the core. See polls_on_this_node().
-  explicit Backoff(int polls) : polls_(polls) {}
+  // `polls`: the number of polls before yielding the core. See polls_on_this_node(). `interruption`: see
+  // World::interruption().
+  explicit Backoff(int polls, std::shared_ptr<const std::atomic<bool>> interruption = {})
+      : polls_(polls), interruption_(std::move(interruption)) {}
 
   void set_urgent(bool urgent);  // true ends a nap
-  void abandon();                // from now on all waits throw Error
+  void abandon();                // from now on all waits throw Error, until resume()
+  void resume() { abandoned_ = false; }
 
   // To be called between two polls; `polls` is the number of polls of this wait so far.
   void pause(int polls);
@@ -25,12 +30,13 @@ class Backoff {
   // For waits that can sleep until they are woken (shared_counter.h): pauses for a moment between two polls, or returns
   // false if it is time to sleep.
   bool rest_before_sleep(int polls) const;
-  void expect_not_abandoned() const;  // throws Error if it was abandoned
+  void expect_not_abandoned() const;  // throws Error if it was abandoned or interrupted
 
  private:
   void rest(int polls) const;
 
   const int polls_;
+  const std::shared_ptr<const std::atomic<bool>> interruption_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> urgent_ = false;

@@ -1,13 +1,20 @@
 #include "collectives/world/mpi.h"
 
 #include <array>
+#include <chrono>
 #include <exception>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "kernels/base/error.h"
 
 namespace annulus {
+namespace {
+
+constexpr std::chrono::seconds kArrival(1);  // see withdraw()
+
+}  // namespace
 
 void check(int mpi_result, std::source_location place) {
   if (mpi_result == MPI_SUCCESS) return;
@@ -31,6 +38,17 @@ void give_up(std::span<MPI_Request> requests) {
       MPI_Cancel(&request);
       MPI_Request_free(&request);
     }
+}
+
+void withdraw(std::span<MPI_Request> receives) {
+  for (MPI_Request& request : receives)
+    if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+  const auto latest = std::chrono::steady_clock::now() + kArrival;
+  for (int done = 0; done == 0 && std::chrono::steady_clock::now() < latest; std::this_thread::yield())
+    if (MPI_Testall(static_cast<int>(receives.size()), receives.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
+      break;
+  for (MPI_Request& request : receives)
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
 }
 
 MpiSession::MpiSession() {
@@ -63,9 +81,14 @@ Communicator Communicator::on_this_node(MPI_Comm original) {
   return result;
 }
 
-Communicator Communicator::split(MPI_Comm original, int color) {
+Communicator Communicator::of(MPI_Comm original, std::span<const int> ranks, int tag) {
   Communicator result;
-  check(MPI_Comm_split(original, color, 0, &result.handle_));
+  MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+  check(MPI_Comm_group(original, &all));
+  check(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some));
+  check(MPI_Comm_create_group(original, some, tag, &result.handle_));
+  MPI_Group_free(&all);
+  MPI_Group_free(&some);
   check(MPI_Comm_set_errhandler(result.handle_, MPI_ERRORS_RETURN));
   return result;
 }

@@ -15,8 +15,12 @@ void check(int mpi_result, std::source_location place = std::source_location::cu
 // Converts to MPI's counts, which are int; throws Error if the size does not fit.
 int mpi_count(std::size_t count);
 
-// Cancels and frees pending requests: data that still arrives is not written anywhere.
+// Cancels and frees pending requests.
 void give_up(std::span<MPI_Request> requests);
+
+// The same for receives into memory that will be used again: waits for those whose messages are arriving, for up to a
+// second, so that nothing is written to it later.
+void withdraw(std::span<MPI_Request> receives);
 
 // Initializes and finalizes MPI in this process, with MPI_THREAD_MULTIPLE: the ring's worker thread calls MPI while the
 // main thread does.
@@ -28,14 +32,15 @@ class MpiSession {
   MpiSession& operator=(const MpiSession&) = delete;
 };
 
-// Owns a communicator. Each thread that communicates has its own, so that messages cannot be mixed up.
+// Owns a communicator.
 class Communicator {
  public:
   Communicator() = default;
-  // All are collective over `original` and keep its order of ranks.
+  // Both are collective over `original` and keep its order of ranks.
   static Communicator duplicate(MPI_Comm original);
-  static Communicator split(MPI_Comm original, int color);  // the ranks that give the same color
-  static Communicator on_this_node(MPI_Comm original);      // the ranks that share this node's memory
+  static Communicator on_this_node(MPI_Comm original);  // the ranks that share this node's memory
+  // The ranks with these numbers in `original`, in this order; collective over them. `tag`: for the exchange.
+  static Communicator of(MPI_Comm original, std::span<const int> ranks, int tag);
   Communicator(Communicator&& other) noexcept;
   Communicator& operator=(Communicator&& other) noexcept;
   ~Communicator();

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -81,7 +82,9 @@ File open_on_all(const World& node, std::size_t bytes) {
 
 SharedMemory::Region::Region(const World& node, std::size_t part_bytes)
     : part_bytes_((part_bytes + kPage - 1) / kPage * kPage + kSkew),
-      bytes_(part_bytes_ * static_cast<std::size_t>(node.size())) {
+      bytes_(part_bytes_ * static_cast<std::size_t>(node.size())),
+      parts_(static_cast<std::size_t>(node.size())) {
+  std::iota(parts_.begin(), parts_.end(), std::size_t{0});
   const File file = open_on_all(node, bytes_);
   // Allocates everything now: a page that is missing later would be a bus error.
   int error = node.root() ? posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes_)) : 0;
@@ -100,7 +103,22 @@ SharedMemory::Region::~Region() {
 }
 
 std::span<std::byte> SharedMemory::Region::part(int rank) const {
-  return {address_ + static_cast<std::size_t>(rank) * part_bytes_, part_bytes_};
+  return {address_ + parts_[static_cast<std::size_t>(rank)] * part_bytes_, part_bytes_};
+}
+
+void SharedMemory::Region::keep(std::span<const int> ranks) {
+  std::vector<std::size_t> kept;
+  for (const int rank : ranks) kept.push_back(parts_[static_cast<std::size_t>(rank)]);
+  parts_ = std::move(kept);
+}
+
+void SharedMemory::continue_with(World node) {
+  std::vector<int> ranks;  // in the node so far
+  for (int rank = 0; rank < node_.size(); ++rank)
+    for (int left = 0; left < node.size(); ++left)
+      if (node_.rank_in_job(rank) == node.rank_in_job(left)) ranks.push_back(rank);
+  for (const auto& region : regions_) region->keep(ranks);
+  node_ = std::move(node);
 }
 
 std::span<std::byte> SharedMemory::allocate(std::size_t bytes) {

@@ -18,6 +18,9 @@ class SharedMemory {
 
   const World& node() const { return node_; }
 
+  // Continues with some of the node's ranks after others were lost. What the remaining ranks have allocated stays.
+  void continue_with(World node);
+
   // Allocates a zeroed part of `bytes` bytes for each rank, aligned to pages, and returns this rank's. It lives as long
   // as this object. Collective, with the same size on every rank. Throws Error if the system has too little shared
   // memory.
@@ -46,10 +49,12 @@ class SharedMemory {
     Region& operator=(const Region&) = delete;
 
     std::span<std::byte> part(int rank) const;
+    void keep(std::span<const int> ranks);  // their parts become those of ranks 0, 1, ...
 
    private:
     std::byte* address_ = nullptr;
     std::size_t part_bytes_, bytes_;
+    std::vector<std::size_t> parts_;  // of each rank
   };
 
   World node_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <map>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -10,122 +12,225 @@ namespace annulus {
 
 namespace {
 
-int rank_in(const Communicator& communicator) {
+// The contexts of worlds after each loss of ranks: fewer than the channels that a run creates until the next.
+constexpr int kContextsOfLoss = 1024;
+
+int job_rank() {
   int rank = 0;
-  check(MPI_Comm_rank(communicator.handle(), &rank));
+  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
   return rank;
 }
 
-int size_of(const Communicator& communicator) {
+int job_size() {
   int size = 0;
-  check(MPI_Comm_size(communicator.handle(), &size));
+  check(MPI_Comm_size(MPI_COMM_WORLD, &size));
   return size;
 }
 
-template <class T>
-void all_reduce_in_place(std::span<T> values, MPI_Datatype type, MPI_Op operation, const Communicator& communicator) {
-  check(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(values.size()), type, operation, communicator.handle()));
+std::vector<int> all_ranks() {
+  std::vector<int> ranks(static_cast<std::size_t>(job_size()));
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank] = static_cast<int>(rank);
+  return ranks;
 }
 
-template <class T>
-std::vector<T> all_gather(T value, MPI_Datatype type, const Communicator& communicator) {
-  std::vector<T> values(static_cast<std::size_t>(size_of(communicator)));
-  check(MPI_Allgather(&value, 1, type, values.data(), 1, type, communicator.handle()));
-  return values;
+// Returns the node of each rank: the rank in the job of its first.
+std::vector<int> find_nodes(int ranks_per_node) {
+  const Communicator node = Communicator::on_this_node(MPI_COMM_WORLD);
+  int local_rank = 0, local_size = 0;
+  const int own = job_rank();
+  check(MPI_Comm_rank(node.handle(), &local_rank));
+  check(MPI_Comm_size(node.handle(), &local_size));
+  std::vector<int> here(static_cast<std::size_t>(local_size));
+  check(MPI_Allgather(&own, 1, MPI_INT, here.data(), 1, MPI_INT, node.handle()));
+  const int first = ranks_per_node == 0 ? 0 : local_rank / ranks_per_node * ranks_per_node;
+  const int leader = here[static_cast<std::size_t>(first)];
+  std::vector<int> nodes(static_cast<std::size_t>(job_size()));
+  check(MPI_Allgather(&leader, 1, MPI_INT, nodes.data(), 1, MPI_INT, MPI_COMM_WORLD));
+  return nodes;
 }
 
-Communicator node_of(const Communicator& all, int ranks_per_node) {
-  Communicator node = Communicator::on_this_node(all.handle());
-  return ranks_per_node == 0 ? std::move(node) : Communicator::split(node.handle(), rank_in(node) / ranks_per_node);
+// The binomial tree of a world's ranks, with rank 0 as its root: the children of a rank are rank + 1, rank + 2, rank +
+// 4, ..., below its own lowest bit. A child's subtree consists of consecutive ranks.
+int parent(int rank) {
+  return rank & (rank - 1);
+}
+template <class Visit>
+void for_each_child(int rank, int size, const Visit& visit) {
+  for (int bit = 1; (rank & bit) == 0 && rank + bit < size; bit *= 2)
+    visit(rank + bit, std::min(bit, size - rank - bit));
 }
 
 }  // namespace
 
-World::World(int ranks_per_node) : World(Communicator::duplicate(MPI_COMM_WORLD), ranks_per_node) {}
+World::World(int ranks_per_node) : World(std::make_shared<Carrier>(), 0, all_ranks(), find_nodes(ranks_per_node)) {
+  carrier_->next_context = 1;
+}
 
-World::World(Communicator communicator, int ranks_per_node)
-    : communicator_(std::move(communicator)), ranks_per_node_(ranks_per_node) {
-  rank_ = rank_in(communicator_);
-  size_ = size_of(communicator_);
-  const Communicator node = node_of(communicator_, ranks_per_node);
-  local_rank_ = rank_in(node);
-  local_size_ = size_of(node);
-  std::array<int, 2> extremes{-local_size_, local_size_};
-  check(MPI_Allreduce(MPI_IN_PLACE, extremes.data(), 2, MPI_INT, MPI_MAX, communicator_.handle()));
-  smallest_node_ = -extremes[0];
-  largest_node_ = extremes[1];
-  int job_rank = 0;
-  check(MPI_Comm_rank(MPI_COMM_WORLD, &job_rank));
-  ranks_in_job_ = all_gather(job_rank, MPI_INT, communicator_);
+World::World(std::shared_ptr<Carrier> carrier, int context, std::vector<int> ranks_in_job, std::vector<int> nodes)
+    : carrier_(std::move(carrier)),
+      ranks_in_job_(std::move(ranks_in_job)),
+      nodes_(std::move(nodes)),
+      channel_(carrier_, ranks_in_job_, context) {
+  count_ranks();
+}
+
+void World::count_ranks() {
+  rank_ = static_cast<int>(std::ranges::find(ranks_in_job_, job_rank()) - ranks_in_job_.begin());
+  local_rank_ = local_ranks()[static_cast<std::size_t>(rank_)];
+  std::map<int, int> sizes;
+  for (const int node : nodes_) ++sizes[node];
+  local_size_ = sizes[nodes_[static_cast<std::size_t>(rank_)]];
+  const auto [least, most] = std::ranges::minmax_element(sizes, {}, [](const auto& node) { return node.second; });
+  smallest_node_ = least->second;
+  largest_node_ = most->second;
+}
+
+// Returns each rank's number among those of its node.
+std::vector<int> World::local_ranks() const {
+  std::map<int, int> counts;
+  std::vector<int> ranks;
+  for (const int node : nodes_) ranks.push_back(counts[node]++);
+  return ranks;
+}
+
+void World::continue_with(const std::vector<int>& ranks_in_job, int losses) {
+  std::vector<int> nodes;
+  for (const int rank : ranks_in_job)
+    nodes.push_back(nodes_[static_cast<std::size_t>(std::ranges::find(ranks_in_job_, rank) - ranks_in_job_.begin())]);
+  ranks_in_job_ = ranks_in_job;
+  nodes_ = std::move(nodes);
+  const int context = losses * kContextsOfLoss;
+  channel_ = Channel(carrier_, ranks_in_job_, context);
+  carrier_->next_context = context + 1;
+  count_ranks();
+}
+
+// As MPI does it: the smallest number that no rank has used in any world.
+int World::new_context() const {
+  double next = carrier_->next_context;
+  maximum({&next, 1});
+  carrier_->next_context = static_cast<int>(next) + 1;
+  return static_cast<int>(next);
+}
+
+template <class Belongs>
+World World::part(const Belongs& belongs, bool each_a_node) const {
+  const int context = new_context();
+  std::vector<int> ranks, nodes;
+  for (std::size_t rank = 0; rank < ranks_in_job_.size(); ++rank)
+    if (belongs(rank)) {
+      ranks.push_back(ranks_in_job_[rank]);
+      nodes.push_back(each_a_node ? ranks_in_job_[rank] : nodes_[rank]);
+    }
+  return World(carrier_, context, std::move(ranks), std::move(nodes));
 }
 
 World World::node() const {
-  return World(node_of(communicator_, ranks_per_node_), ranks_per_node_);
+  const int own = node_of(rank_);
+  return part([&](std::size_t rank) { return nodes_[rank] == own; }, false);
 }
 
 World World::across_nodes() const {
-  return World(Communicator::split(communicator_.handle(), local_rank_), 1);
+  const std::vector<int> ranks = local_ranks();
+  return part([&](std::size_t rank) { return ranks[rank] == local_rank_; }, true);
 }
 
 World World::apart() const {
-  return World(duplicate(), 1);
+  return part([](std::size_t) { return true; }, true);
 }
 
-Communicator World::duplicate() const {
-  return Communicator::duplicate(communicator_.handle());
+Channel World::channel() const {
+  return Channel(carrier_, ranks_in_job_, new_context());
 }
 
+Communicator World::communicator() const {
+  return Communicator::of(carrier_->communicator.handle(), ranks_in_job_, new_context());
+}
+
+// Dissemination barrier: in each round a rank has news of twice as many.
 void World::barrier() const {
-  check(MPI_Barrier(communicator_.handle()));
+  for (int distance = 1; distance < size(); distance *= 2) {
+    std::byte news{};
+    std::array<MPI_Request, 1> receive, send;
+    channel_.start_receiving({&news, 1}, (rank_ - distance + size()) % size(), receive[0]);
+    const std::byte own{};
+    channel_.start_sending({&own, 1}, (rank_ + distance) % size(), send[0]);
+    channel_.complete(receive, send);
+  }
 }
 
 void World::broadcast(std::span<std::byte> bytes) const {
   constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // MPI counts with an int
   for (std::size_t begin = 0; begin < bytes.size(); begin += kMostAtOnce) {
     const std::span<std::byte> piece = bytes.subspan(begin, std::min(kMostAtOnce, bytes.size() - begin));
-    check(MPI_Bcast(piece.data(), mpi_count(piece.size()), MPI_BYTE, 0, communicator_.handle()));
+    if (!root()) channel_.receive(piece, parent(rank_));
+    std::vector<MPI_Request> sends;
+    for_each_child(rank_, size(),
+                   [&](int child, int) { channel_.start_sending(piece, child, sends.emplace_back(MPI_REQUEST_NULL)); });
+    channel_.complete({}, sends);
   }
 }
 
-// MPI_Allreduce may add in a different order on every rank. Here one rank adds and broadcasts the result.
-void World::sum(std::span<double> values) const {
-  check(MPI_Reduce(root() ? MPI_IN_PLACE : values.data(), values.data(), mpi_count(values.size()), MPI_DOUBLE, MPI_SUM,
-                   0, communicator_.handle()));
+// Each rank adds its children's values to its own, in the same order in every call.
+template <class T, class Combine>
+void World::reduce(std::span<T> values, const Combine& combine) const {
+  std::vector<T> others(values.size());
+  for_each_child(rank_, size(), [&](int child, int) {
+    channel_.receive(std::as_writable_bytes(std::span(others)), child);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = combine(values[i], others[i]);
+  });
+  if (!root()) channel_.send(std::as_bytes(values), parent(rank_));
   broadcast(std::as_writable_bytes(values));
 }
 
+void World::sum(std::span<double> values) const {
+  reduce(values, std::plus());
+}
+
 void World::sum(std::span<std::int64_t> values) const {
-  all_reduce_in_place(values, MPI_INT64_T, MPI_SUM, communicator_);
+  reduce(values, std::plus());
 }
 
 void World::maximum(std::span<double> values) const {
-  all_reduce_in_place(values, MPI_DOUBLE, MPI_MAX, communicator_);
+  reduce(values, [](double a, double b) { return std::max(a, b); });
 }
 
 void World::minimum(std::span<double> values) const {
-  all_reduce_in_place(values, MPI_DOUBLE, MPI_MIN, communicator_);
+  reduce(values, [](double a, double b) { return std::min(a, b); });
+}
+
+template <class T>
+std::vector<T> World::gather_values(std::span<const T> values) const {
+  const std::size_t each = values.size();
+  std::vector<T> all(each * ranks_in_job_.size());
+  const auto of = [&](int rank, int count) {
+    return std::span(all).subspan(static_cast<std::size_t>(rank) * each, static_cast<std::size_t>(count) * each);
+  };
+  std::ranges::copy(values, of(rank_, 1).begin());
+  int count = 1;
+  for_each_child(rank_, size(), [&](int child, int ranks) {
+    channel_.receive(std::as_writable_bytes(of(child, ranks)), child);
+    count += ranks;
+  });
+  if (!root()) channel_.send(std::as_bytes(of(rank_, count)), parent(rank_));
+  broadcast(std::as_writable_bytes(std::span(all)));
+  return all;
 }
 
 std::vector<std::uint64_t> World::gather(std::uint64_t value) const {
-  return all_gather(value, MPI_UINT64_T, communicator_);
+  return gather_values<std::uint64_t>({&value, 1});
 }
 
 std::vector<double> World::gather(double value) const {
-  return all_gather(value, MPI_DOUBLE, communicator_);
+  return gather({&value, 1});
 }
 
 std::vector<double> World::gather(std::span<const double> values) const {
-  std::vector<double> all(values.size() * static_cast<std::size_t>(size_));
-  const int count = mpi_count(values.size());
-  check(MPI_Allgather(values.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, communicator_.handle()));
-  return all;
+  return gather_values(values);
 }
 
 std::vector<std::byte> World::gather(std::span<const std::byte> bytes) const {
-  std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(size_));
-  const int count = mpi_count(bytes.size());
-  check(MPI_Allgather(bytes.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, communicator_.handle()));
-  return all;
+  return gather_values(bytes);
 }
 
 void World::all_or_none(const std::function<void()>& attempt) const {
@@ -140,23 +245,21 @@ void World::all_or_none(const std::function<void()>& attempt) const {
   if (failed == sizes.end()) return;
   const auto rank = static_cast<int>(failed - sizes.begin());
   failure.resize(*failed);
-  check(MPI_Bcast(failure.data(), mpi_count(failure.size()), MPI_CHAR, rank, communicator_.handle()));
+  std::vector<std::byte> texts = gather(std::as_bytes(std::span(failure)));
+  std::memcpy(failure.data(), texts.data() + static_cast<std::size_t>(rank) * *failed, *failed);
   fail("{}{}", failure, rank_in_job(rank) == 0 ? "" : fmt::format(" (rank {})", rank_in_job(rank)));
 }
 
-// One message after the other: MPI_Gatherv would count all ranks' bytes together with an int.
 std::vector<std::string> World::gather_texts(const std::string& text) const {
-  constexpr int tag = 0;
   const std::vector<std::uint64_t> sizes = gather(std::uint64_t{text.size()});
   if (!root()) {
-    check(MPI_Send(text.data(), mpi_count(text.size()), MPI_CHAR, 0, tag, communicator_.handle()));
+    channel_.send(std::as_bytes(std::span(text)), 0);
     return {};
   }
   std::vector<std::string> texts{text};
-  for (int rank = 1; rank < size_; ++rank) {
+  for (int rank = 1; rank < size(); ++rank) {
     std::string& other = texts.emplace_back(sizes[static_cast<std::size_t>(rank)], '\0');
-    check(MPI_Recv(other.data(), mpi_count(other.size()), MPI_CHAR, rank, tag, communicator_.handle(),
-                   MPI_STATUS_IGNORE));
+    channel_.receive(std::as_writable_bytes(std::span(other)), rank);
   }
   return texts;
 }

@@ -2,11 +2,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "collectives/world/mpi.h"
+#include "collectives/world/channel.h"
 
 namespace annulus {
 
@@ -25,17 +26,20 @@ class World {
   World apart() const;         // all ranks; each counts as a node
 
   int rank() const { return rank_; }
-  int size() const { return size_; }
+  int size() const { return static_cast<int>(ranks_in_job_.size()); }
   int local_rank() const { return local_rank_; }  // among the ranks that share this node's memory
   int local_size() const { return local_size_; }
   bool root() const { return rank_ == 0; }
   // Converts a rank of this world, which may be a sub-world, to its rank in the whole job.
   int rank_in_job(int rank) const { return ranks_in_job_[static_cast<std::size_t>(rank)]; }
+  // A number for the node of a rank, the same for all ranks on it.
+  int node_of(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }
   int smallest_node() const { return smallest_node_; }  // number of ranks on the smallest node
   int largest_node() const { return largest_node_; }
-  bool one_node() const { return local_size_ == size_; }
+  bool one_node() const { return local_size_ == size(); }
 
-  Communicator duplicate() const;  // for use by another thread
+  Channel channel() const;            // for messages between these ranks, by any thread
+  Communicator communicator() const;  // for MPI's own collectives. REQUIRES: no rank was lost
 
   void barrier() const;
   void broadcast(std::span<std::byte> bytes) const;  // from rank 0
@@ -53,14 +57,35 @@ class World {
   // waits for a rank that has gone. `attempt` must not wait for other ranks.
   void all_or_none(const std::function<void()>& attempt) const;
 
- private:
-  World(Communicator communicator, int ranks_per_node);
+  // While it is interrupted, all waits for other ranks in this process, in any world or all-reduce, throw Error. By any
+  // thread.
+  void interrupt(bool interrupted) const { carrier_->interrupted = interrupted; }
+  bool interrupted() const { return carrier_->interrupted; }
+  std::shared_ptr<const std::atomic<bool>> interruption() const { return {carrier_, &carrier_->interrupted}; }
 
-  Communicator communicator_;
-  int ranks_per_node_;
-  int rank_, size_, local_rank_, local_size_;
+  // Continues with these ranks of the job, in ascending order, after others were lost; `losses`: how many so far. Not
+  // collective, but to be called by all that are left, with the same arguments.
+  void continue_with(const std::vector<int>& ranks_in_job, int losses);
+
+ private:
+  World(std::shared_ptr<Carrier> carrier, int context, std::vector<int> ranks_in_job, std::vector<int> nodes);
+
+  void count_ranks();
+  int new_context() const;
+  template <class Belongs>
+  World part(const Belongs& belongs, bool each_a_node) const;
+  std::vector<int> local_ranks() const;
+
+  template <class T, class Combine>
+  void reduce(std::span<T> values, const Combine& combine) const;
+  template <class T>
+  std::vector<T> gather_values(std::span<const T> values) const;
+
+  std::shared_ptr<Carrier> carrier_;
+  std::vector<int> ranks_in_job_, nodes_;  // of each rank
+  Channel channel_;
+  int rank_, local_rank_, local_size_;
   int smallest_node_, largest_node_;
-  std::vector<int> ranks_in_job_;
 };
 
 }  // namespace annulus

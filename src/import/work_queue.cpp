@@ -17,7 +17,7 @@ constexpr int kMessageTag = 0, kAnswerTag = 1;
 
 WorkQueue::WorkQueue(const World& world, std::vector<std::size_t> pieces, std::function<void(const Totals&)> progressed)
     : world_(world),
-      communicator_(world.duplicate()),
+      communicator_(world.communicator()),
       pieces_(std::move(pieces)),
       progressed_(std::move(progressed)),
       at_work_(world.size() - 1) {}

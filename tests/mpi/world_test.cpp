@@ -79,7 +79,7 @@ TEST_CASE("sums of doubles are bit-identical on all ranks") {
 
 TEST_CASE("MPI errors are thrown with their message and location") {
   const World world;
-  const Communicator communicator = world.duplicate();
+  const Communicator communicator = world.communicator();
   CHECK_THROWS_WITH(check(MPI_Send(nullptr, 0, MPI_BYTE, world.size(), 0, communicator.handle())),
                     Catch::Contains("world_test.cpp") && Catch::Contains("rank"));
 }

@@ -1,0 +1,72 @@
+#include "collectives/world/channel.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "kernels/base/error.h"
+
+namespace annulus {
+namespace {
+
+// A rank that waits yields its core to others that compute, and after some milliseconds it also stops polling in
+// between: it may wait for the others' evaluation.
+constexpr int kYields = 2000;
+constexpr auto kNap = std::chrono::microseconds(50);
+
+int largest_tag(MPI_Comm communicator) {
+  int* largest = nullptr;
+  int found = 0;
+  check(MPI_Comm_get_attr(communicator, MPI_TAG_UB, &largest, &found));
+  return found ? *largest : 32767;  // the standard's minimum
+}
+
+}  // namespace
+
+Channel::Channel(std::shared_ptr<const Carrier> carrier, std::vector<int> ranks_in_job, int context)
+    : carrier_(std::move(carrier)), ranks_in_job_(std::move(ranks_in_job)), context_(context) {
+  if (context > largest_tag(carrier_->communicator.handle()))
+    fail("this MPI library has too few tags: channel {} exceeds {}", context,
+         largest_tag(carrier_->communicator.handle()));
+}
+
+void Channel::start_sending(std::span<const std::byte> bytes, int to, MPI_Request& request) const {
+  check(MPI_Isend(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, ranks_in_job_.at(static_cast<std::size_t>(to)),
+                  context_, carrier_->communicator.handle(), &request));
+}
+
+void Channel::start_receiving(std::span<std::byte> bytes, int from, MPI_Request& request) const {
+  check(MPI_Irecv(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, ranks_in_job_.at(static_cast<std::size_t>(from)),
+                  context_, carrier_->communicator.handle(), &request));
+}
+
+void Channel::complete(std::span<MPI_Request> receives, std::span<MPI_Request> sends) const {
+  for (const std::span<MPI_Request> requests : {receives, sends})
+    for (MPI_Request& request : requests)
+      for (int polls = 0, done = 0;; ++polls) {
+        check(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+        if (done) break;
+        if (carrier_->interrupted) {
+          withdraw(receives);
+          fail("a rank was lost");
+        }
+        if (polls < kYields)
+          std::this_thread::yield();
+        else
+          std::this_thread::sleep_for(kNap);
+      }
+}
+
+void Channel::send(std::span<const std::byte> bytes, int to) const {
+  MPI_Request request = MPI_REQUEST_NULL;
+  start_sending(bytes, to, request);
+  complete({}, {&request, 1});
+}
+
+void Channel::receive(std::span<std::byte> bytes, int from) const {
+  MPI_Request request = MPI_REQUEST_NULL;
+  start_receiving(bytes, from, request);
+  complete({&request, 1}, {});
+}
+
+}  // namespace annulus
