@@ -29,7 +29,7 @@ struct Parameter {
 // The first slot is the steering slot: kSteering floats, metrics that the training loop itself all-reduces.
 class Parameters {
  public:
-  static constexpr std::size_t kSteering = 3;
+  static constexpr std::size_t kSteering = 4;
 
   // Allocates the gradients' arena: `bytes` of zeroed memory that outlives the Parameters. If not set, the device
   // allocates it.

@@ -31,7 +31,7 @@ MODULES = {
     "collectives/gpu": KERNELS | COMM | {"kernels/cuda", "kernels/cuda/runtime", "collectives/ring", "collectives/host"},
     "models": KERNELS,
     "src/io": {"kernels/base"},
-    "src/job": KERNELS | COMM | {"kernels/cuda", "models"},
+    "src/job": KERNELS | COMM | {"kernels/cuda", "models", "src/io"},
     "src/data": {"kernels/base", "collectives/world", "src/io"},
     "src/text": {"kernels/base", "src/io"},
     "src/onnx": KERNELS | {"models", "src/io"},

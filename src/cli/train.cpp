@@ -233,6 +233,10 @@ void expect_sense(const TrainOptions& o) {
         "--sync-batch-norm needs all ranks within a pass, but --shards computes shards one by one: remove one of them");
   if (o.shards > 0 && (o.all_reduce != "auto" || o.wire != "fp32"))
     fail("--shards sums in an order of its own: remove --all-reduce and --wire");
+  if (o.survive && o.shards == 0)
+    fail("--survive requires --shards, which makes results independent of the number of ranks: add --shards N");
+  if (!o.survive && (o.min_ranks != defaults.min_ranks || o.lost_after != defaults.lost_after))
+    fail("--min-ranks and --lost-after belong to --survive: add it, or remove them");
   if (o.clip_norm > 0 && o.buckets.deferred > 0)
     fail("--clip-norm needs all gradients of a step before its update, but --defer delays some: remove one of them");
   if (o.schedule.kind == "plateau" && o.patience > 0 && o.patience <= o.schedule.patience + 1)
@@ -360,6 +364,23 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
   add("--seed", o.seed, "Random seed (initial weights, sample order)")->transform(kSeed);
 }
 
+void add_survival_options(CLI::App& command, TrainOptions& o) {
+  const std::string group = "Lost ranks";
+  command
+      .add_flag("--survive", o.survive,
+                "Go on when ranks or hosts die, with the others and with the same results; requires --shards, and "
+                "scripts/launch or mpirun --enable-recovery")
+      ->group(group);
+  command.add_option("--min-ranks", o.min_ranks, "Ranks that must be left to go on; fewer write a checkpoint and stop")
+      ->transform(whole_number(1))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--lost-after", o.lost_after, "Seconds without an answer after which a rank counts as lost")
+      ->transform(number_from(0.2, 3600))
+      ->capture_default_str()
+      ->group(group);
+}
+
 void add_checkpoint_and_evaluation_options(CLI::App& command, TrainOptions& o) {
   add_interval_option(command, "--checkpoint-every", o.checkpoint_every,
                       "Checkpoint interval; also written when the run stops and after the best evaluation so far")
@@ -397,6 +418,7 @@ void add_train(CLI::App& app, Command& chosen) {
   add_fine_tuning_options(*command, o);
   add_input_options(*command, o.data, Purpose::training);
   add_checkpoint_and_evaluation_options(*command, o);
+  add_survival_options(*command, o);
   add_metrics_options(*command, o.metrics);
   command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)
       ->check(one_of(all_reduce_names()))

@@ -31,8 +31,8 @@ class Meter {
   double seconds() const;              // since begin()
 
  private:
-  std::FILE* const stream_;
-  const bool shown_, terminal_, logs_;
+  std::FILE* stream_;
+  bool shown_, terminal_, logs_;
   double begun_ = 0, drawn_ = 0;
   double done_before_ = 0;
   bool has_bar_ = false;
@@ -46,6 +46,7 @@ class Progress {
   void begin_epoch(std::size_t epoch, std::size_t samples, const SampleUnit& unit);  // epoch 1 is the first
   void update(std::size_t samples, double loss);                                     // that are done in the epoch
   void line(const std::string& text) { meter_.line(text); }
+  void show_here() { meter_ = Meter(true, Meter::Style::log); }  // this rank prints from now on
 
  private:
   Meter meter_;

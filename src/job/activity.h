@@ -30,6 +30,7 @@ class Activity {
     evaluation,
     checkpoint,
     meeting,
+    recovering,
     ending,
     unwatched  // in commands that do not record their activity
   };
@@ -75,6 +76,7 @@ constexpr bool waits_for_others(Activity::Phase phase) {
     case resuming:
     case tuning:
     case meeting:
+    case recovering:
     case ending:
       return true;
     default:

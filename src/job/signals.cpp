@@ -40,4 +40,8 @@ bool stop_requested() {
   return requested;
 }
 
+void request_stop() {
+  requested = true;
+}
+
 }  // namespace annulus

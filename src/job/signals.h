@@ -21,5 +21,6 @@ void keep_stop_signals_from_computing();
 void watch_for_stop_signals();
 
 bool stop_requested();
+void request_stop();  // as such a signal does
 
 }  // namespace annulus

@@ -65,6 +65,8 @@ void append_phase(fmt::memory_buffer& text, const Activity::Snapshot& activity) 
       return append("checkpoint");
     case meeting:
       return append("waiting for the other ranks");
+    case recovering:
+      return append("agreeing with the other ranks on which are left");
     case ending:
       return append("waiting for the other ranks to end");
     case unwatched:

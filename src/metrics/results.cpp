@@ -158,6 +158,14 @@ nlohmann::json to_json(const NoiseScale& noise) {
   return json;
 }
 
+nlohmann::json to_json(const LostRank& loss) {
+  return {{"rank", loss.rank},
+          {"host", loss.host},
+          {"step", loss.step},
+          {"repeated_steps", loss.repeated_steps},
+          {"seconds", loss.seconds}};
+}
+
 nlohmann::json to_json(const RunResult& r) {
   nlohmann::json json{{"status", r.status},
                       {"version", ANNULUS_VERSION},
@@ -179,6 +187,7 @@ nlohmann::json to_json(const RunResult& r) {
                       {"epochs", r.earlier_epochs},
                       {"evaluations", r.earlier_evaluations},
                       {"data_changes", r.data_changes}};
+  for (const LostRank& loss : r.losses) json["losses"].push_back(to_json(loss));
   for (const EpochResult& epoch : r.epochs) json["epochs"].push_back(to_json(epoch, r.unit, r.utilization));
   if (const auto mfu = r.mfu()) {
     json["train_mfu"] = *mfu;

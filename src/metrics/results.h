@@ -46,6 +46,16 @@ struct TestResult {
   double seconds = 0;
 };
 
+// A rank that was lost while the others went on.
+struct LostRank {
+  int rank = 0;  // in the job
+  std::string host;
+  std::uint64_t step = 0;            // after which the others went on
+  std::uint64_t repeated_steps = 0;  // that rank 0 had completed beyond it
+  double since = 0;                  // in now_seconds(): when it ended, or was last heard
+  double seconds = 0;                // from then until the next step began
+};
+
 struct RunResult {
   std::string status;    // "complete", "stopped", "running"
   std::string ended_by;  // the option that ended it early, such as "--patience 5"; else empty
@@ -59,6 +69,7 @@ struct RunResult {
   std::vector<nlohmann::json> data_changes;  // for each resume with different data: the step and the difference
   std::vector<EpochResult> epochs;
   std::vector<EvaluationResult> evaluations;
+  std::vector<LostRank> losses;
   std::optional<TestResult> test;
   std::optional<NoiseScale> gradient_noise;  // of the logged steps since the start or the resume
   Accounts accounts;
@@ -79,6 +90,7 @@ nlohmann::json to_json(const Score& score);           // the images, and what wa
 nlohmann::json to_json(const EpochResult& epoch, const SampleUnit& unit, const Utilization& utilization);
 nlohmann::json to_json(const EvaluationResult& evaluation);
 nlohmann::json to_json(const NoiseScale& noise);
+nlohmann::json to_json(const LostRank& loss);
 nlohmann::json to_json(const RunResult& result);
 // The text for the end of a run, for stdout.
 std::string summary(const RunResult& result);

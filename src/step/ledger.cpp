@@ -65,6 +65,14 @@ void Ledger::end_step(double wall_seconds) {
   if (observer_) observer_(wall_seconds, compute - std::exchange(compute_before_, compute));
 }
 
+void Ledger::discard() {
+  wall_ = compute_before_ = 0;
+  times_ = {};
+  ready_.clear();
+  finished_.clear();
+  waits_.clear();
+}
+
 Accounts Ledger::close(const World& world) {
   const bool waited = !finished_.empty();
   const Arrival arrival = close_arrivals(world);

@@ -72,6 +72,9 @@ class Ledger {
   void observe(Observer observer) { observer_ = std::move(observer); }
   void add_between_steps(double wall_seconds) { wall_ += wall_seconds; }
 
+  // Forgets what was booked since the last close(), because the other ranks may have booked something else.
+  void discard();
+
   // Returns everything that was booked since the last call, of every rank, on every rank. Collective.
   Accounts close(const World& world);
 

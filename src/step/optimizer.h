@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -54,7 +55,11 @@ class Optimizer {
   void swap_average();                              // swaps the weights and their average, if there is one
 
   std::uint64_t step() const { return step_; }  // number of the last update; 0 before the first
-  void set_step(std::uint64_t step) { step_ = step; }
+  // Continues after this step, whatever updates of the next were made.
+  void set_step(std::uint64_t step) {
+    step_ = step;
+    std::ranges::fill(arrived_, std::size_t{0});
+  }
 
  private:
   void update_whole(const Range& slice);

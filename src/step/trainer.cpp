@@ -96,22 +96,40 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
       bucket_options_(resolve(buckets, model.parameters())),
       buckets_(make_buckets(model, bucket_options_, all_reduce, table_, waits_for_all(model, options))) {
   expect_flushed_subnormals();
-  const DeviceView gradients = model.parameters().gradients();
-  std::size_t height = options.parts > 1 ? 1 : 0, subtrees = 1;
-  if (options.shards > 0) {
-    order_ = tree_order(options.rank, options.ranks, options.shards);
-    subtrees = order_.sums.size();
-    height = kept_at_once(order_);
-  }
-  for (std::size_t number = 0; number < height; ++number)
-    kept_.push_back(number + 1 < subtrees ? all_reduce.addend(gradients, number)
-                                          : kept_memory_.emplace_back(device_.allocate(gradients.bytes)).view());
+  allocate_kept();
   activity_.plan(buckets_.size());
   model_.sum_over_ranks([this](DeviceView values) {
     const AllReduce::Ticket ticket = all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass);
     const StepTimestamps::Part part = wait_for_ranks([&] { all_reduce_.join(ticket); });
     if (!rehearsing_) timestamps_.finishing.push_back(part);
   });
+}
+
+void Trainer::allocate_kept() {
+  const DeviceView gradients = model_.parameters().gradients();
+  std::size_t height = options_.parts > 1 ? 1 : 0, subtrees = 1;
+  if (options_.shards > 0) {
+    order_ = tree_order(options_.rank, options_.ranks, options_.shards);
+    subtrees = order_.sums.size();
+    height = kept_at_once(order_);
+  }
+  kept_.clear();
+  for (std::size_t number = 0, own = 0; number < height; ++number)
+    if (number + 1 < subtrees) {
+      kept_.push_back(all_reduce_.addend(gradients, number));
+    } else {
+      if (own == kept_memory_.size()) kept_memory_.push_back(device_.allocate(gradients.bytes));
+      kept_.push_back(kept_memory_[own++].view());
+    }
+}
+
+void Trainer::continue_with(const StepOptions& options) {
+  options_ = options;
+  allocate_kept();
+  cut_buckets(bucket_options_);
+  pending_ = {};
+  rehearsing_ = updating_ = false;
+  for (StepTimestamps* timestamps : {&timestamps_, &last_timestamps_}) *timestamps = {};
 }
 
 bool Trainer::updates_together() const {
@@ -142,8 +160,11 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const M
     metrics = read_metrics();
     if (!std::isfinite(metrics.loss))
       fail("the loss is {}: the parameters of the previous step are the last valid ones; lower --lr", metrics.loss);
+    if (metrics.control_flags.copy > 0) before_update_();
+    updating_ = true;
     optimizer_.begin_step();
     finish_undeferred();
+    updating_ = false;
     timestamps_.open = true;
     timestamps_.ended = device_.mark();
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "collectives/all_reduce.h"
@@ -25,6 +26,7 @@ Parameters::Allocate allocate_in(AllReduce& all_reduce);
 // made the request.
 struct ControlFlags {
   float stop = 0, evaluate = 0, checkpoint = 0;
+  float copy = 0;  // see Trainer::before_update()
 
   bool operator==(const ControlFlags&) const = default;
 };
@@ -95,6 +97,14 @@ class Trainer {
   // Returns the time in seconds.
   double rehearse(const Batch& batch);
 
+  // Calls `copy` in steps in which a rank requested it, when all ranks have completed the previous step and this one
+  // has not changed any parameter yet.
+  void before_update(std::function<void()> copy) { before_update_ = std::move(copy); }
+  // Whether the parameters are those after a whole number of steps, also if a step was left by an exception.
+  bool between_steps() const { return !updating_ && pending_.size() == 0; }
+  // Continues after a step was left by an exception because ranks were lost. REQUIRES: the all-reduce continues, too.
+  void continue_with(const StepOptions& options);
+
   void cut_buckets(const BucketOptions& options);  // REQUIRES: after finish(); the same on every rank
   const BucketOptions& bucket_options() const { return bucket_options_; }  // with their size in bytes
   const GradientBuckets& buckets() const { return buckets_; }
@@ -115,6 +125,7 @@ class Trainer {
     std::size_t spans = 0;  // number in the timeline's lane when the step ended
   };
 
+  void allocate_kept();
   void load(const Batch& batch, std::size_t part);
   void compute(const Batch& batch, const ControlFlags& flags);
   void compute_parts(const Batch& batch, const ControlFlags& flags);
@@ -152,7 +163,7 @@ class Trainer {
   Optimizer& optimizer_;
   Ledger& ledger_;
   TraceLane* const lane_;
-  const StepOptions options_;
+  StepOptions options_;
   Activity& activity_;
   TreeOrder order_;  // of this rank's shards
   // A stack of gradients of a step's earlier parts or, with shards, of their subtrees; the lowest ones may be in the
@@ -168,8 +179,10 @@ class Trainer {
   std::size_t not_added_ = 0;  // offset in bytes from which they are not yet added to the last part's
   BucketOptions bucket_options_;
   GradientBuckets buckets_;
-  Range pending_;                                // deferred buckets that are not finished
-  bool rehearsing_ = false;                      // nothing is updated or booked
+  Range pending_;            // deferred buckets that are not finished
+  bool rehearsing_ = false;  // nothing is updated or booked
+  bool updating_ = false;    // some parameters are those of the next step
+  std::function<void()> before_update_ = [] {};
   StepTimestamps timestamps_, last_timestamps_;  // of this step, and of the one before
 };
 

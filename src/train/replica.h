@@ -22,6 +22,7 @@ struct Replica {
   Optimizer optimizer;
   Ledger ledger;
   Trainer trainer;
+  bool holds_state = true;  // that after a whole number of steps, rather than other weights
 
   // Plans the networks of all batch sizes, so that no step has to plan: the last batch of an epoch is smaller.
   void plan_networks(const TrainingInputs& inputs);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "collectives/world/aligned_clock.h"
 #include "collectives/world/world.h"
 #include "kernels/base/clock.h"
@@ -20,12 +22,19 @@ struct RunRecord {
         timeline(options.timeline, clock_offset),
         progress(world.root(), options.epochs) {}
 
+  // The run goes on after ranks were lost.
+  void resume() {
+    for (LostRank& loss : result.losses)
+      if (loss.seconds == 0) loss.seconds = now_seconds() - loss.since;
+  }
+
   const double begun = now_seconds();
   Activity& activity;
   const double clock_offset;
   Timeline timeline;
   Progress progress;
   RunResult result;
+  std::optional<EpochResult> epoch;  // the current one
 };
 
 }  // namespace annulus

@@ -24,6 +24,7 @@
 #include "src/step/replicas.h"
 #include "src/train/announce.h"
 #include "src/train/initial_weights.h"
+#include "src/train/survival.h"
 #include "src/train/training_run.h"
 #include "src/train/training_setup.h"
 
@@ -120,8 +121,9 @@ void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& re
 void report_resumption(const TrainingInputs& inputs, const Resumption& resumption, RunRecord& record) {
   const RunState& state = resumption.state;
   record.result.earlier_seconds = static_cast<double>(state.milliseconds) / 1e3;
+  if (inputs.world.root() || inputs.options.survive)  // any rank may have to write the results in the end
+    read_earlier_results(inputs.options.out / "results.json", state.cursor.epoch, state.step, record.result);
   if (!inputs.world.root()) return;
-  read_earlier_results(inputs.options.out / "results.json", state.cursor.epoch, state.step, record.result);
   for (const std::string& line : resumption.stored->damaged) record.progress.line(line);
   if (const auto& difference = resumption.data_difference) {
     record.result.data_changes.push_back({{"step", state.step}, {"difference", *difference}});
@@ -181,10 +183,19 @@ std::vector<std::string> initial_weights(const TrainingInputs& inputs, Model& mo
   return lines;
 }
 
-}  // namespace
+// Runs to the end, however many ranks are lost on the way. Returns false if it was stopped.
+bool run_with_survivors(const TrainingInputs& inputs, Replica& replica, RunRecord& record, RunState& state,
+                        Survival& survival) {
+  while (true) try {
+      return TrainingRun(inputs, replica, record, state, &survival).run();
+    } catch (const Error&) {
+      if (!survival.recover()) throw;
+    }
+}
 
 // The statements are the protocol between the ranks: most are collective, so all ranks reach them in this order.
-int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
+// `membership`: null if ranks need not survive others.
+int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Membership* membership) {
   Activity& activity = watchdog.activity();
   keep_stop_signals_from_computing();
   activity.enter(Phase::comparing);
@@ -198,7 +209,7 @@ int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
   check_consistent(inputs);
 
   activity.enter(Phase::connecting);
-  const std::optional<FolderClaim> claim = claim_output(inputs);
+  std::optional<FolderClaim> claim = claim_output(inputs);
   std::optional<Resumption> resumption = resumption_of(inputs);
   RunState state = resumption ? resumption->state : RunState{};
   const auto all_reduce = open_all_reduce(inputs, state);
@@ -239,9 +250,40 @@ int train(const World& world, const TrainOptions& options, Watchdog& watchdog) {
   fill_in(inputs, replica, record.result);
   announce(inputs, replica, record, resumption && world.root() ? resumption->stored->checkpoint.summing : "");
 
-  const bool finished = TrainingRun(inputs, replica, record, state).run();
+  bool finished = false;
+  if (membership != nullptr) {
+    Survival survival(*membership, world, inputs, replica, record, state, claim);
+    finished = run_with_survivors(inputs, replica, record, state, survival);
+  } else {
+    finished = TrainingRun(inputs, replica, record, state, nullptr).run();
+  }
   activity.enter(Phase::ending);
   return finished ? 0 : kStoppedExitCode;
+}
+
+// Ranks that were lost before the run began leave nothing to go on from.
+[[noreturn]] void end_before_the_run(const std::vector<Membership::Loss>& losses, const World& world,
+                                     Membership& membership) {
+  if (world.root())
+    for (const Membership::Loss& loss : losses)
+      fmt::print(stderr, "annulus: rank {} on {} was lost before the run began: start it again\n", loss.rank,
+                 printable(loss.host));
+  membership.leave(kStoppedExitCode);
+}
+
+}  // namespace
+
+int train(const World& everyone, const TrainOptions& options, Watchdog& watchdog) {
+  World world = everyone;
+  if (!options.survive || world.size() == 1) return train_in(world, options, watchdog, nullptr);
+  Membership membership(world, options.lost_after);
+  try {
+    membership.leave(train_in(world, options, watchdog, &membership));
+  } catch (const Error&) {
+    if (const auto losses = membership.agree()) end_before_the_run(*losses, world, membership);
+    membership.fail_everywhere();
+    throw;
+  }
 }
 
 }  // namespace annulus

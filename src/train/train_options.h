@@ -36,6 +36,9 @@ struct TrainOptions {
   std::size_t global_batch = 0;  // over all ranks; 0: batch on each
   std::size_t accumulate = 1;    // number of parts in which a rank computes its share of a step
   std::size_t shards = 0;  // in which the global batch is computed, see collectives/shard_tree.h; 0: as many as ranks
+  bool survive = false;    // go on when ranks are lost
+  std::size_t min_ranks = 1;  // fewer write a checkpoint and end
+  double lost_after = 2;      // seconds of silence
   std::size_t epochs = 1;
   std::size_t max_steps = 0;       // 0: no limit
   std::optional<Goal> until;       // the run ends when an evaluation reaches it

@@ -19,17 +19,19 @@ double middle(const StepPlan& step, std::size_t size) {
 
 }  // namespace
 
-TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunRecord& record, const RunState& state)
+TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunRecord& record, RunState& state,
+                         Survival* survival)
     : inputs_(inputs),
       world_(inputs.world),
       options_(inputs.options),
       replica_(replica),
       record_(record),
       state_(state),
+      survival_(survival),
       evaluation_timer_(options_.evaluate_every),
       checkpoint_timer_(options_.checkpoint_every),
       checkpoints_(inputs.checkpoints([this](std::uint64_t step, std::string_view stage) {
-        inject_at(options_.faults, world_.rank(), step, stage);
+        inject_at(options_.faults, world_.rank_in_job(world_.rank()), step, stage);
       })),
       loader_(*inputs.training, inputs.training_plan, inputs.batches_from(state.cursor)),
       metrics_(world_, options_.metrics, options_.out, state.step, record.result.unit, record.result.utilization,
@@ -39,9 +41,10 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
 
 bool TrainingRun::run() {
   watch_for_stop_signals();
-  record_.result.startup_seconds = now_seconds() - record_.begun;
+  if (record_.result.losses.empty()) record_.result.startup_seconds = now_seconds() - record_.begun;
   bool goes_on = make_up_evaluation();
-  while (goes_on && !inputs_.complete(state_)) goes_on = run_epoch();
+  if (goes_on && !record_.result.losses.empty()) checkpoint();  // the loss may have interrupted one
+  while (goes_on && (record_.epoch || !inputs_.complete(state_))) goes_on = run_epoch();
   // If a run was stopped in its last evaluation, only the evaluation is left.
   if (goes_on && !state_.score) goes_on = follow_up({.evaluation = true, .checkpoint = true});
   if (goes_on) report_end();
@@ -77,18 +80,26 @@ bool TrainingRun::make_up_evaluation() {
   return !evaluation_timer_.due(state_.step, before, false) || follow_up({.evaluation = true, .checkpoint = true});
 }
 
-bool TrainingRun::run_epoch() {
-  EpochResult epoch;
+// The epoch may have been interrupted by a loss of ranks, also when all of its steps were done.
+EpochResult& TrainingRun::begin_epoch() {
+  if (record_.epoch) return *record_.epoch;
+  EpochResult& epoch = record_.epoch.emplace();
   epoch.epoch = state_.cursor.epoch + 1;
   epoch.first_image = state_.cursor.position;
   epoch.measure = step_measure(inputs_.training->info().labels);
-  const TraceSpan span(record_.timeline.run(), "epoch", static_cast<std::int64_t>(epoch.epoch));
   if (options_.clip_norm > 0) epoch.gradient_norms.emplace();
+  return epoch;
+}
+
+bool TrainingRun::run_epoch() {
+  EpochResult& epoch = begin_epoch();
+  const TraceSpan span(record_.timeline.run(), "epoch", static_cast<std::int64_t>(epoch.epoch));
   record_.progress.begin_epoch(epoch.epoch, inputs_.training->info().size, record_.result.unit);
   bool goes_on = true;
   while (goes_on && !inputs_.complete(state_) && state_.cursor.epoch < epoch.epoch) goes_on = run_step(epoch);
   close_epoch(epoch);
   if (goes_on || state_.cursor.epoch == epoch.epoch) report(epoch);
+  record_.epoch.reset();
   return goes_on;
 }
 
@@ -97,9 +108,10 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   record_.timeline.begin_step(state_.step + 1);
   const Mark begun = inputs_.device->mark();
   record_.activity.begin_step(state_.step + 1);
-  inject(options_.faults, world_.rank(), state_.step + 1, replica_.model);
+  inject(options_.faults, world_.rank_in_job(world_.rank()), state_.step + 1, replica_.model);
   record_.activity.enter(Activity::Phase::input);
   const Batch& batch = loader_.next();
+  record_.resume();
   epoch.rate = inputs_.schedule.rate(middle(batch.step, inputs_.training->info().size), state_.rate_reductions);
   replica_.optimizer.set_rate(epoch.rate);
   bad_samples_.add(batch);
@@ -128,7 +140,8 @@ ControlFlags TrainingRun::control_flags() const {
   const bool keeps_time = world_.root();
   return {.stop = vote(stop_requested()),
           .evaluate = vote(keeps_time && evaluation_timer_.time_has_come()),
-          .checkpoint = vote(keeps_time && checkpoint_timer_.time_has_come())};
+          .checkpoint = vote(keeps_time && checkpoint_timer_.time_has_come()),
+          .copy = vote(keeps_time && survival_ != nullptr && survival_->wants_copy())};
 }
 
 TrainingRun::Due TrainingRun::due(const StepPlan& step, const ControlFlags& flags) const {
@@ -158,9 +171,11 @@ bool TrainingRun::evaluate() {
   replica_.trainer.finish();
   const TraceSpan span(record_.timeline.run(), "evaluation");
   const double begun = now_seconds();
+  replica_.holds_state = !replica_.optimizer.average();
   replica_.optimizer.swap_average();
   const auto found = evaluate(inputs_.evaluated, options_.evaluation_steps);
   replica_.optimizer.swap_average();
+  replica_.holds_state = true;
   const double seconds = now_seconds() - begun;
   record_.result.evaluation_seconds += seconds;
   evaluation_timer_.restart();
@@ -194,6 +209,7 @@ bool TrainingRun::test() {
   const TraceSpan span(record_.timeline.run(), "test");
   const double begun = now_seconds();
   record_.activity.enter(Activity::Phase::resuming);
+  replica_.holds_state = false;
   const std::uint64_t step = restore_best(world_, checkpoints_.folder(), replica_.model);
   const auto found = evaluate(*inputs_.test, 0);
   if (!found) return false;
@@ -252,10 +268,10 @@ Checkpoint TrainingRun::checkpointed() {
 void TrainingRun::close_epoch(EpochResult& epoch) {
   replica_.trainer.finish();
   record_.activity.enter(Activity::Phase::meeting);
+  epoch.skipped += bad_samples_.take_all(world_);
   epoch.accounts += replica_.ledger.close(world_);
   record_.result.accounts += epoch.accounts;
   if (epoch.gradient_norms) *epoch.gradient_norms += replica_.optimizer.take_norms();
-  epoch.skipped = bad_samples_.take_all(world_);
   epoch.seconds = epoch.accounts.mean().wall();
   epoch.train_loss /= static_cast<double>(epoch.images);
   epoch.train_measure /= static_cast<double>(epoch.images);

@@ -9,6 +9,7 @@
 #include "src/train/interval.h"
 #include "src/train/replica.h"
 #include "src/train/run_record.h"
+#include "src/train/survival.h"
 #include "src/train/training_inputs.h"
 
 namespace annulus {
@@ -17,9 +18,10 @@ namespace annulus {
 // when they are due.
 class TrainingRun {
  public:
-  // Continues after `state`. All references must outlive the run. Throws Error. REQUIRES: the replica's parameters and
-  // optimizer are those of `state`.
-  TrainingRun(const TrainingInputs& inputs, Replica& replica, RunRecord& record, const RunState& state);
+  // Continues after `state`, which it keeps up to date. `survival`: null if ranks need not survive others. All
+  // references must outlive the run. Throws Error. REQUIRES: the replica's parameters and optimizer are those of
+  // `state`.
+  TrainingRun(const TrainingInputs& inputs, Replica& replica, RunRecord& record, RunState& state, Survival* survival);
 
   // Returns false if a signal stopped it. Collective. Throws Error.
   bool run();
@@ -34,6 +36,7 @@ class TrainingRun {
   bool make_up_evaluation();
   bool test();
   void report_end();
+  EpochResult& begin_epoch();
   bool run_epoch();
   bool run_step(EpochResult& epoch);
   bool follow_up(const Due& due);
@@ -57,7 +60,8 @@ class TrainingRun {
   const TrainOptions& options_;
   Replica& replica_;
   RunRecord& record_;
-  RunState state_;
+  RunState& state_;
+  Survival* const survival_;
   Timer evaluation_timer_, checkpoint_timer_;
   CheckpointWriter checkpoints_;  // used by rank 0
   Loader loader_;

@@ -1,0 +1,333 @@
+#include "src/job/membership.h"
+
+#include <fmt/format.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
+#include "src/job/machine.h"
+#include "src/job/signals.h"
+
+namespace annulus {
+namespace {
+
+using std::chrono::duration;
+
+constexpr int kBeats = 10;              // heartbeats within the time of silence that counts as a loss
+constexpr int kQuietMilliseconds = 20;  // between two looks at the other ranks
+constexpr int kBusyMilliseconds = 1;    // the same while ranks come to an agreement
+// A report: whether the rank leaves, whether it has failed, and the standing of each rank.
+constexpr std::size_t kLeaving = 0, kFailed = 1, kStandings = 2;
+
+constexpr double kLastWords = 3;  // seconds to wait for the others before this process ends
+
+FileDescriptor open_process(std::uint64_t process) {
+  return FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
+}
+
+std::vector<std::string> host_names(const World& world) {
+  std::array<char, 64> name{};
+  host_name().copy(name.data(), name.size() - 1);
+  const std::vector<std::byte> all = world.gather(std::as_bytes(std::span(name)));
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin < all.size(); begin += name.size())
+    names.emplace_back(reinterpret_cast<const char*>(all.data() + begin));
+  return names;
+}
+
+// Writes a line and ends this process at once, whatever its other threads do.
+[[noreturn]] void end_with(int status, const std::string& line) {
+  std::fflush(nullptr);
+  if (!line.empty()) {
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  }
+  std::_Exit(status);
+}
+
+}  // namespace
+
+Membership::Membership(World& world, double lost_after)
+    : world_(world),
+      channel_(world.channel()),
+      lost_after_(lost_after),
+      own_(static_cast<std::size_t>(world.rank())),
+      peers_(static_cast<std::size_t>(world.size())) {
+  const std::vector<std::uint64_t> processes = world.gather(static_cast<std::uint64_t>(getpid()));
+  const std::vector<std::string> hosts = host_names(world);
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    Peer& peer = peers_[rank];
+    members_.push_back(static_cast<int>(rank));
+    peer.node = world.node_of(static_cast<int>(rank));
+    peer.host = hosts[rank];
+    if (rank == own_) continue;
+    if (peer.node == world.node_of(world.rank())) peer.process = open_process(processes[rank]);
+    peer.arriving = report();
+    channel_.start_receiving(peer.arriving, static_cast<int>(rank), peer.receive);
+  }
+  looked_ = now_seconds();
+  choose_neighbours();
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+Membership::~Membership() {
+  thread_.request_stop();
+  thread_.join();
+  for (Peer& peer : peers_) {
+    withdraw({&peer.receive, 1});
+    give_up({&peer.send, 1});
+  }
+}
+
+std::optional<std::vector<Membership::Loss>> Membership::agree() {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, duration<double>(1.5 * lost_after_), [this] { return disturbed_; })) return {};
+  changed_.wait(lock, [this] { return agreed(); });
+  if (!may_go_on())
+    end_with(
+        kStoppedExitCode,
+        fmt::format("annulus: rank {} on {}: only {} of {} ranks answer, and the others may go on: this one ends\n",
+                    own_, peers_[own_].host, left(), members_.size()));
+  std::vector<Loss> losses;
+  std::vector<int> members;
+  for (const int rank : members_)
+    if (const Peer& peer = peers_[static_cast<std::size_t>(rank)]; peer.standing == present)
+      members.push_back(rank);
+    else
+      losses.push_back({rank, peer.host, peer.since});
+  members_ = std::move(members);
+  world_.continue_with(members_, static_cast<int>(peers_.size() - members_.size()));
+  disturbed_ = false;
+  world_.interrupt(false);
+  return losses;
+}
+
+void Membership::exclude(int rank_in_job) {
+  const std::scoped_lock lock(mutex_);
+  lose(static_cast<std::size_t>(rank_in_job), ended, now_seconds());
+}
+
+void Membership::leave(int status) {
+  std::string line;
+  {
+    std::unique_lock lock(mutex_);
+    leaving_ = true;
+    report_to_all();
+    changed_.wait_for(lock, duration<double>(kLastWords), [this] {
+      return std::ranges::all_of(peers_, [this](const Peer& peer) { return leaves(peer) || peer.standing != present; });
+    });
+    const auto stays = [this](const Peer& peer) { return leaves(peer) || peer.standing == present; };
+    if (std::ranges::find_if(peers_, stays) - peers_.begin() == static_cast<std::ptrdiff_t>(own_))
+      line = fmt::format("annulus: the job ends with status {}, ranks lost: {}\n", status,
+                         std::ssize(peers_) - std::ranges::count_if(peers_, stays));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(2 * kQuietMilliseconds));  // until the others know this
+  end_with(status, std::getenv("ANNULUS_REPORT_STATUS") != nullptr ? line : "");
+}
+
+bool Membership::leaves(const Peer& peer) const {
+  if (&peer == &peers_[own_]) return leaving_;
+  return !peer.report.empty() && peer.report[kLeaving] != std::byte{0};
+}
+
+void Membership::fail_everywhere() {
+  {
+    const std::scoped_lock lock(mutex_);
+    failed_ = true;
+    report_to_all();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(5 * kQuietMilliseconds));
+}
+
+void Membership::run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    bool settled = true;
+    {
+      const std::scoped_lock lock(mutex_);
+      settled = !disturbed_ || agreed();
+    }
+    await_processes(settled ? kQuietMilliseconds : kBusyMilliseconds);
+    const std::scoped_lock lock(mutex_);
+    look();
+  }
+}
+
+// Returns when a process on this node has ended, or after that time.
+void Membership::await_processes(int milliseconds) {
+  processes_.clear();
+  for (const Peer& peer : peers_)  // only this thread changes `process`
+    if (peer.process) processes_.push_back({peer.process.number(), POLLIN, 0});
+  poll(processes_.data(), processes_.size(), milliseconds);
+}
+
+void Membership::look() {
+  const double now = now_seconds();
+  if (now - looked_ > lost_after_ / 2)  // this process was frozen itself, so it could not hear the others
+    for (Peer& peer : peers_) peer.heard = now;
+  looked_ = now;
+  for (const pollfd& process : processes_)
+    if (process.revents != 0) {
+      const auto peer = std::ranges::find(peers_, process.fd, [](const Peer& one) { return one.process.number(); });
+      lose(static_cast<std::size_t>(peer - peers_.begin()), peer->standing == silent ? silenced : ended, now);
+      peer->process = FileDescriptor(-1);
+    }
+  take_reports();
+  notice_silence();
+  send_reports();
+  changed_.notify_all();
+}
+
+void Membership::take_reports() {
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    Peer& peer = peers_[rank];
+    try {
+      for (int arrived = 1; arrived != 0 && peer.receive != MPI_REQUEST_NULL;) {
+        check(MPI_Test(&peer.receive, &arrived, MPI_STATUS_IGNORE));
+        if (arrived == 0) break;
+        peer.heard = now_seconds();
+        peer.report = peer.arriving;
+        channel_.start_receiving(peer.arriving, static_cast<int>(rank), peer.receive);
+        take(rank, peer.report);
+      }
+    } catch (const Error&) {  // MPI knows that the rank has failed, as with ULFM
+      peer.receive = MPI_REQUEST_NULL;
+      lose(rank, silent, now_seconds());
+    }
+  }
+}
+
+void Membership::take(std::size_t rank, const std::vector<std::byte>& report) {
+  if (report[kFailed] != std::byte{0} && (!failed_ || rank < own_)) end_with(EXIT_FAILURE, "");
+  for (std::size_t other = 0; other < peers_.size(); ++other)
+    if (const auto standing = static_cast<Standing>(report[kStandings + other]); standing != present)
+      lose(other, standing, now_seconds() - (standing == ended ? 0 : lost_after_));
+}
+
+void Membership::notice_silence() {
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank)
+    if (const Peer& peer = peers_[rank]; peer.watched && peer.standing == present && looked_ - peer.heard > lost_after_)
+      lose(rank, silent, peer.heard);
+}
+
+void Membership::lose(std::size_t rank, Standing how, double since) {
+  Peer& peer = peers_[rank];
+  if (how <= peer.standing) return;
+  if (rank == own_)
+    end_with(EXIT_FAILURE,
+             fmt::format("annulus: rank {} on {}: the other ranks go on without this one\n", own_, peer.host));
+  if (peer.standing == present) {
+    peer.since = since;
+    disturbed_ = true;
+    world_.interrupt(true);
+  }
+  peer.standing = how;
+  // What shares this node's memory must have ended before the others use it again.
+  if (peer.process && how != present) syscall(SYS_pidfd_send_signal, peer.process.number(), SIGKILL, nullptr, 0);
+  choose_neighbours();
+  report_to_all();
+}
+
+void Membership::report_to_all() {
+  for (Peer& peer : peers_)
+    peer.news = peer.news || peer.standing == present || (!peer.informed && peer.node != peers_[own_].node);
+}
+
+// Sends reports with news, and heartbeats.
+void Membership::send_reports() {
+  const bool beat = looked_ - beaten_ > lost_after_ / kBeats;
+  if (beat) beaten_ = looked_;
+  const std::vector<std::byte> current = report();
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    Peer& peer = peers_[rank];
+    if (rank == own_ || !(peer.news || (beat && peer.watches))) continue;
+    int sent = 1;
+    try {
+      if (peer.send != MPI_REQUEST_NULL) check(MPI_Test(&peer.send, &sent, MPI_STATUS_IGNORE));
+      if (sent == 0) continue;
+      peer.informed = peer.standing != present;
+      peer.news = false;
+      peer.sent = current;
+      channel_.start_sending(peer.sent, static_cast<int>(rank), peer.send);
+    } catch (const Error&) {
+      peer.send = MPI_REQUEST_NULL;
+      lose(rank, silent, now_seconds());
+    }
+  }
+}
+
+// A rank watches the previous one on its node and, on the node before, those whose number there is its own on this
+// node, modulo this node's number of ranks. So each rank of a node that is lost was watched by a rank of the next.
+void Membership::choose_neighbours() {
+  std::vector<std::vector<std::size_t>> nodes;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank)
+    if (peers_[rank].standing == present) {
+      const auto same =
+          std::ranges::find(nodes, peers_[rank].node, [&](const auto& ranks) { return peers_[ranks.front()].node; });
+      (same == nodes.end() ? nodes.emplace_back() : *same).push_back(rank);
+    }
+  const auto here = static_cast<std::size_t>(
+      std::ranges::find_if(nodes, [&](const auto& ranks) { return on_this_node(ranks.front()); }) - nodes.begin());
+  const auto& mine = nodes[here];
+  const auto &before = nodes[(here + nodes.size() - 1) % nodes.size()], &after = nodes[(here + 1) % nodes.size()];
+  const auto place = static_cast<std::size_t>(std::ranges::find(mine, own_) - mine.begin());
+  std::vector<bool> watched(peers_.size()), watches(peers_.size());
+  watched[mine[(place + mine.size() - 1) % mine.size()]] = true;
+  watches[mine[(place + 1) % mine.size()]] = true;
+  if (nodes.size() > 1) {
+    for (std::size_t i = place; i < before.size(); i += mine.size()) watched[before[i]] = true;
+    watches[after[place % after.size()]] = true;
+  }
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    Peer& peer = peers_[rank];
+    if (watched[rank] && rank != own_ && !std::exchange(peer.watched, true)) peer.heard = now_seconds();
+    peer.watched = watched[rank] && rank != own_;
+    peer.watches = watches[rank];
+  }
+}
+
+// Whether all that are left have reported the same losses, and those on this node have ended.
+bool Membership::agreed() const {
+  return std::ranges::all_of(peers_, [&](const Peer& peer) {
+    if (peer.standing != present) return peer.standing != silent || !peer.process;
+    if (&peer == &peers_[own_]) return true;
+    if (peer.report.empty()) return left() == peers_.size();
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank)
+      if ((peer.report[kStandings + rank] == std::byte{present}) != (peers_[rank].standing == present)) return false;
+    return true;
+  });
+}
+
+bool Membership::may_go_on() const {
+  std::size_t alive = 0, unknown = 0;
+  std::optional<bool> first_is_alive;  // of those that may live
+  for (const int rank : members_) {
+    const Standing standing = peers_[static_cast<std::size_t>(rank)].standing;
+    if (standing == silenced || standing == ended) continue;
+    ++(standing == present ? alive : unknown);
+    if (!first_is_alive) first_is_alive = standing == present;
+  }
+  return alive > unknown || (alive == unknown && *first_is_alive);
+}
+
+std::size_t Membership::left() const {
+  return static_cast<std::size_t>(std::ranges::count(peers_, present, &Peer::standing));
+}
+
+std::vector<std::byte> Membership::report() const {
+  std::vector<std::byte> bytes(kStandings);
+  bytes[kLeaving] = std::byte{leaving_};
+  bytes[kFailed] = std::byte{failed_};
+  for (const Peer& peer : peers_) bytes.push_back(std::byte{peer.standing});
+  return bytes;
+}
+
+}  // namespace annulus

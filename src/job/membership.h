@@ -1,0 +1,112 @@
+#pragma once
+
+#include <poll.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/world/world.h"
+#include "src/io/file_descriptor.h"
+
+namespace annulus {
+
+// Which ranks of a job are left, as those that are left agree. On a thread of its own, every rank watches
+//
+//   the processes on its node     their end (pidfd_open(2))
+//   some of its neighbours        their heartbeats: the previous rank on its node, and its counterparts on the node
+//   before
+//
+// and reports what it notices to all others, which add it to their own reports. Losses are never taken back, so the
+// ranks agree when all that are left have reported the same. A rank that was given up but lives ends itself as soon as
+// it hears of that; on its node, the others end it.
+//
+// MPI is only used to exchange messages: Open MPI delivers those of the others if it was started so that it does not
+// end the job (mpirun --enable-recovery, in version 5 --with-ft ulfm).
+class Membership {
+ public:
+  struct Loss {
+    int rank;  // in the job
+    std::string host;
+    double since;  // in now_seconds(): when the rank ended, or was last heard
+  };
+
+  // From now on, a loss interrupts `world` (World::interrupt). `lost_after`: the seconds of silence after which a rank
+  // counts as lost. Collective. REQUIRES: `world` has all ranks of the job.
+  Membership(World& world, double lost_after);
+  ~Membership();
+
+  // Waits until the ranks that are left agree on the losses since the last call, and continues the world without these.
+  // Returns nothing if there were none within the time that it takes to notice one: an error has another cause. Ends
+  // this process with kStoppedExitCode if too few ranks are left: other ranks that live may go on instead. That is, if
+  // the ranks whose end nobody has seen are the majority, or half of all with the lowest rank among them.
+  std::optional<std::vector<Loss>> agree();
+
+  // Gives up a rank, which ends itself.
+  void exclude(int rank_in_job);
+
+  // Ends this process without MPI_Finalize, which would wait for lost ranks, when all others do the same. If the
+  // environment variable ANNULUS_REPORT_STATUS is set, one rank reports the status on stderr, because mpirun's own is
+  // always 0 then.
+  [[noreturn]] void leave(int status);
+
+  // Ends all ranks, because of an error on this one.
+  void fail_everywhere();
+
+ private:
+  // A rank that was silent is silenced when its process has been seen to end.
+  enum Standing : std::uint8_t { present, silent, silenced, ended };
+
+  struct Peer {
+    int node = 0;
+    std::string host;
+    FileDescriptor process{-1};  // while it runs on this node
+    Standing standing = present;
+    double since = 0;                       // of a loss
+    double heard = 0;                       // last
+    bool watched = false, watches = false;  // by and of this rank
+    bool informed = false;                  // that it was given up
+    std::vector<std::byte> report;          // its last one, empty if there was none
+    std::vector<std::byte> arriving, sent;  // messages in flight
+    MPI_Request receive = MPI_REQUEST_NULL, send = MPI_REQUEST_NULL;
+    bool news = false;  // it has not been sent the current report
+  };
+
+  void run(const std::stop_token& stop);
+  void look();
+  void await_processes(int milliseconds);
+  void take_reports();
+  void take(std::size_t rank, const std::vector<std::byte>& report);
+  void notice_silence();
+  void send_reports();
+  void choose_neighbours();
+  void lose(std::size_t rank, Standing how, double since);
+  void report_to_all();
+  bool leaves(const Peer& peer) const;
+  bool agreed() const;
+  bool may_go_on() const;
+  std::vector<std::byte> report() const;
+  std::size_t left() const;
+  bool on_this_node(std::size_t rank) const { return peers_[rank].node == peers_[own_].node; }
+
+  World& world_;
+  const Channel channel_;
+  const double lost_after_;
+  const std::size_t own_;  // this rank
+  std::mutex mutex_;       // guards what follows
+  std::condition_variable changed_;
+  std::vector<Peer> peers_;   // all ranks of the job
+  std::vector<int> members_;  // of the world
+  bool disturbed_ = false;    // a member was lost
+  bool leaving_ = false, failed_ = false;
+  double looked_ = 0, beaten_ = 0;  // when it last looked, and sent a heartbeat
+  std::vector<pollfd> processes_;
+  std::jthread thread_;  // last: it uses all of the above
+};
+
+}  // namespace annulus

@@ -1,0 +1,141 @@
+#include "src/train/survival.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "kernels/base/error.h"
+#include "src/io/printable.h"
+#include "src/job/signals.h"
+#include "src/step/replicas.h"
+#include "src/train/training_setup.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::uint64_t kNone = UINT64_MAX;  // no step
+constexpr double kLongestClaim = 5;          // seconds until a lost rank's lock of the folder is free
+
+}  // namespace
+
+Survival::Survival(Membership& membership, World& world, const TrainingInputs& inputs, Replica& replica,
+                   RunRecord& record, RunState& state, std::optional<FolderClaim>& claim)
+    : membership_(membership),
+      world_(world),
+      inputs_(inputs),
+      replica_(replica),
+      record_(record),
+      state_(state),
+      claim_(claim),
+      copied_(replica.model, replica.optimizer) {
+  replica.trainer.before_update([this] { copy(); });
+  copy();
+}
+
+void Survival::copy() {
+  const double begun = now_seconds();
+  copied_.take();
+  saved_ = {state_, record_.epoch};
+  copied_at_ = now_seconds();
+  copy_seconds_ = copied_at_ - begun;
+}
+
+bool Survival::wants_copy() const {
+  return now_seconds() - copied_at_ > copy_seconds_ / kCopyShare;
+}
+
+bool Survival::recover() {
+  const TraceSpan span(record_.timeline.run(), "recovery");
+  std::vector<Membership::Loss> losses;
+  const std::uint64_t reached = state_.step;
+  while (true) {
+    record_.activity.enter(Activity::Phase::recovering);
+    const auto further = membership_.agree();
+    if (!further) return false;
+    losses.insert(losses.end(), further->begin(), further->end());
+    try {
+      rebuild();
+      break;
+    } catch (const Error&) {  // another loss: the next turn returns false if it was none
+      if (!world_.interrupted()) throw;
+    }
+  }
+  report(losses, reached);
+  return true;
+}
+
+void Survival::rebuild() {
+  replica_.holds_state = replica_.holds_state && replica_.trainer.between_steps();
+  replica_.all_reduce.continue_in(world_);
+  replica_.trainer.continue_with(step_options(world_, inputs_.options, inputs_.global_batch));
+  replica_.ledger.discard();
+  go_back();
+  if (world_.root()) take_over();
+  check_replicas(world_, replica_.model, replica_.optimizer, "after ranks were lost");
+  copy();
+}
+
+// Returns the last step after which every rank has the state.
+std::uint64_t Survival::common_step() const {
+  const auto copied = world_.gather(saved_.state.step);
+  const auto current = world_.gather(replica_.holds_state ? state_.step : kNone);
+  const auto have = [&](std::uint64_t step) {
+    for (std::size_t rank = 0; rank < copied.size(); ++rank)
+      if (copied[rank] != step && current[rank] != step) return false;
+    return true;
+  };
+  std::uint64_t common = kNone;
+  for (const auto& steps : {copied, current})
+    for (const std::uint64_t step : steps)
+      if (step != kNone && (common == kNone || step > common) && have(step)) common = step;
+  if (common == kNone) fail("the ranks that are left have no step in common: resume from the last checkpoint");
+  return common;
+}
+
+void Survival::go_back() {
+  const std::uint64_t step = common_step();
+  if (step != state_.step || !replica_.holds_state) {
+    copied_.restore();
+    state_ = saved_.state;
+    record_.epoch = saved_.epoch;
+    replica_.holds_state = true;
+  }
+  // Only some ranks may have seen the end of an evaluation.
+  world_.broadcast(std::as_writable_bytes(std::span(&state_, 1)));
+  RunResult& result = record_.result;
+  result.ranks = world_.size();
+  std::erase_if(result.evaluations,
+                [&](const EvaluationResult& one) { return one.step > step || (one.step == step && !state_.score); });
+  std::erase_if(result.epochs, [&](const EpochResult& one) { return one.epoch > state_.cursor.epoch; });
+}
+
+// The first of the ranks that are left writes the run's files.
+void Survival::take_over() {
+  const double begun = now_seconds();
+  while (!claim_) {
+    try {
+      claim_.emplace(inputs_.options.out, true, "");
+    } catch (const Error&) {
+      if (now_seconds() - begun > kLongestClaim) throw;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      continue;
+    }
+    record_.progress.show_here();
+  }
+}
+
+void Survival::report(const std::vector<Membership::Loss>& losses, std::uint64_t reached) {
+  const std::uint64_t repeated = reached > state_.step ? reached - state_.step : 0;
+  for (const Membership::Loss& loss : losses) {
+    record_.result.losses.push_back({loss.rank, loss.host, state_.step, repeated, loss.since, 0});
+    record_.progress.line(printable(fmt::format(
+        "rank {} on {} was lost in step {}: {} rank{} go{} on after step {}", loss.rank, loss.host, reached + 1,
+        world_.size(), world_.size() == 1 ? "" : "s", world_.size() == 1 ? "es" : "", state_.step)));
+  }
+  if (static_cast<std::size_t>(world_.size()) < inputs_.options.min_ranks) {
+    record_.progress.line(fmt::format("fewer ranks than --min-ranks {}", inputs_.options.min_ranks));
+    request_stop();
+  }
+}
+
+}  // namespace annulus

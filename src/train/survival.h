@@ -1,0 +1,64 @@
+#pragma once
+
+#include <optional>
+
+#include "src/io/folder_claim.h"
+#include "src/job/membership.h"
+#include "src/step/state_copy.h"
+#include "src/train/replica.h"
+#include "src/train/run_record.h"
+#include "src/train/training_inputs.h"
+
+namespace annulus {
+
+// Keeps a run going when ranks are lost (--survive).
+//
+// A loss interrupts a step anywhere: some ranks may have updated some buckets, others not. So every rank has a copy of
+// its state in memory, from a moment when all ranks had completed the same step. After a loss, those that are left go
+// back to the last step after which all of them have the state, in the copy or still in the parameters, and compute
+// from there on what the lost ranks would have computed. With --shards, the results are the same bits.
+//
+// Copies are as rare as they must be to take kCopyShare of the time: the longer a copy takes, the more steps are
+// repeated after a loss.
+class Survival {
+ public:
+  static constexpr double kCopyShare = 0.004;
+
+  // `world`: the run's, which shrinks. All references must outlive this.
+  Survival(Membership& membership, World& world, const TrainingInputs& inputs, Replica& replica, RunRecord& record,
+           RunState& state, std::optional<FolderClaim>& claim);
+
+  void copy();              // REQUIRES: the parameters are those after `state`'s step
+  bool wants_copy() const;  // it is time for the next one
+  void follow_requests();   // on rank 0: excludes ranks if `annulus control` asks for it
+
+  // To be called when an Error has interrupted the run: waits until the ranks that are left agree, and goes back to the
+  // last step that they share. Returns false if no rank was lost. Collective over the ranks that are left. Throws
+  // Error.
+  bool recover();
+
+ private:
+  struct Saved {
+    RunState state;
+    std::optional<EpochResult> epoch;
+  };
+
+  void rebuild();
+  std::uint64_t common_step() const;
+  void go_back();
+  void take_over();
+  void report(const std::vector<Membership::Loss>& losses, std::uint64_t reached);
+
+  Membership& membership_;
+  World& world_;
+  const TrainingInputs& inputs_;
+  Replica& replica_;
+  RunRecord& record_;
+  RunState& state_;
+  std::optional<FolderClaim>& claim_;
+  StateCopy copied_;
+  Saved saved_;
+  double copied_at_ = 0, copy_seconds_ = 0;
+};
+
+}  // namespace annulus
