@@ -35,10 +35,7 @@ StepProfile with_batch(StepProfile profile, std::size_t batch) {
   const double times = static_cast<double>(batch) / static_cast<double>(profile.batch);
   profile.batch = batch;
   profile.input_seconds *= times;
-  for (LayerProfile& layer : profile.layers) {
-    layer.forward_seconds *= times;
-    layer.backward_seconds *= times;
-  }
+  for (LayerProfile& layer : profile.layers) layer.scale(times);
   if (profile.embedding) profile.embedding->own_seconds *= times;
   return profile;
 }

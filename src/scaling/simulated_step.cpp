@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "kernels/base/error.h"
 
@@ -84,10 +85,7 @@ struct Arena {
 StepProfile beside_others(StepProfile profile, double contention) {
   profile.input_seconds *= contention;
   profile.optimizer_seconds *= contention;
-  for (LayerProfile& layer : profile.layers) {
-    layer.forward_seconds *= contention;
-    layer.backward_seconds *= contention;
-  }
+  for (LayerProfile& layer : profile.layers) layer.scale(contention);
   if (profile.embedding) {
     profile.embedding->own_seconds *= contention;
     profile.embedding->row_seconds *= contention;
@@ -153,9 +151,15 @@ class Simulation {
 
   void backward() {
     buckets_.begin_step();
-    for (std::size_t layer = profile_.layers.size(); layer-- > 0;) {
-      compute(profile_.layers[layer].backward_seconds);
-      buckets_.ready(arena_.layers[layer].end);
+    for (std::size_t number = profile_.layers.size(); number-- > 0;) {
+      const LayerProfile& layer = profile_.layers[number];
+      double computed = 0;
+      for (const LayerProfile::Early& part : layer.early) {
+        compute(part.seconds - std::exchange(computed, part.seconds));
+        buckets_.ready(arena_.layers[number].begin + part.gradient_bytes / sizeof(float));
+      }
+      compute(layer.backward_seconds - computed);
+      buckets_.ready(arena_.layers[number].end);
     }
   }
 

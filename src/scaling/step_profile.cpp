@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -51,10 +52,57 @@ std::vector<std::vector<std::size_t>> gradient_bytes(const Model& model) {
   return bytes;
 }
 
-void pass(Network& network, const Batch& batch) {
+void pass(Network& network, const Batch& batch, const Network::Ready& ready) {
   network.forward();
-  network.backward(1.0f / static_cast<float>(batch.step.global_batch()), [](std::size_t) {});
+  network.backward(1.0f / static_cast<float>(batch.step.global_batch()), ready);
 }
+
+// The reports that gradients are final before their layer's backward ends, in all passes.
+class EarlyReports {
+ public:
+  EarlyReports(Device& device, const std::vector<std::vector<std::size_t>>& gradient_bytes)
+      : device_(device), layers_(gradient_bytes.size()), seconds_(gradient_bytes.size()) {
+    std::size_t end = 0;
+    for (std::size_t layer = layers_.size(); layer-- > 0; end = layers_[layer].end)
+      layers_[layer] = {end, std::reduce(gradient_bytes[layer].begin(), gradient_bytes[layer].end(), end)};
+  }
+
+  // To be called by a pass's backward.
+  void add(std::size_t gradients) { pass_.push_back({gradients * sizeof(float), device_.mark()}); }
+
+  // `begun(layer)`: the moment when its backward began in this pass.
+  template <class Begun>
+  void end_pass(const Begun& begun) {
+    for (std::size_t i = 0; i + 1 < pass_.size(); ++i) {
+      const std::size_t layer = layer_of(pass_[i].bytes);
+      if (layer != layer_of(pass_[i + 1].bytes)) continue;  // a layer's last report is that of its end
+      seconds_[layer][pass_[i].bytes - layers_[layer].begin].push_back(device_.seconds(pass_[i].at) - begun(layer));
+    }
+    pass_.clear();
+  }
+
+  std::vector<LayerProfile::Early> of(std::size_t layer) const {
+    std::vector<LayerProfile::Early> found;
+    for (const auto& [bytes, seconds] : seconds_[layer]) found.push_back({bytes, median(seconds)});
+    return found;
+  }
+
+ private:
+  struct Report {
+    std::size_t bytes;  // from the arena's start
+    Mark at;
+  };
+
+  std::size_t layer_of(std::size_t bytes) const {
+    const auto reached = [bytes](const Range& layer) { return layer.begin < bytes && bytes <= layer.end; };
+    return static_cast<std::size_t>(std::ranges::find_if(layers_, reached) - layers_.begin());
+  }
+
+  Device& device_;
+  std::vector<Range> layers_;  // positions of their gradients in the arena, in bytes
+  std::vector<Report> pass_;   // of the pass that is running
+  std::vector<std::map<std::size_t, std::vector<double>>> seconds_;  // of each layer, by bytes from its first gradient
+};
 
 // Returns the time of an exchange without all-reduces. If `all_tokens`, other ranks have every token of the vocabulary.
 double exchange_seconds(Model& model, AllReduce& none, EmbeddingExchange& exchange,
@@ -101,6 +149,31 @@ std::vector<std::size_t> gradient_bytes(const nlohmann::json& json) {
   return found;
 }
 
+std::vector<LayerProfile::Early> early_from_json(const nlohmann::json& json) {
+  std::vector<LayerProfile::Early> found;
+  for (const nlohmann::json& part : json)
+    found.push_back(
+        {valid_bytes(part.at("gradient_bytes").get<std::int64_t>(), "gradient_bytes"), milliseconds(part, "ms")});
+  return found;
+}
+
+LayerProfile layer_from_json(const nlohmann::json& json) {
+  LayerProfile layer{.name = json.at("name").get<std::string>(),
+                     .forward_seconds = milliseconds(json, "forward_ms"),
+                     .backward_seconds = milliseconds(json, "backward_ms"),
+                     .gradient_bytes = gradient_bytes(json),
+                     .early = early_from_json(json.value("early", nlohmann::json::array()))};
+  LayerProfile::Early last{0, 0};
+  const std::size_t all = std::reduce(layer.gradient_bytes.begin(), layer.gradient_bytes.end());
+  for (const LayerProfile::Early& part : layer.early) {
+    if (part.gradient_bytes < last.gradient_bytes || part.gradient_bytes > all || part.seconds < last.seconds ||
+        part.seconds > layer.backward_seconds)
+      fail("the early gradients of {} are not in order, or more or later than its own", layer.name);
+    last = part;
+  }
+  return layer;
+}
+
 EmbeddingProfile embedding_from_json(const nlohmann::json& json) {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
   const auto vocabulary = json.at("vocabulary").get<std::int64_t>();
@@ -119,9 +192,7 @@ StepProfile from_json(const nlohmann::json& json) {
                       .input_seconds = milliseconds(json, "input_ms"),
                       .optimizer_seconds = milliseconds(json, "optimizer_ms"),
                       .layers = {}};
-  for (const nlohmann::json& layer : json.at("layers"))
-    profile.layers.push_back({layer.at("name").get<std::string>(), milliseconds(layer, "forward_ms"),
-                              milliseconds(layer, "backward_ms"), gradient_bytes(layer)});
+  for (const nlohmann::json& layer : json.at("layers")) profile.layers.push_back(layer_from_json(layer));
   if (json.contains("embedding")) profile.embedding = embedding_from_json(json["embedding"]);
   if (profile.embedding && profile.length == 0) fail("there is an embedding, but no length");
   if (profile.batch == 0 || profile.ranks == 0 || profile.layers.empty()) fail("batch, ranks or layers are 0");
@@ -129,6 +200,12 @@ StepProfile from_json(const nlohmann::json& json) {
 }
 
 }  // namespace
+
+void LayerProfile::scale(double times) {
+  forward_seconds *= times;
+  backward_seconds *= times;
+  for (Early& part : early) part.seconds *= times;
+}
 
 double EmbeddingProfile::different_tokens(std::size_t tokens) const {
   const auto all = static_cast<double>(vocabulary);
@@ -152,7 +229,7 @@ std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, doubl
   Device& device = model.device();
   network.load(batch.images, batch.labels_of({0, batch.size()}), batch.keys);
   const Mark begun = device.mark();
-  pass(network, batch);
+  pass(network, batch, [](std::size_t) {});
   const Mark ended = device.mark();
   const auto passes = static_cast<std::size_t>(
       std::clamp<double>(seconds / (device.seconds(ended) - device.seconds(begun)), kFewestPasses, kMostPasses));
@@ -161,11 +238,15 @@ std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, doubl
   TraceLane lane(passes * places.count);
   lane.record(true);
   network.record_to(&lane);
-  for (std::size_t i = 0; i < passes; ++i) pass(network, batch);
-  network.record_to(nullptr);
-  resolve(device, lane, lane.spans().size());
-
   const auto bytes = gradient_bytes(model);
+  EarlyReports early(device, bytes);
+  for (std::size_t i = 0; i < passes; ++i) {
+    pass(network, batch, [&early](std::size_t gradients) { early.add(gradients); });
+    resolve(device, lane, lane.spans().size());
+    early.end_pass([&](std::size_t layer) { return lane.spans()[i * places.count + *places.backward[layer]].begin; });
+  }
+  network.record_to(nullptr);
+
   const auto median_of = [&](std::size_t place) {
     std::vector<double> found;
     for (std::size_t i = place; i < lane.spans().size(); i += places.count)
@@ -175,7 +256,7 @@ std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, doubl
   std::vector<LayerProfile> layers;
   for (std::size_t i = 0; i < bytes.size(); ++i)
     layers.push_back({model.graph().nodes()[i].name, median_of(i),
-                      places.backward[i] ? median_of(*places.backward[i]) : 0, bytes[i]});
+                      places.backward[i] ? median_of(*places.backward[i]) : 0, bytes[i], early.of(i)});
   return layers;
 }
 
@@ -210,11 +291,15 @@ nlohmann::json to_json(const StepProfile& profile) {
                       {"input_ms", 1e3 * profile.input_seconds},
                       {"optimizer_ms", 1e3 * profile.optimizer_seconds},
                       {"layers", nlohmann::json::array()}};
-  for (const LayerProfile& layer : profile.layers)
-    json["layers"].push_back({{"name", layer.name},
-                              {"forward_ms", 1e3 * layer.forward_seconds},
-                              {"backward_ms", 1e3 * layer.backward_seconds},
-                              {"gradient_bytes", layer.gradient_bytes}});
+  for (const LayerProfile& layer : profile.layers) {
+    nlohmann::json& written = json["layers"].emplace_back();
+    written = {{"name", layer.name},
+               {"forward_ms", 1e3 * layer.forward_seconds},
+               {"backward_ms", 1e3 * layer.backward_seconds},
+               {"gradient_bytes", layer.gradient_bytes}};
+    for (const LayerProfile::Early& part : layer.early)
+      written["early"].push_back({{"gradient_bytes", part.gradient_bytes}, {"ms", 1e3 * part.seconds}});
+  }
   if (profile.length > 0) json["length"] = profile.length;
   if (const auto& embedding = profile.embedding)
     json["embedding"] = {{"vocabulary", embedding->vocabulary},

@@ -24,14 +24,28 @@ namespace annulus {
 // layers from the last to the first, and a layer's parameters in order. The gradient of a shared parameter is that of
 // its last layer. All times are per step; those of layers are medians.
 //
+// A layer whose backward pass reports gradients as final before it ends also has
+//
+//     "early": [{"gradient_bytes": 1088, "ms": 0.4}, ...]
+//
+// in ascending order: this many bytes from the layer's first gradient on are final this long after its backward began.
+//
 // Of a language model, "batch" counts windows of "length" tokens; if its head shares the token embedding, the profile
 // also has
 //
 //     "embedding": {"vocabulary": 50257, "row_bytes": 3072, "own_ms": 0.8, "row_us": 0.3}
 struct LayerProfile {
+  struct Early {
+    std::size_t gradient_bytes;
+    double seconds;
+  };
+
   std::string name;
   double forward_seconds = 0, backward_seconds = 0;
   std::vector<std::size_t> gradient_bytes;
+  std::vector<Early> early{};
+
+  void scale(double times);  // multiplies all times
 };
 
 // The exchange of a shared token embedding's rows at the end of a step, without its all-reduces.

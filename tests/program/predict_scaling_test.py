@@ -169,6 +169,19 @@ class Predict(helper.ProgramTest):
         _, _, more = self.on_a_network("--ranks", 1, "--batch", 16, step=self.folder / "text.json")
         self.assertAlmostEqual(more[1]["embedding_ms"], 2 * 2 + 0.01 * round(different(256)))
 
+    def test_gradients_that_are_final_before_backward_ends(self):
+        step = profile(layers=1, gradient_bytes=2 * MIB)
+        arguments = ("--ranks", 2, "--bucket", "1MiB", "--all-reduce", "message-ring")
+        one_bucket = MIB * 8 / 1e6 + 0.02
+        _, _, late = self.on_a_network(*arguments, step=self.write("late.json", step))
+        self.assertAlmostEqual(late[2]["exposed_ms"], 2 * one_bucket, delta=1e-6)
+        step["profile"]["layers"][0]["early"] = [{"gradient_bytes": MIB, "ms": 10}, {"gradient_bytes": 2 * MIB, "ms": 20}]
+        _, _, early = self.on_a_network(*arguments, step=self.write("early.json", step))
+        self.assertEqual(early[2]["exposed_ms"], 0)
+        # Backward takes 20 ms, and the all-reduces run one after the other from its fifth on.
+        _, _, half = self.on_a_network(*arguments, "--batch", 4, step=self.folder / "early.json")
+        self.assertAlmostEqual(half[2]["exposed_ms"], 2 * one_bucket - 15, delta=1e-6)
+
     def test_a_measured_language_model(self):
         step = self.folder / "step.json"
         self.succeed("bench", "step", "--model", "gpt-tiny", "--length", 32, "--batch", 4, "--seconds", 0.3, "--threads", 1,
@@ -182,6 +195,12 @@ class Predict(helper.ProgramTest):
         vocabulary, width = found["embedding"]["vocabulary"], 64
         self.assertIn(found["embedding"]["row_bytes"], range(4 * width, 4 * width + 64))
         self.assertIn(vocabulary * found["embedding"]["row_bytes"], layers["loss"]["gradient_bytes"])
+        # The table is final before the head's backward ends, all of it at the same time because it is small.
+        early, = layers["loss"]["early"]
+        self.assertEqual(early["gradient_bytes"], sum(layers["loss"]["gradient_bytes"]))
+        self.assertLess(0, early["ms"])
+        self.assertLess(early["ms"], layers["loss"]["backward_ms"])
+        self.assertFalse([layer for layer in found["layers"] if "early" in layer and layer["name"] != "loss"])
         self.assertGreater(found["embedding"]["own_ms"] + found["embedding"]["row_us"], 0)
         self.assertEqual(row["tokens_per_second"], 2 * 4 * 32 / row["median_seconds"])
         _, predicted, rows = self.on_a_network("--ranks", "1,2,4", step=step)
@@ -202,6 +221,8 @@ class Predict(helper.ProgramTest):
         bad = profile()
         bad["profile"]["layers"][2]["backward_ms"] = -1
         odd = profile(gradient_bytes=7)
+        late = profile()
+        late["profile"]["layers"][1]["early"] = [{"gradient_bytes": MIB, "ms": 11}]
         text, unknown = text_profile(), text_profile()
         text["profile"]["embedding"]["vocabulary"] = 0
         del unknown["profile"]["length"]
@@ -225,6 +246,7 @@ class Predict(helper.ProgramTest):
                                 ((self.write("other.json", {"rows": []}), *network), "no profile.*bench step"),
                                 ((self.write("bad.json", bad), *network), "backward_ms is -1"),
                                 ((self.write("odd.json", odd), *network), "gradient_bytes is 7"),
+                                ((self.write("late.json", late), *network), "early gradients of layer1"),
                                 ((self.write("text.json", text), *network), "vocabulary is 0"),
                                 ((self.write("unknown.json", unknown), *network), "no length")):
             with self.subTest(arguments=arguments):

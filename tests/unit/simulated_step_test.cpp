@@ -144,6 +144,26 @@ TEST_CASE("of a shared embedding, forward hides the tokens; the rows follow the 
   CHECK(step.step == Approx(76.5 + 4 * 2 + 0.1));
 }
 
+TEST_CASE("gradients that are final before their layer's backward ends are sent early") {
+  // c is two buckets, final at 6.5 + 12 and 6.5 + 24; its backward ends at 36.5.
+  StepProfile profile = three_layers();
+  profile.layers[2].early = {{kLayerBytes / 2, 12}, {kLayerBytes, 24}};
+  const BucketOptions halves{.bytes = kLayerBytes / 2};
+  const auto step_of = [&](double all_reduce, const Interference& interference = {}, std::size_t ranks = 1) {
+    return simulate_step(profile, {[=](std::size_t) { return all_reduce; }, "constant", ranks}, halves, interference);
+  };
+  CHECK(step_of(0).step == Approx(66.8));
+  CHECK(step_of(0).buckets == 6);
+  CHECK(step_of(100).step == Approx(6.5 + 12 + 600 + 0.05));
+  CHECK(step_of(100, {.contention = 2}, 2).step == Approx(2 * (6.5 + 12) + 600 + 0.1));
+  // All-reduces run from 18.5 to 23.5 and from 33 to 38, within c's backward, which each prolongs by 2.5; those of b's
+  // two buckets prolong a's.
+  CHECK(step_of(5, {.slow_down = 2}).compute == Approx(66 + 2 * 2.5 + 2 * 2.5));
+  // Half of c is reported, which is half a bucket; nothing can be sent.
+  profile.layers[2].early.pop_back();
+  CHECK(simulate_step(profile, constant(100), {.bytes = kLayerBytes}).step == Approx(36.5 + 300 + 0.1));
+}
+
 TEST_CASE("with a shared embedding, layers below the head are deferred, and sent after the rows") {
   StepProfile profile = with_embedding();
   profile.embedding->own_seconds = profile.embedding->row_seconds = 0;
