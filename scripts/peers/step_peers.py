@@ -16,7 +16,7 @@ import threading
 import time
 
 from benchmark import ROOT, last_line, number, say
-from step_rank import samples, unit
+from step_rank import GPTS, samples, unit
 
 START_LIMIT, TURN_LIMIT = 900, 600  # seconds; compiling ResNet-50 on one core takes minutes
 TRIALS, TRIAL_SECONDS, WARM_UP_SECONDS = 3, 0.5, 0.3
@@ -30,15 +30,20 @@ class Failed(Exception):
 class Framework:
     title: str
     program: str
-    choices: list  # the choices for each setting
+    compilers: tuple
+    layouts: tuple = ()  # of images
+
+    def choices(self, model):
+        """Returns the choices for each setting."""
+        return [self.layouts, self.compilers] if self.layouts and model not in GPTS else [self.compilers]
 
 
 # Every rank is pinned to its cores, and DistributedDataParallel has its default buckets: on one machine the effects of
 # pinning and of a single bucket were below the noise.
 FRAMEWORKS = {
-    "torch": Framework("PyTorch", "torch_ddp.py", [["channels last", "NCHW"], ["eager", "compiled"]]),
-    "tensorflow": Framework("TensorFlow", "tensorflow_step.py", [["graph", "XLA"]]),
-    "jax": Framework("JAX", "jax_step.py", [["jit"]]),
+    "torch": Framework("PyTorch", "torch_ddp.py", ("eager", "compiled"), ("channels last", "NCHW")),
+    "tensorflow": Framework("TensorFlow", "tensorflow_step.py", ("graph", "XLA")),
+    "jax": Framework("JAX", "jax_step.py", ("jit",)),
 }
 
 
@@ -163,7 +168,7 @@ class Fastest:
 
     def __init__(self, peer, model, batch, ranks, threads):
         self.running, self.settings, self.speed, tried = None, None, 0, set()
-        choices = FRAMEWORKS[peer].choices
+        choices = FRAMEWORKS[peer].choices(model)
         best = [names[0] for names in choices]
         failure = None
         for place, names in enumerate(choices):
