@@ -5,8 +5,9 @@
 namespace annulus::cpu {
 
 // Multiplies and adds in vector registers, `rounds` times on each thread of the CPU device in parallel. This uses a
-// core but no shared resources: neither memory nor caches. Returns the number of float multiplications and additions on
-// all threads together.
+// core but no shared resources: neither memory nor caches. The registers are the widest of the processor, even if the
+// program was not compiled for these, because oneDNN uses them as well. Returns the number of float multiplications and
+// additions on all threads together: for each round, 20 x the floats in a register.
 double compute_in_registers(std::size_t rounds);
 
 // Returns the peak rate of these operations per second. Every thread computes in many short bursts for `seconds`, and
