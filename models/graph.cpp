@@ -96,6 +96,10 @@ Shapes Graph::input_shapes(const Node& node, std::size_t batch) const {
   return all;
 }
 
+bool Graph::reads_sample_keys(const Node& node) {
+  return std::ranges::find(node.inputs, kSampleKeys) != node.inputs.end();
+}
+
 const Node* Graph::find_owner(const std::string& parameter) const {
   const auto owns = [&](const Node& node) {
     return std::holds_alternative<TokenEmbedding>(node.operation) && parameter_name(node.name, "weight") == parameter;

@@ -73,6 +73,7 @@ class Graph {
   std::size_t values() const { return nodes_.size() + kFirstNode; }
   static bool has_node(Value value) { return value >= kFirstNode; }
   const Node& node(Value value) const { return nodes_[value - kFirstNode]; }
+  static bool reads_sample_keys(const Node& node);
 
   // Extents may be multiples of the batch, in any dimension.
   Shape shape(Value value, std::size_t batch) const;

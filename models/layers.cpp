@@ -23,9 +23,7 @@ Graph with_loss(Graph graph, const Task& task, Value logits) {
 }
 
 std::uint32_t next_dropout(const Graph& graph) {
-  return static_cast<std::uint32_t>(std::ranges::count_if(graph.nodes(), [](const Node& node) {
-    return std::ranges::find(node.inputs, Graph::kSampleKeys) != node.inputs.end();
-  }));
+  return static_cast<std::uint32_t>(std::ranges::count_if(graph.nodes(), Graph::reads_sample_keys));
 }
 
 Value dropout(Graph& graph, const std::string& name, float rate, Value x) {

@@ -8,14 +8,6 @@
 #include "kernels/base/lane_span.h"
 
 namespace annulus {
-namespace {
-
-bool reads_keys(const Node& node) {
-  return std::ranges::find(node.inputs, Graph::kSampleKeys) != node.inputs.end();
-}
-
-}  // namespace
-
 DeviceView ActivationArena::of(std::size_t bytes) {
   if (buffers_.empty() || buffers_.back().view().bytes < bytes) buffers_.push_back(device_.allocate(bytes));
   return buffers_.back().view();
@@ -27,7 +19,7 @@ Network::Network(Device& device, const Graph& graph, Mode mode, std::size_t batc
       graph_(graph),
       mode_(mode),
       batch_(batch),
-      wants_keys_(mode == Mode::training && std::ranges::any_of(graph.nodes(), reads_keys)),
+      wants_keys_(mode == Mode::training && std::ranges::any_of(graph.nodes(), Graph::reads_sample_keys)),
       unmixed_(graph.labels() == LabelForm::mixed ? batch : 0),
       steps_(plan_steps(layouts, planned)),
       activation_plan_(graph, ops(), specs_, mode),
@@ -50,7 +42,7 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
     Step step;
     step.runs_backward = mode_ == Mode::training && wanted[Graph::output(i)];
     // What only backward needs is not planned for layers below all trained ones. Dropout drops in training anyway.
-    const bool as_in_inference = !step.runs_backward && !reads_keys(node);
+    const bool as_in_inference = !step.runs_backward && !Graph::reads_sample_keys(node);
     try {
       step.op = device_.plan(node.operation, inputs, as_in_inference ? Mode::inference : mode_,
                              layouts.empty() ? std::vector<TensorSpec>{} : layouts[i]);
