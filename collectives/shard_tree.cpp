@@ -17,6 +17,11 @@ bool siblings(const Range& left, const Range& right, std::size_t shards) {
 
 }  // namespace
 
+void check_shards(std::size_t shards, std::size_t ranks) {
+  if (shards < ranks)
+    fail("{} shards are too few for {} ranks: use --shards {} or more, or fewer ranks", shards, ranks, ranks);
+}
+
 TreeOrder tree_order(std::span<const Range> arrays, std::size_t shards) {
   TreeOrder order;
   std::vector<Range>& stack = order.sums;
@@ -34,8 +39,7 @@ TreeOrder tree_order(std::span<const Range> arrays, std::size_t shards) {
 }
 
 TreeOrder tree_order(std::size_t rank, std::size_t ranks, std::size_t shards) {
-  if (shards < ranks)
-    fail("{} shards are too few for {} ranks: use --shards {} or more, or fewer ranks", shards, ranks, ranks);
+  check_shards(shards, ranks);
   const Range own = split(shards, ranks, rank);
   std::vector<Range> each;
   for (std::size_t shard = own.begin; shard < own.end; ++shard) each.push_back({shard, shard + 1});

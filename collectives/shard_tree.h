@@ -27,10 +27,13 @@ struct TreeOrder {
   std::vector<Range> sums;
 };
 
+// Throws Error if there are fewer shards than ranks.
+void check_shards(std::size_t shards, std::size_t ranks);
+
 // `arrays`: disjoint subtrees as ranges of shards, in their order.
 TreeOrder tree_order(std::span<const Range> arrays, std::size_t shards);
 
-// The same for a rank's shards one by one. Throws Error if there are fewer shards than ranks.
+// The same for a rank's shards one by one. Throws Error as check_shards() does.
 TreeOrder tree_order(std::size_t rank, std::size_t ranks, std::size_t shards);
 
 // Returns the largest number of subtrees of any rank.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 
+#include "collectives/shard_tree.h"
 #include "collectives/world/aligned_clock.h"
 #include "kernels/base/error.h"
 #include "kernels/base/median.h"
@@ -434,8 +435,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
     take_network(options, *trained);
   }
   take_default_task(options);
-  if (options.shards > 0 && options.shards < static_cast<std::size_t>(world.size()))
-    fail("--shards {}: too few for {} ranks", options.shards, world.size());
+  if (options.shards > 0) check_shards(options.shards, static_cast<std::size_t>(world.size()));
   if (global_batch_of(options, world) < options.shards)
     fail("--shards {}: a global batch of {} has fewer samples", options.shards, global_batch_of(options, world));
   check_consistent(world, options, trained ? &trained->checkpoint : nullptr);

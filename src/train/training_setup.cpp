@@ -5,6 +5,7 @@
 #include <optional>
 #include <variant>
 
+#include "collectives/shard_tree.h"
 #include "kernels/base/error.h"
 #include "models/freeze.h"
 #include "models/recompute.h"
@@ -164,7 +165,7 @@ void expect_same_passes(const World& world, const TrainOptions& options, std::si
 std::size_t global_batch_of(const World& world, const TrainOptions& options) {
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::size_t shards = options.shards > 0 ? options.shards : ranks;
-  if (shards < ranks) fail("--shards {}: too few for {} ranks", shards, ranks);
+  check_shards(shards, ranks);
   const std::size_t batch = options.global_batch > 0 ? options.global_batch : options.batch * shards;
   if (batch < options.shards) fail("--shards {}: a global batch of {} has fewer samples", shards, batch);
   if (batch < ranks)

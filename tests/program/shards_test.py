@@ -78,7 +78,7 @@ class Shards(helper.ProgramTest):
         self.assertEqual(found[1:], found[:1] * 3)
 
     def test_refusals(self):
-        for change, reason in (({"shards": 2}, "--shards 2: too few for 3 ranks"),
+        for change, reason in (({"shards": 2}, "2 shards are too few for 3 ranks: use --shards 3 or more"),
                                ({"global_batch": 7}, "--shards 8: a global batch of 7 has fewer samples"),
                                ({"accumulate": 2}, "--accumulate 2: shards are computed one by one anyway"),
                                ({"sync_batch_norm": True}, "--sync-batch-norm needs all ranks within a pass"),
