@@ -89,6 +89,7 @@ void add_commands(CLI::App& app, Command& chosen) {
   add_train(app, chosen);
   add_eval(app, chosen);
   add_checkpoint(app, chosen);
+  add_control(app, chosen);
   add_predict(app, chosen);
   add_generate(app, chosen);
   add_export(app, chosen);

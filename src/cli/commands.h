@@ -20,6 +20,7 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
 void add_train(CLI::App& app, Command& chosen);
 void add_eval(CLI::App& app, Command& chosen);
 void add_checkpoint(CLI::App& app, Command& chosen);
+void add_control(CLI::App& app, Command& chosen);
 void add_predict(CLI::App& app, Command& chosen);
 void add_generate(CLI::App& app, Command& chosen);
 void add_export(CLI::App& app, Command& chosen);

@@ -5,9 +5,23 @@
 namespace annulus {
 
 std::string MetricsRecord::name(std::size_t value) {
-  constexpr std::array<const char*, first_part_seconds> kNames{
-      "loss",          "accuracy",          "top5_accuracy",     "f1",  "mae",           "perplexity",  "bits_per_byte",
-      "learning_rate", "images_per_second", "tokens_per_second", "mfu", "gradient_norm", "noise_scale", "step_seconds"};
+  constexpr std::array<const char*, first_part_seconds> kNames{"loss",
+                                                               "accuracy",
+                                                               "top5_accuracy",
+                                                               "f1",
+                                                               "mae",
+                                                               "perplexity",
+                                                               "bits_per_byte",
+                                                               "learning_rate",
+                                                               "images_per_second",
+                                                               "tokens_per_second",
+                                                               "mfu",
+                                                               "gradient_norm",
+                                                               "noise_scale",
+                                                               "lost_rank",
+                                                               "recovery_seconds",
+                                                               "repeated_steps",
+                                                               "step_seconds"};
   if (value < first_part_seconds) return kNames[value];
   return std::string(StepTimes::kNames[value - first_part_seconds]) + "_seconds";
 }

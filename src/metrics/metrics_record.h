@@ -26,7 +26,10 @@ struct MetricsRecord {
     tokens_per_second,
     mfu,  // see Utilization
     gradient_norm,
-    noise_scale,  // see GradientNoise::recent()
+    noise_scale,       // see GradientNoise::recent()
+    lost_rank,         // its number when the run started
+    recovery_seconds,  // from its end, or its last sign, until the next step began
+    repeated_steps,
     step_seconds,
     first_part_seconds,  // the parts of StepTimes, in order
     kValues = first_part_seconds + StepTimes::kParts
@@ -34,10 +37,12 @@ struct MetricsRecord {
   static std::string name(std::size_t value);
   static Value value_of(Measure measure);
 
-  std::string_view kind;   // "train": training steps; "validation", "test": an evaluation; "epoch": all its steps
-  std::uint64_t step = 0;  // the first is 1
-  double epoch = 0;        // epochs done by then
-  double time = 0;         // seconds since 1970
+  // "train": training steps; "validation", "test": an evaluation; "epoch": all its steps; "lost": the others
+  // went on
+  std::string_view kind;
+  std::uint64_t step = 0;                               // the first is 1
+  double epoch = 0;                                     // epochs done by then
+  double time = 0;                                      // seconds since 1970
   std::array<std::optional<double>, kValues> values{};  // empty if the kind does not have the value
 };
 

@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "src/io/atomic_file.h"
 #include "src/io/file_io.h"
+#include "src/io/printable.h"
 #include "src/io/terminal.h"
 #include "src/io/version.h"
 #include "src/metrics/slow_down.h"
@@ -232,6 +233,10 @@ std::string summary(const RunResult& r) {
                       r.ranks == 1 ? "" : "s", r.global_batch);
   if (const auto mfu = r.mfu())
     text += fmt::format("MFU (model FLOPs utilization) {:.1f} % of {}\n", 100 * *mfu, r.utilization.peak_text());
+  for (const LostRank& loss : r.losses)
+    text += fmt::format("rank {} on {} was lost: {:.2f} s until the others went on after step {}, {} step{} repeated\n",
+                        loss.rank, printable(loss.host), loss.seconds, loss.step, loss.repeated_steps,
+                        loss.repeated_steps == 1 ? "" : "s");
   text += ledger_table(r.accounts);
   if (const std::string late = lateness_line(r.accounts); !late.empty()) text += "  " + late + '\n';
   if (const auto slow_down = find_slow_down(r.epochs)) text += slow_down->line() + '\n';

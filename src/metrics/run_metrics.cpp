@@ -96,6 +96,14 @@ void RunMetrics::epoch(const Place& place, const EpochResult& epoch) {
   write(record);
 }
 
+void RunMetrics::lost(const Place& place, const LostRank& loss) {
+  MetricsRecord record = record_of("lost", place);
+  record.values[MetricsRecord::lost_rank] = loss.rank;
+  record.values[MetricsRecord::recovery_seconds] = loss.seconds;
+  record.values[MetricsRecord::repeated_steps] = static_cast<double>(loss.repeated_steps);
+  write(record);
+}
+
 void RunMetrics::write(const MetricsRecord& record) {
   if (files_) files_->write(record);
 }

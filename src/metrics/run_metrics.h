@@ -42,6 +42,7 @@ class RunMetrics {
 
   void evaluation(const Place& place, const Evaluation& found);
   void epoch(const Place& place, const EpochResult& epoch);
+  void lost(const Place& place, const LostRank& loss);
 
  private:
   bool logs(std::uint64_t step) const { return !options_.formats.empty() && step % options_.every == 0; }

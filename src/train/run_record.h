@@ -22,12 +22,6 @@ struct RunRecord {
         timeline(options.timeline, clock_offset),
         progress(world.root(), options.epochs) {}
 
-  // The run goes on after ranks were lost.
-  void resume() {
-    for (LostRank& loss : result.losses)
-      if (loss.seconds == 0) loss.seconds = now_seconds() - loss.since;
-  }
-
   const double begun = now_seconds();
   Activity& activity;
   const double clock_offset;

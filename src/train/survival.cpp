@@ -8,6 +8,7 @@
 #include "src/io/printable.h"
 #include "src/job/signals.h"
 #include "src/step/replicas.h"
+#include "src/train/control.h"
 #include "src/train/training_setup.h"
 
 namespace annulus {
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::uint64_t kNone = UINT64_MAX;  // no step
 constexpr double kLongestClaim = 5;          // seconds until a lost rank's lock of the folder is free
+constexpr double kRequestSeconds = 0.5;      // between looks for requests
 
 }  // namespace
 
@@ -42,6 +44,19 @@ void Survival::copy() {
 
 bool Survival::wants_copy() const {
   return now_seconds() - copied_at_ > copy_seconds_ / kCopyShare;
+}
+
+void Survival::answer_requests() {
+  if (now_seconds() - answered_at_ < kRequestSeconds) return;
+  answered_at_ = now_seconds();
+  std::optional<int> excluded;
+  answer_request(inputs_.options.out, [&](int rank) -> std::string {
+    if (world_.size() == 1) return fmt::format("only one rank is left");
+    for (int member = 0; member < world_.size(); ++member)
+      if (world_.rank_in_job(member) == rank) excluded = rank;
+    return excluded ? "" : fmt::format("there is no rank {}", rank);
+  });
+  if (excluded) membership_.exclude(*excluded);
 }
 
 bool Survival::recover() {

@@ -30,7 +30,7 @@ class Survival {
 
   void copy();              // REQUIRES: the parameters are those after `state`'s step
   bool wants_copy() const;  // it is time for the next one
-  void follow_requests();   // on rank 0: excludes ranks if `annulus control` asks for it
+  void answer_requests();   // on rank 0: those of `annulus control`
 
   // To be called when an Error has interrupted the run: waits until the ranks that are left agree, and goes back to the
   // last step that they share. Returns false if no rank was lost. Collective over the ranks that are left. Throws
@@ -59,6 +59,7 @@ class Survival {
   StateCopy copied_;
   Saved saved_;
   double copied_at_ = 0, copy_seconds_ = 0;
+  double answered_at_ = 0;
 };
 
 }  // namespace annulus

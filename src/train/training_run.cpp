@@ -111,7 +111,8 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   inject(options_.faults, world_.rank_in_job(world_.rank()), state_.step + 1, replica_.model);
   record_.activity.enter(Activity::Phase::input);
   const Batch& batch = loader_.next();
-  record_.resume();
+  note_recovery();
+  if (survival_ != nullptr && world_.root()) survival_->answer_requests();
   epoch.rate = inputs_.schedule.rate(middle(batch.step, inputs_.training->info().size), state_.rate_reductions);
   replica_.optimizer.set_rate(epoch.rate);
   bad_samples_.add(batch);
@@ -133,6 +134,15 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   record_.progress.update(batch.step.positions.end, metrics.loss);
   metrics_.step(place(), metrics, count, epoch);
   return follow_up(due(batch.step, metrics.control_flags));
+}
+
+// The run goes on after ranks were lost.
+void TrainingRun::note_recovery() {
+  for (LostRank& loss : record_.result.losses) {
+    if (loss.seconds > 0) continue;
+    loss.seconds = now_seconds() - loss.since;
+    metrics_.lost(place(), loss);
+  }
 }
 
 ControlFlags TrainingRun::control_flags() const {
@@ -295,6 +305,7 @@ void TrainingRun::finish(const std::string& status) {
   const double begun = now_seconds();
   await_checkpoint();
   record_.result.checkpoint_seconds += now_seconds() - begun;
+  note_recovery();
   save_results(status);
   const std::string text = record_.timeline.write(world_);
   if (!text.empty()) record_.progress.line(text);

@@ -49,6 +49,7 @@ class TrainingRun {
   std::optional<Evaluation> evaluate(const EvaluatedSplit& split, std::size_t batches);
   void checkpoint();
   void await_checkpoint();
+  void note_recovery();
   Checkpoint checkpointed();
   void close_epoch(EpochResult& epoch);
   void report(const EpochResult& epoch);
