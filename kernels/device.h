@@ -33,6 +33,8 @@ struct Bindings {
   DeviceView output_gradient;               // empty for the last operation
   DeviceView second_output_gradient{};      // added to output_gradient; empty unless OpInfo::sums_output_gradients
   DeviceView scratch{};                     // OpInfo::scratch_bytes, in every mode; shared with other operations
+  DeviceView next_output{};                 // of the next operation, if OpInfo::computes_next
+  DeviceView previous_input{};              // of the previous operation, if OpInfo::differentiates_previous
 
   bool accumulates(std::size_t input) const { return input < accumulate.size() && accumulate[input]; }
 };
@@ -48,7 +50,7 @@ struct InputUse {
   bool adds_to_gradient = false;        // backward can add to the input's gradient at the cost of writing it
 };
 
-// The properties of a planned operation, which do not change.
+// The properties of a planned operation, which do not change once it is bound.
 struct OpInfo {
   TensorSpec output;
   std::vector<TensorSpec> parameters;
@@ -56,6 +58,8 @@ struct OpInfo {
   bool backward_reads_output = true;       // backward reads the output's values
   bool skips_parameter_gradients = false;  // backward does not compute them if they are not bound
   bool sums_output_gradients = false;      // backward adds Bindings::second_output_gradient to the output's gradient
+  bool computes_next = false;              // see Op::fuse_next
+  bool differentiates_previous = false;    // see Op::fuse_previous
   std::size_t scratch_bytes = 0;           // scratch memory that forward and backward need while they run
   // A pass contains all-reduces: every rank must run the same operations in the same order.
   bool sums_over_ranks = false;
@@ -83,6 +87,18 @@ class Op {
   // and with it the gradients of all other parameters: a large gradient can then be sent before backward() ends.
   using ReportFinal = std::function<void(std::size_t values)>;
   virtual void report_gradients(const ReportFinal& /*final*/) {}
+
+  // Let the operation do a pass of its neighbour in the graph within its own, if the device has a kernel for both: then
+  // it sets a property, and the neighbour's pass must not run. REQUIRES: bind() has not been called; the later of both
+  // has one input, the output of the earlier, which nothing else reads; both run backward or neither.
+  //
+  // info().computes_next: forward() also writes the output of `next`, Bindings::next_output. In inference it need not
+  // write its own output, and both may be one array.
+  virtual void fuse_next(const Operation& /*next*/) {}
+  // info().differentiates_previous: backward() writes the gradient of the input of `previous` instead of its own
+  // input's, and reads Bindings::previous_input. REQUIRES: `previous` has one input, which nothing else reads and whose
+  // gradient is needed.
+  virtual void fuse_previous(const Operation& /*previous*/) {}
 
   virtual void bind(const Bindings& bindings) = 0;
   virtual void forward() = 0;

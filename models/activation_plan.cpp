@@ -93,7 +93,9 @@ void ActivationPlan::set_moments() {
   end_ = ops_.size();
   for (std::size_t i = ops_.size(); i-- > 0;) {
     for (const std::size_t again : recomputed_before_[i]) {
-      ranges_again_[Graph::output(again)] = {end_, end_};
+      std::optional<LiveRange>& range = ranges_again_[Graph::output(again)];
+      range = {range ? range->begin : end_, end_};
+      if (ops_[again]->info().computes_next) ranges_again_[Graph::output(again + 1)] = {end_, end_};
       ++end_;
     }
     backward_[i] = end_++;
@@ -102,6 +104,8 @@ void ActivationPlan::set_moments() {
 
 void ActivationPlan::find_reads() {
   for (std::size_t i = 0; i < ops_.size(); ++i) ranges_[Graph::output(i)] = {forward(i), forward(i)};
+  for (std::size_t i = 0; i < ops_.size(); ++i)
+    if (ops_[i]->info().computes_next) ranges_[Graph::output(i + 1)].begin = forward(i);
   const auto read_later = [this](Value value, std::size_t moment) {
     LiveRange& range = ranges_again_[value] ? *ranges_again_[value] : ranges_[value];
     range.end = std::max(range.end, moment);

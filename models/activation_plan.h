@@ -12,7 +12,8 @@ namespace annulus {
 // The memory plan of a network's activations and their gradients, from liveness analysis: all of them are placed in one
 // arena, in which memory is reused after the last read of its content. The moments of a step are its operations'
 // forward passes and, in training, their backward passes, in the order in which they run. The forward passes of nodes
-// that are recomputed run again directly before the first backward pass that needs them.
+// that are recomputed run again directly before the first backward pass that needs them. A fused forward pass is part
+// of the pass before it (Op::fuse_next).
 //
 // The images and the labels come from outside and are not in the arena.
 class ActivationPlan {

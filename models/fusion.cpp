@@ -86,4 +86,15 @@ Graph fuse(const Graph& graph) {
   return fused;
 }
 
+std::vector<bool> find_pairs(const Graph& graph) {
+  const auto readers = count_readers(graph);
+  const auto& nodes = graph.nodes();
+  std::vector<bool> pairs(nodes.size());
+  for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
+    const auto others = other_inputs(nodes[i + 1], Graph::output(i), readers[Graph::output(i)]);
+    pairs[i] = others && others->empty() && nodes[i].recomputed == nodes[i + 1].recomputed;
+  }
+  return pairs;
+}
+
 }  // namespace annulus

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "models/graph.h"
 
 namespace annulus {
@@ -8,5 +10,9 @@ namespace annulus {
 // dense layer or a batch norm, becomes part of that operation, and so does an addition after a batch norm. This
 // rewrites the graph, so all devices benefit. Names of parameters do not change.
 Graph fuse(const Graph& graph);
+
+// Returns for every node whether a device may fuse it with the next node (Op::fuse_next): the next one has the node's
+// output as its only input, nothing else reads it, and both are recomputed in backward or neither.
+std::vector<bool> find_pairs(const Graph& graph);
 
 }  // namespace annulus

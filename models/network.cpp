@@ -6,6 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/lane_span.h"
+#include "models/fusion.h"
 
 namespace annulus {
 DeviceView ActivationArena::of(std::size_t bytes) {
@@ -53,7 +54,22 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
     specs_.push_back(step.op->output());
     steps.push_back(std::move(step));
   }
+  fuse(steps);
   return steps;
+}
+
+// Lets the device fuse passes of neighbours. A backward pass can only be fused if the gradient of the node's input has
+// the memory of its output's gradient, to which the next node writes.
+void Network::fuse(std::vector<Step>& steps) const {
+  const auto pairs = find_pairs(graph_);
+  const auto& nodes = graph_.nodes();
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (pairs[i] && steps[i].runs_backward == steps[i + 1].runs_backward)
+      steps[i].op->fuse_next(nodes[i + 1].operation);
+    if (i >= 2 && pairs[i - 2] && pairs[i - 1] && steps[i - 2].runs_backward &&
+        steps[i - 1].op->info().input(0).gradient_may_overwrite)
+      steps[i].op->fuse_previous(nodes[i - 1].operation);
+  }
 }
 
 std::vector<const Op*> Network::ops() const {
@@ -90,6 +106,8 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
   bindings.scratch = view(activation_plan_.scratch());
   bindings.output_gradient = view(activation_plan_.gradient(output));
   bindings.second_output_gradient = view(activation_plan_.second_gradient(output));
+  if (step.op->info().computes_next) bindings.next_output = value(output + 1);
+  if (step.op->info().differentiates_previous) bindings.previous_input = value(output - 2);
   for (std::size_t k = 0; k < bindings.inputs.size(); ++k) {
     const auto& [piece, accumulate, added_to] = activation_plan_.input_gradients(node)[k];
     bindings.input_gradients.push_back(view(piece));
@@ -226,6 +244,7 @@ void Network::backward(float sample_weight, const Ready& ready) {
 
 void Network::forward_layers(const Range& steps) {
   for (std::size_t i = steps.begin; i < steps.end; ++i) {
+    if (forward_is_fused(i)) continue;
     const LaneSpan layer(device_, lane_, graph_.nodes()[i].name);
     steps_[i].op->forward();
   }
@@ -235,6 +254,7 @@ void Network::backward_layers(const Range& steps, float sample_weight) {
   for (std::size_t i = steps.end; i-- > steps.begin;) {
     if (!steps_[i].runs_backward) continue;
     for (const std::size_t again : activation_plan_.recomputed_before(i)) forward_layers({again, again + 1});
+    if (backward_is_fused(i)) continue;
     const LaneSpan layer(device_, lane_, graph_.nodes()[i].name);
     const Step& step = steps_[i];
     step.op->backward(sample_weight);

@@ -59,7 +59,8 @@ class Network {
 
   void bind(const Parameters& parameters, ActivationArena& memory);
 
-  // From now on, adds a span to this lane for each layer's forward and backward; null: adds none.
+  // From now on, adds a span to this lane for each layer's forward and backward; null: adds none. A pass that is fused
+  // with a neighbour's has none.
   void record_to(TraceLane* lane) { lane_ = lane; }
 
   // The part of a shared token embedding's gradient that backward() leaves out, because most of its rows are 0: the
@@ -121,6 +122,7 @@ class Network {
   };
 
   std::vector<Step> plan_steps(const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned);
+  void fuse(std::vector<Step>& steps) const;
   std::vector<const Op*> ops() const;
   void load_labels(const Labels& labels);
   void bind_step(std::size_t node, const Parameters& parameters);
@@ -131,6 +133,10 @@ class Network {
   void plan_backward(std::span<const std::size_t> stops);
   template <class Work>
   void run(CapturedSegment& segment, const Work& work);
+  bool forward_is_fused(std::size_t step) const { return step > 0 && steps_[step - 1].op->info().computes_next; }
+  bool backward_is_fused(std::size_t step) const {
+    return step + 1 < steps_.size() && steps_[step + 1].op->info().differentiates_previous;
+  }
   void forward_layers(const Range& steps);
   void backward_layers(const Range& steps, float sample_weight);
 

@@ -2,7 +2,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "models/recompute.h"
 #include "models/synchronize.h"
+#include "models/zoo.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"
 
@@ -234,6 +236,31 @@ TEST_CASE("fusion keeps a convolution's settings") {
   CHECK(conv.padding == 1);
   CHECK_FALSE(conv.bias);
   CHECK(conv.relu);
+}
+
+TEST_CASE("nodes that a device may fuse with the next one") {
+  const Graph graph = make_model("gpt-tiny", token_task({8, 50}));
+  const auto names = [](const Graph& of) {
+    const auto pairs = find_pairs(of);
+    std::vector<std::string> found;
+    for (std::size_t i = 0; i < pairs.size(); ++i)
+      if (pairs[i] && (of.nodes()[i].name == "wte" || of.nodes()[i].name.starts_with("h.1.")))
+        found.push_back(of.nodes()[i].name);
+    return found;
+  };
+  const std::vector<std::string> expected{"wte",      "h.1.ln_1",     "h.1.attn.c_attn", "h.1.attn",
+                                          "h.1.ln_2", "h.1.mlp.c_fc", "h.1.mlp.act",     "h.1.add2"};
+  CHECK(names(graph) == expected);
+  CHECK(names(recompute_blocks(graph)) == expected);
+  Graph partly = graph.without_nodes();
+  for (Node node : graph.nodes()) {
+    node.recomputed = node.name == "h.1.mlp.act";
+    partly.add(std::move(node));
+  }
+  std::vector<std::string> expected_partly = expected;
+  std::erase(expected_partly, "h.1.mlp.c_fc");
+  std::erase(expected_partly, "h.1.mlp.act");
+  CHECK(names(partly) == expected_partly);
 }
 
 TEST_CASE("the fused graph has the same loss and gradients") {

@@ -59,7 +59,62 @@ std::size_t most_at_a_moment(const std::vector<Lifetime>& pieces) {
   return most;
 }
 
+// Some values of one unit each.
+class UnitLayout final : public Layout {
+ public:
+  std::size_t bytes() const override { return kUnit; }
+  std::string name() const override { return "unit"; }
+};
+
+class UnitOp final : public Op {
+ public:
+  explicit UnitOp(bool computes_next) {
+    info_.inputs.assign(2, {.backward_reads = false});
+    info_.backward_reads_output = false;
+    info_.computes_next = computes_next;
+  }
+  void require_input() { info_.inputs[0].backward_reads = true; }
+  void bind(const Bindings&) override {}
+  void forward() override {}
+  void backward(float) override {}
+};
+
+// The plan of a chain of nodes, in which the backward pass of the fourth reads the output of the third. If `fused`, the
+// third computes the fourth.
+ActivationPlan plan_chain(const Graph& graph, Mode mode, bool fused) {
+  std::vector<std::unique_ptr<UnitOp>> ops;
+  std::vector<const Op*> views;
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    ops.push_back(std::make_unique<UnitOp>(fused && i == 2));
+    views.push_back(ops.back().get());
+  }
+  ops[3]->require_input();
+  return {graph, views, std::vector<TensorSpec>(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()}),
+          mode};
+}
+
 }  // namespace
+
+TEST_CASE("a fused output is kept from the pass before it on") {
+  Graph graph({1, 1, 1});
+  Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
+  x = graph.add("first", Dense{1}, {x});
+  x = graph.add({.name = "second", .operation = Dense{1}, .inputs = {x}, .recomputed = true});
+  const Value act = graph.add({.name = "act", .operation = Relu{}, .inputs = {x}, .recomputed = true});
+  graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{1}, {act}), Graph::kLabels});
+  std::vector<std::byte> arena(20 * kUnit);
+  const DeviceView memory{arena.data(), arena.size()};
+  const auto share = [&](Mode mode, bool fused, Value other) {
+    const ActivationPlan plan = plan_chain(graph, mode, fused);
+    REQUIRE(plan.bytes() <= arena.size());
+    return plan.view(plan.value(act), memory).address == plan.view(plan.value(other), memory).address;
+  };
+  // The input is read in that pass, and the loss is in memory when it runs again.
+  CHECK(share(Mode::inference, false, act - 2));
+  CHECK_FALSE(share(Mode::inference, true, act - 2));
+  CHECK(share(Mode::training, false, act + 2));
+  CHECK_FALSE(share(Mode::training, true, act + 2));
+}
 
 TEST_CASE("memory plans worked out by hand") {
   CHECK(plan_memory({}).bytes == 0);

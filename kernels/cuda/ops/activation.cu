@@ -228,7 +228,7 @@ class ActivationOp : public Op {
       : context_(context), operation_(operation), vectors_(channels_last(input).bytes() / kVectorBytes) {
     const ChannelsLast& layout = channels_last(input);
     info_.output = input;
-    info_.inputs = {{.gradient_may_overwrite = true, .adds_to_gradient = true}};
+    info_.inputs = {{.output_may_overwrite = true, .gradient_may_overwrite = true, .adds_to_gradient = true}};
     info_.backward_reads_output = false;
     row_ = {static_cast<unsigned>(layout.channels() / kLanes<T>),
             static_cast<unsigned>(input.shape.empty() ? 1 : input.shape[layout.axis()])};

@@ -147,11 +147,11 @@ class LanguageModelHeadOp : public Op {
       compute_losses(first, count, weight, context_.loss_scale);
       const Products& products = products_.at(count);
       if (to.wanted())
-        products.hidden_gradient->run(logits(), weights_.address, nullptr, to.values + first * width_, nullptr,
-                                      workspace_, lane());
+        products.hidden_gradient->run({logits(), weights_.address, to.values + first * width_}, workspace_, lane());
       if (const DeviceView weights = bindings_.parameter_gradients[1])
         (first == 0 ? products.first_weights : products.more_weights)
-            ->run(logits(), hidden(first), nullptr, weights.address, context_.unscale, workspace_, lane());
+            ->run({.a = logits(), .b = hidden(first), .output = weights.address, .factor = context_.unscale},
+                  workspace_, lane());
     });
     store_sums(sample_weight, data<float>(bindings_.parameter_gradients[0]));
   }
@@ -186,7 +186,7 @@ class LanguageModelHeadOp : public Op {
   }
 
   void compute_losses(std::size_t first, std::size_t count, float weight, const float* loss_scale) {
-    products_.at(count).logits->run(hidden(first), weights_.address, nullptr, logits(), nullptr, workspace_, lane());
+    products_.at(count).logits->run({hidden(first), weights_.address, logits()}, workspace_, lane());
     const Windows windows{data<std::int32_t>(bindings_.inputs[1]), static_cast<std::uint32_t>(length_),
                           static_cast<std::uint32_t>(vocabulary_)};
     launch(token_losses<T>, static_cast<unsigned>(count), dim3(1, kThreads), lane(), logits(), stride_, windows, first,

@@ -57,8 +57,8 @@ class MatrixProductOp : public Op {
   }
 
   void forward() override {
-    product_->run(bindings_.inputs[0].address, bindings_.inputs[1].address, nullptr, bindings_.output.address, nullptr,
-                  workspace_, lane());
+    product_->run({bindings_.inputs[0].address, bindings_.inputs[1].address, bindings_.output.address}, workspace_,
+                  lane());
   }
 
   void backward(float) override {
@@ -67,11 +67,10 @@ class MatrixProductOp : public Op {
       const DeviceView to = bindings_.input_gradients[0];
       if (k_ != k_padded_ && !bindings_.accumulates(0))
         check(cudaMemsetAsync(to.address, 0, to.bytes, lane()));  // its padding
-      to_a_->run(gradient, bindings_.inputs[1].address, nullptr, to.address, nullptr, workspace_, lane());
+      to_a_->run({gradient, bindings_.inputs[1].address, to.address}, workspace_, lane());
     }
     if (to_b_)
-      to_b_->run(bindings_.inputs[0].address, gradient, nullptr, bindings_.input_gradients[1].address, nullptr,
-                 workspace_, lane());
+      to_b_->run({bindings_.inputs[0].address, gradient, bindings_.input_gradients[1].address}, workspace_, lane());
   }
 
  private:

@@ -91,10 +91,12 @@ bool narrows_bias(const MatmulProblem& problem) {
 }
 
 std::string to_string(const MatmulProblem& p) {
+  constexpr std::array kFunctions{"", " with ReLU", " with GELU", " with GELU and its input", " with GELU's gradient"};
   return fmt::format("matrix product in {} of {}{}{} x {} by {}{} x {}{}{}{}{}", to_string(p.precision),
                      p.count > 1 ? fmt::format("{} times ", p.count) : "", p.a_transposed ? "transposed " : "", p.rows,
                      p.inner, p.b_transposed ? "transposed " : "", p.inner, p.columns, p.bias ? " with bias" : "",
-                     p.relu ? " with ReLU" : "", p.wide_output ? ", in float32" : "", p.accumulate ? ", added" : "");
+                     kFunctions.at(static_cast<std::size_t>(p.function)), p.wide_output ? ", in float32" : "",
+                     p.accumulate ? ", added" : "");
 }
 
 void require_sound(const MatmulProblem& p) {
@@ -103,6 +105,8 @@ void require_sound(const MatmulProblem& p) {
   const std::size_t block = channel_block(value_type(p.precision));
   for (const std::size_t side : {p.output_length(), p.a_length(), p.b_length()})
     if (side % block != 0) wrong(fmt::format("rows in memory must have a multiple of {} values", block));
+  if (p.has_gelu() && (p.count > 1 || p.accumulate)) wrong("GELU is only of a single product, alone");
+  if (p.function == MatmulProblem::Function::gelu_backward && p.bias) wrong("GELU's gradient has no bias");
 }
 
 // cuBLAS is column-major and we are row-major, so it sees each of our matrices transposed. So we ask it for the
@@ -123,8 +127,22 @@ Matrix matrix(DataType type, std::size_t memory_rows, std::size_t memory_columns
 }
 
 cublasLtEpilogue_t epilogue(const MatmulProblem& problem) {
-  if (problem.bias) return problem.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
-  return problem.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+  const auto either = [&](cublasLtEpilogue_t plain, cublasLtEpilogue_t biased) {
+    return problem.bias ? biased : plain;
+  };
+  switch (problem.function) {
+    case MatmulProblem::Function::none:
+      break;
+    case MatmulProblem::Function::relu:
+      return either(CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS);
+    case MatmulProblem::Function::gelu:
+      return either(CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS);
+    case MatmulProblem::Function::gelu_and_input:
+      return either(CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+    case MatmulProblem::Function::gelu_backward:
+      return CUBLASLT_EPILOGUE_DGELU;
+  }
+  return either(CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS);
 }
 
 Operation make_operation(const MatmulProblem& problem, cublasLtPointerMode_t factors) {
@@ -136,10 +154,14 @@ Operation make_operation(const MatmulProblem& problem, cublasLtPointerMode_t fac
   set(operation, CUBLASLT_MATMUL_DESC_TRANSA, problem.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(operation, CUBLASLT_MATMUL_DESC_TRANSB, problem.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(problem));
+  // Heuristics derive alignments from these addresses.
   if (problem.bias) {
     set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(output_type(problem)));
-    // Heuristics derive the bias's alignment from the address.
     set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(kVectorBytes));
+  }
+  if (problem.has_gelu_input()) {  // by default in the output's type
+    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<std::int64_t>(problem.output_length()));
+    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, reinterpret_cast<void*>(kVectorBytes));
   }
   return operation;
 }
@@ -156,39 +178,42 @@ class LtMatmul final : public Matmul {
            const MatmulProblem& problem)
       : handle_(std::move(handle)), zero_and_one_(std::move(zero_and_one)), problem_(problem) {
     plain_ = choose(CUBLASLT_POINTER_MODE_HOST);
-    // Not every algorithm with a bias or a ReLU can read factors from the device, and no caller needs both.
+    // Not every algorithm with a bias or a function can read factors from the device, and no caller needs both.
     if (epilogue(problem) == CUBLASLT_EPILOGUE_DEFAULT) scaled_ = choose(CUBLASLT_POINTER_MODE_DEVICE);
   }
+
+  bool found() const { return plain_.has_value(); }
 
   std::size_t workspace_bytes() const override {
     return library_bytes() + (narrows_bias(problem_) ? problem_.columns * size_of(output_type(problem_)) : 0);
   }
 
-  void run(const void* a, const void* b, const float* bias, void* output, const float* factor, void* workspace,
-           cudaStream_t stream) override {
-    if (factor != nullptr && !scaled_) fail("a {} does not support a factor", to_string(problem_));
-    if (problem_.bias) set(plain_->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, fitting(bias, workspace, stream));
-    if (factor == nullptr) {
+  void run(const MatmulOperands& o, void* workspace, cudaStream_t stream) override {
+    if (o.factor != nullptr && !scaled_) fail("a {} does not support a factor", to_string(problem_));
+    if (problem_.bias) set(plain_->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, fitting(o.bias, workspace, stream));
+    if (problem_.has_gelu_input()) set(plain_->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.gelu_input);
+    if (o.factor == nullptr) {
       const float one = 1, sum_factor = problem_.accumulate ? 1 : 0;
-      multiply(*plain_, a, b, output, &one, &sum_factor, workspace, stream);
+      multiply(*plain_, o, &one, &sum_factor, workspace, stream);
     } else {
       const auto* zero = reinterpret_cast<const float*>(zero_and_one_->view().address);
-      multiply(*scaled_, a, b, output, factor, problem_.accumulate ? zero + 1 : zero, workspace, stream);
+      multiply(*scaled_, o, o.factor, problem_.accumulate ? zero + 1 : zero, workspace, stream);
     }
   }
 
  private:
-  Way choose(cublasLtPointerMode_t factors) const {
+  // Returns nothing if there is no algorithm with a GELU.
+  std::optional<Way> choose(cublasLtPointerMode_t factors) const {
     Way way{make_operation(problem_, factors)};
     const Preference preference = make_preference();
     int count = 0;
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle_->get(), way.operation.get(), b_.get(), a_.get(), output_.get(),
                                        output_.get(), preference.get(), 1, &way.found, &count);
-    if (status != CUBLAS_STATUS_SUCCESS || count == 0 || way.found.state != CUBLAS_STATUS_SUCCESS)
-      fail("cuBLASLt {} has no algorithm for a {}: choose another precision or batch size ({})", cublasLtGetVersion(),
-           to_string(problem_), cublasLtGetStatusString(status));
-    return way;
+    if (status == CUBLAS_STATUS_SUCCESS && count > 0 && way.found.state == CUBLAS_STATUS_SUCCESS) return way;
+    if (problem_.has_gelu()) return {};
+    fail("cuBLASLt {} has no algorithm for a {}: choose another precision or batch size ({})", cublasLtGetVersion(),
+         to_string(problem_), cublasLtGetStatusString(status));
   }
 
   // The library's workspace, rounded up so that the memory after it is aligned.
@@ -205,11 +230,11 @@ class LtMatmul final : public Matmul {
     return narrow;
   }
 
-  void multiply(const Way& way, const void* a, const void* b, void* output, const float* factor,
-                const float* sum_factor, void* workspace, cudaStream_t stream) const {
-    check(cublasLtMatmul(handle_->get(), way.operation.get(), factor, b, b_.get(), a, a_.get(), sum_factor, output,
-                         output_.get(), output, output_.get(), &way.found.algo, workspace, way.found.workspaceSize,
-                         stream));
+  void multiply(const Way& way, const MatmulOperands& o, const float* factor, const float* sum_factor, void* workspace,
+                cudaStream_t stream) const {
+    check(cublasLtMatmul(handle_->get(), way.operation.get(), factor, o.b, b_.get(), o.a, a_.get(), sum_factor,
+                         o.output, output_.get(), o.output, output_.get(), &way.found.algo, workspace,
+                         way.found.workspaceSize, stream));
   }
 
   std::shared_ptr<const LtHandle> handle_;
@@ -232,14 +257,29 @@ Buffer make_zero_and_one() {
   return to_device(std::as_bytes(std::span(kValues)));
 }
 
+// Whether GELU in the library's epilogue is faster than a kernel of ours on the current device. We have not measured
+// it. Others found it faster on 8.0 (FlashAttention's fused_dense) and 9.0, but slower on 8.9, on which it is a
+// separate kernel (github.com/karpathy/llm.c/pull/591), and on 12.0 (github.com/sgl-project/sglang/pull/34350): so it
+// is used on the GPUs of data centres.
+bool fuses_gelu() {
+  int device = 0, major = 0, minor = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return (major == 8 && minor == 0) || major == 9 || major == 10;
+}
+
 class LtPlanner final : public MatmulPlanner {
  public:
   std::unique_ptr<Matmul> plan(const MatmulProblem& problem) override {
     require_sound(problem);
-    return std::make_unique<LtMatmul>(handle_, zero_and_one_, problem);
+    if (problem.has_gelu() && !fuses_gelu_) return nullptr;
+    auto made = std::make_unique<LtMatmul>(handle_, zero_and_one_, problem);
+    return made->found() ? std::move(made) : nullptr;
   }
 
  private:
+  const bool fuses_gelu_ = fuses_gelu();
   std::shared_ptr<const LtHandle> handle_ = std::make_shared<const LtHandle>(make_handle());
   std::shared_ptr<const Buffer> zero_and_one_ = std::make_shared<const Buffer>(make_zero_and_one());
 };

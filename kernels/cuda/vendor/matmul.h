@@ -13,22 +13,44 @@ namespace annulus::cuda {
 // The factors have the precision's value type; sums are computed in float32. The length of rows in memory is a multiple
 // of the number of values that 16 bytes hold. The batch is never along them, so it may have any size.
 struct MatmulProblem {
+  // The last function of a sum x, in the library's epilogue. GELU is Activation::Function::gelu_tanh.
+  enum class Function {
+    none,
+    relu,            // max(0, x)
+    gelu,            // GELU(x)
+    gelu_and_input,  // the same, and x to MatmulOperands::gelu_input
+    gelu_backward,   // x GELU'(gelu_input)
+  };
+
   Precision precision;
   std::size_t rows, columns, inner;
   bool a_transposed = false;  // stored as {inner, rows}
   bool b_transposed = false;  // stored as {columns, inner}
   bool bias = false;          // adds a float32 to each column, rounded to the output's type
-  bool relu = false;          // after that
-  bool wide_output = false;   // output is float32 in any precision
-  bool accumulate = false;    // adds to the output instead of overwriting it
-  std::size_t count = 1;      // products, of matrices that follow each other in memory
-  std::size_t a_row = 0;      // the length of a's rows in memory; 0: without padding. The same for the output's.
+  Function function = Function::none;
+  bool wide_output = false;  // output is float32 in any precision
+  bool accumulate = false;   // adds to the output instead of overwriting it
+  std::size_t count = 1;     // products, of matrices that follow each other in memory
+  std::size_t a_row = 0;     // the length of a's rows in memory; 0: without padding. The same for the output's.
   std::size_t output_row = 0;
 
   // The length of rows in memory.
   std::size_t a_length() const { return a_row > 0 ? a_row : a_transposed ? rows : inner; }
   std::size_t b_length() const { return b_transposed ? inner : columns; }
   std::size_t output_length() const { return output_row > 0 ? output_row : columns; }
+
+  bool has_gelu() const { return function != Function::none && function != Function::relu; }
+  bool has_gelu_input() const { return has_gelu() && function != Function::gelu; }
+};
+
+// Device memory, aligned to 16 bytes.
+struct MatmulOperands {
+  const void* a;
+  const void* b;
+  void* output;
+  const float* bias = nullptr;    // if the problem has one
+  void* gelu_input = nullptr;     // if the function has one: {rows, columns} in the output's type and layout
+  const float* factor = nullptr;  // if not null, of the product; supported only without bias and function
 };
 
 class Matmul {
@@ -37,17 +59,17 @@ class Matmul {
 
   virtual std::size_t workspace_bytes() const = 0;
 
-  // All pointers are to device memory, aligned to 16 bytes. `bias` may be null if the problem has none. `factor`, if
-  // not null, multiplies the product; it is supported only without bias and ReLU. Returns immediately; the work is done
-  // in the stream. Results are bit-identical from run to run.
-  virtual void run(const void* a, const void* b, const float* bias, void* output, const float* factor, void* workspace,
-                   cudaStream_t stream) = 0;
+  // Returns immediately; the work is done in the stream. Results are bit-identical from run to run.
+  virtual void run(const MatmulOperands& operands, void* workspace, cudaStream_t stream) = 0;
 };
 
 class MatmulPlanner {
  public:
   virtual ~MatmulPlanner() = default;
-  virtual std::unique_ptr<Matmul> plan(const MatmulProblem& problem) = 0;  // throws Error if there is none
+
+  // Throws Error if the library has no algorithm for the problem. With a GELU, which our kernels can compute as well,
+  // returns null then, or if the GPU is one on which they are faster.
+  virtual std::unique_ptr<Matmul> plan(const MatmulProblem& problem) = 0;
 };
 
 std::unique_ptr<MatmulPlanner> make_matmul_planner();  // for the current device

@@ -1,5 +1,6 @@
 #include "kernels/cuda/vendor/matmul.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/base/error.h"
@@ -12,6 +13,8 @@
 
 namespace annulus::cuda {
 namespace {
+
+using Function = MatmulProblem::Function;
 
 constexpr std::size_t kWorkspaceBytes = 4096;  // not needed, but overwritten, to detect users of stale data
 
@@ -56,22 +59,46 @@ std::vector<float> product(const MatmulProblem& p, const std::vector<float>& a, 
   return sums;
 }
 
-void compute(const MatmulProblem& p, std::size_t number, const void* a, const void* b, const float* bias, void* output,
-             const float* factor) {
+// GELU with the hyperbolic tangent, of which `inner` is the argument.
+struct Gelu {
+  explicit Gelu(float x) : x_(x), inner_(kScale * (x + kCube * x * x * x)) {}
+  float value() const { return 0.5f * x_ * (1 + std::tanh(inner_)); }
+  float slope() const {
+    const float t = std::tanh(inner_);
+    return 0.5f * (1 + t) + 0.5f * x_ * (1 - t * t) * kScale * (1 + 3 * kCube * x_ * x_);
+  }
+
+ private:
+  static constexpr float kScale = 0.7978845608f, kCube = 0.044715f;
+  float x_, inner_;
+};
+
+// `input`: of GELU, read or written.
+float apply(Function function, float value, float& input) {
+  if (function == Function::gelu_backward) return value * Gelu(input).slope();
+  if (function == Function::relu) return value < 0 ? 0 : value;
+  input = value;
+  return function == Function::none ? value : Gelu(value).value();
+}
+
+void compute(const MatmulProblem& p, std::size_t number, const MatmulOperands& o) {
   const std::vector<float> values =
-      product(p, load_matrix(a, a_of(p), number, p.precision), load_matrix(b, b_of(p), number, p.precision));
+      product(p, load_matrix(o.a, a_of(p), number, p.precision), load_matrix(o.b, b_of(p), number, p.precision));
   const Matrix matrix = output_of(p);
-  void* to = static_cast<std::byte*>(output) + number * matrix.count() * size_of(output_type(p));
+  void* to = static_cast<std::byte*>(o.output) + number * matrix.count() * size_of(output_type(p));
   std::vector<float> stored = emulated::load(to, matrix.count(), output_type(p));
+  std::vector<float> inputs(stored.size());
+  if (p.has_gelu_input()) inputs = emulated::load(o.gelu_input, inputs.size(), output_type(p));
   for (std::size_t i = 0; i < values.size(); ++i) {
     float value = values[i];
-    float& target = stored[matrix.at(i / p.columns, i % p.columns)];
-    if (factor != nullptr) value *= *factor;
-    if (p.accumulate) value += target;
-    if (p.bias) value += bias[i % p.columns];
-    target = p.relu && value < 0 ? 0 : value;
+    const std::size_t at = matrix.at(i / p.columns, i % p.columns);
+    if (o.factor != nullptr) value *= *o.factor;
+    if (p.accumulate) value += stored[at];
+    if (p.bias) value += o.bias[i % p.columns];
+    stored[at] = apply(p.function, value, inputs[at]);
   }
   emulated::store(stored, to, output_type(p));
+  if (p.function == Function::gelu_and_input) emulated::store(inputs, o.gelu_input, output_type(p));
 }
 
 class EmulatedMatmul final : public Matmul {
@@ -80,20 +107,21 @@ class EmulatedMatmul final : public Matmul {
 
   std::size_t workspace_bytes() const override { return kWorkspaceBytes; }
 
-  void run(const void* a, const void* b, const float* bias, void* output, const float* factor, void* workspace,
-           cudaStream_t stream) override {
+  void run(const MatmulOperands& o, void* workspace, cudaStream_t stream) override {
     const MatmulProblem& p = problem_;
     const std::size_t bytes = size_of(value_type(p.precision));
-    emulated::check_operand("a product's first factor", a, p.count * a_of(p).count(), bytes);
-    emulated::check_operand("a product's second factor", b, p.count * b_of(p).count(), bytes);
-    emulated::check_operand("a product", output, p.count * output_of(p).count(), size_of(output_type(p)));
+    emulated::check_operand("a product's first factor", o.a, p.count * a_of(p).count(), bytes);
+    emulated::check_operand("a product's second factor", o.b, p.count * b_of(p).count(), bytes);
+    emulated::check_operand("a product", o.output, p.count * output_of(p).count(), size_of(output_type(p)));
     emulated::check_operand("a product's workspace", workspace, kWorkspaceBytes, 1);
-    if (p.bias) emulated::check_operand("a product's bias", bias, p.columns, sizeof(float));
-    if (factor != nullptr && !emulated::device_reaches(factor, sizeof(float)))
-      fail("a product's factor at {} is not a device's memory", fmt::ptr(factor));
+    if (p.bias) emulated::check_operand("a product's bias", o.bias, p.columns, sizeof(float));
+    if (p.has_gelu_input())
+      emulated::check_operand("a GELU's input", o.gelu_input, output_of(p).count(), size_of(output_type(p)));
+    if (o.factor != nullptr && !emulated::device_reaches(o.factor, sizeof(float)))
+      fail("a product's factor at {} is not a device's memory", fmt::ptr(o.factor));
     check(emulated::enqueue(stream, [=] {
       std::memset(workspace, 0xff, kWorkspaceBytes);
-      for (std::size_t i = 0; i < p.count; ++i) compute(p, i, a, b, bias, output, factor);
+      for (std::size_t i = 0; i < p.count; ++i) compute(p, i, o);
     }));
   }
 
@@ -107,6 +135,8 @@ class EmulatedMatmuls final : public MatmulPlanner {
     emulated::check_multiple("values in a row of a product", p.output_length(), p.precision);
     emulated::check_multiple("values in a row of the first factor", p.a_length(), p.precision);
     emulated::check_multiple("values in a row of the second factor", p.b_length(), p.precision);
+    if (p.has_gelu() && (p.count > 1 || p.accumulate)) fail("GELU is only of a single product, alone");
+    if (p.function == Function::gelu_backward && p.bias) fail("GELU's gradient has no bias");
     return std::make_unique<EmulatedMatmul>(p);
   }
 };

@@ -15,6 +15,7 @@ using annulus::DataType;
 using annulus::Precision;
 using annulus::value_type;
 using namespace annulus::cuda;
+using Function = MatmulProblem::Function;
 using Pass = ConvolutionProblem::Pass;
 
 constexpr Precision kPrecisions[] = {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16};
@@ -36,6 +37,7 @@ class DeviceValues {
     cudaMemcpy(bytes_.get(), packed.data(), packed.size(), cudaMemcpyHostToDevice);
   }
   char* get() const { return bytes_.get(); }
+  const float* floats() const { return reinterpret_cast<const float*>(get()); }
   std::vector<float> values(cudaStream_t stream) const {
     return emulated::load(bytes_.values(stream).data(), count_, type_);
   }
@@ -123,7 +125,7 @@ TEST_CASE("matrix products in every precision, transposed or not") {
                             .a_transposed = chosen(0),
                             .b_transposed = chosen(1),
                             .bias = chosen(2),
-                            .relu = chosen(3),
+                            .function = chosen(3) ? Function::relu : Function::none,
                             .wide_output = chosen(4),
                             .accumulate = chosen(5)};
       INFO("precision " << to_string(precision) << ", choice " << choice);
@@ -138,7 +140,7 @@ TEST_CASE("matrix products in every precision, transposed or not") {
             sum += a[p.a_transposed ? k * kRows + i : i * kInner + k] *
                    b[p.b_transposed ? j * kInner + k : k * kColumns + j];
           sum = sum * factor + (p.accumulate ? old[i * kColumns + j] : 0) + (p.bias ? bias[j] : 0);
-          wanted.push_back(p.relu ? std::max(sum, 0.0f) : sum);
+          wanted.push_back(chosen(3) ? std::max(sum, 0.0f) : sum);
         }
       const DataType type = value_type(precision);
       const DeviceValues device_a(a, type), device_b(b, type), device_bias(bias, DataType::f32);
@@ -146,9 +148,45 @@ TEST_CASE("matrix products in every precision, transposed or not") {
       const auto plan = make_matmul_planner()->plan(p);
       const DeviceArray<char> workspace(plan->workspace_bytes());
       OwnStream stream;
-      plan->run(device_a.get(), device_b.get(), reinterpret_cast<const float*>(device_bias.get()), output.get(),
-                reinterpret_cast<const float*>(scale.get()) + 1, workspace.get(), stream);
+      plan->run({.a = device_a.get(),
+                 .b = device_b.get(),
+                 .output = output.get(),
+                 .bias = device_bias.floats(),
+                 .factor = scale.floats() + 1},
+                workspace.get(), stream);
       CHECK(output.values(stream) == wanted);
+    }
+}
+
+TEST_CASE("GELU of a matrix product, and its gradient") {
+  const auto gelu = [](double x) { return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2; };
+  constexpr double kStep = 1e-4;
+  const auto slope = [&](double x) { return (gelu(x + kStep) - gelu(x - kStep)) / (2 * kStep); };
+  for (const Precision precision : {Precision::bf16, Precision::fp16})
+    for (const Function function : {Function::gelu, Function::gelu_and_input, Function::gelu_backward}) {
+      const bool backward = function == Function::gelu_backward;
+      const MatmulProblem p{
+          .precision = precision, .rows = 5, .columns = 8, .inner = 8, .bias = !backward, .function = function};
+      INFO("precision " << to_string(precision) << ", function " << static_cast<int>(function));
+      const auto a = small_numbers(p.rows * p.inner, 5), b = small_numbers(p.inner * p.columns, 7);
+      const auto bias = small_numbers(p.columns, 1), before = small_numbers(p.rows * p.columns, 1);
+      const DataType type = value_type(precision);
+      const DeviceValues device_a(a, type), device_b(b, type), device_bias(bias, DataType::f32);
+      const DeviceValues output(before, type), input(before, type);
+      const auto plan = make_matmul_planner()->plan(p);
+      const DeviceArray<char> workspace(plan->workspace_bytes());
+      OwnStream stream;
+      plan->run({device_a.get(), device_b.get(), output.get(), device_bias.floats(), input.get()}, workspace.get(),
+                stream);
+      const auto made = output.values(stream), inputs = input.values(stream);
+      for (std::size_t i = 0; i < made.size(); ++i) {
+        float sum = backward ? 0 : bias[i % p.columns];
+        for (std::size_t k = 0; k < p.inner; ++k)
+          sum += a[i / p.columns * p.inner + k] * b[k * p.columns + i % p.columns];
+        const double wanted = backward ? sum * slope(before[i]) : gelu(sum);
+        CHECK(made[i] == Approx(wanted).epsilon(0x1p-8).margin(1e-4));
+        CHECK(inputs[i] == (function == Function::gelu_and_input ? sum : before[i]));
+      }
     }
 }
 
@@ -171,14 +209,24 @@ TEST_CASE("planners refuse what the vendor's library does not support") {
   CHECK_THROWS_AS(matmuls->plan({Precision::fp16, 8, 8, 12}), Error);
   CHECK_NOTHROW(matmuls->plan({Precision::fp32, 6, 8, 8}));
   CHECK_THROWS_AS(matmuls->plan({Precision::fp32, 8, 6, 8}), Error);
+  CHECK_THROWS_AS(matmuls->plan({.precision = Precision::bf16,
+                                 .rows = 8,
+                                 .columns = 8,
+                                 .inner = 8,
+                                 .function = Function::gelu_backward,
+                                 .accumulate = true}),
+                  Error);
 
   const auto plan = matmuls->plan({Precision::fp32, 4, 4, 4});
   const DeviceArray<float> a(20), b(16), output(16);
   const DeviceArray<char> workspace(plan->workspace_bytes());
   OwnStream stream;
   std::vector<float> host(16);
-  CHECK_THROWS_AS(plan->run(a.get() + 1, b.get(), nullptr, output.get(), nullptr, workspace.get(), stream), Error);
-  CHECK_THROWS_AS(plan->run(a.get() + 8, b.get(), nullptr, output.get(), nullptr, workspace.get(), stream), Error);
-  CHECK_THROWS_AS(plan->run(a.get(), host.data(), nullptr, output.get(), nullptr, workspace.get(), stream), Error);
-  CHECK_NOTHROW(plan->run(a.get() + 4, b.get(), nullptr, output.get(), nullptr, workspace.get(), stream));
+  const auto run = [&](const float* first, const float* second) {
+    plan->run({first, second, output.get()}, workspace.get(), stream);
+  };
+  CHECK_THROWS_AS(run(a.get() + 1, b.get()), Error);
+  CHECK_THROWS_AS(run(a.get() + 8, b.get()), Error);
+  CHECK_THROWS_AS(run(a.get(), host.data()), Error);
+  CHECK_NOTHROW(run(a.get() + 4, b.get()));
 }
