@@ -220,6 +220,7 @@ void Membership::notice_silence() {
 
 void Membership::lose(std::size_t rank, Standing how, double since) {
   Peer& peer = peers_[rank];
+  if (peer.standing != present) peer.since = std::min(peer.since, since);  // this rank may have seen only its end
   if (how <= peer.standing) return;
   if (rank == own_)
     end_with(EXIT_FAILURE,

@@ -364,6 +364,44 @@ TEST_CASE("shards are summed in the order of their tree, on any number of ranks 
   }
 }
 
+TEST_CASE("shards have the same sum when ranks are lost one by one, in the middle of an all-reduce") {
+  const int ranks_per_node = GENERATE(0, 1, 2);
+  const World everyone(ranks_per_node);
+  if (everyone.size() == 1) return;
+  World world = everyone;
+  constexpr std::size_t shards = 11;
+  const auto all_reduce = make_shard_all_reduce(world, *device, shards);
+  const std::vector<std::size_t> sizes{1, 997, 40'001};
+  const Arrays arrays(*all_reduce, true, sizes);
+  for (int losses = 0;; ++losses) {
+    const auto ranks = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());
+    const std::vector<Range> own = tree_order(rank, ranks, shards).sums;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      CAPTURE(ranks_per_node, losses, sizes[i]);
+      const auto part = [&](std::size_t shard) { return fractions(sizes[i], static_cast<int>(shard) + 100 * losses); };
+      for (std::size_t number = 0; number < own.size(); ++number)
+        std::ranges::copy(tree_sum(own[number].begin, own[number].end, part),
+                          floats(all_reduce->addend(view_of(arrays[i]), number)).begin());
+      all_reduce->wait(all_reduce->enqueue(view_of(arrays[i])));
+      check_equal(arrays[i], tree_sum(0, shards, part));
+    }
+    world.barrier();
+    if (world.size() == 1) break;
+    const int lost = world.rank_in_job(losses % 2 == 0 ? 0 : world.size() - 1);
+    std::vector<int> left;
+    for (int member = 0; member < world.size(); ++member)
+      if (world.rank_in_job(member) != lost) left.push_back(world.rank_in_job(member));
+    if (everyone.rank() == lost) break;
+    const AllReduce::Ticket never_complete = all_reduce->enqueue(view_of(arrays[2]));
+    world.interrupt(true);
+    CHECK_THROWS_AS(all_reduce->wait(never_complete), Error);
+    world.continue_with(left, losses + 1);
+    world.interrupt(false);
+    all_reduce->continue_in(world);
+  }
+  everyone.barrier();
+}
+
 TEST_CASE("fewer shards than ranks are refused by every rank") {
   const World world;
   if (world.size() == 1) return;

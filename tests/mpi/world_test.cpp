@@ -7,9 +7,12 @@
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
 #include <numeric>
+#include <thread>
 
+#include "collectives/world/backoff.h"
 #include "collectives/world/shared_memory.h"
 #include "kernels/base/error.h"
 
@@ -75,6 +78,67 @@ TEST_CASE("sums of doubles are bit-identical on all ranks") {
     values[i] = std::sin(static_cast<double>(i + 1000 * static_cast<std::size_t>(world.rank()))) / 3;
   world.sum(values);
   for (const double value : values) CHECK(world.gather(value) == std::vector(world.gather(value).size(), value));
+}
+
+TEST_CASE("a world goes on with the ranks that are left") {
+  const int ranks_per_node = GENERATE(0, 2);
+  const World everyone(ranks_per_node);
+  if (everyone.size() == 1) return;
+  World world = everyone;
+  for (int losses = 1; losses < everyone.size(); ++losses) {
+    const int lost = losses % 2 == 0 ? losses : world.rank_in_job(0);  // the first of the world, or one in the middle
+    std::vector<int> left;
+    for (int rank = 0; rank < world.size(); ++rank)
+      if (world.rank_in_job(rank) != lost) left.push_back(world.rank_in_job(rank));
+    if (left.size() == static_cast<std::size_t>(world.size()) || everyone.rank() == lost) break;
+    world.continue_with(left, losses);
+    REQUIRE(world.size() == static_cast<int>(left.size()));
+    CHECK(world.rank_in_job(world.rank()) == everyone.rank());
+    const std::vector<std::uint64_t> ranks = world.gather(static_cast<std::uint64_t>(everyone.rank()));
+    CHECK(std::ranges::equal(ranks, left, std::equal_to(), [](std::uint64_t rank) { return static_cast<int>(rank); }));
+    const World node = world.node();
+    CHECK(node.size() == world.local_size());
+    std::array<std::int64_t, 1> ones{1};
+    node.sum(ones);
+    CHECK(ones[0] == node.size());
+    for (int rank = 0; rank < node.size(); ++rank) {
+      const int job_rank = node.rank_in_job(rank);
+      CHECK(everyone.node_of(job_rank) == everyone.node_of(everyone.rank()));
+    }
+    std::byte number{};
+    const Channel channel = world.channel();
+    if (world.root() && world.size() > 1) channel.send(std::array{std::byte{42}}, world.size() - 1);
+    if (world.rank() == world.size() - 1 && !world.root()) {
+      channel.receive({&number, 1}, 0);
+      CHECK(number == std::byte{42});
+    }
+    world.barrier();
+  }
+  everyone.barrier();
+}
+
+TEST_CASE("an interruption ends all waits for other ranks, until it is over") {
+  const World world;
+  const Channel channel = world.channel();
+  const World node = world.node();
+  std::jthread thread([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    world.interrupt(true);
+  });
+  std::byte never_sent{};
+  CHECK_THROWS_WITH(channel.receive({&never_sent, 1}, world.rank()), "a rank was lost");
+  CHECK(world.interrupted());
+  Backoff backoff(0, world.interruption());
+  CHECK_THROWS_WITH(backoff.pause(0), Catch::Contains("abandoned"));
+  thread.join();
+  world.interrupt(false);
+  backoff.pause(0);
+  node.barrier();
+  channel.send(std::array{std::byte{7}}, world.rank());  // the receive above was withdrawn: this one gets the message
+  std::byte sent{};
+  channel.receive({&sent, 1}, world.rank());
+  CHECK(sent == std::byte{7});
+  world.barrier();
 }
 
 TEST_CASE("MPI errors are thrown with their message and location") {
