@@ -80,7 +80,7 @@ TEST_CASE("sums of doubles are bit-identical on all ranks") {
   for (const double value : values) CHECK(world.gather(value) == std::vector(world.gather(value).size(), value));
 }
 
-TEST_CASE("a world goes on with the ranks that are left") {
+TEST_CASE("a world continues with the ranks that are left") {
   const int ranks_per_node = GENERATE(0, 2);
   const World everyone(ranks_per_node);
   if (everyone.size() == 1) return;
