@@ -68,6 +68,7 @@ Membership::Membership(World& world, double lost_after)
     Peer& peer = peers_[rank];
     members_.push_back(static_cast<int>(rank));
     peer.node = world.node_of(static_cast<int>(rank));
+    for (std::size_t before = 0; before < rank; ++before) peer.place += peers_[before].node == peer.node ? 1 : 0;
     peer.host = hosts[rank];
     if (rank == own_) continue;
     if (peer.node == world.node_of(world.rank())) peer.process = open_process(processes[rank]);
@@ -265,8 +266,9 @@ void Membership::send_reports() {
   }
 }
 
-// A rank watches the previous one on its node and, on the node before, those whose number there is its own on this
-// node, modulo this node's number of ranks. So each rank of a node that is lost was watched by a rank of the next.
+// A rank watches the previous one on its node and, on the node before, those whose place there is its own number on
+// this node, modulo this node's number of ranks. So each rank of a node that is lost was watched by a rank of the next,
+// and still is when others of its node have been given up.
 void Membership::choose_neighbours() {
   std::vector<std::vector<std::size_t>> nodes;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank)
@@ -284,8 +286,9 @@ void Membership::choose_neighbours() {
   watched[mine[(place + mine.size() - 1) % mine.size()]] = true;
   watches[mine[(place + 1) % mine.size()]] = true;
   if (nodes.size() > 1) {
-    for (std::size_t i = place; i < before.size(); i += mine.size()) watched[before[i]] = true;
-    watches[after[place % after.size()]] = true;
+    for (const std::size_t rank : before)
+      if (peers_[rank].place % mine.size() == place) watched[rank] = true;
+    watches[after[peers_[own_].place % after.size()]] = true;
   }
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];

@@ -64,6 +64,7 @@ class Membership {
 
   struct Peer {
     int node = 0;
+    std::size_t place = 0;  // on its node, counting also ranks that were lost
     std::string host;
     FileDescriptor process{-1};  // while it runs on this node
     Standing standing = present;
