@@ -100,6 +100,8 @@ void World::continue_with(const std::vector<int>& ranks_in_job, int losses) {
   ranks_in_job_ = ranks_in_job;
   nodes_ = std::move(nodes);
   const int context = losses * kContextsOfLoss;
+  if (carrier_->next_context > context)
+    fail("the ranks have had more than {} channels since the last loss", kContextsOfLoss);
   channel_ = Channel(carrier_, ranks_in_job_, context);
   carrier_->next_context = context + 1;
   count_ranks();

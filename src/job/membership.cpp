@@ -123,13 +123,15 @@ void Membership::leave(int status) {
     std::unique_lock lock(mutex_);
     leaving_ = true;
     report_to_all();
-    changed_.wait_for(lock, duration<double>(kLastWords), [this] {
-      return std::ranges::all_of(peers_, [this](const Peer& peer) { return leaves(peer) || peer.standing != present; });
-    });
-    const auto stays = [this](const Peer& peer) { return leaves(peer) || peer.standing == present; };
-    if (std::ranges::find_if(peers_, stays) - peers_.begin() == static_cast<std::ptrdiff_t>(own_))
+    const auto stays = [this](const Peer& peer) { return peer.standing == present && !leaves(peer); };
+    const auto all_leave = [&] { return std::ranges::none_of(peers_, stays); };
+    // If a rank is lost now, others may have to repeat steps, which this one has completed.
+    changed_.wait_for(lock, duration<double>(kLastWords), [&] { return disturbed_ || all_leave(); });
+    const auto counts = [this](const Peer& peer) { return peer.standing == present || leaves(peer); };
+    const auto first = std::ranges::find_if(peers_, counts) - peers_.begin();
+    if (all_leave() && std::cmp_equal(first, own_))
       line = fmt::format("annulus: the job ends with status {}, ranks lost: {}\n", status,
-                         std::ssize(peers_) - std::ranges::count_if(peers_, stays));
+                         std::ssize(peers_) - std::ranges::count_if(peers_, counts));
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(2 * kQuietMilliseconds));  // until the others know this
   end_with(status, std::getenv("ANNULUS_REPORT_STATUS") != nullptr ? line : "");

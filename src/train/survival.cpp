@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "src/io/printable.h"
@@ -15,7 +16,7 @@ namespace annulus {
 namespace {
 
 constexpr std::uint64_t kNone = UINT64_MAX;  // no step
-constexpr double kLongestClaim = 5;          // seconds until a lost rank's lock of the folder is free
+constexpr double kLongestClaim = 0.5;        // seconds to wait for the lock of the run's folder
 constexpr double kRequestSeconds = 0.5;      // between looks for requests
 
 }  // namespace
@@ -29,6 +30,7 @@ Survival::Survival(Membership& membership, World& world, const TrainingInputs& i
       record_(record),
       state_(state),
       claim_(claim),
+      leads_(world.root()),
       copied_(replica.model, replica.optimizer) {
   replica.trainer.before_update([this] { copy(); });
   copy();
@@ -124,18 +126,17 @@ void Survival::go_back() {
   std::erase_if(result.epochs, [&](const EpochResult& one) { return one.epoch > state_.cursor.epoch; });
 }
 
-// The first of the ranks that are left writes the run's files.
+// The first of the ranks that are left writes the run's files. A lost rank holds the lock of their folder as long as it
+// is frozen: then it keeps other runs out.
 void Survival::take_over() {
-  const double begun = now_seconds();
-  while (!claim_) {
+  if (std::exchange(leads_, true)) return;
+  record_.progress.show_here();
+  for (const double begun = now_seconds(); !claim_ && now_seconds() - begun < kLongestClaim;) {
     try {
       claim_.emplace(inputs_.options.out, true, "");
     } catch (const Error&) {
-      if (now_seconds() - begun > kLongestClaim) throw;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      continue;
     }
-    record_.progress.show_here();
   }
 }
 

@@ -56,6 +56,7 @@ class Survival {
   RunRecord& record_;
   RunState& state_;
   std::optional<FolderClaim>& claim_;
+  bool leads_;  // is or was rank 0
   StateCopy copied_;
   Saved saved_;
   double copied_at_ = 0, copy_seconds_ = 0;
