@@ -209,6 +209,8 @@ void Membership::take_reports() {
 }
 
 void Membership::take(std::size_t rank, const std::vector<std::byte>& report) {
+  // A rank that was cut off from the others may believe that these are lost.
+  if (peers_[rank].standing != present) return;
   if (report[kFailed] != std::byte{0} && (!failed_ || rank < own_)) end_with(EXIT_FAILURE, "");
   for (std::size_t other = 0; other < peers_.size(); ++other)
     if (const auto standing = static_cast<Standing>(report[kStandings + other]); standing != present)
