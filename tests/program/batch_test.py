@@ -190,6 +190,145 @@ class LaunchedJob(BatchTest):
         self.assertEqual([segment.exists() for segment in segments], [False, False, True])
 
 
+class SurvivedLosses(BatchTest):
+    """How scripts/launch runs a program with --survive, under a stand-in for mpirun."""
+
+    NOISE = r"""echo '[vm:1] PMIX ERROR: BAD-PARAM in file ../../src/event/pmix_event_notification.c at line 1033' >&2
+        echo '[vm:1] [[1,0],0] ORTE_ERROR_LOG: Out of resource in file ../../orte/util/show_help.c at line 501' >&2"""
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.folder / "log"
+        self.stand_in("ranks", "exit 0")
+
+    def mpirun(self, *runs, version="4.1.4"):
+        """Its first start runs the first of `runs`, and so on; its arguments are logged."""
+        cases = "".join(f"{number}) {run} ;;\n" for number, run in enumerate(runs, 1))
+        self.stand_in("mpirun", f"""[ "$*" != --version ] || {{ echo "mpirun (Open MPI) {version}"; exit; }}
+            echo "$*" >> {self.log}
+            case $(wc -l < {self.log}) in
+            {cases}*) echo "started once more" >&2; exit 99 ;;
+            esac""")
+
+    @staticmethod
+    def ends_with(status, lost):
+        return f"echo 'annulus: the job ends with status {status}, ranks lost: {lost}' >&2"
+
+    def start(self, *arguments, ranks=4, **variables):
+        process = subprocess.Popen(
+            [ROOT / "scripts/launch", "-np", str(ranks), *map(str, arguments), "ranks", "train", "--survive"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True, env=self.environment(**variables))
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        return process
+
+    def launch(self, *arguments, **variables):
+        """Returns the result and the arguments of each mpirun."""
+        self.log.unlink(missing_ok=True)
+        result = helper.finish(self.start(*arguments, **variables))
+        return result, self.log.read_text().splitlines() if self.log.exists() else []
+
+    def assert_starts(self, wanted, status, *arguments, **variables):
+        result, starts = self.launch("--restarts", 2, *arguments, **variables)
+        self.assertEqual((len(starts), result.status), (wanted, status), str(result))
+        return starts
+
+    def test_mpirun_lets_ranks_survive(self):
+        config = self.folder / "run.toml"
+        config.write_text('model = "lenet"\nsurvive = true\n')
+        for version, options in (("4.1.4", "--enable-recovery"), ("5.0.11", "--with-ft ulfm")):
+            self.mpirun(version=version)
+            for arguments in (["--survive"], ["--config", config]):
+                shown = subprocess.run([ROOT / "scripts/launch", "-np", "2", "--dry-run", "ranks", "train", *arguments],
+                                       capture_output=True, text=True, env=self.environment()).stderr
+                self.assertIn(f" -x ANNULUS_REPORT_STATUS=1 {options} ranks train ", shown)
+        config.write_text("survive = false\n")
+        shown = subprocess.run([ROOT / "scripts/launch", "-np", "2", "--dry-run", "ranks", "train", "--config", config],
+                               capture_output=True, text=True, env=self.environment()).stderr
+        self.assertNotRegex(shown, "REPORT_STATUS|ulfm|recovery")
+
+    def test_the_exit_status_is_that_reported(self):
+        for run, status in ((self.ends_with(0, 1), 0), (self.ends_with(75, 3), 75), (f"{self.ends_with(0, 0)}; exit 1", 0),
+                            ("exit 0", 1), ("exit 3", 3)):
+            with self.subTest(run):
+                self.mpirun(f"{self.NOISE}; echo warning >&2; {run}")
+                result, _ = self.launch()
+                self.assertEqual(result.status, status, str(result))
+                self.assertEqual(result.err.splitlines()[1:], ["warning"])
+                self.assertLess(result.seconds, 5)
+
+    def test_mpirun_is_ended_after_the_report(self):
+        for trap, seconds in (("", (1.5, 4)), ("trap '' TERM", (3.5, 8))):
+            with self.subTest(trap):
+                self.mpirun(f"{trap}\nsleep 60 > /dev/null 2>&1 &\necho $! > {self.folder}/child; {self.ends_with(75, 1)}; wait")
+                result, _ = self.launch()
+                self.assertEqual(result.status, helper.STOPPED, str(result))
+                self.assertGreater(result.seconds, seconds[0])
+                self.assertLess(result.seconds, seconds[1])
+                child = int((self.folder / "child").read_text())
+                if trap:
+                    state = pathlib.Path(f"/proc/{child}/stat")
+                    self.assertTrue(not state.exists() or state.read_text().split()[2] == "Z")
+                else:  # mpirun ends its own
+                    os.kill(child, signal.SIGKILL)
+
+    def test_signals_reach_mpirun_once(self):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, helper.STOPPED)):
+            with self.subTest(number.name):
+                name = number.name[3:]
+                self.mpirun(f"trap 'echo {name} >&2' {name}; echo ready >&2; while sleep 0.1; do n=$((n + 1)); "
+                            f"[ $n -lt 12 ] || {{ {self.ends_with(75, 1)}; exit 1; }}; done")
+                self.log.unlink(missing_ok=True)
+                process = self.start("--restarts", 1)
+                lines = [process.stderr.readline() for _ in range(2)]
+                self.assertEqual(lines[1], "ready\n")
+                os.killpg(process.pid, number)  # as Ctrl-C on a terminal
+                result = helper.finish(process)
+                self.assertEqual((result.status, result.err), (status, f"{name}\n"))
+                self.assertEqual(len(self.log.read_text().splitlines()), 1)
+
+    def test_spares_are_further_ranks(self):
+        self.mpirun(self.ends_with(0, 0))
+        _, starts = self.launch("--spares", 2)
+        self.assertTrue(starts[0].startswith("--report-uri"), starts)
+        self.assertIn(" -np 6 ", starts[0])
+        for option in ("--spares", "--restarts"):
+            refused = subprocess.run([ROOT / "scripts/launch", "-np", "2", option, "1", "ranks", "train"],
+                                     capture_output=True, text=True, env=self.environment())
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn("require the program's --survive", refused.stderr)
+
+    def test_a_job_that_lost_too_many_ranks_is_started_again(self):
+        for first in (self.ends_with(75, 2), self.ends_with(1, 1), "exit 0"):
+            with self.subTest(first):
+                self.mpirun(first, self.ends_with(0, 0))
+                starts = self.assert_starts(2, 0)
+                self.assertNotIn("--resume", starts[0])
+                self.assertTrue(starts[1].endswith(" ranks train --survive --resume"), starts)
+                self.assertIn(" -np 4 ", starts[1])
+
+    def test_not_more_often_than_asked_for(self):
+        self.mpirun(*[self.ends_with(75, 1)] * 3)
+        starts = self.assert_starts(3, helper.STOPPED)
+        self.assertEqual(starts[2].count("--resume"), 1)
+
+    def test_other_jobs_are_not_started_again(self):
+        for run, status in ((self.ends_with(0, 3), 0), (self.ends_with(75, 0), helper.STOPPED), (self.ends_with(2, 0), 2),
+                            ("exit 3", 3)):
+            with self.subTest(run):
+                self.mpirun(run)
+                self.assert_starts(1, status)
+
+    def test_it_is_started_on_the_hosts_that_answer(self):
+        self.mpirun(self.ends_with(75, 2), self.ends_with(75, 2), self.ends_with(0, 0))
+        self.stand_in("agent", f"""[ "$1 $3" = "-q true" ] || exit 9
+            case $2 in a) ;; b) sleep 60 ;; *) [ $(wc -l < {self.log}) -eq 1 ] ;; esac""")
+        starts = self.assert_starts(3, 0, "--hosts", "c,b,a", "--interface", "ib0", ranks=6,
+                                    OMPI_MCA_plm_rsh_agent=f"{self.programs}/agent -q")
+        for start, options in zip(starts, ("-np 6 .*--host c:2,b:2,a:2 ", "-np 4 .*--host c:2,a:2 ", "-np 2 .*--host a:2 ")):
+            self.assertRegex(start, options + ".*if_include ib0 ")
+
+
 class Jobs(BatchTest):
     """A job of 2 ranks on this machine, as a batch system starts it."""
 
