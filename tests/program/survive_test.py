@@ -3,10 +3,12 @@ import json
 import os
 import pathlib
 import signal
-import time
+import subprocess
 
 import helper
 from helper import finish, run, start
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # The same as mpirun --enable-recovery.
 RECOVERY = {"OMPI_MCA_orte_enable_recovery": "1", "ANNULUS_REPORT_STATUS": "1"}
@@ -117,6 +119,19 @@ class Survive(helper.ProgramTest):
         out = self.folder / "out"
         result = finish(self.start_run(out, ranks=3, lr=1e30, lost_after=0.5), 20)
         self.assertTrue(result.messages and all("the loss is" in line for line in result.messages), str(result))
+
+    def test_random_disturbances(self):
+        """A short form of scripts/chaos, with scripts/launch."""
+        out = self.folder / "chaos"
+        done = subprocess.run(
+            [ROOT / "scripts/chaos", "--kills", "3", "--lost-hosts", "0", "--frozen", "1", "--cuts", "0", "--hosts", "0",
+             "--steps", "500", "--seed", "7", "--data", self.data, "--out", out],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ, "ANNULUS": helper.ANNULUS})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        trials = json.loads((out / "chaos.json").read_text())
+        self.assertEqual([(trial["kind"], trial["moment"], trial["ranks"]) for trial in trials],
+                         [("kill", "any", [0]), ("kill", "start", [2]), ("kill", "any", [2]), ("frozen", "any", [3])])
+        self.assertEqual([trial["status"] for trial in trials if trial["moment"] == "any"], [0, 0, 0])
 
     def test_it_needs_shards(self):
         result = run(*self.training(self.folder / "out", survive=True))
