@@ -62,6 +62,7 @@ Membership::Membership(World& world, double lost_after)
       lost_after_(lost_after),
       own_(static_cast<std::size_t>(world.rank())),
       peers_(static_cast<std::size_t>(world.size())) {
+  std::signal(SIGPIPE, SIG_IGN);  // MPI may write to a connection that a dead rank's host has reset
   const std::vector<std::uint64_t> processes = world.gather(static_cast<std::uint64_t>(getpid()));
   const std::vector<std::string> hosts = host_names(world);
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
