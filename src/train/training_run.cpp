@@ -132,7 +132,9 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   epoch.train_loss += metrics.loss * static_cast<double>(count);
   epoch.train_measure += metrics.measure * static_cast<double>(count);
   record_.progress.update(batch.step.positions.end, metrics.loss);
+  replica_.holds_state = false;  // if the record is not written, the step is repeated with it
   metrics_.step(place(), metrics, count, epoch);
+  replica_.holds_state = true;
   return follow_up(due(batch.step, metrics.control_flags));
 }
 
