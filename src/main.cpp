@@ -18,6 +18,7 @@
 #include "src/io/file_io.h"
 #include "src/io/printable.h"
 #include "src/io/terminal.h"
+#include "src/job/job_status.h"
 #include "src/job/launched_rank.h"
 #include "src/job/watchdog.h"
 
@@ -55,6 +56,7 @@ int end_job(const annulus::World& world, const std::exception& error) {
   std::signal(SIGTERM, SIG_DFL);  // so that rank 0 can end it
   if (!world.root()) std::this_thread::sleep_for(kToTheRoot);
   report(fmt::format("{}{}", world.root() ? "" : fmt::format("rank {}: ", world.rank()), message_of(error)));
+  annulus::report_job_status(EXIT_FAILURE, 0);
   if (world.size() > 1) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
   return EXIT_FAILURE;
 }
@@ -85,10 +87,12 @@ int main(int argc, char** argv) {
   const annulus::Command command = annulus::parse_command_line(argc, argv, first);
   annulus::allow_many_open_files();
   try {
-    if (command.run) return run_on_all_ranks(command, launched);
-    return first ? command.run_without_mpi() : 0;
+    const int status = command.run ? run_on_all_ranks(command, launched) : first ? command.run_without_mpi() : 0;
+    if (first) annulus::report_job_status(status, 0);
+    return status;
   } catch (const std::exception& error) {
     report(message_of(error));
+    annulus::report_job_status(EXIT_FAILURE, 0);
     return EXIT_FAILURE;
   }
 }

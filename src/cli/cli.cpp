@@ -14,6 +14,7 @@
 #include "src/io/printable.h"
 #include "src/io/terminal.h"
 #include "src/io/version.h"
+#include "src/job/job_status.h"
 
 namespace annulus {
 namespace {
@@ -49,7 +50,10 @@ std::string describe_mismatch(const CLI::App& command, const std::string& text) 
 
 [[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error, bool speaks) {
   const std::string name = emphasized(stderr, Emphasis::error, "annulus: ");
-  if (speaks) fmt::print(stderr, "{}{}\n", name, printable_lines(usage_error(app, error)));
+  if (speaks) {
+    fmt::print(stderr, "{}{}\n", name, printable_lines(usage_error(app, error)));
+    report_job_status(kUsageExitCode, 0);
+  }
   std::exit(kUsageExitCode);
 }
 

@@ -15,6 +15,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
+#include "src/job/job_status.h"
 #include "src/job/machine.h"
 #include "src/job/signals.h"
 
@@ -119,7 +120,6 @@ void Membership::exclude(int rank_in_job) {
 }
 
 void Membership::leave(int status) {
-  std::string line;
   {
     std::unique_lock lock(mutex_);
     leaving_ = true;
@@ -131,11 +131,10 @@ void Membership::leave(int status) {
     const auto counts = [this](const Peer& peer) { return peer.standing == present || leaves(peer); };
     const auto first = std::ranges::find_if(peers_, counts) - peers_.begin();
     if (all_leave() && std::cmp_equal(first, own_))
-      line = fmt::format("annulus: the job ends with status {}, ranks lost: {}\n", status,
-                         std::ssize(peers_) - std::ranges::count_if(peers_, counts));
+      report_job_status(status, std::ssize(peers_) - std::ranges::count_if(peers_, counts));
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(2 * kQuietMilliseconds));  // until the others know this
-  end_with(status, std::getenv("ANNULUS_REPORT_STATUS") != nullptr ? line : "");
+  end_with(status, "");
 }
 
 bool Membership::leaves(const Peer& peer) const {

@@ -50,9 +50,8 @@ class Membership {
   // Gives up a rank, which ends itself.
   void exclude(int rank_in_job);
 
-  // Ends this process without MPI_Finalize, which would wait for lost ranks, when all others do the same. If the
-  // environment variable ANNULUS_REPORT_STATUS is set, one rank reports the status on stderr, because mpirun's own is
-  // always 0 then.
+  // Ends this process without MPI_Finalize, which would wait for lost ranks, when all others do the same. One rank
+  // reports the status (job_status.h).
   [[noreturn]] void leave(int status);
 
   // Ends all ranks, because of an error on this one.

@@ -118,7 +118,16 @@ class Survive(helper.ProgramTest):
     def test_errors_still_end_all_ranks(self):
         out = self.folder / "out"
         result = finish(self.start_run(out, ranks=3, lr=1e30, lost_after=0.5), 20)
-        self.assertTrue(result.messages and all("the loss is" in line for line in result.messages), str(result))
+        *errors, status = result.messages
+        self.assertTrue(errors and all("the loss is" in line for line in errors), str(result))
+        self.assertEqual(status, "annulus: the job ends with status 1, ranks lost: 0")
+
+    def test_every_end_reports_a_status(self):
+        for ranks, options, status in ((1, {"max_steps": 2}, 0), (2, {"max_steps": 2}, 0), (2, {"data": "none.h5"}, 1),
+                                       (2, {"no_such_option": 1}, 2)):
+            with self.subTest(ranks=ranks, options=options):
+                result = finish(self.start_run(self.folder / str(ranks), ranks=ranks, **options))
+                self.assertEqual(result.messages[-1], f"annulus: the job ends with status {status}, ranks lost: 0", str(result))
 
     def test_random_disturbances(self):
         """A short form of scripts/chaos, with scripts/launch."""
