@@ -11,6 +11,7 @@
 #include "collectives/wire_type.h"
 #include "collectives/world/all_reduce_progress.h"
 #include "collectives/world/world.h"
+#include "kernels/base/split.h"
 #include "kernels/base/trace.h"
 #include "kernels/device.h"
 
@@ -30,6 +31,7 @@ struct AllReduceInfo {
   WireType wire = WireType::fp32;  // the messages' number format; fp32 also if it sends none
   // False if the arrays are left unchanged, which is not training but measures the cost of communication.
   bool reduces = true;
+  bool halves = false;  // whether reduce_scatter() and all_gather() can be used
 };
 
 // All-reduces (sums) float32 arrays over all ranks, in place, while the caller goes on computing. This is the interface
@@ -65,6 +67,14 @@ class AllReduce {
   static constexpr std::size_t kWithinPass = static_cast<std::size_t>(-1);
   // Returns immediately. `bucket` names the all-reduce in reports and timelines.
   virtual Ticket enqueue(DeviceView values, Next next = Next::compute, std::size_t bucket = 0) = 0;
+
+  // The two halves of an all-reduce, enqueued like one. In a reduce-scatter a rank receives the sums of its chunk of
+  // the array, the same bits as in an all-reduce of the whole; the rest of its array is undefined then. An all-gather
+  // copies every rank's chunk to all ranks. REQUIRES: info().halves, and `values` is in allocate()'s memory.
+  virtual Ticket reduce_scatter(DeviceView values, Next next, std::size_t bucket);
+  virtual Ticket all_gather(DeviceView values, Next next, std::size_t bucket);
+  virtual Range chunk(std::size_t count) const;  // this rank's, of an array of `count` floats
+
   virtual void wait(Ticket ticket) = 0;               // returns when this all-reduce and all before it
                                                       // are complete; throws Error if one failed
   virtual void join(Ticket ticket) { wait(ticket); }  // the device's lane waits, this thread only if it must

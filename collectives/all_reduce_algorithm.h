@@ -11,6 +11,7 @@
 #include "collectives/world/world.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
+#include "kernels/base/split.h"
 #include "kernels/base/trace.h"
 
 namespace annulus {
@@ -23,6 +24,7 @@ class AllReduceAlgorithm {
     std::string order;
     std::optional<std::size_t> crossover = {};
     WireType wire = WireType::fp32;
+    bool halves = false;
   };
 
   explicit AllReduceAlgorithm(Info info) : info_(std::move(info)) {}
@@ -33,6 +35,11 @@ class AllReduceAlgorithm {
   // In place. Arrays may be in the memory of a GPU. REQUIRES: every rank calls it with the same sizes in the same
   // order. The result is bit-identical on all ranks.
   virtual void all_reduce(std::span<float> values) = 0;
+
+  // See AllReduce. REQUIRES: info().halves, and `values` is in allocate()'s memory.
+  virtual void reduce_scatter(std::span<float> /*values*/) { fail("this all-reduce has no reduce-scatter"); }
+  virtual void all_gather(std::span<float> /*values*/) { fail("this all-reduce has no all-gather"); }
+  virtual Range chunk(std::size_t /*count*/) const { fail("this all-reduce has no chunks"); }
 
   // See AllReduce::allocate. The default is ordinary memory.
   virtual std::span<std::byte> allocate(std::size_t bytes) {

@@ -6,7 +6,11 @@ namespace annulus {
 
 AllReduceInfo info_of(const AllReduceAlgorithm& algorithm, const std::string& name, const std::string& why) {
   const AllReduceAlgorithm::Info& info = algorithm.info();
-  return {name + " (" + why + ")", info.order, info.crossover, info.wire};
+  return {.description = name + " (" + why + ")",
+          .order = info.order,
+          .crossover = info.crossover,
+          .wire = info.wire,
+          .halves = info.halves};
 }
 
 AllReduceWorker::AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm,
@@ -49,12 +53,12 @@ void AllReduceWorker::continue_in(const World& world) {
   thread_ = std::jthread([this] { work(); });
 }
 
-AllReduce::Ticket AllReduceWorker::enqueue(DeviceView values, Next next, std::size_t bucket) {
-  algorithm_->begin(values);
+AllReduce::Ticket AllReduceWorker::add(const Job& job, Next next) {
+  algorithm_->begin({reinterpret_cast<std::byte*>(job.values.data()), job.values.size_bytes()});
   const std::scoped_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
-  jobs_.push_back({floats(values), bucket});
-  if (next == Next::compute && values.bytes >= worth_waking_) {
+  jobs_.push_back(job);
+  if (next == Next::compute && job.values.size_bytes() >= worth_waking_) {
     wake_ = true;
     work_there_.notify_one();
   }
@@ -112,7 +116,7 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
     const AllReduceName name = name_of(job.bucket);
     const TraceSpan span(lane_, name.text, name.number);
     context_->progress.begin(job.bucket);
-    algorithm_->all_reduce(job.values);
+    (algorithm_.get()->*job.run)(job.values);
     context_->progress.end(algorithm_->bytes_sent());
   } catch (...) {
     failure = std::current_exception();

@@ -43,7 +43,16 @@ class AllReduceWorker final : public AllReduce {
     return {memory.data(), memory.size()};
   }
   DeviceView addend(DeviceView values, std::size_t number) override { return algorithm_->addend(values, number); }
-  Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override;
+  Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
+    return add({floats(values), bucket, &AllReduceAlgorithm::all_reduce}, next);
+  }
+  Ticket reduce_scatter(DeviceView values, Next next, std::size_t bucket) override {
+    return add({floats(values), bucket, &AllReduceAlgorithm::reduce_scatter}, next);
+  }
+  Ticket all_gather(DeviceView values, Next next, std::size_t bucket) override {
+    return add({floats(values), bucket, &AllReduceAlgorithm::all_gather}, next);
+  }
+  Range chunk(std::size_t count) const override { return algorithm_->chunk(count); }
   void wait(Ticket ticket) override;
   void join(Ticket ticket) override;
   void abandon() noexcept override;
@@ -52,6 +61,13 @@ class AllReduceWorker final : public AllReduce {
   const AllReduceProgress& progress() const override { return context_->progress; }
 
  private:
+  struct Job {
+    std::span<float> values;
+    std::size_t bucket;
+    void (AllReduceAlgorithm::*run)(std::span<float>);
+  };
+
+  Ticket add(const Job& job, Next next);
   void stop();
   void work();
   void run_to(Ticket ticket);                         // returns when the algorithm has completed it
@@ -66,10 +82,6 @@ class AllReduceWorker final : public AllReduce {
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable work_there_, completed_;
-  struct Job {
-    std::span<float> values;
-    std::size_t bucket;
-  };
   std::vector<Job> jobs_;  // in order; those before next_job_ have begun
   std::size_t next_job_ = 0;
   bool running_ = false;  // some thread is in algorithm_

@@ -16,13 +16,19 @@ class NoAllReduce final : public AllReduce {
  public:
   // `reduces`: whether this is a valid all-reduce nevertheless, as in a world of one.
   NoAllReduce(Device& device, std::string description, bool reduces)
-      : AllReduce({.description = std::move(description), .order = "none", .reduces = reduces}), device_(device) {}
+      : AllReduce({.description = std::move(description), .order = "none", .reduces = reduces, .halves = reduces}),
+        device_(device) {}
 
   DeviceView allocate(std::size_t bytes) override { return memory_.emplace_back(device_.allocate(bytes)).view(); }
   Ticket enqueue(DeviceView, Next, std::size_t) override {
     final_[++last_ % kRemembered] = device_.mark();
     return last_;
   }
+  Ticket reduce_scatter(DeviceView values, Next next, std::size_t bucket) override {
+    return enqueue(values, next, bucket);
+  }
+  Ticket all_gather(DeviceView values, Next next, std::size_t bucket) override { return enqueue(values, next, bucket); }
+  Range chunk(std::size_t count) const override { return {0, count}; }
   void wait(Ticket ticket) override { device_.seconds(final_[ticket % kRemembered]); }
   void join(Ticket) override {}
   const AllReduceProgress& progress() const override { return progress_; }
@@ -48,7 +54,23 @@ std::unique_ptr<AllReduce> run_on_host(const World& world, HostAllReduce host) {
                                            worth_waking);
 }
 
+[[noreturn]] void no_halves(const AllReduceInfo& info) {
+  fail("this all-reduce has no halves: {}", info.description);
+}
+
 }  // namespace
+
+AllReduce::Ticket AllReduce::reduce_scatter(DeviceView, Next, std::size_t) {
+  no_halves(info_);
+}
+
+AllReduce::Ticket AllReduce::all_gather(DeviceView, Next, std::size_t) {
+  no_halves(info_);
+}
+
+Range AllReduce::chunk(std::size_t) const {
+  no_halves(info_);
+}
 
 const std::vector<std::string>& all_reduce_names() {
   static const std::vector<std::string> names{"auto",     "shm", "hierarchical", "ring", "message-ring",

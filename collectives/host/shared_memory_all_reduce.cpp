@@ -39,7 +39,7 @@ void sum_of_all(std::span<std::byte* const> arrays, std::size_t first, const Ran
 
 // Of all nodes together.
 AllReduceAlgorithm::Info info_of(const World& node, const AllReduceAlgorithm* across_nodes) {
-  if (across_nodes == nullptr) return {"ring of fp32"};
+  if (across_nodes == nullptr) return {.order = "ring of fp32", .halves = true};
   const AllReduceAlgorithm::Info& across = across_nodes->info();
   return {fmt::format("ring of fp32 on each node's {}, between nodes {}", node.size(), across.order), across.crossover,
           across.wire};
@@ -91,6 +91,37 @@ void SharedMemoryAllReduce::all_reduce(std::span<float> values) {
   sum_in_place({arrays, values.size(), 0, values.size()});
 }
 
+Range SharedMemoryAllReduce::chunk(std::size_t count) const {
+  const World& node = memory_.node();
+  return RingPartition::chunk_of(count, static_cast<std::size_t>(node.size()), static_cast<std::size_t>(node.rank()));
+}
+
+SharedMemoryAllReduce::Piece SharedMemoryAllReduce::in_place(std::span<float> values) {
+  const auto arrays = memory_.everywhere(std::as_bytes(values));
+  if (arrays.empty()) fail("half an all-reduce in shared memory of an array that is not there");
+  return {arrays, values.size(), 0, values.size()};
+}
+
+void SharedMemoryAllReduce::reduce_scatter(std::span<float> values) {
+  const TraceSpan span(lane_, "reduce-scatter");
+  barrier_.wait(1, 2, lane_);  // every rank's array is ready
+  sum_own_chunk(in_place(values), chunk(values.size()));
+  barrier_.wait(2, 2, lane_);  // and no longer read by others
+}
+
+void SharedMemoryAllReduce::all_gather(std::span<float> values) {
+  const TraceSpan span(lane_, "all-gather");
+  barrier_.wait(1, 2, lane_);  // every rank's chunk is ready
+  const Piece piece = in_place(values);
+  const std::size_t ranks = piece.everywhere.size(), own = static_cast<std::size_t>(memory_.node().rank());
+  for (std::size_t turn = 1; turn < ranks; ++turn) {  // not all from the same rank at a time
+    const std::size_t rank = (own + turn) % ranks;
+    const Range part = RingPartition::chunk_of(values.size(), ranks, rank);
+    std::memcpy(values.data() + part.begin, floats(piece.everywhere[rank], part.begin), part.size() * sizeof(float));
+  }
+  barrier_.wait(2, 2, lane_);  // and no longer read by others
+}
+
 // The two copies are used alternately, so one barrier is enough: a rank writes its copy for all-reduce s + 2 after all
 // ranks arrived at s + 1, and they did that after reading its copy for s.
 void SharedMemoryAllReduce::sum_copies(std::span<float> values) {
@@ -104,12 +135,10 @@ void SharedMemoryAllReduce::sum_copies(std::span<float> values) {
 
 void SharedMemoryAllReduce::sum_in_place(const Piece& piece) {
   barrier_.wait(1, 2, lane_);  // every rank's array is ready
-  const auto rank = static_cast<std::size_t>(memory_.node().rank());
-  const Range chunk = RingPartition::chunk_of(piece.count, piece.everywhere.size(), rank);
   if (across_nodes_)
-    sum_chunk_across_nodes(piece, chunk);
+    sum_chunk_across_nodes(piece, chunk(piece.count));
   else
-    sum_chunk(piece, chunk);
+    sum_chunk(piece, chunk(piece.count));
   barrier_.wait(2, 2, lane_);  // every rank's chunk is complete
 }
 
@@ -127,16 +156,22 @@ void SharedMemoryAllReduce::sum_chunk(const Piece& piece, const Range& chunk) {
   }
 }
 
-void SharedMemoryAllReduce::sum_chunk_across_nodes(const Piece& piece, const Range& chunk) {
-  const auto arrays = piece.everywhere;
-  const auto own = static_cast<std::size_t>(memory_.node().rank());
-  float* const sum = floats(arrays[own], chunk.begin);
+// Only in this rank's array.
+void SharedMemoryAllReduce::sum_own_chunk(const Piece& piece, const Range& chunk) {
+  std::byte* const array = piece.everywhere[static_cast<std::size_t>(memory_.node().rank())];
   alignas(64) float block[kBlock];
   for (std::size_t begin = chunk.begin; begin < chunk.end; begin += kBlock) {
     const std::size_t size = std::min(kBlock, chunk.end - begin);
     piece.sum({begin, begin + size}, block);
-    std::memcpy(floats(arrays[own], begin), block, size * sizeof(float));
+    std::memcpy(floats(array, begin), block, size * sizeof(float));
   }
+}
+
+void SharedMemoryAllReduce::sum_chunk_across_nodes(const Piece& piece, const Range& chunk) {
+  const auto arrays = piece.everywhere;
+  const auto own = static_cast<std::size_t>(memory_.node().rank());
+  float* const sum = floats(arrays[own], chunk.begin);
+  sum_own_chunk(piece, chunk);
   across_nodes_->all_reduce({sum, chunk.size()});
   for (std::size_t rank = 0; rank < arrays.size(); ++rank)
     if (rank != own) std::memcpy(floats(arrays[rank], chunk.begin), sum, chunk.size() * sizeof(float));

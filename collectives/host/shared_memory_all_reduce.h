@@ -57,6 +57,9 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   void set_small_bytes(std::size_t bytes) { small_bytes_ = bytes; }  // at most kMostSmallBytes; the same on every rank
 
   void all_reduce(std::span<float> values) override;
+  void reduce_scatter(std::span<float> values) override;
+  void all_gather(std::span<float> values) override;
+  Range chunk(std::size_t count) const override;
   std::span<std::byte> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
   std::uint64_t bytes_sent() const override { return across_nodes_ ? across_nodes_->bytes_sent() : 0; }
   void record_to(TraceLane* lane) override;
@@ -72,7 +75,9 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
 
   void sum_copies(std::span<float> values);
   void sum_in_place(const Piece& piece);
+  Piece in_place(std::span<float> values);
   void sum_chunk(const Piece& piece, const Range& chunk);
+  void sum_own_chunk(const Piece& piece, const Range& chunk);
   void sum_chunk_across_nodes(const Piece& piece, const Range& chunk);
   void sum_staged(std::span<float> values);
 

@@ -17,14 +17,21 @@ class SizeDispatch final : public AllReduceAlgorithm {
                std::size_t crossover_bytes)
       : AllReduceAlgorithm(
             {fmt::format("{}, up to {} bytes {}", large->info().order, crossover_bytes, small->info().order),
-             crossover_bytes, large->info().wire}),
+             crossover_bytes, large->info().wire, large->info().halves}),
         small_(std::move(small)),
         large_(std::move(large)),
         crossover_bytes_(crossover_bytes) {}
 
-  void all_reduce(std::span<float> values) override {
-    (values.size_bytes() <= crossover_bytes_ ? *small_ : *large_).all_reduce(values);
+  void all_reduce(std::span<float> values) override { (is_small(values) ? *small_ : *large_).all_reduce(values); }
+  // A small array has the bits of `small`, which sums all chunks.
+  void reduce_scatter(std::span<float> values) override {
+    if (is_small(values))
+      small_->all_reduce(values);
+    else
+      large_->reduce_scatter(values);
   }
+  void all_gather(std::span<float> values) override { large_->all_gather(values); }
+  Range chunk(std::size_t count) const override { return large_->chunk(count); }
   std::span<std::byte> allocate(std::size_t bytes) override { return large_->allocate(bytes); }
   std::uint64_t bytes_sent() const override { return small_->bytes_sent() + large_->bytes_sent(); }
   void record_to(TraceLane* lane) override {
@@ -33,6 +40,8 @@ class SizeDispatch final : public AllReduceAlgorithm {
   }
 
  private:
+  bool is_small(std::span<float> values) const { return values.size_bytes() <= crossover_bytes_; }
+
   std::unique_ptr<AllReduceAlgorithm> small_, large_;
   std::size_t crossover_bytes_;
 };

@@ -14,7 +14,9 @@ std::span<float> part_of(std::span<float> values, const Range& range) {
 
 Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size,
            std::shared_ptr<AllReduceContext> context, RingOptions options, std::unique_ptr<RingMemory> memory)
-    : AllReduceAlgorithm({.order = "ring of " + to_string(link->wire()), .wire = link->wire()}),
+    : AllReduceAlgorithm({.order = "ring of " + to_string(link->wire()),
+                          .wire = link->wire(),
+                          .halves = link->wire() == WireType::fp32}),  // weights must not be rounded on the way
       memory_(std::move(memory)),
       link_(std::move(link)),
       rank_(rank),
@@ -28,11 +30,12 @@ Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size,
 
 // While the window is full, the oldest exchange is collected before the next is posted. At the end the window is
 // drained.
-void Ring::all_reduce(std::span<float> values) {
+void Ring::run(std::span<float> values, std::size_t first_half, std::size_t end_half) {
   const RingPartition cut(values.size(), size_, options_);
-  for (std::size_t number = 0; number < cut.exchanges + cut.window; ++number) {
-    if (number >= cut.window) collect(values, cut.exchange(rank_, number - cut.window));
-    if (number < cut.exchanges) post(values, cut.exchange(rank_, number), slot(cut, number));
+  const std::size_t half = cut.exchanges / 2, begin = first_half * half, end = end_half * half;
+  for (std::size_t number = begin; number < end + cut.window; ++number) {
+    if (number >= begin + cut.window) collect(values, cut.exchange(rank_, number - cut.window));
+    if (number < end) post(values, cut.exchange(rank_, number), slot(cut, number));
   }
   link_->finish();
 }

@@ -94,11 +94,15 @@ class Ring final : public AllReduceAlgorithm {
   Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<AllReduceContext> context,
        RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
 
-  void all_reduce(std::span<float> values) override;
+  void all_reduce(std::span<float> values) override { run(values, 0, 2); }
+  void reduce_scatter(std::span<float> values) override { run(values, 0, 1); }
+  void all_gather(std::span<float> values) override { run(values, 1, 2); }
+  Range chunk(std::size_t count) const override { return RingPartition::chunk_of(count, size_, (rank_ + 1) % size_); }
   std::span<std::byte> allocate(std::size_t bytes) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
+  void run(std::span<float> values, std::size_t first_half, std::size_t end_half);
   std::span<float> slot(const RingPartition& cut, std::size_t number);
   void post(std::span<float> values, const RingExchange& exchange, std::span<float> slot);
   void collect(std::span<float> values, const RingExchange& exchange);

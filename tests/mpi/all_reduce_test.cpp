@@ -160,6 +160,46 @@ TEST_CASE("on one node, ring and shm are bit-identical") {
   }
 }
 
+TEST_CASE("a reduce-scatter and an all-gather together are an all-reduce, bit for bit") {
+  const Case algorithm = GENERATE(Case{"ring"}, Case{"message-ring"}, Case{"shm"}, Case{"auto"}, Case{"auto", 1});
+  const World world(algorithm.ranks_per_node);
+  const std::vector<std::size_t> sizes = sizes_for(world.size());
+  const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device);
+  REQUIRE(all_reduce->info().halves);
+  const Arrays whole(*all_reduce, true, sizes), halves(*all_reduce, true, sizes);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    CAPTURE(algorithm, sizes[i]);
+    for (const auto& values : {whole[i], halves[i]})
+      std::ranges::copy(fractions(sizes[i], world.rank()), values.begin());
+    const std::uint64_t before = all_reduce->progress().snapshot().bytes_sent;
+    all_reduce->wait(all_reduce->enqueue(view_of(whole[i])));
+    const std::uint64_t sent = all_reduce->progress().snapshot().bytes_sent - before;
+    all_reduce->wait(all_reduce->reduce_scatter(view_of(halves[i]), AllReduce::Next::wait, 0));
+    const Range chunk = all_reduce->chunk(sizes[i]);
+    const auto sums = whole[i].subspan(chunk.begin, chunk.size());
+    check_equal(halves[i].subspan(chunk.begin, chunk.size()), {sums.begin(), sums.end()});
+    // Only the rank's own chunk may come from it.
+    for (std::size_t at = 0; at < sizes[i]; ++at)
+      if (at < chunk.begin || at >= chunk.end) halves[i][at] = -1;
+    all_reduce->wait(all_reduce->all_gather(view_of(halves[i]), AllReduce::Next::wait, 0));
+    check_equal(halves[i], {whole[i].begin(), whole[i].end()});
+    if (algorithm.algorithm.ends_with("ring")) CHECK(all_reduce->progress().snapshot().bytes_sent - before == 2 * sent);
+    const auto chunks = world.gather(std::uint64_t{chunk.size()});
+    CHECK(std::accumulate(chunks.begin(), chunks.end(), std::uint64_t{0}) == sizes[i]);
+  }
+}
+
+TEST_CASE("all-reduces that cannot be cut in half refuse it") {
+  const World world;
+  if (world.size() == 1) return;
+  for (const std::string algorithm : {"mpi", "doubling"}) {
+    const auto all_reduce = make_all_reduce(algorithm, world, *device);
+    CHECK_FALSE(all_reduce->info().halves);
+    CHECK_THROWS_AS(all_reduce->chunk(16), Error);
+  }
+  CHECK_FALSE(make_all_reduce("message-ring", world, *device, WireType::bf16)->info().halves);
+}
+
 TEST_CASE("the measured crossover of shm does not change the result's bits") {
   const World world;
   if (world.size() == 1) return;
