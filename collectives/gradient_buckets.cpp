@@ -50,14 +50,15 @@ Range deferred_buckets(std::span<const Range> buckets, std::size_t from, double 
 }
 
 GradientBuckets::GradientBuckets(Lane& lane, DeviceView gradients, std::vector<Range> buckets, AllReduce& all_reduce,
-                                 const Range& deferred)
+                                 const Range& deferred, bool scatters)
     : lane_(&lane),
       gradients_(gradients),
       buckets_(std::move(buckets)),
       all_reduce_(&all_reduce),
       tickets_(buckets_.size()),
       times_(buckets_.size()),
-      deferred_(deferred) {
+      deferred_(deferred),
+      scatters_(scatters) {
   const std::size_t end = buckets_.empty() ? 0 : buckets_.back().end;
   const std::size_t count = gradients.bytes / sizeof(float);
   if (end != count) fail("the buckets cover {} gradients instead of {}", end, count);
@@ -83,8 +84,9 @@ void GradientBuckets::send_deferred() {
 
 void GradientBuckets::enqueue(std::size_t bucket, AllReduce::Next next) {
   times_[bucket] = {.ready = lane_->mark(), .wait_begin = {}, .wait_end = {}};
-  tickets_[bucket] = all_reduce_->enqueue(
-      gradients_.slice(range(bucket).begin * sizeof(float), range(bucket).size() * sizeof(float)), next, bucket);
+  const DeviceView values = gradients_.slice(range(bucket).begin * sizeof(float), range(bucket).size() * sizeof(float));
+  tickets_[bucket] = scatters_ && bucket > 0 ? all_reduce_->reduce_scatter(values, next, bucket)
+                                             : all_reduce_->enqueue(values, next, bucket);
 }
 
 void GradientBuckets::join(std::size_t bucket) {

@@ -58,9 +58,10 @@ class GradientBuckets {
     Mark wait_end;    // the all-reduce was complete
   };
 
-  // `lane`: the device's, on which gradients become final. `deferred`: the numbers of the deferred buckets.
+  // `lane`: the device's, on which gradients become final. `deferred`: the numbers of the deferred buckets. `scatters`:
+  // a rank needs the sums of its chunks only, except for the first bucket.
   GradientBuckets(Lane& lane, DeviceView gradients, std::vector<Range> buckets, AllReduce& all_reduce,
-                  const Range& deferred = {});
+                  const Range& deferred = {}, bool scatters = false);
 
   std::size_t size() const { return buckets_.size(); }
   const Range& deferred() const { return deferred_; }
@@ -85,6 +86,7 @@ class GradientBuckets {
   std::vector<AllReduce::Ticket> tickets_;
   std::vector<Times> times_;
   Range deferred_;
+  bool scatters_;
   std::size_t complete_ = 0;  // number of buckets whose gradients are final in this step
 };
 

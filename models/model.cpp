@@ -41,12 +41,13 @@ std::size_t activation_arena_bytes(Device& device, const Graph& graph, Mode mode
 }
 
 Model::Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,
-             const Parameters::Allocate& allocate_gradients, const Network::Planned& planned)
+             const Parameters::Allocate& allocate_gradients, const Network::Planned& planned,
+             const Parameters::Allocate& allocate_weights)
     : device_(device), graph_(rewritten(graph)), planned_(planned), memory_(device) {
   expect_to_fit(device, graph_, mode, batch);
   auto first = std::make_unique<Network>(device, graph_, mode, batch, layouts_, planned_);
   layouts_ = first->parameter_layouts();
-  parameters_ = std::make_unique<Parameters>(device, graph_, layouts_, allocate_gradients);
+  parameters_ = std::make_unique<Parameters>(device, graph_, layouts_, allocate_gradients, allocate_weights);
   first->bind(*parameters_, memory_);
   networks_[{mode, batch}] = std::move(first);
 }

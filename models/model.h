@@ -23,7 +23,8 @@ class Model {
   // The parameters' layouts are chosen for this mode and batch size. The device must outlive the model.
   Model(
       Device& device, const Graph& graph, Mode mode, std::size_t batch,
-      const Parameters::Allocate& allocate_gradients = {}, const Network::Planned& planned = [] {});
+      const Parameters::Allocate& allocate_gradients = {}, const Network::Planned& planned = [] {},
+      const Parameters::Allocate& allocate_weights = {});
 
   Device& device() { return device_; }
   const Graph& graph() const { return graph_; }

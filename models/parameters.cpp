@@ -27,7 +27,7 @@ float normal(std::uint64_t seed, std::uint64_t parameter, std::uint64_t element)
 }  // namespace
 
 Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
-                       const Allocate& allocate_gradients)
+                       const Allocate& allocate_gradients, const Allocate& allocate_weights)
     : device_(device), of_node_(layouts.size()), node_gradients_(layouts.size()) {
   all_.push_back({"steering", Role::metric, 0, 0, 0, device.plain({kSteering}, DataType::f32), 0, 0});
   place(all_.back());
@@ -50,7 +50,8 @@ Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std
   const std::size_t gradient_bytes = bytes_;
   for (Parameter& p : all_)
     if (p.role == Role::frozen) place(p);
-  weights_ = device.allocate(bytes_);
+  if (!allocate_weights) own_weights_ = device.allocate(bytes_);
+  weights_ = allocate_weights ? allocate_weights(bytes_) : own_weights_.view();
   if (device.info().value_type != DataType::f32) copies_ = device.allocate(bytes_ / kNarrower);
   if (!allocate_gradients) own_gradients_ = device.allocate(gradient_bytes);
   gradients_ = allocate_gradients ? allocate_gradients(gradient_bytes) : own_gradients_.view();

@@ -31,13 +31,12 @@ class Parameters {
  public:
   static constexpr std::size_t kSteering = 4;
 
-  // Allocates the gradients' arena: `bytes` of zeroed memory that outlives the Parameters. If not set, the device
-  // allocates it.
+  // Allocates an arena: `bytes` of zeroed memory that outlives the Parameters. If not set, the device allocates it.
   using Allocate = std::function<DeviceView(std::size_t bytes)>;
 
   // `layouts`: for each node of the graph, its parameters' layouts.
   Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
-             const Allocate& allocate_gradients);
+             const Allocate& allocate_gradients, const Allocate& allocate_weights);
 
   const std::vector<Parameter>& all() const { return all_; }  // in the order of backward, frozen or not
   std::vector<Parameter> updated() const;                     // those that are not frozen, in the order of the arenas
@@ -46,7 +45,7 @@ class Parameters {
   std::size_t count() const;                            // of trained values, padding not counted
   std::size_t count_frozen() const;                     // of all frozen values
 
-  DeviceView weights() const { return weights_.view(); }
+  DeviceView weights() const { return weights_; }
   DeviceView gradients() const { return gradients_; }
   // The weights in the device's value type, in an arena of the same order; empty if that is float32.
   DeviceView copies() const { return copies_.view(); }
@@ -83,8 +82,8 @@ class Parameters {
   std::vector<std::vector<std::size_t>> of_node_;  // indices into all_
   std::vector<Range> node_gradients_;
   std::size_t bytes_ = 0;
-  Buffer weights_, copies_, own_gradients_;
-  DeviceView gradients_;
+  Buffer own_weights_, copies_, own_gradients_;
+  DeviceView weights_, gradients_;
 };
 
 }  // namespace annulus

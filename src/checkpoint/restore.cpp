@@ -85,6 +85,38 @@ void expect_usable(const StoredCheckpoint& stored, const CheckpointFolder& folde
   fail("{}; to resume from {}, delete the later ones", error.what(), earlier->string());
 }
 
+// Throws Error naming `file` unless the checkpoint has this optimizer's states.
+void expect_states(const Checkpoint& checkpoint, const std::filesystem::path& file, const Model& model,
+                   const Optimizer& optimizer) {
+  if (checkpoint.optimizer != optimizer.name())
+    fail("{} was made with --optimizer {}: resume it with the same --optimizer, because others cannot use its state",
+         file.string(), checkpoint.optimizer);
+  if (checkpoint.frozen != frozen_names(model))
+    fail("{} was made with another --freeze: {} parameters were frozen: resume it with the same --freeze",
+         file.string(), checkpoint.frozen.size());
+  for (const Parameter& p : model.parameters().all()) {
+    if (!p.trained()) continue;
+    const NamedTensor& saved = find(checkpoint, file, p.name, p.spec.shape);
+    if (saved.states.size() != optimizer.states())
+      fail("{} has {} of the optimizer's {} states of {}: resume it with the same --optimizer", file.string(),
+           saved.states.size(), optimizer.states(), p.name);
+  }
+}
+
+// Returns a state as an arena with the gradients' layout. Overwrites the gradients.
+std::vector<std::byte> state_of(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
+                                std::size_t number) {
+  const Parameters& parameters = model.parameters();
+  Device& device = model.device();
+  device.zero(parameters.gradients());
+  for (const Parameter& p : parameters.all())
+    if (p.trained())
+      device.write(find(checkpoint, file, p.name, p.spec.shape).states[number], p.spec, parameters.gradient(p));
+  std::vector<std::byte> bytes(parameters.gradients().bytes);
+  device.download(parameters.gradients(), bytes);
+  return bytes;
+}
+
 // Copies rank 0's memory to every rank's.
 void broadcast(const World& world, Device& device, DeviceView view) {
   std::vector<std::byte> bytes(view.bytes);
@@ -113,13 +145,20 @@ Checkpoint snapshot(Model& model, const Optimizer& optimizer) {
   for (const Parameter& p : parameters.all()) {
     if (!kept(p)) continue;
     NamedTensor tensor{p.name, p.spec.shape, read(model.device(), p, parameters.weight(p)), {}};
-    for (std::size_t i = 0; p.trained() && i < optimizer.states(); ++i)
-      tensor.states.push_back(read(model.device(), p, optimizer.state(i, p)));
     if (optimizer.average()) tensor.average = read(model.device(), p, optimizer.average(p));
     checkpoint.parameters.push_back(std::move(tensor));
   }
   checkpoint.frozen = frozen_names(model);
   return checkpoint;
+}
+
+void add_state(Checkpoint& checkpoint, Model& model, DeviceView state) {
+  auto tensor = checkpoint.parameters.begin();
+  for (const Parameter& p : model.parameters().all()) {
+    if (!kept(p)) continue;
+    if (p.trained()) tensor->states.push_back(read(model.device(), p, state.slice(p.offset, p.bytes)));
+    ++tensor;
+  }
 }
 
 void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model, bool averaged) {
@@ -139,21 +178,8 @@ void broadcast_weights(const World& world, Model& model) {
 
 void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                     Optimizer& optimizer) {
-  if (checkpoint.optimizer != optimizer.name())
-    fail("{} was made with --optimizer {}: resume it with the same --optimizer, because others cannot use its state",
-         file.string(), checkpoint.optimizer);
-  if (checkpoint.frozen != frozen_names(model))
-    fail("{} was made with another --freeze: {} parameters were frozen: resume it with the same --freeze",
-         file.string(), checkpoint.frozen.size());
-  for (const Parameter& parameter : model.parameters().all()) {
-    if (!parameter.trained()) continue;
-    const NamedTensor& saved = find(checkpoint, file, parameter.name, parameter.spec.shape);
-    if (saved.states.size() != optimizer.states())
-      fail("{} has {} of the optimizer's {} states of {}: resume it with the same --optimizer", file.string(),
-           saved.states.size(), optimizer.states(), parameter.name);
-    for (std::size_t i = 0; i < optimizer.states(); ++i)
-      model.device().write(saved.states[i], parameter.spec, optimizer.state(i, parameter));
-  }
+  expect_states(checkpoint, file, model, optimizer);
+  for (std::size_t i = 0; i < optimizer.states(); ++i) optimizer.write_state(i, state_of(checkpoint, file, model, i));
 }
 
 std::optional<Resumption> find_resumption(const World& world, const CheckpointFolder& folder, const RunKind& kind) {
@@ -179,14 +205,19 @@ std::optional<Resumption> find_resumption(const World& world, const CheckpointFo
 
 void restore(const World& world, Resumption& resumption, Model& model, Optimizer& optimizer) {
   if (resumption.stored) {
-    Checkpoint& checkpoint = resumption.stored->checkpoint;
+    const Checkpoint& checkpoint = resumption.stored->checkpoint;
     restore_parameters(checkpoint, resumption.stored->file, model);
-    restore_states(checkpoint, resumption.stored->file, model, optimizer);
+    expect_states(checkpoint, resumption.stored->file, model, optimizer);
     restore_average(checkpoint, resumption.stored->file, model, optimizer);
-    checkpoint.parameters = {};
   }
   broadcast_weights(world, model);
-  for (std::size_t i = 0; i < optimizer.states(); ++i) broadcast(world, model.device(), optimizer.state(i));
+  for (std::size_t i = 0; i < optimizer.states(); ++i) {
+    std::vector<std::byte> state(model.parameters().gradients().bytes);
+    if (resumption.stored) state = state_of(resumption.stored->checkpoint, resumption.stored->file, model, i);
+    world.broadcast(state);
+    optimizer.write_state(i, state);
+  }
+  if (resumption.stored) resumption.stored->checkpoint.parameters = {};
   if (optimizer.average()) broadcast(world, model.device(), optimizer.average());
   optimizer.set_step(resumption.state.step);
   if (LossScaling* scaling = model.device().loss_scaling())

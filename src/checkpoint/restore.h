@@ -17,8 +17,12 @@ namespace annulus {
 const NamedTensor& find(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& name,
                         const Shape& shape);
 
-// Returns a checkpoint with the current parameters and optimizer states; the caller fills in the rest.
+// Returns a checkpoint with the current parameters and their average; the caller adds the states, and fills in the
+// rest.
 Checkpoint snapshot(Model& model, const Optimizer& optimizer);
+
+// Adds the optimizer's next state, an arena with the gradients' layout.
+void add_state(Checkpoint& checkpoint, Model& model, DeviceView state);
 
 // `averaged`: restores the moving average instead. REQUIRES: the checkpoint has one. Throws Error naming `file` if the
 // checkpoint does not match the model.
@@ -28,7 +32,8 @@ void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::pat
 // Copies rank 0's weights to every rank's. Collective.
 void broadcast_weights(const World& world, Model& model);
 
-// Restores the optimizer's states. Throws Error naming `file` if they belong to another optimizer.
+// Restores the optimizer's states, and overwrites gradients. Throws Error naming `file` if they belong to another
+// optimizer.
 void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
                     Optimizer& optimizer);
 

@@ -17,6 +17,7 @@
 #include "src/data/dataset.h"
 #include "src/metrics/metrics_files.h"
 #include "src/onnx/network_file.h"
+#include "src/step/strategy.h"
 #include "src/train/interval.h"
 
 namespace annulus {
@@ -237,6 +238,14 @@ void expect_sense(const TrainOptions& o) {
     fail("--survive requires --shards, which makes results independent of the number of ranks: add --shards N");
   if (!o.survive && (o.min_ranks != defaults.min_ranks || o.lost_after != defaults.lost_after))
     fail("--min-ranks and --lost-after belong to --survive: add it, or remove them");
+  if (o.strategy == "sharded")
+    for (const auto& [used, option] : {std::pair(o.shards > 0, "--shards"),
+                                       {o.tune_buckets, "--bucket tune"},
+                                       {o.buckets.deferred > 0, "--defer"},
+                                       {o.clip_norm > 0, "--clip-norm"},
+                                       {o.ema > 0, "--ema"},
+                                       {o.optimizer == "lars", "--optimizer lars"}})
+      if (used) fail("--strategy sharded does not support {} yet: remove it, or use --strategy synchronous", option);
   if (o.clip_norm > 0 && o.buckets.deferred > 0)
     fail("--clip-norm needs all gradients of a step before its update, but --defer delays some: remove one of them");
   if (o.schedule.kind == "plateau" && o.patience > 0 && o.patience <= o.schedule.patience + 1)
@@ -420,6 +429,13 @@ void add_train(CLI::App& app, Command& chosen) {
   add_checkpoint_and_evaluation_options(*command, o);
   add_survival_options(*command, o);
   add_metrics_options(*command, o.metrics);
+  command
+      ->add_option("--strategy", o.strategy,
+                   "synchronous: every rank makes the whole update; sharded: each makes a part of it, with the same "
+                   "bits, and has only that part of the optimizer's state (ZeRO-1)")
+      ->check(one_of(strategy_names()))
+      ->capture_default_str()
+      ->group("All-reduce");
   command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)
       ->check(one_of(all_reduce_names()))
       ->capture_default_str()

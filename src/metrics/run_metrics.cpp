@@ -39,10 +39,11 @@ void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t 
   record.values[MetricsRecord::loss] = found.loss;
   record.values[MetricsRecord::value_of(epoch.measure)] = found.measure;
   record.values[MetricsRecord::learning_rate] = epoch.rate;
+  const PartNorms parts = trainer_.take_parts();
   const std::optional<double> norm = gradient_norm(epoch);
   record.values[MetricsRecord::gradient_norm] = norm;
   activity_.enter(Activity::Phase::meeting);
-  add_noise(samples, norm);
+  add_noise(parts, samples, norm);
   record.values[MetricsRecord::noise_scale] = noise_.recent();
   const Accounts accounts = ledger_.close(world_);
   epoch.accounts += accounts;
@@ -64,6 +65,11 @@ void RunMetrics::add_times(const StepTimes& times, std::size_t samples, MetricsR
 
 // Runs on every rank although the result is the same: if only rank 0 measured, it would be late for the next step.
 std::optional<double> RunMetrics::gradient_norm(EpochResult& epoch) {
+  if (optimizer_.sharded()) {
+    std::array squares{optimizer_.kept_squares()};
+    world_.sum(std::span(squares));
+    return std::isfinite(squares[0]) ? std::optional(std::sqrt(squares[0])) : std::nullopt;
+  }
   if (!epoch.gradient_norms) optimizer_.measure_norm();
   const GradientNorms norms = optimizer_.take_norms();
   if (epoch.gradient_norms) *epoch.gradient_norms += norms;
@@ -72,8 +78,7 @@ std::optional<double> RunMetrics::gradient_norm(EpochResult& epoch) {
 }
 
 // The gradients are measured before clipping, and are those of the whole batch.
-void RunMetrics::add_noise(std::size_t samples, std::optional<double> gradient_norm) {
-  const PartNorms mine = trainer_.take_parts();
+void RunMetrics::add_noise(const PartNorms& mine, std::size_t samples, std::optional<double> gradient_norm) {
   std::array sums{mine.squares, mine.parts};
   world_.sum(std::span(sums));
   if (sums[1] > 1 && gradient_norm)

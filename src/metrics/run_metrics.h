@@ -47,7 +47,7 @@ class RunMetrics {
  private:
   bool logs(std::uint64_t step) const { return !options_.formats.empty() && step % options_.every == 0; }
   std::optional<double> gradient_norm(EpochResult& epoch);
-  void add_noise(std::size_t samples, std::optional<double> gradient_norm);
+  void add_noise(const PartNorms& mine, std::size_t samples, std::optional<double> gradient_norm);
   void add_times(const StepTimes& times, std::size_t samples, MetricsRecord& record) const;
   void write(const MetricsRecord& record);
 

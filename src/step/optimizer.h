@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,12 +32,18 @@ class Optimizer {
     rate_ = next_rate_;
   }
 
+  // Keeps zeroed state for these slices of the arenas only, in floats, ascending and disjoint; update() is called for
+  // them. REQUIRES: the rule does not need whole parameters, and there is no average.
+  void keep(const std::vector<Range>& slices);
+  bool sharded() const { return !sharded_rules_.empty(); }  // keep() was called
+
   // To be called after begin_step(), when all of a step's gradients are complete: see Update.
   void clip(float limit) { rule_->clip(limit); }
   void measure_norm() { rule_->measure_norm(); }
   GradientNorms take_norms() { return rule_->take_norms(); }
   void add_squares(const Range& slice) { rule_->add_squares(slice); }  // at any time
   double take_squares() { return rule_->take_squares(); }
+  double kept_squares();  // of the gradients in the slices of keep(). REQUIRES: take_squares() was called
 
   // Updates this slice of the arenas, in floats. If the rule needs whole parameters, updates those whose slices are
   // complete. REQUIRES: slices of one step do not overlap.
@@ -43,10 +51,15 @@ class Optimizer {
 
   const std::string& name() const { return name_; }  // name of its rule
 
-  // Optimizer state, arenas with the layout of the gradients': momentum, or both moments.
+  // Optimizer state, arenas with the layout of the gradients': momentum, or both moments. If sharded(), they have only
+  // the slices of keep(), one after the other.
   std::size_t states() const { return states_.size(); }
   DeviceView state(std::size_t number) const { return states_[number].view(); }
+  // REQUIRES: not sharded().
   DeviceView state(std::size_t number, const Parameter& p) const { return state(number).slice(p.offset, p.bytes); }
+  // Copy what is kept of a state to and from an arena with the gradients' layout in the host's memory.
+  void read_state(std::size_t number, std::span<std::byte> arena) const;
+  void write_state(std::size_t number, std::span<const std::byte> arena);
 
   // The moving average of the weights in an arena with their layout; empty if disabled. See average_share().
   DeviceView average() const { return average_.view(); }
@@ -62,19 +75,26 @@ class Optimizer {
   }
 
  private:
+  // Calls visit(slice, its place in the states) for the slices whose state is kept; both in floats.
+  template <class Visit>
+  void for_each_kept(Visit visit) const;
   void update_whole(const Range& slice);
   void run(const Range& slice);
 
+  Device& device_;
   Parameters& parameters_;
+  const UpdateRule kind_;
   const std::string name_;
   float rate_, next_rate_;
   const bool whole_parameters_;
-  const std::vector<Range> parameter_ranges_;  // in the arenas, in floats
+  const std::vector<UpdateSegment> segments_;  // the parameters
   std::vector<Buffer> states_;
   Buffer average_;
-  std::unique_ptr<Update> rule_;
+  std::unique_ptr<Update> rule_;                        // of the whole arenas; if sharded, without state
+  std::vector<Range> kept_;                             // the slices whose state is kept
+  std::vector<std::unique_ptr<Update>> sharded_rules_;  // of each; none if not sharded
   std::uint64_t step_ = 0;
-  std::vector<std::size_t> arrived_;  // complete floats of each of parameter_ranges_ in this step
+  std::vector<std::size_t> arrived_;  // complete floats of each of segments_ in this step
 };
 
 }  // namespace annulus

@@ -9,7 +9,8 @@
 
 namespace annulus {
 
-// Returns a checksum of the parameters, of the optimizer's state and of the moving average.
+// Returns a checksum of the parameters, of the optimizer's state unless ranks keep different parts of it, and of the
+// moving average.
 std::uint64_t checksum(Model& model, const Optimizer& optimizer);
 
 // Checks the replicas before parameters are saved or evaluated: compares their checksums over all ranks. Throws Error

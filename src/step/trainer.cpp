@@ -49,7 +49,7 @@ Range table_of(Model& model) {
 }
 
 GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllReduce& all_reduce, const Range& table,
-                             std::string_view wants_all) {
+                             std::string_view wants_all, const Strategy& strategy) {
   const Parameters& parameters = model.parameters();
   std::vector<Range> plan = plan_buckets(parameters, options.bytes);
   const Range deferred = deferred_buckets(plan, table.end, options.deferred);
@@ -61,7 +61,7 @@ GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllRedu
     stops.backward.push_back(plan[bucket].end);
   }
   model.stop_at(stops);
-  return {model.device(), parameters.gradients(), std::move(plan), all_reduce, deferred};
+  return {model.device(), parameters.gradients(), std::move(plan), all_reduce, deferred, strategy.scatters()};
 }
 
 // Returns the largest number of a step's earlier sums.
@@ -94,7 +94,9 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
       table_(table_of(model)),
       part_norms_(optimizer),
       bucket_options_(resolve(buckets, model.parameters())),
-      buckets_(make_buckets(model, bucket_options_, all_reduce, table_, waits_for_all(model, options))) {
+      strategy_(make_strategy(options.strategy, model, all_reduce, optimizer)),
+      buckets_(make_buckets(model, bucket_options_, all_reduce, table_, waits_for_all(model, options), *strategy_)) {
+  strategy_->plan(buckets_);
   expect_flushed_subnormals();
   allocate_kept();
   activity_.plan(buckets_.size());
@@ -138,7 +140,8 @@ bool Trainer::updates_together() const {
 
 void Trainer::cut_buckets(const BucketOptions& options) {
   bucket_options_ = resolve(options, model_.parameters());
-  buckets_ = make_buckets(model_, bucket_options_, all_reduce_, table_, waits_for_all(model_, options_));
+  buckets_ = make_buckets(model_, bucket_options_, all_reduce_, table_, waits_for_all(model_, options_), *strategy_);
+  strategy_->plan(buckets_);
   activity_.plan(buckets_.size());
 }
 
@@ -237,6 +240,7 @@ void Trainer::finish_undeferred() {
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     if (!buckets_.is_deferred(bucket) && held_back(bucket)) update(bucket);
   if (LossScaling* scaling = device_.loss_scaling(); scaling != nullptr && !rehearsing_) scaling->conclude();
+  if (strategy_->scatters() && !rehearsing_) wait_for_weights();
   pending_ = buckets_.deferred();
 }
 
@@ -258,6 +262,11 @@ void Trainer::use_all_gradients() {
   if (LossScaling* scaling = device_.loss_scaling()) scaling->judge(model_.parameters().gradients());
   if (options_.clip_norm > 0) optimizer_.clip(options_.clip_norm);
   timestamps_.updates.push_back({begun, device_.mark()});
+}
+
+void Trainer::wait_for_weights() {
+  const LaneSpan span(device_, lane_, "wait for weights");
+  wait_for_ranks([&] { strategy_->finish(); });
 }
 
 // Returns the samples of a part, as a range of the batch.
@@ -459,7 +468,7 @@ void Trainer::update(std::size_t bucket) {
   activity_.enter(Activity::Phase::optimizer, bucket);
   const Mark begun = device_.mark();
   const LaneSpan span(device_, lane_, "update of bucket", static_cast<std::int64_t>(bucket + 1), begun);
-  optimizer_.update(buckets_.range(bucket));
+  strategy_->update(bucket);
   timestamps_.updates.push_back({begun, device_.mark()});
 }
 

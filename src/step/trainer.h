@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 
 #include "collectives/all_reduce.h"
 #include "collectives/gradient_buckets.h"
@@ -16,6 +18,7 @@
 #include "src/step/gradient_noise.h"
 #include "src/step/ledger.h"
 #include "src/step/optimizer.h"
+#include "src/step/strategy.h"
 
 namespace annulus {
 
@@ -47,8 +50,9 @@ struct StepOptions {
   std::size_t parts = 1;
   // If there are shards (collectives/shard_tree.h; 0: there are none), the parts are those of this rank instead.
   std::size_t shards = 0, rank = 0, ranks = 1;
-  float clip_norm = 0;           // see Update::clip(); 0: no clipping
-  std::size_t global_batch = 0;  // the maximum of a step; only needed if an embedding is shared
+  float clip_norm = 0;                   // see Update::clip(); 0: no clipping
+  std::size_t global_batch = 0;          // the maximum of a step; only needed if an embedding is shared
+  std::string strategy = "synchronous";  // see make_strategy(); REQUIRES for sharded: no shards, clipping or deferring
 
   // At least one. `share`: this rank's number of samples.
   std::size_t parts_of(std::size_t share) const {
@@ -64,8 +68,8 @@ struct StepOptions {
 };
 
 // The synchronous data-parallel training step: every rank computes the gradients of its share of the batch, which are
-// all-reduced while backward is still running, and all ranks make the same update. All references must outlive the
-// trainer.
+// all-reduced while backward is still running, and all ranks make the same update, together or each a part of it (see
+// Strategy). All references must outlive the trainer.
 class Trainer {
  public:
   // Records the step's phases in `activity` and its spans in `lane` (null: none). Throws Error if a compute thread does
@@ -110,6 +114,7 @@ class Trainer {
   const GradientBuckets& buckets() const { return buckets_; }
   bool may_defer() const { return !updates_together(); }
   bool reduces() const { return all_reduce_.info().reduces; }  // see AllReduceInfo
+  Strategy& strategy() { return *strategy_; }
 
  private:
   // Marks in the lane from which a step's times are booked, once the work there is done.
@@ -153,6 +158,7 @@ class Trainer {
   bool updates_together() const;  // rather than each bucket when its all-reduce is done
   bool held_back(std::size_t bucket) const;
   void use_all_gradients();
+  void wait_for_weights();
   StepMetrics read_metrics() const;
   void record_times(StepTimestamps& timestamps);
   double seconds(const StepTimestamps::Part& part) { return device_.seconds(part.end) - device_.seconds(part.begin); }
@@ -178,6 +184,7 @@ class Trainer {
   PartNormProbe part_norms_;
   std::size_t not_added_ = 0;  // offset in bytes from which they are not yet added to the last part's
   BucketOptions bucket_options_;
+  std::unique_ptr<Strategy> strategy_;
   GradientBuckets buckets_;
   Range pending_;            // deferred buckets that are not finished
   bool rehearsing_ = false;  // nothing is updated or booked

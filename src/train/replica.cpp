@@ -11,8 +11,10 @@ namespace annulus {
 
 Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord& record)
     : all_reduce(all_reduce_),
-      model(*inputs.device, graph_of(inputs.world, inputs.options, inputs.network.onnx, inputs.task), Mode::training,
-            inputs.largest_pass(), allocate_in(all_reduce), [&activity = record.activity] { activity.tick(); }),
+      model(
+          *inputs.device, graph_of(inputs.world, inputs.options, inputs.network.onnx, inputs.task), Mode::training,
+          inputs.largest_pass(), allocate_in(all_reduce), [&activity = record.activity] { activity.tick(); },
+          inputs.options.strategy == "sharded" ? allocate_in(all_reduce) : Parameters::Allocate{}),
       optimizer(*inputs.device, model.parameters(), update_rule(inputs.options), inputs.schedule.rate(0),
                 inputs.options.ema, update_factors(inputs.options, model.graph())),
       ledger(record.clock_offset),

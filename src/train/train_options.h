@@ -68,6 +68,7 @@ struct TrainOptions {
   // Initial weights: random, or a file of them, see load_initial_weights(); auto: the ONNX file's, or else random.
   std::string weights = "auto";
   std::uint64_t seed = 1;
+  std::string strategy = "synchronous";  // see make_strategy()
   std::string all_reduce = "auto";
   std::string wire = "fp32";
   BucketOptions buckets;

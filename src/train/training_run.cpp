@@ -248,7 +248,13 @@ void TrainingRun::checkpoint() {
   state_.buckets = replica_.trainer.bucket_options();
   state_.loss_scaling.reset();
   if (LossScaling* scaling = inputs_.device->loss_scaling()) state_.loss_scaling = scaling->state();
-  if (world_.root()) checkpoints_.begin(checkpointed());
+  Checkpoint checkpoint;
+  if (world_.root()) checkpoint = checkpointed();
+  for (std::size_t i = 0; i < replica_.optimizer.states(); ++i) {
+    const DeviceView state = replica_.trainer.strategy().gather_state(i);
+    if (world_.root()) add_state(checkpoint, replica_.model, state);
+  }
+  if (world_.root()) checkpoints_.begin(std::move(checkpoint));
   record_.result.checkpoint_seconds += now_seconds() - begun;
   checkpoint_timer_.restart();
 }

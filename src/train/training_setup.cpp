@@ -146,7 +146,8 @@ StepOptions step_options(const World& world, const TrainOptions& options, std::s
           .rank = static_cast<std::size_t>(world.rank()),
           .ranks = static_cast<std::size_t>(world.size()),
           .clip_norm = options.clip_norm,
-          .global_batch = global_batch};
+          .global_batch = global_batch,
+          .strategy = options.strategy};
 }
 
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {

@@ -37,6 +37,7 @@ struct TrainedRun {
     model.parameters().initialize(3);
     const Optimizer optimizer(*device, model.parameters(), Sgd{.momentum = 0.9f}, 0.1f);
     checkpoint = snapshot(model, optimizer);
+    add_state(checkpoint, model, optimizer.state(0));
     checkpoint.model = "mlp";
     checkpoint.run.step = 17;
     checkpoint.image = {4, 4};

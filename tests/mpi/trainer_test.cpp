@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <thread>
 
 #include "kernels/base/clock.h"
@@ -441,6 +442,82 @@ TEST_CASE("with synchronized batch norm, ranks train as one process does, statis
     }
   }
   CHECK(replica.ledger.close(world).mean().steps == 3);
+}
+
+TEST_CASE("sharded training has the bits of synchronous training and a share of the optimizer's memory") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  const std::string algorithm = GENERATE("shm", "ring", "message-ring");
+  const UpdateRule rule = GENERATE(UpdateRule(kRule), UpdateRule(AdamW{.weight_decay = 0.01f}));
+  if (n == 1 && algorithm != "ring") return;
+  struct Run {
+    Run(const World& world, const std::string& algorithm, const UpdateRule& rule, const std::string& strategy)
+        : all_reduce(make_all_reduce(algorithm, world, *device)),
+          model(
+              *device, with_norms(), Mode::training, 2, allocate_in(*all_reduce), [] {}, allocate_in(*all_reduce)),
+          optimizer(*device, model.parameters(), rule, kRate),
+          trainer(model, *all_reduce, optimizer, ledger, {640, 0}, activity, nullptr, {.strategy = strategy}) {
+      model.parameters().initialize(3);
+    }
+    StepMetrics step(const World& world, const StepPlan& step) {
+      return trainer.step(samples(step, step.share(world.rank(), world.size())), {.evaluate = 1}, device->mark());
+    }
+
+    std::unique_ptr<Device> device = make_device("cpu", 1);
+    std::unique_ptr<AllReduce> all_reduce;
+    Model model;
+    Optimizer optimizer;
+    Ledger ledger{0};
+    Activity activity;
+    Trainer trainer;
+  };
+  Run whole(world, algorithm, rule, "synchronous"), sharded(world, algorithm, rule, "sharded");
+  REQUIRE(whole.trainer.buckets().size() > 2);
+  for (std::size_t step = 0; step < 4; ++step) {
+    CAPTURE(algorithm, rule.index(), step);
+    const StepPlan what = plan(step, step == 2 && n > 1 ? n - 1 : 2 * n);  // once the last rank's share is empty
+    const StepMetrics expected = whole.step(world, what), found = sharded.step(world, what);
+    CHECK(found.loss == expected.loss);
+    CHECK(found.control_flags == expected.control_flags);
+    CHECK(hash(sharded.model.parameters().weights()) == hash(whole.model.parameters().weights()));
+  }
+  whole.trainer.finish();
+  sharded.trainer.finish();
+  const std::size_t bytes = whole.optimizer.state(0).bytes;
+  for (std::size_t state = 0; state < whole.optimizer.states(); ++state) {
+    const auto kept = world.gather(std::uint64_t{sharded.optimizer.state(state).bytes});
+    CHECK(std::accumulate(kept.begin(), kept.end(), std::uint64_t{0}) == bytes);
+    CHECK(hash(sharded.trainer.strategy().gather_state(state)) == hash(whole.optimizer.state(state)));
+  }
+  // Back into states: every rank takes its own.
+  const auto state = copied(whole.optimizer.state(0));
+  sharded.optimizer.write_state(0, std::as_bytes(std::span(state)));
+  CHECK(hash(sharded.trainer.strategy().gather_state(0)) == hash(whole.optimizer.state(0)));
+}
+
+TEST_CASE("a rank keeps 1/N of the optimizer's state") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  const auto device = make_device("cpu", 1);
+  const auto all_reduce = make_all_reduce("auto", world, *device);
+  Task task = kTask;
+  task.classes = 1000;
+  Model model(
+      *device, make_model("mlp", task), Mode::training, 1, allocate_in(*all_reduce), [] {}, allocate_in(*all_reduce));
+  Optimizer optimizer(*device, model.parameters(), AdamW{}, kRate);
+  const auto whole = static_cast<double>(optimizer.state(0).bytes);
+  Ledger ledger{0};
+  Activity activity;
+  const Trainer trainer(model, *all_reduce, optimizer, ledger, {}, activity, nullptr, {.strategy = "sharded"});
+  for (std::size_t state = 0; state < 2; ++state)
+    CHECK(static_cast<double>(optimizer.state(state).bytes) == Approx(whole / static_cast<double>(n)).epsilon(0.01));
+}
+
+TEST_CASE("the sharded strategy refuses all-reduces without halves") {
+  const World world;
+  if (world.size() > 1)
+    CHECK_THROWS_WITH(Replica(world, "mpi", {}, {.strategy = "sharded"}),
+                      Catch::Contains("needs an all-reduce of reduce-scatter and all-gather"));
 }
 
 TEST_CASE("tuning changes only the buckets, and all ranks choose the same") {

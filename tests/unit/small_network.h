@@ -12,7 +12,7 @@ namespace annulus::test {
 struct PlainNetwork {
   PlainNetwork(Device& device, const Graph& graph, std::size_t batch)
       : network(device, graph, Mode::training, batch, {}),
-        parameters(device, graph, network.parameter_layouts(), {}),
+        parameters(device, graph, network.parameter_layouts(), {}, {}),
         memory(device) {
     network.bind(parameters, memory);
   }
