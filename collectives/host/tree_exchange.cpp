@@ -70,7 +70,7 @@ void TreeExchange::complete_round(std::size_t round) {
   try {
     for (Pending* pending : {&receives_, &sends_}) complete(*pending);
   } catch (...) {
-    withdraw(receives_.requests);
+    channel_.withdraw(receives_.requests);
     give_up(sends_.requests);
     throw;
   }
@@ -79,11 +79,7 @@ void TreeExchange::complete_round(std::size_t round) {
 void TreeExchange::complete(Pending& pending) {
   for (std::size_t i = 0; i < pending.requests.size(); ++i) {
     context_->progress.await(ranks_in_job_[pending.peers[i]]);
-    int done = 0;
-    for (int polls = 0; !done; ++polls) {
-      if (polls > 0) context_->backoff.pause(polls - 1);
-      check(MPI_Test(&pending.requests[i], &done, MPI_STATUS_IGNORE));
-    }
+    for (int polls = 0; !channel_.test(pending.requests[i]); ++polls) context_->backoff.pause(polls);
   }
   pending.requests.clear();
   pending.peers.clear();

@@ -14,6 +14,8 @@ namespace {
 constexpr int kYields = 2000;
 constexpr auto kNap = std::chrono::microseconds(50);
 
+constexpr std::chrono::seconds kArrival(1);  // see withdraw()
+
 int largest_tag(MPI_Comm communicator) {
   int* largest = nullptr;
   int found = 0;
@@ -31,21 +33,46 @@ Channel::Channel(std::shared_ptr<const Carrier> carrier, std::vector<int> ranks_
 }
 
 void Channel::start_sending(std::span<const std::byte> bytes, int to, MPI_Request& request) const {
+  const std::scoped_lock lock(carrier_->mutex);
   check(MPI_Isend(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, ranks_in_job_.at(static_cast<std::size_t>(to)),
                   context_, carrier_->communicator.handle(), &request));
 }
 
 void Channel::start_receiving(std::span<std::byte> bytes, int from, MPI_Request& request) const {
+  const std::scoped_lock lock(carrier_->mutex);
   check(MPI_Irecv(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, ranks_in_job_.at(static_cast<std::size_t>(from)),
                   context_, carrier_->communicator.handle(), &request));
+}
+
+bool Channel::test(MPI_Request& request) const {
+  const std::scoped_lock lock(carrier_->mutex);
+  int done = 0;
+  check(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+  return done != 0;
+}
+
+void Channel::withdraw(std::span<MPI_Request> receives) const {
+  {
+    const std::scoped_lock lock(carrier_->mutex);
+    for (MPI_Request& request : receives)
+      if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+  }
+  const auto over = [this](MPI_Request& request) {  // also if MPI knows that the sender has failed
+    const std::scoped_lock lock(carrier_->mutex);
+    int done = 0;
+    return MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
+  };
+  const auto latest = std::chrono::steady_clock::now() + kArrival;
+  for (MPI_Request& request : receives) {
+    while (!over(request) && std::chrono::steady_clock::now() < latest) std::this_thread::yield();
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
 }
 
 void Channel::complete(std::span<MPI_Request> receives, std::span<MPI_Request> sends) const {
   for (const std::span<MPI_Request> requests : {receives, sends})
     for (MPI_Request& request : requests)
-      for (int polls = 0, done = 0;; ++polls) {
-        check(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
-        if (done) break;
+      for (int polls = 0; !test(request); ++polls) {
         if (carrier_->interrupted) {
           withdraw(receives);
           fail("a rank was lost");

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace annulus {
 // What carries the messages of all channels of this process.
 struct Carrier {
   Communicator communicator = Communicator::duplicate(MPI_COMM_WORLD);
+  // Held during calls of MPI, which none of them blocks: Open MPI 4.1 loses receives if one is cancelled while another
+  // thread matches a message with it.
+  mutable std::mutex mutex;
   std::atomic<bool> interrupted = false;  // see Channel::complete()
   int next_context = 0;                   // the smallest context that no world of this process has used
 };
@@ -29,8 +33,14 @@ class Channel {
   void start_sending(std::span<const std::byte> bytes, int to, MPI_Request& request) const;
   void start_receiving(std::span<std::byte> bytes, int from, MPI_Request& request) const;
 
+  bool test(MPI_Request& request) const;  // whether it is complete
+
+  // Cancels receives, and waits for those whose messages are arriving, for up to a second, so that nothing is written
+  // to their memory later.
+  void withdraw(std::span<MPI_Request> receives) const;
+
   // Waits until the requests are complete. Throws Error if the carrier is interrupted meanwhile, because a rank was
-  // lost; the receives are given up then.
+  // lost; the receives are withdrawn then.
   void complete(std::span<MPI_Request> receives, std::span<MPI_Request> sends) const;
 
   void send(std::span<const std::byte> bytes, int to) const;

@@ -1,20 +1,13 @@
 #include "collectives/world/mpi.h"
 
 #include <array>
-#include <chrono>
 #include <exception>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include "kernels/base/error.h"
 
 namespace annulus {
-namespace {
-
-constexpr std::chrono::seconds kArrival(1);  // see withdraw()
-
-}  // namespace
 
 void check(int mpi_result, std::source_location place) {
   if (mpi_result == MPI_SUCCESS) return;
@@ -38,17 +31,6 @@ void give_up(std::span<MPI_Request> requests) {
       MPI_Cancel(&request);
       MPI_Request_free(&request);
     }
-}
-
-void withdraw(std::span<MPI_Request> receives) {
-  for (MPI_Request& request : receives)
-    if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
-  const auto latest = std::chrono::steady_clock::now() + kArrival;
-  for (int done = 0; done == 0 && std::chrono::steady_clock::now() < latest; std::this_thread::yield())
-    if (MPI_Testall(static_cast<int>(receives.size()), receives.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
-      break;
-  for (MPI_Request& request : receives)
-    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
 }
 
 MpiSession::MpiSession() {

@@ -18,10 +18,6 @@ int mpi_count(std::size_t count);
 // Cancels and frees pending requests.
 void give_up(std::span<MPI_Request> requests);
 
-// The same for receives into memory that will be used again: waits for those whose messages are arriving, for up to a
-// second, so that nothing is written to it later.
-void withdraw(std::span<MPI_Request> receives);
-
 // Initializes and finalizes MPI in this process, with MPI_THREAD_MULTIPLE: the ring's worker thread calls MPI while the
 // main thread does.
 class MpiSession {

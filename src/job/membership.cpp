@@ -86,7 +86,7 @@ Membership::~Membership() {
   thread_.request_stop();
   thread_.join();
   for (Peer& peer : peers_) {
-    withdraw({&peer.receive, 1});
+    channel_.withdraw({&peer.receive, 1});
     give_up({&peer.send, 1});
   }
 }
@@ -193,9 +193,7 @@ void Membership::take_reports() {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     try {
-      for (int arrived = 1; arrived != 0 && peer.receive != MPI_REQUEST_NULL;) {
-        check(MPI_Test(&peer.receive, &arrived, MPI_STATUS_IGNORE));
-        if (arrived == 0) break;
+      while (peer.receive != MPI_REQUEST_NULL && channel_.test(peer.receive)) {
         peer.heard = now_seconds();
         peer.report = peer.arriving;
         channel_.start_receiving(peer.arriving, static_cast<int>(rank), peer.receive);
@@ -255,10 +253,8 @@ void Membership::send_reports() {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     if (rank == own_ || !(peer.news || (beat && peer.watches))) continue;
-    int sent = 1;
     try {
-      if (peer.send != MPI_REQUEST_NULL) check(MPI_Test(&peer.send, &sent, MPI_STATUS_IGNORE));
-      if (sent == 0) continue;
+      if (!channel_.test(peer.send)) continue;
       peer.informed = peer.standing != present;
       peer.news = false;
       peer.sent = current;
