@@ -54,23 +54,7 @@ std::unique_ptr<AllReduce> run_on_host(const World& world, HostAllReduce host) {
                                            worth_waking);
 }
 
-[[noreturn]] void no_halves(const AllReduceInfo& info) {
-  fail("this all-reduce has no halves: {}", info.description);
-}
-
 }  // namespace
-
-AllReduce::Ticket AllReduce::reduce_scatter(DeviceView, Next, std::size_t) {
-  no_halves(info_);
-}
-
-AllReduce::Ticket AllReduce::all_gather(DeviceView, Next, std::size_t) {
-  no_halves(info_);
-}
-
-Range AllReduce::chunk(std::size_t) const {
-  no_halves(info_);
-}
 
 const std::vector<std::string>& all_reduce_names() {
   static const std::vector<std::string> names{"auto",     "shm", "hierarchical", "ring", "message-ring",
