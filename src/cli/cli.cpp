@@ -4,7 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "src/cli/choices.h"
 #include "src/cli/commands.h"
@@ -20,6 +22,9 @@ namespace annulus {
 namespace {
 
 constexpr int kUsageExitCode = 2;
+
+// The other ranks give the first one time to report what is wrong: a launcher ends it when one of them exits.
+constexpr std::chrono::seconds kToTheFirst(2);
 
 // Describes the first word that the parser does not know.
 std::string describe_unknown(const CLI::App& command, const std::string& word) {
@@ -53,6 +58,8 @@ std::string describe_mismatch(const CLI::App& command, const std::string& text) 
   if (speaks) {
     fmt::print(stderr, "{}{}\n", name, printable_lines(usage_error(app, error)));
     report_job_status(kUsageExitCode, 0);
+  } else {
+    std::this_thread::sleep_for(kToTheFirst);
   }
   std::exit(kUsageExitCode);
 }
