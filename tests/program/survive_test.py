@@ -56,7 +56,7 @@ class Survive(helper.ProgramTest):
             self.assertIn(f"rank {loss['rank']} on {loss['host']} was lost", result.out)
             record, = [record for record in records if record.get("lost_rank") == loss["rank"]]
             self.assertEqual((record["kind"], record["step"]), ("lost", loss["step"]))
-            self.assertAlmostEqual(record["recovery_seconds"], loss["seconds"], delta=0.2)  # the writer may have died
+            self.assertAlmostEqual(record["recovery_seconds"], loss["seconds"], delta=2)  # the writer may have died
         for what in ("evaluations", "epochs"):
             of_both = [[{**one, "seconds": 0} for one in of[what]] for of in (results, undisturbed)]
             for one, other in zip(*of_both, strict=True):
