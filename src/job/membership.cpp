@@ -10,7 +10,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "kernels/base/clock.h"
@@ -235,7 +234,7 @@ void Membership::lose(std::size_t rank, Standing how, double since) {
   }
   peer.standing = how;
   // What shares this node's memory must have ended before the others use it again.
-  if (peer.process && how != present) syscall(SYS_pidfd_send_signal, peer.process.number(), SIGKILL, nullptr, 0);
+  if (peer.process) syscall(SYS_pidfd_send_signal, peer.process.number(), SIGKILL, nullptr, 0);
   choose_neighbours();
   report_to_all();
 }

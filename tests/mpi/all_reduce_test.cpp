@@ -378,6 +378,17 @@ std::vector<float> tree_sum(std::size_t begin, std::size_t end, const Part& part
   return sum;
 }
 
+// All-reduces `part`(shard) of all shards, of which this rank has the subtrees `own`.
+template <class Part>
+void check_sum_of_shards(AllReduce& all_reduce, std::span<float> array, const std::vector<Range>& own,
+                         std::size_t shards, const Part& part) {
+  for (std::size_t number = 0; number < own.size(); ++number)
+    std::ranges::copy(tree_sum(own[number].begin, own[number].end, part),
+                      floats(all_reduce.addend(view_of(array), number)).begin());
+  all_reduce.wait(all_reduce.enqueue(view_of(array)));
+  check_equal(array, tree_sum(0, shards, part));
+}
+
 }  // namespace
 
 TEST_CASE("shards are summed in the order of their tree, on any number of ranks and nodes") {
@@ -395,11 +406,7 @@ TEST_CASE("shards are summed in the order of their tree, on any number of ranks 
       for (std::size_t i = 0; i < sizes.size(); ++i) {
         CAPTURE(ranks_per_node, shards, sizes[i], round);
         const auto part = [&](std::size_t shard) { return fractions(sizes[i], static_cast<int>(shard) + 100 * round); };
-        for (std::size_t number = 0; number < own.size(); ++number)
-          std::ranges::copy(tree_sum(own[number].begin, own[number].end, part),
-                            floats(all_reduce->addend(view_of(arrays[i]), number)).begin());
-        all_reduce->wait(all_reduce->enqueue(view_of(arrays[i])));
-        check_equal(arrays[i], tree_sum(0, shards, part));
+        check_sum_of_shards(*all_reduce, arrays[i], own, shards, part);
       }
   }
 }
@@ -419,11 +426,7 @@ TEST_CASE("shards have the same sum when ranks are lost one by one, in the middl
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       CAPTURE(ranks_per_node, losses, sizes[i]);
       const auto part = [&](std::size_t shard) { return fractions(sizes[i], static_cast<int>(shard) + 100 * losses); };
-      for (std::size_t number = 0; number < own.size(); ++number)
-        std::ranges::copy(tree_sum(own[number].begin, own[number].end, part),
-                          floats(all_reduce->addend(view_of(arrays[i]), number)).begin());
-      all_reduce->wait(all_reduce->enqueue(view_of(arrays[i])));
-      check_equal(arrays[i], tree_sum(0, shards, part));
+      check_sum_of_shards(*all_reduce, arrays[i], own, shards, part);
     }
     world.barrier();
     if (world.size() == 1) break;
