@@ -83,9 +83,9 @@ class AllReduce {
   // still use is freed (see OnError). No other call may follow.
   virtual void abandon() noexcept {}
 
-  // Continues after an all-reduce was interrupted because ranks were lost (World::interrupt): `world` has those that
-  // are left. Its memory and what is in it remain, but no tickets. Only make_shard_all_reduce()'s can. Collective.
-  // Throws Error.
+  // Continues with the surviving ranks, `world`, after ranks were lost and an all-reduce was interrupted
+  // (World::interrupt). Allocated memory keeps its contents; earlier tickets are invalid. Supported only by the
+  // all-reduce of make_shard_all_reduce(). Collective. Throws Error.
   virtual void continue_in(const World& /*world*/) {}
 
   // Records each all-reduce and its stages as spans of this lane; null: no recording. To be called before the first

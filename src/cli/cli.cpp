@@ -23,7 +23,8 @@ namespace {
 
 constexpr int kUsageExitCode = 2;
 
-// The other ranks give the first one time to report what is wrong: a launcher ends it when one of them exits.
+// How long the other ranks wait before they exit, so that the first one can report the error: a launcher ends all ranks
+// as soon as one exits with an error.
 constexpr std::chrono::seconds kToTheFirst(2);
 
 // Describes the first word that the parser does not know.

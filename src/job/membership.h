@@ -22,9 +22,9 @@ namespace annulus {
 //   some of its neighbours        their heartbeats: the previous rank on its node, and its counterparts on the node
 //   before
 //
-// and reports what it notices to all others, which add it to their own reports. Losses are never taken back, so the
-// ranks agree when all that are left have reported the same. A rank that was given up but lives ends itself as soon as
-// it hears of that; on its node, the others end it.
+// and reports losses to all others, which add them to their own reports. A rank that was reported lost stays lost, so
+// the survivors agree as soon as all of them have reported the same losses. A rank that was given up but lives ends
+// itself as soon as it hears of that; on its node, the others end it.
 //
 // MPI is only used to exchange messages: Open MPI delivers those of the others if it was started so that it does not
 // end the job (mpirun --enable-recovery, in version 5 --with-ft ulfm).

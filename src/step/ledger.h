@@ -72,7 +72,8 @@ class Ledger {
   void observe(Observer observer) { observer_ = std::move(observer); }
   void add_between_steps(double wall_seconds) { wall_ += wall_seconds; }
 
-  // Forgets what was booked since the last close(), because the other ranks may have booked something else.
+  // Discards everything booked since the last close(). Needed after a step was interrupted: the ranks may have booked
+  // different waits, and close() requires the same on all.
   void discard();
 
   // Returns everything that was booked since the last call, of every rank, on every rank. Collective.

@@ -57,7 +57,8 @@ class Optimizer {
   DeviceView state(std::size_t number) const { return states_[number].view(); }
   // REQUIRES: not sharded().
   DeviceView state(std::size_t number, const Parameter& p) const { return state(number).slice(p.offset, p.bytes); }
-  // Copy what is kept of a state to and from an arena with the gradients' layout in the host's memory.
+  // Copy the slices of a state that this rank keeps to and from `arena`, which is in host memory and has the layout of
+  // the gradients.
   void read_state(std::size_t number, std::span<std::byte> arena) const;
   void write_state(std::size_t number, std::span<const std::byte> arena);
 
