@@ -68,9 +68,11 @@ class Run {
     return found == all.rend() ? std::nullopt : std::optional(*found);
   }
 
-  // Its process holds the folder. A file system without locks does not show that, but the results have the status.
+  // Its process holds the folder, or waits for it. A file system without locks does not show that, but the results have
+  // the status.
   bool has_ended() {
-    const bool held = is_claimed(folder_);
+    // In this order: a job that takes the run over releases the first when it has the second.
+    const bool held = is_claimed(next_claim(folder_)) || is_claimed(folder_);
     if (held) was_held_ = true;
     return !held && (was_held_ || finished());
   }

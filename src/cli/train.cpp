@@ -234,6 +234,7 @@ void expect_sense(const TrainOptions& o) {
         "--sync-batch-norm needs all ranks within a pass, but --shards computes shards one by one: remove one of them");
   if (o.shards > 0 && (o.all_reduce != "auto" || o.wire != "fp32"))
     fail("--shards sums in an order of its own: remove --all-reduce and --wire");
+  if (o.take_over && !o.resume) fail("--take-over requires --resume: add it");
   if (o.survive && o.shards == 0)
     fail("--survive requires --shards, which makes results independent of the number of ranks: add --shards N");
   if (!o.survive && (o.min_ranks != defaults.min_ranks || o.lost_after != defaults.lost_after))
@@ -286,6 +287,11 @@ void add_main_options(CLI::App& command, TrainOptions& o) {
       ->transform(number_above(0))
       ->capture_default_str();
   command.add_flag("--resume", o.resume, "Resume from the checkpoint in --out; start a new run if there is none")
+      ->configurable(false);
+  command
+      .add_flag("--take-over", o.take_over,
+                "With --resume: if another job is training in --out, wait until its next checkpoint, at which it ends, "
+                "and continue")
       ->configurable(false);
   command
       .add_flag("--overwrite", o.overwrite, "Write to an --out with other files, and replace the file of --timeline")

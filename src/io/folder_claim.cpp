@@ -12,6 +12,7 @@
 #include <span>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "src/io/file_io.h"
@@ -49,10 +50,10 @@ FileDescriptor open_mark(const fs::path& folder) {
   return descriptor;
 }
 
-// Returns true as well if the file system has no locks.
-bool try_lock(const FileDescriptor& descriptor) {
+// `type`: F_WRLCK, or F_RDLCK to share it. Returns true as well if the file system has no locks.
+bool try_lock(const FileDescriptor& descriptor, short type) {
   struct flock whole {};
-  whole.l_type = F_WRLCK;
+  whole.l_type = type;
   whole.l_whence = SEEK_SET;
   return ::fcntl(descriptor.number(), F_OFD_SETLK, &whole) == 0 || (errno != EAGAIN && errno != EACCES);
 }
@@ -63,33 +64,18 @@ bool is_removed(const FileDescriptor& descriptor) {
   return ::fstat(descriptor.number(), &status) == 0 && status.st_nlink == 0;
 }
 
-std::string holder(const fs::path& folder) {
-  std::ifstream stream(folder / kMark);
-  std::string line;
-  return std::getline(stream, line) ? line : "unknown";
-}
-
-void sign(const FileDescriptor& descriptor, const fs::path& folder) {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  const std::string text = fmt::format("host {}, process {}\n", host.data(), ::getpid());
-  if (::ftruncate(descriptor.number(), 0) != 0) fail_to_write(folder / kMark);
-  write_at(descriptor, folder / kMark, 0, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
-}
-
 FileDescriptor lock(const fs::path& folder, const std::string& advice) {
   const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (true) {
     FileDescriptor descriptor = open_mark(folder);
-    if (!try_lock(descriptor)) {
+    if (!try_lock(descriptor, F_WRLCK)) {
       if (std::chrono::steady_clock::now() > deadline)
         fail("{}: another process of this program is writing to it ({}); wait for it to end, or {}", folder.string(),
-             holder(folder), advice);
+             claimant(folder), advice);
       std::this_thread::sleep_for(kPause);
     } else if (is_removed(descriptor)) {
       make_folder(folder);
     } else {
-      sign(descriptor, folder);
       return descriptor;
     }
   }
@@ -101,6 +87,28 @@ FolderClaim::FolderClaim(const fs::path& folder, bool adopt, const std::string& 
     : folder_(folder), is_new_(make_folder(folder)), lock_(-1) {
   if (!adopt) expect_ours(folder, advice);
   lock_ = lock(folder, advice);
+  sign();
+}
+
+FolderClaim::FolderClaim(const fs::path& folder, FileDescriptor lock)
+    : folder_(folder), is_new_(false), lock_(std::move(lock)) {}
+
+void FolderClaim::share() const {
+  if (!try_lock(lock_, F_RDLCK)) fail("{}: cannot share the lock {}", folder_.string(), kMark);
+}
+
+FolderClaim FolderClaim::join(const fs::path& folder) {
+  FolderClaim claim(folder, open_mark(folder));
+  claim.share();
+  return claim;
+}
+
+void FolderClaim::sign() const {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::string text = fmt::format("host {}, process {}\n", host.data(), ::getpid());
+  if (::ftruncate(lock_.number(), 0) != 0) fail_to_write(folder_ / kMark);
+  write_at(lock_, folder_ / kMark, 0, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
 
 bool is_claimed(const fs::path& folder) {
@@ -109,6 +117,16 @@ bool is_claimed(const fs::path& folder) {
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
   return descriptor && ::fcntl(descriptor.number(), F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+}
+
+std::string claimant(const fs::path& folder) {
+  std::ifstream stream(folder / kMark);
+  std::string line;
+  return std::getline(stream, line) ? line : "unknown";
+}
+
+fs::path next_claim(const fs::path& folder) {
+  return folder / "next";
 }
 
 void FolderClaim::clear() const {

@@ -18,11 +18,19 @@ class FolderClaim {
   // holds it, naming that process. `advice`: how the user can proceed, for the messages.
   FolderClaim(const std::filesystem::path& folder, bool adopt, const std::string& advice);
 
+  // Lets the other processes of a job join: the claim lasts until all of them have ended. Throws Error.
+  void share() const;
+  static FolderClaim join(const std::filesystem::path& folder);  // after another process has called share()
+
+  void sign() const;  // names this process in the errors of others: it writes to the folder
+
   bool is_new() const { return is_new_; }  // the folder did not exist
   void clear() const;                      // removes everything but the mark
   void remove() const;                     // removes the folder too
 
  private:
+  FolderClaim(const std::filesystem::path& folder, FileDescriptor lock);
+
   std::filesystem::path folder_;
   bool is_new_;
   FileDescriptor lock_;
@@ -31,5 +39,11 @@ class FolderClaim {
 // Returns whether a process holds a claim on the folder. False as well if that cannot be known: there is no mark, it
 // cannot be read, or the file system has no locks.
 bool is_claimed(const std::filesystem::path& folder);
+
+// Returns "host a, process 12": the process that signed the claim last.
+std::string claimant(const std::filesystem::path& folder);
+
+// Returns a folder within `folder`: the claim on it belongs to the process that will claim `folder` next.
+std::filesystem::path next_claim(const std::filesystem::path& folder);
 
 }  // namespace annulus

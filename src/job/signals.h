@@ -6,6 +6,9 @@ namespace annulus {
 // EX_TEMPFAIL, "try again", which batch scripts take as the sign to requeue.
 constexpr int kStoppedExitCode = 75;
 
+// That of `annulus train` if another job continues the run: neither complete nor to be requeued.
+constexpr int kHandedOverExitCode = 76;
+
 // From now on SIGINT, SIGTERM and SIGUSR1 are delivered neither to this thread nor to any that it starts, but to a
 // thread that does nothing else. To be called by the computing thread before it starts others that compute, such as
 // OpenMP's.

@@ -1,8 +1,6 @@
 #include "src/train/survival.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -16,13 +14,12 @@ namespace annulus {
 namespace {
 
 constexpr std::uint64_t kNone = UINT64_MAX;  // no step
-constexpr double kLongestClaim = 0.5;        // seconds to wait for the lock of the run's folder
 constexpr double kRequestSeconds = 0.5;      // between looks for requests
 
 }  // namespace
 
 Survival::Survival(Membership& membership, World& world, const TrainingInputs& inputs, Replica& replica,
-                   RunRecord& record, RunState& state, std::optional<FolderClaim>& claim)
+                   RunRecord& record, RunState& state, const FolderClaim& claim)
     : membership_(membership),
       world_(world),
       inputs_(inputs),
@@ -87,7 +84,7 @@ void Survival::rebuild() {
   replica_.trainer.continue_with(step_options(world_, inputs_.options, inputs_.global_batch));
   replica_.ledger.discard();
   go_back();
-  if (world_.root()) take_over();
+  if (world_.root()) lead();
   check_replicas(world_, replica_.model, replica_.optimizer, "after ranks were lost");
   copy();
 }
@@ -126,18 +123,11 @@ void Survival::go_back() {
   std::erase_if(result.epochs, [&](const EpochResult& one) { return one.epoch > state_.cursor.epoch; });
 }
 
-// The first of the ranks that are left writes the run's files. A lost rank holds the lock of their folder as long as it
-// is frozen: then it keeps other runs out.
-void Survival::take_over() {
+// The first of the ranks that are left writes the run's files.
+void Survival::lead() {
   if (std::exchange(leads_, true)) return;
   record_.progress.show_here();
-  for (const double begun = now_seconds(); !claim_ && now_seconds() - begun < kLongestClaim;) {
-    try {
-      claim_.emplace(inputs_.options.out, true, "");
-    } catch (const Error&) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-  }
+  claim_.sign();
 }
 
 void Survival::report(const std::vector<Membership::Loss>& losses, std::uint64_t reached) {

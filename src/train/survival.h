@@ -24,9 +24,10 @@ class Survival {
  public:
   static constexpr double kCopyShare = 0.004;
 
-  // `world`: the run's, which shrinks. All references must outlive this.
+  // `world`: the run's, which shrinks. `claim`: shared by all ranks, on the run's folder. All references must outlive
+  // this.
   Survival(Membership& membership, World& world, const TrainingInputs& inputs, Replica& replica, RunRecord& record,
-           RunState& state, std::optional<FolderClaim>& claim);
+           RunState& state, const FolderClaim& claim);
 
   void copy();              // REQUIRES: the parameters are those after `state`'s step
   bool wants_copy() const;  // it is time for the next one
@@ -46,7 +47,7 @@ class Survival {
   void rebuild();
   std::uint64_t common_step() const;
   void go_back();
-  void take_over();
+  void lead();
   void report(const std::vector<Membership::Loss>& losses, std::uint64_t reached);
 
   Membership& membership_;
@@ -55,7 +56,7 @@ class Survival {
   Replica& replica_;
   RunRecord& record_;
   RunState& state_;
-  std::optional<FolderClaim>& claim_;
+  const FolderClaim& claim_;
   bool leads_;  // is or was rank 0
   StateCopy copied_;
   Saved saved_;

@@ -25,6 +25,7 @@
 #include "src/train/announce.h"
 #include "src/train/initial_weights.h"
 #include "src/train/survival.h"
+#include "src/train/take_over.h"
 #include "src/train/training_run.h"
 #include "src/train/training_setup.h"
 
@@ -38,6 +39,7 @@ void check_consistent(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   Agreement agreement(inputs.world);
   agreement.add("--resume", options.resume);
+  agreement.add("--take-over", options.take_over);
   agreement.add("--timeline, given or not,", !options.timeline.file.empty());
   agreement.add("--data-changed", options.data_changed);
   if (options.shards > 0) agreement.add("--threads", options.device.threads);
@@ -47,13 +49,12 @@ void check_consistent(const TrainingInputs& inputs) {
 }
 
 // A run writes only to its output folder. A folder holds one run, so earlier results are never lost.
-std::optional<FolderClaim> claim_output(const TrainingInputs& inputs) {
-  if (!inputs.world.root()) return std::nullopt;
+FolderClaim claim_output(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   const CheckpointFolder checkpoints = inputs.checkpoints();
   const bool has_checkpoints = !checkpoints.empty();
-  std::optional<FolderClaim> claim(std::in_place, options.out, has_checkpoints || options.overwrite,
-                                   "choose another --out, or give --overwrite to write to this one");
+  FolderClaim claim(options.out, has_checkpoints || options.overwrite,
+                    "choose another --out, or give --overwrite to write to this one");
   if (!options.resume && !checkpoints.empty())  // checked after the claim: no other run can add one now
     fail("{} already has checkpoints of an earlier run: continue it with --resume, or choose another --out",
          options.out.string());
@@ -183,9 +184,16 @@ std::vector<std::string> initial_weights(const TrainingInputs& inputs, Model& mo
   return lines;
 }
 
-// Runs to the end, however many ranks are lost on the way. Returns false if it was stopped.
-bool run_with_survivors(const TrainingInputs& inputs, Replica& replica, RunRecord& record, RunState& state,
-                        Survival& survival) {
+// All ranks join rank 0's claim on the run's folder. Collective.
+void share(const World& world, const std::filesystem::path& out, std::optional<FolderClaim>& claim) {
+  if (claim) claim->share();
+  world.barrier();
+  if (!claim) claim.emplace(FolderClaim::join(out));
+}
+
+// Runs to the end, however many ranks are lost on the way. Returns the exit status.
+int run_with_survivors(const TrainingInputs& inputs, Replica& replica, RunRecord& record, RunState& state,
+                       Survival& survival) {
   while (true) try {
       return TrainingRun(inputs, replica, record, state, &survival).run();
     } catch (const Error&) {
@@ -209,7 +217,14 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   check_consistent(inputs);
 
   activity.enter(Phase::connecting);
-  std::optional<FolderClaim> claim = claim_output(inputs);
+  std::optional<FolderClaim> claim;  // rank 0's, or every rank's if any may have to write to the folder in the end
+  const auto claim_folder = [&] { claim.emplace(claim_output(inputs)); };
+  if (options.take_over) {
+    if (!take_over(world, options.out, record, claim_folder)) return kStoppedExitCode;
+  } else if (world.root()) {
+    claim_folder();
+  }
+  if (membership != nullptr) share(world, options.out, claim);
   std::optional<Resumption> resumption = resumption_of(inputs);
   RunState state = resumption ? resumption->state : RunState{};
   const auto all_reduce = open_all_reduce(inputs, state);
@@ -250,15 +265,15 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   fill_in(inputs, replica, record.result);
   announce(inputs, replica, record, resumption && world.root() ? resumption->stored->checkpoint.summing : "");
 
-  bool finished = false;
+  int status = 0;
   if (membership != nullptr) {
-    Survival survival(*membership, world, inputs, replica, record, state, claim);
-    finished = run_with_survivors(inputs, replica, record, state, survival);
+    Survival survival(*membership, world, inputs, replica, record, state, *claim);
+    status = run_with_survivors(inputs, replica, record, state, survival);
   } else {
-    finished = TrainingRun(inputs, replica, record, state, nullptr).run();
+    status = TrainingRun(inputs, replica, record, state, nullptr).run();
   }
   activity.enter(Phase::ending);
-  return finished ? 0 : kStoppedExitCode;
+  return status;
 }
 
 // Ranks that were lost before the run began leave nothing to go on from.

@@ -6,7 +6,8 @@
 
 namespace annulus {
 
-// Runs `annulus train`. Returns 0, or kStoppedExitCode if a signal stopped it. Collective. Throws Error.
+// Runs `annulus train`. Returns 0, kStoppedExitCode if a signal stopped it, or kHandedOverExitCode if the next job
+// continues it. Collective. Throws Error.
 int train(const World& world, const TrainOptions& options, Watchdog& watchdog);
 
 }  // namespace annulus

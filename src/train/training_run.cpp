@@ -2,6 +2,7 @@
 
 #include "kernels/base/error.h"
 #include "src/checkpoint/restore.h"
+#include "src/io/folder_claim.h"
 #include "src/job/signals.h"
 #include "src/onnx/network_file.h"
 #include "src/step/replicas.h"
@@ -39,7 +40,7 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
                [&record](const std::string& line) { record.progress.line(line); }),
       bad_samples_(world_.rank()) {}
 
-bool TrainingRun::run() {
+int TrainingRun::run() {
   watch_for_stop_signals();
   if (record_.result.losses.empty()) record_.result.startup_seconds = now_seconds() - record_.begun;
   bool goes_on = make_up_evaluation();
@@ -52,11 +53,13 @@ bool TrainingRun::run() {
   finish(goes_on ? "complete" : "stopped");
   if (goes_on) {
     if (world_.root()) fmt::print("\n{}", summary(record_.result));
-  } else {
-    record_.progress.line(
-        fmt::format("stopped after {} steps, as requested; continue with the same command and --resume", state_.step));
+    return 0;
   }
-  return goes_on;
+  record_.progress.line(
+      handed_over_ ? fmt::format("stopped after {} steps: another job continues this run", state_.step)
+                   : fmt::format("stopped after {} steps, as requested; continue with the same command and --resume",
+                                 state_.step));
+  return handed_over_ ? kHandedOverExitCode : kStoppedExitCode;
 }
 
 void TrainingRun::report_end() {
@@ -166,8 +169,18 @@ TrainingRun::Due TrainingRun::due(const StepPlan& step, const ControlFlags& flag
 bool TrainingRun::follow_up(const Due& due) {
   const bool goes_on = !due.stop && (!due.evaluation || evaluate());
   const bool best = state_.score && judge();
-  if (due.checkpoint || best || !goes_on || inputs_.complete(state_)) checkpoint();
-  return goes_on;
+  if (due.checkpoint || best || !goes_on || inputs_.complete(state_)) {
+    checkpoint();
+    handed_over_ = !inputs_.complete(state_) && next_job_waits();
+  }
+  return goes_on && !handed_over_;
+}
+
+// Also if a signal stops this job: the next one need not wait for it to be requeued. Collective.
+bool TrainingRun::next_job_waits() const {
+  std::uint8_t waits = world_.root() && is_claimed(next_claim(options_.out)) ? 1 : 0;
+  world_.broadcast(std::as_writable_bytes(std::span(&waits, 1)));
+  return waits != 0;
 }
 
 // Compares an evaluation with the best one. Returns whether it is better.

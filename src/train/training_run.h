@@ -23,8 +23,9 @@ class TrainingRun {
   // `state`.
   TrainingRun(const TrainingInputs& inputs, Replica& replica, RunRecord& record, RunState& state, Survival* survival);
 
-  // Returns false if a signal stopped it. Collective. Throws Error.
-  bool run();
+  // Returns 0 if the run is complete, kStoppedExitCode if a signal stopped it, or kHandedOverExitCode if the next job
+  // continues it. Collective. Throws Error.
+  int run();
 
  private:
   // Actions due at the end of a step.
@@ -36,6 +37,7 @@ class TrainingRun {
   bool make_up_evaluation();
   bool test();
   void report_end();
+  bool next_job_waits() const;
   EpochResult& begin_epoch();
   bool run_epoch();
   bool run_step(EpochResult& epoch);
@@ -68,6 +70,7 @@ class TrainingRun {
   Loader loader_;
   RunMetrics metrics_;
   BadSamples bad_samples_;
+  bool handed_over_ = false;  // to the next job
 };
 
 }  // namespace annulus

@@ -4,7 +4,9 @@
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "kernels/base/error.h"
 #include "src/io/folder_claim.h"
 #include "src/io/hdf5.h"
 #include "src/metrics/results.h"
@@ -140,6 +142,21 @@ TEST_CASE("a folder has one claim at a time, and the error names its process", "
   const FolderClaim second(folder / "run", false, "choose another");
   second.remove();
   CHECK_FALSE(std::filesystem::exists(folder / "run"));
+}
+
+TEST_CASE("a shared claim lasts until all that joined it have ended", "[output_file]") {
+  const TemporaryFolder folder;
+  std::optional<FolderClaim> first(std::in_place, folder.path(), false, "choose another");
+  CHECK_THROWS_AS(FolderClaim::join(folder.path()), Error);
+  first->share();
+  std::optional<FolderClaim> second(FolderClaim::join(folder.path())), third(FolderClaim::join(folder.path()));
+  first.reset();
+  CHECK(is_claimed(folder.path()));
+  second.reset();
+  CHECK(is_claimed(folder.path()));
+  third.reset();
+  CHECK_FALSE(is_claimed(folder.path()));
+  CHECK_NOTHROW(FolderClaim(folder.path(), false, "choose another"));
 }
 
 }  // namespace annulus
