@@ -247,6 +247,14 @@ class SurvivedLosses(BatchTest):
                                capture_output=True, text=True, env=self.environment()).stderr
         self.assertNotRegex(shown, "REPORT_STATUS|ulfm|recovery")
 
+    def test_whether_ranks_survive(self):
+        config = self.folder / "run.toml"
+        config.write_text("survive = true\n")
+        for arguments, status in ((["--survive"], 0), (["--config", config], 0), ([], 1)):
+            asked = subprocess.run([ROOT / "scripts/launch", "--survives", "ranks", "train", *arguments], capture_output=True,
+                                  env=self.environment())
+            self.assertEqual((asked.returncode, asked.stdout, asked.stderr), (status, b"", b""))
+
     def test_the_exit_status_is_that_reported(self):
         for run, status in ((self.ends_with(0, 1), 0), (self.ends_with(75, 3), 75), (f"{self.ends_with(0, 0)}; exit 1", 0),
                             ("exit 0", 1), ("exit 3", 3)):
