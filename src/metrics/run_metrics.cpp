@@ -49,6 +49,7 @@ void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t 
   epoch.accounts += accounts;
   add_times(accounts.mean(), std::exchange(samples_, 0), record);
   write(record);
+  world_.barrier();  // if rank 0 dies before it has written the record, no rank has completed this step
 }
 
 // Adds the speed and the parts of a step's time.

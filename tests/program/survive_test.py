@@ -108,7 +108,7 @@ class Survive(helper.ProgramTest):
 
     def test_a_rank_is_excluded_by_hand(self):
         out = self.folder / "out"
-        process = self.start_run(out, ranks=3, inject="delay:rank=2,seconds=0.05")
+        process = self.start_run(out, ranks=3, inject="delay:rank=2,seconds=0.2")
         self.await_checkpoint(process, out)
         refused = run("control", out, "exclude", 3)
         self.assertEqual((refused.status, refused.messages), (1, [f"annulus: {out}: there is no rank 3"]))
