@@ -190,14 +190,18 @@ class ProgramTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=self.shared))
 
-    def await_checkpoint(self, process, out):
-        """Waits until a started run has written its first checkpoint. The run ends with the test."""
+    def await_file(self, process, file):
+        """Waits until a started run has written a file. The run ends with the test."""
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         deadline = time.monotonic() + 30
-        while not (out / "checkpoint.h5").exists():
+        while not file.exists():
             if process.poll() is not None or time.monotonic() > deadline:
-                self.fail(f"no checkpoint\n{finish(process, 1)}")
+                self.fail(f"no {file}\n{finish(process, 1)}")
             time.sleep(0.01)
+
+    def await_checkpoint(self, process, out):
+        """Waits until a started run is somewhere after its first checkpoint. The run ends with the test."""
+        self.await_file(process, out / "checkpoint.h5")
         time.sleep(0.2)  # to some point between two checkpoints
 
     def succeed(self, *arguments, **options):

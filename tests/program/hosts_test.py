@@ -47,11 +47,7 @@ class Hosts(HostsTest):
     def in_full_swing(self, **options):
         """A long run that has written its first checkpoint."""
         process = self.launch(self.training(self.folder / "out", all_reduce="ring", checkpoint_every=10, **options))
-        deadline = time.monotonic() + 30
-        while not (self.folder / "out" / "checkpoint.h5").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                self.fail(f"no checkpoint\n{helper.finish(process, 1)}")
-            time.sleep(0.01)
+        self.await_file(process, self.folder / "out" / "checkpoint.h5")
         return process
 
     def assert_checkpoint_is_whole(self):

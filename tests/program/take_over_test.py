@@ -2,21 +2,13 @@
 import json
 import os
 import signal
-import time
 
 import helper
 from helper import finish, run, start
-from survive_test import RECOVERY, RUN, STEPS, rank_processes
+from survive_test import RECOVERY, RUN, STEPS, UndisturbedTest, rank_processes
 
 
-class TakeOver(helper.ProgramTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.undisturbed = cls.shared / "undisturbed"
-        result = run(*cls.training(cls.undisturbed, **RUN))
-        assert result.status == 0, str(result)
-
+class TakeOver(UndisturbedTest):
     def start_frozen(self, out, ranks, **options):
         """A job whose ranks have been stopped at some point after its first checkpoint."""
         process = start(*self.training(out, inject=f"delay:rank={ranks - 1},seconds=0.05", **{**RUN, **options}), ranks=ranks,
@@ -32,12 +24,7 @@ class TakeOver(helper.ProgramTest):
     def start_next(self, out, ranks, **options):
         """A job that waits for the run."""
         process = start(*self.training(out, resume=True, take_over=True, **{**RUN, **options}), ranks=ranks)
-        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
-        deadline = time.monotonic() + 30
-        while not (out / "next/annulus.lock").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                self.fail(f"it does not wait\n{finish(process, 1)}")
-            time.sleep(0.01)
+        self.await_file(process, out / "next/annulus.lock")
         return process
 
     def assert_completes(self, out, result):
