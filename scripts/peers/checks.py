@@ -13,6 +13,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 import typing
@@ -52,6 +53,7 @@ class Check:
     limit: float  # seconds
     make: typing.Callable
     targets: tuple = ()
+    call: int = 1  # of gpu-check, of those that share the checks
 
 
 class Session:
@@ -109,6 +111,7 @@ class Step:
         self.cut = session.left() < check.limit
         self.end = self.begin + min(check.limit, session.left())
         self.commands, self.figures, self.rows, self.measured = [], {}, [], {}
+        self.failures = {}  # the reasons, by candidate
 
     def left(self):
         return self.end - time.monotonic()
@@ -245,20 +248,40 @@ def pytorch(step, variants, model, batch, image, classes, seconds):
 
 
 def take_turns(step, candidates):
-    """Name -> its results of each round. At least one round, more if there is time."""
+    """Name -> its results of each round. At least one round, more if there is time.
+
+    A candidate that fails has no further turns and fails the check in the end, but the others' results are kept.
+    Candidates without results are left out.
+    """
     said = {name: [] for name in candidates}
     for _ in range(step.session.scale.rounds):
         begin = time.monotonic()
         try:
             for name, measure in candidates.items():
-                said[name].append(measure())
+                take_turn(step, name, measure, said[name])
         except OutOfTime:
-            if not all(said.values()):
+            if not any(said.values()):
                 raise
+            step.figures.update({name: "not measured in time" for name, results in said.items() if not results})
             break
         if step.left() < 1.2 * (time.monotonic() - begin):
             break
-    return said
+    return {name: results for name, results in said.items() if results}
+
+
+def take_turn(step, name, measure, results):
+    if name in step.failures:
+        return
+    try:
+        results.append(measure())
+    except (NotRun, OutOfTime):
+        raise
+    except Exception as error:  # such as invalid output
+        step.failures[name] = reason_of(error)
+
+
+def reason_of(error):
+    return str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
 
 
 def spread(values):
@@ -274,14 +297,14 @@ def run_check(session, check):
     status, reason = "passed", None
     try:
         check.make(step)
+        if step.failures:
+            raise Failed("; ".join(f"{name}: {reason}" for name, reason in step.failures.items()))
     except NotRun as error:
         status, reason = "not run", str(error)
     except OutOfTime:
         status, reason = ("not run", "out of time: cut off") if step.cut else ("failed", "stopped at its time limit")
-    except Failed as error:
-        status, reason = "failed", str(error)
-    except Exception as error:  # invalid output: the other checks continue
-        status, reason = "failed", f"{type(error).__name__}: {error}"
+    except Exception as error:  # Failed, or invalid output: the other checks continue
+        status, reason = "failed", reason_of(error)
     return {"name": check.name, "title": check.title, "status": status, "reason": reason,
             "seconds": round(time.monotonic() - step.begin, 2), "commands": step.commands, "log": step.log.name,
             "figures": step.figures, "rows": step.rows, "measured": step.measured}
@@ -325,7 +348,20 @@ def write_report(session, checks, results):
               "targets": judge(checks, results, session.options.quick), "checks": results}
     write(session.out / "report.json", json.dumps(report, indent=2) + "\n")
     write(session.out / "report.md", markdown(report, session.out))
+    if session.options.archive:
+        archive(session)
     return report
+
+
+def archive(session):
+    """The reports, logs and tuning file in one file; not the data and the trained networks."""
+    file = session.options.archive
+    unfinished = file.with_name(f".{file.name}")
+    with tarfile.open(unfinished, "w:gz") as tar:
+        for path in sorted(session.out.iterdir()):
+            if path.is_file() and path.suffix != ".h5" and path not in (file.resolve(), unfinished.resolve()):
+                tar.add(path, f"{session.out.name}/{path.name}")
+    unfinished.rename(file)
 
 
 def text_of(value):

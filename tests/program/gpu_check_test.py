@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 import time
 
 import helper
@@ -114,6 +115,36 @@ class GpuCheck(helper.ProgramTest):
         measured = [target["value"] for target in report["targets"] if target["check"] == "all_reduce_2"]
         self.assertEqual(len(measured), 2)
 
+    def test_a_program_that_fails_hides_no_figure_of_others(self):
+        self.stand_in("annulus", f"[ $1 = doctor ] || exit 3; {DOCTOR}")
+        _, made = self.check("--python", self.stand_in("pytorch", PYTORCH), "--only", "step,shared_2,all_reduce_2", status=1)
+        self.assert_status(made["step"], "failed", "annulus: exit status 3")
+        self.assertEqual([(row["who"], row["images/s"], row["ours / it"]) for row in made["step"]["rows"]],
+                         [("PyTorch eager", 1000, None)])
+        self.assert_status(made["shared_2"], "failed", "several: exit status 3")
+        self.assert_status(made["all_reduce_2"], "failed", "ours: exit status 3")
+        self.assertEqual({row["who"] for row in made["all_reduce_2"]["rows"]}, {"gloo"})
+
+    def test_calls_share_the_checks(self):
+        def listed(*arguments):
+            run = subprocess.run([sys.executable, SCRIPT, "--no-build", "--list", *arguments], capture_output=True, text=True)
+            return [line.split()[2] for line in run.stdout.splitlines()]
+        calls = [listed("--call", number) for number in "123"]
+        self.assertEqual([call[0] for call in calls], ["facts"] * 3)
+        self.assertEqual(["facts", *(name for call in calls for name in call[1:])], listed())
+        self.assertEqual(calls[1], ["facts", "tune", "step", "small", "profile"])
+
+    def test_archive(self):
+        self.stand_in("annulus", DOCTOR)
+        self.stand_in("annulus_plan_tests", PASSES)
+        self.out.mkdir()
+        (self.out / "fashion.h5").write_text("data")
+        _, made = self.check("--only", "plans", "--python", "false", "--archive", self.folder / "reports.tar.gz")
+        self.assert_status(made["plans"], "passed")
+        with tarfile.open(self.folder / "reports.tar.gz") as tar:
+            self.assertEqual(tar.getnames(), [f"out/{name}" for name in ("facts.log", "plans.log", "report.json", "report.md")])
+            self.assertEqual(json.load(tar.extractfile("out/report.json"))["checks"][-1]["status"], "passed")
+
     def test_failures_are_reported_and_the_rest_continues(self):
         self.stand_in("annulus", DOCTOR)
         self.stand_in("annulus_unit_tests", "echo 'a test: 1 is not 2'; exit 1")
@@ -148,15 +179,15 @@ class GpuCheck(helper.ProgramTest):
 
     def test_budget(self):
         self.stand_in("annulus", DOCTOR)
-        self.stand_in("annulus_unit_tests", PASSES)
-        self.stand_in("annulus_gpu_tests", f"echo $$ > {self.folder}/pid; exec sleep 100")
+        self.stand_in("annulus_gpu_tests", PASSES)
+        self.stand_in("annulus_unit_tests", f"echo $$ > {self.folder}/pid; exec sleep 100")
         self.stand_in("annulus_plan_tests", PASSES)
         begin = time.monotonic()
         report, made = self.check("--only", "unit,kernels,plans", "--seconds", 6, "--python", "false")
         self.assertLess(time.monotonic() - begin, 15)
         self.assertEqual(report["status"], "incomplete")
-        self.assert_status(made["unit"], "passed")
-        self.assert_status(made["kernels"], "not run", "out of time")
+        self.assert_status(made["kernels"], "passed")
+        self.assert_status(made["unit"], "not run", "out of time")
         self.assert_status(made["plans"], "not run", "out of time")
         pid = int((self.folder / "pid").read_text())
         self.assertRaises(ProcessLookupError, os.kill, pid, 0)

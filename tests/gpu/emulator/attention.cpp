@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/runtime/runtime.h"
+#include "tests/gpu/emulator/device_memory.h"
 #include "tests/gpu/emulator/emulated_stream.h"
 #include "tests/gpu/emulator/values.h"
 
@@ -122,9 +123,9 @@ class EmulatedAttention final : public AttentionPlan {
       emulated::check_operand("attention's output gradient", operands.output_gradient, tokens(p) * p.output_row, bytes);
       emulated::check_operand("attention's input gradient", operands.input_gradient, tokens(p) * p.input_row, bytes);
     }
-    check(emulated::enqueue(stream, [=] {
-      std::memset(workspace, 0xff, kWorkspaceBytes);
-      p.pass == Pass::backward ? backward(p, operands) : forward(p, operands);
+    check(emulated::enqueue(stream, [=, o = emulated::accessible(operands)] {
+      std::memset(emulated::accessible(workspace), 0xff, kWorkspaceBytes);
+      p.pass == Pass::backward ? backward(p, o) : forward(p, o);
     }));
   }
 

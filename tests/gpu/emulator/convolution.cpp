@@ -3,6 +3,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/cuda/vendor/convolution_plan.h"
+#include "tests/gpu/emulator/device_memory.h"
 #include "tests/gpu/emulator/emulated_stream.h"
 #include "tests/gpu/emulator/values.h"
 
@@ -114,8 +115,8 @@ class EmulatedConvolution final : public ConvolutionPlan {
     emulated::check_operand("a convolution's output", output, output_count(problem_), bytes);
     emulated::check_operand("a convolution's workspace", workspace, kWorkspaceBytes, 1);
     check(emulated::enqueue(stream, [=, problem = problem_] {
-      std::memset(workspace, 0xff, kWorkspaceBytes);
-      compute(problem, input, weights, output);
+      std::memset(emulated::accessible(workspace), 0xff, kWorkspaceBytes);
+      compute(problem, emulated::accessible(input), emulated::accessible(weights), emulated::accessible(output));
     }));
   }
 

@@ -2,12 +2,14 @@
 
 // An emulation of CUDA's runtime on the CPU, for tests: every stream is a thread that does its work in order, a
 // device's memory is memory of the process that others can open, and a kernel's threads run one after the other.
-// Behaviour that CUDA leaves undefined is detected if that is cheap: fresh memory is NaNs, and accesses to freed
-// memory, or to more than 256 bytes beyond an allocation's end, fault. Set ANNULUS_EMULATED_GPUS to the number of
-// devices (1 if unset); ANNULUS_EMULATED_ORDER to "reverse" or "shuffle" for another order of blocks and threads;
-// ANNULUS_EMULATED_DELAY to the maximum in microseconds of random delays of streams; and ANNULUS_EMULATED_APART so that
-// processes cannot open each other's memory. It supports only the parts that this program uses; names, numbers and
-// errors are CUDA's.
+// Behaviour that CUDA leaves undefined is detected if that is cheap: fresh memory is NaNs; accesses to freed memory, to
+// more than 256 bytes beyond an allocation's end, or of the host to device memory fault; and misaligned accesses of
+// kernels end the program. A stream with 1,024 pieces of work blocks the thread that adds another. Set
+// ANNULUS_EMULATED_GPUS to the number of devices (1 if unset); ANNULUS_EMULATED_ORDER to "reverse" or "shuffle" for
+// another order of blocks and threads; ANNULUS_EMULATED_DELAY to the maximum in microseconds of random delays of
+// streams; ANNULUS_EMULATED_APART so that processes cannot open each other's memory; and ANNULUS_EMULATED_AWARE so that
+// MPI accepts device addresses. It supports only the parts that this program uses; names, numbers and errors are
+// CUDA's.
 
 #include <cstddef>
 #include <functional>
@@ -16,6 +18,7 @@
 #include <utility>
 
 #include "tests/gpu/emulator/device_language.h"
+#include "tests/gpu/emulator/device_memory.h"
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -255,8 +258,6 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* configuration, void (*k
                                Arguments&&... arguments) {
   static_assert((!std::is_reference_v<Parameters> && ...), "a kernel takes its parameters by value");
   static_assert((std::is_trivially_copyable_v<Parameters> && ...), "CUDA copies a kernel's parameters byte by byte");
-  return emulated::launch(*configuration,
-                          [kernel, parameters = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)] {
-                            std::apply(kernel, parameters);
-                          });
+  const std::tuple<Parameters...> parameters(emulated::accessible<Parameters>(std::forward<Arguments>(arguments))...);
+  return emulated::launch(*configuration, [kernel, parameters] { std::apply(kernel, parameters); });
 }

@@ -17,6 +17,20 @@ struct MemoryName {
   std::uint64_t bytes;
 };
 
+// The host cannot access memory through a device address, which is only reserved. The memory itself is mapped at a
+// fixed distance from it, and only the emulator and kernels know where.
+void* device_address(void* memory);
+
+// Replaces the device addresses in a value, such as a kernel's parameter, by those of the memory. Every word that could
+// be a device address is one: no other values are in that range.
+void make_accessible(void* value, std::size_t bytes);
+
+template <class T>
+T accessible(T value) {
+  make_accessible(&value, sizeof value);
+  return value;
+}
+
 // Maps memory that other processes may open, filled with ones, between pages that fault; null if there is not enough
 // memory. It is in a file that is deleted when its last process ends.
 void* map_shared(std::size_t bytes, MemoryName& name);

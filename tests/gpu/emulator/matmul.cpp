@@ -119,9 +119,9 @@ class EmulatedMatmul final : public Matmul {
       emulated::check_operand("a GELU's input", o.gelu_input, output_of(p).count(), size_of(output_type(p)));
     if (o.factor != nullptr && !emulated::device_reaches(o.factor, sizeof(float)))
       fail("a product's factor at {} is not a device's memory", fmt::ptr(o.factor));
-    check(emulated::enqueue(stream, [=] {
-      std::memset(workspace, 0xff, kWorkspaceBytes);
-      for (std::size_t i = 0; i < p.count; ++i) compute(p, i, o);
+    check(emulated::enqueue(stream, [=, operands = emulated::accessible(o)] {
+      std::memset(emulated::accessible(workspace), 0xff, kWorkspaceBytes);
+      for (std::size_t i = 0; i < p.count; ++i) compute(p, i, operands);
     }));
   }
 

@@ -141,11 +141,12 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   const bool captured = resolve(stream).capture != nullptr;
   if (source == Place::pageable && !captured) {
     const auto* const first = static_cast<const std::byte*>(from);
-    const cudaError_t result = enqueue(
-        stream, [staged = std::vector(first, first + bytes), to] { std::memcpy(to, staged.data(), staged.size()); });
+    const cudaError_t result = enqueue(stream, [staged = std::vector(first, first + bytes), to] {
+      std::memcpy(accessible(to), staged.data(), staged.size());
+    });
     if (result != cudaSuccess) return result;
   } else {
-    const cudaError_t result = enqueue(stream, [=] { std::memmove(to, from, bytes); });
+    const cudaError_t result = enqueue(stream, [=] { std::memmove(accessible(to), accessible(from), bytes); });
     if (result != cudaSuccess) return result;
   }
   return target == Place::pageable && !captured ? cudaStreamSynchronize(stream) : cudaSuccess;
@@ -157,8 +158,9 @@ cudaError_t allocate(void** address, std::size_t bytes, Piece::Kind kind) {
   if (bytes == 0) return cudaSuccess;
   if (bytes > kDeviceBytes - pieces().on_device(current_device())) return remember(cudaErrorMemoryAllocation);
   MemoryName name;
-  *address = map_shared(bytes, name);
-  if (*address == nullptr) return remember(cudaErrorMemoryAllocation);
+  void* const memory = map_shared(bytes, name);
+  if (memory == nullptr) return remember(cudaErrorMemoryAllocation);
+  *address = kind == Piece::Kind::device ? device_address(memory) : memory;
   pieces().add(*address, {kind, bytes, current_device(), name});
   return cudaSuccess;
 }
@@ -170,7 +172,7 @@ cudaError_t release(void* address, Piece::Kind kind) {
   synchronize_device();
   const auto piece = pieces().take(address, kind);
   if (!piece) return remember(cudaErrorInvalidValue);
-  unmap_shared(address, piece->name, true);
+  unmap_shared(accessible(address), piece->name, true);
   return cudaSuccess;
 }
 
@@ -271,7 +273,7 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (!emulated::device_reaches(to, bytes)) return remember(cudaErrorInvalidValue);
-  return emulated::enqueue(stream, [=] { std::memset(to, value, bytes); });
+  return emulated::enqueue(stream, [=] { std::memset(emulated::accessible(to), value, bytes); });
 }
 
 // As in CUDA, does not wait for device memory.
@@ -297,8 +299,9 @@ cudaError_t cudaIpcOpenMemHandle(void** address, cudaIpcMemHandle_t handle, unsi
   if (std::getenv("ANNULUS_EMULATED_APART") != nullptr) return remember(cudaErrorMapBufferObjectFailed);
   *address = pieces().reopen(name);
   if (*address != nullptr) return cudaSuccess;
-  *address = emulated::open_shared(name);
-  if (*address == nullptr) return remember(cudaErrorMapBufferObjectFailed);
+  void* const memory = emulated::open_shared(name);
+  if (memory == nullptr) return remember(cudaErrorMapBufferObjectFailed);
+  *address = emulated::device_address(memory);
   pieces().add(*address, {Piece::Kind::opened, name.bytes, emulated::current_device(), name, 1});
   return cudaSuccess;
 }
@@ -309,6 +312,6 @@ cudaError_t cudaIpcCloseMemHandle(void* address) {
   if (!known) return remember(cudaErrorInvalidValue);
   if (!last) return cudaSuccess;
   emulated::synchronize_device();
-  emulated::unmap_shared(address, last->name, false);
+  emulated::unmap_shared(emulated::accessible(address), last->name, false);
   return cudaSuccess;
 }

@@ -45,7 +45,8 @@ void wait_until(std::atomic_ref<std::uint32_t> word, std::uint32_t value, unsign
 
 std::uint32_t* word_at(CUdeviceptr address) {
   auto* const word = reinterpret_cast<std::uint32_t*>(address);
-  return address % alignof(std::uint32_t) == 0 && device_reaches(word, sizeof(*word)) ? word : nullptr;
+  if (address % alignof(std::uint32_t) != 0 || !device_reaches(word, sizeof(*word))) return nullptr;
+  return accessible(word);
 }
 
 CUresult result_of(cudaError_t result) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "tests/gpu/emulator/device_memory.h"
 #include "tests/gpu/emulator/emulated_stream.h"
 
 struct ncclComm {
@@ -47,7 +48,8 @@ ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDa
   if (from != to) return ncclInvalidArgument;
   emulated::enqueue(stream, [=] {
     MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Iallreduce(MPI_IN_PLACE, to, static_cast<int>(count), MPI_FLOAT, MPI_SUM, communicator->communicator, &request);
+    MPI_Iallreduce(MPI_IN_PLACE, emulated::accessible(to), static_cast<int>(count), MPI_FLOAT, MPI_SUM,
+                   communicator->communicator, &request);
     int done = 0;
     while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), done == 0 && !communicator->aborted)
       std::this_thread::sleep_for(std::chrono::microseconds(50));

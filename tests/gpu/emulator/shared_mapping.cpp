@@ -31,11 +31,44 @@ File& file() {
   return *one;
 }
 
+// The range of all device addresses, followed by a range of the same size in which the memory itself is mapped. No
+// address is used twice.
+class Addresses {
+ public:
+  Addresses() {
+    void* const reserved = mmap(nullptr, 2 * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) abort_emulation("no room for device addresses");
+    first_ = reinterpret_cast<std::uintptr_t>(reserved);
+  }
+
+  // Room to map memory, with a page before it that faults; null if there is none left.
+  std::byte* take(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (bytes + 2 * kPage > kBytes - taken_) return nullptr;
+    taken_ += bytes + kPage;
+    return reinterpret_cast<std::byte*>(first_ + kBytes + taken_ - bytes);
+  }
+
+  std::uintptr_t of_memory(std::uintptr_t word) const { return word - first_ < kBytes ? word + kBytes : word; }
+  static std::byte* of_device(std::byte* memory) { return memory - kBytes; }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{1} << 40;
+
+  std::uintptr_t first_;
+  std::mutex mutex_;
+  std::size_t taken_ = 0;
+};
+
+Addresses& addresses() {
+  static auto* const all = new Addresses;
+  return *all;
+}
+
 // Maps a piece of a file between two pages that fault.
 std::byte* map_guarded(int descriptor, std::size_t offset, std::size_t bytes) {
-  void* const room = mmap(nullptr, bytes + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (room == MAP_FAILED) return nullptr;
-  std::byte* const inner = static_cast<std::byte*>(room) + kPage;
+  std::byte* const inner = addresses().take(bytes);
+  if (inner == nullptr) return nullptr;
   if (mmap(inner, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, static_cast<off_t>(offset)) ==
       MAP_FAILED)
     return nullptr;
@@ -43,6 +76,20 @@ std::byte* map_guarded(int descriptor, std::size_t offset, std::size_t bytes) {
 }
 
 }  // namespace
+
+void* device_address(void* memory) {
+  return Addresses::of_device(static_cast<std::byte*>(memory));
+}
+
+void make_accessible(void* value, std::size_t bytes) {
+  auto* const begin = static_cast<std::byte*>(value);
+  for (std::size_t at = 0; at + sizeof(std::uintptr_t) <= bytes; at += sizeof(std::uintptr_t)) {
+    std::uintptr_t word = 0;
+    std::memcpy(&word, begin + at, sizeof word);
+    word = addresses().of_memory(word);
+    std::memcpy(begin + at, &word, sizeof word);
+  }
+}
 
 void* map_shared(std::size_t bytes, MemoryName& name) {
   const std::size_t mapped = round_up(bytes, kPage);

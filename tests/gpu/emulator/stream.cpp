@@ -18,8 +18,11 @@ CUstream_st::~CUstream_st() {
   if (thread_.joinable()) thread_.join();
 }
 
+// CUDA's driver blocks too when a stream's queue is full.
 void CUstream_st::push(emulated::Work work) {
-  const std::lock_guard lock(mutex_);
+  constexpr std::size_t kMostQueued = 1024;
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return queue_.size() < kMostQueued; });
   if (!thread_.joinable()) thread_ = std::thread(&CUstream_st::run, this);
   queue_.push_back(std::move(work));
   changed_.notify_all();

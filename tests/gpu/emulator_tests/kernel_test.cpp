@@ -148,6 +148,11 @@ std::vector<unsigned> noted_order() {
   return order.values(stream);
 }
 
+// 16 bytes at a time, like most of our kernels.
+__global__ void copy_four(const float* from, float* to) {
+  *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(from);
+}
+
 }  // namespace
 
 TEST_CASE("a kernel runs once for every thread of every block") {
@@ -297,4 +302,18 @@ TEST_CASE("undefined behaviour in CUDA ends the program") {
   const Ending ending = run(call_outside_of_mask);
   CHECK(ending.signal == SIGABRT);
   CHECK(ending.text.find("not in the mask") != std::string::npos);
+}
+
+TEST_CASE("misaligned accesses of kernels end the program") {
+  const DeviceArray<float> from(std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}), to(8);
+  const auto ending_after_copy = [&](std::size_t from_begin, std::size_t to_begin) {
+    return ending_of([&] {
+      OwnStream stream;
+      start(copy_four, 1, 1, stream, from.get() + from_begin, to.get() + to_begin);
+      cudaStreamSynchronize(stream);
+    });
+  };
+  CHECK(ending_after_copy(4, 0).text == "");
+  CHECK(ending_after_copy(1, 0).text.find("misaligned address") != std::string::npos);
+  CHECK(ending_after_copy(0, 2).text.find("misaligned address") != std::string::npos);
 }

@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 
@@ -45,6 +48,15 @@ TEST_CASE("access outside of allocated memory ends the program") {
   CHECK(ending_after_writing_at(1000, 1000, false) == SIGABRT);  // found when it is freed
   CHECK(ending_after_writing_at(1000, 1024, false) == SIGSEGV);
   CHECK(ending_after_writing_at(1000, 0, true) == SIGSEGV);
+}
+
+TEST_CASE("the host cannot access device memory, nor can libraries and system calls that it calls") {
+  const DeviceArray<char> device(std::vector<char>(100, 'a'));
+  CHECK(ending_of([&] { return static_cast<void>(*const_cast<volatile char*>(device.get())); }).signal == SIGSEGV);
+  CHECK(ending_of([&] { *const_cast<volatile char*>(device.get()) = 'b'; }).signal == SIGSEGV);
+  CHECK(ending_of([&] { std::vector<char>(device.get(), device.get() + 100); }).signal == SIGSEGV);
+  CHECK(write(STDOUT_FILENO, device.get(), 1) == -1);
+  CHECK(errno == EFAULT);
 }
 
 TEST_CASE("a device's memory is limited, and the free amount is reported") {

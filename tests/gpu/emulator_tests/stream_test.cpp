@@ -1,5 +1,8 @@
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
@@ -216,4 +219,23 @@ TEST_CASE("a stream belongs to the device current at its creation") {
     CHECK(start(kNothing, 1, 1, stream, 0) == cudaErrorInvalidResourceHandle);
   }
   REQUIRE(cudaSetDevice(0) == cudaSuccess);
+}
+
+TEST_CASE("a full stream blocks the thread that adds work to it") {
+  const auto launch_before_opening = [](int count) {
+    return ending_of([=] {
+             alarm(2);  // when the thread waits for itself
+             OwnStream stream;
+             Gate gate;
+             gate.close(stream);
+             for (int i = 0; i < count; ++i)
+               cudaLaunchHostFunc(
+                   stream, [](void*) {}, nullptr);
+             gate.open();
+             cudaStreamSynchronize(stream);
+           })
+        .signal;
+  };
+  CHECK(launch_before_opening(1023) == 0);
+  CHECK(launch_before_opening(1024) == SIGALRM);  // the gate is part of the queue
 }

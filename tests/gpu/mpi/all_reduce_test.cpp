@@ -91,7 +91,6 @@ Case nccl() {
           }};
 }
 
-// As if the MPI library had reported support for GPU memory; emulated GPU memory does work with it.
 Case gpu_message_ring() {
   return {"ring over messages between GPUs",
           [](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
@@ -112,8 +111,8 @@ std::vector<Case> cases() {
                         by_name("shm"),
                         by_name("doubling"),
                         by_name("mpi"),
-                        staged("shm", {.piece_bytes = 64 << 10}),
-                        gpu_message_ring()};
+                        staged("shm", {.piece_bytes = 64 << 10})};
+  if (mpi_takes_gpu_memory()) all.push_back(gpu_message_ring());
   if (world.size() == 1 || shared_gpu(world).empty()) all.push_back(nccl());
   if (world.size() > 2 && world.size() % 2 == 0) all.push_back(by_name("hierarchical", 2));
   return all;

@@ -41,7 +41,7 @@ AttentionProblem problem(const std::string& model, Pass pass, Precision precisio
 }
 
 void check_plans(const char* gpu, const std::string& model, const std::vector<Pass>& passes, Precision precision) {
-  const auto planner = cuda::make_attention_planner_for(read_text(fmt::format("{}/{}.json", ANNULUS_PLANS_DATA, gpu)));
+  const auto planner = cuda::make_attention_planner_for(description_of(gpu));
   for (const Pass pass : passes) {
     const AttentionProblem p = problem(model, pass, precision);
     const auto made = planner->plan(p);

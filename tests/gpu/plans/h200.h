@@ -4,13 +4,18 @@
 #include <string>
 
 #include "kernels/cuda/vendor/cudnn_convolution.h"
+#include "tests/test_file.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace annulus::test {
 
-// cuDNN's description of an H200, which need not be present.
+// cuDNN's description of a GPU, "h200" or "a100", which need not be present.
+inline std::string description_of(const std::string& gpu) {
+  return read_text(test_file("gpu/plans/" + gpu + ".json"));
+}
+
 inline std::string h200() {
-  return read_text(ANNULUS_PLANS_DATA "/h200.json");
+  return description_of("h200");
 }
 
 // A plan with cuDNN's notes.
