@@ -108,7 +108,8 @@ class Rank:
 
 def start_ranks(peer, program, arguments, ranks, threads, settings):
     cores = sorted(os.sched_getaffinity(0))[:ranks * threads]
-    meet = ["--meet", f"127.0.0.1:{free_ports(ranks)}"] if ranks > 1 else []
+    # TensorFlow's ranks need a port for each of their two servers.
+    meet = ["--meet", f"127.0.0.1:{free_ports(2 * ranks)}"] if ranks > 1 else []
     command = [ROOT / "build/peers" / peer / "bin/python", ROOT / "scripts/peers" / program, *arguments,
                "--settings", ", ".join(settings), "--threads", threads, "--ranks", ranks, *meet]
     started = []

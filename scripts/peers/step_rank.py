@@ -1,5 +1,5 @@
-"""Shared by the ranks of torch_ddp.py, tensorflow_step.py and jax_step.py: their options, and the protocol with
-step_peers.py, which starts them on their own cores.
+"""Shared by the ranks of other frameworks (torch_ddp.py, tensorflow_step.py, jax_step.py, torch_training.py and others):
+their options, and the protocol with step_peers.py, which starts them on their own cores.
 
   PROGRAM MODEL BATCH --settings TEXT [--ranks 2 --rank 0 --meet ADDRESS:PORT] [--threads 1]
 
@@ -10,6 +10,7 @@ of bytes in memory that are converted to floats within the step.
 import argparse
 import json
 import os
+import pathlib
 import sys
 import time
 
@@ -71,6 +72,22 @@ def parse_options():
     parser.add_argument("model", choices=[*INPUTS, *GPTS])
     parser.add_argument("batch", type=int)
     return parse_rank(parser)
+
+
+def parse_training():
+    """Parses the options of torch_training.py and tensorflow_training.py."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--lr", type=float, default=0.02)
+    parser.add_argument("--seed", type=int, default=1)
+    return parse_rank(parser)
+
+
+def report_epoch(options, seconds, accuracy):
+    print(json.dumps({"seconds": seconds, "test_accuracy": accuracy, "peak_memory_bytes": peak_memory_bytes()}),
+          file=options.answers)
 
 
 def share_of(options, count):

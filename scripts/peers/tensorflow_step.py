@@ -6,12 +6,6 @@ import step_rank
 from step_rank import INPUTS, LEARNING_RATE, MEAN, MOMENTUM, RESNET20_BLOCKS, STD, stage_blocks
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", CUDA_VISIBLE_DEVICES="")
-OPTIONS = step_rank.parse_options()
-if OPTIONS.ranks > 1:
-    HOST, PORT = OPTIONS.meet.split(":")
-    WORKERS = [f"{HOST}:{int(PORT) + rank}" for rank in range(OPTIONS.ranks)]
-    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": WORKERS},
-                                          "task": {"type": "worker", "index": OPTIONS.rank}})
 
 import tensorflow as tf  # noqa: E402, after its settings
 
@@ -67,46 +61,64 @@ def resnet20(x):
     return layers.Dense(10)(layers.GlobalAveragePooling2D()(x))
 
 
-def imagenet_resnet(x):
-    block = {"resnet18": basic_block, "resnet50": bottleneck}[OPTIONS.model]
+def imagenet_resnet(x, model):
+    block = {"resnet18": basic_block, "resnet50": bottleneck}[model]
     x = layers.ReLU()(batch_norm(convolution(x, 64, 7, 2)))
     x = layers.MaxPool2D(3, 2)(layers.ZeroPadding2D(1)(x))  # 0 is the minimum after ReLU
-    for channels, stride in stage_blocks(OPTIONS.model):
+    for channels, stride in stage_blocks(model):
         x = block(x, channels, stride)
     return layers.Dense(1000)(layers.GlobalAveragePooling2D()(x))
 
 
-def make_network(shape):
-    images = tf.keras.Input(shape, dtype=tf.uint8)
-    x = layers.Rescaling(1 / STD, -MEAN / STD)(images)
+def make_network(model, mean=MEAN, std=STD):
+    (channels, height, width), _ = INPUTS[model]
+    images = tf.keras.Input((height, width, channels), dtype=tf.uint8)
+    x = layers.Rescaling(1 / std, -mean / std)(images)
     networks = {"lenet": lenet, "cnn": cnn, "resnet20": resnet20}
-    return tf.keras.Model(images, networks.get(OPTIONS.model, imagenet_resnet)(x))
+    return tf.keras.Model(images, networks[model](x) if model in networks else imagenet_resnet(x, model))
 
 
-def make_strategy():
-    if OPTIONS.ranks == 1:
+def addresses(options, first):
+    """Returns an address for each rank: rank 0's with the port numbers that begin with the given one of its ports."""
+    host, port = options.meet.split(":")
+    return [f"{host}:{int(port) + first + rank}" for rank in range(options.ranks)]
+
+
+def use_threads(options):
+    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+    # A second one lets all-reduces overlap with computation.
+    tf.config.threading.set_inter_op_parallelism_threads(2 if options.ranks > 1 else 1)
+
+
+def join_ring(options):
+    """Returns the strategy of a rank of MultiWorkerMirroredStrategy."""
+    if options.ranks == 1:
         return tf.distribute.get_strategy()
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses(options, 0)},
+                                          "task": {"type": "worker", "index": options.rank}})
     communication = tf.distribute.experimental.CommunicationOptions(
         implementation=tf.distribute.experimental.CommunicationImplementation.RING)
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=communication)
 
 
-def make_step(strategy):
-    (channels, height, width), classes = INPUTS[OPTIONS.model]
-    shape = (height, width, channels)
-    xla = "XLA" in OPTIONS.settings
+def losses(network, images, labels):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, network(images, training=True))
+
+
+def make_step(strategy, options):
+    (channels, height, width), classes = INPUTS[options.model]
+    xla = "XLA" in options.settings
     with strategy.scope():
-        network = make_network(shape)
+        network = make_network(options.model)
         optimizer = tf.keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
         optimizer.build(network.trainable_variables)
-    images = tf.cast(tf.random.uniform((OPTIONS.batch, *shape), 0, 256, tf.int32), tf.uint8)
-    labels = tf.random.uniform((OPTIONS.batch,), 0, classes, tf.int32)
+    images = tf.cast(tf.random.uniform((options.batch, height, width, channels), 0, 256, tf.int32), tf.uint8)
+    labels = tf.random.uniform((options.batch,), 0, classes, tf.int32)
 
     @tf.function(jit_compile=xla)
     def gradients():
         with tf.GradientTape() as tape:
-            logits = network(images, training=True)
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+            loss = tf.reduce_mean(losses(network, images, labels))
         return loss, tape.gradient(loss, network.trainable_variables)
 
     def replica_step():
@@ -114,26 +126,26 @@ def make_step(strategy):
         optimizer.apply(computed, network.trainable_variables)  # all-reduces first
         return loss
 
-    @tf.function(jit_compile=xla and OPTIONS.ranks == 1)
+    @tf.function(jit_compile=xla and options.ranks == 1)
     def step():
-        return replica_step() if OPTIONS.ranks == 1 else strategy.run(replica_step)
+        return replica_step() if options.ranks == 1 else strategy.run(replica_step)
     return step
 
 
 def main():
-    tf.config.threading.set_intra_op_parallelism_threads(OPTIONS.threads)
-    # A second one lets all-reduces overlap with computation.
-    tf.config.threading.set_inter_op_parallelism_threads(2 if OPTIONS.ranks > 1 else 1)
-    strategy = make_strategy()
-    step = make_step(strategy)
-    losses = []
+    options = step_rank.parse_options()
+    use_threads(options)
+    strategy = join_ring(options)
+    step = make_step(strategy, options)
+    last = []
 
     def make_one():
-        losses[:] = [step()]
+        last[:] = [step()]
 
     def finish():
-        strategy.experimental_local_results(losses[0])[0].numpy()
-    step_rank.answer(OPTIONS, make_one, finish, tf.__version__)
+        strategy.experimental_local_results(last[0])[0].numpy()
+    step_rank.answer(options, make_one, finish, tf.__version__)
 
 
-main()
+if __name__ == "__main__":
+    main()

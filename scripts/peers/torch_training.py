@@ -6,29 +6,21 @@
 FOLDER has the four IDX files. --batch is the global batch. The images are in memory as bytes, in the network's layout.
 Rank 0 prints one line of JSON after every epoch's evaluation.
 """
-import argparse
-import gzip
-import json
-import pathlib
 import time
 
-import numpy
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
+import idx_files
 import step_rank
 import torch_ddp
 
 
-def read(folder, name, offset):
-    file = folder / name
-    data = file.read_bytes() if file.exists() else gzip.open(f"{file}.gz").read()
-    return torch.from_numpy(numpy.frombuffer(data, numpy.uint8, offset=offset).copy())
-
-
-def read_images(folder, name, layout):
-    return read(folder, name, 16).reshape(-1, 1, 28, 28).contiguous(memory_format=layout)
+def read(folder, split, layout):
+    images, labels = idx_files.images_and_labels(folder, split)
+    return torch.from_numpy(images).unsqueeze(1).contiguous(memory_format=layout), torch.from_numpy(labels).long()
 
 
 class Normalize(nn.Module):
@@ -39,16 +31,6 @@ class Normalize(nn.Module):
 
     def forward(self, images):
         return (images.float() - self.mean) / self.std
-
-
-def parse_options():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--lr", type=float, default=0.02)
-    parser.add_argument("--seed", type=int, default=1)
-    return step_rank.parse_rank(parser)
 
 
 def correct(network, images, labels, options):
@@ -66,22 +48,24 @@ def correct(network, images, labels, options):
 
 
 def main():
-    options = parse_options()
+    options = step_rank.parse_training()
     torch_ddp.join(options)
     torch.manual_seed(options.seed)
     layout = torch_ddp.LAYOUTS[options.settings[0]]
-    images = read_images(options.folder, "train-images-idx3-ubyte", layout)
-    labels = read(options.folder, "train-labels-idx1-ubyte", 8).long()
-    test_images = read_images(options.folder, "t10k-images-idx3-ubyte", layout)
-    test_labels = read(options.folder, "t10k-labels-idx1-ubyte", 8).long()
+    images, labels = read(options.folder, "train", layout)
+    test_images, test_labels = read(options.folder, "t10k", layout)
     network = nn.Sequential(Normalize(images), torch_ddp.cnn()).to(memory_format=layout)
     trained = torch_ddp.distributed(network, options)
     if "compiled" in options.settings:
         trained = torch.compile(trained)
-    optimizer = torch.optim.SGD(network.parameters(), lr=options.lr, momentum=0.9, fused=True)
+    settings = {"lr": options.lr, "momentum": 0.9, "fused": True}
+    if "sharded optimizer" in options.settings:
+        optimizer = ZeroRedundancyOptimizer(network.parameters(), torch.optim.SGD, **settings)
+    else:
+        optimizer = torch.optim.SGD(network.parameters(), **settings)
     loss = nn.CrossEntropyLoss()
 
-    for epoch in range(1, options.epochs + 1):
+    for epoch in range(options.epochs):
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1000 * options.seed + epoch))
         begin = time.perf_counter()
         for batch in order.split(options.batch):
@@ -92,8 +76,7 @@ def main():
         seconds = time.perf_counter() - begin
         right = correct(network, test_images, test_labels, options)
         if options.rank == 0:
-            print(json.dumps({"epoch": epoch, "seconds": seconds, "test_accuracy": right / len(test_images)}),
-                  file=options.answers)
+            step_rank.report_epoch(options, seconds, right / len(test_images))
     torch_ddp.leave(options)
 
 
