@@ -28,7 +28,8 @@ struct AllReduceInfo {
   // The largest size, in bytes, of arrays that are added in a different order than larger ones because that was
   // measured to be faster. None if there is only one order.
   std::optional<std::size_t> crossover = {};
-  WireType wire = WireType::fp32;  // the messages' number format; fp32 also if it sends none
+  // The messages' number format; fp32 also if it sends none; int8 only in enqueue_with_feedback().
+  WireType wire = WireType::fp32;
   // False if the arrays are left unchanged, which is not training but measures the cost of communication.
   bool reduces = true;
   bool halves = false;  // whether reduce_scatter() and all_gather() can be used
@@ -67,6 +68,11 @@ class AllReduce {
   static constexpr std::size_t kWithinPass = static_cast<std::size_t>(-1);
   // Returns immediately. `bucket` names the all-reduce in reports and timelines.
   virtual Ticket enqueue(DeviceView values, Next next = Next::compute, std::size_t bucket = 0) = 0;
+
+  // All-reduces `values` + `error` with messages of 8-bit numbers. Then `error` is what this rank has lost by rounding,
+  // so that the result and all ranks' errors together are the exact sum, except for rounding in float32. An array's
+  // error is passed to its next all-reduce, and begins as zeros. REQUIRES: info().wire is int8, thus several ranks.
+  virtual Ticket enqueue_with_feedback(DeviceView values, DeviceView error, Next next, std::size_t bucket);
 
   // The two halves of an all-reduce, enqueued like one. In a reduce-scatter a rank receives the sums of its chunk of
   // the array, the same bits as in an all-reduce of the whole; the rest of its array is undefined then. An all-gather
@@ -122,7 +128,8 @@ inline AllReduceName name_of(std::size_t bucket) {
 // On GPUs "ring" uses peer access between the GPUs of a node, and messages between nodes; "nccl" is NCCL's all-reduce;
 // the others are the host's algorithms, staged through the host's memory; "auto" is "ring" if possible.
 //
-// `wire`: the number format of messages. `crossover`: reuses the crossover of an earlier run, to reproduce its bits,
+// `wire`: the number format of messages; int8: of those with error feedback, which go round a ring of all ranks, the
+// others are fp32. `crossover`: reuses the crossover of an earlier run, to reproduce its bits,
 // instead of measuring it; ignored by algorithms without one. Collective over the world. Throws Error if the algorithm
 // cannot be used here. The device must outlive the result.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,

@@ -36,6 +36,11 @@ class AllReduceAlgorithm {
   // order. The result is bit-identical on all ranks.
   virtual void all_reduce(std::span<float> values) = 0;
 
+  // See AllReduce::enqueue_with_feedback. REQUIRES: info().wire is int8.
+  virtual void all_reduce_with_feedback(std::span<float> /*values*/, std::span<float> /*error*/) {
+    fail("this all-reduce has no error feedback");
+  }
+
   // See AllReduce. REQUIRES: info().halves, and `values` is in allocate()'s memory.
   virtual void reduce_scatter(std::span<float> /*values*/) { fail("this all-reduce has no reduce-scatter"); }
   virtual void all_gather(std::span<float> /*values*/) { fail("this all-reduce has no all-gather"); }

@@ -46,6 +46,9 @@ class AllReduceWorker final : public AllReduce {
   Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
     return add({floats(values), bucket, &AllReduceAlgorithm::all_reduce}, next);
   }
+  Ticket enqueue_with_feedback(DeviceView values, DeviceView error, Next next, std::size_t bucket) override {
+    return add({floats(values), bucket, nullptr, floats(error)}, next);
+  }
   Ticket reduce_scatter(DeviceView values, Next next, std::size_t bucket) override {
     return add({floats(values), bucket, &AllReduceAlgorithm::reduce_scatter}, next);
   }
@@ -64,7 +67,8 @@ class AllReduceWorker final : public AllReduce {
   struct Job {
     std::span<float> values;
     std::size_t bucket;
-    void (AllReduceAlgorithm::*run)(std::span<float>);
+    void (AllReduceAlgorithm::*run)(std::span<float>);  // null: with feedback
+    std::span<float> error = {};
   };
 
   Ticket add(const Job& job, Next next);

@@ -59,9 +59,10 @@ class GradientBuckets {
   };
 
   // `lane`: the device's, on which gradients become final. `deferred`: the numbers of the deferred buckets. `scatters`:
-  // a rank needs the sums of its chunks only, except for the first bucket.
+  // a rank needs the sums of its chunks only, except for the first bucket. `error`: an arena for the error feedback
+  // (AllReduce::enqueue_with_feedback()) of all buckets but the first; empty: there is none.
   GradientBuckets(Lane& lane, DeviceView gradients, std::vector<Range> buckets, AllReduce& all_reduce,
-                  const Range& deferred = {}, bool scatters = false);
+                  const Range& deferred = {}, bool scatters = false, DeviceView error = {});
 
   std::size_t size() const { return buckets_.size(); }
   const Range& deferred() const { return deferred_; }
@@ -69,7 +70,7 @@ class GradientBuckets {
   const Range& range(std::size_t bucket) const { return buckets_[bucket]; }
   const Times& times(std::size_t bucket) const { return times_[bucket]; }  // of the last step that sent it
 
-  void begin_step();  // REQUIRES: all of the last step's buckets have been waited for
+  void begin_step();  // REQUIRES: all of the last step's buckets, except for deferred ones, have been waited for
   // Gradients [0, elements) are final: enqueues the buckets that are complete, except for deferred ones.
   void ready(std::size_t elements);
   void send_deferred();           // enqueues the deferred buckets. REQUIRES: all gradients are final
@@ -78,6 +79,7 @@ class GradientBuckets {
 
  private:
   void enqueue(std::size_t bucket, AllReduce::Next next);
+  AllReduce::Ticket start(std::size_t bucket, AllReduce::Next next);
 
   Lane* lane_;
   DeviceView gradients_;
@@ -87,6 +89,7 @@ class GradientBuckets {
   std::vector<Times> times_;
   Range deferred_;
   bool scatters_;
+  DeviceView error_;
   std::size_t complete_ = 0;  // number of buckets whose gradients are final in this step
 };
 

@@ -39,9 +39,6 @@ struct Bindings {
   bool accumulates(std::size_t input) const { return input < accumulate.size() && accumulate[input]; }
 };
 
-// All-reduces (sums) a float32 array in the device's memory over all ranks, in place and in the lane's order.
-using SumOverRanks = std::function<void(DeviceView)>;
-
 // How an operation uses an input, from which the memory plan follows. The defaults are always safe.
 struct InputUse {
   bool backward_reads = true;           // backward reads the input's values
@@ -177,6 +174,7 @@ class Device : public Lane {
   // Kernels over flat arrays.
   virtual void zero(DeviceView to) = 0;
   virtual void add(DeviceView from, DeviceView to, DataType type) = 0;
+  virtual void swap(DeviceView a, DeviceView b) = 0;  // float32
   // to[index[i]] += from[i] for rows of `width` values, in the order of i. Rows with a negative index (int32) are
   // skipped. `to` is float32. `from` is of the device's value type, and in fp16 the loss scale is divided out; or it is
   // float32.

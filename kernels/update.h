@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <variant>
@@ -52,6 +53,9 @@ std::string_view optimizer_name(const UpdateRule& rule);  // sgd, lars or adamw
 std::size_t states(const UpdateRule& rule);               // number of state arenas: 1 (momentum) or 2 (both moments)
 bool needs_whole_parameters(const UpdateRule& rule);      // whether it cannot update arbitrary slices
 
+// All-reduces (sums) a float32 array in the device's memory over all ranks, in place and in the lane's order.
+using SumOverRanks = std::function<void(DeviceView)>;
+
 // The arenas that an update reads and writes. They have the same layout, and all but `copies` are float32.
 struct UpdateArenas {
   DeviceView weights, gradients;
@@ -59,6 +63,11 @@ struct UpdateArenas {
   std::array<DeviceView, 2> states;
   DeviceView average{};      // a moving average of the weights, statistics included; empty: none
   double average_decay = 0;  // see average_share()
+
+  // If not empty, the slices that this rank updates, in floats, ascending and disjoint; together the ranks update all.
+  // States and the average consist of these slices only, one after the other. Not on GPUs.
+  std::vector<Range> kept{};
+  SumOverRanks sum_over_ranks{};  // needed with `kept`
 };
 
 // In step t, counted from 1, a moving average of the weights moves by this share of its distance to them:
@@ -94,32 +103,37 @@ struct GradientNorms {
   GradientNorms& operator+=(const GradientNorms& later);
 };
 
-// An update rule planned on a device for given arenas.
+// An update rule planned on a device for given arenas. Norms are those of all gradients, also if each rank keeps
+// slices; then taking them is collective. Their bits do not depend on the slices.
 class Update {
  public:
   virtual ~Update() = default;
 
   // Updates the weights, their copies, states, statistics and average in this slice of the arenas, in floats. `step`
-  // counts from 1. REQUIRES: the slice consists of whole parameters if needs_whole_parameters(), and on a GPU of
-  // multiples of 16 bytes.
+  // counts from 1. REQUIRES: the slice is within one that is kept; if needs_whole_parameters(), measure_parameters()
+  // was called for it; on a GPU it consists of multiples of 16 bytes.
   virtual void run(const Range& slice, float rate, std::uint64_t step) = 0;
+
+  // Takes the norms of the weights and of the gradients of each parameter in this slice, for the next run(). REQUIRES:
+  // needs_whole_parameters(), the slice consists of whole ones, and their gradients are final.
+  virtual void measure_parameters(const Range& slice) = 0;
 
   // If the norm of a step's gradients, over all trained parameters, is above `limit`, scales them down to it (Pascanu,
   // Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013, algorithm 1). To be called
   // before the step's first run(), when all gradients are final. The result is bit-identical for any number of threads;
   // on a GPU, the host does not wait for it.
   virtual void clip(float limit) = 0;
+  // From now on, norms are those of other arenas' gradients, too: all(squares) returns the sum of all squares, given
+  // that of this arena's.
+  virtual void include(const std::function<double(double squares)>& /*all*/) {}
   // Measures the norm of the gradients as they are now, without changing them.
   virtual void measure_norm() = 0;
   virtual GradientNorms take_norms() = 0;  // found by either since the last call, before clipping
 
-  // Adds the squares of the trained parameters' gradients in this slice, as they are now, to a sum. Otherwise as run().
+  // Adds the squares of the trained parameters' gradients in this slice, as they are now, to a sum of this rank's. On a
+  // GPU the slice consists of multiples of 16 bytes.
   virtual void add_squares(const Range& slice) = 0;
   virtual double take_squares() = 0;  // the sum since the last call
-
-  // These do nothing if there is no moving average.
-  virtual void begin_average() = 0;  // initializes it with the current weights
-  virtual void swap_average() = 0;   // swaps it with the weights; not with their copies
 };
 
 }  // namespace annulus

@@ -12,8 +12,10 @@ constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
 
-ActivationPlan::ActivationPlan(const Graph& graph, std::vector<const Op*> ops, std::vector<TensorSpec> specs, Mode mode)
+ActivationPlan::ActivationPlan(const Graph& graph, const Range& nodes, std::vector<const Op*> ops,
+                               std::vector<TensorSpec> specs, Mode mode)
     : graph_(graph),
+      nodes_(nodes),
       ops_(std::move(ops)),
       specs_(std::move(specs)),
       training_(mode == Mode::training),
@@ -31,13 +33,14 @@ ActivationPlan::ActivationPlan(const Graph& graph, std::vector<const Op*> ops, s
   if (training_) find_recomputed();
   set_moments();
   find_reads();
-  for (std::size_t i = 0; i < ops_.size(); ++i) place_output(i);
+  for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) place_output(i);
   if (training_) {
     expect_readers();
-    for (std::size_t i = ops_.size(); i-- > 0;) place_input_gradients(i);
+    place_last_gradient();
+    for (std::size_t i = nodes_.end; i-- > nodes_.begin;) place_input_gradients(i);
   }
   std::size_t scratch = 0;
-  for (const Op* op : ops_) scratch = std::max(scratch, op->info().scratch_bytes);
+  for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) scratch = std::max(scratch, ops_[i]->info().scratch_bytes);
   scratch_ = add({scratch, {0, end_}});
   plan_ = plan_memory(pieces_);
 }
@@ -53,6 +56,14 @@ std::size_t ActivationPlan::bytes_without_reuse() const {
   return sum;
 }
 
+std::size_t ActivationPlan::kept_bytes() const {
+  std::size_t sum = 0;
+  for (const Lifetime& piece : pieces_)
+    if (piece.first.begin < nodes_.end && piece.first.end >= nodes_.end && &piece != &pieces_[*scratch_])
+      sum += piece.bytes;
+  return sum;
+}
+
 ActivationPlan::Piece ActivationPlan::add(const Lifetime& piece) {
   pieces_.push_back(piece);
   return pieces_.size() - 1;
@@ -64,7 +75,7 @@ bool ActivationPlan::runs_backward(std::size_t node) const {
 }
 
 void ActivationPlan::expect_readers() const {
-  for (std::size_t i = 0; i + 1 < ops_.size(); ++i)
+  for (std::size_t i = nodes_.begin; i + 1 < nodes_.end; ++i)
     if (wanted_[Graph::output(i)] && first_node_[Graph::output(i)] == kNobody)
       fail("layer {}: nothing reads its output, so it cannot be trained", graph_.nodes()[i].name);
 }
@@ -73,7 +84,7 @@ void ActivationPlan::expect_readers() const {
 // reads it.
 void ActivationPlan::find_recomputed() {
   std::vector<std::optional<std::size_t>> needed_by(graph_.values());  // the node whose backward pass that is
-  for (std::size_t i = ops_.size(); i-- > 0;) {
+  for (std::size_t i = nodes_.end; i-- > nodes_.begin;) {
     const Node& node = graph_.nodes()[i];
     std::optional<std::size_t>& needs_output = needed_by[Graph::output(i)];
     if (runs_backward(i) && ops_[i]->info().backward_reads_output)
@@ -90,8 +101,8 @@ void ActivationPlan::find_recomputed() {
 }
 
 void ActivationPlan::set_moments() {
-  end_ = ops_.size();
-  for (std::size_t i = ops_.size(); i-- > 0;) {
+  end_ = nodes_.end;
+  for (std::size_t i = nodes_.end; i-- > nodes_.begin;) {
     for (const std::size_t again : recomputed_before_[i]) {
       std::optional<LiveRange>& range = ranges_again_[Graph::output(again)];
       range = {range ? range->begin : end_, end_};
@@ -103,14 +114,14 @@ void ActivationPlan::set_moments() {
 }
 
 void ActivationPlan::find_reads() {
-  for (std::size_t i = 0; i < ops_.size(); ++i) ranges_[Graph::output(i)] = {forward(i), forward(i)};
-  for (std::size_t i = 0; i < ops_.size(); ++i)
+  for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) ranges_[Graph::output(i)] = {forward(i), forward(i)};
+  for (std::size_t i = nodes_.begin; i < nodes_.end; ++i)
     if (ops_[i]->info().computes_next) ranges_[Graph::output(i + 1)].begin = forward(i);
   const auto read_later = [this](Value value, std::size_t moment) {
     LiveRange& range = ranges_again_[value] ? *ranges_again_[value] : ranges_[value];
     range.end = std::max(range.end, moment);
   };
-  for (std::size_t i = ops_.size(); i-- > 0;) {
+  for (std::size_t i = nodes_.end; i-- > nodes_.begin;) {
     const auto& inputs = graph_.nodes()[i].inputs;
     const std::optional<LiveRange>& again = ranges_again_[Graph::output(i)];
     for (std::size_t k = 0; k < inputs.size(); ++k) {
@@ -121,7 +132,7 @@ void ActivationPlan::find_reads() {
     }
     if (runs_backward(i) && ops_[i]->info().backward_reads_output) read_later(Graph::output(i), backward(i));
   }
-  ranges_.back().end = end_;  // the loss, which the caller reads
+  if (nodes_.end == ops_.size()) ranges_.back().end = end_;  // the loss, which the caller reads
 }
 
 // Returns whether a node may write its output over this input: the operation supports that, and nothing reads the input
@@ -150,6 +161,13 @@ void ActivationPlan::place_output(std::size_t node) {
   values_[output] = add({bytes(output), ranges_[output], ranges_again_[output]});
 }
 
+// The gradient of a stage's output comes from the next stage, before backward.
+void ActivationPlan::place_last_gradient() {
+  const std::size_t last = nodes_.end - 1;
+  if (nodes_.end < ops_.size() && runs_backward(last))
+    gradients_[Graph::output(last)] = add({bytes(Graph::output(last)), {nodes_.end, backward(last)}});
+}
+
 void ActivationPlan::place_input_gradients(std::size_t node) {
   for (std::size_t k = 0; k < input_gradients_[node].size(); ++k)
     input_gradients_[node][k] = place_input_gradient(node, k);
@@ -164,7 +182,7 @@ ActivationPlan::InputGradient ActivationPlan::place_input_gradient(std::size_t n
   if (gradient) {  // another node has written it
     if (op.info().input(input).adds_to_gradient) return {gradient, true};
     const bool last = first_node_[value] == node && std::ranges::count(inputs, value) == 1;
-    if (!last || !ops_[value - Graph::output(0)]->info().sums_output_gradients)
+    if (!last || !is_computed(value) || !ops_[node_of(value)]->info().sums_output_gradients)
       return {add({bytes(value), {backward(node), backward(node)}}), false, gradient};
     second_gradients_[value] = add({bytes(value), {backward(node), backward_of(value)}});
     return {second_gradients_[value]};

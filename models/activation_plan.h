@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/base/split.h"
 #include "kernels/device.h"
 #include "models/graph.h"
 #include "models/memory_plan.h"
@@ -15,7 +16,8 @@ namespace annulus {
 // that are recomputed run again directly before the first backward pass that needs them. A fused forward pass is part
 // of the pass before it (Op::fuse_next).
 //
-// The images and the labels come from outside and are not in the arena.
+// The images and the labels come from outside and are not in the arena. Nor is the input of a stage, but its gradient
+// is, until the end of backward.
 class ActivationPlan {
  public:
   using Piece = std::optional<std::size_t>;  // of the arena; none if there is nothing to store
@@ -29,9 +31,11 @@ class ActivationPlan {
     Piece added_to = {};      // the piece that it is added to afterwards
   };
 
-  // `ops` has one element for each node, `specs` one for each value. Throws Error if training needs a gradient that no
-  // node computes.
-  ActivationPlan(const Graph& graph, std::vector<const Op*> ops, std::vector<TensorSpec> specs, Mode mode);
+  // Plans for a range of the graph's nodes, a stage (models/stages.h), or for all. `ops` has one element for each node
+  // of the graph, null outside of the range; `specs` one for each value that is computed by the range's end. Throws
+  // Error if training needs a gradient that no node computes.
+  ActivationPlan(const Graph& graph, const Range& nodes, std::vector<const Op*> ops, std::vector<TensorSpec> specs,
+                 Mode mode);
 
   Piece value(Value value) const { return values_[value]; }
   Piece gradient(Value value) const { return gradients_[value]; }
@@ -44,12 +48,15 @@ class ActivationPlan {
   DeviceView view(const Piece& piece, DeviceView arena) const;  // empty if there is no piece
   std::size_t bytes() const { return plan_.bytes; }
   std::size_t bytes_without_reuse() const;  // if every piece had its own memory
+  std::size_t kept_bytes() const;           // of the pieces that are kept from forward until backward
 
  private:
   // Moments.
   std::size_t forward(std::size_t node) const { return node; }
   std::size_t backward(std::size_t node) const { return backward_[node]; }
-  std::size_t backward_of(Value value) const { return backward(value - Graph::output(0)); }
+  std::size_t backward_of(Value value) const { return is_computed(value) ? backward(node_of(value)) : end_; }
+  static std::size_t node_of(Value value) { return value - Graph::output(0); }
+  bool is_computed(Value value) const { return value >= Graph::output(nodes_.begin); }  // rather than from outside
 
   bool runs_backward(std::size_t node) const;
   void expect_readers() const;
@@ -58,12 +65,14 @@ class ActivationPlan {
   void find_reads();
   void place_output(std::size_t node);
   bool may_overwrite(std::size_t node, std::size_t input) const;
+  void place_last_gradient();
   void place_input_gradients(std::size_t node);
   InputGradient place_input_gradient(std::size_t node, std::size_t input);
   Piece add(const Lifetime& piece);
   std::size_t bytes(Value value) const { return specs_[value].layout->bytes(); }
 
   const Graph& graph_;
+  const Range nodes_;
   std::vector<const Op*> ops_;
   std::vector<TensorSpec> specs_;
   bool training_;

@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "kernels/base/error.h"
 #include "models/state_dict.h"
@@ -70,6 +71,16 @@ Graph freeze(const Graph& graph, const std::vector<std::string>& patterns) {
   }
   if (!trains_anything(result)) fail("--freeze: all parameters are frozen, so there is nothing to train");
   return result;
+}
+
+std::vector<std::string> frozen_names(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes() | std::views::reverse)
+    for (const auto& parameter : graph.all_parameters(node)) {
+      const std::string name = parameter_name(node, parameter.name);
+      if (parameter.role == Role::frozen && std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+  return names;
 }
 
 }  // namespace annulus

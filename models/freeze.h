@@ -20,4 +20,7 @@ void expect_matches(const Graph& graph, const std::vector<std::string>& patterns
 // parameter, if nothing is left to train, or if only one of a batch norm's statistics is frozen.
 Graph freeze(const Graph& graph, const std::vector<std::string>& patterns);
 
+// Returns the names of the frozen parameters, in the order of backward.
+std::vector<std::string> frozen_names(const Graph& graph);
+
 }  // namespace annulus

@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include <algorithm>
+#include <span>
 
 #include "kernels/base/error.h"
 #include "kernels/base/physical_memory.h"
@@ -9,19 +10,18 @@
 #include "models/unused_gradients.h"
 
 namespace annulus {
-namespace {
 
-// The graph that devices plan.
-Graph rewritten(const Graph& graph) {
+Graph planned_graph(const Graph& graph) {
   return prune_unused_gradients(fuse(graph));
 }
 
-}  // namespace
-
-void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch) {
+void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch,
+                   const std::optional<Range>& stage) {
   if (!device.info().shares_host_memory) return;
   double parameters = 0, largest = 0;
-  for (const Cost& cost : node_costs(graph)) {
+  const std::vector<Cost> costs = node_costs(graph);
+  const Range nodes = stage.value_or(Range{0, costs.size()});
+  for (const Cost& cost : std::span(costs).subspan(nodes.begin, nodes.size())) {
     parameters += static_cast<double>(cost.gradient_bytes());
     largest = std::max(largest, static_cast<double>(cost.activation_bytes));
   }
@@ -36,27 +36,28 @@ void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::siz
 }
 
 std::size_t activation_arena_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch) {
-  const Graph planned = rewritten(graph);
+  const Graph planned = planned_graph(graph);
   return Network(device, planned, mode, batch, {}).activation_plan().bytes();
 }
 
 Model::Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,
              const Parameters::Allocate& allocate_gradients, const Network::Planned& planned,
-             const Parameters::Allocate& allocate_weights)
-    : device_(device), graph_(rewritten(graph)), planned_(planned), memory_(device) {
-  expect_to_fit(device, graph_, mode, batch);
-  auto first = std::make_unique<Network>(device, graph_, mode, batch, layouts_, planned_);
+             const Parameters::Allocate& allocate_weights, const std::optional<Range>& stage)
+    : device_(device), graph_(planned_graph(graph)), planned_(planned), stage_(stage) {
+  expect_to_fit(device, graph_, mode, batch, stage);
+  auto first = std::make_unique<Network>(device, graph_, mode, batch, layouts_, planned_, stage_);
   layouts_ = first->parameter_layouts();
-  parameters_ = std::make_unique<Parameters>(device, graph_, layouts_, allocate_gradients, allocate_weights);
-  first->bind(*parameters_, memory_);
-  networks_[{mode, batch}] = std::move(first);
+  parameters_ = std::make_unique<Parameters>(device, graph_, layouts_, allocate_gradients, allocate_weights, stage);
+  first->bind(*parameters_, memory_.try_emplace(0, device).first->second);
+  networks_[{mode, batch, 0}] = std::move(first);
 }
 
-Network& Model::network(Mode mode, std::size_t batch) {
-  auto& network = networks_[{mode, batch}];
+Network& Model::network(Mode mode, std::size_t batch, std::size_t slot) {
+  auto& network = networks_[{mode, batch, slot}];
   if (!network) {
-    network = std::make_unique<Network>(device_, graph_, mode, batch, layouts_, planned_);
-    network->bind(*parameters_, memory_);
+    network = std::make_unique<Network>(device_, graph_, mode, batch, layouts_, planned_, stage_);
+    network->bind(*parameters_, memory_.try_emplace(slot, device_).first->second);
+    network->link(links_);
     if (mode == Mode::training) {
       network->record_to(lane_);
       network->sum_over_ranks(sum_);
@@ -67,26 +68,31 @@ Network& Model::network(Mode mode, std::size_t batch) {
 }
 
 const std::optional<Network::EmbeddingGradient>& Model::embedding_gradient() const {
-  const auto trains = [](const auto& network) { return network.first.first == Mode::training; };
+  const auto trains = [](const auto& network) { return std::get<Mode>(network.first) == Mode::training; };
   return std::ranges::find_if(networks_, trains)->second->embedding_gradient();
 }
 
 void Model::stop_at(const Network::Stops& stops) {
   stops_ = stops;
   for (auto& [use, network] : networks_)
-    if (use.first == Mode::training) network->stop_at(stops);
+    if (std::get<Mode>(use) == Mode::training) network->stop_at(stops);
 }
 
 void Model::sum_over_ranks(const SumOverRanks& sum) {
   sum_ = sum;
   for (auto& [use, network] : networks_)
-    if (use.first == Mode::training) network->sum_over_ranks(sum);
+    if (std::get<Mode>(use) == Mode::training) network->sum_over_ranks(sum);
+}
+
+void Model::link(const StageLinks& links) {
+  links_ = links;
+  for (auto& [use, network] : networks_) network->link(links);
 }
 
 void Model::record_to(TraceLane* lane) {
   lane_ = lane;
   for (auto& [use, network] : networks_)
-    if (use.first == Mode::training) network->record_to(lane);
+    if (std::get<Mode>(use) == Mode::training) network->record_to(lane);
 }
 
 }  // namespace annulus

@@ -15,18 +15,34 @@ DeviceView ActivationArena::of(std::size_t bytes) {
 }
 
 Network::Network(Device& device, const Graph& graph, Mode mode, std::size_t batch,
-                 const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned)
+                 const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned,
+                 const std::optional<Range>& stage)
     : device_(device),
       graph_(graph),
+      nodes_(stage.value_or(Range{0, graph.nodes().size()})),
       mode_(mode),
       batch_(batch),
       wants_keys_(mode == Mode::training && std::ranges::any_of(graph.nodes(), Graph::reads_sample_keys)),
       unmixed_(graph.labels() == LabelForm::mixed ? batch : 0),
       steps_(plan_steps(layouts, planned)),
-      activation_plan_(graph, ops(), specs_, mode),
+      activation_plan_(graph, nodes_, ops(), specs_, mode),
       unread_gradients_(device) {}
 
-// Also sets specs_.
+std::unique_ptr<Op> Network::plan_node(std::size_t node, bool runs_backward,
+                                       const std::vector<TensorSpec>& layouts) const {
+  const Node& n = graph_.nodes()[node];
+  std::vector<TensorSpec> inputs;
+  for (const Value input : n.inputs) inputs.push_back(specs_[input]);
+  // What only backward needs is not planned for layers below all trained ones. Dropout drops in training anyway.
+  const bool as_in_inference = !runs_backward && !Graph::reads_sample_keys(n);
+  try {
+    return device_.plan(n.operation, inputs, as_in_inference ? Mode::inference : mode_, layouts);
+  } catch (const Error& error) {
+    fail("layer {}: {}", n.name, error.what());
+  }
+}
+
+// Also sets specs_ and layouts_. The layout of a stage's input is found by planning the nodes before it, too.
 std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<TensorSpec>>& layouts,
                                                const Planned& planned) {
   const auto shapes = graph_.shapes(batch_);
@@ -35,24 +51,16 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
   specs_ = {device_.plain(shapes[Graph::kImages], input_type), device_.plain(shapes[Graph::kLabels], label_type),
             device_.plain(shapes[Graph::kSampleKeys], DataType::i32)};
   const auto wanted = graph_.required_gradients();
-  std::vector<Step> steps;
-  for (std::size_t i = 0; i < graph_.nodes().size(); ++i) {
-    const Node& node = graph_.nodes()[i];
-    std::vector<TensorSpec> inputs;
-    for (const Value input : node.inputs) inputs.push_back(specs_[input]);
-    Step step;
-    step.runs_backward = mode_ == Mode::training && wanted[Graph::output(i)];
-    // What only backward needs is not planned for layers below all trained ones. Dropout drops in training anyway.
-    const bool as_in_inference = !step.runs_backward && !Graph::reads_sample_keys(node);
-    try {
-      step.op = device_.plan(node.operation, inputs, as_in_inference ? Mode::inference : mode_,
-                             layouts.empty() ? std::vector<TensorSpec>{} : layouts[i]);
-    } catch (const Error& error) {
-      fail("layer {}: {}", node.name, error.what());
-    }
+  std::vector<Step> steps(graph_.nodes().size());
+  for (std::size_t i = 0; i < nodes_.end; ++i) {
+    const bool runs_backward = mode_ == Mode::training && wanted[Graph::output(i)];
+    auto op = plan_node(i, runs_backward, layouts.empty() ? std::vector<TensorSpec>{} : layouts[i]);
     planned();
-    specs_.push_back(step.op->output());
-    steps.push_back(std::move(step));
+    specs_.push_back(op->output());
+    layouts_.push_back(op->parameters());
+    if (i < nodes_.begin) continue;
+    steps[i].op = std::move(op);
+    steps[i].runs_backward = runs_backward;
   }
   fuse(steps);
   return steps;
@@ -63,10 +71,10 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
 void Network::fuse(std::vector<Step>& steps) const {
   const auto pairs = find_pairs(graph_);
   const auto& nodes = graph_.nodes();
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (pairs[i] && steps[i].runs_backward == steps[i + 1].runs_backward)
+  for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) {
+    if (pairs[i] && i + 1 < nodes_.end && steps[i].runs_backward == steps[i + 1].runs_backward)
       steps[i].op->fuse_next(nodes[i + 1].operation);
-    if (i >= 2 && pairs[i - 2] && pairs[i - 1] && steps[i - 2].runs_backward &&
+    if (i >= nodes_.begin + 2 && pairs[i - 2] && pairs[i - 1] && steps[i - 2].runs_backward &&
         steps[i - 1].op->info().input(0).gradient_may_overwrite)
       steps[i].op->fuse_previous(nodes[i - 1].operation);
   }
@@ -80,20 +88,15 @@ std::vector<const Op*> Network::ops() const {
 
 DeviceView Network::value(Value value) const {
   if (!Graph::has_node(value)) return outside_[value].view();
-  return view(activation_plan_.value(value));
-}
-
-std::vector<std::vector<TensorSpec>> Network::parameter_layouts() const {
-  std::vector<std::vector<TensorSpec>> layouts;
-  for (const Step& step : steps_) layouts.push_back(step.op->parameters());
-  return layouts;
+  return value < Graph::output(nodes_.begin) ? entering_.view() : view(activation_plan_.value(value));
 }
 
 void Network::bind(const Parameters& parameters, ActivationArena& memory) {
   for (Value value = 0; !Graph::has_node(value); ++value)
     outside_.push_back(device_.allocate(specs_[value].layout->bytes()));
+  if (nodes_.begin > 0) entering_ = device_.allocate(specs_[Graph::output(nodes_.begin - 1)].layout->bytes());
   activations_ = memory.of(activation_plan_.bytes());
-  for (std::size_t i = 0; i < steps_.size(); ++i) bind_step(i, parameters);
+  for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) bind_step(i, parameters);
   stop_at({});
 }
 
@@ -168,7 +171,7 @@ void Network::load_labels(const Labels& labels) {
 }
 
 void Network::sum_over_ranks(const SumOverRanks& sum) {
-  for (Step& step : steps_) step.op->sum_over_ranks(sum);
+  for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) steps_[i].op->sum_over_ranks(sum);
 }
 
 void Network::stop_at(const Stops& stops) {
@@ -180,7 +183,7 @@ void Network::stop_at(const Stops& stops) {
 void Network::plan_forward(std::span<const std::size_t> stops) {
   forward_.clear();
   std::size_t from = std::numeric_limits<std::size_t>::max();
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
+  for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) {
     const std::size_t before = from;
     if (steps_[i].parameters.size() > 0) from = std::min(from, steps_[i].parameters.begin);
     const auto crossed = [&](std::size_t stop) { return from < stop && stop <= before; };
@@ -195,7 +198,7 @@ void Network::plan_backward(std::span<const std::size_t> stops) {
   backward_.clear();
   std::size_t final = 0;
   bool stopped = true;
-  for (std::size_t i = steps_.size(); i-- > 0;) {
+  for (std::size_t i = nodes_.end; i-- > nodes_.begin;) {
     if (!steps_[i].runs_backward) continue;
     const std::size_t before = final;
     if (steps_[i].parameters.size() > 0) final = steps_[i].parameters.end;
@@ -222,14 +225,25 @@ void Network::run(CapturedSegment& segment, const Work& work) {
 }
 
 void Network::forward(const Needed& needed) {
-  const LaneSpan all(device_, lane_, "forward");
-  for (CapturedSegment& segment : forward_) {
-    needed(segment.place);
-    run(segment, [&] { forward_layers(segment.steps); });
+  if (links_.receive_input) links_.receive_input(entering_.view());
+  {
+    const LaneSpan all(device_, lane_, "forward");
+    for (CapturedSegment& segment : forward_) {
+      needed(segment.place);
+      run(segment, [&] { forward_layers(segment.steps); });
+    }
   }
+  if (links_.send_output) links_.send_output(value(Graph::output(nodes_.end - 1)));
 }
 
 void Network::backward(float sample_weight, const Ready& ready) {
+  const auto gradient = [this](std::size_t node) { return view(activation_plan_.gradient(Graph::output(node))); };
+  if (links_.receive_output_gradient) links_.receive_output_gradient(gradient(nodes_.end - 1));
+  backward_segments(sample_weight, ready);
+  if (links_.send_input_gradient) links_.send_input_gradient(gradient(nodes_.begin - 1));
+}
+
+void Network::backward_segments(float sample_weight, const Ready& ready) {
   const LaneSpan all(device_, lane_, "backward");
   if (sample_weight != recorded_weight_)
     for (CapturedSegment& segment : backward_) segment.recording = nullptr;

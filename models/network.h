@@ -38,19 +38,32 @@ class ActivationArena {
   std::vector<Buffer> buffers_;
 };
 
-// A graph planned on a device for one batch size and mode.
+// How a stage of a pipeline exchanges activations and their gradients with its neighbours. Stages at the pipeline's
+// ends have one neighbour only.
+struct StageLinks {
+  using Exchange = std::function<void(DeviceView)>;
+
+  Exchange receive_input, send_output;                    // in forward
+  Exchange receive_output_gradient, send_input_gradient;  // in backward
+};
+
+// A graph planned on a device for one batch size and mode; or a range of its nodes, as one stage of a pipeline
+// (models/stages.h).
 class Network {
  public:
   using Planned = std::function<void()>;  // called after each planned operation; planning one may take seconds
 
-  // `layouts`: the layouts that each node's parameters already have; empty if the device may choose.
+  // `layouts`: the layouts that each node's parameters already have; empty if the device may choose. `stage`: all nodes
+  // if empty.
   Network(
       Device& device, const Graph& graph, Mode mode, std::size_t batch,
-      const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned = [] {});
+      const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned = [] {},
+      const std::optional<Range>& stage = {});
   Network(const Network&) = delete;  // its operations report to it
 
   std::size_t batch() const { return batch_; }
-  std::vector<std::vector<TensorSpec>> parameter_layouts() const;
+  // Of each node that was planned: those of the stage, and all before it.
+  const std::vector<std::vector<TensorSpec>>& parameter_layouts() const { return layouts_; }
   const TensorSpec& spec(Value value) const { return specs_[value]; }
   // The memory of a value. After forward(), the images, the labels, the logits and the loss are valid; later layers may
   // have overwritten other values. REQUIRES: bind() has been called.
@@ -76,6 +89,10 @@ class Network {
   // Sets the all-reduce for operations that need one in the middle of a pass. Without it, they compute as on a single
   // rank.
   void sum_over_ranks(const SumOverRanks& sum);
+
+  // Sets the exchange with the neighbours of a stage, for all of its passes. REQUIRES: it is a stage.
+  void link(const StageLinks& links) { links_ = links; }
+  bool computes_loss() const { return nodes_.end == steps_.size(); }  // it is not a stage, or the last one
 
   // Positions in the arena at which forward() and backward() must call back. Devices that record work record the
   // layers between these as one segment; on other devices there is a callback for every layer.
@@ -121,6 +138,7 @@ class Network {
     bool done_before = false;
   };
 
+  std::unique_ptr<Op> plan_node(std::size_t node, bool runs_backward, const std::vector<TensorSpec>& layouts) const;
   std::vector<Step> plan_steps(const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned);
   void fuse(std::vector<Step>& steps) const;
   std::vector<const Op*> ops() const;
@@ -133,23 +151,29 @@ class Network {
   void plan_backward(std::span<const std::size_t> stops);
   template <class Work>
   void run(CapturedSegment& segment, const Work& work);
-  bool forward_is_fused(std::size_t step) const { return step > 0 && steps_[step - 1].op->info().computes_next; }
-  bool backward_is_fused(std::size_t step) const {
-    return step + 1 < steps_.size() && steps_[step + 1].op->info().differentiates_previous;
+  bool forward_is_fused(std::size_t step) const {
+    return step > nodes_.begin && steps_[step - 1].op->info().computes_next;
   }
+  bool backward_is_fused(std::size_t step) const {
+    return step + 1 < nodes_.end && steps_[step + 1].op->info().differentiates_previous;
+  }
+  void backward_segments(float sample_weight, const Ready& ready);
   void forward_layers(const Range& steps);
   void backward_layers(const Range& steps, float sample_weight);
 
   Device& device_;
   const Graph& graph_;
+  const Range nodes_;
   Mode mode_;
   std::size_t batch_;
   bool wants_keys_;
   std::vector<MixedLabel> unmixed_;  // to load() labels that are not mixed, if the graph mixes them
-  std::vector<TensorSpec> specs_;    // of every value
-  std::vector<Step> steps_;
+  std::vector<TensorSpec> specs_;    // of every value that is computed by the end of the stage
+  std::vector<std::vector<TensorSpec>> layouts_;
+  std::vector<Step> steps_;  // of each node; those outside of the stage are empty
   ActivationPlan activation_plan_;
   std::vector<Buffer> outside_;  // the values that come from outside
+  Buffer entering_;              // and from the stage before
   DeviceView activations_;       // the activation arena, with all other values
   std::optional<EmbeddingGradient> embedding_gradient_;
   ActivationArena unread_gradients_;                 // of frozen parameters, from operations that do not skip them
@@ -157,6 +181,7 @@ class Network {
   float recorded_weight_ = 0;                        // sample_weight in backward_'s recordings
   const Ready* ready_ = nullptr;                     // of the backward() that is running
   TraceLane* lane_ = nullptr;
+  StageLinks links_;
 };
 
 }  // namespace annulus

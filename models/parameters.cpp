@@ -27,22 +27,26 @@ float normal(std::uint64_t seed, std::uint64_t parameter, std::uint64_t element)
 }  // namespace
 
 Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
-                       const Allocate& allocate_gradients, const Allocate& allocate_weights)
-    : device_(device), of_node_(layouts.size()), node_gradients_(layouts.size()) {
-  all_.push_back({"steering", Role::metric, 0, 0, 0, device.plain({kSteering}, DataType::f32), 0, 0});
+                       const Allocate& allocate_gradients, const Allocate& allocate_weights,
+                       const std::optional<Range>& stage)
+    : device_(device), of_node_(graph.nodes().size()), node_gradients_(graph.nodes().size()) {
+  all_.push_back({"steering", Role::metric, 0, 0, 0, device.plain({kSteering}, DataType::f32), 0, 0, 0});
   place(all_.back());
-  std::map<std::string, std::size_t> numbers;  // of the parameters, in all_
-  for (std::size_t node = layouts.size(); node-- > 0;) {
+  const Range nodes = stage.value_or(Range{0, graph.nodes().size()});
+  std::map<std::string, std::size_t> numbers, places;  // of the parameters, in the whole network and in all_
+  for (std::size_t node = graph.nodes().size(); node-- > nodes.begin;) {
     const Node& n = graph.nodes()[node];
     const auto declared = graph.all_parameters(n);
     node_gradients_[node].begin = bytes_;
     for (std::size_t i = 0; i < declared.size(); ++i) {
       const std::string name = parameter_name(n, declared[i].name);
-      const auto [number, is_new] = numbers.try_emplace(name, all_.size());
-      of_node_[node].push_back(number->second);
+      const std::size_t number = numbers.try_emplace(name, numbers.size() + 1).first->second;
+      if (node >= nodes.end) continue;
+      const auto [place_in_all, is_new] = places.try_emplace(name, all_.size());
+      of_node_[node].push_back(place_in_all->second);
       if (!is_new) continue;
       all_.push_back({name, declared[i].role, declared[i].initial, declared[i].stddev, declared[i].statistic_momentum,
-                      layouts[node][i], 0, 0});
+                      layouts[node][i], 0, 0, number});
       if (declared[i].role != Role::frozen) place(all_.back());
     }
     node_gradients_[node].end = bytes_;
@@ -91,14 +95,18 @@ std::vector<const Parameter*> Parameters::of_node(std::size_t node) const {
 
 void Parameters::initialize(std::uint64_t seed) {
   std::vector<float> values;
-  for (std::size_t i = 0; i < all_.size(); ++i) {
-    const Parameter& p = all_[i];
+  for (const Parameter& p : all_) {
     values.assign(elements(p.spec.shape), p.initial);
     if (p.stddev > 0)
       for (std::size_t element = 0; element < values.size(); ++element)
-        values[element] = p.stddev * normal(seed, i, element);
+        values[element] = p.stddev * normal(seed, p.number, element);
     device_.write(values, p.spec, weight(p));
   }
+  weights_changed();
+}
+
+void Parameters::swap_weights(DeviceView other) {
+  device_.swap(weights().slice(0, other.bytes), other);
   weights_changed();
 }
 

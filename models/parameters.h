@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Parameter {
   TensorSpec spec;
   std::size_t offset;  // of its slot in each arena, in bytes; frozen parameters have none in the gradients' arena
   std::size_t bytes;   // of its slot: the tensor, padded with zeros to a multiple of the cache line size
+  std::size_t number;  // in the whole network, in the order of backward; the same in any stage
 
   bool trained() const { return annulus::trained(role); }
 };
@@ -29,21 +31,24 @@ struct Parameter {
 // The first slot is the steering slot: kSteering floats, metrics that the training loop itself all-reduces.
 class Parameters {
  public:
-  static constexpr std::size_t kSteering = 4;
+  static constexpr std::size_t kSteering = 5;
 
   // Allocates an arena: `bytes` of zeroed memory that outlives the Parameters. If not set, the device allocates it.
   using Allocate = std::function<DeviceView(std::size_t bytes)>;
 
-  // `layouts`: for each node of the graph, its parameters' layouts.
+  // `layouts`: for each node of the graph, its parameters' layouts. `stage`: the nodes whose parameters these are; all
+  // if empty. A parameter that nodes of several stages share is among those of each.
   Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
-             const Allocate& allocate_gradients, const Allocate& allocate_weights);
+             const Allocate& allocate_gradients, const Allocate& allocate_weights,
+             const std::optional<Range>& stage = {});
 
   const std::vector<Parameter>& all() const { return all_; }  // in the order of backward, frozen or not
   std::vector<Parameter> updated() const;                     // those that are not frozen, in the order of the arenas
   const Parameter& steering() const { return all_.front(); }
-  const Parameter& metrics() const { return all_[1]; }  // of the loss, the first node in backward
-  std::size_t count() const;                            // of trained values, padding not counted
-  std::size_t count_frozen() const;                     // of all frozen values
+  // Of the loss, the first node in backward; null in a stage without it.
+  const Parameter* metrics() const { return all_.size() > 1 && all_[1].role == Role::metric ? &all_[1] : nullptr; }
+  std::size_t count() const;         // of trained values, padding not counted
+  std::size_t count_frozen() const;  // of all frozen values
 
   DeviceView weights() const { return weights_; }
   DeviceView gradients() const { return gradients_; }
@@ -66,8 +71,11 @@ class Parameters {
     return p.role != Role::frozen && p.offset >= own.begin && p.offset < own.end;
   }
 
-  // Sets initial values, which depend only on the seed and on each parameter's index.
+  // Sets initial values, which depend only on the seed and on each parameter's number.
   void initialize(std::uint64_t seed);
+
+  // Swaps the weights that are not frozen with those in another arena, which has the layout of the gradients.
+  void swap_weights(DeviceView other);
 
   // Updates the copies. To be called after anything other than an Update has changed weights.
   void weights_changed();

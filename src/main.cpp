@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -9,7 +8,6 @@
 #include <new>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "collectives/world/world.h"
 #include "kernels/base/relaxed.h"
@@ -36,10 +34,6 @@ void limit_spinning(char** arguments) {
   execv(std::filesystem::read_symlink("/proc/self/exe", error).c_str(), arguments);
 }
 
-// Most errors (a missing file) occur on all ranks at the same time: the others give rank 0 time to report it and to end
-// them. Open MPI's mpirun may take a second for that.
-constexpr std::chrono::seconds kToTheRoot(3);
-
 std::string message_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
     return "not enough memory: use a smaller --batch, smaller images, or a smaller model";
@@ -54,7 +48,7 @@ void report(const std::string& problem) {
 // Prints the error once and ends the job on every rank.
 int end_job(const annulus::World& world, const std::exception& error) {
   std::signal(SIGTERM, SIG_DFL);  // so that rank 0 can end it
-  if (!world.root()) std::this_thread::sleep_for(kToTheRoot);
+  if (!world.root()) annulus::let_first_rank_report();
   report(fmt::format("{}{}", world.root() ? "" : fmt::format("rank {}: ", world.rank()), message_of(error)));
   annulus::report_job_status(EXIT_FAILURE, 0);
   if (world.size() > 1) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);

@@ -53,7 +53,8 @@ MODULES = {
 }
 # Factories that may include the modules below their own.
 ASSEMBLY = {"kernels/make_device.cpp": {"kernels/cpu", "kernels/cuda"},
-            "collectives/make_all_reduce.cpp": {"collectives/host", "collectives/gpu"}}
+            "collectives/make_all_reduce.cpp": {"collectives/host", "collectives/gpu"},
+            "collectives/make_parameter_server.cpp": {"collectives/host"}}
 FOLDERS = ("kernels", "collectives", "models", "src", "tests")  # tests/ may include everything
 
 # Libraries that only certain files use. Vendor libraries stay behind the device interface; a .cpp above it may read

@@ -61,10 +61,10 @@ std::span<const float> RecursiveDoubling::receive(std::size_t count, int from) {
 MPI_Request RecursiveDoubling::start_sending(std::span<float> values, int to) {
   std::span<const std::byte> bytes = std::as_bytes(values);
   if (wire_ != WireType::fp32) {
-    const auto coded = coded_sent_.first(values.size());
+    const auto coded = coded_sent_.first(coded_bytes(wire_, values.size()));
     round_to(wire_, values);
     encode(wire_, values, coded);
-    bytes = std::as_bytes(coded);
+    bytes = coded;
   }
   MPI_Request request;
   channel_.start_sending(bytes, to, request);
@@ -74,7 +74,7 @@ MPI_Request RecursiveDoubling::start_sending(std::span<float> values, int to) {
 
 MPI_Request RecursiveDoubling::start_receiving(std::size_t count, int from) {
   const auto landing = wire_ == WireType::fp32 ? std::as_writable_bytes(arrived_.first(count))
-                                               : std::as_writable_bytes(coded_arrived_.first(count));
+                                               : coded_arrived_.first(coded_bytes(wire_, count));
   MPI_Request request;
   channel_.start_receiving(landing, from, request);
   return request;
@@ -82,7 +82,7 @@ MPI_Request RecursiveDoubling::start_receiving(std::size_t count, int from) {
 
 std::span<const float> RecursiveDoubling::arrived(std::size_t count) {
   const std::span<float> values = arrived_.first(count);
-  if (wire_ != WireType::fp32) decode(wire_, coded_arrived_.first(count), values);
+  if (wire_ != WireType::fp32) decode(wire_, coded_arrived_.first(coded_bytes(wire_, count)), values);
   return values;
 }
 
@@ -90,15 +90,11 @@ void RecursiveDoubling::wait(std::span<MPI_Request> requests, int peer) {
   context_->progress.enter({"doubling exchange", ++exchange_, exchanges_});
   context_->progress.await(ranks_in_job_[static_cast<std::size_t>(peer)]);
   const TraceSpan span(lane_, "wait for bytes");
-  const auto complete = [&] {
-    int done = 0;
-    check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
-    return done != 0;
-  };
   try {
-    for (int polls = 0; !complete(); ++polls) context_->backoff.pause(polls);
+    for (MPI_Request& request : requests)
+      for (int polls = 0; !channel_.test(request); ++polls) context_->backoff.pause(polls);
   } catch (...) {
-    give_up(requests);
+    channel_.give_up(requests);
     throw;
   }
 }

@@ -50,7 +50,7 @@ class RecursiveDoubling final : public AllReduceAlgorithm {
   std::size_t exchanges_;  // of this rank in an all-reduce
   std::size_t exchange_ = 0;
   HostArray<float> arrived_;
-  HostArray<std::uint16_t> coded_sent_, coded_arrived_;
+  HostArray<std::byte> coded_sent_, coded_arrived_;
   std::uint64_t bytes_sent_ = 0;
 };
 

@@ -71,7 +71,7 @@ void TreeExchange::complete_round(std::size_t round) {
     for (Pending* pending : {&receives_, &sends_}) complete(*pending);
   } catch (...) {
     channel_.withdraw(receives_.requests);
-    give_up(sends_.requests);
+    channel_.give_up(sends_.requests);
     throw;
   }
 }

@@ -9,16 +9,14 @@ void CompressedLink::post(std::span<const std::byte> to_next, std::span<std::byt
   Exchange& exchange = exchanges_[posted_++ % exchanges_.size()];
   const std::span values(reinterpret_cast<const float*>(to_next.data()), to_next.size() / sizeof(float));
   exchange.landing = {reinterpret_cast<float*>(landing.data()), landing.size() / sizeof(float)};
-  const auto sent = exchange.sent.first(values.size());
+  const auto sent = exchange.sent.first(coded_bytes(wire_, values.size()));
   encode(wire_, values, sent);
-  link_->post(std::as_bytes(sent), std::as_writable_bytes(exchange.arrived.first(exchange.landing.size())));
+  link_->post(sent, exchange.arrived.first(coded_bytes(wire_, exchange.landing.size())));
 }
 
 std::span<const std::byte> CompressedLink::collect() {
   const Exchange& exchange = exchanges_[collected_++ % exchanges_.size()];
-  const std::span<const std::byte> arrived = link_->collect();
-  decode(wire_, {reinterpret_cast<const std::uint16_t*>(arrived.data()), arrived.size() / sizeof(std::uint16_t)},
-         exchange.landing);
+  decode(wire_, link_->collect(), exchange.landing);
   return std::as_bytes(exchange.landing);
 }
 

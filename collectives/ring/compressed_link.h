@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// Sends float32 values as 16-bit numbers over another link.
+// Sends float32 values in a narrower format over another link.
 class CompressedLink final : public RingLink {
  public:
   // `in_flight`: the maximum number of exchanges in flight.
@@ -20,12 +20,14 @@ class CompressedLink final : public RingLink {
   std::span<const std::byte> collect() override;
   void finish() override { link_->finish(); }
   WireType wire() const override { return wire_; }
-  std::size_t bytes_on_wire(std::size_t bytes) const override { return link_->bytes_on_wire(bytes / 2); }
+  std::size_t bytes_on_wire(std::size_t bytes) const override {
+    return link_->bytes_on_wire(coded_bytes(wire_, bytes / sizeof(float)));
+  }
   void round(std::span<float> values) const override;
 
  private:
   struct Exchange {
-    HostArray<std::uint16_t> sent, arrived;  // grow to the largest need
+    HostArray<std::byte> sent, arrived;  // grow to the largest need
     std::span<float> landing;
   };
 

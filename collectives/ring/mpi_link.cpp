@@ -14,7 +14,8 @@ MpiLink::MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<AllR
       exchanges_(in_flight) {}
 
 MpiLink::~MpiLink() {
-  for (Exchange& exchange : exchanges_) give_up(exchange.requests);  // those that were posted but not collected
+  for (Exchange& exchange : exchanges_)
+    channel_.give_up(exchange.requests);  // those that were posted but not collected
 }
 
 void MpiLink::post(std::span<const std::byte> to_next, std::span<std::byte> landing) {
@@ -42,8 +43,7 @@ std::span<const std::byte> MpiLink::collect() {
 MPI_Status MpiLink::wait(MPI_Request& request, int peer) {
   context_->progress.await(peer);
   MPI_Status status;
-  int done = 0;
-  for (int polls = 0; check(MPI_Test(&request, &done, &status)), !done; ++polls) context_->backoff.pause(polls);
+  for (int polls = 0; !channel_.test(request, &status); ++polls) context_->backoff.pause(polls);
   return status;
 }
 

@@ -1,5 +1,7 @@
 #include "collectives/ring/ring.h"
 
+#include <algorithm>
+
 #include "kernels/base/error.h"
 
 namespace annulus {
@@ -40,6 +42,13 @@ void Ring::run(std::span<float> values, std::size_t first_half, std::size_t end_
   link_->finish();
 }
 
+void Ring::all_reduce_with_feedback(std::span<float> values, std::span<float> error) {
+  memory_->add(values, std::as_bytes(error));
+  error_ = error;
+  run(values, 0, 2);
+  error_ = {};
+}
+
 std::span<std::byte> Ring::allocate(std::size_t bytes) {
   const auto memory = link_->allocate(bytes);
   return memory.empty() ? memory_->allocate(bytes) : memory;
@@ -55,9 +64,18 @@ std::span<float> Ring::slot(const RingPartition& cut, std::size_t number) {
 void Ring::post(std::span<float> values, const RingExchange& exchange, std::span<float> slot) {
   const std::span<float> send = part_of(values, exchange.send), receive = part_of(values, exchange.receive);
   const std::span<float> landing = exchange.adds ? slot.first(receive.size()) : receive;
-  if (exchange.complete) link_->round(send);  // or this rank's bits would differ from all others'
+  // Without rounding a complete chunk, this rank's bits would differ from all others'.
+  if (exchange.complete || (exchange.adds && !error_.empty())) round(send, exchange.send);
   link_->post(std::as_bytes(send), std::as_writable_bytes(landing));
   bytes_sent_ += link_->bytes_on_wire(send.size_bytes());
+}
+
+void Ring::round(std::span<float> send, const Range& range) {
+  if (error_.empty()) return link_->round(send);
+  const std::span<float> error = part_of(error_, range);
+  std::ranges::copy(send, error.begin());
+  link_->round(send);
+  for (std::size_t i = 0; i < send.size(); ++i) error[i] -= send[i];
 }
 
 void Ring::collect(std::span<float> values, const RingExchange& exchange) {

@@ -88,6 +88,13 @@ namespace annulus {
 //
 // ring_partition.h computes both, ring_seconds() (all_reduce_model.h) the time that follows from a link's latency
 // and bandwidth.
+//
+// Error feedback
+// --------------
+// If messages round, a rank rounds every chunk once: the partial sums that it sends in the reduce-scatter, and the
+// complete chunk before it is copied to all. With error feedback it keeps what each rounding has cut off, and adds it
+// to its own share of the next array, so that over many arrays nothing is lost (Karimireddy et al., "Error feedback
+// fixes SignSGD and other gradient compression schemes", ICML 2019, here at each hop).
 class Ring final : public AllReduceAlgorithm {
  public:
   // `context`: the link's; the ring records its current step in it. `memory`: where the arrays are.
@@ -95,6 +102,7 @@ class Ring final : public AllReduceAlgorithm {
        RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
 
   void all_reduce(std::span<float> values) override { run(values, 0, 2); }
+  void all_reduce_with_feedback(std::span<float> values, std::span<float> error) override;
   void reduce_scatter(std::span<float> values) override { run(values, 0, 1); }
   void all_gather(std::span<float> values) override { run(values, 1, 2); }
   Range chunk(std::size_t count) const override { return RingPartition::chunk_of(count, size_, (rank_ + 1) % size_); }
@@ -105,6 +113,7 @@ class Ring final : public AllReduceAlgorithm {
   void run(std::span<float> values, std::size_t first_half, std::size_t end_half);
   std::span<float> slot(const RingPartition& cut, std::size_t number);
   void post(std::span<float> values, const RingExchange& exchange, std::span<float> slot);
+  void round(std::span<float> send, const Range& range);
   void collect(std::span<float> values, const RingExchange& exchange);
 
   std::unique_ptr<RingMemory> memory_;  // outlives the link, which may still write to its scratch
@@ -112,6 +121,7 @@ class Ring final : public AllReduceAlgorithm {
   std::size_t rank_, size_;
   std::shared_ptr<AllReduceContext> context_;
   RingOptions options_;
+  std::span<float> error_;  // of the array that is being all-reduced, if it is kept
   std::uint64_t bytes_sent_ = 0;
 };
 

@@ -44,11 +44,20 @@ void Channel::start_receiving(std::span<std::byte> bytes, int from, MPI_Request&
                   context_, carrier_->communicator.handle(), &request));
 }
 
-bool Channel::test(MPI_Request& request) const {
+bool Channel::test(MPI_Request& request, MPI_Status* status) const {
   const std::scoped_lock lock(carrier_->mutex);
   int done = 0;
-  check(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+  check(MPI_Test(&request, &done, status));
   return done != 0;
+}
+
+void Channel::give_up(std::span<MPI_Request> requests) const {
+  const std::scoped_lock lock(carrier_->mutex);
+  for (MPI_Request& request : requests)
+    if (request != MPI_REQUEST_NULL) {
+      MPI_Cancel(&request);
+      MPI_Request_free(&request);
+    }
 }
 
 void Channel::withdraw(std::span<MPI_Request> receives) const {
@@ -63,10 +72,9 @@ void Channel::withdraw(std::span<MPI_Request> receives) const {
     return MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
   };
   const auto latest = std::chrono::steady_clock::now() + kArrival;
-  for (MPI_Request& request : receives) {
+  for (MPI_Request& request : receives)
     while (!over(request) && std::chrono::steady_clock::now() < latest) std::this_thread::yield();
-    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
-  }
+  give_up(receives);  // those whose senders died while they sent
 }
 
 void Channel::complete(std::span<MPI_Request> receives, std::span<MPI_Request> sends) const {
@@ -75,6 +83,7 @@ void Channel::complete(std::span<MPI_Request> receives, std::span<MPI_Request> s
       for (int polls = 0; !test(request); ++polls) {
         if (carrier_->interrupted) {
           withdraw(receives);
+          give_up(sends);
           fail("a rank was lost");
         }
         if (polls < kYields)

@@ -14,8 +14,9 @@ namespace annulus {
 // What carries the messages of all channels of this process.
 struct Carrier {
   Communicator communicator = Communicator::duplicate(MPI_COMM_WORLD);
-  // Held during calls of MPI, which none of them blocks: Open MPI 4.1 loses receives if one is cancelled while another
-  // thread matches a message with it.
+  // Held during each call of MPI for a message; none of them blocks. Open MPI 4.1 loses receives if one is cancelled
+  // while another thread matches a message with it, and a request may not be freed while another thread's call, which
+  // makes progress for all, completes it.
   mutable std::mutex mutex;
   std::atomic<bool> interrupted = false;  // see Channel::complete()
   int next_context = 0;                   // the smallest context that no world of this process has used
@@ -33,7 +34,9 @@ class Channel {
   void start_sending(std::span<const std::byte> bytes, int to, MPI_Request& request) const;
   void start_receiving(std::span<std::byte> bytes, int from, MPI_Request& request) const;
 
-  bool test(MPI_Request& request) const;  // whether it is complete
+  bool test(MPI_Request& request, MPI_Status* status = MPI_STATUS_IGNORE) const;  // whether it is complete
+
+  void give_up(std::span<MPI_Request> requests) const;  // cancels and frees those that are pending
 
   // Cancels receives, and waits for those whose messages are arriving, for up to a second, so that nothing is written
   // to their memory later.

@@ -25,14 +25,6 @@ int mpi_count(std::size_t count) {
   return static_cast<int>(count);
 }
 
-void give_up(std::span<MPI_Request> requests) {
-  for (MPI_Request& request : requests)
-    if (request != MPI_REQUEST_NULL) {
-      MPI_Cancel(&request);
-      MPI_Request_free(&request);
-    }
-}
-
 MpiSession::MpiSession() {
   int provided = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));

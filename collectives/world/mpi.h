@@ -15,9 +15,6 @@ void check(int mpi_result, std::source_location place = std::source_location::cu
 // Converts to MPI's counts, which are int; throws Error if the size does not fit.
 int mpi_count(std::size_t count);
 
-// Cancels and frees pending requests.
-void give_up(std::span<MPI_Request> requests);
-
 // Initializes and finalizes MPI in this process, with MPI_THREAD_MULTIPLE: the ring's worker thread calls MPI while the
 // main thread does.
 class MpiSession {

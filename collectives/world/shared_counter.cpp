@@ -37,7 +37,7 @@ void SharedCounter::sleep_until(std::uint32_t value, const Backoff& backoff) con
   std::atomic_thread_fence(std::memory_order_seq_cst);
   while (!reached(value)) {
     // The kernel sleeps only if the word still has the value seen here.
-    const std::uint32_t seen = value_.load(std::memory_order_acquire);
+    const std::uint32_t seen = this->value();
     if (static_cast<std::int32_t>(seen - value) >= 0) break;
     futex(value_, FUTEX_WAIT, seen, &kLongestSleep);
     if (!reached(value)) backoff.expect_not_abandoned();  // may throw: the owner's wake-up is then superfluous

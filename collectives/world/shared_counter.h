@@ -17,15 +17,15 @@ class alignas(64) SharedCounter {  // a cache line of its own, against false sha
   // Only the owner may call this; the value never decreases. It may wrap around: values are compared by their distance.
   void raise(std::uint32_t value);
 
+  std::uint32_t value() const { return value_.load(std::memory_order_acquire); }
+
   // Waits until the counter is at `value` or beyond. Polls for a while if the backoff is urgent, then yields the core
   // for a while, then sleeps until the counter is raised: ranks may outnumber cores, and the awaited rank may be
   // waiting for this core. Throws Error if the wait is abandoned.
   void await(std::uint32_t value, const Backoff& backoff) const;
 
  private:
-  bool reached(std::uint32_t value) const {
-    return static_cast<std::int32_t>(value_.load(std::memory_order_acquire) - value) >= 0;
-  }
+  bool reached(std::uint32_t value) const { return static_cast<std::int32_t>(this->value() - value) >= 0; }
 
   void sleep_until(std::uint32_t value, const Backoff& backoff) const;
 

@@ -141,6 +141,14 @@ World World::apart() const {
   return part([](std::size_t) { return true; }, true);
 }
 
+World World::block(int size) const {
+  return part([&](std::size_t rank) { return static_cast<int>(rank) / size == rank_ / size; }, false);
+}
+
+World World::across_blocks(int size) const {
+  return part([&](std::size_t rank) { return static_cast<int>(rank) % size == rank_ % size; }, false);
+}
+
 Channel World::channel() const {
   return Channel(carrier_, ranks_in_job_, new_context());
 }

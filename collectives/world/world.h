@@ -21,9 +21,11 @@ class World {
   explicit World(int ranks_per_node = 0);
 
   // Sub-worlds. Collective.
-  World node() const;          // the ranks of this node
-  World across_nodes() const;  // the ranks with the same local rank, one per node; each counts as a node
-  World apart() const;         // all ranks; each counts as a node
+  World node() const;           // the ranks of this node
+  World across_nodes() const;   // the ranks with the same local rank, one per node; each counts as a node
+  World apart() const;          // all ranks; each counts as a node
+  World block(int size) const;  // the `size` consecutive ranks that this rank is among. REQUIRES: they divide it
+  World across_blocks(int size) const;  // the ranks with the same place in their blocks
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_in_job_.size()); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 namespace annulus {
 
@@ -27,6 +28,16 @@ constexpr Range split_blocks(std::size_t count, std::size_t block, std::size_t p
   const Range blocks = split((count + block - 1) / block, parts, part);
   const auto bounded = [count, block](std::size_t number) { return number * block < count ? number * block : count; };
   return {bounded(blocks.begin), bounded(blocks.end)};
+}
+
+// The same in proportion to weights, exactly if they add up to `count`. REQUIRES: some weight is not 0.
+constexpr Range split_by_weight(std::size_t count, std::span<const std::size_t> weights, std::size_t part) {
+  std::size_t sum = 0, before = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    sum += weights[i];
+    if (i < part) before += weights[i];
+  }
+  return {count * before / sum, count * (before + weights[part]) / sum};
 }
 
 }  // namespace annulus

@@ -99,6 +99,10 @@ void CpuDevice::add(DeviceView from, DeviceView to, DataType) {
   cpu::add(floats(from), floats(to));
 }
 
+void CpuDevice::swap(DeviceView a, DeviceView b) {
+  std::ranges::swap_ranges(floats(a), floats(b));
+}
+
 void CpuDevice::add_rows(DeviceView from, DataType, DeviceView index, std::size_t width, DeviceView to) {
   cpu::add_rows(floats(from), integers(index), width, floats(to));
 }

@@ -8,6 +8,7 @@
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/for_each_element.h"
+#include "kernels/cpu/squares.h"
 
 namespace annulus::cpu {
 namespace {
@@ -53,41 +54,42 @@ void adamw(const UpdateSlice& s, const AdamW& rule, float rate, std::uint64_t st
   });
 }
 
-// Adds up each block, and then the blocks in their order, so the result does not depend on the number of threads.
-double squares(const float* values, std::size_t size) {
-  constexpr std::size_t kBlock = 4096;
-  std::vector<double> sums((size + kBlock - 1) / kBlock);
-#pragma omp parallel for schedule(static) if (size >= static_cast <std::size_t>(kParallelElements))
-  for (std::size_t block = 0; block < sums.size(); ++block) {
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (std::size_t i = block * kBlock; i < std::min(size, (block + 1) * kBlock); ++i)
-      sum += static_cast<double>(values[i]) * values[i];
-    sums[block] = sum;
-  }
-  double sum = 0;
-  for (const double one : sums) sum += one;
-  return sum;
-}
-
-float local_rate(const UpdateSlice& s, const Lars& rule) {
-  const double weights = std::sqrt(squares(s.weights, s.size)), gradients = std::sqrt(squares(s.gradients, s.size));
-  if (weights == 0 || gradients == 0) return 1;
-  return static_cast<float>(rule.trust * weights / (gradients + s.weight_decay * weights));
-}
-
 class ArenaUpdate : public Update {
  public:
   ArenaUpdate(const UpdateRule& rule, const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments)
-      : rule_(rule), arenas_(arenas), segments_(segments) {}
+      : rule_(rule), arenas_(arenas), segments_(segments), local_rates_(segments.size(), 1.0f) {
+    if (arenas_.kept.empty()) arenas_.kept = {{0, floats(arenas_.gradients).size()}};
+    for (std::size_t place = 0; const Range& slice : arenas_.kept) {
+      places_.push_back(place);
+      place += slice.size();
+    }
+  }
 
   void run(const Range& slice, float rate, std::uint64_t step) override {
+    if (slice.size() == 0) return;
+    const std::size_t place = place_of(slice.begin);
     for_each_part(slice, [&](const UpdateSegment& segment, const Range& part) {
-      update(part, segment, rate * segment.factors.rate, step);
+      update(part, place + part.begin - slice.begin, segment, rate * segment.factors.rate * local_rate(segment), step);
     });
-    if (!arenas_.average || slice.size() == 0) return;
-    const auto in_slice = [&](DeviceView view) { return floats(view).subspan(slice.begin, slice.size()); };
-    move_towards(in_slice(arenas_.weights), in_slice(arenas_.average), average_share(arenas_.average_decay, step));
+    if (arenas_.average)
+      move_towards(within(arenas_.weights, slice), within(arenas_.average, {place, place + slice.size()}),
+                   average_share(arenas_.average_decay, step));
+  }
+
+  void measure_parameters(const Range& slice) override {
+    std::vector<ExactSum> sums;  // of the squares of weights and of gradients
+    for_each_weight(slice, [&](const UpdateSegment& segment) {
+      sums.push_back(kept_squares(arenas_.weights, segment.range));
+      sums.push_back(kept_squares(arenas_.gradients, segment.range));
+    });
+    sum_over_ranks(sums);
+    for_each_weight(slice, [&, next = sums.begin()](const UpdateSegment& segment) mutable {
+      const double weights = std::sqrt((next++)->value()), gradients = std::sqrt((next++)->value());
+      local_rate(segment) = weights == 0 || gradients == 0
+                                ? 1
+                                : static_cast<float>(std::get<Lars>(rule_).trust * weights /
+                                                     (gradients + weight_decay(rule_, segment) * weights));
+    });
   }
 
   void clip(float limit) override {
@@ -95,11 +97,21 @@ class ArenaUpdate : public Update {
     if (norms_.last <= limit) return;
     const auto factor = static_cast<float>(limit / norms_.last);
     for (const UpdateSegment& segment : segments_)
-      if (trained(segment.role)) scale(gradients(segment), factor, gradients(segment));
+      if (trained(segment.role))
+        for_each_kept(segment.range, [&](const Range& part) {
+          const std::span<float> gradients = within(arenas_.gradients, part);
+          scale(gradients, factor, gradients);
+        });
   }
 
+  void include(const std::function<double(double squares)>& all) override { all_ = all; }
+
   void measure_norm() override {
-    const double norm = gradient_norm();
+    ExactSum sum;
+    for (const UpdateSegment& segment : segments_)
+      if (trained(segment.role)) sum += kept_squares(arenas_.gradients, segment.range);
+    sum_over_ranks({&sum, 1});
+    const double norm = std::sqrt(all_ ? all_(sum.value()) : sum.value());
     norms_ += {norm, norm, norm, 1};
   }
 
@@ -107,19 +119,16 @@ class ArenaUpdate : public Update {
 
   void add_squares(const Range& slice) override {
     for_each_part(slice, [&](const UpdateSegment& segment, const Range& part) {
-      if (trained(segment.role)) squares_ += squares(floats(arenas_.gradients).data() + part.begin, part.size());
+      if (trained(segment.role)) squares_ += squares(within(arenas_.gradients, part));
     });
   }
-  double take_squares() override { return std::exchange(squares_, 0); }
-
-  void begin_average() override {
-    if (arenas_.average) copy(floats(arenas_.weights), floats(arenas_.average));
-  }
-  void swap_average() override {
-    if (arenas_.average) std::ranges::swap_ranges(floats(arenas_.weights), floats(arenas_.average));
-  }
+  double take_squares() override { return std::exchange(squares_, {}).value(); }
 
  private:
+  static std::span<float> within(DeviceView arena, const Range& slice) {
+    return floats(arena).subspan(slice.begin, slice.size());
+  }
+
   // Calls visit(segment, its part in the slice) for each segment in the slice.
   template <class Visit>
   void for_each_part(const Range& slice, Visit visit) const {
@@ -128,22 +137,63 @@ class ArenaUpdate : public Update {
       visit(*segment, Range{std::max(slice.begin, segment->range.begin), std::min(slice.end, segment->range.end)});
   }
 
-  std::span<float> gradients(const UpdateSegment& segment) const {
-    return floats(arenas_.gradients).subspan(segment.range.begin, segment.range.size());
+  // Calls visit(segment) for each weight in the slice.
+  template <class Visit>
+  void for_each_weight(const Range& slice, Visit visit) const {
+    for_each_part(slice, [&](const UpdateSegment& segment, const Range&) {
+      if (segment.role == Role::weight) visit(segment);
+    });
   }
 
-  double gradient_norm() const {
-    double sum = 0;
-    for (const UpdateSegment& segment : segments_)
-      if (trained(segment.role)) sum += squares(gradients(segment).data(), segment.range.size());
-    return std::sqrt(sum);
+  // Calls visit(part) for each part of the slice that this rank keeps.
+  template <class Visit>
+  void for_each_kept(const Range& slice, Visit visit) const {
+    const auto& all = arenas_.kept;
+    const auto first = std::ranges::upper_bound(all, slice.begin, {}, &Range::end);
+    for (auto kept = first; kept != all.end() && kept->begin < slice.end; ++kept)
+      if (kept->size() > 0) visit(Range{std::max(slice.begin, kept->begin), std::min(slice.end, kept->end)});
   }
 
-  void update(const Range& part, const UpdateSegment& segment, float rate, std::uint64_t step) const {
+  // Returns the position in the states, and in the average, of a position in the other arenas.
+  std::size_t place_of(std::size_t position) const {
+    const auto next = std::ranges::upper_bound(arenas_.kept, position, {}, &Range::end);
+    return places_[static_cast<std::size_t>(next - arenas_.kept.begin())] + position - next->begin;
+  }
+
+  ExactSum kept_squares(DeviceView arena, const Range& slice) const {
+    ExactSum sum;
+    for_each_kept(slice, [&](const Range& part) { sum += squares(within(arena, part)); });
+    return sum;
+  }
+
+  void sum_over_ranks(std::span<ExactSum> sums) const {
+    if (!arenas_.sum_over_ranks) return;
+    std::vector<float> digits(sums.size() * ExactSum::kDigits);
+    const auto of = [&](const ExactSum& sum) {
+      return ExactSum::Digits(digits.data() + (&sum - sums.data()) * ExactSum::kDigits, ExactSum::kDigits);
+    };
+    for (const ExactSum& sum : sums) sum.write(of(sum));
+    arenas_.sum_over_ranks(view_of(digits));
+    for (ExactSum& sum : sums) sum.read(of(sum));
+  }
+
+  float& local_rate(const UpdateSegment& segment) {
+    return local_rates_[static_cast<std::size_t>(&segment - segments_.data())];
+  }
+
+  // `place`: of the part in the states.
+  void update(const Range& part, std::size_t place, const UpdateSegment& segment, float rate,
+              std::uint64_t step) const {
     if (segment.role == Role::metric) return;
-    const UpdateSlice slice = at(part, weight_decay(rule_, segment));
-    if (segment.role == Role::statistic)
-      return move_towards({slice.gradients, slice.size}, {slice.weights, slice.size}, segment.statistic_momentum);
+    const auto state = [&](std::size_t number) {
+      const DeviceView arena = arenas_.states[number];
+      return arena ? floats(arena).data() + place : nullptr;
+    };
+    const std::span<float> weights = within(arenas_.weights, part);
+    const std::span<const float> gradients = within(arenas_.gradients, part);
+    if (segment.role == Role::statistic) return move_towards(gradients, weights, segment.statistic_momentum);
+    const UpdateSlice slice{part.size(), weights.data(), gradients.data(),
+                            state(0),    state(1),       weight_decay(rule_, segment)};
     if (const auto* rule = std::get_if<Sgd>(&rule_)) {
       if (rule->nesterov)
         sgd<true>(slice, *rule, rate);
@@ -151,22 +201,17 @@ class ArenaUpdate : public Update {
         sgd<false>(slice, *rule, rate);
     }
     if (const auto* rule = std::get_if<AdamW>(&rule_)) adamw(slice, *rule, rate, step);
-    if (const auto* rule = std::get_if<Lars>(&rule_))
-      lars(slice, *rule, segment.role == Role::weight ? rate * local_rate(slice, *rule) : rate);
+    if (const auto* rule = std::get_if<Lars>(&rule_)) lars(slice, *rule, rate);
   }
 
-  UpdateSlice at(const Range& part, float decay) const {
-    const auto from = [&](DeviceView view) { return view ? floats(view).data() + part.begin : nullptr; };
-    return {
-        part.size(), from(arenas_.weights), from(arenas_.gradients), from(arenas_.states[0]), from(arenas_.states[1]),
-        decay};
-  }
-
-  UpdateRule rule_;
+  const UpdateRule rule_;
   UpdateArenas arenas_;
-  std::vector<UpdateSegment> segments_;
+  std::vector<std::size_t> places_;  // of the kept slices in the states
+  const std::vector<UpdateSegment> segments_;
+  std::vector<float> local_rates_;  // of the segments: of LARS, those of the last measure_parameters(); else 1
   GradientNorms norms_;
-  double squares_ = 0;
+  std::function<double(double)> all_;  // see include()
+  ExactSum squares_;
 };
 
 }  // namespace

@@ -141,6 +141,10 @@ void CudaDevice::add(DeviceView from, DeviceView to, DataType type) {
   cuda::add(from, to, type, context_);
 }
 
+void CudaDevice::swap(DeviceView a, DeviceView b) {
+  cuda::swap(a, b, context_);
+}
+
 void CudaDevice::add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to) {
   cuda::add_rows(from, type, index, width, to, context_);
 }

@@ -31,6 +31,7 @@ class CudaDevice final : public Device {
   void read(const TensorSpec& spec, DeviceView from, std::span<float> host) override;
   void zero(DeviceView to) override;
   void add(DeviceView from, DeviceView to, DataType type) override;
+  void swap(DeviceView a, DeviceView b) override;
   void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to) override;
   void cast_params(DeviceView weights, DeviceView copies) override;
   LossScaling* loss_scaling() override { return scaling_.get(); }

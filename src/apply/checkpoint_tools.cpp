@@ -25,14 +25,6 @@ double norm(Values values) {
   return std::sqrt(squares);
 }
 
-// All stored tensors of a parameter, with their groups.
-std::vector<std::pair<std::string, Values>> parts(const NamedTensor& tensor) {
-  std::vector<std::pair<std::string, Values>> all{{"parameters", tensor.values}};
-  for (std::size_t i = 0; i < tensor.states.size(); ++i) all.emplace_back(kStateNames[i], tensor.states[i]);
-  if (!tensor.average.empty()) all.emplace_back("average", tensor.average);
-  return all;
-}
-
 TensorDifference difference(const std::string& name, Values a, Values b) {
   TensorDifference found{name};
   double squares = 0;
@@ -51,21 +43,20 @@ void compare(const NamedTensor& a, const NamedTensor& b, std::vector<TensorDiffe
         {.name = a.name, .remark = fmt::format("shapes {} and {}", to_string(a.shape), to_string(b.shape))});
     return;
   }
-  const auto of_b = parts(b);
-  const auto in = [](const auto& all, const std::string& group) {
-    return std::ranges::find(all, group, &std::pair<std::string, Values>::first);
+  const auto of_a = arrays_of(a), of_b = arrays_of(b);
+  const auto in = [](const auto& all, std::string_view group) {
+    return std::ranges::find(all, group, &CheckpointArray::group);
   };
-  for (const auto& [group, values] : parts(a)) {
-    const std::string name = group + "/" + a.name;
-    const auto other = in(of_b, group);
+  const auto name_of = [](const CheckpointArray& array) { return fmt::format("{}/{}", array.group, array.name); };
+  for (const CheckpointArray& array : of_a) {
+    const auto other = in(of_b, array.group);
     if (other == of_b.end())
-      found.push_back({.name = name, .remark = "only in the first"});
-    else if (std::memcmp(values.data(), other->second.data(), values.size_bytes()) != 0)
-      found.push_back(difference(name, values, other->second));
+      found.push_back({.name = name_of(array), .remark = "only in the first"});
+    else if (std::memcmp(array.values.data(), other->values.data(), array.values.size_bytes()) != 0)
+      found.push_back(difference(name_of(array), array.values, other->values));
   }
-  const auto of_a = parts(a);
-  for (const auto& [group, values] : of_b)
-    if (in(of_a, group) == of_a.end()) found.push_back({.name = group + "/" + b.name, .remark = "only in the second"});
+  for (const CheckpointArray& array : of_b)
+    if (in(of_a, array.group) == of_a.end()) found.push_back({.name = name_of(array), .remark = "only in the second"});
 }
 
 const NamedTensor* find(const Checkpoint& checkpoint, const std::string& name) {
@@ -74,7 +65,7 @@ const NamedTensor* find(const Checkpoint& checkpoint, const std::string& name) {
 }
 
 // Throws Error if the checkpoints belong to different models.
-void expect_same_model(const StoredCheckpoint& first, const StoredCheckpoint& other) {
+void expect_same_model(const LoadedCheckpoint& first, const LoadedCheckpoint& other) {
   const auto differ = [&](const std::string& what) {
     fail("{} and {} cannot be averaged: {}", first.file.string(), other.file.string(), what);
   };
@@ -121,7 +112,7 @@ std::size_t count_values(const Checkpoint& checkpoint) {
   return count;
 }
 
-nlohmann::json describe(const StoredCheckpoint& stored) {
+nlohmann::json describe(const LoadedCheckpoint& stored) {
   const Checkpoint& c = stored.checkpoint;
   nlohmann::json json{{"file", stored.file.string()},
                       {"model", c.model},
@@ -136,16 +127,16 @@ nlohmann::json describe(const StoredCheckpoint& stored) {
   nlohmann::json& tensors = json["tensors"] = nlohmann::json::array();
   for (const NamedTensor& tensor : c.parameters) {
     nlohmann::json norms;
-    for (const auto& [group, values] : parts(tensor)) norms[group] = norm(values);
+    for (const CheckpointArray& array : arrays_of(tensor)) norms[std::string(array.group)] = norm(array.values);
     tensors.push_back({{"name", tensor.name}, {"shape", tensor.shape}, {"norms", norms}});
   }
   return json;
 }
 
-StoredCheckpoint find_and_print(const std::filesystem::path& place) {
-  StoredCheckpoint stored = find_checkpoint(place);
+LoadedCheckpoint find_and_print(const std::filesystem::path& place) {
+  const StoredCheckpoint stored = find_checkpoint(place);
   for (const std::string& line : stored.damaged) fmt::print("{}\n", printable(line));
-  return stored;
+  return {stored.file.path(), read_checkpoint(stored.file)};
 }
 
 }  // namespace
@@ -163,12 +154,12 @@ std::vector<TensorDifference> differences(const Checkpoint& a, const Checkpoint&
   return found;
 }
 
-Checkpoint average(const std::vector<StoredCheckpoint>& checkpoints) {
+Checkpoint average(const std::vector<LoadedCheckpoint>& checkpoints) {
   const Checkpoint& first = checkpoints.front().checkpoint;
   std::vector<std::string> names;
   bool averages = true;
   Checkpoint result;
-  for (const StoredCheckpoint& stored : checkpoints) {
+  for (const LoadedCheckpoint& stored : checkpoints) {
     expect_same_model(checkpoints.front(), stored);
     names.push_back(stored.file.string());
     averages = averages && stored.checkpoint.averages();
@@ -184,7 +175,7 @@ Checkpoint average(const std::vector<StoredCheckpoint>& checkpoints) {
   result.loss = first.loss;
   for (const NamedTensor& tensor : first.parameters) {
     std::vector<const NamedTensor*> same;
-    for (const StoredCheckpoint& stored : checkpoints) same.push_back(find(stored.checkpoint, tensor.name));
+    for (const LoadedCheckpoint& stored : checkpoints) same.push_back(find(stored.checkpoint, tensor.name));
     NamedTensor meaned{tensor.name,
                        tensor.shape,
                        mean(
@@ -199,28 +190,28 @@ Checkpoint average(const std::vector<StoredCheckpoint>& checkpoints) {
 }
 
 void show_checkpoint(const std::filesystem::path& place, const std::filesystem::path& json) {
-  const StoredCheckpoint stored = find_and_print(place);
+  const LoadedCheckpoint stored = find_and_print(place);
   const Checkpoint& checkpoint = stored.checkpoint;
   fmt::print("{}\n", printable(stored.file.string()));
   for (const std::string& line : header(checkpoint)) fmt::print("  {}\n", printable(line));
   fmt::print("  parameters  {} in {} tensors; their norms:\n", count_values(checkpoint), checkpoint.parameters.size());
   for (const NamedTensor& tensor : checkpoint.parameters) {
     fmt::print("    {:<40} {:>16}", printable(tensor.name), to_string(tensor.shape));
-    for (const auto& [group, values] : parts(tensor))
-      fmt::print("  {}{:.6g}", group == "parameters" ? "" : group + " ", norm(values));
+    for (const auto& [group, name, shape, values] : arrays_of(tensor))
+      fmt::print("  {}{:.6g}", group == kParameters ? "" : fmt::format("{} ", group), norm(values));
     fmt::print("\n");
   }
   if (!json.empty()) write_json(json, FileKind::checkpoint_description, describe(stored));
 }
 
 bool compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b) {
-  const StoredCheckpoint first = find_and_print(a), second = find_and_print(b);
+  const LoadedCheckpoint first = find_and_print(a), second = find_and_print(b);
   const auto found = differences(first.checkpoint, second.checkpoint);
   for (const TensorDifference& one : found)
     fmt::print(
         "{:<48} {}\n", printable(one.name),
         one.remark.empty() ? fmt::format("largest {:.6g}, relative {:.6g}", one.largest, one.relative) : one.remark);
-  const auto name = [](const StoredCheckpoint& stored) {
+  const auto name = [](const LoadedCheckpoint& stored) {
     return fmt::format("{} (step {})", printable(stored.file.string()), stored.checkpoint.run.step);
   };
   fmt::print("{} and {}: {}\n", name(first), name(second),
@@ -230,10 +221,10 @@ bool compare_checkpoints(const std::filesystem::path& a, const std::filesystem::
 
 void average_checkpoints(const std::filesystem::path& file, const std::vector<std::filesystem::path>& places,
                          bool overwrite) {
-  std::vector<StoredCheckpoint> checkpoints;
+  std::vector<LoadedCheckpoint> checkpoints;
   for (const std::filesystem::path& place : places) checkpoints.push_back(find_and_print(place));
   std::vector<std::filesystem::path> inputs;
-  for (const StoredCheckpoint& stored : checkpoints) inputs.push_back(stored.file);
+  for (const LoadedCheckpoint& stored : checkpoints) inputs.push_back(stored.file);
   expect_replaceable({file, FileKind::average}, inputs, overwrite);
   write_checkpoint(file, average(checkpoints));
   fmt::print("{}: the mean of {} checkpoints of {}\n", printable(file.string()), places.size(),

@@ -19,13 +19,19 @@ struct TensorDifference {
   std::string remark{};  // if they cannot be subtracted: "only in the first", "shapes 3 and 4"
 };
 
+// A checkpoint in memory, and its file.
+struct LoadedCheckpoint {
+  std::filesystem::path file;
+  Checkpoint checkpoint;
+};
+
 // Returns the tensors whose bits differ, in the order in which they are stored.
 std::vector<TensorDifference> differences(const Checkpoint& a, const Checkpoint& b);
 
 // Returns the mean of several checkpoints: of the weights, of batch norm's statistics, and of the averaged weights if
 // all have them. It is for evaluation and prediction only: it has no optimizer states, so no run can resume from it.
 // Throws Error naming the difference if they belong to different models.
-Checkpoint average(const std::vector<StoredCheckpoint>& checkpoints);
+Checkpoint average(const std::vector<LoadedCheckpoint>& checkpoints);
 
 // Prints the checkpoint's attributes, and its tensors with shapes and norms. Writes them also to `json` if not empty.
 void show_checkpoint(const std::filesystem::path& place, const std::filesystem::path& json);

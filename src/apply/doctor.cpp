@@ -15,6 +15,7 @@
 #include "src/job/open_device.h"
 #include "src/job/scheduler.h"
 #include "src/job/threads.h"
+#include "src/step/strategy.h"
 
 namespace annulus {
 namespace {
@@ -87,6 +88,9 @@ void doctor(const World& world) {
   const std::string warning = device_warning(world, *device);
   if (world.root() && !warning.empty()) line("", warning_mark() + warning);
   try_all_reduces(world, *device);
+  if (!world.root()) return;
+  fmt::print("when to use a strategy (train --strategy)\n");
+  for (const StrategyUse& strategy : strategy_uses()) line(strategy.name, strategy.when);
 }
 
 }  // namespace annulus

@@ -20,14 +20,14 @@
 namespace annulus {
 namespace {
 
-DatasetInfo with_normalization_of(const Checkpoint& checkpoint, DatasetInfo info) {
+DatasetInfo with_normalization_of(const CheckpointHeader& checkpoint, DatasetInfo info) {
   info.mean = checkpoint.data.mean;
   info.stddev = checkpoint.data.stddev;
   return info;
 }
 
 void check_consistent(const World& world, const EvaluateOptions& options, const Samples& dataset,
-                      const Checkpoint& checkpoint) {
+                      const CheckpointHeader& checkpoint) {
   Agreement agreement(world);
   agreement.add("--split", options.split);
   agreement.add("--weights", options.weights);
@@ -98,12 +98,12 @@ void expect_classes(const EvaluateOptions& options, const DatasetInfo& info) {
     fail("--per-class: {} classes, but at most {} are supported; remove the option", info.classes.size(), kMostClasses);
 }
 
-Graph network_of(const Checkpoint& checkpoint, const DatasetInfo& data, const InputPlan& input) {
+Graph network_of(const CheckpointHeader& checkpoint, const DatasetInfo& data, const InputPlan& input) {
   return make_network(checkpoint.model, checkpoint.onnx,
                       task_of(with_normalization_of(checkpoint, data), input, checkpoint.loss));
 }
 
-void print(const EvaluateOptions& options, const Checkpoint& checkpoint, bool averaged, const DatasetInfo& data,
+void print(const EvaluateOptions& options, const CheckpointHeader& checkpoint, bool averaged, const DatasetInfo& data,
            const Evaluation& found) {
   fmt::print("{} after {} steps{} on {} ({}): {}, {}\n", printable(checkpoint.model), checkpoint.run.step,
              averaged ? ", averaged weights," : "", printable(name_of(options.data)), options.split,
@@ -117,26 +117,26 @@ void print(const EvaluateOptions& options, const Checkpoint& checkpoint, bool av
 
 }  // namespace
 
-CheckpointEvaluator::CheckpointEvaluator(const World& world, const EvaluateOptions& options,
-                                         const Checkpoint& checkpoint, const std::filesystem::path& file,
+CheckpointEvaluator::CheckpointEvaluator(const World& world, const EvaluateOptions& options, const CheckpointFile& file,
                                          Activity& activity)
     : world_(world),
       options_(options),
       activity_(activity),
       device_(open_device(world, options.device)),
       samples_(open_samples(data_files(options.data.files), options.split,
-                            options.data.length > 0 ? options.data.length : checkpoint.data.length)),
-      note_(expect_fitting_data(checkpoint, file, samples_->info(), name_of(options.data), options.data_changed)),
+                            options.data.length > 0 ? options.data.length : file.header().data.length)),
+      note_(expect_fitting_data(file, samples_->info(), name_of(options.data), options.data_changed)),
       input_(plan_input(options.data, samples_->info(), Purpose::evaluation, decoding_threads(*device_),
-                        checkpoint.image)),
-      model_(*device_, network_of(checkpoint, samples_->info(), input_), Mode::inference, options.batch, {},
+                        file.header().image)),
+      model_(*device_, network_of(file.header(), samples_->info(), input_), Mode::inference, options.batch, {},
              [&activity] { activity.tick(); }) {
   expect_classes(options, samples_->info());
 }
 
-nlohmann::json CheckpointEvaluator::evaluate(const Checkpoint& checkpoint, const std::filesystem::path& file) {
-  const bool averaged = takes_average(checkpoint, file, options_.weights);
-  restore_parameters(checkpoint, file, model_, averaged);
+nlohmann::json CheckpointEvaluator::evaluate(const CheckpointFile& file) {
+  const CheckpointHeader& checkpoint = file.header();
+  const bool averaged = takes_average(file, options_.weights);
+  restore_parameters(file, model_, averaged);
   activity_.enter(Activity::Phase::comparing);
   check_consistent(world_, options_, *samples_, checkpoint);
   const DatasetInfo& data = samples_->info();
@@ -148,7 +148,7 @@ nlohmann::json CheckpointEvaluator::evaluate(const Checkpoint& checkpoint, const
       .unit = options_.batch,
       .confusion = options_.per_class,
       .progress = [&](std::size_t done) { meter.show_samples("evaluating", done, data.size, unit); }};
-  const Evaluation found = annulus::evaluate(world_, model_, *samples_, input_, plan, activity_).value();
+  const Evaluation found = annulus::evaluate(world_, world_, model_, *samples_, input_, plan, activity_).value();
   meter.clear();
   activity_.enter(Activity::Phase::ending);
   if (!world_.root()) return {};
@@ -159,7 +159,7 @@ nlohmann::json CheckpointEvaluator::evaluate(const Checkpoint& checkpoint, const
                {"model", checkpoint.model},
                {"weights", averaged ? "ema" : "raw"},
                {"step", checkpoint.run.step},
-               {"checkpoint", file.string()}});
+               {"checkpoint", file.path().string()}});
   if (options_.per_class && found.class_counts) add_classes(*found.class_counts, data.classes, json);
   if (found.confusion) {
     add_classes(*found.confusion, data.classes, json);
@@ -173,11 +173,11 @@ void evaluate(const World& world, const EvaluateOptions& options, Activity& acti
   check_same_command(world, "eval");
   activity.enter(Activity::Phase::opening);
   const StoredCheckpoint stored = find_checkpoint(options.checkpoint);
-  expect_usable(stored.checkpoint, stored.file);
-  CheckpointEvaluator evaluator(world, options, stored.checkpoint, stored.file, activity);
+  expect_usable(stored.file);
+  CheckpointEvaluator evaluator(world, options, stored.file, activity);
   if (world.root())
     for (const std::string& line : stored.damaged) fmt::print("{}\n", printable(line));
-  const nlohmann::json json = evaluator.evaluate(stored.checkpoint, stored.file);
+  const nlohmann::json json = evaluator.evaluate(stored.file);
   if (world.root() && !options.json.empty()) write_json(options.json, FileKind::evaluation, json);
 }
 

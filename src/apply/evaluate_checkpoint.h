@@ -21,6 +21,7 @@ struct EvaluateOptions {
   std::filesystem::path checkpoint;  // a file, or a run's folder
   bool follow = false;               // all checkpoints of the run in the folder, until it ends (follow_run.h)
   double interval = 10;              // with `follow`: least seconds from the begin of an evaluation to the next one's
+  double grace = 600;                // with `follow`: seconds to wait for another job if the run's job ended too early
   std::string split = "test";
   bool data_changed = false;     // accept data whose classes differ from the checkpoint's
   std::string weights = "auto";  // ema, raw, or auto: ema if the checkpoint has it
@@ -35,11 +36,11 @@ class CheckpointEvaluator {
  public:
   // Prepares for checkpoints with the network of this one. Collective. Throws Error, also if the ranks differ.
   // `options` and `activity` must outlive the evaluator.
-  CheckpointEvaluator(const World& world, const EvaluateOptions& options, const Checkpoint& checkpoint,
-                      const std::filesystem::path& file, Activity& activity);
+  CheckpointEvaluator(const World& world, const EvaluateOptions& options, const CheckpointFile& file,
+                      Activity& activity);
 
   // Collective; the root prints the result and returns it as JSON, the others return null.
-  nlohmann::json evaluate(const Checkpoint& checkpoint, const std::filesystem::path& file);
+  nlohmann::json evaluate(const CheckpointFile& file);
 
  private:
   const World& world_;

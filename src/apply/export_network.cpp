@@ -18,7 +18,7 @@ namespace annulus {
 namespace {
 
 std::map<std::string, std::string> image_metadata(const TrainedNetwork& network) {
-  const Checkpoint& checkpoint = network.checkpoint;
+  const CheckpointHeader& checkpoint = network.checkpoint();
   return {{checkpoint.data.labels == LabelKind::values ? "values" : "classes",
            nlohmann::json(checkpoint.data.classes).dump()},
           {"mean", nlohmann::json(checkpoint.data.mean).dump()},
@@ -27,7 +27,7 @@ std::map<std::string, std::string> image_metadata(const TrainedNetwork& network)
 }
 
 std::map<std::string, std::string> metadata(const TrainedNetwork& network) {
-  const Checkpoint& checkpoint = network.checkpoint;
+  const CheckpointHeader& checkpoint = network.checkpoint();
   std::map<std::string, std::string> all{{"model", checkpoint.model},
                                          {"step", fmt::format("{}", checkpoint.run.step)},
                                          {"weights", network.averaged ? "ema" : "raw"}};
@@ -38,20 +38,25 @@ std::map<std::string, std::string> metadata(const TrainedNetwork& network) {
   return all;
 }
 
-std::span<const float> values(const TrainedNetwork& network, const std::string& name, const Shape& shape) {
-  return network.weights(find(network.checkpoint, network.file, name, shape));
+std::vector<float> values(const TrainedNetwork& network, const std::string& name, const Shape& shape) {
+  expect_parameter(network.file, name, shape);
+  return network.file.read(network.averaged ? kAverage : kParameters, name);
 }
 
 // "run/model.onnx: lenet after 938 steps, averaged weights".
 std::string headline(const TrainedNetwork& network, const std::filesystem::path& output) {
-  return fmt::format("{}: {}{}", printable(output.string()), printable(description(network.checkpoint)),
+  return fmt::format("{}: {}{}", printable(output.string()), printable(description(network.checkpoint())),
                      network.averaged ? ", averaged weights" : "");
 }
 
 void export_onnx(const TrainedNetwork& network, const std::filesystem::path& output) {
+  std::deque<std::vector<float>> kept;
   const std::string file = to_onnx(
-      network.checkpoint.model, network.graph,
-      [&](const std::string& name, const Shape& shape) { return values(network, name, shape); }, metadata(network));
+      network.checkpoint().model, network.graph,
+      [&](const std::string& name, const Shape& shape) -> std::span<const float> {
+        return kept.emplace_back(values(network, name, shape));
+      },
+      metadata(network));
   write_atomically(output, std::as_bytes(std::span(file)));
   fmt::print("{}, ONNX with operators of version {}, {}\n", headline(network, output), kOnnxOperators,
              format_bytes(file.size()));
@@ -66,22 +71,22 @@ void export_onnx(const TrainedNetwork& network, const std::filesystem::path& out
       "  images                 uint8, {{batch, {}, {}, {}}}: pixels, normalized by the network\n"
       "  {:<21}  float32, {{batch, {}}}\n",
       image.height, image.width, image.channels,
-      network.checkpoint.data.labels == LabelKind::values ? "values" : "logits, probabilities",
-      network.checkpoint.data.classes.size());
+      network.checkpoint().data.labels == LabelKind::values ? "values" : "logits, probabilities",
+      network.checkpoint().data.classes.size());
 }
 
 void export_weights(const TrainedNetwork& network, const std::filesystem::path& output) {
-  const auto steps = static_cast<std::int64_t>(network.checkpoint.run.step);
+  const auto steps = static_cast<std::int64_t>(network.checkpoint().run.step);
   std::vector<TensorToStore> tensors;
-  std::deque<std::vector<float>> matrices;  // that are transposed
+  std::deque<std::vector<float>> kept;
   for (const StateTensor& tensor : state_dict(network.graph)) {
     if (tensor.counts_steps) {
       tensors.push_back({tensor.name, tensor.shape, std::span(&steps, 1)});
       continue;
     }
-    std::span<const float> stored = values(network, tensor.name, tensor.parameter_shape);
-    if (tensor.transposed) stored = matrices.emplace_back(transposed(stored, tensor.parameter_shape));
-    tensors.push_back({tensor.name, tensor.shape, stored});
+    std::vector<float>& stored = kept.emplace_back(values(network, tensor.name, tensor.parameter_shape));
+    if (tensor.transposed) stored = transposed(stored, tensor.parameter_shape);
+    tensors.push_back({tensor.name, tensor.shape, std::span<const float>(stored)});
   }
   const std::uint64_t bytes = write_safetensors(output, tensors, metadata(network));
   fmt::print("{}, {} tensors of PyTorch's state_dict, {}\n", headline(network, output), tensors.size(),

@@ -1,6 +1,7 @@
 #include "src/apply/follow_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -26,70 +27,126 @@ namespace fs = std::filesystem;
 
 constexpr double kPollSeconds = 0.25;
 
+// The options that the results depend on.
+nlohmann::json relevant(const EvaluateOptions& options) {
+  const auto absolute = [](const fs::path& name) {  // the same with and without a final slash
+    return fs::absolute(name / "").lexically_normal().parent_path().string();
+  };
+  std::vector<std::string> data;
+  for (const std::string& name : options.data.files) data.push_back(absolute(name));
+  return {{"--follow", absolute(options.checkpoint)},
+          {"--data", fmt::format("{}", fmt::join(data, " "))},
+          {"--image", fmt::to_string(options.data.image)},
+          {"--length", fmt::to_string(options.data.length)},
+          {"--split", options.split},
+          {"--weights", options.weights},
+          {"--per-class", fmt::to_string(options.per_class)}};
+}
+
 // The file of results, a line for each checkpoint.
 class Lines {
  public:
-  // Throws Error if the file has other lines than ours. A torn last line is cut off.
-  explicit Lines(const fs::path& file) : file_(file) {
-    std::ifstream stream(file);
+  // Continues the file, whose last line may be torn, or starts it anew with `options.overwrite`. Throws Error if other
+  // options wrote it.
+  explicit Lines(const EvaluateOptions& options) : options_(relevant(options)), file_(options.json) {
+    std::ifstream stream(options.json);
     std::uint64_t whole = 0;
-    for (std::string line; std::getline(stream, line) && !stream.eof(); whole += line.size() + 1) {
-      const auto json = nlohmann::json::parse(line, nullptr, false);
-      if (!json.is_object() || json.value("kind", "") != name(FileKind::evaluation) || !json.contains("step"))
-        fail("{}: not a file of annulus eval --follow; choose another one", file.string());
-      steps_.insert(json["step"].get<std::uint64_t>());
-    }
-    if (whole == 0 && file_.size() > 0)
-      fail("{}: not a file of annulus eval --follow; choose another one", file.string());
+    for (std::string line; !options.overwrite && std::getline(stream, line) && !stream.eof(); whole += line.size() + 1)
+      take(nlohmann::json::parse(line, nullptr, false));
     file_.cut(whole);
   }
 
   const std::set<std::uint64_t>& steps() const { return steps_; }
-  void add(nlohmann::json json) {
-    json["kind"] = name(FileKind::evaluation);
-    file_.append(json.dump() + '\n');
+  const std::string& run_began() const { return run_began_; }  // empty if no line says it
+  void add(nlohmann::json json, const std::string& run_began) {
+    json["options"] = options_;
+    json["run_began"] = run_began;
+    file_.append(std::string(kRunEvaluationMark) + json.dump().substr(1) + '\n');
   }
 
  private:
+  void take(const nlohmann::json& json) {
+    constexpr std::string_view advice = "give another file, or --overwrite to start it anew";
+    if (!json.is_object() || !json.contains("options") || !json.contains("step"))
+      fail("{}: has a damaged line; {}", file_.path().string(), advice);
+    for (const auto& [option, now] : options_.items())
+      if (const auto before = json["options"].value(option, ""); before != now)
+        fail("{}: has evaluations with {} {}, not {}; {}", file_.path().string(), option, before,
+             now.get<std::string>(), advice);
+    steps_.insert(json["step"].get<std::uint64_t>());
+    run_began_ = json.value("run_began", run_began_);
+  }
+
+  const nlohmann::json options_;
   GrowingFile file_;
   std::set<std::uint64_t> steps_;
+  std::string run_began_;
 };
 
 // The run, as rank 0 sees it.
 class Run {
  public:
-  explicit Run(const fs::path& folder) : folder_(folder), checkpoints_(folder, 1) {}
+  enum class State : std::uint8_t { going_on, ended, abandoned };
 
-  // Returns the oldest checkpoint that is not among `done`, if any.
-  std::optional<CheckpointFolder::Numbered> next(const std::set<std::uint64_t>& done) const {
-    const auto all = checkpoints_.list();
-    const auto found =
-        std::find_if(all.rbegin(), all.rend(), [&](const auto& one) { return !done.contains(one.step); });
-    return found == all.rend() ? std::nullopt : std::optional(*found);
+  // `began`: when the run whose checkpoints were evaluated before began; empty if none were.
+  Run(const fs::path& folder, double grace, std::string began)
+      : folder_(folder), checkpoints_(folder, 1), grace_(grace), began_(std::move(began)) {}
+
+  // Looks whether a process holds the folder or waits for it, and for new checkpoints, by which a run on a file system
+  // without locks is seen to go on. A run that has not begun goes on. Throws Error if another run has begun here.
+  State look() {
+    read_results();
+    // In this order: a job that takes the run over releases the first when it has the second, and a job's last
+    // checkpoint is there when it ends.
+    const bool held = is_claimed(next_claim(folder_)) || is_claimed(folder_);
+    const std::uint64_t before = newest();
+    found_ = checkpoints_.list();
+    if (held || newest() != before || !is_marked(folder_)) {
+      idle_since_.reset();
+    } else if (!idle_since_) {
+      idle_since_ = now_seconds();
+    }
+    if (!held && finished_) return State::ended;
+    return idle_since_ && now_seconds() - *idle_since_ > grace_ ? State::abandoned : State::going_on;
   }
 
-  // Its process holds the folder, or waits for it. A file system without locks does not show that, but the results have
-  // the status.
-  bool has_ended() {
-    // In this order: a job that takes the run over releases the first when it has the second.
-    const bool held = is_claimed(next_claim(folder_)) || is_claimed(folder_);
-    if (held) was_held_ = true;
-    return !held && (was_held_ || finished());
+  const std::string& began() const { return began_; }
+
+  // Returns the oldest checkpoint of the last look() that is not among `done`, if any.
+  std::optional<CheckpointFolder::Numbered> next(const std::set<std::uint64_t>& done) const {
+    const auto found =
+        std::find_if(found_.rbegin(), found_.rend(), [&](const auto& one) { return !done.contains(one.step); });
+    return found == found_.rend() ? std::nullopt : std::optional(*found);
   }
 
  private:
-  bool finished() const {
+  std::uint64_t newest() const { return found_.empty() ? 0 : found_.front().step; }
+
+  void read_results() {
+    finished_ = false;
+    nlohmann::json results;
     try {
-      const std::string status = read_json(folder_ / "results.json").value("status", "");
-      return status == "complete" || status == "stopped";
+      results = read_json(folder_ / "results.json");
     } catch (const std::exception&) {
-      return false;  // not yet written
+      return;  // not yet written
     }
+    const std::string status = results.value("status", ""), began = results.value("began", began_);
+    finished_ = status == "complete" || status == "stopped";
+    if (!began_.empty() && began != began_)
+      fail(
+          "{}: this run began at {}, and the evaluations are of one that began at {}; give another --json file, or "
+          "--overwrite to start it anew",
+          folder_.string(), began, began_);
+    began_ = began;
   }
 
   const fs::path folder_;
   const CheckpointFolder checkpoints_;
-  bool was_held_ = false;
+  const double grace_;
+  std::string began_;
+  bool finished_ = false;
+  std::vector<CheckpointFolder::Numbered> found_;
+  std::optional<double> idle_since_;
 };
 
 enum class Order : std::uint8_t { wait, evaluate, end };
@@ -100,21 +157,25 @@ struct Decision {
   std::uint64_t step = 0;
 };
 
-Decision decide(Run& run, const std::set<std::uint64_t>& done, bool may_evaluate) {
-  const bool ended = run.has_ended();  // before looking: its last checkpoint is there by then
-  const auto next = run.next(done);
-  if (!next) return {ended ? Order::end : Order::wait};
-  return may_evaluate || ended ? Decision{Order::evaluate, next->step} : Decision{};
+Decision decide(const EvaluateOptions& options, Run& run, const std::set<std::uint64_t>& done, bool may_evaluate) {
+  const Run::State state = run.look();
+  const bool goes_on = state == Run::State::going_on;
+  if (const auto next = run.next(done))
+    return may_evaluate || !goes_on ? Decision{Order::evaluate, next->step} : Decision{};
+  if (state == Run::State::abandoned)
+    fail("{}: its last job ({}) has ended, and no other has continued the run for {:g} s (--grace)",
+         options.checkpoint.string(), claimant(options.checkpoint), options.grace);
+  return {goes_on ? Order::wait : Order::end};
 }
 
-// Reads a checkpoint on all ranks; nothing if any of them cannot. The root then prints the reason, unless the run has
+// Opens a checkpoint on all ranks; nothing if any of them cannot. The root then prints the reason, unless the run has
 // removed the file.
-std::optional<Checkpoint> read_together(const World& world, const fs::path& file) {
-  std::optional<Checkpoint> found;
+std::optional<CheckpointFile> open_together(const World& world, const fs::path& file) {
+  std::optional<CheckpointFile> found;
   std::string reason;
   try {
-    found = read_checkpoint(file);
-    expect_usable(*found, file);
+    found.emplace(file);
+    expect_usable(*found);
   } catch (const Error& error) {
     found.reset();
     reason = fs::exists(file) ? error.what() : "";
@@ -137,9 +198,9 @@ void follow_run(const World& world, const EvaluateOptions& options, Activity& ac
   check_same_command(world, "eval --follow");
   std::optional<Lines> lines;
   world.all_or_none([&] {
-    if (world.root() && !options.json.empty()) lines.emplace(options.json);
+    if (world.root() && !options.json.empty()) lines.emplace(options);
   });
-  Run run(options.checkpoint);
+  Run run(options.checkpoint, options.grace, lines ? lines->run_began() : "");
   const CheckpointFolder checkpoints(options.checkpoint, 1);
   std::set<std::uint64_t> done = lines ? lines->steps() : std::set<std::uint64_t>{};
   std::optional<CheckpointEvaluator> evaluator;
@@ -147,7 +208,7 @@ void follow_run(const World& world, const EvaluateOptions& options, Activity& ac
   while (true) {
     activity.enter(Activity::Phase::meeting);
     Decision decision;
-    if (world.root()) decision = decide(run, done, now_seconds() >= next_begin);
+    if (world.root()) decision = decide(options, run, done, now_seconds() >= next_begin);
     world.broadcast(std::as_writable_bytes(std::span(&decision, 1)));
     if (decision.order == Order::end) return;
     if (decision.order == Order::wait) {
@@ -157,12 +218,11 @@ void follow_run(const World& world, const EvaluateOptions& options, Activity& ac
     next_begin = now_seconds() + options.interval;
     done.insert(decision.step);
     activity.enter(Activity::Phase::opening);
-    const fs::path file = checkpoints.file_of(decision.step);
-    const std::optional<Checkpoint> checkpoint = read_together(world, file);
-    if (!checkpoint) continue;
-    if (!evaluator) evaluator.emplace(world, options, *checkpoint, file, activity);
-    const nlohmann::json json = evaluator->evaluate(*checkpoint, file);
-    if (lines) lines->add(json);
+    const std::optional<CheckpointFile> file = open_together(world, checkpoints.file_of(decision.step));
+    if (!file) continue;
+    if (!evaluator) evaluator.emplace(world, options, *file, activity);
+    const nlohmann::json json = evaluator->evaluate(*file);
+    if (lines) lines->add(json, run.began());
   }
 }
 

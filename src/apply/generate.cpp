@@ -29,7 +29,7 @@ class Reader {
   Reader(const TrainedNetwork& trained, Device& device)
       : positions_(positions_of(trained.graph)),
         model_(device, decoding_graph(trained.graph, positions_), Mode::inference, 1) {
-    restore_parameters(trained.checkpoint, trained.file, model_, trained.averaged);
+    restore_parameters(trained.file, model_, trained.averaged);
   }
 
   // Returns the logits of the next token. If the text is longer than the network's positions, its first half is
@@ -113,11 +113,11 @@ void generate(const World& world, const GenerateOptions& options) {
   if (world.size() > 1) fail("generate runs as a single rank: start it without mpirun, or with -np 1");
   const TrainedNetwork trained = read_trained_network(options.checkpoint, options.weights, 1);
   if (!trained.graph.reads_tokens())
-    fail("{}: {} was trained on images: generate needs a model of text", trained.file.string(),
-         trained.checkpoint.model);
-  if (trained.checkpoint.data.tokenizer.empty())
-    fail("{}: its data had no tokenizer, so its tokens have no text", trained.file.string());
-  const Tokenizer tokenizer = Tokenizer::parse(trained.checkpoint.data.tokenizer);
+    fail("{}: {} was trained on images: generate needs a model of text", trained.file.path().string(),
+         trained.checkpoint().model);
+  if (trained.checkpoint().data.tokenizer.empty())
+    fail("{}: its data had no tokenizer, so its tokens have no text", trained.file.path().string());
+  const Tokenizer tokenizer = Tokenizer::parse(trained.checkpoint().data.tokenizer);
   const auto device = open_device(world, options.device);
   Reader reader(trained, *device);
 

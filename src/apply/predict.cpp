@@ -47,8 +47,8 @@ Source open_data_file(const TrainedNetwork& network, const std::string& file, co
                       bool data_changed) {
   auto data = std::make_unique<Dataset>(data_files({file}), split);
   const DatasetInfo& info = data->info();
-  expect_fitting_data(network.checkpoint, network.file, info, file, data_changed);
-  const InputPlan input = evaluation_input(network.checkpoint, info, network.input.workers);
+  expect_fitting_data(network.file, info, file, data_changed);
+  const InputPlan input = evaluation_input(network.checkpoint(), info, network.input.workers);
   return {std::move(data), input};
 }
 
@@ -118,7 +118,7 @@ std::vector<std::size_t> largest(std::span<const float> values, std::size_t coun
 
 // The probability of each class: they add up to 1, or are independent if the network was trained with binary
 // cross-entropy.
-std::vector<double> probabilities(std::span<const float> logits, const Checkpoint& checkpoint) {
+std::vector<double> probabilities(std::span<const float> logits, const CheckpointHeader& checkpoint) {
   std::vector<double> found(logits.begin(), logits.end());
   if (parse_loss(checkpoint.loss, checkpoint.data.labels) == Loss::binary) {
     for (double& value : found) value = 1 / (1 + std::exp(-value));
@@ -131,7 +131,7 @@ std::vector<double> probabilities(std::span<const float> logits, const Checkpoin
   return found;
 }
 
-nlohmann::json top_classes(std::span<const float> logits, const Checkpoint& checkpoint, std::size_t count) {
+nlohmann::json top_classes(std::span<const float> logits, const CheckpointHeader& checkpoint, std::size_t count) {
   nlohmann::json top = nlohmann::json::array();
   const std::vector<double> shares = probabilities(logits, checkpoint);
   for (const std::size_t c : largest(logits, count))
@@ -168,7 +168,7 @@ nlohmann::json label_of(const DatasetInfo& info, const Labels& label) {
 }
 
 // The prediction of an image.
-nlohmann::json prediction(std::span<const float> logits, const Checkpoint& checkpoint, std::size_t top) {
+nlohmann::json prediction(std::span<const float> logits, const CheckpointHeader& checkpoint, std::size_t top) {
   const DatasetInfo& data = checkpoint.data;
   if (data.labels == LabelKind::values) return {{"values", named_values(logits, data.classes)}};
   nlohmann::json found{{"top", top_classes(logits, checkpoint, top)}};
@@ -308,7 +308,7 @@ class Predictor {
         model_(device, network.graph, Mode::inference, batch, {}, [&activity] { activity.tick(); }),
         top_(top),
         activity_(activity) {
-    restore_parameters(network.checkpoint, network.file, model_, network.averaged);
+    restore_parameters(network.file, model_, network.averaged);
   }
 
   // For one rank's share of a batch.
@@ -335,8 +335,8 @@ class Predictor {
                          std::span<const float> logits) const {
     const std::string name = samples.place(sample);
     if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }))
-      fail("{}: the output of {} is not finite: its training diverged", name, network_.file.string());
-    nlohmann::json found = prediction(logits, network_.checkpoint, top_);
+      fail("{}: the output of {} is not finite: its training diverged", name, network_.file.path().string());
+    nlohmann::json found = prediction(logits, network_.checkpoint(), top_);
     found["image"] = name;
     if (knows_label(samples.info())) found["label"] = label_of(samples.info(), label);
     return found;
@@ -345,7 +345,7 @@ class Predictor {
   // Labels of several numbers are only comparable if the numbers are of the same things.
   bool knows_label(const DatasetInfo& data) const {
     return data.labels == LabelKind::one_class ? !data.classes.empty()
-                                               : data.classes == network_.checkpoint.data.classes;
+                                               : data.classes == network_.checkpoint().data.classes;
   }
 
   const TrainedNetwork& network_;
@@ -379,7 +379,7 @@ std::string hash_names(const Samples& images) {
   return hash.text();
 }
 
-void check_consistent(const World& world, const PredictOptions& options, const Checkpoint& checkpoint,
+void check_consistent(const World& world, const PredictOptions& options, const CheckpointHeader& checkpoint,
                       std::span<const Samples* const> images) {
   Agreement agreement(world);
   agreement.add("--weights", options.weights);
@@ -404,20 +404,20 @@ int predict(const World& world, const PredictOptions& options, Activity& activit
   const auto device = open_device(world, options.device);
   const TrainedNetwork network = read_trained_network(options.checkpoint, options.weights, decoding_threads(*device));
   if (network.graph.reads_tokens())
-    fail("{}: {} was trained on text: predict is for images; see annulus generate", network.file.string(),
-         network.checkpoint.model);
+    fail("{}: {} was trained on text: predict is for images; see annulus generate", network.file.path().string(),
+         network.checkpoint().model);
   if (world.root())
     for (const std::string& line : network.damaged) fmt::print(stderr, "{}\n", printable(line));
   const std::vector<Source> sources = open_sources(network, options);
   activity.enter(Activity::Phase::comparing);
-  check_consistent(world, options, network.checkpoint, samples_of(sources));
+  check_consistent(world, options, network.checkpoint(), samples_of(sources));
   // A batch is not larger than the number of images.
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::vector<std::size_t> sizes = sizes_of(sources);
   const std::size_t batch = std::min(options.batch, (std::ranges::max(sizes) + ranks - 1) / ranks);
   activity.enter(Activity::Phase::planning);
   Predictor predictor(*device, network, batch, options.top, activity);
-  Report report(world, options.jsonl, network.checkpoint.data, std::reduce(sizes.begin(), sizes.end()));
+  Report report(world, options.jsonl, network.checkpoint().data, std::reduce(sizes.begin(), sizes.end()));
   for (const Source& source : sources) predict(world, source, batch * ranks, predictor, report, activity);
   activity.enter(Activity::Phase::ending);
   report.finish();

@@ -11,16 +11,13 @@ namespace annulus {
 
 // A checkpoint's network, for use without its training data.
 struct TrainedNetwork {
-  std::filesystem::path file;
-  Checkpoint checkpoint;
+  CheckpointFile file;
   std::vector<std::string> damaged;  // see StoredCheckpoint
   bool averaged;                     // use the moving average of the weights, not the trained weights
   InputPlan input;                   // how evaluation prepares images like the training images
   Graph graph;
 
-  const std::vector<float>& weights(const NamedTensor& parameter) const {
-    return averaged ? parameter.average : parameter.values;
-  }
+  const CheckpointHeader& checkpoint() const { return file.header(); }
 };
 
 // `checkpoint`: a file, or a run's folder. `weights` and `processors`: see takes_average() and evaluation_input().
@@ -29,16 +26,16 @@ TrainedNetwork read_trained_network(const std::filesystem::path& checkpoint, con
                                     std::size_t processors);
 
 // How evaluation converts images of `data` to the network's input, with `processors` threads. Bad images are skipped.
-InputPlan evaluation_input(const Checkpoint& checkpoint, const DatasetInfo& data, std::size_t processors);
+InputPlan evaluation_input(const CheckpointHeader& checkpoint, const DatasetInfo& data, std::size_t processors);
 
 // Checks data for use with a trained network. Throws Error if its channels differ from those of the training images, or
 // if its classes differ and `changed` is false. Returns a message if its normalization differs, which is then not
 // applied, else an empty string.
-std::string expect_fitting_data(const Checkpoint& checkpoint, const std::filesystem::path& file,
-                                const DatasetInfo& data, const std::string& name, bool changed);
+std::string expect_fitting_data(const CheckpointFile& file, const DatasetInfo& data, const std::string& name,
+                                bool changed);
 
 // Whether to use the averaged weights. `weights`: "ema", "raw", or "auto", which uses them if the checkpoint has them.
-// Throws Error naming `file` if "ema" is requested and it has none.
-bool takes_average(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& weights);
+// Throws Error naming the file if "ema" is requested and it has none.
+bool takes_average(const CheckpointFile& file, const std::string& weights);
 
 }  // namespace annulus

@@ -198,7 +198,9 @@ void bench_input(const World& world, const BenchInputOptions& options) {
       dataset, plan,
       {options.seed, global_batch, world.rank(), world.size(), {}, UINT64_MAX, world.local_rank(), world.local_size()});
   BadSamples bad(world.rank());
-  for (std::size_t i = 0; i <= plan.prefetch; ++i) bad.add(loader.next());  // warm-up: touches the memory once
+  std::size_t skipped = 0;
+  for (std::size_t i = 0; i <= plan.prefetch; ++i)
+    skipped += bad.report(loader.next());  // warm-up: touches the memory once
   world.barrier();
   Spent own;
   std::optional<Copying> copying;
@@ -214,7 +216,7 @@ void bench_input(const World& world, const BenchInputOptions& options) {
                  fmt::format("{:.0f} images/s on rank 0", static_cast<double>(own.read.samples) / own.wall));
     const Stopwatch stopwatch(loader, plan.workers);
     const double end = now_seconds() + options.seconds / turns;
-    while (now_seconds() < end) bad.add(loader.next());
+    while (now_seconds() < end) skipped += bad.report(loader.next());
     const Spent spent = stopwatch.spent();
     own += spent;
     if (!copying || spent.read.bytes == 0) continue;
@@ -224,7 +226,7 @@ void bench_input(const World& world, const BenchInputOptions& options) {
   meter.clear();
   const double share = mean_of_ranks(world, shares);
   const Spent all = sum(world, own);
-  const std::size_t skipped = bad.take_all(world);
+  skipped = skipped_on_all_ranks(world, skipped);
   if (!world.root()) return;
   print(plan, all, share);
   if (skipped > 0) fmt::print("{} bad images were skipped\n", skipped);

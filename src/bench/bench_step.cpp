@@ -67,7 +67,7 @@ struct Data {
 };
 
 Graph network_of(const BenchStepOptions& options, const TrainedNetwork* trained, const Data* data) {
-  if (trained != nullptr) return freeze(trained->graph, trained->checkpoint.frozen);
+  if (trained != nullptr) return freeze(trained->graph, trained->checkpoint().frozen);
   if (data != nullptr) return make_network(options.model, task_of(data->samples->info(), data->plan, "auto"));
   const auto& image = options.image;
   Task task = default_task(options.model);
@@ -92,21 +92,21 @@ std::size_t length_of(const Graph& graph) {
 
 UpdateRule rule_of(const TrainedNetwork* trained) {
   TrainOptions options;  // the rates do not matter here
-  if (trained != nullptr) options.optimizer = trained->checkpoint.optimizer;
+  if (trained != nullptr) options.optimizer = trained->checkpoint().optimizer;
   return update_rule(options);
 }
 
 // Fills in the checkpoint's model, image and classes if the options do not have them. Throws Error if they differ.
 void take_network(BenchStepOptions& options, const TrainedNetwork& trained) {
   const ImageShape& image = trained.graph.image();
-  const std::size_t classes = trained.checkpoint.data.classes.size();
+  const std::size_t classes = trained.checkpoint().data.classes.size();
   const auto take = [&](auto& option, const auto& value, std::string_view name) {
     if (option != std::decay_t<decltype(option)>{} && option != value)
-      fail("{} is of {} for images of {}x{}x{} and {} classes: remove --{}", trained.file.string(),
-           trained.checkpoint.model, image.height, image.width, image.channels, classes, name);
+      fail("{} is of {} for images of {}x{}x{} and {} classes: remove --{}", trained.file.path().string(),
+           trained.checkpoint().model, image.height, image.width, image.channels, classes, name);
     option = value;
   };
-  take(options.model, trained.checkpoint.model, "model");
+  take(options.model, trained.checkpoint().model, "model");
   take(options.image, std::vector{image.height, image.width, image.channels}, "image");
   take(options.classes, classes, "classes");
 }
@@ -137,23 +137,29 @@ std::unique_ptr<AllReduce> open_all_reduce(const std::string& algorithm, const W
 
 // An all-reduce, a model whose gradients lie in memory that the all-reduce allocated, and the measured steps.
 struct Candidate {
-  Candidate(const std::string& algorithm, const World& world, const BenchStepOptions& options, Device& device,
-            const Graph& graph, double clock_offset, Timeline& timeline, const TrainedNetwork* trained)
-      : name(algorithm),
+  Candidate(const std::string& algorithm_, const std::string& strategy_, const World& world,
+            const BenchStepOptions& options, Device& device, const Graph& graph, double clock_offset,
+            Timeline& timeline, const TrainedNetwork* trained)
+      : algorithm(algorithm_),
+        strategy(strategy_),
+        name(strategy == "synchronous" ? algorithm : fmt::format("{}/{}", algorithm, strategy)),
         all_reduce(open_all_reduce(algorithm, world, options, device)),
-        model(device, graph, Mode::training, pass_of(options, world), allocate_in(*all_reduce)),
+        model(
+            device, graph, Mode::training, pass_of(options, world), allocate_in(*all_reduce), [] {},
+            strategy == "sharded" ? allocate_in(*all_reduce) : Parameters::Allocate{}),
         optimizer(device, model.parameters(), rule_of(trained), 1e-4f),
         ledger(clock_offset),
         trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step(),
                 {.shards = options.shards,
                  .rank = static_cast<std::size_t>(world.rank()),
                  .ranks = static_cast<std::size_t>(world.size()),
-                 .global_batch = global_batch_of(options, world)}),
+                 .global_batch = global_batch_of(options, world),
+                 .strategy = strategy}),
         buckets(to_string(trainer.bucket_options())) {
     if (trained != nullptr) {
-      restore_parameters(trained->checkpoint, trained->file, model);
-      restore_states(trained->checkpoint, trained->file, model, optimizer);
-      optimizer.set_step(trained->checkpoint.run.step);
+      restore_parameters(trained->file, model);
+      restore_states(trained->file, model, optimizer);
+      optimizer.set_step(trained->checkpoint().run.step);
     } else {
       model.parameters().initialize(1);
     }
@@ -165,7 +171,8 @@ struct Candidate {
     });
   }
 
-  std::string name;
+  std::string algorithm, strategy;
+  std::string name;  // of both
   std::unique_ptr<AllReduce> all_reduce;
   Model model;
   Optimizer optimizer;
@@ -188,7 +195,7 @@ void report_memory(const World& world, const BenchStepOptions& options, const Gr
   constexpr std::size_t arenas = 3;  // weights, gradients, momenta
   const std::size_t one = activation_arena_bytes(device, graph, Mode::training, options.batch) +
                           arenas * total_cost(graph).gradient_bytes();
-  const std::size_t bytes = one * options.all_reduce.size();
+  const std::size_t bytes = one * options.all_reduce.size() * options.strategy.size();
   const std::size_t of_node = bytes * static_cast<std::size_t>(world.local_size()), there = physical_memory();
   if (of_node > there)
     fail(
@@ -363,11 +370,11 @@ void print(const Candidates& candidates, const StepWork& work) {
   for (const Candidate& c : candidates)
     fmt::print("{}, buckets of up to {}\n", c.all_reduce->info().description, c.buckets);
   const bool knows_peak = work.utilization.peak_flops_per_second.has_value();
-  fmt::print("{:<10} {:>8} {:>12} {:>12} {:>12} {:>12}{}\n", "all-reduce", "steps", "median ms", "minimum ms",
+  fmt::print("{:<12} {:>8} {:>12} {:>12} {:>12} {:>12}{}\n", "all-reduce", "steps", "median ms", "minimum ms",
              "compute ms", fmt::format("{}/s", work.unit.name), knows_peak ? "     MFU" : "");
   for (const Candidate& c : candidates) {
     const Summary found(c, work);
-    fmt::print("{:<10} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {}{}\n", c.name, c.seconds.size(), 1e3 * found.median_step,
+    fmt::print("{:<12} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {}{}\n", c.name, c.seconds.size(), 1e3 * found.median_step,
                1e3 * found.shortest_step, 1e3 * found.compute,
                emphasized(stdout, Emphasis::headline, fmt::format("{:>12.0f}", found.speed)),
                found.mfu ? fmt::format(" {:>5.1f} %", 100 * *found.mfu) : "");
@@ -399,7 +406,8 @@ nlohmann::json row(const Candidate& c, const World& world, const BenchStepOption
   nlohmann::json json{{"model", network_name(options.model)},
                       {"batch", options.batch},
                       {"ranks", world.size()},
-                      {"algorithm", c.name},
+                      {"algorithm", c.algorithm},
+                      {"strategy", c.strategy},
                       {"buckets", c.buckets},
                       {"steps", c.seconds.size()},
                       {"median_seconds", found.median_step},
@@ -412,7 +420,7 @@ nlohmann::json row(const Candidate& c, const World& world, const BenchStepOption
   return json;
 }
 
-void check_consistent(const World& world, const BenchStepOptions& options, const Checkpoint* from) {
+void check_consistent(const World& world, const BenchStepOptions& options, const CheckpointHeader* from) {
   Agreement agreement(world);
   add_configuration(agreement, options.configuration);
   if (from != nullptr) agreement.add("the checkpoint", description(*from));
@@ -429,16 +437,16 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   std::optional<TrainedNetwork> trained;
   if (!options.from.empty()) {
     trained = read_trained_network(options.from, "raw", 1);
-    if (trained->checkpoint.optimizer.empty())
+    if (trained->checkpoint().optimizer.empty())
       fail("{} is a mean of checkpoints, which has no optimizer state: use a run's own checkpoint",
-           trained->file.string());
+           trained->file.path().string());
     take_network(options, *trained);
   }
   take_default_task(options);
   if (options.shards > 0) check_shards(options.shards, static_cast<std::size_t>(world.size()));
   if (global_batch_of(options, world) < options.shards)
     fail("--shards {}: a global batch of {} has fewer samples", options.shards, global_batch_of(options, world));
-  check_consistent(world, options, trained ? &trained->checkpoint : nullptr);
+  check_consistent(world, options, trained ? &trained->checkpoint() : nullptr);
   const auto device = open_device(world, options.device);
   const std::string warning = device_warning(world, *device);
   const double clock_offset = clock_offset_to_root(world);
@@ -451,9 +459,10 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   const StepWork work{global_batch_of(options, world), SampleUnit(length_of(graph)),
                       measure_utilization(world, *device, graph)};
   Candidates candidates;
-  for (const std::string& name : options.all_reduce)
-    candidates.emplace_back(name, world, options, *device, graph, clock_offset, timeline,
-                            trained ? &*trained : nullptr);
+  for (const std::string& algorithm : options.all_reduce)
+    for (const std::string& strategy : options.strategy)
+      candidates.emplace_back(algorithm, strategy, world, options, *device, graph, clock_offset, timeline,
+                              trained ? &*trained : nullptr);
 
   const Batch batch = data ? read_batch(options, world, *data) : random_batch(options, world, graph);
   const OnError abandon_all_reduces(
@@ -475,8 +484,8 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   if (trained) {
     for (const std::string& line : trained->damaged) fmt::print("{}\n", printable(line));
     fmt::print("with the weights and the state of {} after {} steps, from {}\n",
-               printable(trained->checkpoint.optimizer), trained->checkpoint.run.step,
-               printable(trained->file.string()));
+               printable(trained->checkpoint().optimizer), trained->checkpoint().run.step,
+               printable(trained->file.path().string()));
   }
   const std::string mark = warning_mark();
   if (!warning.empty()) fmt::print("{}{}\n", mark, warning);
@@ -500,7 +509,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
                       {"device", device->info().description},
                       {"peak_memory_bytes", memory},
                       {"rows", rows},
-                      {"trained_steps", trained ? trained->checkpoint.run.step : 0},
+                      {"trained_steps", trained ? trained->checkpoint().run.step : 0},
                       {"profile", to_json(profiled)}};
   if (const auto& peak = work.utilization.peak_flops_per_second) json["peak_flops_per_second"] = *peak;
   write_json(options.json, FileKind::step_benchmark, json);

@@ -24,7 +24,8 @@ struct BenchStepOptions {
   std::size_t vocabulary = 0;                   // of tokens, whose windows have data.length; 0: the model's
   std::size_t batch = 64;                       // per rank
   std::size_t shards = 0;                       // see TrainOptions
-  std::vector<std::string> all_reduce{"auto"};  // compared with each other
+  std::vector<std::string> all_reduce{"auto"};  // compared with each other, each with each strategy
+  std::vector<std::string> strategy{"synchronous"};
   std::string wire = "fp32";
   std::string recompute = "none";
   BucketOptions buckets;

@@ -15,8 +15,8 @@ namespace {
 
 constexpr const char* kFormat = "annulus checkpoint";
 constexpr std::uint64_t kVersion = 4;
-constexpr const char* kAverage = "average";
 constexpr const char* kOnnx = "onnx";
+constexpr std::array kGroups{kParameters, kStateNames[0], kStateNames[1], kAverage, kOuterVelocity};
 
 // The end of a file, behind the HDF5 part that the checksum covers.
 struct Seal {
@@ -24,13 +24,24 @@ struct Seal {
   std::uint64_t checksum = 0;
 };
 
-std::vector<std::byte> sealed(std::vector<std::byte> image) {
+// Of the bytes before `end`.
+Seal seal_of(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t end) {
   Hash hash;
-  hash.add(std::span<const std::byte>(image));
-  const Seal seal{.checksum = hash.value()};
-  const auto bytes = std::as_bytes(std::span(&seal, 1));
-  image.insert(image.end(), bytes.begin(), bytes.end());
-  return image;
+  std::vector<std::uint8_t> piece(1 << 20);
+  for (std::uint64_t position = 0; position < end; position += piece.size()) {
+    piece.resize(std::min<std::uint64_t>(piece.size(), end - position));
+    read_at(descriptor, file, position, piece);
+    hash.add(std::span<const std::uint8_t>(piece));
+  }
+  return {.checksum = hash.value()};
+}
+
+// Completes a file that HDF5 has written under the temporary name.
+void add_seal(AtomicFile& file, const std::filesystem::path& partial) {
+  const FileDescriptor written = open_to_read(partial);
+  const std::uint64_t end = size_of(written, partial);
+  const Seal seal = seal_of(written, partial, end);
+  file.write_at(end, {reinterpret_cast<const std::uint8_t*>(&seal), sizeof seal});
 }
 
 // Called before HDF5 opens the file, because HDF5 may crash on a damaged one. Returns whether there is a seal.
@@ -42,14 +53,7 @@ bool verify_seal(const std::filesystem::path& file) {
   const std::uint64_t end = size - sizeof seal;
   read_at(descriptor, file, end, {reinterpret_cast<std::uint8_t*>(&seal), sizeof seal});
   if (seal.mark != Seal{}.mark) return false;
-  Hash hash;
-  std::vector<std::uint8_t> piece(1 << 20);
-  for (std::uint64_t position = 0; position < end; position += piece.size()) {
-    piece.resize(std::min<std::uint64_t>(piece.size(), end - position));
-    read_at(descriptor, file, position, piece);
-    hash.add(std::span<const std::uint8_t>(piece));
-  }
-  if (hash.value() != seal.checksum)
+  if (seal_of(descriptor, file, end).checksum != seal.checksum)
     fail("{}: damaged, its checksum does not match; use another checkpoint", file.string());
   return true;
 }
@@ -65,11 +69,6 @@ void require_known_format(const hdf5::Group& root, bool has_seal) {
                     "that wrote it",
                     root.place(), version, kVersion));
   if (!has_seal) fail("{}: damaged or edited, its checksum is missing", root.place());
-}
-
-std::vector<float> read_floats(const hdf5::Dataset& dataset) {
-  if (!dataset.holds<float>()) fail("{}: must hold float32", dataset.place());
-  return dataset.read<float>();
 }
 
 void write_run_state(hdf5::Group& root, const RunState& state) {
@@ -140,22 +139,6 @@ std::vector<DataField> read_samples(const hdf5::Group& root) {
   return samples;
 }
 
-std::vector<float> read_like(const NamedTensor& tensor, const hdf5::Group& group) {
-  const hdf5::Dataset values = group.dataset(tensor.name);
-  if (values.shape() != tensor.shape)
-    fail("{}: shape {}, but the parameter's is {}", values.place(), to_string(values.shape()), to_string(tensor.shape));
-  return read_floats(values);
-}
-
-NamedTensor read_parameter(const hdf5::Group& parameters, const std::vector<hdf5::Group>& states,
-                           const std::string& name) {
-  const hdf5::Dataset values = parameters.dataset(name);
-  NamedTensor tensor{name, values.shape(), read_floats(values), {}};
-  for (const hdf5::Group& group : states)
-    if (group.has(name)) tensor.states.push_back(read_like(tensor, group));
-  return tensor;
-}
-
 hdf5::Group open_verified(const std::filesystem::path& file) {
   const bool has_seal = verify_seal(file);
   const hdf5::File hdf5(file);
@@ -163,84 +146,162 @@ hdf5::Group open_verified(const std::filesystem::path& file) {
   return hdf5.root();
 }
 
-}  // namespace
+CheckpointHeader read_header(const hdf5::Group& root) {
+  CheckpointHeader header;
+  header.model = root.string("model");
+  if (root.has_attribute("loss")) header.loss = root.string("loss");
+  header.optimizer = root.string("optimizer");
+  header.configuration = root.string("configuration");
+  header.seed = root.integer("seed");
+  header.run = read_run_state(root);
+  header.order = root.string("order");
+  header.image = {root.integer("image_height"), root.integer("image_width")};
+  read_data(root, header.data);
+  header.samples = read_samples(root);
+  if (root.has_attribute("frozen")) header.frozen = root.strings("frozen");
+  header.summing = root.string("summing");
+  if (root.has(kOnnx)) {
+    const auto bytes = root.dataset(kOnnx).read<std::uint8_t>();
+    header.onnx.assign(bytes.begin(), bytes.end());
+  }
+  return header;
+}
 
-void write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint,
-                      const std::function<void()>& written) {
+// Returns the bytes of a file without arrays.
+std::vector<std::byte> image_of(const std::filesystem::path& file, const CheckpointHeader& header) {
   hdf5::NewFile hdf5(file);
   hdf5::Group root = hdf5.root();
   root.set_string("format", kFormat);
   root.set_integer("version", kVersion);
-  root.set_string("model", checkpoint.model);
-  root.set_string("loss", checkpoint.loss);
-  root.set_string("optimizer", checkpoint.optimizer);
-  root.set_string("configuration", checkpoint.configuration);
-  root.set_integer("seed", checkpoint.seed);
-  write_run_state(root, checkpoint.run);
-  root.set_string("order", checkpoint.order);
-  root.set_integer("image_height", checkpoint.image.height);
-  root.set_integer("image_width", checkpoint.image.width);
-  root.set_string("summing", checkpoint.summing);
-  write_data(root, checkpoint.data);
-  write_samples(root, checkpoint.samples);
-  if (!checkpoint.frozen.empty()) root.set_strings("frozen", checkpoint.frozen);
-  if (!checkpoint.onnx.empty())
-    root.write(kOnnx, {checkpoint.onnx.size()},
-               std::span(reinterpret_cast<const std::uint8_t*>(checkpoint.onnx.data()), checkpoint.onnx.size()));
-  hdf5::Group parameters = root.create_group("parameters");
-  std::vector<hdf5::Group> states;
-  states.push_back(root.create_group(std::string(kStateNames[0])));
-  for (const NamedTensor& tensor : checkpoint.parameters) {
-    parameters.write(tensor.name, tensor.shape, std::span(tensor.values));
-    while (states.size() < tensor.states.size())
-      states.push_back(root.create_group(std::string(kStateNames[states.size()])));
-    for (std::size_t i = 0; i < tensor.states.size(); ++i)
-      states[i].write(tensor.name, tensor.shape, std::span(tensor.states[i]));
-  }
-  if (checkpoint.averages()) {
-    hdf5::Group averages = root.create_group(kAverage);
+  root.set_string("model", header.model);
+  root.set_string("loss", header.loss);
+  root.set_string("optimizer", header.optimizer);
+  root.set_string("configuration", header.configuration);
+  root.set_integer("seed", header.seed);
+  write_run_state(root, header.run);
+  root.set_string("order", header.order);
+  root.set_integer("image_height", header.image.height);
+  root.set_integer("image_width", header.image.width);
+  root.set_string("summing", header.summing);
+  write_data(root, header.data);
+  write_samples(root, header.samples);
+  if (!header.frozen.empty()) root.set_strings("frozen", header.frozen);
+  if (!header.onnx.empty())
+    root.write(kOnnx, {header.onnx.size()},
+               std::span(reinterpret_cast<const std::uint8_t*>(header.onnx.data()), header.onnx.size()));
+  for (const std::string_view group : {kParameters, kStateNames.front()}) root.create_group(std::string(group));
+  return hdf5.image();
+}
+
+void write_arrays(const std::filesystem::path& file, const ArraySource& arrays) {
+  hdf5::FileToExtend extended(file);
+  arrays.for_each([&extended](const CheckpointArray& array) {
+    const std::string group(array.group);
+    hdf5::Group root = extended.root();
+    if (!root.has(group)) root.create_group(group);
+    root.group(group).write(array.name, array.shape, array.values);
+  });
+  extended.close();
+}
+
+}  // namespace
+
+std::vector<CheckpointArray> arrays_of(const NamedTensor& tensor) {
+  std::vector<CheckpointArray> arrays;
+  const auto add = [&](std::string_view group, const std::vector<float>& values) {
+    arrays.push_back({group, tensor.name, tensor.shape, values});
+  };
+  add(kParameters, tensor.values);
+  for (std::size_t i = 0; i < tensor.states.size(); ++i) add(kStateNames[i], tensor.states[i]);
+  if (!tensor.average.empty()) add(kAverage, tensor.average);
+  if (!tensor.outer_velocity.empty()) add(kOuterVelocity, tensor.outer_velocity);
+  return arrays;
+}
+
+ArraySource arrays_of(const Checkpoint& checkpoint) {
+  ArraySource source{.for_each = [&checkpoint](const auto& visit) {
     for (const NamedTensor& tensor : checkpoint.parameters)
-      averages.write(tensor.name, tensor.shape, std::span(tensor.average));
-  }
+      for (const CheckpointArray& array : arrays_of(tensor)) visit(array);
+  }};
+  source.for_each([&source](const CheckpointArray& array) {
+    ++source.arrays;
+    source.values += array.values.size();
+  });
+  return source;
+}
+
+void write_checkpoint(const std::filesystem::path& file, const CheckpointHeader& header, const ArraySource& arrays,
+                      const std::function<void()>& written) {
   AtomicFile whole(file);
-  whole.write(sealed(hdf5.image()));
+  const std::filesystem::path partial = AtomicFile::partial(file);
+  const std::vector<std::byte> image = image_of(file, header);
+  whole.write(image);
+  whole.reserve(image.size() + arrays.values * sizeof(float) +
+                hdf5::FileToExtend::space_for(arrays.arrays, kGroups.size()));
+  write_arrays(partial, arrays);
+  add_seal(whole, partial);
   written();
   whole.commit();
 }
 
-Checkpoint read_checkpoint(const std::filesystem::path& file) {
-  const hdf5::Group root = open_verified(file);
-  Checkpoint checkpoint;
-  checkpoint.model = root.string("model");
-  if (root.has_attribute("loss")) checkpoint.loss = root.string("loss");
-  checkpoint.optimizer = root.string("optimizer");
-  checkpoint.configuration = root.string("configuration");
-  checkpoint.seed = root.integer("seed");
-  checkpoint.run = read_run_state(root);
-  checkpoint.order = root.string("order");
-  checkpoint.image = {root.integer("image_height"), root.integer("image_width")};
-  read_data(root, checkpoint.data);
-  checkpoint.samples = read_samples(root);
-  if (root.has_attribute("frozen")) checkpoint.frozen = root.strings("frozen");
-  checkpoint.summing = root.string("summing");
-  if (root.has(kOnnx)) {
-    const auto bytes = root.dataset(kOnnx).read<std::uint8_t>();
-    checkpoint.onnx.assign(bytes.begin(), bytes.end());
+void write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint) {
+  write_checkpoint(file, checkpoint, arrays_of(checkpoint));
+}
+
+CheckpointFile::CheckpointFile(const std::filesystem::path& path)
+    : path_(path),
+      root_(open_verified(path)),
+      header_(read_header(root_)),
+      names_(root_.group(std::string(kParameters)).names()) {
+  root_.group(std::string(kStateNames.front()));
+}
+
+bool CheckpointFile::has(std::string_view group, const std::string& name) const {
+  return root_.has(std::string(group)) && root_.group(std::string(group)).has(name);
+}
+
+Shape CheckpointFile::shape(const std::string& name) const {
+  return root_.group(std::string(kParameters)).dataset(name).shape();
+}
+
+std::vector<float> CheckpointFile::read(std::string_view group, const std::string& name) const {
+  const hdf5::Dataset values = root_.group(std::string(group)).dataset(name);
+  if (!values.holds<float>()) fail("{}: must hold float32", values.place());
+  if (values.shape() != shape(name))
+    fail("{}: shape {}, but the parameter's is {}", values.place(), to_string(values.shape()), to_string(shape(name)));
+  return values.read<float>();
+}
+
+ArraySource CheckpointFile::arrays() const {
+  return {.for_each = [this](const auto& visit) {
+    for (const std::string& name : names_) {
+      const Shape of_parameter = shape(name);
+      for (const std::string_view group : kGroups)
+        if (has(group, name)) visit({group, name, of_parameter, read(group, name)});
+    }
+  }};
+}
+
+Checkpoint read_checkpoint(const std::filesystem::path& path) {
+  return read_checkpoint(CheckpointFile(path));
+}
+
+Checkpoint read_checkpoint(const CheckpointFile& file) {
+  Checkpoint checkpoint{file.header(), {}};
+  for (const std::string& name : file.names()) {
+    NamedTensor tensor{name, file.shape(name), file.read(kParameters, name), {}};
+    for (const std::string_view state : kStateNames)
+      if (file.has(state, name)) tensor.states.push_back(file.read(state, name));
+    if (file.has(kAverage, name)) tensor.average = file.read(kAverage, name);
+    if (file.has(kOuterVelocity, name)) tensor.outer_velocity = file.read(kOuterVelocity, name);
+    checkpoint.parameters.push_back(std::move(tensor));
   }
-  const hdf5::Group parameters = root.group("parameters");
-  std::vector<hdf5::Group> states;
-  for (const std::string_view state : kStateNames)
-    if (state == kStateNames.front() || root.has(std::string(state))) states.push_back(root.group(std::string(state)));
-  for (const std::string& name : parameters.names())
-    checkpoint.parameters.push_back(read_parameter(parameters, states, name));
-  if (root.has(kAverage))
-    for (NamedTensor& tensor : checkpoint.parameters) tensor.average = read_like(tensor, root.group(kAverage));
   return checkpoint;
 }
 
 namespace {
 
-bool are_finite(const std::vector<float>& values) {
+bool are_finite(std::span<const float> values) {
   return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
 }
 
@@ -261,19 +322,19 @@ void expect_usable(const DatasetInfo& data, const std::filesystem::path& file) {
 
 }  // namespace
 
-void expect_usable(const Checkpoint& checkpoint, const std::filesystem::path& file) {
-  const auto expect_finite = [&](std::string_view group, const std::string& name, const std::vector<float>& values) {
-    if (!are_finite(values)) fail("{}: {}/{} holds values that are not finite", file.string(), group, name);
-  };
-  expect_usable(checkpoint.data, file);
-  for (const NamedTensor& tensor : checkpoint.parameters) {
-    expect_finite("parameters", tensor.name, tensor.values);
-    for (std::size_t i = 0; i < tensor.states.size(); ++i) expect_finite(kStateNames[i], tensor.name, tensor.states[i]);
-    expect_finite(kAverage, tensor.name, tensor.average);
-  }
+void expect_usable(const CheckpointHeader& header, const ArraySource& arrays, const std::filesystem::path& file) {
+  expect_usable(header.data, file);
+  arrays.for_each([&](const CheckpointArray& array) {
+    if (!are_finite(array.values))
+      fail("{}: {}/{} holds values that are not finite", file.string(), array.group, array.name);
+  });
 }
 
-std::string description(const Checkpoint& checkpoint) {
+void expect_usable(const CheckpointFile& file) {
+  expect_usable(file.header(), file.arrays(), file.path());
+}
+
+std::string description(const CheckpointHeader& checkpoint) {
   return fmt::format("{} after {} steps", checkpoint.model, checkpoint.run.step);
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "src/data/data_fingerprint.h"
 #include "src/data/image.h"
 #include "src/data/samples.h"
+#include "src/io/hdf5.h"
 
 namespace annulus {
 
@@ -27,14 +29,17 @@ struct NamedTensor {
   // The optimizer's states: momentum and, for some optimizers, the second moment. Empty if it does not update this
   // parameter.
   std::vector<std::vector<float>> states;
-  std::vector<float> average{};  // moving average of the values; empty if the run keeps none
+  std::vector<float> average{};         // moving average of the values; empty if the run keeps none
+  std::vector<float> outer_velocity{};  // of the local strategy's outer optimizer; empty if there is none
 };
 
-// Names of the optimizer's states in a checkpoint.
+// The groups of a checkpoint's file, in which each parameter has an array of its own name: its values, the optimizer's
+// states, and what else NamedTensor has.
+constexpr std::string_view kParameters = "parameters", kAverage = "average", kOuterVelocity = "outer_velocity";
 constexpr std::array<std::string_view, 2> kStateNames = {"velocity", "second_moment"};
 
-// Everything that a run needs to resume. Independent of ranks and devices.
-struct Checkpoint {
+// All of a checkpoint but its tensors. Independent of ranks and devices.
+struct CheckpointHeader {
   std::string model;  // name in the zoo, or of an ONNX file
   std::string onnx;   // that file without its parameters' values; empty for a network of the zoo
   std::string loss = "softmax";
@@ -42,16 +47,36 @@ struct Checkpoint {
   std::string configuration;  // the run's configuration as TOML, for human readers
   std::uint64_t seed = 0;
   RunState run;
-  std::string order;               // of the samples, as returned by order_of()
-  ImageSize image;                 // size of the network's input
-  DatasetInfo data;                // the training data; its size is not stored
-  std::vector<DataField> samples;  // of the training and test data, see sample_fields(); empty for an average
-  std::string summing;             // how gradients were all-reduced; their last bits depend on it
+  std::string order;                  // of the samples, as returned by order_of()
+  ImageSize image;                    // size of the network's input
+  DatasetInfo data;                   // the training data; its size is not stored
+  std::vector<DataField> samples;     // of the training and test data, see sample_fields(); empty for an average
+  std::string summing;                // how gradients were all-reduced; their last bits depend on it
+  std::vector<std::string> frozen{};  // names of the parameters that training did not change
+};
+
+// Everything that a run needs to resume, in memory.
+struct Checkpoint : CheckpointHeader {
   std::vector<NamedTensor> parameters;
-  std::vector<std::string> frozen{};  // names of those that training did not change
 
   bool averages() const { return !parameters.empty() && !parameters.front().average.empty(); }
 };
+
+// An array of a checkpoint's file: /<group>/<name>.
+struct CheckpointArray {
+  std::string_view group;
+  const std::string& name;
+  const Shape& shape;
+  std::span<const float> values;
+};
+
+// The arrays of a checkpoint one after the other, so that they need not be in memory together.
+struct ArraySource {
+  std::size_t arrays = 0, values = 0;  // their number, and that of their values; or more
+  std::function<void(const std::function<void(const CheckpointArray&)>& visit)> for_each;
+};
+std::vector<CheckpointArray> arrays_of(const NamedTensor& tensor);
+ArraySource arrays_of(const Checkpoint& checkpoint);  // REQUIRES: the checkpoint outlives it
 
 // An HDF5 file:
 //   attributes of the root group: format ("annulus checkpoint"), version (4), model, loss, optimizer, configuration,
@@ -65,6 +90,7 @@ struct Checkpoint {
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
 //   /second_moment/<name>         the same, if the optimizer has it
 //   /average/<name>               the same shape, for all parameters, if the run keeps a moving average of them
+//   /outer_velocity/<name>        the same shape, for the parameters that are updated, if the run has --outer nesterov
 //   /onnx                         uint8, the bytes of the network, if it is not one of the zoo
 //   The step also counts the optimizer's updates.
 // followed by "sealed 2" and a checksum (XXH3, 64 bits) of all bytes before it.
@@ -73,7 +99,9 @@ struct Checkpoint {
 // either the complete old checkpoint or the complete new one. Throws Error (disk full, no permission) and leaves the
 // old one untouched. `written` is called after everything is written and before the renaming.
 void write_checkpoint(
-    const std::filesystem::path& file, const Checkpoint& checkpoint, const std::function<void()>& written = [] {});
+    const std::filesystem::path& file, const CheckpointHeader& header, const ArraySource& arrays,
+    const std::function<void()>& written = [] {});
+void write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint);
 
 // Another version of the program wrote the checkpoint, which may be intact.
 class UnknownVersion : public Error {
@@ -81,15 +109,39 @@ class UnknownVersion : public Error {
   using Error::Error;
 };
 
-// Throws Error naming the file and the problem: missing, truncated, altered, not a checkpoint, another version.
-Checkpoint read_checkpoint(const std::filesystem::path& file);
+// A checkpoint's file, open for reading array by array. All functions throw Error naming the file and the problem.
+class CheckpointFile {
+ public:
+  // Throws Error if it is missing, truncated, altered, not a checkpoint, or of another version.
+  explicit CheckpointFile(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  const CheckpointHeader& header() const { return header_; }
+  const std::vector<std::string>& names() const { return names_; }  // of the parameters, in the order of the file
+  bool averages() const { return has(kAverage, names_.empty() ? "" : names_.front()); }
+
+  bool has(std::string_view group, const std::string& name) const;  // such an array
+  Shape shape(const std::string& name) const;                       // of a parameter
+  std::vector<float> read(std::string_view group, const std::string& name) const;
+  ArraySource arrays() const;  // without their numbers. REQUIRES: this outlives it
+
+ private:
+  std::filesystem::path path_;
+  hdf5::Group root_;
+  CheckpointHeader header_;
+  std::vector<std::string> names_;
+};
+
+Checkpoint read_checkpoint(const CheckpointFile& file);  // all of it
+Checkpoint read_checkpoint(const std::filesystem::path& path);
 
 // Throws Error naming `file` and the first tensor or attribute that is unusable: non-finite values, or normalization
 // that does not fit the images.
-void expect_usable(const Checkpoint& checkpoint, const std::filesystem::path& file);
+void expect_usable(const CheckpointHeader& header, const ArraySource& arrays, const std::filesystem::path& file);
+void expect_usable(const CheckpointFile& file);
 
 // "lenet after 938 steps".
-std::string description(const Checkpoint& checkpoint);
+std::string description(const CheckpointHeader& checkpoint);
 
 // Returns the score only; nothing if there is none or the checkpoint cannot be read.
 std::optional<Score> read_score(const std::filesystem::path& file);

@@ -76,7 +76,7 @@ std::optional<StoredCheckpoint> CheckpointFolder::newest() const {
   std::string reason;  // of the newest
   for (const Numbered& one : files) {
     try {
-      return StoredCheckpoint{one.file, read_checkpoint(one.file), damaged};
+      return StoredCheckpoint{CheckpointFile(one.file), damaged};
     } catch (const UnknownVersion&) {
       throw;
     } catch (const Error& error) {
@@ -92,7 +92,7 @@ std::optional<StoredCheckpoint> CheckpointFolder::newest() const {
 std::optional<fs::path> CheckpointFolder::newest_usable() const {
   for (const Numbered& one : list()) {
     try {
-      expect_usable(read_checkpoint(one.file), one.file);
+      expect_usable(CheckpointFile(one.file));
       return one.file;
     } catch (const Error&) {  // try the next
     }
@@ -120,16 +120,17 @@ std::optional<CheckpointFolder::Scored> CheckpointFolder::best_of(const std::vec
   return best;
 }
 
-void CheckpointFolder::write(const Checkpoint& checkpoint) const {
+void CheckpointFolder::write(const CheckpointHeader& header, const ArraySource& arrays) const {
+  const std::uint64_t step = header.run.step;
   check(subfolder(), "make the folder", [&](auto& error) { fs::create_directories(subfolder(), error); });
   remove_unfinished();
-  const fs::path file = file_of(checkpoint.run.step);
-  write_checkpoint(file, checkpoint, [&] { reached_(checkpoint.run.step, "written"); });
-  reached_(checkpoint.run.step, "renamed");
+  const fs::path file = file_of(step);
+  write_checkpoint(file, header, arrays, [&] { reached_(step, "written"); });
+  reached_(step, "renamed");
 
   // Later checkpoints were damaged when the run resumed from an earlier one.
   std::vector<Numbered> files = list();
-  const auto is_later = [&](const Numbered& one) { return one.step > checkpoint.run.step; };
+  const auto is_later = [&](const Numbered& one) { return one.step > step; };
   const auto last = std::ranges::find_if_not(files, is_later);
   std::vector<Numbered> superfluous(files.begin(), last);
   files.erase(files.begin(), last);
@@ -137,7 +138,7 @@ void CheckpointFolder::write(const Checkpoint& checkpoint) const {
   const auto best = best_of(files);
   point(kNewest, file);
   if (best) point(kBest, best->where.file);
-  reached_(checkpoint.run.step, "linked");
+  reached_(step, "linked");
   for (std::size_t i = keep_; i < files.size(); ++i)
     if (!best || files[i].step != best->where.step) superfluous.push_back(files[i]);
   for (const Numbered& one : superfluous) check(one.file, "remove", [&](auto& error) { fs::remove(one.file, error); });
@@ -165,7 +166,7 @@ void CheckpointFolder::point(const std::string& name, const fs::path& file) cons
 }
 
 StoredCheckpoint find_checkpoint(const fs::path& place) {
-  if (!fs::is_directory(place)) return {place, read_checkpoint(place), {}};
+  if (!fs::is_directory(place)) return {CheckpointFile(place), {}};
   auto newest = CheckpointFolder(place, 1).newest();
   if (!newest) fail("{}: no checkpoint in this folder; give a checkpoint file or a run's folder", place.string());
   return *std::move(newest);

@@ -11,10 +11,9 @@
 
 namespace annulus {
 
-// A checkpoint and its file.
+// A checkpoint that was found in a folder.
 struct StoredCheckpoint {
-  std::filesystem::path file;
-  Checkpoint checkpoint;
+  CheckpointFile file;
   std::vector<std::string> damaged;  // newer checkpoints that cannot be read: one line each, with the reason
 };
 
@@ -59,7 +58,7 @@ class CheckpointFolder {
 
   // Writes a checkpoint, updates the links and removes checkpoints that need not be kept. Throws Error and leaves the
   // earlier ones unchanged.
-  void write(const Checkpoint& checkpoint) const;
+  void write(const CheckpointHeader& header, const ArraySource& arrays) const;
 
  private:
   struct Scored {

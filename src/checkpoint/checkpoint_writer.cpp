@@ -9,9 +9,15 @@ namespace annulus {
 void CheckpointWriter::begin(Checkpoint checkpoint) {
   writing_ = std::async(std::launch::async, [this, checkpoint = std::move(checkpoint)] {
     const double begun = now_seconds();
-    folder_.write(checkpoint);
+    folder_.write(checkpoint, arrays_of(checkpoint));
     return now_seconds() - begun;
   });
+}
+
+void CheckpointWriter::write(const CheckpointHeader& header, const ArraySource& arrays) {
+  const double begun = now_seconds();
+  folder_.write(header, arrays);
+  seconds_ += now_seconds() - begun;
 }
 
 void CheckpointWriter::check() {

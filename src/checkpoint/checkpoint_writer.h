@@ -16,8 +16,10 @@ class CheckpointWriter {
   const CheckpointFolder& folder() const { return folder_; }  // REQUIRES: no write in progress
 
   void begin(Checkpoint checkpoint);  // REQUIRES: finish() was called
-  void check();                       // throws Error if the last write failed; does not block
-  void finish();                      // waits for the last write; throws Error if it failed
+  // Writes a checkpoint now. REQUIRES: finish() was called. Throws Error.
+  void write(const CheckpointHeader& header, const ArraySource& arrays);
+  void check();   // throws Error if the last write failed; does not block
+  void finish();  // waits for the last write; throws Error if it failed
 
   double seconds() const { return seconds_; }  // total time of the finished writes
 

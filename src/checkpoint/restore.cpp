@@ -18,26 +18,15 @@ std::vector<float> read(Device& device, const Parameter& parameter, DeviceView f
   return values;
 }
 
-std::vector<std::string> frozen_names(const Model& model) {
-  std::vector<std::string> names;
-  for (const Parameter& p : model.parameters().all())
-    if (p.role == Role::frozen) names.push_back(p.name);
-  return names;
-}
-
-void restore_average(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
-                     const Optimizer& optimizer) {
+// Throws Error naming the file unless both or neither have an average.
+void expect_average(const CheckpointFile& file, const Optimizer& optimizer) {
   const bool wanted = static_cast<bool>(optimizer.average());
-  if (wanted != checkpoint.averages())
-    fail("{} was made {} --ema: resume it {} --ema as well", file.string(), wanted ? "without" : "with",
+  if (wanted != file.averages())
+    fail("{} was made {} --ema: resume it {} --ema as well", file.path().string(), wanted ? "without" : "with",
          wanted ? "without" : "with");
-  if (!wanted) return;
-  for (const Parameter& p : model.parameters().all())
-    if (kept(p))
-      model.device().write(find(checkpoint, file, p.name, p.spec.shape).average, p.spec, optimizer.average(p));
 }
 
-void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file, const RunKind& kind) {
+void expect_kind(const CheckpointHeader& checkpoint, const std::filesystem::path& file, const RunKind& kind) {
   if (checkpoint.model != kind.model)
     fail("{} is of model {}: resume it with --model {}", file.string(), checkpoint.model, checkpoint.model);
   if (checkpoint.onnx != kind.onnx)
@@ -68,7 +57,7 @@ void expect_kind(const Checkpoint& checkpoint, const std::filesystem::path& file
 
 // Returns the first difference between this run's data and the checkpoint's. Throws Error unless --data-changed accepts
 // it.
-std::optional<std::string> data_difference(const Checkpoint& checkpoint, const std::filesystem::path& file,
+std::optional<std::string> data_difference(const CheckpointHeader& checkpoint, const std::filesystem::path& file,
                                            const RunKind& kind) {
   const auto difference = first_difference(data_fields(checkpoint.data, checkpoint.samples), kind.data);
   if (difference && !kind.data_changed)
@@ -78,108 +67,166 @@ std::optional<std::string> data_difference(const Checkpoint& checkpoint, const s
 }
 
 void expect_usable(const StoredCheckpoint& stored, const CheckpointFolder& folder) try {
-  expect_usable(stored.checkpoint, stored.file);
+  expect_usable(stored.file);
 } catch (const Error& error) {
   const auto earlier = folder.newest_usable();
   if (!earlier) throw;
   fail("{}; to resume from {}, delete the later ones", error.what(), earlier->string());
 }
 
-// Throws Error naming `file` unless the checkpoint has this optimizer's states.
-void expect_states(const Checkpoint& checkpoint, const std::filesystem::path& file, const Model& model,
-                   const Optimizer& optimizer) {
-  if (checkpoint.optimizer != optimizer.name())
+// Throws Error naming the file unless it has this optimizer's states.
+void expect_states(const CheckpointFile& file, const Model& model, const Optimizer& optimizer) {
+  const CheckpointHeader& header = file.header();
+  if (header.optimizer != optimizer.name())
     fail("{} was made with --optimizer {}: resume it with the same --optimizer, because others cannot use its state",
-         file.string(), checkpoint.optimizer);
-  if (checkpoint.frozen != frozen_names(model))
-    fail("{} was made with another --freeze: {} parameters were frozen: resume it with the same --freeze",
-         file.string(), checkpoint.frozen.size());
+         file.path().string(), header.optimizer);
+  for (const Parameter& p : model.parameters().all())
+    if ((p.role == Role::frozen) != (std::ranges::find(header.frozen, p.name) != header.frozen.end()))
+      fail("{} was made with another --freeze: {} parameters were frozen: resume it with the same --freeze",
+           file.path().string(), header.frozen.size());
   for (const Parameter& p : model.parameters().all()) {
     if (!p.trained()) continue;
-    const NamedTensor& saved = find(checkpoint, file, p.name, p.spec.shape);
-    if (saved.states.size() != optimizer.states())
-      fail("{} has {} of the optimizer's {} states of {}: resume it with the same --optimizer", file.string(),
-           saved.states.size(), optimizer.states(), p.name);
+    expect_parameter(file, p.name, p.spec.shape);
+    const auto saved = static_cast<std::size_t>(
+        std::ranges::count_if(kStateNames, [&](std::string_view state) { return file.has(state, p.name); }));
+    if (saved != optimizer.states())
+      fail("{} has {} of the optimizer's {} states of {}: resume it with the same --optimizer", file.path().string(),
+           saved, optimizer.states(), p.name);
   }
 }
 
-// Returns a state as an arena with the gradients' layout. Overwrites the gradients.
-std::vector<std::byte> state_of(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
-                                std::size_t number) {
+// Reads a group's arrays into the arena of the gradients; zeros if there are none.
+void read_arena(const CheckpointFile& file, std::string_view group, Model& model) {
   const Parameters& parameters = model.parameters();
-  Device& device = model.device();
-  device.zero(parameters.gradients());
+  model.device().zero(parameters.gradients());
   for (const Parameter& p : parameters.all())
-    if (p.trained())
-      device.write(find(checkpoint, file, p.name, p.spec.shape).states[number], p.spec, parameters.gradient(p));
-  std::vector<std::byte> bytes(parameters.gradients().bytes);
-  device.download(parameters.gradients(), bytes);
-  return bytes;
+    if (p.role != Role::frozen && file.has(group, p.name))
+      model.device().write(file.read(group, p.name), p.spec, parameters.gradient(p));
 }
 
-// Copies rank 0's memory to every rank's.
-void broadcast(const World& world, Device& device, DeviceView view) {
-  std::vector<std::byte> bytes(view.bytes);
-  if (world.root()) device.download(view, bytes);
-  world.broadcast(bytes);
-  device.upload(bytes, view);
+// Calls visit(its offset, a copy of it) for each piece of a device's memory, so that the copies need little memory.
+template <class Visit>
+void for_each_piece(Device& device, DeviceView view, const Visit& visit) {
+  constexpr std::size_t kPiece = 4 << 20;
+  std::vector<std::byte> bytes;
+  for (std::size_t begin = 0; begin < view.bytes; begin += kPiece) {
+    bytes.resize(std::min(kPiece, view.bytes - begin));
+    device.download(view.slice(begin, bytes.size()), bytes);
+    visit(begin, std::span(bytes));
+  }
+}
+
+// Copies rank 0's memory `from` to every rank's memory `to`.
+void broadcast(const World& world, Device& device, DeviceView from, DeviceView to) {
+  for_each_piece(device, from, [&](std::size_t begin, std::span<std::byte> bytes) {
+    world.broadcast(bytes);
+    device.upload(bytes, to.slice(begin, bytes.size()));
+  });
 }
 
 }  // namespace
 
-const NamedTensor& find(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& name,
-                        const Shape& shape) {
-  const auto found = std::ranges::find(checkpoint.parameters, name, &NamedTensor::name);
-  if (found == checkpoint.parameters.end())
-    fail("{} has no parameter {}: it belongs to another model ({})", file.string(), name, checkpoint.model);
-  if (found->shape != shape)
-    fail("{}: {} is {}, but the model's is {}: it was trained on other images or classes", file.string(), name,
-         to_string(found->shape), to_string(shape));
-  return *found;
+void expect_parameter(const CheckpointFile& file, const std::string& name, const Shape& shape) {
+  if (!file.has(kParameters, name))
+    fail("{} has no parameter {}: it belongs to another model ({})", file.path().string(), name, file.header().model);
+  if (file.shape(name) != shape)
+    fail("{}: {} is {}, but the model's is {}: it was trained on other images or classes", file.path().string(), name,
+         to_string(file.shape(name)), to_string(shape));
 }
 
-Checkpoint snapshot(Model& model, const Optimizer& optimizer) {
-  Checkpoint checkpoint;
-  checkpoint.optimizer = optimizer.name();
+std::vector<NamedTensor> snapshot(Model& model) {
+  std::vector<NamedTensor> tensors;
   const Parameters& parameters = model.parameters();
   for (const Parameter& p : parameters.all()) {
     if (!kept(p)) continue;
-    NamedTensor tensor{p.name, p.spec.shape, read(model.device(), p, parameters.weight(p)), {}};
-    if (optimizer.average()) tensor.average = read(model.device(), p, optimizer.average(p));
-    checkpoint.parameters.push_back(std::move(tensor));
+    tensors.push_back({p.name, p.spec.shape, read(model.device(), p, parameters.weight(p)), {}});
   }
-  checkpoint.frozen = frozen_names(model);
-  return checkpoint;
+  return tensors;
 }
 
-void add_state(Checkpoint& checkpoint, Model& model, DeviceView state) {
+namespace {
+
+// Calls visit(tensor, its values in an arena with the gradients' layout) for each parameter that is trained.
+template <class Visit>
+void for_each_trained(Checkpoint& checkpoint, Model& model, DeviceView arena, Visit visit) {
   auto tensor = checkpoint.parameters.begin();
   for (const Parameter& p : model.parameters().all()) {
     if (!kept(p)) continue;
-    if (p.trained()) tensor->states.push_back(read(model.device(), p, state.slice(p.offset, p.bytes)));
+    if (p.trained()) visit(*tensor, read(model.device(), p, arena.slice(p.offset, p.bytes)));
     ++tensor;
   }
 }
 
-void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model, bool averaged) {
+// Frozen parameters do not move, so they are their own average.
+DeviceView average_of(const Model& model, const Parameter& p, DeviceView average) {
+  return p.role == Role::frozen ? model.parameters().weight(p) : average.slice(p.offset, p.bytes);
+}
+
+}  // namespace
+
+void add_state(Checkpoint& checkpoint, Model& model, DeviceView state) {
+  for_each_trained(checkpoint, model, state,
+                   [](NamedTensor& tensor, std::vector<float> values) { tensor.states.push_back(std::move(values)); });
+}
+
+void set_average(Checkpoint& checkpoint, Model& model, DeviceView average) {
+  auto tensor = checkpoint.parameters.begin();
+  for (const Parameter& p : model.parameters().all())
+    if (kept(p)) (tensor++)->average = read(model.device(), p, average_of(model, p, average));
+}
+
+void set_outer_velocity(Checkpoint& checkpoint, Model& model, DeviceView velocity) {
+  for_each_trained(checkpoint, model, velocity,
+                   [](NamedTensor& tensor, std::vector<float> values) { tensor.outer_velocity = std::move(values); });
+}
+
+ArraySource arrays_of(Model& model, const Optimizer& optimizer) {
+  ArraySource source;
+  for (const Parameter& p : model.parameters().all()) {
+    if (!kept(p)) continue;
+    const std::size_t arrays = 1 + (p.trained() ? optimizer.states() : 0) + (optimizer.average() ? 1 : 0);
+    source.arrays += arrays;
+    source.values += arrays * elements(p.spec.shape);
+  }
+  source.for_each = [&model, &optimizer](const auto& visit) {
+    for (const Parameter& p : model.parameters().all()) {
+      if (!kept(p)) continue;
+      const auto visit_array = [&](std::string_view group, DeviceView from) {
+        visit({group, p.name, p.spec.shape, read(model.device(), p, from)});
+      };
+      visit_array(kParameters, model.parameters().weight(p));
+      for (std::size_t i = 0; p.trained() && i < optimizer.states(); ++i)
+        visit_array(kStateNames[i], optimizer.state(i, p));
+      if (optimizer.average()) visit_array(kAverage, average_of(model, p, optimizer.average()));
+    }
+  };
+  return source;
+}
+
+void restore_parameters(const CheckpointFile& file, Model& model, bool averaged) {
   const Parameters& parameters = model.parameters();
   for (const Parameter& p : parameters.all()) {
     if (!kept(p)) continue;
-    const NamedTensor& saved = find(checkpoint, file, p.name, p.spec.shape);
-    model.device().write(averaged ? saved.average : saved.values, p.spec, parameters.weight(p));
+    expect_parameter(file, p.name, p.spec.shape);
+    model.device().write(file.read(averaged ? kAverage : kParameters, p.name), p.spec, parameters.weight(p));
   }
   model.parameters().weights_changed();
 }
 
 void broadcast_weights(const World& world, Model& model) {
-  broadcast(world, model.device(), model.parameters().weights());
+  const DeviceView weights = model.parameters().weights();
+  broadcast(world, model.device(), weights, weights);
   model.parameters().weights_changed();
 }
 
-void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
-                    Optimizer& optimizer) {
-  expect_states(checkpoint, file, model, optimizer);
-  for (std::size_t i = 0; i < optimizer.states(); ++i) optimizer.write_state(i, state_of(checkpoint, file, model, i));
+void restore_states(const CheckpointFile& file, Model& model, Optimizer& optimizer) {
+  expect_states(file, model, optimizer);
+  for (std::size_t i = 0; i < optimizer.states(); ++i) {
+    read_arena(file, kStateNames[i], model);
+    for_each_piece(model.device(), model.parameters().gradients(), [&](std::size_t begin, std::span<std::byte> bytes) {
+      optimizer.write(optimizer.state(i), begin, bytes);
+    });
+  }
 }
 
 std::optional<Resumption> find_resumption(const World& world, const CheckpointFolder& folder, const RunKind& kind) {
@@ -190,11 +237,11 @@ std::optional<Resumption> find_resumption(const World& world, const CheckpointFo
   } shared{};
   if (world.root()) resumption.stored = folder.newest();
   if (resumption.stored) {
-    const Checkpoint& checkpoint = resumption.stored->checkpoint;
+    const CheckpointFile& file = resumption.stored->file;
     expect_usable(*resumption.stored, folder);
-    resumption.data_difference = data_difference(checkpoint, resumption.stored->file, kind);
-    expect_kind(checkpoint, resumption.stored->file, kind);
-    shared = {true, checkpoint.run};
+    resumption.data_difference = data_difference(file.header(), file.path(), kind);
+    expect_kind(file.header(), file.path(), kind);
+    shared = {true, file.header().run};
     shared.state.best = folder.best();
   }
   world.broadcast(std::as_writable_bytes(std::span(&shared, 1)));
@@ -203,22 +250,29 @@ std::optional<Resumption> find_resumption(const World& world, const CheckpointFo
   return resumption;
 }
 
-void restore(const World& world, Resumption& resumption, Model& model, Optimizer& optimizer) {
-  if (resumption.stored) {
-    const Checkpoint& checkpoint = resumption.stored->checkpoint;
-    restore_parameters(checkpoint, resumption.stored->file, model);
-    expect_states(checkpoint, resumption.stored->file, model, optimizer);
-    restore_average(checkpoint, resumption.stored->file, model, optimizer);
+void restore(const World& world, const Resumption& resumption, Model& model, Optimizer& optimizer,
+             DeviceView outer_velocity) {
+  const CheckpointFile* const file = resumption.stored ? &resumption.stored->file : nullptr;
+  if (file != nullptr) {
+    restore_parameters(*file, model);
+    expect_states(*file, model, optimizer);
+    expect_average(*file, optimizer);
   }
   broadcast_weights(world, model);
-  for (std::size_t i = 0; i < optimizer.states(); ++i) {
-    std::vector<std::byte> state(model.parameters().gradients().bytes);
-    if (resumption.stored) state = state_of(resumption.stored->checkpoint, resumption.stored->file, model, i);
-    world.broadcast(state);
-    optimizer.write_state(i, state);
+  const DeviceView arena = model.parameters().gradients();
+  const auto restore_kept = [&](std::string_view group, DeviceView kept) {
+    if (file != nullptr) read_arena(*file, group, model);
+    for_each_piece(model.device(), arena, [&](std::size_t begin, std::span<std::byte> bytes) {
+      world.broadcast(bytes);
+      optimizer.write(kept, begin, bytes);
+    });
+  };
+  for (std::size_t i = 0; i < optimizer.states(); ++i) restore_kept(kStateNames[i], optimizer.state(i));
+  if (optimizer.average()) restore_kept(kAverage, optimizer.average());
+  if (outer_velocity) {
+    if (file != nullptr) read_arena(*file, kOuterVelocity, model);
+    broadcast(world, model.device(), arena, outer_velocity);
   }
-  if (resumption.stored) resumption.stored->checkpoint.parameters = {};
-  if (optimizer.average()) broadcast(world, model.device(), optimizer.average());
   optimizer.set_step(resumption.state.step);
   if (LossScaling* scaling = model.device().loss_scaling())
     scaling->set_state(resumption.state.loss_scaling.value_or(LossScaling::State{}));
@@ -227,10 +281,9 @@ void restore(const World& world, Resumption& resumption, Model& model, Optimizer
 std::uint64_t restore_best(const World& world, const CheckpointFolder& folder, Model& model) {
   std::uint64_t step = 0;
   if (world.root()) {
-    const std::filesystem::path file = folder.best_file();
-    const Checkpoint best = read_checkpoint(file);
-    restore_parameters(best, file, model, best.averages());
-    step = best.run.step;
+    const CheckpointFile best(folder.best_file());
+    restore_parameters(best, model, best.averages());
+    step = best.header().run.step;
   }
   world.broadcast(std::as_writable_bytes(std::span(&step, 1)));
   broadcast_weights(world, model);

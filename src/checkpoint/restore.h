@@ -13,29 +13,31 @@ namespace annulus {
 
 // Copies state between a running model and a checkpoint (see src/checkpoint/checkpoint.h).
 
-// Throws Error naming `file` if the checkpoint has no parameter of this name and shape.
-const NamedTensor& find(const Checkpoint& checkpoint, const std::filesystem::path& file, const std::string& name,
-                        const Shape& shape);
+// Throws Error naming the file if it has no parameter of this name and shape.
+void expect_parameter(const CheckpointFile& file, const std::string& name, const Shape& shape);
 
-// Returns a checkpoint with the current parameters and their average; the caller adds the states, and fills in the
-// rest.
-Checkpoint snapshot(Model& model, const Optimizer& optimizer);
+// Returns the current parameters; the caller adds what the optimizer keeps.
+std::vector<NamedTensor> snapshot(Model& model);
 
 // Adds the optimizer's next state, an arena with the gradients' layout.
 void add_state(Checkpoint& checkpoint, Model& model, DeviceView state);
+void set_average(Checkpoint& checkpoint, Model& model, DeviceView average);          // likewise
+void set_outer_velocity(Checkpoint& checkpoint, Model& model, DeviceView velocity);  // likewise
 
-// `averaged`: restores the moving average instead. REQUIRES: the checkpoint has one. Throws Error naming `file` if the
-// checkpoint does not match the model.
-void restore_parameters(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
-                        bool averaged = false);
+// Returns the arrays of a checkpoint with the current parameters, their average, and the optimizer's states, read from
+// the model one by one. REQUIRES: the optimizer is not sharded(); everything outlives the source.
+ArraySource arrays_of(Model& model, const Optimizer& optimizer);
+
+// `averaged`: restores the moving average instead. REQUIRES: the checkpoint has one. Throws Error naming the file if
+// the checkpoint does not match the model.
+void restore_parameters(const CheckpointFile& file, Model& model, bool averaged = false);
 
 // Copies rank 0's weights to every rank's. Collective.
 void broadcast_weights(const World& world, Model& model);
 
-// Restores the optimizer's states, and overwrites gradients. Throws Error naming `file` if they belong to another
-// optimizer.
-void restore_states(const Checkpoint& checkpoint, const std::filesystem::path& file, Model& model,
-                    Optimizer& optimizer);
+// Restores the optimizer's states, not the average, and overwrites gradients. Throws Error naming the file if they
+// belong to another optimizer.
+void restore_states(const CheckpointFile& file, Model& model, Optimizer& optimizer);
 
 // The properties of a run that a checkpoint must match to be resumed.
 struct RunKind {
@@ -60,9 +62,10 @@ struct Resumption {
 // Error if it belongs to a run of another kind or is not usable. Collective.
 std::optional<Resumption> find_resumption(const World& world, const CheckpointFolder& folder, const RunKind& kind);
 
-// Restores the checkpoint's tensors on every rank, and releases rank 0's copy of them. Collective. Throws Error if they
-// do not match the model or the optimizer.
-void restore(const World& world, Resumption& resumption, Model& model, Optimizer& optimizer);
+// Restores the checkpoint's tensors on every rank, and overwrites gradients. Collective. Throws Error if they do not
+// match the model or the optimizer. `outer_velocity`: see Strategy.
+void restore(const World& world, const Resumption& resumption, Model& model, Optimizer& optimizer,
+             DeviceView outer_velocity);
 
 // Replaces the weights by those that were evaluated for the best checkpoint: its moving average if it has one. Returns
 // its step. Collective. Throws Error on rank 0 if there is none.

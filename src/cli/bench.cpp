@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "collectives/all_reduce.h"
@@ -123,6 +124,12 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->check(one_of(all_reduce_names()))
       ->delimiter(',')
       ->default_str("auto");
+  step->add_option("--strategy", s.strategy,
+                   "Strategies, as in annulus train --strategy: synchronous, sharded, or both in turns")
+      ->group("All-reduce")
+      ->check(one_of({"synchronous", "sharded"}))
+      ->delimiter(',')
+      ->default_str("synchronous");
   add_wire_option(*step, s.wire)->group("All-reduce");
   add_bucket_options(*step, s.buckets, &s.tune_buckets);
   add_device_options(*step, s.device);
@@ -132,6 +139,8 @@ void add_bench(CLI::App& app, Command& chosen) {
     if (step_options->shards > 0 &&
         (step_options->all_reduce != std::vector<std::string>{"auto"} || step_options->wire != "fp32"))
       throw CLI::ValidationError("--shards", "sums in an order of its own: remove --all-reduce and --wire");
+    if (step_options->tune_buckets && std::ranges::count(step_options->strategy, "sharded") > 0)
+      throw CLI::ValidationError("--bucket", "tune does not support --strategy sharded yet: give a size");
     // As train does: the bits of a step depend on the number of threads, whose default depends on the number of ranks.
     if (step_options->shards > 0 && step_options->device.threads == 0) step_options->device.threads = 1;
     step_options->configuration = step->config_to_str(true, false);

@@ -4,9 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
-#include <thread>
 
 #include "src/cli/choices.h"
 #include "src/cli/commands.h"
@@ -17,15 +15,12 @@
 #include "src/io/terminal.h"
 #include "src/io/version.h"
 #include "src/job/job_status.h"
+#include "src/job/launched_rank.h"
 
 namespace annulus {
 namespace {
 
 constexpr int kUsageExitCode = 2;
-
-// How long the other ranks wait before they exit, so that the first one can report the error: a launcher ends all ranks
-// as soon as one exits with an error.
-constexpr std::chrono::seconds kToTheFirst(2);
 
 // Describes the first word that the parser does not know.
 std::string describe_unknown(const CLI::App& command, const std::string& word) {
@@ -60,7 +55,7 @@ std::string describe_mismatch(const CLI::App& command, const std::string& text) 
     fmt::print(stderr, "{}{}\n", name, printable_lines(usage_error(app, error)));
     report_job_status(kUsageExitCode, 0);
   } else {
-    std::this_thread::sleep_for(kToTheFirst);
+    let_first_rank_report();
   }
   std::exit(kUsageExitCode);
 }
@@ -124,7 +119,10 @@ Command parse_command_line(int argc, char** argv, bool speaks) {
   } catch (const CLI::Success& help) {
     // CLI11 handles --help before it reports unknown arguments.
     if (const auto unknown = app.remaining(true); !unknown.empty()) refuse(app, CLI::ExtrasError(unknown), speaks);
-    if (speaks) app.exit(help);
+    if (speaks) {
+      app.exit(help);
+      report_job_status(0, 0);
+    }
     std::exit(0);
   } catch (const CLI::ParseError& error) {
     refuse(app, error, speaks);

@@ -127,10 +127,14 @@ CLI::Option* add_data_changed_flag(CLI::App& command, bool& changed, const std::
   return command.add_flag("--data-changed", changed, help)->configurable(false);
 }
 
-CLI::Option* add_wire_option(CLI::App& command, std::string& wire) {
+CLI::Option* add_wire_option(CLI::App& command, std::string& wire, bool int8) {
+  std::vector<std::string> types{"fp32", "bf16", "fp16"};
+  if (int8) types.emplace_back("int8");
   return command
-      .add_option("--wire", wire, "Data type of messages between nodes: fp32, bf16 or fp16; sums are always in fp32")
-      ->check(one_of({"fp32", "bf16", "fp16"}))
+      .add_option("--wire", wire,
+                  fmt::format("Data type of messages between nodes: fp32, bf16 or fp16{}; sums are always in fp32",
+                              int8 ? ", or int8 for the differences of --strategy local" : ""))
+      ->check(one_of(types))
       ->capture_default_str();
 }
 

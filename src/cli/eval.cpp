@@ -25,6 +25,13 @@ void add_eval(CLI::App& app, Command& chosen) {
       ->transform(number_from(0))
       ->capture_default_str()
       ->needs(follow);
+  command
+      ->add_option("--grace", o.grace,
+                   "With --follow: seconds to wait for another job that continues the run, such as a requeued one, if "
+                   "its job ended before the run was complete or stopped")
+      ->transform(number_from(0))
+      ->capture_default_str()
+      ->needs(follow);
   add_data_option(*command, o.data);
   command->add_option("--split", o.split, "Split of the data: train, validation or test")
       ->check(one_of({"train", "validation", "test"}))
@@ -50,12 +57,13 @@ void add_eval(CLI::App& app, Command& chosen) {
       expect_whole_world(world);
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);
       inputs.push_back(options->checkpoint);
+      const FileKind kind = options->follow ? FileKind::run_evaluation : FileKind::evaluation;
+      expect_replaceable(world, {{options->json, kind}}, inputs, options->overwrite);
       if (options->follow) {
         follow_run(world, *options, watchdog.activity());
-        return 0;
+      } else {
+        evaluate(world, *options, watchdog.activity());
       }
-      expect_replaceable(world, {{options->json, FileKind::evaluation}}, inputs, options->overwrite);
-      evaluate(world, *options, watchdog.activity());
       return 0;
     };
   });

@@ -175,15 +175,58 @@ void add_optimizer_options(CLI::App& command, TrainOptions& o) {
 }
 
 CLI::Option* add_interval_option(CLI::App& command, const std::string& name, Interval& interval,
-                                 const std::string& help) {
-  const auto parse = [&interval, name](const std::string& text) {
+                                 const std::string& help,
+                                 const std::function<Interval(const std::string&)>& parse_text = parse_interval) {
+  const auto parse = [&interval, name, parse_text](const std::string& text) {
     try {
-      interval = parse_interval(text);
+      interval = parse_text(text);
     } catch (const Error& error) {
       throw CLI::ValidationError(name, error.what());
     }
   };
   return command.add_option_function<std::string>(name, parse, help)->type_name("WHEN")->default_str("1epoch");
+}
+
+void add_strategy_options(CLI::App& command, TrainOptions& o) {
+  const std::string group = "All-reduce";
+  command
+      .add_option(
+          "--strategy", o.strategy,
+          "synchronous: all ranks make the same update after every step; sharded: the same bits, but each rank "
+          "updates a part of the weights, and has only that part of the optimizer's state and of --ema's "
+          "average (ZeRO-1); local: each updates weights of its own, which are averaged every --sync-every (local SGD, "
+          "DiLoCo), for slow networks and unequal ranks; async: ranks push gradients to the owners of weights and pull "
+          "these, at most --staleness steps ahead of the slowest (parameter server), for unequal ranks")
+      ->check(one_of(strategy_names()))
+      ->capture_default_str()
+      ->group(group);
+  add_interval_option(command, "--sync-every", o.sync_every,
+                      "Length of a round (local, async), after which ranks meet: steps, such as 20, or a time, such as "
+                      "2s, in which slower ranks have fewer samples",
+                      parse_round)
+      ->default_str("20")
+      ->group(group);
+  command.add_option("--staleness", o.staleness, "Steps that a rank may be ahead of the slowest one (async); 0: none")
+      ->transform(whole_number(0, 1000))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--servers", o.servers,
+                  "Number of ranks, the last ones, that only keep and update weights (async); 0: every rank does both")
+      ->transform(whole_number(0, 1'000'000))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--outer", o.outer,
+                  "Update of the common weights after a round (local): average, or nesterov (momentum 0.9, rate 0.7)")
+      ->check(one_of(outer_names()))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag(
+          "--overlap", o.overlap,
+          "All-reduce a round's differences during the next one, and update the common weights at its end (local)")
+      ->group(group);
 }
 
 void add_metrics_options(CLI::App& command, MetricsOptions& o) {
@@ -206,6 +249,17 @@ void add_metrics_options(CLI::App& command, MetricsOptions& o) {
       ->transform(whole_number(1))
       ->capture_default_str()
       ->group("Metrics");
+}
+
+// An option, and whether it is used.
+struct UsedOption {
+  bool used;
+  std::string option;
+};
+
+std::optional<std::string> first_used(const std::vector<UsedOption>& options) {
+  const auto first = std::ranges::find(options, true, &UsedOption::used);
+  return first == options.end() ? std::nullopt : std::optional(first->option);
 }
 
 // Throws Error if options contradict each other or have no effect together.
@@ -239,14 +293,36 @@ void expect_sense(const TrainOptions& o) {
     fail("--survive requires --shards, which makes results independent of the number of ranks: add --shards N");
   if (!o.survive && (o.min_ranks != defaults.min_ranks || o.lost_after != defaults.lost_after))
     fail("--min-ranks and --lost-after belong to --survive: add it, or remove them");
+  if (o.strategy != "local" && o.wire == "int8")
+    fail("--wire int8 belongs to --strategy local, and this is {}: use bf16", o.strategy);
   if (o.strategy == "sharded")
-    for (const auto& [used, option] : {std::pair(o.shards > 0, "--shards"),
-                                       {o.tune_buckets, "--bucket tune"},
-                                       {o.buckets.deferred > 0, "--defer"},
-                                       {o.clip_norm > 0, "--clip-norm"},
-                                       {o.ema > 0, "--ema"},
-                                       {o.optimizer == "lars", "--optimizer lars"}})
-      if (used) fail("--strategy sharded does not support {} yet: remove it, or use --strategy synchronous", option);
+    if (const auto option = first_used({{o.shards > 0, "--shards"}, {o.tune_buckets, "--bucket tune"}}))
+      fail("--strategy sharded does not support {} yet: remove it, or use --strategy synchronous", *option);
+  const bool local = o.strategy == "local", async = o.strategy == "async";
+  if (local || async)
+    if (const auto option = first_used({{o.shards > 0, "--shards"},
+                                        {o.accumulate > 1, "--accumulate"},
+                                        {o.tune_buckets, "--bucket tune"},
+                                        {o.buckets.deferred > 0, "--defer"},
+                                        {o.sync_batch_norm, "--sync-batch-norm"},
+                                        {async && o.clip_norm > 0, "--clip-norm"},
+                                        {async && o.optimizer == "lars", "--optimizer lars"},
+                                        {local && o.wire == "fp16", "--wire fp16"},
+                                        {async && o.wire != "fp32", "--wire"}}))
+      fail("--strategy {} does not support {}: remove it, or use --strategy synchronous", o.strategy, *option);
+  if (!local && (o.outer != defaults.outer || o.overlap != defaults.overlap))
+    fail("--outer and --overlap belong to --strategy local, and this is {}", o.strategy);
+  if (!async && (o.staleness != defaults.staleness || o.servers != defaults.servers))
+    fail("--staleness and --servers belong to --strategy async, and this is {}", o.strategy);
+  if (!local && !async && o.sync_every != defaults.sync_every)
+    fail("--sync-every belongs to --strategy local and async, and this is {}", o.strategy);
+  if (o.pipeline > 1)
+    if (const auto option = first_used({{o.shards > 0, "--shards"},
+                                        {o.strategy != "synchronous", "--strategy " + o.strategy},
+                                        {o.sync_batch_norm, "--sync-batch-norm"},
+                                        {o.tune_buckets, "--bucket tune"},
+                                        {o.buckets.deferred > 0, "--defer"}}))
+      fail("--pipeline does not support {} yet: remove one of them", *option);
   if (o.clip_norm > 0 && o.buckets.deferred > 0)
     fail("--clip-norm needs all gradients of a step before its update, but --defer delays some: remove one of them");
   if (o.schedule.kind == "plateau" && o.patience > 0 && o.patience <= o.schedule.patience + 1)
@@ -345,6 +421,11 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
   add_goal_options(command, o);
   add("--accumulate", o.accumulate, "Gradient accumulation: parts in which a rank computes its share of a step")
       ->transform(whole_number(1));
+  add("--pipeline", o.pipeline,
+      "Pipeline stages: each rank has one of N parts of the network, which are cut to take the same time; N must "
+      "divide "
+      "the number of ranks. --batch counts samples of N ranks together; their micro-batches are those of --accumulate")
+      ->transform(whole_number(1));
   add_recompute_option(command, o.recompute)->group("Training");
   command.add_flag("--sync-batch-norm", o.sync_batch_norm, "Synchronized batch norm: statistics of all ranks' images")
       ->group("Training");
@@ -435,18 +516,12 @@ void add_train(CLI::App& app, Command& chosen) {
   add_checkpoint_and_evaluation_options(*command, o);
   add_survival_options(*command, o);
   add_metrics_options(*command, o.metrics);
-  command
-      ->add_option("--strategy", o.strategy,
-                   "synchronous: every rank makes the whole update; sharded: each makes a part of it, with the same "
-                   "bits, and has only that part of the optimizer's state (ZeRO-1)")
-      ->check(one_of(strategy_names()))
-      ->capture_default_str()
-      ->group("All-reduce");
+  add_strategy_options(*command, o);
   command->add_option("--all-reduce", o.all_reduce, kAllReduceHelp)
       ->check(one_of(all_reduce_names()))
       ->capture_default_str()
       ->group("All-reduce");
-  add_wire_option(*command, o.wire)->group("All-reduce");
+  add_wire_option(*command, o.wire, true)->group("All-reduce");
   add_bucket_options(*command, o.buckets, &o.tune_buckets);
   add_device_options(*command, o.device);
   add_timeline_options(*command, o.timeline);
@@ -472,6 +547,10 @@ void add_train(CLI::App& app, Command& chosen) {
     options->configuration = command->config_to_str(true, false);
     // The bits of a step depend on the number of threads, whose default depends on the number of ranks.
     if (options->shards > 0 && options->device.threads == 0) options->device.threads = 1;
+    if (!best->empty())
+      options->on_complete = [best](const std::filesystem::path& checkpoint) {
+        export_network({.checkpoint = checkpoint, .output = *best});
+      };
     chosen.run = [options, best](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);
@@ -480,10 +559,7 @@ void add_train(CLI::App& app, Command& chosen) {
       if (options->weights != "random" && options->weights != "auto") inputs.push_back(options->weights);
       expect_replaceable(world, {{options->timeline.file, FileKind::timeline}, {*best, export_kind(*best)}}, inputs,
                          options->overwrite);
-      const int status = train(world, *options, watchdog);
-      if (status == 0 && world.root() && !best->empty())
-        export_network({.checkpoint = options->out / "best.h5", .output = *best});
-      return status;
+      return train(world, *options, watchdog);
     };
   });
 }

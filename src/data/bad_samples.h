@@ -5,17 +5,18 @@
 
 namespace annulus {
 
-// Counts the skipped samples of this rank, and reports the first few of a run on stderr.
+// Reports the first few skipped samples of this rank on stderr.
 class BadSamples {
  public:
   explicit BadSamples(int rank) : rank_(rank) {}
-  void add(const Batch& batch);
-  std::size_t take_all(const World& world);  // number on all ranks since the last call; collective
+  std::size_t report(const Batch& batch);  // returns their number
 
  private:
   const int rank_;
   std::size_t said_ = 0;
-  std::size_t count_ = 0;
 };
+
+// Returns the sum of the ranks' numbers of skipped samples. Collective.
+std::size_t skipped_on_all_ranks(const World& world, std::size_t skipped);
 
 }  // namespace annulus

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/random.h"
@@ -32,7 +34,7 @@ Loader::Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest
       cursor_(request.start),
       times_(plan.workers) {
   // Rank 0's share of a full step is the largest there is, so nothing is allocated later.
-  const StepPlan full{0, {0, std::min(request.global_batch, dataset.info().size)}, false};
+  const StepPlan full{0, {0, std::min(request.global_batch, dataset.info().size)}, false, {}, request.step_size};
   reserve(full.share(0, request.ranks, request.shards, request.unit).size());
   for (std::size_t worker = 0; worker < plan.workers; ++worker)
     threads_.emplace_back([this, worker](const std::stop_token& stop) { work(stop, worker); });
@@ -59,6 +61,12 @@ void Loader::reserve(std::size_t images) try {
          slots_.size(), images, plan_.length);
   fail("{} batches of {} images of {}x{}x{} do not fit into memory: use a smaller --batch, --image or --prefetch",
        slots_.size(), images, plan_.image.height, plan_.image.width, plan_.channels);
+}
+
+void Loader::plan(std::vector<std::size_t> units) {
+  const std::lock_guard lock(mutex_);
+  planned_.push_back(std::move(units));
+  changed_.notify_all();
 }
 
 const Batch& Loader::next() {
@@ -115,10 +123,24 @@ std::optional<Loader::Portion> Loader::take(const std::stop_token& stop) {
   return {};
 }
 
+StepPlan Loader::plan_next() {
+  if (!request_.planned) {
+    StepPlan step = plan_step(cursor_, dataset_.info().size, request_.global_batch);
+    step.step_size = request_.step_size;
+    return step;
+  }
+  std::vector<std::size_t> units = std::move(planned_.front());
+  planned_.pop_front();
+  const std::size_t all = std::accumulate(units.begin(), units.end(), std::size_t{0});
+  StepPlan step = plan_step(cursor_, dataset_.info().size, all * request_.unit);
+  step.weights = std::move(units);
+  return step;
+}
+
 void Loader::open_next() {
   Slot& slot = slots_[opened_++ % slots_.size()];
   slot.taken = slot.done = 0;
-  const StepPlan step = plan_step(cursor_, dataset_.info().size, request_.global_batch);
+  const StepPlan step = plan_next();
   cursor_ = after(step);
   slot.share = step.share(request_.rank, request_.ranks, request_.shards, request_.unit);
   slot.batch.step = step;
@@ -146,9 +168,9 @@ void Loader::fill(SampleReader& reader, const Portion& portion, std::vector<BadS
   Slot& slot = portion.slot;
   const Range places = portion.samples;
   const SampleOrder order(plan_.shuffle, dataset_.info().size, request_.seed, slot.batch.step.epoch);
-  give_hints(order, slot.batch.step.epoch, slot.share.begin + places.begin);
+  give_hints(order, slot.batch.step.epoch, position(slot, places.begin));
   for (std::size_t place = places.begin; place < places.end; ++place)
-    choose(slot, place, order.sample((slot.share.begin + place) % dataset_.info().size));
+    choose(slot, place, order.sample(position(slot, place) % dataset_.info().size));
   const auto part = [places](auto& all, std::size_t each = 1) {
     return std::span(all).subspan(places.begin * each, places.size() * each);
   };
@@ -158,6 +180,11 @@ void Loader::fill(SampleReader& reader, const Portion& portion, std::vector<BadS
       slot.batch.labels[place] = read(reader, slot, place, bad);
   std::ranges::transform(part(slot.keys), part(slot.batch.keys).begin(),
                          [](std::uint64_t key) { return static_cast<std::int32_t>(key); });
+}
+
+std::size_t Loader::position(const Slot& slot, std::size_t place) const {
+  const StepPlan& step = slot.batch.step;
+  return step.step_size > 0 ? step.position_in_round(request_.rank, request_.ranks, place) : slot.share.begin + place;
 }
 
 void Loader::choose(Slot& slot, std::size_t place, std::size_t sample) const {

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -50,6 +51,8 @@ struct BatchRequest {
   // This rank's place among the ranks of a node, which share its file cache and thus the hints of what will be read.
   int local_rank = 0, local_size = 1;
   std::size_t shards = 0, unit = 1;  // see StepPlan::share()
+  std::size_t step_size = 0;         // see StepPlan
+  bool planned = false;              // instead of global_batch, plan() gives the size of every step
 };
 
 // Reads and prepares this rank's share of every step ahead of time, on threads of its own: plan.workers of them work on
@@ -67,6 +70,10 @@ class Loader {
   Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest& request);
   ~Loader();
 
+  // Plans the next step: the units of each rank. To be called one step ahead, so that it is read in time, by all ranks
+  // with the same numbers. REQUIRES: request.planned.
+  void plan(std::vector<std::size_t> units);
+
   // Returns the next step's share, valid until the next call. Throws Error if reading it failed, on every further call
   // too, and after the end of the epochs before request.end_epoch.
   const Batch& next();
@@ -77,7 +84,7 @@ class Loader {
   // A batch in preparation. Workers take its samples from the first to the last, a few at a time.
   struct Slot {
     Batch batch;
-    Range share;  // positions
+    Range share;  // positions, see StepPlan::share()
     // For each position: the sample, and the key of its random numbers. If images are mixed, the next position is read
     // as well, for the last image.
     std::vector<std::size_t> samples;
@@ -97,6 +104,7 @@ class Loader {
   void reserve(std::size_t images);  // allocates memory in every slot
   void work(const std::stop_token& stop, std::size_t worker);
   void fill(SampleReader& reader, const Portion& portion, std::vector<BadSample>& bad);
+  std::size_t position(const Slot& slot, std::size_t place) const;
   void choose(Slot& slot, std::size_t place, std::size_t sample) const;
   std::int32_t read(SampleReader& reader, Slot& slot, std::size_t place, std::vector<BadSample>& bad) const;
   void give_hints(const SampleOrder& order, std::uint64_t epoch, std::size_t position);
@@ -106,9 +114,11 @@ class Loader {
   Slot& newest() { return slots_[(opened_ - 1) % slots_.size()]; }
   bool newest_has_samples() { return !failed_ && opened_ > 0 && newest().taken < newest().size(); }
   bool may_open() const {
-    return !failed_ && cursor_.epoch < request_.end_epoch && opened_ - delivered_ < slots_.size() - 1;
+    return !failed_ && cursor_.epoch < request_.end_epoch && opened_ - delivered_ < slots_.size() - 1 &&
+           (!request_.planned || !planned_.empty());
   }
   bool ended() const { return delivered_ == opened_ && cursor_.epoch >= request_.end_epoch; }
+  StepPlan plan_next();
   void open_next();
   Portion take_from(Slot& slot) const;
   bool finish(const Portion& portion, std::vector<BadSample>& bad, const std::exception_ptr& failure);
@@ -124,7 +134,8 @@ class Loader {
   std::vector<Slot> slots_;
   mutable std::mutex mutex_;  // guards what follows, and the slots' counts
   std::condition_variable_any changed_;
-  Cursor cursor_;  // position of the next batch to open
+  Cursor cursor_;                                 // position of the next batch to open
+  std::deque<std::vector<std::size_t>> planned_;  // of the next batches to open
   std::uint64_t opened_ = 0;
   std::uint64_t delivered_ = 0;
   bool failed_ = false;                                          // no further batch is begun

@@ -66,10 +66,31 @@ std::size_t SampleOrder::sample(std::size_t position) const {
 
 Range StepPlan::share(int rank, int ranks, std::size_t shards, std::size_t unit) const {
   const auto all = static_cast<std::size_t>(ranks);
+  if (rank >= ranks) return {positions.end, positions.end};
+  if (!weights.empty()) {
+    const std::size_t blocks = (positions.size() + unit - 1) / unit;
+    const Range own = split_by_weight(blocks, weights, static_cast<std::size_t>(rank));
+    return {std::min(positions.begin + own.begin * unit, positions.end),
+            std::min(positions.begin + own.end * unit, positions.end)};
+  }
+  if (step_size > 0) {
+    const auto size = [&](std::size_t samples) { return split(samples, all, static_cast<std::size_t>(rank)).size(); };
+    const std::size_t steps = positions.size() / step_size;
+    return {positions.begin, positions.begin + steps * size(step_size) + size(positions.size() % step_size)};
+  }
   if (shards == 0) shards = all;
   const Range own = split(shards, all, static_cast<std::size_t>(rank));
   const auto shard = [&](std::size_t number) { return split_blocks(positions.size(), unit, shards, number); };
   return {positions.begin + shard(own.begin).begin, positions.begin + shard(own.end - 1).end};
+}
+
+std::size_t StepPlan::position_in_round(int rank, int ranks, std::size_t number) const {
+  const auto own = [&](std::size_t samples) {
+    return split(samples, static_cast<std::size_t>(ranks), static_cast<std::size_t>(rank));
+  };
+  const std::size_t size = own(step_size).size(), begin = positions.begin + number / size * step_size;
+  if (begin >= positions.end) return positions.end;
+  return begin + own(std::min(step_size, positions.end - begin)).begin + number % size;
 }
 
 StepPlan plan_step(const Cursor& cursor, std::size_t dataset_size, std::size_t global_batch) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "kernels/base/split.h"
 
@@ -88,11 +89,18 @@ struct StepPlan {
   std::uint64_t epoch;
   Range positions;  // in the epoch's order; shorter in the last step of an epoch
   bool last_of_epoch;
+  std::vector<std::size_t> weights{};  // of the ranks' shares; empty: all are the same
+  // Of a round, the samples of each of its steps, of which a rank has the same share as if they were no round; 0: the
+  // whole is shared in one piece. REQUIRES: there are neither weights nor shards.
+  std::size_t step_size = 0;
 
   std::size_t global_batch() const { return positions.size(); }
   // Returns the rank's part of `positions`, that of its shards (0: each rank is one); empty if there are too few.
-  // Blocks of `unit` positions are not cut.
+  // Further ranks, which only serve (make_strategy()), have none. Blocks of `unit` positions are not cut. Of a round
+  // in steps only its size has a meaning. REQUIRES: there are no weights if there are shards.
   Range share(int rank, int ranks, std::size_t shards = 0, std::size_t unit = 1) const;
+  // Returns the position of sample `number` of a rank's share of a round in steps; past its end that of some sample.
+  std::size_t position_in_round(int rank, int ranks, std::size_t number) const;
 };
 
 // The step that begins at `cursor`, and the cursor after it (position 0 of the next epoch after the last step of one).

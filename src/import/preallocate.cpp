@@ -1,15 +1,9 @@
 #include "src/import/preallocate.h"
 
-#include <fcntl.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 
 #include "kernels/base/error.h"
 #include "src/io/bytes.h"
-#include "src/io/file_io.h"
 #include "src/io/hdf5.h"
 
 namespace annulus {
@@ -41,17 +35,6 @@ std::vector<std::byte> file_without_datasets(const std::filesystem::path& file, 
   return made.image();
 }
 
-// Not all file systems can preallocate space. On the others, only the reported free space can be checked.
-void reserve_space(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t bytes) {
-  if (::fallocate(descriptor.number(), 0, 0, static_cast<off_t>(bytes)) == 0) return;
-  if (errno != EOPNOTSUPP) fail_to_write(file);
-  struct statvfs system {};
-  if (::fstatvfs(descriptor.number(), &system) != 0) fail_to_write(file);
-  errno = ENOSPC;
-  if (std::uint64_t{system.f_bavail} * system.f_frsize < bytes) fail_to_write(file);
-  if (::ftruncate(descriptor.number(), static_cast<off_t>(bytes)) != 0) fail_to_write(file);
-}
-
 // Returns the chunk size of the images' dataset in its outermost dimension: that of `chunk` samples, the average for
 // encoded images.
 std::size_t chunk_rows(const SplitSpace& split, const Storage& storage, std::size_t chunk) {
@@ -79,7 +62,7 @@ std::uint64_t space_for(const SplitSpace& split, const DataFileHeader& header) {
   const ImagesSpace& images = split.images;
   return split.samples * numbers * sizeof(std::int32_t) + (split.samples + 1) * sizeof(std::uint64_t) +
          images.chunks.size() * (images.chunk_bytes + hdf5::FileToExtend::kSpacePerChunk) +
-         kDatasetsPerSplit * hdf5::FileToExtend::kSpacePerDataset;
+         hdf5::FileToExtend::space_for(kDatasetsPerSplit, 1);
 }
 
 void add_images(hdf5::Group& group, const Storage& storage, std::size_t chunk, SplitSpace& split) {
@@ -138,7 +121,7 @@ AtomicFile preallocate(const std::filesystem::path& file, const DataFileHeader& 
     split.images = header.chunk > 0 ? plan_chunks(split, storage, header.chunk) : ImagesSpace{split.bytes, {0}};
     bytes += space_for(split, header);
   }
-  reserve_space(made.descriptor(), file, bytes);
+  made.reserve(bytes);
   hdf5::FileToExtend extended(AtomicFile::partial(file));
   for (SplitSpace& split : splits) {
     if (split.samples > 0) add_datasets(extended.root().group(split.name), storage, header, split);

@@ -1,6 +1,7 @@
 #include "src/io/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -51,6 +52,17 @@ void AtomicFile::write_at(std::uint64_t position, std::span<const std::uint8_t> 
 
 void AtomicFile::write(std::span<const std::byte> content) {
   write_at(0, {reinterpret_cast<const std::uint8_t*>(content.data()), content.size()});
+}
+
+// Not all file systems can preallocate space. On the others, only the reported free space can be checked.
+void AtomicFile::reserve(std::uint64_t bytes) {
+  if (::fallocate(descriptor_.number(), 0, 0, static_cast<off_t>(bytes)) == 0) return;
+  if (errno != EOPNOTSUPP) fail_to_write(file_);
+  struct statvfs system {};
+  if (::fstatvfs(descriptor_.number(), &system) != 0) fail_to_write(file_);
+  errno = ENOSPC;
+  if (std::uint64_t{system.f_bavail} * system.f_frsize < bytes) fail_to_write(file_);
+  if (::ftruncate(descriptor_.number(), static_cast<off_t>(bytes)) != 0) fail_to_write(file_);
 }
 
 void AtomicFile::commit() {

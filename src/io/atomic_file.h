@@ -25,6 +25,7 @@ class AtomicFile {
   const FileDescriptor& descriptor() const { return descriptor_; }
   void write_at(std::uint64_t position, std::span<const std::uint8_t> bytes);
   void write(std::span<const std::byte> content);  // all of it
+  void reserve(std::uint64_t bytes);  // extends the file to this size; a later lack of space is an error now
   void commit();
 
  private:

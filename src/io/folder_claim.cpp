@@ -36,8 +36,8 @@ bool make_folder(const fs::path& folder) {
 }
 
 void expect_ours(const fs::path& folder, const std::string& advice) {
+  if (is_marked(folder)) return;
   std::error_code error;
-  if (fs::symlink_status(folder / kMark, error).type() == fs::file_type::regular) return;
   const bool is_empty = fs::is_empty(folder, error);
   if (error) fail("{}: cannot read this folder: {}", folder.string(), error.message());
   if (!is_empty) fail("{}: holds files that this program did not write; {}", folder.string(), advice);
@@ -117,6 +117,11 @@ bool is_claimed(const fs::path& folder) {
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
   return descriptor && ::fcntl(descriptor.number(), F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+}
+
+bool is_marked(const fs::path& folder) {
+  std::error_code error;
+  return fs::symlink_status(folder / kMark, error).type() == fs::file_type::regular;
 }
 
 std::string claimant(const fs::path& folder) {

@@ -40,6 +40,9 @@ class FolderClaim {
 // cannot be read, or the file system has no locks.
 bool is_claimed(const std::filesystem::path& folder);
 
+// Returns whether a process has ever claimed the folder.
+bool is_marked(const std::filesystem::path& folder);
+
 // Returns "host a, process 12": the process that signed the claim last.
 std::string claimant(const std::filesystem::path& folder);
 

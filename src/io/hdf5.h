@@ -183,12 +183,16 @@ class NewFile {
   Handle<H5Fclose> handle_;
 };
 
-// A file from NewFile on the disk, to which datasets are added whose elements HDF5 does not write (Group::reserve), or
-// whose checksums are renewed. Here HDF5 does touch the disk, so its space must be allocated beforehand, as bytes after
-// the end of the file's own: enough for the datasets, kSpacePerDataset for each, and kSpacePerChunk for each chunk.
+// A file from NewFile on the disk, to which datasets are added. Here HDF5 does touch the disk, so its space must be
+// allocated beforehand, as bytes after the end of the file's own: enough for the elements, space_for() the datasets and
+// the groups, and kSpacePerChunk for each chunk.
 class FileToExtend {
  public:
-  static constexpr std::size_t kSpacePerDataset = 1 << 16, kSpacePerChunk = 256;
+  static constexpr std::size_t kSpacePerChunk = 256;
+  // HDF5 lists a group's members in blocks of up to 64 KiB.
+  static constexpr std::size_t space_for(std::size_t datasets, std::size_t groups) {
+    return (datasets << 12) + (groups << 17);
+  }
 
   explicit FileToExtend(const std::filesystem::path& path);
   Group root();

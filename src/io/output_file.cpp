@@ -86,6 +86,8 @@ bool is_recognized(const fs::path& file, FileKind kind) {
       return are_predictions(file);
     case FileKind::skipped_samples:
       return lists_skipped(file);
+    case FileKind::run_evaluation:
+      return kRunEvaluationMark.starts_with(begin_of(file, kRunEvaluationMark.size()));
     case FileKind::average:
       return false;
     default:
@@ -126,6 +128,8 @@ std::string_view name(FileKind kind) {
       return "annulus run";
     case FileKind::evaluation:
       return "annulus evaluation";
+    case FileKind::run_evaluation:
+      return "annulus evaluation of a run";
     case FileKind::checkpoint_description:
       return "annulus checkpoint description";
     case FileKind::model_list:

@@ -17,6 +17,7 @@ enum class FileKind {
   average,  // of checkpoints
   run_results,
   evaluation,
+  run_evaluation,  // of each of its checkpoints
   checkpoint_description,
   model_list,
   step_benchmark,
@@ -42,6 +43,9 @@ void expect_replaceable(const Output& output, const std::vector<std::filesystem:
 
 // The beginning of a timeline, which identifies it: an event that viewers ignore.
 inline constexpr std::string_view kTimelineMark = R"({"name":"annulus timeline","ph":"M","pid":0,"args":{}})";
+
+// The beginning of each line of a run's evaluation, which identifies it, also if the line is torn.
+inline constexpr std::string_view kRunEvaluationMark = R"({"kind":"annulus evaluation of a run",)";
 
 // The beginning of the header of a safetensors file (src/weights/safetensors.h), which identifies it.
 inline constexpr std::string_view kSafetensorsMark = R"({"__metadata__":{"format":"pt","producer":"annulus")";

@@ -60,4 +60,8 @@ std::string warning_mark() {
   return emphasized(stdout, Emphasis::warning, "warning: ");
 }
 
+void write_to_stderr(std::string_view text) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
 }  // namespace annulus

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 namespace annulus {
 
@@ -16,5 +17,8 @@ enum class Emphasis { error, warning, headline };
 std::string emphasized(std::FILE* stream, Emphasis emphasis, const std::string& text);
 
 std::string warning_mark();  // "warning: ", emphasized on stdout
+
+// Writes to stderr in one piece. Bypasses the streams and their locks, so it can be called whatever other threads do.
+void write_to_stderr(std::string_view text);
 
 }  // namespace annulus

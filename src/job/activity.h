@@ -25,6 +25,8 @@ class Activity {
     forward,
     backward,
     waiting_within_pass,
+    waiting_for_stage,
+    waiting_for_steps,
     waiting_for_bucket,
     optimizer,
     evaluation,

@@ -1,19 +1,30 @@
 #include "src/job/job_status.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
-namespace annulus {
+#include "src/io/terminal.h"
 
-void report_job_status(int status, std::ptrdiff_t ranks_lost) {
+namespace annulus {
+namespace {
+
+void report(const std::string& state) {
   if (std::getenv("ANNULUS_REPORT_STATUS") == nullptr) return;
   std::fflush(nullptr);
-  const std::string line = fmt::format("annulus: the job ends with status {}, ranks lost: {}\n", status, ranks_lost);
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());  // in one piece
+  write_to_stderr(fmt::format("annulus: the job {}\n", state));
+}
+
+}  // namespace
+
+void report_job_status(int status, std::ptrdiff_t ranks_lost) {
+  report(fmt::format("ends with status {}, ranks lost: {}", status, ranks_lost));
+}
+
+void report_survival() {
+  report("survives lost ranks");
 }
 
 }  // namespace annulus

@@ -4,9 +4,14 @@
 
 namespace annulus {
 
-// If the environment variable ANNULUS_REPORT_STATUS is set, reports the job's exit status on stderr, in a line that
-// scripts/launch reads: mpirun's own is always 0 if it does not end the job when a rank dies. To be called by one rank,
-// last of all.
+// Lines on stderr that scripts/launch reads, if the environment variable ANNULUS_REPORT_STATUS is set.
+
+// Reports the job's exit status: mpirun's own is always 0 if it does not end the job when a rank dies. To be called
+// last of all, by one rank or by several with the same arguments.
 void report_job_status(int status, std::ptrdiff_t ranks_lost);
+
+// Reports that from now on the job survives lost ranks. Before that, a rank that dies leaves the others waiting in
+// MPI_Init, without an error. To be called by one rank.
+void report_survival();
 
 }  // namespace annulus

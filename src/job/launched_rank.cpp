@@ -3,11 +3,17 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 namespace annulus {
 namespace {
+
+// A launcher ends all ranks as soon as one exits with an error, and Open MPI's mpirun may take a second for what ranks
+// have printed.
+constexpr std::chrono::seconds kTimeToReport(3);
 
 std::optional<int> number(const char* variable) {
   const char* value = std::getenv(variable);
@@ -40,6 +46,10 @@ std::optional<int> launched_rank() {
   if (has_pmi_server()) return number("PMI_RANK");
   if (is_in_slurm_task()) return number("SLURM_PROCID");
   return std::nullopt;
+}
+
+void let_first_rank_report() {
+  std::this_thread::sleep_for(kTimeToReport);
 }
 
 }  // namespace annulus

@@ -14,6 +14,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
+#include "src/io/terminal.h"
 #include "src/job/job_status.h"
 #include "src/job/machine.h"
 #include "src/job/signals.h"
@@ -48,9 +49,7 @@ std::vector<std::string> host_names(const World& world) {
 // Writes a line and ends this process at once, whatever its other threads do.
 [[noreturn]] void end_with(int status, const std::string& line) {
   std::fflush(nullptr);
-  if (!line.empty()) {
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
-  }
+  if (!line.empty()) write_to_stderr(line);
   std::_Exit(status);
 }
 
@@ -79,6 +78,7 @@ Membership::Membership(World& world, double lost_after)
   looked_ = now_seconds();
   choose_neighbours();
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  if (own_ == 0) report_survival();  // all ranks have taken part in gathering the above
 }
 
 Membership::~Membership() {
@@ -86,7 +86,7 @@ Membership::~Membership() {
   thread_.join();
   for (Peer& peer : peers_) {
     channel_.withdraw({&peer.receive, 1});
-    give_up({&peer.send, 1});
+    channel_.give_up({&peer.send, 1});
   }
 }
 
@@ -127,10 +127,7 @@ void Membership::leave(int status) {
     const auto all_leave = [&] { return std::ranges::none_of(peers_, stays); };
     // If a rank is lost now, others may have to repeat steps, which this one has completed.
     changed_.wait_for(lock, duration<double>(kLastWords), [&] { return disturbed_ || all_leave(); });
-    const auto counts = [this](const Peer& peer) { return peer.standing == present || leaves(peer); };
-    const auto first = std::ranges::find_if(peers_, counts) - peers_.begin();
-    if (all_leave() && std::cmp_equal(first, own_))
-      report_job_status(status, std::ssize(peers_) - std::ranges::count_if(peers_, counts));
+    if (all_leave()) report_job_status(status, std::ssize(peers_) - std::ssize(members_));
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(2 * kQuietMilliseconds));  // until the others know this
   end_with(status, "");

@@ -50,8 +50,8 @@ class Membership {
   // Gives up a rank, which ends itself.
   void exclude(int rank_in_job);
 
-  // Ends this process without MPI_Finalize, which would wait for lost ranks, when all others do the same. One rank
-  // reports the status (job_status.h).
+  // Ends this process without MPI_Finalize, which would wait for lost ranks, when all others do the same. Each reports
+  // the status (job_status.h): only the last to end knows that it is the last.
   [[noreturn]] void leave(int status);
 
   // Ends all ranks, because of an error on this one.

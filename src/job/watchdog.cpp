@@ -10,17 +10,13 @@
 #include <string_view>
 
 #include "collectives/all_reduce.h"
+#include "src/io/terminal.h"
 
 namespace annulus {
 namespace {
 
 constexpr int kPolls = 20;         // polls within the time after which a rank counts as stuck
 constexpr int kOthersFactor = 10;  // factor on the time for phases that wait for other ranks
-
-// fmt writes up to 500 characters to a buffer of its own, and write(2) bypasses the streams and their locks.
-void write_line(const fmt::memory_buffer& line) {
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
-}
 
 // Counted from 1, as in "bucket 7 of 7".
 void append_bucket(fmt::memory_buffer& text, std::uint64_t bucket, std::size_t buckets) {
@@ -55,6 +51,10 @@ void append_phase(fmt::memory_buffer& text, const Activity::Snapshot& activity) 
       return append("backward");
     case waiting_within_pass:
       return append("waiting for batch norm's all-reduce");
+    case waiting_for_stage:
+      return append("waiting for a neighbouring stage of the pipeline");
+    case waiting_for_steps:
+      return append("waiting for other ranks' steps");
     case waiting_for_bucket:
       return append("waiting for "), append_bucket(text, activity.bucket, activity.buckets);
     case optimizer:
@@ -155,13 +155,13 @@ fmt::memory_buffer describe(const Stall& stall) {
 
 void end_stalled_job(int rank, const Stall& stall) {
   const fmt::memory_buffer where = describe(stall);
-  fmt::memory_buffer line;
+  fmt::memory_buffer line;  // holds up to 500 characters itself
   const auto to = std::back_inserter(line);
   fmt::format_to(to, "annulus: ");
   if (rank >= 0) fmt::format_to(to, "rank {}: ", rank);
   fmt::format_to(to, "no progress for {:g} s (--stall-timeout){}\n", stall.seconds,
                  std::string_view(where.data(), where.size()));
-  write_line(line);
+  write_to_stderr({line.data(), line.size()});
   std::this_thread::sleep_for(std::chrono::seconds(1));
   alarm(5);  // SIGALRM ends this process, and with it the job, if MPI fails to
   if (mpi_is_up()) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);

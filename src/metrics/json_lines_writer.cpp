@@ -22,6 +22,7 @@ void JsonLinesWriter::write(const MetricsRecord& record) {
       {"step", record.step}, {"kind", record.kind}, {"epoch", record.epoch}, {"time", record.time}};
   for (std::size_t value = 0; value < MetricsRecord::kValues; ++value)
     if (record.values[value]) json[MetricsRecord::name(value)] = *record.values[value];
+  if (!record.staleness_histogram.empty()) json["staleness_histogram"] = record.staleness_histogram;
   file_.append(json.dump() + '\n');
 }
 

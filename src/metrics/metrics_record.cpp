@@ -21,6 +21,7 @@ std::string MetricsRecord::name(std::size_t value) {
                                                                "lost_rank",
                                                                "recovery_seconds",
                                                                "repeated_steps",
+                                                               "staleness",
                                                                "step_seconds"};
   if (value < first_part_seconds) return kNames[value];
   return std::string(StepTimes::kNames[value - first_part_seconds]) + "_seconds";

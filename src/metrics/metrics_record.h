@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "src/step/ledger.h"
 #include "src/step/measure.h"
@@ -30,6 +31,7 @@ struct MetricsRecord {
     lost_rank,         // its number when the run started
     recovery_seconds,  // from its end, or its last sign, until the next step began
     repeated_steps,
+    staleness,  // mean, see Accounts
     step_seconds,
     first_part_seconds,  // the parts of StepTimes, in order
     kValues = first_part_seconds + StepTimes::kParts
@@ -44,6 +46,7 @@ struct MetricsRecord {
   double epoch = 0;                                     // epochs done by then
   double time = 0;                                      // seconds since 1970
   std::array<std::optional<double>, kValues> values{};  // empty if the kind does not have the value
+  std::vector<std::int64_t> staleness_histogram{};      // see Accounts; only in JSON
 };
 
 double seconds_since_1970();  // now

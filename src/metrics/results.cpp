@@ -43,11 +43,15 @@ std::string score_line(const Evaluation& e) {
   return fmt::format("{}  ({})", bold(e.split + " " + headline(e.score)), details(e.score));
 }
 
-// Returns the rank with the largest `seconds_of`.
+// The rank with the largest `seconds_of`.
+struct Worst {
+  std::size_t rank;
+  double seconds;
+};
 template <class SecondsOf>
-std::size_t worst_rank(const Accounts& accounts, SecondsOf seconds_of) {
+Worst worst_rank(const Accounts& accounts, SecondsOf seconds_of) {
   const auto worst = std::ranges::max_element(accounts.ranks, {}, seconds_of);
-  return static_cast<std::size_t>(worst - accounts.ranks.begin());
+  return {accounts.ranks_in_job[static_cast<std::size_t>(worst - accounts.ranks.begin())], seconds_of(*worst)};
 }
 
 }  // namespace
@@ -55,13 +59,15 @@ std::size_t worst_rank(const Accounts& accounts, SecondsOf seconds_of) {
 nlohmann::json ledger_json(const Accounts& accounts) {
   const StepTimes mean = accounts.mean();
   nlohmann::json json{{"wall", mean.wall()}, {"steps", mean.steps}};
+  if (const auto staleness = accounts.mean_staleness())
+    json["staleness"] = {{"mean", *staleness}, {"histogram", accounts.staleness}};
   nlohmann::json& ranks = json["ranks"];
   for (std::size_t part = 0; part < StepTimes::kParts; ++part) {
     const std::string name(StepTimes::kNames[part]);
     json[name] = mean.seconds[part];
     if (accounts.ranks.empty()) continue;  // a run that was complete when it was resumed
-    const std::size_t worst = worst_rank(accounts, [&](const StepTimes& rank) { return rank.seconds[part]; });
-    json["worst"][name] = {{"rank", worst}, {"seconds", accounts.ranks[worst].seconds[part]}};
+    const Worst worst = worst_rank(accounts, [&](const StepTimes& rank) { return rank.seconds[part]; });
+    json["worst"][name] = {{"rank", worst.rank}, {"seconds", worst.seconds}};
     for (const StepTimes& rank : accounts.ranks) ranks[name].push_back(rank.seconds[part]);
   }
   for (const StepTimes& rank : accounts.ranks) ranks["wall"].push_back(rank.wall());
@@ -84,14 +90,16 @@ std::string ledger_table(const Accounts& accounts) {
     const double seconds = seconds_of(mean);
     text += fmt::format("  {:<26}{:>10.3f} ms {:>7.1f} %", spoken(name), 1e3 * seconds / steps, 100 * seconds / wall);
     if (accounts.ranks.size() > 1) {
-      const std::size_t worst = worst_rank(accounts, seconds_of);
-      text += fmt::format("   most: {:>10.3f} ms on rank {}", 1e3 * seconds_of(accounts.ranks[worst]) / steps, worst);
+      const Worst worst = worst_rank(accounts, seconds_of);
+      text += fmt::format("   most: {:>10.3f} ms on rank {}", 1e3 * worst.seconds / steps, worst.rank);
     }
     text += '\n';
   };
   for (std::size_t part = 0; part < StepTimes::kParts; ++part)
     row(StepTimes::kNames[part], [&](const StepTimes& rank) { return rank.seconds[part]; });
   row("step", [](const StepTimes& rank) { return rank.wall(); });
+  if (const auto staleness = accounts.mean_staleness())
+    text += fmt::format("  gradients are {:.2f} steps old, at most {}\n", *staleness, accounts.staleness.size() - 1);
   return text;
 }
 
@@ -167,8 +175,16 @@ nlohmann::json to_json(const LostRank& loss) {
           {"seconds", loss.seconds}};
 }
 
+nlohmann::json to_json(const PipelineResult& pipeline) {
+  return {{"stages", pipeline.cuts.size() + 1},
+          {"cuts", pipeline.cuts},
+          {"stage_milliseconds", pipeline.milliseconds},
+          {"bound", pipeline.bound}};
+}
+
 nlohmann::json to_json(const RunResult& r) {
   nlohmann::json json{{"status", r.status},
+                      {"began", r.began},
                       {"version", ANNULUS_VERSION},
                       {"commit", commit()},
                       {"ranks", r.ranks},
@@ -177,6 +193,7 @@ nlohmann::json to_json(const RunResult& r) {
                       {"device", r.device},
                       {"all_reduce", r.all_reduce},
                       {"buckets", r.buckets},
+                      {"peak_memory_bytes", r.peak_memory_bytes},
                       {"train_" + r.unit.speed_name(), r.items_per_second()},
                       {"ledger", ledger_json(r.accounts)},
                       {"startup_seconds", r.startup_seconds},
@@ -188,6 +205,8 @@ nlohmann::json to_json(const RunResult& r) {
                       {"epochs", r.earlier_epochs},
                       {"evaluations", r.earlier_evaluations},
                       {"data_changes", r.data_changes}};
+  if (r.servers > 0) json["servers"] = r.servers;
+  if (r.pipeline) json["pipeline"] = to_json(*r.pipeline);
   for (const LostRank& loss : r.losses) json["losses"].push_back(to_json(loss));
   for (const EpochResult& epoch : r.epochs) json["epochs"].push_back(to_json(epoch, r.unit, r.utilization));
   if (const auto mfu = r.mfu()) {
@@ -228,9 +247,10 @@ std::string summary(const RunResult& r) {
   for (const EvaluationResult& evaluation : r.evaluations) skipped += evaluation.evaluation.skipped;
   if (skipped > 0) text += fmt::format("bad samples were skipped {} times\n", skipped);
   if (r.epochs.empty()) return text;  // only an evaluation was left to do
-  text += fmt::format("{} on {} rank{}, global batch {}\n",
-                      bold(fmt::format("{:.0f} {}/s", r.items_per_second(), r.unit.name)), r.ranks,
-                      r.ranks == 1 ? "" : "s", r.global_batch);
+  text +=
+      fmt::format("{} on {} rank{}{}, global batch {}\n",
+                  bold(fmt::format("{:.0f} {}/s", r.items_per_second(), r.unit.name)), r.ranks, r.ranks == 1 ? "" : "s",
+                  r.servers > 0 ? fmt::format(" ({} only serve)", r.servers) : "", r.global_batch);
   if (const auto mfu = r.mfu())
     text += fmt::format("MFU (model FLOPs utilization) {:.1f} % of {}\n", 100 * *mfu, r.utilization.peak_text());
   for (const LostRank& loss : r.losses)
@@ -257,6 +277,7 @@ void read_earlier_results(const std::filesystem::path& file, std::uint64_t epoch
     for (const auto& entry : earlier.value(list, nlohmann::json::array()))
       if (entry.value(number, std::uint64_t{0}) <= last) results.push_back(entry);
   };
+  result.began = earlier.value("began", result.began);
   take("epochs", "epoch", epoch, result.earlier_epochs);
   take("evaluations", "step", step, result.earlier_evaluations);
   take("data_changes", "step", step, result.data_changes);

@@ -56,15 +56,27 @@ struct LostRank {
   double seconds = 0;                // from then until the next step began
 };
 
+// The stages of a pipeline.
+struct PipelineResult {
+  std::vector<std::string> cuts;     // the first layer of each stage after the first
+  std::vector<double> milliseconds;  // of each stage for a micro-batch, as measured before
+  double bound = 0;                  // see pipeline_bound()
+};
+
 struct RunResult {
   std::string status;    // "complete", "stopped", "running"
   std::string ended_by;  // the option that ended it early, such as "--patience 5"; else empty
+  std::string began;     // date and time, kept if the run is resumed
   int ranks = 1;
+  std::size_t servers = 0;  // those of the ranks that only serve, see make_strategy()
   std::size_t global_batch = 0;
   SampleUnit unit;
   Utilization utilization;
   std::string schedule;  // the learning rate's
   std::string device, all_reduce, buckets;
+  std::optional<PipelineResult> pipeline;
+  // Of each rank, until the first checkpoint: to write it, rank 0 has a copy of all parameters and states.
+  std::vector<std::uint64_t> peak_memory_bytes;
   std::vector<nlohmann::json> earlier_epochs, earlier_evaluations;  // of the run that this one resumes
   std::vector<nlohmann::json> data_changes;  // for each resume with different data: the step and the difference
   std::vector<EpochResult> epochs;
@@ -91,6 +103,7 @@ nlohmann::json to_json(const EpochResult& epoch, const SampleUnit& unit, const U
 nlohmann::json to_json(const EvaluationResult& evaluation);
 nlohmann::json to_json(const NoiseScale& noise);
 nlohmann::json to_json(const LostRank& loss);
+nlohmann::json to_json(const PipelineResult& pipeline);
 nlohmann::json to_json(const RunResult& result);
 // The text for the end of a run, for stdout.
 std::string summary(const RunResult& result);

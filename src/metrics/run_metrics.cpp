@@ -13,28 +13,31 @@ MetricsRecord record_of(std::string_view kind, const RunMetrics::Place& place) {
 
 }  // namespace
 
-RunMetrics::RunMetrics(const World& world, const MetricsOptions& options, const std::filesystem::path& out,
-                       std::uint64_t step, const SampleUnit& unit, const Utilization& utilization, Trainer& trainer,
-                       Optimizer& optimizer, Ledger& ledger, Activity& activity, MetricsFiles::Warn warn)
+RunMetrics::RunMetrics(const World& world, const World& replicas, const MetricsOptions& options,
+                       const std::filesystem::path& out, std::uint64_t step, const SampleUnit& unit,
+                       const Utilization& utilization, Trainer& trainer, Optimizer& optimizer, Ledger& ledger,
+                       GradientNoise& noise, Activity& activity, MetricsFiles::Warn warn)
     : world_(world),
+      replicas_(replicas),
       options_(options),
       unit_(unit),
       utilization_(utilization),
       trainer_(trainer),
       optimizer_(optimizer),
       ledger_(ledger),
+      noise_(noise),
       activity_(activity) {
   if (world.root()) files_.emplace(options.formats, out, step, std::move(warn));
 }
 
 void RunMetrics::begin_step(std::uint64_t step) {
-  if (logs(step) && (trainer_.reduces() || world_.size() == 1)) trainer_.measure_parts();
+  if (logs({step - 1, step}) && (trainer_.reduces() || world_.size() == 1)) trainer_.measure_parts();
 }
 
 void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t samples, EpochResult& epoch) {
   samples_ += samples;
-  if (!logs(place.step)) return;
-  trainer_.finish();
+  if (!logs({place.step - found.steps, place.step})) return;
+  if (!trainer_.strategy().differences()) trainer_.finish();  // else finishing changes the weights
   MetricsRecord record = record_of("train", place);
   record.values[MetricsRecord::loss] = found.loss;
   record.values[MetricsRecord::value_of(epoch.measure)] = found.measure;
@@ -45,8 +48,10 @@ void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t 
   activity_.enter(Activity::Phase::meeting);
   add_noise(parts, samples, norm);
   record.values[MetricsRecord::noise_scale] = noise_.recent();
-  const Accounts accounts = ledger_.close(world_);
+  const Accounts accounts = ledger_.close(world_, replicas_);
   epoch.accounts += accounts;
+  record.values[MetricsRecord::staleness] = accounts.mean_staleness();
+  record.staleness_histogram = accounts.staleness;
   add_times(accounts.mean(), std::exchange(samples_, 0), record);
   write(record);
   world_.barrier();  // if rank 0 dies before it has written the record, no rank has completed this step
@@ -66,21 +71,19 @@ void RunMetrics::add_times(const StepTimes& times, std::size_t samples, MetricsR
 
 // Runs on every rank although the result is the same: if only rank 0 measured, it would be late for the next step.
 std::optional<double> RunMetrics::gradient_norm(EpochResult& epoch) {
-  if (optimizer_.sharded()) {
-    std::array squares{optimizer_.kept_squares()};
-    world_.sum(std::span(squares));
-    return std::isfinite(squares[0]) ? std::optional(std::sqrt(squares[0])) : std::nullopt;
-  }
-  if (!epoch.gradient_norms) optimizer_.measure_norm();
+  const bool own = trainer_.strategy().has_rounds() && !optimizer_.sharded();  // a part's, of this rank
+  if (!epoch.gradient_norms && !own) optimizer_.measure_norm();
   const GradientNorms norms = optimizer_.take_norms();
   if (epoch.gradient_norms) *epoch.gradient_norms += norms;
   // It is infinite in a step that loss scaling skips.
-  return norms.steps > 0 && std::isfinite(norms.last) ? std::optional(norms.last) : std::nullopt;
+  if (norms.steps == 0 || !std::isfinite(norms.last)) return std::nullopt;
+  return norms.last;
 }
 
 // The gradients are measured before clipping, and are those of the whole batch.
 void RunMetrics::add_noise(const PartNorms& mine, std::size_t samples, std::optional<double> gradient_norm) {
-  std::array sums{mine.squares, mine.parts};
+  const double stages = world_.size() / replicas_.size();  // each of which has counted the parts
+  std::array sums{mine.squares, mine.parts / stages};
   world_.sum(std::span(sums));
   if (sums[1] > 1 && gradient_norm)
     noise_.add(estimate_noise({sums[0], sums[1]}, *gradient_norm * *gradient_norm, samples));

@@ -26,40 +26,44 @@ class RunMetrics {
   };
 
   // `step`: the run continues after it. All references must outlive this.
-  RunMetrics(const World& world, const MetricsOptions& options, const std::filesystem::path& out, std::uint64_t step,
-             const SampleUnit& unit, const Utilization& utilization, Trainer& trainer, Optimizer& optimizer,
-             Ledger& ledger, Activity& activity, MetricsFiles::Warn warn);
+  // `replicas`: the ranks of `world` that compute the same stage of a pipeline; all if there is none.
+  RunMetrics(const World& world, const World& replicas, const MetricsOptions& options, const std::filesystem::path& out,
+             std::uint64_t step, const SampleUnit& unit, const Utilization& utilization, Trainer& trainer,
+             Optimizer& optimizer, Ledger& ledger, GradientNoise& noise, Activity& activity, MetricsFiles::Warn warn);
 
   // To be called before step number `step`. If it will be logged, it also measures the gradient noise.
   void begin_step(std::uint64_t step);
 
   // To be called after each step of `samples` samples. A logged step resolves the timings of all steps since the
   // previous logged one and adds them to `epoch`'s; it is collective. It also measures the gradient norm, unless
-  // clipping already does.
+  // clipping already does, or the step is a round, which has no single gradient, and adds an estimate to the gradient
+  // noise.
   void step(const Place& place, const StepMetrics& found, std::size_t samples, EpochResult& epoch);
-
-  const GradientNoise& noise() const { return noise_; }  // the same on every rank
 
   void evaluation(const Place& place, const Evaluation& found);
   void epoch(const Place& place, const EpochResult& epoch);
   void lost(const Place& place, const LostRank& loss);
 
  private:
-  bool logs(std::uint64_t step) const { return !options_.formats.empty() && step % options_.every == 0; }
+  // Whether one of these steps is logged.
+  bool logs(const Range& steps) const {
+    return !options_.formats.empty() && steps.end / options_.every > steps.begin / options_.every;
+  }
   std::optional<double> gradient_norm(EpochResult& epoch);
   void add_noise(const PartNorms& mine, std::size_t samples, std::optional<double> gradient_norm);
   void add_times(const StepTimes& times, std::size_t samples, MetricsRecord& record) const;
   void write(const MetricsRecord& record);
 
   const World& world_;
+  const World& replicas_;
   const MetricsOptions& options_;
   const SampleUnit unit_;
   const Utilization utilization_;
   Trainer& trainer_;
   Optimizer& optimizer_;
   Ledger& ledger_;
+  GradientNoise& noise_;
   Activity& activity_;
-  GradientNoise noise_;
   std::optional<MetricsFiles> files_;  // rank 0's
   std::size_t samples_ = 0;            // since the last logged step
 };

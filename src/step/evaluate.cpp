@@ -38,8 +38,8 @@ void add(const LossSums& sums, LossSums& to) {
   to.targets += sums.targets;
 }
 
-// Sums all units, each of which one rank has computed. The others add zeros to it, which is exact, so the result does
-// not depend on the ranks.
+// Sums all units, whose losses one rank each has computed. The others add zeros to it, which is exact, so the result
+// does not depend on the ranks.
 LossSums sum_units(const World& world, std::vector<LossSums>& units) {
   static_assert(sizeof(LossSums) == 4 * sizeof(double));
   world.sum({&units.front().loss, 4 * units.size()});
@@ -77,21 +77,22 @@ std::string to_string(const Evaluation& e) {
   return text;
 }
 
-std::optional<Evaluation> evaluate(const World& world, Model& model, const Samples& dataset, const InputPlan& input,
-                                   const EvaluationPlan& plan, Activity& activity) {
+std::optional<Evaluation> evaluate(const World& world, const World& replicas, Model& model, const Samples& dataset,
+                                   const InputPlan& input, const EvaluationPlan& plan, Activity& activity) {
   activity.enter(Activity::Phase::evaluation);
   const DatasetInfo& data = dataset.info();
-  BadSamples bad(world.rank());
+  BadSamples bad(world.rank_in_job(world.rank()));
+  std::size_t skipped = 0;
   std::optional<ConfusionMatrix> confusion;
   if (plan.confusion && data.labels == LabelKind::one_class) confusion.emplace(data.classes.size());
   std::optional<ClassCounts> class_counts;
   if (data.labels == LabelKind::several_classes) class_counts.emplace(data.classes.size());
   // In each batch a rank has one unit, or none if too few are left.
-  const auto ranks = static_cast<std::size_t>(world.size());
+  const auto ranks = static_cast<std::size_t>(replicas.size());
   Loader loader(dataset, input,
                 {.global_batch = plan.unit * ranks,
-                 .rank = world.rank(),
-                 .ranks = world.size(),
+                 .rank = replicas.rank(),
+                 .ranks = replicas.size(),
                  .start = {},
                  .end_epoch = 1,
                  .unit = plan.unit});
@@ -101,9 +102,10 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Sampl
   for (std::size_t first = 0; first < units; first += ranks) {
     const Batch& batch = loader.next();
     activity.tick();
-    if (const std::size_t unit = first + static_cast<std::size_t>(world.rank()); unit < units) {
-      bad.add(batch);
+    if (const std::size_t unit = first + static_cast<std::size_t>(replicas.rank()); unit < units) {
+      skipped += bad.report(batch);
       infer(model, batch, input, activity, [&](const Network& network, const Range& samples) {
+        if (!network.computes_loss()) return;
         LossSums found = network.loss();
         if (!data.is_text()) found.targets = static_cast<double>(samples.size());
         add(found, sums[unit]);
@@ -119,7 +121,7 @@ std::optional<Evaluation> evaluate(const World& world, Model& model, const Sampl
   const LossSums all = sum_units(world, sums);
   if (confusion) world.sum(confusion->counts());
   if (class_counts) world.sum(class_counts->counts());
-  const std::size_t skipped = bad.take_all(world);
+  skipped = skipped_on_all_ranks(replicas, skipped);
   if (all.targets == 0) fail("nothing to evaluate: all {} samples are bad", skipped);
   const Score score = score_of(all, data, class_counts);
   return Evaluation{plan.split, score, skipped, std::move(confusion), std::move(class_counts)};

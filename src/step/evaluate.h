@@ -39,7 +39,8 @@ struct EvaluationPlan {
 // every rank, and with the same number of threads for any number of ranks, or none if any rank was asked to stop: then
 // all ranks stop after the same unit. Collective. The first call for a unit's size plans the network. Records its
 // progress in `activity`.
-std::optional<Evaluation> evaluate(const World& world, Model& model, const Samples& dataset, const InputPlan& input,
-                                   const EvaluationPlan& plan, Activity& activity);
+// `replicas`: the ranks of `world` that compute the same stage of a pipeline; `world` if the model is whole.
+std::optional<Evaluation> evaluate(const World& world, const World& replicas, Model& model, const Samples& dataset,
+                                   const InputPlan& input, const EvaluationPlan& plan, Activity& activity);
 
 }  // namespace annulus

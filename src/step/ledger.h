@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -31,7 +33,7 @@ struct Arrival {
 
 // A rank whose gradients are late.
 struct Lateness {
-  std::size_t rank = 0;
+  std::size_t rank = 0;  // in the job
   double seconds = 0;    // per step, behind the median rank
   double share = 0;      // of the step's time
   std::size_t last = 0;  // steps in which it was the last rank
@@ -39,11 +41,16 @@ struct Lateness {
 
 // The step times of all ranks over the same steps.
 struct Accounts {
+  std::vector<std::size_t> ranks_in_job;  // the number of each rank, in ascending order
   std::vector<StepTimes> ranks;
   std::vector<Arrival> arrivals;  // of each rank; empty if ranks do not wait for each other
+  // Of all ranks' gradients, the number of those that were N steps old is element N. Empty if ranks do not train
+  // asynchronously.
+  std::vector<std::int64_t> staleness;
 
   StepTimes mean() const;
-  Accounts& operator+=(const Accounts& later);
+  std::optional<double> mean_staleness() const;
+  Accounts& operator+=(const Accounts& later);  // those of ranks that were lost before `later` are dropped
 
   // Returns the latest rank. Times are summed over the steps for each rank before ranks are compared: random delays,
   // now of this rank and now of that one, cancel, and a rank that is always slow remains.
@@ -66,7 +73,8 @@ class Ledger {
   // everything that the wait needs. REQUIRES: every rank adds the same waits in the same order.
   void add_wait(double ready, double wait_begin, double wait_end);
   void add_arrival(double ready);  // of a step's last gradients, in now_seconds(); not called if ranks do not wait
-  void end_step(double wall_seconds);
+  void add_staleness(std::size_t steps);                      // of a gradient of this rank
+  void end_step(double wall_seconds, std::size_t steps = 1);  // `steps`: as which it counts
   // Calls `observer` with the wall time and compute time of each step of this rank when the step is added.
   using Observer = std::function<void(double wall_seconds, double compute_seconds)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
@@ -76,8 +84,10 @@ class Ledger {
   // different waits, and close() requires the same on all.
   void discard();
 
-  // Returns everything that was booked since the last call, of every rank, on every rank. Collective.
-  Accounts close(const World& world);
+  // Returns everything that was booked since the last call, of every rank, on every rank. `replicas`: the ranks of
+  // `world` that this rank has waited for, those with the same stage of a pipeline. Collective.
+  Accounts close(const World& world, const World& replicas);
+  Accounts close(const World& world) { return close(world, world); }
 
  private:
   Arrival close_arrivals(const World& world);
@@ -86,6 +96,7 @@ class Ledger {
   double clock_offset_;
   Observer observer_;
   double wall_ = 0;
+  std::vector<std::int64_t> staleness_;
   double compute_before_ = 0;  // booked by the end of the previous step
   StepTimes times_;
   // On the clock of rank 0:

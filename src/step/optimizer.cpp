@@ -15,109 +15,84 @@ std::vector<UpdateSegment> segments_of(const Parameters& parameters, const Optim
   return all;
 }
 
-// The parts of the segments in a slice, relative to it.
-std::vector<UpdateSegment> cut(std::vector<UpdateSegment> segments, const Range& slice) {
-  for (UpdateSegment& segment : segments) {
-    const auto within = [&](std::size_t place) { return std::clamp(place, slice.begin, slice.end) - slice.begin; };
-    segment.range = {within(segment.range.begin), within(segment.range.end)};
-  }
-  std::erase_if(segments, [](const UpdateSegment& segment) { return segment.range.size() == 0; });
-  return segments;
-}
-
-DeviceView cut(DeviceView arena, const Range& slice) {
-  return arena.slice(slice.begin * sizeof(float), slice.size() * sizeof(float));
-}
-
-std::vector<Buffer> allocate_states(Device& device, std::size_t count, std::size_t bytes) {
-  std::vector<Buffer> states;
-  for (std::size_t i = 0; i < count; ++i) states.push_back(device.allocate(bytes));
-  return states;
-}
-
 }  // namespace
 
 Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay,
                      const FactorsOf& factors_of)
     : device_(device),
       parameters_(parameters),
+      all_{0, parameters.gradients().bytes / sizeof(float)},
       kind_(rule),
       name_(optimizer_name(rule)),
       rate_(rate),
       next_rate_(rate),
-      whole_parameters_(needs_whole_parameters(rule)),
+      whole_parameters_(annulus::needs_whole_parameters(rule)),
       segments_(segments_of(parameters, factors_of)),
-      states_(allocate_states(device, annulus::states(rule), parameters.gradients().bytes)),
-      average_(average_decay > 0 ? device.allocate(parameters.weights().bytes) : Buffer{}),
-      kept_{{0, parameters.gradients().bytes / sizeof(float)}},
+      average_decay_(average_decay),
       arrived_(segments_.size()) {
-  UpdateArenas arenas{parameters.weights(), parameters.gradients(), parameters.copies(), {},
-                      average_.view(),      average_decay};
-  for (std::size_t i = 0; i < states(); ++i) arenas.states[i] = state(i);
-  rule_ = device.plan(rule, arenas, segments_);
+  plan({parameters.weights(), parameters.gradients(), parameters.copies(), {}}, parameters.gradients().bytes);
 }
 
-void Optimizer::keep(const std::vector<Range>& slices) {
-  const DeviceView weights = parameters_.weights(), gradients = parameters_.gradients();
+void Optimizer::keep(const std::vector<Range>& slices, const SumOverRanks& sum, DeviceView weights,
+                     DeviceView gradients) {
   kept_ = slices;
   std::size_t size = 0;
   for (const Range& slice : slices) size += slice.size();
-  const std::size_t count = states();
+  plan({.weights = weights, .gradients = gradients, .copies = {}, .states = {}, .kept = slices, .sum_over_ranks = sum},
+       size * sizeof(float));
+}
+
+// `bytes`: of each state, and of the average.
+void Optimizer::plan(UpdateArenas arenas, std::size_t bytes) {
+  rule_.reset();
   states_.clear();
-  states_ = allocate_states(device_, count, size * sizeof(float));
-  rule_ = device_.plan(kind_, {weights, gradients, {}, {}}, segments_);
-  sharded_rules_.clear();
-  for_each_kept([&](const Range& slice, const Range& place) {
-    UpdateArenas arenas{cut(weights, slice), cut(gradients, slice), {}, {}};
-    for (std::size_t i = 0; i < count; ++i) arenas.states[i] = cut(state(i), place);
-    sharded_rules_.push_back(device_.plan(kind_, arenas, cut(segments_, slice)));
-  });
+  average_ = {};
+  for (std::size_t i = 0; i < annulus::states(kind_); ++i) {
+    states_.push_back(device_.allocate(bytes));
+    arenas.states[i] = state(i);
+  }
+  if (average_decay_ > 0) average_ = device_.allocate(bytes);
+  arenas.average = average();
+  arenas.average_decay = average_decay_;
+  rule_ = device_.plan(kind_, arenas, segments_);
 }
 
 template <class Visit>
 void Optimizer::for_each_kept(Visit visit) const {
   std::size_t begin = 0;
-  for (const Range& slice : kept_) {
-    visit(slice, Range{begin, begin + slice.size()});
-    begin += slice.size();
+  for (const Range& slice : kept_.empty() ? std::vector{all_} : kept_) {
+    const std::size_t bytes = slice.size() * sizeof(float);
+    visit(slice.begin * sizeof(float), begin, bytes);
+    begin += bytes;
   }
 }
 
-void Optimizer::read_state(std::size_t number, std::span<std::byte> arena) const {
-  for_each_kept([&](const Range& slice, const Range& place) {
-    device_.download(cut(state(number), place),
-                     arena.subspan(slice.begin * sizeof(float), slice.size() * sizeof(float)));
+void Optimizer::read(DeviceView kept, std::span<std::byte> whole) const {
+  for_each_kept([&](std::size_t place, std::size_t place_in_kept, std::size_t bytes) {
+    device_.download(kept.slice(place_in_kept, bytes), whole.subspan(place, bytes));
   });
 }
 
-void Optimizer::write_state(std::size_t number, std::span<const std::byte> arena) {
-  for_each_kept([&](const Range& slice, const Range& place) {
-    device_.upload(arena.subspan(slice.begin * sizeof(float), slice.size() * sizeof(float)), cut(state(number), place));
+void Optimizer::write(DeviceView kept, std::size_t begin, std::span<const std::byte> piece) {
+  for_each_kept([&](std::size_t place, std::size_t place_in_kept, std::size_t bytes) {
+    const std::size_t from = std::max(place, begin), end = std::min(place + bytes, begin + piece.size());
+    if (from < end)
+      device_.upload(piece.subspan(from - begin, end - from), kept.slice(place_in_kept + from - place, end - from));
   });
-}
-
-double Optimizer::kept_squares() {
-  for (const Range& slice : kept_) rule_->add_squares(slice);
-  return rule_->take_squares();
 }
 
 void Optimizer::update(const Range& slice) {
-  if (whole_parameters_)
+  if (whole_parameters_ && !sharded())
     update_whole(slice);
   else
-    run(slice);
+    rule_->run(slice, rate_, step_);
 }
 
-void Optimizer::run(const Range& slice) {
-  if (!sharded()) return rule_->run(slice, rate_, step_);
-  const auto number = std::ranges::find(kept_, slice) - kept_.begin();
-  sharded_rules_.at(static_cast<std::size_t>(number))->run({0, slice.size()}, rate_, step_);
-}
-
-void Optimizer::swap_average() {
+void Optimizer::begin_average() {
   if (!average()) return;
-  rule_->swap_average();
-  parameters_.weights_changed();
+  std::vector<std::byte> weights(parameters_.gradients().bytes);
+  device_.download(parameters_.weights().slice(0, weights.size()), weights);
+  write(average(), 0, weights);
 }
 
 void Optimizer::update_whole(const Range& slice) {
@@ -132,12 +107,18 @@ void Optimizer::update_whole(const Range& slice) {
     if (arrived < range.size()) continue;
     arrived = 0;
     if (complete.end != range.begin) {
-      if (complete.size() > 0) run(complete);
+      update_complete(complete);
       complete.begin = range.begin;
     }
     complete.end = range.end;
   }
-  if (complete.size() > 0) run(complete);
+  update_complete(complete);
+}
+
+void Optimizer::update_complete(const Range& parameters) {
+  if (parameters.size() == 0) return;
+  rule_->measure_parameters(parameters);
+  rule_->run(parameters, rate_, step_);
 }
 
 }  // namespace annulus

@@ -32,24 +32,32 @@ class Optimizer {
     rate_ = next_rate_;
   }
 
-  // Keeps zeroed state for these slices of the arenas only, in floats, ascending and disjoint; update() is called for
-  // them. REQUIRES: the rule does not need whole parameters, and there is no average.
-  void keep(const std::vector<Range>& slices);
-  bool sharded() const { return !sharded_rules_.empty(); }  // keep() was called
+  // Keeps zeroed states and a zeroed average of these slices of the arenas only, in floats, ascending and disjoint;
+  // update() is called for them. The other ranks keep the others, and `sum` adds up their parts of norms. REQUIRES: the
+  // device shares the host's memory.
+  void keep(const std::vector<Range>& slices, const SumOverRanks& sum) {
+    keep(slices, sum, parameters_.weights(), parameters_.gradients());
+  }
+  // The same for other arenas with the layout of the gradients'.
+  void keep(const std::vector<Range>& slices, const SumOverRanks& sum, DeviceView weights, DeviceView gradients);
+  bool sharded() const { return !kept_.empty(); }  // keep() was called
 
   // To be called after begin_step(), when all of a step's gradients are complete: see Update.
   void clip(float limit) { rule_->clip(limit); }
   void measure_norm() { rule_->measure_norm(); }
+  void include(const std::function<double(double squares)>& all) { rule_->include(all); }  // see Update
   GradientNorms take_norms() { return rule_->take_norms(); }
   void add_squares(const Range& slice) { rule_->add_squares(slice); }  // at any time
   double take_squares() { return rule_->take_squares(); }
-  double kept_squares();  // of the gradients in the slices of keep(). REQUIRES: take_squares() was called
+  // Likewise, after clip(): takes the norms of all parameters. REQUIRES: sharded() and needs_whole_parameters().
+  void measure_parameters() { rule_->measure_parameters(all_); }
 
   // Updates this slice of the arenas, in floats. If the rule needs whole parameters, updates those whose slices are
   // complete. REQUIRES: slices of one step do not overlap.
   void update(const Range& slice);
 
   const std::string& name() const { return name_; }  // name of its rule
+  bool needs_whole_parameters() const { return whole_parameters_; }
 
   // Optimizer state, arenas with the layout of the gradients': momentum, or both moments. If sharded(), they have only
   // the slices of keep(), one after the other.
@@ -57,16 +65,16 @@ class Optimizer {
   DeviceView state(std::size_t number) const { return states_[number].view(); }
   // REQUIRES: not sharded().
   DeviceView state(std::size_t number, const Parameter& p) const { return state(number).slice(p.offset, p.bytes); }
-  // Copy the slices of a state that this rank keeps to and from `arena`, which is in host memory and has the layout of
-  // the gradients.
-  void read_state(std::size_t number, std::span<std::byte> arena) const;
-  void write_state(std::size_t number, std::span<const std::byte> arena);
 
-  // The moving average of the weights in an arena with their layout; empty if disabled. See average_share().
+  // The moving average of the weights, an arena like a state; empty if disabled. See average_share().
   DeviceView average() const { return average_.view(); }
-  DeviceView average(const Parameter& p) const { return average().slice(p.offset, p.bytes); }
-  void begin_average() { rule_->begin_average(); }  // initializes it with the current weights
-  void swap_average();                              // swaps the weights and their average, if there is one
+  void begin_average();  // initializes it with the current weights, if there is one
+
+  // Copies the slices that this rank keeps of a state, or of the average, to `whole`, which is in host memory and has
+  // the layout of the gradients.
+  void read(DeviceView kept, std::span<std::byte> whole) const;
+  // Writes what this rank keeps of a piece of such an arena, which begins `begin` bytes into it.
+  void write(DeviceView kept, std::size_t begin, std::span<const std::byte> piece);
 
   std::uint64_t step() const { return step_; }  // number of the last update; 0 before the first
   // Continues after this step, whatever updates of the next were made.
@@ -76,24 +84,26 @@ class Optimizer {
   }
 
  private:
-  // Calls visit(slice, its place in the states) for the slices whose state is kept; both in floats.
+  // Calls visit(place, place in the states, size) for each slice that is kept, in bytes.
   template <class Visit>
   void for_each_kept(Visit visit) const;
+  void plan(UpdateArenas arenas, std::size_t bytes);
   void update_whole(const Range& slice);
-  void run(const Range& slice);
+  void update_complete(const Range& parameters);
 
   Device& device_;
   Parameters& parameters_;
+  const Range all_;  // of the gradients' arena, in floats
   const UpdateRule kind_;
   const std::string name_;
   float rate_, next_rate_;
   const bool whole_parameters_;
   const std::vector<UpdateSegment> segments_;  // the parameters
+  const double average_decay_;
+  std::vector<Range> kept_;  // the slices of keep(); none if not sharded
   std::vector<Buffer> states_;
   Buffer average_;
-  std::unique_ptr<Update> rule_;                        // of the whole arenas; if sharded, without state
-  std::vector<Range> kept_;                             // the slices whose state is kept
-  std::vector<std::unique_ptr<Update>> sharded_rules_;  // of each; none if not sharded
+  std::unique_ptr<Update> rule_;
   std::uint64_t step_ = 0;
   std::vector<std::size_t> arrived_;  // complete floats of each of segments_ in this step
 };

@@ -8,10 +8,9 @@ class Synchronous final : public Strategy {
   explicit Synchronous(Optimizer& optimizer) : optimizer_(optimizer) {}
 
   bool scatters() const override { return false; }
-  void plan(const GradientBuckets& buckets) override { buckets_ = &buckets; }
+  void plan(const GradientBuckets& buckets, const SumOverRanks& /*sum*/) override { buckets_ = &buckets; }
   void update(std::size_t bucket) override { optimizer_.update(buckets_->range(bucket)); }
-  void finish() override {}
-  DeviceView gather_state(std::size_t number) override { return optimizer_.state(number); }
+  DeviceView gather(DeviceView state) override { return state; }
 
  private:
   Optimizer& optimizer_;

@@ -11,12 +11,17 @@
 namespace annulus {
 namespace {
 
-std::vector<Range> plan_buckets(const Parameters& parameters, std::size_t bucket_bytes) {
+// The first bucket holds all metrics: a step reads them from it before it updates anything. `apart`: nothing else.
+std::vector<Range> plan_buckets(const Parameters& parameters, std::size_t bucket_bytes, bool apart) {
+  const Parameter& last = parameters.metrics() != nullptr ? *parameters.metrics() : parameters.steering();
+  const std::size_t metrics = last.offset + last.bytes, begin = apart ? metrics / sizeof(float) : 0;
   std::vector<std::size_t> ends;
-  for (const Parameter& p : parameters.updated()) ends.push_back((p.offset + p.bytes) / sizeof(float));
-  // The first bucket holds all metrics: a step reads them from it before it updates anything.
-  const Parameter& metrics = parameters.metrics();
-  return cut_buckets(ends, std::max(bucket_bytes, metrics.offset + metrics.bytes));
+  for (const Parameter& p : parameters.updated())
+    if (const std::size_t end = (p.offset + p.bytes) / sizeof(float); end > begin) ends.push_back(end - begin);
+  std::vector<Range> buckets = cut_buckets(ends, std::max(bucket_bytes, metrics));
+  for (Range& bucket : buckets) bucket = {begin + bucket.begin, begin + bucket.end};
+  if (apart) buckets.insert(buckets.begin(), {0, begin});
+  return buckets;
 }
 
 BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
@@ -26,8 +31,11 @@ BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
 
 // Returns the option that requires all all-reduces of a step before its first update; empty if buckets are updated one
 // by one.
-std::string_view waits_for_all(Model& model, const StepOptions& options) {
+std::string_view waits_for_all(Model& model, const Optimizer& optimizer, const StepOptions& options) {
   if (model.device().loss_scaling() != nullptr) return "--precision fp16";
+  if (options.strategy == "sharded" && optimizer.needs_whole_parameters())
+    return "--optimizer lars and --strategy sharded";
+  if (options.strategy == "local") return "";  // own updates are clipped by themselves
   return options.clip_norm > 0 ? "--clip-norm" : "";
 }
 
@@ -41,23 +49,30 @@ std::optional<EmbeddingExchange> make_exchange(Model& model, AllReduce& all_redu
 
 // Returns the position of a shared embedding's gradient, in floats; empty if none is shared. Forward needs it first, so
 // it is never deferred.
-Range table_of(Model& model) {
-  const auto& gradient = model.embedding_gradient();
-  if (!gradient) return {};
-  const auto offset = static_cast<std::size_t>(gradient->table.address - model.parameters().gradients().address);
-  return {offset / sizeof(float), (offset + gradient->table.bytes) / sizeof(float)};
+Range table_of(const Model& model) {
+  for (const Node& node : model.graph().nodes())
+    for (const auto& [parameter, name] : node.shared)
+      for (const Parameter& p : model.parameters().all())
+        if (p.name == name && p.role != Role::frozen)
+          return {p.offset / sizeof(float), (p.offset + p.bytes) / sizeof(float)};
+  return {};
 }
 
 GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllReduce& all_reduce, const Range& table,
-                             std::string_view wants_all, const Strategy& strategy) {
+                             std::string_view wants_all, Strategy& strategy) {
   const Parameters& parameters = model.parameters();
-  std::vector<Range> plan = plan_buckets(parameters, options.bytes);
+  std::vector<Range> plan = plan_buckets(parameters, options.bytes, bool(strategy.differences()));
+  if (const DeviceView differences = strategy.differences()) {
+    const Range overlapping{1, strategy.overlaps() ? plan.size() : 1};
+    return {model.device(), differences, std::move(plan), all_reduce, overlapping, false, strategy.rounding_error()};
+  }
   const Range deferred = deferred_buckets(plan, table.end, options.deferred);
   if (options.deferred > 0 && !wants_all.empty())
     fail("--defer cannot be used with {}, which needs all gradients before the first update", wants_all);
   Network::Stops stops;
   for (std::size_t bucket = 0; bucket < plan.size(); ++bucket) {
-    if (deferred.begin <= bucket && bucket < deferred.end) stops.forward.push_back(plan[bucket].end);
+    if (strategy.scatters() || (deferred.begin <= bucket && bucket < deferred.end))
+      stops.forward.push_back(plan[bucket].end);
     stops.backward.push_back(plan[bucket].end);
   }
   model.stop_at(stops);
@@ -94,17 +109,55 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
       table_(table_of(model)),
       part_norms_(optimizer),
       bucket_options_(resolve(buckets, model.parameters())),
-      strategy_(make_strategy(options.strategy, model, all_reduce, optimizer)),
-      buckets_(make_buckets(model, bucket_options_, all_reduce, table_, waits_for_all(model, options), *strategy_)) {
-  strategy_->plan(buckets_);
+      strategy_(make_strategy(options.strategy, model, all_reduce, optimizer, options.round)),
+      buckets_(make_buckets(model, bucket_options_, all_reduce, table_, waits_for_all(model, optimizer, options),
+                            *strategy_)) {
+  plan_strategy();
   expect_flushed_subnormals();
   allocate_kept();
+  if (options_.pipeline != nullptr) link_stages();
   activity_.plan(buckets_.size());
   model_.sum_over_ranks([this](DeviceView values) {
     const AllReduce::Ticket ticket = all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass);
     const StepTimestamps::Part part = wait_for_ranks([&] { all_reduce_.join(ticket); });
     if (!rehearsing_) timestamps_.finishing.push_back(part);
   });
+}
+
+void Trainer::link_stages() {
+  using enum PipelineLink::Neighbour;
+  PipelineLink& link = *options_.pipeline;
+  const auto receive = [this, &link](PipelineLink::Neighbour from, const char* name) {
+    return [this, &link, from, name](DeviceView to) {
+      exchange(Activity::Phase::waiting_for_stage, name, [&] { link.receive(to, from); });
+    };
+  };
+  const auto send = [&link](PipelineLink::Neighbour to) {
+    return [&link, to](DeviceView from) { link.send(from, to); };
+  };
+  StageLinks links;
+  if (link.stage() > 0) {
+    links.receive_input = receive(previous, "wait for previous stage");
+    links.send_input_gradient = send(previous);
+  }
+  if (link.stage() + 1 < link.stages()) {
+    links.send_output = send(next);
+    links.receive_output_gradient = receive(next, "wait for next stage");
+  }
+  model_.link(links);
+  optimizer_.include([this](double squares) { return sum_squares(squares); });
+}
+
+// Returns the sum of the squares of all stages' gradients, given that of this stage's. An embedding that the first
+// stage shares with the last one counts once.
+double Trainer::sum_squares(double squares) {
+  if (shares_across_stages() && options_.stage() == 0) {
+    optimizer_.add_squares(table_);
+    squares -= optimizer_.take_squares();
+  }
+  std::array sum{squares};
+  exchange(Activity::Phase::waiting_for_stage, "wait for the stages' norms", [&] { options_.pipeline->sum(sum); });
+  return sum[0];
 }
 
 void Trainer::allocate_kept() {
@@ -135,13 +188,18 @@ void Trainer::continue_with(const StepOptions& options) {
 }
 
 bool Trainer::updates_together() const {
-  return !waits_for_all(model_, options_).empty();
+  return !waits_for_all(model_, optimizer_, options_).empty();
+}
+
+void Trainer::plan_strategy() {
+  strategy_->plan(buckets_, [this](DeviceView values) { sum_norms(values); });
 }
 
 void Trainer::cut_buckets(const BucketOptions& options) {
   bucket_options_ = resolve(options, model_.parameters());
-  buckets_ = make_buckets(model_, bucket_options_, all_reduce_, table_, waits_for_all(model_, options_), *strategy_);
-  strategy_->plan(buckets_);
+  buckets_ = make_buckets(model_, bucket_options_, all_reduce_, table_, waits_for_all(model_, optimizer_, options_),
+                          *strategy_);
+  plan_strategy();
   activity_.plan(buckets_.size());
 }
 
@@ -155,6 +213,7 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const M
       load(batch, 0);
     }
     timestamps_.loaded = device_.mark();
+    timestamps_.steps = steps_of(batch);
     compute(batch, flags);
     timestamps_.computed = device_.mark();
 
@@ -165,7 +224,10 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const M
       fail("the loss is {}: the parameters of the previous step are the last valid ones; lower --lr", metrics.loss);
     if (metrics.control_flags.copy > 0) before_update_();
     updating_ = true;
-    optimizer_.begin_step();
+    if (sends_differences())
+      send_differences(batch);
+    else if (!strategy_->has_rounds())
+      optimizer_.begin_step();  // a round has counted its steps
     finish_undeferred();
     updating_ = false;
     timestamps_.open = true;
@@ -180,6 +242,10 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const M
 void Trainer::finish() {
   const Mark begun = device_.mark();
   finish_from(0);
+  if (sends_differences()) {
+    const LaneSpan span(device_, lane_, "wait for weights");
+    wait_for_ranks([&] { strategy_->finish(); });
+  }
   const Mark ended = device_.mark();
   device_.finish();
   record_times(last_timestamps_);
@@ -193,20 +259,33 @@ void Trainer::record_times(StepTimestamps& timestamps) {
   if (timestamps.open) {
     double finishing = 0;
     for (const StepTimestamps::Part& part : timestamps.finishing) finishing += seconds(part);
-    const double loaded = device_.seconds(timestamps.loaded), computed = device_.seconds(timestamps.computed);
-    ledger_.add(StepTimes::input, loaded - device_.seconds(timestamps.begun));
+    const double begun = device_.seconds(timestamps.begun), loaded = device_.seconds(timestamps.loaded),
+                 computed = device_.seconds(timestamps.computed);
+    own_seconds_ = computed - begun;
+    for (const StepTimestamps::Part& part : timestamps.neighbours) own_seconds_ -= seconds(part);
+    ledger_.add(StepTimes::input, loaded - begun);
     ledger_.add(StepTimes::compute, computed - loaded - finishing);
-    if (all_reduce_.info().reduces) ledger_.add_arrival(computed);
+    const bool alone = options_.pipeline != nullptr && options_.ranks == 1;  // the only rank with its stage
+    if (all_reduce_.info().reduces && !alone) ledger_.add_arrival(computed);
   }
   for (const GradientBuckets::Times& wait : timestamps.waits)
     ledger_.add_wait(device_.seconds(wait.ready), device_.seconds(wait.wait_begin), device_.seconds(wait.wait_end));
+  for (const StepTimestamps::Part& part : timestamps.neighbours)
+    ledger_.add(StepTimes::waiting_for_slower_ranks, seconds(part));
+  for (const StepTimestamps::Part& part : timestamps.pulls)
+    ledger_.add(StepTimes::exposed_communication, seconds(part));
   for (const StepTimestamps::Part& part : timestamps.updates) ledger_.add(StepTimes::optimizer, seconds(part));
-  if (timestamps.open) ledger_.end_step(device_.seconds(timestamps.ended) - device_.seconds(timestamps.begun));
+  for (const StepTimestamps::Part& part : timestamps.norms) ledger_.add(StepTimes::optimizer, -seconds(part));
+  if (timestamps.open)
+    ledger_.end_step(device_.seconds(timestamps.ended) - device_.seconds(timestamps.begun), timestamps.steps);
   if (lane_ != nullptr) resolve(device_, *lane_, timestamps.spans);
   timestamps.open = false;
   timestamps.finishing.clear();
   timestamps.waits.clear();
+  timestamps.pulls.clear();
   timestamps.updates.clear();
+  timestamps.norms.clear();
+  timestamps.neighbours.clear();
 }
 
 double Trainer::rehearse(const Batch& batch) {
@@ -230,7 +309,7 @@ double Trainer::rehearse(const Batch& batch) {
 }
 
 void Trainer::finish_undeferred() {
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+  for (std::size_t bucket = 0; bucket < sent_buckets(); ++bucket) {
     if (buckets_.is_deferred(bucket)) continue;
     if (bucket > 0) wait(bucket);
     if (!held_back(bucket)) update(bucket);
@@ -240,8 +319,19 @@ void Trainer::finish_undeferred() {
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     if (!buckets_.is_deferred(bucket) && held_back(bucket)) update(bucket);
   if (LossScaling* scaling = device_.loss_scaling(); scaling != nullptr && !rehearsing_) scaling->conclude();
-  if (strategy_->scatters() && !rehearsing_) wait_for_weights();
   pending_ = buckets_.deferred();
+  if (strategy_->scatters() && !rehearsing_) send_weights();
+}
+
+// Sends the updated weights in the order in which the next forward needs them, and waits for an embedding that is also
+// the head, which it needs first. The others are pending.
+void Trainer::send_weights() {
+  std::size_t first = 0;
+  for (; first < buckets_.size() && buckets_.range(first).begin < table_.end; ++first) strategy_->send_weights(first);
+  for (std::size_t bucket = buckets_.size(); bucket-- > first;)
+    if (!buckets_.is_deferred(bucket)) strategy_->send_weights(bucket);
+  for (std::size_t bucket = 0; bucket < first; ++bucket) await_weights(bucket);
+  pending_ = {first, buckets_.size()};
 }
 
 // Returns whether a bucket is updated only after use_all_gradients().
@@ -252,6 +342,12 @@ bool Trainer::held_back(std::size_t bucket) const {
 
 // What must be done between the last all-reduce and the updates that are held back.
 void Trainer::use_all_gradients() {
+  if (shares_across_stages()) {
+    const LaneSpan span(device_, lane_, "add the embedding's gradients");
+    const DeviceView table =
+        model_.parameters().gradients().slice(table_.begin * sizeof(float), table_.size() * sizeof(float));
+    wait_for_ranks([&] { options_.pipeline->add_other_end(table); });
+  }
   if (!exchanges() && !updates_together()) return;
   activity_.enter(Activity::Phase::optimizer);
   const Mark begun = device_.mark();
@@ -261,12 +357,22 @@ void Trainer::use_all_gradients() {
   // A single gradient that overflows, in any bucket, forbids all updates.
   if (LossScaling* scaling = device_.loss_scaling()) scaling->judge(model_.parameters().gradients());
   if (options_.clip_norm > 0) optimizer_.clip(options_.clip_norm);
+  if (optimizer_.sharded() && optimizer_.needs_whole_parameters()) optimizer_.measure_parameters();
   timestamps_.updates.push_back({begun, device_.mark()});
 }
 
-void Trainer::wait_for_weights() {
-  const LaneSpan span(device_, lane_, "wait for weights");
-  wait_for_ranks([&] { strategy_->finish(); });
+// Between steps, when metrics are logged, nothing is booked.
+void Trainer::sum_norms(DeviceView values) {
+  const AllReduce::Ticket ticket = all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass);
+  if (updating_)
+    timestamps_.norms.push_back(wait_for_ranks([&] { all_reduce_.wait(ticket); }));
+  else
+    all_reduce_.wait(ticket);
+}
+
+void Trainer::await_weights(std::size_t bucket) {
+  const LaneSpan span(device_, lane_, "wait for weights of bucket", static_cast<std::int64_t>(bucket + 1));
+  wait_for_ranks([&] { strategy_->await_weights(bucket); });
 }
 
 // Returns the samples of a part, as a range of the batch.
@@ -284,9 +390,14 @@ std::span<const std::uint8_t> Trainer::part_of(const Batch& batch, std::size_t n
 void Trainer::load(const Batch& batch, std::size_t number) {
   const Range samples = part(batch, number);
   if (samples.size() == 0) return;
-  model_.network(Mode::training, samples.size())
+  network(batch, number)
       .load(part_of(batch, number), batch.labels_of(samples),
             std::span(batch.keys).subspan(samples.begin, samples.size()));
+}
+
+// Returns the network that computes a part. Its activations are kept until its backward pass.
+Network& Trainer::network(const Batch& batch, std::size_t number) {
+  return model_.network(Mode::training, part(batch, number).size(), options_.slot(batch.size(), number));
 }
 
 // Returns the windows of the last part, of which backward leaves out the embedding's gradient; none for an empty share.
@@ -298,25 +409,38 @@ std::span<const std::int32_t> Trainer::last_windows(const Batch& batch) const {
 // Computes the gradients of this rank's share, whose first part is already loaded, and sends them bucket by bucket as
 // they become final.
 void Trainer::compute(const Batch& batch, const ControlFlags& flags) {
+  if (strategy_->has_rounds()) return compute_round(batch, flags);
   part_norms_.begin_step(batch.step.global_batch());
   AllReduce::Ticket tokens = 0;
   if (exchanges()) tokens = embedding_->send_tokens(last_windows(batch), model_.graph().tokens().length);
+  computing_ = true;
   compute_parts(batch, flags);
+  computing_ = false;
   if (exchanges()) send_rows(batch, tokens);
   buckets_.send_deferred();
 }
 
 void Trainer::compute_parts(const Batch& batch, const ControlFlags& flags) {
-  const std::size_t last = options_.parts_of(batch.size()) - 1;
+  const std::size_t parts = options_.parts_of(batch.size());
   kept_now_ = 0;
-  if (last > 0 && options_.shards == 0) device_.zero(kept_[kept_now_++]);
-  for (std::size_t number = 0; number < last; ++number) {
-    forward(batch, number);
-    keep(batch, number);
-    part_norms_.end_part(part(batch, number).size());
-    load(batch, number + 1);
+  if (parts > 1 && options_.shards == 0) device_.zero(kept_[kept_now_++]);
+  for (const PipelinePass pass : pipeline_schedule(options_.stage(), options_.stages(), parts)) {
+    if (pass.kind == PipelinePass::Kind::forward) {
+      if (pass.part > 0) load(batch, pass.part);
+      forward(batch, pass.part);
+    } else {
+      if (pass.part + 1 < parts)
+        keep(batch, pass.part);
+      else
+        send_last(batch, flags);
+      part_norms_.end_part(part(batch, pass.part).size());
+    }
   }
-  forward(batch, last);
+}
+
+// Runs the backward pass of the last part, and sends the gradients of all.
+void Trainer::send_last(const Batch& batch, const ControlFlags& flags) {
+  const std::size_t last = options_.parts_of(batch.size()) - 1;
   begin_backward(flags);
   joins_ = joins(batch, last);
   not_added_ = model_.parameters().steering().bytes;
@@ -325,16 +449,91 @@ void Trainer::compute_parts(const Batch& batch, const ControlFlags& flags) {
     backward_with_embedding(batch, last, ready);
   else
     backward(batch, last, ready);
-  part_norms_.end_part(part(batch, last).size());
+}
+
+// Computes this rank's share of a round, each part with the weights that the strategy has for it, and sends the
+// metrics.
+void Trainer::compute_round(const Batch& batch, const ControlFlags& flags) {
+  const std::uint64_t before = optimizer_.step();
+  Metrics sums{};
+  computing_ = true;
+  strategy_->begin_round(batch.step);
+  std::size_t number = 0;
+  for (; part(batch, number).size() > 0; ++number) {
+    if (number > 0) {
+      before_part_(number);
+      load(batch, number);
+    }
+    wait_within_round([&] { strategy_->await_part(number); });
+    work_within_round(Activity::Phase::waiting_for_steps, timestamps_.pulls, [&] { strategy_->begin_part(number); });
+    if (const auto steps = strategy_->staleness()) ledger_.add_staleness(*steps);
+    forward(batch, number);
+    backward_with_embedding(batch, number, [this](std::size_t) { activity_.tick(); });
+    const Metrics means = peek_metrics(model_.parameters().gradients());
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += weight_of(mean_over(batch, number), batch) * means[i];
+    work_within_round(Activity::Phase::optimizer, timestamps_.updates,
+                      [&] { strategy_->end_part(number, options_.clip_norm); });
+  }
+  wait_within_round([&] { strategy_->await_part(number); });
+  if (!sends_differences()) {
+    device_.zero(exchanged().slice(0, buckets_.range(0).end * sizeof(float)));
+    work_within_round(Activity::Phase::waiting_for_steps, timestamps_.pulls,
+                      [&] { strategy_->end_round(weight_of(batch.size(), batch)); });
+  }
+  computing_ = false;
+  optimizer_.set_step(before + timestamps_.steps);
+  device_.upload(std::as_bytes(std::span(sums)), metrics_slot(exchanged()));
+  begin_backward(flags);
+  buckets_.ready(buckets_.range(0).end);
+}
+
+// Sends the differences of a round, after the update with those of the round before.
+void Trainer::send_differences(const Batch& batch) {
+  while (pending_.size() > 0) finish(--pending_.end);
+  activity_.enter(Activity::Phase::optimizer);
+  const Mark begun = device_.mark();
+  strategy_->end_round(weight_of(batch.size(), batch));
+  timestamps_.updates.push_back({begun, device_.mark()});
+  buckets_.ready(exchanged().bytes / sizeof(float));
+  buckets_.send_deferred();
+}
+
+void Trainer::wait_within_round(const std::function<void()>& wait) {
+  exchange(Activity::Phase::waiting_for_steps, "wait for steps", wait);
+}
+
+// Books work as one of these parts of the step, which are pulls or updates.
+void Trainer::work_within_round(Activity::Phase phase, std::vector<StepTimestamps::Part>& parts,
+                                const std::function<void()>& work) {
+  activity_.enter(phase);
+  const Mark begun = device_.mark();
+  work();
+  parts.push_back({begun, device_.mark()});
+  timestamps_.finishing.push_back(parts.back());
+}
+
+// The weight of some samples in the mean over a step.
+float Trainer::weight_of(std::size_t samples, const Batch& batch) {
+  return static_cast<float>(samples) / static_cast<float>(batch.step.global_batch());
+}
+
+// The number of samples of which a part's gradients become the mean.
+std::size_t Trainer::mean_over(const Batch& batch, std::size_t number) const {
+  return strategy_->has_rounds() ? strategy_->mean_over(number, part(batch, number).size()) : batch.step.global_batch();
+}
+
+// A round counts as the number of full steps that its samples would take.
+std::size_t Trainer::steps_of(const Batch& batch) const {
+  return strategy_->has_rounds() ? (batch.step.global_batch() + options_.global_batch - 1) / options_.global_batch : 1;
 }
 
 void Trainer::forward(const Batch& batch, std::size_t number) {
   const std::size_t samples = part(batch, number).size();
   if (samples == 0) return finish_from(0);
   activity_.enter(Activity::Phase::forward);
-  model_.network(Mode::training, samples).forward([this](std::size_t parameters) {
-    activity_.tick();
-    finish_from(parameters);
+  network(batch, number).forward([this](std::size_t parameters) {
+    tick();
+    if (!sends_differences()) finish_from(parameters);
   });
 }
 
@@ -347,24 +546,24 @@ void Trainer::backward(const Batch& batch, std::size_t number, const Network::Re
     device_.zero(written(gradients));
     ready(gradients.bytes / sizeof(float));
   } else {
-    model_.network(Mode::training, samples).backward(1.0f / static_cast<float>(batch.step.global_batch()), ready);
+    network(batch, number).backward(1.0f / static_cast<float>(mean_over(batch, number)), ready);
   }
 }
 
 // The same, with the part of a shared embedding's gradient that a network's backward leaves out.
 void Trainer::backward_with_embedding(const Batch& batch, std::size_t number, const Network::Ready& ready) {
   if (!embedding_) return backward(batch, number, ready);
-  backward(batch, number, [this](std::size_t) { activity_.tick(); });
+  backward(batch, number, [this](std::size_t) { tick(); });
   if (const std::size_t samples = part(batch, number).size(); samples > 0)
     embedding_->add_own(windows_in(part_of(batch, number)), model_.graph().tokens().length,
-                        *model_.network(Mode::training, samples).embedding_gradient());
+                        *network(batch, number).embedding_gradient());
   ready(model_.parameters().gradients().bytes / sizeof(float));
 }
 
 // Keeps the gradients of a part that is not the last; the all-reduces wait for the last part's.
 void Trainer::keep(const Batch& batch, std::size_t number) {
   backward_with_embedding(batch, number, [this](std::size_t gradients) {
-    activity_.tick();
+    tick();
     part_norms_.ready(gradients);
   });
   const DeviceView gradients = written(model_.parameters().gradients());
@@ -388,7 +587,7 @@ DeviceView Trainer::written(DeviceView gradients) const {
 
 // The first `count` gradients of the last part are final: adds those of the earlier parts and sends them.
 void Trainer::send(std::size_t count) {
-  activity_.tick();
+  tick();
   part_norms_.ready(count);
   const std::size_t end = count * sizeof(float);
   if (end > not_added_) {
@@ -405,7 +604,8 @@ void Trainer::send(std::size_t count) {
 void Trainer::begin_backward(const ControlFlags& flags) {
   const Parameters& parameters = model_.parameters();
   static_assert(sizeof flags == Parameters::kSteering * sizeof(float));
-  model_.device().upload(std::as_bytes(std::span(&flags, 1)), parameters.gradient(parameters.steering()));
+  model_.device().upload(std::as_bytes(std::span(&flags, 1)),
+                         exchanged().slice(parameters.steering().offset, sizeof flags));
   buckets_.begin_step();
 }
 
@@ -415,10 +615,29 @@ void Trainer::send_rows(const Batch& batch, AllReduce::Ticket tokens) {
   if (!rehearsing_) timestamps_.finishing.push_back(waited);
   Network::EmbeddingGradient gradient = *model_.embedding_gradient();  // for an empty share, without rows
   if (batch.size() > 0) {
-    const std::size_t last = options_.parts_of(batch.size()) - 1;
-    gradient = *model_.network(Mode::training, part(batch, last).size()).embedding_gradient();
+    gradient = *network(batch, options_.parts_of(batch.size()) - 1).embedding_gradient();
   }
   rows_ = embedding_->send_rows(last_windows(batch), model_.graph().tokens().length, gradient);
+}
+
+// A layer was computed.
+void Trainer::tick() {
+  activity_.tick();
+  if (options_.pipeline != nullptr) options_.pipeline->progress();
+}
+
+// Waits for a neighbour in the pipeline, or for other ranks within a round.
+void Trainer::exchange(Activity::Phase phase, const char* name, const std::function<void()>& wait) {
+  const Activity::Phase before = activity_.snapshot().phase;
+  activity_.enter(phase);
+  const LaneSpan span(device_, computing_ ? lane_ : nullptr, name);
+  const Mark begun = device_.mark();
+  wait();
+  activity_.enter(before);
+  if (!computing_) return;
+  const StepTimestamps::Part waited{begun, device_.mark()};
+  timestamps_.neighbours.push_back(waited);
+  timestamps_.finishing.push_back(waited);
 }
 
 template <class Wait>
@@ -443,8 +662,12 @@ void Trainer::finish_from(std::size_t parameters) {
 }
 
 void Trainer::finish(std::size_t bucket) {
-  wait(bucket);
-  update(bucket);
+  if (buckets_.is_deferred(bucket)) {
+    wait(bucket);
+    update(bucket);
+    if (!rehearsing_) strategy_->send_weights(bucket);
+  }
+  if (strategy_->scatters() && !rehearsing_) await_weights(bucket);
 }
 
 // Waits for the first bucket until this thread can read the step's metrics; for the others until the lane can continue.
@@ -459,7 +682,7 @@ void Trainer::wait(std::size_t bucket) {
   // Even with zero-cost communication the step must wait for the slowest rank's last gradient, here or at a later
   // bucket. (For a deferred bucket: the last gradient of the step that sent it.)
   GradientBuckets::Times times = buckets_.times(bucket);
-  times.ready = buckets_.times(buckets_.size() - 1).ready;
+  if (!sends_differences()) times.ready = buckets_.times(sent_buckets() - 1).ready;
   timestamps_.waits.push_back(times);
 }
 
@@ -472,15 +695,40 @@ void Trainer::update(std::size_t bucket) {
   timestamps_.updates.push_back({begun, device_.mark()});
 }
 
-StepMetrics Trainer::read_metrics() const {
+// The arena whose buckets are all-reduced.
+DeviceView Trainer::exchanged() const {
+  return sends_differences() ? strategy_->differences() : model_.parameters().gradients();
+}
+
+DeviceView Trainer::metrics_slot(DeviceView arena) const {
+  return arena.slice(model_.parameters().metrics()->offset, sizeof(Metrics));
+}
+
+// Zeros if another stage of a pipeline has them.
+Trainer::Metrics Trainer::peek_metrics(DeviceView arena) const {
+  Metrics metrics{};
+  if (model_.parameters().metrics() != nullptr)
+    device_.peek(metrics_slot(arena), std::as_writable_bytes(std::span(metrics)));
+  return metrics;
+}
+
+StepMetrics Trainer::read_metrics() {
   const Parameters& parameters = model_.parameters();
-  std::array<float, 2> means{};
+  const Metrics means = peek_metrics(exchanged());
   ControlFlags flags;
-  device_.peek(parameters.gradient(parameters.metrics()).slice(0, sizeof means),
-               std::as_writable_bytes(std::span(means)));
-  device_.peek(parameters.gradient(parameters.steering()).slice(0, sizeof flags),
+  device_.peek(exchanged().slice(parameters.steering().offset, sizeof flags),
                std::as_writable_bytes(std::span(&flags, 1)));
-  return {means[0], means[1], flags};
+  if (options_.pipeline == nullptr) return {means[0], means[1], timestamps_.steps, flags};
+  std::array<double, 7> sums{means[0],         means[1],   flags.stop,   flags.evaluate,
+                             flags.checkpoint, flags.copy, flags.skipped};
+  const Mark begun = device_.mark();
+  options_.pipeline->sum(sums);
+  timestamps_.neighbours.push_back({begun, device_.mark()});
+  return {sums[0],
+          sums[1],
+          timestamps_.steps,
+          {static_cast<float>(sums[2]), static_cast<float>(sums[3]), static_cast<float>(sums[4]),
+           static_cast<float>(sums[5]), static_cast<float>(sums[6])}};
 }
 
 }  // namespace annulus

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "collectives/all_reduce.h"
 #include "collectives/gradient_buckets.h"
+#include "collectives/pipeline_link.h"
 #include "collectives/shard_tree.h"
 #include "kernels/base/split.h"
 #include "kernels/base/trace.h"
@@ -18,6 +20,7 @@
 #include "src/step/gradient_noise.h"
 #include "src/step/ledger.h"
 #include "src/step/optimizer.h"
+#include "src/step/pipeline_schedule.h"
 #include "src/step/strategy.h"
 
 namespace annulus {
@@ -29,7 +32,8 @@ Parameters::Allocate allocate_in(AllReduce& all_reduce);
 // made the request.
 struct ControlFlags {
   float stop = 0, evaluate = 0, checkpoint = 0;
-  float copy = 0;  // see Trainer::before_update()
+  float copy = 0;     // see Trainer::before_update()
+  float skipped = 0;  // the rank has skipped bad samples
 
   bool operator==(const ControlFlags&) const = default;
 };
@@ -39,7 +43,8 @@ struct ControlFlags {
 struct StepMetrics {
   double loss = 0;             // mean, this and the next from the forward pass, before the update
   double measure = 0;          // mean of LossSums::measure, see step_measure()
-  ControlFlags control_flags;  // sums over the ranks' arguments of step()
+  std::size_t steps = 1;       // number of steps as which it counts, see Trainer
+  ControlFlags control_flags;  // sums over the ranks' arguments of step(), also those of other stages
 };
 
 // Options of a step.
@@ -50,16 +55,31 @@ struct StepOptions {
   std::size_t parts = 1;
   // If there are shards (collectives/shard_tree.h; 0: there are none), the parts are those of this rank instead.
   std::size_t shards = 0, rank = 0, ranks = 1;
-  float clip_norm = 0;                   // see Update::clip(); 0: no clipping
-  std::size_t global_batch = 0;          // the maximum of a step; only needed if an embedding is shared
-  std::string strategy = "synchronous";  // see make_strategy(); REQUIRES for sharded: no shards, clipping or deferring
+  float clip_norm = 0;           // see Update::clip(); 0: no clipping
+  std::size_t global_batch = 0;  // the maximum of a step; only needed if an embedding is shared, or there are rounds
+  // See make_strategy(). REQUIRES for all but synchronous: no shards; for local and async no deferring; for async no
+  // clipping.
+  std::string strategy = "synchronous";
+  RoundOptions round{};
+  // The other stages, if the model is a stage of a pipeline; null: it is whole. Then the parts are its micro-batches,
+  // and `ranks` those with this stage. REQUIRES: no shards or deferring.
+  PipelineLink* pipeline = nullptr;
+
+  std::size_t stage() const { return pipeline == nullptr ? 0 : pipeline->stage(); }
+  std::size_t stages() const { return pipeline == nullptr ? 1 : pipeline->stages(); }
 
   // At least one. `share`: this rank's number of samples.
   std::size_t parts_of(std::size_t share) const {
+    if (round.batch > 0) return std::max<std::size_t>((share + round.batch - 1) / round.batch, 1);
     return shards > 0 ? split(shards, ranks, rank).size() : std::clamp<std::size_t>(share, 1, parts);
+  }
+  // Returns the slot of the network that computes a part, see Model::network().
+  std::size_t slot(std::size_t share, std::size_t number) const {
+    return number % parts_in_flight(stage(), stages(), parts_of(share));
   }
   // Returns the samples of a part as a range of the rank's share, possibly empty. `batch`: the step's global batch.
   Range part(std::size_t batch, std::size_t share, std::size_t number) const {
+    if (round.batch > 0) return {std::min(number * round.batch, share), std::min((number + 1) * round.batch, share)};
     if (shards == 0) return split(share, parts_of(share), number);
     const std::size_t first = split(shards, ranks, rank).begin, begin = split(batch, shards, first).begin;
     const Range shard = split(batch, shards, first + number);
@@ -70,6 +90,10 @@ struct StepOptions {
 // The synchronous data-parallel training step: every rank computes the gradients of its share of the batch, which are
 // all-reduced while backward is still running, and all ranks make the same update, together or each a part of it (see
 // Strategy). All references must outlive the trainer.
+//
+// With the strategies local and async it is a round: every rank computes its share part by part, and updates weights of
+// its own, or those that all ranks share, with each. Only the differences of its own weights are all-reduced, after the
+// round or during the next one. A round counts as the number of steps of the global batch that its samples would make.
 class Trainer {
  public:
   // Records the step's phases in `activity` and its spans in `lane` (null: none). Throws Error if a compute thread does
@@ -85,15 +109,17 @@ class Trainer {
   // step has been queued on the lane. The times of a step are booked during the next one.
   StepMetrics step(const Batch& batch, const ControlFlags& flags, const Mark& begun);
 
-  // Completes the last step. step() returns while the all-reduces of deferred buckets (see GradientBuckets) are still
-  // running and their parameters not yet updated; normally the next step completes them. This function does so, and
-  // waits for the device; call it before reading the parameters or closing the ledger.
+  // Completes the last step. step() returns while the all-reduces of deferred buckets (see GradientBuckets), or of a
+  // round's differences, are still running and their parameters not yet updated, or while weights are being gathered
+  // (see Strategy); normally the next step completes them. This function does so, and waits for the device; call it
+  // before reading the parameters or closing the ledger, which a round may leave to the next one. Collective.
   void finish();
 
   // The next step also takes the norms of this rank's gradients, for the gradient-noise scale. Does nothing if
-  // the rows of a shared embedding's gradient are exchanged, because they are not in the arena.
+  // the rows of a shared embedding's gradient are exchanged, because they are not in the arena, and in a round, whose
+  // parts have the gradients of different weights.
   void measure_parts() {
-    if (!exchanges()) part_norms_.request();
+    if ((table_.size() == 0 || options_.shards > 0) && !strategy_->has_rounds()) part_norms_.request();
   }
   PartNorms take_parts() { return part_norms_.take(); }  // REQUIRES: after finish()
 
@@ -104,6 +130,8 @@ class Trainer {
   // Calls `copy` in steps in which a rank requested it, when all ranks have completed the previous step and this one
   // has not changed any parameter yet.
   void before_update(std::function<void()> copy) { before_update_ = std::move(copy); }
+  // Calls `visit` before the second and each further part of this rank's share of a round, with its number.
+  void before_part(std::function<void(std::size_t number)> visit) { before_part_ = std::move(visit); }
   // Whether the parameters are those after a whole number of steps, also if a step was left by an exception.
   bool between_steps() const { return !updating_ && pending_.size() == 0; }
   // Continues after a step was left by an exception because ranks were lost. REQUIRES: the all-reduce continues, too.
@@ -115,51 +143,85 @@ class Trainer {
   bool may_defer() const { return !updates_together(); }
   bool reduces() const { return all_reduce_.info().reduces; }  // see AllReduceInfo
   Strategy& strategy() { return *strategy_; }
+  // How long this rank took for its own part of the last step: until it had nothing left but to wait for the others.
+  // REQUIRES: the device shares the host's memory.
+  double own_seconds() const { return own_seconds_; }
 
  private:
   // Marks in the lane from which a step's times are booked, once the work there is done.
   struct StepTimestamps {
     bool open = false;
     Mark begun, loaded, computed, ended;
+    std::size_t steps = 1;  // as which it counts
     struct Part {
       Mark begin, end;
     };
-    std::vector<Part> finishing;  // of deferred buckets and all-reduces within a pass: not booked as compute
+    // Of deferred buckets, waits within passes, pulls and updates of own weights: not booked as compute.
+    std::vector<Part> finishing;
     std::vector<Part> updates;
+    std::vector<Part> norms;       // waits for sums of norms within updates: not booked as optimizer
+    std::vector<Part> neighbours;  // waits for other stages of a pipeline, or for other ranks within a round
+    std::vector<Part> pulls;       // of weights within a round
     std::vector<GradientBuckets::Times> waits;
     std::size_t spans = 0;  // number in the timeline's lane when the step ended
   };
 
   void allocate_kept();
+  void link_stages();
+  double sum_squares(double squares);
   void load(const Batch& batch, std::size_t part);
+  Network& network(const Batch& batch, std::size_t part);
   void compute(const Batch& batch, const ControlFlags& flags);
   void compute_parts(const Batch& batch, const ControlFlags& flags);
-  // Whether an embedding's rows are exchanged; with shards each adds its own to the whole gradient.
-  bool exchanges() const { return embedding_ && options_.shards == 0; }
+  void compute_round(const Batch& batch, const ControlFlags& flags);
+  void send_differences(const Batch& batch);
+  bool sends_differences() const { return bool(strategy_->differences()); }
+  // Number of buckets that are all-reduced: if a round sends no differences, only the one that holds the metrics.
+  std::size_t sent_buckets() const { return strategy_->has_rounds() && !sends_differences() ? 1 : buckets_.size(); }
+  static float weight_of(std::size_t samples, const Batch& batch);
+  void wait_within_round(const std::function<void()>& wait);
+  void work_within_round(Activity::Phase phase, std::vector<StepTimestamps::Part>& parts,
+                         const std::function<void()>& work);
+  std::size_t mean_over(const Batch& batch, std::size_t number) const;
+  std::size_t steps_of(const Batch& batch) const;
+  // Whether this stage of a pipeline shares an embedding with another one.
+  bool shares_across_stages() const { return table_.size() > 0 && !embedding_; }
+  // Whether an embedding's rows are exchanged; with shards or own weights each adds its own to the whole gradient.
+  bool exchanges() const { return embedding_ && options_.shards == 0 && !strategy_->has_rounds(); }
   Range part(const Batch& batch, std::size_t number) const;
   std::span<const std::uint8_t> part_of(const Batch& batch, std::size_t number) const;
   void forward(const Batch& batch, std::size_t part);
   void backward(const Batch& batch, std::size_t part, const Network::Ready& ready);
   void backward_with_embedding(const Batch& batch, std::size_t part, const Network::Ready& ready);
   void keep(const Batch& batch, std::size_t part);
+  void send_last(const Batch& batch, const ControlFlags& flags);
   std::size_t joins(const Batch& batch, std::size_t part) const;
   DeviceView written(DeviceView gradients) const;  // without the steering slot, which the network does not write
   void send(std::size_t gradients);
+  void tick();
   void begin_backward(const ControlFlags& flags);
   template <class Wait>
   StepTimestamps::Part wait_for_ranks(const Wait& wait);  // for an all-reduce that is not a bucket's
+  void plan_strategy();
+  void sum_norms(DeviceView values);
   std::span<const std::int32_t> last_windows(const Batch& batch) const;
   void send_rows(const Batch& batch, AllReduce::Ticket tokens);
   void finish_undeferred();                  // REQUIRES: the first bucket has been waited for
-  void finish_from(std::size_t parameters);  // deferred buckets that end beyond this position in the arena
+  void finish_from(std::size_t parameters);  // pending buckets that end beyond this position in the arena
   void finish(std::size_t bucket);
   void wait(std::size_t bucket);
   void update(std::size_t bucket);
   bool updates_together() const;  // rather than each bucket when its all-reduce is done
   bool held_back(std::size_t bucket) const;
   void use_all_gradients();
-  void wait_for_weights();
-  StepMetrics read_metrics() const;
+  void send_weights();
+  void await_weights(std::size_t bucket);
+  using Metrics = std::array<float, 2>;  // loss and measure
+  DeviceView exchanged() const;
+  DeviceView metrics_slot(DeviceView arena) const;
+  Metrics peek_metrics(DeviceView arena) const;
+  StepMetrics read_metrics();
+  void exchange(Activity::Phase phase, const char* name, const std::function<void()>& wait);
   void record_times(StepTimestamps& timestamps);
   double seconds(const StepTimestamps::Part& part) { return device_.seconds(part.end) - device_.seconds(part.begin); }
 
@@ -186,10 +248,13 @@ class Trainer {
   BucketOptions bucket_options_;
   std::unique_ptr<Strategy> strategy_;
   GradientBuckets buckets_;
-  Range pending_;            // deferred buckets that are not finished
+  Range pending_;            // buckets that are deferred, or whose weights are being sent, and not finished
   bool rehearsing_ = false;  // nothing is updated or booked
+  bool computing_ = false;   // the passes of a step
   bool updating_ = false;    // some parameters are those of the next step
+  double own_seconds_ = 0;   // see own_seconds()
   std::function<void()> before_update_ = [] {};
+  std::function<void(std::size_t)> before_part_ = [](std::size_t) {};
   StepTimestamps timestamps_, last_timestamps_;  // of this step, and of the one before
 };
 

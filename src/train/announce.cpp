@@ -1,7 +1,10 @@
 #include "src/train/announce.h"
 
+#include <fmt/ranges.h>
+
 #include <cstdio>
 
+#include "models/cost.h"
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
 #include "src/io/terminal.h"
@@ -49,11 +52,15 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
       "  data        {}: {} {}, {}\n", printable(name_of(options.data)), splits(inputs), each,
       data.is_text() ? fmt::format("a vocabulary of {}", data.vocabulary) : counted(data.labels, data.classes.size()));
   fmt::print("  input       {}\n", to_string(inputs.training_plan));
-  fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}\n", replica.model.parameters().count(),
-             format_bytes(replica.model.parameters().gradients().bytes), replica.trainer.buckets().size(),
-             replica.trainer.buckets().size() == 1 ? "" : "s", record.result.buckets);
+  fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}{}\n",
+             total_cost(replica.model.graph()).parameters, format_bytes(replica.model.parameters().gradients().bytes),
+             replica.trainer.buckets().size(), replica.trainer.buckets().size() == 1 ? "" : "s", record.result.buckets,
+             replica.plan ? " on rank 0" : "");
   if (!options.freeze.empty())
     fmt::print("  frozen      {} more, with batch norm's statistics\n", replica.model.parameters().count_frozen());
+  if (const auto& plan = replica.plan)
+    fmt::print("  pipeline    {} stages, cut before {}; rank 0 has the first\n", plan->nodes.size(),
+               fmt::join(plan->cuts, ", "));
   fmt::print("  all-reduce  {}\n", replica.all_reduce.info().description);
   if (!summation_before.empty() && summation_before != replica.summation(inputs))
     fmt::print("  note        rounding may differ from the run before the checkpoint, which had {}\n",
@@ -61,9 +68,19 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   for (const std::string& text : {warning, unused_wire(replica.all_reduce, parse_wire_type(options.wire))})
     if (!text.empty()) fmt::print("  {}     {}\n", mark, text);
   const std::size_t share = inputs.share(inputs.global_batch);
-  const std::size_t parts = step_options(world, options, inputs.global_batch).parts_of(share);
+  const std::size_t parts = step_options(inputs.replicas(), options, inputs.global_batch).parts_of(share);
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", inputs.global_batch,
              share, parts > 1 ? fmt::format(", in {} {}", parts, options.shards > 0 ? "shards" : "parts") : "");
+  if (options.strategy == "async")
+    fmt::print("  rounds      of {}, each rank at most {} steps ahead of the slowest\n", to_string(options.sync_every),
+               options.staleness);
+  if (options.servers > 0)
+    fmt::print("  servers     {} of the ranks, from rank {} on: they only update weights\n", options.servers,
+               inputs.workers());
+  if (options.strategy == "local")
+    fmt::print("  rounds      of {}, each update with {} samples; outer optimizer: {}{}\n",
+               to_string(options.sync_every), inputs.unit(), options.outer,
+               options.overlap ? "; overlapping all-reduces" : "");
   fmt::print("  rate        {}\n", inputs.schedule.description());
   if (const std::vector<float>& weights = inputs.task.class_weights; !weights.empty())
     fmt::print("  loss        classes are weighted, from {:.4g} to {:.4g}\n", std::ranges::min(weights),

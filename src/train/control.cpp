@@ -44,16 +44,26 @@ void ask_to_exclude(const std::filesystem::path& run, int rank) {
   take(answer_file(run));
   write(request_file(run), {{"exclude", rank}});
   for (const double begun = now_seconds(); now_seconds() - begun < kPatience;) {
+    const bool goes_on = is_claimed(run);  // before looking: it may answer and end
     if (const auto answer = take(answer_file(run))) {
       const std::string refusal = answer->value("refusal", "");
       if (!refusal.empty()) fail("{}: {}", run.string(), refusal);
       fmt::print("the run goes on without rank {}\n", rank);
       return;
     }
+    if (!goes_on) {
+      take(request_file(run));
+      fail("{}: the run ended without an answer", run.string());
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   take(request_file(run));
   fail("{}: no answer in {:g} s: only runs with --survive answer, between two steps", run.string(), kPatience);
+}
+
+void discard_requests(const std::filesystem::path& run) {
+  take(request_file(run));
+  take(answer_file(run));
 }
 
 void answer_request(const std::filesystem::path& run, const std::function<std::string(int rank)>& exclude) {

@@ -43,16 +43,15 @@ NamedTensors open_safetensors(const std::filesystem::path& path) {
 
 NamedTensors open_checkpoint(const std::filesystem::path& place) {
   const auto stored = std::make_shared<StoredCheckpoint>(find_checkpoint(place));
-  const Checkpoint& checkpoint = stored->checkpoint;
-  expect_usable(checkpoint, stored->file);
-  NamedTensors tensors{fmt::format("{}: {}", stored->file.string(), description(checkpoint)),
+  const CheckpointFile& file = stored->file;
+  expect_usable(file);
+  NamedTensors tensors{fmt::format("{}: {}", file.path().string(), description(file.header())),
                        {},
                        [stored](const std::string& name) {
-                         const auto tensor = std::ranges::find(stored->checkpoint.parameters, name, &NamedTensor::name);
-                         return stored->checkpoint.averages() ? tensor->average : tensor->values;
+                         return stored->file.read(stored->file.averages() ? kAverage : kParameters, name);
                        },
                        stored->damaged};
-  for (const NamedTensor& tensor : checkpoint.parameters) tensors.shapes[tensor.name] = tensor.shape;
+  for (const std::string& name : file.names()) tensors.shapes[name] = file.shape(name);
   return tensors;
 }
 
@@ -126,10 +125,11 @@ std::vector<std::string> load(const NamedTensors& tensors, Model& model) {
   const Parameters& parameters = model.parameters();
   for (const StateTensor& tensor : state_dict(model.graph())) {
     if (std::ranges::find(found.fitting, tensor.name) == found.fitting.end()) continue;
-    const Parameter& p = *std::ranges::find(parameters.all(), tensor.name, &Parameter::name);
+    const auto p = std::ranges::find(parameters.all(), tensor.name, &Parameter::name);
+    if (p == parameters.all().end()) continue;  // another stage of a pipeline has it
     std::vector<float> values = tensors.read(tensor.name);
     if (tensors.of_pytorch && tensor.transposed) values = transposed(values, tensor.shape);
-    model.device().write(values, p.spec, parameters.weight(p));
+    model.device().write(values, p->spec, parameters.weight(*p));
   }
   std::vector<std::string> lines = tensors.damaged;
   lines.push_back("initial weights from " + tensors.source);

@@ -19,10 +19,10 @@ struct Word {
   Unit unit;
   double count;
 };
-constexpr std::array kWords = {Word{"", Unit::steps, 1},        Word{"step", Unit::steps, 1},
-                               Word{"steps", Unit::steps, 1},   Word{"epoch", Unit::epochs, 1},
-                               Word{"epochs", Unit::epochs, 1}, Word{"s", Unit::seconds, 1},
-                               Word{"min", Unit::seconds, 60},  Word{"h", Unit::seconds, 3600}};
+constexpr std::array kWords = {Word{"steps", Unit::steps, 1},  Word{"step", Unit::steps, 1},
+                               Word{"", Unit::steps, 1},       Word{"epochs", Unit::epochs, 1},
+                               Word{"epoch", Unit::epochs, 1}, Word{"s", Unit::seconds, 1},
+                               Word{"min", Unit::seconds, 60}, Word{"h", Unit::seconds, 3600}};
 
 }  // namespace
 
@@ -38,21 +38,31 @@ Interval parse_interval(const std::string& text) {
   return {word->unit, count * word->count};
 }
 
+Interval parse_round(const std::string& text) {
+  const Interval interval = parse_interval(text);
+  if (interval.unit != Unit::steps && interval.unit != Unit::seconds)
+    fail("'{}' is not the length of a round: give a number of steps, such as 20, or a time, such as 2s", text);
+  return interval;
+}
+
+std::string to_string(const Interval& interval) {
+  const auto* word = std::ranges::find(kWords, interval.unit, &Word::unit);
+  return word == kWords.end() ? "end" : fmt::format("{} {}", interval.count, word->text);
+}
+
 Timer::Timer(const Interval& interval) : interval_(interval), begun_(now_seconds()) {}
 
 bool Timer::time_has_come() const {
   return interval_.unit == Unit::seconds && now_seconds() - begun_ >= interval_.count;
 }
 
-bool Timer::due(std::uint64_t number, const StepPlan& step, bool time_has_come) const {
-  const auto divides = [this](std::uint64_t done) {
-    return std::fmod(static_cast<double>(done), interval_.count) == 0;
-  };
+bool Timer::due(const Range& steps, const StepPlan& step, bool time_has_come) const {
+  const auto intervals = [this](std::uint64_t done) { return std::floor(static_cast<double>(done) / interval_.count); };
   switch (interval_.unit) {
     case Unit::steps:
-      return divides(number);
+      return intervals(steps.end) > intervals(steps.begin);
     case Unit::epochs:
-      return step.last_of_epoch && divides(step.epoch + 1);
+      return step.last_of_epoch && intervals(step.epoch + 1) > intervals(step.epoch);
     case Unit::seconds:
       return time_has_come;
     case Unit::run:

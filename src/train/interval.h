@@ -18,6 +18,8 @@ struct Interval {
 
 // "500" or "500steps", "2epochs", "30s", "10min", "1.5h", and "end" for the run's end alone. Throws Error.
 Interval parse_interval(const std::string& text);
+Interval parse_round(const std::string& text);    // only in steps or seconds
+std::string to_string(const Interval& interval);  // "20 steps", "2 s"
 
 // Decides at the end of every step whether a periodic action is due. The decision is the same on every rank.
 class Timer {
@@ -28,8 +30,9 @@ class Timer {
   // be broadcast to all.
   bool time_has_come() const;
 
-  // `number`: of the step that has ended; the run's first is 1. `time_has_come`: one rank's time_has_come().
-  bool due(std::uint64_t number, const StepPlan& step, bool time_has_come) const;
+  // `steps`: those that have ended since this was last asked, as a range of the run's; `step`: the last one's plan.
+  // `time_has_come`: one rank's time_has_come().
+  bool due(const Range& steps, const StepPlan& step, bool time_has_come) const;
 
   void restart();  // restarts the clock after the action
 

@@ -11,7 +11,7 @@ namespace {
 
 NetworkSource read_source(const TrainOptions& options, const Task& task, const CheckpointFolder& checkpoints) {
   if (options.resume && !std::filesystem::exists(options.model))
-    if (auto stored = checkpoints.newest()) return {std::move(stored->checkpoint.onnx), {}, {}};
+    if (auto stored = checkpoints.newest()) return {stored->file.header().onnx, {}, {}};
   const OnnxFile file = OnnxFile::read(options.model);
   ImportedNetwork network = read_network(file, task);
   return {without_parameters(file, network), std::move(network.values), std::move(network.notes)};

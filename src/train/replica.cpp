@@ -9,29 +9,55 @@
 
 namespace annulus {
 
+namespace {
+
+Graph graph_of(const TrainingInputs& inputs) {
+  return graph_of(inputs.replicas(), inputs.options, inputs.network.onnx, inputs.task);
+}
+
+std::optional<PipelinePlan> plan_stages(const TrainingInputs& inputs, Activity& activity) {
+  if (!inputs.pipeline) return std::nullopt;
+  const TrainOptions& options = inputs.options;
+  const std::size_t states = options.optimizer == "adamw" ? 2 : 1, earlier_parts = options.accumulate > 1 ? 1 : 0;
+  const std::size_t arenas = 2 + states + earlier_parts + (options.ema > 0 ? 1 : 0);  // with weights and gradients
+  return plan_pipeline(inputs.world, *inputs.device, graph_of(inputs), options.pipeline, options.accumulate,
+                       inputs.largest_pass(), arenas, activity);
+}
+
+StepOptions options_of(const TrainingInputs& inputs, PipelineLink* link) {
+  StepOptions options = step_options(inputs.replicas(), inputs.options, inputs.global_batch);
+  options.pipeline = link;
+  return options;
+}
+
+}  // namespace
+
 Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord& record)
     : all_reduce(all_reduce_),
+      link(inputs.pipeline ? std::make_unique<PipelineLink>(inputs.pipeline->stages, *inputs.device) : nullptr),
+      plan(plan_stages(inputs, record.activity)),
       model(
-          *inputs.device, graph_of(inputs.world, inputs.options, inputs.network.onnx, inputs.task), Mode::training,
-          inputs.largest_pass(), allocate_in(all_reduce), [&activity = record.activity] { activity.tick(); },
-          inputs.options.strategy == "sharded" ? allocate_in(all_reduce) : Parameters::Allocate{}),
+          *inputs.device, graph_of(inputs), Mode::training, inputs.largest_pass(), allocate_in(all_reduce),
+          [&activity = record.activity] { activity.tick(); },
+          inputs.options.strategy == "sharded" ? allocate_in(all_reduce) : Parameters::Allocate{},
+          plan ? std::optional(plan->nodes[link->stage()]) : std::nullopt),
       optimizer(*inputs.device, model.parameters(), update_rule(inputs.options), inputs.schedule.rate(0),
                 inputs.options.ema, update_factors(inputs.options, model.graph())),
       ledger(record.clock_offset),
       trainer(model, all_reduce, optimizer, ledger, inputs.options.buckets, record.activity, record.timeline.step(),
-              step_options(inputs.world, inputs.options, inputs.global_batch)) {
+              options_of(inputs, link.get())) {
   all_reduce.record_to(record.timeline.all_reduce());
   model.record_to(record.timeline.step());
 }
 
 void Replica::plan_networks(const TrainingInputs& inputs) {
   const std::size_t size = inputs.training->info().size;
-  const StepOptions step = step_options(inputs.world, inputs.options, inputs.global_batch);
-  for (const std::size_t images : {std::min(inputs.global_batch, size), size % inputs.global_batch}) {
+  const StepOptions step = options_of(inputs, link.get());
+  for (const std::size_t images : {std::min(inputs.step_size(), size), size % inputs.step_size()}) {
     const std::size_t share = inputs.share(images);
     for (std::size_t number = 0; number < step.parts_of(share); ++number)
       if (const std::size_t part = step.part(images, share, number).size(); part > 0)
-        model.network(Mode::training, part);
+        model.network(Mode::training, part, step.slot(share, number));
   }
 }
 
@@ -40,9 +66,14 @@ std::string Replica::summation(const TrainingInputs& inputs) const {
     return fmt::format("tree of {} shards, {} thread(s)", shards, inputs.options.device.threads);
   const std::size_t passes = inputs.options.accumulate;
   const std::string parts = passes > 1 ? fmt::format(", {} parts", passes) : "";
-  if (inputs.world.size() == 1) return "one rank" + parts;
-  return fmt::format("{} ranks, {}, buckets of {}{}", inputs.world.size(), all_reduce.info().order,
-                     format_bytes(trainer.bucket_options().bytes), parts);
+  const int ranks = inputs.replicas().size();
+  if (ranks == 1) return "one rank" + parts;
+  const std::string rounds = inputs.has_rounds()
+                                 ? fmt::format(", {}rounds of {}", inputs.options.overlap ? "overlapping " : "",
+                                               to_string(inputs.options.sync_every))
+                                 : "";
+  return fmt::format("{} ranks, {}, buckets of {}{}{}", ranks, all_reduce.info().order,
+                     format_bytes(trainer.bucket_options().bytes), parts, rounds);
 }
 
 }  // namespace annulus

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "collectives/all_reduce.h"
@@ -12,12 +14,14 @@
 
 namespace annulus {
 
-// A rank's replica of the model, with its optimizer, ledger and trainer.
+// A rank's replica of the model, or of a stage of it, with its optimizer, ledger and trainer.
 struct Replica {
   // All references must outlive the replica.
   Replica(const TrainingInputs& inputs, AllReduce& all_reduce, RunRecord& record);
 
   AllReduce& all_reduce;
+  const std::unique_ptr<PipelineLink> link;  // to the other stages of a pipeline; null if there are none
+  const std::optional<PipelinePlan> plan;    // of the stages
   Model model;
   Optimizer optimizer;
   Ledger ledger;

@@ -5,9 +5,11 @@
 #include "collectives/world/aligned_clock.h"
 #include "collectives/world/world.h"
 #include "kernels/base/clock.h"
+#include "src/data/bad_samples.h"
 #include "src/io/progress.h"
 #include "src/job/activity.h"
 #include "src/metrics/results.h"
+#include "src/step/gradient_noise.h"
 #include "src/step/timeline.h"
 #include "src/train/train_options.h"
 
@@ -20,7 +22,8 @@ struct RunRecord {
       : activity(activity_),
         clock_offset(clock_offset_to_root(world)),
         timeline(options.timeline, clock_offset),
-        progress(world.root(), options.epochs) {}
+        progress(world.root(), options.epochs),
+        bad_samples(world.rank()) {}
 
   const double begun = now_seconds();
   Activity& activity;
@@ -29,6 +32,8 @@ struct RunRecord {
   Progress progress;
   RunResult result;
   std::optional<EpochResult> epoch;  // the current one
+  GradientNoise noise;               // the same on every rank
+  BadSamples bad_samples;
 };
 
 }  // namespace annulus

@@ -36,7 +36,7 @@ Survival::Survival(Membership& membership, World& world, const TrainingInputs& i
 void Survival::copy() {
   const double begun = now_seconds();
   copied_.take();
-  saved_ = {state_, record_.epoch};
+  saved_ = {state_, record_.epoch, record_.noise};
   copied_at_ = now_seconds();
   copy_seconds_ = copied_at_ - begun;
 }
@@ -112,12 +112,14 @@ void Survival::go_back() {
     copied_.restore();
     state_ = saved_.state;
     record_.epoch = saved_.epoch;
+    record_.noise = saved_.noise;
     replica_.holds_state = true;
   }
   // Only some ranks may have seen the end of an evaluation.
   world_.broadcast(std::as_writable_bytes(std::span(&state_, 1)));
   RunResult& result = record_.result;
   result.ranks = world_.size();
+  for (LostRank& loss : result.losses) world_.maximum({&loss.seconds, 1});  // only some may know when the run went on
   std::erase_if(result.evaluations,
                 [&](const EvaluationResult& one) { return one.step > step || (one.step == step && !state_.score); });
   std::erase_if(result.epochs, [&](const EpochResult& one) { return one.epoch > state_.cursor.epoch; });

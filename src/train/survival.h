@@ -42,6 +42,7 @@ class Survival {
   struct Saved {
     RunState state;
     std::optional<EpochResult> epoch;
+    GradientNoise noise;
   };
 
   void rebuild();

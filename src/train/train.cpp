@@ -1,9 +1,11 @@
 #include "src/train/train.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -21,8 +23,10 @@
 #include "src/job/signals.h"
 #include "src/onnx/network_file.h"
 #include "src/step/bucket_tuner.h"
+#include "src/step/pipeline_schedule.h"
 #include "src/step/replicas.h"
 #include "src/train/announce.h"
+#include "src/train/control.h"
 #include "src/train/initial_weights.h"
 #include "src/train/survival.h"
 #include "src/train/take_over.h"
@@ -58,6 +62,7 @@ FolderClaim claim_output(const TrainingInputs& inputs) {
   if (!options.resume && !checkpoints.empty())  // checked after the claim: no other run can add one now
     fail("{} already has checkpoints of an earlier run: continue it with --resume, or choose another --out",
          options.out.string());
+  discard_requests(options.out);
   return claim;
 }
 
@@ -65,7 +70,7 @@ std::optional<Resumption> resumption_of(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   if (!options.resume) return std::nullopt;
   return find_resumption(
-      inputs.world, inputs.checkpoints(),
+      inputs.replicas(), inputs.checkpoints(),
       {network_name(options.model), inputs.network.onnx, to_string(inputs.task.loss), options.seed,
        inputs.training->info().labels, inputs.sample_order(), data_fields(inputs.training->info(), inputs.samples),
        options.data_changed, options.shards, static_cast<std::size_t>(options.device.threads)});
@@ -78,8 +83,8 @@ std::optional<std::size_t> earlier_crossover(const TrainingInputs& inputs, const
 
 std::unique_ptr<AllReduce> open_all_reduce(const TrainingInputs& inputs, const RunState& state) {
   const TrainOptions& options = inputs.options;
-  if (options.shards > 0) return make_shard_all_reduce(inputs.world, *inputs.device, options.shards);
-  return make_all_reduce(options.all_reduce, inputs.world, *inputs.device, parse_wire_type(options.wire),
+  if (options.shards > 0) return make_shard_all_reduce(inputs.replicas(), *inputs.device, options.shards);
+  return make_all_reduce(options.all_reduce, inputs.replicas(), *inputs.device, parse_wire_type(options.wire),
                          earlier_crossover(inputs, state));
 }
 
@@ -105,18 +110,33 @@ void check_passes(const TrainingInputs& inputs, const RunState& state) {
   const std::size_t size = inputs.training->info().size;
   for (const std::size_t left : {size - state.cursor.position, size})
     for (const std::size_t images : {std::min(inputs.global_batch, left), left % inputs.global_batch})
-      expect_same_passes(inputs.world, inputs.options, images);
+      expect_same_passes(inputs.replicas(), inputs.options, images);
+}
+
+// The same on all ranks, any of which may have to write the results in the end. Collective.
+std::string date_and_time(const World& world) {
+  auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  world.broadcast(std::as_writable_bytes(std::span(&now, 1)));
+  return fmt::format("{:%FT%T}Z", now);
 }
 
 // Collective.
 void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& result) {
+  const std::string now = date_and_time(inputs.world);
+  if (result.began.empty()) result.began = now;
   result.ranks = inputs.world.size();
+  result.servers = inputs.options.servers;
   result.global_batch = inputs.global_batch;
   result.unit = SampleUnit(inputs.training->info().length);
   result.utilization = measure_utilization(inputs.world, *inputs.device, replica.model.graph());
   result.schedule = inputs.schedule.description();
   result.device = inputs.device->info().description;
   result.all_reduce = replica.all_reduce.info().description;
+  if (!replica.plan) return;
+  result.pipeline = PipelineResult{.cuts = replica.plan->cuts,
+                                   .milliseconds = {},
+                                   .bound = pipeline_bound(replica.plan->nodes.size(), inputs.options.accumulate)};
+  for (const StageCost& stage : replica.plan->expected) result.pipeline->milliseconds.push_back(1e3 * stage.seconds);
 }
 
 void report_resumption(const TrainingInputs& inputs, const Resumption& resumption, RunRecord& record) {
@@ -162,6 +182,11 @@ void report_nothing_to_do(const TrainingInputs& inputs, const RunState& state) {
              to_string(first, value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN()));
 }
 
+// Before another job can continue the run, choose another best checkpoint and remove this one.
+void pass_on_best(const TrainingInputs& inputs) {
+  if (inputs.world.root() && inputs.options.on_complete) inputs.options.on_complete(inputs.checkpoints().best_file());
+}
+
 // Whether the test images, which are evaluated at the end of a complete run, have been. Collective.
 bool is_tested(const TrainingInputs& inputs) {
   std::array<std::int64_t, 1> tested{!inputs.test};
@@ -176,9 +201,9 @@ std::vector<std::string> initial_weights(const TrainingInputs& inputs, Model& mo
   std::vector<std::string> lines = inputs.network.notes;
   if (weights == "random") return lines;
   if (weights != "auto") {
-    std::ranges::move(load_initial_weights(inputs.world, weights, model), std::back_inserter(lines));
+    std::ranges::move(load_initial_weights(inputs.replicas(), weights, model), std::back_inserter(lines));
   } else if (!inputs.network.onnx.empty()) {
-    set_initial_weights(inputs.world, inputs.network.weights, model);
+    set_initial_weights(inputs.replicas(), inputs.network.weights, model);
     lines.push_back("initial weights from " + inputs.options.model);
   }
   return lines;
@@ -234,7 +259,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   Replica replica(inputs, *all_reduce, record);
   const OnError abandon([&] { all_reduce->abandon(); });  // freeing GPU memory waits for all-reduces
   activity.enter(Phase::comparing);
-  check_same_network(world, replica.model);
+  check_same_network(inputs.replicas(), replica.model);
   activity.enter(Phase::planning);
   replica.plan_networks(inputs);
   replica.model.parameters().initialize(options.seed);
@@ -246,8 +271,9 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
 
   if (resumption) {
     activity.enter(Phase::resuming);
-    restore(world, *resumption, replica.model, replica.optimizer);
-    check_replicas(world, replica.model, replica.optimizer, "after resuming");
+    restore(inputs.replicas(), *resumption, replica.model, replica.optimizer,
+            replica.trainer.strategy().outer_velocity());
+    check_replicas(inputs.replicas(), replica.model, replica.optimizer, "after resuming");
     report_resumption(inputs, *resumption, record);
   } else if (options.resume) {
     record.progress.line(fmt::format("nothing to resume in {}: starting a new run", options.out.string()));
@@ -255,6 +281,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   if (inputs.complete(state) && state.score && is_tested(inputs)) {
     if (world.root()) report_nothing_to_do(inputs, state);
     activity.enter(Phase::ending);
+    pass_on_best(inputs);
     return 0;
   }
   if (world.root()) write_atomically(options.out / "config.toml", std::as_bytes(std::span(options.configuration)));
@@ -263,7 +290,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   activity.enter(Phase::tuning);
   record.result.buckets = choose_buckets(inputs, replica.trainer, state);
   fill_in(inputs, replica, record.result);
-  announce(inputs, replica, record, resumption && world.root() ? resumption->stored->checkpoint.summing : "");
+  announce(inputs, replica, record, resumption && world.root() ? resumption->stored->file.header().summing : "");
 
   int status = 0;
   if (membership != nullptr) {
@@ -273,6 +300,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
     status = TrainingRun(inputs, replica, record, state, nullptr).run();
   }
   activity.enter(Phase::ending);
+  if (status == 0) pass_on_best(inputs);
   return status;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,9 +33,10 @@ struct TrainOptions {
   DataOptions data;
   std::filesystem::path out;
   std::string model = "lenet";
-  std::size_t batch = 64;        // per rank
+  std::size_t batch = 64;        // per rank, or per pipeline
   std::size_t global_batch = 0;  // over all ranks; 0: batch on each
   std::size_t accumulate = 1;    // number of parts in which a rank computes its share of a step
+  std::size_t pipeline = 1;      // number of stages of which each rank computes one
   std::size_t shards = 0;  // in which the global batch is computed, see collectives/shard_tree.h; 0: as many as ranks
   bool survive = false;    // go on when ranks are lost
   std::size_t min_ranks = 1;  // fewer write a checkpoint and end
@@ -68,7 +70,12 @@ struct TrainOptions {
   // Initial weights: random, or a file of them, see load_initial_weights(); auto: the ONNX file's, or else random.
   std::string weights = "auto";
   std::uint64_t seed = 1;
-  std::string strategy = "synchronous";  // see make_strategy()
+  std::string strategy = "synchronous";            // see make_strategy()
+  Interval sync_every{Interval::Unit::steps, 20};  // of a round of local and async: steps or seconds
+  std::size_t staleness = 4;                       // of async, see make_strategy()
+  std::size_t servers = 0;                         // the last ranks, which only serve (async); 0: all ranks do
+  std::string outer = "average";                   // the local strategy's outer optimizer
+  bool overlap = false;                            // differences are all-reduced during the next round
   std::string all_reduce = "auto";
   std::string wire = "fp32";
   BucketOptions buckets;
@@ -84,6 +91,8 @@ struct TrainOptions {
   std::string configuration;  // the configurable options as TOML, see OUT/config.toml
   bool overwrite = false;     // replace any existing files
   bool verbose = false;       // print the configuration
+  // Called on rank 0 with the best checkpoint when the run is complete, while the run's folder is claimed.
+  std::function<void(const std::filesystem::path& best)> on_complete;
 };
 
 }  // namespace annulus

@@ -91,36 +91,58 @@ void expect_measures(const TrainOptions& options, const DatasetInfo& info) {
 TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_)
     : world(world_),
       options(options_),
+      pipeline(options.pipeline > 1 ? std::make_optional<PipelineRanks>(world, options.pipeline) : std::nullopt),
       device(open_device(world, options.device)),
       training(open_samples(data_files(options.data.files), "train", options.data.length)),
       training_plan(plan_input(options.data, training->info(), Purpose::training, decoding_threads(*device))),
       task(task_of(*training, training_plan, options)),
-      network(open_network(world, options, task, checkpoints())),
+      network(open_network(replicas(), options, task, checkpoints())),
       evaluated(open_evaluated(options, *device, *training, training_plan.image)),
       test(open_test(options, *device, *training, training_plan.image, evaluated)),
-      global_batch(global_batch_of(world, options)),
+      global_batch(global_batch_of(replicas(), options)),
       schedule(options.schedule, global_batch, options.epochs),
       samples(samples_of(*training, evaluated, test)) {
   expect_measures(options, training->info());
 }
 
+std::size_t TrainingInputs::step_size() const {
+  return has_rounds() && !has_timed_rounds() ? global_batch * static_cast<std::size_t>(options.sync_every.count)
+                                             : global_batch;
+}
+
+std::size_t TrainingInputs::round_step_size() const {
+  return options.strategy == "async" && !has_timed_rounds() ? global_batch : 0;
+}
+
+std::size_t TrainingInputs::unit() const {
+  return std::max<std::size_t>(step_options(world, options, global_batch).round.batch, 1);
+}
+
 std::size_t TrainingInputs::share(std::size_t images) const {
-  return StepPlan{0, {0, images}, false}.share(world.rank(), world.size(), options.shards).size();
+  return StepPlan{0, {0, images}, false, {}, round_step_size()}
+      .share(replicas().rank(), static_cast<int>(workers()), options.shards, unit())
+      .size();
+}
+
+std::size_t TrainingInputs::workers() const {
+  return workers_of(replicas(), options);
 }
 
 std::size_t TrainingInputs::shards() const {
-  return options.shards > 0 ? options.shards : static_cast<std::size_t>(world.size());
+  return options.shards > 0 ? options.shards : workers();
 }
 
 std::size_t TrainingInputs::largest_pass() const {
   const std::size_t images = std::min(global_batch, training->info().size);
+  if (options.strategy == "local") return std::min(unit(), images);
   const std::size_t largest = std::max<std::size_t>(split(images, shards(), 0).size(), 1);
   return options.shards > 0 ? largest : split(largest, std::min(options.accumulate, largest), 0).size();
 }
 
 BatchRequest TrainingInputs::batches_from(const Cursor& start) const {
-  return {options.seed,   global_batch,       world.rank(),       world.size(),  start,
-          options.epochs, world.local_rank(), world.local_size(), options.shards};
+  return {options.seed,   step_size(),    replicas().rank(),  static_cast<int>(workers()),
+          start,          options.epochs, world.local_rank(), world.local_size(),
+          options.shards, unit(),         round_step_size(),  has_timed_rounds()};
 }
 
 std::string TrainingInputs::sample_order() const {

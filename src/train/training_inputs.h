@@ -16,6 +16,7 @@
 #include "src/data/samples.h"
 #include "src/step/measure.h"
 #include "src/train/network_source.h"
+#include "src/train/pipeline.h"
 #include "src/train/schedule.h"
 #include "src/train/train_options.h"
 
@@ -35,6 +36,7 @@ struct TrainingInputs {
 
   const World& world;
   const TrainOptions& options;
+  const std::optional<PipelineRanks> pipeline;  // none if every rank has the whole network
   const std::unique_ptr<Device> device;
   const std::unique_ptr<const Samples> training;
   const InputPlan training_plan;
@@ -49,7 +51,12 @@ struct TrainingInputs {
   const Schedule schedule;
   const std::vector<DataField> samples;  // of all splits
 
+  const World& replicas() const { return pipeline ? pipeline->replicas : world; }  // the ranks with the same network
   std::size_t shards() const;                   // of a global batch: those of --shards, or one for each rank
+  std::size_t workers() const;                  // the ranks of replicas() that compute
+  std::size_t step_size() const;                // samples of a step; of a round, if its length is not a time
+  std::size_t round_step_size() const;          // see StepPlan::step_size
+  std::size_t unit() const;                     // samples that no share cuts: those of an update of own weights
   std::size_t share(std::size_t images) const;  // this rank's share of a step of `images`
   // Images in the largest pass of rank 0, whose choice of parameter layouts all ranks use.
   std::size_t largest_pass() const;
@@ -59,6 +66,8 @@ struct TrainingInputs {
   // empty.
   std::string early_end(const RunState& state) const;
   bool complete(const RunState& state) const;  // all epochs or steps are done, or it ends early
+  bool has_rounds() const { return options.strategy == "local" || options.strategy == "async"; }
+  bool has_timed_rounds() const { return has_rounds() && options.sync_every.unit == Interval::Unit::seconds; }
   Measure best_by() const { return options.best_by.value_or(measures_of(training->info()).front()); }
   CheckpointFolder checkpoints(CheckpointFolder::Reached reached = [](std::uint64_t, std::string_view) {}) const {
     return {options.out, options.keep, std::move(reached), best_by()};

@@ -1,8 +1,11 @@
 #include "src/train/training_run.h"
 
 #include "kernels/base/error.h"
+#include "models/freeze.h"
+#include "src/checkpoint/gather_stages.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/folder_claim.h"
+#include "src/job/machine.h"
 #include "src/job/signals.h"
 #include "src/onnx/network_file.h"
 #include "src/step/replicas.h"
@@ -35,14 +38,19 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
         inject_at(options_.faults, world_.rank_in_job(world_.rank()), step, stage);
       })),
       loader_(*inputs.training, inputs.training_plan, inputs.batches_from(state.cursor)),
-      metrics_(world_, options_.metrics, options_.out, state.step, record.result.unit, record.result.utilization,
-               replica.trainer, replica.optimizer, replica.ledger, record.activity,
-               [&record](const std::string& line) { record.progress.line(line); }),
-      bad_samples_(world_.rank()) {}
+      metrics_(world_, inputs_.replicas(), options_.metrics, options_.out, state.step, record.result.unit,
+               record.result.utilization, replica.trainer, replica.optimizer, replica.ledger, record.noise,
+               record.activity, [&record](const std::string& line) { record.progress.line(line); }) {
+  replica.trainer.before_part([this](std::size_t number) { inject_before(state_.step + 1 + number); });
+  if (!inputs.has_timed_rounds()) return;
+  pace_.emplace(options_.sync_every.count, inputs.workers());
+  for (int round = 0; round < 2; ++round) loader_.plan(pace_->plan());  // the loader is one ahead
+}
 
 int TrainingRun::run() {
   watch_for_stop_signals();
   if (record_.result.losses.empty()) record_.result.startup_seconds = now_seconds() - record_.begun;
+  save_results("running");  // the last job's results may say otherwise
   bool goes_on = make_up_evaluation();
   if (goes_on && !record_.result.losses.empty()) checkpoint();  // the loss may have interrupted one
   while (goes_on && (record_.epoch || !inputs_.complete(state_))) goes_on = run_epoch();
@@ -80,7 +88,9 @@ bool TrainingRun::make_up_evaluation() {
   if (state_.step == 0 || state_.score || inputs_.complete(state_)) return true;
   const StepPlan before{
       .epoch = state_.cursor.epoch - 1, .positions = {}, .last_of_epoch = state_.cursor.position == 0};
-  return !evaluation_timer_.due(state_.step, before, false) || follow_up({.evaluation = true, .checkpoint = true});
+  const std::size_t round = inputs_.step_size() / inputs_.global_batch;
+  return !evaluation_timer_.due({state_.step - std::min(round, state_.step), state_.step}, before, false) ||
+         follow_up({.evaluation = true, .checkpoint = true});
 }
 
 // The epoch may have been interrupted by a loss of ranks, also when all of its steps were done.
@@ -111,58 +121,77 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   record_.timeline.begin_step(state_.step + 1);
   const Mark begun = inputs_.device->mark();
   record_.activity.begin_step(state_.step + 1);
-  inject(options_.faults, world_.rank_in_job(world_.rank()), state_.step + 1, replica_.model);
+  inject_before(state_.step + 1);
   record_.activity.enter(Activity::Phase::input);
   const Batch& batch = loader_.next();
   note_recovery();
   if (survival_ != nullptr && world_.root()) survival_->answer_requests();
   epoch.rate = inputs_.schedule.rate(middle(batch.step, inputs_.training->info().size), state_.rate_reductions);
   replica_.optimizer.set_rate(epoch.rate);
-  bad_samples_.add(batch);
   metrics_.begin_step(state_.step + 1);
   StepMetrics metrics;
   try {
-    metrics = replica_.trainer.step(batch, control_flags(), begun);
+    metrics = replica_.trainer.step(batch, control_flags(batch), begun);
   } catch (const Error& error) {
     fail("step {} (epoch {}): {}", state_.step + 1, epoch.epoch, error.what());
   }
-  ++state_.step;
+  if (pace_) plan_round(batch);
+  state_.step += metrics.steps;
   state_.score.reset();
   state_.cursor = after(batch.step);
   const std::size_t count = batch.step.global_batch();
-  ++epoch.steps;
+  epoch.steps += metrics.steps;
   epoch.images += count;
   epoch.train_loss += metrics.loss * static_cast<double>(count);
   epoch.train_measure += metrics.measure * static_cast<double>(count);
   record_.progress.update(batch.step.positions.end, metrics.loss);
   replica_.holds_state = false;  // if the record is not written, the step is repeated with it
+  if (metrics.control_flags.skipped > 0)
+    epoch.skipped += skipped_on_all_ranks(inputs_.replicas(), record_.bad_samples.report(batch));
   metrics_.step(place(), metrics, count, epoch);
   replica_.holds_state = true;
-  return follow_up(due(batch.step, metrics.control_flags));
+  return follow_up(due(batch.step, metrics));
+}
+
+void TrainingRun::inject_before(std::uint64_t step) {
+  inject(options_.faults, world_.rank_in_job(world_.rank()), step, replica_.model);
+}
+
+// Plans the round after the next one, which the loader is reading already.
+void TrainingRun::plan_round(const Batch& batch) {
+  record_.activity.enter(Activity::Phase::meeting);
+  const double updates = static_cast<double>(batch.size()) / static_cast<double>(inputs_.unit());
+  pace_->add(world_.gather(updates), world_.gather(replica_.trainer.own_seconds()));
+  loader_.plan(pace_->plan());
 }
 
 // The run goes on after ranks were lost.
 void TrainingRun::note_recovery() {
   for (LostRank& loss : record_.result.losses) {
     if (loss.seconds > 0) continue;
-    loss.seconds = now_seconds() - loss.since;
+    double seconds = now_seconds() - loss.since;
+    world_.broadcast(std::as_writable_bytes(std::span(&seconds, 1)));  // as rank 0 writes it
+    loss.seconds = seconds;
     metrics_.lost(place(), loss);
   }
 }
 
-ControlFlags TrainingRun::control_flags() const {
+ControlFlags TrainingRun::control_flags(const Batch& batch) const {
   const auto vote = [](bool wanted) { return wanted ? 1.0f : 0.0f; };
   const bool keeps_time = world_.root();
   return {.stop = vote(stop_requested()),
           .evaluate = vote(keeps_time && evaluation_timer_.time_has_come()),
           .checkpoint = vote(keeps_time && checkpoint_timer_.time_has_come()),
-          .copy = vote(keeps_time && survival_ != nullptr && survival_->wants_copy())};
+          .copy = vote(keeps_time && survival_ != nullptr && survival_->wants_copy()),
+          .skipped = vote(!batch.bad.empty())};
 }
 
-TrainingRun::Due TrainingRun::due(const StepPlan& step, const ControlFlags& flags) const {
+TrainingRun::Due TrainingRun::due(const StepPlan& step, const StepMetrics& metrics) const {
+  const ControlFlags& flags = metrics.control_flags;
+  const Range steps{state_.step - metrics.steps, state_.step};
   return {.stop = flags.stop > 0,
-          .evaluation = inputs_.complete(state_) || evaluation_timer_.due(state_.step, step, flags.evaluate > 0),
-          .checkpoint = inputs_.complete(state_) || checkpoint_timer_.due(state_.step, step, flags.checkpoint > 0)};
+          .evaluation = inputs_.complete(state_) || evaluation_timer_.due(steps, step, flags.evaluate > 0),
+          .checkpoint = inputs_.complete(state_) || checkpoint_timer_.due(steps, step, flags.checkpoint > 0)};
 }
 
 // Evaluates first, because the checkpoint records the score.
@@ -196,11 +225,7 @@ bool TrainingRun::evaluate() {
   replica_.trainer.finish();
   const TraceSpan span(record_.timeline.run(), "evaluation");
   const double begun = now_seconds();
-  replica_.holds_state = !replica_.optimizer.average();
-  replica_.optimizer.swap_average();
-  const auto found = evaluate(inputs_.evaluated, options_.evaluation_steps);
-  replica_.optimizer.swap_average();
-  replica_.holds_state = true;
+  const auto found = evaluate_average();
   const double seconds = now_seconds() - begun;
   record_.result.evaluation_seconds += seconds;
   evaluation_timer_.restart();
@@ -217,8 +242,21 @@ bool TrainingRun::evaluate() {
   return true;
 }
 
+// Evaluates the moving average of the weights, if there is one, in their place.
+std::optional<Evaluation> TrainingRun::evaluate_average() {
+  const auto evaluate_weights = [&] { return evaluate(inputs_.evaluated, options_.evaluation_steps); };
+  if (!replica_.optimizer.average()) return evaluate_weights();
+  const DeviceView average = replica_.trainer.strategy().gather(replica_.optimizer.average());
+  replica_.holds_state = false;
+  replica_.model.parameters().swap_weights(average);
+  const auto found = evaluate_weights();
+  replica_.model.parameters().swap_weights(average);
+  replica_.holds_state = true;
+  return found;
+}
+
 std::optional<Evaluation> TrainingRun::evaluate(const EvaluatedSplit& split, std::size_t batches) {
-  return annulus::evaluate(world_, replica_.model, *split.samples, split.plan,
+  return annulus::evaluate(world_, inputs_.replicas(), replica_.model, *split.samples, split.plan,
                            {.split = split.name,
                             .unit = inputs_.largest_pass(),
                             .units = batches * inputs_.shards(),
@@ -235,7 +273,7 @@ bool TrainingRun::test() {
   const double begun = now_seconds();
   record_.activity.enter(Activity::Phase::resuming);
   replica_.holds_state = false;
-  const std::uint64_t step = restore_best(world_, checkpoints_.folder(), replica_.model);
+  const std::uint64_t step = restore_best(inputs_.replicas(), checkpoints_.folder(), replica_.model);
   const auto found = evaluate(*inputs_.test, 0);
   if (!found) return false;
   const double seconds = now_seconds() - begun;
@@ -250,8 +288,9 @@ void TrainingRun::checkpoint() {
   const TraceSpan span(record_.timeline.run(), "checkpoint");
   const double begun = now_seconds();
   await_checkpoint();
+  if (auto& peaks = record_.result.peak_memory_bytes; peaks.empty())
+    peaks = world_.gather(std::uint64_t{peak_memory_bytes()});
   record_.activity.enter(Activity::Phase::checkpoint);
-  check_replicas(world_, replica_.model, replica_.optimizer, fmt::format("after step {}", state_.step));
   state_.ranks = static_cast<std::uint64_t>(world_.size());
   state_.shards = options_.shards;
   state_.threads = static_cast<std::uint64_t>(options_.device.threads);
@@ -261,15 +300,40 @@ void TrainingRun::checkpoint() {
   state_.buckets = replica_.trainer.bucket_options();
   state_.loss_scaling.reset();
   if (LossScaling* scaling = inputs_.device->loss_scaling()) state_.loss_scaling = scaling->state();
-  Checkpoint checkpoint;
-  if (world_.root()) checkpoint = checkpointed();
-  for (std::size_t i = 0; i < replica_.optimizer.states(); ++i) {
-    const DeviceView state = replica_.trainer.strategy().gather_state(i);
-    if (world_.root()) add_state(checkpoint, replica_.model, state);
-  }
-  if (world_.root()) checkpoints_.begin(std::move(checkpoint));
+  Checkpoint copy;
+  if (!inputs_.pipeline) copy = copy_state();
+  check_replicas(inputs_.replicas(), replica_.model, replica_.optimizer, fmt::format("after step {}", state_.step));
+  if (inputs_.pipeline)
+    write_stages();
+  else if (world_.root())
+    checkpoints_.begin(std::move(copy));
   record_.result.checkpoint_seconds += now_seconds() - begun;
   checkpoint_timer_.restart();
+}
+
+// Returns a copy of the state on rank 0, which is written while training continues. Collective.
+Checkpoint TrainingRun::copy_state() {
+  const bool root = world_.root();
+  Strategy& strategy = replica_.trainer.strategy();
+  Checkpoint copy;
+  if (root) copy = {checkpoint_header(), snapshot(replica_.model)};
+  const auto copy_kept = [&](DeviceView state, const auto& add) {
+    const DeviceView gathered = strategy.gather(state);
+    if (root) add(copy, replica_.model, gathered);
+    strategy.adopt(gathered, state);
+  };
+  for (std::size_t i = 0; i < replica_.optimizer.states(); ++i) copy_kept(replica_.optimizer.state(i), add_state);
+  if (replica_.optimizer.average()) copy_kept(replica_.optimizer.average(), set_average);
+  if (const DeviceView velocity = strategy.outer_velocity(); velocity && root)
+    set_outer_velocity(copy, replica_.model, velocity);
+  return copy;
+}
+
+// Writes the state without copying it, because a rank may not have the memory for the other stages'.
+void TrainingRun::write_stages() {
+  if (!inputs_.replicas().root()) return;
+  const ArraySource all = gather_stages(inputs_.pipeline->stages, arrays_of(replica_.model, replica_.optimizer));
+  if (world_.root()) checkpoints_.write(checkpoint_header(), all);
 }
 
 // Waits on all ranks until the last checkpoint is written.
@@ -280,11 +344,13 @@ void TrainingRun::await_checkpoint() {
   world_.barrier();
 }
 
-Checkpoint TrainingRun::checkpointed() {
-  Checkpoint checkpoint = snapshot(replica_.model, replica_.optimizer);
+CheckpointHeader TrainingRun::checkpoint_header() {
+  CheckpointHeader checkpoint;
   checkpoint.run = state_;
   checkpoint.model = network_name(options_.model);
   checkpoint.onnx = inputs_.network.onnx;
+  checkpoint.optimizer = replica_.optimizer.name();
+  checkpoint.frozen = frozen_names(replica_.model.graph());
   checkpoint.loss = to_string(inputs_.task.loss);
   checkpoint.configuration = options_.configuration;
   checkpoint.seed = options_.seed;
@@ -299,8 +365,7 @@ Checkpoint TrainingRun::checkpointed() {
 void TrainingRun::close_epoch(EpochResult& epoch) {
   replica_.trainer.finish();
   record_.activity.enter(Activity::Phase::meeting);
-  epoch.skipped += bad_samples_.take_all(world_);
-  epoch.accounts += replica_.ledger.close(world_);
+  epoch.accounts += replica_.ledger.close(world_, inputs_.replicas());
   record_.result.accounts += epoch.accounts;
   if (epoch.gradient_norms) *epoch.gradient_norms += replica_.optimizer.take_norms();
   epoch.seconds = epoch.accounts.mean().wall();
@@ -334,7 +399,7 @@ void TrainingRun::finish(const std::string& status) {
 
 void TrainingRun::save_results(const std::string& status) {
   record_.result.status = status;
-  record_.result.gradient_noise = metrics_.noise().all();
+  record_.result.gradient_noise = record_.noise.all();
   record_.result.checkpoint_write_seconds = checkpoints_.seconds();
   record_.result.total_seconds = now_seconds() - record_.begun;
   if (world_.root()) write_json(options_.out / "results.json", FileKind::run_results, to_json(record_.result));

@@ -3,10 +3,10 @@
 #include <string>
 
 #include "src/checkpoint/checkpoint_writer.h"
-#include "src/data/bad_samples.h"
 #include "src/data/loader.h"
 #include "src/metrics/run_metrics.h"
 #include "src/train/interval.h"
+#include "src/train/pace.h"
 #include "src/train/replica.h"
 #include "src/train/run_record.h"
 #include "src/train/survival.h"
@@ -41,18 +41,23 @@ class TrainingRun {
   EpochResult& begin_epoch();
   bool run_epoch();
   bool run_step(EpochResult& epoch);
+  void inject_before(std::uint64_t step);
+  void plan_round(const Batch& batch);
   bool follow_up(const Due& due);
 
   RunMetrics::Place place() const;
-  ControlFlags control_flags() const;
-  Due due(const StepPlan& step, const ControlFlags& flags) const;
+  ControlFlags control_flags(const Batch& batch) const;
+  Due due(const StepPlan& step, const StepMetrics& metrics) const;
   bool evaluate();  // returns false if it was interrupted
   bool judge();
   std::optional<Evaluation> evaluate(const EvaluatedSplit& split, std::size_t batches);
   void checkpoint();
+  std::optional<Evaluation> evaluate_average();
   void await_checkpoint();
   void note_recovery();
-  Checkpoint checkpointed();
+  CheckpointHeader checkpoint_header();
+  Checkpoint copy_state();
+  void write_stages();
   void close_epoch(EpochResult& epoch);
   void report(const EpochResult& epoch);
   void save_results(const std::string& status);
@@ -68,8 +73,8 @@ class TrainingRun {
   Timer evaluation_timer_, checkpoint_timer_;
   CheckpointWriter checkpoints_;  // used by rank 0
   Loader loader_;
+  std::optional<Pace> pace_;  // of timed rounds
   RunMetrics metrics_;
-  BadSamples bad_samples_;
   bool handed_over_ = false;  // to the next job
 };
 

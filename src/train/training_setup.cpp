@@ -140,14 +140,32 @@ Graph graph_of(const World& world, const TrainOptions& options, const std::strin
   return freeze(graph, options.freeze);
 }
 
+namespace {
+
+// Returns the number of samples of a part of a round; 0: steps are no rounds. In timed rounds it is the same on all
+// ranks, and ranks times as many are not more than the global batch. In others the parts of async are those of its
+// steps.
+std::size_t part_size(const World& world, const TrainOptions& options, std::size_t global_batch) {
+  const auto share = [&](std::size_t rank) { return split(global_batch, workers_of(world, options), rank).size(); };
+  if (options.strategy == "local") return share(0);
+  if (options.strategy != "async") return 0;
+  return share(options.sync_every.unit == Interval::Unit::seconds ? workers_of(world, options) - 1
+                                                                  : static_cast<std::size_t>(world.rank()));
+}
+
+}  // namespace
+
 StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch) {
+  const auto ranks = static_cast<std::size_t>(world.size());
   return {.parts = options.accumulate,
           .shards = options.shards,
           .rank = static_cast<std::size_t>(world.rank()),
-          .ranks = static_cast<std::size_t>(world.size()),
+          .ranks = ranks,
           .clip_norm = options.clip_norm,
           .global_batch = global_batch,
-          .strategy = options.strategy};
+          .strategy = options.strategy,
+          .round = {part_size(world, options, global_batch), options.outer, workers_of(world, options), options.overlap,
+                    global_batch, options.staleness, options.servers, &world}};
 }
 
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {
@@ -163,8 +181,14 @@ void expect_same_passes(const World& world, const TrainOptions& options, std::si
                  : fmt::format("which cannot be split into {} parts consistently", options.accumulate));
 }
 
-std::size_t global_batch_of(const World& world, const TrainOptions& options) {
+std::size_t workers_of(const World& world, const TrainOptions& options) {
   const auto ranks = static_cast<std::size_t>(world.size());
+  if (options.servers >= ranks) fail("--servers {}: at least one of {} ranks must compute", options.servers, ranks);
+  return ranks - options.servers;
+}
+
+std::size_t global_batch_of(const World& world, const TrainOptions& options) {
+  const std::size_t ranks = workers_of(world, options);
   const std::size_t shards = options.shards > 0 ? options.shards : ranks;
   check_shards(shards, ranks);
   const std::size_t batch = options.global_batch > 0 ? options.global_batch : options.batch * shards;

@@ -36,7 +36,8 @@ struct TrainedRun {
     Model model(*device, make_model("mlp", {{4, 4, 1}, {0.5f}, {0.25f}, 3}), Mode::training, 2);
     model.parameters().initialize(3);
     const Optimizer optimizer(*device, model.parameters(), Sgd{.momentum = 0.9f}, 0.1f);
-    checkpoint = snapshot(model, optimizer);
+    checkpoint.parameters = snapshot(model);
+    checkpoint.optimizer = optimizer.name();
     add_state(checkpoint, model, optimizer.state(0));
     checkpoint.model = "mlp";
     checkpoint.run.step = 17;

@@ -6,16 +6,19 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <numeric>
 #include <thread>
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
+#include "kernels/base/host_memory.h"
 #include "models/freeze.h"
 #include "models/synchronize.h"
 #include "models/zoo.h"
 #include "src/step/bucket_tuner.h"
+#include "tests/mpi/image_batch.h"
 #include "tests/mpi/text_batch.h"
 #include "tests/unit/random_values.h"
 
@@ -36,15 +39,8 @@ std::uint64_t hash(DeviceView view) {
   return XXH3_64bits(view.address, view.bytes);
 }
 
-// Samples [begin, end) of an endless random data set.
 Batch samples(const StepPlan& step, const Range& range) {
-  Batch batch{step, {}, {}, {}, {}};
-  for (std::size_t i = range.begin; i < range.end; ++i) {
-    const auto image = test::random_pixels(kPixels, i);
-    batch.images.insert(batch.images.end(), image.begin(), image.end());
-    batch.labels.push_back(static_cast<std::int32_t>(mix(i) % kTask.classes));
-  }
-  return batch;
+  return test::image_batch(step, range, kPixels, kTask.classes);
 }
 
 // Batch norms at the bottom and after an addition, and odd numbers of channels.
@@ -64,26 +60,36 @@ Graph with_norms() {
   return g;
 }
 
+void check_same_on_all_ranks(const World& world, DeviceView memory) {
+  const std::uint64_t bits = hash(memory);
+  CHECK(world.gather(bits) == std::vector(static_cast<std::size_t>(world.size()), bits));
+}
+
 StepPlan plan(std::size_t step, std::size_t global_batch) {
   return {0, {step * global_batch, (step + 1) * global_batch}, false};
 }
 
+constexpr double kDecay = 0.05;  // of averages: less than at their beginning, so it does not depend on the step
+
 struct Replica {
   Replica(const World& world, const std::string& algorithm, const BucketOptions& buckets,
-          const StepOptions& options = {}, const Graph& graph = make_model("mlp", kTask))
+          const StepOptions& options = {}, const Graph& graph = make_model("mlp", kTask), const Sgd& rule = kRule,
+          WireType wire = WireType::fp32)
       : model(*device, graph, Mode::training, 2),
-        all_reduce(make_all_reduce(algorithm, world, *device)),
+        optimizer(*device, model.parameters(), rule, kRate, kDecay),
+        all_reduce(make_all_reduce(algorithm, world, *device, wire)),
         trainer(model, *all_reduce, optimizer, ledger, buckets, activity, nullptr, options) {
     model.parameters().initialize(3);
+    optimizer.begin_average();
   }
 
-  StepMetrics step(const World& world, const StepPlan& step, const ControlFlags& flags = {}) {
-    return trainer.step(samples(step, step.share(world.rank(), world.size())), flags, device->mark());
+  StepMetrics step(const World& world, const StepPlan& step, const ControlFlags& flags = {}, std::size_t unit = 1) {
+    return trainer.step(samples(step, step.share(world.rank(), world.size(), 0, unit)), flags, device->mark());
   }
 
   std::unique_ptr<Device> device = make_device("cpu", 1);
   Model model;
-  Optimizer optimizer{*device, model.parameters(), kRule, kRate};
+  Optimizer optimizer;
   Ledger ledger{0};
   std::unique_ptr<AllReduce> all_reduce;
   Activity activity;
@@ -92,8 +98,10 @@ struct Replica {
 
 // The same training without the trainer: the whole global batch in one piece.
 struct Alone {
-  explicit Alone(const Graph& graph = make_model("mlp", kTask)) : model(*device, graph, Mode::training, 2) {
+  explicit Alone(const Graph& graph = make_model("mlp", kTask), const Sgd& rule = kRule)
+      : model(*device, graph, Mode::training, 2), optimizer(*device, model.parameters(), rule, kRate, kDecay) {
     model.parameters().initialize(3);
+    optimizer.begin_average();
   }
 
   LossSums step(const StepPlan& step) {
@@ -122,7 +130,7 @@ struct Alone {
 
   std::unique_ptr<Device> device = make_device("cpu", 1);
   Model model;
-  Optimizer optimizer{*device, model.parameters(), kRule, kRate};
+  Optimizer optimizer;
 };
 
 // Checks that all replicas are bit-identical, and have moved from `start` as the single process has.
@@ -444,55 +452,102 @@ TEST_CASE("with synchronized batch norm, ranks train as one process does, statis
   CHECK(replica.ledger.close(world).mean().steps == 3);
 }
 
+namespace {
+
+// A replica with an average, whose weights and gradients are in the all-reduce's memory.
+struct Gatherable {
+  Gatherable(const World& world, const std::string& algorithm, const UpdateRule& rule, const BucketOptions& buckets,
+             const StepOptions& options = {}, const Graph& graph = with_norms())
+      : all_reduce(make_all_reduce(algorithm, world, *device)),
+        model(
+            *device, graph, Mode::training, 2, allocate_in(*all_reduce), [] {}, allocate_in(*all_reduce)),
+        optimizer(*device, model.parameters(), rule, kRate, kDecay),
+        trainer(model, *all_reduce, optimizer, ledger, buckets, activity, nullptr, options) {
+    model.parameters().initialize(3);
+    optimizer.begin_average();
+  }
+  StepMetrics step(const World& world, const StepPlan& step, std::size_t unit = 1) {
+    return trainer.step(samples(step, step.share(world.rank(), world.size(), 0, unit)), {.evaluate = 1},
+                        device->mark());
+  }
+  std::uint64_t weights() const { return hash(model.parameters().weights()); }
+
+  std::unique_ptr<Device> device = make_device("cpu", 1);
+  std::unique_ptr<AllReduce> all_reduce;
+  Model model;
+  Optimizer optimizer;
+  Ledger ledger{0};
+  Activity activity;
+  Trainer trainer;
+};
+
+}  // namespace
+
 TEST_CASE("sharded training has the bits of synchronous training and a share of the optimizer's memory") {
   const World world;
   const auto n = static_cast<std::size_t>(world.size());
   const std::string algorithm = GENERATE("shm", "ring", "message-ring");
-  const UpdateRule rule = GENERATE(UpdateRule(kRule), UpdateRule(AdamW{.weight_decay = 0.01f}));
+  const UpdateRule rule = GENERATE(UpdateRule(kRule), UpdateRule(AdamW{.weight_decay = 0.01f}),
+                                   UpdateRule(Lars{.momentum = 0.9f, .weight_decay = 0.01f, .trust = 0.1f}));
+  const float clip_norm = GENERATE(0.0f, 0.5f);
+  const double deferred = clip_norm > 0 || std::holds_alternative<Lars>(rule) ? 0 : 0.5;
   if (n == 1 && algorithm != "ring") return;
-  struct Run {
-    Run(const World& world, const std::string& algorithm, const UpdateRule& rule, const std::string& strategy)
-        : all_reduce(make_all_reduce(algorithm, world, *device)),
-          model(
-              *device, with_norms(), Mode::training, 2, allocate_in(*all_reduce), [] {}, allocate_in(*all_reduce)),
-          optimizer(*device, model.parameters(), rule, kRate),
-          trainer(model, *all_reduce, optimizer, ledger, {640, 0}, activity, nullptr, {.strategy = strategy}) {
-      model.parameters().initialize(3);
-    }
-    StepMetrics step(const World& world, const StepPlan& step) {
-      return trainer.step(samples(step, step.share(world.rank(), world.size())), {.evaluate = 1}, device->mark());
-    }
-
-    std::unique_ptr<Device> device = make_device("cpu", 1);
-    std::unique_ptr<AllReduce> all_reduce;
-    Model model;
-    Optimizer optimizer;
-    Ledger ledger{0};
-    Activity activity;
-    Trainer trainer;
-  };
-  Run whole(world, algorithm, rule, "synchronous"), sharded(world, algorithm, rule, "sharded");
+  Gatherable whole(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm}),
+      sharded(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm, .strategy = "sharded"});
   REQUIRE(whole.trainer.buckets().size() > 2);
+  REQUIRE((sharded.trainer.buckets().deferred().size() > 0) == (deferred > 0));
   for (std::size_t step = 0; step < 4; ++step) {
-    CAPTURE(algorithm, rule.index(), step);
+    CAPTURE(algorithm, rule.index(), clip_norm, step);
     const StepPlan what = plan(step, step == 2 && n > 1 ? n - 1 : 2 * n);  // once the last rank's share is empty
     const StepMetrics expected = whole.step(world, what), found = sharded.step(world, what);
     CHECK(found.loss == expected.loss);
     CHECK(found.control_flags == expected.control_flags);
-    CHECK(hash(sharded.model.parameters().weights()) == hash(whole.model.parameters().weights()));
+    if (step == 1) continue;  // the next step's forward completes it
+    for (Gatherable* run : {&whole, &sharded}) run->trainer.finish();
+    CHECK(sharded.weights() == whole.weights());
   }
-  whole.trainer.finish();
-  sharded.trainer.finish();
-  const std::size_t bytes = whole.optimizer.state(0).bytes;
-  for (std::size_t state = 0; state < whole.optimizer.states(); ++state) {
-    const auto kept = world.gather(std::uint64_t{sharded.optimizer.state(state).bytes});
-    CHECK(std::accumulate(kept.begin(), kept.end(), std::uint64_t{0}) == bytes);
-    CHECK(hash(sharded.trainer.strategy().gather_state(state)) == hash(whole.optimizer.state(state)));
-  }
+  if (clip_norm == 0)
+    for (Gatherable* run : {&whole, &sharded}) run->optimizer.measure_norm();
+  const GradientNorms expected = whole.optimizer.take_norms(), found = sharded.optimizer.take_norms();
+  CHECK(found.steps == expected.steps);
+  CHECK(found.sum == expected.sum);
+  CHECK((expected.largest > clip_norm));
+
+  Optimizer& own = sharded.optimizer;
+  Strategy& strategy = sharded.trainer.strategy();
+  const auto check_kept = [&](DeviceView kept, DeviceView all) {
+    const auto bytes = world.gather(std::uint64_t{kept.bytes});
+    CHECK(std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0}) == all.bytes);
+    CHECK(hash(strategy.gather(kept)) == hash(all));
+  };
+  for (std::size_t i = 0; i < own.states(); ++i) check_kept(own.state(i), whole.optimizer.state(i));
+  check_kept(own.average(), whole.optimizer.average());
   // Back into states: every rank takes its own.
-  const auto state = copied(whole.optimizer.state(0));
-  sharded.optimizer.write_state(0, std::as_bytes(std::span(state)));
-  CHECK(hash(sharded.trainer.strategy().gather_state(0)) == hash(whole.optimizer.state(0)));
+  const auto state = copied(whole.optimizer.average());
+  const auto pieces = std::as_bytes(std::span(state));
+  for (std::size_t begin = 0; begin < pieces.size(); begin += 1000)
+    own.write(own.state(0), begin, pieces.subspan(begin, std::min<std::size_t>(1000, pieces.size() - begin)));
+  CHECK(hash(strategy.gather(own.state(0))) == hash(whole.optimizer.average()));
+}
+
+TEST_CASE("sharded training has the bits of synchronous training if an embedding is also the head") {
+  const World world;
+  const BucketOptions buckets{16 * 1024, GENERATE(0.0, 0.5)};
+  CAPTURE(buckets.deferred);
+  constexpr TokenShape kShape{7, 300};
+  const Graph graph = make_model("gpt-tiny", token_task(kShape));
+  const auto n = static_cast<std::size_t>(world.size());
+  Gatherable whole(world, "auto", kRule, buckets, {.global_batch = 5 * n}, graph),
+      sharded(world, "auto", kRule, buckets, {.global_batch = 5 * n, .strategy = "sharded"}, graph);
+  for (std::size_t step = 0; step < 4; ++step) {
+    CAPTURE(step);
+    const StepPlan what = plan(step, step == 2 ? 1 : 5 * n);
+    const Batch own = test::text_batch(what, what.share(world.rank(), world.size()), kShape);
+    const StepMetrics expected = whole.trainer.step(own, {}, whole.device->mark());
+    CHECK(sharded.trainer.step(own, {}, sharded.device->mark()).loss == expected.loss);
+  }
+  for (Gatherable* run : {&whole, &sharded}) run->trainer.finish();
+  CHECK(sharded.weights() == whole.weights());
 }
 
 TEST_CASE("a rank keeps 1/N of the optimizer's state") {
@@ -582,4 +637,370 @@ TEST_CASE("a non-finite loss stops every rank before any parameter changes") {
   CHECK_THROWS_WITH(replica.step(world, plan(1, n)), Catch::Contains("the loss is"));
   CHECK(hash(parameters.weights()) == weights);
   CHECK(hash(replica.optimizer.state(0)) == velocity);
+}
+
+namespace {
+
+constexpr std::size_t kOwnBatch = 3;
+
+StepOptions local_steps(const World& world, const std::string& outer, bool overlap = false) {
+  const auto n = static_cast<std::size_t>(world.size());
+  return {.global_batch = kOwnBatch * n, .strategy = "local", .round = {kOwnBatch, outer, n, overlap}};
+}
+
+double farthest(const std::vector<float>& a, const std::vector<float>& b) {
+  double off = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) off = std::max(off, static_cast<double>(std::abs(a[i] - b[i])));
+  return off;
+}
+
+// The weights of a rank after the updates of its share of a round.
+std::vector<float> own_weights(Alone& alone, const Range& share) {
+  for (std::size_t begin = share.begin; begin < share.end; begin += kOwnBatch)
+    alone.step({0, {begin, std::min(begin + kOwnBatch, share.end)}, false});
+  return copied(alone.model.parameters().weights());
+}
+
+}  // namespace
+
+TEST_CASE("rounds of one update are synchronous steps if the optimizer has no momentum") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  const BucketOptions buckets{GENERATE(1 << 20, 640), 0};
+  constexpr Sgd kPlain{.weight_decay = 0.01f};
+  Replica local(world, "auto", buckets, local_steps(world, "average"), with_norms(), kPlain);
+  Replica synchronous(world, "auto", buckets, {}, with_norms(), kPlain);
+  const auto start = copied(local.model.parameters().weights());
+  for (std::size_t step = 0; step < 4; ++step) {
+    const StepPlan what = plan(step, step == 2 && n > 1 ? kOwnBatch * (n - 1) : kOwnBatch * n);  // once an empty share
+    const StepMetrics expected = synchronous.step(world, what, {}, kOwnBatch),
+                      found = local.step(world, what, {}, kOwnBatch);
+    CHECK(found.loss == Approx(expected.loss).epsilon(1e-5));
+    CHECK(found.measure == Approx(expected.measure).epsilon(1e-5));
+    CHECK(found.steps == 1);
+    local.trainer.finish();
+  }
+  const auto weights = copied(local.model.parameters().weights());
+  CHECK(farthest(weights, copied(synchronous.model.parameters().weights())) < 1e-5);
+  CHECK(farthest(weights, start) > 1e-2);
+}
+
+TEST_CASE("a round moves the common weights by the ranks' weighted differences") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  const std::string outer = GENERATE("average", "nesterov");
+  const BucketOptions buckets{GENERATE(1 << 20, 640), 0};
+  CAPTURE(outer, buckets.bytes);
+  Replica replica(world, "auto", buckets, local_steps(world, outer), with_norms());
+  const Parameters& parameters = replica.model.parameters();
+  auto common = copied(parameters.weights());
+  std::deque<Alone> alone;  // each of the ranks
+  for (std::size_t rank = 0; rank < n; ++rank) alone.emplace_back(with_norms());
+  std::vector<float> velocity(common.size());
+  std::size_t begin = 0, steps = 0;
+  // Two updates of each rank; more of the first ones; the second half of the ranks has nothing to do.
+  for (const std::size_t size : {2 * kOwnBatch * n, 2 * kOwnBatch * n + kOwnBatch + 1, kOwnBatch * ((n + 1) / 2)}) {
+    const StepPlan round{0, {begin, begin + size}, false};
+    begin += size;
+    const StepMetrics found = replica.step(world, round, {.evaluate = 1}, kOwnBatch);
+    replica.trainer.finish();
+    CHECK(found.control_flags.evaluate == static_cast<float>(n));
+    CHECK(found.steps == (size + kOwnBatch * n - 1) / (kOwnBatch * n));
+    CHECK(replica.optimizer.step() == (steps += found.steps));
+
+    std::vector<double> difference(common.size()), mean(common.size());
+    for (std::size_t rank = 0; rank < n; ++rank) {
+      const Range share = round.share(static_cast<int>(rank), world.size(), 0, kOwnBatch);
+      const auto own = own_weights(alone[rank], share);
+      const double weight = static_cast<double>(share.size()) / static_cast<double>(size);
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        difference[i] += weight * (double{common[i]} - own[i]);
+        mean[i] += weight * own[i];
+      }
+    }
+    for (const Parameter& p : parameters.all()) {
+      for (std::size_t i = p.offset / sizeof(float); i < (p.offset + p.bytes) / sizeof(float); ++i) {
+        const auto by = static_cast<float>(difference[i]);
+        velocity[i] = 0.9f * velocity[i] + by;
+        if (p.trained()) common[i] -= outer == "average" ? by : 0.7f * (by + 0.9f * velocity[i]);
+        if (p.role == Role::statistic) common[i] = static_cast<float>(mean[i]);
+      }
+    }
+    CHECK(farthest(copied(parameters.weights()), common) < 1e-5);
+    const std::uint64_t bits = hash(parameters.weights());
+    CHECK(world.gather(bits) == std::vector(n, bits));
+    common = copied(parameters.weights());
+    for (Alone& rank : alone)
+      rank.device->upload({parameters.weights().address, parameters.weights().bytes},
+                          rank.model.parameters().weights());
+  }
+
+  // The optimizers' states and averages differ until they are adopted.
+  const auto check_mean = [&](const auto& kept) {
+    std::vector<double> mean(common.size());
+    for (const Alone& rank : alone) {
+      const auto own = copied(kept(rank.optimizer));
+      for (std::size_t i = 0; i < own.size(); ++i) mean[i] += own[i] / static_cast<double>(n);
+    }
+    const DeviceView state = kept(replica.optimizer);
+    const auto before = copied(state);
+    const DeviceView gathered = replica.trainer.strategy().gather(state);
+    CHECK(farthest(copied(gathered), {mean.begin(), mean.end()}) < 1e-5);
+    CHECK(copied(state) == before);
+    check_same_on_all_ranks(world, gathered);
+    replica.trainer.strategy().adopt(gathered, state);
+    CHECK(copied(state) == copied(gathered));
+  };
+  check_mean([](const Optimizer& optimizer) { return optimizer.state(0); });
+  check_mean([](const Optimizer& optimizer) { return optimizer.average(); });
+  CHECK(static_cast<bool>(replica.trainer.strategy().outer_velocity()) == (outer == "nesterov"));
+}
+
+TEST_CASE("with overlap, a round's differences update the common weights at the end of the next round") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  const std::string outer = GENERATE("average", "nesterov");
+  const BucketOptions buckets{GENERATE(1 << 20, 640), 0};
+  CAPTURE(outer, buckets.bytes);
+  Replica replica(world, "auto", buckets, local_steps(world, outer, true), with_norms());
+  const Parameters& parameters = replica.model.parameters();
+  std::deque<Alone> alone;  // each of the ranks
+  for (std::size_t rank = 0; rank < n; ++rank) alone.emplace_back(with_norms());
+  auto common = copied(parameters.weights());
+  std::vector<std::vector<float>> begun(n, common);
+  std::vector<double> sent(common.size()), velocity(common.size()), statistics;
+  const auto receive = [&] {
+    for (std::size_t i = 0; i < common.size(); ++i) {
+      velocity[i] = 0.9 * velocity[i] + sent[i];
+      common[i] -= static_cast<float>(outer == "average" ? sent[i] : 0.7 * (sent[i] + 0.9 * velocity[i]));
+    }
+  };
+  std::size_t begin = 0;
+  for (const std::size_t size : {2 * kOwnBatch * n, 2 * kOwnBatch * n + kOwnBatch + 1, kOwnBatch * ((n + 1) / 2)}) {
+    CAPTURE(size);
+    const StepPlan round{0, {begin, begin + size}, false};
+    begin += size;
+    const StepMetrics found = replica.step(world, round, {.evaluate = 1}, kOwnBatch);
+    CHECK(found.control_flags.evaluate == static_cast<float>(n));  // at once
+
+    receive();  // in the first round zeros
+    sent.assign(common.size(), 0);
+    statistics.assign(common.size(), 0);
+    for (std::size_t rank = 0; rank < n; ++rank) {
+      const Range share = round.share(static_cast<int>(rank), world.size(), 0, kOwnBatch);
+      auto own = own_weights(alone[rank], share);
+      const double weight = static_cast<double>(share.size()) / static_cast<double>(size);
+      for (const Parameter& p : parameters.all())
+        for (std::size_t i = p.offset / sizeof(float); i < (p.offset + p.bytes) / sizeof(float); ++i) {
+          const float difference = begun[rank][i] - own[i];
+          if (p.role == Role::statistic) statistics[i] += weight * own[i];
+          if (!p.trained()) continue;
+          sent[i] += weight * difference;
+          own[i] = common[i] - difference;
+        }
+      alone[rank].device->upload(std::as_bytes(std::span(own)), alone[rank].model.parameters().weights());
+      begun[rank] = own;
+    }
+    CHECK(farthest(copied(parameters.weights()), begun[static_cast<std::size_t>(world.rank())]) < 1e-4);
+  }
+
+  replica.trainer.finish();
+  receive();
+  for (const Parameter& p : parameters.all())
+    if (p.role == Role::statistic)
+      for (std::size_t i = p.offset / sizeof(float); i < (p.offset + p.bytes) / sizeof(float); ++i)
+        common[i] = static_cast<float>(statistics[i]);
+  CHECK(farthest(copied(parameters.weights()), common) < 1e-4);
+  const std::uint64_t bits = hash(parameters.weights());
+  CHECK(world.gather(bits) == std::vector(n, bits));
+  replica.trainer.finish();  // once more, which changes nothing
+  CHECK(hash(parameters.weights()) == bits);
+}
+
+TEST_CASE("with 8-bit messages rounds lose nothing, and all ranks end with the same weights") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  const bool overlap = GENERATE(false, true);
+  const BucketOptions buckets{GENERATE(1 << 20, 640), 0};
+  CAPTURE(overlap, buckets.bytes);
+  const StepOptions options = local_steps(world, "average", overlap);
+  Replica exact(world, "auto", buckets, options, with_norms()),
+      coded(world, "auto", buckets, options, with_norms(), kRule, WireType::int8);
+  const auto start = copied(exact.model.parameters().weights());
+  for (std::size_t round = 0; round < 4; ++round) {
+    const StepPlan what = plan(round, 2 * kOwnBatch * n);
+    const StepMetrics expected = exact.step(world, what, {.stop = 1}, kOwnBatch),
+                      found = coded.step(world, what, {.stop = 1}, kOwnBatch);
+    CHECK(found.control_flags == expected.control_flags);
+    CHECK(found.loss == Approx(expected.loss).epsilon(round == 0 ? 1e-6 : 1e-2));
+    if (round == 0 || round == 3) {
+      exact.trainer.finish();
+      coded.trainer.finish();
+    }
+    // The messages and their rounding errors, which finish() sends, together make the exact update.
+    if (round == 0)
+      CHECK(farthest(copied(coded.model.parameters().weights()), copied(exact.model.parameters().weights())) < 1e-6);
+  }
+  const auto weights = copied(coded.model.parameters().weights());
+  CHECK(farthest(weights, copied(exact.model.parameters().weights())) < 0.05 * farthest(weights, start));
+  const std::uint64_t bits = hash(coded.model.parameters().weights());
+  CHECK(world.gather(bits) == std::vector(n, bits));
+}
+
+TEST_CASE("a loss that is not finite is found at the end of a round, on all ranks") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  Replica replica(world, "auto", {}, local_steps(world, "average"));
+  if (world.rank() + 1 == world.size()) {
+    const Parameters& parameters = replica.model.parameters();
+    const auto bias = std::ranges::find(parameters.all(), Role::offset, &Parameter::role);
+    floats(parameters.weight(*bias)).front() = std::numeric_limits<float>::quiet_NaN();
+  }
+  CHECK_THROWS_WITH(replica.step(world, plan(0, 2 * kOwnBatch * n), {}, kOwnBatch), Catch::Contains("the loss is nan"));
+}
+
+TEST_CASE("own updates are clipped one by one") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  StepOptions options = local_steps(world, "average");
+  options.clip_norm = 0.01f;
+  Replica replica(world, "auto", {}, options);
+  const auto start = copied(replica.model.parameters().weights());
+  const StepPlan round = plan(0, 4 * kOwnBatch * n);
+  replica.step(world, round, {}, kOwnBatch);
+  CHECK(replica.optimizer.take_norms().steps == 4);
+  double squares = 0;
+  const auto weights = copied(replica.model.parameters().weights());
+  for (const Parameter& p : replica.model.parameters().all())
+    if (p.role == Role::offset)
+      for (std::size_t i = p.offset / sizeof(float); i < (p.offset + p.bytes) / sizeof(float); ++i)
+        squares += std::pow(double{weights[i]} - start[i], 2);
+  // Velocities of at most 1, 1.9, 2.71 and 3.439 times the limit.
+  CHECK(std::sqrt(squares) < kRate * 0.01 * (1 + 1.9 + 2.71 + 3.439) + 1e-6);
+  CHECK(squares > 0);
+}
+
+namespace {
+
+StepOptions async_steps(const World& world, std::size_t batch, std::size_t global_batch, std::size_t staleness,
+                        std::size_t servers = 0) {
+  return {.global_batch = global_batch,
+          .strategy = "async",
+          .round = {.batch = batch,
+                    .ranks = static_cast<std::size_t>(world.size()) - servers,
+                    .global_batch = global_batch,
+                    .staleness = staleness,
+                    .servers = servers,
+                    .world = &world}};
+}
+
+// This rank's share of a round in steps that `ranks` ranks compute.
+Batch samples_of_round(const World& world, const StepPlan& round, int ranks) {
+  Batch batch{round, {}, {}, {}, {}};
+  const std::size_t size = round.share(world.rank(), ranks).size();
+  for (std::size_t number = 0; number < size; ++number) {
+    const std::size_t position = round.position_in_round(world.rank(), ranks, number);
+    const Batch one = samples(round, {position, position + 1});
+    batch.images.insert(batch.images.end(), one.images.begin(), one.images.end());
+    batch.labels.push_back(one.labels.front());
+  }
+  return batch;
+}
+
+}  // namespace
+
+TEST_CASE("asynchronous steps without staleness have the bits of synchronous ones") {
+  const World world(GENERATE(0, 1, 2));
+  const auto n = static_cast<std::size_t>(world.size());
+  const std::size_t global_batch = GENERATE_COPY(3 * n, 3 * n + 1);
+  const BucketOptions buckets{GENERATE(1 << 20, 640), 0};
+  CAPTURE(world.one_node(), global_batch, buckets.bytes);
+  const std::size_t own = split(global_batch, n, static_cast<std::size_t>(world.rank())).size();
+  Gatherable async(world, "ring", kRule, buckets, async_steps(world, own, global_batch, 0));
+  Gatherable synchronous(world, "ring", kRule, buckets);
+  const auto start = copied(async.model.parameters().weights());
+  std::size_t begin = 0;
+  for (const std::size_t size : {3 * global_batch, 2 * global_batch + n, global_batch}) {
+    const StepPlan round{0, {begin, begin + size}, false, {}, global_batch};
+    const StepMetrics found =
+        async.trainer.step(samples_of_round(world, round, world.size()), {}, async.device->mark());
+    double loss = 0;
+    for (std::size_t steps = 0; begin < round.positions.end; ++steps) {
+      const StepPlan step{0, {begin, std::min(begin + global_batch, round.positions.end)}, false};
+      loss += synchronous.step(world, step).loss * static_cast<double>(step.global_batch()) / static_cast<double>(size);
+      begin = step.positions.end;
+    }
+    CHECK(found.loss == Approx(loss).epsilon(1e-5));
+    CHECK(async.optimizer.step() == synchronous.optimizer.step());
+    CHECK(copied(async.model.parameters().weights()) == copied(synchronous.model.parameters().weights()));
+    const auto check_kept = [&](DeviceView kept, DeviceView all) {
+      const auto gathered = copied(async.trainer.strategy().gather(kept)), expected = copied(all);
+      CHECK(std::equal(gathered.begin() + Parameters::kSteering, gathered.end(),
+                       expected.begin() + Parameters::kSteering, expected.end()));
+    };
+    check_kept(async.optimizer.state(0), synchronous.optimizer.state(0));
+    check_kept(async.optimizer.average(), synchronous.optimizer.average());
+    check_same_on_all_ranks(world, async.model.parameters().weights());
+  }
+  CHECK(farthest(copied(async.model.parameters().weights()), start) > 1e-2);
+  CHECK(async.ledger.close(world).staleness == std::vector{static_cast<std::int64_t>(7 * n)});
+}
+
+TEST_CASE("ranks are at most `staleness` steps apart, and have the same weights after a round") {
+  const World world(GENERATE(0, 1));
+  const auto n = static_cast<std::size_t>(world.size());
+  CAPTURE(world.one_node());
+  constexpr std::size_t kBatch = 3, kStaleness = 2, kSteps = 12;
+  Gatherable replica(world, "auto", kRule, {}, async_steps(world, kBatch, kBatch * n, kStaleness));
+  replica.trainer.before_part([&](std::size_t number) {
+    if (number % 3 == static_cast<std::size_t>(world.rank()) % 3)
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  });
+  const StepPlan first{0, {0, kBatch * n * kSteps}, false, {}, kBatch * n};
+  replica.trainer.step(samples_of_round(world, first, world.size()), {}, replica.device->mark());
+  check_same_on_all_ranks(world, replica.model.parameters().weights());
+  CHECK(replica.optimizer.step() == kSteps);
+  const auto ages = replica.ledger.close(world).staleness;
+  CHECK(ages.size() <= kStaleness + 1);
+  CHECK(std::accumulate(ages.begin(), ages.end(), std::size_t{0}) == kSteps * n);
+
+  // In a timed round the last rank has one part for six of each other.
+  std::vector<std::size_t> units(n, 6);
+  units.back() = 1;
+  const std::size_t begin = first.positions.end, parts = 6 * (n - 1) + 1, steps = (parts + n - 1) / n;
+  const StepPlan timed{0, {begin, begin + kBatch * parts}, false, units};
+  const StepMetrics found = replica.step(world, timed, kBatch);
+  CHECK(found.steps == steps);
+  CHECK(replica.optimizer.step() == kSteps + steps);
+  check_same_on_all_ranks(world, replica.model.parameters().weights());
+  const auto later = replica.ledger.close(world).staleness;
+  CHECK(later.size() <= steps + kStaleness);
+  CHECK(std::accumulate(later.begin(), later.end(), std::size_t{0}) == parts);
+  for (const DeviceView kept : {replica.optimizer.state(0), replica.optimizer.average()})
+    check_same_on_all_ranks(world, replica.trainer.strategy().gather(kept));
+}
+
+TEST_CASE("ranks that only serve update weights for the others") {
+  const World world(GENERATE(0, 1));
+  if (world.size() == 1) return;
+  // One worker or two, whose sums have the same bits in any order.
+  const auto all = static_cast<std::size_t>(world.size()), n = all % 2 == 0 ? all / 2 : 1;
+  CAPTURE(world.one_node(), n);
+  constexpr std::size_t kBatch = 3, kSteps = 4;
+  const std::size_t global_batch = kBatch * n;
+  Gatherable async(world, "ring", kRule, {640, 0}, async_steps(world, kBatch, global_batch, 0, all - n));
+  const World block = world.block(static_cast<int>(n));
+  Gatherable synchronous(block, "ring", kRule, {640, 0});
+  const StepPlan round{0, {0, kSteps * global_batch}, false, {}, global_batch};
+  async.trainer.step(samples_of_round(world, round, block.size()), {}, async.device->mark());
+  for (std::size_t step = 0; step < kSteps; ++step)
+    synchronous.step(block, {0, {step * global_batch, (step + 1) * global_batch}, false});
+
+  CHECK(copied(async.model.parameters().weights()) == copied(synchronous.model.parameters().weights()));
+  const auto kept = world.gather(std::uint64_t{async.optimizer.state(0).bytes});
+  const auto state = copied(async.trainer.strategy().gather(async.optimizer.state(0))),
+             expected = copied(synchronous.optimizer.state(0));
+  CHECK(std::equal(state.begin() + Parameters::kSteering, state.end(), expected.begin() + Parameters::kSteering));
+  CHECK(std::accumulate(kept.begin(), kept.end(), std::uint64_t{0}) == synchronous.optimizer.state(0).bytes);
+  CHECK(std::accumulate(kept.begin(), kept.begin() + block.size(), std::uint64_t{0}) == 0);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cmath>
@@ -146,6 +147,34 @@ TEST_CASE("MPI errors are thrown with their message and location") {
   const Communicator communicator = world.communicator();
   CHECK_THROWS_WITH(check(MPI_Send(nullptr, 0, MPI_BYTE, world.size(), 0, communicator.handle())),
                     Catch::Contains("world_test.cpp") && Catch::Contains("rank"));
+}
+
+TEST_CASE("one thread gives receives up while another one's messages arrive") {
+  const World world;
+  const Channel ring = world.channel(), silent = world.channel();
+  const int next = (world.rank() + 1) % world.size(), previous = (world.rank() + world.size() - 1) % world.size();
+  std::atomic<bool> ended = false, left_over = false;
+  std::jthread other([&] {
+    std::array<std::byte, 100> landing{};
+    while (!ended) {
+      std::array<MPI_Request, 2> receives{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+      for (MPI_Request& receive : receives) silent.start_receiving(landing, previous, receive);
+      silent.withdraw({&receives[0], 1});
+      silent.give_up({&receives[1], 1});
+      if (receives != std::array<MPI_Request, 2>{MPI_REQUEST_NULL, MPI_REQUEST_NULL}) left_over = true;
+    }
+  });
+  for (int turn = 0; turn < 300; ++turn) {
+    int sent = turn, received = -1;
+    std::array<MPI_Request, 1> receive{MPI_REQUEST_NULL}, send{MPI_REQUEST_NULL};
+    ring.start_receiving(std::as_writable_bytes(std::span(&received, 1)), previous, receive[0]);
+    ring.start_sending(std::as_bytes(std::span(&sent, 1)), next, send[0]);
+    ring.complete(receive, send);
+    REQUIRE(received == turn);
+  }
+  ended = true;
+  other.join();
+  CHECK(!left_over);
 }
 
 TEST_CASE("a count that MPI cannot express is refused") {

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import unittest
 
@@ -236,7 +237,7 @@ class SurvivedLosses(BatchTest):
     def test_mpirun_lets_ranks_survive(self):
         config = self.folder / "run.toml"
         config.write_text('model = "lenet"\nsurvive = true\n')
-        for version, options in (("4.1.4", "--enable-recovery"), ("5.0.11", "--with-ft ulfm")):
+        for version, options in (("4.1.4", "--enable-recovery --mca state_base_verbose 1"), ("5.0.11", "--with-ft ulfm")):
             self.mpirun(version=version)
             for arguments in (["--survive"], ["--config", config]):
                 shown = subprocess.run([ROOT / "scripts/launch", "-np", "2", "--dry-run", "ranks", "train", *arguments],
@@ -279,6 +280,65 @@ class SurvivedLosses(BatchTest):
                     self.assertTrue(not state.exists() or state.read_text().split()[2] == "Z")
                 else:  # mpirun ends its own
                     os.kill(child, signal.SIGKILL)
+
+    STATE = "echo '[vm:1] [[7,0],0] ACTIVATE PROC [[7,{}],{}] STATE {} AT ../../orte/file.c:17' >&2"
+    DEATH = STATE.format(1, 2, "ABORTED BY SIGNAL")
+    HOST_LOST = STATE.format(0, 1, "COMMUNICATION FAILURE")
+    BEGUN = "echo 'annulus: the job survives lost ranks' >&2"
+
+    def test_a_rank_that_dies_before_the_others_can_survive_it_ends_the_job(self):
+        for death, what in ((self.DEATH, "rank 2"), (self.HOST_LOST, "a host")):
+            with self.subTest(what):
+                self.mpirun(f"{death}; exec sleep 60")
+                result, _ = self.launch()
+                self.assertEqual(result.status, helper.STOPPED, str(result))
+                self.assertEqual(result.err.splitlines()[1:],
+                                 [f"launch: {what} was lost before the job could survive this: the job ends"])
+                self.assertLess(result.seconds, 5)
+                self.mpirun(f"{death}; exec sleep 60", self.ends_with(0, 0))
+                starts = self.assert_starts(2, 0)
+                self.assertIn("--resume", starts[1])
+
+    def test_a_launcher_that_is_cut_off_ends(self):
+        """When no rank is left on its host, nor on others that answer."""
+        for hosts, run, seconds in ((f"{socket.gethostname()},n1,n2", "OMPI_COMM_WORLD_RANK=0 sleep 4", 4),
+                                    ("n1,n2", f"sleep 2; {self.HOST_LOST}", 2)):
+            for left in (True, False):
+                with self.subTest(hosts, left=left):
+                    self.stand_in("agent", f"""case "$1 $2" in
+                        "n2 grep -qs PMIX_NAMESPACE=1 "*) {str(left).lower()} ;; *) false ;; esac""")
+                    end = f"sleep 7; {self.ends_with(0, 1)}" if left else "exec sleep 60"
+                    self.mpirun(f"{self.BEGUN}; {run}; {end}")
+                    result, _ = self.launch("--hosts", hosts, "--interface", "ib0",
+                                            OMPI_MCA_plm_rsh_agent=f"{self.programs}/agent")
+                    self.assertGreater(result.seconds, seconds)
+                    if left:
+                        self.assertEqual((result.status, result.err.splitlines()[1:]), (0, []), str(result))
+                        continue
+                    self.assertEqual(result.status, helper.STOPPED, str(result))
+                    self.assertEqual(result.err.splitlines()[1:],
+                                     ["launch: no rank is left on this host or on others that answer: the job ends"])
+                    self.assertLess(result.seconds, seconds + 11)
+
+    def test_mpirun_ends_after_a_lost_host(self):
+        self.mpirun(f"{self.BEGUN}; {self.HOST_LOST}")
+        result, _ = self.launch("--hosts", "n1,n2", "--interface", "ib0", OMPI_MCA_plm_rsh_agent="false")
+        self.assertEqual(result.status, helper.STOPPED, str(result))
+        self.assertEqual(result.err.splitlines()[1:],
+                         ["launch: no rank is left on this host or on others that answer: the job ends"])
+
+    def test_a_line_is_read_in_parts(self):
+        """bash's read may run out of time within a line, on a busy machine."""
+        script = f"""
+            exec {{news}}<> <(:)
+            eval "$(sed -n '/^take_news() {{/,/^}}/p' {ROOT}/scripts/launch)"
+            note() {{ echo "<$1>"; }}
+            cut_line= ended=
+            printf 'the job ' >&$news; take_news 0.01
+            printf 'ends\nlast' >&$news; take_news 0.01
+            printf ' line\n' >&$news; take_news 0.01"""
+        done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, timeout=20)
+        self.assertEqual((done.stdout, done.stderr), ("<the job ends>\n<last line>\n", ""))
 
     def test_signals_reach_mpirun_once(self):
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, helper.STOPPED)):
@@ -344,11 +404,14 @@ class Jobs(BatchTest):
         super().setUp()
         self.out, self.config, self.hosts = self.folder / "out", self.folder / "run.toml", self.folder / "hosts"
         self.hosts.write_text("localhost\nlocalhost\n")
+        # Few steps until the job is stopped: the uninterrupted run makes them all again.
+        self.slow = self.stand_in("slow-annulus", f"""[ "$1" != train ] || set -- "$@" --inject delay:rank=0,seconds=0.05
+            exec {helper.ANNULUS} "$@\"""")
 
     def job(self, script, **variables):
         process = subprocess.Popen(
             [ROOT / script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            cwd=self.folder, start_new_session=True, env=self.environment(CONFIG=self.config, **variables))
+            cwd=self.folder, start_new_session=True, env=self.environment(CONFIG=self.config, **{"ANNULUS": self.slow, **variables}))
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         return process
 
@@ -374,14 +437,14 @@ class Jobs(BatchTest):
 
     def test_pbs(self):
         self.write_config(self.config, self.out)
-        stopped = helper.finish(self.pbs("00:02:10"))
+        stopped = helper.finish(self.pbs("00:02:05"))
         self.assertEqual(stopped.status, helper.STOPPED, str(stopped))
         submitted = self.folder / "submitted"
         self.assertEqual(submitted.read_text().splitlines(), [
-            "-q", "long", "-l", "select=1:ncpus=2:mpiprocs=2", "-l", "walltime=00:02:10", "-v",
+            "-q", "long", "-l", "select=1:ncpus=2:mpiprocs=2", "-l", "walltime=00:02:05", "-v",
             "CONFIG,ANNULUS,ANNULUS_ROOT", f"{ROOT}/scripts/pbs/train.pbs"])
         self.assertEqual((self.folder / "environment").read_text().splitlines(),
-                         [str(self.config), helper.ANNULUS, str(ROOT)])
+                         [str(self.config), str(self.slow), str(ROOT)])
         submitted.unlink()
         self.go_on(lambda: self.pbs("01:00:00"))
         self.assertFalse(submitted.exists())
@@ -391,7 +454,7 @@ class Jobs(BatchTest):
         root = self.folder / "my repository, 'new'"
         (root / "build").mkdir(parents=True)
         (root / "scripts").symlink_to(ROOT / "scripts")
-        (root / "build/annulus").symlink_to(helper.ANNULUS)
+        (root / "build/annulus").symlink_to(self.slow)
         self.config = self.folder / "my, \"own\" run.toml"
         variables = {"ANNULUS": "", "ANNULUS_ROOT": root}
         self.write_config(self.config, self.out)

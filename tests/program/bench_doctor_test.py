@@ -14,6 +14,7 @@ class Doctor(helper.ProgramTest):
                 result = self.succeed("doctor", ranks=ranks)
                 for word in ("Open MPI", "HDF5", "oneDNN", "subnormals    flushed to zero in all threads"):
                     self.assertEqual(result.out.lower().count(word.lower()) > 0, True, f"{word}\n{result}")
+                self.assertRegex(result.out, "(?m)^  local         if the network is slow, or some ranks are$")
 
 
 class Threads(helper.ProgramTest):

@@ -26,7 +26,7 @@ TIMEOUT = 60
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_pml": "ob1"}
 
 # A checkpoint's groups, and the attributes that a resumed run needs.
-STATE = ("parameters", "velocity", "second_moment", "average")
+STATE = ("parameters", "velocity", "second_moment", "average", "outer_velocity")
 PROGRESS = ("step", "epoch", "position", "loss_scale", "good_steps")
 
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal, with a checkpoint to resume from
@@ -38,8 +38,9 @@ class Result:
 
     @property
     def messages(self):
-        """The program's own error lines; mpirun adds a banner of its own around them."""
-        return [line for line in self.err.splitlines() if line.startswith("annulus:")]
+        """The program's own error lines; mpirun adds a banner of its own around them. Survivors all report the status."""
+        lines = [line for line in self.err.splitlines() if line.startswith("annulus:")]
+        return [line for line, before in zip(lines, [None, *lines]) if line != before or "the job ends with" not in line]
 
     def __str__(self):
         return f"exit status {self.status}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
@@ -66,7 +67,7 @@ def finish(process, timeout=TIMEOUT, since=None):
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
         result = Result("killed", out, err, timeout)
-        raise AssertionError(f"not done after {timeout} s: {' '.join(process.args)}\n{result}")
+        raise AssertionError(f"not done after {timeout} s: {' '.join(map(str, process.args))}\n{result}")
     return Result(process.returncode, out, err, time.monotonic() - since)
 
 
@@ -224,6 +225,16 @@ class ProgramTest(unittest.TestCase):
             if value is not True:
                 arguments.append(value)
         return arguments
+
+    def import_texts(self):
+        """Returns a data file of eight short texts, of which some are held out."""
+        source = self.folder / "texts"
+        source.mkdir()
+        for number in range(8):
+            (source / f"{number}.txt").write_text(f"the {number} green houses are here\n" * 40)
+        data = self.folder / "text.h5"
+        self.succeed("import", data, source, "--from", "text", "--hold-out", "0.2")
+        return data
 
     def train(self, out, ranks=0, model="mlp", environment=None, **options):
         """Trains, and returns results.json."""

@@ -14,6 +14,8 @@ HOSTS = ROOT / "tests" / "hosts" / "hosts"
 LAUNCH = ROOT / "scripts" / "launch"
 NAMES = ["h1", "h2", "h3"]
 
+STRATEGIES = ({"strategy": "sharded"}, {"strategy": "local", "sync_every": 2}, {"pipeline": 3, "accumulate": 3})
+
 # Hosts share the cores of one machine, so waiting ranks must yield; only their network is their own.
 ENVIRONMENT = {"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_no_tree_spawn": "1", "OMPI_MCA_btl": "self,vader,tcp",
                "OMPI_MCA_mpi_yield_when_idle": "1"}
@@ -34,9 +36,9 @@ class HostsTest(helper.ProgramTest):
         return subprocess.run([HOSTS, self.lab, *map(str, arguments)], stdin=subprocess.DEVNULL, text=True,
                               capture_output=True)
 
-    def launch(self, arguments):
-        """Starts `arguments` from the first host, one rank on each."""
-        prefix = [HOSTS, self.lab, "exec", NAMES[0], LAUNCH, "-np", len(NAMES), "--hosts", ",".join(NAMES)]
+    def launch(self, arguments, program=()):
+        """Starts `arguments` from the first host, one rank on each, by `program` if given."""
+        prefix = [HOSTS, self.lab, "exec", NAMES[0], LAUNCH, "-np", len(NAMES), "--hosts", ",".join(NAMES), *program]
         environment = {**ENVIRONMENT, "OMPI_MCA_plm_rsh_agent": f"{HOSTS} {self.lab} rsh"}
         process = helper.start(*arguments, prefix=map(str, prefix), environment=environment)
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
@@ -46,7 +48,8 @@ class HostsTest(helper.ProgramTest):
 class Hosts(HostsTest):
     def in_full_swing(self, **options):
         """A long run that has written its first checkpoint."""
-        process = self.launch(self.training(self.folder / "out", all_reduce="ring", checkpoint_every=10, **options))
+        all_reduce = None if "shards" in options else "ring"
+        process = self.launch(self.training(self.folder / "out", all_reduce=all_reduce, checkpoint_every=10, **options))
         self.await_file(process, self.folder / "out" / "checkpoint.h5")
         return process
 
@@ -71,6 +74,35 @@ class Hosts(HostsTest):
         self.assertEqual(result.status, 0, str(result))
         self.assertIn("mpirun -np 3", result.err)  # scripts/launch prints what it runs
         self.assertIn("--mca btl_tcp_if_include 198.18.0.1/24", result.err)  # the network that connects them
+        self.train(self.folder / "one", ranks=3, **options)
+        self.assert_same_state(self.folder / "one" / "checkpoint.h5", self.folder / "several" / "checkpoint.h5")
+
+    def test_strategies_are_bit_identical_to_one_host(self):
+        for strategy in STRATEGIES:
+            with self.subTest(strategy):
+                name = "-".join(strategy)
+                options = {"all_reduce": "ring", "model": "lenet", "max_steps": 6, "batch": 6, **strategy}
+                result = helper.finish(self.launch(self.training(self.folder / f"{name}-several", **options)))
+                self.assertEqual(result.status, 0, str(result))
+                self.train(self.folder / f"{name}-one", ranks=3, **options)
+                self.assert_same_state(*(self.folder / f"{name}-{hosts}" / "checkpoint.h5" for hosts in ("one", "several")))
+
+    def test_a_killed_rank_ends_the_job_of_a_strategy(self):
+        for strategy in (*STRATEGIES, {"strategy": "async"}):
+            with self.subTest(strategy):
+                since = time.monotonic()
+                process = self.launch(self.training(self.folder / "-".join(map(str, strategy.values())), epochs=1000000, batch=6, **strategy)
+                                      + ["--inject", "kill:rank=1,step=5"])
+                result = helper.finish(process, since=since)
+                self.assertGreater(result.status, 0, str(result))
+                self.assertLess(result.seconds, 15)
+                self.assertRegex(result.err, r"rank 1 .*on node h2 .*signal 9")
+
+    def test_asynchronous_steps_without_staleness_have_the_bits_of_synchronous_ones(self):
+        options = {"all_reduce": "ring", "model": "resnet20", "batch": 10, "max_steps": 6, "bucket": "64KiB", "eval_steps": 1}
+        result = helper.finish(self.launch(self.training(self.folder / "several", strategy="async", staleness=0, sync_every=3,
+                                                         **options)))
+        self.assertEqual(result.status, 0, str(result))
         self.train(self.folder / "one", ranks=3, **options)
         self.assert_same_state(self.folder / "one" / "checkpoint.h5", self.folder / "several" / "checkpoint.h5")
 
@@ -106,6 +138,41 @@ class Hosts(HostsTest):
         since = time.monotonic()
         self.hosts("cut", "h2")
         self.assert_job_ends(process, since, r"(?i)lost communication|connection")
+
+    def test_a_launcher_that_is_cut_off_ends(self):
+        """Nor do ranks go on: its own one is in the minority, and the daemons of the others end them."""
+        process = self.in_full_swing(epochs=1000000, survive=True, shards=3)
+        since = time.monotonic()
+        self.hosts("cut", "h1")
+        result = helper.finish(process, since=since)
+        self.assertEqual(result.status, helper.STOPPED, str(result))
+        self.assertIn("launch: no rank is left on this host or on others that answer: the job ends", result.err.splitlines())
+        self.assertLess(result.seconds, 20)
+        ranks = ["pgrep", "-f", f"train .*--out {self.folder}/out"]
+        while time.monotonic() < since + 30 and subprocess.run(ranks, capture_output=True).returncode == 0:
+            time.sleep(0.2)
+        self.assertEqual(subprocess.run(ranks, capture_output=True, text=True).stdout, "")
+
+    def test_a_host_that_cannot_run_the_program_ends_the_job(self):
+        """With --survive, mpirun would leave the other ranks waiting for its rank."""
+        folder = self.folder / "bin"
+        folder.mkdir()
+        program = folder / "program"
+        training = self.training(self.folder / "out", survive=True, shards=3)
+        for name, there in (("no library", "#!/bin/sh\nexit 127\n"), ("no program", None)):
+            with self.subTest(name):
+                program.write_text('#!/bin/sh\nexec "$@"\n')
+                program.chmod(0o755)
+                on_host = self.folder / name
+                on_host.mkdir()
+                if there:
+                    (on_host / "program").write_text(there)
+                    (on_host / "program").chmod(0o755)
+                mounted = self.hosts("exec", "h2", "mount", "--bind", on_host, folder)
+                self.assertEqual(mounted.returncode, 0, mounted.stderr)
+                result = helper.finish(self.launch(training, program=[program]), 20)
+                self.assertEqual(result.status, 1, str(result))
+                self.assertIn("launch: rank 1 ended before the job could survive this: the job ends", result.err.splitlines())
 
     def test_a_killed_rank_ends_the_job(self):
         since = time.monotonic()

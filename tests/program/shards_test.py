@@ -37,12 +37,7 @@ class Shards(helper.ProgramTest):
             self.assert_same_run(*runs)
 
     def test_text(self):
-        source = self.folder / "texts"
-        source.mkdir()
-        for number in range(8):
-            (source / f"{number}.txt").write_text(f"the {number} green houses are here\n" * 40)
-        data = self.folder / "text.h5"
-        self.succeed("import", data, source, "--from", "text", "--hold-out", "0.2")
+        data = self.import_texts()
         checkpoints = []
         for ranks in (1, 2, 3):
             out = self.folder / f"text-{ranks}"

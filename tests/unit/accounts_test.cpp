@@ -11,6 +11,7 @@ namespace {
 Accounts accounts_of(std::size_t ranks) {
   Accounts accounts;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
+    accounts.ranks_in_job.push_back(rank);
     StepTimes& times = accounts.ranks.emplace_back();
     for (std::size_t part = 0; part < StepTimes::kParts; ++part)
       times.seconds[part] = 0.1 * static_cast<double>((part + 1) * (rank + 1));
@@ -69,6 +70,22 @@ TEST_CASE("accounts of several epochs are added rank by rank") {
   CHECK(total.mean().steps == 20);
   CHECK(total.ranks[1].seconds[StepTimes::input] == Approx(0.6));
   CHECK(total.latest().last == 20);
+}
+
+TEST_CASE("after a loss, ranks keep their numbers and their times") {
+  Accounts before = accounts_of(4), after = accounts_of(2);
+  before.arrivals = {{0.1, 1}, {0.2, 9}, {0, 0}, {0.1, 0}};
+  after.ranks_in_job = {0, 3};
+  after.arrivals = {{0, 0}, {0.4, 10}};
+  before += after;
+  CHECK(before.ranks_in_job == std::vector<std::size_t>{0, 3});
+  CHECK(before.mean().steps == 20);
+  CHECK(before.ranks[1].seconds[StepTimes::input] == Approx(0.4 + 0.2));
+  CHECK(before.latest().rank == 3);
+  CHECK(before.latest().last == 10);
+  CHECK(before.arrivals[1].behind_first == Approx(0.5));
+  CHECK(ledger_json(before)["worst"]["input"]["rank"] == 3);
+  CHECK_THAT(lateness_line(before), Catch::StartsWith("rank 3 is the latest"));
 }
 
 TEST_CASE("the table and the file name the slowest rank, unless there is only one") {

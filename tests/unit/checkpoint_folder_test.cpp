@@ -35,8 +35,12 @@ std::set<int> steps(const fs::path& run) {
   return found;
 }
 
+void write(const CheckpointFolder& folder, const Checkpoint& checkpoint) {
+  folder.write(checkpoint, arrays_of(checkpoint));
+}
+
 std::uint64_t newest_step(const fs::path& run) {
-  return CheckpointFolder(run, 2).newest().value().checkpoint.run.step;
+  return CheckpointFolder(run, 2).newest().value().file.header().run.step;
 }
 
 void truncate(const fs::path& file) {
@@ -51,14 +55,14 @@ TEST_CASE("a folder keeps the last checkpoints and the best, with links to both"
   CHECK(folder.empty());
   CHECK_FALSE(folder.newest());
   CHECK_FALSE(folder.best());
-  folder.write(after_steps(10));
+  write(folder, after_steps(10));
   CHECK_FALSE(folder.empty());
   CHECK_FALSE(fs::exists(run / "best.h5"));
-  folder.write(after_steps(20, 70));
-  folder.write(after_steps(30, 90));
-  folder.write(after_steps(40, 90));  // the first of equals is the best
-  folder.write(after_steps(50));
-  folder.write(after_steps(1234567890, 80));
+  write(folder, after_steps(20, 70));
+  write(folder, after_steps(30, 90));
+  write(folder, after_steps(40, 90));  // the first of equals is the best
+  write(folder, after_steps(50));
+  write(folder, after_steps(1234567890, 80));
   CHECK(steps(run.path()) == std::set{30, 50, 1234567890});
   CHECK(read_checkpoint(run / "checkpoint.h5").run.step == 1234567890);
   CHECK(read_checkpoint(run / "best.h5").run.step == 30);
@@ -74,17 +78,17 @@ TEST_CASE("a writer killed at any stage leaves a complete newest checkpoint", "[
   CAPTURE(stage);
   const test::TemporaryFolder run;
   const CheckpointFolder folder(run.path(), 1);
-  folder.write(after_steps(10, 50));
-  folder.write(after_steps(20, 40));
+  write(folder, after_steps(10, 50));
+  write(folder, after_steps(20, 40));
   const CheckpointFolder killed(run.path(), 1, [&](std::uint64_t step, std::string_view reached) {
     if (step == 30 && reached == stage) throw Killed{};
   });
-  CHECK_THROWS_AS(killed.write(after_steps(30, 60)), Killed);
+  CHECK_THROWS_AS(write(killed, after_steps(30, 60)), Killed);
   CHECK(newest_step(run.path()) == (stage == "written" ? 20 : 30));
   CHECK(read_checkpoint(run / "checkpoint.h5").run.step == (stage == "linked" ? 30 : 20));
   CHECK(folder.best() == (stage == "written" ? Score{50, 100} : Score{60, 100}));
   // A resumed run restores the links.
-  folder.write(after_steps(40, 55));
+  write(folder, after_steps(40, 55));
   CHECK(steps(run.path()) == (stage == "written" ? std::set{40} : std::set{30, 40}));
   CHECK(read_checkpoint(run / "checkpoint.h5").run.step == 40);
   CHECK(read_checkpoint(run / "best.h5").run.step == (stage == "written" ? 40 : 30));
@@ -93,11 +97,11 @@ TEST_CASE("a writer killed at any stage leaves a complete newest checkpoint", "[
 TEST_CASE("a killed writer's partial file is ignored", "[checkpoint_folder]") {
   const test::TemporaryFolder run;
   const CheckpointFolder folder(run.path(), 2);
-  folder.write(after_steps(10));
+  write(folder, after_steps(10));
   test::write_text(run / "checkpoints/step-000000020.h5.partial", "half");
   fs::create_symlink("nowhere", run / "checkpoint.h5.partial");
   CHECK(newest_step(run.path()) == 10);
-  folder.write(after_steps(20));
+  write(folder, after_steps(20));
   CHECK(newest_step(run.path()) == 20);
   CHECK(read_checkpoint(run / "checkpoint.h5").run.step == 20);
   CHECK_FALSE(fs::exists(run / "checkpoints/step-000000020.h5.partial"));
@@ -106,18 +110,18 @@ TEST_CASE("a killed writer's partial file is ignored", "[checkpoint_folder]") {
 TEST_CASE("a damaged checkpoint is skipped with a warning, and later removed", "[checkpoint_folder]") {
   const test::TemporaryFolder run;
   const CheckpointFolder folder(run.path(), 3);
-  for (const std::uint64_t step : {10, 20, 30}) folder.write(after_steps(step, static_cast<int>(step)));
+  for (const std::uint64_t step : {10, 20, 30}) write(folder, after_steps(step, static_cast<int>(step)));
   truncate(run / "checkpoints/step-000000030.h5");
   test::write_text(run / "checkpoints/step-000000020.h5", "");
   const auto found = folder.newest();
   REQUIRE(found);
-  CHECK(found->checkpoint.run.step == 10);
-  CHECK(found->file == run / "checkpoints/step-000000010.h5");
+  CHECK(found->file.header().run.step == 10);
+  CHECK(found->file.path() == run / "checkpoints/step-000000010.h5");
   REQUIRE(found->damaged.size() == 2);
   CHECK_THAT(found->damaged[0], Contains("skipped a damaged checkpoint") && Contains("step-000000030.h5"));
   CHECK_THAT(found->damaged[1], Contains("step-000000020.h5"));
   CHECK(folder.best() == Score{10, 100});
-  folder.write(after_steps(15));
+  write(folder, after_steps(15));
   CHECK(steps(run.path()) == std::set{10, 15});
   CHECK(read_checkpoint(run / "best.h5").run.step == 10);
 
@@ -130,8 +134,8 @@ TEST_CASE("a damaged checkpoint is skipped with a warning, and later removed", "
 TEST_CASE("a checkpoint of a newer format version is an error", "[checkpoint_folder]") {
   const test::TemporaryFolder run;
   const CheckpointFolder folder(run.path(), 2);
-  folder.write(after_steps(10));
-  folder.write(after_steps(20));
+  write(folder, after_steps(10));
+  write(folder, after_steps(20));
   hdf5::NewFile newer(run / "newer.h5");
   newer.root().set_string("format", "annulus checkpoint");
   newer.root().set_integer("version", 99);
@@ -145,7 +149,7 @@ TEST_CASE("a single checkpoint file can be resumed from", "[checkpoint_folder]")
   const CheckpointFolder folder(run.path(), 2);
   CHECK_FALSE(folder.empty());
   CHECK(newest_step(run.path()) == 10);
-  folder.write(after_steps(20));
+  write(folder, after_steps(20));
   CHECK(newest_step(run.path()) == 20);
   CHECK(fs::is_symlink(run / "checkpoint.h5"));
 }
@@ -155,10 +159,10 @@ TEST_CASE("a checkpoint is found by file or by run folder", "[checkpoint_folder]
   CHECK_THAT(test::error_of([&] { find_checkpoint(run.path()); }), Contains("no checkpoint in this folder"));
   CHECK_THAT(test::error_of([&] { find_checkpoint(run / "none.h5"); }), Contains("none.h5"));
   const CheckpointFolder folder(run.path(), 2);
-  folder.write(after_steps(10, 90));
-  folder.write(after_steps(20, 80));
-  CHECK(find_checkpoint(run.path()).checkpoint.run.step == 20);
-  CHECK(find_checkpoint(run / "best.h5").checkpoint.run.step == 10);
+  write(folder, after_steps(10, 90));
+  write(folder, after_steps(20, 80));
+  CHECK(find_checkpoint(run.path()).file.header().run.step == 20);
+  CHECK(find_checkpoint(run / "best.h5").file.header().run.step == 10);
 }
 
 TEST_CASE("a writer runs in the background, and reports errors later", "[checkpoint_folder]") {

@@ -140,9 +140,10 @@ TEST_CASE("a checkpoint has the tokenizer of its text", "[checkpoint]") {
   CHECK(read.data.is_text());
   CHECK((read.data.vocabulary == 50257 && read.data.length == 1024));
   CHECK(read.data.tokenizer == checkpoint.data.tokenizer);
-  expect_usable(read, "c.h5");
+  expect_usable(read, arrays_of(read), "c.h5");
   read.data.length = 0;
-  CHECK_THROWS_WITH(expect_usable(read, "c.h5"), "c.h5: attributes 'vocabulary' and 'length': 50257 and 0");
+  CHECK_THROWS_WITH(expect_usable(read, arrays_of(read), "c.h5"),
+                    "c.h5: attributes 'vocabulary' and 'length': 50257 and 0");
 }
 
 TEST_CASE("equal checkpoints give identical files", "[checkpoint]") {
@@ -154,7 +155,7 @@ TEST_CASE("equal checkpoints give identical files", "[checkpoint]") {
 
 TEST_CASE("a checkpoint without parameters", "[checkpoint]") {
   const test::TemporaryFolder folder;
-  write_checkpoint(folder / "run.h5", {});
+  write_checkpoint(folder / "run.h5", Checkpoint{});
   check_equal(read_checkpoint(folder / "run.h5"), {});
 }
 
@@ -181,6 +182,22 @@ TEST_CASE("the old checkpoint survives a failed write", "[checkpoint]") {
   }
   write_checkpoint(folder / "run.h5", larger);
   check_equal(read_checkpoint(folder / "run.h5"), larger);
+}
+
+TEST_CASE("a checkpoint of many arrays needs no more space than is reserved", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  Checkpoint checkpoint;
+  write_checkpoint(folder / "none.h5", checkpoint);
+  for (const int count : {1, 10, 3000}) {
+    CAPTURE(count);
+    checkpoint.parameters.clear();
+    for (int number = 0; number < count; ++number)
+      checkpoint.parameters.push_back({fmt::format("a.rather.long.name.{}", number), {1}, {1}, {{2}, {3}}, {4}});
+    write_checkpoint(folder / "some.h5", checkpoint);
+    const ArraySource arrays = arrays_of(checkpoint);
+    CHECK(std::filesystem::file_size(folder / "some.h5") - std::filesystem::file_size(folder / "none.h5") <
+          arrays.values * sizeof(float) + hdf5::FileToExtend::space_for(arrays.arrays, 5));
+  }
 }
 
 TEST_CASE("a missing folder is an error", "[checkpoint]") {
@@ -259,11 +276,11 @@ TEST_CASE("a checkpoint with invalid numbers is refused, naming them", "[checkpo
   Checkpoint good;
   good.data = {.classes = {"a"}, .mean = {0.5f}, .stddev = {0.25f}};
   good.parameters = {{"weight", {2}, {1, 2}, {{3, 4}, {5, 6}}, {7, 8}}};
-  CHECK_NOTHROW(expect_usable(good, "run.h5"));
+  CHECK_NOTHROW(expect_usable(good, arrays_of(good), "run.h5"));
   const auto error_with = [&](const auto& change) {
     Checkpoint bad = good;
     change(bad);
-    return test::error_of([&] { expect_usable(bad, "run.h5"); });
+    return test::error_of([&] { expect_usable(bad, arrays_of(bad), "run.h5"); });
   };
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinite = std::numeric_limits<float>::infinity();
   CHECK_THAT(error_with([](auto& c) { c.data.classes.clear(); }), Contains("run.h5: attribute 'classes': empty"));

@@ -31,8 +31,8 @@ std::vector<std::string> texts(const Checkpoint& a, const Checkpoint& b) {
   return all;
 }
 
-StoredCheckpoint stored(const std::string& name, Checkpoint checkpoint) {
-  return {name, std::move(checkpoint), {}};
+LoadedCheckpoint stored(const std::string& name, Checkpoint checkpoint) {
+  return {name, std::move(checkpoint)};
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "models/zoo.h"
 #include "src/io/hdf5.h"
 #include "src/step/optimizer.h"
+#include "tests/test_file.h"
 #include "tests/unit/formula.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"
@@ -16,7 +17,7 @@ namespace annulus {
 namespace {
 
 struct Reference {
-  hdf5::File file{std::string(ANNULUS_TEST_DATA) + "/reference_gpt-tiny.h5"};
+  hdf5::File file{test::test_file("data/reference_gpt-tiny.h5")};
   hdf5::Group root = file.root();
   hdf5::Dataset stored = root.dataset("windows");
   std::size_t batch = stored.shape()[0], length = stored.shape()[1] - 1;

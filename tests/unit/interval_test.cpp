@@ -20,7 +20,7 @@ std::vector<std::uint64_t> due_steps(const std::string& interval, std::uint64_t 
   for (Cursor cursor; cursor.epoch < 2;) {
     const StepPlan step = plan_step(cursor, 100, 30);
     ++number;
-    if (timer.due(number, step, number == time_has_come_at)) steps.push_back(number);
+    if (timer.due({number - 1, number}, step, number == time_has_come_at)) steps.push_back(number);
     cursor = after(step);
   }
   return steps;
@@ -58,6 +58,23 @@ TEST_CASE("a timer is due at its steps, at the ends of its epochs, or if any ran
   CHECK(due_steps("end").empty());
   CHECK(due_steps("1h", 5) == Steps{5});  // according to one rank's clock
   CHECK(due_steps("3", 5) == Steps{3, 6});
+}
+
+TEST_CASE("a timer is due after a round in which an interval ended") {
+  const Timer timer(parse_interval("10"));
+  CHECK_FALSE(timer.due({0, 9}, {}, false));
+  CHECK(timer.due({9, 12}, {}, false));
+  CHECK_FALSE(timer.due({12, 19}, {}, false));
+  CHECK(timer.due({19, 40}, {}, false));
+  CHECK_FALSE(timer.due({40, 49}, {}, false));
+}
+
+TEST_CASE("the length of a round is a number of steps or a time") {
+  CHECK(to_string(parse_round("20")) == "20 steps");
+  CHECK(to_string(parse_round("2s")) == "2 s");
+  CHECK(to_string(parse_round("1.5min")) == "90 s");
+  for (const char* text : {"1epoch", "end"})
+    CHECK_THAT(test::error_of([&] { parse_round(text); }), Catch::Contains("is not the length of a round"));
 }
 
 TEST_CASE("a time interval is due once") {

@@ -372,6 +372,35 @@ TEST_CASE("the ranks together read every sample once per epoch, in the epoch's o
   }
 }
 
+TEST_CASE("planned steps give each rank its units, and every sample once per epoch", "[loader]") {
+  const Data data;
+  constexpr std::size_t kUnit = 4;
+  const std::vector<std::vector<std::size_t>> plans{{1, 1, 1}, {5, 2, 1}, {0, 9, 3}, {5, 1, 2}};
+  std::deque<Loader> loaders;
+  for (int rank = 0; rank < 3; ++rank) {
+    BatchRequest request{kSeed, 12, rank, 3, {}, 1};
+    request.unit = kUnit;
+    request.planned = true;
+    Loader& loader = loaders.emplace_back(data.dataset, plan(data.dataset), request);
+    loader.plan(plans[0]);
+  }
+  std::vector<std::size_t> seen;
+  bool last = false;
+  for (std::size_t step = 0; !last; ++step)
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      loaders[rank].plan(plans[(step + 1) % plans.size()]);
+      const Batch& batch = loaders[rank].next();
+      last = batch.step.last_of_epoch;
+      if (!last) CHECK(batch.size() == kUnit * plans[step % plans.size()][rank]);
+      const auto share = samples(batch);
+      seen.insert(seen.end(), share.begin(), share.end());
+    }
+  const EpochOrder order(kSize, kSeed, 0);
+  std::vector<std::size_t> expected;
+  for (std::size_t position = 0; position < kSize; ++position) expected.push_back(order.sample(position));
+  CHECK(seen == expected);
+}
+
 TEST_CASE("a loader resumes at a cursor, on any number of ranks", "[loader]") {
   const Data data;
   const std::vector<std::size_t> whole = epoch(data, 10, 1, {3, 0});
@@ -397,6 +426,28 @@ TEST_CASE("empty shares are delivered", "[loader]") {
   CHECK(batch.size() == 0);
   CHECK(batch.images.empty());
   CHECK(batch.step.positions == Range{0, 2});
+}
+
+TEST_CASE("in a round in steps a rank has the same samples as in its steps", "[loader]") {
+  const Data data;
+  constexpr std::size_t kBatch = 13, kSteps = 4;  // for 3 ranks
+  for (int rank = 0; rank < 3; ++rank) {
+    Loader steps(data.dataset, plan(data.dataset), {kSeed, kBatch, rank, 3, {}, 1});
+    BatchRequest request{kSeed, kBatch * kSteps, rank, 3, {}, 1};
+    request.step_size = kBatch;
+    Loader rounds(data.dataset, plan(data.dataset), request);
+    for (bool last = false; !last;) {
+      const std::vector<std::size_t> round = samples(rounds.next());
+      std::vector<std::size_t> expected;
+      for (std::size_t step = 0; step < kSteps && !last; ++step) {
+        const Batch& batch = steps.next();
+        last = batch.step.last_of_epoch;
+        const auto share = samples(batch);
+        expected.insert(expected.end(), share.begin(), share.end());
+      }
+      CHECK(round == expected);
+    }
+  }
 }
 
 TEST_CASE("a batch is unchanged until the next call", "[loader]") {

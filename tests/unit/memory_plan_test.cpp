@@ -89,7 +89,10 @@ ActivationPlan plan_chain(const Graph& graph, Mode mode, bool fused) {
     views.push_back(ops.back().get());
   }
   ops[3]->require_input();
-  return {graph, views, std::vector<TensorSpec>(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()}),
+  return {graph,
+          {0, views.size()},
+          views,
+          std::vector<TensorSpec>(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()}),
           mode};
 }
 

@@ -8,6 +8,7 @@
 #include "models/model.h"
 #include "models/zoo.h"
 #include "src/io/hdf5.h"
+#include "tests/test_file.h"
 #include "tests/unit/formula.h"
 #include "tests/unit/test_device.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 struct Reference {
   explicit Reference(const std::string& model)
-      : file(std::string(ANNULUS_TEST_DATA) + "/reference_" + model + ".h5"), root(file.root()) {
+      : file(test::test_file("data/reference_" + model + ".h5")), root(file.root()) {
     const auto images_set = root.dataset("images");
     shape = images_set.shape();
     for (const auto value : images_set.read<std::int64_t>()) images.push_back(static_cast<std::uint8_t>(value));

@@ -51,20 +51,22 @@ TEST_CASE("only an earlier file of the same kind may be replaced", "[output_file
   const TemporaryFolder folder;
   const std::filesystem::path report = folder / "report", data = folder / "data", onnx = folder / "onnx",
                               timeline = folder / "timeline", predictions = folder / "predictions",
-                              skipped = folder / "skipped", notes = folder / "notes";
+                              skipped = folder / "skipped", run = folder / "run", notes = folder / "notes";
   write_json(report, FileKind::evaluation, {{"accuracy", 1}});
   write_data_file(data);
   write_text(onnx, std::string("\x08\x07\x12\x07") + "annulus\x1a\x05");
   write_text(timeline, "[\n" + std::string(kTimelineMark) + "\n]\n");
   write_text(predictions, "{\"image\": \"a.png\", \"top\": []}\n");
   write_text(skipped, "a.png\tis damaged\n");
+  write_text(run, std::string(kRunEvaluationMark) + "\"step\":1}\n");
   write_text(notes, "{\"version\": 1, \"rows\": []}\n");
   const std::vector<Output> ours{{report, FileKind::evaluation},
                                  {data, FileKind::data},
                                  {onnx, FileKind::onnx},
                                  {timeline, FileKind::timeline},
                                  {predictions, FileKind::predictions},
-                                 {skipped, FileKind::skipped_samples}};
+                                 {skipped, FileKind::skipped_samples},
+                                 {run, FileKind::run_evaluation}};
   for (const Output& output : ours) {
     CAPTURE(output.file);
     CHECK_NOTHROW(expect_replaceable(output, {}, false));

@@ -55,8 +55,8 @@ TEST_CASE("parameters are in the order of backward, each in its own cache lines"
   CHECK(parameters.steering().name == "steering");
   CHECK(parameters.steering().offset == 0);
   CHECK(elements(parameters.steering().spec.shape) == Parameters::kSteering);
-  CHECK(parameters.metrics().name == "loss.metrics");
-  CHECK(parameters.metrics().role == Role::metric);
+  CHECK(parameters.metrics()->name == "loss.metrics");
+  CHECK(parameters.metrics()->role == Role::metric);
 
   // From the last node to the first; within a node in the order of declaration.
   std::size_t index = 1, nodes_end = parameters.steering().bytes;

@@ -146,6 +146,7 @@ TEST_CASE("the ranks' shares partition the batch of every step", "[sampler]") {
           end = share.end;
         }
         REQUIRE(end == step.positions.end);
+        REQUIRE(step.share(ranks, ranks).size() == 0);  // a rank that only serves
         cursor = after(step);
       }
     }

@@ -18,7 +18,7 @@ EpochResult epoch(std::size_t number, double compute_ms, double optimizer_ms = 1
   result.epoch = number;
   result.images = 100 * steps;
   result.steps = steps;
-  result.accounts = {{times, times}, {}};
+  result.accounts = {.ranks_in_job = {0, 1}, .ranks = {times, times}, .arrivals = {}, .staleness = {}};
   result.seconds = times.wall();
   return result;
 }

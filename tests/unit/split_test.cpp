@@ -20,3 +20,17 @@ TEST_CASE("blocks are not split; only the last may be shorter", "[split]") {
   CHECK(split_blocks(5, 16, 2, 1) == Range{5, 5});
   CHECK(split_blocks(0, 16, 2, 1) == Range{0, 0});
 }
+
+TEST_CASE("parts in proportion to weights cover everything once", "[split]") {
+  const std::vector<std::size_t> weights{5, 0, 1, 2};
+  CHECK(split_by_weight(8, weights, 0) == Range{0, 5});
+  CHECK(split_by_weight(8, weights, 1) == Range{5, 5});
+  CHECK(split_by_weight(8, weights, 2) == Range{5, 6});
+  CHECK(split_by_weight(8, weights, 3) == Range{6, 8});
+  for (const std::size_t count : {0u, 1u, 3u, 100u})
+    for (std::size_t part = 0; part <= weights.size(); ++part) {
+      const std::size_t end = part < weights.size() ? split_by_weight(count, weights, part).begin : count;
+      CHECK(end == (part == 0 ? 0 : split_by_weight(count, weights, part - 1).end));
+    }
+  CHECK(split_by_weight(4, weights, 0) == Range{0, 2});
+}

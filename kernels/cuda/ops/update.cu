@@ -250,20 +250,14 @@ class ArenaUpdate : public Update {
                  context_);
   }
 
+  void measure_parameters(const Range& slice) override {
+    if (slice.size() > 0) local_->compute(slice, std::get<Lars>(rule_).trust, data<SegmentFactors>(factors_.view()));
+  }
   void clip(float limit) override { clip_.clip(limit); }
   void measure_norm() override { clip_.measure_norm(); }
   GradientNorms take_norms() override { return clip_.take_norms(); }
   void add_squares(const Range& slice) override { clip_.add_squares(slice); }
   double take_squares() override { return clip_.take_squares(); }
-
-  void begin_average() override {
-    if (average_)
-      check(cudaMemcpyAsync(average_.address, weights_.address, weights_.bytes, cudaMemcpyDeviceToDevice,
-                            context_.lane.get()));
-  }
-  void swap_average() override {
-    if (average_) swap(weights_, average_, context_);
-  }
 
  private:
   void run(const Sgd& rule, const Range& slice, float rate, std::uint64_t) {
@@ -271,7 +265,6 @@ class ArenaUpdate : public Update {
   }
 
   void run(const Lars& rule, const Range& slice, float rate, std::uint64_t) {
-    local_->compute(slice, rule.trust, data<SegmentFactors>(factors_.view()));
     apply(LarsStep{rate, rule.momentum, local_->rates()}, slice);
   }
 

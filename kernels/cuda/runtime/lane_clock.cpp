@@ -15,12 +15,13 @@ constexpr int kTrials = 5;
 }  // namespace
 
 LaneClock::LaneClock() : events_(kRemembered) {
-  for (Event& event : events_) event = make_timed_event();
   rebase();
 }
 
 std::uint64_t LaneClock::mark(cudaStream_t stream) {
-  check(cudaEventRecord(events_[++last_ % kRemembered].get(), stream));
+  Event& event = events_[++last_ % kRemembered];
+  if (!event) event = make_timed_event();
+  check(cudaEventRecord(event.get(), stream));
   return last_;
 }
 

@@ -22,7 +22,7 @@ class LaneClock {
  private:
   void rebase();
 
-  std::vector<Event> events_;  // of mark n: n % kRemembered
+  std::vector<Event> events_;  // of mark n: n % kRemembered; created by its first mark, as all would take 30 ms
   std::uint64_t last_ = 0;
   // CUDA reports only the time between two events, in float32 milliseconds, which lose microseconds after half an hour.
   // So the event that all others are compared with is replaced from time to time.

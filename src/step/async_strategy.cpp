@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <future>
+#include <optional>
+#include <utility>
+
+#include "collectives/parameter_server.h"
+#include "kernels/base/host_memory.h"
+#include "kernels/base/split.h"
+#include "kernels/cpu/flat.h"
+#include "src/step/round_steps.h"
+#include "src/step/strategy.h"
+
+namespace annulus {
+namespace {
+
+// During a round this rank's thread is the worker: for each part of its share it pulls the weights and pushes
+// gradients. Another thread is the owner of this rank's chunks: it updates them in every step of the round. Ranks that
+// only serve have no parts, and the others no chunks then.
+class Async final : public Strategy {
+ public:
+  Async(Model& model, AllReduce& all_reduce, Optimizer& optimizer, const RoundOptions& options)
+      : parameters_(model.parameters()),
+        all_reduce_(all_reduce),
+        optimizer_(optimizer),
+        options_(options),
+        weights_(model.device().allocate(parameters_.gradients().bytes)),
+        sums_(model.device().allocate(parameters_.gradients().bytes)) {}
+
+  ~Async() override {
+    if (owner_.valid()) server_->abandon();
+  }
+
+  bool scatters() const override { return false; }
+  bool has_rounds() const override { return true; }
+
+  void plan(const GradientBuckets& buckets, const SumOverRanks& sum) override {
+    const std::vector<Range> chunks = own_chunks(buckets);
+    optimizer_.keep(chunks, sum, weights_.view(), sums_.view());
+    // When a part begins, the contributions to at most `staleness` + 1 steps are not used yet: a part that takes
+    // several steps may be due in the one in which the next part begins. Its own is added to them.
+    server_ = make_parameter_server(*options_.world, chunks, floats(sums_.view()).size(), options_.staleness + 2);
+  }
+
+  void begin_round(const StepPlan& round) override {
+    const std::size_t steps = (round.global_batch() + options_.global_batch - 1) / options_.global_batch;
+    round_.emplace(round, options_.ranks, options_.batch, steps);
+    if (done_ == 0) publish_initial();
+    owner_ = std::async(std::launch::async, [this] { update_own_chunks(); });
+  }
+
+  void await_part(std::size_t number) override {
+    const bool drains = number == parts().size();
+    server_->await_steps(drains ? done_ + round_->size() : earliest(done_ + parts()[number].first));
+  }
+
+  void begin_part(std::size_t number) override {
+    age_ = done_ + parts()[number].due - server_->pull(served(parameters_.weights()));
+  }
+
+  std::size_t mean_over(std::size_t number, std::size_t /*samples*/) const override {
+    return round_->samples(parts()[number].due);
+  }
+
+  void end_part(std::size_t number, float /*clip_norm*/) override {
+    correct_for_age();
+    const auto gradients = served(parameters_.gradients()), contribution = server_->contribution();
+    if (number > 0 && due_together(number - 1, number))
+      cpu::add(gradients, contribution);
+    else
+      cpu::copy(gradients, contribution);
+    if (number + 1 == parts().size() || !due_together(number, number + 1)) server_->contribute();
+  }
+
+  void end_round(float /*weight*/) override {
+    server_->pull(served(parameters_.weights()));
+    owner_.get();
+    done_ += round_->size();
+  }
+
+  std::optional<std::size_t> staleness() const override { return age_; }
+
+  void update(std::size_t /*bucket*/) override {}
+
+  // The sum of the ranks' chunks, with zeros elsewhere: -0, because 0 + -0 is another number than -0.
+  DeviceView gather(DeviceView state) override {
+    const DeviceView arena = parameters_.gradients();
+    std::ranges::fill(floats(arena), -0.0f);
+    optimizer_.read(state, {arena.address, arena.bytes});
+    all_reduce_.wait(all_reduce_.enqueue(arena, AllReduce::Next::wait));
+    return arena;
+  }
+
+ private:
+  // Returns this rank's chunk of every bucket. If all ranks serve, the chunks are those of the ring.
+  std::vector<Range> own_chunks(const GradientBuckets& buckets) const {
+    const auto rank = static_cast<std::size_t>(options_.world->rank());
+    const bool all_serve = options_.servers == 0, serves = all_serve || rank >= options_.ranks;
+    std::vector<Range> chunks;
+    for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
+      const Range whole = buckets.range(bucket);
+      Range part{};
+      if (serves)
+        part = split_blocks(whole.size(), kCacheLine / sizeof(float), all_serve ? options_.ranks : options_.servers,
+                            all_serve ? rank : rank - options_.ranks);
+      chunks.push_back({whole.begin + part.begin, whole.begin + part.end});
+    }
+    return chunks;
+  }
+
+  std::span<const RoundSteps::Part> parts() const { return round_->parts(server_->rank()); }
+  bool due_together(std::size_t a, std::size_t b) const { return parts()[a].due == parts()[b].due; }
+
+  // What owners update of an arena.
+  std::span<float> served(DeviceView arena) const { return floats(arena.slice(0, sums_.view().bytes)); }
+
+  // Returns the earliest step whose weights may be used after `steps` steps.
+  std::uint64_t earliest(std::uint64_t steps) const {
+    return steps - std::min<std::uint64_t>(steps, options_.staleness);
+  }
+
+  void publish_initial() {
+    cpu::copy(served(parameters_.weights()), floats(weights_.view()));
+    server_->publish(0, floats(weights_.view()));
+  }
+
+  // Divides the trained parameters' gradients by their age, and leaves statistics.
+  void correct_for_age() {
+    if (age_ <= 1) return;
+    for (const Parameter& p : parameters_.updated())
+      if (p.trained()) {
+        const auto gradient = floats(parameters_.gradient(p));
+        cpu::scale(gradient, 1 / static_cast<float>(age_), gradient);
+      }
+  }
+
+  // Sums in the order in which the ring does, from this rank on, so that the bits are the same.
+  void update_own_chunks() {
+    for (std::size_t step = 0; step < round_->size(); ++step) {
+      bool first = true;
+      for (std::size_t turn = 0; turn < options_.ranks; ++turn) {
+        const std::size_t rank = (server_->rank() + turn) % options_.ranks;
+        if (!round_->contributes(rank, step)) continue;
+        add(server_->await_contribution(rank), std::exchange(first, false));
+      }
+      optimizer_.begin_step();
+      for (const Range& range : server_->own()) optimizer_.update(range);
+      server_->publish(done_ + step + 1, floats(weights_.view()));
+    }
+    server_->serve(done_ + round_->size());
+  }
+
+  void add(std::span<const float> contribution, bool first) {
+    for (const Range& range : server_->own()) {
+      const auto from = contribution.subspan(range.begin, range.size());
+      const auto to = floats(sums_.view()).subspan(range.begin, range.size());
+      if (first)
+        cpu::copy(from, to);
+      else
+        cpu::add(from, to);
+    }
+  }
+
+  const Parameters& parameters_;
+  AllReduce& all_reduce_;
+  Optimizer& optimizer_;
+  const RoundOptions options_;
+  Buffer weights_, sums_;  // this rank's chunks are used: their weights, and the sum of a step's gradients
+  std::unique_ptr<ParameterServer> server_;
+  std::optional<RoundSteps> round_;
+  std::uint64_t done_ = 0;   // steps before this round
+  std::size_t age_ = 0;      // see staleness()
+  std::future<void> owner_;  // last: it ends before the members that it uses
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_async_strategy(Model& model, AllReduce& all_reduce, Optimizer& optimizer,
+                                              const RoundOptions& options) {
+  return std::make_unique<Async>(model, all_reduce, optimizer, options);
+}
+
+}  // namespace annulus
