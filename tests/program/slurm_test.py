@@ -148,6 +148,7 @@ class Slurm(SlurmTest):
 class LostNodes(SlurmTest):
     """A node loses power under jobs of two nodes. Slurm does not notice that by itself within the time of a test."""
     nodes = 3
+    NOTICED = 90  # seconds; the scripts wait up to 60 for a node's answer
     RUN = {"shards": 4, "global_batch": 40, "checkpoint_every": 5, "all_reduce": None}
 
     def submit_run(self, name, *arguments, max_steps=None, options=(), **variables):
@@ -175,7 +176,7 @@ class LostNodes(SlurmTest):
             self.assertEqual(self.facts(self.jobs[name])["NodeList"], "h[1-2]")
         subprocess.run([HOSTS, self.lab, "kill", "h2"], check=True)
         for name in ("too few", "plain"):
-            self.await_job(self.jobs[name], Restarts="1")
+            self.await_job(self.jobs[name], self.NOTICED, Restarts="1")
         self.slurm("scontrol", "update", "nodename=h2", "state=down", "reason=lost")
 
         steps = {}
@@ -189,7 +190,7 @@ class LostNodes(SlurmTest):
                 self.assertIn("resuming after", self.log(self.jobs[name]))
                 self.assert_same_as_undisturbed(name, steps[name])
         with self.subTest("first node"):
-            self.await_job(self.jobs["first node"], JobState="PENDING", Restarts="1")
+            self.await_job(self.jobs["first node"], self.NOTICED, JobState="PENDING", Restarts="1")
         with self.subTest("goes on"):
             self.await_job(self.jobs["goes on"], JobState="COMPLETED", Restarts="0", NodeList="h1", ExitCode="0:0")
             self.assertIn("rank 1 on h2 was lost", self.log(self.jobs["goes on"]))
