@@ -25,6 +25,7 @@ namespace {
 using std::chrono::duration;
 
 constexpr int kBeats = 10;              // heartbeats within the time of silence that counts as a loss
+constexpr int kCutOffFactor = 2;        // on that time, for a rank that hears no other node
 constexpr int kQuietMilliseconds = 20;  // between two looks at the other ranks
 constexpr int kBusyMilliseconds = 1;    // the same while ranks come to an agreement
 // A report: whether the rank leaves, whether it has failed, and the standing of each rank.
@@ -92,7 +93,8 @@ Membership::~Membership() {
 
 std::optional<std::vector<Membership::Loss>> Membership::agree() {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, duration<double>(1.5 * lost_after_), [this] { return disturbed_; })) return {};
+  const duration<double> latest((kCutOffFactor + 0.5) * lost_after_);
+  if (!changed_.wait_for(lock, latest, [this] { return disturbed_; })) return {};
   changed_.wait(lock, [this] { return agreed(); });
   if (!may_go_on())
     end_with(
@@ -212,9 +214,23 @@ void Membership::take(std::size_t rank, const std::vector<std::byte>& report) {
 }
 
 void Membership::notice_silence() {
+  const double afar = (cut_off() ? kCutOffFactor : 1) * lost_after_;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank)
-    if (const Peer& peer = peers_[rank]; peer.watched && peer.standing == present && looked_ - peer.heard > lost_after_)
+    if (const Peer& peer = peers_[rank];
+        peer.watched && peer.standing == present && looked_ - peer.heard > (on_this_node(rank) ? lost_after_ : afar))
       lose(rank, silent, peer.heard);
+}
+
+bool Membership::cut_off() const {
+  std::optional<int> node;
+  bool several = false;
+  for (const Peer& peer : peers_) {
+    if (peer.node == peers_[own_].node || !(peer.watched || peer.watches)) continue;
+    if (looked_ - peer.heard < lost_after_ / 2) return false;
+    several = several || (node && *node != peer.node);
+    node = peer.node;
+  }
+  return several;
 }
 
 void Membership::lose(std::size_t rank, Standing how, double since) {
@@ -248,7 +264,7 @@ void Membership::send_reports() {
   const std::vector<std::byte> current = report();
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
-    if (rank == own_ || !(peer.news || (beat && peer.watches))) continue;
+    if (rank == own_ || !(peer.news || (beat && (peer.watches || peer.watched)))) continue;
     try {
       if (!channel_.test(peer.send)) continue;
       peer.informed = peer.standing != present;
@@ -288,9 +304,10 @@ void Membership::choose_neighbours() {
   }
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
-    if (watched[rank] && rank != own_ && !std::exchange(peer.watched, true)) peer.heard = now_seconds();
+    const bool known = peer.watched || peer.watches;
     peer.watched = watched[rank] && rank != own_;
-    peer.watches = watches[rank];
+    peer.watches = watches[rank] && rank != own_;
+    if (!known && (peer.watched || peer.watches)) peer.heard = now_seconds();
   }
 }
 

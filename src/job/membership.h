@@ -22,6 +22,9 @@ namespace annulus {
 //   some of its neighbours        their heartbeats: the previous rank on its node, and its counterparts on the node
 //   before
 //
+// It also hears those that watch it. A rank that hears no other node, of two or more, is probably cut off itself: it
+// waits twice as long, so that the others give it up and not it them.
+//
 // and reports losses to all others, which add them to their own reports. A rank that was reported lost stays lost, so
 // the survivors agree as soon as all of them have reported the same losses. A rank that was given up but lives ends
 // itself as soon as it hears of that; on its node, the others end it.
@@ -83,6 +86,7 @@ class Membership {
   void take_reports();
   void take(std::size_t rank, const std::vector<std::byte>& report);
   void notice_silence();
+  bool cut_off() const;
   void send_reports();
   void choose_neighbours();
   void lose(std::size_t rank, Standing how, double since);

@@ -1,10 +1,10 @@
 """Training on several hosts with scripts/launch: bit-identical to one host, and no hang if a host is lost."""
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import time
-
 
 import helper
 from helper import read_checkpoint
@@ -152,6 +152,19 @@ class Hosts(HostsTest):
         while time.monotonic() < since + 30 and subprocess.run(ranks, capture_output=True).returncode == 0:
             time.sleep(0.2)
         self.assertEqual(subprocess.run(ranks, capture_output=True, text=True).stdout, "")
+
+    def test_a_host_that_is_cut_off_for_a_moment_does_not_give_up_others(self):
+        """Its messages to them are then repeated after pauses, so that it and they hear nothing of each other for longer."""
+        out = self.folder / "out"
+        process = self.in_full_swing(epochs=1000000, survive=True, shards=3, max_steps=500,
+                                     inject="delay:rank=0,seconds=0.01")
+        self.hosts("cut", "h2")
+        time.sleep(1.5)
+        self.hosts("mend", "h2")
+        result = helper.finish(process, 60)
+        self.assertEqual(result.status, 0, str(result))
+        losses = json.loads((out / "results.json").read_text()).get("losses", [])
+        self.assertLessEqual({loss["host"] for loss in losses}, {"h2"})
 
     def test_a_host_that_cannot_run_the_program_ends_the_job(self):
         """With --survive, mpirun would leave the other ranks waiting for its rank."""
