@@ -78,7 +78,6 @@ constexpr bool waits_for_others(Activity::Phase phase) {
     case resuming:
     case tuning:
     case meeting:
-    case recovering:
     case ending:
       return true;
     default:
