@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -42,29 +43,34 @@ TreeAllReduce::TreeAllReduce(const World& world, std::size_t shards, const std::
       shards_(shards),
       context_(context),
       apart_(must_be_apart(world)),
-      memory_(apart_ ? world.apart().node() : world.node()) {
+      memory_(apart_ ? world.apart().node() : world.node()),
+      room_(most_subtrees(static_cast<std::size_t>(world.size()), shards)) {
   plan(apart_ ? world.apart() : world);
 }
 
-// Once apart, ranks remain so: each has mapped its own memory only.
+// Once apart, ranks remain so: each has mapped its own memory only. Some may have been interrupted by another loss when
+// they continued after the last one, and others not: what depends on that, they agree on.
 void TreeAllReduce::continue_in(const World& world) {
-  apart_ = apart_ || must_be_apart(world);
+  std::array<double, 2> agreed{apart_ || must_be_apart(world) ? 1.0 : 0.0, -static_cast<double>(room_)};
+  world.maximum(agreed);
+  apart_ = agreed[0] != 0;
   const World placed = apart_ ? world.apart() : world;
   if (across_nodes_) bytes_sent_before_ += across_nodes_->bytes_sent();
   across_nodes_.reset();
   memory_.continue_with(placed.node());
-  const std::size_t fit = most_subtrees_;
   plan(placed);
-  for (Block& block : blocks_)
-    if (most_subtrees_ > fit)
-      allocate_addends(block);
-    else
-      find_everywhere(block);
+  const std::size_t subtrees = most_subtrees(static_cast<std::size_t>(placed.size()), shards_);
+  if (static_cast<double>(subtrees) <= -agreed[1]) {
+    for (Block& block : blocks_) find_everywhere(block);
+    return;
+  }
+  room_ = 0;
+  for (Block& block : blocks_) allocate_addends(block, subtrees);
+  room_ = subtrees;
 }
 
 void TreeAllReduce::plan(const World& placed) {
   barrier_.emplace(memory_, context_);
-  most_subtrees_ = std::max(most_subtrees_, most_subtrees(static_cast<std::size_t>(placed.size()), shards_));
   const World across = placed.across_nodes();
   std::vector<Subtrees> nodes = subtrees_of_nodes(placed, memory_.node(), shards_);
   std::vector<std::vector<Range>> sums_of_nodes;
@@ -90,12 +96,12 @@ std::span<std::byte> TreeAllReduce::allocate(std::size_t bytes) {
   Block& block = blocks_.emplace_back();
   block.arrays = memory_.allocate(bytes);
   block.distance = (bytes + kPage - 1) / kPage * kPage;
-  allocate_addends(block);
+  allocate_addends(block, room_);
   return block.arrays;
 }
 
-void TreeAllReduce::allocate_addends(Block& block) {
-  if (most_subtrees_ > 1) block.addends = memory_.allocate((most_subtrees_ - 1) * block.distance);
+void TreeAllReduce::allocate_addends(Block& block, std::size_t subtrees) {
+  if (subtrees > 1) block.addends = memory_.allocate((subtrees - 1) * block.distance);
   find_everywhere(block);
 }
 

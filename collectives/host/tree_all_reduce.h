@@ -49,7 +49,7 @@ class TreeAllReduce final : public AllReduceAlgorithm {
   };
 
   void plan(const World& placed);
-  void allocate_addends(Block& block);
+  void allocate_addends(Block& block, std::size_t subtrees);
   void find_everywhere(Block& block);
   const Block& block_of(const std::byte* values) const;
   std::byte* addend(const Block& block, std::size_t rank, std::size_t number, std::size_t offset) const;
@@ -60,7 +60,7 @@ class TreeAllReduce final : public AllReduceAlgorithm {
   SharedMemory memory_;
   std::optional<NodeBarrier> barrier_;
   std::vector<std::vector<Range>> subtrees_;  // of each rank of this node
-  std::size_t most_subtrees_ = 0;             // of any rank
+  std::size_t room_;                          // for so many subtrees of a rank in all blocks, 0 while this changes
   std::optional<TreeSum> tree_;               // of this node
   std::optional<TreeExchange> across_nodes_;
   std::uint64_t bytes_sent_before_ = 0;  // before ranks were lost

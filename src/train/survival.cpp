@@ -27,6 +27,7 @@ Survival::Survival(Membership& membership, World& world, const TrainingInputs& i
       record_(record),
       state_(state),
       claim_(claim),
+      ranks_in_job_(static_cast<std::size_t>(world.size())),
       leads_(world.root()),
       copied_(replica.model, replica.optimizer) {
   replica.trainer.before_update([this] { copy(); });
@@ -60,13 +61,14 @@ void Survival::answer_requests() {
 
 bool Survival::recover() {
   const TraceSpan span(record_.timeline.run(), "recovery");
-  std::vector<Membership::Loss> losses;
+  std::vector<LostRank>& losses = record_.result.losses;
+  const std::size_t known = losses.size();
   const std::uint64_t reached = state_.step;
   while (true) {
     record_.activity.enter(Activity::Phase::recovering);
     const auto further = membership_.agree();
     if (!further) return false;
-    losses.insert(losses.end(), further->begin(), further->end());
+    for (const Membership::Loss& loss : *further) losses.push_back({loss.rank, loss.host, 0, 0, loss.since, 0});
     try {
       rebuild();
       break;
@@ -74,7 +76,7 @@ bool Survival::recover() {
       if (!world_.interrupted()) throw;
     }
   }
-  report(losses, reached);
+  report(std::span(losses).subspan(known), reached);
   return true;
 }
 
@@ -106,6 +108,8 @@ std::uint64_t Survival::common_step() const {
   return common;
 }
 
+// Another loss may have interrupted the ranks at different places in the last recovery, or behind it, and an exchange
+// that some have completed, others may have not: which exchanges follow depends on what they agree on here, only.
 void Survival::go_back() {
   const std::uint64_t step = common_step();
   if (step != state_.step || !replica_.holds_state) {
@@ -119,10 +123,29 @@ void Survival::go_back() {
   world_.broadcast(std::as_writable_bytes(std::span(&state_, 1)));
   RunResult& result = record_.result;
   result.ranks = world_.size();
-  for (LostRank& loss : result.losses) world_.maximum({&loss.seconds, 1});  // only some may know when the run went on
+  std::vector<double> seconds(ranks_in_job_);  // only some may know when the run went on
+  for (const LostRank& loss : result.losses) seconds[static_cast<std::size_t>(loss.rank)] = loss.seconds;
+  world_.maximum(seconds);
+  for (LostRank& loss : result.losses) loss.seconds = seconds[static_cast<std::size_t>(loss.rank)];
   std::erase_if(result.evaluations,
                 [&](const EvaluationResult& one) { return one.step > step || (one.step == step && !state_.score); });
   std::erase_if(result.epochs, [&](const EpochResult& one) { return one.epoch > state_.cursor.epoch; });
+  agree_on_epoch();
+}
+
+// Only some ranks may have closed the epoch whose last step was done. Rank 0's record counts, which it writes.
+void Survival::agree_on_epoch() {
+  std::uint64_t open = record_.epoch ? record_.epoch->epoch : 0;
+  world_.broadcast(std::as_writable_bytes(std::span(&open, 1)));
+  std::vector<EpochResult>& closed = record_.result.epochs;
+  if (open == 0) {
+    record_.epoch.reset();
+  } else if (!record_.epoch || record_.epoch->epoch != open) {
+    EpochResult& epoch = record_.epoch.emplace(closed.back());
+    closed.pop_back();
+    epoch.train_loss *= static_cast<double>(epoch.images);  // sums again
+    epoch.train_measure *= static_cast<double>(epoch.images);
+  }
 }
 
 // The first of the ranks that are left writes the run's files.
@@ -132,10 +155,11 @@ void Survival::lead() {
   claim_.sign();
 }
 
-void Survival::report(const std::vector<Membership::Loss>& losses, std::uint64_t reached) {
+void Survival::report(std::span<LostRank> losses, std::uint64_t reached) {
   const std::uint64_t repeated = reached > state_.step ? reached - state_.step : 0;
-  for (const Membership::Loss& loss : losses) {
-    record_.result.losses.push_back({loss.rank, loss.host, state_.step, repeated, loss.since, 0});
+  for (LostRank& loss : losses) {
+    loss.step = state_.step;
+    loss.repeated_steps = repeated;
     record_.progress.line(printable(fmt::format(
         "rank {} on {} was lost in step {}: {} rank{} go{} on after step {}", loss.rank, loss.host, reached + 1,
         world_.size(), world_.size() == 1 ? "" : "s", world_.size() == 1 ? "es" : "", state_.step)));

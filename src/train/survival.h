@@ -49,7 +49,8 @@ class Survival {
   std::uint64_t common_step() const;
   void go_back();
   void lead();
-  void report(const std::vector<Membership::Loss>& losses, std::uint64_t reached);
+  void agree_on_epoch();
+  void report(std::span<LostRank> losses, std::uint64_t reached);
 
   Membership& membership_;
   World& world_;
@@ -58,6 +59,7 @@ class Survival {
   RunRecord& record_;
   RunState& state_;
   const FolderClaim& claim_;
+  const std::size_t ranks_in_job_;
   bool leads_;  // is or was rank 0
   StateCopy copied_;
   Saved saved_;

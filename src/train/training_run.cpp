@@ -167,12 +167,15 @@ void TrainingRun::plan_round(const Batch& batch) {
 
 // The run goes on after ranks were lost.
 void TrainingRun::note_recovery() {
-  for (LostRank& loss : record_.result.losses) {
-    if (loss.seconds > 0) continue;
-    double seconds = now_seconds() - loss.since;
+  std::vector<LostRank*> news;
+  for (LostRank& loss : record_.result.losses)
+    if (loss.seconds == 0) news.push_back(&loss);
+  std::ranges::sort(news, {}, &LostRank::rank);  // ranks may have noticed them in another order
+  for (LostRank* const loss : news) {
+    double seconds = now_seconds() - loss->since;
     world_.broadcast(std::as_writable_bytes(std::span(&seconds, 1)));  // as rank 0 writes it
-    loss.seconds = seconds;
-    metrics_.lost(place(), loss);
+    loss->seconds = seconds;
+    metrics_.lost(place(), *loss);
   }
 }
 
@@ -288,8 +291,7 @@ void TrainingRun::checkpoint() {
   const TraceSpan span(record_.timeline.run(), "checkpoint");
   const double begun = now_seconds();
   await_checkpoint();
-  if (auto& peaks = record_.result.peak_memory_bytes; peaks.empty())
-    peaks = world_.gather(std::uint64_t{peak_memory_bytes()});
+  record_.result.peak_memory_bytes = world_.gather(std::uint64_t{peak_memory_bytes()});
   record_.activity.enter(Activity::Phase::checkpoint);
   state_.ranks = static_cast<std::uint64_t>(world_.size());
   state_.shards = options_.shards;
@@ -371,7 +373,8 @@ void TrainingRun::close_epoch(EpochResult& epoch) {
   epoch.seconds = epoch.accounts.mean().wall();
   epoch.train_loss /= static_cast<double>(epoch.images);
   epoch.train_measure /= static_cast<double>(epoch.images);
-  if (state_.score) epoch.evaluation = record_.result.evaluations.back().evaluation;
+  if (const auto& all = record_.result.evaluations; !all.empty() && all.back().step == state_.step && state_.score)
+    epoch.evaluation = all.back().evaluation;
 }
 
 void TrainingRun::report(const EpochResult& epoch) {

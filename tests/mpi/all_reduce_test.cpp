@@ -480,6 +480,43 @@ TEST_CASE("shards have the same sum when ranks are lost one by one, in the middl
   everyone.barrier();
 }
 
+// Until the last loss the nodes have different numbers of ranks, and ranks more subtrees.
+TEST_CASE("shards have the same sum if only some ranks began to continue before another was lost") {
+  const int ranks_per_node = GENERATE(0, 2);
+  const World everyone(ranks_per_node);
+  if (everyone.size() < 3) return;
+  World world = everyone;
+  constexpr std::size_t shards = 8;
+  const auto all_reduce = make_shard_all_reduce(world, *device, shards);
+  const std::vector<std::size_t> sizes{1, 40'001};
+  const Arrays arrays(*all_reduce, true, sizes);
+  std::vector<int> left(static_cast<std::size_t>(world.size()));
+  std::iota(left.begin(), left.end(), 0);
+  for (const int losses : {1, 2}) {
+    left.pop_back();
+    if (everyone.rank() > left.back()) break;
+    if (losses == 1 && everyone.rank() % 2 == 1) continue;
+    world.continue_with(left, losses);
+    if (losses == 2) {
+      all_reduce->continue_in(world);
+      break;
+    }
+    world.interrupt(true);
+    CHECK_THROWS_AS(all_reduce->continue_in(world), Error);
+    world.interrupt(false);
+  }
+  if (everyone.rank() <= left.back()) {
+    const std::vector<Range> own =
+        tree_order(static_cast<std::size_t>(world.rank()), static_cast<std::size_t>(world.size()), shards).sums;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      CAPTURE(ranks_per_node, sizes[i]);
+      const auto part = [&](std::size_t shard) { return fractions(sizes[i], static_cast<int>(shard)); };
+      check_sum_of_shards(*all_reduce, arrays[i], own, shards, part);
+    }
+  }
+  everyone.barrier();
+}
+
 TEST_CASE("fewer shards than ranks are refused by every rank") {
   const World world;
   if (world.size() == 1) return;
