@@ -18,6 +18,7 @@
 #include "src/io/terminal.h"
 #include "src/job/job_status.h"
 #include "src/job/launched_rank.h"
+#include "src/job/open_device.h"
 #include "src/job/watchdog.h"
 
 namespace {
@@ -59,6 +60,7 @@ int run_on_all_ranks(const annulus::Command& command, const std::optional<int>& 
   annulus::Relaxed<int> rank(launched.value_or(-1));
   annulus::Watchdog watchdog(command.stall_seconds,
                              [&rank](const annulus::Stall& stall) { annulus::end_stalled_job(rank, stall); });
+  annulus::choose_gpu(command.device);
   const annulus::MpiSession session;
   const annulus::World world;
   rank = world.rank();

@@ -70,7 +70,10 @@ Made make_auto(const Request& request) {
   const auto because = [&](std::string why) {
     return Request{world, request.device, request.wire, request.crossover, std::move(why)};
   };
-  if (!world.one_node()) return make_between_nodes("auto", request);
+  if (!world.one_node()) {
+    if (request.wire != WireType::fp32 || !shared_gpu(world).empty()) return make_between_nodes("auto", request);
+    return make_vendors(because("the ranks are on several nodes, and each has a GPU of its own"));
+  }
   std::string unreachable;
   try {
     return make_ring(because("all ranks are on one node, and each GPU can access its neighbour's memory"));

@@ -1,10 +1,5 @@
 #include "collectives/gpu/message_ring.h"
 
-#include <mpi.h>
-#if __has_include(<mpi-ext.h>)
-#include <mpi-ext.h>  // Open MPI's extensions
-#endif
-
 #include <deque>
 #include <mutex>
 
@@ -15,6 +10,10 @@
 #include "kernels/base/error.h"
 #include "kernels/cuda/runtime/compute_lane.h"
 #include "kernels/cuda/runtime/side_lane.h"
+
+// Open MPI, MPICH, MVAPICH and their descendants have this function; their headers differ, and may be those of another
+// version. Null if the library does not have it.
+extern "C" [[gnu::weak]] int MPIX_Query_cuda_support();
 
 namespace annulus {
 namespace {
@@ -109,11 +108,7 @@ class GpuMessageRing final : public AllReduceAlgorithm {
 }  // namespace
 
 bool mpi_takes_gpu_memory() {
-#if defined(MPIX_CUDA_AWARE_SUPPORT)
-  return MPIX_Query_cuda_support() == 1;
-#else
-  return false;
-#endif
+  return MPIX_Query_cuda_support != nullptr && MPIX_Query_cuda_support() == 1;
 }
 
 std::unique_ptr<AllReduce> make_gpu_message_ring(const World& world, Device& device, std::string why) {

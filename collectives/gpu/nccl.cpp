@@ -2,11 +2,12 @@
 
 #include <nccl.h>
 
-#include <deque>
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <source_location>
 #include <type_traits>
+#include <vector>
 
 #include "collectives/gpu/places.h"
 #include "kernels/base/error.h"
@@ -26,6 +27,18 @@ struct Abort {
 };
 using Communicator = std::unique_ptr<std::remove_pointer_t<ncclComm_t>, Abort>;
 
+// Thread blocks of a kernel of NCCL's, each of which occupies a multiprocessor that backward lacks meanwhile; an H100
+// has 132. Without a limit there may be 32. Not measured yet. NCCL_MAX_CTAS takes precedence.
+constexpr int kMostBlocks = 16;
+
+Buffer allocate(std::size_t bytes) {
+  void* address = nullptr;
+  check(ncclMemAlloc(&address, bytes));
+  Buffer buffer(static_cast<std::byte*>(address), bytes, [](std::byte* memory) { ncclMemFree(memory); });
+  cuda::zero(buffer.view());
+  return buffer;
+}
+
 class Nccl final : public StreamAlgorithm {
  public:
   Nccl(const World& world, cuda::SideLane& lane);
@@ -33,14 +46,20 @@ class Nccl final : public StreamAlgorithm {
 
   void abandon() noexcept override;
   void put(DeviceView values) override;
-  DeviceView allocate(std::size_t bytes) override { return memory_.emplace_back(cuda::allocate_device(bytes)).view(); }
+  DeviceView allocate(std::size_t bytes) override;
   std::uint64_t bytes_to_send(DeviceView) const override { return 0; }  // NCCL chooses the algorithm
   void expect_all_there() override;
 
  private:
+  // Memory that networks and NVLink's switches access directly, without copies to NCCL's own.
+  struct Registered {
+    Buffer memory;
+    void* handle;
+  };
+
   cudaStream_t stream_;
+  std::vector<Registered> memory_;  // outlives the communicator
   Communicator communicator_;
-  std::deque<Buffer> memory_;
 };
 
 Nccl::Nccl(const World& world, cuda::SideLane& lane) : stream_(lane.stream()) {
@@ -52,8 +71,10 @@ Nccl::Nccl(const World& world, cuda::SideLane& lane) : stream_(lane.stream()) {
   });
   world.broadcast(std::as_writable_bytes(std::span(&id, 1)));
   world.all_or_none([&] {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = kMostBlocks;
     ncclComm_t communicator = nullptr;
-    check(ncclCommInitRank(&communicator, world.size(), id, world.rank()));
+    check(ncclCommInitRankConfig(&communicator, world.size(), id, world.rank(), &config));
     communicator_.reset(communicator);
   });
 }
@@ -61,15 +82,24 @@ Nccl::Nccl(const World& world, cuda::SideLane& lane) : stream_(lane.stream()) {
 // While an exception propagates, or if there are all-reduces that nobody has waited for, other ranks may never come:
 // abort ends the kernels that wait for them. Otherwise all ranks destroy the communicator together.
 Nccl::~Nccl() {
-  if (std::uncaught_exceptions() > 0 || cudaStreamQuery(stream_) != cudaSuccess)
+  if (std::uncaught_exceptions() > 0 || cudaStreamQuery(stream_) != cudaSuccess) {
     abandon();
-  else
-    ncclCommDestroy(communicator_.release());
+    return;
+  }
+  for (const Registered& registered : memory_) ncclCommDeregister(communicator_.get(), registered.handle);
+  ncclCommDestroy(communicator_.release());
 }
 
 void Nccl::abandon() noexcept {
   communicator_.reset();
   cuda::drain_or_exit(stream_, [] {});
+}
+
+DeviceView Nccl::allocate(std::size_t bytes) {
+  Registered& registered = memory_.emplace_back(annulus::allocate(std::max<std::size_t>(bytes, 1)), nullptr);
+  const DeviceView memory = registered.memory.view();
+  check(ncclCommRegister(communicator_.get(), memory.address, memory.bytes, &registered.handle));
+  return memory.slice(0, bytes);
 }
 
 void Nccl::put(DeviceView values) {

@@ -193,6 +193,11 @@ std::string gpu_name(int number) {
   return fmt::format("{}, {}", bus.data(), cuda::properties(number).name);
 }
 
+void use_gpu(int number) {
+  cudaSetDevice(number);
+  cudaGetLastError();  // or the next call to cudaGetLastError() would return its error
+}
+
 std::unique_ptr<Device> make_cuda_device(const DeviceRequest& request) {
   if (const std::string why = why_no_gpu(); !why.empty()) fail("cannot use a GPU: {}; use --device cpu", why);
   if (request.gpu >= gpus_here()) fail("there is no GPU {}: {} found", request.gpu, gpus_here());

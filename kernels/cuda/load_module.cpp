@@ -83,6 +83,10 @@ std::string gpu_name(int number) {
   return kernels() == nullptr ? "" : kernels()->gpu_name(number);
 }
 
+void use_gpu(int number) {
+  if (kernels() != nullptr) kernels()->use_gpu(number);
+}
+
 std::unique_ptr<Device> make_cuda_device(const DeviceRequest& request) {
   if (kernels() == nullptr) fail("cannot use a GPU: {}", why_no_gpu());
   return kernels()->make_cuda_device(request);

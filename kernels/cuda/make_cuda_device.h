@@ -20,6 +20,9 @@ int gpus_here();
 // Returns a GPU's PCI address and name: "0000:19:00.0, NVIDIA H200".
 std::string gpu_name(int number);
 
+// Makes a GPU the calling thread's current one. An error is left to make_cuda_device().
+void use_gpu(int number);
+
 // Opens the GPU numbered request.gpu. Throws Error if it cannot be used.
 std::unique_ptr<Device> make_cuda_device(const DeviceRequest& request);
 

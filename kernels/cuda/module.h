@@ -29,6 +29,7 @@ struct CudaKernels {
   std::string (*why_no_gpu)();
   int (*gpus_here)();
   std::string (*gpu_name)(int number);
+  void (*use_gpu)(int number);
   std::unique_ptr<Device> (*make_cuda_device)(const DeviceRequest& request);
 };
 

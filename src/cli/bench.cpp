@@ -149,6 +149,7 @@ void add_bench(CLI::App& app, Command& chosen) {
       if (step->count("--image") == 0) step_options->image.clear();
       if (step->count("--classes") == 0) step_options->classes = 0;
     }
+    chosen.device = step_options->device.device;
     chosen.run = [step_options](const World& world, Watchdog&) {
       expect_whole_world(world);
       expect_replaceable(
@@ -178,6 +179,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   add_table_options(*reduce, r);
   reduce->callback([&chosen, reduce, reduce_options] {
     reduce_options->configuration = reduce->config_to_str(true, false);
+    chosen.device = reduce_options->device.device;
     chosen.run = [reduce_options](const World& world, Watchdog&) {
       expect_whole_world(world);
       expect_replaceable(world, {{reduce_options->json, FileKind::all_reduce_benchmark}}, {},

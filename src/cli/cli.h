@@ -13,6 +13,7 @@ struct Command {
   // without MPI.
   std::function<int(const World&, Watchdog&)> run;
   std::function<int()> run_without_mpi;
+  std::string device = "cpu";            // --device
   double stall_seconds = kStallSeconds;  // of the watchdog from MPI_Init on; 0: none
 };
 

@@ -53,6 +53,7 @@ void add_eval(CLI::App& app, Command& chosen) {
     if (checkpoint->empty() && follow->empty())
       throw CLI::ValidationError("--checkpoint", "give a checkpoint, or --follow RUN");
     options->follow = !follow->empty();
+    chosen.device = options->device.device;
     chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);

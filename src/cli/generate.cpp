@@ -28,6 +28,7 @@ void add_generate(CLI::App& app, Command& chosen) {
   command->add_option("--seed", o.seed, "Seed of the choices")->transform(kSeed)->capture_default_str();
   add_device_options(*command, o.device);
   command->callback([&chosen, options] {
+    chosen.device = options->device.device;
     chosen.run = [options](const World& world, Watchdog&) {
       generate(world, *options);
       return 0;

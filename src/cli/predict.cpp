@@ -28,6 +28,7 @@ void add_predict(CLI::App& app, Command& chosen) {
   add_stall_option(*command, chosen);
   add_device_options(*command, o.device);
   command->callback([&chosen, options] {
+    chosen.device = options->device.device;
     chosen.run = [options](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
       std::vector<std::filesystem::path> inputs{options->checkpoint};

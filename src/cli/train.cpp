@@ -551,6 +551,7 @@ void add_train(CLI::App& app, Command& chosen) {
       options->on_complete = [best](const std::filesystem::path& checkpoint) {
         export_network({.checkpoint = checkpoint, .output = *best});
       };
+    chosen.device = options->device.device;
     chosen.run = [options, best](const World& world, Watchdog& watchdog) {
       expect_whole_world(world);
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);

@@ -48,6 +48,14 @@ std::optional<int> launched_rank() {
   return std::nullopt;
 }
 
+std::optional<int> launched_local_rank() {
+  if (!launched_rank()) return std::nullopt;
+  // Open MPI's, MPICH's and Intel's, Slurm's.
+  for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
+    if (const auto rank = number(variable)) return rank;
+  return std::nullopt;
+}
+
 void let_first_rank_report() {
   std::this_thread::sleep_for(kTimeToReport);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/make_cuda_device.h"
+#include "src/job/launched_rank.h"
 #include "src/job/machine.h"
 #include "src/job/threads.h"
 
@@ -24,6 +25,11 @@ int gpu_of(const World& world) {
 }
 
 }  // namespace
+
+void choose_gpu(const std::string& device) {
+  const auto local_rank = device == "cpu" ? std::nullopt : launched_local_rank();
+  if (local_rank && gpus_here() > 0) use_gpu(*local_rank % gpus_here());
+}
 
 std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& options) {
   DeviceRequest request{.name = options.device, .threads = choose_threads(options.threads).count};

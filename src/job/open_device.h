@@ -16,6 +16,10 @@ struct DeviceOptions {
   std::filesystem::path tuning;    // file of measured convolution plans; empty: none
 };
 
+// Makes the rank's GPU the current one before MPI_Init, as far as its place on the node is known, because MPI libraries
+// that support GPU memory use the current GPU. `device`: DeviceOptions::device.
+void choose_gpu(const std::string& device);
+
 // Opens the device that this rank computes on. "auto" is a GPU if every rank has one. A node's GPUs are assigned by
 // local rank. Collective. Throws Error if there is no such device.
 std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& options);

@@ -16,6 +16,7 @@
 #include "collectives/world/backoff.h"
 #include "collectives/world/shared_memory.h"
 #include "kernels/base/error.h"
+#include "src/job/launched_rank.h"
 
 using namespace annulus;
 
@@ -28,6 +29,7 @@ TEST_CASE("ranks in the world and on the node") {
   CHECK(world.local_size() >= 1);
   CHECK(world.local_size() <= world.size());
   CHECK(world.local_rank() < world.local_size());
+  if (launched_rank()) CHECK(launched_local_rank() == world.local_rank());
 }
 
 TEST_CASE("broadcast reaches every rank") {

@@ -326,16 +326,20 @@ class Devices(GpuTest):
 
 
 class Nodes(GpuTest, hosts_test.HostsTest):
-    def test_all_reduces_between_hosts_use_host_memory(self):
-        one, several = self.folder / "one", self.folder / "several"
+    def test_all_reduces_between_hosts(self):
         options = {"precision": "fp32", "max_steps": 3}
-        result = helper.finish(self.launch(self.training(several, **options)))
-        self.assertEqual(result.status, 0, str(result))
-        self.assertRegex(result.out, r"all-reduce .*, staged through pinned memory .*"
-                                     r"\(the ranks are on several nodes, and MPI does not support GPU memory; ")
-        self.assertNotIn("share a GPU", result.out)
-        self.train(one, ranks=3, **options)
-        self.assertLess(self.farthest(one / "checkpoint.h5", several / "checkpoint.h5"), 1e-5)
+        self.train(self.folder / "one", ranks=3, **options)
+        for name, description in {
+                "auto": r"NCCL's all-reduce \(the ranks are on several nodes, and each has a GPU of its own\)",
+                "ring": r".*, staged through pinned memory .*"
+                        r"\(the ranks are on several nodes, and MPI does not support GPU memory; "}.items():
+            with self.subTest(name):
+                out = self.folder / name
+                result = helper.finish(self.launch(self.training(out, all_reduce=name, **options)))
+                self.assertEqual(result.status, 0, str(result))
+                self.assertRegex(result.out, "all-reduce +" + description)
+                self.assertNotIn("share a GPU", result.out)
+                self.assertLess(self.farthest(self.folder / "one/checkpoint.h5", out / "checkpoint.h5"), 1e-5)
 
 
 class Faults(GpuTest):

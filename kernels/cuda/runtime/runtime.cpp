@@ -55,9 +55,13 @@ Buffer allocate_device(std::size_t bytes) {
   }
   check(result);
   Buffer buffer(static_cast<std::byte*>(address), bytes, [](std::byte* memory) { cudaFree(memory); });
-  check(cudaMemset(address, 0, bytes));
-  check(cudaDeviceSynchronize());  // other streams do not wait for the memset's
+  zero(buffer.view());
   return buffer;
+}
+
+void zero(DeviceView memory) {
+  check(cudaMemset(memory.address, 0, memory.bytes));
+  check(cudaDeviceSynchronize());  // other streams do not wait for the memset's
 }
 
 Buffer to_device(std::span<const std::byte> host) {

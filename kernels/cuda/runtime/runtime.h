@@ -35,7 +35,8 @@ Event make_timed_event();   // for cudaEventElapsedTime
 Event make_shared_event();  // one that another process may open
 
 Buffer allocate_device(std::size_t bytes);          // zeroed; throws Error if there is not enough memory
-Buffer to_device(std::span<const std::byte> host);  // a copy, complete on return and so valid for every stream
+void zero(DeviceView memory);                       // complete on return and so valid for every stream
+Buffer to_device(std::span<const std::byte> host);  // a copy, complete likewise
 Buffer allocate_pinned(std::size_t bytes);          // host memory for copies to and from a device
 
 // Returns the number of blocks of `threads` threads for `things` items, limited to as many as fill the device several

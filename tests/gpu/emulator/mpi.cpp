@@ -1,7 +1,4 @@
 #include <mpi.h>
-#if __has_include(<mpi-ext.h>)
-#include <mpi-ext.h>
-#endif
 
 #include <cstdlib>
 
@@ -19,11 +16,9 @@ bool aware() {
 
 }  // namespace
 
-#ifdef MPIX_CUDA_AWARE_SUPPORT
-int MPIX_Query_cuda_support() {
+extern "C" int MPIX_Query_cuda_support() {
   return aware();
 }
-#endif
 
 int MPI_Isend(const void* from, int count, MPI_Datatype type, int to, int tag, MPI_Comm communicator,
               MPI_Request* request) {

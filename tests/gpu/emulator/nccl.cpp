@@ -1,8 +1,10 @@
 #include <mpi.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <thread>
 
 #include "tests/gpu/emulator/device_memory.h"
@@ -13,20 +15,36 @@ struct ncclComm {
   std::atomic<bool> aborted = false;
 };
 
+namespace {
+
+// By address, with their communicators.
+std::map<void*, ncclComm_t>& registered() {
+  static std::map<void*, ncclComm_t> all;
+  return all;
+}
+
+bool has_registered(ncclComm_t communicator) {
+  return std::ranges::any_of(registered(), [&](const auto& memory) { return memory.second == communicator; });
+}
+
+}  // namespace
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   *id = {};
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int ranks, ncclUniqueId, int) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUniqueId, int, ncclConfig_t* config) {
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (size != ranks) return ncclInvalidArgument;
+  if (size != ranks || (config->maxCTAs != INT_MIN && config->maxCTAs < 1)) return ncclInvalidArgument;
   *communicator = new ncclComm{};
   return MPI_Comm_dup(MPI_COMM_WORLD, &(*communicator)->communicator) == MPI_SUCCESS ? ncclSuccess : ncclSystemError;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
+  if (has_registered(communicator))
+    emulated::abort_emulation("a communicator is destroyed before its registered memory");
   MPI_Comm_free(&communicator->communicator);
   delete communicator;
   return ncclSuccess;
@@ -35,7 +53,29 @@ ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
 // Work still on a stream reads it, so it is not freed.
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   communicator->aborted = true;
+  std::erase_if(registered(), [&](const auto& memory) { return memory.second == communicator; });
   return ncclSuccess;
+}
+
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
+  return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : ncclSystemError;
+}
+
+ncclResult_t ncclMemFree(void* memory) {
+  if (registered().contains(memory))
+    emulated::abort_emulation("memory is freed that is registered with a communicator");
+  return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclSystemError;
+}
+
+ncclResult_t ncclCommRegister(ncclComm_t communicator, void* memory, std::size_t bytes, void** handle) {
+  if (!emulated::device_reaches(memory, bytes)) return ncclInvalidArgument;
+  registered()[memory] = communicator;
+  *handle = memory;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(ncclComm_t, void* handle) {
+  return registered().erase(handle) == 1 ? ncclSuccess : ncclInvalidArgument;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {

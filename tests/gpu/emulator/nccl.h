@@ -2,6 +2,7 @@
 
 // The part of NCCL that this program uses, over MPI. Its communicators contain all ranks of the job.
 
+#include <climits>
 #include <cstddef>
 
 #include "tests/gpu/emulator/cuda_runtime.h"
@@ -14,11 +15,23 @@ struct ncclUniqueId {
 };
 typedef struct ncclComm* ncclComm_t;
 
+struct ncclConfig_t {
+  int maxCTAs;
+};
+#define NCCL_CONFIG_INITIALIZER \
+  { INT_MIN }
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
-ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config);
 ncclResult_t ncclCommDestroy(ncclComm_t communicator);
 ncclResult_t ncclCommAbort(ncclComm_t communicator);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state);
+// A communicator must not be destroyed before its memory is deregistered, nor memory freed that is registered.
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes);
+ncclResult_t ncclMemFree(void* memory);
+ncclResult_t ncclCommRegister(ncclComm_t communicator, void* memory, std::size_t bytes, void** handle);
+ncclResult_t ncclCommDeregister(ncclComm_t communicator, void* handle);
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t operation,
                            ncclComm_t communicator, cudaStream_t stream);
 const char* ncclGetErrorString(ncclResult_t result);

@@ -480,7 +480,14 @@ TEST_CASE("the description names the algorithm and the reason") {
   CHECK_THAT(make_all_reduce("shm", world, device)->info().description,
              Catch::Contains("staged through pinned memory"));
   const World nodes(1);
-  CHECK_THAT(make_all_reduce("auto", nodes, device)->info().description, Catch::Contains("several nodes"));
+  const auto between = [&](const std::string& name, WireType wire) {
+    return make_all_reduce(name, nodes, device, wire)->info().description;
+  };
+  const std::string chosen = between("auto", WireType::fp32);
+  CHECK_THAT(chosen, Catch::Contains("several nodes"));
+  CHECK(chosen.starts_with("NCCL's all-reduce") == shared_gpu(world).empty());
+  for (const std::string& other : {between("auto", WireType::bf16), between("ring", WireType::fp32)})
+    CHECK_THAT(other, Catch::Contains("several nodes") && !Catch::StartsWith("NCCL"));
 }
 
 // With ANNULUS_EMULATED_APART.
