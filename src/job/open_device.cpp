@@ -9,6 +9,7 @@
 #include "kernels/cuda/make_cuda_device.h"
 #include "src/job/launched_rank.h"
 #include "src/job/machine.h"
+#include "src/job/near_processors.h"
 #include "src/job/threads.h"
 
 namespace annulus {
@@ -24,6 +25,11 @@ int gpu_of(const World& world) {
   return gpus > 0 ? world.local_rank() % gpus : 0;
 }
 
+std::string gpu_address(int number) {
+  const std::string name = gpu_name(number);
+  return name.substr(0, name.find(','));
+}
+
 }  // namespace
 
 void choose_gpu(const std::string& device) {
@@ -37,6 +43,7 @@ std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& opt
   if (options.precision != "auto") request.precision = parse_precision(options.precision);
   request.gpu = gpu_of(world);
   request.tuning = options.tuning;
+  if (request.name == "cuda") bind_to(processors_near(gpu_address(request.gpu)));
   if (world.root() && request.name == "cpu" && !options.tuning.empty())
     fmt::print(stderr, "annulus: --tune has no effect on a CPU\n");
   return make_device(request);
