@@ -73,6 +73,14 @@ std::size_t training_bytes(const Graph& graph) {
   return activation_arena_bytes(*make_device("cpu"), graph, Mode::training, 1);
 }
 
+// The layers whose outputs a node reads.
+std::vector<std::string> input_names(const Graph& graph, const Node& node) {
+  std::vector<std::string> names;
+  for (const Value value : node.inputs)
+    if (value >= Graph::output(0)) names.push_back(graph.nodes()[value - Graph::output(0)].name);
+  return names;
+}
+
 // If a model does not accept such images, its row has the error.
 nlohmann::json print_zoo(const ModelsOptions& options) {
   fmt::print("{:<13} {:>11} {:>7} {} {:>11} {:>11}\n", "model", "input", "classes", kCostHeader, "memory", "gradients");
@@ -115,6 +123,7 @@ nlohmann::json print_layers(const ModelsOptions& options) {
     fmt::print("{:<36} {:<22} {:>12} {}\n", node.name, name(node.operation), output, cost_text(costs[i]));
     layers.push_back(to_json(costs[i]));
     layers.back().update({{"layer", node.name}, {"operation", name(node.operation)}, {"output", output}});
+    layers.back()["inputs"] = input_names(graph, node);
   }
   const Cost total = total_cost(graph);
   fmt::print("{:<36} {:<22} {:>12} {}\nmemory {}\n", "in all", "", input_text(task), cost_text(total),

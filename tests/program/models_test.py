@@ -1,11 +1,14 @@
 """The list of models, their cost, and the options that choose between their variants."""
 import json
+import pathlib
+import subprocess
 
 import numpy as np
 
 import helper
 from helper import read_checkpoint
 
+PREDICTION = pathlib.Path(__file__).resolve().parents[2] / "scripts/gpu-prediction"
 SIZES = {"resnet18": 11_689_512, "resnet50": 25_557_032, "resnet152": 60_192_808, "vgg16": 138_357_544,
          "alexnet": 61_100_840, "inception_v3": 23_834_568, "vit_b_16": 86_567_656}
 
@@ -50,6 +53,37 @@ class Models(helper.ProgramTest):
         _, rows = self.table()
         listed = next(other for other in rows if other["model"] == "alexnet")
         self.assertEqual(row["memory_bytes"], listed["memory_bytes"])
+
+    def test_inputs_of_layers(self):
+        _, row = self.table("--model", "resnet18", "--image", "64x64x3")
+        inputs = {layer["layer"]: layer["inputs"] for layer in row["layers"]}
+        self.assertEqual(inputs["input"], [])
+        self.assertEqual(inputs["conv1"], ["input"])
+        self.assertEqual(inputs["layer1.0.bn2"], ["layer1.0.conv2", "maxpool"])
+        self.assertEqual(inputs["layer2.0.bn2"], ["layer2.0.conv2", "layer2.0.downsample.1"])
+
+    def predict(self, *arguments):
+        return subprocess.run([PREDICTION, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+    def test_prediction_of_kernels_on_a_gpu(self):
+        # mlp: 28x28 pixels (8 channels on a GPU), 256, 128, 10 values; 2 bytes each, gradients of weights 4.
+        step = self.folder / "step.json"
+        times = [{"name": name, "forward_ms": 1.5, "backward_ms": 2.25} for name in ("fc1", "fc2")]
+        step.write_text(json.dumps({"profile": {"optimizer_ms": 0.5, "layers": times}}))
+        result = self.predict("--model", "mlp", "--batch", 1000, "--bandwidth", 0.001, "--peak", 1, "--measured", step)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = {cells[0]: cells[1:] for cells in (line.strip("| ").split(" | ") for line in result.stdout.splitlines())}
+        parameters = [785 * 256, 257 * 128, 129 * 10]
+        forward = 2000 * (8 * 784 + 256 + 256 + 128 + 128 + 10) + 2 * sum(parameters)
+        self.assertEqual(rows["dense, forward"][:4], ["3", f"{forward / 1e9:.2f}", "0.00", f"{forward / 1e6:.2f}"])
+        self.assertEqual(rows["dense, backward"][0], "5")  # the first needs no gradient of the images
+        self.assertEqual((rows["dense, forward"][-1], rows["dense, backward"][-1]), ("3.00", "4.50"))
+        self.assertEqual((rows["optimizer"][-1], rows["in all"][-1]), ("0.50", "8.00"))
+
+    def test_prediction_of_unknown_kernels(self):
+        result = self.predict("--model", "vit_tiny")
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"^gpu-prediction: .*: the time of .* cannot be predicted\n$")
 
     def test_images_larger_than_memory(self):
         _, rows = self.table("--image", "60000x60000x3")  # planned and not made
