@@ -78,7 +78,8 @@ void TreeAllReduce::plan(const World& placed) {
   subtrees_ = std::move(nodes[static_cast<std::size_t>(across.rank())]);
   tree_.emplace(subtrees_, shards_);
   if (across.size() == 1) return;
-  across_nodes_.emplace(across, std::move(sums_of_nodes), shards_, context_);
+  across_nodes_.emplace(across, std::move(sums_of_nodes), shards_, context_,
+                        exchange_rounds(static_cast<std::size_t>(across.size())));
   across_nodes_->record_to(lane_);
 }
 

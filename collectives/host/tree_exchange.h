@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/host/exchange_schedule.h"
 #include "collectives/host/tree_sum.h"
 #include "collectives/world/all_reduce_context.h"
 #include "collectives/world/channel.h"
@@ -13,19 +14,21 @@
 
 namespace annulus {
 
-// Sums arrays over messages in the order of the tree of shards. An array is cut into one chunk for each rank, which
-// gets it from all others, sums it in the tree's order, and sends the sum to all others:
+// Sums arrays over messages in the order of the tree of shards, in the rounds of exchange_schedule.h. In a round, the
+// elements are cut into one part for each member of the group. A rank gets its part from the others, sums it in the
+// tree's order, as far as the tree allows, and holds only this part in later rounds. After the last round it has the
+// sum of all ranks, and the rounds are repeated backwards to gather the parts. Three ranks in a single round:
 //
-//    rank 0     sends chunks 1 and 2 to their ranks     sums chunk 0     sends the sum to ranks 1 and 2
-//    rank 1     sends chunks 0 and 2                    sums chunk 1     sends the sum to ranks 0 and 2
-//    rank 2     sends chunks 0 and 1                    sums chunk 2     sends the sum to ranks 0 and 1
+//    rank 0     sends parts 1 and 2 to their ranks     sums part 0     sends the sum to ranks 1 and 2
+//    rank 1     sends parts 0 and 2                    sums part 1     sends the sum to ranks 0 and 2
+//    rank 2     sends parts 0 and 1                    sums part 2     sends the sum to ranks 0 and 1
 //
-// If each rank has one array, it sends 2(N-1)/N of it, as in a ring, but in two rounds of N-1 messages at a time.
+// If each group has one array, a rank sends 2(N-1)/N of it, as in a ring.
 class TreeExchange {
  public:
-  // `subtrees`: of each rank of this world; it has an array for each.
+  // `subtrees`: of each rank of this world; it has an array for each. `schedule`: see exchange_rounds().
   TreeExchange(const World& world, std::vector<std::vector<Range>> subtrees, std::size_t shards,
-               std::shared_ptr<AllReduceContext> context);
+               std::shared_ptr<AllReduceContext> context, const std::vector<ExchangeRound>& schedule);
 
   // Writes the sum of all ranks' arrays, each of sum.size() floats, to `sum`, which may be one of them. `own`: this
   // rank's arrays. REQUIRES: every rank calls it with the same size.
@@ -35,11 +38,26 @@ class TreeExchange {
   void record_to(TraceLane* lane) { lane_ = lane; }
 
  private:
+  struct Round {
+    std::vector<std::size_t> ranks;   // of the members of this rank's group
+    std::size_t own;                  // this rank's number among them
+    std::vector<std::size_t> arrays;  // number of each member's arrays
+    TreeSum tree;
+    Range held{};  // the elements that they divide
+    HostArray<float> arrived{}, sums{};
+
+    Range part(std::size_t member) const;
+    template <class Act>
+    void each_other(const Act& act) const;
+  };
+  void reduce(Round& round, std::span<float> sum);
+  void gather(const Round& round, std::span<float> sum);
+
   void send(std::span<const float> values, std::size_t to);
   void receive(std::span<float> values, std::size_t from);
-  void complete_round(std::size_t round);
+  void complete_exchange();
 
-  // Of this round.
+  // Of this exchange.
   struct Pending {
     std::vector<MPI_Request> requests;
     std::vector<std::size_t> peers;
@@ -48,13 +66,12 @@ class TreeExchange {
 
   Channel channel_;
   std::shared_ptr<AllReduceContext> context_;
-  std::size_t rank_, size_;
   std::vector<int> ranks_in_job_;
-  std::vector<std::vector<Range>> subtrees_;
-  TreeSum tree_;
+  std::vector<Round> rounds_;
+  std::size_t exchange_ = 0;          // of this all-reduce, which has two for each round
+  std::vector<const float*> arrays_;  // this rank's arrays, of the elements that it holds
+  std::vector<const float*> from_;    // the arrays that arrived from each member, one after the other
   Pending receives_, sends_;
-  HostArray<float> arrived_;
-  std::vector<const float*> from_;  // the arrays of each rank in arrived_, one after the other
   std::uint64_t bytes_sent_ = 0;
   TraceLane* lane_ = nullptr;
 };

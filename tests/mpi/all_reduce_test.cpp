@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <numeric>
 #include <ostream>
 #include <string_view>
+#include <thread>
 
 #include "collectives/host/shared_memory_all_reduce.h"
+#include "collectives/host/tree_exchange.h"
 #include "collectives/shard_tree.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
@@ -515,6 +518,94 @@ TEST_CASE("shards have the same sum if only some ranks began to continue before 
     }
   }
   everyone.barrier();
+}
+
+namespace {
+
+// All ways to divide `blocks` blocks of `distance` ranks into rounds.
+std::vector<std::vector<ExchangeRound>> all_schedules(std::size_t blocks, std::size_t distance = 1) {
+  if (blocks == 1) return {{}};
+  std::vector<std::vector<ExchangeRound>> all;
+  for (std::size_t members = 2; members <= blocks; ++members) {
+    if (blocks % members != 0) continue;
+    for (std::vector<ExchangeRound>& rest : all_schedules(blocks / members, distance * members)) {
+      rest.insert(rest.begin(), {members, distance});
+      all.push_back(std::move(rest));
+    }
+  }
+  return all;
+}
+
+struct Exchange {
+  Exchange(const World& world, std::size_t of_shards, const std::vector<ExchangeRound>& schedule) : shards(of_shards) {
+    const auto ranks = static_cast<std::size_t>(world.size());
+    std::vector<std::vector<Range>> subtrees;
+    for (std::size_t rank = 0; rank < ranks; ++rank) subtrees.push_back(tree_order(rank, ranks, shards).sums);
+    own = subtrees[static_cast<std::size_t>(world.rank())];
+    context = std::make_shared<AllReduceContext>(polls_on_this_node(world.size()), world.interruption());
+    context->backoff.set_urgent(true);
+    exchange.emplace(world, subtrees, shards, context, schedule);
+  }
+
+  void check(std::size_t size, bool in_place) {
+    CAPTURE(shards, size, in_place);
+    const auto part = [&](std::size_t shard) { return fractions(size, static_cast<int>(shard)); };
+    std::vector<std::vector<float>> arrays;
+    std::vector<const float*> addresses;
+    for (const Range& subtree : own)
+      addresses.push_back(arrays.emplace_back(tree_sum(subtree.begin, subtree.end, part)).data());
+    if (!in_place) arrays.emplace_back(size);
+    exchange->run(addresses, arrays.back());
+    check_equal(arrays.back(), tree_sum(0, shards, part));
+  }
+
+  std::size_t shards;
+  std::vector<Range> own;
+  std::shared_ptr<AllReduceContext> context;
+  std::optional<TreeExchange> exchange;
+};
+
+}  // namespace
+
+TEST_CASE("shards have the same sum in any rounds of an exchange") {
+  const World world = World().apart();
+  if (world.size() == 1) return;
+  const auto ranks = static_cast<std::size_t>(world.size());
+  for (const std::size_t shards : {ranks, ranks + 1, std::size_t{21}})
+    for (const auto& schedule : all_schedules(ranks)) {
+      CAPTURE(schedule.size());
+      Exchange exchange(world, shards, schedule);
+      for (const std::size_t size :
+           {std::size_t{0}, std::size_t{1}, ranks - 1, ranks + 1, std::size_t{997}, std::size_t{40'001}})
+        for (const bool in_place : {false, true}) exchange.check(size, in_place);
+    }
+}
+
+TEST_CASE("an exchange in any rounds can be interrupted, and repeated by a new one") {
+  World world = World().apart();
+  if (world.size() == 1) return;
+  std::vector<int> everyone(static_cast<std::size_t>(world.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const std::size_t shards = everyone.size() + 1;
+  int interruptions = 0;
+  for (const auto& schedule : all_schedules(everyone.size())) {
+    CAPTURE(schedule.size());
+    Exchange interrupted(world, shards, schedule);
+    world.barrier();
+    if (!world.root()) {  // which does not take part: so sooner or later, the others wait for it
+      const std::jthread interrupter([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        world.interrupt(true);
+      });
+      CHECK_THROWS_AS(interrupted.check(40'001, false), Error);
+      const auto step = interrupted.context->progress.snapshot().step;
+      CHECK(step.of == 2 * schedule.size());
+      if (world.rank() == 1) CHECK(step.number == 1);  // the first round needs rank 0
+    }
+    world.continue_with(everyone, ++interruptions);
+    world.interrupt(false);
+    Exchange(world, shards, schedule).check(40'001, false);
+  }
 }
 
 TEST_CASE("fewer shards than ranks are refused by every rank") {
