@@ -137,8 +137,8 @@ std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const W
 
 // Creates the all-reduce that sums in the order of the tree of shards (collectives/shard_tree.h): the bits of its
 // result do not depend on the number of ranks or on their placement. It uses shared memory on each node, and messages
-// between nodes. Arrays must be in allocate()'s memory. Collective over the world. Throws Error if there are fewer
-// shards than ranks, or if the device is a GPU.
+// between nodes. `shards`: 0: one for each rank, also after ranks were lost. Arrays must be in allocate()'s memory.
+// Collective over the world. Throws Error if there are fewer shards than ranks, or if the device is a GPU.
 std::unique_ptr<AllReduce> make_shard_all_reduce(const World& world, Device& device, std::size_t shards);
 
 // The algorithms above.

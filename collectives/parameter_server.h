@@ -53,6 +53,9 @@ class ParameterServer {
   std::size_t rank() const { return rank_; }
   std::size_t ranks() const { return owned_.size(); }
   void abandon() { owner_backoff_.abandon(); }  // ends the owner's waits: they throw Error
+  // Receives nothing more, after ranks were lost. When all that are left have returned, this can be destroyed.
+  // REQUIRES: no other call is in progress or follows.
+  virtual void withdraw() {}
 
  protected:
   // `own`: see make_parameter_server(). Collective.

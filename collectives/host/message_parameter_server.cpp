@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace annulus {
 namespace {
@@ -58,18 +59,28 @@ MessageParameterServer::MessageParameterServer(const World& world, const std::ve
 }
 
 MessageParameterServer::~MessageParameterServer() {
+  withdraw();
   for (Worker& worker : workers_) {
-    gradients_.withdraw({&worker.gradients_arrive, 1});
-    requests_.withdraw({&worker.request_arrives, 1});
     replies_.give_up({&worker.sent_step, 1});
     replies_.give_up({&worker.sent_weights, 1});
   }
   for (Sent& contribution : sent_) gradients_.give_up(contribution.requests);
-  for (Owner& owner : owners_) {
-    requests_.give_up({&owner.sent_request, 1});
-    replies_.withdraw({&owner.step_arrives, 1});
-    replies_.withdraw({&owner.weights_arrive, 1});
+  for (Owner& owner : owners_) requests_.give_up({&owner.sent_request, 1});
+}
+
+// All at once, because a message that a dead rank has begun to send is awaited for a while.
+void MessageParameterServer::withdraw() {
+  std::vector<MPI_Request> receives;
+  const auto add = [&](MPI_Request& request) { receives.push_back(std::exchange(request, MPI_REQUEST_NULL)); };
+  for (Worker& worker : workers_) {
+    add(worker.gradients_arrive);
+    add(worker.request_arrives);
   }
+  for (Owner& owner : owners_) {
+    add(owner.step_arrives);
+    add(owner.weights_arrive);
+  }
+  gradients_.withdraw(receives);
 }
 
 void MessageParameterServer::await_steps(std::uint64_t step) {

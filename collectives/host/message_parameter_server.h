@@ -28,6 +28,7 @@ class MessageParameterServer final : public ParameterServer {
  public:
   // See make_parameter_server().
   MessageParameterServer(const World& world, const std::vector<Range>& own, std::size_t count, std::size_t pending);
+  // Messages that were sent and not received must not lose their memory before the receivers have withdrawn.
   ~MessageParameterServer() override;
 
   void await_steps(std::uint64_t step) override;
@@ -38,6 +39,7 @@ class MessageParameterServer final : public ParameterServer {
   std::span<const float> await_contribution(std::size_t rank) override;
   void publish(std::uint64_t step, std::span<const float> weights) override;
   void serve(std::uint64_t step) override;
+  void withdraw() override;
 
  private:
   // A worker's exchange with an owner.

@@ -39,12 +39,12 @@ bool must_be_apart(const World& world) {
 }  // namespace
 
 TreeAllReduce::TreeAllReduce(const World& world, std::size_t shards, const std::shared_ptr<AllReduceContext>& context)
-    : AllReduceAlgorithm({fmt::format("tree of {} shards", shards)}),
+    : AllReduceAlgorithm({shards > 0 ? fmt::format("tree of {} shards", shards) : "tree of ranks"}),
       shards_(shards),
       context_(context),
       apart_(must_be_apart(world)),
       memory_(apart_ ? world.apart().node() : world.node()),
-      room_(most_subtrees(static_cast<std::size_t>(world.size()), shards)) {
+      room_(most_subtrees(static_cast<std::size_t>(world.size()), shards_of(world))) {
   plan(apart_ ? world.apart() : world);
 }
 
@@ -59,7 +59,7 @@ void TreeAllReduce::continue_in(const World& world) {
   across_nodes_.reset();
   memory_.continue_with(placed.node());
   plan(placed);
-  const std::size_t subtrees = most_subtrees(static_cast<std::size_t>(placed.size()), shards_);
+  const std::size_t subtrees = most_subtrees(static_cast<std::size_t>(placed.size()), shards_of(placed));
   if (static_cast<double>(subtrees) <= -agreed[1]) {
     for (Block& block : blocks_) find_everywhere(block);
     return;
@@ -69,16 +69,21 @@ void TreeAllReduce::continue_in(const World& world) {
   room_ = subtrees;
 }
 
+std::size_t TreeAllReduce::shards_of(const World& world) const {
+  return shards_ > 0 ? shards_ : static_cast<std::size_t>(world.size());
+}
+
 void TreeAllReduce::plan(const World& placed) {
+  const std::size_t shards = shards_of(placed);
   barrier_.emplace(memory_, context_);
   const World across = placed.across_nodes();
-  std::vector<Subtrees> nodes = subtrees_of_nodes(placed, memory_.node(), shards_);
+  std::vector<Subtrees> nodes = subtrees_of_nodes(placed, memory_.node(), shards);
   std::vector<std::vector<Range>> sums_of_nodes;
-  for (const Subtrees& node : nodes) sums_of_nodes.push_back(TreeSum(node, shards_).sums());
+  for (const Subtrees& node : nodes) sums_of_nodes.push_back(TreeSum(node, shards).sums());
   subtrees_ = std::move(nodes[static_cast<std::size_t>(across.rank())]);
-  tree_.emplace(subtrees_, shards_);
+  tree_.emplace(subtrees_, shards);
   if (across.size() == 1) return;
-  across_nodes_.emplace(across, std::move(sums_of_nodes), shards_, context_,
+  across_nodes_.emplace(across, std::move(sums_of_nodes), shards, context_,
                         exchange_rounds(static_cast<std::size_t>(across.size())));
   across_nodes_->record_to(lane_);
 }

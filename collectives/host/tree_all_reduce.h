@@ -25,7 +25,7 @@ namespace annulus {
 // each element once. In the end a rank writes its chunk of the result into the arrays of all ranks of its node.
 class TreeAllReduce final : public AllReduceAlgorithm {
  public:
-  // Throws Error if there is too little shared memory.
+  // `shards`: 0: one for each rank that is left. Throws Error if there is too little shared memory.
   TreeAllReduce(const World& world, std::size_t shards, const std::shared_ptr<AllReduceContext>& context);
 
   std::string way() const;  // "in shared memory", for the user
@@ -48,6 +48,7 @@ class TreeAllReduce final : public AllReduceAlgorithm {
     std::size_t distance;  // between an addend and the next
   };
 
+  std::size_t shards_of(const World& world) const;
   void plan(const World& placed);
   void allocate_addends(Block& block, std::size_t subtrees);
   void find_everywhere(Block& block);

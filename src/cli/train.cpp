@@ -286,11 +286,14 @@ void expect_sense(const TrainOptions& o) {
   if (o.shards > 0 && o.sync_batch_norm)
     fail(
         "--sync-batch-norm needs all ranks within a pass, but --shards computes shards one by one: remove one of them");
-  if (o.shards > 0 && (o.all_reduce != "auto" || o.wire != "fp32"))
-    fail("--shards sums in an order of its own: remove --all-reduce and --wire");
+  if ((o.shards > 0 || o.survive) && (o.all_reduce != "auto" || o.wire != "fp32"))
+    fail("{} sums in an order of its own: remove --all-reduce and --wire", o.shards > 0 ? "--shards" : "--survive");
   if (o.take_over && !o.resume) fail("--take-over requires --resume: add it");
-  if (o.survive && o.shards == 0)
-    fail("--survive requires --shards, which makes results independent of the number of ranks: add --shards N");
+  const bool local = o.strategy == "local", async = o.strategy == "async";
+  if (o.survive && o.shards == 0 && !local && !async)
+    fail(
+        "--survive requires --shards, which makes results independent of the number of ranks, or --strategy async or "
+        "local: add --shards N");
   if (!o.survive && (o.min_ranks != defaults.min_ranks || o.lost_after != defaults.lost_after))
     fail("--min-ranks and --lost-after belong to --survive: add it, or remove them");
   if (o.strategy != "local" && o.wire == "int8")
@@ -298,7 +301,6 @@ void expect_sense(const TrainOptions& o) {
   if (o.strategy == "sharded")
     if (const auto option = first_used({{o.shards > 0, "--shards"}, {o.tune_buckets, "--bucket tune"}}))
       fail("--strategy sharded does not support {} yet: remove it, or use --strategy synchronous", *option);
-  const bool local = o.strategy == "local", async = o.strategy == "async";
   if (local || async)
     if (const auto option = first_used({{o.shards > 0, "--shards"},
                                         {o.accumulate > 1, "--accumulate"},
@@ -464,8 +466,8 @@ void add_survival_options(CLI::App& command, TrainOptions& o) {
   const std::string group = "Lost ranks";
   command
       .add_flag("--survive", o.survive,
-                "Go on when ranks or hosts die, with the others and with the same results; requires --shards, and "
-                "scripts/launch or mpirun --enable-recovery")
+                "Go on when ranks or hosts die, with the others; requires --shards, and then results are the same, or "
+                "--strategy async or local; and scripts/launch or mpirun --enable-recovery")
       ->group(group);
   command.add_option("--min-ranks", o.min_ranks, "Ranks that must be left to go on; fewer write a checkpoint and stop")
       ->transform(whole_number(1))

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collectives/parameter_server.h"
+#include "kernels/base/exact_sum.h"
 #include "kernels/base/host_memory.h"
 #include "kernels/base/split.h"
 #include "kernels/cpu/flat.h"
@@ -24,21 +25,32 @@ class Async final : public Strategy {
         optimizer_(optimizer),
         options_(options),
         weights_(model.device().allocate(parameters_.gradients().bytes)),
-        sums_(model.device().allocate(parameters_.gradients().bytes)) {}
+        sums_(model.device().allocate(parameters_.gradients().bytes)),
+        digits_(all_reduce.allocate(ExactSum::kDigits * sizeof(float))) {}
 
-  ~Async() override {
-    if (owner_.valid()) server_->abandon();
-  }
+  ~Async() override { stop(); }
 
   bool scatters() const override { return false; }
   bool has_rounds() const override { return true; }
 
   void plan(const GradientBuckets& buckets, const SumOverRanks& sum) override {
     const std::vector<Range> chunks = own_chunks(buckets);
-    optimizer_.keep(chunks, sum, weights_.view(), sums_.view());
+    const auto sum_digits = [this, sum](DeviceView digits) {
+      cpu::copy(floats(digits), floats(digits_));
+      sum(digits_);
+      cpu::copy(floats(digits_), floats(digits));
+    };
+    optimizer_.keep(chunks, sum_digits, weights_.view(), sums_.view());
     // When a part begins, the contributions to at most `staleness` + 1 steps are not used yet: a part that takes
     // several steps may be due in the one in which the next part begins. Its own is added to them.
     server_ = make_parameter_server(*options_.world, chunks, floats(sums_.view()).size(), options_.staleness + 2);
+  }
+
+  void continue_with(const RoundOptions& round) override {
+    stop();
+    server_->withdraw();
+    options_ = round;
+    done_ = 0;
   }
 
   void begin_round(const StepPlan& round) override {
@@ -91,6 +103,14 @@ class Async final : public Strategy {
   }
 
  private:
+  // Ends a round that was interrupted.
+  void stop() {
+    if (!owner_.valid()) return;
+    server_->abandon();
+    owner_.wait();
+    owner_ = {};
+  }
+
   // Returns this rank's chunk of every bucket. If all ranks serve, the chunks are those of the ring.
   std::vector<Range> own_chunks(const GradientBuckets& buckets) const {
     const auto rank = static_cast<std::size_t>(options_.world->rank());
@@ -163,8 +183,9 @@ class Async final : public Strategy {
   const Parameters& parameters_;
   AllReduce& all_reduce_;
   Optimizer& optimizer_;
-  const RoundOptions options_;
-  Buffer weights_, sums_;  // this rank's chunks are used: their weights, and the sum of a step's gradients
+  RoundOptions options_;
+  Buffer weights_, sums_;    // this rank's chunks are used: their weights, and the sum of a step's gradients
+  const DeviceView digits_;  // of a norm, in the all-reduce's memory
   std::unique_ptr<ParameterServer> server_;
   std::optional<RoundSteps> round_;
   std::uint64_t done_ = 0;   // steps before this round

@@ -58,6 +58,11 @@ class Local final : public Strategy {
   DeviceView rounding_error() override { return error_.view(); }
   void plan(const GradientBuckets& buckets, const SumOverRanks& /*sum*/) override { buckets_ = &buckets; }
 
+  void continue_with(const RoundOptions& round) override {
+    ranks_ = round.ranks;
+    apart_ = false;
+  }
+
   void begin_round(const StepPlan& /*round*/) override {
     if (std::exchange(apart_, true)) return;
     for (const Buffer* to : {&common_, &begun_}) copy_trained(parameters_.weights(), to->view(), whole());
@@ -139,18 +144,21 @@ class Local final : public Strategy {
     std::ranges::fill(error, 0.0f);
   }
 
-  // In one array, because there are many short ones.
+  // In one array, because there are many short ones: in the memory of the gradients, which are not needed now.
   void average_statistics() {
-    std::vector<float> all;
+    const std::span<float> arena = annulus::floats(parameters_.gradients());
     const auto each = [&](auto visit) {
       for (const UpdateSegment& segment : statistics_)
         visit(std::span(floats(parameters_.weights(), segment.range), segment.range.size()));
     };
-    each([&](std::span<float> values) { all.insert(all.end(), values.begin(), values.end()); });
-    if (all.empty()) return;
-    cpu::scale(all, weight_, all);
-    all_reduce_.wait(all_reduce_.enqueue(view_of(all), AllReduce::Next::wait));
-    auto mean = all.begin();
+    std::size_t count = 0;
+    each([&](std::span<float> values) {
+      cpu::scale(values, weight_, arena.subspan(count, values.size()));
+      count += values.size();
+    });
+    if (count == 0) return;
+    all_reduce_.wait(all_reduce_.enqueue(view_of(arena.first(count)), AllReduce::Next::wait));
+    auto mean = arena.begin();
     each([&](std::span<float> values) {
       std::copy_n(mean, values.size(), values.begin());
       mean += static_cast<std::ptrdiff_t>(values.size());
@@ -171,7 +179,7 @@ class Local final : public Strategy {
   Buffer error_;     // see rounding_error(); empty if messages do not round to 8 bits
   const std::unique_ptr<Update> update_;
   const bool keeps_velocity_;
-  const std::size_t ranks_;
+  std::size_t ranks_;
   const GradientBuckets* buckets_ = nullptr;
   bool apart_ = false;  // this rank's weights are not the common ones
   float weight_ = 0;    // of this rank in the last round

@@ -9,20 +9,35 @@ std::span<std::byte> bytes(const Buffer& buffer) {
 
 }  // namespace
 
-StateCopy::StateCopy(Model& model, Optimizer& optimizer) : model_(model), optimizer_(optimizer) {
-  std::vector<DeviceView> originals{model.parameters().weights(), optimizer.average()};
-  for (std::size_t state = 0; state < optimizer.states(); ++state) originals.push_back(optimizer.state(state));
-  for (const DeviceView& original : originals)
+StateCopy::StateCopy(Model& model, Optimizer& optimizer, Strategy& strategy)
+    : model_(model), optimizer_(optimizer), strategy_(strategy) {
+  for (const DeviceView original : {model.parameters().weights(), strategy.outer_velocity()})
     if (original) parts_.push_back({original, allocate_host(original.bytes)});
+  for (std::size_t arena = 0; arena < optimizer.states() + (optimizer.average() ? 1 : 0); ++arena)
+    kept_.push_back(allocate_host(model.parameters().gradients().bytes));
+}
+
+// Calls visit(what the optimizer keeps, its copy).
+template <class Visit>
+void StateCopy::for_each_kept(Visit visit) {
+  for (std::size_t arena = 0; arena < kept_.size(); ++arena)
+    visit(arena < optimizer_.states() ? optimizer_.state(arena) : optimizer_.average(), bytes(kept_[arena]));
 }
 
 void StateCopy::take() {
   for (const Part& part : parts_) model_.device().download(part.original, bytes(part.copy));
+  for_each_kept([&](DeviceView kept, std::span<std::byte> copy) {
+    model_.device().download(optimizer_.sharded() ? strategy_.gather(kept) : kept, copy);
+  });
   step_ = optimizer_.step();
 }
 
 void StateCopy::restore() {
   for (const Part& part : parts_) model_.device().upload(bytes(part.copy), part.original);
+  for_each_kept([&](DeviceView kept, std::span<std::byte> copy) {
+    optimizer_.write(kept, 0, copy);
+    strategy_.adopt(strategy_.gather(kept), kept);
+  });
   model_.parameters().weights_changed();
   optimizer_.set_step(step_);
 }

@@ -15,6 +15,18 @@
 
 namespace annulus {
 
+// Options of strategies with rounds.
+struct RoundOptions {
+  std::size_t batch = 0;          // samples of a part of a rank's share
+  std::string outer = "average";  // the outer optimizer of local, see make_strategy()
+  std::size_t ranks = 1;          // those that compute
+  bool overlap = false;           // see make_strategy() (local)
+  std::size_t global_batch = 0;   // samples of a step (async)
+  std::size_t staleness = 0;      // the most steps that a rank may be ahead of the slowest one (async)
+  std::size_t servers = 0;        // ranks after those that compute, which only serve; 0: all ranks do (async)
+  const World* world = nullptr;   // all ranks (async)
+};
+
 // How the gradients that a rank computed become the weights that it computes with next. The trainer runs the step; all
 // ranks have the same weights after it.
 class Strategy {
@@ -72,18 +84,10 @@ class Strategy {
 
   // The state of the outer optimizer, an arena with the gradients' layout; empty if there is none.
   virtual DeviceView outer_velocity() { return {}; }
-};
 
-// Options of strategies with rounds.
-struct RoundOptions {
-  std::size_t batch = 0;          // samples of a part of a rank's share
-  std::string outer = "average";  // the outer optimizer of local, see make_strategy()
-  std::size_t ranks = 1;          // those that compute
-  bool overlap = false;           // see make_strategy() (local)
-  std::size_t global_batch = 0;   // samples of a step (async)
-  std::size_t staleness = 0;      // the most steps that a rank may be ahead of the slowest one (async)
-  std::size_t servers = 0;        // ranks after those that compute, which only serve; 0: all ranks do (async)
-  const World* world = nullptr;   // all ranks (async)
+  // Continues after a round was interrupted because ranks were lost, with those that are left. plan() follows. The
+  // optimizer's state and the weights are set afterwards.
+  virtual void continue_with(const RoundOptions& /*round*/) {}
 };
 
 // Creates a strategy by its name:

@@ -181,9 +181,10 @@ void Trainer::allocate_kept() {
 void Trainer::continue_with(const StepOptions& options) {
   options_ = options;
   allocate_kept();
+  strategy_->continue_with(options.round);
   cut_buckets(bucket_options_);
   pending_ = {};
-  rehearsing_ = updating_ = false;
+  rehearsing_ = computing_ = updating_ = false;
   for (StepTimestamps* timestamps : {&timestamps_, &last_timestamps_}) *timestamps = {};
 }
 

@@ -28,16 +28,29 @@ Survival::Survival(Membership& membership, World& world, const TrainingInputs& i
       state_(state),
       claim_(claim),
       ranks_in_job_(static_cast<std::size_t>(world.size())),
-      leads_(world.root()),
-      copied_(replica.model, replica.optimizer) {
-  replica.trainer.before_update([this] { copy(); });
+      leads_(world.root()) {
+  const bool rounds = inputs.has_rounds();
+  for (int number = 0; number < (rounds ? 2 : 1); ++number)
+    copies_.push_back({StateCopy(replica.model, replica.optimizer, replica.trainer.strategy()), {}});
+  if (!rounds) replica.trainer.before_update([this] { copy(); });
   copy();
+}
+
+std::uint64_t Survival::Copy::step() const {
+  return saved ? saved->state.step : kNone;
 }
 
 void Survival::copy() {
   const double begun = now_seconds();
-  copied_.take();
-  saved_ = {state_, record_.epoch, record_.noise};
+  if (inputs_.has_rounds()) {
+    replica_.trainer.finish();
+    record_.activity.enter(Activity::Phase::meeting);
+  }
+  newest_ = (newest_ + 1) % copies_.size();
+  Copy& to = copies_[newest_];
+  to.saved.reset();
+  to.parameters.take();
+  to.saved = {state_, record_.epoch, record_.noise};
   copied_at_ = now_seconds();
   copy_seconds_ = copied_at_ - begun;
 }
@@ -81,7 +94,7 @@ bool Survival::recover() {
 }
 
 void Survival::rebuild() {
-  replica_.holds_state = replica_.holds_state && replica_.trainer.between_steps();
+  replica_.holds_state = replica_.holds_state && replica_.trainer.between_steps() && !inputs_.has_rounds();
   replica_.all_reduce.continue_in(world_);
   replica_.trainer.continue_with(step_options(world_, inputs_.options, inputs_.global_batch));
   replica_.ledger.discard();
@@ -93,15 +106,16 @@ void Survival::rebuild() {
 
 // Returns the last step after which every rank has the state.
 std::uint64_t Survival::common_step() const {
-  const auto copied = world_.gather(saved_.state.step);
-  const auto current = world_.gather(replica_.holds_state ? state_.step : kNone);
+  std::vector<std::vector<std::uint64_t>> held;  // by each rank: in copies, and in the parameters
+  for (const Copy& copy : copies_) held.push_back(world_.gather(copy.step()));
+  held.push_back(world_.gather(replica_.holds_state ? state_.step : kNone));
   const auto have = [&](std::uint64_t step) {
-    for (std::size_t rank = 0; rank < copied.size(); ++rank)
-      if (copied[rank] != step && current[rank] != step) return false;
+    for (std::size_t rank = 0; rank < held.front().size(); ++rank)
+      if (std::ranges::none_of(held, [&](const auto& steps) { return steps[rank] == step; })) return false;
     return true;
   };
   std::uint64_t common = kNone;
-  for (const auto& steps : {copied, current})
+  for (const auto& steps : held)
     for (const std::uint64_t step : steps)
       if (step != kNone && (common == kNone || step > common) && have(step)) common = step;
   if (common == kNone) fail("the ranks that are left have no step in common: resume from the last checkpoint");
@@ -113,12 +127,16 @@ std::uint64_t Survival::common_step() const {
 void Survival::go_back() {
   const std::uint64_t step = common_step();
   if (step != state_.step || !replica_.holds_state) {
-    copied_.restore();
-    state_ = saved_.state;
-    record_.epoch = saved_.epoch;
-    record_.noise = saved_.noise;
+    const auto copy = std::ranges::find(copies_, step, &Copy::step);
+    copy->parameters.restore();
+    state_ = copy->saved->state;
+    record_.epoch = copy->saved->epoch;
+    record_.noise = copy->saved->noise;
     replica_.holds_state = true;
+    newest_ = static_cast<std::size_t>(copy - copies_.begin());
   }
+  for (Copy& other : copies_)
+    if (other.step() != step) other.saved.reset();
   // Only some ranks may have seen the end of an evaluation.
   world_.broadcast(std::as_writable_bytes(std::span(&state_, 1)));
   RunResult& result = record_.result;

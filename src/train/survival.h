@@ -18,6 +18,10 @@ namespace annulus {
 // back to the last step after which all of them have the state, in the copy or still in the parameters, and compute
 // from there on what the lost ranks would have computed. With --shards, the results are the same bits.
 //
+// With rounds (see Strategy) the parameters cannot be used, because a rank changes them during the round, and a part of
+// the optimizer's state may be lost with a rank. Copies are made between rounds, by all ranks together; since a loss
+// may interrupt that, each has two.
+//
 // Copies are as rare as they must be to take kCopyShare of the time: the longer a copy takes, the more steps are
 // repeated after a loss.
 class Survival {
@@ -29,7 +33,8 @@ class Survival {
   Survival(Membership& membership, World& world, const TrainingInputs& inputs, Replica& replica, RunRecord& record,
            RunState& state, const FolderClaim& claim);
 
-  void copy();              // REQUIRES: the parameters are those after `state`'s step
+  // REQUIRES: the parameters are those after `state`'s step. With rounds: collective.
+  void copy();
   bool wants_copy() const;  // it is time for the next one
   void answer_requests();   // on rank 0: those of `annulus control`
 
@@ -43,6 +48,11 @@ class Survival {
     RunState state;
     std::optional<EpochResult> epoch;
     GradientNoise noise;
+  };
+  struct Copy {
+    StateCopy parameters;
+    std::optional<Saved> saved;  // none if the copy is not complete, or of a step that is repeated
+    std::uint64_t step() const;
   };
 
   void rebuild();
@@ -61,8 +71,8 @@ class Survival {
   const FolderClaim& claim_;
   const std::size_t ranks_in_job_;
   bool leads_;  // is or was rank 0
-  StateCopy copied_;
-  Saved saved_;
+  std::vector<Copy> copies_;
+  std::size_t newest_ = 0;
   double copied_at_ = 0, copy_seconds_ = 0;
   double answered_at_ = 0;
 };

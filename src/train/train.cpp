@@ -83,7 +83,8 @@ std::optional<std::size_t> earlier_crossover(const TrainingInputs& inputs, const
 
 std::unique_ptr<AllReduce> open_all_reduce(const TrainingInputs& inputs, const RunState& state) {
   const TrainOptions& options = inputs.options;
-  if (options.shards > 0) return make_shard_all_reduce(inputs.replicas(), *inputs.device, options.shards);
+  if (options.shards > 0 || options.survive)
+    return make_shard_all_reduce(inputs.replicas(), *inputs.device, options.shards);
   return make_all_reduce(options.all_reduce, inputs.replicas(), *inputs.device, parse_wire_type(options.wire),
                          earlier_crossover(inputs, state));
 }

@@ -1,5 +1,7 @@
 #include "src/train/training_run.h"
 
+#include <utility>
+
 #include "kernels/base/error.h"
 #include "models/freeze.h"
 #include "src/checkpoint/gather_stages.h"
@@ -118,6 +120,7 @@ bool TrainingRun::run_epoch() {
 
 bool TrainingRun::run_step(EpochResult& epoch) {
   checkpoints_.check();
+  if (std::exchange(copy_due_, false)) survival_->copy();
   record_.timeline.begin_step(state_.step + 1);
   const Mark begun = inputs_.device->mark();
   record_.activity.begin_step(state_.step + 1);
@@ -150,7 +153,11 @@ bool TrainingRun::run_step(EpochResult& epoch) {
     epoch.skipped += skipped_on_all_ranks(inputs_.replicas(), record_.bad_samples.report(batch));
   metrics_.step(place(), metrics, count, epoch);
   replica_.holds_state = true;
-  return follow_up(due(batch.step, metrics));
+  const Due now = due(batch.step, metrics);
+  // Also after an evaluation or a checkpoint, so that the run does not go back behind it.
+  const bool copies = metrics.control_flags.copy > 0 || now.evaluation || now.checkpoint;
+  copy_due_ = copies && survival_ != nullptr && inputs_.has_rounds();
+  return follow_up(now);
 }
 
 void TrainingRun::inject_before(std::uint64_t step) {

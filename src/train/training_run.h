@@ -75,6 +75,7 @@ class TrainingRun {
   Loader loader_;
   std::optional<Pace> pace_;  // of timed rounds
   RunMetrics metrics_;
+  bool copy_due_ = false;     // before the next round, see Survival
   bool handed_over_ = false;  // to the next job
 };
 

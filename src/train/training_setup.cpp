@@ -165,7 +165,7 @@ StepOptions step_options(const World& world, const TrainOptions& options, std::s
           .global_batch = global_batch,
           .strategy = options.strategy,
           .round = {part_size(world, options, global_batch), options.outer, workers_of(world, options), options.overlap,
-                    global_batch, options.staleness, options.servers, &world}};
+                    global_batch, options.staleness, ranks - workers_of(world, options), &world}};
 }
 
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {
@@ -183,11 +183,12 @@ void expect_same_passes(const World& world, const TrainOptions& options, std::si
 
 std::size_t workers_of(const World& world, const TrainOptions& options) {
   const auto ranks = static_cast<std::size_t>(world.size());
-  if (options.servers >= ranks) fail("--servers {}: at least one of {} ranks must compute", options.servers, ranks);
-  return ranks - options.servers;
+  return ranks - std::min(options.servers, ranks - 1);
 }
 
 std::size_t global_batch_of(const World& world, const TrainOptions& options) {
+  if (const auto all = static_cast<std::size_t>(world.size()); options.servers >= all)
+    fail("--servers {}: at least one of {} ranks must compute", options.servers, all);
   const std::size_t ranks = workers_of(world, options);
   const std::size_t shards = options.shards > 0 ? options.shards : ranks;
   check_shards(shards, ranks);

@@ -27,7 +27,8 @@ Graph graph_of(const World& world, const TrainOptions& options, const std::strin
 Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph);
 UpdateRule update_rule(const TrainOptions& options);
 StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch);
-// Returns the number of ranks that compute, the first ones; the others only serve (--servers).
+// Returns the number of ranks that compute, the first ones; the others only serve (--servers). Of the ranks that are
+// left after others were lost, at least one computes.
 std::size_t workers_of(const World& world, const TrainOptions& options);
 std::size_t global_batch_of(const World& world, const TrainOptions& options);
 

@@ -94,6 +94,47 @@ TEST_CASE("owners read each contribution once, and workers pull weights of at mo
   world.barrier();
 }
 
+TEST_CASE("when ranks were lost, the others withdraw from what is in flight, and make another one") {
+  const World everyone(GENERATE(0, 1));
+  if (everyone.size() == 1) return;
+  World world = everyone;
+  auto server = make_parameter_server(world, own_chunk(world, true), kCount, 1);
+  server->contribute();  // nobody receives it
+  if (everyone.rank() > 0) {
+    world.interrupt(true);
+    CHECK_THROWS_AS(server->await_steps(1), Error);
+    std::vector<int> left;
+    for (int rank = 1; rank < everyone.size(); ++rank) left.push_back(rank);
+    world.continue_with(left, 1);
+    world.interrupt(false);
+    server->withdraw();
+    server = make_parameter_server(world, own_chunk(world, true), kCount, 1);
+
+    std::vector<float> weights(kCount);
+    std::future<void> owner = std::async(std::launch::async, [&server] {
+      std::vector<float> sum(kCount);
+      server->publish(0, sum);
+      for (std::size_t rank = 0; rank < server->ranks(); ++rank) {
+        const auto contribution = server->await_contribution(rank);
+        for (const Range& range : server->own())
+          for (std::size_t i = range.begin; i < range.end; ++i) sum[i] += contribution[i];
+      }
+      server->publish(1, sum);
+      server->serve(1);
+    });
+    server->await_steps(0);
+    server->pull(weights);
+    std::ranges::fill(server->contribution(), 3.0f);
+    server->contribute();
+    server->await_steps(1);
+    CHECK(server->pull(weights) == 1);
+    owner.get();
+    CHECK(all_are(weights, 3.0f * static_cast<float>(left.size())));
+    world.barrier();
+  }
+  everyone.barrier();
+}
+
 TEST_CASE("an abandoned owner does not wait") {
   const World world(GENERATE(0, 1));
   const auto server = make_parameter_server(world, own_chunk(world, true), kCount, 1);

@@ -1,4 +1,4 @@
-"""With --survive, a run goes on when ranks die, and ends with the same bits."""
+"""With --survive, a run goes on when ranks die, and with --shards it ends with the same bits."""
 import json
 import os
 import pathlib
@@ -223,12 +223,123 @@ class Survive(UndisturbedTest):
                          [("kill", "any", [0]), ("kill", "start", [2]), ("kill", "any", [2]), ("frozen", "any", [3])])
         self.assertEqual([trial["status"] for trial in trials if trial["moment"] == "any"], [0, 0, 0], done.stdout)
 
-    def test_it_needs_shards(self):
-        result = run(*self.training(self.folder / "out", survive=True))
-        self.assertEqual(result.status, 2)
-        self.assertRegex(result.messages[0], "--survive requires --shards")
+    def test_it_needs_shards_or_rounds(self):
+        for strategy in "synchronous", "sharded":
+            result = run(*self.training(self.folder / "out", survive=True, strategy=strategy))
+            self.assertEqual(result.status, 2)
+            self.assertRegex(result.messages[0], "--survive requires --shards .* or --strategy async or local")
+        result = run(*self.training(self.folder / "out", survive=True, strategy="async", all_reduce="ring"))
+        self.assertRegex(result.messages[0], "--survive sums in an order of its own: remove --all-reduce and --wire")
         result = run(*self.training(self.folder / "out", min_ranks=2))
         self.assertRegex(result.messages[0], "--min-ranks and --lost-after belong to --survive")
+
+
+class SurviveInRounds(helper.ProgramTest):
+    """Ranks of an asynchronous run, or of one with local steps, die, and the others go on from a common step."""
+    ASYNC = {"strategy": "async", "sync_every": 4, "global_batch": 30, "epochs": 2, "eval_steps": 1, "metrics_every": 1}
+    EPOCH = 17  # steps: 500 images
+
+    def arguments(self, out, faults=(), **options):
+        injected = [word for fault in faults for word in ("--inject", fault)]
+        return [*self.training(out, survive=True, **{**self.ASYNC, **options}), *injected]
+
+    def finish_run(self, out, ranks, deaths, **options):
+        """Ranks die before a step, which those that only serve reach at the beginning of rounds. Returns results.json."""
+        faults = [f"kill:rank={rank},step={step}" for rank, step in deaths.items()]
+        result = run(*self.arguments(out, faults, **options), ranks=ranks, environment=RECOVERY)
+        self.assertEqual(result.messages, ["annulus: the job survives lost ranks",
+                                           f"annulus: the job ends with status 0, ranks lost: {len(deaths)}"], str(result))
+        results = json.loads((out / "results.json").read_text())
+        self.assertEqual(results["status"], "complete")
+        self.assertEqual(sorted(loss["rank"] for loss in results["losses"]), sorted(deaths))
+        return results
+
+    def assert_each_step_once(self, out, results):
+        self.assertEqual([epoch["epoch"] for epoch in results["epochs"]], [1, 2])
+        steps = [record["step"] for record in helper.metrics(out) if record["kind"] == "train"]
+        self.assertEqual(steps, sorted(set(steps)))
+        self.assertEqual(steps[-1], sum(epoch["steps"] for epoch in results["epochs"]))
+        lost = [(record["lost_rank"], record["step"]) for record in helper.metrics(out) if record["kind"] == "lost"]
+        self.assertEqual(lost, [(loss["rank"], loss["step"]) for loss in results["losses"]])
+        losses = [epoch["train_loss"] for epoch in results["epochs"]]
+        self.assertLess(losses[1], 0.8 * losses[0])
+
+    def test_workers_and_servers_die(self):
+        for number, (ranks, deaths, options) in enumerate((
+                (2, {0: 7}, {}), (2, {1: 20}, {}), (3, {1: 7}, {"model": "resnet20"}), (4, {2: 6, 0: 8, 1: 26}, {}),
+                (3, {0: 7}, {"servers": 1}), (3, {2: 9}, {"servers": 1}),  # a worker, and the only server
+                (4, {3: 5, 1: 22}, {"servers": 2}), (2, {0: 7}, {"servers": 1}), (3, {0: 3}, {"sync_every": "0.05s"}),
+                (3, {1: 7, 0: 19}, {"strategy": "local"}),
+                (3, {0: 7}, {"strategy": "local", "outer": "nesterov", "overlap": True, "model": "resnet20"}))):
+            with self.subTest(ranks=ranks, deaths=deaths, **options):
+                out = self.folder / str(number)
+                results = self.finish_run(out, ranks, deaths, **options)
+                self.assert_each_step_once(out, results)
+                if "sync_every" not in options:
+                    self.assertEqual([epoch["steps"] for epoch in results["epochs"]], [self.EPOCH, self.EPOCH])
+
+    def test_nothing_is_lost_with_a_rank(self):
+        """The run has the bits of one that was stopped after the common step and resumed on the ranks that were left."""
+        adamw = {"optimizer": "adamw", "lr": 0.001, "momentum": None, "ema": 0.9}
+        for name, ranks, lost, options in (("owner", 3, 1, {"model": "resnet20", **adamw}), ("first", 2, 0, {"model": "lenet"}),
+                                           ("server", 3, 2, {"servers": 1, **adamw}),
+                                           ("local", 3, 1, {"strategy": "local", "outer": "nesterov", "momentum": 0})):
+            with self.subTest(name):
+                options = {"staleness": 0 if name != "local" else None, **options}
+                out, parts = self.folder / name, self.folder / f"{name}-parts"
+                loss, = self.finish_run(out, ranks, {lost: 22}, **options)["losses"]
+                for on, steps in ((ranks, loss["step"]), (ranks - 1, 2 * self.EPOCH)):
+                    self.train(parts, ranks=on, survive=True, environment=RECOVERY, resume=True,
+                               **{**self.ASYNC, **options, "max_steps": steps})
+                self.assert_same_state(out / "checkpoint.h5", parts / "checkpoint.h5")
+
+    def test_the_writer_of_checkpoints_dies(self):
+        out = self.folder / "out"
+        result = run(*self.arguments(out, ["kill:rank=0,step=8,at=renamed"], checkpoint_every=4), ranks=3, environment=RECOVERY)
+        self.assertEqual(result.messages[-1], "annulus: the job ends with status 0, ranks lost: 1", str(result))
+        self.assert_each_step_once(out, json.loads((out / "results.json").read_text()))
+
+    def test_a_rank_is_excluded_by_hand_and_the_run_is_stopped(self):
+        out = self.folder / "out"
+        process = start(*self.arguments(out, epochs=1000000, checkpoint_every=8, min_ranks=2), ranks=3, environment=RECOVERY)
+        self.await_checkpoint(process, out)
+        self.assertEqual(self.succeed("control", out, "exclude", 2).out, "the run goes on without rank 2\n")
+        self.assertEqual(self.succeed("control", out, "exclude", 0).out, "the run goes on without rank 0\n")
+        result = finish(process)
+        self.assertEqual(result.messages[-1], "annulus: the job ends with status 75, ranks lost: 2", str(result))
+        self.assertIn("fewer ranks than --min-ranks 2", result.out)
+        step = int(helper.read_checkpoint(out / "checkpoint.h5")["attributes"]["step"])
+        self.succeed(*self.training(out, resume=True, **{**self.ASYNC, "epochs": 1000000, "max_steps": step + 4}), ranks=2)
+
+    def test_a_frozen_rank_is_given_up(self):
+        out = self.folder / "out"
+        process = start(*self.arguments(out, ["delay:rank=0,seconds=0.03"], lost_after=1, checkpoint_every=4), ranks=3,
+                        environment=RECOVERY)
+        self.await_checkpoint(process, out)
+        os.kill(rank_processes(process.pid)[1], signal.SIGSTOP)
+        result = finish(process)
+        self.assertEqual(result.messages[-1], "annulus: the job ends with status 0, ranks lost: 1", str(result))
+        self.assert_each_step_once(out, json.loads((out / "results.json").read_text()))
+
+    def test_new_ranks_come(self):
+        """A job on more ranks takes the run over; scripts/launch starts a job again that has lost too many."""
+        out = self.folder / "out"
+        earlier = start(*self.arguments(out, ["delay:rank=1,seconds=0.03"], checkpoint_every=8, epochs=4), ranks=2,
+                        environment=RECOVERY)
+        self.await_checkpoint(earlier, out)
+        later = start(*self.arguments(out, resume=True, take_over=True, epochs=4), ranks=3, environment=RECOVERY)
+        result = finish(earlier)
+        self.assertEqual(result.messages[-1], "annulus: the job ends with status 76, ranks lost: 0", str(result))
+        result = finish(later)
+        self.assertEqual(result.messages[-1], "annulus: the job ends with status 0, ranks lost: 0", str(result))
+        out = self.folder / "launched"
+        result = run(*self.arguments(out, ["kill:rank=1,step=3"], min_ranks=3), timeout=90,
+                     prefix=[ROOT / "scripts/launch", "-np", "3", "--restarts", "1"])
+        self.assertEqual(result.status, 0, str(result))
+        results = json.loads((out / "results.json").read_text())
+        self.assertEqual((results["status"], results["ranks"]), ("complete", 3))
+        steps = [record["step"] for record in helper.metrics(out) if record["kind"] == "train"]
+        self.assertEqual((steps, steps[-1]), (sorted(set(steps)), 2 * self.EPOCH))
 
 
 if __name__ == "__main__":
