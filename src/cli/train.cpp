@@ -292,8 +292,8 @@ void expect_sense(const TrainOptions& o) {
   const bool local = o.strategy == "local", async = o.strategy == "async";
   if (o.survive && o.shards == 0 && !local && !async)
     fail(
-        "--survive requires --shards, which makes results independent of the number of ranks, or --strategy async or "
-        "local: add --shards N");
+        "--survive requires --shards, which makes results independent of the number of ranks: add --shards N, or use "
+        "--strategy async or local");
   if (!o.survive && (o.min_ranks != defaults.min_ranks || o.lost_after != defaults.lost_after))
     fail("--min-ranks and --lost-after belong to --survive: add it, or remove them");
   if (o.strategy != "local" && o.wire == "int8")

@@ -98,6 +98,28 @@ class Hosts(HostsTest):
                 self.assertLess(result.seconds, 15)
                 self.assertRegex(result.err, r"rank 1 .*on node h2 .*signal 9")
 
+    def test_rounds_survive_ranks_and_a_host(self):
+        for name, options, faults in (("workers", {"strategy": "async"}, ("kill:rank=0,step=7",)),
+                                      ("server", {"strategy": "async", "servers": 1, "model": "lenet"}, ("kill:rank=2,step=9",)),
+                                      ("local", {"strategy": "local"}, ("kill:rank=1,step=7",))):
+            with self.subTest(name):
+                out = self.folder / name
+                injected = [word for fault in faults for word in ("--inject", fault)]
+                arguments = self.training(out, survive=True, sync_every=4, global_batch=30, epochs=3, eval_steps=1, **options)
+                result = helper.finish(self.launch([*arguments, *injected]))
+                self.assertEqual(result.status, 0, str(result))
+                results = json.loads((out / "results.json").read_text())
+                self.assertEqual([epoch["steps"] for epoch in results["epochs"]], [17, 17, 17])
+                self.assertEqual(len(results["losses"]), len(faults))
+        out = self.folder / "host"
+        process = self.launch(self.training(out, survive=True, strategy="async", model="lenet", epochs=1000000, max_steps=800,
+                                            global_batch=30, checkpoint_every=20, eval_every="end"))
+        self.await_file(process, out / "checkpoint.h5")
+        self.hosts("cut", "h3")
+        result = helper.finish(process)
+        self.assertEqual(result.status, 0, str(result))
+        self.assertEqual([loss["rank"] for loss in json.loads((out / "results.json").read_text())["losses"]], [2])
+
     def test_asynchronous_steps_without_staleness_have_the_bits_of_synchronous_ones(self):
         options = {"all_reduce": "ring", "model": "resnet20", "batch": 10, "max_steps": 6, "bucket": "64KiB", "eval_steps": 1}
         result = helper.finish(self.launch(self.training(self.folder / "several", strategy="async", staleness=0, sync_every=3,

@@ -227,7 +227,7 @@ class Survive(UndisturbedTest):
         for strategy in "synchronous", "sharded":
             result = run(*self.training(self.folder / "out", survive=True, strategy=strategy))
             self.assertEqual(result.status, 2)
-            self.assertRegex(result.messages[0], "--survive requires --shards .* or --strategy async or local")
+            self.assertRegex(result.messages[0], "--survive requires --shards, .* or use --strategy async or local")
         result = run(*self.training(self.folder / "out", survive=True, strategy="async", all_reduce="ring"))
         self.assertRegex(result.messages[0], "--survive sums in an order of its own: remove --all-reduce and --wire")
         result = run(*self.training(self.folder / "out", min_ranks=2))
