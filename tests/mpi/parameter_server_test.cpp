@@ -6,6 +6,8 @@
 #include <future>
 #include <thread>
 
+#include "kernels/base/error.h"
+
 using namespace annulus;
 
 namespace {
