@@ -26,8 +26,8 @@ struct ExchangeRound {
   bool operator==(const ExchangeRound&) const = default;
 };
 
-// A round costs the network's latency, and a message costs both of its ranks some processor time. So up to 32 ranks
-// exchange in a single round. More ranks first form blocks of 8, or of the largest power of two that divides their
+// A round costs the network's latency, and a message costs both of its ranks some processor time. So fewer than 64
+// ranks exchange in a single round. Others first form blocks of 8, or of the largest power of two that divides their
 // number: if shards = ranks x 2^k, a block's shards are a subtree, and no rank sends more than in a single round.
 //
 // Time / time in a single round, with one rank on each simulated host (tests/hosts), links of 1 Gbit/s, all on two busy
@@ -38,12 +38,14 @@ struct ExchangeRound {
 //        8   1.3  1.3  1.4
 //       16   1.4  1.4  1.7      4 x 4   1.2  1.3  1.3
 //       32   1.4  1.2  2.0      8 x 4   1.1  1.1  1.4
+//       40                      8 x 5   1.1  1.0  1.7
+//       48                      8 x 6   0.8  0.9  1.6
 //       64                      8 x 8   0.8  0.8  0.9
 inline std::vector<ExchangeRound> exchange_rounds(std::size_t ranks) {
-  constexpr std::size_t kMostMembers = 32, kBlock = 8;
+  constexpr std::size_t kMany = 64, kBlock = 8;
   std::vector<ExchangeRound> rounds;
   std::size_t distance = 1, blocks = ranks;
-  while (blocks > kMostMembers && blocks % 2 == 0) {
+  while (blocks >= kMany && blocks % 2 == 0) {
     rounds.push_back({std::gcd(blocks, kBlock), distance});
     distance *= rounds.back().members;
     blocks /= rounds.back().members;

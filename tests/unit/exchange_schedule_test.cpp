@@ -47,10 +47,10 @@ void check_sums(std::size_t ranks, const Rounds& rounds) {
 }  // namespace
 
 TEST_CASE("the rounds of a number of ranks") {
-  for (std::size_t ranks = 2; ranks <= 32; ++ranks) CHECK(exchange_rounds(ranks) == Rounds{{ranks, 1}});
-  CHECK(exchange_rounds(33) == Rounds{{33, 1}});
-  CHECK(exchange_rounds(34) == Rounds{{2, 1}, {17, 2}});
-  CHECK(exchange_rounds(40) == Rounds{{8, 1}, {5, 8}});
+  for (std::size_t ranks = 2; ranks < 64; ++ranks) CHECK(exchange_rounds(ranks) == Rounds{{ranks, 1}});
+  CHECK(exchange_rounds(65) == Rounds{{65, 1}});
+  CHECK(exchange_rounds(66) == Rounds{{2, 1}, {33, 2}});
+  CHECK(exchange_rounds(72) == Rounds{{8, 1}, {9, 8}});
   CHECK(exchange_rounds(64) == Rounds{{8, 1}, {8, 8}});
   CHECK(exchange_rounds(256) == Rounds{{8, 1}, {32, 8}});
   CHECK(exchange_rounds(1024) == Rounds{{8, 1}, {8, 8}, {16, 64}});
