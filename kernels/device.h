@@ -163,6 +163,8 @@ class Device : public Lane {
 
   virtual Buffer allocate(std::size_t bytes) = 0;                           // zeroed, aligned for any use
   virtual void upload(std::span<const std::byte> host, DeviceView to) = 0;  // `host` may change once it returns
+  // Begins an upload() that is expected later, so that it takes less time. REQUIRES: `host` does not change before it.
+  virtual void prefetch(std::span<const std::byte> /*host*/) {}
   virtual void download(DeviceView from, std::span<std::byte> host) = 0;
   // Like download(), but does not wait for the lane. REQUIRES: no pending work on the lane writes `from`.
   virtual void peek(DeviceView from, std::span<std::byte> host) { download(from, host); }

@@ -25,6 +25,7 @@ class CudaDevice final : public Device {
   TensorSpec values(const Shape& shape) override;
   Buffer allocate(std::size_t bytes) override;
   void upload(std::span<const std::byte> host, DeviceView to) override;
+  void prefetch(std::span<const std::byte> host) override { uploader_.prefetch(host); }
   void download(DeviceView from, std::span<std::byte> host) override;
   void peek(DeviceView from, std::span<std::byte> host) override;
   void write(std::span<const float> host, const TensorSpec& spec, DeviceView to) override;

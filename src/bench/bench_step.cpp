@@ -465,6 +465,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
                               trained ? &*trained : nullptr);
 
   const Batch batch = data ? read_batch(options, world, *data) : random_batch(options, world, graph);
+  for (Candidate& candidate : candidates) candidate.trainer.peek_next([&batch] { return &batch; });
   const OnError abandon_all_reduces(
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
   Meter meter(world.root(), Meter::Style::bar);

@@ -80,6 +80,12 @@ const Batch& Loader::next() {
   return slot.batch;
 }
 
+const Batch* Loader::peek() const {
+  const std::lock_guard lock(mutex_);
+  const Slot& slot = slots_[delivered_ % slots_.size()];
+  return delivered_ < opened_ && slot.ready ? &slot.batch : nullptr;
+}
+
 ReadTimes Loader::times() const {
   const std::lock_guard lock(mutex_);
   ReadTimes sum;

@@ -78,6 +78,9 @@ class Loader {
   // too, and after the end of the epochs before request.end_epoch.
   const Batch& next();
 
+  // Returns the batch that next() will return, if it is ready; else null.
+  const Batch* peek() const;
+
   ReadTimes times() const;  // total so far
 
  private:

@@ -217,6 +217,7 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const M
     timestamps_.steps = steps_of(batch);
     compute(batch, flags);
     timestamps_.computed = device_.mark();
+    prefetch_next();
 
     wait(0);  // it holds the metrics
     record_times(last_timestamps_);
@@ -394,6 +395,11 @@ void Trainer::load(const Batch& batch, std::size_t number) {
   network(batch, number)
       .load(part_of(batch, number), batch.labels_of(samples),
             std::span(batch.keys).subspan(samples.begin, samples.size()));
+}
+
+// Of the first part only: the others' copies overlap with the computation of earlier ones anyway.
+void Trainer::prefetch_next() {
+  if (const Batch* next = peek_next_()) device_.prefetch(std::as_bytes(part_of(*next, 0)));
 }
 
 // Returns the network that computes a part. Its activations are kept until its backward pass.

@@ -127,6 +127,10 @@ class Trainer {
   // Returns the time in seconds.
   double rehearse(const Batch& batch);
 
+  // Each step begins to copy the next one's batch to the device before it waits for all-reduces. `peek` returns the
+  // batch, or null if it is not ready.
+  void peek_next(std::function<const Batch*()> peek) { peek_next_ = std::move(peek); }
+
   // Calls `copy` in steps in which a rank requested it, when all ranks have completed the previous step and this one
   // has not changed any parameter yet.
   void before_update(std::function<void()> copy) { before_update_ = std::move(copy); }
@@ -170,6 +174,7 @@ class Trainer {
   void link_stages();
   double sum_squares(double squares);
   void load(const Batch& batch, std::size_t part);
+  void prefetch_next();
   Network& network(const Batch& batch, std::size_t part);
   void compute(const Batch& batch, const ControlFlags& flags);
   void compute_parts(const Batch& batch, const ControlFlags& flags);
@@ -253,6 +258,7 @@ class Trainer {
   bool computing_ = false;   // the passes of a step
   bool updating_ = false;    // some parameters are those of the next step
   double own_seconds_ = 0;   // see own_seconds()
+  std::function<const Batch*()> peek_next_ = [] { return nullptr; };
   std::function<void()> before_update_ = [] {};
   std::function<void(std::size_t)> before_part_ = [](std::size_t) {};
   StepTimestamps timestamps_, last_timestamps_;  // of this step, and of the one before

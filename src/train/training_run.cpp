@@ -43,6 +43,7 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
       metrics_(world_, inputs_.replicas(), options_.metrics, options_.out, state.step, record.result.unit,
                record.result.utilization, replica.trainer, replica.optimizer, replica.ledger, record.noise,
                record.activity, [&record](const std::string& line) { record.progress.line(line); }) {
+  replica.trainer.peek_next([this] { return loader_.peek(); });
   replica.trainer.before_part([this](std::size_t number) { inject_before(state_.step + 1 + number); });
   if (!inputs.has_timed_rounds()) return;
   pace_.emplace(options_.sync_every.count, inputs.workers());

@@ -4,6 +4,7 @@
 #include <deque>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "kernels/base/random.h"
 #include "tests/unit/data_file.h"
@@ -206,6 +207,20 @@ TEST_CASE("augmentation differs in every epoch, and evaluation has none", "[load
   std::set<std::int32_t> keys;
   for (const std::int32_t key : deliver(data.dataset, options, Purpose::training, 1, 3).keys) keys.insert(key);
   CHECK(keys.size() == 36);
+}
+
+TEST_CASE("a batch that is ready can be seen before it is taken", "[loader]") {
+  const Data data;
+  Loader loader(data.dataset, plan(data.dataset), {.seed = kSeed, .global_batch = 50, .start = {}, .end_epoch = 1});
+  for (int step = 0; step < 3; ++step) {
+    while (loader.peek() == nullptr) std::this_thread::yield();
+    const Batch* const seen = loader.peek();
+    const std::vector<std::size_t> images = samples(*seen);
+    const Batch& taken = loader.next();
+    CHECK(&taken == seen);
+    CHECK(samples(taken) == images);
+  }
+  CHECK(loader.peek() == nullptr);
 }
 
 TEST_CASE("a batch holds its samples' images", "[loader]") {

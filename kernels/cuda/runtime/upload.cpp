@@ -28,20 +28,30 @@ void Uploader::upload(std::span<const std::byte> host, DeviceView to, cudaStream
   check(cudaEventRecord(slot.copied.get(), lane));
 }
 
-void Uploader::upload_large(std::span<const std::byte> host, DeviceView to, cudaStream_t lane) {
-  Slot& slot = large_[next_large_++ % large_.size()];
+void Uploader::prefetch(std::span<const std::byte> host) {
+  if (host.size() <= kLarge) return;
+  stage(host, large_[next_large_ % large_.size()]);
+  prefetched_ = host;
+}
+
+void Uploader::stage(std::span<const std::byte> host, Slot& slot) {
   fill(slot.pinned, slot.copied, host);
   if (slot.staged.view().bytes < host.size()) {
     check(cudaEventSynchronize(slot.consumed.get()));
     slot.staged = allocate_device(host.size());
   }
-  const std::byte* const pinned = slot.pinned.view().address;
-  std::byte* const staged = slot.staged.view().address;
   check(cudaStreamWaitEvent(stream_.get(), slot.consumed.get(), 0));
-  check(cudaMemcpyAsync(staged, pinned, host.size(), cudaMemcpyHostToDevice, stream_.get()));
+  check(cudaMemcpyAsync(slot.staged.view().address, slot.pinned.view().address, host.size(), cudaMemcpyHostToDevice,
+                        stream_.get()));
   check(cudaEventRecord(slot.copied.get(), stream_.get()));
+}
+
+void Uploader::upload_large(std::span<const std::byte> host, DeviceView to, cudaStream_t lane) {
+  Slot& slot = large_[next_large_++ % large_.size()];
+  if (host.data() != prefetched_.data() || host.size() != prefetched_.size()) stage(host, slot);
+  prefetched_ = {};
   check(cudaStreamWaitEvent(lane, slot.copied.get(), 0));
-  check(cudaMemcpyAsync(to.address, staged, host.size(), cudaMemcpyDeviceToDevice, lane));
+  check(cudaMemcpyAsync(to.address, slot.staged.view().address, host.size(), cudaMemcpyDeviceToDevice, lane));
   check(cudaEventRecord(slot.consumed.get(), lane));
 }
 
