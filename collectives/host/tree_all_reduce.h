@@ -61,7 +61,7 @@ class TreeAllReduce final : public AllReduceAlgorithm {
   SharedMemory memory_;
   std::optional<NodeBarrier> barrier_;
   std::vector<std::vector<Range>> subtrees_;  // of each rank of this node
-  std::size_t room_;                          // for so many subtrees of a rank in all blocks, 0 while this changes
+  std::size_t room_;                          // subtrees of a rank for which all blocks have memory, 0 while it changes
   std::optional<TreeSum> tree_;               // of this node
   std::optional<TreeExchange> across_nodes_;
   std::uint64_t bytes_sent_before_ = 0;  // before ranks were lost
