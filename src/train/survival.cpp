@@ -151,19 +151,19 @@ void Survival::go_back() {
   agree_on_epoch();
 }
 
-// Only some ranks may have closed the epoch whose last step was done. Rank 0's record counts, which it writes.
+// Only some ranks may have closed the epoch whose last step was done, or begun the next one. Rank 0's record counts,
+// which it writes.
 void Survival::agree_on_epoch() {
   std::uint64_t open = record_.epoch ? record_.epoch->epoch : 0;
   world_.broadcast(std::as_writable_bytes(std::span(&open, 1)));
+  if (record_.epoch && record_.epoch->epoch == open) return;
+  record_.epoch.reset();
   std::vector<EpochResult>& closed = record_.result.epochs;
-  if (open == 0) {
-    record_.epoch.reset();
-  } else if (!record_.epoch || record_.epoch->epoch != open) {
-    EpochResult& epoch = record_.epoch.emplace(closed.back());
-    closed.pop_back();
-    epoch.train_loss *= static_cast<double>(epoch.images);  // sums again
-    epoch.train_measure *= static_cast<double>(epoch.images);
-  }
+  if (closed.empty() || closed.back().epoch != open) return;
+  EpochResult& epoch = record_.epoch.emplace(closed.back());
+  closed.pop_back();
+  epoch.train_loss *= static_cast<double>(epoch.images);  // sums again
+  epoch.train_measure *= static_cast<double>(epoch.images);
 }
 
 // The first of the ranks that are left writes the run's files.
