@@ -33,6 +33,10 @@ constexpr std::size_t kLeaving = 0, kFailed = 1, kStandings = 2;
 
 constexpr double kLastWords = 3;  // seconds to wait for the others before this process ends
 
+// Seconds of silence after which the launcher's daemon on this node has noticed that it has lost its mpirun
+// (scripts/launch): but if it has something to report before, such as the end of a rank, only after many minutes.
+constexpr double kDaemonNotices = 8;
+
 FileDescriptor open_process(std::uint64_t process) {
   return FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
 }
@@ -96,11 +100,14 @@ std::optional<std::vector<Membership::Loss>> Membership::agree() {
   const duration<double> latest((kCutOffFactor + 0.5) * lost_after_);
   if (!changed_.wait_for(lock, latest, [this] { return disturbed_; })) return {};
   changed_.wait(lock, [this] { return agreed(); });
-  if (!may_go_on())
-    end_with(
-        kStoppedExitCode,
+  if (!may_go_on()) {
+    const std::string line =
         fmt::format("annulus: rank {} on {}: only {} of {} ranks answer, and the others may go on: this one ends\n",
-                    own_, peers_[own_].host, left(), members_.size()));
+                    own_, peers_[own_].host, left(), members_.size());
+    lock.unlock();
+    std::this_thread::sleep_for(duration<double>(kDaemonNotices - lost_after_));
+    end_with(kStoppedExitCode, line);
+  }
   std::vector<Loss> losses;
   std::vector<int> members;
   for (const int rank : members_)
