@@ -237,7 +237,8 @@ class SurvivedLosses(BatchTest):
     def test_mpirun_lets_ranks_survive(self):
         config = self.folder / "run.toml"
         config.write_text('model = "lenet"\nsurvive = true\n')
-        for version, options in (("4.1.4", "--enable-recovery --mca state_base_verbose 1"), ("5.0.11", "--with-ft ulfm")):
+        recovery = "--enable-recovery --mca state_base_verbose 1 --mca orte_base_help_aggregate 0"
+        for version, options in (("4.1.4", recovery), ("5.0.11", "--with-ft ulfm")):
             self.mpirun(version=version)
             for arguments in (["--survive"], ["--config", config]):
                 shown = subprocess.run([ROOT / "scripts/launch", "-np", "2", "--dry-run", "ranks", "train", *arguments],
