@@ -122,8 +122,8 @@ std::uint64_t Survival::common_step() const {
   return common;
 }
 
-// Another loss may have interrupted the ranks at different places in the last recovery, or behind it, and an exchange
-// that some have completed, others may have not: which exchanges follow depends on what they agree on here, only.
+// Another loss may have interrupted ranks at different points of the last recovery, or after it, so that only some have
+// completed an exchange. From here on, what they exchange must depend only on what they have agreed on.
 void Survival::go_back() {
   const std::uint64_t step = common_step();
   if (step != state_.step || !replica_.holds_state) {
