@@ -62,17 +62,22 @@ def assert_waits_less_in_timed_rounds(test, run):
     test.assertLess(waits["1s"], 0.5 * waits["4"])
 
 
-class Local(helper.ProgramTest):
-    def run_local(self, name, ranks=2, **options):
+class RoundsTest(helper.ProgramTest):
+    def run_rounds(self, name, ranks=2, **options):
+        """A run of the class's strategy, in rounds of 4 steps."""
         out = self.folder / name
-        return out, self.train(out, ranks=ranks, **{"strategy": "local", "sync_every": 4, "batch": 10, "bucket": "20KiB",
-                                                    "eval_steps": 1, **options})
+        return out, self.train(out, ranks=ranks, **{"strategy": self.STRATEGY, "sync_every": 4, "batch": 10,
+                                                    "bucket": "20KiB", "eval_steps": 1, **options})
+
+
+class Local(RoundsTest):
+    STRATEGY = "local"
 
     def test_rounds(self):
         for name, options in (("average", {}), ("nesterov", {"outer": "nesterov"}),
                               ("overlap", {"overlap": True, "wire": "int8"})):
             with self.subTest(name):
-                out, results = self.run_local(name, ranks=3, model="resnet20", epochs=2, metrics_every=5, **options)
+                out, results = self.run_rounds(name, ranks=3, model="resnet20", epochs=2, metrics_every=5, **options)
                 # 500 images are 17 steps of 30: in rounds of 4, 4, 4, 4 and 1 in each epoch.
                 self.assertEqual([epoch["steps"] for epoch in results["epochs"]], [17, 17])
                 logged = [record["step"] for record in helper.metrics(out) if record["kind"] == "train"]
@@ -88,27 +93,27 @@ class Local(helper.ProgramTest):
                               ("int8", {"wire": "int8", "overlap": True, "model": "resnet20"})):
             with self.subTest(name):
                 options = {"ranks": 3, "checkpoint_every": 8, "eval_every": "end", "epochs": 2, **options}
-                whole, _ = self.run_local(f"{name}-whole", max_steps=25, **options)
-                parts, _ = self.run_local(f"{name}-parts", max_steps=8, **options)
-                parts, _ = self.run_local(f"{name}-parts", max_steps=25, resume=True, **options)
+                whole, _ = self.run_rounds(f"{name}-whole", max_steps=25, **options)
+                parts, _ = self.run_rounds(f"{name}-parts", max_steps=8, **options)
+                parts, _ = self.run_rounds(f"{name}-parts", max_steps=25, resume=True, **options)
                 self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
 
     def test_resuming_with_another_strategy(self):
-        out, _ = self.run_local("run", max_steps=8, outer="nesterov", optimizer="adamw", lr=0.001, momentum=None)
+        out, _ = self.run_rounds("run", max_steps=8, outer="nesterov", optimizer="adamw", lr=0.001, momentum=None)
         for steps, options in ((12, {"strategy": "synchronous", "sync_every": None}),
                                (16, {"strategy": "sharded", "sync_every": None}), (20, {"ranks": 3, "batch": 7})):
-            self.run_local("run", max_steps=steps, resume=True, optimizer="adamw", lr=0.001, momentum=None, **options)
+            self.run_rounds("run", max_steps=steps, resume=True, optimizer="adamw", lr=0.001, momentum=None, **options)
             attributes = helper.read_checkpoint(out / "checkpoint.h5")["attributes"]
             self.assertEqual(int(attributes["step"]), steps)
 
     def test_metrics_do_not_change_the_weights(self):
-        runs = [self.run_local(f"every-{every}", ranks=3, model="resnet20", overlap=True, wire="int8", max_steps=16,
+        runs = [self.run_rounds(f"every-{every}", ranks=3, model="resnet20", overlap=True, wire="int8", max_steps=16,
                                metrics_every=every)[0] for every in (4, 1000)]
         self.assert_same_state(*(out / "checkpoint.h5" for out in runs))
 
     def test_slow_rank(self):
         """In timed rounds a slow rank makes fewer updates, and the other one hardly waits for it."""
-        assert_waits_less_in_timed_rounds(self, self.run_local)
+        assert_waits_less_in_timed_rounds(self, self.run_rounds)
 
     def test_refusals(self):
         for change, reason in (({"shards": 4}, "--strategy local does not support --shards"),
@@ -128,11 +133,8 @@ class Local(helper.ProgramTest):
                 self.assertIn(reason, result.err)
 
 
-class Async(helper.ProgramTest):
-    def run_async(self, name, ranks=2, **options):
-        out = self.folder / name
-        return out, self.train(out, ranks=ranks, **{"strategy": "async", "sync_every": 4, "batch": 10, "bucket": "20KiB",
-                                                    "eval_steps": 1, **options})
+class Async(RoundsTest):
+    STRATEGY = "async"
 
     def test_without_staleness(self):
         """Has the bits of a synchronous run, also if rounds or epochs end within it."""
@@ -140,7 +142,7 @@ class Async(helper.ProgramTest):
                                (3, {"model": "lenet", "optimizer": "adamw", "lr": 0.001, "momentum": None, "ema": 0.9})):
             with self.subTest(ranks=ranks):
                 options = {"ranks": ranks, "epochs": 2, "max_steps": -(-500 // (10 * ranks)) + 4, **options}
-                (a, of_a), (b, of_b) = (self.run_async(f"{name}-{ranks}", **run, **options) for name, run in
+                (a, of_a), (b, of_b) = (self.run_rounds(f"{name}-{ranks}", **run, **options) for name, run in
                                         (("async", {"staleness": 0}),
                                          ("synchronous", {"strategy": "synchronous", "sync_every": None,
                                                           "all_reduce": "ring"})))  # in this order owners add
@@ -150,7 +152,7 @@ class Async(helper.ProgramTest):
 
     def test_staleness(self):
         """No gradient is older than the bound, and each is applied once: there are as many as parts."""
-        out, results = self.run_async("run", ranks=3, epochs=2, staleness=2, model="resnet20", metrics_every=1)
+        out, results = self.run_rounds("run", ranks=3, epochs=2, staleness=2, model="resnet20", metrics_every=1)
         histogram = results["ledger"]["staleness"]["histogram"]
         self.assertLessEqual(len(histogram), 3)
         self.assertEqual(sum(histogram), 3 * 2 * 17)  # 500 images are 17 steps of 30
@@ -161,28 +163,28 @@ class Async(helper.ProgramTest):
 
     def test_resuming(self):
         adamw = {"optimizer": "adamw", "lr": 0.001, "momentum": None, "ema": 0.9}
-        out, _ = self.run_async("run", max_steps=8, **adamw)
+        out, _ = self.run_rounds("run", max_steps=8, **adamw)
         for steps, options in ((12, {"strategy": "synchronous", "sync_every": None}), (16, {"ranks": 3, "batch": 7}),
                                (20, {"strategy": "local"}), (24, {"ranks": 1, "batch": 20})):
-            self.run_async("run", max_steps=steps, resume=True, **adamw, **options)
+            self.run_rounds("run", max_steps=steps, resume=True, **adamw, **options)
             attributes = helper.read_checkpoint(out / "checkpoint.h5")["attributes"]
             self.assertEqual(int(attributes["step"]), steps)
 
     def test_slow_rank(self):
         """In timed rounds a slow rank has fewer samples, and the other one hardly waits for it."""
-        assert_waits_less_in_timed_rounds(self, self.run_async)
+        assert_waits_less_in_timed_rounds(self, self.run_rounds)
 
     def test_servers(self):
         """The last ranks compute nothing, but weights are theirs: with them a run has the bits of one without."""
         for name, ranks, options in (("alone", 1, {}), ("served", 2, {"servers": 1}), ("by two", 3, {"servers": 2})):
-            out, results = self.run_async(name, ranks, staleness=0, batch=20, max_steps=12, **options)
+            out, results = self.run_rounds(name, ranks, staleness=0, batch=20, max_steps=12, **options)
             self.assertEqual(results.get("servers", 0), ranks - 1)
             self.assert_same_state(self.folder / "alone" / "checkpoint.h5", out / "checkpoint.h5")
             compute = results["ledger"]["ranks"]["compute"]
             self.assertTrue(all(seconds < 0.5 * compute[0] for seconds in compute[1:]), compute)
 
     def test_servers_in_timed_rounds(self):
-        out, results = self.run_async("run", 4, servers=2, sync_every="1s", epochs=2)
+        out, results = self.run_rounds("run", 4, servers=2, sync_every="1s", epochs=2)
         losses = [epoch["train_loss"] for epoch in results["epochs"]]
         self.assertLess(losses[1], 0.9 * losses[0])
 
