@@ -43,7 +43,7 @@ std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& opt
   if (options.precision != "auto") request.precision = parse_precision(options.precision);
   request.gpu = gpu_of(world);
   request.tuning = options.tuning;
-  if (request.name == "cuda") bind_to(processors_near(gpu_address(request.gpu)));
+  if (request.name == "cuda" && gpus_here() > 0) bind_to(processors_near(gpu_address(request.gpu)));
   if (world.root() && request.name == "cpu" && !options.tuning.empty())
     fmt::print(stderr, "annulus: --tune has no effect on a CPU\n");
   return make_device(request);
