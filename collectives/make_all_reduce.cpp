@@ -58,7 +58,7 @@ std::unique_ptr<AllReduce> run_on_host(const World& world, HostAllReduce host) {
 
 const std::vector<std::string>& all_reduce_names() {
   static const std::vector<std::string> names{"auto",     "shm", "hierarchical", "ring", "message-ring",
-                                              "doubling", "mpi", "nccl",         "none"};
+                                              "doubling", "mpi", "direct",       "nccl", "none"};
   return names;
 }
 
@@ -72,7 +72,8 @@ std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const W
     return std::make_unique<NoAllReduce>(device, "none: gradients are not summed (requested by --all-reduce none)",
                                          false);
   if (!device.info().shares_host_memory) return make_gpu_all_reduce(algorithm, world, device, wire, crossover);
-  if (algorithm == "nccl") fail("--all-reduce nccl needs a GPU, but this device is a CPU: use auto");
+  if (algorithm == "nccl" || algorithm == "direct")
+    fail("--all-reduce {} needs a GPU, but this device is a CPU: use auto", algorithm);
   return run_on_host(world, make_host_all_reduce(algorithm, world, wire, crossover));
 }
 

@@ -8,9 +8,9 @@
 
 namespace annulus {
 
-AllReduceStream::AllReduceStream(std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm,
-                                 const std::string& name, const std::string& why)
-    : AllReduce({name + " (" + why + ")", name}), lane_(std::move(lane)), algorithm_(std::move(algorithm)) {}
+AllReduceStream::AllReduceStream(AllReduceInfo info, std::unique_ptr<cuda::SideLane> lane,
+                                 std::unique_ptr<StreamAlgorithm> algorithm)
+    : AllReduce(std::move(info)), lane_(std::move(lane)), algorithm_(std::move(algorithm)) {}
 
 AllReduceStream::~AllReduceStream() = default;
 

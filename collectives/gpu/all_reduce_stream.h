@@ -20,10 +20,8 @@ class LaneClock;
 // makes the lane wait for it; the calling thread waits in wait() only.
 class AllReduceStream final : public AllReduce {
  public:
-  // `lane`: the algorithm runs on its stream. `name`: also the order in its info. `why` this algorithm was chosen, for
-  // the user.
-  AllReduceStream(std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm,
-                  const std::string& name, const std::string& why);
+  // `lane`: the algorithm runs on its stream.
+  AllReduceStream(AllReduceInfo info, std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm);
   ~AllReduceStream() override;
 
   DeviceView allocate(std::size_t bytes) override { return algorithm_->allocate(bytes); }

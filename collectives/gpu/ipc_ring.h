@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "collectives/gpu/stream_algorithm.h"
+#include "collectives/gpu/peer_all_reduce.h"
 #include "collectives/world/world.h"
 
 namespace annulus {
@@ -61,6 +61,6 @@ struct IpcRingOptions {
 
 // Collective over the world. Throws Error, on all ranks, if one of them cannot access its neighbour's memory or has no
 // stream memory operations.
-std::unique_ptr<StreamAlgorithm> make_ipc_ring(const World& world, cuda::SideLane& lane, IpcRingOptions options = {});
+std::unique_ptr<PeerAllReduce> make_ipc_ring(const World& world, cuda::SideLane& lane, IpcRingOptions options = {});
 
 }  // namespace annulus

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "collectives/gpu/all_reduce_stream.h"
+#include "collectives/gpu/direct_all_reduce.h"
 #include "collectives/gpu/ipc_ring.h"
 #include "collectives/gpu/message_ring.h"
 #include "collectives/gpu/nccl.h"
@@ -26,20 +27,60 @@ struct Request {
   std::string why;  // this algorithm, for the user
 };
 
-template <class Make>
-Made on_stream(const Request& request, const Make& make, std::string_view name) {
-  auto lane = std::make_unique<cuda::SideLane>(cuda::compute_lane(request.device));
-  auto algorithm = make(request.world, *lane);
-  return std::make_unique<AllReduceStream>(std::move(lane), std::move(algorithm), std::string(name), request.why);
+Made on_stream(const Request& request, std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm,
+               const std::string& name, const std::string& order) {
+  return std::make_unique<AllReduceStream>(
+      AllReduceInfo{.description = fmt::format("{} ({})", name, request.why), .order = order}, std::move(lane),
+      std::move(algorithm));
 }
 
+std::unique_ptr<cuda::SideLane> make_lane(const Request& request) {
+  return std::make_unique<cuda::SideLane>(cuda::compute_lane(request.device));
+}
+
+// Of both algorithms between GPUs that can access each other's memory.
+constexpr const char* kRingOrder = "ring of fp32 over the GPUs' memory";
+
 Made make_ring(const Request& request) {
-  const auto make = [](const World& world, cuda::SideLane& lane) { return make_ipc_ring(world, lane); };
-  return on_stream(request, make, "ring over the GPUs' memory");
+  auto lane = make_lane(request);
+  auto ring = make_ipc_ring(request.world, *lane);
+  return on_stream(request, std::move(lane), std::move(ring), "ring over the GPUs' memory", kRingOrder);
+}
+
+Made make_direct(const Request& request) {
+  auto lane = make_lane(request);
+  auto direct = make_direct_all_reduce(request.world, *lane);
+  return on_stream(request, std::move(lane), std::move(direct), "direct all-reduce over the GPUs' memory", kRingOrder);
+}
+
+// Returns how many times as fast as a ring a direct all-reduce is; 0 if it cannot be used. The same on every rank.
+double direct_speed_up(const Request& request) {
+  const auto lane = make_lane(request);
+  const auto ring = make_ipc_ring(request.world, *lane);
+  try {
+    const auto direct = make_direct_all_reduce(request.world, *lane);
+    return ring->measure() / direct->measure();
+  } catch (const Error&) {  // the same on every rank
+    return 0;
+  }
+}
+
+// The faster one. Both have the same bits, so different runs may use either. Ranks that share a GPU take turns of
+// milliseconds, which measures nothing.
+Made make_over_peers(const Request& request) {
+  const auto because = [&](const std::string& why) {
+    return Request{request.world, request.device, request.wire, request.crossover, request.why + why};
+  };
+  const double speed_up = shared_gpu(request.world).empty() ? direct_speed_up(request) : 0;
+  if (speed_up > 1) return make_direct(because(fmt::format("; {:.1f} times as fast as a ring", speed_up)));
+  return make_ring(because(speed_up > 0 ? fmt::format("; {:.1f} times as fast as directly", 1 / speed_up) : ""));
 }
 
 Made make_vendors(const Request& request) {
-  return on_stream(request, make_nccl, "NCCL's all-reduce");
+  auto lane = make_lane(request);
+  auto nccl = make_nccl(request.world, *lane);
+  const std::string name = "NCCL's all-reduce";
+  return on_stream(request, std::move(lane), std::move(nccl), name, name);
 }
 
 // Stages arrays through the host's memory for the host's algorithm of this name.
@@ -76,7 +117,7 @@ Made make_auto(const Request& request) {
   }
   std::string unreachable;
   try {
-    return make_ring(because("all ranks are on one node, and each GPU can access its neighbour's memory"));
+    return make_over_peers(because("all ranks are on one node, and each GPU can access its neighbour's memory"));
   } catch (const Error& error) {  // the same on every rank
     unreachable = error.what();
   }
@@ -91,6 +132,7 @@ std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string& algorithm, con
   const Request request{world, device, wire, crossover, "requested by --all-reduce " + algorithm};
   if (algorithm == "auto") return make_auto(request);
   if (algorithm == "nccl") return make_vendors(request);
+  if (algorithm == "direct") return make_direct(request);
   if (algorithm == "ring") return world.one_node() ? make_ring(request) : make_between_nodes("ring", request);
   return make_through_host(algorithm, request);
 }

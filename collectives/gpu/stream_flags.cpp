@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <cstdlib>
 
 #include "kernels/base/error.h"
@@ -9,8 +10,9 @@
 namespace annulus::cuda {
 namespace {
 
-// The signature of both operations.
+// The signatures of single operations, and of several.
 using Operation = CUresult (*)(CUstream stream, CUdeviceptr flag, cuuint32_t value, unsigned flags);
+using Batch = CUresult (*)(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags);
 
 // A stream that waits for a flag occupies one of the hardware's queues, and streams beyond the number of queues share
 // them: the streams that are to end the wait, or only to read the flags, must not queue up behind it. CUDA creates 8
@@ -28,9 +30,7 @@ void* entry_point(const char* name) {
   return function;
 }
 
-void put(void* operation, cudaStream_t stream, const std::uint32_t* flag, std::uint32_t value, unsigned flags) {
-  const CUresult result =
-      reinterpret_cast<Operation>(operation)(stream, reinterpret_cast<CUdeviceptr>(flag), value, flags);
+void expect_success(CUresult result) {
   if (result != CUDA_SUCCESS)
     fail(
         "this GPU's driver refused a stream memory operation (error {}), which streams of several processes need to "
@@ -38,9 +38,20 @@ void put(void* operation, cudaStream_t stream, const std::uint32_t* flag, std::u
         static_cast<int>(result));
 }
 
+CUdeviceptr address_of(const std::uint32_t* flag) {
+  return reinterpret_cast<CUdeviceptr>(flag);
+}
+
+void put(void* operation, cudaStream_t stream, const std::uint32_t* flag, std::uint32_t value, unsigned flags) {
+  expect_success(reinterpret_cast<Operation>(operation)(stream, address_of(flag), value, flags));
+}
+
 }  // namespace
 
-StreamFlags::StreamFlags() : wait_(entry_point("cuStreamWaitValue32")), write_(entry_point("cuStreamWriteValue32")) {}
+StreamFlags::StreamFlags()
+    : wait_(entry_point("cuStreamWaitValue32")),
+      write_(entry_point("cuStreamWriteValue32")),
+      batch_(entry_point("cuStreamBatchMemOp")) {}
 
 void StreamFlags::wait(cudaStream_t stream, const std::uint32_t* flag, std::uint32_t value) const {
   put(wait_, stream, flag, value, CU_STREAM_WAIT_VALUE_GEQ);
@@ -48,6 +59,27 @@ void StreamFlags::wait(cudaStream_t stream, const std::uint32_t* flag, std::uint
 
 void StreamFlags::write(cudaStream_t stream, std::uint32_t* flag, std::uint32_t value) const {
   put(write_, stream, flag, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+void StreamFlags::exchange(cudaStream_t stream, std::span<std::uint32_t* const> raise,
+                           std::span<const std::uint32_t* const> await, std::uint32_t value) const {
+  std::array<CUstreamBatchMemOpParams, 2 * kMostFlags> operations{};
+  unsigned count = 0;
+  for (const std::uint32_t* flag : raise) {
+    auto& write = operations.at(count++).writeValue;
+    write.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    write.address = address_of(flag);
+    write.value = value;
+    write.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+  }
+  for (const std::uint32_t* flag : await) {
+    auto& wait = operations.at(count++).waitValue;
+    wait.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    wait.address = address_of(flag);
+    wait.value = value;
+    wait.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  }
+  expect_success(reinterpret_cast<Batch>(batch_)(stream, count, operations.data(), 0));
 }
 
 }  // namespace annulus::cuda

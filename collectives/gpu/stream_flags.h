@@ -1,7 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <string>
+#include <span>
 
 #include "kernels/cuda/runtime/runtime.h"
 
@@ -22,11 +23,18 @@ class StreamFlags {
   // mapped from another.
   void write(cudaStream_t stream, std::uint32_t* flag, std::uint32_t value) const;
 
+  // Both in one call of the driver: writes all flags of `raise`, then waits for all of `await`; at most kMostFlags
+  // each.
+  static constexpr std::size_t kMostFlags = 32;
+  void exchange(cudaStream_t stream, std::span<std::uint32_t* const> raise, std::span<const std::uint32_t* const> await,
+                std::uint32_t value) const;
+
   static bool reached(std::uint32_t flag, std::uint32_t value) { return static_cast<std::int32_t>(flag - value) >= 0; }
 
  private:
   void* wait_ = nullptr;
   void* write_ = nullptr;
+  void* batch_ = nullptr;
 };
 
 }  // namespace annulus::cuda

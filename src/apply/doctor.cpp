@@ -47,7 +47,7 @@ void try_all_reduces(const World& world, Device& device) {
     return;
   }
   std::vector<std::string> names{"auto", "shm", "hierarchical", "ring", "message-ring", "doubling", "mpi"};
-  if (!device.info().shares_host_memory) names.push_back("nccl");
+  if (!device.info().shares_host_memory) names.insert(names.end(), {"direct", "nccl"});
   for (const std::string& name : names) {
     std::string text;
     try {

@@ -25,7 +25,7 @@ VECTORIZED = {
     "batch_moments", "cast_vectors", "channel_moments", "channel_sums", "drop", "embed", "gradient_sums", "hand_on",
     "input_gradients", "layer_norm", "layer_norm_backward", "layer_norm_sums", "mask_and_add_up", "max_pool",
     "max_pool_backward", "move_vectors", "prelu", "prelu_backward", "put_vectors", "rectify", "rectify_backward", "softmax",
-    "softmax_backward", "softmax_gradients", "softmax_losses", "swap_vectors", "update", "widen_vectors"}
+    "softmax_backward", "softmax_gradients", "softmax_losses", "sum_vectors", "swap_vectors", "update", "widen_vectors"}
 
 
 def name_of(symbol):

@@ -22,4 +22,22 @@ enum CUstreamWaitValue_flags {
 
 enum CUstreamWriteValue_flags { CU_STREAM_WRITE_VALUE_DEFAULT = 0, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER = 1 };
 
+enum CUstreamBatchMemOpType { CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1, CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2 };
+
+union CUstreamBatchMemOpParams {
+  CUstreamBatchMemOpType operation;
+  struct Value {
+    CUstreamBatchMemOpType operation;
+    CUdeviceptr address;
+    union {
+      cuuint32_t value;
+      cuuint64_t value64;
+    };
+    unsigned flags;
+    CUdeviceptr alias;
+  };
+  Value waitValue, writeValue;
+  cuuint64_t pad[6];
+};
+
 #define CUDA_VERSION 13000

@@ -15,6 +15,7 @@
 #include "tests/gpu/emulator/vector_types.h"
 
 #define __global__
+#define __grid_constant__
 #define __device__
 #define __host__
 #define __constant__

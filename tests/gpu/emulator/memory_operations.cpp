@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <thread>
 
@@ -69,6 +70,23 @@ CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, uns
   }));
 }
 
+// As the driver does, it queues them in their order.
+CUresult several(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags) {
+  constexpr unsigned kTooMany = 256;
+  if (count >= kTooMany || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  for (const CUstreamBatchMemOpParams& next : std::span(operations, count)) {
+    const auto& wait = next.waitValue;
+    const auto& write = next.writeValue;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (next.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32)
+      result = wait_value(stream, wait.address, wait.value, wait.flags);
+    if (next.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32)
+      result = write_value(stream, write.address, write.value, write.flags);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 }  // namespace emulated
 
@@ -80,6 +98,8 @@ cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigne
     *function = reinterpret_cast<void*>(&emulated::wait_value);
   if (name == "cuStreamWriteValue32" || name == "cuStreamWriteValue32_v2")
     *function = reinterpret_cast<void*>(&emulated::write_value);
+  if (name == "cuStreamBatchMemOp" || name == "cuStreamBatchMemOp_v2")
+    *function = reinterpret_cast<void*>(&emulated::several);
   const bool found = *function != nullptr;
   if (status != nullptr) *status = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return found ? cudaSuccess : emulated::remember(cudaErrorSymbolNotFound);

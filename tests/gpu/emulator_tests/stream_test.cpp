@@ -239,3 +239,29 @@ TEST_CASE("a full stream blocks the thread that adds work to it") {
   CHECK(launch_before_opening(1023) == 0);
   CHECK(launch_before_opening(1024) == SIGALRM);  // the gate is part of the queue
 }
+
+TEST_CASE("a batch of memory operations is queued in its order, or refused") {
+  using Batch = CUresult(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
+  auto* const batch = entry_point<Batch>("cuStreamBatchMemOp");
+  OwnStream stream, other;
+  const DeviceArray<std::uint32_t> flags(std::vector<std::uint32_t>{0, 0});
+  CUstreamBatchMemOpParams operations[2] = {};
+  operations[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  operations[0].writeValue.address = address_of(flags.get());
+  operations[0].writeValue.value = 7;
+  operations[1].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  operations[1].waitValue.address = address_of(flags.get() + 1);
+  operations[1].waitValue.value = 3;
+  REQUIRE(batch(stream, 2, operations, 0) == CUDA_SUCCESS);
+  auto* const wait = entry_point<MemoryOperation>("cuStreamWaitValue32");
+  REQUIRE(wait(other, address_of(flags.get()), 7, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS);
+  REQUIRE(cudaStreamSynchronize(other) == cudaSuccess);  // written although the batch still waits
+  CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
+  auto* const write = entry_point<MemoryOperation>("cuStreamWriteValue32");
+  REQUIRE(write(other, address_of(flags.get() + 1), 3, 0) == CUDA_SUCCESS);
+  CHECK(flags.values(stream) == std::vector<std::uint32_t>{7, 3});
+
+  CHECK(batch(stream, 256, operations, 0) == CUDA_ERROR_INVALID_VALUE);
+  operations[0].operation = static_cast<CUstreamBatchMemOpType>(3);
+  CHECK(batch(stream, 1, operations, 0) == CUDA_ERROR_INVALID_VALUE);
+}

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "collectives/gpu/all_reduce_stream.h"
+#include "collectives/gpu/direct_all_reduce.h"
 #include "collectives/gpu/ipc_ring.h"
 #include "collectives/gpu/message_ring.h"
 #include "collectives/gpu/nccl.h"
@@ -64,13 +65,28 @@ Case by_name(const std::string& name, int ranks_per_node = 0) {
           ranks_per_node};
 }
 
+template <class Algorithm>
+std::unique_ptr<AllReduce> on_stream(std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<Algorithm> algorithm) {
+  return std::make_unique<AllReduceStream>(AllReduceInfo{"test", "test"}, std::move(lane), std::move(algorithm));
+}
+
 Case ring(const IpcRingOptions& options) {
   return {fmt::format("ring, segments of {} bytes", options.segment_bytes),
           [options](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
             if (world.size() == 1) return make_all_reduce("ring", world, device);
             auto lane = std::make_unique<cuda::SideLane>(device.lane());
             auto algorithm = make_ipc_ring(world, *lane, options);
-            return std::make_unique<AllReduceStream>(std::move(lane), std::move(algorithm), "ring", "test");
+            return on_stream(std::move(lane), std::move(algorithm));
+          }};
+}
+
+Case direct(const DirectOptions& options) {
+  return {fmt::format("direct, small up to {} bytes", options.small_bytes),
+          [options](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
+            if (world.size() == 1) return make_all_reduce("direct", world, device);
+            auto lane = std::make_unique<cuda::SideLane>(device.lane());
+            auto algorithm = make_direct_all_reduce(world, *lane, options);
+            return on_stream(std::move(lane), std::move(algorithm));
           }};
 }
 
@@ -87,7 +103,7 @@ Case nccl() {
   return {"nccl", [](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
             auto lane = std::make_unique<cuda::SideLane>(device.lane());
             auto algorithm = make_nccl(world, *lane);
-            return std::make_unique<AllReduceStream>(std::move(lane), std::move(algorithm), "nccl", "test");
+            return on_stream(std::move(lane), std::move(algorithm));
           }};
 }
 
@@ -105,6 +121,8 @@ std::vector<Case> cases() {
   use_gpu(world);
   std::vector<Case> all{by_name("ring"),
                         ring({.segment_bytes = 4096, .scratch_bytes = 64 << 10}),
+                        direct({}),
+                        direct({.small_bytes = 1000, .scratch_bytes = 64 << 10}),
                         by_name("auto"),
                         by_name("auto", 1),
                         by_name("message-ring"),
@@ -285,6 +303,22 @@ TEST_CASE("repeated all-reduces are bit-identical") {
   }
 }
 
+TEST_CASE("a direct all-reduce has the bits of the ring") {
+  const World world;
+  use_gpu(world);
+  cuda::CudaDevice device(current_gpu());
+  const auto one_of = [&](const Case& algorithm) { return algorithm.make(world, device); };
+  const auto ring = one_of(by_name("ring"));
+  for (const DirectOptions options : {DirectOptions{}, DirectOptions{.small_bytes = 0}}) {
+    const auto directly = one_of(direct(options));
+    for (const std::size_t size : {1, 63, 65, 1'000, 30'001}) {
+      CAPTURE(size, options.small_bytes);
+      const std::vector<float> share = fractions(size, world.rank());
+      check_equal(sum_of(device, *directly, share), sum_of(device, *ring, share));
+    }
+  }
+}
+
 TEST_CASE("waiting for the last array waits for all") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
@@ -324,15 +358,20 @@ TEST_CASE("two concurrent all-reduces do not mix up their flags and messages") {
   }
 }
 
-TEST_CASE("the ring pulls 2(N-1)/N of an array that N divides in cache lines") {
+TEST_CASE("2(N-1)/N of an array that N divides in cache lines are pulled, and whole ones if they are small") {
   const World world;
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
-  const auto all_reduce = make_all_reduce("ring", world, device);
   const auto n = static_cast<std::size_t>(world.size());
   const Buffer memory = cuda::allocate_device(64 * n * sizeof(float));
-  all_reduce->wait(all_reduce->enqueue(memory.view()));
-  CHECK(all_reduce->progress().snapshot().bytes_sent == 2 * (n - 1) * 64 * sizeof(float));
+  const auto pulled = [&](const Case& algorithm) {
+    const auto all_reduce = algorithm.make(world, device);
+    all_reduce->wait(all_reduce->enqueue(memory.view()));
+    return all_reduce->progress().snapshot().bytes_sent;
+  };
+  CHECK(pulled(by_name("ring")) == 2 * (n - 1) * 64 * sizeof(float));
+  CHECK(pulled(direct({.small_bytes = 0})) == 2 * (n - 1) * 64 * sizeof(float));
+  CHECK(pulled(direct({})) == (n - 1) * 64 * n * sizeof(float));
 }
 
 TEST_CASE("spans of all-reduces are on the host's clock, and exist only if recorded") {
@@ -360,12 +399,12 @@ TEST_CASE("spans of all-reduces are on the host's clock, and exist only if recor
   CHECK(sum->end <= ended + kClocks);
 }
 
-TEST_CASE("a waiting ring reports its peer and its step") {
+TEST_CASE("a waiting all-reduce between GPUs reports its peer and its step") {
   const World world;
   use_gpu(world);
   if (world.size() == 1) return;
   cuda::CudaDevice device(current_gpu());
-  const auto all_reduce = make_all_reduce("ring", world, device);
+  const auto all_reduce = make_all_reduce(GENERATE("ring", "direct"), world, device);
   const Buffer memory = cuda::allocate_device(100'000);
   world.barrier();
   if (world.root()) std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -394,7 +433,7 @@ TEST_CASE("all-reduces that nobody waits for do not keep a rank from leaving") {
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
   const Buffer memory = cuda::allocate_device(4'000'000);
-  const auto all_reduce = make_all_reduce(GENERATE("ring", "message-ring", "shm"), world, device);
+  const auto all_reduce = make_all_reduce(GENERATE("ring", "direct", "message-ring", "shm"), world, device);
   if (world.root()) all_reduce->enqueue(memory.view());
 }
 
@@ -404,7 +443,7 @@ TEST_CASE("waiting for an all-reduce that another rank has left gives an error t
   if (world.size() < 3) return;
   cuda::CudaDevice device(current_gpu());
   const Buffer memory = cuda::allocate_device(100'000);
-  const auto all_reduce = make_all_reduce("ring", world, device);
+  const auto all_reduce = make_all_reduce(GENERATE("ring", "direct"), world, device);
   const int last = world.size() - 1;  // never comes, so that the root cannot end it
   if (world.root()) all_reduce->enqueue(memory.view());
   if (!world.root() && world.rank() != last)
@@ -416,7 +455,7 @@ TEST_CASE("a rank that leaves with an exception does not hang if the others neve
   const World world;
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
-  const std::string algorithm = GENERATE("ring", "message-ring", "shm");
+  const std::string algorithm = GENERATE("ring", "direct", "message-ring", "shm");
   const auto begun = std::chrono::steady_clock::now();
   try {
     const auto all_reduce = make_all_reduce(algorithm, world, device);
@@ -425,7 +464,8 @@ TEST_CASE("a rank that leaves with an exception does not hang if the others neve
     world.barrier();
     if (world.root()) {
       const AllReduce::Ticket ticket = all_reduce->enqueue(memory.view());
-      if (algorithm == "ring") all_reduce->join(ticket);  // the host would wait for the others
+      const bool host_waits = algorithm == "message-ring" || algorithm == "shm";
+      if (!host_waits) all_reduce->join(ticket);
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));  // so that the root has long been waiting
     }
@@ -476,7 +516,8 @@ TEST_CASE("the description names the algorithm and the reason") {
   if (world.size() == 1) return;
   cuda::CudaDevice device(current_gpu());
   CHECK_THAT(make_all_reduce("auto", world, device)->info().description,
-             Catch::Contains("ring over the GPUs' memory") && Catch::Contains("can access its neighbour"));
+             Catch::Contains("over the GPUs' memory") && Catch::Contains("can access its neighbour"));
+  CHECK(make_all_reduce("direct", world, device)->info().order == make_all_reduce("ring", world, device)->info().order);
   CHECK_THAT(make_all_reduce("shm", world, device)->info().description,
              Catch::Contains("staged through pinned memory"));
   const World nodes(1);
@@ -491,11 +532,12 @@ TEST_CASE("the description names the algorithm and the reason") {
 }
 
 // With ANNULUS_EMULATED_APART.
-TEST_CASE("without peer access ring is refused, and auto chooses another algorithm", "[.apart]") {
+TEST_CASE("without peer access ring and direct are refused, and auto chooses another algorithm", "[.apart]") {
   const World world;
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
-  CHECK_THROWS_WITH(make_all_reduce("ring", world, device), Catch::Contains("cannot access its neighbour's memory"));
+  for (const std::string name : {"ring", "direct"})
+    CHECK_THROWS_WITH(make_all_reduce(name, world, device), Catch::Contains("cannot access its neighbour's memory"));
   const auto all_reduce = make_all_reduce("auto", world, device);
   CHECK_THAT(all_reduce->info().description,
              Catch::Contains("cannot access") &&
