@@ -319,7 +319,7 @@ class Devices(GpuTest):
                 self.assertEqual("share a GPU (" in result.out, count == 1 and ranks == 2, str(result))
                 if ranks == 0:
                     continue
-                for name in ("auto", "shm", "ring", "message-ring", "doubling", "mpi"):
+                for name in ("auto", "shm", "ring", "message-ring", "doubling", "mpi", "direct"):
                     self.assertRegex(result.out, rf"(?m)^  {name} +yes: ")
                 nccl = r"no: NCCL does not support two ranks on one GPU" if count == 1 else r"yes: NCCL's all-reduce"
                 self.assertRegex(result.out, r"(?m)^  nccl +" + nccl)
