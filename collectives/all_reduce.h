@@ -58,6 +58,11 @@ class AllReduce {
   // enqueue().
   virtual DeviceView allocate(std::size_t bytes) = 0;
 
+  // The same, but one array for all ranks, if they share memory, of which each rank writes its chunk(): then an
+  // all-gather copies nothing, and only waits until every rank has written. Else like allocate(); see in_common().
+  virtual DeviceView allocate_common(std::size_t bytes) { return allocate(bytes); }
+  virtual bool in_common(DeviceView /*values*/) const { return false; }
+
   // With shards, a rank adds an array for each of its subtrees (collectives/shard_tree.h). Returns the memory of
   // subtree `number`'s; that of the last subtree, and thus the only one's, is `values` itself, which receives the sum.
   // REQUIRES: `values` is in allocate()'s memory.
@@ -75,8 +80,9 @@ class AllReduce {
   virtual Ticket enqueue_with_feedback(DeviceView values, DeviceView error, Next next, std::size_t bucket);
 
   // The two halves of an all-reduce, enqueued like one. In a reduce-scatter a rank receives the sums of its chunk of
-  // the array, the same bits as in an all-reduce of the whole; the rest of its array is undefined then. An all-gather
-  // copies every rank's chunk to all ranks. REQUIRES: info().halves, and `values` is in allocate()'s memory.
+  // the array, the same bits as in an all-reduce of the whole; the rest of its array is undefined then, and may be read
+  // by other ranks until the next all-reduce or all-gather is complete. An all-gather copies every rank's chunk to all
+  // ranks. REQUIRES: info().halves, and `values` is in allocate()'s or allocate_common()'s memory.
   virtual Ticket reduce_scatter(DeviceView values, Next next, std::size_t bucket);
   virtual Ticket all_gather(DeviceView values, Next next, std::size_t bucket);
   virtual Range chunk(std::size_t count) const;  // this rank's, of an array of `count` floats

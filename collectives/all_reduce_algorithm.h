@@ -52,6 +52,10 @@ class AllReduceAlgorithm {
     return {memory.address, memory.bytes};
   }
 
+  // See AllReduce.
+  virtual std::span<std::byte> allocate_common(std::size_t bytes) { return allocate(bytes); }
+  virtual bool in_common(const void* /*address*/) const { return false; }
+
   // See AllReduce::addend.
   virtual DeviceView addend(DeviceView values, std::size_t /*number*/) { return values; }
 

@@ -42,6 +42,11 @@ class AllReduceWorker final : public AllReduce {
     const auto memory = algorithm_->allocate(bytes);
     return {memory.data(), memory.size()};
   }
+  DeviceView allocate_common(std::size_t bytes) override {
+    const auto memory = algorithm_->allocate_common(bytes);
+    return {memory.data(), memory.size()};
+  }
+  bool in_common(DeviceView values) const override { return algorithm_->in_common(values.address); }
   DeviceView addend(DeviceView values, std::size_t number) override { return algorithm_->addend(values, number); }
   Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
     return add({floats(values), bucket, &AllReduceAlgorithm::all_reduce}, next);

@@ -104,13 +104,13 @@ SharedMemoryAllReduce::Piece SharedMemoryAllReduce::in_place(std::span<float> va
 
 void SharedMemoryAllReduce::reduce_scatter(std::span<float> values) {
   const TraceSpan span(lane_, "reduce-scatter");
-  barrier_.wait(1, 2, lane_);  // every rank's array is ready
+  barrier_.wait(1, 1, lane_);  // every rank's array is ready
   sum_own_chunk(in_place(values), chunk(values.size()));
-  barrier_.wait(2, 2, lane_);  // and no longer read by others
 }
 
 void SharedMemoryAllReduce::all_gather(std::span<float> values) {
   const TraceSpan span(lane_, "all-gather");
+  if (in_common(values.data())) return barrier_.wait(1, 1, lane_);
   barrier_.wait(1, 2, lane_);  // every rank's chunk is ready
   const Piece piece = in_place(values);
   const std::size_t ranks = piece.everywhere.size(), own = static_cast<std::size_t>(memory_.node().rank());

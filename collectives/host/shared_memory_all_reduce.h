@@ -61,6 +61,8 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   void all_gather(std::span<float> values) override;
   Range chunk(std::size_t count) const override;
   std::span<std::byte> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  std::span<std::byte> allocate_common(std::size_t bytes) override { return memory_.allocate_common(bytes); }
+  bool in_common(const void* address) const override { return memory_.in_common(address); }
   std::uint64_t bytes_sent() const override { return across_nodes_ ? across_nodes_->bytes_sent() : 0; }
   void record_to(TraceLane* lane) override;
 

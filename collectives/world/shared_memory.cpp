@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -80,10 +81,8 @@ File open_on_all(const World& node, std::size_t bytes) {
 
 }  // namespace
 
-SharedMemory::Region::Region(const World& node, std::size_t part_bytes)
-    : part_bytes_((part_bytes + kPage - 1) / kPage * kPage + kSkew),
-      bytes_(part_bytes_ * static_cast<std::size_t>(node.size())),
-      parts_(static_cast<std::size_t>(node.size())) {
+SharedMemory::Region::Region(const World& node, std::size_t parts, std::size_t part_bytes)
+    : part_bytes_((part_bytes + kPage - 1) / kPage * kPage + kSkew), bytes_(part_bytes_ * parts), parts_(parts) {
   std::iota(parts_.begin(), parts_.end(), std::size_t{0});
   const File file = open_on_all(node, bytes_);
   // Allocates everything now: a page that is missing later would be a bus error.
@@ -122,8 +121,20 @@ void SharedMemory::continue_with(World node) {
 }
 
 std::span<std::byte> SharedMemory::allocate(std::size_t bytes) {
-  regions_.push_back(std::make_unique<Region>(node_, bytes));
+  regions_.push_back(std::make_unique<Region>(node_, static_cast<std::size_t>(node_.size()), bytes));
   return regions_.back()->part(node_.rank()).first(bytes);
+}
+
+std::span<std::byte> SharedMemory::allocate_common(std::size_t bytes) {
+  common_.push_back(std::make_unique<Region>(node_, 1, bytes));
+  return common_.back()->part(0).first(bytes);
+}
+
+bool SharedMemory::in_common(const void* address) const {
+  return std::ranges::any_of(common_, [address](const auto& region) {
+    const std::span<std::byte> part = region->part(0);
+    return address >= part.data() && address < part.data() + part.size();
+  });
 }
 
 std::optional<SharedMemory::Place> SharedMemory::find(std::span<const std::byte> own) const {

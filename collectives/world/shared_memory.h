@@ -26,6 +26,10 @@ class SharedMemory {
   // memory.
   std::span<std::byte> allocate(std::size_t bytes);
 
+  // Allocates one zeroed array for all ranks instead, and returns it. Otherwise the same.
+  std::span<std::byte> allocate_common(std::size_t bytes);
+  bool in_common(const void* address) const;
+
   // A position within the parts, independent of the rank.
   struct Place {
     std::uint64_t region = 0, offset = 0;
@@ -43,7 +47,7 @@ class SharedMemory {
   // Consecutive parts of one size, mapped by every rank.
   class Region {
    public:
-    Region(const World& node, std::size_t part_bytes);
+    Region(const World& node, std::size_t parts, std::size_t part_bytes);
     ~Region();
     Region(const Region&) = delete;
     Region& operator=(const Region&) = delete;
@@ -59,6 +63,7 @@ class SharedMemory {
 
   World node_;
   std::vector<std::unique_ptr<Region>> regions_;
+  std::vector<std::unique_ptr<Region>> common_;  // each of one part
   std::vector<std::byte*> found_;
 };
 

@@ -146,7 +146,7 @@ struct Candidate {
         all_reduce(open_all_reduce(algorithm, world, options, device)),
         model(
             device, graph, Mode::training, pass_of(options, world), allocate_in(*all_reduce), [] {},
-            strategy == "sharded" ? allocate_in(*all_reduce) : Parameters::Allocate{}),
+            allocate_weights(strategy, *all_reduce)),
         optimizer(device, model.parameters(), rule_of(trained), 1e-4f),
         ledger(clock_offset),
         trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step(),

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "kernels/base/error.h"
 #include "src/step/strategy.h"
 
@@ -5,13 +7,18 @@ namespace annulus {
 namespace {
 
 // Each rank updates its chunk of every bucket, that which it receives in a reduce-scatter. The weights are in the
-// all-reduce's memory, so they are gathered in place.
+// all-reduce's memory, so they are gathered in place; if ranks have them in common, they only wait for each other.
 class Sharded final : public Strategy {
  public:
   Sharded(Model& model, AllReduce& all_reduce, Optimizer& optimizer)
-      : parameters_(model.parameters()), all_reduce_(all_reduce), optimizer_(optimizer) {}
+      : parameters_(model.parameters()),
+        device_(model.device()),
+        all_reduce_(all_reduce),
+        optimizer_(optimizer),
+        common_(all_reduce.in_common(parameters_.weights())) {}
 
   bool scatters() const override { return true; }
+  bool has_common_weights() const override { return common_; }
 
   void plan(const GradientBuckets& buckets, const SumOverRanks& sum) override {
     buckets_ = &buckets;
@@ -21,10 +28,25 @@ class Sharded final : public Strategy {
     optimizer_.keep(chunks, sum);
   }
 
-  void update(std::size_t bucket) override { optimizer_.update(chunk(bucket)); }
+  void update(std::size_t bucket) override {
+    optimizer_.update(chunk(bucket));
+    updated_ = true;
+  }
 
-  void send_weights(std::size_t bucket) override { gathered_[bucket] = gather(parameters_.weights(), bucket); }
+  // Of common weights, all buckets that were updated since the last time are gathered together.
+  void send_weights(std::size_t bucket) override {
+    if (common_ && std::exchange(updated_, false)) meeting_ = meet();
+    gathered_[bucket] = common_ ? meeting_ : gather(parameters_.weights(), bucket);
+  }
   void await_weights(std::size_t bucket) override { all_reduce_.join(gathered_[bucket]); }
+
+  void swap_weights(Parameters& parameters, DeviceView other) override {
+    if (!common_) return Strategy::swap_weights(parameters, other);
+    all_reduce_.join(meet());  // nobody reads them any more
+    for (std::size_t bucket = 0; bucket < buckets_->size(); ++bucket)
+      device_.swap(part(parameters.weights(), chunk(bucket)), part(other, chunk(bucket)));
+    all_reduce_.join(meet());
+  }
 
   DeviceView gather(DeviceView state) override {
     const DeviceView arena = parameters_.gradients();
@@ -42,15 +64,26 @@ class Sharded final : public Strategy {
     return {whole.begin + part.begin, whole.begin + part.end};
   }
 
+  static DeviceView part(DeviceView arena, const Range& range) {
+    return arena.slice(range.begin * sizeof(float), range.size() * sizeof(float));
+  }
+
+  // Waits until all ranks have written their chunks of the common weights.
+  AllReduce::Ticket meet() const {
+    return all_reduce_.all_gather(parameters_.weights(), AllReduce::Next::wait, AllReduce::kWithinPass);
+  }
+
   AllReduce::Ticket gather(DeviceView arena, std::size_t bucket) const {
-    const Range range = buckets_->range(bucket);
-    return all_reduce_.all_gather(arena.slice(range.begin * sizeof(float), range.size() * sizeof(float)),
-                                  AllReduce::Next::compute, bucket);
+    return all_reduce_.all_gather(part(arena, buckets_->range(bucket)), AllReduce::Next::compute, bucket);
   }
 
   const Parameters& parameters_;
+  Device& device_;
   AllReduce& all_reduce_;
   Optimizer& optimizer_;
+  const bool common_;     // whether the weights are the same array on all ranks
+  bool updated_ = false;  // some bucket was, since the last meeting
+  AllReduce::Ticket meeting_ = 0;
   const GradientBuckets* buckets_ = nullptr;
   std::vector<AllReduce::Ticket> gathered_;  // of each bucket's weights
 };

@@ -37,6 +37,10 @@ class Strategy {
   // rank reads before the update, so it is always all-reduced.)
   virtual bool scatters() const = 0;
 
+  // Whether ranks of a node have one array of weights in common. Then all ranks must have computed a step's gradients
+  // before the first update.
+  virtual bool has_common_weights() const { return false; }
+
   // Whether a step is a round, of several steps: a rank computes its share part by part, each with other weights, and
   // ranks meet at its end. If not, the functions that follow are not called.
   virtual bool has_rounds() const { return false; }
@@ -72,6 +76,10 @@ class Strategy {
   virtual void send_weights(std::size_t /*bucket*/) {}
   virtual void await_weights(std::size_t /*bucket*/) {}
 
+  // Swaps the weights that are not frozen with `other`, a whole arena with the gradients' layout, the same on all
+  // ranks. Collective; to be called between steps.
+  virtual void swap_weights(Parameters& parameters, DeviceView other) { parameters.swap_weights(other); }
+
   // Gets the common weights, if a round has left this rank with its own. Collective.
   virtual void finish() {}
 
@@ -94,8 +102,9 @@ class Strategy {
 // - "synchronous": gradients are all-reduced, and every rank makes the whole update
 // - "sharded": gradients are reduce-scattered, each rank updates its chunk of every bucket, and keeps the optimizer's
 //   state of these only; then the weights are all-gathered, during the next forward pass. No more bytes are sent,
-//   except for half of the first bucket. Norms are summed over the ranks' chunks. (Rajbhandari et al., "ZeRO: memory
-//   optimizations toward training trillion parameter models", 2020, stage 1.) The bits are those of synchronous.
+//   except for half of the first bucket. Ranks that share memory have one array of weights in common, and gather
+//   nothing. Norms are summed over the ranks' chunks. (Rajbhandari et al., "ZeRO: memory optimizations toward training
+//   trillion parameter models", 2020, stage 1.) The bits are those of synchronous.
 // - "local": every rank makes several updates of its own weights; then the mean of the ranks' differences, weighted by
 //   their samples, updates the common weights. With the outer optimizer "average", these become the mean of the ranks'
 //   weights (local SGD: Stich, "Local SGD converges fast and communicates little", ICLR 2019), with "nesterov" they
@@ -111,8 +120,8 @@ class Strategy {
 //   synchronous parallel parameter server", NIPS 2013). A gradient of weights that are N > 1 steps old is divided by N
 //   (Zhang et al., "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016). With staleness 0, rounds
 //   counted in steps, and no ranks that only serve, the bits are those of synchronous steps that sum in a ring.
-// All references must outlive the strategy. REQUIRES for sharded: the weights are in the all-reduce's memory; for
-// async: the optimizer does not need whole parameters. Throws Error if it cannot be used with this all-reduce or
+// All references must outlive the strategy. REQUIRES for sharded: the weights are in the all-reduce's common memory;
+// for async: the optimizer does not need whole parameters. Throws Error if it cannot be used with this all-reduce or
 // device.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, Model& model, AllReduce& all_reduce,
                                         Optimizer& optimizer, const RoundOptions& round);

@@ -95,6 +95,11 @@ Parameters::Allocate allocate_in(AllReduce& all_reduce) {
   return [&all_reduce](std::size_t bytes) { return all_reduce.allocate(bytes); };
 }
 
+Parameters::Allocate allocate_weights(const std::string& strategy, AllReduce& all_reduce) {
+  if (strategy != "sharded") return {};
+  return [&all_reduce](std::size_t bytes) { return all_reduce.allocate_common(bytes); };
+}
+
 Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger,
                  const BucketOptions& buckets, Activity& activity, TraceLane* lane, const StepOptions& options)
     : model_(model),
@@ -339,7 +344,8 @@ void Trainer::send_weights() {
 // Returns whether a bucket is updated only after use_all_gradients().
 bool Trainer::held_back(std::size_t bucket) const {
   const Range range = buckets_.range(bucket);
-  return updates_together() || (range.begin < table_.end && table_.begin < range.end);
+  return updates_together() || strategy_->has_common_weights() ||
+         (range.begin < table_.end && table_.begin < range.end);
 }
 
 // What must be done between the last all-reduce and the updates that are held back.

@@ -27,6 +27,8 @@ namespace annulus {
 
 // For Model: allocates gradients in the all-reduce's memory, which needs the fewest copies.
 Parameters::Allocate allocate_in(AllReduce& all_reduce);
+// Likewise for the weights, as the strategy of this name needs them.
+Parameters::Allocate allocate_weights(const std::string& strategy, AllReduce& all_reduce);
 
 // Requests of the ranks at the end of a step: a rank passes 1 or 0, and every rank reads from the sums whether any rank
 // made the request.

@@ -39,7 +39,7 @@ Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord
       model(
           *inputs.device, graph_of(inputs), Mode::training, inputs.largest_pass(), allocate_in(all_reduce),
           [&activity = record.activity] { activity.tick(); },
-          inputs.options.strategy == "sharded" ? allocate_in(all_reduce) : Parameters::Allocate{},
+          allocate_weights(inputs.options.strategy, all_reduce),
           plan ? std::optional(plan->nodes[link->stage()]) : std::nullopt),
       optimizer(*inputs.device, model.parameters(), update_rule(inputs.options), inputs.schedule.rate(0),
                 inputs.options.ema, update_factors(inputs.options, model.graph())),

@@ -264,6 +264,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   activity.enter(Phase::planning);
   replica.plan_networks(inputs);
   replica.model.parameters().initialize(options.seed);
+  world.barrier();  // before rank 0 sets others, because all ranks of a node may have one array of weights
   if (!resumption) {
     activity.enter(Phase::opening);
     for (const std::string& line : initial_weights(inputs, replica.model)) record.progress.line(printable(line));

@@ -257,11 +257,12 @@ bool TrainingRun::evaluate() {
 std::optional<Evaluation> TrainingRun::evaluate_average() {
   const auto evaluate_weights = [&] { return evaluate(inputs_.evaluated, options_.evaluation_steps); };
   if (!replica_.optimizer.average()) return evaluate_weights();
-  const DeviceView average = replica_.trainer.strategy().gather(replica_.optimizer.average());
+  Strategy& strategy = replica_.trainer.strategy();
+  const DeviceView average = strategy.gather(replica_.optimizer.average());
   replica_.holds_state = false;
-  replica_.model.parameters().swap_weights(average);
+  strategy.swap_weights(replica_.model.parameters(), average);
   const auto found = evaluate_weights();
-  replica_.model.parameters().swap_weights(average);
+  strategy.swap_weights(replica_.model.parameters(), average);
   replica_.holds_state = true;
   return found;
 }

@@ -189,6 +189,7 @@ TEST_CASE("a reduce-scatter and an all-gather together are an all-reduce, bit fo
     const Range chunk = all_reduce->chunk(sizes[i]);
     const auto sums = whole[i].subspan(chunk.begin, chunk.size());
     check_equal(halves[i].subspan(chunk.begin, chunk.size()), {sums.begin(), sums.end()});
+    world.barrier();  // other ranks may still read the rest
     // Only the rank's own chunk may come from it.
     for (std::size_t at = 0; at < sizes[i]; ++at)
       if (at < chunk.begin || at >= chunk.end) halves[i][at] = -1;
@@ -197,6 +198,27 @@ TEST_CASE("a reduce-scatter and an all-gather together are an all-reduce, bit fo
     if (algorithm.algorithm.ends_with("ring")) CHECK(all_reduce->progress().snapshot().bytes_sent - before == 2 * sent);
     const auto chunks = world.gather(std::uint64_t{chunk.size()});
     CHECK(std::accumulate(chunks.begin(), chunks.end(), std::uint64_t{0}) == sizes[i]);
+  }
+}
+
+TEST_CASE("an all-gather of an array that ranks have in common waits for all ranks") {
+  const Case algorithm = GENERATE(Case{"ring"}, Case{"shm"}, Case{"auto"}, Case{"auto", 1});
+  const World world(algorithm.ranks_per_node);
+  const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device);
+  constexpr std::size_t kCount = 20'001;
+  const std::span<float> values = floats(all_reduce->allocate_common(kCount * sizeof(float)));
+  const bool common = all_reduce->in_common(view_of(values.subspan(100)));
+  CHECK(common == (world.size() > 1 && algorithm.ranks_per_node == 0 && algorithm.algorithm != "ring"));
+  CHECK_FALSE(all_reduce->in_common(all_reduce->allocate(kPage)));
+  CHECK(std::ranges::count(values, 0.0f) == kCount);
+  world.barrier();
+  const Range chunk = all_reduce->chunk(kCount);
+  for (int step = 1; step <= 5; ++step) {
+    std::ranges::fill(values.subspan(chunk.begin, chunk.size()), static_cast<float>(step));
+    all_reduce->wait(all_reduce->all_gather(view_of(values), AllReduce::Next::wait, 0));
+    CAPTURE(algorithm, step);
+    CHECK(std::ranges::count(values, static_cast<float>(step)) == kCount);
+    world.barrier();
   }
 }
 

@@ -454,13 +454,14 @@ TEST_CASE("with synchronized batch norm, ranks train as one process does, statis
 
 namespace {
 
-// A replica with an average, whose weights and gradients are in the all-reduce's memory.
+// A replica with an average, whose gradients are in the all-reduce's memory.
 struct Gatherable {
   Gatherable(const World& world, const std::string& algorithm, const UpdateRule& rule, const BucketOptions& buckets,
              const StepOptions& options = {}, const Graph& graph = with_norms())
       : all_reduce(make_all_reduce(algorithm, world, *device)),
         model(
-            *device, graph, Mode::training, 2, allocate_in(*all_reduce), [] {}, allocate_in(*all_reduce)),
+            *device, graph, Mode::training, 2, allocate_in(*all_reduce), [] {},
+            allocate_weights(options.strategy, *all_reduce)),
         optimizer(*device, model.parameters(), rule, kRate, kDecay),
         trainer(model, *all_reduce, optimizer, ledger, buckets, activity, nullptr, options) {
     model.parameters().initialize(3);
@@ -522,6 +523,14 @@ TEST_CASE("sharded training has the bits of synchronous training and a share of 
   };
   for (std::size_t i = 0; i < own.states(); ++i) check_kept(own.state(i), whole.optimizer.state(i));
   check_kept(own.average(), whole.optimizer.average());
+  // Evaluated in the weights' place, and back.
+  const std::uint64_t weights = sharded.weights();
+  const DeviceView average = strategy.gather(own.average());
+  strategy.swap_weights(sharded.model.parameters(), average);
+  CHECK(hash(sharded.model.parameters().weights().slice(0, average.bytes)) == hash(whole.optimizer.average()));
+  world.barrier();
+  strategy.swap_weights(sharded.model.parameters(), average);
+  CHECK(sharded.weights() == weights);
   // Back into states: every rank takes its own.
   const auto state = copied(whole.optimizer.average());
   const auto pieces = std::as_bytes(std::span(state));
@@ -558,7 +567,8 @@ TEST_CASE("a rank keeps 1/N of the optimizer's state") {
   Task task = kTask;
   task.classes = 1000;
   Model model(
-      *device, make_model("mlp", task), Mode::training, 1, allocate_in(*all_reduce), [] {}, allocate_in(*all_reduce));
+      *device, make_model("mlp", task), Mode::training, 1, allocate_in(*all_reduce), [] {},
+      allocate_weights("sharded", *all_reduce));
   Optimizer optimizer(*device, model.parameters(), AdamW{}, kRate);
   const auto whole = static_cast<double>(optimizer.state(0).bytes);
   Ledger ledger{0};
