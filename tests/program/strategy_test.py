@@ -25,10 +25,11 @@ class Sharded(helper.ProgramTest):
                     self.assertEqual(*([epoch.get(key) for epoch in of["epochs"]] for of in (of_a, of_b)))
 
     def test_resuming_with_another_strategy(self):
-        for name, options in (("adamw", {"optimizer": "adamw", "lr": 0.001, "momentum": None, "clip_norm": 0.5}),
-                              ("lars", {"optimizer": "lars", "ema": 0.9, "freeze": "conv1"})):
+        for name, options in (("adamw", {"optimizer": "adamw", "lr": 0.001, "momentum": None, "clip_norm": 0.5,
+                                         "ema": 0.9}),
+                              ("lars", {"all_reduce": "ring", "optimizer": "lars", "ema": 0.9, "freeze": "conv1"})):
             with self.subTest(name):
-                options = {"model": "lenet", "eval_steps": 1, "epochs": 2, "all_reduce": "ring", **options}
+                options = {"model": "lenet", "eval_steps": 1, "epochs": 2, **options}
                 whole, _ = self.run_with(f"{name}-whole", 3, "synchronous", max_steps=9, **options)
                 for steps, strategy in ((3, "sharded"), (6, "synchronous"), (9, "sharded")):
                     parts, _ = self.run_with(f"{name}-parts", 3, strategy, max_steps=steps, resume=steps > 3 or None,
