@@ -31,8 +31,25 @@ cudaError_t remember(cudaError_t error);
 
 int current_device();
 
+enum class Kind { work, wait };  // whether it waits for another stream
+
 // Puts work on a stream (null: the current device's default one), or into the graph that it is captured into.
-cudaError_t enqueue(cudaStream_t stream, Work work);
+cudaError_t enqueue(cudaStream_t stream, Work work, Kind kind = Kind::work);
+
+// One of a GPU's queues, which streams share if there are more of them: commands begin in the order in which they were
+// queued, whatever their stream. So a command that cannot begin yet, because its stream is busy, or which waits for
+// another stream, holds up those behind it.
+class HardwareQueue {
+ public:
+  std::uint64_t queue();  // returns the command's number
+  void await_turn(std::uint64_t number);
+  void begun(std::uint64_t number);  // the next one may begin
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t queued_ = 0, begun_ = 0;
+};
 
 // Whether this thread may not make calls that could wait for a stream that is captured. Such a call makes the capture
 // invalid.
@@ -47,23 +64,30 @@ void synchronize_device();
 }  // namespace emulated
 
 struct CUstream_st {
-  explicit CUstream_st(int device) : device_(device) {}
+  explicit CUstream_st(int device);
   ~CUstream_st();
 
   int device() const { return device_; }
-  void push(emulated::Work work);
+  void push(emulated::Work work, emulated::Kind kind);
   void synchronize();
   bool idle();
 
   std::unique_ptr<emulated::Capture> capture;  // while there is one
 
  private:
+  struct Command {
+    emulated::Work work;
+    emulated::Kind kind;
+    std::uint64_t number;  // in the hardware's queue
+  };
+
   void run();
 
   const int device_;
+  emulated::HardwareQueue& hardware_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<emulated::Work> queue_;  // its front is running
+  std::deque<Command> queue_;  // its front is running
   bool closing_ = false;
   std::thread thread_;  // from the first work on
 };

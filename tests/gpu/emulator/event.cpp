@@ -124,7 +124,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   }
   if (is_captured(event)) return remember(cudaErrorNotSupported);  // in CUDA this stream joins the capture
   return emulated::enqueue(
-      stream, [state = event->state, ticket = event->state->asked.load()] { emulated::wait_for(*state, ticket); });
+      stream, [state = event->state, ticket = event->state->asked.load()] { emulated::wait_for(*state, ticket); },
+      emulated::Kind::wait);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {

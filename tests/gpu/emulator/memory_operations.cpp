@@ -58,7 +58,8 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsi
   std::uint32_t* const word = word_at(address);
   const unsigned condition = flags & ~static_cast<unsigned>(CU_STREAM_WAIT_VALUE_FLUSH);
   if (word == nullptr || condition > CU_STREAM_WAIT_VALUE_NOR) return CUDA_ERROR_INVALID_VALUE;
-  return result_of(enqueue(stream, [=] { wait_until(std::atomic_ref(*word), value, condition); }));
+  return result_of(enqueue(
+      stream, [=] { wait_until(std::atomic_ref(*word), value, condition); }, Kind::wait));
 }
 
 CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {

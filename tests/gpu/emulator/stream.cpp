@@ -9,6 +9,49 @@
 
 #include "tests/gpu/emulator/emulated_stream.h"
 
+namespace emulated {
+namespace {
+
+// CUDA has 8 for a process by default, and at most 32. The streams of a device take them in turns.
+HardwareQueue& next_hardware_queue(int device) {
+  struct Queues {
+    std::vector<std::unique_ptr<HardwareQueue>> all;
+    std::size_t taken = 0;
+  };
+  static std::mutex mutex;
+  static auto* const devices = new std::map<int, Queues>;  // never destroyed, like the streams
+  const std::lock_guard lock(mutex);
+  Queues& queues = (*devices)[device];
+  if (queues.all.empty()) {
+    const char* const text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    queues.all.resize(static_cast<std::size_t>(std::clamp(text == nullptr ? 8 : std::atoi(text), 1, 32)));
+    for (auto& queue : queues.all) queue = std::make_unique<HardwareQueue>();
+  }
+  return *queues.all[queues.taken++ % queues.all.size()];
+}
+
+}  // namespace
+
+std::uint64_t HardwareQueue::queue() {
+  const std::lock_guard lock(mutex_);
+  return queued_++;
+}
+
+void HardwareQueue::await_turn(std::uint64_t number) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return begun_ == number; });
+}
+
+void HardwareQueue::begun(std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  begun_ = number + 1;
+  changed_.notify_all();
+}
+
+}  // namespace emulated
+
+CUstream_st::CUstream_st(int device) : device_(device), hardware_(emulated::next_hardware_queue(device)) {}
+
 CUstream_st::~CUstream_st() {
   {
     const std::lock_guard lock(mutex_);
@@ -19,12 +62,12 @@ CUstream_st::~CUstream_st() {
 }
 
 // CUDA's driver blocks too when a stream's queue is full.
-void CUstream_st::push(emulated::Work work) {
+void CUstream_st::push(emulated::Work work, emulated::Kind kind) {
   constexpr std::size_t kMostQueued = 1024;
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return queue_.size() < kMostQueued; });
   if (!thread_.joinable()) thread_ = std::thread(&CUstream_st::run, this);
-  queue_.push_back(std::move(work));
+  queue_.push_back({std::move(work), kind, hardware_.queue()});
   changed_.notify_all();
 }
 
@@ -63,7 +106,11 @@ void CUstream_st::run() {
     if (queue_.empty()) return;
     lock.unlock();
     emulated::delay();
-    queue_.front()();  // other threads only append
+    const Command& command = queue_.front();  // other threads only append
+    hardware_.await_turn(command.number);
+    if (command.kind == emulated::Kind::work) hardware_.begun(command.number);
+    command.work();
+    if (command.kind == emulated::Kind::wait) hardware_.begun(command.number);
     lock.lock();
     queue_.pop_front();
     changed_.notify_all();
@@ -114,11 +161,11 @@ CUstream_st& resolve(cudaStream_t stream) {
   return *stream;
 }
 
-cudaError_t enqueue(cudaStream_t stream, Work work) {
+cudaError_t enqueue(cudaStream_t stream, Work work, Kind kind) {
   CUstream_st& target = resolve(stream);
   if (stream == nullptr && unsafe_while_capturing()) return remember(cudaErrorStreamCaptureImplicit);
   if (!target.capture) {
-    target.push(std::move(work));
+    target.push(std::move(work), kind);
     return cudaSuccess;
   }
   if (!target.capture->valid) return remember(cudaErrorStreamCaptureInvalidated);

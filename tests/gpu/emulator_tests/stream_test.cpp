@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <deque>
 #include <mutex>
 #include <thread>
 
@@ -238,6 +239,27 @@ TEST_CASE("a full stream blocks the thread that adds work to it") {
   };
   CHECK(launch_before_opening(1023) == 0);
   CHECK(launch_before_opening(1024) == SIGALRM);  // the gate is part of the queue
+}
+
+TEST_CASE("a waiting stream holds up those that share its hardware queue, and no others") {
+  const char* const connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const std::size_t queues = connections == nullptr ? 8 : std::strtoul(connections, nullptr, 10);
+  REQUIRE(queues > 1);
+  std::deque<OwnStream> streams(queues + 1);  // the last one shares the first one's
+  const DeviceArray<std::uint32_t> flag(std::vector<std::uint32_t>{0});
+  Log log;
+  REQUIRE(entry_point<MemoryOperation>("cuStreamWaitValue32")(streams.front(), address_of(flag.get()), 1, 0) ==
+          CUDA_SUCCESS);
+  log.add(streams.back(), 1);
+  for (std::size_t other = 1; other < queues; ++other) REQUIRE(cudaStreamSynchronize(streams[other]) == cudaSuccess);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(cudaStreamQuery(streams.back()) == cudaErrorNotReady);
+  CHECK(log.entries().empty());
+  log.add(streams[1], 2);
+  REQUIRE(entry_point<MemoryOperation>("cuStreamWriteValue32")(streams[1], address_of(flag.get()), 1, 0) ==
+          CUDA_SUCCESS);
+  REQUIRE(cudaStreamSynchronize(streams.back()) == cudaSuccess);
+  CHECK(log.entries() == std::vector<int>{2, 1});
 }
 
 TEST_CASE("a batch of memory operations is queued in its order, or refused") {
