@@ -14,14 +14,14 @@ AllReduceStream::AllReduceStream(AllReduceInfo info, std::unique_ptr<cuda::SideL
 
 AllReduceStream::~AllReduceStream() = default;
 
-AllReduce::Ticket AllReduceStream::enqueue(DeviceView values, Next, std::size_t bucket) {
+AllReduce::Ticket AllReduceStream::put(DeviceView values, StreamAlgorithm::Operation operation, std::size_t bucket) {
   algorithm_->expect_all_there();
   collect();
   lane_->begin();
-  Job job{.bucket = bucket, .bytes = algorithm_->bytes_to_send(values)};
+  Job job{.bucket = bucket, .bytes = algorithm_->bytes_to_send(values, operation)};
   if (trace_ != nullptr) job.step = trace_->step();
   job.begin_mark = mark();
-  algorithm_->put(values);
+  algorithm_->put(values, operation);
   job.end_mark = mark();
   job.ticket = lane_->end();
   pending_.push_back(job);

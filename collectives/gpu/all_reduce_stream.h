@@ -25,7 +25,16 @@ class AllReduceStream final : public AllReduce {
   ~AllReduceStream() override;
 
   DeviceView allocate(std::size_t bytes) override { return algorithm_->allocate(bytes); }
-  Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override;
+  Ticket enqueue(DeviceView values, Next /*next*/, std::size_t bucket) override {
+    return put(values, StreamAlgorithm::Operation::all_reduce, bucket);
+  }
+  Ticket reduce_scatter(DeviceView values, Next /*next*/, std::size_t bucket) override {
+    return put(values, StreamAlgorithm::Operation::reduce_scatter, bucket);
+  }
+  Ticket all_gather(DeviceView values, Next /*next*/, std::size_t bucket) override {
+    return put(values, StreamAlgorithm::Operation::all_gather, bucket);
+  }
+  Range chunk(std::size_t count) const override { return algorithm_->chunk(count); }
   void wait(Ticket ticket) override;
   void join(Ticket ticket) override;
   void abandon() noexcept override { algorithm_->abandon(); }
@@ -41,6 +50,7 @@ class AllReduceStream final : public AllReduce {
     std::uint64_t begin_mark = 0, end_mark = 0;  // of clock_; 0 if not recorded
   };
 
+  Ticket put(DeviceView values, StreamAlgorithm::Operation operation, std::size_t bucket);
   std::uint64_t mark();  // 0 if nothing is recorded
   void collect();        // removes completed all-reduces from pending_
   void add_span(const Job& job);

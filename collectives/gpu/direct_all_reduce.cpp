@@ -19,6 +19,8 @@ constexpr std::size_t kRemembered = 1024;  // all-reduces, to find the stream's 
 enum Phase { kReady, kSummed, kRead, kPhases };
 constexpr std::array<const char*, kPhases> kWaits{"all arrays are ready, step", "all chunks are summed, step",
                                                   "all have pulled, step"};
+// Of an all-reduce; its halves are the first phase and the other two, and a small one has only the first.
+constexpr std::array<Phase, kPhases> kAllPhases{kReady, kSummed, kRead};
 
 // Each rank's flags: the number of the last all-reduce in which a peer reached a phase.
 struct Flags {
@@ -30,23 +32,28 @@ class DirectAllReduce final : public PeerAllReduce {
   DirectAllReduce(const World& world, cuda::SideLane& lane, const DirectOptions& options);
   ~DirectAllReduce() override { leave(); }
 
-  void put(DeviceView values) override;
-  std::uint64_t bytes_to_send(DeviceView values) const override;
+  void put(DeviceView values, Operation operation) override;
+  Range chunk(std::size_t count) const override { return chunk(count, rank()); }
+  std::uint64_t bytes_to_send(DeviceView values, Operation operation) const override;
   Place snapshot() override;
 
  private:
   struct Job {
     std::uint32_t number;
-    bool small;
+    std::span<const Phase> phases;  // those in which it meets its peers
   };
 
   Flags* flags(std::size_t rank) const { return reinterpret_cast<Flags*>(arena_of_flags_.at[rank]); }
-  bool small(DeviceView values) const { return values.bytes <= options_.small_bytes; }
+  bool small(DeviceView values, Operation operation) const {
+    return operation == Operation::all_reduce && values.bytes <= options_.small_bytes;
+  }
   Range chunk(std::size_t count, std::size_t number) const { return split_blocks(count, kLine, size(), number); }
 
   void put_small(DeviceView values);
-  void put_array(const Array& array) override;
-  void begin(bool small);
+  void put_array(const Array& array, Operation operation) override;
+  void begin(std::span<const Phase> phases);
+  void sum_own_chunk(const Array& array);
+  void pull_other_chunks(const Array& array);
   void meet(Phase phase);  // raises this rank's flags on all peers, and awaits theirs
   void raise_own_flags() override;
 
@@ -57,6 +64,12 @@ class DirectAllReduce final : public PeerAllReduce {
   std::uint32_t all_reduces_ = 0, small_ones_ = 0;  // put on the stream so far
   std::deque<Job> pending_;                         // may not be complete yet
 };
+
+std::span<const Phase> phases_of(StreamAlgorithm::Operation operation) {
+  const std::span all(kAllPhases);
+  if (operation == StreamAlgorithm::Operation::all_reduce) return all;
+  return operation == StreamAlgorithm::Operation::reduce_scatter ? all.first(1) : all.subspan(1);
+}
 
 std::vector<std::size_t> others(const World& world) {
   const auto rank = static_cast<std::size_t>(world.rank()), size = static_cast<std::size_t>(world.size());
@@ -73,10 +86,10 @@ DirectAllReduce::DirectAllReduce(const World& world, cuda::SideLane& lane, const
       arena_of_flags_(share(sizeof(Flags))),
       copies_{share(options.small_bytes), share(options.small_bytes)} {}
 
-void DirectAllReduce::begin(bool small) {
+void DirectAllReduce::begin(std::span<const Phase> phases) {
   ++all_reduces_;
   if (pending_.size() == kRemembered) pending_.pop_front();
-  pending_.push_back({all_reduces_, small});
+  pending_.push_back({all_reduces_, phases});
 }
 
 void DirectAllReduce::meet(Phase phase) {
@@ -91,16 +104,16 @@ void DirectAllReduce::meet(Phase phase) {
   flags_.exchange(stream(), {raise.data(), peers}, {await.data(), peers}, all_reduces_);
 }
 
-void DirectAllReduce::put(DeviceView values) {
+void DirectAllReduce::put(DeviceView values, Operation operation) {
   if (values.bytes < sizeof(float)) return;
-  if (small(values))
+  if (small(values, operation))
     put_small(values);
   else
-    PeerAllReduce::put(values);
+    PeerAllReduce::put(values, operation);
 }
 
 void DirectAllReduce::put_small(DeviceView values) {
-  begin(true);
+  begin(phases_of(Operation::reduce_scatter));
   const Arena& copies = copies_[++small_ones_ % copies_.size()];
   cuda::check(cudaMemcpyAsync(copies.own.address, values.address, values.bytes, cudaMemcpyDeviceToDevice, stream()));
   meet(kReady);
@@ -114,14 +127,27 @@ void DirectAllReduce::put_small(DeviceView values) {
                    stream());
 }
 
-void DirectAllReduce::put_array(const Array& array) {
-  begin(false);
-  meet(kReady);
-  const Range own = chunk(array.count, rank());
+void DirectAllReduce::put_array(const Array& array, Operation operation) {
+  begin(phases_of(operation));
+  if (operation != Operation::all_gather) {
+    meet(kReady);
+    sum_own_chunk(array);
+  }
+  if (operation != Operation::reduce_scatter) {
+    meet(kSummed);
+    pull_other_chunks(array);
+    meet(kRead);
+  }
+}
+
+void DirectAllReduce::sum_own_chunk(const Array& array) {
+  const Range own = chunk(array.count);
   std::array<const float*, cuda::kMostPeers> arrays{};
   for (std::size_t turn = 0; turn < size(); ++turn) arrays[turn] = array.of((rank() + turn) % size()) + own.begin;
   cuda::sum_arrays({arrays.data(), size()}, array.of(rank()) + own.begin, own.size(), stream());
-  meet(kSummed);
+}
+
+void DirectAllReduce::pull_other_chunks(const Array& array) {
   for (std::size_t turn = 1; turn < size(); ++turn) {  // not all from the same rank at a time
     const std::size_t peer = (rank() + turn) % size();
     const Range part = chunk(array.count, peer);
@@ -129,18 +155,18 @@ void DirectAllReduce::put_array(const Array& array) {
       cuda::check(cudaMemcpyAsync(array.of(rank()) + part.begin, array.of(peer) + part.begin,
                                   part.size() * sizeof(float), cudaMemcpyDeviceToDevice, stream()));
   }
-  meet(kRead);
 }
 
 // What the other ranks pull. A larger array elsewhere is all-reduced in pieces.
-std::uint64_t DirectAllReduce::bytes_to_send(DeviceView values) const {
+std::uint64_t DirectAllReduce::bytes_to_send(DeviceView values, Operation operation) const {
   const std::size_t others = size() - 1, whole = values.bytes / sizeof(float);
-  if (small(values)) return others * whole * sizeof(float);
+  if (small(values, operation)) return others * whole * sizeof(float);
   const std::size_t piece = find(values) ? whole : scratch_bytes() / sizeof(float);
   std::uint64_t floats = 0;
   for (std::size_t begin = 0; begin < whole; begin += piece) {
-    const std::size_t count = std::min(piece, whole - begin), own = chunk(count, rank()).size();
-    floats += count - own + others * own;
+    const std::size_t count = std::min(piece, whole - begin), own = chunk(count).size();
+    if (operation != Operation::all_gather) floats += count - own;
+    if (operation != Operation::reduce_scatter) floats += others * own;
   }
   return floats * sizeof(float);
 }
@@ -150,11 +176,11 @@ StreamAlgorithm::Place DirectAllReduce::snapshot() {
   Flags flags;
   read_own(arena_of_flags_.own, &flags);
   for (; !pending_.empty(); pending_.pop_front()) {
-    const std::size_t phases = pending_.front().small ? 1 : kPhases;
-    for (std::size_t phase = 0; phase < phases; ++phase)
+    const auto& [number, phases] = pending_.front();
+    for (std::size_t step = 0; step < phases.size(); ++step)
       for (std::size_t peer = 0; peer < size(); ++peer)
-        if (peer != rank() && !cuda::StreamFlags::reached(flags.of[phase][peer], pending_.front().number))
-          return {{kWaits[phase], phase + 1, phases}, rank_in_job(peer)};
+        if (peer != rank() && !cuda::StreamFlags::reached(flags.of[phases[step]][peer], number))
+          return {{kWaits[phases[step]], step + 1, phases.size()}, rank_in_job(peer)};
   }
   return {};
 }

@@ -26,13 +26,14 @@ class IpcRing final : public PeerAllReduce {
   IpcRing(const World& world, cuda::SideLane& lane, const IpcRingOptions& options);
   ~IpcRing() override { leave(); }
 
-  std::uint64_t bytes_to_send(DeviceView values) const override;
+  Range chunk(std::size_t count) const override { return chunk(count, next()); }
+  std::uint64_t bytes_to_send(DeviceView values, Operation operation) const override;
   Place snapshot() override;
 
  private:
   // One all-reduce.
   struct Job {
-    std::size_t count;
+    Operation operation;
     std::size_t segments;        // of every chunk
     std::uint32_t begun;         // value of "ready" when the array's own share is ready
     std::uint32_t number;        // value of "consumed" at its end
@@ -45,7 +46,8 @@ class IpcRing final : public PeerAllReduce {
   Flags* flags(std::size_t rank) const { return reinterpret_cast<Flags*>(arena_of_flags_.at[rank]); }
 
   std::size_t segments_of(std::size_t count) const;
-  void put_array(const Array& array) override;
+  Range chunk(std::size_t count, std::size_t number) const { return split_blocks(count, kLine, size(), number); }
+  void put_array(const Array& array, Operation operation) override;
   void pull_chunk(const Array& array, Job& job, std::size_t chunk, Pull pull);
   void notify_next(std::uint32_t ready) { flags_.write(stream(), &flags(next())->ready, ready); }
   std::uint32_t ready_for(const Job& job, std::uint32_t exchange) const;
@@ -71,13 +73,15 @@ IpcRing::IpcRing(const World& world, cuda::SideLane& lane, const IpcRingOptions&
       options_(options),
       arena_of_flags_(share(sizeof(Flags))) {}
 
-void IpcRing::put_array(const Array& array) {
+void IpcRing::put_array(const Array& array, Operation operation) {
   Job job{
-      .count = array.count, .segments = segments_of(array.count), .begun = exchanges_ + 1, .number = ++all_reduces_};
+      .operation = operation, .segments = segments_of(array.count), .begun = exchanges_ + 1, .number = ++all_reduces_};
   exchanges_ = job.begun + exchanges(job);  // first, for abandon() after an error in between
   notify_next(job.begun);
-  for (const RingStep step : reduce_scatter(rank(), size())) pull_chunk(array, job, step.receive, Pull::add);
-  for (const RingStep step : all_gather(rank(), size())) pull_chunk(array, job, step.receive, Pull::replace);
+  if (operation != Operation::all_gather)
+    for (const RingStep step : reduce_scatter(rank(), size())) pull_chunk(array, job, step.receive, Pull::add);
+  if (operation != Operation::reduce_scatter)
+    for (const RingStep step : all_gather(rank(), size())) pull_chunk(array, job, step.receive, Pull::replace);
   flags_.write(stream(), &flags(previous())->consumed, job.number);
   flags_.wait(stream(), &flags(rank())->consumed, job.number);
   if (pending_.size() == kRemembered) pending_.pop_front();
@@ -85,7 +89,7 @@ void IpcRing::put_array(const Array& array) {
 }
 
 void IpcRing::pull_chunk(const Array& array, Job& job, std::size_t chunk, Pull pull) {
-  const Range whole = split_blocks(array.count, kLine, size(), chunk);
+  const Range whole = this->chunk(array.count, chunk);
   for (std::size_t segment = 0; segment < job.segments; ++segment, ++job.exchange) {
     const Range part = split_blocks(whole.size(), kLine, job.segments, segment);
     float* const own = array.of(rank()) + whole.begin + part.begin;
@@ -107,22 +111,24 @@ std::uint32_t IpcRing::ready_for(const Job& job, std::uint32_t exchange) const {
 }
 
 std::uint32_t IpcRing::exchanges(const Job& job) const {
-  return static_cast<std::uint32_t>(2 * (size() - 1) * job.segments);
+  const std::size_t halves = job.operation == Operation::all_reduce ? 2 : 1;
+  return static_cast<std::uint32_t>(halves * (size() - 1) * job.segments);
 }
 
 std::size_t IpcRing::segments_of(std::size_t count) const {
-  const std::size_t largest_chunk = split_blocks(count, kLine, size(), 0).size() * sizeof(float);
+  const std::size_t largest_chunk = chunk(count, 0).size() * sizeof(float);
   return std::max<std::size_t>(1, (largest_chunk + options_.segment_bytes - 1) / options_.segment_bytes);
 }
 
 // The bytes that the next rank pulls: the same number as a ring over messages would send.
-std::uint64_t IpcRing::bytes_to_send(DeviceView values) const {
+std::uint64_t IpcRing::bytes_to_send(DeviceView values, Operation operation) const {
   std::uint64_t floats = 0;
   const auto chunks = [&](std::size_t count) {
-    for (const RingStep step : reduce_scatter(rank(), size()))
-      floats += split_blocks(count, kLine, size(), step.send).size();
-    for (const RingStep step : all_gather(rank(), size()))
-      floats += split_blocks(count, kLine, size(), step.send).size();
+    const auto add = [&](const auto& steps) {
+      for (const RingStep step : steps) floats += chunk(count, step.send).size();
+    };
+    if (operation != Operation::all_gather) add(reduce_scatter(rank(), size()));
+    if (operation != Operation::reduce_scatter) add(all_gather(rank(), size()));
   };
   const std::size_t whole = values.bytes / sizeof(float);
   const std::size_t piece = find(values) ? whole : scratch_bytes() / sizeof(float);
@@ -136,15 +142,16 @@ StreamAlgorithm::Place IpcRing::snapshot() {
   read_own(arena_of_flags_.own, &flags);
   for (; !pending_.empty(); pending_.pop_front()) {
     const Job& job = pending_.front();
+    const std::size_t steps = exchanges(job) / job.segments;
     for (std::uint32_t exchange = 0; exchange < exchanges(job); ++exchange)
       if (!cuda::StreamFlags::reached(flags.ready, ready_for(job, exchange))) {
         const std::size_t step = exchange / job.segments;
-        const bool adds = step < size() - 1;
-        return {{adds ? "reduce-scatter, ring step" : "all-gather, ring step", step + 1, 2 * (size() - 1)},
+        const bool adds = job.operation != Operation::all_gather && step < size() - 1;
+        return {{adds ? "reduce-scatter, ring step" : "all-gather, ring step", step + 1, steps},
                 rank_in_job(previous())};
       }
     if (!cuda::StreamFlags::reached(flags.consumed, job.number))
-      return {{"all have pulled, ring step", 2 * (size() - 1), 2 * (size() - 1)}, rank_in_job(next())};
+      return {{"all have pulled, ring step", steps, steps}, rank_in_job(next())};
   }
   return {};
 }

@@ -30,8 +30,8 @@ struct Request {
 Made on_stream(const Request& request, std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm,
                const std::string& name, const std::string& order) {
   return std::make_unique<AllReduceStream>(
-      AllReduceInfo{.description = fmt::format("{} ({})", name, request.why), .order = order}, std::move(lane),
-      std::move(algorithm));
+      AllReduceInfo{.description = fmt::format("{} ({})", name, request.why), .order = order, .halves = true},
+      std::move(lane), std::move(algorithm));
 }
 
 std::unique_ptr<cuda::SideLane> make_lane(const Request& request) {

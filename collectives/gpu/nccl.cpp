@@ -31,6 +31,8 @@ using Communicator = std::unique_ptr<std::remove_pointer_t<ncclComm_t>, Abort>;
 // has 132. Without a limit there may be 32. Not measured yet. NCCL_MAX_CTAS takes precedence.
 constexpr int kMostBlocks = 16;
 
+constexpr std::size_t kAligned = 256 / sizeof(float);  // chunks are multiples of it
+
 Buffer allocate(std::size_t bytes) {
   void* address = nullptr;
   check(ncclMemAlloc(&address, bytes));
@@ -45,9 +47,10 @@ class Nccl final : public StreamAlgorithm {
   ~Nccl() override;
 
   void abandon() noexcept override;
-  void put(DeviceView values) override;
+  void put(DeviceView values, Operation operation) override;
+  Range chunk(std::size_t count) const override;
   DeviceView allocate(std::size_t bytes) override;
-  std::uint64_t bytes_to_send(DeviceView) const override { return 0; }  // NCCL chooses the algorithm
+  std::uint64_t bytes_to_send(DeviceView, Operation) const override { return 0; }  // NCCL chooses the algorithm
   void expect_all_there() override;
 
  private:
@@ -57,12 +60,18 @@ class Nccl final : public StreamAlgorithm {
     void* handle;
   };
 
+  std::size_t even_share(std::size_t count) const { return count / kAligned / size_ * kAligned; }
+
+  const std::size_t rank_, size_;
   cudaStream_t stream_;
   std::vector<Registered> memory_;  // outlives the communicator
   Communicator communicator_;
 };
 
-Nccl::Nccl(const World& world, cuda::SideLane& lane) : stream_(lane.stream()) {
+Nccl::Nccl(const World& world, cuda::SideLane& lane)
+    : rank_(static_cast<std::size_t>(world.rank())),
+      size_(static_cast<std::size_t>(world.size())),
+      stream_(lane.stream()) {
   if (const std::string shared = shared_gpu(world); !shared.empty())
     fail("NCCL does not support two ranks on one GPU: {}; use --all-reduce ring, or fewer ranks", shared);
   ncclUniqueId id{};
@@ -102,10 +111,33 @@ DeviceView Nccl::allocate(std::size_t bytes) {
   return memory.slice(0, bytes);
 }
 
-void Nccl::put(DeviceView values) {
+// Halves are of chunks of one size, so the last rank also has what is left over.
+Range Nccl::chunk(std::size_t count) const {
+  const std::size_t share = even_share(count), begin = rank_ * share;
+  return {begin, rank_ + 1 == size_ ? count : begin + share};
+}
+
+void Nccl::put(DeviceView values, Operation operation) {
   const std::size_t count = values.bytes / sizeof(float);
   if (count == 0) return;
-  check(ncclAllReduce(values.address, values.address, count, ncclFloat, ncclSum, communicator_.get(), stream_));
+  auto* const all = reinterpret_cast<float*>(values.address);
+  if (operation == Operation::all_reduce) {
+    check(ncclAllReduce(all, all, count, ncclFloat, ncclSum, communicator_.get(), stream_));
+    return;
+  }
+  const std::size_t share = even_share(count), left_over = count - size_ * share;
+  float* const own = all + rank_ * share;
+  float* const rest = all + size_ * share;
+  const int last = static_cast<int>(size_) - 1;
+  check(ncclGroupStart());
+  if (operation == Operation::reduce_scatter) {
+    if (share > 0) check(ncclReduceScatter(all, own, share, ncclFloat, ncclSum, communicator_.get(), stream_));
+    if (left_over > 0) check(ncclReduce(rest, rest, left_over, ncclFloat, ncclSum, last, communicator_.get(), stream_));
+  } else {
+    if (share > 0) check(ncclAllGather(own, all, share, ncclFloat, communicator_.get(), stream_));
+    if (left_over > 0) check(ncclBroadcast(rest, rest, left_over, ncclFloat, last, communicator_.get(), stream_));
+  }
+  check(ncclGroupEnd());
 }
 
 void Nccl::expect_all_there() {

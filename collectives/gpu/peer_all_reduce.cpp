@@ -108,12 +108,14 @@ std::optional<PeerAllReduce::Array> PeerAllReduce::find(DeviceView values) const
   return std::nullopt;
 }
 
-void PeerAllReduce::put(DeviceView values) {
+void PeerAllReduce::put(DeviceView values, Operation operation) {
   if (values.bytes < sizeof(float)) return;
   if (const auto array = find(values))
-    put_array(*array);
-  else
+    put_array(*array, operation);
+  else if (operation == Operation::all_reduce)
     put_staged(values);
+  else
+    fail("half an all-reduce over GPU memory of an array that no other rank has mapped");
 }
 
 void PeerAllReduce::put_staged(DeviceView values) {
@@ -123,7 +125,7 @@ void PeerAllReduce::put_staged(DeviceView values) {
       cuda::check(cudaMemcpyAsync(to.address, from.address, piece.bytes, cudaMemcpyDeviceToDevice, stream_));
     };
     copy(piece, scratch_);
-    put_array(*find(scratch_.slice(0, piece.bytes)));
+    put_array(*find(scratch_.slice(0, piece.bytes)), Operation::all_reduce);
     copy(scratch_, piece);
     values = values.slice(piece.bytes, values.bytes - piece.bytes);
   }
@@ -147,7 +149,7 @@ void PeerAllReduce::try_out() {
     const DeviceView first = scratch_.slice(0, std::min(scratch_.bytes, kCount * sizeof(float)));
     std::vector<float> values(first.bytes / sizeof(float), static_cast<float>(rank() + 1));
     cuda::check(cudaMemcpyAsync(first.address, values.data(), first.bytes, cudaMemcpyHostToDevice, stream_));
-    put_array(*find(first));
+    put_array(*find(first), Operation::all_reduce);
     const double begun = now_seconds();
     while (cudaStreamQuery(stream_) == cudaErrorNotReady) {
       if (now_seconds() - begun > kSeconds) fail("GPUs of one node do not wake each other in a first all-reduce");
@@ -167,7 +169,7 @@ double PeerAllReduce::measure() {
   for (int i = 0; i < kTimes; ++i) {
     world_.barrier();
     const double begun = now_seconds();
-    put_array(*find(scratch_));
+    put_array(*find(scratch_), Operation::all_reduce);
     cuda::check(cudaStreamSynchronize(stream_));
     least = std::min(least, now_seconds() - begun);
   }

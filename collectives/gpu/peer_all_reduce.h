@@ -21,7 +21,7 @@ class PeerAllReduce : public StreamAlgorithm {
   ~PeerAllReduce() override;
 
   void abandon() noexcept override;
-  void put(DeviceView values) override;
+  void put(DeviceView values, Operation operation) override;
   DeviceView allocate(std::size_t bytes) override;
   void expect_all_there() override;
 
@@ -56,7 +56,7 @@ class PeerAllReduce : public StreamAlgorithm {
                 std::size_t scratch_bytes);
   void leave();  // to be called in destructors, before members are destroyed that others may still use
 
-  virtual void put_array(const Array& array) = 0;
+  virtual void put_array(const Array& array, Operation operation) = 0;
   // Raises this rank's flags to the highest values that its stream waits for.
   virtual void raise_own_flags() = 0;
 

@@ -27,6 +27,30 @@ bool has_registered(ncclComm_t communicator) {
   return std::ranges::any_of(registered(), [&](const auto& memory) { return memory.second == communicator; });
 }
 
+struct PlaceIn {
+  int rank, size;
+};
+
+PlaceIn place_in(ncclComm_t communicator) {
+  PlaceIn place{};
+  MPI_Comm_rank(communicator->communicator, &place.rank);
+  MPI_Comm_size(communicator->communicator, &place.size);
+  return place;
+}
+
+// Runs a collective operation of MPI on the stream.
+template <class Begin>
+ncclResult_t enqueue(ncclComm_t communicator, cudaStream_t stream, const Begin& begin) {
+  emulated::enqueue(stream, [=] {
+    MPI_Request request = MPI_REQUEST_NULL;
+    begin(&request);
+    int done = 0;
+    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), done == 0 && !communicator->aborted)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  });
+  return ncclSuccess;
+}
+
 }  // namespace
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -86,14 +110,58 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t, ncclRedOp_t,
                            ncclComm_t communicator, cudaStream_t stream) {
   if (from != to) return ncclInvalidArgument;
-  emulated::enqueue(stream, [=] {
-    MPI_Request request = MPI_REQUEST_NULL;
+  return enqueue(communicator, stream, [=](MPI_Request* request) {
     MPI_Iallreduce(MPI_IN_PLACE, emulated::accessible(to), static_cast<int>(count), MPI_FLOAT, MPI_SUM,
-                   communicator->communicator, &request);
-    int done = 0;
-    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), done == 0 && !communicator->aborted)
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+                   communicator->communicator, request);
   });
+}
+
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t own_count, ncclDataType_t, ncclRedOp_t,
+                               ncclComm_t communicator, cudaStream_t stream) {
+  const auto [rank, size] = place_in(communicator);
+  if (static_cast<const float*>(from) + static_cast<std::size_t>(rank) * own_count != to) return ncclInvalidArgument;
+  return enqueue(communicator, stream, [=, size = size](MPI_Request* request) {
+    // The sums of the other chunks are undefined.
+    MPI_Iallreduce(MPI_IN_PLACE, const_cast<void*>(emulated::accessible(from)), static_cast<int>(own_count) * size,
+                   MPI_FLOAT, MPI_SUM, communicator->communicator, request);
+  });
+}
+
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t own_count, ncclDataType_t, ncclComm_t communicator,
+                           cudaStream_t stream) {
+  if (static_cast<float*>(to) + static_cast<std::size_t>(place_in(communicator).rank) * own_count != from)
+    return ncclInvalidArgument;
+  return enqueue(communicator, stream, [=](MPI_Request* request) {
+    MPI_Iallgather(MPI_IN_PLACE, 0, MPI_FLOAT, emulated::accessible(to), static_cast<int>(own_count), MPI_FLOAT,
+                   communicator->communicator, request);
+  });
+}
+
+ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t, ncclRedOp_t, int root,
+                        ncclComm_t communicator, cudaStream_t stream) {
+  if (from != to) return ncclInvalidArgument;
+  const bool is_root = place_in(communicator).rank == root;
+  return enqueue(communicator, stream, [=](MPI_Request* request) {
+    void* const values = emulated::accessible(to);
+    MPI_Ireduce(is_root ? MPI_IN_PLACE : values, values, static_cast<int>(count), MPI_FLOAT, MPI_SUM, root,
+                communicator->communicator, request);
+  });
+}
+
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t, int root,
+                           ncclComm_t communicator, cudaStream_t stream) {
+  if (from != to) return ncclInvalidArgument;
+  return enqueue(communicator, stream, [=](MPI_Request* request) {
+    MPI_Ibcast(emulated::accessible(to), static_cast<int>(count), MPI_FLOAT, root, communicator->communicator, request);
+  });
+}
+
+// Calls between them are run one after the other.
+ncclResult_t ncclGroupStart() {
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
   return ncclSuccess;
 }
 

@@ -34,5 +34,16 @@ ncclResult_t ncclCommRegister(ncclComm_t communicator, void* memory, std::size_t
 ncclResult_t ncclCommDeregister(ncclComm_t communicator, void* handle);
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t operation,
                            ncclComm_t communicator, cudaStream_t stream);
+// In place only, as the program uses them: an own chunk is at its place in the whole array.
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t own_count, ncclDataType_t type,
+                               ncclRedOp_t operation, ncclComm_t communicator, cudaStream_t stream);
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t own_count, ncclDataType_t type,
+                           ncclComm_t communicator, cudaStream_t stream);
+ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t operation,
+                        int root, ncclComm_t communicator, cudaStream_t stream);
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
+                           ncclComm_t communicator, cudaStream_t stream);
+ncclResult_t ncclGroupStart();
+ncclResult_t ncclGroupEnd();
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t communicator);

@@ -319,6 +319,48 @@ TEST_CASE("a direct all-reduce has the bits of the ring") {
   }
 }
 
+TEST_CASE("on GPUs a reduce-scatter and an all-gather together are an all-reduce") {
+  const World world;
+  use_gpu(world);
+  cuda::CudaDevice device(current_gpu());
+  std::vector<Case> with_halves{by_name("ring"), ring({.segment_bytes = 4096}), direct({})};
+  if (world.size() == 1 || shared_gpu(world).empty()) with_halves.push_back(nccl());
+  const std::vector<std::size_t> sizes = sizes_for(world.size());
+  for (const Case& algorithm : with_halves) {
+    const auto all_reduce = algorithm.make(world, device);
+    const auto share = [&](std::size_t size) {  // NCCL may add in another order
+      return algorithm.name == "nccl" ? integers(size, world.rank()) : fractions(size, world.rank());
+    };
+    Arrays whole(device, *all_reduce, true, sizes), halves(device, *all_reduce, true, sizes);
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      CAPTURE(algorithm, sizes[i]);
+      const std::uint64_t before = all_reduce->progress().snapshot().bytes_sent;
+      whole.fill(i, share(sizes[i]));
+      all_reduce->wait(all_reduce->enqueue(whole[i]));
+      const std::uint64_t sent = all_reduce->progress().snapshot().bytes_sent - before;
+      halves.fill(i, share(sizes[i]));
+      all_reduce->join(all_reduce->reduce_scatter(halves[i], AllReduce::Next::compute, 0));
+      const Range chunk = all_reduce->chunk(sizes[i]);
+      // Only the rank's own chunk may come from it, and others may still read the rest.
+      device.finish();
+      world.barrier();
+      const DeviceView rest = halves[i];
+      const std::size_t begin = chunk.begin * sizeof(float), end = chunk.end * sizeof(float);
+      cuda::check(cudaMemsetAsync(rest.address, 0xff, begin, device.lane()));
+      cuda::check(cudaMemsetAsync(rest.address + end, 0xff, rest.bytes - end, device.lane()));
+      all_reduce->wait(all_reduce->all_gather(halves[i], AllReduce::Next::compute, 0));
+      if (sent > 0 && sizes[i] > 20'000)  // a small one is pulled whole
+        CHECK(all_reduce->progress().snapshot().bytes_sent - before == 2 * sent);
+      whole.take(i);
+      halves.take(i);
+      const std::vector<float> expected(whole.taken(i).begin(), whole.taken(i).end());
+      check_equal(halves.taken(i), expected);
+      const auto chunks = world.gather(std::uint64_t{chunk.size()});
+      CHECK(std::accumulate(chunks.begin(), chunks.end(), std::uint64_t{0}) == sizes[i]);
+    }
+  }
+}
+
 TEST_CASE("waiting for the last array waits for all") {
   const Case algorithm = GENERATE(from_range(cases()));
   const World world(algorithm.ranks_per_node);
