@@ -22,6 +22,19 @@ float weight_decay(const UpdateRule& rule, const UpdateSegment& segment) {
   return segment.factors.weight_decay.value_or(segment.role == Role::weight ? of_weights : 0);
 }
 
+KeptPlaces::KeptPlaces(const std::vector<Range>& kept) : kept_(kept) {
+  for (std::size_t place = 0; const Range& slice : kept_) {
+    places_.push_back(place);
+    place += slice.size();
+  }
+}
+
+std::size_t KeptPlaces::of(std::size_t position) const {
+  if (kept_.empty()) return position;
+  const auto next = std::ranges::upper_bound(kept_, position, {}, &Range::end);
+  return places_[static_cast<std::size_t>(next - kept_.begin())] + position - next->begin;
+}
+
 GradientNorms& GradientNorms::operator+=(const GradientNorms& later) {
   if (later.steps == 0) return *this;
   sum += later.sum;

@@ -65,9 +65,23 @@ struct UpdateArenas {
   double average_decay = 0;  // see average_share()
 
   // If not empty, the slices that this rank updates, in floats, ascending and disjoint; together the ranks update all.
-  // States and the average consist of these slices only, one after the other. Not on GPUs.
+  // States and the average consist of these slices only, one after the other. On GPUs not with rules that need whole
+  // parameters.
   std::vector<Range> kept{};
   SumOverRanks sum_over_ranks{};  // needed with `kept`
+};
+
+// The positions of kept slices in the states and in the average.
+class KeptPlaces {
+ public:
+  explicit KeptPlaces(const std::vector<Range>& kept);
+
+  // Of a position in the other arenas, within a kept slice. If no slices are given, all is kept.
+  std::size_t of(std::size_t position) const;
+
+ private:
+  std::vector<Range> kept_;
+  std::vector<std::size_t> places_;
 };
 
 // In step t, counted from 1, a moving average of the weights moves by this share of its distance to them:

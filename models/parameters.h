@@ -61,6 +61,11 @@ class Parameters {
   // REQUIRES: it is not frozen.
   DeviceView gradient(const Parameter& p) const { return gradients().slice(p.offset, p.bytes); }
 
+  // REQUIRES: there are copies. `range`: of the weights, in floats.
+  DeviceView copies(const Range& range) const {
+    return copies().slice(range.begin * sizeof(float) / kNarrower, range.size() * sizeof(float) / kNarrower);
+  }
+
   // A node's parameters in the order of their declaration, and the range of its gradients in the arena, in bytes. The
   // gradient of a shared parameter is that of the last node that has it.
   std::vector<const Parameter*> of_node(std::size_t node) const;

@@ -57,17 +57,13 @@ void adamw(const UpdateSlice& s, const AdamW& rule, float rate, std::uint64_t st
 class ArenaUpdate : public Update {
  public:
   ArenaUpdate(const UpdateRule& rule, const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments)
-      : rule_(rule), arenas_(arenas), segments_(segments), local_rates_(segments.size(), 1.0f) {
+      : rule_(rule), arenas_(arenas), places_(arenas.kept), segments_(segments), local_rates_(segments.size(), 1.0f) {
     if (arenas_.kept.empty()) arenas_.kept = {{0, floats(arenas_.gradients).size()}};
-    for (std::size_t place = 0; const Range& slice : arenas_.kept) {
-      places_.push_back(place);
-      place += slice.size();
-    }
   }
 
   void run(const Range& slice, float rate, std::uint64_t step) override {
     if (slice.size() == 0) return;
-    const std::size_t place = place_of(slice.begin);
+    const std::size_t place = places_.of(slice.begin);
     for_each_part(slice, [&](const UpdateSegment& segment, const Range& part) {
       update(part, place + part.begin - slice.begin, segment, rate * segment.factors.rate * local_rate(segment), step);
     });
@@ -154,12 +150,6 @@ class ArenaUpdate : public Update {
       if (kept->size() > 0) visit(Range{std::max(slice.begin, kept->begin), std::min(slice.end, kept->end)});
   }
 
-  // Returns the position in the states, and in the average, of a position in the other arenas.
-  std::size_t place_of(std::size_t position) const {
-    const auto next = std::ranges::upper_bound(arenas_.kept, position, {}, &Range::end);
-    return places_[static_cast<std::size_t>(next - arenas_.kept.begin())] + position - next->begin;
-  }
-
   ExactSum kept_squares(DeviceView arena, const Range& slice) const {
     ExactSum sum;
     for_each_kept(slice, [&](const Range& part) { sum += squares(within(arena, part)); });
@@ -206,7 +196,7 @@ class ArenaUpdate : public Update {
 
   const UpdateRule rule_;
   UpdateArenas arenas_;
-  std::vector<std::size_t> places_;  // of the kept slices in the states
+  const KeptPlaces places_;
   const std::vector<UpdateSegment> segments_;
   std::vector<float> local_rates_;  // of the segments: of LARS, those of the last measure_parameters(); else 1
   GradientNorms norms_;

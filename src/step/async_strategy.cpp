@@ -97,7 +97,7 @@ class Async final : public Strategy {
   DeviceView gather(DeviceView state) override {
     const DeviceView arena = parameters_.gradients();
     std::ranges::fill(floats(arena), -0.0f);
-    optimizer_.read(state, {arena.address, arena.bytes});
+    optimizer_.read(state, arena);
     all_reduce_.wait(all_reduce_.enqueue(arena, AllReduce::Next::wait));
     return arena;
   }

@@ -38,7 +38,12 @@ void Optimizer::keep(const std::vector<Range>& slices, const SumOverRanks& sum, 
   kept_ = slices;
   std::size_t size = 0;
   for (const Range& slice : slices) size += slice.size();
-  plan({.weights = weights, .gradients = gradients, .copies = {}, .states = {}, .kept = slices, .sum_over_ranks = sum},
+  plan({.weights = weights,
+        .gradients = gradients,
+        .copies = parameters_.copies(),
+        .states = {},
+        .kept = slices,
+        .sum_over_ranks = sum},
        size * sizeof(float));
 }
 
@@ -67,9 +72,12 @@ void Optimizer::for_each_kept(Visit visit) const {
   }
 }
 
-void Optimizer::read(DeviceView kept, std::span<std::byte> whole) const {
+void Optimizer::read(DeviceView kept, DeviceView whole) const {
+  std::vector<std::byte> slice;
   for_each_kept([&](std::size_t place, std::size_t place_in_kept, std::size_t bytes) {
-    device_.download(kept.slice(place_in_kept, bytes), whole.subspan(place, bytes));
+    slice.resize(bytes);
+    device_.download(kept.slice(place_in_kept, bytes), slice);
+    device_.upload(slice, whole.slice(place, bytes));
   });
 }
 

@@ -33,8 +33,8 @@ class Optimizer {
   }
 
   // Keeps zeroed states and a zeroed average of these slices of the arenas only, in floats, ascending and disjoint;
-  // update() is called for them. The other ranks keep the others, and `sum` adds up their parts of norms. REQUIRES: the
-  // device shares the host's memory.
+  // update() is called for them. The other ranks keep the others, and `sum` adds up their parts of norms. REQUIRES: not
+  // needs_whole_parameters(), or the device shares the host's memory.
   void keep(const std::vector<Range>& slices, const SumOverRanks& sum) {
     keep(slices, sum, parameters_.weights(), parameters_.gradients());
   }
@@ -70,9 +70,9 @@ class Optimizer {
   DeviceView average() const { return average_.view(); }
   void begin_average();  // initializes it with the current weights, if there is one
 
-  // Copies the slices that this rank keeps of a state, or of the average, to `whole`, which is in host memory and has
-  // the layout of the gradients.
-  void read(DeviceView kept, std::span<std::byte> whole) const;
+  // Copies the slices that this rank keeps of a state, or of the average, to `whole`, an arena with the layout of the
+  // gradients'.
+  void read(DeviceView kept, DeviceView whole) const;
   // Writes what this rank keeps of a piece of such an arena, which begins `begin` bytes into it.
   void write(DeviceView kept, std::size_t begin, std::span<const std::byte> piece);
 

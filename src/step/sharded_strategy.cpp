@@ -38,7 +38,12 @@ class Sharded final : public Strategy {
     if (common_ && std::exchange(updated_, false)) meeting_ = meet();
     gathered_[bucket] = common_ ? meeting_ : gather(parameters_.weights(), bucket);
   }
-  void await_weights(std::size_t bucket) override { all_reduce_.join(gathered_[bucket]); }
+  void await_weights(std::size_t bucket) override {
+    all_reduce_.join(gathered_[bucket]);
+    if (!parameters_.copies()) return;
+    const Range range = buckets_->range(bucket);
+    device_.cast_params(part(parameters_.weights(), range), parameters_.copies(range));
+  }
 
   void swap_weights(Parameters& parameters, DeviceView other) override {
     if (!common_) return Strategy::swap_weights(parameters, other);
@@ -50,7 +55,7 @@ class Sharded final : public Strategy {
 
   DeviceView gather(DeviceView state) override {
     const DeviceView arena = parameters_.gradients();
-    optimizer_.read(state, {arena.address, arena.bytes});
+    optimizer_.read(state, arena);
     AllReduce::Ticket last = 0;
     for (std::size_t bucket = 0; bucket < buckets_->size(); ++bucket) last = gather(arena, bucket);
     all_reduce_.join(last);
@@ -91,6 +96,11 @@ class Sharded final : public Strategy {
 }  // namespace
 
 std::unique_ptr<Strategy> make_sharded_strategy(Model& model, AllReduce& all_reduce, Optimizer& optimizer) {
+  const Device& device = model.device();
+  if (!device.info().shares_host_memory && optimizer.needs_whole_parameters())
+    fail("--strategy sharded does not support --optimizer lars on GPUs yet: use --strategy synchronous");
+  if (model.device().loss_scaling() != nullptr)
+    fail("--strategy sharded does not support --precision fp16 yet: use --precision bf16, or --strategy synchronous");
   if (!all_reduce.info().halves)
     fail(
         "--strategy sharded needs an all-reduce of reduce-scatter and all-gather, such as ring, and this one is {}: "

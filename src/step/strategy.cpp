@@ -7,9 +7,9 @@ namespace annulus {
 std::unique_ptr<Strategy> make_strategy(const std::string& name, Model& model, AllReduce& all_reduce,
                                         Optimizer& optimizer, const RoundOptions& round) {
   if (name == "synchronous") return make_synchronous_strategy(optimizer);
-  if (!model.device().info().shares_host_memory)
-    fail("--strategy {} is not supported on GPUs yet: use --strategy synchronous", name);
   if (name == "sharded") return make_sharded_strategy(model, all_reduce, optimizer);
+  if (!model.device().info().shares_host_memory)
+    fail("--strategy {} is not supported on GPUs yet: use --strategy synchronous or sharded", name);
   if (name == "local") return make_local_strategy(model, all_reduce, optimizer, round);
   if (name == "async") return make_async_strategy(model, all_reduce, optimizer, round);
   fail("unknown strategy '{}'", name);

@@ -373,9 +373,9 @@ void Trainer::use_all_gradients() {
 void Trainer::sum_norms(DeviceView values) {
   const AllReduce::Ticket ticket = all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass);
   if (updating_)
-    timestamps_.norms.push_back(wait_for_ranks([&] { all_reduce_.wait(ticket); }));
+    timestamps_.norms.push_back(wait_for_ranks([&] { all_reduce_.join(ticket); }));
   else
-    all_reduce_.wait(ticket);
+    all_reduce_.join(ticket);
 }
 
 void Trainer::await_weights(std::size_t bucket) {

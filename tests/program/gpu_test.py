@@ -214,6 +214,7 @@ class AllReduce(GpuTest):
     def test_all_algorithms_agree(self):
         found = {"auto": r"^ring over the GPUs' memory \(all ranks are on one node",
                  "ring": r"^ring over the GPUs' memory \(requested",
+                 "direct": r"^direct all-reduce over the GPUs' memory \(requested",
                  "shm": r"^shm, .*, staged through pinned memory",
                  "message-ring": r"^ring over MPI messages of fp32, .*, staged",
                  "doubling": r"^recursive doubling over MPI messages of fp32, staged",
@@ -262,6 +263,56 @@ class AllReduce(GpuTest):
     def test_tuned_buckets_in_fp16(self):
         results = self.train(self.folder / "out", ranks=2, bucket="tune", precision="fp16", global_batch=4, max_steps=2)
         self.assertNotIn("deferred", results["buckets"])
+
+
+class Sharded(GpuTest):
+    def assert_same_as_synchronous(self, **options):
+        outs = [self.folder / strategy for strategy in ("synchronous", "sharded")]
+        found = [self.train(out, strategy=out.name, bucket="16KiB", **options) for out in outs]
+        self.assert_same_state(*(out / "checkpoint.h5" for out in outs))
+        for key in "train_loss", "test_loss":
+            self.assertEqual(*([epoch[key] for epoch in results["epochs"]] for results in found))
+        return outs
+
+    def test_the_bits_of_synchronous_steps(self):
+        for ranks, options in ((2, {"precision": "bf16", "ema": 0.9, "environment": gpus(2)}),
+                               (3, {"precision": "fp32", "optimizer": "adamw", "lr": 0.001, "momentum": None}),
+                               (3, {"all_reduce": "direct", "defer": 0.5, "accumulate": 2})):
+            with self.subTest(ranks=ranks, **options):
+                self.folder = self.folder / f"ranks-{ranks}-{len(options)}"
+                self.assert_same_as_synchronous(ranks=ranks, **options)
+
+    def test_nccl(self):
+        self.assert_same_as_synchronous(ranks=2, all_reduce="nccl", environment=gpus(2))
+
+    def test_clipping(self):
+        # Norms are added in another order than by one rank.
+        outs = [self.folder / strategy for strategy in ("synchronous", "sharded")]
+        for out in outs:
+            self.train(out, ranks=3, strategy=out.name, precision="fp32", bucket="16KiB", clip_norm=0.1, metrics_every=2)
+        self.assertLess(self.farthest(*(out / "checkpoint.h5" for out in outs)), 1e-5)
+        norms = [[line["gradient_norm"] for line in helper.metrics(out) if line["kind"] == "train"] for out in outs]
+        self.assertTrue(norms[0])
+        for one, other in zip(*norms, strict=True):
+            self.assertAlmostEqual(one, other, delta=1e-4 * one)
+
+    def test_resuming_elsewhere(self):
+        options = {"model": "mlp", "precision": "fp32", "optimizer": "adamw", "lr": 0.001, "momentum": None, "ema": 0.9,
+                   "global_batch": 6}
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        self.train(whole, ranks=3, max_steps=8, **options)
+        self.train(parts, ranks=3, max_steps=4, strategy="sharded", **options)
+        self.train(parts, ranks=2, max_steps=6, strategy="sharded", resume=True, **options)
+        self.train(parts, ranks=2, max_steps=8, strategy="sharded", resume=True, device="cpu", **options)
+        self.assertLess(self.farthest(whole / "checkpoint.h5", parts / "checkpoint.h5"), 1e-4)
+
+    def test_refusals(self):
+        for change, reason in (({"optimizer": "lars"}, "does not support --optimizer lars on GPUs yet"),
+                               ({"precision": "fp16"}, "does not support --precision fp16 yet"),
+                               ({"all_reduce": "mpi"}, "needs an all-reduce of reduce-scatter and all-gather")):
+            with self.subTest(change=change):
+                result = run(*self.training(self.folder / "out", strategy="sharded", **change), ranks=2)
+                self.assert_refused(result, reason)
 
 
 class Devices(GpuTest):

@@ -47,6 +47,14 @@ __global__ void find_factor(const Sums<1>* squares, std::size_t chunks, float li
 }
 
 // Runs in one block.
+__global__ void add_up_chunks(const Sums<1>* squares, std::size_t chunks, Sums<1>* all) {
+  Sums<1> sums[1]{};
+  for (std::size_t i = threadIdx.y; i < chunks; i += blockDim.y) sums[0] = combined(sums[0], squares[i]);
+  add_up_block(sums);
+  if (threadIdx.y == 0) *all = sums[0];
+}
+
+// Runs in one block.
 __global__ void add_to_sum(const Sums<1>* squares, std::size_t chunks, double* sum) {
   Sums<1> sums[1]{};
   for (std::size_t i = threadIdx.y; i < chunks; i += blockDim.y) sums[0] = combined(sums[0], squares[i]);
@@ -65,10 +73,14 @@ __global__ void scale_chunks(const Chunk* chunks, float* gradients, const State*
   }
 }
 
-std::vector<Chunk> trained_chunks(const std::vector<UpdateSegment>& segments) {
+std::vector<Chunk> trained_chunks(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments) {
   std::vector<Chunk> chunks;
-  for (const UpdateSegment& segment : segments)
-    if (trained(segment.role)) append_chunks(segment.range, chunks);
+  const std::vector<Range> all{{0, arenas.gradients.bytes / sizeof(float)}};
+  for (const Range& kept : arenas.kept.empty() ? all : arenas.kept)
+    for (const UpdateSegment& segment : segments) {
+      const Range part{std::max(kept.begin, segment.range.begin), std::min(kept.end, segment.range.end)};
+      if (trained(segment.role) && part.begin < part.end) append_chunks(part, chunks);
+    }
   return chunks;
 }
 
@@ -77,29 +89,41 @@ std::vector<Chunk> trained_chunks(const std::vector<UpdateSegment>& segments) {
 GradientClip::GradientClip(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments, Context& context)
     : context_(context),
       gradients_(data<float>(arenas.gradients)),
-      chunks_(trained_chunks(segments)),
+      sum_over_ranks_(arenas.sum_over_ranks),
+      chunks_(trained_chunks(arenas, segments)),
       device_chunks_(on_device(chunks_)),
       squares_(allocate_device(chunks_.size() * sizeof(Sums<1>))),
+      all_squares_(allocate_device(sizeof(Sums<1>))),
       state_(allocate_device(sizeof(State))),
       sum_(allocate_device(sizeof(double))) {}
 
 void GradientClip::clip(float limit) const {
-  if (chunks_.empty()) return;
   find_factor_to(limit);
+  if (chunks_.empty()) return;
   launch(scale_chunks, static_cast<unsigned>(chunks_.size()), kThreads, context_.lane.get(),
          data<Chunk>(device_chunks_.view()), gradients_, data<State>(state_.view()));
 }
 
 // With an infinite limit, nothing is scaled.
 void GradientClip::measure_norm() const {
-  if (!chunks_.empty()) find_factor_to(std::numeric_limits<float>::infinity());
+  find_factor_to(std::numeric_limits<float>::infinity());
 }
 
 void GradientClip::find_factor_to(float limit) const {
+  if (chunks_.empty() && !sum_over_ranks_) return;
   auto* squares = data<Sums<1>>(squares_.view());
-  launch(chunk_squares, static_cast<unsigned>(chunks_.size()), dim3(1, kThreads), context_.lane.get(),
-         data<Chunk>(device_chunks_.view()), kAll, gradients_, squares);
-  launch(find_factor, 1, dim3(1, kThreads), context_.lane.get(), squares, chunks_.size(), limit, context_.skip,
+  std::size_t count = chunks_.size();
+  if (count > 0)
+    launch(chunk_squares, static_cast<unsigned>(count), dim3(1, kThreads), context_.lane.get(),
+           data<Chunk>(device_chunks_.view()), kAll, gradients_, squares);
+  if (sum_over_ranks_) {
+    auto* const all = data<Sums<1>>(all_squares_.view());
+    launch(add_up_chunks, 1, dim3(1, kThreads), context_.lane.get(), squares, count, all);
+    sum_over_ranks_(all_squares_.view());
+    squares = all;
+    count = 1;
+  }
+  launch(find_factor, 1, dim3(1, kThreads), context_.lane.get(), squares, count, limit, context_.skip,
          data<State>(state_.view()));
 }
 

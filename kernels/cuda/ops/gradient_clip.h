@@ -24,8 +24,9 @@ class GradientClip {
 
   Context& context_;
   float* gradients_;
-  std::vector<Chunk> chunks_;  // of the trained parameters, in the order of the arena
-  Buffer device_chunks_, squares_, state_, sum_;
+  const SumOverRanks sum_over_ranks_;  // empty if this rank has all gradients
+  std::vector<Chunk> chunks_;          // of the trained parameters that it has, in the order of the arena
+  Buffer device_chunks_, squares_, all_squares_, state_, sum_;
 };
 
 }  // namespace annulus::cuda

@@ -231,6 +231,7 @@ class ArenaUpdate : public Update {
         context_(context),
         arenas_{data<float>(arenas.weights), data<float>(arenas.gradients), data<T>(arenas.copies),
                 data<float>(arenas.states[0]), data<float>(arenas.states[1])},
+        places_(arenas.kept),
         weights_(arenas.weights),
         average_(arenas.average),
         average_decay_(arenas.average_decay),
@@ -245,8 +246,9 @@ class ArenaUpdate : public Update {
     if (slice.size() == 0) return;
     std::visit([&](const auto& rule) { run(rule, slice, rate, step); }, rule_);
     if (!average_) return;
-    const std::size_t begin = slice.begin * sizeof(float), bytes = slice.size() * sizeof(float);
-    move_towards(weights_.slice(begin, bytes), average_.slice(begin, bytes), average_share(average_decay_, step),
+    const std::size_t bytes = slice.size() * sizeof(float);
+    move_towards(weights_.slice(slice.begin * sizeof(float), bytes),
+                 average_.slice(places_.of(slice.begin) * sizeof(float), bytes), average_share(average_decay_, step),
                  context_);
   }
 
@@ -277,14 +279,21 @@ class ArenaUpdate : public Update {
 
   template <class Step>
   void apply(const Step& step, const Range& slice) {
+    // The kernel counts in the other arenas.
+    Arenas<T> arenas = arenas_;
+    const std::ptrdiff_t shift =
+        static_cast<std::ptrdiff_t>(places_.of(slice.begin)) - static_cast<std::ptrdiff_t>(slice.begin);
+    for (float** state : {&arenas.first_state, &arenas.second_state})
+      if (*state != nullptr) *state += shift;
     launch(update<Step, T>, blocks_for(slice.size() / 4, kThreads, context_.multiprocessors), kThreads,
-           context_.lane.get(), step, arenas_, data<Owner>(owners_.view()), data<SegmentFactors>(factors_.view()),
+           context_.lane.get(), step, arenas, data<Owner>(owners_.view()), data<SegmentFactors>(factors_.view()),
            slice.begin, slice.end, context_.skip);
   }
 
   UpdateRule rule_;
   Context& context_;
   Arenas<T> arenas_;
+  const KeptPlaces places_;
   DeviceView weights_, average_;
   double average_decay_;
   Buffer owners_;   // one for each 16 floats
