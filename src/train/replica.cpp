@@ -38,8 +38,7 @@ Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord
       plan(plan_stages(inputs, record.activity)),
       model(
           *inputs.device, graph_of(inputs), Mode::training, inputs.largest_pass(), allocate_in(all_reduce),
-          [&activity = record.activity] { activity.tick(); },
-          allocate_weights(inputs.options.strategy, all_reduce),
+          [&activity = record.activity] { activity.tick(); }, allocate_weights(inputs.options.strategy, all_reduce),
           plan ? std::optional(plan->nodes[link->stage()]) : std::nullopt),
       optimizer(*inputs.device, model.parameters(), update_rule(inputs.options), inputs.schedule.rate(0),
                 inputs.options.ema, update_factors(inputs.options, model.graph())),
