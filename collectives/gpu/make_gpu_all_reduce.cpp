@@ -5,6 +5,7 @@
 
 #include "collectives/gpu/all_reduce_stream.h"
 #include "collectives/gpu/direct_all_reduce.h"
+#include "collectives/gpu/hierarchical.h"
 #include "collectives/gpu/ipc_ring.h"
 #include "collectives/gpu/message_ring.h"
 #include "collectives/gpu/nccl.h"
@@ -28,9 +29,9 @@ struct Request {
 };
 
 Made on_stream(const Request& request, std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm,
-               const std::string& name, const std::string& order) {
+               const std::string& name, const std::string& order, bool halves = true) {
   return std::make_unique<AllReduceStream>(
-      AllReduceInfo{.description = fmt::format("{} ({})", name, request.why), .order = order, .halves = true},
+      AllReduceInfo{.description = fmt::format("{} ({})", name, request.why), .order = order, .halves = halves},
       std::move(lane), std::move(algorithm));
 }
 
@@ -74,6 +75,22 @@ Made make_over_peers(const Request& request) {
   const double speed_up = shared_gpu(request.world).empty() ? direct_speed_up(request) : 0;
   if (speed_up > 1) return make_direct(because(fmt::format("; {:.1f} times as fast as a ring", speed_up)));
   return make_ring(because(speed_up > 0 ? fmt::format("; {:.1f} times as fast as directly", 1 / speed_up) : ""));
+}
+
+// Ranks that share a GPU, and nodes of different sizes, leave it to the host's algorithm.
+bool can_be_hierarchical(const World& world) {
+  return !world.one_node() && world.smallest_node() == world.largest_node() && world.local_size() > 1 &&
+         shared_gpu(world).empty();
+}
+
+Made make_hierarchical(const Request& request) {
+  auto lane = make_lane(request);
+  auto hierarchical = make_gpu_hierarchical(request.world, *lane);
+  const std::string name = fmt::format(
+      "hierarchical: over the {} GPUs' memory on each node, between nodes NCCL's "
+      "all-reduce",
+      request.world.local_size());
+  return on_stream(request, std::move(lane), std::move(hierarchical), name, name, false);
 }
 
 Made make_vendors(const Request& request) {
@@ -133,6 +150,8 @@ std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string& algorithm, con
   if (algorithm == "auto") return make_auto(request);
   if (algorithm == "nccl") return make_vendors(request);
   if (algorithm == "direct") return make_direct(request);
+  if (algorithm == "hierarchical" && wire == WireType::fp32 && can_be_hierarchical(world))
+    return make_hierarchical(request);
   if (algorithm == "ring") return world.one_node() ? make_ring(request) : make_between_nodes("ring", request);
   return make_through_host(algorithm, request);
 }

@@ -3,7 +3,6 @@
 #include <nccl.h>
 
 #include <algorithm>
-#include <exception>
 #include <memory>
 #include <source_location>
 #include <type_traits>
@@ -46,7 +45,7 @@ class Nccl final : public StreamAlgorithm {
   Nccl(const World& world, cuda::SideLane& lane);
   ~Nccl() override;
 
-  void abandon() noexcept override;
+  void end_waits() noexcept override { communicator_.reset(); }
   void put(DeviceView values, Operation operation) override;
   Range chunk(std::size_t count) const override;
   DeviceView allocate(std::size_t bytes) override;
@@ -63,15 +62,14 @@ class Nccl final : public StreamAlgorithm {
   std::size_t even_share(std::size_t count) const { return count / kAligned / size_ * kAligned; }
 
   const std::size_t rank_, size_;
-  cudaStream_t stream_;
   std::vector<Registered> memory_;  // outlives the communicator
   Communicator communicator_;
 };
 
 Nccl::Nccl(const World& world, cuda::SideLane& lane)
-    : rank_(static_cast<std::size_t>(world.rank())),
-      size_(static_cast<std::size_t>(world.size())),
-      stream_(lane.stream()) {
+    : StreamAlgorithm(lane.stream()),
+      rank_(static_cast<std::size_t>(world.rank())),
+      size_(static_cast<std::size_t>(world.size())) {
   if (const std::string shared = shared_gpu(world); !shared.empty())
     fail("NCCL does not support two ranks on one GPU: {}; use --all-reduce ring, or fewer ranks", shared);
   ncclUniqueId id{};
@@ -88,20 +86,11 @@ Nccl::Nccl(const World& world, cuda::SideLane& lane)
   });
 }
 
-// While an exception propagates, or if there are all-reduces that nobody has waited for, other ranks may never come:
-// abort ends the kernels that wait for them. Otherwise all ranks destroy the communicator together.
+// Aborting the communicator ends kernels that wait for other ranks. Otherwise all ranks destroy it together.
 Nccl::~Nccl() {
-  if (std::uncaught_exceptions() > 0 || cudaStreamQuery(stream_) != cudaSuccess) {
-    abandon();
-    return;
-  }
+  if (leave() || !communicator_) return;  // aborted
   for (const Registered& registered : memory_) ncclCommDeregister(communicator_.get(), registered.handle);
   ncclCommDestroy(communicator_.release());
-}
-
-void Nccl::abandon() noexcept {
-  communicator_.reset();
-  cuda::drain_or_exit(stream_, [] {});
 }
 
 DeviceView Nccl::allocate(std::size_t bytes) {
@@ -122,7 +111,7 @@ void Nccl::put(DeviceView values, Operation operation) {
   if (count == 0) return;
   auto* const all = reinterpret_cast<float*>(values.address);
   if (operation == Operation::all_reduce) {
-    check(ncclAllReduce(all, all, count, ncclFloat, ncclSum, communicator_.get(), stream_));
+    check(ncclAllReduce(all, all, count, ncclFloat, ncclSum, communicator_.get(), stream()));
     return;
   }
   const std::size_t share = even_share(count), left_over = count - size_ * share;
@@ -131,11 +120,12 @@ void Nccl::put(DeviceView values, Operation operation) {
   const int last = static_cast<int>(size_) - 1;
   check(ncclGroupStart());
   if (operation == Operation::reduce_scatter) {
-    if (share > 0) check(ncclReduceScatter(all, own, share, ncclFloat, ncclSum, communicator_.get(), stream_));
-    if (left_over > 0) check(ncclReduce(rest, rest, left_over, ncclFloat, ncclSum, last, communicator_.get(), stream_));
+    if (share > 0) check(ncclReduceScatter(all, own, share, ncclFloat, ncclSum, communicator_.get(), stream()));
+    if (left_over > 0)
+      check(ncclReduce(rest, rest, left_over, ncclFloat, ncclSum, last, communicator_.get(), stream()));
   } else {
-    if (share > 0) check(ncclAllGather(own, all, share, ncclFloat, communicator_.get(), stream_));
-    if (left_over > 0) check(ncclBroadcast(rest, rest, left_over, ncclFloat, last, communicator_.get(), stream_));
+    if (share > 0) check(ncclAllGather(own, all, share, ncclFloat, communicator_.get(), stream()));
+    if (left_over > 0) check(ncclBroadcast(rest, rest, left_over, ncclFloat, last, communicator_.get(), stream()));
   }
   check(ncclGroupEnd());
 }

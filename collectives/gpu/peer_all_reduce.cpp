@@ -10,7 +10,6 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
-#include "kernels/cuda/runtime/side_lane.h"
 
 namespace annulus {
 namespace {
@@ -28,7 +27,7 @@ std::vector<cuda::MemoryHandle> exchange_handles(const World& world, const cuda:
 
 PeerAllReduce::PeerAllReduce(const World& world, cudaStream_t stream, const std::vector<std::size_t>& peers,
                              std::size_t scratch_bytes)
-    : world_(world.node()), peers_(peers), stream_(stream), host_memory_(world.node()) {
+    : StreamAlgorithm(stream), world_(world.node()), peers_(peers), host_memory_(world.node()) {
   if (!world.one_node()) fail("an all-reduce over GPU memory requires all {} ranks on one node", world.size());
   const auto own_farewell = host_memory_.allocate(sizeof(Farewell));
   new (own_farewell.data()) Farewell;
@@ -55,24 +54,18 @@ PeerAllReduce::~PeerAllReduce() {
   }
 }
 
-void PeerAllReduce::leave() {
-  if (std::uncaught_exceptions() > 0 || cudaStreamQuery(stream_) != cudaSuccess) abandon();
-}
-
 // All-reduces that are still on the stream, which nobody has waited for, may wait for ranks that never come. Raising
 // this rank's flags to the highest awaited values lets the stream run to its end. Its results are then invalid, so the
 // other ranks are notified first; also if the stream has ended by an error of its own. The flags are raised repeatedly,
 // because a rank that comes after all sets a flag back to its own progress; but not before the last writes are done, so
 // that a stuck stream cannot fill up, which would block this thread.
-void PeerAllReduce::abandon() noexcept {
+void PeerAllReduce::end_waits() noexcept {
   farewell(rank()).given_up = true;
-  cuda::drain_or_exit(stream_, [this] {
-    if (cudaStreamQuery(aside()) == cudaErrorNotReady) return;
-    try {
-      raise_own_flags();
-    } catch (const Error&) {  // then the streams have failed, or the timeout ends the process
-    }
-  });
+  if (cudaStreamQuery(aside()) == cudaErrorNotReady) return;
+  try {
+    raise_own_flags();
+  } catch (const Error&) {  // then the streams have failed, or the timeout ends the process
+  }
 }
 
 PeerAllReduce::Arena PeerAllReduce::share(std::size_t bytes) {
@@ -122,7 +115,7 @@ void PeerAllReduce::put_staged(DeviceView values) {
   while (values.bytes > 0) {
     const DeviceView piece = values.slice(0, std::min(values.bytes, scratch_.bytes));
     const auto copy = [&](DeviceView from, DeviceView to) {
-      cuda::check(cudaMemcpyAsync(to.address, from.address, piece.bytes, cudaMemcpyDeviceToDevice, stream_));
+      cuda::check(cudaMemcpyAsync(to.address, from.address, piece.bytes, cudaMemcpyDeviceToDevice, stream()));
     };
     copy(piece, scratch_);
     put_array(*find(scratch_.slice(0, piece.bytes)), Operation::all_reduce);
@@ -148,15 +141,15 @@ void PeerAllReduce::try_out() {
   world_.all_or_none([&] {
     const DeviceView first = scratch_.slice(0, std::min(scratch_.bytes, kCount * sizeof(float)));
     std::vector<float> values(first.bytes / sizeof(float), static_cast<float>(rank() + 1));
-    cuda::check(cudaMemcpyAsync(first.address, values.data(), first.bytes, cudaMemcpyHostToDevice, stream_));
+    cuda::check(cudaMemcpyAsync(first.address, values.data(), first.bytes, cudaMemcpyHostToDevice, stream()));
     put_array(*find(first), Operation::all_reduce);
     const double begun = now_seconds();
-    while (cudaStreamQuery(stream_) == cudaErrorNotReady) {
+    while (cudaStreamQuery(stream()) == cudaErrorNotReady) {
       if (now_seconds() - begun > kSeconds) fail("GPUs of one node do not wake each other in a first all-reduce");
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
-    cuda::check(cudaMemcpyAsync(values.data(), first.address, first.bytes, cudaMemcpyDeviceToHost, stream_));
-    cuda::check(cudaStreamSynchronize(stream_));
+    cuda::check(cudaMemcpyAsync(values.data(), first.address, first.bytes, cudaMemcpyDeviceToHost, stream()));
+    cuda::check(cudaStreamSynchronize(stream()));
     const auto sum = static_cast<float>(size() * (size() + 1) / 2);
     if (std::ranges::any_of(values, [sum](float value) { return value != sum; }))
       fail("GPUs of one node do not see their neighbours' writes in a first all-reduce");
@@ -170,7 +163,7 @@ double PeerAllReduce::measure() {
     world_.barrier();
     const double begun = now_seconds();
     put_array(*find(scratch_), Operation::all_reduce);
-    cuda::check(cudaStreamSynchronize(stream_));
+    cuda::check(cudaStreamSynchronize(stream()));
     least = std::min(least, now_seconds() - begun);
   }
   return std::ranges::max(world_.gather(least));

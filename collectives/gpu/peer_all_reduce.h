@@ -20,7 +20,7 @@ class PeerAllReduce : public StreamAlgorithm {
  public:
   ~PeerAllReduce() override;
 
-  void abandon() noexcept override;
+  void end_waits() noexcept override;
   void put(DeviceView values, Operation operation) override;
   DeviceView allocate(std::size_t bytes) override;
   void expect_all_there() override;
@@ -54,7 +54,6 @@ class PeerAllReduce : public StreamAlgorithm {
   // Collective. Throws Error, on all ranks, if one of them cannot access its peers' memory.
   PeerAllReduce(const World& world, cudaStream_t stream, const std::vector<std::size_t>& peers,
                 std::size_t scratch_bytes);
-  void leave();  // to be called in destructors, before members are destroyed that others may still use
 
   virtual void put_array(const Array& array, Operation operation) = 0;
   // Raises this rank's flags to the highest values that its stream waits for.
@@ -64,7 +63,6 @@ class PeerAllReduce : public StreamAlgorithm {
   std::size_t rank() const { return static_cast<std::size_t>(world_.rank()); }
   std::size_t size() const { return static_cast<std::size_t>(world_.size()); }
   int rank_in_job(std::size_t rank) const { return world_.rank_in_job(static_cast<int>(rank)); }
-  cudaStream_t stream() const { return stream_; }
   cudaStream_t aside() const { return aside_.get(); }  // a stream that never waits for another rank
 
   Arena share(std::size_t bytes);  // zeroed. Collective
@@ -84,7 +82,6 @@ class PeerAllReduce : public StreamAlgorithm {
 
   World world_;
   const std::vector<std::size_t> peers_;
-  cudaStream_t stream_;
   cuda::Stream aside_;
   Buffer host_copy_;  // pinned
   SharedMemory host_memory_;

@@ -6,6 +6,7 @@
 #include "collectives/world/all_reduce_progress.h"
 #include "kernels/base/split.h"
 #include "kernels/base/tensor.h"
+#include "kernels/cuda/runtime/runtime.h"
 
 namespace annulus {
 
@@ -13,11 +14,15 @@ namespace annulus {
 // AllReduceStream turns it into an AllReduce.
 class StreamAlgorithm {
  public:
+  explicit StreamAlgorithm(cudaStream_t stream) : stream_(stream) {}
   virtual ~StreamAlgorithm() = default;  // abandons what is on the stream
 
   // Ends the stream's work within seconds, even if other ranks never come; these then get an error. Returns only after
   // that; if the stream cannot be ended, the process exits. No other call may follow.
-  virtual void abandon() noexcept = 0;
+  void abandon() noexcept;
+  // Ends the stream's waits for other ranks, which get an error. Called again and again until the stream's work is
+  // done.
+  virtual void end_waits() noexcept = 0;
 
   // The verbs of AllReduce.
   enum class Operation { all_reduce, reduce_scatter, all_gather };
@@ -42,6 +47,15 @@ class StreamAlgorithm {
     bool operator==(const Place&) const = default;
   };
   virtual Place snapshot() { return {}; }
+
+ protected:
+  cudaStream_t stream() const { return stream_; }
+  // To be called in destructors: abandons what is on the stream if an exception propagates, because other ranks may
+  // never come, or if there are all-reduces that nobody has waited for. Returns whether it did.
+  bool leave() noexcept;
+
+ private:
+  const cudaStream_t stream_;
 };
 
 }  // namespace annulus

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <map>
+#include <memory>
 #include <thread>
 
 #include "tests/gpu/emulator/device_memory.h"
@@ -53,17 +55,25 @@ ncclResult_t enqueue(ncclComm_t communicator, cudaStream_t stream, const Begin& 
 
 }  // namespace
 
+// The number of the rank that calls it.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   *id = {};
+  std::memcpy(id->internal, &rank, sizeof rank);
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUniqueId, int, ncclConfig_t* config) {
-  int size = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (size != ranks || (config->maxCTAs != INT_MIN && config->maxCTAs < 1)) return ncclInvalidArgument;
-  *communicator = new ncclComm{};
-  return MPI_Comm_dup(MPI_COMM_WORLD, &(*communicator)->communicator) == MPI_SUCCESS ? ncclSuccess : ncclSystemError;
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  if (config->maxCTAs != INT_MIN && config->maxCTAs < 1) return ncclInvalidArgument;
+  int color = 0;
+  std::memcpy(&color, id.internal, sizeof color);
+  auto made = std::make_unique<ncclComm>();
+  if (MPI_Comm_split(MPI_COMM_WORLD, color, rank, &made->communicator) != MPI_SUCCESS) return ncclSystemError;
+  if (place_in(made.get()).size != ranks || place_in(made.get()).rank != rank) return ncclInvalidArgument;
+  *communicator = made.release();
+  return ncclSuccess;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// The part of NCCL that this program uses, over MPI. Its communicators contain all ranks of the job.
+// The part of NCCL that this program uses, over MPI. All ranks of the job create communicators at the same time: each
+// is for the ranks with the same identifier.
 
 #include <climits>
 #include <cstddef>

@@ -518,6 +518,30 @@ TEST_CASE("a rank that leaves with an exception does not hang if the others neve
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
 }
 
+TEST_CASE("GPUs of several nodes with a GPU for each rank are all-reduced hierarchically, and none hangs") {
+  const World world(2);
+  use_gpu(World());
+  if (world.size() != 4 || !shared_gpu(world).empty()) return;
+  cuda::CudaDevice device(current_gpu());
+  const auto begun = std::chrono::steady_clock::now();
+  const auto all_reduce = make_all_reduce("hierarchical", world, device);
+  try {
+    CHECK_THAT(all_reduce->info().description, Catch::StartsWith("hierarchical: over the 2 GPUs' memory on each node"));
+    CHECK_FALSE(all_reduce->info().halves);
+    CHECK(all_reduce->info().order == make_all_reduce("hierarchical", world, device)->info().order);
+    const DeviceView memory = all_reduce->allocate(100'000);
+    const OnError abandon_all_reduces([&] { all_reduce->abandon(); });
+    world.barrier();
+    // Both ranks of the first node wait for the other node, or one of them on its node.
+    const int come = GENERATE(1, 2);
+    if (world.rank() < come) all_reduce->join(all_reduce->enqueue(memory));
+    throw Error("something else");
+  } catch (const Error&) {
+  }
+  device.finish();
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
+}
+
 TEST_CASE("if a GPU is stuck after an error, the process reports it and ends", "[.stuck]") {
   const World world;
   use_gpu(world);
