@@ -69,15 +69,27 @@ void Loader::plan(std::vector<std::size_t> units) {
   changed_.notify_all();
 }
 
+StepPlan Loader::next_plan() {
+  std::unique_lock lock(mutex_);
+  return await_next(lock, [](const Slot& /*slot*/) { return true; }).batch.step;
+}
+
 const Batch& Loader::next() {
   std::unique_lock lock(mutex_);
-  Slot& slot = slots_[delivered_ % slots_.size()];
-  changed_.wait(lock, [&] { return ended() || (delivered_ < opened_ && (slot.ready || slot.failure)); });
-  if (ended()) fail("no batches are left: all {} epochs have been read", request_.end_epoch);
-  if (slot.failure) std::rethrow_exception(slot.failure);
+  const Slot& slot = await_next(lock, [](const Slot& opened) { return opened.ready; });
   ++delivered_;
   changed_.notify_all();
   return slot.batch;
+}
+
+// Waits until the slot of the next step is opened, and `ready`.
+const Loader::Slot& Loader::await_next(std::unique_lock<std::mutex>& lock,
+                                       const std::function<bool(const Slot&)>& ready) {
+  const Slot& slot = slots_[delivered_ % slots_.size()];
+  changed_.wait(lock, [&] { return ended() || (delivered_ < opened_ && (ready(slot) || slot.failure)); });
+  if (ended()) fail("no batches are left: all {} epochs have been read", request_.end_epoch);
+  if (slot.failure) std::rethrow_exception(slot.failure);
+  return slot;
 }
 
 const Batch* Loader::peek() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -74,6 +75,9 @@ class Loader {
   // with the same numbers. REQUIRES: request.planned.
   void plan(std::vector<std::size_t> units);
 
+  // Returns the plan of the step that next() will return, perhaps before its samples are read. Throws like next().
+  StepPlan next_plan();
+
   // Returns the next step's share, valid until the next call. Throws Error if reading it failed, on every further call
   // too, and after the end of the epochs before request.end_epoch.
   const Batch& next();
@@ -121,6 +125,7 @@ class Loader {
            (!request_.planned || !planned_.empty());
   }
   bool ended() const { return delivered_ == opened_ && cursor_.epoch >= request_.end_epoch; }
+  const Slot& await_next(std::unique_lock<std::mutex>& lock, const std::function<bool(const Slot&)>& ready);
   StepPlan plan_next();
   void open_next();
   Portion take_from(Slot& slot) const;

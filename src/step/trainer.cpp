@@ -470,7 +470,6 @@ void Trainer::compute_round(const Batch& batch, const ControlFlags& flags) {
   const std::uint64_t before = optimizer_.step();
   Metrics sums{};
   computing_ = true;
-  strategy_->begin_round(batch.step);
   std::size_t number = 0;
   for (; part(batch, number).size() > 0; ++number) {
     if (number > 0) {

@@ -103,6 +103,11 @@ class Trainer {
   Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger, const BucketOptions& buckets,
           Activity& activity, TraceLane* lane = nullptr, const StepOptions& options = {});
 
+  // With a strategy of rounds, to be called before step(), as soon as the plan is known: with async this rank then
+  // updates its part of the weights for the others, even if it still waits for its own samples. Does nothing if there
+  // are no rounds.
+  void begin_round(const StepPlan& round) { strategy_->begin_round(round); }
+
   // Runs a step. `batch`: this rank's share, possibly empty. `flags` are summed over the ranks together with the
   // gradients; the caller acts on them. Throws Error if the loss is not finite, before any parameter has changed.
   // `begun`: when the step began on the device's lane, for the ledger.

@@ -125,6 +125,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   record_.timeline.begin_step(state_.step + 1);
   const Mark begun = inputs_.device->mark();
   record_.activity.begin_step(state_.step + 1);
+  if (inputs_.has_rounds()) replica_.trainer.begin_round(loader_.next_plan());
   inject_before(state_.step + 1);
   record_.activity.enter(Activity::Phase::input);
   const Batch& batch = loader_.next();

@@ -84,6 +84,7 @@ struct Replica {
   }
 
   StepMetrics step(const World& world, const StepPlan& step, const ControlFlags& flags = {}, std::size_t unit = 1) {
+    trainer.begin_round(step);
     return trainer.step(samples(step, step.share(world.rank(), world.size(), 0, unit)), flags, device->mark());
   }
 
@@ -468,6 +469,7 @@ struct Gatherable {
     optimizer.begin_average();
   }
   StepMetrics step(const World& world, const StepPlan& step, std::size_t unit = 1) {
+    trainer.begin_round(step);
     return trainer.step(samples(step, step.share(world.rank(), world.size(), 0, unit)), {.evaluate = 1},
                         device->mark());
   }
@@ -917,6 +919,11 @@ Batch samples_of_round(const World& world, const StepPlan& round, int ranks) {
   return batch;
 }
 
+StepMetrics make_round(Gatherable& replica, const World& world, const StepPlan& round, int ranks) {
+  replica.trainer.begin_round(round);
+  return replica.trainer.step(samples_of_round(world, round, ranks), {}, replica.device->mark());
+}
+
 }  // namespace
 
 TEST_CASE("asynchronous steps without staleness have the bits of synchronous ones") {
@@ -932,8 +939,7 @@ TEST_CASE("asynchronous steps without staleness have the bits of synchronous one
   std::size_t begin = 0;
   for (const std::size_t size : {3 * global_batch, 2 * global_batch + n, global_batch}) {
     const StepPlan round{0, {begin, begin + size}, false, {}, global_batch};
-    const StepMetrics found =
-        async.trainer.step(samples_of_round(world, round, world.size()), {}, async.device->mark());
+    const StepMetrics found = make_round(async, world, round, world.size());
     double loss = 0;
     for (std::size_t steps = 0; begin < round.positions.end; ++steps) {
       const StepPlan step{0, {begin, std::min(begin + global_batch, round.positions.end)}, false};
@@ -967,7 +973,7 @@ TEST_CASE("ranks are at most `staleness` steps apart, and have the same weights 
       std::this_thread::sleep_for(std::chrono::milliseconds(3));
   });
   const StepPlan first{0, {0, kBatch * n * kSteps}, false, {}, kBatch * n};
-  replica.trainer.step(samples_of_round(world, first, world.size()), {}, replica.device->mark());
+  make_round(replica, world, first, world.size());
   check_same_on_all_ranks(world, replica.model.parameters().weights());
   CHECK(replica.optimizer.step() == kSteps);
   const auto ages = replica.ledger.close(world).staleness;
@@ -990,6 +996,25 @@ TEST_CASE("ranks are at most `staleness` steps apart, and have the same weights 
     check_same_on_all_ranks(world, replica.trainer.strategy().gather(kept));
 }
 
+TEST_CASE("a rank updates its part of the weights while it waits for its own samples") {
+  const World world(GENERATE(0, 1));
+  const auto n = static_cast<std::size_t>(world.size());
+  if (n == 1) return;
+  CAPTURE(world.one_node());
+  constexpr std::size_t kBatch = 3;
+  Gatherable replica(world, "auto", kRule, {}, async_steps(world, kBatch, kBatch * n, 0));
+  replica.trainer.before_part([&](std::size_t number) {
+    if (number == 3) world.barrier();
+  });
+  std::vector<std::size_t> units(n, 6);
+  units[0] = 1;  // due in the last step
+  const StepPlan round{0, {0, kBatch * (6 * (n - 1) + 1)}, false, units};
+  replica.trainer.begin_round(round);
+  if (world.root()) world.barrier();  // the others have been given the weights after 2 steps
+  replica.trainer.step(samples(round, round.share(world.rank(), world.size(), 0, kBatch)), {}, replica.device->mark());
+  check_same_on_all_ranks(world, replica.model.parameters().weights());
+}
+
 TEST_CASE("ranks that only serve update weights for the others") {
   const World world(GENERATE(0, 1));
   if (world.size() == 1) return;
@@ -1002,7 +1027,7 @@ TEST_CASE("ranks that only serve update weights for the others") {
   const World block = world.block(static_cast<int>(n));
   Gatherable synchronous(block, "ring", kRule, {640, 0});
   const StepPlan round{0, {0, kSteps * global_batch}, false, {}, global_batch};
-  async.trainer.step(samples_of_round(world, round, block.size()), {}, async.device->mark());
+  make_round(async, world, round, block.size());
   for (std::size_t step = 0; step < kSteps; ++step)
     synchronous.step(block, {0, {step * global_batch, (step + 1) * global_batch}, false});
 

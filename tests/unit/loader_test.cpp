@@ -404,7 +404,9 @@ TEST_CASE("planned steps give each rank its units, and every sample once per epo
   for (std::size_t step = 0; !last; ++step)
     for (std::size_t rank = 0; rank < 3; ++rank) {
       loaders[rank].plan(plans[(step + 1) % plans.size()]);
+      const Range planned = loaders[rank].next_plan().positions;
       const Batch& batch = loaders[rank].next();
+      CHECK(batch.step.positions == planned);
       last = batch.step.last_of_epoch;
       if (!last) CHECK(batch.size() == kUnit * plans[step % plans.size()][rank]);
       const auto share = samples(batch);
