@@ -218,7 +218,7 @@ void add_strategy_options(CLI::App& command, TrainOptions& o) {
       ->group(group);
   command
       .add_option("--outer", o.outer,
-                  "Update of the common weights after a round (local): average, or nesterov (momentum 0.9, rate 0.7)")
+                  "Update of the common weights after a round (local): average, or nesterov (momentum 0.5, rate 0.5)")
       ->check(one_of(outer_names()))
       ->capture_default_str()
       ->group(group);

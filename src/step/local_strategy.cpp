@@ -17,7 +17,7 @@ struct Outer {
 
 Outer parse_outer(const std::string& name) {
   if (name == "average") return {{}, 1};
-  if (name == "nesterov") return {{.momentum = 0.9f, .nesterov = true}, 0.7f};
+  if (name == "nesterov") return {{.momentum = 0.5f, .nesterov = true}, 0.5f};
   fail("unknown outer optimizer '{}'", name);
 }
 

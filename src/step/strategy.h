@@ -108,8 +108,9 @@ class Strategy {
 // - "local": every rank makes several updates of its own weights; then the mean of the ranks' differences, weighted by
 //   their samples, updates the common weights. With the outer optimizer "average", these become the mean of the ranks'
 //   weights (local SGD: Stich, "Local SGD converges fast and communicates little", ICLR 2019), with "nesterov" they
-//   move by SGD with Nesterov momentum 0.9 and rate 0.7 (Douillard et al., "DiLoCo: distributed low-communication
-//   training of language models", 2023). Each rank's optimizer keeps its own state, until adopt().
+//   move by SGD with Nesterov momentum 0.5 and rate 0.5 (Douillard et al., "DiLoCo: distributed low-communication
+//   training of language models", 2023, where they are 0.9 and 0.7). These move the weights as far as the average does
+//   in the long run, so the learning rate of synchronous steps is right. Each rank's optimizer keeps its own state, until adopt().
 //   With `overlap` the differences of a round are all-reduced during the next one, at whose end they update the common
 //   weights; meanwhile each rank continues with the common weights minus its own difference, which the others do not
 //   have yet (Shen et al., "Faster distributed deep net training: computation and communication decoupled stochastic

@@ -733,8 +733,8 @@ TEST_CASE("a round moves the common weights by the ranks' weighted differences")
     for (const Parameter& p : parameters.all()) {
       for (std::size_t i = p.offset / sizeof(float); i < (p.offset + p.bytes) / sizeof(float); ++i) {
         const auto by = static_cast<float>(difference[i]);
-        velocity[i] = 0.9f * velocity[i] + by;
-        if (p.trained()) common[i] -= outer == "average" ? by : 0.7f * (by + 0.9f * velocity[i]);
+        velocity[i] = 0.5f * velocity[i] + by;
+        if (p.trained()) common[i] -= outer == "average" ? by : 0.5f * (by + 0.5f * velocity[i]);
         if (p.role == Role::statistic) common[i] = static_cast<float>(mean[i]);
       }
     }
@@ -783,8 +783,8 @@ TEST_CASE("with overlap, a round's differences update the common weights at the 
   std::vector<double> sent(common.size()), velocity(common.size()), statistics;
   const auto receive = [&] {
     for (std::size_t i = 0; i < common.size(); ++i) {
-      velocity[i] = 0.9 * velocity[i] + sent[i];
-      common[i] -= static_cast<float>(outer == "average" ? sent[i] : 0.7 * (sent[i] + 0.9 * velocity[i]));
+      velocity[i] = 0.5 * velocity[i] + sent[i];
+      common[i] -= static_cast<float>(outer == "average" ? sent[i] : 0.5 * (sent[i] + 0.5 * velocity[i]));
     }
   };
   std::size_t begin = 0;
