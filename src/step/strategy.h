@@ -109,8 +109,8 @@ class Strategy {
 //   their samples, updates the common weights. With the outer optimizer "average", these become the mean of the ranks'
 //   weights (local SGD: Stich, "Local SGD converges fast and communicates little", ICLR 2019), with "nesterov" they
 //   move by SGD with Nesterov momentum 0.5 and rate 0.5 (Douillard et al., "DiLoCo: distributed low-communication
-//   training of language models", 2023, where they are 0.9 and 0.7). These move the weights as far as the average does
-//   in the long run, so the learning rate of synchronous steps is right. Each rank's optimizer keeps its own state, until adopt().
+//   training of language models", 2023, where they are 0.9 and 0.7): in the long run as far as the average does, so the
+//   learning rate of synchronous steps is right. Each rank's optimizer keeps its own state, until adopt().
 //   With `overlap` the differences of a round are all-reduced during the next one, at whose end they update the common
 //   weights; meanwhile each rank continues with the common weights minus its own difference, which the others do not
 //   have yet (Shen et al., "Faster distributed deep net training: computation and communication decoupled stochastic
