@@ -464,10 +464,14 @@ void Trainer::send_last(const Batch& batch, const ControlFlags& flags) {
     backward(batch, last, ready);
 }
 
+void Trainer::begin_round(const StepPlan& round) {
+  before_round_ = optimizer_.step();  // now, because another thread may make updates from here on
+  strategy_->begin_round(round);
+}
+
 // Computes this rank's share of a round, each part with the weights that the strategy has for it, and sends the
 // metrics.
 void Trainer::compute_round(const Batch& batch, const ControlFlags& flags) {
-  const std::uint64_t before = optimizer_.step();
   Metrics sums{};
   computing_ = true;
   std::size_t number = 0;
@@ -493,7 +497,7 @@ void Trainer::compute_round(const Batch& batch, const ControlFlags& flags) {
                       [&] { strategy_->end_round(weight_of(batch.size(), batch)); });
   }
   computing_ = false;
-  optimizer_.set_step(before + timestamps_.steps);
+  optimizer_.set_step(before_round_ + timestamps_.steps);
   device_.upload(std::as_bytes(std::span(sums)), metrics_slot(exchanged()));
   begin_backward(flags);
   buckets_.ready(buckets_.range(0).end);

@@ -106,7 +106,7 @@ class Trainer {
   // With a strategy of rounds, to be called before step(), as soon as the plan is known: with async this rank then
   // updates its part of the weights for the others, even if it still waits for its own samples. Does nothing if there
   // are no rounds.
-  void begin_round(const StepPlan& round) { strategy_->begin_round(round); }
+  void begin_round(const StepPlan& round);
 
   // Runs a step. `batch`: this rank's share, possibly empty. `flags` are summed over the ranks together with the
   // gradients; the caller acts on them. Throws Error if the loss is not finite, before any parameter has changed.
@@ -260,11 +260,12 @@ class Trainer {
   BucketOptions bucket_options_;
   std::unique_ptr<Strategy> strategy_;
   GradientBuckets buckets_;
-  Range pending_;            // buckets that are deferred, or whose weights are being sent, and not finished
-  bool rehearsing_ = false;  // nothing is updated or booked
-  bool computing_ = false;   // the passes of a step
-  bool updating_ = false;    // some parameters are those of the next step
-  double own_seconds_ = 0;   // see own_seconds()
+  Range pending_;                   // buckets that are deferred, or whose weights are being sent, and not finished
+  std::uint64_t before_round_ = 0;  // steps
+  bool rehearsing_ = false;         // nothing is updated or booked
+  bool computing_ = false;          // the passes of a step
+  bool updating_ = false;           // some parameters are those of the next step
+  double own_seconds_ = 0;          // see own_seconds()
   std::function<const Batch*()> peek_next_ = [] { return nullptr; };
   std::function<void()> before_update_ = [] {};
   std::function<void(std::size_t)> before_part_ = [](std::size_t) {};

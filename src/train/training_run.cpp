@@ -125,14 +125,15 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   record_.timeline.begin_step(state_.step + 1);
   const Mark begun = inputs_.device->mark();
   record_.activity.begin_step(state_.step + 1);
-  if (inputs_.has_rounds()) replica_.trainer.begin_round(loader_.next_plan());
-  inject_before(state_.step + 1);
   record_.activity.enter(Activity::Phase::input);
+  const StepPlan plan = loader_.next_plan();
+  epoch.rate = inputs_.schedule.rate(middle(plan, inputs_.training->info().size), state_.rate_reductions);
+  replica_.optimizer.set_rate(epoch.rate);
+  if (inputs_.has_rounds()) replica_.trainer.begin_round(plan);
+  inject_before(state_.step + 1);
   const Batch& batch = loader_.next();
   note_recovery();
   if (survival_ != nullptr && world_.root()) survival_->answer_requests();
-  epoch.rate = inputs_.schedule.rate(middle(batch.step, inputs_.training->info().size), state_.rate_reductions);
-  replica_.optimizer.set_rate(epoch.rate);
   metrics_.begin_step(state_.step + 1);
   StepMetrics metrics;
   try {
