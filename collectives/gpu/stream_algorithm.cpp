@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "kernels/base/clock.h"
 #include "kernels/cuda/runtime/side_lane.h"
 
 namespace annulus {
@@ -11,7 +12,13 @@ void StreamAlgorithm::abandon() noexcept {
 }
 
 bool StreamAlgorithm::leave() noexcept {
-  if (std::uncaught_exceptions() == 0 && cudaStreamQuery(stream_) == cudaSuccess) return false;
+  constexpr double kIdleAfterItsLastEvent = 1e-3;  // seconds
+  const double begun = now_seconds();
+  cudaError_t state = cudaErrorNotReady;
+  while (std::uncaught_exceptions() == 0 && state == cudaErrorNotReady &&
+         now_seconds() - begun < kIdleAfterItsLastEvent)
+    state = cudaStreamQuery(stream_);
+  if (state == cudaSuccess) return false;
   abandon();
   return true;
 }

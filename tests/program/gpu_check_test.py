@@ -93,7 +93,7 @@ class GpuCheck(helper.ProgramTest):
                          "not run: no PyTorch with CUDA: nothing there")
         self.assertEqual(len(made["shared_2"]["rows"]), 3)
         self.assertEqual({(row["size"], row["who"]) for row in made["all_reduce_2"]["rows"]},
-                         {(size, who) for size in ("4 KiB", "64 KiB") for who in ("ring", "shm", "mpi")})
+                         {(size, who) for size in ("4 KiB", "64 KiB") for who in ("ring", "direct", "shm", "mpi")})
         self.assertTrue(json.loads((self.out / "timeline.json").read_text()))
         self.assertIn("emulated GPU", self.markdown)
         statuses = {target["what"]: target["status"] for target in report["targets"]}

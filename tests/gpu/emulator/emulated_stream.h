@@ -31,7 +31,11 @@ cudaError_t remember(cudaError_t error);
 
 int current_device();
 
-enum class Kind { work, wait };  // whether it waits for another stream
+enum class Kind {
+  work,
+  wait,    // for another stream
+  record,  // of an event: when it has happened, the command is no longer seen in the stream
+};
 
 // Puts work on a stream (null: the current device's default one), or into the graph that it is captured into.
 cudaError_t enqueue(cudaStream_t stream, Work work, Kind kind = Kind::work);

@@ -105,7 +105,8 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
   event->captured = target.capture ? target.capture->number : 0;
   if (target.capture) return target.capture->valid ? cudaSuccess : remember(cudaErrorStreamCaptureInvalidated);
   const std::uint32_t ticket = ++event->state->asked;
-  return emulated::enqueue(stream, [state = event->state, ticket] { emulated::happen(*state, ticket); });
+  return emulated::enqueue(
+      stream, [state = event->state, ticket] { emulated::happen(*state, ticket); }, emulated::Kind::record);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {

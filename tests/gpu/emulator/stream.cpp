@@ -108,10 +108,11 @@ void CUstream_st::run() {
     emulated::delay();
     const Command& command = queue_.front();  // other threads only append
     hardware_.await_turn(command.number);
-    if (command.kind == emulated::Kind::work) hardware_.begun(command.number);
+    if (command.kind != emulated::Kind::wait) hardware_.begun(command.number);
+    if (command.kind == emulated::Kind::record) lock.lock();
     command.work();
     if (command.kind == emulated::Kind::wait) hardware_.begun(command.number);
-    lock.lock();
+    if (command.kind != emulated::Kind::record) lock.lock();
     queue_.pop_front();
     changed_.notify_all();
   }
