@@ -124,13 +124,14 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   if (std::exchange(copy_due_, false)) survival_->copy();
   record_.timeline.begin_step(state_.step + 1);
   const Mark begun = inputs_.device->mark();
-  record_.activity.begin_step(state_.step + 1);
   record_.activity.enter(Activity::Phase::input);
   const StepPlan plan = loader_.next_plan();
   epoch.rate = inputs_.schedule.rate(middle(plan, inputs_.training->info().size), state_.rate_reductions);
   replica_.optimizer.set_rate(epoch.rate);
   if (inputs_.has_rounds()) replica_.trainer.begin_round(plan);
+  record_.activity.begin_step(state_.step + 1);
   inject_before(state_.step + 1);
+  record_.activity.enter(Activity::Phase::input);
   const Batch& batch = loader_.next();
   note_recovery();
   if (survival_ != nullptr && world_.root()) survival_->answer_requests();
