@@ -96,17 +96,17 @@ class Sharded final : public Strategy {
 }  // namespace
 
 std::unique_ptr<Strategy> make_sharded_strategy(Model& model, AllReduce& all_reduce, Optimizer& optimizer) {
-  const Device& device = model.device();
+  Device& device = model.device();
   if (!device.info().shares_host_memory && optimizer.needs_whole_parameters())
     fail("--strategy sharded does not support --optimizer lars on GPUs yet: use --strategy synchronous");
-  if (model.device().loss_scaling() != nullptr)
+  if (device.loss_scaling() != nullptr)
     fail("--strategy sharded does not support --precision fp16 yet: use --precision bf16, or --strategy synchronous");
-  if (!all_reduce.info().halves)
+  const AllReduceInfo& info = all_reduce.info();
+  if (!info.halves)
     fail(
         "--strategy sharded needs an all-reduce of reduce-scatter and all-gather, such as ring, and this one is {}: "
-        "use "
-        "--strategy synchronous",
-        all_reduce.info().description);
+        "use --strategy synchronous",
+        info.description);
   return std::make_unique<Sharded>(model, all_reduce, optimizer);
 }
 
