@@ -147,7 +147,7 @@ struct Candidate {
         model(
             device, graph, Mode::training, pass_of(options, world), allocate_in(*all_reduce), [] {},
             allocate_weights(strategy, *all_reduce)),
-        optimizer(device, model.parameters(), rule_of(trained), 1e-4f),
+        optimizer(device, model.parameters(), rule_of(trained), 1e-4f, 0, kept_by(strategy)),
         ledger(clock_offset),
         trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step(),
                 {.shards = options.shards,

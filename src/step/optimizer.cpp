@@ -18,7 +18,7 @@ std::vector<UpdateSegment> segments_of(const Parameters& parameters, const Optim
 }  // namespace
 
 Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay,
-                     const FactorsOf& factors_of)
+                     Keeps keeps, const FactorsOf& factors_of)
     : device_(device),
       parameters_(parameters),
       all_{0, parameters.gradients().bytes / sizeof(float)},
@@ -30,7 +30,8 @@ Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& r
       segments_(segments_of(parameters, factors_of)),
       average_decay_(average_decay),
       arrived_(segments_.size()) {
-  plan({parameters.weights(), parameters.gradients(), parameters.copies(), {}}, parameters.gradients().bytes);
+  if (keeps == Keeps::all)
+    plan({parameters.weights(), parameters.gradients(), parameters.copies(), {}}, parameters.gradients().bytes);
 }
 
 void Optimizer::keep(const std::vector<Range>& slices, const SumOverRanks& sum, DeviceView weights,

@@ -18,10 +18,14 @@ class Optimizer {
  public:
   using FactorsOf = std::function<UpdateFactors(const std::string& parameter)>;
 
+  // What this rank keeps of the states and of the average. Slices are given by keep(), before anything else is called;
+  // until then nothing is allocated, since there may be no memory for all.
+  enum class Keeps { all, slices };
+
   // `average_decay`: decay of the moving average of the weights; 0: no average.
   Optimizer(
       Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay = 0,
-      const FactorsOf& factors_of = [](const std::string&) { return UpdateFactors{}; });
+      Keeps keeps = Keeps::all, const FactorsOf& factors_of = [](const std::string&) { return UpdateFactors{}; });
 
   // Sets the learning rate of steps that begin from now on. (Deferred updates of the previous step keep theirs.)
   void set_rate(float rate) { next_rate_ = rate; }
@@ -34,7 +38,7 @@ class Optimizer {
 
   // Keeps zeroed states and a zeroed average of these slices of the arenas only, in floats, ascending and disjoint;
   // update() is called for them. The other ranks keep the others, and `sum` adds up their parts of norms. REQUIRES: not
-  // needs_whole_parameters(), or the device shares the host's memory.
+  // needs_whole_parameters(), or the device shares the host's memory. Discards what was kept before.
   void keep(const std::vector<Range>& slices, const SumOverRanks& sum) {
     keep(slices, sum, parameters_.weights(), parameters_.gradients());
   }

@@ -15,6 +15,10 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, Model& model, A
   fail("unknown strategy '{}'", name);
 }
 
+Optimizer::Keeps kept_by(const std::string& strategy) {
+  return strategy == "sharded" || strategy == "async" ? Optimizer::Keeps::slices : Optimizer::Keeps::all;
+}
+
 const std::vector<StrategyUse>& strategy_uses() {
   static const std::vector<StrategyUse> uses{{"synchronous", "by default"},
                                              {"sharded", "if the optimizer's state does not fit into a rank's memory"},

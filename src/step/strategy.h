@@ -127,6 +127,9 @@ class Strategy {
 std::unique_ptr<Strategy> make_strategy(const std::string& name, Model& model, AllReduce& all_reduce,
                                         Optimizer& optimizer, const RoundOptions& round);
 
+// What a rank's optimizer keeps with a strategy: to be given to its constructor.
+Optimizer::Keeps kept_by(const std::string& strategy);
+
 // When to use which strategy.
 struct StrategyUse {
   std::string name, when;

@@ -41,7 +41,7 @@ Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord
           [&activity = record.activity] { activity.tick(); }, allocate_weights(inputs.options.strategy, all_reduce),
           plan ? std::optional(plan->nodes[link->stage()]) : std::nullopt),
       optimizer(*inputs.device, model.parameters(), update_rule(inputs.options), inputs.schedule.rate(0),
-                inputs.options.ema, update_factors(inputs.options, model.graph())),
+                inputs.options.ema, kept_by(inputs.options.strategy), update_factors(inputs.options, model.graph())),
       ledger(record.clock_offset),
       trainer(model, all_reduce, optimizer, ledger, inputs.options.buckets, record.activity, record.timeline.step(),
               options_of(inputs, link.get())) {

@@ -463,7 +463,7 @@ struct Gatherable {
         model(
             *device, graph, Mode::training, 2, allocate_in(*all_reduce), [] {},
             allocate_weights(options.strategy, *all_reduce)),
-        optimizer(*device, model.parameters(), rule, kRate, kDecay),
+        optimizer(*device, model.parameters(), rule, kRate, kDecay, kept_by(options.strategy)),
         trainer(model, *all_reduce, optimizer, ledger, buckets, activity, nullptr, options) {
     model.parameters().initialize(3);
     optimizer.begin_average();

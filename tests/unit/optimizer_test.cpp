@@ -192,4 +192,15 @@ TEST_CASE("updating a slice changes nothing outside of it") {
   }
 }
 
+TEST_CASE("an optimizer that keeps slices allocates nothing before it knows them") {
+  Trial trial(Sgd{});
+  Optimizer optimizer(*trial.device, trial.parameters, AdamW{}, kRate, 0.5, Optimizer::Keeps::slices);
+  CHECK(optimizer.states() == 0);
+  CHECK_FALSE(optimizer.average());
+  optimizer.keep({{0, 16}, {32, 64}}, [](DeviceView) {});
+  REQUIRE(optimizer.states() == 2);
+  for (const DeviceView kept : {optimizer.state(0), optimizer.state(1), optimizer.average()})
+    CHECK(kept.bytes == (16 + 32) * sizeof(float));
+}
+
 }  // namespace annulus
