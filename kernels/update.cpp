@@ -17,6 +17,12 @@ bool needs_whole_parameters(const UpdateRule& rule) {
   return std::holds_alternative<Lars>(rule);
 }
 
+float momentum(const UpdateRule& rule) {
+  if (const auto* adamw = std::get_if<AdamW>(&rule)) return adamw->beta1;
+  if (const auto* lars = std::get_if<Lars>(&rule)) return lars->momentum;
+  return std::get<Sgd>(rule).momentum;
+}
+
 float weight_decay(const UpdateRule& rule, const UpdateSegment& segment) {
   const float of_weights = std::visit([](const auto& one) { return one.weight_decay; }, rule);
   return segment.factors.weight_decay.value_or(segment.role == Role::weight ? of_weights : 0);

@@ -52,6 +52,7 @@ using UpdateRule = std::variant<Sgd, Lars, AdamW>;
 std::string_view optimizer_name(const UpdateRule& rule);  // sgd, lars or adamw
 std::size_t states(const UpdateRule& rule);               // number of state arenas: 1 (momentum) or 2 (both moments)
 bool needs_whole_parameters(const UpdateRule& rule);      // whether it cannot update arbitrary slices
+float momentum(const UpdateRule& rule);                   // that of SGD and LARS; beta1 of AdamW
 
 // All-reduces (sums) a float32 array in the device's memory over all ranks, in place and in the lane's order.
 using SumOverRanks = std::function<void(DeviceView)>;

@@ -8,11 +8,14 @@
 #include "kernels/base/host_memory.h"
 #include "kernels/base/split.h"
 #include "kernels/cpu/flat.h"
+#include "src/step/look_ahead.h"
 #include "src/step/round_steps.h"
 #include "src/step/strategy.h"
 
 namespace annulus {
 namespace {
+
+constexpr std::size_t kPredicted = 2;  // steps that weights are predicted ahead
 
 // During a round this rank's thread is the worker: for each part of its share it pulls the weights and pushes
 // gradients. Another thread is the owner of this rank's chunks: it updates them in every step of the round. Ranks that
@@ -21,6 +24,7 @@ class Async final : public Strategy {
  public:
   Async(Model& model, AllReduce& all_reduce, Optimizer& optimizer, const RoundOptions& options)
       : parameters_(model.parameters()),
+        device_(model.device()),
         all_reduce_(all_reduce),
         optimizer_(optimizer),
         options_(options),
@@ -35,6 +39,8 @@ class Async final : public Strategy {
 
   void plan(const GradientBuckets& buckets, const SumOverRanks& sum) override {
     const std::vector<Range> chunks = own_chunks(buckets);
+    if (options_.staleness > 0)
+      look_ahead_.emplace(device_, floats(weights_.view()).size(), chunks, optimizer_.momentum(), kPredicted);
     const auto sum_digits = [this, sum](DeviceView digits) {
       cpu::copy(floats(digits), floats(digits_));
       sum(digits_);
@@ -143,13 +149,13 @@ class Async final : public Strategy {
     server_->publish(0, floats(weights_.view()));
   }
 
-  // Divides the trained parameters' gradients by their age, and leaves statistics.
+  // Divides the trained parameters' gradients by their age beyond the prediction, and leaves statistics.
   void correct_for_age() {
-    if (age_ <= 1) return;
+    if (age_ <= kPredicted + 1) return;
     for (const Parameter& p : parameters_.updated())
       if (p.trained()) {
         const auto gradient = floats(parameters_.gradient(p));
-        cpu::scale(gradient, 1 / static_cast<float>(age_), gradient);
+        cpu::scale(gradient, 1 / static_cast<float>(age_ - kPredicted), gradient);
       }
   }
 
@@ -162,9 +168,13 @@ class Async final : public Strategy {
         if (!round_->contributes(rank, step)) continue;
         add(server_->await_contribution(rank), std::exchange(first, false));
       }
+      const std::span<const float> weights = floats(weights_.view());
+      const bool last = step + 1 == round_->size();
+      const bool predicts = look_ahead_ && !last;  // ranks end a round, and begin the next one, with the weights
+      if (predicts) look_ahead_->remember(weights);
       optimizer_.begin_step();
       for (const Range& range : server_->own()) optimizer_.update(range);
-      server_->publish(done_ + step + 1, floats(weights_.view()));
+      server_->publish(done_ + step + 1, predicts ? look_ahead_->predict(weights) : weights);
     }
     server_->serve(done_ + round_->size());
   }
@@ -181,12 +191,14 @@ class Async final : public Strategy {
   }
 
   const Parameters& parameters_;
+  Device& device_;
   AllReduce& all_reduce_;
   Optimizer& optimizer_;
   RoundOptions options_;
   Buffer weights_, sums_;    // this rank's chunks are used: their weights, and the sum of a step's gradients
   const DeviceView digits_;  // of a norm, in the all-reduce's memory
   std::unique_ptr<ParameterServer> server_;
+  std::optional<LookAhead> look_ahead_;  // none without staleness
   std::optional<RoundSteps> round_;
   std::uint64_t done_ = 0;   // steps before this round
   std::size_t age_ = 0;      // see staleness()

@@ -62,6 +62,7 @@ class Optimizer {
 
   const std::string& name() const { return name_; }  // name of its rule
   bool needs_whole_parameters() const { return whole_parameters_; }
+  float momentum() const { return annulus::momentum(kind_); }
 
   // Optimizer state, arenas with the layout of the gradients': momentum, or both moments. If sharded(), they have only
   // the slices of keep(), one after the other.

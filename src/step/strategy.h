@@ -118,9 +118,10 @@ class Strategy {
 // - "async": each rank, or each of some that only serve, owns a chunk of every bucket, and keeps the optimizer's state
 //   of it. Ranks push the gradients of their parts to the owners, and pull weights from them, without waiting for each
 //   other as long as none is more than `staleness` steps ahead (Ho et al., "More effective distributed ML via a stale
-//   synchronous parallel parameter server", NIPS 2013). A gradient of weights that are N > 1 steps old is divided by N
-//   (Zhang et al., "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016). With staleness 0, rounds
-//   counted in steps, and no ranks that only serve, the bits are those of synchronous steps that sum in a ring.
+//   synchronous parallel parameter server", NIPS 2013). Within a round, ranks pull weights that are predicted two steps
+//   ahead (LookAhead). A gradient of weights that are N > 3 steps old is divided by N - 2 (Zhang et al.,
+//   "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016). With staleness 0, rounds counted in steps,
+//   and no ranks that only serve, the bits are those of synchronous steps that sum in a ring.
 // All references must outlive the strategy. REQUIRES for sharded: the weights are in the all-reduce's common memory;
 // for async: the optimizer does not need whole parameters. Throws Error if it cannot be used with this all-reduce or
 // device.
