@@ -3,8 +3,9 @@
 // An emulation of CUDA's runtime on the CPU, for tests: every stream is a thread that does its work in order, a
 // device's memory is memory of the process that others can open, and a kernel's threads run one after the other.
 // Behaviour that CUDA leaves undefined is detected if that is cheap: fresh memory is NaNs; accesses to freed memory, to
-// more than 256 bytes beyond an allocation's end, or of the host to device memory fault; and misaligned accesses of
-// kernels end the program. A stream with 1,024 pieces of work blocks the thread that adds another. Set
+// more than 256 bytes beyond an allocation's end, to another process's memory that is not open, or of the host to
+// device memory fault, and the reason is reported; misaligned accesses of kernels end the program, and so does freeing
+// memory that another process has open. A stream with 1,024 pieces of work blocks the thread that adds another. Set
 // ANNULUS_EMULATED_GPUS to the number of devices (1 if unset); ANNULUS_EMULATED_ORDER to "reverse" or "shuffle" for
 // another order of blocks and threads; ANNULUS_EMULATED_DELAY to the maximum in microseconds of random delays of
 // streams; ANNULUS_EMULATED_APART so that processes cannot open each other's memory; and ANNULUS_EMULATED_AWARE so that

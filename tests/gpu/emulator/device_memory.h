@@ -10,7 +10,7 @@ namespace emulated {
 // The information with which another process opens memory of this one.
 struct MemoryName {
   pid_t process;
-  int file;               // its descriptor there
+  int file;               // its descriptor, which is that of the process that has opened it, once it has
   std::uint64_t offset;   // in that file
   std::uint64_t mapped;   // whole pages
   std::uint64_t skipped;  // bytes before the memory itself, which ends with its last page
@@ -34,8 +34,23 @@ T accessible(T value) {
 // Maps memory that other processes may open, filled with ones, between pages that fault; null if there is not enough
 // memory. It is in a file that is deleted when its last process ends.
 void* map_shared(std::size_t bytes, MemoryName& name);
-void* open_shared(const MemoryName& name);  // null if it does not exist
+void* open_shared(MemoryName& name);  // null if it does not exist
+// Ends the program if this process owns memory that another one has not closed yet.
 void unmap_shared(void* address, const MemoryName& name, bool owner);
+
+enum class AddressRange {
+  none,              // of no process's GPU
+  another_process,   // device addresses, or memory, of another process
+  device_addresses,  // where nothing is mapped
+  memory             // where what this process has allocated or opened is mapped
+};
+AddressRange range_of(const void* address);
+
+// Makes a wrong access to a device's memory report what is wrong before it ends the program.
+void report_illegal_accesses();
+
+// Returns what is wrong with an access to this address that faulted; null if it is no address of a GPU.
+const char* reason_of_fault(const void* address);
 
 // Whether these bytes lie within one piece of memory that a device can reach.
 bool device_reaches(const void* address, std::size_t bytes);

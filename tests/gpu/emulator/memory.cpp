@@ -38,9 +38,7 @@ class Pieces {
     const std::lock_guard lock(mutex_);
     const auto found = pieces_.find(begin(address));
     if (found == pieces_.end() || found->second.kind != kind) return std::nullopt;
-    const Piece piece = found->second;
-    pieces_.erase(found);
-    return piece;
+    return remove(found);
   }
 
   std::optional<Piece> at(const void* address) {
@@ -87,16 +85,33 @@ class Pieces {
     const auto found = pieces_.find(begin(address));
     known = found != pieces_.end() && found->second.kind == Piece::Kind::opened;
     if (!known || --found->second.opened > 0) return std::nullopt;
+    return remove(found);
+  }
+
+  // Returns the piece that was here and is no more.
+  std::optional<Piece> former(const void* address) {
+    const std::lock_guard lock(mutex_);
+    const auto after = former_.upper_bound(begin(address));
+    if (after == former_.begin()) return std::nullopt;
+    const auto& [from, piece] = *std::prev(after);
+    return begin(address) - from < piece.bytes ? std::optional(piece) : std::nullopt;
+  }
+
+ private:
+  using Map = std::map<std::uintptr_t, Piece>;
+
+  static std::uintptr_t begin(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
+
+  Piece remove(Map::iterator found) {
     const Piece piece = found->second;
+    if (piece.kind != Piece::Kind::registered) former_.insert(*found);
     pieces_.erase(found);
     return piece;
   }
 
- private:
-  static std::uintptr_t begin(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
-
   std::mutex mutex_;
-  std::map<std::uintptr_t, Piece> pieces_;
+  Map pieces_;
+  Map former_;  // whose addresses are not used again
 };
 
 Pieces& pieces() {
@@ -181,6 +196,19 @@ cudaError_t release(void* address, Piece::Kind kind) {
 bool device_reaches(const void* address, std::size_t bytes) {
   const Place where = place(address, bytes);
   return where == Place::device || where == Place::pinned;
+}
+
+const char* reason_of_fault(const void* address) {
+  const AddressRange range = range_of(address);
+  if (range == AddressRange::none) return nullptr;
+  if (range == AddressRange::another_process) return "memory of another process that this one has not opened";
+  bool whole = false;
+  if (range == AddressRange::device_addresses && pieces().around(address, 1, whole))
+    return "memory of a device, which the host cannot access";
+  auto former = pieces().former(address);
+  if (!former && range == AddressRange::memory) former = pieces().former(device_address(const_cast<void*>(address)));
+  if (!former) return "no memory";
+  return former->kind == Piece::Kind::opened ? "memory of another process that this one has closed" : "freed memory";
 }
 
 }  // namespace emulated

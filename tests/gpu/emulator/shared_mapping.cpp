@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 
@@ -32,13 +33,14 @@ File& file() {
 }
 
 // The range of all device addresses, followed by a range of the same size in which the memory itself is mapped. No
-// address is used twice.
+// address is used twice, and processes whose numbers are near each other have different ranges: an address of another
+// process is never one of this process, except where it has opened that memory.
 class Addresses {
  public:
   Addresses() {
-    void* const reserved = mmap(nullptr, 2 * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reserved == MAP_FAILED) abort_emulation("no room for device addresses");
-    first_ = reinterpret_cast<std::uintptr_t>(reserved);
+    void* const reserved = mmap(reinterpret_cast<void*>(first_), 2 * kBytes, PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (reserved != reinterpret_cast<void*>(first_)) abort_emulation("no room for device addresses");
   }
 
   // Room to map memory, with a page before it that faults; null if there is none left.
@@ -49,15 +51,24 @@ class Addresses {
     return reinterpret_cast<std::byte*>(first_ + kBytes + taken_ - bytes);
   }
 
-  std::uintptr_t of_memory(std::uintptr_t word) const { return word - first_ < kBytes ? word + kBytes : word; }
+  std::uintptr_t of_memory(std::uintptr_t word) const { return word - first_ <= taken_ ? word + kBytes : word; }
   static std::byte* of_device(std::byte* memory) { return memory - kBytes; }
 
- private:
-  static constexpr std::size_t kBytes = std::size_t{1} << 40;
+  AddressRange range_of(std::uintptr_t address) const {
+    if (address - kFirst >= kProcesses * 2 * kBytes) return AddressRange::none;
+    if (address - first_ >= 2 * kBytes) return AddressRange::another_process;
+    return address - first_ < kBytes ? AddressRange::device_addresses : AddressRange::memory;
+  }
 
-  std::uintptr_t first_;
+ private:
+  // Between programs and shared libraries, also with AddressSanitizer. The upper halves of used addresses are no
+  // numbers that kernels' parameters are likely to have.
+  static constexpr std::uintptr_t kFirst = 0x6055'0000'0000;
+  static constexpr std::size_t kBytes = std::size_t{1} << 36, kProcesses = 200;
+
+  const std::uintptr_t first_ = kFirst + static_cast<std::size_t>(getpid()) % kProcesses * 2 * kBytes;
   std::mutex mutex_;
-  std::size_t taken_ = 0;
+  std::atomic<std::size_t> taken_ = 0;
 };
 
 Addresses& addresses() {
@@ -75,10 +86,25 @@ std::byte* map_guarded(int descriptor, std::size_t offset, std::size_t bytes) {
   return inner;
 }
 
+// Applies a command for locks to a piece of a file; returns the lock that is there.
+struct flock locked(int descriptor, const MemoryName& name, int command, int type) {
+  struct flock lock {};
+  lock.l_type = static_cast<short>(type);
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(name.offset);
+  lock.l_len = static_cast<off_t>(name.mapped);
+  if (fcntl(descriptor, command, &lock) != 0) abort_emulation("memory of another process cannot be locked");
+  return lock;
+}
+
 }  // namespace
 
 void* device_address(void* memory) {
   return Addresses::of_device(static_cast<std::byte*>(memory));
+}
+
+AddressRange range_of(const void* address) {
+  return addresses().range_of(reinterpret_cast<std::uintptr_t>(address));
 }
 
 void make_accessible(void* value, std::size_t bytes) {
@@ -105,13 +131,16 @@ void* map_shared(std::size_t bytes, MemoryName& name) {
   return memory + name.skipped;
 }
 
-void* open_shared(const MemoryName& name) {
+// The lock shows the owner that the memory is open. It ends with this process at the latest.
+void* open_shared(MemoryName& name) {
   const std::string path = fmt::format("/proc/{}/fd/{}", name.process, name.file);
-  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) return nullptr;
-  std::byte* const memory = map_guarded(descriptor, name.offset, name.mapped);
-  close(descriptor);
-  return memory == nullptr ? nullptr : memory + name.skipped;
+  name.file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (name.file < 0) return nullptr;
+  locked(name.file, name, F_OFD_SETLK, F_RDLCK);
+  std::byte* const memory = map_guarded(name.file, name.offset, name.mapped);
+  if (memory != nullptr) return memory + name.skipped;
+  close(name.file);
+  return nullptr;
 }
 
 void unmap_shared(void* address, const MemoryName& name, bool owner) {
@@ -120,8 +149,12 @@ void unmap_shared(void* address, const MemoryName& name, bool owner) {
     const auto* const bytes = reinterpret_cast<const unsigned char*>(memory);
     for (std::size_t i = name.skipped + name.bytes; i < name.mapped; ++i)
       if (bytes[i] != 0xff) abort_emulation("something was written right behind the end of device memory");
+    if (locked(name.file, name, F_OFD_GETLK, F_WRLCK).l_type != F_UNLCK)
+      abort_emulation("memory is freed that another process has not closed yet");
     fallocate(file().descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(name.offset),
               static_cast<off_t>(name.mapped));
+  } else {
+    close(name.file);
   }
   // The addresses stay reserved, so that a use after free faults instead of accessing other data.
   mmap(memory, name.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/gpu/emulator/device_memory.h"
 #include "tests/gpu/emulator/emulated_stream.h"
 
 namespace emulated {
@@ -110,6 +111,7 @@ void CUstream_st::run() {
     hardware_.await_turn(command.number);
     if (command.kind != emulated::Kind::wait) hardware_.begun(command.number);
     if (command.kind == emulated::Kind::record) lock.lock();
+    emulated::report_illegal_accesses();
     command.work();
     if (command.kind == emulated::Kind::wait) hardware_.begun(command.number);
     if (command.kind != emulated::Kind::record) lock.lock();

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -10,14 +11,14 @@
 #include "tests/gpu/emulator/cuda.h"
 #include "tests/gpu/emulator_tests/emulation_test.h"
 
-// Two processes: this one creates memory and an event, and starts this program again for the test case tagged [peer],
-// which reads their handles from its environment.
+// Two processes: this one creates memory and an event, and starts this program again for a hidden test case, which
+// reads their handles and addresses from its environment.
 
 namespace {
 
 constexpr std::size_t kCount = 1000;
 constexpr const char *kMemory = "EMULATION_TEST_MEMORY", *kFlags = "EMULATION_TEST_FLAGS",
-                     *kEvent = "EMULATION_TEST_EVENT";
+                     *kEvent = "EMULATION_TEST_EVENT", *kAddress = "EMULATION_TEST_ADDRESS";
 
 using MemoryOperation = CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 
@@ -59,13 +60,23 @@ __global__ void double_all(int* values, std::size_t count) {
   if (i < count) values[i] *= 2;
 }
 
-int status_of_peer() {
-  const char* const arguments[] = {"peer", "[peer]", nullptr};
+// Runs the hidden test case.
+int status_of_peer(const char* tag) {
+  const char* const arguments[] = {"peer", tag, nullptr};
   pid_t child = 0;
   REQUIRE(posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, const_cast<char**>(arguments), environ) == 0);
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
   return status;
+}
+
+// The end of a process whose kernel writes there.
+Ending ending_after_filling(int* values) {
+  return ending_of([=] {
+    OwnStream stream;
+    start(fill, 4, 256, stream, values, kCount);
+    cudaStreamSynchronize(stream);
+  });
 }
 
 }  // namespace
@@ -92,7 +103,7 @@ TEST_CASE("two processes share a device's memory and an event") {
   REQUIRE(cudaEventRecord(filled, stream) == cudaSuccess);
   REQUIRE(wait(stream, address_of(flags.get() + 1), 1, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS);
 
-  const int status = status_of_peer();
+  const int status = status_of_peer("[peer]");
   // Without the peer, this would wait forever.
   if (status != 0) entry_point("cuStreamWriteValue32")(nullptr, address_of(flags.get()), 1, 0);
   if (status != 0) entry_point("cuStreamWriteValue32")(nullptr, address_of(flags.get() + 1), 1, 0);
@@ -130,6 +141,62 @@ TEST_CASE("the other of two processes", "[.][peer]") {
   REQUIRE(cudaIpcCloseMemHandle(values) == cudaSuccess);
   CHECK(cudaIpcCloseMemHandle(values) == cudaErrorInvalidValue);
   cudaEventDestroy(filled);
+}
+
+TEST_CASE("memory of another process can be used only while it is open") {
+  const DeviceArray<int> values(std::vector<int>(kCount, 7));
+  cudaIpcMemHandle_t memory;
+  REQUIRE(cudaIpcGetMemHandle(&memory, values.get()) == cudaSuccess);
+  put(kMemory, memory);
+  setenv(kAddress, std::to_string(address_of(reinterpret_cast<std::uint32_t*>(values.get()))).c_str(), 1);
+  CHECK(status_of_peer("[intruder]") == 0);
+  OwnStream stream;
+  CHECK(values.values(stream) == std::vector<int>(kCount, 7));
+}
+
+TEST_CASE("a process that uses another's memory before and after it is open", "[.][intruder]") {
+  int* const theirs = reinterpret_cast<int*>(std::stoull(std::getenv(kAddress)));
+  const DeviceArray<int> own(kCount);
+  const auto try_all_at = [&](int* values, const char* reason) {
+    const Ending ending = ending_after_filling(values);
+    CHECK(ending.signal == SIGSEGV);
+    CHECK_THAT(ending.text, Catch::Contains(reason));
+    CHECK(cudaMemcpy(own.get(), values, sizeof(int), cudaMemcpyDeviceToDevice) == cudaErrorInvalidValue);
+    CHECK(cudaMemset(values, 0, sizeof(int)) == cudaErrorInvalidValue);
+    const auto flag = address_of(reinterpret_cast<std::uint32_t*>(values));
+    CHECK(entry_point("cuStreamWriteValue32")(nullptr, flag, 1, 0) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(entry_point("cuStreamWaitValue32")(nullptr, flag, 1, 0) == CUDA_ERROR_INVALID_VALUE);
+  };
+  try_all_at(theirs, "memory of another process that this one has not opened");
+
+  void* opened = nullptr;
+  REQUIRE(cudaIpcOpenMemHandle(&opened, take<cudaIpcMemHandle_t>(kMemory), 0) == cudaSuccess);
+  int* const values = static_cast<int*>(opened);
+  CHECK(cudaMemcpy(own.get(), values, sizeof(int), cudaMemcpyDeviceToDevice) == cudaSuccess);
+  CHECK(ending_after_filling(theirs).signal == SIGSEGV);  // still not its address here
+
+  REQUIRE(cudaIpcCloseMemHandle(values) == cudaSuccess);
+  try_all_at(values, "memory of another process that this one has closed");
+}
+
+// A fork of the owner is both here: it has the owner's memory, and can open it like another process.
+TEST_CASE("memory must be closed by other processes before it is freed") {
+  const auto ending_after_freeing = [&](bool closed) {
+    int* values = nullptr;
+    cudaIpcMemHandle_t memory;
+    REQUIRE(cudaMalloc(&values, kCount * sizeof(int)) == cudaSuccess);
+    REQUIRE(cudaIpcGetMemHandle(&memory, values) == cudaSuccess);
+    return ending_of([&] {
+      void* opened = nullptr;
+      cudaIpcOpenMemHandle(&opened, memory, 0);
+      if (closed) cudaIpcCloseMemHandle(opened);
+      cudaFree(values);  // for the owner too
+    });
+  };
+  CHECK(ending_after_freeing(true).text == "");
+  const Ending ending = ending_after_freeing(false);
+  CHECK(ending.signal == SIGABRT);
+  CHECK_THAT(ending.text, Catch::Contains("memory is freed that another process has not closed yet"));
 }
 
 TEST_CASE("a process cannot open its own handles") {

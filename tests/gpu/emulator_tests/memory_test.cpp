@@ -13,17 +13,21 @@ __global__ void write_at(char* memory, std::size_t place) {
   memory[place] = 1;
 }
 
-int ending_after_writing_at(std::size_t bytes, std::size_t place, bool freed) {
+Ending ending_after_writing_at(std::size_t bytes, std::size_t place, bool freed) {
   return ending_of([=] {
-           char* memory = nullptr;
-           cudaMalloc(&memory, bytes);
-           if (freed) cudaFree(memory);
-           OwnStream stream;
-           start(write_at, 1, 1, stream, memory, place);
-           cudaStreamSynchronize(stream);
-           if (!freed) cudaFree(memory);
-         })
-      .signal;
+    char* memory = nullptr;
+    cudaMalloc(&memory, bytes);
+    if (freed) cudaFree(memory);
+    OwnStream stream;
+    start(write_at, 1, 1, stream, memory, place);
+    cudaStreamSynchronize(stream);
+    if (!freed) cudaFree(memory);
+  });
+}
+
+void check_fault(const Ending& ending, const std::string& reason) {
+  CHECK(ending.signal == SIGSEGV);
+  CHECK_THAT(ending.text, Catch::Contains("illegal access") && Catch::Contains(reason));
 }
 
 struct Pinned {
@@ -44,16 +48,22 @@ TEST_CASE("new memory is filled with NaN and aligned as CUDA's") {
 }
 
 TEST_CASE("access outside of allocated memory ends the program") {
-  CHECK(ending_after_writing_at(1000, 999, false) == 0);
-  CHECK(ending_after_writing_at(1000, 1000, false) == SIGABRT);  // found when it is freed
-  CHECK(ending_after_writing_at(1000, 1024, false) == SIGSEGV);
-  CHECK(ending_after_writing_at(1000, 0, true) == SIGSEGV);
+  CHECK(ending_after_writing_at(1000, 999, false).signal == 0);
+  CHECK(ending_after_writing_at(1000, 1000, false).signal == SIGABRT);  // found when it is freed
+  check_fault(ending_after_writing_at(1000, 1024, false), "no memory");
+  check_fault(ending_after_writing_at(1000, 0, true), "freed memory");
 }
 
 TEST_CASE("the host cannot access device memory, nor can libraries and system calls that it calls") {
   const DeviceArray<char> device(std::vector<char>(100, 'a'));
   CHECK(ending_of([&] { return static_cast<void>(*const_cast<volatile char*>(device.get())); }).signal == SIGSEGV);
-  CHECK(ending_of([&] { *const_cast<volatile char*>(device.get()) = 'b'; }).signal == SIGSEGV);
+  check_fault(ending_of([&] {
+                OwnStream stream;
+                cudaMemsetAsync(device.get(), 'b', 100, stream);
+                cudaStreamSynchronize(stream);
+                *const_cast<volatile char*>(device.get()) = 'c';
+              }),
+              "memory of a device, which the host cannot access");
   CHECK(ending_of([&] { std::vector<char>(device.get(), device.get() + 100); }).signal == SIGSEGV);
   CHECK(write(STDOUT_FILENO, device.get(), 1) == -1);
   CHECK(errno == EFAULT);
