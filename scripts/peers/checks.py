@@ -107,6 +107,7 @@ class Step:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.log = session.out / f"{check.name}.log"
         self.log.write_text("")
+        self.rows_file = self.log.with_suffix(".rows.json")
         self.begin = time.monotonic()
         self.cut = session.left() < check.limit
         self.end = self.begin + min(check.limit, session.left())
@@ -146,11 +147,10 @@ class Step:
 
     def bench(self, arguments, ranks=0):
         """Returns the rows of `annulus bench`."""
-        file = self.log.with_suffix(".rows.json")
-        file.unlink(missing_ok=True)
-        command = [self.session.program("annulus"), "bench", *arguments, "--device", "cuda", "--json", file]
+        self.rows_file.unlink(missing_ok=True)
+        command = [self.session.program("annulus"), "bench", *arguments, "--device", "cuda", "--json", self.rows_file]
         self.run(self.session.mpirun(ranks, command) if ranks else command)
-        return json.loads(file.read_text())["rows"]
+        return json.loads(self.rows_file.read_text())["rows"]
 
 
 def start(command, environment=None, **options):

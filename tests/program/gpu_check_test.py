@@ -95,6 +95,12 @@ class GpuCheck(helper.ProgramTest):
         self.assertEqual({(row["size"], row["who"]) for row in made["all_reduce_2"]["rows"]},
                          {(size, who) for size in ("4 KiB", "64 KiB") for who in ("ring", "direct", "shm", "mpi")})
         self.assertTrue(json.loads((self.out / "timeline.json").read_text()))
+        kernels = [[cell.strip() for cell in line.strip("|").split("|")]
+                   for line in made["profile"]["figures"]["kernels"]]
+        self.assertEqual(kernels[0][-2:], ["ms predicted", "ms measured"])
+        self.assertEqual([row[0] for row in kernels if row[0].startswith("convolution")],
+                         ["convolution, forward", "convolution, backward"])
+        self.assertGreater(float(kernels[-1][-1]), 0)
         self.assertIn("emulated GPU", self.markdown)
         statuses = {target["what"]: target["status"] for target in report["targets"]}
         self.assertEqual(statuses["times PyTorch compile"], "not measured")
