@@ -128,8 +128,9 @@ class LossScaling {
   };
 
   virtual ~LossScaling() = default;
-  virtual void judge(DeviceView gradients) = 0;  // all of a step's, all-reduced; before its first update
-  virtual void conclude() = 0;                   // after its last update
+  virtual void judge(DeviceView gradients) = 0;     // all of a step's, all-reduced; before its first update
+  virtual void agree(const SumOverRanks& sum) = 0;  // after judge(), if it has seen a part of them on each rank
+  virtual void conclude() = 0;                      // after its last update
   virtual State state() = 0;
   virtual void set_state(const State& state) = 0;
 };

@@ -28,6 +28,16 @@ float weight_decay(const UpdateRule& rule, const UpdateSegment& segment) {
   return segment.factors.weight_decay.value_or(segment.role == Role::weight ? of_weights : 0);
 }
 
+std::vector<Range> kept_parts(const UpdateArenas& arenas, const Range& segment) {
+  if (arenas.kept.empty()) return {segment};
+  std::vector<Range> parts;
+  for (const Range& kept : arenas.kept) {
+    const Range part{std::max(kept.begin, segment.begin), std::min(kept.end, segment.end)};
+    if (part.begin < part.end) parts.push_back(part);
+  }
+  return parts;
+}
+
 KeptPlaces::KeptPlaces(const std::vector<Range>& kept) : kept_(kept) {
   for (std::size_t place = 0; const Range& slice : kept_) {
     places_.push_back(place);

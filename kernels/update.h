@@ -66,11 +66,13 @@ struct UpdateArenas {
   double average_decay = 0;  // see average_share()
 
   // If not empty, the slices that this rank updates, in floats, ascending and disjoint; together the ranks update all.
-  // States and the average consist of these slices only, one after the other. On GPUs not with rules that need whole
-  // parameters.
+  // States and the average consist of these slices only, one after the other.
   std::vector<Range> kept{};
   SumOverRanks sum_over_ranks{};  // needed with `kept`
 };
+
+// The parts of a segment that are in slices which this rank updates.
+std::vector<Range> kept_parts(const UpdateArenas& arenas, const Range& segment);
 
 // The positions of kept slices in the states and in the average.
 class KeptPlaces {

@@ -37,8 +37,8 @@ class Optimizer {
   }
 
   // Keeps zeroed states and a zeroed average of these slices of the arenas only, in floats, ascending and disjoint;
-  // update() is called for them. The other ranks keep the others, and `sum` adds up their parts of norms. REQUIRES: not
-  // needs_whole_parameters(), or the device shares the host's memory. Discards what was kept before.
+  // update() is called for them. The other ranks keep the others, and `sum` adds up their parts of norms. Discards what
+  // was kept before.
   void keep(const std::vector<Range>& slices, const SumOverRanks& sum) {
     keep(slices, sum, parameters_.weights(), parameters_.gradients());
   }

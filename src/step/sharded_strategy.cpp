@@ -96,11 +96,6 @@ class Sharded final : public Strategy {
 }  // namespace
 
 std::unique_ptr<Strategy> make_sharded_strategy(Model& model, AllReduce& all_reduce, Optimizer& optimizer) {
-  Device& device = model.device();
-  if (!device.info().shares_host_memory && optimizer.needs_whole_parameters())
-    fail("--strategy sharded does not support --optimizer lars on GPUs yet: use --strategy synchronous");
-  if (device.loss_scaling() != nullptr)
-    fail("--strategy sharded does not support --precision fp16 yet: use --precision bf16, or --strategy synchronous");
   const AllReduceInfo& info = all_reduce.info();
   if (!info.halves)
     fail(

@@ -363,7 +363,11 @@ void Trainer::use_all_gradients() {
   if (exchanges()) embedding_->add_rows(model_.embedding_gradient()->table);
   if (rehearsing_) return;
   // A single gradient that overflows, in any bucket, forbids all updates.
-  if (LossScaling* scaling = device_.loss_scaling()) scaling->judge(model_.parameters().gradients());
+  // (If they are reduce-scattered, a rank has its chunks of their sums, and parts of the others'.)
+  if (LossScaling* scaling = device_.loss_scaling()) {
+    scaling->judge(model_.parameters().gradients());
+    if (optimizer_.sharded()) scaling->agree([this](DeviceView ranks) { sum_norms(ranks); });
+  }
   if (options_.clip_norm > 0) optimizer_.clip(options_.clip_norm);
   if (optimizer_.sharded() && optimizer_.needs_whole_parameters()) optimizer_.measure_parameters();
   timestamps_.updates.push_back({begun, device_.mark()});

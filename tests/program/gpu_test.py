@@ -43,6 +43,9 @@ class GpuTest(helper.ProgramTest):
         for one, other in zip(self.losses(a), self.losses(b)):
             self.assertAlmostEqual(one, other, delta=tolerance * one)
 
+    def scaling(self, state):
+        return tuple(int(state["attributes"][name]) for name in ("loss_scale", "good_steps"))
+
     def assert_finite(self, checkpoint):
         state = read_checkpoint(checkpoint)
         for group in helper.STATE:
@@ -103,10 +106,6 @@ class Precision(GpuTest):
         self.assertIn(skipped, range(3, 13 - good_steps))
         self.train(out, max_steps=15, **{**options, "precision": "fp32"})
         self.assertNotIn("loss_scale", read_checkpoint(out / "checkpoint.h5")["attributes"])
-
-    def scaling(self, state):
-        return tuple(int(state["attributes"][name]) for name in ("loss_scale", "good_steps"))
-
 
 class Ranks(GpuTest):
     def test_any_number_of_ranks_gives_the_same_losses(self):
@@ -285,16 +284,34 @@ class Sharded(GpuTest):
     def test_nccl(self):
         self.assert_same_as_synchronous(ranks=2, all_reduce="nccl", environment=gpus(2))
 
-    def test_clipping(self):
-        # Norms are added in another order than by one rank.
+    def assert_close_to_synchronous(self, **options):
+        """Norms are added in another order than by one rank."""
         outs = [self.folder / strategy for strategy in ("synchronous", "sharded")]
         for out in outs:
-            self.train(out, ranks=3, strategy=out.name, precision="fp32", bucket="16KiB", clip_norm=0.1, metrics_every=2)
+            self.train(out, ranks=3, strategy=out.name, precision="fp32", bucket="16KiB", **options)
         self.assertLess(self.farthest(*(out / "checkpoint.h5" for out in outs)), 1e-5)
+        return outs
+
+    def test_clipping(self):
+        outs = self.assert_close_to_synchronous(clip_norm=0.1, metrics_every=2)
         norms = [[line["gradient_norm"] for line in helper.metrics(out) if line["kind"] == "train"] for out in outs]
         self.assertTrue(norms[0])
         for one, other in zip(*norms, strict=True):
             self.assertAlmostEqual(one, other, delta=1e-4 * one)
+
+    def test_lars(self):
+        self.assert_close_to_synchronous(optimizer="lars", lr=1, trust=0.01)
+
+    def test_fp16(self):
+        """Ranks skip the same steps, also if gradients overflow in the chunks of some ranks only."""
+        options = {"ranks": 3, "precision": "fp16"}
+        outs = self.assert_same_as_synchronous(max_steps=2, **options)
+        for out in outs:
+            helper.edit_checkpoint(out / "checkpoint.h5", lambda file: file.attrs.modify("loss_scale", np.uint64(2 ** 24)))
+        self.assert_same_as_synchronous(max_steps=12, resume=True, **options)
+        for out in outs:
+            self.assertLess(self.scaling(read_checkpoint(out / "checkpoint.h5"))[0], 2 ** 24)
+            self.assert_finite(out / "checkpoint.h5")
 
     def test_resuming_elsewhere(self):
         options = {"model": "mlp", "precision": "fp32", "optimizer": "adamw", "lr": 0.001, "momentum": None, "ema": 0.9,
@@ -307,12 +324,8 @@ class Sharded(GpuTest):
         self.assertLess(self.farthest(whole / "checkpoint.h5", parts / "checkpoint.h5"), 1e-4)
 
     def test_refusals(self):
-        for change, reason in (({"optimizer": "lars"}, "does not support --optimizer lars on GPUs yet"),
-                               ({"precision": "fp16"}, "does not support --precision fp16 yet"),
-                               ({"all_reduce": "mpi"}, "needs an all-reduce of reduce-scatter and all-gather")):
-            with self.subTest(change=change):
-                result = run(*self.training(self.folder / "out", strategy="sharded", **change), ranks=2)
-                self.assert_refused(result, reason)
+        result = run(*self.training(self.folder / "out", strategy="sharded", all_reduce="mpi"), ranks=2)
+        self.assert_refused(result, "needs an all-reduce of reduce-scatter and all-gather")
 
 
 class Devices(GpuTest):

@@ -75,12 +75,9 @@ __global__ void scale_chunks(const Chunk* chunks, float* gradients, const State*
 
 std::vector<Chunk> trained_chunks(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments) {
   std::vector<Chunk> chunks;
-  const std::vector<Range> all{{0, arenas.gradients.bytes / sizeof(float)}};
-  for (const Range& kept : arenas.kept.empty() ? all : arenas.kept)
-    for (const UpdateSegment& segment : segments) {
-      const Range part{std::max(kept.begin, segment.range.begin), std::min(kept.end, segment.range.end)};
-      if (trained(segment.role) && part.begin < part.end) append_chunks(part, chunks);
-    }
+  for (const UpdateSegment& segment : segments)
+    if (trained(segment.role))
+      for (const Range& part : kept_parts(arenas, segment.range)) append_chunks(part, chunks);
   return chunks;
 }
 

@@ -24,6 +24,14 @@ __global__ void flag_unfit(const float* gradients, std::size_t count, Scaling* s
   if (unfit) atomicExch(&scaling->skip, 1u);
 }
 
+__global__ void report_unfit(const Scaling* scaling, float* ranks) {
+  *ranks = scaling->skip != 0 ? 1 : 0;
+}
+
+__global__ void adopt_unfit(const float* ranks, Scaling* scaling) {
+  if (*ranks > 0) scaling->skip = 1;
+}
+
 __global__ void adapt(Scaling* scaling) {
   Scaling s = *scaling;
   if (s.skip != 0) {
@@ -38,7 +46,8 @@ __global__ void adapt(Scaling* scaling) {
 
 }  // namespace
 
-DeviceLossScaling::DeviceLossScaling(Context& context) : context_(context), memory_(allocate_device(sizeof(Scaling))) {
+DeviceLossScaling::DeviceLossScaling(Context& context)
+    : context_(context), memory_(allocate_device(sizeof(Scaling))), ranks_(allocate_device(sizeof(float))) {
   set_state({});
 }
 
@@ -56,6 +65,14 @@ void DeviceLossScaling::judge(DeviceView gradients) {
   const std::size_t count = gradients.bytes / sizeof(float);
   launch(flag_unfit, blocks_for(count / 4, kThreads, context_.multiprocessors), kThreads, context_.lane.get(),
          data<float>(gradients), count, data<Scaling>(memory_.view()));
+}
+
+void DeviceLossScaling::agree(const SumOverRanks& sum) {
+  auto* const scaling = data<Scaling>(memory_.view());
+  auto* const ranks = data<float>(ranks_.view());
+  launch(report_unfit, 1, 1, context_.lane.get(), scaling, ranks);
+  sum(ranks_.view());
+  launch(adopt_unfit, 1, 1, context_.lane.get(), ranks, scaling);
 }
 
 void DeviceLossScaling::conclude() {

@@ -143,63 +143,103 @@ __global__ void chunk_norms(const Chunk* chunks, const float* weights, const flo
   if (threadIdx.y == 0) norms[blockIdx.x] = sums[0];
 }
 
-// Runs one block for each segment. `norms` begins with the first chunk of the first segment.
-__global__ void local_rates(const ChunkedSegment* segments, const Sums<2>* norms, float trust,
-                            const SegmentFactors* factors, float* local) {
+// Runs one block, a single column of threads, for each segment. `norms` begins with the first chunk of the first
+// segment.
+__device__ void add_up_chunks(const ChunkedSegment* segments, const Sums<2>* norms, Sums<2> (&sums)[1]) {
   const ChunkedSegment segment = segments[blockIdx.x];
   const std::uint32_t first = segments[0].first_chunk;
-  Sums<2> sums[1]{};
   for (std::uint32_t i = segment.first_chunk + threadIdx.y; i < segment.end_chunk; i += blockDim.y)
     sums[0] = combined(sums[0], norms[i - first]);
   add_up_block(sums);
+}
+
+__global__ void segment_norms(const ChunkedSegment* segments, const Sums<2>* norms, Sums<2>* of_segments) {
+  Sums<2> sums[1]{};
+  add_up_chunks(segments, norms, sums);
+  if (threadIdx.y == 0) of_segments[blockIdx.x] = sums[0];
+}
+
+__global__ void local_rates(const ChunkedSegment* segments, const Sums<2>* norms, float trust,
+                            const SegmentFactors* factors, float* local) {
+  Sums<2> sums[1]{};
+  add_up_chunks(segments, norms, sums);
   if (threadIdx.y > 0) return;
+  const std::uint32_t segment = segments[blockIdx.x].segment;
   const float weight = sqrtf(sums[0].of[0]), gradient = sqrtf(sums[0].of[1]);
-  local[segment.segment] =
-      weight == 0 || gradient == 0 ? 1 : trust * weight / (gradient + factors[segment.segment].weight_decay * weight);
+  local[segment] =
+      weight == 0 || gradient == 0 ? 1 : trust * weight / (gradient + factors[segment].weight_decay * weight);
 }
 
 // Local rates of LARS: computed from norms for weights, 1 for all other parameters.
 class LocalRates {
  public:
   LocalRates(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments, Context& context)
-      : context_(context), weights_(data<float>(arenas.weights)), gradients_(data<float>(arenas.gradients)) {
+      : context_(context),
+        weights_(data<float>(arenas.weights)),
+        gradients_(data<float>(arenas.gradients)),
+        sum_over_ranks_(arenas.sum_over_ranks) {
     for (std::uint32_t i = 0; i < segments.size(); ++i)
-      if (segments[i].role == Role::weight) append(i, segments[i].range);
+      if (segments[i].role == Role::weight) append(i, kept_parts(arenas, segments[i].range));
     device_chunks_ = on_device(chunks_);
     device_segments_ = on_device(segments_);
     rates_ = on_device(std::vector<float>(segments.size(), 1.0f));
     norms_ = allocate_device(chunks_.size() * sizeof(Sums<2>));
+    if (!sum_over_ranks_) return;
+    segment_norms_ = allocate_device(segments_.size() * sizeof(Sums<2>));
+    std::vector<ChunkedSegment> measured = segments_;
+    for (std::uint32_t i = 0; i < measured.size(); ++i) measured[i] = {measured[i].segment, i, i + 1};
+    measured_segments_ = on_device(measured);
   }
 
   const float* rates() const { return data<float>(rates_.view()); }
 
-  // For the parameters in the slice. REQUIRES: the slice consists of whole parameters.
+  // For the parameters in the slice. REQUIRES: the slice consists of whole parameters, and of all if this rank keeps
+  // slices.
   void compute(const Range& slice, float trust, const SegmentFactors* factors) const {
+    if (sum_over_ranks_) return compute_over_ranks(trust, factors);
     const auto begin = [&](const ChunkedSegment& s) { return chunks_[s.first_chunk].begin; };
     const auto first = std::ranges::lower_bound(segments_, slice.begin, {}, begin);
     const auto end = std::ranges::lower_bound(segments_, slice.end, {}, begin);
     if (first == end) return;
-    const std::uint32_t first_chunk = first->first_chunk, chunks = (end - 1)->end_chunk - first_chunk;
-    auto* norms = data<Sums<2>>(norms_.view());
-    launch(chunk_norms, chunks, dim3(1, kThreads), context_.lane.get(),
-           data<Chunk>(device_chunks_.view()) + first_chunk, weights_, gradients_, norms);
+    measure(first->first_chunk, (end - 1)->end_chunk);
     launch(local_rates, end - first, dim3(1, kThreads), context_.lane.get(),
-           data<ChunkedSegment>(device_segments_.view()) + (first - segments_.begin()), norms, trust, factors,
+           data<ChunkedSegment>(device_segments_.view()) + (first - segments_.begin()), norms(), trust, factors,
            data<float>(rates_.view()));
   }
 
  private:
-  void append(std::uint32_t segment, const Range& range) {
+  void append(std::uint32_t segment, const std::vector<Range>& parts) {
     const auto first = static_cast<std::uint32_t>(chunks_.size());
-    append_chunks(range, chunks_);
+    for (const Range& part : parts) append_chunks(part, chunks_);
     segments_.push_back({segment, first, static_cast<std::uint32_t>(chunks_.size())});
+  }
+
+  Sums<2>* norms() const { return data<Sums<2>>(norms_.view()); }
+
+  void measure(std::uint32_t first_chunk, std::uint32_t end_chunk) const {
+    if (first_chunk == end_chunk) return;
+    launch(chunk_norms, end_chunk - first_chunk, dim3(1, kThreads), context_.lane.get(),
+           data<Chunk>(device_chunks_.view()) + first_chunk, weights_, gradients_, norms());
+  }
+
+  void compute_over_ranks(float trust, const SegmentFactors* factors) const {
+    if (segments_.empty()) return;
+    auto* of_segments = data<Sums<2>>(segment_norms_.view());
+    measure(0, static_cast<std::uint32_t>(chunks_.size()));
+    launch(segment_norms, segments_.size(), dim3(1, kThreads), context_.lane.get(),
+           data<ChunkedSegment>(device_segments_.view()), norms(), of_segments);
+    sum_over_ranks_(segment_norms_.view());
+    launch(local_rates, segments_.size(), dim3(1, kThreads), context_.lane.get(),
+           data<ChunkedSegment>(measured_segments_.view()), of_segments, trust, factors, data<float>(rates_.view()));
   }
 
   Context& context_;
   const float *weights_, *gradients_;
+  const SumOverRanks sum_over_ranks_;  // empty if this rank has all parameters
   std::vector<Chunk> chunks_;
   std::vector<ChunkedSegment> segments_;
   Buffer device_chunks_, device_segments_, rates_, norms_;
+  Buffer segment_norms_, measured_segments_;  // of all ranks: a "chunk" is a segment
 };
 
 std::vector<Owner> owners(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments) {

@@ -263,6 +263,24 @@ TEST_CASE("on a GPU: the loss scale is halved after an overflow, and doubled aft
     CHECK(scaling.state().scale == scale);
     CHECK(scaling.state().good_steps == good_steps);
   }
+
+  // The other ranks' gradients count as well.
+  for (const auto& [others, own] : {std::pair{0.0f, false}, {2.0f, false}, {0.0f, true}, {2.0f, true}}) {
+    Values values = random_values(6000, 3);
+    if (own) values[5] = infinity;
+    Arena gradients(gpu, values);
+    scaling.set_state({.scale = 1024});
+    scaling.judge(gradients.view());
+    scaling.agree([&](DeviceView ranks) {
+      const float found = number(reinterpret_cast<const float*>(ranks.address)), all = found + others;
+      CHECK(found == (own ? 1 : 0));
+      cuda::check(cudaMemcpyAsync(ranks.address, &all, sizeof all, cudaMemcpyHostToDevice, gpu.context.lane.get()));
+      cuda::check(cudaStreamSynchronize(gpu.context.lane.get()));
+    });
+    CHECK(skipped() == (own || others > 0));
+    scaling.conclude();
+    CHECK(scaling.state().scale == (own || others > 0 ? 512 : 1024));
+  }
 }
 
 }  // namespace annulus
