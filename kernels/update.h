@@ -66,7 +66,8 @@ struct UpdateArenas {
   double average_decay = 0;  // see average_share()
 
   // If not empty, the slices that this rank updates, in floats, ascending and disjoint; together the ranks update all.
-  // States and the average consist of these slices only, one after the other.
+  // States and the average consist of these slices only, one after the other. On GPUs they consist of multiples of 16
+  // bytes.
   std::vector<Range> kept{};
   SumOverRanks sum_over_ranks{};  // needed with `kept`
 };

@@ -25,8 +25,8 @@ template <class T>
 struct Arenas {
   float* weights;
   const float* gradients;
-  T* copies;  // null if T is float, because the weights themselves are used
-  float *first_state, *second_state;
+  T* copies;                          // null if T is float, because the weights themselves are used
+  float *first_state, *second_state;  // from the slice's place on
 };
 
 // A weight and its data that a rule reads and changes.
@@ -119,8 +119,8 @@ __global__ void update(Step step, Arenas<T> arenas, const Owner* owners, const S
     if (owner.role == static_cast<std::uint32_t>(Role::statistic))
       for (unsigned k = 0; k < 4; ++k) weights.at[k] += factors[owner.segment].rate * (gradients.at[k] - weights.at[k]);
     else
-      apply(step, owner.segment, factors[owner.segment], weights, gradients, arenas.first_state + i,
-            arenas.second_state + i);
+      apply(step, owner.segment, factors[owner.segment], weights, gradients, arenas.first_state + (i - begin),
+            arenas.second_state + (i - begin));
     store_floats(weights, arenas.weights + i);
     if (arenas.copies != nullptr) store_copies(weights, arenas.copies + i);
   }
@@ -278,6 +278,7 @@ class ArenaUpdate : public Update {
         owners_(on_device(owners(arenas, segments))),
         factors_(on_device(factors(rule, segments))),
         clip_(arenas, segments, context) {
+    for (const Range& slice : arenas.kept) expect_blocks(slice, 4);
     if (std::holds_alternative<Lars>(rule)) local_ = std::make_unique<LocalRates>(arenas, segments, context);
   }
 
@@ -319,12 +320,9 @@ class ArenaUpdate : public Update {
 
   template <class Step>
   void apply(const Step& step, const Range& slice) {
-    // The kernel counts in the other arenas.
     Arenas<T> arenas = arenas_;
-    const std::ptrdiff_t shift =
-        static_cast<std::ptrdiff_t>(places_.of(slice.begin)) - static_cast<std::ptrdiff_t>(slice.begin);
     for (float** state : {&arenas.first_state, &arenas.second_state})
-      if (*state != nullptr) *state += shift;
+      if (*state != nullptr) *state += places_.of(slice.begin);
     launch(update<Step, T>, blocks_for(slice.size() / 4, kThreads, context_.multiprocessors), kThreads,
            context_.lane.get(), step, arenas, data<Owner>(owners_.view()), data<SegmentFactors>(factors_.view()),
            slice.begin, slice.end, context_.skip);

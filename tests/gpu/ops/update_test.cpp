@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <limits>
+#include <numeric>
 
 #include "kernels/cuda/ops/flat.h"
 #include "kernels/cuda/ops/loss_scaling.h"
@@ -35,22 +36,43 @@ Values copies(const Gpu& gpu, DeviceView view) {
   return test::from_type(bytes, gpu.context.type());
 }
 
+std::size_t sizes(const std::vector<Range>& slices) {
+  return std::accumulate(slices.begin(), slices.end(), std::size_t{0},
+                         [](std::size_t sum, const Range& slice) { return sum + slice.size(); });
+}
+
+// What these slices of an arena have, one after the other.
+Values within(const Values& arena, const std::vector<Range>& slices) {
+  Values values;
+  for (const Range& slice : slices)
+    values.insert(values.end(), arena.begin() + static_cast<long>(slice.begin),
+                  arena.begin() + static_cast<long>(slice.end));
+  return values;
+}
+
 double distance(const Values& ours, const std::vector<double>& expected) {
   double most = 0;
   for (std::size_t i = 0; i < ours.size(); ++i) most = std::max(most, std::abs(ours[i] - expected[i]));
   return most;
 }
 
-// A rule over arenas of random weights.
+// A rule over arenas of random weights. `kept`: the slices of the states and of the average that exist; all if empty.
 struct Trial {
-  Trial(Gpu& gpu, const UpdateRule& rule)
+  Trial(Gpu& gpu, const UpdateRule& rule, const std::vector<Range>& kept = {})
       : segments(test::some_segments()),
         size(segments.back().range.end),
         weights(gpu, initial()),
         gradients(gpu, random_values(size, 2)),
-        first(gpu, Values(size)),
-        second(gpu, Values(size)) {
-    UpdateArenas arenas{weights.view(), gradients.view(), {}, {first.view(), {}}};
+        first(gpu, Values(kept.empty() ? size : sizes(kept))),
+        second(gpu, first.read()),
+        average(gpu, first.read()) {
+    UpdateArenas arenas{.weights = weights.view(),
+                        .gradients = gradients.view(),
+                        .copies = {},
+                        .states = {first.view(), {}},
+                        .average = average.view(),
+                        .average_decay = 0.9,
+                        .kept = kept};
     if (states(rule) > 1) arenas.states[1] = second.view();
     if (gpu.context.type() != DataType::f32) {
       copy = cuda::allocate_device(size * size_of(gpu.context.type()));
@@ -69,7 +91,7 @@ struct Trial {
 
   std::vector<UpdateSegment> segments;
   std::size_t size;
-  Arena weights, gradients, first, second;
+  Arena weights, gradients, first, second, average;
   Buffer copy;
   std::unique_ptr<Update> update;
 };
@@ -102,6 +124,28 @@ TEST_CASE("on a GPU: updates match their formulas, in any slices, and write the 
   CHECK(distance(trial.first.read(), naive.first) < 2e-6);
   CHECK(distance(trial.second.read(), naive.second) < 2e-6);
   if (trial.copy.view()) CHECK(copies(gpu, trial.copy.view()) == test::rounded(weights, gpu.context.type()));
+}
+
+TEST_CASE("on a GPU: an update of kept slices has the bits of an update of all") {
+  const UpdateRule rule = GENERATE(UpdateRule(Sgd{.momentum = 0.9f}), UpdateRule(AdamW{.weight_decay = 0.05f}));
+  // Slices of two ranks, cut within parameters and blocks of threads.
+  const std::vector<Range> even{{64, 1284}, {2000, 41004}}, odd{{0, 64}, {1284, 2000}, {41004, 77120}};
+  Gpu gpu(Precision::bf16);
+  Trial all(gpu, rule);
+  REQUIRE(all.size == odd.back().end);
+  const Values before = all.weights.read();
+  for (std::uint64_t step = 1; step <= 2; ++step) all.update->run({0, all.size}, 0.1f, step);
+  for (const auto& [kept, others] : {std::pair{even, odd}, std::pair{odd, even}}) {
+    Trial part(gpu, rule, kept);
+    for (std::uint64_t step = 1; step <= 2; ++step)
+      for (const Range& slice : kept) part.update->run(slice, 0.1f, step);
+    CHECK(within(part.weights.read(), kept) == within(all.weights.read(), kept));
+    CHECK(within(part.weights.read(), others) == within(before, others));
+    CHECK(within(copies(gpu, part.copy.view()), kept) == within(copies(gpu, all.copy.view()), kept));
+    CHECK(part.first.read() == within(all.first.read(), kept));
+    CHECK(part.second.read() == within(all.second.read(), kept));
+    CHECK(part.average.read() == within(all.average.read(), kept));
+  }
 }
 
 TEST_CASE("on a GPU: a skipped step changes nothing") {
@@ -194,6 +238,7 @@ TEST_CASE("on a GPU: slices and slots that are not whole blocks are refused") {
       cuda::plan_update(Sgd{}, {trial.weights.view(), trial.gradients.view(), {}, {trial.first.view(), {}}},
                         {{{0, 24}, Role::weight}}, gpu.context),
       Catch::Contains("blocks of 16"));
+  CHECK_THROWS_WITH(Trial(gpu, Sgd{}, {{0, 64}, {70, 128}}), Catch::Contains("blocks of 4"));
 }
 
 TEST_CASE("on a GPU: flat sums and widened values") {
