@@ -99,9 +99,9 @@ std::unique_ptr<Strategy> make_sharded_strategy(Model& model, AllReduce& all_red
   const AllReduceInfo& info = all_reduce.info();
   if (!info.halves)
     fail(
-        "--strategy sharded needs an all-reduce of reduce-scatter and all-gather, such as ring, and this one is {}: "
+        "--strategy sharded needs an all-reduce of reduce-scatter and all-gather, such as {}, and this one is {}: "
         "use --strategy synchronous",
-        info.description);
+        model.device().info().shares_host_memory ? "ring" : "ring, direct or nccl", info.description);
   return std::make_unique<Sharded>(model, all_reduce, optimizer);
 }
 

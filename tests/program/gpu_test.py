@@ -325,7 +325,7 @@ class Sharded(GpuTest):
 
     def test_refusals(self):
         result = run(*self.training(self.folder / "out", strategy="sharded", all_reduce="mpi"), ranks=2)
-        self.assert_refused(result, "needs an all-reduce of reduce-scatter and all-gather")
+        self.assert_refused(result, "needs an all-reduce of reduce-scatter and all-gather, such as ring, direct or nccl")
 
 
 class Devices(GpuTest):
