@@ -109,6 +109,33 @@ TEST_CASE("overlapped updates give the same parameters as sequential steps") {
   CHECK(deferred.weights() == plain.weights());
 }
 
+TEST_CASE("sharded steps keep a share of the optimizer's state in GPU memory") {
+  const World world;
+  const auto device = make_device("cuda");
+  const auto all_reduce = make_all_reduce("ring", world, *device);
+  const Task task{{64, 64, 3}, {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}, kClasses};
+  Model model(
+      *device, make_model("mlp", task), Mode::training, 1, allocate_in(*all_reduce), [] {},
+      allocate_weights("sharded", *all_reduce));
+  // By all ranks together, if they share the GPU.
+  const auto taken_by = [&](const std::string& strategy) {
+    world.barrier();
+    const std::size_t before = free_memory();
+    world.barrier();
+    Optimizer optimizer(*device, model.parameters(), AdamW{}, 0.1f, 0.9, kept_by(strategy));
+    Ledger ledger(0);
+    Activity activity;
+    const Trainer trainer(model, *all_reduce, optimizer, ledger, {}, activity, nullptr, {.strategy = strategy});
+    world.barrier();
+    const std::size_t after = free_memory();
+    world.barrier();
+    return static_cast<double>(before - after);
+  };
+  const double whole = taken_by("synchronous"), share = taken_by("sharded");
+  CHECK(whole > 3.0 * static_cast<double>(model.parameters().gradients().bytes));
+  CHECK(share < (1.0 / world.size() + 0.05) * whole);
+}
+
 TEST_CASE("a step allocates no GPU memory") {
   if (many_ranks()) return;
   const Precision precision = GENERATE(Precision::bf16, Precision::fp16);
