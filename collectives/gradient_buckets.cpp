@@ -55,7 +55,7 @@ GradientBuckets::GradientBuckets(Lane& lane, DeviceView gradients, std::vector<R
       gradients_(gradients),
       buckets_(std::move(buckets)),
       all_reduce_(&all_reduce),
-      tickets_(buckets_.size()),
+      sent_(buckets_.size()),
       times_(buckets_.size()),
       deferred_(deferred),
       scatters_(scatters),
@@ -85,7 +85,7 @@ void GradientBuckets::send_deferred() {
 
 void GradientBuckets::enqueue(std::size_t bucket, AllReduce::Next next) {
   times_[bucket] = {.ready = lane_->mark(), .wait_begin = {}, .wait_end = {}};
-  tickets_[bucket] = start(bucket, next);
+  sent_[bucket] = {start(bucket, next), false};
 }
 
 AllReduce::Ticket GradientBuckets::start(std::size_t bucket, AllReduce::Next next) {
@@ -99,16 +99,15 @@ AllReduce::Ticket GradientBuckets::start(std::size_t bucket, AllReduce::Next nex
 }
 
 void GradientBuckets::join(std::size_t bucket) {
-  if (tickets_[bucket] == 0) fail("bucket {} was awaited before its gradients were ready", bucket);
+  if (std::exchange(sent_[bucket].awaited, true)) fail("bucket {} was awaited before its gradients were ready", bucket);
   times_[bucket].wait_begin = lane_->mark();
-  all_reduce_->join(std::exchange(tickets_[bucket], 0));
+  all_reduce_->join(sent_[bucket].ticket);
   times_[bucket].wait_end = lane_->mark();
 }
 
 void GradientBuckets::wait(std::size_t bucket) {
-  const AllReduce::Ticket ticket = tickets_[bucket];
   join(bucket);
-  all_reduce_->wait(ticket);
+  all_reduce_->wait(sent_[bucket].ticket);
 }
 
 }  // namespace annulus

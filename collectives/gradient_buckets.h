@@ -76,8 +76,15 @@ class GradientBuckets {
   void send_deferred();           // enqueues the deferred buckets. REQUIRES: all gradients are final
   void join(std::size_t bucket);  // later work on the lane sees the bucket's reduced gradients in the arena
   void wait(std::size_t bucket);  // and so does peek()
+  // Likewise for later work on a lane beside (Device::run_beside()). REQUIRES: join() or wait() was called before.
+  void join_beside(std::size_t bucket) const { all_reduce_->join(sent_[bucket].ticket); }
 
  private:
+  struct Sent {
+    AllReduce::Ticket ticket = 0;
+    bool awaited = true;
+  };
+
   void enqueue(std::size_t bucket, AllReduce::Next next);
   AllReduce::Ticket start(std::size_t bucket, AllReduce::Next next);
 
@@ -85,7 +92,7 @@ class GradientBuckets {
   DeviceView gradients_;
   std::vector<Range> buckets_;
   AllReduce* all_reduce_;
-  std::vector<AllReduce::Ticket> tickets_;
+  std::vector<Sent> sent_;  // of each bucket, the last time
   std::vector<Times> times_;
   Range deferred_;
   bool scatters_;

@@ -30,7 +30,7 @@ class NoAllReduce final : public AllReduce {
   Ticket all_gather(DeviceView values, Next next, std::size_t bucket) override { return enqueue(values, next, bucket); }
   Range chunk(std::size_t count) const override { return {0, count}; }
   void wait(Ticket ticket) override { device_.seconds(final_[ticket % kRemembered]); }
-  void join(Ticket) override {}
+  void join(Ticket ticket) override { device_.await(final_[ticket % kRemembered]); }
   const AllReduceProgress& progress() const override { return progress_; }
 
  private:

@@ -193,6 +193,12 @@ class Device : public Lane {
   // REQUIRES: info().records.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work);
 
+  // Calls work(), which enqueues its work on a lane beside this one: it may run before the work that is on this lane
+  // now, and runs after what work() joins or awaits. Later work on this lane runs after it. Within work() all calls,
+  // those of AllReduce as well, refer to that lane. A device that does work immediately has only one.
+  virtual void run_beside(const std::function<void()>& work) { work(); }
+  virtual void await(const Mark& /*mark*/) {}  // later work runs after this mark, of either lane
+
  private:
   const DeviceInfo info_;
 };

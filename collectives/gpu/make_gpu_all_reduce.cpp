@@ -12,7 +12,6 @@
 #include "collectives/gpu/places.h"
 #include "collectives/gpu/staged.h"
 #include "kernels/base/error.h"
-#include "kernels/cuda/runtime/compute_lane.h"
 #include "kernels/cuda/runtime/side_lane.h"
 
 namespace annulus {
@@ -36,7 +35,7 @@ Made on_stream(const Request& request, std::unique_ptr<cuda::SideLane> lane, std
 }
 
 std::unique_ptr<cuda::SideLane> make_lane(const Request& request) {
-  return std::make_unique<cuda::SideLane>(cuda::compute_lane(request.device));
+  return std::make_unique<cuda::SideLane>(request.device);
 }
 
 // Of both algorithms between GPUs that can access each other's memory.

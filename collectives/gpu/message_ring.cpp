@@ -63,10 +63,10 @@ class GpuRingMemory final : public RingMemory {
 // lane need not wait.
 class GpuMessageRing final : public AllReduceAlgorithm {
  public:
-  GpuMessageRing(const World& world, cudaStream_t lane, const std::shared_ptr<AllReduceContext>& context)
+  GpuMessageRing(const World& world, Device& device, const std::shared_ptr<AllReduceContext>& context)
       : AllReduceAlgorithm({"ring of fp32"}),
-        device_(cuda::current_device()),
-        compute_(lane),
+        number_(cuda::current_device()),
+        device_(device),
         context_(context),
         ring_(std::make_unique<MpiLink>(world, kOptions.in_flight, context), static_cast<std::size_t>(world.rank()),
               static_cast<std::size_t>(world.size()), context, kOptions, std::make_unique<GpuRingMemory>(context)) {}
@@ -75,12 +75,12 @@ class GpuMessageRing final : public AllReduceAlgorithm {
 
   void begin(DeviceView) override {
     cuda::Event ready = cuda::make_event();
-    cuda::check(cudaEventRecord(ready.get(), compute_));
+    cuda::check(cudaEventRecord(ready.get(), cuda::compute_lane(device_)));
     const std::scoped_lock lock(mutex_);
     ready_.push_back(std::move(ready));
   }
   void all_reduce(std::span<float> values) override {
-    cuda::check(cudaSetDevice(device_));  // the current device is per thread
+    cuda::check(cudaSetDevice(number_));  // the current device is per thread
     const cuda::Event ready = next_ready();
     for (int polls = 0; !cuda::done(ready.get()); ++polls) context_->backoff.pause(polls);
     ring_.all_reduce(values);
@@ -97,8 +97,8 @@ class GpuMessageRing final : public AllReduceAlgorithm {
     return ready;
   }
 
-  const int device_;
-  cudaStream_t compute_;
+  const int number_;  // of the GPU
+  Device& device_;
   std::shared_ptr<AllReduceContext> context_;
   Ring ring_;
   std::mutex mutex_;  // guards what follows
@@ -113,7 +113,7 @@ bool mpi_takes_gpu_memory() {
 
 std::unique_ptr<AllReduce> make_gpu_message_ring(const World& world, Device& device, std::string why) {
   const auto context = std::make_shared<AllReduceContext>(polls_on_this_node(world.local_size()));
-  auto ring = std::make_unique<GpuMessageRing>(world, cuda::compute_lane(device), context);
+  auto ring = std::make_unique<GpuMessageRing>(world, device, context);
   return std::make_unique<AllReduceWorker>(
       std::move(ring), context,
       fmt::format("ring over MPI messages between GPUs, segments of {} bytes, {} in flight", kOptions.segment_bytes,

@@ -23,7 +23,7 @@ using Pinned = std::unique_ptr<std::byte, Unpin>;
 
 class StagedAllReduce final : public AllReduceAlgorithm {
  public:
-  StagedAllReduce(cudaStream_t lane, HostAllReduce host, const StagedOptions& options);
+  StagedAllReduce(Device& device, HostAllReduce host, const StagedOptions& options);
   ~StagedAllReduce() override;
 
   std::span<std::byte> allocate(std::size_t bytes) override;
@@ -62,8 +62,8 @@ class StagedAllReduce final : public AllReduceAlgorithm {
   void await(cudaEvent_t event);
   cuda::Event event();
 
-  const int device_;
-  cudaStream_t compute_;
+  const int number_;  // of the GPU
+  Device& device_;
   StagedOptions options_;
   std::shared_ptr<AllReduceContext> context_;
   std::unique_ptr<AllReduceAlgorithm> host_;
@@ -81,11 +81,11 @@ class StagedAllReduce final : public AllReduceAlgorithm {
   std::vector<cuda::Event> spare_;
 };
 
-StagedAllReduce::StagedAllReduce(cudaStream_t lane, HostAllReduce host, const StagedOptions& options)
+StagedAllReduce::StagedAllReduce(Device& device, HostAllReduce host, const StagedOptions& options)
     : AllReduceAlgorithm({fmt::format("{}, in pieces of {} bytes", host.algorithm->info().order, options.piece_bytes),
                           host.algorithm->info().crossover, host.algorithm->info().wire}),
-      device_(cuda::current_device()),
-      compute_(lane),
+      number_(cuda::current_device()),
+      device_(device),
       options_(options),
       context_(std::move(host.context)),
       host_(std::move(host.algorithm)),
@@ -126,7 +126,7 @@ std::byte* StagedAllReduce::mirror(DeviceView values) const {
 
 void StagedAllReduce::begin(DeviceView values) {
   Pieces pieces;
-  cuda::check(cudaEventRecord(ready_.get(), compute_));
+  cuda::check(cudaEventRecord(ready_.get(), cuda::compute_lane(device_)));
   cuda::check(cudaStreamWaitEvent(to_host_.get(), ready_.get()));
   if (std::byte* const host = mirror(values))
     for (std::size_t begin = 0; begin < values.bytes; begin += options_.piece_bytes) {
@@ -138,7 +138,7 @@ void StagedAllReduce::begin(DeviceView values) {
 }
 
 void StagedAllReduce::all_reduce(std::span<float> values) {
-  cuda::check(cudaSetDevice(device_));  // the current device is per thread
+  cuda::check(cudaSetDevice(number_));  // the current device is per thread
   Pieces pieces;
   {
     const std::scoped_lock lock(mutex_);
@@ -187,7 +187,7 @@ void StagedAllReduce::await(cudaEvent_t event) {
 }
 
 void StagedAllReduce::join(std::uint64_t number) {
-  cuda::check(cudaStreamWaitEvent(compute_, done_[number % kRemembered].get()));
+  cuda::check(cudaStreamWaitEvent(cuda::compute_lane(device_), done_[number % kRemembered].get()));
 }
 
 cuda::Event StagedAllReduce::event() {
@@ -205,7 +205,7 @@ std::unique_ptr<AllReduce> make_staged(Device& device, HostAllReduce host, Stage
       fmt::format("{}, staged through pinned memory in pieces of {} KiB", host.name, options.piece_bytes / 1024);
   const std::shared_ptr<AllReduceContext> context = host.context;
   std::string why = host.why;
-  auto staged = std::make_unique<StagedAllReduce>(cuda::compute_lane(device), std::move(host), options);
+  auto staged = std::make_unique<StagedAllReduce>(device, std::move(host), options);
   return std::make_unique<AllReduceWorker>(std::move(staged), context, std::move(name), std::move(why), 0);
 }
 

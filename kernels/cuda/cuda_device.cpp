@@ -4,6 +4,7 @@
 #include <array>
 
 #include "kernels/base/error.h"
+#include "kernels/base/on_error.h"
 #include "kernels/cuda/make_cuda_device.h"
 #include "kernels/cuda/ops/flat.h"
 #include "kernels/cuda/ops/operations.h"
@@ -58,7 +59,11 @@ DeviceInfo info_of(const DeviceRequest& request) {
 }  // namespace
 
 CudaDevice::CudaDevice(const DeviceRequest& request)
-    : Device(info_of(request)), number_(request.gpu), context_(make_context(request)), side_(make_stream()) {
+    : Device(info_of(request)),
+      number_(request.gpu),
+      context_(make_context(request)),
+      side_(make_stream()),
+      beside_(make_stream()) {
   if (context_.precision == Precision::fp16) {
     scaling_ = std::make_unique<DeviceLossScaling>(context_);
     context_.loss_scale = scaling_->scale();
@@ -155,6 +160,19 @@ void CudaDevice::cast_params(DeviceView weights, DeviceView copies) {
 
 void CudaDevice::finish() {
   check(cudaStreamSynchronize(lane()));
+}
+
+// All operations enqueue their work on the context's lane.
+void CudaDevice::run_beside(const std::function<void()>& work) {
+  const auto change = [this] { std::swap(context_.lane, beside_); };
+  change();
+  {
+    const OnError back(change);
+    work();
+  }
+  change();
+  check(cudaEventRecord(beside_done_.get(), beside_.get()));
+  check(cudaStreamWaitEvent(lane(), beside_done_.get()));
 }
 
 std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& work) {

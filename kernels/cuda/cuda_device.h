@@ -14,7 +14,7 @@ class CudaDevice final : public Device {
   explicit CudaDevice(const DeviceRequest& request);
   ~CudaDevice() override;
 
-  cudaStream_t lane() const { return context_.lane.get(); }
+  cudaStream_t lane() const { return context_.lane.get(); }  // within run_beside() the one beside it
   int number() const { return number_; }
 
   std::unique_ptr<Op> plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
@@ -39,6 +39,8 @@ class CudaDevice final : public Device {
   void finish() override;
   Mark mark() override { return {0, clock_.mark(lane())}; }
   double seconds(const Mark& mark) override { return clock_.seconds(mark.number); }
+  void await(const Mark& mark) override { clock_.await(lane(), mark.number); }
+  void run_beside(const std::function<void()>& work) override;
   std::unique_ptr<Recording> record(const std::function<void()>& work) override;
 
  private:
@@ -46,7 +48,9 @@ class CudaDevice final : public Device {
   Context context_;
   LaneClock clock_;
   Uploader uploader_;
-  Stream side_;  // for peek()
+  Stream side_;    // for peek()
+  Stream beside_;  // for run_beside()
+  Event beside_done_ = make_event();
   std::unique_ptr<DeviceLossScaling> scaling_;
   Buffer ones_;  // used as loss_scale and unscale if there is no loss scaling
 };

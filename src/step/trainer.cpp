@@ -706,12 +706,22 @@ void Trainer::wait(std::size_t bucket) {
   timestamps_.waits.push_back(times);
 }
 
+// An update that needs nothing but its bucket's gradients runs beside the rest of backward, and the lane waits for it.
+// Nothing that is then still on the lane reads its weights: a bucket is sent when the backward passes of all its layers
+// are done, a layer's weights are read in its own passes only, and buckets with a table that two layers share are held
+// back.
 void Trainer::update(std::size_t bucket) {
   if (rehearsing_) return;
   activity_.enter(Activity::Phase::optimizer, bucket);
   const Mark begun = device_.mark();
   const LaneSpan span(device_, lane_, "update of bucket", static_cast<std::int64_t>(bucket + 1), begun);
-  strategy_->update(bucket);
+  if (held_back(bucket))
+    strategy_->update(bucket);
+  else
+    device_.run_beside([&] {
+      buckets_.join_beside(bucket);
+      strategy_->update(bucket);
+    });
   timestamps_.updates.push_back({begun, device_.mark()});
 }
 

@@ -25,14 +25,22 @@ std::uint64_t LaneClock::mark(cudaStream_t stream) {
   return last_;
 }
 
-double LaneClock::seconds(std::uint64_t mark) {
+cudaEvent_t LaneClock::event(std::uint64_t mark) const {
   if (mark == 0 || mark > last_ || mark + kRemembered <= last_)
     fail("mark {} of a GPU's lane is no longer kept, {} came after it: use larger buckets (--bucket)", mark,
          last_ - mark);
-  const Event& event = events_[mark % kRemembered];
-  check(cudaEventSynchronize(event.get()));
+  return events_[mark % kRemembered].get();
+}
+
+void LaneClock::await(cudaStream_t stream, std::uint64_t mark) {
+  check(cudaStreamWaitEvent(stream, event(mark)));
+}
+
+double LaneClock::seconds(std::uint64_t mark) {
+  cudaEvent_t event = this->event(mark);
+  check(cudaEventSynchronize(event));
   float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, base_.get(), event.get()));
+  check(cudaEventElapsedTime(&milliseconds, base_.get(), event));
   const double seconds = base_seconds_ + 1e-3 * static_cast<double>(milliseconds);
   if (seconds - base_seconds_ > kRebaseSeconds) rebase();
   return seconds;

@@ -15,12 +15,14 @@ class LaneClock {
   // Puts a mark after all work that has been enqueued on the stream. Returns its number, from 1. Only the last
   // kRemembered marks are kept.
   std::uint64_t mark(cudaStream_t stream);
-  double seconds(std::uint64_t mark);  // waits until the work before it is done
+  double seconds(std::uint64_t mark);                   // waits until the work before it is done
+  void await(cudaStream_t stream, std::uint64_t mark);  // later work on the stream waits for it
 
   static constexpr std::size_t kRemembered = 16384;
 
  private:
   void rebase();
+  cudaEvent_t event(std::uint64_t mark) const;
 
   std::vector<Event> events_;  // of mark n: n % kRemembered; created by its first mark, as all would take 30 ms
   std::uint64_t last_ = 0;

@@ -7,16 +7,17 @@
 #include <thread>
 
 #include "kernels/base/clock.h"
+#include "kernels/cuda/runtime/compute_lane.h"
 
 namespace annulus::cuda {
 
-SideLane::SideLane(cudaStream_t lane) : lane_(lane), pieces_(kRemembered), stream_(make_stream(true)) {
+SideLane::SideLane(Device& device) : device_(device), pieces_(kRemembered), stream_(make_stream(true)) {
   for (Piece& piece : pieces_) piece = {make_event(), make_event()};
 }
 
 void SideLane::begin() {
   cudaEvent_t begun = piece(last_ + 1).begun.get();
-  check(cudaEventRecord(begun, lane_));
+  check(cudaEventRecord(begun, compute_lane(device_)));
   check(cudaStreamWaitEvent(stream(), begun));
 }
 
@@ -26,7 +27,7 @@ std::uint64_t SideLane::end() {
 }
 
 void SideLane::join(std::uint64_t piece) {
-  check(cudaStreamWaitEvent(lane_, this->piece(piece).done.get()));
+  check(cudaStreamWaitEvent(compute_lane(device_), this->piece(piece).done.get()));
 }
 
 bool SideLane::begun(std::uint64_t piece) const {

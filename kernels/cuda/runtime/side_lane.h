@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cuda/runtime/runtime.h"
+#include "kernels/device.h"
 
 namespace annulus::cuda {
 
@@ -13,7 +14,7 @@ namespace annulus::cuda {
 // lane can wait for the end of a piece. No call waits for the GPU. Used by one thread at a time.
 class SideLane {
  public:
-  explicit SideLane(cudaStream_t lane);  // a lane of the current device
+  explicit SideLane(Device& device);  // the current one
 
   cudaStream_t stream() const { return stream_.get(); }
 
@@ -34,7 +35,7 @@ class SideLane {
   };
   const Piece& piece(std::uint64_t number) const { return pieces_[number % kRemembered]; }
 
-  cudaStream_t lane_;
+  Device& device_;
   std::vector<Piece> pieces_;
   Stream stream_;
   std::uint64_t last_ = 0;

@@ -74,7 +74,7 @@ Case ring(const IpcRingOptions& options) {
   return {fmt::format("ring, segments of {} bytes", options.segment_bytes),
           [options](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
             if (world.size() == 1) return make_all_reduce("ring", world, device);
-            auto lane = std::make_unique<cuda::SideLane>(device.lane());
+            auto lane = std::make_unique<cuda::SideLane>(device);
             auto algorithm = make_ipc_ring(world, *lane, options);
             return on_stream(std::move(lane), std::move(algorithm));
           }};
@@ -84,7 +84,7 @@ Case direct(const DirectOptions& options) {
   return {fmt::format("direct, small up to {} bytes", options.small_bytes),
           [options](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
             if (world.size() == 1) return make_all_reduce("direct", world, device);
-            auto lane = std::make_unique<cuda::SideLane>(device.lane());
+            auto lane = std::make_unique<cuda::SideLane>(device);
             auto algorithm = make_direct_all_reduce(world, *lane, options);
             return on_stream(std::move(lane), std::move(algorithm));
           }};
@@ -101,7 +101,7 @@ Case staged(const std::string& host, const StagedOptions& options) {
 // NCCL itself, which is otherwise not used in a world of one.
 Case nccl() {
   return {"nccl", [](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
-            auto lane = std::make_unique<cuda::SideLane>(device.lane());
+            auto lane = std::make_unique<cuda::SideLane>(device);
             auto algorithm = make_nccl(world, *lane);
             return on_stream(std::move(lane), std::move(algorithm));
           }};

@@ -1,10 +1,14 @@
-// The whole training step on a GPU: recordings and allocations.
+// The whole training step on a GPU: recordings, updates beside backward, and allocations.
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
 
 #include "kernels/base/random.h"
+#include "kernels/cuda/runtime/compute_lane.h"
 #include "models/synchronize.h"
 #include "models/zoo.h"
 #include "src/step/trainer.h"
@@ -15,6 +19,7 @@ namespace annulus {
 namespace {
 
 constexpr std::size_t kBatch = 4, kClasses = 10;
+const BucketOptions kSomeBuckets{std::size_t{64} << 10, 0};
 const Task kTask{{16, 16, 3}, {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}, kClasses};
 
 Batch random_batch(std::uint64_t step, std::size_t size) {
@@ -26,14 +31,57 @@ Batch random_batch(std::uint64_t step, std::size_t size) {
   return batch;
 }
 
+// Blocks a device's lane until it is opened.
+class Gate {
+ public:
+  ~Gate() { open(); }
+
+  void close(Device& device) {
+    cuda::check(cudaLaunchHostFunc(
+        cuda::compute_lane(device), [](void* gate) { static_cast<Gate*>(gate)->open_.wait(false); }, this));
+  }
+  void open() {
+    open_ = true;
+    open_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> open_ = false;
+};
+
+// An all-reduce, before whose last one of a step the lane can be blocked.
+class GatedAllReduce final : public AllReduce {
+ public:
+  GatedAllReduce(const World& world, Device& device) : GatedAllReduce(make_all_reduce("auto", world, device), device) {}
+
+  void block_last(Gate& gate) { gate_ = &gate; }
+
+  DeviceView allocate(std::size_t bytes) override { return all_reduce_->allocate(bytes); }
+  Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
+    if (next == Next::wait && gate_ != nullptr) std::exchange(gate_, nullptr)->close(device_);
+    return all_reduce_->enqueue(values, next, bucket);
+  }
+  void wait(Ticket ticket) override { all_reduce_->wait(ticket); }
+  void join(Ticket ticket) override { all_reduce_->join(ticket); }
+  const AllReduceProgress& progress() const override { return all_reduce_->progress(); }
+
+ private:
+  GatedAllReduce(std::unique_ptr<AllReduce> all_reduce, Device& device)
+      : AllReduce(all_reduce->info()), all_reduce_(std::move(all_reduce)), device_(device) {}
+
+  std::unique_ptr<AllReduce> all_reduce_;
+  Device& device_;
+  Gate* gate_ = nullptr;
+};
+
 struct Run {
   Run(Precision precision, const UpdateRule& rule, const BucketOptions& buckets, TraceLane* lane = nullptr,
       const StepOptions& options = {})
       : device(make_device({.name = "cuda", .precision = precision})),
-        all_reduce(make_all_reduce("auto", world, *device)),
-        model(*device, graph(precision), Mode::training, kBatch, allocate_in(*all_reduce)),
+        all_reduce(world, *device),
+        model(*device, graph(precision), Mode::training, kBatch, allocate_in(all_reduce)),
         optimizer(*device, model.parameters(), rule, 0.05f, 0.9),
-        trainer(model, *all_reduce, optimizer, ledger, buckets, activity, lane, options) {
+        trainer(model, all_reduce, optimizer, ledger, buckets, activity, lane, options) {
     model.record_to(lane);
     model.parameters().initialize(7);
     optimizer.begin_average();
@@ -53,10 +101,19 @@ struct Run {
   }
 
   std::vector<std::byte> weights() { return test::bytes_of(*device, model.parameters().weights()); }
+  std::vector<std::byte> copies() { return test::bytes_of(*device, model.parameters().copies()); }
+  std::vector<std::byte> average() { return test::bytes_of(*device, optimizer.average()); }
+  // The weights of a bucket, without waiting for the lane.
+  std::vector<std::byte> weights_now(std::size_t bucket) {
+    const Range range = trainer.buckets().range(bucket);
+    std::vector<std::byte> bytes(range.size() * sizeof(float));
+    device->peek(model.parameters().weights().slice(range.begin * sizeof(float), bytes.size()), bytes);
+    return bytes;
+  }
 
   const World world;
   std::unique_ptr<Device> device;
-  std::unique_ptr<AllReduce> all_reduce;
+  GatedAllReduce all_reduce;
   Model model;
   Optimizer optimizer;
   Ledger ledger{0};
@@ -91,8 +148,7 @@ TEST_CASE("recorded steps are bit-identical to steps without recording") {
   recorded.steps(0, 8);
   one_by_one.steps(0, 8);
   CHECK(recorded.weights() == one_by_one.weights());
-  CHECK(test::bytes_of(*recorded.device, recorded.optimizer.average()) ==
-        test::bytes_of(*one_by_one.device, one_by_one.optimizer.average()));
+  CHECK(recorded.average() == one_by_one.average());
   REQUIRE_FALSE(lane.spans().empty());
   for (const TraceLane::Span& span : lane.spans()) {
     REQUIRE(span.begin > 0);
@@ -107,6 +163,73 @@ TEST_CASE("overlapped updates give the same parameters as sequential steps") {
   deferred.steps(0, 6);
   plain.steps(0, 6);
   CHECK(deferred.weights() == plain.weights());
+}
+
+TEST_CASE("work beside the lane waits for what it awaits only, and the lane waits for it") {
+  if (many_ranks()) return;
+  const auto device = make_device("cuda");
+  const std::array<float, 4> first{1, 2, 3, 4}, second{5, 6, 7, 8};
+  const auto bytes = [](const auto& values) { return std::as_bytes(std::span(values)); };
+  const Buffer memory = device->allocate(sizeof first), sum = device->allocate(sizeof first);
+  const auto now = [&](const Buffer& buffer) {
+    std::array<float, 4> values{};
+    device->peek(buffer.view(), std::as_writable_bytes(std::span(values)));
+    return values;
+  };
+  device->upload(bytes(first), memory.view());
+  const Mark uploaded = device->mark();
+  Gate gate;
+  gate.close(*device);
+  device->upload(bytes(second), memory.view());
+  Mark added;
+  device->run_beside([&] {
+    device->await(uploaded);
+    device->add(memory.view(), sum.view(), DataType::f32);
+    added = device->mark();
+  });
+  device->add(memory.view(), sum.view(), DataType::f32);
+  device->seconds(added);
+  CHECK(now(sum) == first);
+  CHECK_THROWS(device->run_beside([] { throw std::runtime_error("no"); }));
+  gate.open();
+  device->finish();
+  CHECK(now(sum) == std::array<float, 4>{6, 8, 10, 12});
+}
+
+TEST_CASE("updates run beside the rest of backward") {
+  constexpr auto kLongest = std::chrono::seconds(20);
+  Run gated(Precision::bf16, AdamW{}, kSomeBuckets);
+  gated.steps(0, 2);
+  const std::size_t last = gated.trainer.buckets().size() - 1;
+  REQUIRE(last > 2);
+  const auto before = gated.weights_now(last - 1), last_before = gated.weights_now(last);
+  Gate gate;
+  gated.all_reduce.block_last(gate);
+  gated.trainer.step(random_batch(3, kBatch), {}, gated.device->mark());
+  const auto begun = std::chrono::steady_clock::now();
+  while (gated.weights_now(last - 1) == before && std::chrono::steady_clock::now() - begun < kLongest)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(gated.weights_now(last - 1) != before);
+  CHECK(gated.weights_now(last) == last_before);
+  gate.open();
+  gated.trainer.finish();
+}
+
+TEST_CASE("updates beside backward have the bits of updates after it") {
+  const auto [precision, rule, parts] = GENERATE(table<Precision, UpdateRule, std::size_t>({
+      {Precision::bf16, AdamW{}, 2},
+      {Precision::fp32, Sgd{.momentum = 0.9f}, 1},
+      {Precision::bf16, Lars{.momentum = 0.9f, .trust = 0.1f}, 1},
+  }));
+  if (many_ranks() && !std::holds_alternative<AdamW>(rule)) return;
+  CAPTURE(to_string(precision), rule.index(), parts);
+  // Clipping needs all gradients before the first update, even if it changes none.
+  Run beside(precision, rule, kSomeBuckets, nullptr, {.parts = parts}),
+      after(precision, rule, kSomeBuckets, nullptr, {.parts = parts, .clip_norm = 1e30f});
+  for (Run* run : {&beside, &after}) run->steps(1, 4);  // the last one is smaller
+  CHECK(beside.weights() == after.weights());
+  CHECK(beside.copies() == after.copies());
+  CHECK(beside.average() == after.average());
 }
 
 TEST_CASE("sharded steps keep a share of the optimizer's state in GPU memory") {
