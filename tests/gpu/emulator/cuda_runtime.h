@@ -8,7 +8,8 @@
 // memory that another process has open. A stream with 1,024 pieces of work blocks the thread that adds another. Set
 // ANNULUS_EMULATED_GPUS to the number of devices (1 if unset); ANNULUS_EMULATED_ORDER to "reverse" or "shuffle" for
 // another order of blocks and threads; ANNULUS_EMULATED_DELAY to the maximum in microseconds of random delays of
-// streams; ANNULUS_EMULATED_APART so that processes cannot open each other's memory; and ANNULUS_EMULATED_AWARE so that
+// streams; ANNULUS_EMULATED_RACES so that races between a kernel's threads end the program (races.h);
+// ANNULUS_EMULATED_APART so that processes cannot open each other's memory; and ANNULUS_EMULATED_AWARE so that
 // MPI accepts device addresses. It supports only the parts that this program uses; names, numbers and errors are
 // CUDA's.
 

@@ -43,7 +43,11 @@ int block_barrier(BlockVote vote, int predicate);
 // or a pattern of ones if that lane does not participate. ballot: returns the mask of the threads whose value is not 0.
 std::uint64_t warp_barrier(WarpOperation operation, unsigned mask, std::uint64_t value, int source_lane);
 
-unsigned lane();  // of the current thread, within its warp
+// Of the current thread: its number within its block, and within its warp.
+unsigned thread_number();
+unsigned lane();
+
+void fence();  // not inline: g++ warns of fences in code whose accesses are reported
 
 template <class T>
 T shuffle(unsigned mask, T value, int source) {
@@ -158,13 +162,13 @@ inline unsigned atomicInc(unsigned* address, unsigned most) {
 }
 
 inline void __threadfence_block() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  emulated::fence();
 }
 inline void __threadfence() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  emulated::fence();
 }
 inline void __threadfence_system() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  emulated::fence();
 }
 
 // Loads and stores with cache hints, which are ignored here.

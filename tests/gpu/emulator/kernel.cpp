@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tests/gpu/emulator/emulated_stream.h"
+#include "tests/gpu/emulator/races.h"
 
 // How a block runs: its threads are fibers, of which one runs at a time until it comes to a barrier. A fiber whose
 // thread ends begins the next thread itself, so a block without barriers runs on a single fiber.
@@ -78,6 +79,8 @@ class Fiber {
     leave_stack(&self_left_, scheduler_stack_, scheduler_bytes_);
     _longjmp(scheduler_, 1);
   }
+
+  void use_stack() const { races::use_stack(memory_, kStackBytes); }
 
   // To be called first by the body.
   void begin() { arrive(nullptr, &scheduler_stack_, &scheduler_bytes_); }
@@ -193,6 +196,7 @@ void Block::run_threads() {
 
 void Block::resume(Fiber* fiber) {
   fiber_ = fiber;
+  fiber->use_stack();
   fiber->resume();
 }
 
@@ -205,6 +209,7 @@ void Block::suspend(const Waiting& waiting) {
 
 void Block::run(const Work& thread, unsigned count, Order order, std::minstd_rand& random) {
   running = this;
+  races::begin_block();
   work_ = &thread;
   order_ = order;
   random_ = &random;
@@ -260,6 +265,7 @@ bool Block::release_block() {
                                                                                 : votes);
     make_ready(i);
   }
+  races::pass_block_barrier();
   return true;
 }
 
@@ -293,13 +299,15 @@ bool Block::release_warp_group(unsigned first, const Waiting& asked) {
         its.operation == WarpOperation::ballot ? ballot : given[static_cast<unsigned>(its.source_lane) % kWarp];
     make_ready(first + lane);
   }
+  if (like.operation == WarpOperation::sync) races::pass_warp_barrier(first / kWarp);
   return true;
 }
 
-void run_grid(const Work& thread, dim3 grid, dim3 block, Order order, unsigned seed) {
+void run_grid(const Work& thread, dim3 grid, dim3 block, Order order, bool check_races, unsigned seed) {
   thread_local Block runner;
   thread_local std::vector<unsigned> blocks;
   std::minstd_rand random(seed);
+  if (check_races) races::begin_kernel();
   gridDim = grid;
   blockDim = block;
   blocks.resize(std::size_t{grid.x} * grid.y * grid.z);
@@ -309,6 +317,7 @@ void run_grid(const Work& thread, dim3 grid, dim3 block, Order order, unsigned s
     blockIdx = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
     runner.run(thread, block.x * block.y * block.z, order, random);
   }
+  races::end_kernel();
 }
 
 }  // namespace
@@ -327,8 +336,16 @@ std::uint64_t warp_barrier(WarpOperation operation, unsigned mask, std::uint64_t
   return running->waiting().result;
 }
 
+unsigned thread_number() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
+void fence() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
 unsigned lane() {
-  return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % warpSize;
+  return thread_number() % warpSize;
 }
 
 cudaError_t launch(const cudaLaunchConfig_t& configuration, Work thread) {
@@ -346,9 +363,10 @@ cudaError_t launch(const cudaLaunchConfig_t& configuration, Work thread) {
 
   static std::atomic<unsigned> launches{0};
   const unsigned seed = ++launches;
-  return enqueue(configuration.stream, [thread = std::move(thread), grid, block, order = order_asked_for(), seed] {
-    run_grid(thread, grid, block, order, seed);
-  });
+  const Order order = order_asked_for();
+  const bool check_races = std::getenv("ANNULUS_EMULATED_RACES") != nullptr;
+  return enqueue(configuration.stream,
+                 [=, thread = std::move(thread)] { run_grid(thread, grid, block, order, check_races, seed); });
 }
 
 }  // namespace emulated

@@ -1,0 +1,289 @@
+#include "tests/gpu/emulator/races.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "tests/gpu/emulator/device_memory.h"
+#include "tests/gpu/emulator/emulated_stream.h"
+
+namespace emulated::races {
+namespace {
+
+constexpr std::uintptr_t kPage = 4096;
+constexpr unsigned kWarp = 32, kMostWarps = 1024 / kWarp;
+
+enum class Access { read, write, atomic };
+constexpr std::array<const char*, 3> kVerbs{"reads", "writes", "atomically accesses"};
+constexpr std::array<const char*, 3> kPasts{"has read", "has written", "has atomically accessed"};
+
+// The thread that made an access, or all threads among which are those that made several. Time advances at barriers.
+struct Accessed {
+  enum class By : std::uint8_t { thread, warp, block, grid };
+
+  std::uint32_t time = 0;  // of the last one
+  std::uint32_t block = 0;
+  std::uint16_t thread = 0;
+  By by = By::thread;
+};
+
+// The accesses to a byte.
+using Byte = std::array<Accessed, 3>;  // by Access
+using Page = std::array<Byte, kPage>;
+
+// Of one kernel after another.
+class Checker {
+ public:
+  void begin_kernel();
+  void begin_block();
+  void pass_block_barrier() { block_passed_ = ++time_; }
+  void pass_warp_barrier(unsigned warp) { warp_passed_[warp] = ++time_; }
+  void use_stack(const void* memory, std::size_t bytes);
+
+  void check(const void* address, std::size_t bytes, Access access, const void* code);
+
+ private:
+  // Where the running thread is, and what it accesses.
+  struct Here {
+    std::uint32_t block;
+    unsigned thread;
+    bool shared;  // among the threads of a block only
+  };
+
+  Page& page_of(std::uintptr_t address);
+  bool ordered(const Accessed& before, const Here& here) const;
+  void add(const Here& here, Accessed& to) const;
+  [[noreturn]] void report(const void* address, std::size_t bytes, Access access, const Here& here,
+                           Access access_before, const Accessed& before, const void* code) const;
+
+  std::uint32_t time_ = 0, kernel_began_ = 0, block_passed_ = 0;
+  std::array<std::uint32_t, kMostWarps> warp_passed_{};
+  std::uintptr_t stack_ = 0;
+  std::size_t stack_bytes_ = 0;
+
+  std::vector<std::unique_ptr<Page>> pages_;        // kept for later kernels
+  std::unordered_map<std::uintptr_t, Page*> used_;  // by number of the page
+  std::uintptr_t last_number_ = 0;
+  Page* last_ = nullptr;
+};
+
+void Checker::begin_kernel() {
+  kernel_began_ = ++time_;
+  used_.clear();
+  last_ = nullptr;
+}
+
+void Checker::begin_block() {
+  block_passed_ = ++time_;
+  warp_passed_.fill(0);
+}
+
+void Checker::use_stack(const void* memory, std::size_t bytes) {
+  stack_ = reinterpret_cast<std::uintptr_t>(memory);
+  stack_bytes_ = bytes;
+}
+
+Page& Checker::page_of(std::uintptr_t address) {
+  const std::uintptr_t number = address / kPage;
+  if (last_ != nullptr && number == last_number_) return *last_;
+  Page*& page = used_[number];
+  if (page == nullptr) {
+    if (used_.size() > pages_.size()) pages_.push_back(std::make_unique<Page>());
+    page = pages_[used_.size() - 1].get();
+  }
+  last_number_ = number;
+  last_ = page;
+  return *page;
+}
+
+// Whether the running thread comes after all of these accesses, in every order of the threads.
+bool Checker::ordered(const Accessed& before, const Here& here) const {
+  using By = Accessed::By;
+  if (before.time < kernel_began_) return true;
+  if (before.block != here.block) return here.shared;  // which is another memory then
+  if (before.by == By::grid) return false;
+  if (before.time < block_passed_) return true;
+  if (before.by == By::block || before.thread / kWarp != here.thread / kWarp) return false;
+  if (before.time < warp_passed_[here.thread / kWarp]) return true;
+  return before.by == By::thread && before.thread == here.thread;
+}
+
+// Accesses before those that are ordered need not be remembered: who comes after these comes after them as well.
+void Checker::add(const Here& here, Accessed& to) const {
+  using By = Accessed::By;
+  By by = By::thread;
+  if (!ordered(to, here))
+    by = std::max(to.by, to.block != here.block                     ? By::grid
+                         : to.thread / kWarp != here.thread / kWarp ? By::block
+                                                                    : By::warp);
+  to = {time_, here.block, static_cast<std::uint16_t>(here.thread), by};
+}
+
+void Checker::check(const void* address, std::size_t bytes, Access access, const void* code) {
+  const auto first = reinterpret_cast<std::uintptr_t>(address);
+  if (first - stack_ < stack_bytes_) return;
+  const Here here{blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), thread_number(),
+                  range_of(address) != AddressRange::memory};
+  for (std::uintptr_t at = first; at < first + bytes; ++at) {
+    Byte& byte = page_of(at)[at % kPage];
+    for (const Access before : {Access::read, Access::write, Access::atomic}) {
+      const Accessed& accessed = byte[static_cast<std::size_t>(before)];
+      if (before == access && access != Access::write) continue;
+      if (!ordered(accessed, here)) report(address, bytes, access, here, before, accessed, code);
+    }
+    add(here, byte[static_cast<std::size_t>(access)]);
+  }
+}
+
+std::string name_of(const Accessed& before) {
+  switch (before.by) {
+    case Accessed::By::thread:
+      return fmt::format("thread {} of block {}", before.thread, before.block);
+    case Accessed::By::warp:
+      return fmt::format("another thread of warp {} of block {}", before.thread / kWarp, before.block);
+    case Accessed::By::block:
+      return fmt::format("another thread of block {}", before.block);
+    default:
+      return "another block";
+  }
+}
+
+void Checker::report(const void* address, std::size_t bytes, Access access, const Here& here, Access access_before,
+                     const Accessed& before, const void* code) const {
+  Dl_info file{};
+  dladdr(code, &file);
+  const auto offset = static_cast<const std::byte*>(code) - static_cast<const std::byte*>(file.dli_fbase);
+  abort_emulation(fmt::format("a race in {} memory: thread {} of block {} {} {} bytes at {} that {} {}, and no barrier "
+                              "orders them (the code: addr2line -Cfipe {} {:#x})",
+                              here.shared ? "shared" : "device", here.thread, here.block,
+                              kVerbs[static_cast<std::size_t>(access)], bytes, address, name_of(before),
+                              kPasts[static_cast<std::size_t>(access_before)], file.dli_fname, offset)
+                      .c_str());
+}
+
+thread_local std::unique_ptr<Checker> checker;  // from the first kernel on
+constinit thread_local Checker* checking = nullptr;
+
+}  // namespace
+
+void begin_kernel() {
+  if (!checker) checker = std::make_unique<Checker>();
+  checking = checker.get();
+  checking->begin_kernel();
+}
+
+void end_kernel() {
+  checking = nullptr;
+}
+
+void begin_block() {
+  if (checking != nullptr) checking->begin_block();
+}
+
+void pass_block_barrier() {
+  if (checking != nullptr) checking->pass_block_barrier();
+}
+
+void pass_warp_barrier(unsigned warp) {
+  if (checking != nullptr) checking->pass_warp_barrier(warp);
+}
+
+void use_stack(const void* memory, std::size_t bytes) {
+  if (checking != nullptr) checking->use_stack(memory, bytes);
+}
+
+namespace {
+
+inline void check(const volatile void* address, std::size_t bytes, Access access, const void* code) {
+  if (checking != nullptr) checking->check(const_cast<const void*>(address), bytes, access, code);
+}
+
+}  // namespace
+}  // namespace emulated::races
+
+// The functions that the compiler calls.
+
+using emulated::races::Access;
+using emulated::races::check;
+
+#define CODE __builtin_return_address(0)
+
+#define ACCESSES_OF(bytes)                            \
+  void __tsan_read##bytes(void* address) {            \
+    check(address, bytes, Access::read, CODE);        \
+  }                                                   \
+  void __tsan_write##bytes(void* address) {           \
+    check(address, bytes, Access::write, CODE);       \
+  }                                                   \
+  void __tsan_unaligned_read##bytes(void* address) {  \
+    check(address, bytes, Access::read, CODE);        \
+  }                                                   \
+  void __tsan_unaligned_write##bytes(void* address) { \
+    check(address, bytes, Access::write, CODE);       \
+  }
+
+#define ATOMIC_UPDATE(bits, name)                                                                                    \
+  std::uint##bits##_t __tsan_atomic##bits##_##name(volatile std::uint##bits##_t* address, std::uint##bits##_t value, \
+                                                   int) {                                                            \
+    check(address, bits / 8, Access::atomic, CODE);                                                                  \
+    return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                                        \
+  }
+
+#define ATOMICS_OF(bits)                                                                                               \
+  std::uint##bits##_t __tsan_atomic##bits##_load(const volatile std::uint##bits##_t* address, int) {                   \
+    check(address, bits / 8, Access::atomic, CODE);                                                                    \
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                                 \
+  }                                                                                                                    \
+  void __tsan_atomic##bits##_store(volatile std::uint##bits##_t* address, std::uint##bits##_t value, int) {            \
+    check(address, bits / 8, Access::atomic, CODE);                                                                    \
+    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                                \
+  }                                                                                                                    \
+  std::uint##bits##_t __tsan_atomic##bits##_exchange(volatile std::uint##bits##_t* address, std::uint##bits##_t value, \
+                                                     int) {                                                            \
+    check(address, bits / 8, Access::atomic, CODE);                                                                    \
+    return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                      \
+  }                                                                                                                    \
+  int __tsan_atomic##bits##_compare_exchange_strong(                                                                   \
+      volatile std::uint##bits##_t* address, std::uint##bits##_t* expected, std::uint##bits##_t value, int, int) {     \
+    check(address, bits / 8, Access::atomic, CODE);                                                                    \
+    return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);           \
+  }                                                                                                                    \
+  int __tsan_atomic##bits##_compare_exchange_weak(                                                                     \
+      volatile std::uint##bits##_t* address, std::uint##bits##_t* expected, std::uint##bits##_t value, int, int) {     \
+    check(address, bits / 8, Access::atomic, CODE);                                                                    \
+    return __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);            \
+  }                                                                                                                    \
+  ATOMIC_UPDATE(bits, fetch_add)                                                                                       \
+  ATOMIC_UPDATE(bits, fetch_sub)                                                                                       \
+  ATOMIC_UPDATE(bits, fetch_and)                                                                                       \
+  ATOMIC_UPDATE(bits, fetch_or)
+
+extern "C" {
+
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+
+ACCESSES_OF(1)
+ACCESSES_OF(2)
+ACCESSES_OF(4)
+ACCESSES_OF(8)
+ACCESSES_OF(16)
+void __tsan_read_range(void* address, std::size_t bytes) {
+  check(address, bytes, Access::read, CODE);
+}
+void __tsan_write_range(void* address, std::size_t bytes) {
+  check(address, bytes, Access::write, CODE);
+}
+ATOMICS_OF(8)
+ATOMICS_OF(32)
+ATOMICS_OF(64)
+
+}  // extern "C"

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+
+// Finds races between the threads of a kernel: two accesses to a byte of which at least one writes it, unless both are
+// atomic, a barrier is between them, or one thread makes both. It does not matter in which order the threads ran.
+// Blocks are never ordered: what they share they must access atomically. The program ends at the first race, and
+// reports it.
+//
+// Finds accesses of code that is compiled with -fsanitize=thread: then the compiler calls a function before each
+// access, of a library in whose place races.cpp is linked.
+namespace emulated::races {
+
+// A kernel's accesses are checked between these calls, on the thread that makes them.
+void begin_kernel();
+void end_kernel();
+
+void begin_block();
+void pass_block_barrier();
+void pass_warp_barrier(unsigned warp);
+
+// The stack of the kernel's thread that runs now, whose accesses are not checked.
+void use_stack(const void* memory, std::size_t bytes);
+
+}  // namespace emulated::races
