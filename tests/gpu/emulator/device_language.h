@@ -43,9 +43,7 @@ int block_barrier(BlockVote vote, int predicate);
 // or a pattern of ones if that lane does not participate. ballot: returns the mask of the threads whose value is not 0.
 std::uint64_t warp_barrier(WarpOperation operation, unsigned mask, std::uint64_t value, int source_lane);
 
-// Of the current thread: its number within its block, and within its warp.
-unsigned thread_number();
-unsigned lane();
+unsigned lane();  // of the current thread, within its warp
 
 void fence();  // not inline: g++ warns of fences in code whose accesses are reported
 

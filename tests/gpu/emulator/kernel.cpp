@@ -139,7 +139,7 @@ thread_local Block* running = nullptr;
 // Runs blocks on the calling stream's thread.
 class Block {
  public:
-  void run(const Work& thread, unsigned count, Order order, std::minstd_rand& random);
+  void run(const Work& thread, unsigned number, unsigned count, Order order, std::minstd_rand& random);
 
   void suspend(const Waiting& waiting);  // of the current thread
   Waiting& waiting() { return threads_[current_].waiting; }
@@ -171,6 +171,7 @@ class Block {
 
 void Block::select(unsigned thread) {
   current_ = thread;
+  races::begin_thread(thread);
   threadIdx = {thread % blockDim.x, thread / blockDim.x % blockDim.y, thread / (blockDim.x * blockDim.y)};
 }
 
@@ -207,9 +208,9 @@ void Block::suspend(const Waiting& waiting) {
   fiber_->suspend();
 }
 
-void Block::run(const Work& thread, unsigned count, Order order, std::minstd_rand& random) {
+void Block::run(const Work& thread, unsigned number, unsigned count, Order order, std::minstd_rand& random) {
   running = this;
-  races::begin_block();
+  races::begin_block(number);
   work_ = &thread;
   order_ = order;
   random_ = &random;
@@ -315,7 +316,7 @@ void run_grid(const Work& thread, dim3 grid, dim3 block, Order order, bool check
   put_in_order(blocks, order, random);
   for (const unsigned i : blocks) {
     blockIdx = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
-    runner.run(thread, block.x * block.y * block.z, order, random);
+    runner.run(thread, i, block.x * block.y * block.z, order, random);
   }
   races::end_kernel();
 }
@@ -336,16 +337,12 @@ std::uint64_t warp_barrier(WarpOperation operation, unsigned mask, std::uint64_t
   return running->waiting().result;
 }
 
-unsigned thread_number() {
-  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+unsigned lane() {
+  return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % warpSize;
 }
 
 void fence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-}
-
-unsigned lane() {
-  return thread_number() % warpSize;
 }
 
 cudaError_t launch(const cudaLaunchConfig_t& configuration, Work thread) {

@@ -15,7 +15,7 @@
 namespace emulated::races {
 namespace {
 
-constexpr std::uintptr_t kPage = 4096;
+constexpr std::uintptr_t kPage = 4096, kWord = 4;
 constexpr unsigned kWarp = 32, kMostWarps = 1024 / kWarp;
 
 enum class Access { read, write, atomic };
@@ -32,15 +32,19 @@ struct Accessed {
   By by = By::thread;
 };
 
-// The accesses to a byte.
-using Byte = std::array<Accessed, 3>;  // by Access
-using Page = std::array<Byte, kPage>;
+// The accesses to a byte, or to a word if a kernel accesses a page only by words.
+using Accesses = std::array<Accessed, 3>;  // by Access
+struct Page {
+  std::size_t unit = kWord;  // bytes
+  std::array<Accesses, kPage> at;
+};
 
 // Of one kernel after another.
 class Checker {
  public:
   void begin_kernel();
-  void begin_block();
+  void begin_block(unsigned number);
+  void begin_thread(unsigned number) { thread_ = number; }
   void pass_block_barrier() { block_passed_ = ++time_; }
   void pass_warp_barrier(unsigned warp) { warp_passed_[warp] = ++time_; }
   void use_stack(const void* memory, std::size_t bytes);
@@ -48,19 +52,15 @@ class Checker {
   void check(const void* address, std::size_t bytes, Access access, const void* code);
 
  private:
-  // Where the running thread is, and what it accesses.
-  struct Here {
-    std::uint32_t block;
-    unsigned thread;
-    bool shared;  // among the threads of a block only
-  };
-
   Page& page_of(std::uintptr_t address);
-  bool ordered(const Accessed& before, const Here& here) const;
-  void add(const Here& here, Accessed& to) const;
-  [[noreturn]] void report(const void* address, std::size_t bytes, Access access, const Here& here,
-                           Access access_before, const Accessed& before, const void* code) const;
+  bool is_latest(const Accessed& before) const;
+  bool ordered(const Accessed& before, bool shared) const;
+  void add(Accessed& to, bool shared) const;
+  [[noreturn]] void report(const void* address, std::size_t bytes, Access access, bool shared, Access access_before,
+                           const Accessed& before, const void* code) const;
 
+  std::uint32_t block_ = 0;  // the running thread's
+  unsigned thread_ = 0;
   std::uint32_t time_ = 0, kernel_began_ = 0, block_passed_ = 0;
   std::array<std::uint32_t, kMostWarps> warp_passed_{};
   std::uintptr_t stack_ = 0;
@@ -78,7 +78,8 @@ void Checker::begin_kernel() {
   last_ = nullptr;
 }
 
-void Checker::begin_block() {
+void Checker::begin_block(unsigned number) {
+  block_ = number;
   block_passed_ = ++time_;
   warp_passed_.fill(0);
 }
@@ -95,48 +96,64 @@ Page& Checker::page_of(std::uintptr_t address) {
   if (page == nullptr) {
     if (used_.size() > pages_.size()) pages_.push_back(std::make_unique<Page>());
     page = pages_[used_.size() - 1].get();
+    page->unit = kWord;
   }
   last_number_ = number;
   last_ = page;
   return *page;
 }
 
-// Whether the running thread comes after all of these accesses, in every order of the threads.
-bool Checker::ordered(const Accessed& before, const Here& here) const {
+void split(Page& page) {
+  for (std::size_t i = 0; i < kPage; ++i) page.at[i] = page.at[i / kWord * kWord];
+  page.unit = 1;
+}
+
+// Whether the running thread made this access and no other thread has run since.
+bool Checker::is_latest(const Accessed& before) const {
+  return before.time == time_ && before.thread == thread_ && before.block == block_ &&
+         before.by == Accessed::By::thread;
+}
+
+// Whether the running thread comes after all of these accesses, in every order of the threads. `shared`: among the
+// threads of a block only.
+bool Checker::ordered(const Accessed& before, bool shared) const {
   using By = Accessed::By;
   if (before.time < kernel_began_) return true;
-  if (before.block != here.block) return here.shared;  // which is another memory then
+  if (before.block != block_) return shared;  // which is another memory then
   if (before.by == By::grid) return false;
   if (before.time < block_passed_) return true;
-  if (before.by == By::block || before.thread / kWarp != here.thread / kWarp) return false;
-  if (before.time < warp_passed_[here.thread / kWarp]) return true;
-  return before.by == By::thread && before.thread == here.thread;
+  if (before.by == By::block || before.thread / kWarp != thread_ / kWarp) return false;
+  if (before.time < warp_passed_[thread_ / kWarp]) return true;
+  return before.by == By::thread && before.thread == thread_;
 }
 
 // Accesses before those that are ordered need not be remembered: who comes after these comes after them as well.
-void Checker::add(const Here& here, Accessed& to) const {
+void Checker::add(Accessed& to, bool shared) const {
   using By = Accessed::By;
   By by = By::thread;
-  if (!ordered(to, here))
-    by = std::max(to.by, to.block != here.block                     ? By::grid
-                         : to.thread / kWarp != here.thread / kWarp ? By::block
-                                                                    : By::warp);
-  to = {time_, here.block, static_cast<std::uint16_t>(here.thread), by};
+  if (!ordered(to, shared))
+    by = std::max(to.by, to.block != block_ ? By::grid : to.thread / kWarp != thread_ / kWarp ? By::block : By::warp);
+  to = {time_, block_, static_cast<std::uint16_t>(thread_), by};
 }
 
 void Checker::check(const void* address, std::size_t bytes, Access access, const void* code) {
   const auto first = reinterpret_cast<std::uintptr_t>(address);
   if (first - stack_ < stack_bytes_) return;
-  const Here here{blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z), thread_number(),
-                  range_of(address) != AddressRange::memory};
-  for (std::uintptr_t at = first; at < first + bytes; ++at) {
-    Byte& byte = page_of(at)[at % kPage];
+  const bool words = first % kWord == 0 && bytes % kWord == 0, shared = range_of(address) != AddressRange::memory;
+  const auto index = static_cast<std::size_t>(access);
+  std::size_t unit = 0;
+  for (std::uintptr_t at = first; at < first + bytes; at += unit) {
+    Page& page = page_of(at);
+    if (!words && page.unit != 1) split(page);
+    unit = page.unit;
+    Accesses& accesses = page.at[at % kPage];
+    if (is_latest(accesses[index])) continue;
     for (const Access before : {Access::read, Access::write, Access::atomic}) {
-      const Accessed& accessed = byte[static_cast<std::size_t>(before)];
+      const Accessed& accessed = accesses[static_cast<std::size_t>(before)];
       if (before == access && access != Access::write) continue;
-      if (!ordered(accessed, here)) report(address, bytes, access, here, before, accessed, code);
+      if (!ordered(accessed, shared)) report(address, bytes, access, shared, before, accessed, code);
     }
-    add(here, byte[static_cast<std::size_t>(access)]);
+    add(accesses[index], shared);
   }
 }
 
@@ -153,16 +170,16 @@ std::string name_of(const Accessed& before) {
   }
 }
 
-void Checker::report(const void* address, std::size_t bytes, Access access, const Here& here, Access access_before,
+void Checker::report(const void* address, std::size_t bytes, Access access, bool shared, Access access_before,
                      const Accessed& before, const void* code) const {
   Dl_info file{};
   dladdr(code, &file);
-  const auto offset = static_cast<const std::byte*>(code) - static_cast<const std::byte*>(file.dli_fbase);
+  const auto offset = static_cast<const std::byte*>(code) - static_cast<const std::byte*>(file.dli_fbase) - 1;
   abort_emulation(fmt::format("a race in {} memory: thread {} of block {} {} {} bytes at {} that {} {}, and no barrier "
                               "orders them (the code: addr2line -Cfipe {} {:#x})",
-                              here.shared ? "shared" : "device", here.thread, here.block,
-                              kVerbs[static_cast<std::size_t>(access)], bytes, address, name_of(before),
-                              kPasts[static_cast<std::size_t>(access_before)], file.dli_fname, offset)
+                              shared ? "shared" : "device", thread_, block_, kVerbs[static_cast<std::size_t>(access)],
+                              bytes, address, name_of(before), kPasts[static_cast<std::size_t>(access_before)],
+                              file.dli_fname, offset)
                       .c_str());
 }
 
@@ -181,8 +198,12 @@ void end_kernel() {
   checking = nullptr;
 }
 
-void begin_block() {
-  if (checking != nullptr) checking->begin_block();
+void begin_block(unsigned number) {
+  if (checking != nullptr) checking->begin_block(number);
+}
+
+void begin_thread(unsigned number) {
+  if (checking != nullptr) checking->begin_thread(number);
 }
 
 void pass_block_barrier() {

@@ -15,7 +15,8 @@ namespace emulated::races {
 void begin_kernel();
 void end_kernel();
 
-void begin_block();
+void begin_block(unsigned number);
+void begin_thread(unsigned number);  // or resumes it
 void pass_block_barrier();
 void pass_warp_barrier(unsigned warp);
 

@@ -41,6 +41,11 @@ __global__ void lanes_in_step(int* values) {
   values[threadIdx.x] = block[threadIdx.x ^ 1];
 }
 
+__global__ void byte_of_a_word(int* values) {
+  if (threadIdx.x == 0) values[0] = 2;
+  if (threadIdx.x == 1) reinterpret_cast<unsigned char*>(values)[1] = 1;
+}
+
 __global__ void sum_in_last_block(int* values, unsigned* done) {
   __shared__ bool last;
   if (threadIdx.x == 0) {
@@ -118,6 +123,7 @@ TEST_CASE("races within a block are reported") {
   check_race(memory.ending_after(no_barrier_before_next_round, 1, memory.values()), "shared memory");
   check_race(memory.ending_after(barrier_of_warps_only, 1, memory.values()), "shared memory");
   check_race(memory.ending_after(lanes_in_step, 1, memory.values()), "shared memory");
+  check_race(memory.ending_after(byte_of_a_word, 1, memory.values()), "device memory");
 }
 
 TEST_CASE("races between blocks are reported") {
