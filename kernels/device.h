@@ -34,7 +34,7 @@ struct Bindings {
   DeviceView second_output_gradient{};      // added to output_gradient; empty unless OpInfo::sums_output_gradients
   DeviceView scratch{};                     // OpInfo::scratch_bytes, in every mode; shared with other operations
   DeviceView next_output{};                 // of the next operation, if OpInfo::computes_next
-  DeviceView previous_input{};              // of the previous operation, if OpInfo::differentiates_previous
+  DeviceView previous_input{};              // of the previous operation, if this one differentiates or computes it
 
   bool accumulates(std::size_t input) const { return input < accumulate.size() && accumulate[input]; }
 };

@@ -4,11 +4,27 @@
 #include <limits>
 
 #include "kernels/base/error.h"
+#include "kernels/neighbour_fusion.h"
 
 namespace annulus {
 namespace {
 
 constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
+
+struct Read {
+  Value value;
+  bool in_backward;  // and in forward
+};
+
+// The values that a node reads: its inputs and, if it computes the previous node's output, that node's input.
+std::vector<Read> reads(const Graph& graph, std::size_t node, const Op& op, bool runs_backward) {
+  const auto& inputs = graph.nodes()[node].inputs;
+  std::vector<Read> all;
+  for (std::size_t k = 0; k < inputs.size(); ++k)
+    all.push_back({inputs[k], runs_backward && op.info().input(k).backward_reads});
+  if (computes_previous(op)) all.push_back({graph.nodes()[node - 1].inputs[0], all[0].in_backward});
+  return all;
+}
 
 }  // namespace
 
@@ -91,10 +107,9 @@ void ActivationPlan::find_recomputed() {
       needs_output = std::max(needs_output, std::optional(i));
     const bool again = node.recomputed && needs_output;
     if (again) recomputed_before_[*needs_output].insert(recomputed_before_[*needs_output].begin(), i);
-    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-      std::optional<std::size_t>& needs_input = needed_by[node.inputs[k]];
-      if (runs_backward(i) && ops_[i]->info().input(k).backward_reads)
-        needs_input = std::max(needs_input, std::optional(i));
+    for (const auto& [value, in_backward] : reads(graph_, i, *ops_[i], runs_backward(i))) {
+      std::optional<std::size_t>& needs_input = needed_by[value];
+      if (in_backward) needs_input = std::max(needs_input, std::optional(i));
       if (again) needs_input = std::max(needs_input, needs_output);
     }
   }
@@ -122,13 +137,12 @@ void ActivationPlan::find_reads() {
     range.end = std::max(range.end, moment);
   };
   for (std::size_t i = nodes_.end; i-- > nodes_.begin;) {
-    const auto& inputs = graph_.nodes()[i].inputs;
     const std::optional<LiveRange>& again = ranges_again_[Graph::output(i)];
-    for (std::size_t k = 0; k < inputs.size(); ++k) {
-      ranges_[inputs[k]].end = std::max(ranges_[inputs[k]].end, forward(i));
-      if (again) read_later(inputs[k], again->begin);
-      if (runs_backward(i) && ops_[i]->info().input(k).backward_reads) read_later(inputs[k], backward(i));
-      first_node_[inputs[k]] = i;
+    for (const auto& [value, in_backward] : reads(graph_, i, *ops_[i], runs_backward(i))) {
+      ranges_[value].end = std::max(ranges_[value].end, forward(i));
+      if (again) read_later(value, again->begin);
+      if (in_backward) read_later(value, backward(i));
+      first_node_[value] = i;
     }
     if (runs_backward(i) && ops_[i]->info().backward_reads_output) read_later(Graph::output(i), backward(i));
   }
@@ -150,6 +164,10 @@ bool ActivationPlan::may_overwrite(std::size_t node, std::size_t input) const {
 void ActivationPlan::place_output(std::size_t node) {
   const Value output = Graph::output(node);
   const auto& inputs = graph_.nodes()[node].inputs;
+  if (node + 1 < nodes_.end && computes_previous(*ops_[node + 1])) {
+    values_[output] = add({0, ranges_[output], ranges_again_[output]});
+    return;
+  }
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     if (!may_overwrite(node, k)) continue;
     values_[output] = values_[inputs[k]];

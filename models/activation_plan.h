@@ -14,7 +14,7 @@ namespace annulus {
 // arena, in which memory is reused after the last read of its content. The moments of a step are its operations'
 // forward passes and, in training, their backward passes, in the order in which they run. The forward passes of nodes
 // that are recomputed run again directly before the first backward pass that needs them. A fused forward pass is part
-// of the pass before it (Op::fuse_next).
+// of the pass before it (Op::fuse_next). An output that the next pass computes (NeighbourFusion) has no memory.
 //
 // The images and the labels come from outside and are not in the arena. Nor is the input of a stage, but its gradient
 // is, until the end of backward.

@@ -86,14 +86,22 @@ Graph fuse(const Graph& graph) {
   return fused;
 }
 
-std::vector<bool> find_pairs(const Graph& graph) {
+std::vector<bool> find_only_readers(const Graph& graph) {
   const auto readers = count_readers(graph);
   const auto& nodes = graph.nodes();
-  std::vector<bool> pairs(nodes.size());
+  std::vector<bool> only(nodes.size());
   for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
-    const auto others = other_inputs(nodes[i + 1], Graph::output(i), readers[Graph::output(i)]);
-    pairs[i] = others && others->empty() && nodes[i].recomputed == nodes[i + 1].recomputed;
+    const auto& inputs = nodes[i + 1].inputs;
+    only[i] = readers[Graph::output(i)] == 1 && !inputs.empty() && inputs[0] == Graph::output(i);
   }
+  return only;
+}
+
+std::vector<bool> find_pairs(const Graph& graph) {
+  const auto& nodes = graph.nodes();
+  std::vector<bool> pairs = find_only_readers(graph);
+  for (std::size_t i = 0; i + 1 < nodes.size(); ++i)
+    pairs[i] = pairs[i] && nodes[i + 1].inputs.size() == 1 && nodes[i].recomputed == nodes[i + 1].recomputed;
   return pairs;
 }
 

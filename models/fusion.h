@@ -11,6 +11,9 @@ namespace annulus {
 // rewrites the graph, so all devices benefit. Names of parameters do not change.
 Graph fuse(const Graph& graph);
 
+// Returns for every node whether the next one has its output as the first input, and nothing else reads it.
+std::vector<bool> find_only_readers(const Graph& graph);
+
 // Returns for every node whether a device may fuse it with the next node (Op::fuse_next): the next one has the node's
 // output as its only input, nothing else reads it, and both are recomputed in backward or neither.
 std::vector<bool> find_pairs(const Graph& graph);

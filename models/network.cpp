@@ -6,6 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/lane_span.h"
+#include "kernels/neighbour_fusion.h"
 #include "models/fusion.h"
 
 namespace annulus {
@@ -69,11 +70,18 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
 // Lets the device fuse passes of neighbours. A backward pass can only be fused if the gradient of the node's input has
 // the memory of its output's gradient, to which the next node writes.
 void Network::fuse(std::vector<Step>& steps) const {
-  const auto pairs = find_pairs(graph_);
+  const auto pairs = find_pairs(graph_), only_readers = find_only_readers(graph_);
   const auto& nodes = graph_.nodes();
+  // The operation beside this one, if `found` and both run backward or neither.
+  const auto neighbour = [&](std::size_t i, bool found, std::size_t other) {
+    return found && steps[i].runs_backward == steps[other].runs_backward ? steps[other].op.get() : nullptr;
+  };
   for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) {
-    if (pairs[i] && i + 1 < nodes_.end && steps[i].runs_backward == steps[i + 1].runs_backward)
-      steps[i].op->fuse_next(nodes[i + 1].operation);
+    const bool first = i == nodes_.begin, last = i + 1 == nodes_.end;
+    if (!last && neighbour(i, pairs[i], i + 1) != nullptr) steps[i].op->fuse_next(nodes[i + 1].operation);
+    if (auto* fusion = dynamic_cast<NeighbourFusion*>(steps[i].op.get()); fusion != nullptr && steps[i].runs_backward)
+      fusion->fuse_neighbours(first ? nullptr : neighbour(i, pairs[i - 1], i - 1),
+                              last ? nullptr : neighbour(i, only_readers[i], i + 1));
     if (i >= nodes_.begin + 2 && pairs[i - 2] && pairs[i - 1] && steps[i - 2].runs_backward &&
         steps[i - 1].op->info().input(0).gradient_may_overwrite)
       steps[i].op->fuse_previous(nodes[i - 1].operation);
@@ -110,7 +118,8 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
   bindings.output_gradient = view(activation_plan_.gradient(output));
   bindings.second_output_gradient = view(activation_plan_.second_gradient(output));
   if (step.op->info().computes_next) bindings.next_output = value(output + 1);
-  if (step.op->info().differentiates_previous) bindings.previous_input = value(output - 2);
+  if (step.op->info().differentiates_previous || computes_previous(*step.op))
+    bindings.previous_input = value(graph_.nodes()[node - 1].inputs[0]);
   for (std::size_t k = 0; k < bindings.inputs.size(); ++k) {
     const auto& [piece, accumulate, added_to] = activation_plan_.input_gradients(node)[k];
     bindings.input_gradients.push_back(view(piece));

@@ -2,9 +2,10 @@
 // memory: forward reads the input twice and writes the output, and backward reads the input and the output's gradient
 // twice and writes the input's gradient. (The two passes cannot be merged: every value depends on the statistics.) An
 // addition accesses one more value in forward and one in backward. A ReLU stores a bit for each value, instead of
-// reading the output again.
+// reading the output again. Convolutions before and after it may do the passes of forward (fusible_norm.h).
 
 #include "kernels/cuda/ops/column_sums.h"
+#include "kernels/cuda/ops/fusible_norm.h"
 #include "kernels/cuda/ops/input_gradient.h"
 #include "kernels/cuda/ops/operations.h"
 
@@ -14,6 +15,10 @@ namespace {
 enum Index { kScale, kShift, kMean, kVariance, kCount };
 constexpr unsigned kChannelThreads = 128;  // of kernels with one thread for each channel
 
+unsigned channel_blocks(unsigned channels) {
+  return (channels + kChannelThreads - 1) / kChannelThreads;
+}
+
 // For each channel, in float32: results that one pass leaves to another.
 struct Statistics {
   static constexpr std::size_t kArrays = 7;
@@ -21,6 +26,9 @@ struct Statistics {
   float *mean, *variance, *inverse;  // of the batch, and 1 / sqrt(variance + epsilon)
   float *factor, *offset;            // output = factor input + offset
   float *slope, *intercept;          // input's gradient = factor output's + slope input + intercept
+  // The factor and the offset in 16 bits, if the next operation computes the output, else null. Then those in float32
+  // are rounded likewise, so that backward differentiates what that operation computes.
+  __half *scale16 = nullptr, *shift16 = nullptr;
 
   Statistics(float* memory, std::size_t channels)
       : mean(memory),
@@ -36,15 +44,16 @@ struct Statistics {
     variance[channel] = variance_;
     inverse[channel] = 1 / sqrtf(variance_ + epsilon);
     factor[channel] = scale * inverse[channel];
+    if (scale16 != nullptr) factor[channel] = static_cast<float>(scale16[channel] = __half(factor[channel]));
     offset[channel] = shift - mean_ * factor[channel];
+    if (shift16 != nullptr) offset[channel] = static_cast<float>(shift16[channel] = __half(offset[channel]));
   }
 
   // With d the input's distance to the mean and n values, the input's gradient is
   //   scale inverse (gradient - sum(gradient) / n - d inverse^2 sum(gradient d) / n).
-  __device__ void set_backward(unsigned channel, float scale, const Sums<2>& sums, float values) {
-    const float factor_ = scale * inverse[channel];
-    slope[channel] = -factor_ * inverse[channel] * inverse[channel] * sums.of[1] / values;
-    intercept[channel] = -factor_ * sums.of[0] / values - slope[channel] * mean[channel];
+  __device__ void set_backward(unsigned channel, const Sums<2>& sums, float values) {
+    slope[channel] = -factor[channel] * inverse[channel] * inverse[channel] * sums.of[1] / values;
+    intercept[channel] = -factor[channel] * sums.of[0] / values - slope[channel] * mean[channel];
   }
 };
 
@@ -91,9 +100,38 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   store_block_sums(columns, moments, partial);
 }
 
-__global__ void finish_forward(Columns columns, const Moments* partial, const float* scale, const float* shift,
-                               float epsilon, Statistics statistics) {
-  add_up_stripes(columns, partial, [&](unsigned channel, const Moments& moments) {
+// The moments of each channel: the blocks' are combined, or they follow from the sums that a convolution computed.
+struct PartialMoments {
+  Columns columns;
+  const Moments* partial;
+
+  dim3 grid() const { return columns.sum_grid(); }
+  dim3 block() const { return columns.sum_block(); }
+  template <class Finish>
+  __device__ void for_each_channel(const Finish& finish) const {
+    add_up_stripes(columns, partial, finish);
+  }
+};
+struct MomentsOfSums {
+  unsigned channels;
+  float count;
+  FusibleNorm::ChannelSums sums;
+
+  dim3 grid() const { return channel_blocks(channels); }
+  dim3 block() const { return kChannelThreads; }
+  template <class Finish>
+  __device__ void for_each_channel(const Finish& finish) const {
+    const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
+    if (channel >= channels) return;
+    const float mean = sums.values[channel] / count;
+    finish(channel, Moments{count, mean, sums.squares[channel] - sums.values[channel] * mean});
+  }
+};
+
+template <class Source>
+__global__ void finish_forward(Source source, const float* scale, const float* shift, float epsilon,
+                               Statistics statistics) {
+  source.for_each_channel([&](unsigned channel, const Moments& moments) {
     const float variance = moments.squares / moments.count;
     statistics.set_forward(channel, scale[channel], shift[channel], moments.mean, variance < 0 ? 0 : variance, epsilon);
   });
@@ -101,9 +139,9 @@ __global__ void finish_forward(Columns columns, const Moments* partial, const fl
 
 // Computes the sums of distances to the running mean, which is the same on all ranks, and of their squares. Means close
 // to it lose no precision.
-__global__ void share_moments(Columns columns, const Moments* partial, const float* running_mean, float images,
-                              SharedSums shared) {
-  add_up_stripes(columns, partial, [&](unsigned channel, const Moments& moments) {
+template <class Source>
+__global__ void share_moments(Source source, const float* running_mean, float images, SharedSums shared) {
+  source.for_each_channel([&](unsigned channel, const Moments& moments) {
     const float distance = moments.mean - running_mean[channel], sum = moments.count * distance;
     shared.set(channel, {{sum, moments.squares + sum * distance}});
     if (channel == 0) shared.images() = images;
@@ -163,22 +201,40 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
       });
 }
 
+// How backward knows where the ReLU was active: there is none, forward stored a bit for each value, or the output is
+// computed again.
+enum class Active { everywhere, stored, recomputed };
+
+// Returns a bit for each positive value of factor input + offset.
+template <class T>
+__device__ unsigned positive_bits(const Vector<T>& input, const Vector<T>& factor, const Vector<T>& offset) {
+  unsigned bits = 0;
+  for (unsigned i = 0; i < kLanes<T>; ++i) bits |= (factor.at[i] * input.at[i] + offset.at[i] > 0 ? 1u : 0u) << i;
+  return bits;
+}
+
 // Returns the output's gradient with zeros where the ReLU was inactive.
-template <class T, bool rectify>
+template <class T, Active active>
 __device__ Vector<T> passed(Vector<T> gradient, unsigned positive) {
-  if constexpr (rectify)
+  if constexpr (active != Active::everywhere)
     for (unsigned i = 0; i < kLanes<T>; ++i) gradient.at[i] = positive >> i & 1 ? gradient.at[i] : 0;
   return gradient;
 }
 
 // The sums of the gradient, and of the gradient times the input's distance to the mean.
-template <class T, bool rectify>
+template <class T, Active active>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     gradient_sums(Columns columns, const T* __restrict__ input, const T* __restrict__ output_gradient,
                   const std::uint8_t* __restrict__ positive, Statistics statistics, Sums<2>* partial) {
   constexpr unsigned kBatch = 2;
-  Floats<kLanes<T>> mean{};
-  if (own_vector() < columns.vectors) mean = load_floats<kLanes<T>>(statistics.mean + own_vector() * kLanes<T>);
+  Vector<T> mean{}, factor{}, offset{};
+  if (own_vector() < columns.vectors) {
+    mean = load_floats<kLanes<T>>(statistics.mean + own_vector() * kLanes<T>);
+    if constexpr (active == Active::recomputed) {
+      factor = load_floats<kLanes<T>>(statistics.factor + own_vector() * kLanes<T>);
+      offset = load_floats<kLanes<T>>(statistics.offset + own_vector() * kLanes<T>);
+    }
+  }
   Sums<2> sums[kLanes<T>]{};
   Packed<T> values[kBatch], gradients[kBatch];
   unsigned bits[kBatch]{};
@@ -187,11 +243,12 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
       [&](unsigned k, std::size_t index) {
         values[k] = fetch(input, index);
         gradients[k] = fetch(output_gradient, index);
-        if constexpr (rectify) bits[k] = positive[index];
+        if constexpr (active == Active::stored) bits[k] = positive[index];
       },
       [&](unsigned k, std::size_t) {
-        const Vector<T> gradient = passed<T, rectify>(unpacked<T>(gradients[k]), bits[k]);
         const Vector<T> in = unpacked<T>(values[k]);
+        if constexpr (active == Active::recomputed) bits[k] = positive_bits<T>(in, factor, offset);
+        const Vector<T> gradient = passed<T, active>(unpacked<T>(gradients[k]), bits[k]);
         for (unsigned i = 0; i < kLanes<T>; ++i) {
           sums[i].of[0] += gradient.at[i];
           sums[i].of[1] += gradient.at[i] * (in.at[i] - mean.at[i]);
@@ -218,11 +275,11 @@ struct ParameterGradients {
 };
 
 // `frozen`: the statistics do not depend on the input.
-__global__ void finish_backward(Columns columns, const Sums<2>* partial, const float* scale, const float* unscale,
-                                bool frozen, Statistics statistics, ParameterGradients to) {
+__global__ void finish_backward(Columns columns, const Sums<2>* partial, const float* unscale, bool frozen,
+                                Statistics statistics, ParameterGradients to) {
   add_up_stripes(columns, partial, [&](unsigned channel, const Sums<2>& sums) {
     const auto values = static_cast<float>(columns.rows);
-    statistics.set_backward(channel, scale[channel], frozen ? Sums<2>{} : sums, values);
+    statistics.set_backward(channel, frozen ? Sums<2>{} : sums, values);
     to.set(channel, sums, *unscale, statistics, values);
   });
 }
@@ -236,16 +293,15 @@ __global__ void share_gradient_sums(Columns columns, const Sums<2>* partial, con
   });
 }
 
-__global__ void finish_shared_backward(SharedSums shared, float pixels, const float* scale, Statistics statistics) {
+__global__ void finish_shared_backward(SharedSums shared, float pixels, Statistics statistics) {
   const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
-  if (channel < shared.channels)
-    statistics.set_backward(channel, scale[channel], shared.of(channel), pixels * shared.images());
+  if (channel < shared.channels) statistics.set_backward(channel, shared.of(channel), pixels * shared.images());
 }
 
 // Computes the gradients of the input and of the addend. (The addend's gradient may share memory with the output's,
 // because a value is read before it is written. Or both may be the same array: the content that the addend's gradient
 // is added to is read after the input's gradient has been written.)
-template <class T, bool rectify>
+template <class T, Active active>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     input_gradients(Columns columns, const T* input, const T* output_gradient, const std::uint8_t* positive,
                     Statistics statistics, InputGradient<T> to, InputGradient<T> to_addend) {
@@ -254,6 +310,9 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   const auto factor = load_floats<kLanes<T>>(statistics.factor + own_vector() * kLanes<T>);
   const auto slope = load_floats<kLanes<T>>(statistics.slope + own_vector() * kLanes<T>);
   const auto intercept = load_floats<kLanes<T>>(statistics.intercept + own_vector() * kLanes<T>);
+  Vector<T> offset{};
+  if constexpr (active == Active::recomputed)
+    offset = load_floats<kLanes<T>>(statistics.offset + own_vector() * kLanes<T>);
   Packed<T> values[kBatch], gradients[kBatch], there[kBatch];
   unsigned bits[kBatch]{};
   for_each_row<kBatch>(
@@ -262,23 +321,25 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
         values[k] = fetch(input, index);
         gradients[k] = fetch(output_gradient, index);
         there[k] = to.there(index);
-        if constexpr (rectify) bits[k] = positive[index];
+        if constexpr (active == Active::stored) bits[k] = positive[index];
       },
       [&](unsigned k, std::size_t index) {
-        const Vector<T> gradient = passed<T, rectify>(unpacked<T>(gradients[k]), bits[k]);
         const Vector<T> in = unpacked<T>(values[k]);
+        if constexpr (active == Active::recomputed) bits[k] = positive_bits<T>(in, factor, offset);
+        const Vector<T> gradient = passed<T, active>(unpacked<T>(gradients[k]), bits[k]);
         if (to.wanted()) {
           Vector<T> result;
           for (unsigned i = 0; i < kLanes<T>; ++i)
             result.at[i] = factor.at[i] * gradient.at[i] + (slope.at[i] * in.at[i] + intercept.at[i]);
           to.put(result, index, there[k]);
         }
-        if (to_addend.wanted()) to_addend.put(gradient, index);
+        if constexpr (active != Active::recomputed)  // with an addend the output is stored, and registers are scarce
+          if (to_addend.wanted()) to_addend.put(gradient, index);
       });
 }
 
 template <class T>
-class BatchNormOp : public Op {
+class BatchNormOp : public Op, public FusibleNorm {
  public:
   BatchNormOp(const BatchNorm& operation, const Specs& inputs, Mode mode, Context& context)
       : operation_(operation),
@@ -305,6 +366,22 @@ class BatchNormOp : public Op {
     if (mode == Mode::training && operation.relu) positive_ = allocate_device(columns_.rows * columns_.vectors);
   }
 
+  bool needs_statistics() const override { return uses_batch_statistics(); }
+  ChannelSums take_statistics() override {
+    sums_memory_ = allocate_device(2 * columns_.channels * sizeof(float));
+    auto* sums = data<float>(sums_memory_.view());
+    return sums_ = {sums, sums + columns_.channels};
+  }
+
+  bool scales_and_rectifies() const override { return mode_ == Mode::training && operation_.relu && !operation_.add; }
+  ChannelFactors leave_output() override {
+    factors_memory_ = allocate_device(2 * columns_.channels * sizeof(__half));
+    statistics_.scale16 = data<__half>(factors_memory_.view());
+    statistics_.shift16 = statistics_.scale16 + columns_.channels;
+    positive_ = {};
+    return {statistics_.scale16, statistics_.shift16};
+  }
+
   void sum_over_ranks(const SumOverRanks& sum) override { sum_over_ranks_ = sum; }
 
   void bind(const Bindings& bindings) override {
@@ -322,18 +399,17 @@ class BatchNormOp : public Op {
 
   void forward() override {
     const auto& p = parameter_values_;
-    if (mode_ == Mode::training && !operation_.frozen_statistics) {
+    if (!uses_batch_statistics()) {
+      launch(prepare_inference, channel_blocks(columns_.channels), kChannelThreads, lane(), columns_.channels,
+             p[kScale], p[kShift], p[kMean], p[kVariance], operation_.epsilon, statistics_);
+    } else if (sums_memory_.view()) {
+      finish_moments(MomentsOfSums{columns_.channels, static_cast<float>(columns_.rows), sums_});
+    } else {
       auto* partial = static_cast<Moments*>(partial_);
       launch(batch_moments<T>, columns_.grid(), columns_.block(), lane(), columns_, input_, partial);
-      if (operation_.synchronized)
-        share_forward(partial);
-      else
-        launch(finish_forward, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, p[kScale],
-               p[kShift], operation_.epsilon, statistics_);
-    } else {
-      launch(prepare_inference, channel_blocks(), kChannelThreads, lane(), columns_.channels, p[kScale], p[kShift],
-             p[kMean], p[kVariance], operation_.epsilon, statistics_);
+      finish_moments(PartialMoments{columns_, partial});
     }
+    if (leaves_output()) return;
     launch(normalize_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, addend_, statistics_,
            output_values_, positive());
   }
@@ -342,39 +418,45 @@ class BatchNormOp : public Op {
     const auto& g = parameter_gradients_;
     const ParameterGradients to{g[kScale], g[kShift], g[kMean], g[kVariance], batch_ * sample_weight};
     auto* partial = static_cast<Sums<2>*>(partial_);
-    launch(operation_.relu ? gradient_sums<T, true> : gradient_sums<T, false>, columns_.grid(), columns_.block(),
-           lane(), columns_, input_, output_gradient_, positive(), statistics_, partial);
+    launch(gradient_sums_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, output_gradient_,
+           positive(), statistics_, partial);
     if (operation_.synchronized)
       share_backward(partial, to);
     else
-      launch(finish_backward, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial,
-             parameter_values_[kScale], context_.unscale, operation_.frozen_statistics, statistics_, to);
+      launch(finish_backward, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, context_.unscale,
+             operation_.frozen_statistics, statistics_, to);
     if (!gradient_.wanted() && !addend_gradient_.wanted()) return;
-    launch(operation_.relu ? input_gradients<T, true> : input_gradients<T, false>, columns_.grid(), columns_.block(),
-           lane(), columns_, input_, output_gradient_, positive(), statistics_, gradient_, addend_gradient_);
+    launch(input_gradients_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, output_gradient_,
+           positive(), statistics_, gradient_, addend_gradient_);
   }
 
  private:
   cudaStream_t lane() const { return context_.lane.get(); }
   std::uint8_t* positive() const { return data<std::uint8_t>(positive_.view()); }
 
-  unsigned channel_blocks() const { return (columns_.channels + kChannelThreads - 1) / kChannelThreads; }
+  bool uses_batch_statistics() const { return mode_ == Mode::training && !operation_.frozen_statistics; }
+  bool leaves_output() const { return statistics_.scale16 != nullptr; }
 
-  void share_forward(const Moments* partial) {
+  template <class Source>
+  void finish_moments(const Source& source) {
     const auto& p = parameter_values_;
-    launch(share_moments, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, p[kMean], batch_,
-           shared_);
+    if (!operation_.synchronized) {
+      launch(finish_forward<Source>, source.grid(), source.block(), lane(), source, p[kScale], p[kShift],
+             operation_.epsilon, statistics_);
+      return;
+    }
+    launch(share_moments<Source>, source.grid(), source.block(), lane(), source, p[kMean], batch_, shared_);
     add_up(shared_.bytes());
-    launch(finish_shared_forward, channel_blocks(), kChannelThreads, lane(), shared_, pixels_, p[kMean], p[kScale],
-           p[kShift], operation_.epsilon, statistics_);
+    launch(finish_shared_forward, channel_blocks(columns_.channels), kChannelThreads, lane(), shared_, pixels_,
+           p[kMean], p[kScale], p[kShift], operation_.epsilon, statistics_);
   }
 
   void share_backward(const Sums<2>* partial, const ParameterGradients& to) {
     launch(share_gradient_sums, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, context_.unscale,
            pixels_, statistics_, to, shared_);
     add_up(shared_.bytes() - sizeof(float));  // the number of images is known
-    launch(finish_shared_backward, channel_blocks(), kChannelThreads, lane(), shared_, pixels_,
-           parameter_values_[kScale], statistics_);
+    launch(finish_shared_backward, channel_blocks(columns_.channels), kChannelThreads, lane(), shared_, pixels_,
+           statistics_);
   }
 
   void add_up(std::size_t bytes) {
@@ -386,6 +468,16 @@ class BatchNormOp : public Op {
     return operation_.relu ? normalize<T, false, true> : normalize<T, false, false>;
   }
 
+  auto gradient_sums_kernel() const {
+    if (!operation_.relu) return gradient_sums<T, Active::everywhere>;
+    return leaves_output() ? gradient_sums<T, Active::recomputed> : gradient_sums<T, Active::stored>;
+  }
+
+  auto input_gradients_kernel() const {
+    if (!operation_.relu) return input_gradients<T, Active::everywhere>;
+    return leaves_output() ? input_gradients<T, Active::recomputed> : input_gradients<T, Active::stored>;
+  }
+
   BatchNorm operation_;
   Mode mode_;
   Context& context_;
@@ -393,6 +485,8 @@ class BatchNormOp : public Op {
   Columns columns_;
   Buffer own_, positive_;  // positive: a bit for each value, a byte for each 16 bytes; only if needed
   Statistics statistics_;
+  Buffer sums_memory_, factors_memory_;  // only if convolutions do passes of it
+  FusibleNorm::ChannelSums sums_{};
   Buffer shared_memory_;  // only if synchronized
   SharedSums shared_{};
   SumOverRanks sum_over_ranks_;

@@ -3,9 +3,11 @@
 
 #include "kernels/cuda/ops/bias.h"
 #include "kernels/cuda/ops/flat.h"
+#include "kernels/cuda/ops/fusible_norm.h"
 #include "kernels/cuda/ops/grouped_convolution.h"
 #include "kernels/cuda/ops/operations.h"
 #include "kernels/cuda/runtime/layout.h"
+#include "kernels/neighbour_fusion.h"
 
 namespace annulus::cuda {
 namespace {
@@ -22,7 +24,7 @@ struct Layer {
   std::vector<ParameterDeclaration> parameters;
 };
 
-class ConvolutionOp : public Op {
+class ConvolutionOp : public Op, public NeighbourFusion {
  public:
   ConvolutionOp(const Layer& layer, Mode mode, Context& context)
       : layer_(layer),
@@ -42,8 +44,28 @@ class ConvolutionOp : public Op {
     if (mode == Mode::training) backward_weights_ = planned(Pass::backward_weights);
   }
 
+  void fuse_neighbours(Op* previous, Op* next) override {
+    if (context_.precision != Precision::fp16 || layer_.groups > 1 || layer_.transposed) return;
+    auto *before = dynamic_cast<FusibleNorm*>(previous), *after = dynamic_cast<FusibleNorm*>(next);
+    const bool bare = !layer_.bias && !layer_.relu;
+    const ConvolutionFusion possible{.normalized = before != nullptr && before->scales_and_rectifies(),
+                                     .statistics = after != nullptr && after->needs_statistics() && bare};
+    if (!possible.any()) return;
+    const ConvolutionFusion fusion = context_.convolutions->choose_fusion(layer_.problem, possible);
+    if (!fusion.any()) return;
+    layer_.problem.fusion = fusion;
+    forward_ = planned(Pass::forward);
+    if (fusion.statistics) sums_ = after->take_statistics();
+    if (!fusion.normalized) return;
+    backward_weights_ = planned(Pass::backward_weights);
+    factors_ = before->leave_output();
+  }
+
+  bool computes_previous() const override { return factors_.scale != nullptr; }
+
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;
+    if (computes_previous()) bindings_.inputs[0] = bindings.previous_input;
     weights_ = context_.type() == DataType::f32 ? bindings.parameters[0] : bindings.copies[0];
     std::size_t bytes = forward_->workspace_bytes();
     if (mode_ == Mode::training) {
@@ -76,6 +98,8 @@ class ConvolutionOp : public Op {
     ConvolutionProblem one = layer_.problem;
     one.pass = pass;
     one.accumulate = pass == Pass::backward_data && layer_.problem.accumulate;
+    one.fusion.normalized = pass != Pass::backward_data && layer_.problem.fusion.normalized;
+    one.fusion.statistics = pass == Pass::forward && layer_.problem.fusion.statistics;
     if (layer_.groups == 1) return context_.convolutions->plan(one);
     return plan_grouped({one, layer_.channels, layer_.filters, layer_.groups}, context_.multiprocessors);
   }
@@ -83,7 +107,8 @@ class ConvolutionOp : public Op {
   // The operands are the layer's: values or gradients.
   void run(ConvolutionPlan& plan, std::byte* input, std::byte* weights, std::byte* output, std::byte* workspace) const {
     if (layer_.transposed) std::swap(input, output);
-    plan.run(input, weights, output, workspace, context_.lane.get());
+    plan.run({input, weights, output, factors_.scale, factors_.shift, sums_.values, sums_.squares}, workspace,
+             context_.lane.get());
   }
 
   float* bias(const std::vector<DeviceView>& of) const {
@@ -112,6 +137,8 @@ class ConvolutionOp : public Op {
   Context& context_;
   BiasRelu ending_;
   std::unique_ptr<ConvolutionPlan> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
+  FusibleNorm::ChannelFactors factors_{};  // of the input, if the forward and backward_weights plans normalize it
+  FusibleNorm::ChannelSums sums_{};        // of the output, if the forward plan computes them
   Bindings bindings_;
   DeviceView weights_;  // in the value type
   std::byte* workspace_ = nullptr;

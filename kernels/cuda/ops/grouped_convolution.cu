@@ -159,8 +159,9 @@ class GroupedConvolution final : public ConvolutionPlan {
     return pass_ == Pass::backward_weights ? weights_ * outputs_.partial_sums() * sizeof(Sums<1>) : 0;
   }
 
-  void run(void* input, void* weights, void* output, void* workspace, cudaStream_t stream) override {
-    auto *x = static_cast<T*>(input), *w = static_cast<T*>(weights), *y = static_cast<T*>(output);
+  void run(const ConvolutionOperands& operands, void* workspace, cudaStream_t stream) override {
+    auto *x = static_cast<T*>(operands.input), *w = static_cast<T*>(operands.weights);
+    auto* y = static_cast<T*>(operands.output);
     if (pass_ == Pass::forward) {
       const auto vectors = static_cast<unsigned>(outputs_.rows * outputs_.vectors);
       launch(depthwise() ? convolve<T, true> : convolve<T, false>, blocks_for(vectors, kThreads, multiprocessors_),

@@ -11,6 +11,19 @@
 
 namespace annulus::cuda {
 
+// Passes over memory that a convolution in training does for the batch norms beside it, while it has the values in
+// registers anyway.
+struct ConvolutionFusion {
+  // Of forward and backward_weights: the input is max(0, scale x + shift) of the input's values x, rounded to the value
+  // type.
+  bool normalized = false;
+  // Of forward: for each filter, the sum of the output's values and that of their squares.
+  bool statistics = false;
+
+  bool any() const { return normalized || statistics; }
+  bool operator==(const ConvolutionFusion&) const = default;
+};
+
 // One pass of a convolution over tensors in NHWC order, weights in {filters, rows, columns, channels}, all dense and
 // of the precision's value type, channels a multiple of the number that 16 bytes hold. Sums are computed in float32.
 struct ConvolutionProblem {
@@ -25,6 +38,7 @@ struct ConvolutionProblem {
   Border padding;
   Extent dilation = 1;
   bool accumulate = false;  // of backward_data: adds to the input's gradient
+  ConvolutionFusion fusion{};
 
   // The size of a window.
   std::size_t window_height() const { return dilation.height * (kernel.height - 1) + 1; }
@@ -34,16 +48,22 @@ struct ConvolutionProblem {
   std::size_t output_width() const { return (width + padding.width() - window_width()) / stride.width + 1; }
 };
 
+// Device memory, aligned to 16 bytes. Input, weights and output are values or their gradients: a pass reads two of them
+// and writes the third.
+struct ConvolutionOperands {
+  void *input, *weights, *output;
+  void *scale = nullptr, *shift = nullptr;   // if normalized: of each channel, in the value type
+  void *sums = nullptr, *squares = nullptr;  // if it computes statistics: of each filter, float32
+};
+
 class ConvolutionPlan {
  public:
   virtual ~ConvolutionPlan() = default;
 
   virtual std::size_t workspace_bytes() const = 0;
 
-  // Input, weights and output are values or their gradients: a pass reads two of them and writes the third. They are
-  // device memory, aligned to 16 bytes. Returns immediately; the work is done in the stream. Results are bit-identical
-  // from run to run.
-  virtual void run(void* input, void* weights, void* output, void* workspace, cudaStream_t stream) = 0;
+  // Returns immediately; the work is done in the stream. Results are bit-identical from run to run.
+  virtual void run(const ConvolutionOperands& operands, void* workspace, cudaStream_t stream) = 0;
 };
 
 class ConvolutionPlanner {
@@ -52,6 +72,11 @@ class ConvolutionPlanner {
 
   // Throws Error if there is no plan for the problem.
   virtual std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) = 0;
+
+  // Returns which of the possible fusions make the forward pass of `problem` and its backward_weights the fastest,
+  // together with the batch norms' separate passes for all others. That is measured, so it is none unless plans are
+  // chosen by measurements. There are plans for what it returns.
+  virtual ConvolutionFusion choose_fusion(const ConvolutionProblem& problem, const ConvolutionFusion& possible) = 0;
 };
 
 // Makes a planner for the current device. Plans are chosen by the library's heuristics or, if `tuning` names a file, by

@@ -214,13 +214,7 @@ class Builder {
   }
 
   Tensor apply(const Descriptor& function, std::initializer_list<const Descriptor*> from, Tensor to) {
-    constexpr std::array kOperands{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
-                                   CUDNN_ATTR_OPERATION_POINTWISE_TDESC};
-    Descriptor& operation = operations_.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function);
-    auto name = kOperands.begin();
-    for (const Descriptor* operand : from) operation.set(*name++, *operand);
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to).finalize();
+    operations_.push_back(cudnn::pointwise_operation(function, from, to));
     return to;
   }
 

@@ -15,6 +15,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/median.h"
+#include "kernels/base/random.h"
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/cuda/vendor/cudnn_tuning.h"
@@ -29,9 +30,8 @@ using cudnn::Descriptor, cudnn::EngineConfiguration;
 // than this are rarely the fastest, and not worth a smaller batch.
 constexpr std::size_t kWorkspaceLimit = std::size_t{1} << 30;
 
-// run()'s operands, in this order, and their ids in the graph.
-enum Operand : std::size_t { kInput, kWeights, kOutput, kOperands };
-constexpr std::array<std::int64_t, kOperands> kIds{1, 2, 3};
+// The tensors with an address at run time, by their ids in the graph.
+enum Operand : std::int64_t { kInput = 1, kWeights, kOutput, kScale, kShift, kSums, kSquares, kFirstIntermediate };
 
 std::string_view name(Pass pass) {
   switch (pass) {
@@ -57,22 +57,75 @@ void require_sound(const ConvolutionProblem& problem) {
   if (problem.channels % block != 0 || problem.filters % block != 0)
     wrong(fmt::format("channels and filters must be multiples of {}", block));
   if (problem.accumulate && problem.pass != Pass::backward_data) wrong("only backward data can add to its result");
+  if (problem.fusion.normalized && problem.pass == Pass::backward_data) wrong("backward data does not read the input");
+  if (problem.fusion.statistics && problem.pass != Pass::forward) wrong("only forward computes statistics");
 }
 
-using Extents = std::array<std::size_t, 4>;  // batch or filters, channels, height, width
-
-std::array<Extents, kOperands> extents(const ConvolutionProblem& p) {
-  return {Extents{p.batch, p.channels, p.height, p.width},
-          Extents{p.filters, p.channels, p.kernel.height, p.kernel.width},
-          Extents{p.batch, p.filters, p.output_height(), p.output_width()}};
+std::vector<Operand> operands(const ConvolutionProblem& problem) {
+  std::vector<Operand> all{kInput, kWeights, kOutput};
+  if (problem.fusion.normalized) all.insert(all.end(), {kScale, kShift});
+  if (problem.fusion.statistics) all.insert(all.end(), {kSums, kSquares});
+  return all;
 }
 
-Descriptor channels_last_tensor(std::int64_t id, cudnnDataType_t type, const Extents& extents) {
+std::vector<Operand> written_operands(const ConvolutionProblem& problem) {
+  switch (problem.pass) {
+    case Pass::forward:
+      return problem.fusion.statistics ? std::vector{kOutput, kSums, kSquares} : std::vector{kOutput};
+    case Pass::backward_data:
+      return {kInput};
+    default:
+      return {kWeights};
+  }
+}
+
+void* address(const ConvolutionOperands& operands, Operand operand) {
+  switch (operand) {
+    case kInput:
+      return operands.input;
+    case kWeights:
+      return operands.weights;
+    case kOutput:
+      return operands.output;
+    case kScale:
+      return operands.scale;
+    case kShift:
+      return operands.shift;
+    case kSums:
+      return operands.sums;
+    default:
+      return operands.squares;
+  }
+}
+
+// In cuDNN's order: batch or filters, channels, height, width.
+Shape extents(const ConvolutionProblem& p, Operand operand) {
+  switch (operand) {
+    case kInput:
+      return {p.batch, p.channels, p.height, p.width};
+    case kWeights:
+      return {p.filters, p.channels, p.kernel.height, p.kernel.width};
+    case kOutput:
+      return {p.batch, p.filters, p.output_height(), p.output_width()};
+    case kScale:
+    case kShift:
+      return {1, p.channels, 1, 1};
+    default:
+      return {1, p.filters, 1, 1};
+  }
+}
+
+std::size_t bytes(const ConvolutionProblem& problem, Operand operand) {
+  const bool wide = operand == kSums || operand == kSquares;
+  return elements(extents(problem, operand)) * size_of(wide ? DataType::f32 : value_type(problem.precision));
+}
+
+Descriptor channels_last_tensor(std::int64_t id, cudnnDataType_t type, const Shape& extents, cudnn::Place place) {
   std::array<std::int64_t, 4> sizes;
   std::ranges::copy(extents, sizes.begin());
   const auto [outer, channels, height, width] = sizes;
   const std::array<std::int64_t, 4> strides{height * width * channels, 1, width * channels, channels};
-  return cudnn::tensor(id, type, sizes, strides, kVectorBytes);
+  return cudnn::tensor(id, type, sizes, strides, kVectorBytes, place);
 }
 
 Descriptor convolution(const ConvolutionProblem& problem) {
@@ -99,8 +152,7 @@ Descriptor convolution(const ConvolutionProblem& problem) {
 // cuDNN's names for the parts of a pass's operation.
 struct OperationNames {
   cudnnBackendDescriptorType_t type;
-  cudnnBackendAttributeName_t convolution, product_factor, sum_factor;
-  std::array<cudnnBackendAttributeName_t, kOperands> operands;
+  cudnnBackendAttributeName_t convolution, product_factor, sum_factor, input, weights, output;
 };
 
 OperationNames operation_names(Pass pass) {
@@ -110,24 +162,91 @@ OperationNames operation_names(Pass pass) {
               CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
               CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
               CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-              {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-               CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y}};
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y};
     case Pass::backward_data:
       return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
-              {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY}};
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY};
     default:
       return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-              {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY}};
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY};
   }
 }
+
+class Builder {
+ public:
+  explicit Builder(const ConvolutionProblem& problem)
+      : problem_(problem), values_(cudnn::data_type(problem.precision)) {}
+
+  cudnn::Graph build() && {
+    const OperationNames names = operation_names(problem_.pass);
+    const Descriptor& input = problem_.fusion.normalized ? normalized(stored(kInput)) : stored(kInput);
+    const Descriptor& output = stored(kOutput);
+    operations_.emplace_back(names.type)
+        .set(names.input, input)
+        .set(names.weights, stored(kWeights))
+        .set(names.output, output)
+        .set(names.convolution, parts_.emplace_back(convolution(problem_)))
+        .set(names.product_factor, 1.0f)
+        .set(names.sum_factor, problem_.accumulate ? 1.0f : 0.0f)
+        .finalize();
+    if (problem_.fusion.statistics) add_statistics(output);
+    return cudnn::graph(std::move(parts_), std::move(operations_));
+  }
+
+ private:
+  using Tensor = const Descriptor&;
+
+  Tensor stored(Operand operand) { return stored(operand, values_); }
+  Tensor stored(Operand operand, cudnnDataType_t type) {
+    return tensor(operand, type, extents(problem_, operand), cudnn::Place::device);
+  }
+  Tensor tensor(std::int64_t id, cudnnDataType_t type, const Shape& extents, cudnn::Place place) {
+    return parts_.emplace_back(channels_last_tensor(id, type, extents, place));
+  }
+
+  Tensor normalized(Tensor input) {
+    Tensor scaled = pointwise(CUDNN_POINTWISE_MUL, {&input, &stored(kScale)});
+    Tensor shifted = pointwise(CUDNN_POINTWISE_ADD, {&scaled, &stored(kShift)});
+    return pointwise(CUDNN_POINTWISE_RELU_FWD, {&shifted});
+  }
+
+  // Returns a value of the input's shape.
+  Tensor pointwise(cudnnPointwiseMode_t mode, std::initializer_list<const Descriptor*> from) {
+    Descriptor& function = parts_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    function.set(CUDNN_ATTR_POINTWISE_MODE, mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT).finalize();
+    Tensor to = tensor(next_++, CUDNN_DATA_FLOAT, extents(problem_, kInput), cudnn::Place::intermediate);
+    operations_.push_back(cudnn::pointwise_operation(function, from, to));
+    return to;
+  }
+
+  void add_statistics(Tensor output) {
+    operations_.emplace_back(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR)
+        .set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_GENSTATS_SUM_SQSUM)
+        .set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT)
+        .set(CUDNN_ATTR_OPERATION_GENSTATS_XDESC, output)
+        .set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, stored(kSums, CUDNN_DATA_FLOAT))
+        .set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, stored(kSquares, CUDNN_DATA_FLOAT))
+        .finalize();
+  }
+
+  ConvolutionProblem problem_;
+  cudnnDataType_t values_;
+  std::deque<Descriptor> parts_;
+  std::vector<Descriptor> operations_;
+  std::int64_t next_ = kFirstIntermediate;
+};
 
 }  // namespace
 
@@ -139,35 +258,22 @@ std::string to_string(const ConvolutionProblem& p) {
   std::string padding = text({border.top, border.left});
   if (!border.symmetric()) padding += " to " + text({border.bottom, border.right});
   const std::string dilation = p.dilation == 1 ? "" : ", dilation " + text(p.dilation);
-  return fmt::format("{} convolution{} in {}, {} x {} x {} x {} by {} filters of {} x {}, stride {}, padding {}{}",
-                     name(p.pass), p.accumulate ? " (added)" : "", to_string(p.precision), p.batch, p.height, p.width,
+  const ConvolutionFusion& fusion = p.fusion;
+  return fmt::format("{} convolution{}{}{} in {}, {} x {} x {} x {} by {} filters of {} x {}, stride {}, padding {}{}",
+                     name(p.pass), p.accumulate ? " (added)" : "", fusion.normalized ? " of a normalized input" : "",
+                     fusion.statistics ? " with statistics" : "", to_string(p.precision), p.batch, p.height, p.width,
                      p.channels, p.filters, p.kernel.height, p.kernel.width, text(p.stride), padding, dilation);
 }
 
 cudnn::Graph convolution_graph(const ConvolutionProblem& problem) {
-  const OperationNames names = operation_names(problem.pass);
-  std::deque<Descriptor> parts;
-  Descriptor operation(names.type);
-  const auto sizes = extents(problem);
-  for (std::size_t operand = 0; operand < kOperands; ++operand) {
-    parts.push_back(channels_last_tensor(kIds[operand], cudnn::data_type(problem.precision), sizes[operand]));
-    operation.set(names.operands[operand], parts.back());
-  }
-  parts.push_back(convolution(problem));
-  operation.set(names.convolution, parts.back())
-      .set(names.product_factor, 1.0f)
-      .set(names.sum_factor, problem.accumulate ? 1.0f : 0.0f)
-      .finalize();
-  std::vector<Descriptor> operations;
-  operations.push_back(std::move(operation));
-  return cudnn::graph(std::move(parts), std::move(operations));
+  return Builder(problem).build();
 }
 
 namespace {
 
 // A graph with an engine that computes it.
 struct Built {
-  std::string problem;
+  ConvolutionProblem problem;
   std::shared_ptr<const cudnn::Graph> graph;
   EngineConfiguration configuration;
   Descriptor plan;
@@ -177,82 +283,129 @@ using BuiltPointer = std::shared_ptr<const Built>;
 class Plan final : public CudnnConvolutionPlan {
  public:
   Plan(std::shared_ptr<const cudnn::Handle> handle, BuiltPointer built)
-      : handle_(std::move(handle)), built_(std::move(built)) {}
+      : handle_(std::move(handle)), built_(std::move(built)) {
+    for (const Operand operand : operands(built_->problem)) ids_.push_back(operand);
+  }
 
   std::size_t workspace_bytes() const override { return cudnn::workspace_bytes(built_->plan); }
   const EngineConfiguration& configuration() const override { return built_->configuration; }
 
-  void run(void* input, void* weights, void* output, void* workspace, cudaStream_t stream) override {
-    if (!*handle_) fail("a {} that was planned for another machine's GPU cannot run", built_->problem);
+  void run(const ConvolutionOperands& operands, void* workspace, cudaStream_t stream) override {
+    if (!*handle_) fail("a {} that was planned for another machine's GPU cannot run", to_string(built_->problem));
     try {
-      bind({input, weights, output, workspace});
+      bind(operands, workspace);
       cudnn::check(cudnnSetStream(handle_->get(), stream));
       cudnn::check(cudnnBackendExecute(handle_->get(), built_->plan.handle(), pack_->handle()));
     } catch (const Error& error) {
-      fail("a {} does not run: {}", built_->problem, error.what());
+      fail("a {} does not run: {}", to_string(built_->problem), error.what());
     }
   }
 
  private:
-  using Addresses = std::array<void*, kOperands + 1>;  // of the operands and the workspace
-
-  void bind(const Addresses& addresses) {
+  void bind(const ConvolutionOperands& operands, void* workspace) {
+    std::vector<void*> addresses;
+    for (const std::int64_t id : ids_) addresses.push_back(address(operands, static_cast<Operand>(id)));
+    addresses.push_back(workspace);
     if (pack_ && addresses == addresses_) return;  // they are the same in every step
-    pack_.emplace(cudnn::variant_pack(kIds, std::span(addresses).first(kOperands), addresses.back()));
-    addresses_ = addresses;
+    pack_.emplace(cudnn::variant_pack(ids_, std::span(addresses).first(ids_.size()), workspace));
+    addresses_ = std::move(addresses);
   }
 
   std::shared_ptr<const cudnn::Handle> handle_;
   BuiltPointer built_;
+  std::vector<std::int64_t> ids_;
   std::optional<Descriptor> pack_;
-  Addresses addresses_{};
+  std::vector<void*> addresses_;  // of the operands and the workspace
 };
 
-// Memory to measure a problem on.
-class Scratch {
+// Measures work on the current device.
+class Stopwatch {
  public:
-  explicit Scratch(const ConvolutionProblem& problem) {
-    const auto sizes = extents(problem);
-    for (std::size_t operand = 0; operand < kOperands; ++operand)
-      operands_[operand] = allocate_device(elements({sizes[operand].begin(), sizes[operand].end()}) *
-                                           size_of(value_type(problem.precision)));
-    // Small numbers of either type. (A GPU needs less power for multiplying zeros, so it would be faster.)
-    for (const Buffer& operand : operands_) check(cudaMemset(operand.view().address, 0x2c, operand.view().bytes));
-    check(cudaDeviceSynchronize());  // other streams do not wait for the memset's
-  }
-
-  // Returns the median time of a few runs, in microseconds. If the first run takes far longer than `least`, returns its
-  // time.
-  double measure(Plan& plan, double least) {
+  // Returns the median time of a few runs of work(stream), in microseconds. If the first run takes far longer than
+  // `least`, returns its time.
+  template <class Work>
+  double measure(const Work& work, double least = std::numeric_limits<double>::infinity()) {
     constexpr int kRuns = 5;
     constexpr double kHopeless = 2;
-    if (workspace_.view().bytes < plan.workspace_bytes()) workspace_ = allocate_device(plan.workspace_bytes());
-    run(plan);  // the first run loads the kernels, and may compile them
-    std::vector<double> times{time(plan)};
+    work(stream());  // the first run loads the kernels, and may compile them
+    std::vector<double> times{time(work)};
     if (times[0] > kHopeless * least) return times[0];
-    while (times.size() < kRuns) times.push_back(time(plan));
+    while (times.size() < kRuns) times.push_back(time(work));
     return median(times);
   }
 
+  cudaStream_t stream() const { return stream_.get(); }
+
  private:
-  double time(Plan& plan) {
-    check(cudaEventRecord(begin_.get(), stream_.get()));
-    run(plan);
-    check(cudaEventRecord(end_.get(), stream_.get()));
+  template <class Work>
+  double time(const Work& work) {
+    check(cudaEventRecord(begin_.get(), stream()));
+    work(stream());
+    check(cudaEventRecord(end_.get(), stream()));
     check(cudaEventSynchronize(end_.get()));
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()));
     return 1e3 * static_cast<double>(milliseconds);
   }
 
-  void run(Plan& plan) {
-    plan.run(operands_[kInput].view().address, operands_[kWeights].view().address, operands_[kOutput].view().address,
-             workspace_.view().address, stream_.get());
-  }
-
   Stream stream_ = make_stream();
   Event begin_ = make_timed_event(), end_ = make_timed_event();
-  std::array<Buffer, kOperands> operands_;
+};
+
+// Memory to measure a problem on.
+class Scratch {
+ public:
+  explicit Scratch(const ConvolutionProblem& problem) : written_(written_operands(problem)) {
+    const std::vector<std::uint16_t> pattern = small_numbers();
+    for (const Operand operand : operands(problem)) {
+      const DeviceView view = (memory_[operand] = allocate_device(bytes(problem, operand))).view();
+      for (std::size_t at = 0; at < view.bytes; at += std::span(pattern).size_bytes())
+        check(cudaMemcpy(view.address + at, pattern.data(), std::min(view.bytes - at, std::span(pattern).size_bytes()),
+                         cudaMemcpyHostToDevice));
+    }
+    check(cudaDeviceSynchronize());  // other streams do not wait for these copies
+  }
+
+  double measure(Plan& plan, double least) {
+    if (workspace_.view().bytes < plan.workspace_bytes()) workspace_ = allocate_device(plan.workspace_bytes());
+    return stopwatch_.measure([&](cudaStream_t stream) { plan.run(addresses(), workspace_.view().address, stream); },
+                              least);
+  }
+
+  // Whether the results of two runs are bit-identical. REQUIRES: the plan was measured.
+  bool repeats(Plan& plan) {
+    const auto results = [&] {
+      plan.run(addresses(), workspace_.view().address, stopwatch_.stream());
+      check(cudaStreamSynchronize(stopwatch_.stream()));
+      std::vector<std::byte> all;
+      for (const Operand operand : written_) {
+        const DeviceView view = memory_.at(operand).view();
+        all.resize(all.size() + view.bytes);
+        check(cudaMemcpy(all.data() + all.size() - view.bytes, view.address, view.bytes, cudaMemcpyDeviceToHost));
+      }
+      return all;
+    };
+    return results() == results();
+  }
+
+ private:
+  // Positive and negative ones, of either 16-bit type. (A GPU needs less power for multiplying equal numbers, so it
+  // would be faster.)
+  static std::vector<std::uint16_t> small_numbers() {
+    std::vector<std::uint16_t> numbers(std::size_t{1} << 19);
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = static_cast<std::uint16_t>(0x2c00 | (mix(i) & 0x83ff));
+    return numbers;
+  }
+
+  ConvolutionOperands addresses() {
+    const auto of = [this](Operand operand) { return memory_[operand].view().address; };
+    return {of(kInput), of(kWeights), of(kOutput), of(kScale), of(kShift), of(kSums), of(kSquares)};
+  }
+
+  Stopwatch stopwatch_;
+  std::vector<Operand> written_;
+  std::map<Operand, Buffer> memory_;
   Buffer workspace_;
 };
 
@@ -268,6 +421,13 @@ class Planner final : public ConvolutionPlanner {
     BuiltPointer& built = built_[to_string(problem)];
     if (!built) built = tuning_ ? tuned(problem) : usable(problem, 1).front();
     return std::make_unique<Plan>(handle_, built);
+  }
+
+  ConvolutionFusion choose_fusion(const ConvolutionProblem& problem, const ConvolutionFusion& possible) override {
+    if (!tuning_) return {};
+    const auto cost = [&](const ConvolutionFusion& fusion) { return step_microseconds(problem, possible, fusion); };
+    const std::array choices{ConvolutionFusion{}, ConvolutionFusion{.statistics = possible.statistics}, possible};
+    return std::ranges::min(choices, {}, cost);
   }
 
  private:
@@ -303,28 +463,74 @@ class Planner final : public ConvolutionPlanner {
     Descriptor plan = cudnn::execution_plan(configuration, device_, *handle_ ? handle_->get() : nullptr);
     const std::size_t bytes = cudnn::workspace_bytes(plan);
     if (bytes > kWorkspaceLimit) fail("engine {}: it needs a workspace of {} bytes", engine, bytes);
-    return std::make_shared<const Built>(
-        Built{to_string(problem), std::move(graph), std::move(configuration), std::move(plan)});
+    return std::make_shared<const Built>(Built{problem, std::move(graph), std::move(configuration), std::move(plan)});
+  }
+
+  // The time in a training step that depends on the fusion. What is possible and not fused costs a pass of a batch
+  // norm: the one before the convolution reads and writes the input, and the one after it reads the output. These take
+  // at least the time of a copy, and half of that.
+  double step_microseconds(const ConvolutionProblem& problem, const ConvolutionFusion& possible,
+                           const ConvolutionFusion& fusion) {
+    ConvolutionProblem forward = problem, backward = problem;
+    forward.pass = Pass::forward;
+    forward.fusion = fusion;
+    backward.pass = Pass::backward_weights;
+    backward.fusion = {.normalized = fusion.normalized};
+    double sum = microseconds(forward);
+    if (possible.normalized) sum += microseconds(backward);
+    if (possible.normalized && !fusion.normalized) sum += copy_microseconds(bytes(problem, kInput));
+    if (possible.statistics && !fusion.statistics) sum += copy_microseconds(bytes(problem, kOutput)) / 2;
+    return sum;
+  }
+
+  // Infinity if no plan is usable.
+  double microseconds(const ConvolutionProblem& problem) {
+    const std::string name = to_string(problem);
+    if (!tuning_->find(name)) {
+      try {
+        measured(problem);
+      } catch (const Error&) {
+        if (!*handle_) throw;
+        tuning_->add(name, {});
+      }
+    }
+    return tuning_->find(name)->microseconds;
+  }
+
+  double copy_microseconds(std::size_t bytes) {
+    const std::string name = fmt::format("copy of {} bytes", bytes);
+    if (!tuning_->find(name)) {
+      expect_gpu(name);
+      const Buffer from = allocate_device(bytes), to = allocate_device(bytes);
+      tuning_->add(
+          name, {.microseconds = Stopwatch().measure([&](cudaStream_t stream) {
+            check(cudaMemcpyAsync(to.view().address, from.view().address, bytes, cudaMemcpyDeviceToDevice, stream));
+          })});
+    }
+    return tuning_->find(name)->microseconds;
+  }
+
+  void expect_gpu(const std::string& name) const {
+    if (!*handle_)
+      fail("{} has no entry for a {}, and there is no GPU here to measure on", tuning_->file().string(), name);
   }
 
   // The tuning file's choice, or one measured now.
   BuiltPointer tuned(const ConvolutionProblem& problem) {
     const std::string name = to_string(problem);
     const auto known = tuning_->find(name);
-    if (!known) return measured(problem);
+    if (!known || !known->choice) return measured(problem);
     const auto graph = std::make_shared<const cudnn::Graph>(convolution_graph(problem));
     try {
-      return build(graph, cudnn::configuration(*graph, device_, known->choice), problem);
+      return build(graph, cudnn::configuration(*graph, device_, *known->choice), problem);
     } catch (const Error& error) {
       fail("{}: {} is not usable for a {} ({}): delete the file to measure again", tuning_->file().string(),
-           to_string(known->choice), name, error.what());
+           to_string(*known->choice), name, error.what());
     }
   }
 
   BuiltPointer measured(const ConvolutionProblem& problem) {
-    if (!*handle_)
-      fail("{} has no entry for a {}, and there is no GPU here to measure on", tuning_->file().string(),
-           to_string(problem));
+    expect_gpu(to_string(problem));
     Scratch scratch(problem);
     BuiltPointer best;
     double least = std::numeric_limits<double>::infinity();
@@ -334,6 +540,8 @@ class Planner final : public ConvolutionPlanner {
         Plan plan(handle_, built);
         const double microseconds = scratch.measure(plan, least);
         if (microseconds >= least) continue;
+        // The engines of fused passes have no note of it.
+        if (problem.fusion.any() && !scratch.repeats(plan)) fail("its sums differ from run to run");
         least = microseconds;
         best = built;
       } catch (const Error& error) {  // a plan does not run, or there is not enough memory for its workspace

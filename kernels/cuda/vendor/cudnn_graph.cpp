@@ -134,6 +134,18 @@ Descriptor tensor(std::int64_t id, cudnnDataType_t type, std::span<const std::in
   return tensor;
 }
 
+Descriptor pointwise_operation(const Descriptor& function, std::initializer_list<const Descriptor*> from,
+                               const Descriptor& to) {
+  constexpr std::array kFrom{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                             CUDNN_ATTR_OPERATION_POINTWISE_TDESC};
+  Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function);
+  auto name = kFrom.begin();
+  for (const Descriptor* operand : from) operation.set(*name++, *operand);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to).finalize();
+  return operation;
+}
+
 Graph graph(std::deque<Descriptor> parts, std::vector<Descriptor> operations) {
   Graph graph{std::move(parts), std::move(operations)};
   graph.descriptor.set_parts(CUDNN_ATTR_OPERATIONGRAPH_OPS, graph.operations).finalize();

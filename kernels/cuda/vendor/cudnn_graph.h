@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <source_location>
@@ -51,6 +52,8 @@ template <>
 inline constexpr auto kAttributeType<cudnnConvolutionMode_t> = CUDNN_TYPE_CONVOLUTION_MODE;
 template <>
 inline constexpr auto kAttributeType<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
+template <>
+inline constexpr auto kAttributeType<cudnnGenStatsMode_t> = CUDNN_TYPE_GENSTATS_MODE;
 template <>
 inline constexpr auto kAttributeType<cudnnReduceTensorOp_t> = CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
 template <>
@@ -127,6 +130,10 @@ enum class Place { device, intermediate, argument };
 // `id`.
 Descriptor tensor(std::int64_t id, cudnnDataType_t type, std::span<const std::int64_t, 4> extents,
                   std::span<const std::int64_t, 4> strides, std::size_t alignment, Place place = Place::device);
+
+// Returns the operation to = function(from...), of a pointwise descriptor.
+Descriptor pointwise_operation(const Descriptor& function, std::initializer_list<const Descriptor*> from,
+                               const Descriptor& to);
 
 // Operations, with their tensors and other parts.
 struct Graph {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -17,15 +18,23 @@ using Json = nlohmann::json;
 
 constexpr const char* kFormat = "annulus convolution tuning 1";
 
+// What an entry does not have is left out.
 Json to_json(const ConvolutionTuning::Measured& measured) {
-  Json knobs = Json::object();
-  for (const auto& [knob, value] : measured.choice.knobs) knobs[std::to_string(knob)] = value;
-  return {{"engine", measured.choice.engine}, {"knobs", knobs}, {"microseconds", measured.microseconds}};
+  Json json = Json::object();
+  if (std::isfinite(measured.microseconds)) json["microseconds"] = measured.microseconds;
+  if (!measured.choice) return json;
+  json["engine"] = measured.choice->engine;
+  json["knobs"] = Json::object();
+  for (const auto& [knob, value] : measured.choice->knobs) json["knobs"][std::to_string(knob)] = value;
+  return json;
 }
 
 ConvolutionTuning::Measured from_json(const Json& json) {
-  ConvolutionTuning::Measured measured{{json.at("engine").get<std::int64_t>(), {}}, json.at("microseconds")};
-  for (const auto& [knob, value] : json.at("knobs").items()) measured.choice.knobs[std::stoi(knob)] = value;
+  ConvolutionTuning::Measured measured;
+  measured.microseconds = json.value("microseconds", measured.microseconds);
+  if (!json.contains("engine")) return measured;
+  measured.choice = {json.at("engine").get<std::int64_t>(), {}};
+  for (const auto& [knob, value] : json.at("knobs").items()) measured.choice->knobs[std::stoi(knob)] = value;
   return measured;
 }
 

@@ -83,22 +83,50 @@ std::vector<float> backward_weights(const ConvolutionProblem& p, const std::vect
   return sums;
 }
 
-void compute(const ConvolutionProblem& p, void* input, void* weights, void* output) {
+// max(0, scale x + shift), rounded as a tensor in memory would be.
+std::vector<float> normalized(const ConvolutionProblem& p, std::vector<float> x, const ConvolutionOperands& operands) {
+  const DataType type = value_type(p.precision);
+  const auto scale = emulated::load(operands.scale, p.channels, type);
+  const auto shift = emulated::load(operands.shift, p.channels, type);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = std::max(0.0f, scale[i % p.channels] * x[i] + shift[i % p.channels]);
+  std::vector<std::byte> rounded(x.size() * size_of(type));
+  emulated::store(x, rounded.data(), type);
+  return emulated::load(rounded.data(), x.size(), type);
+}
+
+void write_statistics(const ConvolutionProblem& p, const ConvolutionOperands& operands) {
+  std::vector<float> sums(p.filters), squares(p.filters);
+  const auto values = emulated::load(operands.output, output_count(p), value_type(p.precision));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    sums[i % p.filters] += values[i];
+    squares[i % p.filters] += values[i] * values[i];
+  }
+  emulated::store(sums, operands.sums, DataType::f32);
+  emulated::store(squares, operands.squares, DataType::f32);
+}
+
+void compute(const ConvolutionProblem& p, const ConvolutionOperands& operands) {
   using enum ConvolutionProblem::Pass;
-  const auto x = [&] { return emulated::load_factors(input, input_count(p), p.precision); };
-  const auto w = [&] { return emulated::load_factors(weights, weights_count(p), p.precision); };
-  const auto dy = [&] { return emulated::load_factors(output, output_count(p), p.precision); };
+  const auto x = [&] {
+    std::vector<float> values = emulated::load_factors(operands.input, input_count(p), p.precision);
+    return p.fusion.normalized ? normalized(p, std::move(values), operands) : values;
+  };
+  const auto w = [&] { return emulated::load_factors(operands.weights, weights_count(p), p.precision); };
+  const auto dy = [&] { return emulated::load_factors(operands.output, output_count(p), p.precision); };
   const DataType type = value_type(p.precision);
   switch (p.pass) {
     case forward:
-      return emulated::store(cuda::forward(p, x(), w()), output, type);
+      emulated::store(cuda::forward(p, x(), w()), operands.output, type);
+      if (p.fusion.statistics) write_statistics(p, operands);
+      return;
     case backward_weights:
-      return emulated::store(cuda::backward_weights(p, x(), dy()), weights, type);
+      return emulated::store(cuda::backward_weights(p, x(), dy()), operands.weights, type);
     case backward_data:
       std::vector<float> sums = cuda::backward_data(p, w(), dy());
       if (p.accumulate)
-        std::ranges::transform(sums, emulated::load(input, sums.size(), type), sums.begin(), std::plus());
-      return emulated::store(sums, input, type);
+        std::ranges::transform(sums, emulated::load(operands.input, sums.size(), type), sums.begin(), std::plus());
+      return emulated::store(sums, operands.input, type);
   }
 }
 
@@ -108,15 +136,27 @@ class EmulatedConvolution final : public ConvolutionPlan {
 
   std::size_t workspace_bytes() const override { return kWorkspaceBytes; }
 
-  void run(void* input, void* weights, void* output, void* workspace, cudaStream_t stream) override {
+  void run(const ConvolutionOperands& operands, void* workspace, cudaStream_t stream) override {
     const std::size_t bytes = size_of(value_type(problem_.precision));
-    emulated::check_operand("a convolution's input", input, input_count(problem_), bytes);
-    emulated::check_operand("a convolution's weights", weights, weights_count(problem_), bytes);
-    emulated::check_operand("a convolution's output", output, output_count(problem_), bytes);
-    emulated::check_operand("a convolution's workspace", workspace, kWorkspaceBytes, 1);
+    const auto accessible = [](const std::string& operand, void* address, std::size_t count, std::size_t value_bytes) {
+      emulated::check_operand(("a convolution's " + operand).c_str(), address, count, value_bytes);
+      return emulated::accessible(address);
+    };
+    ConvolutionOperands there{accessible("input", operands.input, input_count(problem_), bytes),
+                              accessible("weights", operands.weights, weights_count(problem_), bytes),
+                              accessible("output", operands.output, output_count(problem_), bytes)};
+    if (problem_.fusion.normalized) {
+      there.scale = accessible("scale", operands.scale, problem_.channels, bytes);
+      there.shift = accessible("shift", operands.shift, problem_.channels, bytes);
+    }
+    if (problem_.fusion.statistics) {
+      there.sums = accessible("sums", operands.sums, problem_.filters, sizeof(float));
+      there.squares = accessible("sums of squares", operands.squares, problem_.filters, sizeof(float));
+    }
+    void* spoiled = accessible("workspace", workspace, kWorkspaceBytes, 1);
     check(emulated::enqueue(stream, [=, problem = problem_] {
-      std::memset(emulated::accessible(workspace), 0xff, kWorkspaceBytes);
-      compute(problem, emulated::accessible(input), emulated::accessible(weights), emulated::accessible(output));
+      std::memset(spoiled, 0xff, kWorkspaceBytes);
+      compute(problem, there);
     }));
   }
 
@@ -124,8 +164,12 @@ class EmulatedConvolution final : public ConvolutionPlan {
   ConvolutionProblem problem_;
 };
 
+// If plans are chosen by measurements, all fusions are that cuDNN has plans for on an H200: it normalizes inputs only
+// along with statistics.
 class EmulatedConvolutions final : public ConvolutionPlanner {
  public:
+  explicit EmulatedConvolutions(bool measures) : measures_(measures) {}
+
   std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& p) override {
     emulated::check_multiple("channels of a convolution", p.channels, p.precision);
     emulated::check_multiple("filters of a convolution", p.filters, p.precision);
@@ -136,14 +180,23 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
            p.width);
     if (p.accumulate && p.pass != ConvolutionProblem::Pass::backward_data)
       fail("only backward_data of a convolution accumulates");
+    if (p.fusion.any() && p.precision != Precision::fp16) fail("there are fused convolutions in fp16 only");
     return std::make_unique<EmulatedConvolution>(p);
   }
+
+  ConvolutionFusion choose_fusion(const ConvolutionProblem&, const ConvolutionFusion& possible) override {
+    if (!measures_) return {};
+    return {.normalized = possible.normalized && possible.statistics, .statistics = possible.statistics};
+  }
+
+ private:
+  bool measures_;
 };
 
 }  // namespace
 
-std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const std::filesystem::path&) {
-  return std::make_unique<EmulatedConvolutions>();
+std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const std::filesystem::path& tuning) {
+  return std::make_unique<EmulatedConvolutions>(!tuning.empty());
 }
 
 }  // namespace annulus::cuda

@@ -91,7 +91,7 @@ void check_convolution(const ConvolutionProblem& p) {
   const auto plan = make_convolution_planner()->plan(p);
   const DeviceArray<char> workspace(plan->workspace_bytes());
   OwnStream stream;
-  plan->run(input.get(), weights.get(), output.get(), workspace.get(), stream);
+  plan->run({input.get(), weights.get(), output.get()}, workspace.get(), stream);
   CHECK(input.values(stream) == wanted.input);
   CHECK(weights.values(stream) == wanted.weights);
   CHECK(output.values(stream) == wanted.output);
@@ -111,6 +111,39 @@ TEST_CASE("convolutions in every pass, precision and shape") {
       check_convolution({pass, precision, 2, 8, 6, 5, 8, {3, 1}, 2, {1, 0}});
       if (pass == Pass::backward_data) check_convolution({pass, precision, 2, 8, 7, 6, 16, 3, 1, 1, true});
     }
+}
+
+TEST_CASE("convolutions that normalize their input and compute statistics") {
+  for (const Pass pass : {Pass::forward, Pass::backward_weights}) {
+    INFO("pass " << static_cast<int>(pass));
+    ConvolutionProblem p{pass, Precision::fp16, 2, 8, 7, 6, 16, 3, 2, 1};
+    const auto raw = small_numbers(p.batch * p.height * p.width * p.channels, 3), scale = small_numbers(8, 1),
+               shift = small_numbers(8, 2);
+    Operands before{raw, small_numbers(p.filters * p.kernel.area() * p.channels, 7),
+                    small_numbers(p.batch * p.output_height() * p.output_width() * p.filters, 5)};
+    const DeviceValues input(before.input, DataType::f16), weights(before.weights, DataType::f16),
+        output(before.output, DataType::f16), scales(scale, DataType::f16), shifts(shift, DataType::f16);
+    const DeviceValues sums(std::vector(16, 77.0f), DataType::f32), squares(std::vector(16, 77.0f), DataType::f32);
+    for (std::size_t i = 0; i < raw.size(); ++i) before.input[i] = std::max(0.0f, scale[i % 8] * raw[i] + shift[i % 8]);
+    const Operands wanted = convolve(p, before);  // the padding is 0, not the shift
+    std::vector<float> wanted_sums(16), wanted_squares(16);
+    for (std::size_t i = 0; i < wanted.output.size(); ++i) {
+      wanted_sums[i % 16] += wanted.output[i];
+      wanted_squares[i % 16] += wanted.output[i] * wanted.output[i];
+    }
+
+    p.fusion = {.normalized = true, .statistics = pass == Pass::forward};
+    const auto plan = make_convolution_planner()->plan(p);
+    const DeviceArray<char> workspace(plan->workspace_bytes());
+    OwnStream stream;
+    plan->run({input.get(), weights.get(), output.get(), scales.get(), shifts.get(), sums.get(), squares.get()},
+              workspace.get(), stream);
+    CHECK(input.values(stream) == raw);
+    CHECK(weights.values(stream) == wanted.weights);
+    CHECK(output.values(stream) == wanted.output);
+    if (pass == Pass::forward) CHECK(sums.values(stream) == wanted_sums);
+    if (pass == Pass::forward) CHECK(squares.values(stream) == wanted_squares);
+  }
 }
 
 TEST_CASE("matrix products in every precision, transposed or not") {
@@ -206,6 +239,18 @@ TEST_CASE("planners refuse what the vendor's library does not support") {
   CHECK_NOTHROW(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 12, 1, 1, 0}));
   CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 4, 5, 1, 0}), Error);
   CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 4, 1, 1, 0, 1, true}), Error);
+  CHECK_THROWS_AS(convolutions->plan({.pass = Pass::forward,
+                                      .precision = Precision::bf16,
+                                      .batch = 1,
+                                      .channels = 8,
+                                      .height = 4,
+                                      .width = 4,
+                                      .filters = 8,
+                                      .kernel = 1,
+                                      .stride = 1,
+                                      .padding = 0,
+                                      .fusion = {.statistics = true}}),
+                  Error);
   CHECK_THROWS_AS(matmuls->plan({Precision::fp16, 8, 8, 12}), Error);
   CHECK_NOTHROW(matmuls->plan({Precision::fp32, 6, 8, 8}));
   CHECK_THROWS_AS(matmuls->plan({Precision::fp32, 8, 6, 8}), Error);

@@ -7,17 +7,16 @@
 #include "models/graph_rewrite.h"
 #include "models/recompute.h"
 #include "models/zoo.h"
-#include "tests/gpu/ops/gpu.h"
-#include "tests/unit/small_network.h"
-#include "tests/unit/test_device.h"
+#include "tests/gpu/ops/training_run.h"
 
 namespace annulus {
 namespace {
 
 using Names = std::vector<std::string>;
+using test::TrainingRun;
 using enum Activation::Function;
 
-constexpr std::size_t kBatch = 3, kLength = 20, kVocabulary = 50;
+constexpr std::size_t kLength = 20, kVocabulary = 50;
 constexpr Activation kGelu{gelu_tanh};
 
 Graph gpt() {
@@ -107,34 +106,6 @@ Graph apart(const Graph& graph) {
   return rewrite.graph;
 }
 
-struct Run {
-  Run(const Graph& graph, Precision precision)
-      : device(make_device({.name = "cuda", .precision = precision})), model(*device, graph, Mode::training, kBatch) {
-    model.parameters().initialize(3);
-  }
-
-  void load(Network& network) const {
-    if (model.graph().reads_tokens())
-      return test::load_windows(network, test::random_labels(kBatch * (kLength + 1), kVocabulary, 7));
-    const test::Samples samples(model.graph(), kBatch, 3, 11);
-    network.load(samples.images, {samples.labels}, samples.keys);
-  }
-
-  // Returns the loss.
-  double step(Mode mode = Mode::training) {
-    Network& network = model.network(mode, kBatch);
-    load(network);
-    network.forward();
-    if (mode == Mode::training) network.backward(1.0f / kBatch, [](std::size_t) {});
-    return network.loss().loss;
-  }
-
-  std::vector<std::byte> gradients() { return test::bytes_of(*device, model.parameters().gradients()); }
-
-  std::unique_ptr<Device> device;
-  Model model;
-};
-
 // The layers without a forward pass of their own, and those without a backward pass.
 struct Fused {
   Names forward, backward;
@@ -142,7 +113,7 @@ struct Fused {
 };
 
 Fused fused(const Graph& graph, Precision precision) {
-  Run run(graph, precision);
+  TrainingRun run(graph, {.precision = precision});
   TraceLane lane(1000);
   lane.record(true);
   run.model.record_to(&lane);
@@ -170,23 +141,10 @@ bool library_fuses(Precision precision) {
 }
 
 void check_against_apart(const Graph& graph, Precision precision) {
-  Run ours(graph, precision), expected(apart(graph), precision);
-  const double loss = expected.step(Mode::inference);
-  CHECK(ours.step(Mode::inference) == Approx(loss).epsilon(test::tolerance(precision)));
-  CHECK(ours.step() == Approx(expected.step()).epsilon(test::tolerance(precision)));
-  const auto gradients = test::gradients(*ours.device, ours.model.parameters());
-  const auto of_expected = test::gradients(*expected.device, expected.model.parameters());
-  REQUIRE(gradients.size() == of_expected.size());
-  for (const auto& [name, values] : of_expected) {
-    CAPTURE(name);
-    CHECK(test::distance(gradients.at(name), values) <= 4 * test::tolerance(precision) * test::norm(values));
-  }
-  // Later steps are recorded ones.
-  const auto bytes = ours.gradients();
-  for (int repetition = 0; repetition < 2; ++repetition) {
-    ours.step();
-    CHECK(ours.gradients() == bytes);
-  }
+  TrainingRun ours(graph, {.precision = precision}), expected(apart(graph), {.precision = precision});
+  const double loss = expected.step(Mode::inference), tolerance = test::tolerance(precision);
+  CHECK(ours.step(Mode::inference) == Approx(loss).epsilon(tolerance));
+  test::check_close_training(ours, expected, tolerance, 4 * tolerance);
 }
 
 }  // namespace
@@ -229,7 +187,7 @@ TEST_CASE("on a GPU: GELU is computed with the products beside it if it can be")
 TEST_CASE("on a GPU: recomputation with fused GELUs is bit-identical") {
   for (const auto& [kept, recomputed] :
        {std::pair{residual(false), residual(true)}, {gpt(), recompute_blocks(gpt())}}) {
-    Run ours(recomputed, Precision::bf16), expected(kept, Precision::bf16);
+    TrainingRun ours(recomputed, {.precision = Precision::bf16}), expected(kept, {.precision = Precision::bf16});
     CHECK(ours.step() == expected.step());
     CHECK(ours.gradients() == expected.gradients());
   }

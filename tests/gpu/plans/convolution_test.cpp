@@ -80,6 +80,16 @@ TEST_CASE("an impossible convolution is refused by name") {
   CHECK_THAT(refusal([](auto& p) { p.stride = 0; }), Contains("at least 1"));
   CHECK_THAT(refusal([](auto& p) { p.batch = 0; }), Contains("at least 1"));
   CHECK_THAT(refusal([](auto& p) { p.accumulate = true; }), Contains("only backward data can add"));
+  CHECK_THAT(refusal([](auto& p) {
+               p.pass = Pass::backward_data;
+               p.fusion.normalized = true;
+             }),
+             Contains("backward data does not read the input"));
+  CHECK_THAT(refusal([](auto& p) {
+               p.pass = Pass::backward_weights;
+               p.fusion.statistics = true;
+             }),
+             Contains("only forward computes statistics"));
 }
 
 TEST_CASE("a convolution that cuDNN cannot plan is refused with the reason") {
@@ -94,7 +104,7 @@ TEST_CASE("a convolution that cuDNN cannot plan is refused with the reason") {
 TEST_CASE("a plan for another GPU does not run") {
   const auto planner = cuda::make_convolution_planner_for(h200());
   const auto made = planner->plan(problem(Pass::forward, Precision::bf16));
-  CHECK_THAT(error_of([&] { made->run(nullptr, nullptr, nullptr, nullptr, nullptr); }), Contains("cannot run"));
+  CHECK_THAT(error_of([&] { made->run({}, nullptr, nullptr); }), Contains("cannot run"));
   CHECK_THAT(error_of([] { cuda::make_convolution_planner_for("an H200"); }), Contains("not a JSON object"));
 }
 

@@ -3,7 +3,9 @@
 #include <memory>
 #include <string>
 
+#include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/vendor/cudnn_convolution.h"
+#include "kernels/operations/convolution.h"
 #include "tests/test_file.h"
 #include "tests/unit/temporary_folder.h"
 
@@ -23,6 +25,24 @@ inline std::unique_ptr<cuda::CudnnConvolutionPlan> plan(cuda::ConvolutionPlanner
                                                         const cuda::ConvolutionProblem& problem) {
   return std::unique_ptr<cuda::CudnnConvolutionPlan>(
       dynamic_cast<cuda::CudnnConvolutionPlan*>(planner.plan(problem).release()));
+}
+
+// A convolution's forward pass in a device's layout: channels in blocks.
+inline cuda::ConvolutionProblem forward_problem(const Convolution& convolution, const Shape& input,
+                                                Precision precision) {
+  const auto channels = [&](std::size_t count) {
+    return cuda::channels_last(cuda::value_spec({1, count, 1, 1}, value_type(precision))).channels();
+  };
+  return {.pass = cuda::ConvolutionProblem::Pass::forward,
+          .precision = precision,
+          .batch = input[0],
+          .channels = channels(input[1]),
+          .height = input[2],
+          .width = input[3],
+          .filters = channels(convolution.channels),
+          .kernel = convolution.kernel,
+          .stride = convolution.stride,
+          .padding = convolution.padding};
 }
 
 constexpr Precision kPrecisions[] = {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16};

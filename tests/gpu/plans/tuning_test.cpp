@@ -14,8 +14,8 @@ using Catch::Contains;
 using cuda::ConvolutionTuning;
 using cuda::cudnn::Choice;
 
-const ConvolutionTuning::Measured kFirst{{7, {{2, 4}, {13, 0}}}, 12.5};
-const ConvolutionTuning::Measured kSecond{{8, {}}, 3};
+const ConvolutionTuning::Measured kFirst{Choice{7, {{2, 4}, {13, 0}}}, 12.5};
+const ConvolutionTuning::Measured kSecond{Choice{8, {}}, 3};
 
 cuda::ConvolutionProblem problem() {
   return {cuda::ConvolutionProblem::Pass::forward, Precision::bf16, 32, 64, 28, 28, 128, 3, 1, 1};
@@ -36,6 +36,18 @@ TEST_CASE("measurements are reused on the same platform only") {
   CHECK(!ConvolutionTuning(folder / "tuning.json", "A").find("another problem"));
   CHECK(!ConvolutionTuning(folder / "tuning.json", "B").find("problem"));
   CHECK(folder.files() == 1);
+}
+
+TEST_CASE("entries without a choice: times of other work, and problems without a plan") {
+  const TemporaryFolder folder;
+  ConvolutionTuning tuning(folder / "tuning.json", "A");
+  tuning.add("copy", {.microseconds = 5});
+  tuning.add("problem without a plan", {});
+  const ConvolutionTuning again(folder / "tuning.json", "A");
+  CHECK(again.find("copy")->microseconds == 5);
+  CHECK(!again.find("copy")->choice);
+  CHECK(again.find("problem without a plan")->microseconds == std::numeric_limits<double>::infinity());
+  CHECK(!again.find("problem without a plan")->choice);
 }
 
 TEST_CASE("concurrent writers of one file keep each other's entries") {
@@ -97,7 +109,7 @@ TEST_CASE("a plan is built from the stored choice") {
 TEST_CASE("a stored choice that does not fit the problem is refused") {
   const TemporaryFolder folder;
   const auto file = folder / "tuning.json";
-  ConvolutionTuning(file, platform()).add(to_string(problem()), {{12345, {}}, 1});
+  ConvolutionTuning(file, platform()).add(to_string(problem()), {Choice{12345, {}}, 1});
   const auto planner = cuda::make_convolution_planner_for(h200(), file);
   CHECK_THAT(error_of([&] { planner->plan(problem()); }),
              Contains("engine 12345 with knobs") && Contains("delete the file to measure again"));

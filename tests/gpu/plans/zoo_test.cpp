@@ -7,7 +7,6 @@
 #include <map>
 #include <set>
 
-#include "kernels/cuda/runtime/layout.h"
 #include "models/zoo.h"
 #include "tests/gpu/plans/h200.h"
 
@@ -20,23 +19,6 @@ using Pass = ConvolutionProblem::Pass;
 // A common batch size for training the model.
 std::size_t batch_of(const ZooEntry& model) {
   return model.image.height < 100 ? 64 : 256;
-}
-
-// In a device's layout: channels in blocks.
-ConvolutionProblem forward(const Convolution& convolution, const Shape& input, Precision precision) {
-  const auto channels = [&](std::size_t count) {
-    return cuda::channels_last(cuda::value_spec({1, count, 1, 1}, value_type(precision))).channels();
-  };
-  return {.pass = Pass::forward,
-          .precision = precision,
-          .batch = input[0],
-          .channels = channels(input[1]),
-          .height = input[2],
-          .width = input[3],
-          .filters = channels(convolution.channels),
-          .kernel = convolution.kernel,
-          .stride = convolution.stride,
-          .padding = convolution.padding};
 }
 
 // The passes that training needs. The gradient of the network's images is not needed; others may have two sources.
@@ -62,7 +44,7 @@ std::map<std::string, ConvolutionProblem> problems(Precision precision) {
       if (convolution == nullptr) continue;
       const bool of_images = std::holds_alternative<ImageInput>(graph.node(node.inputs[0]).operation);
       for (const ConvolutionProblem& problem :
-           passes(forward(*convolution, graph.input_shapes(node, batch_of(model))[0], precision), of_images))
+           passes(forward_problem(*convolution, graph.input_shapes(node, batch_of(model))[0], precision), of_images))
         all.emplace(to_string(problem), problem);
     }
   }

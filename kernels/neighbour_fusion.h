@@ -1,0 +1,27 @@
+#pragma once
+
+#include "kernels/device.h"
+
+namespace annulus {
+
+// An operation that may, in training, do a part of its neighbours' forward passes within its own passes, if the device
+// has kernels for that and expects them to be faster. The neighbours' forward() still runs, and does the rest.
+class NeighbourFusion {
+ public:
+  virtual ~NeighbourFusion() = default;
+
+  // `previous` computes the operation's only input, from one input; `next` reads its output first. Null if there is no
+  // such operation, if others read the value in between, or if only one of both runs backward.
+  // REQUIRES: bind() has not been called.
+  virtual void fuse_neighbours(Op* previous, Op* next) = 0;
+
+  // Whether the output of `previous` is not stored: forward() and backward() compute it from Bindings::previous_input.
+  virtual bool computes_previous() const = 0;
+};
+
+inline bool computes_previous(const Op& op) {
+  const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);
+  return fusion != nullptr && fusion->computes_previous();
+}
+
+}  // namespace annulus

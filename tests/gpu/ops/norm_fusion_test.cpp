@@ -1,0 +1,168 @@
+// Batch norms whose passes the convolutions beside them do, against the same network without fusions.
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "models/freeze.h"
+#include "models/fusion.h"
+#include "models/recompute.h"
+#include "models/synchronize.h"
+#include "tests/gpu/ops/training_run.h"
+#include "tests/test_file.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace annulus {
+namespace {
+
+using test::TrainingRun;
+using Names = std::vector<std::string>;
+
+// A network of images, built layer by layer. The widths are no multiples of 8.
+struct Builder {
+  Value conv(const std::string& name, Value x, Convolution convolution) {
+    convolution.bias = false;
+    return graph.add(name, convolution, {x});
+  }
+  Value norm(const std::string& name, Value x) { return graph.add(name, BatchNorm{}, {x}); }
+  Value relu(const std::string& name, Value x) { return graph.add(name, Relu{}, {x}); }
+  // A convolution, its batch norm and a ReLU.
+  Value layer(const std::string& name, Value x, const Convolution& convolution) {
+    return relu(name + ".relu", norm(name + ".bn", conv(name + ".conv", x, convolution)));
+  }
+  // 1x1, 3x3, 1x1, around a shortcut.
+  Value block(const std::string& name, Value x, std::size_t channels, std::size_t stride, bool project) {
+    const Value around =
+        project ? norm(name + ".around.bn",
+                       conv(name + ".around.conv", x, {.channels = 2 * channels, .kernel = 1, .stride = stride}))
+                : x;
+    Value y = layer(name + ".1", x, {.channels = channels, .kernel = 1});
+    y = layer(name + ".2", y, {.channels = channels, .kernel = 3, .stride = stride, .padding = 1});
+    y = norm(name + ".3.bn", conv(name + ".3.conv", y, {.channels = 2 * channels, .kernel = 1}));
+    return relu(name + ".relu", graph.add(name + ".add", Add{}, {y, around}));
+  }
+  Graph done(Value x) {
+    x = graph.add("pool", AdaptiveAveragePool{1}, {x});
+    graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{3}, {x}), Graph::kLabels});
+    return graph;
+  }
+
+  Graph graph{ImageShape{9, 8, 3}};
+  Value input = graph.add("input", ImageInput{{0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}}, {Graph::kImages});
+};
+
+const Convolution kThree{.channels = 12, .kernel = 3, .padding = 1};
+
+Graph chain() {
+  Builder b;
+  Value x = b.layer("a", b.input, kThree);
+  x = b.layer("b", x, {.channels = 20, .kernel = 3, .stride = 2, .padding = 1});
+  return b.done(b.layer("c", x, {.channels = 12, .kernel = 1}));
+}
+
+Graph residual() {
+  Builder b;
+  Value x = b.layer("stem", b.input, kThree);
+  x = b.block("a", x, 12, 1, true);
+  x = b.block("b", x, 12, 1, false);
+  return b.done(b.block("c", x, 20, 2, true));
+}
+
+Graph output_read_twice() {
+  Builder b;
+  const Value x = b.layer("a", b.input, kThree);
+  return b.done(b.graph.add("add", Add{}, {b.layer("b", x, kThree), x}));
+}
+
+Graph without_relu() {
+  Builder b;
+  const Value x = b.norm("a.bn", b.conv("a.conv", b.input, kThree));
+  return b.done(b.layer("b", x, kThree));
+}
+
+Graph groups() {
+  Builder b;
+  Convolution grouped = kThree;
+  grouped.groups = 3;
+  return b.done(b.layer("b", b.layer("a", b.input, kThree), grouped));
+}
+
+Graph bias() {
+  Builder b;
+  const Value x = b.layer("a", b.input, kThree);
+  return b.done(b.relu("b.relu", b.norm("b.bn", b.graph.add("b.conv", kThree, {x}))));
+}
+
+// A tuning file with which every fusion that the library has a plan for is chosen: without it, passes take ages.
+class TuningFile {
+ public:
+  explicit TuningFile(const Graph& graph) {
+    TrainingRun(graph, request());  // measures, if there is a library
+    if (!measured()) return;
+    auto json = nlohmann::json::parse(test::read_text(path_));
+    for (auto& platform : json["platforms"])
+      for (auto& [name, entry] : platform.items())
+        if (name.starts_with("copy")) entry["microseconds"] = 1e9;
+    test::write_text(path_, json.dump());
+  }
+
+  DeviceRequest request() const { return {.precision = Precision::fp16, .tuning = path_}; }
+  bool measured() const { return std::filesystem::exists(path_); }
+
+ private:
+  test::TemporaryFolder folder_;
+  std::filesystem::path path_ = folder_ / "tuning.json";
+};
+
+// The batch norms without an output in memory.
+Names left_out(TrainingRun& run) {
+  Network& network = run.model.network(Mode::training, TrainingRun::kBatch);
+  Names names;
+  for (std::size_t i = 0; i < run.model.graph().nodes().size(); ++i)
+    if (!network.value(Graph::output(i))) names.push_back(run.model.graph().nodes()[i].name);
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("on a GPU: convolutions do the passes of the batch norms beside them") {
+  const struct {
+    const char* name;
+    Graph graph;
+    Names left_out;
+  } cases[] = {
+      {"chain", chain(), {"a.bn", "b.bn"}},
+      {"synchronized", synchronize_batch_norms(chain()), {"a.bn", "b.bn"}},
+      {"statistics that do not change", freeze(chain(), {"b.bn.running_*"}), {"b.bn"}},
+      {"residual blocks", residual(), {"a.1.bn", "a.2.bn", "b.1.bn", "b.2.bn", "c.1.bn", "c.2.bn"}},
+      {"residual blocks, recomputed",
+       recompute_blocks(residual()),
+       {"a.1.bn", "a.2.bn", "b.1.bn", "b.2.bn", "c.1.bn", "c.2.bn"}},
+      {"output read twice", output_read_twice(), {}},
+      {"without a ReLU", without_relu(), {}},
+      {"groups", groups(), {}},
+      {"bias", bias(), {}},
+      {"frozen below", freeze(chain(), {"a"}), {"b.bn"}},
+  };
+  for (const auto& [name, graph, expected] : cases) {
+    CAPTURE(name);
+    const TuningFile tuning(graph);
+    TrainingRun ours(graph, tuning.request()), plain(graph, {.precision = Precision::fp16});
+    if (!tuning.measured()) CHECK(left_out(ours) == expected);
+    CHECK(left_out(plain).empty());
+    CHECK(ours.step(Mode::inference) == plain.step(Mode::inference));
+    // Where a ReLU's input is rounded to the other side of 0, the gradients of such a small batch change by a few
+    // percent.
+    test::check_close_training(ours, plain, test::tolerance(Precision::fp16), 0x1p-4);
+  }
+}
+
+TEST_CASE("on a GPU: in other precisions than fp16 no batch norm is fused") {
+  const test::TemporaryFolder folder;
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    TrainingRun run(chain(), {.precision = precision, .tuning = folder / "tuning.json"});
+    CHECK(left_out(run).empty());
+  }
+}
+
+}  // namespace annulus
