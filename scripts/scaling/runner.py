@@ -49,7 +49,7 @@ def settings_of(options, launcher):
         give_up(f"no program {options.program}: build it with scripts/build, or set --program")
     data = str(options.data.resolve()) if options.data else ""
     settings = Settings(options.model, options.image or ("" if data else "28x28x1"), options.classes or (0 if data else 10),
-                        options.scaling, options.batch, launcher.threads, options.all_reduce, options.step_options,
+                        options.scaling, options.batch, launcher.threads, options.all_reduce, options.further,
                         options.sizes, options.seconds, hash_of(options.program), options.length, options.vocabulary, data)
     if uneven := [ranks for ranks in options.ranks if settings.scaling == "strong" and settings.batch % ranks]:
         give_up(f"--strong --batch {settings.batch} is not a multiple of {', '.join(map(str, uneven))} ranks; change "

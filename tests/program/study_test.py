@@ -440,6 +440,39 @@ class Study(helper.ProgramTest):
         result = self.assert_ends(1, *self.command, "--out", self.folder / "new", "--program", "nowhere/annulus")
         self.assertIn("no program nowhere/annulus", result.err)
 
+    def test_strategies(self):
+        out = self.folder / "strategies"
+        command = ["strategies", "--program", helper.ANNULUS, "--ranks", 2, "--model", "mlp", "--data", self.data,
+                   "--global-batch", 20, "--epochs", 2, "--repeat", 2, "--threads", 1, "--out", out]
+        strategies = ["--strategy", "synchronous", "--strategy", "async --staleness 2"]
+        result = self.assert_ends(0, *command, *strategies, "--until", "accuracy=0.5", "--", "--lr", 0.05)
+        found = json.loads((out / "strategies.json").read_text())
+        self.assertEqual([row["strategy"] for row in found["rows"]], ["synchronous", "async --staleness 2"])
+        for row in found["rows"]:
+            self.assertGreater(min(row["seconds"]), 0)
+            self.assertGreaterEqual(row["scores"], 0.5)
+            self.assertLessEqual(row["epochs"], 2)
+        self.assertIsNone(found["rows"][0]["staleness"])
+        self.assertLessEqual(found["rows"][1]["staleness"], 2)
+        self.assertEqual(len(list((out / "trainings").iterdir())), 4)
+        self.assertEqual([file.name for file in out.iterdir() if file.name.startswith("run-")], [])
+        self.assertRegex(result.out, r"\| 2 \| `synchronous` \| .* s \(.* to .*\) \| 1 \| [12](\.5)? \| (0\.\d+|1) \| - \|")
+        # Existing trainings are not repeated; those of other settings are refused.
+        result = self.assert_ends(0, *command, *strategies, "--until", "accuracy=0.5", "--", "--lr", 0.05)
+        self.assertNotIn("seed", result.err)
+        result = self.assert_ends(1, *command, *strategies, "--until", "accuracy=0.5", "--", "--lr", 0.06)
+        self.assertIn("was trained with another train_options", result.err)
+
+    def test_strategies_that_fail_or_miss_the_goal(self):
+        out = self.folder / "strategies"
+        command = ["strategies", "--program", helper.ANNULUS, "--ranks", 2, "--model", "mlp", "--data", self.data,
+                   "--global-batch", 20, "--epochs", 1, "--repeat", 2, "--threads", 1, "--out", out, "--until", "loss=0"]
+        result = self.assert_ends(1, *command, "--strategy", "local --sync-every 5", "--strategy", "none")
+        self.assertRegex(result.out, r"`local --sync-every 5` \| [\d,]+ \| not in 1 epoch \| 1 \| 1 \|")
+        self.assertRegex(result.err, "none, 2 ranks, seed 1: FAILED, its other seeds are skipped: .*none")
+        row, = json.loads((out / "strategies.json").read_text())["rows"]
+        self.assertEqual(row["seconds"], [None, None])
+
     def make(self, name, factor=1.0, repeats=5, change=lambda measurement: None, spread=0.001):
         """A study made from measurements: repeats `spread` apart, all scaled."""
         out = self.folder / name
