@@ -23,7 +23,7 @@ MODULES = {
     "kernels/cuda/runtime": KERNELS,
     "kernels/cuda/vendor": KERNELS | {"kernels/cuda/runtime"},
     "kernels/cuda/ops": KERNELS | {"kernels/cuda/runtime", "kernels/cuda/vendor"},
-    "kernels/cuda": KERNELS | {"kernels/cuda/runtime", "kernels/cuda/ops"},
+    "kernels/cuda": KERNELS | {"kernels/cuda/runtime", "kernels/cuda/vendor", "kernels/cuda/ops"},
     "collectives/world": {"kernels/base"},
     "collectives": KERNELS | {"collectives/world"},
     "collectives/ring": {"kernels/base"} | COMM,

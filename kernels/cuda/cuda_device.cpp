@@ -12,6 +12,7 @@
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/runtime/number.h"
 #include "kernels/cuda/runtime/recording.h"
+#include "kernels/cuda/vendor/nvjpeg_decoder.h"
 
 namespace annulus {
 namespace cuda {
@@ -214,6 +215,10 @@ std::string gpu_name(int number) {
 void use_gpu(int number) {
   cudaSetDevice(number);
   cudaGetLastError();  // or the next call to cudaGetLastError() would return its error
+}
+
+std::unique_ptr<JpegDecoder> make_jpeg_decoder(int gpu, std::size_t channels) {
+  return cuda::make_nvjpeg_decoder(gpu, channels);
 }
 
 std::unique_ptr<Device> make_cuda_device(const DeviceRequest& request) {

@@ -87,6 +87,11 @@ void use_gpu(int number) {
   if (kernels() != nullptr) kernels()->use_gpu(number);
 }
 
+std::unique_ptr<JpegDecoder> make_jpeg_decoder(int gpu, std::size_t channels) {
+  if (kernels() == nullptr) fail("cannot use a GPU: {}", why_no_gpu());
+  return kernels()->make_jpeg_decoder(gpu, channels);
+}
+
 std::unique_ptr<Device> make_cuda_device(const DeviceRequest& request) {
   if (kernels() == nullptr) fail("cannot use a GPU: {}", why_no_gpu());
   return kernels()->make_cuda_device(request);

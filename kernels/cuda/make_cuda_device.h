@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/base/jpeg_decoder.h"
 #include "kernels/device.h"
 
 namespace annulus {
@@ -22,6 +23,10 @@ std::string gpu_name(int number);
 
 // Makes a GPU the calling thread's current one. An error is left to make_cuda_device().
 void use_gpu(int number);
+
+// Makes a decoder of JPEG images to RGB (3 channels) or gray (1) on this GPU, for the calling thread. Throws Error if
+// it cannot be used.
+std::unique_ptr<JpegDecoder> make_jpeg_decoder(int gpu, std::size_t channels);
 
 // Opens the GPU numbered request.gpu. Throws Error if it cannot be used.
 std::unique_ptr<Device> make_cuda_device(const DeviceRequest& request);

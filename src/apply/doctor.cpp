@@ -35,9 +35,17 @@ void print_subnormals() {
   line("subnormals", text);
 }
 
+void print_jpeg_decoder() try {
+  make_jpeg_decoder(0, 3);
+  line("jpeg decoder", "yes: the GPU's, through nvJPEG");
+} catch (const Error& error) {
+  line("jpeg decoder", std::string("no: ") + error.what());
+}
+
 void print_gpus() {
   if (const std::string why = why_no_gpu(); !why.empty()) return line("cuda", "no: " + why);
   for (int gpu = 0; gpu < gpus_here(); ++gpu) line(gpu == 0 ? "cuda" : "", "yes: " + gpu_name(gpu));
+  print_jpeg_decoder();
 }
 
 // Prints the usable all-reduces, and why others are unavailable. Creating one is collective.

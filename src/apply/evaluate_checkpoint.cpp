@@ -14,6 +14,7 @@
 #include "src/job/open_device.h"
 #include "src/metrics/results.h"
 #include "src/onnx/network_file.h"
+#include "src/step/choose_decoder.h"
 #include "src/step/evaluate.h"
 #include "src/train/training_setup.h"
 
@@ -131,6 +132,14 @@ CheckpointEvaluator::CheckpointEvaluator(const World& world, const EvaluateOptio
       model_(*device_, network_of(file.header(), samples_->info(), input_), Mode::inference, options.batch, {},
              [&activity] { activity.tick(); }) {
   expect_classes(options, samples_->info());
+  const BatchRequest trial{.global_batch = options.batch * static_cast<std::size_t>(world.size()),
+                           .rank = world.rank(),
+                           .ranks = world.size(),
+                           .start = {}};
+  const DecoderChoice choice =
+      choose_decoder(world, *device_, *samples_, input_, trial, options.data.decode, file.header().run.gpu_decodes);
+  input_.make_decoder = choice.make;
+  if (world.root() && !choice.report.empty()) fmt::print("{}\n", choice.report);
 }
 
 nlohmann::json CheckpointEvaluator::evaluate(const CheckpointFile& file) {

@@ -20,7 +20,9 @@
 #include "src/io/progress.h"
 #include "src/io/terminal.h"
 #include "src/job/consistency.h"
+#include "src/job/open_device.h"
 #include "src/metrics/results.h"
+#include "src/step/choose_decoder.h"
 
 namespace annulus {
 namespace {
@@ -75,19 +77,21 @@ class Stopwatch {
 
 Spent sum(const World& world, const Spent& own) {
   const ReadTimes& r = own.read;
-  std::array<double, 9> all{own.wall,
-                            own.processors,
-                            own.waiting,
-                            r.reading,
-                            r.decoding,
-                            r.resizing,
-                            r.augmenting,
-                            static_cast<double>(r.samples),
-                            static_cast<double>(r.bytes)};
+  std::array<double, 10> all{own.wall,
+                             own.processors,
+                             own.waiting,
+                             r.reading,
+                             r.decoding,
+                             r.resizing,
+                             r.augmenting,
+                             static_cast<double>(r.samples),
+                             static_cast<double>(r.bytes),
+                             static_cast<double>(r.by_device)};
   world.sum(all);
-  Spent found{all[0] / world.size(), all[1], {all[3], all[4], all[5], all[6], 0, 0}, all[2]};
+  Spent found{all[0] / world.size(), all[1], {all[3], all[4], all[5], all[6]}, all[2]};
   found.read.samples = static_cast<std::uint64_t>(all[7]);
   found.read.bytes = static_cast<std::uint64_t>(all[8]);
+  found.read.by_device = static_cast<std::uint64_t>(all[9]);
   return found;
 }
 
@@ -159,6 +163,8 @@ void print(const InputPlan& plan, const Spent& all, double share_of_copying) {
   fmt::print("{}, {:.0f} for each busy processor; {:.1f} MB/s read\n",
              emphasized(stdout, Emphasis::headline, fmt::format("{:.0f} {}s/s", images / all.wall, sample)),
              images / all.processors, 1e-6 * static_cast<double>(all.read.bytes) / all.wall);
+  if (plan.make_decoder)
+    fmt::print("the GPU decoded {:.1f} % of the images\n", 100 * static_cast<double>(all.read.by_device) / images);
   if (share_of_copying > 0)
     fmt::print("a thread copies {:.0f} MB/s from files, {:.0f} % of its memcpy speed\n", 1e-6 * all.read_speed(),
                100 * share_of_copying);
@@ -180,6 +186,7 @@ nlohmann::json to_json(const InputPlan& plan, const Spent& all, double share_of_
                       {"images_per_second", images / all.wall},
                       {"images_per_processor_second", images / all.processors},
                       {"bytes_per_second", static_cast<double>(all.read.bytes) / all.wall}};
+  if (plan.make_decoder) json["images_by_gpu"] = all.read.by_device;
   if (share_of_copying > 0) json["share_of_copying"] = share_of_copying;
   for (const Row& row : rows_of(all)) json["thread_seconds"][row.name] = row.seconds;
   return json;
@@ -192,11 +199,17 @@ void bench_input(const World& world, const BenchInputOptions& options) {
   const std::unique_ptr<const Samples> opened =
       open_samples(data_files(options.data.files), options.split, options.data.length);
   const Samples& dataset = *opened;
-  const InputPlan plan = plan_input(options.data, dataset.info(), Purpose::training, 1);
+  InputPlan plan = plan_input(options.data, dataset.info(), Purpose::training, 1);
   const std::size_t global_batch = options.batch * static_cast<std::size_t>(world.size());
-  Loader loader(
-      dataset, plan,
-      {options.seed, global_batch, world.rank(), world.size(), {}, UINT64_MAX, world.local_rank(), world.local_size()});
+  const BatchRequest batches{options.seed, global_batch, world.rank(),       world.size(),
+                             {},           UINT64_MAX,   world.local_rank(), world.local_size()};
+  const std::string& decode = options.data.decode;
+  if (decode == "gpu" || (decode == "auto" && dataset.info().encoded())) {
+    const DecoderChoice choice = choose_decoder(world, *open_device(world, {}), dataset, plan, batches, decode);
+    plan.make_decoder = choice.make;
+    if (world.root() && !choice.report.empty()) fmt::print("{}\n", choice.report);
+  }
+  Loader loader(dataset, plan, batches);
   BadSamples bad(world.rank());
   std::size_t skipped = 0;
   for (std::size_t i = 0; i <= plan.prefetch; ++i)

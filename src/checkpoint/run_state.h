@@ -27,6 +27,7 @@ struct RunState {
   std::uint64_t tuned_for_ranks = 0;       // number of ranks for which --bucket tune chose the buckets; 0: it did not
   std::uint64_t shards = 0;                // of --shards; 0: the run has none
   std::uint64_t threads = 0;               // per rank; only counts if there are shards, since their bits depend on it
+  std::optional<bool> gpu_decodes;         // whether the GPU decodes JPEG images; none: that was not a choice
   std::optional<LossScaling::State> loss_scaling;
   std::uint64_t evaluations_since_best = 0;
   std::uint64_t rate_reductions = 0;  // see Schedule
@@ -58,7 +59,7 @@ inline std::optional<std::uint64_t> bits(const std::optional<double>& value) {
 }  // namespace run_state
 
 // clang-format off
-inline constexpr std::array<RunStateField, 23> kRunStateFields{{
+inline constexpr std::array<RunStateField, 24> kRunStateFields{{
     {"step", true, [](const RunState& s) { return std::optional(s.step); },
      [](RunState& s, std::uint64_t v) { s.step = v; }},
     {"epoch", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.cursor.epoch); },
@@ -82,6 +83,9 @@ inline constexpr std::array<RunStateField, 23> kRunStateFields{{
      [](RunState& s, std::uint64_t v) { s.shards = v; }},
     {"shard_threads", false, [](const RunState& s) { return std::optional(s.threads); },
      [](RunState& s, std::uint64_t v) { s.threads = v; }},
+    {"gpu_decodes", false,
+     [](const RunState& s) { return s.gpu_decodes ? std::optional<std::uint64_t>(*s.gpu_decodes) : std::nullopt; },
+     [](RunState& s, std::uint64_t v) { s.gpu_decodes = v != 0; }},
     {"loss_scale", false,
      [](const RunState& s) {
        return s.loss_scaling ? std::optional(static_cast<std::uint64_t>(s.loss_scaling->scale)) : std::nullopt;

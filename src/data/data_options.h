@@ -24,6 +24,7 @@ struct DataOptions {
   std::size_t workers = 0;                      // threads on each rank; 0: chosen by data and device
   std::size_t prefetch = 3;                     // batches
   std::string on_bad_sample = "fail";           // or "skip"
+  std::string decode = "auto";                  // or "cpu" or "gpu", see choose_decoder()
 };
 
 }  // namespace annulus

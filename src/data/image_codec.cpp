@@ -87,6 +87,16 @@ class Jpeg {
 
   ImageSize size() const { return {info_.image_height, info_.image_width}; }
 
+  // See baseline_rows().
+  std::optional<Range> baseline_rows(std::size_t channels, const Window& crop, const ImageSize& least) const {
+    const bool baseline = !info_.progressive_mode && !info_.arith_code && info_.data_precision == 8 &&
+                          info_.comps_in_scan == info_.num_components;
+    const bool colours =
+        info_.jpeg_color_space == JCS_YCbCr || (info_.jpeg_color_space == JCS_GRAYSCALE && channels == 1);
+    if (!baseline || !colours || scale(crop, least) != 8 || !is_complete_scan()) return std::nullopt;
+    return rows(crop, info_.image_height);
+  }
+
   Window decode(std::size_t channels, const Window& crop, const ImageSize& least, Image& into) {
     const bool inks = info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK;
     info_.out_color_space = inks ? JCS_CMYK : channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
@@ -111,24 +121,44 @@ class Jpeg {
     return 8;
   }
 
+  // Whether the first scan is all that follows the header, up to the end marker and not beyond.
+  bool is_complete_scan() const {
+    const auto* at = info_.src->next_input_byte;
+    const auto* const end = at + info_.src->bytes_in_buffer;
+    while ((at = static_cast<const std::uint8_t*>(std::memchr(at, 0xff, static_cast<std::size_t>(end - at)))) !=
+               nullptr &&
+           at + 1 < end) {
+      const unsigned code = at[1];
+      if (code == JPEG_EOI) return at + 2 == end;
+      const bool is_data = code == 0, is_restart = (code & ~7u) == JPEG_RST0, is_padding = code == 0xff;
+      if (!is_data && !is_restart && !is_padding) return false;
+      at += is_padding ? 1 : 2;
+    }
+    return false;
+  }
+
+  // The rows that a window touches, in an image with `height` rows.
+  static Range rows(const Window& window, std::size_t height) {
+    return {static_cast<std::size_t>(window.top),
+            std::min(height, static_cast<std::size_t>(std::ceil(window.top + window.height)))};
+  }
+
   // Decodes the rows and columns of `window`; then sets it to their position in `into`.
   void read(Window& window, Image& into) {
     jpeg_start_decompress(&info_);
     auto left = static_cast<JDIMENSION>(window.left);
     auto width = std::min(info_.output_width, static_cast<JDIMENSION>(std::ceil(window.left + window.width))) - left;
-    const auto top = static_cast<JDIMENSION>(window.top);
-    const auto height =
-        std::min(info_.output_height, static_cast<JDIMENSION>(std::ceil(window.top + window.height))) - top;
+    const Range needed = rows(window, info_.output_height);
     if (width < info_.output_width) jpeg_crop_scanline(&info_, &left, &width);  // extends to a block boundary
-    if (top > 0) jpeg_skip_scanlines(&info_, top);
-    into.reshape({height, info_.output_width}, static_cast<std::size_t>(info_.output_components));
-    std::array<JSAMPROW, 8> rows;
-    for (std::size_t y = 0; y < height;) {
-      const std::size_t count = std::min(rows.size(), height - y);
-      for (std::size_t i = 0; i < count; ++i) rows[i] = into.row(y + i).data();
-      y += jpeg_read_scanlines(&info_, rows.data(), static_cast<JDIMENSION>(count));
+    if (needed.begin > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(needed.begin));
+    into.reshape({needed.size(), info_.output_width}, static_cast<std::size_t>(info_.output_components));
+    std::array<JSAMPROW, 8> lines;
+    for (std::size_t y = 0; y < needed.size();) {
+      const std::size_t count = std::min(lines.size(), needed.size() - y);
+      for (std::size_t i = 0; i < count; ++i) lines[i] = into.row(y + i).data();
+      y += jpeg_read_scanlines(&info_, lines.data(), static_cast<JDIMENSION>(count));
     }
-    window.top -= top;
+    window.top -= static_cast<double>(needed.begin);
     window.left -= left;
   }
 
@@ -286,6 +316,11 @@ Window decode_crop(Bytes bytes, std::size_t channels, const Window& crop, const 
       fail_unknown(bytes);
   }
   fail_unknown(bytes);
+}
+
+std::optional<Range> baseline_rows(Bytes bytes, std::size_t channels, const Window& crop, const ImageSize& least) {
+  if (encoding_of(bytes) != Encoding::jpeg) return std::nullopt;
+  return Jpeg(bytes).baseline_rows(channels, crop, least);
 }
 
 }  // namespace annulus

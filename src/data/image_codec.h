@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+
+#include "kernels/base/split.h"
 #include "src/data/image.h"
 
 namespace annulus {
@@ -27,5 +30,11 @@ void decode(std::span<const std::uint8_t> bytes, std::size_t channels, Image& in
 // unnoticed.
 Window decode_crop(std::span<const std::uint8_t> bytes, std::size_t channels, const Window& crop,
                    const ImageSize& least, Image& into);
+
+// Returns the rows that decode_crop() needs, if it decodes the crop on scale 1 and the image is one that a GPU may
+// decode: baseline JPEG (Huffman codes, 8 bits) in one scan, complete to its end marker, in YCbCr, or gray if
+// `channels` is 1. Else nothing.
+std::optional<Range> baseline_rows(std::span<const std::uint8_t> bytes, std::size_t channels, const Window& crop,
+                                   const ImageSize& least);
 
 }  // namespace annulus

@@ -100,9 +100,9 @@ std::string to_string(const InputPlan& plan) {
       plan.length > 0 ? fmt::format("{} tokens: {}", plan.length, plan.shift_windows ? "shifted randomly" : "as stored")
                       : fmt::format("{}x{}x{}: {}", plan.image.height, plan.image.width, plan.channels,
                                     to_string(plan.augmentation));
-  return fmt::format("{}; {}; {} thread{} on each rank, {} batches ahead", samples,
+  return fmt::format("{}; {}; {} thread{} on each rank{}, {} batches ahead", samples,
                      kOrders[static_cast<std::size_t>(plan.shuffle.kind)], plan.workers, plan.workers == 1 ? "" : "s",
-                     plan.prefetch);
+                     plan.make_decoder ? " and the GPU's JPEG decoder" : "", plan.prefetch);
 }
 
 std::string order_of(const InputPlan& plan, const DatasetInfo& info) {

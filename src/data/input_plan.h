@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/base/jpeg_decoder.h"
 #include "src/data/augment.h"
 #include "src/data/data_options.h"
 #include "src/data/dataset.h"
@@ -22,6 +23,8 @@ struct InputPlan {
   std::size_t prefetch = 3;  // number of batches prepared in advance
   bool skip_bad = false;
   bool replace_bad = false;  // replace it by the next good sample, so that batches keep their size
+
+  MakeJpegDecoder make_decoder{};  // for each thread; it decodes what it can. Empty: libjpeg decodes all
 
   // Of a sample.
   std::size_t image_bytes() const { return length > 0 ? window_bytes(length) : image.height * image.width * channels; }

@@ -193,9 +193,11 @@ void Loader::fill(SampleReader& reader, const Portion& portion, std::vector<BadS
     return std::span(all).subspan(places.begin * each, places.size() * each);
   };
   if (!reader.read_together(part(slot.samples), part(slot.keys), part(slot.batch.images, plan_.image_bytes()),
-                            part(slot.batch.labels), part(slot.batch.targets, dataset_.info().targets())))
+                            part(slot.batch.labels), part(slot.batch.targets, dataset_.info().targets()))) {
+    reader.decode_ahead(part(slot.samples), part(slot.keys));
     for (std::size_t place = places.begin; place < places.end; ++place)
       slot.batch.labels[place] = read(reader, slot, place, bad);
+  }
   std::ranges::transform(part(slot.keys), part(slot.batch.keys).begin(),
                          [](std::uint64_t key) { return static_cast<std::int32_t>(key); });
 }

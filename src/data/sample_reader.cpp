@@ -34,12 +34,13 @@ ReadTimes& ReadTimes::operator+=(const ReadTimes& other) {
   augmenting += other.augmenting;
   samples += other.samples;
   bytes += other.bytes;
+  by_device += other.by_device;
   return *this;
 }
 
 ReadTimes ReadTimes::operator-(const ReadTimes& other) const {
-  return {reading - other.reading,       decoding - other.decoding, resizing - other.resizing,
-          augmenting - other.augmenting, samples - other.samples,   bytes - other.bytes};
+  return {reading - other.reading, decoding - other.decoding, resizing - other.resizing,  augmenting - other.augmenting,
+          samples - other.samples, bytes - other.bytes,       by_device - other.by_device};
 }
 
 std::int32_t SampleReader::read(std::size_t sample, std::uint64_t key, std::span<std::uint8_t> pixels,
@@ -91,7 +92,52 @@ void SampleReader::mix_neighbours(std::span<const std::uint64_t> keys, std::span
   add_time(times_.augmenting);
 }
 
+void SampleReader::decode_ahead(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys) {
+  if (!plan_.make_decoder || !dataset_.info().encoded()) return;
+  if (!decoder_) decoder_ = plan_.make_decoder();
+  jobs_.clear();
+  ahead_.reserve(samples.size());  // so that jobs_ can refer to them
+  for (std::size_t i = 0; i < samples.size(); ++i) try {
+      prepare(samples[i], keys[i]);
+    } catch (const Error&) {  // read() reports it
+    }
+  decoder_->decode(jobs_);
+  times_.by_device += static_cast<std::uint64_t>(std::ranges::count(jobs_, true, &JpegJob::decoded));
+  add_time(times_.decoding);
+}
+
+void SampleReader::prepare(std::size_t sample, std::uint64_t key) {
+  last_ = now_seconds();
+  if (ahead_.size() == jobs_.size()) ahead_.emplace_back();
+  Decoded& next = ahead_[jobs_.size()];
+  dataset_.read_encoded(sample, next.file);
+  add_time(times_.reading);
+  const ImageSize size = image_size(next.file);
+  Draws draws(key);
+  if (const auto rows = baseline_rows(next.file, plan_.channels, crop(draws, size), plan_.image)) {
+    next.sample = sample;
+    next.size = size;
+    next.first_row = rows->begin;
+    next.rows.reshape({rows->size(), size.width}, plan_.channels);
+    jobs_.push_back({next.file, size.height, size.width, rows->begin, next.rows.pixels});
+  }
+  add_time(times_.decoding);
+}
+
+const SampleReader::Decoded* SampleReader::decoded(std::size_t sample) const {
+  for (std::size_t i = 0; i < jobs_.size(); ++i)
+    if (jobs_[i].decoded && ahead_[i].sample == sample) return &ahead_[i];
+  return nullptr;
+}
+
 void SampleReader::read_encoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
+  if (const Decoded* ahead = decoded(sample)) {
+    times_.bytes += ahead->file.size();
+    Window window = crop(draws, ahead->size);
+    window.top -= static_cast<double>(ahead->first_row);
+    resizer_.resize(ahead->rows, window, plan_.image, pixels);
+    return add_time(times_.resizing);
+  }
   dataset_.read_encoded(sample, bytes_);
   times_.bytes += bytes_.size();
   add_time(times_.reading);

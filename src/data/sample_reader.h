@@ -12,6 +12,7 @@ namespace annulus {
 struct ReadTimes {
   double reading = 0, decoding = 0, resizing = 0, augmenting = 0;
   std::uint64_t samples = 0, bytes = 0;  // bytes: as stored
+  std::uint64_t by_device = 0;           // samples that plan.make_decoder's decoder decoded
 
   double sum() const { return reading + decoding + resizing + augmenting; }
   ReadTimes& operator+=(const ReadTimes& other);
@@ -34,6 +35,10 @@ class SampleReader {
   bool read_together(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys,
                      std::span<std::uint8_t> pixels, std::span<std::int32_t> labels, std::span<float> targets);
 
+  // Decodes those of the samples that plan.make_decoder's decoder can, for read() of each of them; reports no errors.
+  // REQUIRES: as for read(), a sample has one key until the next call.
+  void decode_ahead(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys);
+
   // Mixes each image except the last with the original of the next one, and writes its mixed label. REQUIRES: `mixed`
   // has one element less than images, labels and keys.
   void mix_neighbours(std::span<const std::uint64_t> keys, std::span<std::uint8_t> pixels,
@@ -42,6 +47,17 @@ class SampleReader {
   const ReadTimes& times() const { return times_; }
 
  private:
+  // The rows of an image that its crop needs, decoded ahead.
+  struct Decoded {
+    std::size_t sample;
+    ImageSize size;  // of the whole image
+    std::size_t first_row;
+    Image rows{};
+    std::vector<std::uint8_t> file{};
+  };
+
+  void prepare(std::size_t sample, std::uint64_t key);
+  const Decoded* decoded(std::size_t sample) const;
   void read_encoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
   void read_decoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
   void read_window(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
@@ -52,8 +68,11 @@ class SampleReader {
   const Samples& dataset_;
   const InputPlan& plan_;
   const std::vector<std::uint8_t> mean_colour_;
+  std::unique_ptr<JpegDecoder> decoder_;  // made with the first use, by the thread that uses it
   std::vector<std::uint8_t> bytes_, scratch_;
   Image image_;
+  std::vector<Decoded> ahead_;
+  std::vector<JpegJob> jobs_;  // of the first elements of ahead_, in their order
   Resizer resizer_;
   ReadTimes times_;
   double last_ = 0;

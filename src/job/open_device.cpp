@@ -56,6 +56,11 @@ std::size_t decoding_threads(const Device& device) {
       std::clamp(device.info().shares_host_memory ? processors / 4 : processors - 1, 1, kMost));
 }
 
+MakeJpegDecoder gpu_decoder(const World& world, const Device& device, std::size_t channels) {
+  if (device.info().shares_host_memory) return {};
+  return [gpu = gpu_of(world), channels] { return make_jpeg_decoder(gpu, channels); };
+}
+
 std::string device_warning(const World& world, const Device& device) {
   const bool on_gpu = !device.info().shares_host_memory;
   const std::string own = on_gpu ? host_name() + " " + gpu_name(gpu_of(world)) : std::string();

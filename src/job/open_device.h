@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collectives/world/world.h"
+#include "kernels/base/jpeg_decoder.h"
 #include "kernels/device.h"
 
 namespace annulus {
@@ -28,6 +29,10 @@ std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& opt
 // Beside a GPU, all of the rank's processors but one. On a CPU a quarter of them, because computation shares the
 // processors with decoding.
 std::size_t decoding_threads(const Device& device);
+
+// Returns what makes decoders of JPEG images on the GPU that `device` is, for threads of this rank; empty if it is a
+// CPU.
+MakeJpegDecoder gpu_decoder(const World& world, const Device& device, std::size_t channels);
 
 // Returns, on rank 0, a warning for the user if ranks share a GPU, or if GPUs are unused because not every rank has
 // one. Empty if there is none. Collective.

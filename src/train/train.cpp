@@ -89,6 +89,14 @@ std::unique_ptr<AllReduce> open_all_reduce(const TrainingInputs& inputs, const R
                          earlier_crossover(inputs, state));
 }
 
+// Chooses the decoder, unless the resumed run did: pixels would differ.
+void choose_decoder(TrainingInputs& inputs, RunRecord& record, RunState& state) {
+  const std::string report = inputs.choose_decoder(state.gpu_decodes);
+  if (report.empty()) return;
+  state.gpu_decodes = inputs.training_plan.make_decoder != nullptr;
+  if (inputs.world.root()) record.progress.line(report);
+}
+
 // Chooses the buckets by trials if --bucket tune is given, unless the resumed run did so on as many ranks. Returns a
 // description of the buckets.
 std::string choose_buckets(const TrainingInputs& inputs, Trainer& trainer, RunState& state) {
@@ -238,7 +246,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
 
   activity.enter(Phase::opening);
   RunRecord record(world, options, activity);
-  const TrainingInputs inputs(world, options);
+  TrainingInputs inputs(world, options);
   activity.enter(Phase::comparing);
   check_consistent(inputs);
 
@@ -290,6 +298,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   record.timeline.claim(world);
   if (options.sync_batch_norm) check_passes(inputs, state);
   activity.enter(Phase::tuning);
+  choose_decoder(inputs, record, state);
   record.result.buckets = choose_buckets(inputs, replica.trainer, state);
   fill_in(inputs, replica, record.result);
   announce(inputs, replica, record, resumption && world.root() ? resumption->stored->file.header().summing : "");

@@ -9,6 +9,7 @@
 #include "src/data/dataset.h"
 #include "src/data/open_samples.h"
 #include "src/job/open_device.h"
+#include "src/step/choose_decoder.h"
 #include "src/train/training_setup.h"
 
 namespace annulus {
@@ -103,6 +104,19 @@ TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_
       schedule(options.schedule, global_batch, options.epochs),
       samples(samples_of(*training, evaluated, test)) {
   expect_measures(options, training->info());
+}
+
+std::string TrainingInputs::choose_decoder(std::optional<bool> earlier) {
+  const BatchRequest trial{.seed = options.seed,
+                           .global_batch = global_batch,
+                           .rank = replicas().rank(),
+                           .ranks = static_cast<int>(workers()),
+                           .start = {}};
+  const DecoderChoice choice =
+      annulus::choose_decoder(world, *device, *training, training_plan, trial, options.data.decode, earlier);
+  training_plan.make_decoder = evaluated.plan.make_decoder = choice.make;
+  if (test) test->plan.make_decoder = choice.make;
+  return choice.report;
 }
 
 std::size_t TrainingInputs::step_size() const {

@@ -29,7 +29,8 @@ struct EvaluatedSplit {
   InputPlan plan;
 };
 
-// What a run is given: ranks, options, device, data and schedule. It does not change during the run.
+// What a run is given: ranks, options, device, data and schedule. It does not change during the run, which begins after
+// the choice of a decoder.
 struct TrainingInputs {
   // Opens the device and the data. Collective. Throws Error.
   TrainingInputs(const World& world, const TrainOptions& options);
@@ -39,17 +40,21 @@ struct TrainingInputs {
   const std::optional<PipelineRanks> pipeline;  // none if every rank has the whole network
   const std::unique_ptr<Device> device;
   const std::unique_ptr<const Samples> training;
-  const InputPlan training_plan;
+  InputPlan training_plan;
   const Task task;
   const NetworkSource network;
   // Evaluated during the run: the validation images or, if there are none, the test images. The best checkpoint is
   // chosen by them.
-  const EvaluatedSplit evaluated;
+  EvaluatedSplit evaluated;
   // The test images, if they are not those above: evaluated once, when the run is complete.
-  const std::optional<EvaluatedSplit> test;
+  std::optional<EvaluatedSplit> test;
   const std::size_t global_batch;
   const Schedule schedule;
   const std::vector<DataField> samples;  // of all splits
+
+  // Chooses the decoder of JPEG images, for all splits. `earlier`: see choose_decoder(). Returns a line for the user,
+  // or nothing. Collective.
+  std::string choose_decoder(std::optional<bool> earlier);
 
   const World& replicas() const { return pipeline ? pipeline->replicas : world; }  // the ranks with the same network
   std::size_t shards() const;                   // of a global batch: those of --shards, or one for each rank

@@ -1,13 +1,16 @@
 """Training on GPUs: ANNULUS is the program with an emulated CUDA runtime of ANNULUS_EMULATED_GPUS GPUs."""
+import io
 import json
 import math
 import re
 import shutil
 import signal
 
+import h5py
 import helper
 import hosts_test
 import numpy as np
+import PIL.Image
 from helper import command, read_checkpoint, run
 
 PARTS = ["input", "compute", "exposed_communication", "waiting_for_slower_ranks", "optimizer", "rest"]
@@ -334,6 +337,125 @@ class Sharded(GpuTest):
     def test_refusals(self):
         result = run(*self.training(self.folder / "out", strategy="sharded", all_reduce="mpi"), ranks=2)
         self.assert_refused(result, "needs an all-reduce of reduce-scatter and all-gather, such as ring, direct or nccl")
+
+
+def jpeg(pixels, mode="RGB", **options):
+    """A JPEG file. With all colours, because those at a crop's edge are interpolated from less."""
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels, mode).save(file, "JPEG", quality=95, subsampling=0, **options)
+    return file.getvalue()
+
+
+class Decoding(GpuTest):
+    """JPEG images are decoded by the emulated GPU, to the pixels of libjpeg."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.plain = cls.write_jpegs(cls.shared / "plain.h5")
+        inks = np.full((30, 30, 4), 90, np.uint8)
+        pixels = helper.images(8, 3, 30, channels=3)[0]
+        cls.mixed = cls.write_jpegs(cls.shared / "mixed.h5", {
+            3: jpeg(pixels[0], progressive=True), 4: jpeg(inks, "CMYK"), 5: jpeg(pixels[1][:12]), 6: jpeg(pixels[2]) + b"x"})
+        whole = jpeg(pixels[3])
+        cls.bad = cls.write_jpegs(cls.shared / "bad.h5", {
+            7: whole[:len(whole) // 2], 9: b"", 11: whole.replace(b"\xff\xda", b"\xff\xd9"), 12: b"no image"})
+
+    @staticmethod
+    def write_jpegs(path, others={}, train=48):
+        """A data file of JPEG images; `others`: {training image: another file}."""
+        with h5py.File(path, "w") as file:
+            for split, count, seed in (("train", train, 1), ("test", 16, 2)):
+                pixels, labels = helper.images(count, seed, 30, channels=3)
+                files = [jpeg(image[:, :30 - number % 3]) for number, image in enumerate(pixels)]
+                if split == "train":
+                    for number, other in others.items():
+                        files[number] = other
+                file[f"{split}/labels"] = labels
+                file[f"{split}/offsets"] = np.cumsum([0] + [len(data) for data in files])
+                file[f"{split}/bytes"] = np.frombuffer(b"".join(files), np.uint8)
+            file.attrs["mean"] = file.attrs["deviation"] = np.float32([0.5] * 3)
+            file.attrs["classes"] = [f"class {n}" for n in range(10)]
+        return path
+
+    def options(self, data, **options):
+        return {"data": data, "image": 24, "global_batch": 16, "model": "mlp", "workers": 2, "seed": 3, **options}
+
+    def test_the_bits_of_the_cpu(self):
+        for data in (self.plain, self.mixed):
+            for decode in ("cpu", "gpu"):
+                result = self.succeed(*self.training(self.folder / data.stem / decode, **self.options(data, decode=decode)),
+                                      ranks=2)
+                self.assertEqual("2 threads on each rank and the GPU's JPEG decoder, 3 batches ahead" in result.out,
+                                 decode == "gpu", result)
+            self.assert_same_state(*(self.folder / data.stem / decode / "checkpoint.h5" for decode in ("cpu", "gpu")))
+
+    def test_bench_input_counts_the_images_that_the_gpu_decoded(self):
+        for data, least, most in ((self.plain, 1, 1), (self.mixed, 0.85, 0.95)):
+            file = self.folder / "input.json"
+            out = self.succeed("bench", "input", "--data", data, "--image", 24, "--seconds", 0.2, "--batch", 16,
+                               "--decode", "gpu", "--json", file).out
+            self.assertRegex(out, r"JPEG images are decoded by the GPU\n.* and the GPU's JPEG decoder, .*\n.*images/s.*\n"
+                                  r"the GPU decoded [0-9.]+ % of the images\n")
+            found = json.loads(file.read_text())
+            self.assertGreaterEqual(found["images_by_gpu"], least * found["images"] - 16)
+            self.assertLessEqual(found["images_by_gpu"], most * found["images"] + 16)
+
+    def test_bad_images_are_those_of_the_cpu(self):
+        found = []
+        for decode in ("cpu", "gpu"):
+            out = self.folder / decode
+            arguments = self.training(out, **self.options(self.bad, decode=decode, on_bad_sample="skip"))
+            result = self.succeed(*arguments)
+            epochs = json.loads((out / "results.json").read_text())["epochs"]
+            found.append(([epoch["skipped"] for epoch in epochs], sorted(result.messages)))
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0][0], [4])
+        self.assertRegex("\n".join(found[0][1]), r"bad.h5: train sample 7: a damaged JPEG image: Premature end")
+        self.assert_same_state(self.folder / "cpu/checkpoint.h5", self.folder / "gpu/checkpoint.h5")
+        result = run(*self.training(self.folder / "fails", **self.options(self.bad, decode="gpu")))
+        self.assertEqual(result.status, 1)
+        self.assertRegex("\n".join(result.messages), r"bad.h5: train sample \d+: .*use --on-bad-sample skip")
+
+    def test_auto_measures_and_a_resumed_run_keeps_the_choice(self):
+        out = self.folder / "out"
+        options = self.options(self.plain, epochs=2)
+        result = self.succeed(*self.training(out, **options, max_steps=2), ranks=2)
+        measured = re.search(r"JPEG images are decoded by the (GPU|CPU): preparing an image takes a thread [0-9.]+ ms with "
+                             r"the GPU's decoder, [0-9.]+ ms without", result.out)
+        self.assertTrue(measured, result)
+        chosen = measured[1] == "GPU"
+        self.assertEqual(read_checkpoint(out / "checkpoint.h5")["attributes"]["gpu_decodes"], chosen)
+        helper.edit_checkpoint(out / "checkpoint.h5",
+                               lambda file: file.attrs.modify("gpu_decodes", np.uint64(not chosen)))
+        result = self.succeed(*self.training(out, **options, resume=True), ranks=2)
+        self.assertIn(f"JPEG images are decoded by the {'CPU' if chosen else 'GPU'} as before", result.out)
+        self.assertEqual(read_checkpoint(out / "checkpoint.h5")["attributes"]["gpu_decodes"], not chosen)
+        result = self.succeed("eval", "--data", self.plain, "--checkpoint", out, "--device", "cuda")
+        test_loss = json.loads((out / "results.json").read_text())["test_loss"]
+        self.assertIn(f"loss {test_loss:.4f}", result.out)
+
+    def test_a_gpu_without_a_decoder(self):
+        options = self.options(self.plain, max_steps=1)
+        for kind, why in (("missing", "nvJPEG cannot be loaded: "),
+                          ("unsupported", "this GPU has no hardware decoder for JPEG images")):
+            environment = {"ANNULUS_EMULATED_NVJPEG": kind}
+            result = self.succeed(*self.training(self.folder / kind, **options), environment=environment)
+            self.assertIn(f"JPEG images are decoded by the CPU: {why}", result.out)
+            self.assert_refused(run(*self.training(self.folder / "refused", **options, decode="gpu"),
+                                    environment=environment), f"--decode gpu: {why}")
+            self.assertRegex(self.succeed("doctor", environment=environment).out, f"jpeg decoder +no: {why}")
+        self.assertRegex(self.succeed("doctor").out, "jpeg decoder +yes: the GPU's")
+        for other, why in (({"device": "cpu"}, "the device is a CPU"),
+                           ({"data": self.color, "image": None}, "the data has no JPEG images; remove the option")):
+            self.assert_refused(run(*self.training(self.folder / "refused", **{**options, **other}, decode="gpu")),
+                                f"--decode gpu: {why}")
+
+    def test_images_that_the_decoder_skips(self):
+        for kind in ("complete", "skipping"):
+            self.train(self.folder / kind, **self.options(self.plain, decode="gpu"),
+                       environment={"ANNULUS_EMULATED_NVJPEG": kind})
+        self.assert_same_state(self.folder / "complete/checkpoint.h5", self.folder / "skipping/checkpoint.h5")
 
 
 class Devices(GpuTest):

@@ -166,6 +166,36 @@ TEST_CASE("a large crop for a small output is decoded at reduced scale", "[image
   CHECK(decoded_width({0, 0, 400, 600}, {500, 600}) == 600);
 }
 
+TEST_CASE("complete baseline images that are decoded at full scale are for a GPU", "[image_codec]") {
+  const Image image = test::picture({90, 110}, 3);
+  const Window crop{20.5, 10, 30, 40};
+  const auto rows = [&](const Bytes& bytes, std::size_t channels = 3) {
+    return baseline_rows(bytes, channels, crop, {30, 40});
+  };
+  const Bytes file = test::jpeg_of(image);
+  CHECK(rows(file) == Range{20, 51});
+  CHECK(rows(file, 1) == Range{20, 51});
+  CHECK(baseline_rows(file, 3, {70, 0, 20, 110}, {30, 40}) == Range{70, 90});
+  CHECK(baseline_rows(file, 3, crop, {16, 20}) == Range{20, 51});
+  CHECK_FALSE(baseline_rows(file, 3, crop, {15, 20}));
+  const Bytes gray = test::jpeg_of(test::picture({90, 110}, 1));
+  CHECK(rows(gray, 1));
+  CHECK_FALSE(rows(gray, 3));
+  CHECK_FALSE(rows(test::jpeg_of(image, {.progressive = true})));
+  CHECK_FALSE(rows(test::jpeg_of(image, {.arithmetic = true})));
+  CHECK_FALSE(rows(test::jpeg_of(test::picture({90, 110}, 4))));
+  CHECK_FALSE(rows(test::png_of(image)));
+  Bytes changed = file;
+  changed.resize(file.size() - 1);
+  CHECK_FALSE(rows(changed));
+  changed = file;
+  changed.insert(changed.end(), {0xff, 0xd9});
+  CHECK_FALSE(rows(changed));
+  changed = file;
+  std::ranges::copy(Bytes{0xff, 0xd9}, changed.end() - 40);
+  CHECK_FALSE(rows(changed));
+}
+
 TEST_CASE("damaged images throw Error", "[image_codec]") {
   const Image image = test::picture({40, 60}, 3);
   const Bytes jpeg = test::jpeg_of(image), png = test::png_of(image);

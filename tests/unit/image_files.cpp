@@ -39,6 +39,7 @@ Bytes jpeg_of(const Image& image, const JpegForm& form) {
   jpeg_set_quality(&info, form.quality, TRUE);
   if (form.progressive) jpeg_simple_progression(&info);
   if (!form.halved_colours) info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = 1;
+  info.arith_code = form.arithmetic ? TRUE : FALSE;
   if (!form.adobe_marker) info.write_Adobe_marker = FALSE;
   jpeg_start_compress(&info, TRUE);
   for (std::size_t y = 0; y < image.size.height; ++y) {

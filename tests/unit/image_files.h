@@ -14,6 +14,7 @@ struct JpegForm {
   bool progressive = false;
   bool halved_colours = true;  // 4:2:0
   bool adobe_marker = true;    // CMYK, for four channels
+  bool arithmetic = false;     // codes instead of Huffman's
 };
 
 // An image of 1, 3 or 4 channels as a JPEG file.

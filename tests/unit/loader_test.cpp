@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "kernels/base/random.h"
+#include "src/data/image_codec.h"
 #include "tests/unit/data_file.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/image_files.h"
@@ -132,6 +133,52 @@ TEST_CASE("batches are bit-identical for any threads, ranks and prefetching", "[
         CHECK(deliver(data.dataset, options, Purpose::training, ranks, 5) == alone);
       }
     }
+  }
+}
+
+TEST_CASE("batches are bit-identical whichever images a device decodes", "[loader]") {
+  // Decodes images with an odd number of columns, by libjpeg.
+  struct Decoder final : JpegDecoder {
+    void decode(std::span<JpegJob> jobs) override {
+      Image image;
+      for (JpegJob& job : jobs) {
+        job.decoded = job.width % 2 == 1;
+        if (!job.decoded) continue;
+        annulus::decode(job.file, 3, image);
+        REQUIRE(image.size == ImageSize{job.height, job.width});
+        std::ranges::copy(std::span(image.pixels).subspan(job.first_row * job.width * 3, job.pixels.size()),
+                          job.pixels.begin());
+      }
+    }
+  };
+  test::DataFile file(31);
+  file.mean = file.stddev = {0.5f, 0.5f, 0.5f};
+  std::vector<std::vector<std::uint8_t>> files;
+  for (std::size_t i = 0; i < 31; ++i)  // with all colours, because those at a crop's edge are interpolated from less
+    files.push_back(test::jpeg_of(test::picture({20 + i % 7, 30 + i % 5}, 3),
+                                  {.progressive = i % 4 == 0, .halved_colours = false}));
+  files[9] = {};
+  file.encode(files);
+  const EncodedData data(file);
+  const DataOptions options{.files = {}, .image = 16, .on_bad_sample = "skip"};
+  InputPlan input = plan_input(options, data.dataset.info(), Purpose::training, 1);
+  const auto deliver_with = [&](std::size_t workers) {
+    input.workers = workers;
+    Loader loader(data.dataset, input, {5, 12, 0, 1, {}});
+    std::vector<std::uint8_t> images;
+    for (int step = 0; step < 6; ++step) {
+      const Batch& batch = loader.next();
+      images.insert(images.end(), batch.images.begin(), batch.images.end());
+    }
+    return std::pair(images, loader.times().by_device);
+  };
+  const auto [alone, by_none] = deliver_with(1);
+  CHECK(by_none == 0);
+  input.make_decoder = [] { return std::make_unique<Decoder>(); };
+  for (const std::size_t workers : {1, 4}) {
+    const auto [images, by_device] = deliver_with(workers);
+    CHECK(images == alone);
+    CHECK(by_device > 10);
   }
 }
 

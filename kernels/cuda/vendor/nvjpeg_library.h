@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cuda_runtime.h>
+#include <nvjpeg.h>
+
+namespace annulus::cuda {
+
+// The functions of nvJPEG that are used. The library is loaded with the first use, because many machines that train do
+// not have it: it is part of CUDA's toolkit, but not of the packages that PyTorch installs.
+struct NvJpeg {
+  decltype(&nvjpegCreateEx) create;
+  decltype(&nvjpegDestroy) destroy;
+  decltype(&nvjpegJpegStateCreate) create_state;
+  decltype(&nvjpegJpegStateDestroy) destroy_state;
+  decltype(&nvjpegJpegStreamCreate) create_stream;
+  decltype(&nvjpegJpegStreamDestroy) destroy_stream;
+  decltype(&nvjpegJpegStreamParseHeader) parse_header;
+  decltype(&nvjpegDecodeParamsCreate) create_params;
+  decltype(&nvjpegDecodeParamsDestroy) destroy_params;
+  decltype(&nvjpegDecodeParamsSetOutputFormat) set_output_format;
+  decltype(&nvjpegDecodeBatchedSupportedEx) supported;
+  decltype(&nvjpegDecodeBatchedInitialize) initialize_batch;
+  decltype(&nvjpegDecodeBatched) decode_batch;
+};
+
+// Thread-safe. Throws Error if the library is missing.
+const NvJpeg& nvjpeg();
+
+}  // namespace annulus::cuda
