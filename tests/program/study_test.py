@@ -466,7 +466,7 @@ class Study(helper.ProgramTest):
     def test_strategies_that_fail_or_miss_the_goal(self):
         out = self.folder / "strategies"
         command = ["strategies", "--program", helper.ANNULUS, "--ranks", 2, "--model", "mlp", "--data", self.data,
-                   "--global-batch", 20, "--epochs", 1, "--repeat", 2, "--threads", 1, "--out", out, "--until", "loss=0"]
+                   "--global-batch", 20, "--epochs", 1, "--repeat", 2, "--threads", 1, "--out", out, "--until", "loss=1e-9"]
         result = self.assert_ends(1, *command, "--strategy", "local --sync-every 5", "--strategy", "none")
         self.assertRegex(result.out, r"`local --sync-every 5` \| [\d,]+ \| not in 1 epoch \| 1 \| 1 \|")
         self.assertRegex(result.err, "none, 2 ranks, seed 1: FAILED, its other seeds are skipped: .*none")
