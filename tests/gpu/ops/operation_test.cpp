@@ -36,6 +36,10 @@ class NotingPlanner : public cuda::ConvolutionPlanner {
     passes_.push_back(problem.pass);
     return planner_->plan(problem);
   }
+  cuda::ConvolutionFusion choose_fusion(const cuda::ConvolutionProblem& problem,
+                                        const cuda::ConvolutionFusion& possible) override {
+    return planner_->choose_fusion(problem, possible);
+  }
 
  private:
   Passes& passes_;
