@@ -142,10 +142,11 @@ TEST_CASE("batches are bit-identical whichever images a device decodes", "[loade
     void decode(std::span<JpegJob> jobs) override {
       Image image;
       for (JpegJob& job : jobs) {
-        job.decoded = job.width % 2 == 1;
-        if (!job.decoded) continue;
+        job.decoded = false;
+        if (job.width % 2 == 0) continue;
         annulus::decode(job.file, 3, image);
-        REQUIRE(image.size == ImageSize{job.height, job.width});
+        job.decoded = image.size == ImageSize{job.height, job.width};
+        if (!job.decoded) continue;
         std::ranges::copy(std::span(image.pixels).subspan(job.first_row * job.width * 3, job.pixels.size()),
                           job.pixels.begin());
       }
