@@ -45,8 +45,6 @@ class Launcher:
 
 
 def settings_of(options, launcher):
-    if not os.access(options.program, os.X_OK):
-        give_up(f"no program {options.program}: build it with scripts/build, or set --program")
     data = str(options.data.resolve()) if options.data else ""
     settings = Settings(options.model, options.image or ("" if data else "28x28x1"), options.classes or (0 if data else 10),
                         options.scaling, options.batch, launcher.threads, options.all_reduce, options.further,

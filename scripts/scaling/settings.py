@@ -2,6 +2,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 
 from benchmark import give_up
 
@@ -53,6 +54,8 @@ def stored_settings(summary):
 
 
 def hash_of(program):
+    if not os.access(program, os.X_OK):
+        give_up(f"no program {program}: build it with scripts/build, or set --program")
     return hashlib.sha256(program.read_bytes()).hexdigest()[:12]
 
 

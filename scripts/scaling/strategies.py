@@ -15,7 +15,6 @@ import math
 import pathlib
 import re
 import shlex
-import shutil
 import statistics
 import tempfile
 import time
@@ -37,7 +36,7 @@ def settings_of(options, launcher):
             "train_options": options.further, "program": hash_of(options.program)}
 
 
-def train(strategy, ranks, seed, settings, launcher, options):
+def train(strategy, ranks, seed, launcher, options):
     """Returns results.json and None, or None and the reason of the failure. On several nodes the folder is shared."""
     with tempfile.TemporaryDirectory(dir=options.out, prefix="run-") as folder:
         arguments = ["train", "--data", options.data, "--model", options.model, "--global-batch", options.global_batch,
@@ -125,7 +124,7 @@ def study_strategies(options):
             status.show(f"study: {what}training")
             begin = time.monotonic()
             try:
-                results, failure = train(strategy, ranks, seed, settings, launcher, options)
+                results, failure = train(strategy, ranks, seed, launcher, options)
             finally:
                 status.show("")
             say(what + (f"FAILED, its other seeds are skipped: {failure}" if failure else f"{time.monotonic() - begin:.1f} s"))

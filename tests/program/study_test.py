@@ -437,8 +437,10 @@ class Study(helper.ProgramTest):
                             (("--hosts-file", "nowhere"), "nowhere"), (("--strong",), "--strong")):
             with self.subTest(wrong=wrong):
                 self.assertIn(word, self.assert_ends(2, *self.command, "--out", self.folder / "new", *wrong).err)
-        result = self.assert_ends(1, *self.command, "--out", self.folder / "new", "--program", "nowhere/annulus")
-        self.assertIn("no program nowhere/annulus", result.err)
+        strategies = ["strategies", "--ranks", 1, "--model", "mlp", "--data", self.data, "--global-batch", 20, "--until", "loss=1"]
+        for command in self.command, strategies:
+            result = self.assert_ends(1, *command, "--out", self.folder / "new", "--program", "nowhere/annulus")
+            self.assertIn("no program nowhere/annulus", result.err)
 
     def test_strategies(self):
         out = self.folder / "strategies"
