@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 
-import h5py
 import helper
 import hosts_test
 import numpy as np
@@ -364,19 +363,15 @@ class Decoding(GpuTest):
     @staticmethod
     def write_jpegs(path, others={}, train=48):
         """A data file of JPEG images; `others`: {training image: another file}."""
-        with h5py.File(path, "w") as file:
-            for split, count, seed in (("train", train, 1), ("test", 16, 2)):
-                pixels, labels = helper.images(count, seed, 30, channels=3)
-                files = [jpeg(image[:, :30 - number % 3]) for number, image in enumerate(pixels)]
-                if split == "train":
-                    for number, other in others.items():
-                        files[number] = other
-                file[f"{split}/labels"] = labels
-                file[f"{split}/offsets"] = np.cumsum([0] + [len(data) for data in files])
-                file[f"{split}/bytes"] = np.frombuffer(b"".join(files), np.uint8)
-            file.attrs["mean"] = file.attrs["deviation"] = np.float32([0.5] * 3)
-            file.attrs["classes"] = [f"class {n}" for n in range(10)]
-        return path
+        encoded = {}
+        for split, count, seed in (("train", train, 1), ("test", 16, 2)):
+            pixels, labels = helper.images(count, seed, 30, channels=3)
+            files = [jpeg(image[:, :30 - number % 3]) for number, image in enumerate(pixels)]
+            if split == "train":
+                for number, other in others.items():
+                    files[number] = other
+            encoded[split] = files, labels
+        return helper.write_encoded(path, encoded)
 
     def options(self, data, **options):
         return {"data": data, "image": 24, "global_batch": 16, "model": "mlp", "workers": 2, "seed": 3, **options}

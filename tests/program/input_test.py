@@ -21,31 +21,27 @@ def png(pixels):
             + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
-def write_encoded(path, splits, damaged=()):
+def write_pngs(path, splits, damaged=()):
     """`splits`: {name: (count, seed)}; `damaged`: (split, sample) whose files are cut off."""
-    with h5py.File(path, "w") as file:
-        for split, (count, seed) in splits.items():
-            pixels, labels = helper.images(count, seed, channels=3)
-            files = [png(image[:28 - number % 3]) for number, image in enumerate(pixels)]
-            for number in (sample for where, sample in damaged if where == split):
-                files[number] = files[number][:len(files[number]) // 2]
-            file[f"{split}/labels"] = labels
-            file[f"{split}/offsets"] = np.cumsum([0] + [len(data) for data in files])
-            file[f"{split}/bytes"] = np.frombuffer(b"".join(files), np.uint8)
-        file.attrs["mean"] = file.attrs["deviation"] = np.float32([0.5] * 3)
-        file.attrs["classes"] = [f"class {n}" for n in range(10)]
-    return path
+    encoded = {}
+    for split, (count, seed) in splits.items():
+        pixels, labels = helper.images(count, seed, channels=3)
+        files = [png(image[:28 - number % 3]) for number, image in enumerate(pixels)]
+        for number in (sample for where, sample in damaged if where == split):
+            files[number] = files[number][:len(files[number]) // 2]
+        encoded[split] = files, labels
+    return helper.write_encoded(path, encoded)
 
 
 class InputTest(helper.ProgramTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        write_encoded(cls.shared / "part-1.h5", {"train": (120, 1), "test": (40, 2)})
-        write_encoded(cls.shared / "part-2.h5", {"train": (80, 3)})
+        write_pngs(cls.shared / "part-1.h5", {"train": (120, 1), "test": (40, 2)})
+        write_pngs(cls.shared / "part-2.h5", {"train": (80, 3)})
         cls.parts = cls.shared / "part-*.h5"
-        cls.bad = write_encoded(cls.shared / "bad.h5", {"train": (100, 1), "test": (50, 2)},
-                                [("train", 7), ("train", 8), ("test", 3), ("test", 49)])
+        cls.bad = write_pngs(cls.shared / "bad.h5", {"train": (100, 1), "test": (50, 2)},
+                             [("train", 7), ("train", 8), ("test", 3), ("test", 49)])
 
     def encoded(self, out, ranks=0, **options):
         return self.train(out, ranks, **{"data": self.parts, "image": 24, "global_batch": 40, "epochs": 2, **options})
@@ -186,7 +182,7 @@ class InputTest(helper.ProgramTest):
         self.assertIn("--shuffle-block", complaint(shuffle_block=0))
         self.assertIn("--on-bad-sample", complaint(on_bad_sample="maybe"))
         self.assertRegex(complaint(data=self.folder / "no-*.h5"), r"no-\*\.h5: .*No such file")
-        other = write_encoded(self.folder / "part-3.h5", {"train": (9, 1)})
+        other = write_pngs(self.folder / "part-3.h5", {"train": (9, 1)})
         with h5py.File(other, "r+") as file:
             file.attrs["mean"] = np.float32([0.25] * 3)
         result = helper.run("train", "--data", self.parts, other, "--out", self.folder / "bad", "--model", "mlp")
