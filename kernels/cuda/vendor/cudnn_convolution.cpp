@@ -285,6 +285,7 @@ class Plan final : public CudnnConvolutionPlan {
   Plan(std::shared_ptr<const cudnn::Handle> handle, BuiltPointer built)
       : handle_(std::move(handle)), built_(std::move(built)) {
     for (const Operand operand : operands(built_->problem)) ids_.push_back(operand);
+    addresses_.resize(ids_.size() + 1);
   }
 
   std::size_t workspace_bytes() const override { return cudnn::workspace_bytes(built_->plan); }
@@ -303,12 +304,15 @@ class Plan final : public CudnnConvolutionPlan {
 
  private:
   void bind(const ConvolutionOperands& operands, void* workspace) {
-    std::vector<void*> addresses;
-    for (const std::int64_t id : ids_) addresses.push_back(address(operands, static_cast<Operand>(id)));
-    addresses.push_back(workspace);
-    if (pack_ && addresses == addresses_) return;  // they are the same in every step
-    pack_.emplace(cudnn::variant_pack(ids_, std::span(addresses).first(ids_.size()), workspace));
-    addresses_ = std::move(addresses);
+    bool same = pack_.has_value();
+    const auto set = [&](std::size_t i, void* address) {
+      same = std::exchange(addresses_[i], address) == address && same;
+    };
+    for (std::size_t i = 0; i < ids_.size(); ++i) set(i, address(operands, static_cast<Operand>(ids_[i])));
+    set(ids_.size(), workspace);
+    if (same) return;  // they are the same in every step
+    pack_.reset();     // if the next line throws
+    pack_.emplace(cudnn::variant_pack(ids_, std::span(addresses_).first(ids_.size()), workspace));
   }
 
   std::shared_ptr<const cudnn::Handle> handle_;
