@@ -107,8 +107,7 @@ void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose)
   add("--prefetch", options.prefetch, "Batches to prepare ahead")->transform(whole_number(1, 1024));
   add("--decode", options.decode,
       "Decoder of JPEG images: cpu, gpu (the hardware decoder of a GPU that computes), or auto (the faster one, "
-      "measured "
-      "at the start; of a resumed or evaluated run, the same as before)")
+      "measured at the start; of a resumed or evaluated run, the same as before)")
       ->check(one_of({"auto", "cpu", "gpu"}));
   add("--on-bad-sample", options.on_bad_sample,
       "Action on a damaged image or invalid label: fail (abort the run) or skip")

@@ -24,7 +24,7 @@ struct InputPlan {
   bool skip_bad = false;
   bool replace_bad = false;  // replace it by the next good sample, so that batches keep their size
 
-  MakeJpegDecoder make_decoder{};  // for each thread; it decodes what it can. Empty: libjpeg decodes all
+  MakeJpegDecoder make_decoder{};  // makes the decoder of each thread; empty: libjpeg decodes all images
 
   // Of a sample.
   std::size_t image_bytes() const { return length > 0 ? window_bytes(length) : image.height * image.width * channels; }

@@ -74,8 +74,8 @@ class ConvolutionPlanner {
   virtual std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) = 0;
 
   // Returns which of the possible fusions make the forward pass of `problem` and its backward_weights the fastest,
-  // together with the batch norms' separate passes for all others. That is measured, so it is none unless plans are
-  // chosen by measurements. There are plans for what it returns.
+  // together with the batch norms' separate passes for all others. There is a plan for each of them. They are chosen by
+  // measurements, so without a tuning file none is.
   virtual ConvolutionFusion choose_fusion(const ConvolutionProblem& problem, const ConvolutionFusion& possible) = 0;
 };
 

@@ -41,15 +41,15 @@ void unmap_shared(void* address, const MemoryName& name, bool owner);
 enum class AddressRange {
   none,              // of no process's GPU
   another_process,   // device addresses, or memory, of another process
-  device_addresses,  // where nothing is mapped
-  memory             // where what this process has allocated or opened is mapped
+  device_addresses,  // of this process; nothing is mapped there
+  memory             // mapped memory that this process has allocated or opened
 };
 AddressRange range_of(const void* address);
 
-// Makes a wrong access to a device's memory report what is wrong before it ends the program.
+// Makes an illegal access to a device's memory report its reason before it ends the program.
 void report_illegal_accesses();
 
-// Returns what is wrong with an access to this address that faulted; null if it is no address of a GPU.
+// Returns the reason why an access to this address faulted; null if it is not an address of a GPU.
 const char* reason_of_fault(const void* address);
 
 // Whether these bytes lie within one piece of memory that a device can reach.

@@ -4,8 +4,7 @@
 
 // Finds races between the threads of a kernel: two accesses to a byte of which at least one writes it, unless both are
 // atomic, a barrier is between them, or one thread makes both. It does not matter in which order the threads ran.
-// Blocks are never ordered: what they share they must access atomically. The program ends at the first race, and
-// reports it.
+// Blocks are never ordered, so they must access shared data atomically. The program reports the first race and ends.
 //
 // Finds accesses of code that is compiled with -fsanitize=thread: then the compiler calls a function before each
 // access, of a library in whose place races.cpp is linked.

@@ -34,7 +34,7 @@ File& file() {
 
 // The range of all device addresses, followed by a range of the same size in which the memory itself is mapped. No
 // address is used twice, and processes whose numbers are near each other have different ranges: an address of another
-// process is never one of this process, except where it has opened that memory.
+// process is never valid in this process, unless this process has opened that memory.
 class Addresses {
  public:
   Addresses() {
