@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 
 import helper
-from input_test import png, write_encoded
+from input_test import png, write_pngs
 
 
 class Predict(helper.ProgramTest):
@@ -127,12 +127,12 @@ class Predict(helper.ProgramTest):
 
     def test_images_are_cropped_as_in_evaluation(self):
         """Evaluation crops a margin of encoded images."""
-        data = write_encoded(self.folder / "encoded.h5", {"train": (60, 1), "test": (12, 2)})
+        data = write_pngs(self.folder / "encoded.h5", {"train": (60, 1), "test": (12, 2)})
         out = self.folder / "out"
         self.train(out, data=data, model="cnn", image=24)
         pixels, _ = helper.images(12, 2, channels=3)
         for number, image in enumerate(pixels):
-            self.save(f"images/{number:02}.png", image[:28 - number % 3])  # as in write_encoded()
+            self.save(f"images/{number:02}.png", image[:28 - number % 3])  # as in write_pngs()
         expected, _ = self.predict(data, "--checkpoint", out)
         found, _ = self.predict(self.folder / "images", "--checkpoint", out)
         self.assert_same_top(found, expected)
