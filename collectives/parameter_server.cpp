@@ -22,6 +22,7 @@ std::vector<std::vector<Range>> gather(const World& world, const std::vector<Ran
 ParameterServer::ParameterServer(const World& world, const std::vector<Range>& own)
     : worker_backoff_(polls_on_this_node(world.local_size()), world.interruption()),
       owner_backoff_(polls_on_this_node(world.local_size()), world.interruption()),
+      world_(world),
       rank_(static_cast<std::size_t>(world.rank())),
       owned_(gather(world, own)) {}
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,12 +42,13 @@ class ParameterServer {
   // Hands it over. REQUIRES: fewer of this rank's contributions are not used yet than make_parameter_server() allows.
   virtual void contribute() = 0;
 
-  // By the owner. Returns a rank's next contribution when it was handed over; only this rank's ranges are valid, and
-  // until the next call.
+  // By owners of ranges that are not empty. Returns a rank's next contribution when it was handed over; only this
+  // rank's ranges are valid, and until the next call. Returns nothing if the rank was lost before (World::lost), and
+  // from then on.
   virtual std::span<const float> await_contribution(std::size_t rank) = 0;
   // Lets workers pull this rank's ranges of the weights. REQUIRES: the steps before were published.
   virtual void publish(std::uint64_t step, std::span<const float> weights) = 0;
-  // Returns when all workers have this step, the last that was published.
+  // Returns when all workers that are left have this step, the last that was published.
   virtual void serve(std::uint64_t step) = 0;
 
   const std::vector<Range>& own() const { return owned_[rank_]; }
@@ -63,10 +65,12 @@ class ParameterServer {
 
   const std::vector<Range>& owned(std::size_t rank) const { return owned_[rank]; }
   bool serves(std::size_t rank) const;  // whether any of its ranges is not empty
+  const std::atomic<bool>& lost(std::size_t rank) const { return world_.lost(static_cast<int>(rank)); }
 
   Backoff worker_backoff_, owner_backoff_;
 
  private:
+  const World world_;  // as it is now: it may go on without lost ranks
   const std::size_t rank_;
   const std::vector<std::vector<Range>> owned_;  // by each rank
 };

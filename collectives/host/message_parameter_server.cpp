@@ -50,6 +50,7 @@ MessageParameterServer::MessageParameterServer(const World& world, const std::ve
   }
   while (sent_.size() < pending)
     sent_.push_back({allocate_host(count * sizeof(float)), std::vector(ranks(), MPI_REQUEST_NULL)});
+  if (!serves(this->rank())) return;
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
     for (Buffer* buffer : {&workers_[rank].gradients, &workers_[rank].weights})
       *buffer = allocate_host(size_of(own) * sizeof(float));
@@ -87,6 +88,7 @@ void MessageParameterServer::await_steps(std::uint64_t step) {
   for (Owner& owner : owners_) requests_.complete({}, {&owner.sent_request, 1});
   needed_ = step;
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
+    if (!serves(rank)) continue;
     Owner& owner = owners_[rank];
     const int from = static_cast<int>(rank);
     replies_.start_receiving(std::as_writable_bytes(std::span(&owner.step, 1)), from, owner.step_arrives);
@@ -99,10 +101,11 @@ void MessageParameterServer::await_steps(std::uint64_t step) {
 std::uint64_t MessageParameterServer::pull(std::span<float> weights) {
   std::uint64_t oldest = std::numeric_limits<std::uint64_t>::max();
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
+    if (!serves(rank)) continue;
     Owner& owner = owners_[rank];
     replies_.complete({&owner.weights_arrive, 1}, {});
     unpack(slice(pulled_, owner.packed).data(), owned(rank), weights);
-    if (serves(rank)) oldest = std::min(oldest, owner.step);
+    oldest = std::min(oldest, owner.step);
   }
   return oldest;
 }
@@ -111,6 +114,7 @@ void MessageParameterServer::contribute() {
   Sent& contribution = sent_[contributed_++ % sent_.size()];
   gradients_.complete({}, contribution.requests);
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
+    if (!serves(rank)) continue;
     const std::span<float> packed = slice(contribution.packed, owners_[rank].packed);
     pack(this->contribution(), owned(rank), packed.data());
     gradients_.start_sending(std::as_bytes(packed), static_cast<int>(rank), contribution.requests[rank]);
@@ -131,7 +135,9 @@ void MessageParameterServer::receive_request(std::size_t rank) {
 
 std::span<const float> MessageParameterServer::await_contribution(std::size_t rank) {
   Worker& worker = workers_[rank];
-  reply_until([&] { return gradients_.test(worker.gradients_arrive); });
+  bool arrived = false;
+  reply_until([&] { return (arrived = gradients_.test(worker.gradients_arrive)) || lost(rank); });
+  if (!arrived) return {};
   unpack(floats(worker.gradients.view()).data(), own(), floats(arrived_.view()));
   receive_gradients(rank);
   return floats(arrived_.view());
@@ -145,10 +151,14 @@ void MessageParameterServer::publish(std::uint64_t step, std::span<const float> 
 
 void MessageParameterServer::serve(std::uint64_t step) {
   reply_until([&] {
-    return std::ranges::all_of(workers_, [&](Worker& worker) {
-      return worker.replied >= step && replies_.test(worker.sent_step) && replies_.test(worker.sent_weights);
-    });
+    for (std::size_t rank = 0; rank < ranks(); ++rank)
+      if (Worker& worker = workers_[rank]; !lost(rank) && !has_step(worker, step)) return false;
+    return true;
   });
+}
+
+bool MessageParameterServer::has_step(Worker& worker, std::uint64_t step) const {
+  return worker.replied >= step && replies_.test(worker.sent_step) && replies_.test(worker.sent_weights);
 }
 
 template <class Done>

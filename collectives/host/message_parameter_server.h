@@ -66,6 +66,7 @@ class MessageParameterServer final : public ParameterServer {
   void receive_request(std::size_t rank);
   bool reply_to_workers();
   void reply(std::size_t rank);
+  bool has_step(Worker& worker, std::uint64_t step) const;
   template <class Done>
   void reply_until(const Done& done);
 

@@ -51,7 +51,8 @@ std::span<float> SharedMemoryParameterServer::array(std::size_t rank, std::span<
 }
 
 void SharedMemoryParameterServer::await_steps(std::uint64_t step) {
-  for (const Peer& owner : peers_) owner.published->await(narrow(step + 1), worker_backoff_);
+  for (std::size_t rank = 0; rank < ranks(); ++rank)
+    if (serves(rank)) peers_[rank].published->await(narrow(step + 1), worker_backoff_);
 }
 
 // The weights of the step after the next one overwrite those that are read here. If that may have begun meanwhile, they
@@ -80,7 +81,8 @@ void SharedMemoryParameterServer::contribute() {
 std::span<const float> SharedMemoryParameterServer::await_contribution(std::size_t rank) {
   Peer& worker = peers_[rank];
   const std::span<float> own = contributions_[worker.used % contributions_.size()];
-  worker.contributed->await(narrow(++worker.used), owner_backoff_);
+  if (!worker.contributed->await(narrow(worker.used + 1), owner_backoff_, lost(rank))) return {};
+  ++worker.used;
   return array(rank, own);
 }
 

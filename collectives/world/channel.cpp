@@ -81,7 +81,7 @@ void Channel::complete(std::span<MPI_Request> receives, std::span<MPI_Request> s
   for (const std::span<MPI_Request> requests : {receives, sends})
     for (MPI_Request& request : requests)
       for (int polls = 0; !test(request); ++polls) {
-        if (carrier_->interrupted) {
+        if (carrier_->interruption.interrupted()) {
           withdraw(receives);
           give_up(sends);
           fail("a rank was lost");

@@ -7,19 +7,22 @@
 #include <span>
 #include <vector>
 
+#include "collectives/world/interruption.h"
 #include "collectives/world/mpi.h"
 
 namespace annulus {
 
 // What carries the messages of all channels of this process.
 struct Carrier {
+  explicit Carrier(std::size_t ranks) : interruption(ranks) {}
+
   Communicator communicator = Communicator::duplicate(MPI_COMM_WORLD);
   // Held during each call of MPI for a message; none of them blocks. Open MPI 4.1 loses receives if one is cancelled
   // while another thread matches a message with it, and a request may not be freed while another thread's call, which
   // makes progress for all, completes it.
   mutable std::mutex mutex;
-  std::atomic<bool> interrupted = false;  // see Channel::complete()
-  int next_context = 0;                   // the smallest context that no world of this process has used
+  Interruption interruption;
+  int next_context = 0;  // the smallest context that no world of this process has used
 };
 
 // Messages between some ranks of the job, apart from those of all other channels: it has a tag of its own on the one

@@ -62,7 +62,9 @@ void for_each_child(int rank, int size, const Visit& visit) {
 
 }  // namespace
 
-World::World(int ranks_per_node) : World(std::make_shared<Carrier>(), 0, all_ranks(), find_nodes(ranks_per_node)) {
+World::World(int ranks_per_node)
+    : World(std::make_shared<Carrier>(static_cast<std::size_t>(job_size())), 0, all_ranks(),
+            find_nodes(ranks_per_node)) {
   carrier_->next_context = 1;
 }
 
@@ -104,6 +106,7 @@ void World::continue_with(const std::vector<int>& ranks_in_job, int losses) {
     fail("the ranks have had more than {} channels since the last loss", kContextsOfLoss);
   channel_ = Channel(carrier_, ranks_in_job_, context);
   carrier_->next_context = context + 1;
+  carrier_->interruption.reset();
   count_ranks();
 }
 

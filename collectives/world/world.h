@@ -61,12 +61,29 @@ class World {
 
   // While it is interrupted, all waits for other ranks in this process, in any world or all-reduce, throw Error. By any
   // thread.
-  void interrupt(bool interrupted) const { carrier_->interrupted = interrupted; }
-  bool interrupted() const { return carrier_->interrupted; }
-  std::shared_ptr<const std::atomic<bool>> interruption() const { return {carrier_, &carrier_->interrupted}; }
+  void interrupt(bool interrupted) const { carrier_->interruption.set(interrupted); }
+  bool interrupted() const { return carrier_->interruption.interrupted(); }
+  std::shared_ptr<const std::atomic<bool>> interruption() const {
+    return {carrier_, &carrier_->interruption.interrupted()};
+  }
 
-  // Continues with these ranks of the job, in ascending order, after others were lost; `losses`: how many so far. Not
-  // collective, but to be called by all that are left, with the same arguments.
+  // A rank of the job was lost: interrupts, but not before the end of a round that can do without it. By any thread.
+  void lose(int rank_in_job) const { carrier_->interruption.lose(static_cast<std::size_t>(rank_in_job)); }
+  // Whether a rank of this world was lost, and the world not yet continued without it. May change at any time.
+  const std::atomic<bool>& lost(int rank) const {
+    return carrier_->interruption.lost(static_cast<std::size_t>(rank_in_job(rank)));
+  }
+  // A round that can do without the first `dispensable` ranks begins, and is complete. Not collective. `number`: the
+  // same on all ranks.
+  void begin_round(std::uint64_t number, int dispensable) const {
+    carrier_->interruption.begin_round(number, std::span(ranks_in_job_).first(static_cast<std::size_t>(dispensable)));
+  }
+  void end_round() const { carrier_->interruption.end_round(); }
+  bool within_round() const { return carrier_->interruption.within_round(); }
+  std::uint64_t round() const { return carrier_->interruption.round(); }  // the number of this one or the last
+
+  // Continues with these ranks of the job, in ascending order, after others were lost; `losses`: how many so far. Ends
+  // the interruption. Not collective, but to be called by all that are left, with the same arguments.
   void continue_with(const std::vector<int>& ranks_in_job, int losses);
 
  private:

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "kernels/base/clock.h"
@@ -28,8 +29,9 @@ constexpr int kBeats = 10;              // heartbeats within the time of silence
 constexpr int kCutOffFactor = 2;        // on that time, for a rank that hears no other node
 constexpr int kQuietMilliseconds = 20;  // between two looks at the other ranks
 constexpr int kBusyMilliseconds = 1;    // the same while ranks come to an agreement
-// A report: whether the rank leaves, whether it has failed, and the standing of each rank.
-constexpr std::size_t kLeaving = 0, kFailed = 1, kStandings = 2;
+// A report: whether the rank leaves, whether it has failed, whether it waits in agree(), which round it has completed
+// then, and the standing of each rank.
+constexpr std::size_t kLeaving = 0, kFailed = 1, kWaiting = 2, kRound = 3, kStandings = kRound + sizeof(std::uint64_t);
 
 constexpr double kLastWords = 3;  // seconds to wait for the others before this process ends
 
@@ -95,11 +97,15 @@ Membership::~Membership() {
   }
 }
 
-std::optional<std::vector<Membership::Loss>> Membership::agree() {
+std::optional<std::vector<Membership::Loss>> Membership::agree(std::uint64_t completed_round) {
   std::unique_lock lock(mutex_);
   const duration<double> latest((kCutOffFactor + 0.5) * lost_after_);
   if (!changed_.wait_for(lock, latest, [this] { return disturbed_; })) return {};
+  waiting_ = true;
+  round_ = completed_round;
+  report_to_all();
   changed_.wait(lock, [this] { return agreed(); });
+  waiting_ = false;
   if (!may_go_on()) {
     const std::string line =
         fmt::format("annulus: rank {} on {}: only {} of {} ranks answer, and the others may go on: this one ends\n",
@@ -118,7 +124,6 @@ std::optional<std::vector<Membership::Loss>> Membership::agree() {
   members_ = std::move(members);
   world_.continue_with(members_, static_cast<int>(peers_.size() - members_.size()));
   disturbed_ = false;
-  world_.interrupt(false);
   return losses;
 }
 
@@ -190,6 +195,7 @@ void Membership::look() {
     }
   take_reports();
   notice_silence();
+  if (disturbed_ && world_.within_round() && held_up()) world_.interrupt(true);
   send_reports();
   changed_.notify_all();
 }
@@ -250,7 +256,7 @@ void Membership::lose(std::size_t rank, Standing how, double since) {
   if (peer.standing == present) {
     peer.since = since;
     disturbed_ = true;
-    world_.interrupt(true);
+    world_.lose(static_cast<int>(rank));
   }
   peer.standing = how;
   // What shares this node's memory must have ended before the others use it again.
@@ -322,11 +328,25 @@ void Membership::choose_neighbours() {
 bool Membership::agreed() const {
   return std::ranges::all_of(peers_, [&](const Peer& peer) {
     if (peer.standing != present) return peer.standing != silent || !peer.process;
-    if (&peer == &peers_[own_]) return true;
-    if (peer.report.empty()) return left() == peers_.size();
-    for (std::size_t rank = 0; rank < peers_.size(); ++rank)
-      if ((peer.report[kStandings + rank] == std::byte{present}) != (peers_[rank].standing == present)) return false;
-    return true;
+    return &peer == &peers_[own_] || agrees(peer);
+  });
+}
+
+bool Membership::agrees(const Peer& peer) const {
+  if (peer.report.empty()) return left() == peers_.size();
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank)
+    if ((peer.report[kStandings + rank] == std::byte{present}) != (peers_[rank].standing == present)) return false;
+  return true;
+}
+
+// Whether another rank waits for an agreement on the same losses, without having completed the round in which this rank
+// is.
+bool Membership::held_up() const {
+  return std::ranges::any_of(peers_, [&](const Peer& peer) {
+    if (peer.standing != present || peer.report.empty() || peer.report[kWaiting] == std::byte{0}) return false;
+    std::uint64_t completed = 0;
+    std::memcpy(&completed, &peer.report[kRound], sizeof completed);
+    return agrees(peer) && completed != world_.round();
   });
 }
 
@@ -348,8 +368,10 @@ std::size_t Membership::left() const {
 
 std::vector<std::byte> Membership::report() const {
   std::vector<std::byte> bytes(kStandings);
+  std::memcpy(&bytes[kRound], &round_, sizeof round_);
   bytes[kLeaving] = std::byte{leaving_};
   bytes[kFailed] = std::byte{failed_};
+  bytes[kWaiting] = std::byte{waiting_};
   for (const Peer& peer : peers_) bytes.push_back(std::byte{peer.standing});
   return bytes;
 }

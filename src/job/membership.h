@@ -39,7 +39,7 @@ class Membership {
     double since;  // in now_seconds(): when the rank ended, or was last heard
   };
 
-  // From now on, a loss interrupts `world` (World::interrupt). `lost_after`: the seconds of silence after which a rank
+  // From now on, a loss interrupts `world` (World::lose). `lost_after`: the seconds of silence after which a rank
   // counts as lost. Collective. REQUIRES: `world` has all ranks of the job.
   Membership(World& world, double lost_after);
   ~Membership();
@@ -48,7 +48,11 @@ class Membership {
   // Returns nothing if there were none within the time that it takes to notice one: an error has another cause. Ends
   // this process with kStoppedExitCode if too few ranks are left: other ranks that live may go on instead. That is, if
   // the ranks whose end nobody has seen are the majority, or half of all with the lowest rank among them.
-  std::optional<std::vector<Loss>> agree();
+  //
+  // `completed_round`: the number of the round that this rank has just completed (World::begin_round), or kNoRound.
+  // Ranks that are in another round need this one, so the loss interrupts them now.
+  std::optional<std::vector<Loss>> agree(std::uint64_t completed_round = kNoRound);
+  static constexpr std::uint64_t kNoRound = UINT64_MAX;
 
   // Gives up a rank, which ends itself.
   void exclude(int rank_in_job);
@@ -93,6 +97,8 @@ class Membership {
   void report_to_all();
   bool leaves(const Peer& peer) const;
   bool agreed() const;
+  bool agrees(const Peer& peer) const;
+  bool held_up() const;
   bool may_go_on() const;
   std::vector<std::byte> report() const;
   std::size_t left() const;
@@ -108,6 +114,8 @@ class Membership {
   std::vector<int> members_;  // of the world
   bool disturbed_ = false;    // a member was lost
   bool leaving_ = false, failed_ = false;
+  bool waiting_ = false;            // in agree()
+  std::uint64_t round_ = 0;         // its argument
   double looked_ = 0, beaten_ = 0;  // when it last looked, and sent a heartbeat
   std::vector<pollfd> processes_;
   std::jthread thread_;  // last: it uses all of the above

@@ -26,8 +26,11 @@ RunMetrics::RunMetrics(const World& world, const World& replicas, const MetricsO
       optimizer_(optimizer),
       ledger_(ledger),
       noise_(noise),
-      activity_(activity) {
-  if (world.root()) files_.emplace(options.formats, out, step, std::move(warn));
+      activity_(activity),
+      open_([&options, out, warn = std::move(warn)](std::uint64_t after) {
+        return MetricsFiles(options.formats, out, after, warn);
+      }) {
+  if (world.root()) files_.emplace(open_(step));
 }
 
 void RunMetrics::begin_step(std::uint64_t step) {
@@ -114,7 +117,9 @@ void RunMetrics::lost(const Place& place, const LostRank& loss) {
 }
 
 void RunMetrics::write(const MetricsRecord& record) {
-  if (files_) files_->write(record);
+  if (!world_.root()) return;
+  if (!files_) files_.emplace(open_(record.step - 1));  // rank 0 was lost in this step
+  files_->write(record);
 }
 
 }  // namespace annulus

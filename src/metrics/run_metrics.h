@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,8 +65,9 @@ class RunMetrics {
   Ledger& ledger_;
   GradientNoise& noise_;
   Activity& activity_;
-  std::optional<MetricsFiles> files_;  // rank 0's
-  std::size_t samples_ = 0;            // since the last logged step
+  const std::function<MetricsFiles(std::uint64_t step)> open_;  // to continue after this step
+  std::optional<MetricsFiles> files_;                           // rank 0's
+  std::size_t samples_ = 0;                                     // since the last logged step
 };
 
 }  // namespace annulus

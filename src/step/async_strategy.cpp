@@ -19,7 +19,8 @@ constexpr std::size_t kPredicted = 2;  // steps that weights are predicted ahead
 
 // During a round this rank's thread is the worker: for each part of its share it pulls the weights and pushes
 // gradients. Another thread is the owner of this rank's chunks: it updates them in every step of the round. Ranks that
-// only serve have no parts, and the others no chunks then.
+// only serve have no parts, and the others no chunks then, so that they can be lost during a round: the owners go on
+// without their gradients.
 class Async final : public Strategy {
  public:
   Async(Model& model, AllReduce& all_reduce, Optimizer& optimizer, const RoundOptions& options)
@@ -62,11 +63,15 @@ class Async final : public Strategy {
   void begin_round(const StepPlan& round) override {
     const std::size_t steps = (round.global_batch() + options_.global_batch - 1) / options_.global_batch;
     round_.emplace(round, options_.ranks, options_.batch, steps);
+    first_step_ = optimizer_.step();
+    if (!serves()) return;
     if (done_ == 0) publish_initial();
     owner_ = std::async(std::launch::async, [this] { update_own_chunks(); });
   }
 
   void await_part(std::size_t number) override {
+    if (number == 0)
+      options_.world->begin_round(first_step_, static_cast<int>(options_.servers > 0 ? options_.ranks : 0));
     const bool drains = number == parts().size();
     server_->await_steps(drains ? done_ + round_->size() : earliest(done_ + parts()[number].first));
   }
@@ -91,8 +96,9 @@ class Async final : public Strategy {
 
   void end_round(float /*weight*/) override {
     server_->pull(served(parameters_.weights()));
-    owner_.get();
+    if (owner_.valid()) owner_.get();
     done_ += round_->size();
+    options_.world->end_round();
   }
 
   std::optional<std::size_t> staleness() const override { return age_; }
@@ -117,23 +123,25 @@ class Async final : public Strategy {
     owner_ = {};
   }
 
+  bool serves() const { return options_.servers == 0 || rank() >= options_.ranks; }
+  std::size_t rank() const { return static_cast<std::size_t>(options_.world->rank()); }
+
   // Returns this rank's chunk of every bucket. If all ranks serve, the chunks are those of the ring.
   std::vector<Range> own_chunks(const GradientBuckets& buckets) const {
-    const auto rank = static_cast<std::size_t>(options_.world->rank());
-    const bool all_serve = options_.servers == 0, serves = all_serve || rank >= options_.ranks;
+    const bool all_serve = options_.servers == 0;
     std::vector<Range> chunks;
     for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
       const Range whole = buckets.range(bucket);
       Range part{};
-      if (serves)
+      if (serves())
         part = split_blocks(whole.size(), kCacheLine / sizeof(float), all_serve ? options_.ranks : options_.servers,
-                            all_serve ? rank : rank - options_.ranks);
+                            all_serve ? rank() : rank() - options_.ranks);
       chunks.push_back({whole.begin + part.begin, whole.begin + part.end});
     }
     return chunks;
   }
 
-  std::span<const RoundSteps::Part> parts() const { return round_->parts(server_->rank()); }
+  std::span<const RoundSteps::Part> parts() const { return round_->parts(rank()); }
   bool due_together(std::size_t a, std::size_t b) const { return parts()[a].due == parts()[b].due; }
 
   // What owners update of an arena.
@@ -164,10 +172,12 @@ class Async final : public Strategy {
     for (std::size_t step = 0; step < round_->size(); ++step) {
       bool first = true;
       for (std::size_t turn = 0; turn < options_.ranks; ++turn) {
-        const std::size_t rank = (server_->rank() + turn) % options_.ranks;
+        const std::size_t rank = (this->rank() + turn) % options_.ranks;
         if (!round_->contributes(rank, step)) continue;
-        add(server_->await_contribution(rank), std::exchange(first, false));
+        const std::span<const float> contribution = server_->await_contribution(rank);
+        if (!contribution.empty()) add(contribution, std::exchange(first, false));
       }
+      if (first) std::ranges::fill(floats(sums_.view()), 0.0f);  // all that contribute to this step were lost
       const std::span<const float> weights = floats(weights_.view());
       const bool last = step + 1 == round_->size();
       const bool predicts = look_ahead_ && !last;  // ranks end a round, and begin the next one, with the weights
@@ -200,9 +210,10 @@ class Async final : public Strategy {
   std::unique_ptr<ParameterServer> server_;
   std::optional<LookAhead> look_ahead_;  // none without staleness
   std::optional<RoundSteps> round_;
-  std::uint64_t done_ = 0;   // steps before this round
-  std::size_t age_ = 0;      // see staleness()
-  std::future<void> owner_;  // last: it ends before the members that it uses
+  std::uint64_t done_ = 0;        // steps before this round, since the last plan()
+  std::uint64_t first_step_ = 0;  // likewise, of the optimizer
+  std::size_t age_ = 0;           // see staleness()
+  std::future<void> owner_;       // last: it ends before the members that it uses
 };
 
 }  // namespace

@@ -224,7 +224,7 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const M
     timestamps_.computed = device_.mark();
     prefetch_next();
 
-    wait(0);  // it holds the metrics
+    wait_for_metrics(batch, flags);
     record_times(last_timestamps_);
     metrics = read_metrics();
     if (!std::isfinite(metrics.loss))
@@ -476,7 +476,7 @@ void Trainer::begin_round(const StepPlan& round) {
 // Computes this rank's share of a round, each part with the weights that the strategy has for it, and sends the
 // metrics.
 void Trainer::compute_round(const Batch& batch, const ControlFlags& flags) {
-  Metrics sums{};
+  Metrics& sums = round_metrics_ = {};
   computing_ = true;
   std::size_t number = 0;
   for (; part(batch, number).size() > 0; ++number) {
@@ -495,16 +495,34 @@ void Trainer::compute_round(const Batch& batch, const ControlFlags& flags) {
                       [&] { strategy_->end_part(number, options_.clip_norm); });
   }
   wait_within_round([&] { strategy_->await_part(number); });
-  if (!sends_differences()) {
-    device_.zero(exchanged().slice(0, buckets_.range(0).end * sizeof(float)));
+  if (!sends_differences())
     work_within_round(Activity::Phase::waiting_for_steps, timestamps_.pulls,
                       [&] { strategy_->end_round(weight_of(batch.size(), batch)); });
-  }
   computing_ = false;
   optimizer_.set_step(before_round_ + timestamps_.steps);
-  device_.upload(std::as_bytes(std::span(sums)), metrics_slot(exchanged()));
+  send_metrics(round_metrics_, flags);
+}
+
+// Sends a round's metrics. Their bucket may hold gradients, too, which nobody reads.
+void Trainer::send_metrics(const Metrics& metrics, const ControlFlags& flags) {
+  if (!sends_differences()) device_.zero(exchanged().slice(0, buckets_.range(0).end * sizeof(float)));
+  device_.upload(std::as_bytes(std::span(metrics)), metrics_slot(exchanged()));
   begin_backward(flags);
   buckets_.ready(buckets_.range(0).end);
+}
+
+// If ranks were lost in a round that all others have completed, these send their metrics again.
+void Trainer::wait_for_metrics(const Batch& batch, const ControlFlags& flags) {
+  while (true) try {
+      return wait(0);  // it holds the metrics
+    } catch (const Error&) {
+      if (!regroup_()) throw;
+      std::array<double, 1> computed{weight_of(batch.size(), batch)};  // of the round's samples, by those that are left
+      options_.round.world->sum(computed);
+      Metrics metrics = round_metrics_;
+      for (float& sum : metrics) sum /= computed[0] > 0 ? static_cast<float>(computed[0]) : 1;
+      send_metrics(metrics, flags);
+    }
 }
 
 // Sends the differences of a round, after the update with those of the round before.

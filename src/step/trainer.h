@@ -143,6 +143,9 @@ class Trainer {
   void before_update(std::function<void()> copy) { before_update_ = std::move(copy); }
   // Calls `visit` before the second and each further part of this rank's share of a round, with its number.
   void before_part(std::function<void(std::size_t number)> visit) { before_part_ = std::move(visit); }
+  // Calls `regroup` in a round of async, if its last exchange, of the metrics, was interrupted. It returns whether all
+  // ranks that are left have completed the round, and the all-reduce continues with these.
+  void after_interruption(std::function<bool()> regroup) { regroup_ = std::move(regroup); }
   // Whether the parameters are those after a whole number of steps, also if a step was left by an exception.
   bool between_steps() const { return !updating_ && pending_.size() == 0; }
   // Continues after a step was left by an exception because ranks were lost. REQUIRES: the all-reduce continues, too.
@@ -232,6 +235,8 @@ class Trainer {
   DeviceView exchanged() const;
   DeviceView metrics_slot(DeviceView arena) const;
   Metrics peek_metrics(DeviceView arena) const;
+  void send_metrics(const Metrics& metrics, const ControlFlags& flags);
+  void wait_for_metrics(const Batch& batch, const ControlFlags& flags);
   StepMetrics read_metrics();
   void exchange(Activity::Phase phase, const char* name, const std::function<void()>& wait);
   void record_times(StepTimestamps& timestamps);
@@ -262,6 +267,7 @@ class Trainer {
   GradientBuckets buckets_;
   Range pending_;                   // buckets that are deferred, or whose weights are being sent, and not finished
   std::uint64_t before_round_ = 0;  // steps
+  Metrics round_metrics_{};         // of this rank's share
   bool rehearsing_ = false;         // nothing is updated or booked
   bool computing_ = false;          // the passes of a step
   bool updating_ = false;           // some parameters are those of the next step
@@ -269,6 +275,7 @@ class Trainer {
   std::function<const Batch*()> peek_next_ = [] { return nullptr; };
   std::function<void()> before_update_ = [] {};
   std::function<void(std::size_t)> before_part_ = [](std::size_t) {};
+  std::function<bool()> regroup_ = [] { return false; };
   StepTimestamps timestamps_, last_timestamps_;  // of this step, and of the one before
 };
 

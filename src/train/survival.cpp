@@ -28,11 +28,14 @@ Survival::Survival(Membership& membership, World& world, const TrainingInputs& i
       state_(state),
       claim_(claim),
       ranks_in_job_(static_cast<std::size_t>(world.size())),
-      leads_(world.root()) {
+      leads_(world.root()),
+      reported_(record.result.losses.size()) {
   const bool rounds = inputs.has_rounds();
   for (int number = 0; number < (rounds ? 2 : 1); ++number)
     copies_.push_back({StateCopy(replica.model, replica.optimizer, replica.trainer.strategy()), {}});
   if (!rounds) replica.trainer.before_update([this] { copy(); });
+  note_dispensable();
+  if (inputs.options.strategy == "async") replica.trainer.after_interruption([this] { return regroup(); });
   copy();
 }
 
@@ -72,35 +75,68 @@ void Survival::answer_requests() {
   if (excluded) membership_.exclude(*excluded);
 }
 
+bool Survival::regroup() {
+  while (true) try {
+      return agree(world_.round()) && regrouped_;
+    } catch (const Error&) {  // another loss
+      if (!world_.interrupted()) throw;
+    }
+}
+
 bool Survival::recover() {
   const TraceSpan span(record_.timeline.run(), "recovery");
-  std::vector<LostRank>& losses = record_.result.losses;
-  const std::size_t known = losses.size();
-  const std::uint64_t reached = state_.step;
-  while (true) {
-    record_.activity.enter(Activity::Phase::recovering);
-    const auto further = membership_.agree();
-    if (!further) return false;
-    for (const Membership::Loss& loss : *further) losses.push_back({loss.rank, loss.host, 0, 0, loss.since, 0});
-    try {
+  while (true) try {
+      if ((!agreed_ || world_.interrupted()) && !agree(Membership::kNoRound)) return false;
       rebuild();
       break;
     } catch (const Error&) {  // another loss: the next turn returns false if it was none
       if (!world_.interrupted()) throw;
     }
-  }
-  report(std::span(losses).subspan(known), reached);
+  agreed_ = regrouped_ = false;
+  report(std::span(record_.result.losses).subspan(reported_));
+  reported_ = record_.result.losses.size();
   return true;
+}
+
+// Waits until the ranks that are left agree who was lost, and continues the all-reduce with them. Returns false if no
+// rank was lost. `completed_round`: see Membership::agree(). If all have completed the same one, and those that were
+// lost since the last recovery have taken no state with them, they have regrouped.
+bool Survival::agree(std::uint64_t completed_round) {
+  record_.activity.enter(Activity::Phase::recovering);
+  if (!agreed_) reached_ = state_.step;
+  const auto further = membership_.agree(completed_round);
+  if (!further) return false;
+  agreed_ = true;
+  regrouped_ = false;
+  std::vector<LostRank>& losses = record_.result.losses;
+  for (const Membership::Loss& loss : *further) losses.push_back({loss.rank, loss.host, 0, 0, loss.since, 0});
+  if (world_.root()) lead();
+  replica_.all_reduce.continue_in(world_);
+  const std::vector<std::uint64_t> rounds = world_.gather(completed_round);
+  regrouped_ = completed_round != Membership::kNoRound &&
+               std::ranges::all_of(rounds, [&](std::uint64_t other) { return other == completed_round; }) &&
+               std::ranges::all_of(std::span(losses).subspan(reported_), [this](const LostRank& loss) {
+                 return std::ranges::find(dispensable_, loss.rank) != dispensable_.end();
+               });
+  return true;
+}
+
+// Notes the ranks whose loss in a round leaves the others with the whole state: async workers if others serve.
+void Survival::note_dispensable() {
+  dispensable_.clear();
+  const auto workers = static_cast<int>(inputs_.workers());
+  for (int rank = 0; rank < workers && workers < world_.size(); ++rank)
+    dispensable_.push_back(world_.rank_in_job(rank));
 }
 
 void Survival::rebuild() {
   replica_.holds_state = replica_.holds_state && replica_.trainer.between_steps() && !inputs_.has_rounds();
-  replica_.all_reduce.continue_in(world_);
+  if (regrouped_) copy();  // all owners are left, and have their part of the state
   replica_.trainer.continue_with(step_options(world_, inputs_.options, inputs_.global_batch));
   replica_.ledger.discard();
   go_back();
-  if (world_.root()) lead();
   check_replicas(world_, replica_.model, replica_.optimizer, "after ranks were lost");
+  note_dispensable();
   copy();
 }
 
@@ -173,13 +209,13 @@ void Survival::lead() {
   claim_.sign();
 }
 
-void Survival::report(std::span<LostRank> losses, std::uint64_t reached) {
-  const std::uint64_t repeated = reached > state_.step ? reached - state_.step : 0;
+void Survival::report(std::span<LostRank> losses) {
+  const std::uint64_t repeated = reached_ > state_.step ? reached_ - state_.step : 0;
   for (LostRank& loss : losses) {
     loss.step = state_.step;
     loss.repeated_steps = repeated;
     record_.progress.line(printable(fmt::format(
-        "rank {} on {} was lost in step {}: {} rank{} go{} on after step {}", loss.rank, loss.host, reached + 1,
+        "rank {} on {} was lost in step {}: {} rank{} go{} on after step {}", loss.rank, loss.host, reached_ + 1,
         world_.size(), world_.size() == 1 ? "" : "s", world_.size() == 1 ? "es" : "", state_.step)));
   }
   if (static_cast<std::size_t>(world_.size()) < inputs_.options.min_ranks) {

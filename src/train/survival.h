@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "src/io/folder_claim.h"
 #include "src/job/membership.h"
@@ -20,7 +21,8 @@ namespace annulus {
 //
 // With rounds (see Strategy) the parameters cannot be used, because a rank changes them during the round, and a part of
 // the optimizer's state may be lost with a rank. Copies are made between rounds, by all ranks together; since a loss
-// may interrupt that, each has two.
+// may interrupt that, each has two. But the loss of an async rank that does not serve leaves the state whole: the
+// others complete the round without it, and repeat nothing.
 //
 // Copies are as rare as they must be to take kCopyShare of the time: the longer a copy takes, the more steps are
 // repeated after a loss.
@@ -42,6 +44,9 @@ class Survival {
   // last step that they share. Returns false if no rank was lost. Collective over the ranks that are left. Throws
   // Error.
   bool recover();
+  // Whether ranks were lost in the round that was completed last: the others have completed it without them, and
+  // recover() then only shares out the work anew.
+  bool regrouped() const { return regrouped_; }
 
  private:
   struct Saved {
@@ -55,12 +60,15 @@ class Survival {
     std::uint64_t step() const;
   };
 
+  bool regroup();
+  bool agree(std::uint64_t completed_round);
+  void note_dispensable();
   void rebuild();
   std::uint64_t common_step() const;
   void go_back();
   void lead();
   void agree_on_epoch();
-  void report(std::span<LostRank> losses, std::uint64_t reached);
+  void report(std::span<LostRank> losses);
 
   Membership& membership_;
   World& world_;
@@ -70,7 +78,12 @@ class Survival {
   RunState& state_;
   const FolderClaim& claim_;
   const std::size_t ranks_in_job_;
-  bool leads_;  // is or was rank 0
+  bool leads_;                    // is or was rank 0
+  std::vector<int> dispensable_;  // ranks of the job
+  std::size_t reported_;          // losses
+  bool agreed_ = false;           // since the last recovery
+  bool regrouped_ = false;        // see regrouped()
+  std::uint64_t reached_ = 0;     // the last step before the loss
   std::vector<Copy> copies_;
   std::size_t newest_ = 0;
   double copied_at_ = 0, copy_seconds_ = 0;

@@ -142,7 +142,8 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   } catch (const Error& error) {
     fail("step {} (epoch {}): {}", state_.step + 1, epoch.epoch, error.what());
   }
-  if (pace_) plan_round(batch);
+  const bool regrouped = survival_ != nullptr && survival_->regrouped();
+  if (pace_ && !regrouped) plan_round(batch);
   state_.step += metrics.steps;
   state_.score.reset();
   state_.cursor = after(batch.step);
@@ -157,6 +158,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
     epoch.skipped += skipped_on_all_ranks(inputs_.replicas(), record_.bad_samples.report(batch));
   metrics_.step(place(), metrics, count, epoch);
   replica_.holds_state = true;
+  if (regrouped) fail("ranks were lost in step {}", state_.step);  // what is due is made up for
   const Due now = due(batch.step, metrics);
   // Also after an evaluation or a checkpoint, so that the run does not go back behind it.
   const bool copies = metrics.control_flags.copy > 0 || now.evaluation || now.checkpoint;

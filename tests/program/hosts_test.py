@@ -100,6 +100,7 @@ class Hosts(HostsTest):
 
     def test_rounds_survive_ranks_and_a_host(self):
         for name, options, faults in (("workers", {"strategy": "async"}, ("kill:rank=0,step=7",)),
+                                      ("worker", {"strategy": "async", "servers": 1}, ("kill:rank=1,step=7",)),
                                       ("server", {"strategy": "async", "servers": 1, "model": "lenet"}, ("kill:rank=2,step=9",)),
                                       ("local", {"strategy": "local"}, ("kill:rank=1,step=7",))):
             with self.subTest(name):
@@ -111,6 +112,8 @@ class Hosts(HostsTest):
                 results = json.loads((out / "results.json").read_text())
                 self.assertEqual([epoch["steps"] for epoch in results["epochs"]], [17, 17, 17])
                 self.assertEqual(len(results["losses"]), len(faults))
+                if name == "worker":  # the others have completed its round
+                    self.assertEqual([(loss["step"], loss["repeated_steps"]) for loss in results["losses"]], [(8, 0)])
         out = self.folder / "host"
         process = self.launch(self.training(out, survive=True, strategy="async", model="lenet", epochs=1000000, max_steps=800,
                                             global_batch=30, checkpoint_every=20, eval_every="end"))

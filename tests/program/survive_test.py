@@ -293,6 +293,17 @@ class SurviveInRounds(helper.ProgramTest):
                                **{**self.ASYNC, **options, "max_steps": steps})
                 self.assert_same_state(out / "checkpoint.h5", parts / "checkpoint.h5")
 
+    def test_a_worker_dies_and_the_others_complete_the_round(self):
+        """Owners do not need it. Another rank than 0 then writes the round's record."""
+        for number, (ranks, deaths, servers) in enumerate(((4, {1: 7}, 2), (3, {1: 10}, 1), (4, {1: 6, 2: 7}, 1), (4, {0: 7}, 2))):
+            with self.subTest(ranks=ranks, deaths=deaths, servers=servers):
+                out = self.folder / str(number)
+                results = self.finish_run(out, ranks, deaths, servers=servers, sync_every=8)
+                self.assert_each_step_once(out, results)
+                self.assertEqual([epoch["steps"] for epoch in results["epochs"]], [self.EPOCH, self.EPOCH])
+                for loss in results["losses"]:
+                    self.assertEqual((loss["step"], loss["repeated_steps"]), ((deaths[loss["rank"]] + 7) // 8 * 8, 0))
+
     def test_the_writer_of_checkpoints_dies(self):
         out = self.folder / "out"
         result = run(*self.arguments(out, ["kill:rank=0,step=8,at=renamed"], checkpoint_every=4), ranks=3, environment=RECOVERY)

@@ -36,3 +36,13 @@ TEST_CASE("awaiting a counter that is never raised can be abandoned") {
   std::jthread impatient([&] { backoff.abandon(); });
   CHECK_THROWS_AS(counter.await(1, backoff), Error);
 }
+
+TEST_CASE("awaiting the counter of a lost rank ends") {
+  const Backoff backoff(GENERATE(0, 1000));
+  const SharedCounter counter;
+  std::atomic<bool> lost = false;
+  CHECK(counter.await(0, backoff, lost));
+  std::jthread loss([&] { lost = true; });
+  CHECK_FALSE(counter.await(1, backoff, lost));
+  CHECK(counter.await(0, backoff, lost));  // what it did before counts
+}

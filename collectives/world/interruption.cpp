@@ -1,0 +1,33 @@
+#include "collectives/world/interruption.h"
+
+#include <algorithm>
+
+namespace annulus {
+
+// A rank may be lost while a round ends: either this thread sees that the rank is needed now, or the thread that ends
+// the round sees that it is lost.
+void Interruption::lose(std::size_t rank) {
+  lost_[rank] = true;
+  if (!dispensable_[rank]) interrupted_ = true;
+}
+
+void Interruption::begin_round(std::uint64_t number, std::span<const int> dispensable) {
+  round_ = number;
+  for (const int rank : dispensable) dispensable_[static_cast<std::size_t>(rank)] = true;
+  within_round_ = true;
+}
+
+void Interruption::end_round() {
+  within_round_ = false;
+  for (auto& rank : dispensable_) rank = false;
+  if (std::ranges::any_of(lost_, [](const auto& lost) { return lost.load(); })) interrupted_ = true;
+}
+
+void Interruption::reset() {
+  for (auto* flags : {&lost_, &dispensable_})
+    for (auto& rank : *flags) rank = false;
+  within_round_ = false;
+  interrupted_ = false;
+}
+
+}  // namespace annulus

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace annulus {
+
+// Whether a loss of ranks interrupts this process: then all its waits for other ranks throw Error. By any thread.
+//
+// A loss interrupts at once, unless this process is in a round, in which it needs nothing more from the lost rank. Then
+// it interrupts at the end of the round.
+class Interruption {
+ public:
+  explicit Interruption(std::size_t ranks) : lost_(ranks), dispensable_(ranks) {}
+
+  void lose(std::size_t rank);
+  // `dispensable`: the ranks that this process can do without until the round ends.
+  void begin_round(std::uint64_t number, std::span<const int> dispensable);
+  void end_round();  // when it is complete
+  void reset();      // ends the interruption; nobody counts as lost
+
+  void set(bool interrupted) { interrupted_ = interrupted; }
+  const std::atomic<bool>& interrupted() const { return interrupted_; }
+  const std::atomic<bool>& lost(std::size_t rank) const { return lost_[rank]; }
+  bool within_round() const { return within_round_; }
+  std::uint64_t round() const { return round_; }  // the number of this one or the last
+
+ private:
+  std::atomic<bool> interrupted_ = false, within_round_ = false;
+  std::vector<std::atomic<bool>> lost_, dispensable_;  // by rank of the job
+  std::atomic<std::uint64_t> round_ = 0;
+};
+
+}  // namespace annulus
