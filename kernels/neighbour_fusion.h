@@ -4,8 +4,8 @@
 
 namespace annulus {
 
-// An operation that may, in training, do a part of its neighbours' forward passes within its own passes, if the device
-// has kernels for that and expects them to be faster. The neighbours' forward() still runs, and does the rest.
+// An operation that may, in training, do a part of its neighbours' passes within its own passes, if the device has
+// kernels for that and expects them to be faster. The neighbours' passes still run, and do the rest.
 class NeighbourFusion {
  public:
   virtual ~NeighbourFusion() = default;
@@ -15,9 +15,16 @@ class NeighbourFusion {
   // REQUIRES: bind() has not been called.
   virtual void fuse_neighbours(Op* previous, Op* next) = 0;
 
-  // Whether the output of `previous` is not stored: forward() and backward() compute it from Bindings::previous_input.
+  // Whether the passes read Bindings::previous_input.
+  virtual bool reads_previous_input() const = 0;
+  // Whether the output of `previous` is not stored: forward() and backward() compute it from that input.
   virtual bool computes_previous() const = 0;
 };
+
+inline bool reads_previous_input(const Op& op) {
+  const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);
+  return fusion != nullptr && fusion->reads_previous_input();
+}
 
 inline bool computes_previous(const Op& op) {
   const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);

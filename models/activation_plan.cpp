@@ -16,13 +16,13 @@ struct Read {
   bool in_backward;  // and in forward
 };
 
-// The values that a node reads: its inputs and, if it computes the previous node's output, that node's input.
+// The values that a node reads: its inputs and, if it does passes of the previous node, that node's input.
 std::vector<Read> reads(const Graph& graph, std::size_t node, const Op& op, bool runs_backward) {
   const auto& inputs = graph.nodes()[node].inputs;
   std::vector<Read> all;
   for (std::size_t k = 0; k < inputs.size(); ++k)
     all.push_back({inputs[k], runs_backward && op.info().input(k).backward_reads});
-  if (computes_previous(op)) all.push_back({graph.nodes()[node - 1].inputs[0], all[0].in_backward});
+  if (reads_previous_input(op)) all.push_back({graph.nodes()[node - 1].inputs[0], all[0].in_backward});
   return all;
 }
 

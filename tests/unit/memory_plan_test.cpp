@@ -75,14 +75,16 @@ class UnitOp final : public Op, public NeighbourFusion {
     info_.computes_next = computes_next;
   }
   void require_input() { info_.inputs[0].backward_reads = true; }
-  void fuse_neighbours(Op*, Op*) override { computes_previous_ = true; }
+  void read_previous_input() { reads_previous_input_ = true; }
+  void fuse_neighbours(Op*, Op*) override { reads_previous_input_ = computes_previous_ = true; }
+  bool reads_previous_input() const override { return reads_previous_input_; }
   bool computes_previous() const override { return computes_previous_; }
   void bind(const Bindings&) override {}
   void forward() override {}
   void backward(float) override {}
 
  private:
-  bool computes_previous_ = false;
+  bool reads_previous_input_ = false, computes_previous_ = false;
 };
 
 // The plan of a chain of nodes, in which the backward pass of the fourth reads the output of the third. If `fused`, the
@@ -125,7 +127,7 @@ TEST_CASE("a fused output is kept from the pass before it on") {
   CHECK_FALSE(share(Mode::training, true, act + 2));
 }
 
-// The fourth node computes the output of the third from that of the second.
+// The fourth node computes the output of the third from that of the second, or only reads both.
 TEST_CASE("an output that the next pass computes has no memory, and what it is computed from is kept") {
   Graph graph({1, 1, 1});
   Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
@@ -133,7 +135,8 @@ TEST_CASE("an output that the next pass computes has no memory, and what it is c
   const Value left_out = graph.add({.name = "second", .operation = Dense{1}, .inputs = {first}, .recomputed = true});
   x = graph.add({.name = "third", .operation = Dense{1}, .inputs = {left_out}, .recomputed = true});
   graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{1}, {x}), Graph::kLabels});
-  for (const bool computes_previous : {false, true}) {
+  enum Fusion { none, reads_previous_input, computes_previous };
+  for (const Fusion fusion : {none, reads_previous_input, computes_previous}) {
     std::vector<std::unique_ptr<UnitOp>> ops;
     std::vector<const Op*> views;
     for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -141,15 +144,16 @@ TEST_CASE("an output that the next pass computes has no memory, and what it is c
       views.push_back(ops.back().get());
     }
     ops[3]->require_input();
-    if (computes_previous) ops[3]->fuse_neighbours(ops[2].get(), ops[4].get());
+    if (fusion == reads_previous_input) ops[3]->read_previous_input();
+    if (fusion == computes_previous) ops[3]->fuse_neighbours(ops[2].get(), ops[4].get());
     const std::vector<TensorSpec> specs(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()});
     const ActivationPlan plan(graph, {0, views.size()}, views, specs, Mode::training);
     std::vector<std::byte> arena(plan.bytes());
     const DeviceView memory{arena.data(), arena.size()};
     const auto address = [&](Value value) { return plan.view(plan.value(value), memory).address; };
-    CHECK((address(left_out) == nullptr) == computes_previous);
+    CHECK((address(left_out) == nullptr) == (fusion == computes_previous));
     // Forward of the fourth reads it while its own output is written.
-    CHECK((address(first) != address(x)) == computes_previous);
+    CHECK((address(first) != address(x)) == (fusion != none));
     // And so does its backward, before which both are recomputed.
     CHECK(plan.recomputed_before(3) == std::vector<std::size_t>{1, 2});
   }

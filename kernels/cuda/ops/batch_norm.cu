@@ -2,7 +2,8 @@
 // memory: forward reads the input twice and writes the output, and backward reads the input and the output's gradient
 // twice and writes the input's gradient. (The two passes cannot be merged: every value depends on the statistics.) An
 // addition accesses one more value in forward and one in backward. A ReLU stores a bit for each value, instead of
-// reading the output again. Convolutions before and after it may do the passes of forward (fusible_norm.h).
+// reading the output again. Convolutions before and after it may do the passes of forward and the first one of backward
+// (fusible_norm.h).
 
 #include "kernels/cuda/ops/column_sums.h"
 #include "kernels/cuda/ops/fusible_norm.h"
@@ -29,6 +30,8 @@ struct Statistics {
   // The factor and the offset in 16 bits, if the next operation computes the output, else null. Then those in float32
   // are rounded likewise, so that backward differentiates what that operation computes.
   __half *scale16 = nullptr, *shift16 = nullptr;
+  // The output as a function of (input - mean) inverse, if the next operation computes gradient sums, else null.
+  float *scale_normalized = nullptr, *shift_normalized = nullptr;
 
   Statistics(float* memory, std::size_t channels)
       : mean(memory),
@@ -47,6 +50,9 @@ struct Statistics {
     if (scale16 != nullptr) factor[channel] = static_cast<float>(scale16[channel] = __half(factor[channel]));
     offset[channel] = shift - mean_ * factor[channel];
     if (shift16 != nullptr) offset[channel] = static_cast<float>(shift16[channel] = __half(offset[channel]));
+    if (scale_normalized == nullptr) return;
+    scale_normalized[channel] = factor[channel] / inverse[channel];
+    shift_normalized[channel] = offset[channel] + factor[channel] * mean_;
   }
 
   // With d the input's distance to the mean and n values, the input's gradient is
@@ -100,10 +106,12 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   store_block_sums(columns, moments, partial);
 }
 
-// The moments of each channel: the blocks' are combined, or they follow from the sums that a convolution computed.
-struct PartialMoments {
+// The results of a pass over all values, for each channel: the blocks' are combined, or they follow from the sums that
+// a convolution computed.
+template <class Sum>
+struct OfBlocks {
   Columns columns;
-  const Moments* partial;
+  const Sum* partial;
 
   dim3 grid() const { return columns.sum_grid(); }
   dim3 block() const { return columns.sum_block(); }
@@ -112,19 +120,32 @@ struct PartialMoments {
     add_up_stripes(columns, partial, finish);
   }
 };
-struct MomentsOfSums {
+struct OfConvolution {
   unsigned channels;
-  float count;
-  FusibleNorm::ChannelSums sums;
 
   dim3 grid() const { return channel_blocks(channels); }
   dim3 block() const { return kChannelThreads; }
+};
+struct MomentsOfConvolution : OfConvolution {
+  float count;
+  FusibleNorm::ChannelSums sums;
+
   template <class Finish>
   __device__ void for_each_channel(const Finish& finish) const {
     const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
     if (channel >= channels) return;
     const float mean = sums.values[channel] / count;
     finish(channel, Moments{count, mean, sums.squares[channel] - sums.values[channel] * mean});
+  }
+};
+struct GradientSumsOfConvolution : OfConvolution {
+  NormGradient norm;
+
+  template <class Finish>
+  __device__ void for_each_channel(const Finish& finish) const {
+    const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
+    if (channel < channels)
+      finish(channel, Sums<2>{{norm.sum[channel], norm.normalized_sum[channel] / norm.inverse[channel]}});
   }
 };
 
@@ -201,8 +222,8 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
       });
 }
 
-// How backward knows where the ReLU was active: there is none, forward stored a bit for each value, or the output is
-// computed again.
+// How a pass of backward knows where the ReLU was active: there is none, or the gradient has zeros where it was not;
+// forward stored a bit for each value; or the output is computed again.
 enum class Active { everywhere, stored, recomputed };
 
 // Returns a bit for each positive value of factor input + offset.
@@ -275,19 +296,20 @@ struct ParameterGradients {
 };
 
 // `frozen`: the statistics do not depend on the input.
-__global__ void finish_backward(Columns columns, const Sums<2>* partial, const float* unscale, bool frozen,
-                                Statistics statistics, ParameterGradients to) {
-  add_up_stripes(columns, partial, [&](unsigned channel, const Sums<2>& sums) {
-    const auto values = static_cast<float>(columns.rows);
+template <class Source>
+__global__ void finish_backward(Source source, float values, const float* unscale, bool frozen, Statistics statistics,
+                                ParameterGradients to) {
+  source.for_each_channel([&](unsigned channel, const Sums<2>& sums) {
     statistics.set_backward(channel, frozen ? Sums<2>{} : sums, values);
     to.set(channel, sums, *unscale, statistics, values);
   });
 }
 
 // The parameters' gradients are all-reduced later with all others, but the input's gradient needs these sums now.
-__global__ void share_gradient_sums(Columns columns, const Sums<2>* partial, const float* unscale, float pixels,
-                                    Statistics statistics, ParameterGradients to, SharedSums shared) {
-  add_up_stripes(columns, partial, [&](unsigned channel, const Sums<2>& sums) {
+template <class Source>
+__global__ void share_gradient_sums(Source source, const float* unscale, float pixels, Statistics statistics,
+                                    ParameterGradients to, SharedSums shared) {
+  source.for_each_channel([&](unsigned channel, const Sums<2>& sums) {
     to.set(channel, sums, *unscale, statistics, pixels * shared.images());
     shared.set(channel, sums);
   });
@@ -381,6 +403,17 @@ class BatchNormOp : public Op, public FusibleNorm {
     positive_ = {};
     return {statistics_.scale16, statistics_.shift16};
   }
+  NormGradient take_gradient_sums() override {
+    constexpr std::size_t kArrays = 7;
+    gradient_memory_ = allocate_device(kArrays * columns_.channels * sizeof(float));
+    const auto array = [&](std::size_t i) { return data<float>(gradient_memory_.view()) + i * columns_.channels; };
+    statistics_.scale_normalized = array(0);
+    statistics_.shift_normalized = array(1);
+    positive_ = {};
+    norm_gradient_ = {statistics_.mean, statistics_.inverse, array(0), array(1), array(2), array(3), array(4), array(5),
+                      array(6)};
+    return norm_gradient_;
+  }
 
   void sum_over_ranks(const SumOverRanks& sum) override { sum_over_ranks_ = sum; }
 
@@ -403,11 +436,11 @@ class BatchNormOp : public Op, public FusibleNorm {
       launch(prepare_inference, channel_blocks(columns_.channels), kChannelThreads, lane(), columns_.channels,
              p[kScale], p[kShift], p[kMean], p[kVariance], operation_.epsilon, statistics_);
     } else if (sums_memory_.view()) {
-      finish_moments(MomentsOfSums{columns_.channels, static_cast<float>(columns_.rows), sums_});
+      finish_moments(MomentsOfConvolution{{columns_.channels}, values(), sums_});
     } else {
       auto* partial = static_cast<Moments*>(partial_);
       launch(batch_moments<T>, columns_.grid(), columns_.block(), lane(), columns_, input_, partial);
-      finish_moments(PartialMoments{columns_, partial});
+      finish_moments(OfBlocks<Moments>{columns_, partial});
     }
     if (leaves_output()) return;
     launch(normalize_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, addend_, statistics_,
@@ -417,14 +450,14 @@ class BatchNormOp : public Op, public FusibleNorm {
   void backward(float sample_weight) override {
     const auto& g = parameter_gradients_;
     const ParameterGradients to{g[kScale], g[kShift], g[kMean], g[kVariance], batch_ * sample_weight};
-    auto* partial = static_cast<Sums<2>*>(partial_);
-    launch(gradient_sums_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, output_gradient_,
-           positive(), statistics_, partial);
-    if (operation_.synchronized)
-      share_backward(partial, to);
-    else
-      launch(finish_backward, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, context_.unscale,
-             operation_.frozen_statistics, statistics_, to);
+    if (gradient_memory_.view()) {
+      finish_gradient_sums(GradientSumsOfConvolution{{columns_.channels}, norm_gradient_}, to);
+    } else {
+      auto* partial = static_cast<Sums<2>*>(partial_);
+      launch(gradient_sums_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, output_gradient_,
+             positive(), statistics_, partial);
+      finish_gradient_sums(OfBlocks<Sums<2>>{columns_, partial}, to);
+    }
     if (!gradient_.wanted() && !addend_gradient_.wanted()) return;
     launch(input_gradients_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, output_gradient_,
            positive(), statistics_, gradient_, addend_gradient_);
@@ -436,6 +469,7 @@ class BatchNormOp : public Op, public FusibleNorm {
 
   bool uses_batch_statistics() const { return mode_ == Mode::training && !operation_.frozen_statistics; }
   bool leaves_output() const { return statistics_.scale16 != nullptr; }
+  float values() const { return static_cast<float>(columns_.rows); }  // in a channel
 
   template <class Source>
   void finish_moments(const Source& source) {
@@ -451,9 +485,15 @@ class BatchNormOp : public Op, public FusibleNorm {
            p[kMean], p[kScale], p[kShift], operation_.epsilon, statistics_);
   }
 
-  void share_backward(const Sums<2>* partial, const ParameterGradients& to) {
-    launch(share_gradient_sums, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, context_.unscale,
-           pixels_, statistics_, to, shared_);
+  template <class Source>
+  void finish_gradient_sums(const Source& source, const ParameterGradients& to) {
+    if (!operation_.synchronized) {
+      launch(finish_backward<Source>, source.grid(), source.block(), lane(), source, values(), context_.unscale,
+             operation_.frozen_statistics, statistics_, to);
+      return;
+    }
+    launch(share_gradient_sums<Source>, source.grid(), source.block(), lane(), source, context_.unscale, pixels_,
+           statistics_, to, shared_);
     add_up(shared_.bytes() - sizeof(float));  // the number of images is known
     launch(finish_shared_backward, channel_blocks(columns_.channels), kChannelThreads, lane(), shared_, pixels_,
            statistics_);
@@ -468,13 +508,14 @@ class BatchNormOp : public Op, public FusibleNorm {
     return operation_.relu ? normalize<T, false, true> : normalize<T, false, false>;
   }
 
+  // REQUIRES: no convolution does this pass.
   auto gradient_sums_kernel() const {
     if (!operation_.relu) return gradient_sums<T, Active::everywhere>;
     return leaves_output() ? gradient_sums<T, Active::recomputed> : gradient_sums<T, Active::stored>;
   }
 
   auto input_gradients_kernel() const {
-    if (!operation_.relu) return input_gradients<T, Active::everywhere>;
+    if (!operation_.relu || gradient_memory_.view()) return input_gradients<T, Active::everywhere>;
     return leaves_output() ? input_gradients<T, Active::recomputed> : input_gradients<T, Active::stored>;
   }
 
@@ -485,8 +526,9 @@ class BatchNormOp : public Op, public FusibleNorm {
   Columns columns_;
   Buffer own_, positive_;  // positive: a bit for each value, a byte for each 16 bytes; only if needed
   Statistics statistics_;
-  Buffer sums_memory_, factors_memory_;  // only if convolutions do passes of it
+  Buffer sums_memory_, factors_memory_, gradient_memory_;  // only if convolutions do passes of it
   FusibleNorm::ChannelSums sums_{};
+  NormGradient norm_gradient_{};
   Buffer shared_memory_;  // only if synchronized
   SharedSums shared_{};
   SumOverRanks sum_over_ranks_;

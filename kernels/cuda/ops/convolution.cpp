@@ -48,20 +48,26 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     if (context_.precision != Precision::fp16 || layer_.groups > 1 || layer_.transposed) return;
     auto *before = dynamic_cast<FusibleNorm*>(previous), *after = dynamic_cast<FusibleNorm*>(next);
     const bool bare = !layer_.bias && !layer_.relu;
-    const ConvolutionFusion possible{.normalized = before != nullptr && before->scales_and_rectifies(),
-                                     .statistics = after != nullptr && after->needs_statistics() && bare};
+    const bool normalized = before != nullptr && before->scales_and_rectifies();
+    const ConvolutionFusion possible{.normalized = normalized,
+                                     .statistics = after != nullptr && after->needs_statistics() && bare,
+                                     .gradient_sums = normalized};
     if (!possible.any()) return;
     const ConvolutionFusion fusion = context_.convolutions->choose_fusion(layer_.problem, possible);
     if (!fusion.any()) return;
     layer_.problem.fusion = fusion;
     forward_ = planned(Pass::forward);
     if (fusion.statistics) sums_ = after->take_statistics();
+    if (fusion.gradient_sums) norm_ = before->take_gradient_sums();
     if (!fusion.normalized) return;
     backward_weights_ = planned(Pass::backward_weights);
     factors_ = before->leave_output();
   }
 
-  bool computes_previous() const override { return factors_.scale != nullptr; }
+  bool reads_previous_input() const override {
+    return layer_.problem.fusion.normalized || layer_.problem.fusion.gradient_sums;
+  }
+  bool computes_previous() const override { return layer_.problem.fusion.normalized; }
 
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;
@@ -95,11 +101,7 @@ class ConvolutionOp : public Op, public NeighbourFusion {
 
  private:
   std::unique_ptr<ConvolutionPlan> planned(Pass pass) {
-    ConvolutionProblem one = layer_.problem;
-    one.pass = pass;
-    one.accumulate = pass == Pass::backward_data && layer_.problem.accumulate;
-    one.fusion.normalized = pass != Pass::backward_data && layer_.problem.fusion.normalized;
-    one.fusion.statistics = pass == Pass::forward && layer_.problem.fusion.statistics;
+    const ConvolutionProblem one = layer_.problem.with(pass);
     if (layer_.groups == 1) return context_.convolutions->plan(one);
     return plan_grouped({one, layer_.channels, layer_.filters, layer_.groups}, context_.multiprocessors);
   }
@@ -107,8 +109,9 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   // The operands are the layer's: values or gradients.
   void run(ConvolutionPlan& plan, std::byte* input, std::byte* weights, std::byte* output, std::byte* workspace) const {
     if (layer_.transposed) std::swap(input, output);
-    plan.run({input, weights, output, factors_.scale, factors_.shift, sums_.values, sums_.squares}, workspace,
-             context_.lane.get());
+    plan.run({input, weights, output, factors_.scale, factors_.shift, sums_.values, sums_.squares,
+              bindings_.previous_input.address, norm_},
+             workspace, context_.lane.get());
   }
 
   float* bias(const std::vector<DeviceView>& of) const {
@@ -139,6 +142,7 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   std::unique_ptr<ConvolutionPlan> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
   FusibleNorm::ChannelFactors factors_{};  // of the input, if the forward and backward_weights plans normalize it
   FusibleNorm::ChannelSums sums_{};        // of the output, if the forward plan computes them
+  NormGradient norm_{};                    // of the input, if the backward_data plan computes its sums
   Bindings bindings_;
   DeviceView weights_;  // in the value type
   std::byte* workspace_ = nullptr;

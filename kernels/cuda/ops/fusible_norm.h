@@ -1,5 +1,7 @@
 #pragma once
 
+#include "kernels/cuda/vendor/convolution_plan.h"
+
 namespace annulus::cuda {
 
 // A batch norm, as seen by the convolutions before and after it that may do its passes (ConvolutionFusion). To be
@@ -22,6 +24,9 @@ class FusibleNorm {
   virtual bool scales_and_rectifies() const = 0;  // its output is max(0, scale input + shift)
   // From now on, forward() computes the factors instead of the output.
   virtual ChannelFactors leave_output() = 0;
+  // From now on, the operation after it writes the gradient of what the ReLU reads, instead of the output's gradient,
+  // and its sums. forward() computes what that takes. REQUIRES: scales_and_rectifies().
+  virtual NormGradient take_gradient_sums() = 0;
 };
 
 }  // namespace annulus::cuda

@@ -19,8 +19,11 @@ struct ConvolutionFusion {
   bool normalized = false;
   // Of forward: for each filter, the sum of the output's values and that of their squares.
   bool statistics = false;
+  // Of backward_data: the input's values are the output of a batch norm with a ReLU. Writes the gradient of what the
+  // ReLU reads, instead of the input's gradient, and for each channel its sums (NormGradient).
+  bool gradient_sums = false;
 
-  bool any() const { return normalized || statistics; }
+  bool any() const { return normalized || statistics || gradient_sums; }
   bool operator==(const ConvolutionFusion&) const = default;
 };
 
@@ -40,6 +43,17 @@ struct ConvolutionProblem {
   bool accumulate = false;  // of backward_data: adds to the input's gradient
   ConvolutionFusion fusion{};
 
+  // Returns another pass of the same layer, with what concerns it of this one's fusions.
+  ConvolutionProblem with(Pass other) const {
+    ConvolutionProblem changed = *this;
+    changed.pass = other;
+    changed.accumulate = accumulate && other == Pass::backward_data;
+    changed.fusion = {.normalized = fusion.normalized && other != Pass::backward_data,
+                      .statistics = fusion.statistics && other == Pass::forward,
+                      .gradient_sums = fusion.gradient_sums && other == Pass::backward_data};
+    return changed;
+  }
+
   // The size of a window.
   std::size_t window_height() const { return dilation.height * (kernel.height - 1) + 1; }
   std::size_t window_width() const { return dilation.width * (kernel.width - 1) + 1; }
@@ -48,12 +62,24 @@ struct ConvolutionProblem {
   std::size_t output_width() const { return (width + padding.width() - window_width()) / stride.width + 1; }
 };
 
+// Device memory for gradient_sums, in float32 one value for each channel. A batch norm with a ReLU, of the values x:
+//   normalized = inverse (x - mean)
+//   output = max(0, scale normalized + shift)
+struct NormGradient {
+  float *mean, *inverse, *scale, *shift;  // read
+  float *sum, *normalized_sum;            // written: of the gradient, and of the gradient times `normalized`
+  // Results of the same operation of cuDNN, which we do not use: the gradient of x as a linear function of both.
+  float *gradient_factor, *value_factor, *constant;
+};
+
 // Device memory, aligned to 16 bytes. Input, weights and output are values or their gradients: a pass reads two of them
 // and writes the third.
 struct ConvolutionOperands {
   void *input, *weights, *output;
   void *scale = nullptr, *shift = nullptr;   // if normalized: of each channel, in the value type
   void *sums = nullptr, *squares = nullptr;  // if it computes statistics: of each filter, float32
+  void* norm_input = nullptr;                // if it computes gradient sums: the values x of the norm
+  NormGradient norm{};
 };
 
 class ConvolutionPlan {
@@ -73,9 +99,9 @@ class ConvolutionPlanner {
   // Throws Error if there is no plan for the problem.
   virtual std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) = 0;
 
-  // Returns which of the possible fusions make the forward pass of `problem` and its backward_weights the fastest,
-  // together with the batch norms' separate passes for all others. There is a plan for each of them. They are chosen by
-  // measurements, so without a tuning file none is.
+  // Returns which of the possible fusions make the passes of `problem` the fastest, together with the batch norms'
+  // separate passes for all others. There is a plan for each of them. They are chosen by measurements, so without a
+  // tuning file none is.
   virtual ConvolutionFusion choose_fusion(const ConvolutionProblem& problem, const ConvolutionFusion& possible) = 0;
 };
 

@@ -30,8 +30,27 @@ using cudnn::Descriptor, cudnn::EngineConfiguration;
 // than this are rarely the fastest, and not worth a smaller batch.
 constexpr std::size_t kWorkspaceLimit = std::size_t{1} << 30;
 
-// The tensors with an address at run time, by their ids in the graph.
-enum Operand : std::int64_t { kInput = 1, kWeights, kOutput, kScale, kShift, kSums, kSquares, kFirstIntermediate };
+// The tensors with an address at run time, by their ids in the graph. From kSums on, they are in float32.
+enum Operand : std::int64_t {
+  kInput = 1,
+  kWeights,
+  kOutput,
+  kScale,
+  kShift,
+  kNormInput,
+  kSums,
+  kSquares,
+  kMean,
+  kInverse,
+  kNormScale,
+  kNormShift,
+  kGradientSum,
+  kNormalizedSum,
+  kGradientFactor,
+  kValueFactor,
+  kConstant,
+  kFirstIntermediate
+};
 
 std::string_view name(Pass pass) {
   switch (pass) {
@@ -59,12 +78,17 @@ void require_sound(const ConvolutionProblem& problem) {
   if (problem.accumulate && problem.pass != Pass::backward_data) wrong("only backward data can add to its result");
   if (problem.fusion.normalized && problem.pass == Pass::backward_data) wrong("backward data does not read the input");
   if (problem.fusion.statistics && problem.pass != Pass::forward) wrong("only forward computes statistics");
+  if (problem.fusion.gradient_sums && (problem.pass != Pass::backward_data || problem.accumulate))
+    wrong("only backward data that does not add to its result computes gradient sums");
 }
 
 std::vector<Operand> operands(const ConvolutionProblem& problem) {
   std::vector<Operand> all{kInput, kWeights, kOutput};
   if (problem.fusion.normalized) all.insert(all.end(), {kScale, kShift});
   if (problem.fusion.statistics) all.insert(all.end(), {kSums, kSquares});
+  if (problem.fusion.gradient_sums)
+    all.insert(all.end(), {kNormInput, kMean, kInverse, kNormScale, kNormShift, kGradientSum, kNormalizedSum,
+                           kGradientFactor, kValueFactor, kConstant});
   return all;
 }
 
@@ -73,7 +97,7 @@ std::vector<Operand> written_operands(const ConvolutionProblem& problem) {
     case Pass::forward:
       return problem.fusion.statistics ? std::vector{kOutput, kSums, kSquares} : std::vector{kOutput};
     case Pass::backward_data:
-      return {kInput};
+      return problem.fusion.gradient_sums ? std::vector{kInput, kGradientSum, kNormalizedSum} : std::vector{kInput};
     default:
       return {kWeights};
   }
@@ -91,10 +115,30 @@ void* address(const ConvolutionOperands& operands, Operand operand) {
       return operands.scale;
     case kShift:
       return operands.shift;
+    case kNormInput:
+      return operands.norm_input;
     case kSums:
       return operands.sums;
-    default:
+    case kSquares:
       return operands.squares;
+    case kMean:
+      return operands.norm.mean;
+    case kInverse:
+      return operands.norm.inverse;
+    case kNormScale:
+      return operands.norm.scale;
+    case kNormShift:
+      return operands.norm.shift;
+    case kGradientSum:
+      return operands.norm.sum;
+    case kNormalizedSum:
+      return operands.norm.normalized_sum;
+    case kGradientFactor:
+      return operands.norm.gradient_factor;
+    case kValueFactor:
+      return operands.norm.value_factor;
+    default:
+      return operands.norm.constant;
   }
 }
 
@@ -102,22 +146,23 @@ void* address(const ConvolutionOperands& operands, Operand operand) {
 Shape extents(const ConvolutionProblem& p, Operand operand) {
   switch (operand) {
     case kInput:
+    case kNormInput:
       return {p.batch, p.channels, p.height, p.width};
     case kWeights:
       return {p.filters, p.channels, p.kernel.height, p.kernel.width};
     case kOutput:
       return {p.batch, p.filters, p.output_height(), p.output_width()};
-    case kScale:
-    case kShift:
-      return {1, p.channels, 1, 1};
-    default:
+    case kSums:
+    case kSquares:
       return {1, p.filters, 1, 1};
+    default:
+      return {1, p.channels, 1, 1};
   }
 }
 
 std::size_t bytes(const ConvolutionProblem& problem, Operand operand) {
-  const bool wide = operand == kSums || operand == kSquares;
-  return elements(extents(problem, operand)) * size_of(wide ? DataType::f32 : value_type(problem.precision));
+  return elements(extents(problem, operand)) *
+         size_of(operand >= kSums ? DataType::f32 : value_type(problem.precision));
 }
 
 Descriptor channels_last_tensor(std::int64_t id, cudnnDataType_t type, const Shape& extents, cudnn::Place place) {
@@ -191,8 +236,10 @@ class Builder {
 
   cudnn::Graph build() && {
     const OperationNames names = operation_names(problem_.pass);
-    const Descriptor& input = problem_.fusion.normalized ? normalized(stored(kInput)) : stored(kInput);
-    const Descriptor& output = stored(kOutput);
+    Tensor input = problem_.fusion.normalized      ? normalized(stored(kInput))
+                   : problem_.fusion.gradient_sums ? intermediate()
+                                                   : stored(kInput);
+    Tensor output = stored(kOutput);
     operations_.emplace_back(names.type)
         .set(names.input, input)
         .set(names.weights, stored(kWeights))
@@ -202,15 +249,20 @@ class Builder {
         .set(names.sum_factor, problem_.accumulate ? 1.0f : 0.0f)
         .finalize();
     if (problem_.fusion.statistics) add_statistics(output);
+    if (problem_.fusion.gradient_sums) add_gradient_sums(input);
     return cudnn::graph(std::move(parts_), std::move(operations_));
   }
 
  private:
   using Tensor = const Descriptor&;
 
-  Tensor stored(Operand operand) { return stored(operand, values_); }
-  Tensor stored(Operand operand, cudnnDataType_t type) {
-    return tensor(operand, type, extents(problem_, operand), cudnn::Place::device);
+  Tensor stored(Operand operand) {
+    return tensor(operand, operand >= kSums ? CUDNN_DATA_FLOAT : values_, extents(problem_, operand),
+                  cudnn::Place::device);
+  }
+  // A value of the input's shape.
+  Tensor intermediate() {
+    return tensor(next_++, CUDNN_DATA_FLOAT, extents(problem_, kInput), cudnn::Place::intermediate);
   }
   Tensor tensor(std::int64_t id, cudnnDataType_t type, const Shape& extents, cudnn::Place place) {
     return parts_.emplace_back(channels_last_tensor(id, type, extents, place));
@@ -222,13 +274,16 @@ class Builder {
     return pointwise(CUDNN_POINTWISE_RELU_FWD, {&shifted});
   }
 
-  // Returns a value of the input's shape.
   Tensor pointwise(cudnnPointwiseMode_t mode, std::initializer_list<const Descriptor*> from) {
+    Tensor to = intermediate();
+    operations_.push_back(cudnn::pointwise_operation(function(mode), from, to));
+    return to;
+  }
+
+  Tensor function(cudnnPointwiseMode_t mode) {
     Descriptor& function = parts_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     function.set(CUDNN_ATTR_POINTWISE_MODE, mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT).finalize();
-    Tensor to = tensor(next_++, CUDNN_DATA_FLOAT, extents(problem_, kInput), cudnn::Place::intermediate);
-    operations_.push_back(cudnn::pointwise_operation(function, from, to));
-    return to;
+    return function;
   }
 
   void add_statistics(Tensor output) {
@@ -236,8 +291,37 @@ class Builder {
         .set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_GENSTATS_SUM_SQSUM)
         .set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT)
         .set(CUDNN_ATTR_OPERATION_GENSTATS_XDESC, output)
-        .set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, stored(kSums, CUDNN_DATA_FLOAT))
-        .set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, stored(kSquares, CUDNN_DATA_FLOAT))
+        .set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, stored(kSums))
+        .set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, stored(kSquares))
+        .finalize();
+  }
+
+  // cuDNN's plans are for this order of the batch norm's operations only. Other functions of the same values have none.
+  void add_gradient_sums(Tensor output_gradient) {
+    Tensor values = stored(kNormInput), mean = stored(kMean), inverse = stored(kInverse), scale = stored(kNormScale);
+    Tensor distance = pointwise(CUDNN_POINTWISE_SUB, {&values, &mean});
+    Tensor normalized = pointwise(CUDNN_POINTWISE_MUL, {&distance, &inverse});
+    Tensor scaled = pointwise(CUDNN_POINTWISE_MUL, {&normalized, &scale});
+    Tensor shifted = pointwise(CUDNN_POINTWISE_ADD, {&scaled, &stored(kNormShift)});
+    Tensor gradient = stored(kInput);
+    operations_.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function(CUDNN_POINTWISE_RELU_BWD))
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, shifted)
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, output_gradient)
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, gradient)
+        .finalize();
+    operations_.emplace_back(CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR)
+        .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_DATA_FLOAT)
+        .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, mean)
+        .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, inverse)
+        .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, scale)
+        .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, values)
+        .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, gradient)
+        .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC, stored(kNormalizedSum))
+        .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC, stored(kGradientSum))
+        .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC, stored(kGradientFactor))
+        .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC, stored(kValueFactor))
+        .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS, stored(kConstant))
         .finalize();
   }
 
@@ -259,10 +343,12 @@ std::string to_string(const ConvolutionProblem& p) {
   if (!border.symmetric()) padding += " to " + text({border.bottom, border.right});
   const std::string dilation = p.dilation == 1 ? "" : ", dilation " + text(p.dilation);
   const ConvolutionFusion& fusion = p.fusion;
-  return fmt::format("{} convolution{}{}{} in {}, {} x {} x {} x {} by {} filters of {} x {}, stride {}, padding {}{}",
-                     name(p.pass), p.accumulate ? " (added)" : "", fusion.normalized ? " of a normalized input" : "",
-                     fusion.statistics ? " with statistics" : "", to_string(p.precision), p.batch, p.height, p.width,
-                     p.channels, p.filters, p.kernel.height, p.kernel.width, text(p.stride), padding, dilation);
+  return fmt::format(
+      "{} convolution{}{}{}{} in {}, {} x {} x {} x {} by {} filters of {} x {}, stride {}, padding {}{}", name(p.pass),
+      p.accumulate ? " (added)" : "", fusion.normalized ? " of a normalized input" : "",
+      fusion.statistics ? " with statistics" : "", fusion.gradient_sums ? " with gradient sums" : "",
+      to_string(p.precision), p.batch, p.height, p.width, p.channels, p.filters, p.kernel.height, p.kernel.width,
+      text(p.stride), padding, dilation);
 }
 
 cudnn::Graph convolution_graph(const ConvolutionProblem& problem) {
@@ -404,7 +490,12 @@ class Scratch {
 
   ConvolutionOperands addresses() {
     const auto of = [this](Operand operand) { return memory_[operand].view().address; };
-    return {of(kInput), of(kWeights), of(kOutput), of(kScale), of(kShift), of(kSums), of(kSquares)};
+    const auto floats = [&](Operand operand) { return reinterpret_cast<float*>(of(operand)); };
+    const NormGradient norm{floats(kMean),           floats(kInverse),     floats(kNormScale),
+                            floats(kNormShift),      floats(kGradientSum), floats(kNormalizedSum),
+                            floats(kGradientFactor), floats(kValueFactor), floats(kConstant)};
+    return {of(kInput), of(kWeights), of(kOutput),    of(kScale), of(kShift),
+            of(kSums),  of(kSquares), of(kNormInput), norm};
   }
 
   Stopwatch stopwatch_;
@@ -431,7 +522,9 @@ class Planner final : public ConvolutionPlanner {
     if (!tuning_) return {};
     const auto cost = [&](const ConvolutionFusion& fusion) { return step_microseconds(problem, possible, fusion); };
     const std::array choices{ConvolutionFusion{}, ConvolutionFusion{.statistics = possible.statistics}, possible};
-    return std::ranges::min(choices, {}, cost);
+    ConvolutionFusion fusion = std::ranges::min(choices, {}, cost);
+    fusion.gradient_sums = possible.gradient_sums && gradient_sums_are_faster(problem);
+    return fusion;
   }
 
  private:
@@ -470,21 +563,26 @@ class Planner final : public ConvolutionPlanner {
     return std::make_shared<const Built>(Built{problem, std::move(graph), std::move(configuration), std::move(plan)});
   }
 
-  // The time in a training step that depends on the fusion. What is possible and not fused costs a pass of a batch
+  // The time of forward and backward_weights with the fusion. What is possible and not fused costs a pass of a batch
   // norm: the one before the convolution reads and writes the input, and the one after it reads the output. These take
   // at least the time of a copy, and half of that.
   double step_microseconds(const ConvolutionProblem& problem, const ConvolutionFusion& possible,
                            const ConvolutionFusion& fusion) {
-    ConvolutionProblem forward = problem, backward = problem;
-    forward.pass = Pass::forward;
-    forward.fusion = fusion;
-    backward.pass = Pass::backward_weights;
-    backward.fusion = {.normalized = fusion.normalized};
-    double sum = microseconds(forward);
-    if (possible.normalized) sum += microseconds(backward);
+    ConvolutionProblem fused = problem;
+    fused.fusion = fusion;
+    double sum = microseconds(fused.with(Pass::forward));
+    if (possible.normalized) sum += microseconds(fused.with(Pass::backward_weights));
     if (possible.normalized && !fusion.normalized) sum += copy_microseconds(bytes(problem, kInput));
     if (possible.statistics && !fusion.statistics) sum += copy_microseconds(bytes(problem, kOutput)) / 2;
     return sum;
+  }
+
+  // Apart, a pass of the batch norm reads two values for each of the input's, which takes at least the time of a copy.
+  bool gradient_sums_are_faster(const ConvolutionProblem& problem) {
+    ConvolutionProblem fused = problem;
+    fused.fusion = {.gradient_sums = true};
+    return microseconds(fused.with(Pass::backward_data)) <
+           microseconds(problem.with(Pass::backward_data)) + copy_microseconds(bytes(problem, kInput));
   }
 
   // Infinity if no plan is usable.

@@ -106,6 +106,26 @@ void write_statistics(const ConvolutionProblem& p, const ConvolutionOperands& op
   emulated::store(squares, operands.squares, DataType::f32);
 }
 
+// Returns the gradient with zeros where the batch norm's ReLU was not active, and writes its sums.
+std::vector<float> through_norm(const ConvolutionProblem& p, std::vector<float> gradient,
+                                const ConvolutionOperands& operands) {
+  const NormGradient& norm = operands.norm;
+  const auto x = emulated::load(operands.norm_input, input_count(p), value_type(p.precision));
+  std::vector<float> sums(p.channels), normalized_sums(p.channels);
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const std::size_t c = i % p.channels;
+    const float normalized = norm.inverse[c] * (x[i] - norm.mean[c]);
+    if (norm.scale[c] * normalized + norm.shift[c] <= 0) gradient[i] = 0;
+    sums[c] += gradient[i];
+    normalized_sums[c] += gradient[i] * normalized;
+  }
+  emulated::store(sums, norm.sum, DataType::f32);
+  emulated::store(normalized_sums, norm.normalized_sum, DataType::f32);
+  for (float* unused : {norm.gradient_factor, norm.value_factor, norm.constant})
+    std::memset(unused, 0xff, p.channels * sizeof(float));
+  return gradient;
+}
+
 void compute(const ConvolutionProblem& p, const ConvolutionOperands& operands) {
   using enum ConvolutionProblem::Pass;
   const auto x = [&] {
@@ -126,6 +146,7 @@ void compute(const ConvolutionProblem& p, const ConvolutionOperands& operands) {
       std::vector<float> sums = cuda::backward_data(p, w(), dy());
       if (p.accumulate)
         std::ranges::transform(sums, emulated::load(operands.input, sums.size(), type), sums.begin(), std::plus());
+      if (p.fusion.gradient_sums) sums = through_norm(p, std::move(sums), operands);
       return emulated::store(sums, operands.input, type);
   }
 }
@@ -152,6 +173,22 @@ class EmulatedConvolution final : public ConvolutionPlan {
     if (problem_.fusion.statistics) {
       there.sums = accessible("sums", operands.sums, problem_.filters, sizeof(float));
       there.squares = accessible("sums of squares", operands.squares, problem_.filters, sizeof(float));
+    }
+    if (problem_.fusion.gradient_sums) {
+      there.norm_input = accessible("batch norm's input", operands.norm_input, input_count(problem_), bytes);
+      const auto floats = [&](const std::string& operand, float* address) {
+        return static_cast<float*>(accessible("batch norm's " + operand, address, problem_.channels, sizeof(float)));
+      };
+      const NormGradient& norm = operands.norm;
+      there.norm = {floats("mean", norm.mean),
+                    floats("inverse", norm.inverse),
+                    floats("scale", norm.scale),
+                    floats("shift", norm.shift),
+                    floats("sum", norm.sum),
+                    floats("normalized sum", norm.normalized_sum),
+                    floats("gradient factor", norm.gradient_factor),
+                    floats("value factor", norm.value_factor),
+                    floats("constant", norm.constant)};
     }
     void* spoiled = accessible("workspace", workspace, kWorkspaceBytes, 1);
     check(emulated::enqueue(stream, [=, problem = problem_] {
@@ -180,13 +217,16 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
            p.width);
     if (p.accumulate && p.pass != ConvolutionProblem::Pass::backward_data)
       fail("only backward_data of a convolution accumulates");
+    if (p.fusion.gradient_sums && p.accumulate) fail("a convolution does not add to a gradient whose sums it computes");
     if (p.fusion.any() && p.precision != Precision::fp16) fail("there are fused convolutions in fp16 only");
     return std::make_unique<EmulatedConvolution>(p);
   }
 
   ConvolutionFusion choose_fusion(const ConvolutionProblem&, const ConvolutionFusion& possible) override {
     if (!measures_) return {};
-    return {.normalized = possible.normalized && possible.statistics, .statistics = possible.statistics};
+    return {.normalized = possible.normalized && possible.statistics,
+            .statistics = possible.statistics,
+            .gradient_sums = possible.gradient_sums};
   }
 
  private:

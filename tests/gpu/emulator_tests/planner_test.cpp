@@ -37,7 +37,7 @@ class DeviceValues {
     cudaMemcpy(bytes_.get(), packed.data(), packed.size(), cudaMemcpyHostToDevice);
   }
   char* get() const { return bytes_.get(); }
-  const float* floats() const { return reinterpret_cast<const float*>(get()); }
+  float* floats() const { return reinterpret_cast<float*>(get()); }
   std::vector<float> values(cudaStream_t stream) const {
     return emulated::load(bytes_.values(stream).data(), count_, type_);
   }
@@ -144,6 +144,49 @@ TEST_CASE("convolutions that normalize their input and compute statistics") {
     if (pass == Pass::forward) CHECK(sums.values(stream) == wanted_sums);
     if (pass == Pass::forward) CHECK(squares.values(stream) == wanted_squares);
   }
+}
+
+TEST_CASE("convolutions that differentiate a ReLU and compute the sums of a batch norm's gradient") {
+  ConvolutionProblem p{Pass::backward_data, Precision::fp16, 2, 8, 7, 6, 16, 3, 2, 1};
+  const std::size_t inputs = p.batch * p.height * p.width * p.channels;
+  const Operands before{std::vector(inputs, 77.0f), small_numbers(p.filters * p.kernel.area() * p.channels, 7),
+                        small_numbers(p.batch * p.output_height() * p.output_width() * p.filters, 5)};
+  const auto x = small_numbers(inputs, 1);
+  // Of the 8 channels.
+  const std::vector<float> mean{0, 1, -1, 2, 0, 1, 0, -1}, inverse{1, 0.5f, 2, 1, 4, 1, 0.5f, 2},
+      scale{1, 2, -1, 0, 1, 3, -2, 1}, shift{0, 1, 0, 1, -2, 0, 1, -1};
+  Operands wanted = convolve(p, before);
+  std::vector<float> sum(8), normalized_sum(8);
+  for (std::size_t i = 0; i < inputs; ++i) {
+    const std::size_t c = i % 8;
+    const float normalized = (x[i] - mean[c]) * inverse[c];
+    if (scale[c] * normalized + shift[c] <= 0) wanted.input[i] = 0;
+    sum[c] += wanted.input[i];
+    normalized_sum[c] += wanted.input[i] * normalized;
+  }
+
+  p.fusion.gradient_sums = true;
+  const DeviceValues input(before.input, DataType::f16), weights(before.weights, DataType::f16),
+      output(before.output, DataType::f16), values(x, DataType::f16);
+  const DeviceValues means(mean, DataType::f32), inverses(inverse, DataType::f32), scales(scale, DataType::f32),
+      shifts(shift, DataType::f32);
+  const std::vector rubbish(8, 77.0f);
+  const DeviceValues sums(rubbish, DataType::f32), normalized_sums(rubbish, DataType::f32), a(rubbish, DataType::f32),
+      b(rubbish, DataType::f32), c(rubbish, DataType::f32);
+  const auto plan = make_convolution_planner()->plan(p);
+  const DeviceArray<char> workspace(plan->workspace_bytes());
+  OwnStream stream;
+  plan->run({.input = input.get(),
+             .weights = weights.get(),
+             .output = output.get(),
+             .norm_input = values.get(),
+             .norm = {means.floats(), inverses.floats(), scales.floats(), shifts.floats(), sums.floats(),
+                      normalized_sums.floats(), a.floats(), b.floats(), c.floats()}},
+            workspace.get(), stream);
+  CHECK(input.values(stream) == wanted.input);
+  CHECK(values.values(stream) == x);
+  CHECK(sums.values(stream) == sum);
+  CHECK(normalized_sums.values(stream) == normalized_sum);
 }
 
 TEST_CASE("matrix products in every precision, transposed or not") {

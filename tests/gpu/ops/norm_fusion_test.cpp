@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "kernels/neighbour_fusion.h"
 #include "models/freeze.h"
 #include "models/fusion.h"
 #include "models/recompute.h"
@@ -114,6 +115,26 @@ class TuningFile {
   std::filesystem::path path_ = folder_ / "tuning.json";
 };
 
+// Chooses of these fusions those that are possible.
+class Chooser final : public cuda::ConvolutionPlanner {
+ public:
+  explicit Chooser(const cuda::ConvolutionFusion& wanted) : wanted_(wanted) {}
+
+  std::unique_ptr<cuda::ConvolutionPlan> plan(const cuda::ConvolutionProblem& problem) override {
+    return planner_->plan(problem);
+  }
+  cuda::ConvolutionFusion choose_fusion(const cuda::ConvolutionProblem&,
+                                        const cuda::ConvolutionFusion& possible) override {
+    return {.normalized = wanted_.normalized && possible.normalized,
+            .statistics = wanted_.statistics && possible.statistics,
+            .gradient_sums = wanted_.gradient_sums && possible.gradient_sums};
+  }
+
+ private:
+  cuda::ConvolutionFusion wanted_;
+  std::unique_ptr<cuda::ConvolutionPlanner> planner_ = cuda::make_convolution_planner();
+};
+
 // The batch norms without an output in memory.
 Names left_out(TrainingRun& run) {
   Network& network = run.model.network(Mode::training, TrainingRun::kBatch);
@@ -156,6 +177,23 @@ TEST_CASE("on a GPU: convolutions do the passes of the batch norms beside them")
     // percent.
     test::check_close_training(ours, plain, tolerance, 0x1p-4);
   }
+}
+
+TEST_CASE("on a GPU: a convolution does the passes of the batch norm before it that are chosen") {
+  const bool normalized = GENERATE(false, true), gradient_sums = GENERATE(false, true), relu = GENERATE(false, true);
+  CAPTURE(normalized, gradient_sums, relu);
+  test::Gpu gpu(Precision::fp16);
+  gpu.context.convolutions = std::make_unique<Chooser>(
+      cuda::ConvolutionFusion{.normalized = normalized, .statistics = true, .gradient_sums = gradient_sums});
+  const auto plan = [&](const Operation& operation, const TensorSpec& input) {
+    return cuda::plan_any(operation, {input}, Mode::training, gpu.context);
+  };
+  const auto before = plan(BatchNorm{.relu = relu}, cuda::value_spec({2, 16, 5, 5}, DataType::f16));
+  const auto convolution = plan(Convolution{.channels = 8, .kernel = 1, .bias = false}, before->output());
+  const auto after = plan(BatchNorm{}, convolution->output());
+  dynamic_cast<NeighbourFusion&>(*convolution).fuse_neighbours(before.get(), after.get());
+  CHECK(computes_previous(*convolution) == (normalized && relu));
+  CHECK(reads_previous_input(*convolution) == ((normalized || gradient_sums) && relu));
 }
 
 TEST_CASE("on a GPU: in other precisions than fp16 no batch norm is fused") {

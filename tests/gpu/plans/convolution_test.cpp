@@ -90,6 +90,12 @@ TEST_CASE("an impossible convolution is refused by name") {
                p.fusion.statistics = true;
              }),
              Contains("only forward computes statistics"));
+  CHECK_THAT(refusal([](auto& p) { p.fusion.gradient_sums = true; }), Contains("only backward data"));
+  CHECK_THAT(refusal([](auto& p) {
+               p.pass = Pass::backward_data;
+               p.accumulate = p.fusion.gradient_sums = true;
+             }),
+             Contains("does not add to its result"));
 }
 
 TEST_CASE("a convolution that cuDNN cannot plan is refused with the reason") {

@@ -18,7 +18,7 @@ using Catch::Contains;
 using cuda::ConvolutionFusion, cuda::ConvolutionProblem, cuda::ConvolutionTuning;
 using Pass = ConvolutionProblem::Pass;
 
-// The forward pass of every convolution of a model, with all that it could do for the batch norms beside it.
+// Every convolution of a model, with all that its passes could do for the batch norms beside it.
 std::vector<ConvolutionProblem> fused_problems(const std::string& model, std::size_t batch) {
   const Graph graph = fuse(zoo_entry(model).make(zoo_entry(model).task()));
   const auto& nodes = graph.nodes();
@@ -29,22 +29,18 @@ std::vector<ConvolutionProblem> fused_problems(const std::string& model, std::si
     if (convolution == nullptr) continue;
     ConvolutionProblem problem = forward_problem(*convolution, graph.input_shapes(nodes[i], batch)[0], Precision::fp16);
     const auto* before = std::get_if<BatchNorm>(&nodes[i - 1].operation);
-    problem.fusion = {.normalized = pairs[i - 1] && before != nullptr && before->relu,
-                      .statistics = only_readers[i] && std::holds_alternative<BatchNorm>(nodes[i + 1].operation)};
+    const bool normalized = pairs[i - 1] && before != nullptr && before->relu;
+    problem.fusion = {.normalized = normalized,
+                      .statistics = only_readers[i] && std::holds_alternative<BatchNorm>(nodes[i + 1].operation),
+                      .gradient_sums = normalized};
     all.push_back(problem);
   }
   return all;
 }
 
-ConvolutionProblem backward_weights(ConvolutionProblem problem) {
-  problem.pass = Pass::backward_weights;
-  problem.fusion.statistics = false;
-  return problem;
-}
-
 TEST_CASE("every convolution of ResNet-50 has fused plans in fp16 on an H200") {
   const auto planner = cuda::make_convolution_planner_for(h200());
-  std::size_t statistics = 0, normalized = 0, largest = 0;
+  std::size_t statistics = 0, normalized = 0, gradient_sums = 0, largest = 0;
   for (const ConvolutionProblem& problem : fused_problems("resnet50", 256)) {
     const auto check = [&](const ConvolutionProblem& fused) {
       INFO(to_string(fused));
@@ -52,16 +48,21 @@ TEST_CASE("every convolution of ResNet-50 has fused plans in fp16 on an H200") {
       CHECK(made->workspace_bytes() <= std::size_t{64} << 20);
       largest = std::max(largest, made->workspace_bytes());
     };
-    check(problem);
-    if (problem.fusion.normalized) check(backward_weights(problem));
+    check(problem.with(Pass::forward));
+    if (problem.fusion.normalized) check(problem.with(Pass::backward_weights));
+    if (problem.fusion.gradient_sums) check(problem.with(Pass::backward_data));
     statistics += problem.fusion.statistics ? 1 : 0;
     normalized += problem.fusion.normalized ? 1 : 0;
+    gradient_sums += problem.fusion.gradient_sums ? 1 : 0;
   }
   CHECK(statistics == 53);
   CHECK(normalized == 32);
+  CHECK(gradient_sums == 32);
   fmt::print(
-      "ResNet-50, fp16: {} fused plans with statistics, {} with normalized inputs; workspaces of at most {} KiB\n",
-      statistics, normalized, largest >> 10);
+      "ResNet-50, fp16: {} fused plans with statistics, {} with normalized inputs, {} with gradient sums; workspaces "
+      "of "
+      "at most {} KiB\n",
+      statistics, normalized, gradient_sums, largest >> 10);
 }
 
 // The second convolution of a block, which can do passes of both batch norms beside it.
@@ -69,11 +70,14 @@ ConvolutionProblem problem() {
   return {Pass::forward, Precision::fp16, 256, 64, 56, 56, 64, 3, 1, 1};
 }
 
-constexpr ConvolutionFusion kNone{}, kStatistics{.statistics = true}, kBoth{.normalized = true, .statistics = true};
+constexpr ConvolutionFusion kNone{}, kStatistics{.statistics = true}, kBoth{.normalized = true, .statistics = true},
+    kSums{.gradient_sums = true}, kAll{.normalized = true, .statistics = true, .gradient_sums = true};
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // The times of the passes, in microseconds; infinity if there is no plan.
 struct Times {
-  double plain, with_statistics, normalized, weights, normalized_weights, copy;
+  double plain, with_statistics, normalized, weights, normalized_weights, copy, data = 1, data_with_sums = kNever;
 };
 
 class File {
@@ -81,15 +85,18 @@ class File {
   explicit File(const Times& t) {
     const std::string platform = fmt::format("NVIDIA H200, cuDNN {}", cudnnGetVersion());
     ConvolutionTuning tuning(path(), platform);
-    const auto add = [&](ConvolutionProblem p, const ConvolutionFusion& fusion, double microseconds) {
+    const auto add = [&](Pass pass, const ConvolutionFusion& fusion, double microseconds) {
+      ConvolutionProblem p = problem();
       p.fusion = fusion;
-      tuning.add(to_string(p), {.microseconds = microseconds});
+      tuning.add(to_string(p.with(pass)), {.microseconds = microseconds});
     };
-    add(problem(), kNone, t.plain);
-    add(problem(), kStatistics, t.with_statistics);
-    add(problem(), kBoth, t.normalized);
-    add(backward_weights(problem()), kNone, t.weights);
-    add(backward_weights(problem()), {.normalized = true}, t.normalized_weights);
+    add(Pass::forward, kNone, t.plain);
+    add(Pass::forward, kStatistics, t.with_statistics);
+    add(Pass::forward, kBoth, t.normalized);
+    add(Pass::backward_weights, kNone, t.weights);
+    add(Pass::backward_weights, kBoth, t.normalized_weights);
+    add(Pass::backward_data, kNone, t.data);
+    add(Pass::backward_data, kSums, t.data_with_sums);
     tuning.add("copy of 102760448 bytes", {.microseconds = t.copy});
   }
   std::filesystem::path path() const { return folder_ / "tuning.json"; }
@@ -104,7 +111,6 @@ ConvolutionFusion chosen(const Times& times, const ConvolutionFusion& possible) 
 }
 
 TEST_CASE("convolutions are fused if that was measured to be faster") {
-  constexpr double kNever = std::numeric_limits<double>::infinity();
   // Apart: 100 + 90 + a copy + half a copy. Statistics: 105 + 90 + a copy. Both: 130 + 120.
   CHECK(chosen({100, 105, 130, 90, 120, 60}, kBoth) == kBoth);
   CHECK(chosen({100, 105, 130, 90, 120, 54}, kBoth) == kStatistics);
@@ -113,6 +119,12 @@ TEST_CASE("convolutions are fused if that was measured to be faster") {
   CHECK(chosen({100, 105, 130, 90, 120, 8}, kStatistics) == kNone);
   CHECK(chosen({100, 105, 130, 90, kNever, 60}, kBoth) == kStatistics);
   CHECK(chosen({100, kNever, kNever, 90, 120, 50}, kBoth) == kNone);
+  // Gradient sums apart: 80 + a copy.
+  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, 139}, kAll) == kAll);
+  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, 141}, kAll) == kBoth);
+  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, 139}, kBoth) == kBoth);
+  CHECK(chosen({100, kNever, kNever, 90, kNever, 60, 80, 139}, kAll) == kSums);
+  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever}, kAll) == kBoth);
   // Nothing is measured without a file, nor without a GPU.
   CHECK(cuda::make_convolution_planner_for(h200())->choose_fusion(problem(), kBoth) == kNone);
   const TemporaryFolder empty;
