@@ -469,6 +469,7 @@ void Trainer::send_last(const Batch& batch, const ControlFlags& flags) {
 }
 
 void Trainer::begin_round(const StepPlan& round) {
+  updating_ = strategy_->has_rounds();
   before_round_ = optimizer_.step();  // now, because another thread may make updates from here on
   strategy_->begin_round(round);
 }
@@ -498,7 +499,7 @@ void Trainer::compute_round(const Batch& batch, const ControlFlags& flags) {
   if (!sends_differences())
     work_within_round(Activity::Phase::waiting_for_steps, timestamps_.pulls,
                       [&] { strategy_->end_round(weight_of(batch.size(), batch)); });
-  computing_ = false;
+  computing_ = updating_ = false;
   optimizer_.set_step(before_round_ + timestamps_.steps);
   send_metrics(round_metrics_, flags);
 }

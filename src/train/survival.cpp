@@ -77,7 +77,7 @@ void Survival::answer_requests() {
 
 bool Survival::regroup() {
   while (true) try {
-      return agree(world_.round()) && regrouped_;
+      return agree(world_.round(), true) && regrouped_;
     } catch (const Error&) {  // another loss
       if (!world_.interrupted()) throw;
     }
@@ -86,7 +86,10 @@ bool Survival::regroup() {
 bool Survival::recover() {
   const TraceSpan span(record_.timeline.run(), "recovery");
   while (true) try {
-      if ((!agreed_ || world_.interrupted()) && !agree(Membership::kNoRound)) return false;
+      if (!agreed_ || world_.interrupted()) {
+        const bool whole = replica_.holds_state && replica_.trainer.between_steps();
+        if (!agree(whole ? world_.round() : Membership::kNoRound, false)) return false;
+      }
       rebuild();
       break;
     } catch (const Error&) {  // another loss: the next turn returns false if it was none
@@ -99,9 +102,10 @@ bool Survival::recover() {
 }
 
 // Waits until the ranks that are left agree who was lost, and continues the all-reduce with them. Returns false if no
-// rank was lost. `completed_round`: see Membership::agree(). If all have completed the same one, and those that were
-// lost since the last recovery have taken no state with them, they have regrouped.
-bool Survival::agree(std::uint64_t completed_round) {
+// rank was lost. `completed_round`: see Membership::agree(); `meets`: whether this rank is in its last exchange. If all
+// are at the same point after it, and those that were lost since the last recovery have taken no state with them, they
+// have regrouped.
+bool Survival::agree(std::uint64_t completed_round, bool meets) {
   record_.activity.enter(Activity::Phase::recovering);
   if (!agreed_) reached_ = state_.step;
   const auto further = membership_.agree(completed_round);
@@ -112,9 +116,11 @@ bool Survival::agree(std::uint64_t completed_round) {
   for (const Membership::Loss& loss : *further) losses.push_back({loss.rank, loss.host, 0, 0, loss.since, 0});
   if (world_.root()) lead();
   replica_.all_reduce.continue_in(world_);
-  const std::vector<std::uint64_t> rounds = world_.gather(completed_round);
-  regrouped_ = completed_round != Membership::kNoRound &&
-               std::ranges::all_of(rounds, [&](std::uint64_t other) { return other == completed_round; }) &&
+  const auto same = [this](std::uint64_t number) {
+    return std::ranges::count(world_.gather(number), number) == world_.size();
+  };
+  const bool same_round = same(completed_round), same_place = same(2 * state_.step + (meets ? 1 : 0));
+  regrouped_ = completed_round != Membership::kNoRound && same_round && same_place &&
                std::ranges::all_of(std::span(losses).subspan(reported_), [this](const LostRank& loss) {
                  return std::ranges::find(dispensable_, loss.rank) != dispensable_.end();
                });
@@ -132,11 +138,11 @@ void Survival::note_dispensable() {
 void Survival::rebuild() {
   replica_.holds_state = replica_.holds_state && replica_.trainer.between_steps() && !inputs_.has_rounds();
   if (regrouped_) copy();  // all owners are left, and have their part of the state
+  note_dispensable();
   replica_.trainer.continue_with(step_options(world_, inputs_.options, inputs_.global_batch));
   replica_.ledger.discard();
   go_back();
   check_replicas(world_, replica_.model, replica_.optimizer, "after ranks were lost");
-  note_dispensable();
   copy();
 }
 

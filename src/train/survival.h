@@ -44,8 +44,8 @@ class Survival {
   // last step that they share. Returns false if no rank was lost. Collective over the ranks that are left. Throws
   // Error.
   bool recover();
-  // Whether ranks were lost in the round that was completed last: the others have completed it without them, and
-  // recover() then only shares out the work anew.
+  // Whether ranks were lost and the others have their whole state, that after the last round: they have completed it
+  // without them. Then recover() only shares out the work anew.
   bool regrouped() const { return regrouped_; }
 
  private:
@@ -61,7 +61,7 @@ class Survival {
   };
 
   bool regroup();
-  bool agree(std::uint64_t completed_round);
+  bool agree(std::uint64_t completed_round, bool meets);
   void note_dispensable();
   void rebuild();
   std::uint64_t common_step() const;

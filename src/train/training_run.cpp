@@ -142,6 +142,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   } catch (const Error& error) {
     fail("step {} (epoch {}): {}", state_.step + 1, epoch.epoch, error.what());
   }
+  replica_.holds_state = false;  // if the record is not written, the step is repeated with it
   const bool regrouped = survival_ != nullptr && survival_->regrouped();
   if (pace_ && !regrouped) plan_round(batch);
   state_.step += metrics.steps;
@@ -153,7 +154,6 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   epoch.train_loss += metrics.loss * static_cast<double>(count);
   epoch.train_measure += metrics.measure * static_cast<double>(count);
   record_.progress.update(batch.step.positions.end, metrics.loss);
-  replica_.holds_state = false;  // if the record is not written, the step is repeated with it
   if (metrics.control_flags.skipped > 0)
     epoch.skipped += skipped_on_all_ranks(inputs_.replicas(), record_.bad_samples.report(batch));
   metrics_.step(place(), metrics, count, epoch);
