@@ -2,9 +2,9 @@
 """Checks what nvcc made of our kernels: device_code.py FILE, a library or object with kernels.
 
 No kernel has spilled registers or arrays in local memory; of each, enough threads fit a multiprocessor's registers; and
-the kernels that process 16 bytes at a time load and store them so, and no single 16-bit values. device_code.py
---self-test shows that each violation is found. Exit status 77 if there is no cuobjdump, which scripts/setup --all-tests
-installs.
+the kernels that process 16 bytes at a time load and store them so, and no single 16-bit values, except those of
+a whole channel. device_code.py --self-test shows that each violation is found. Exit status 77 if there is no cuobjdump,
+which scripts/setup --all-tests installs.
 """
 import collections
 import pathlib
@@ -26,6 +26,7 @@ VECTORIZED = {
     "input_gradients", "layer_norm", "layer_norm_backward", "layer_norm_sums", "mask_and_add_up", "max_pool",
     "max_pool_backward", "move_vectors", "prelu", "prelu_backward", "put_vectors", "rectify", "rectify_backward", "softmax",
     "softmax_backward", "softmax_gradients", "softmax_losses", "sum_vectors", "swap_vectors", "update", "widen_vectors"}
+SINGLE_16_BIT = {"batch_moments": 2}  # of each channel, by the last block
 
 
 def name_of(symbol):
@@ -72,7 +73,8 @@ def check_accesses(text):
         seen.add(name)
         if not any(re.match(r"ld.*\.v4\.[bfu]32$", access) for access in accesses):
             complaints.append(f"{name} has no load of 16 bytes: {symbol}")
-        if narrow := [access for access in accesses if re.search(r"(?<!v4)\.[bu]16$", access)]:
+        narrow = [access for access in accesses if re.search(r"(?<!v4)\.[bu]16$", access)]
+        if len(narrow) > SINGLE_16_BIT.get(name, 0):
             complaints.append(f"{name} has {len(narrow)} loads or stores of single 16-bit values: {symbol}")
     return complaints + [f"there is no kernel {name}" for name in sorted(VECTORIZED - seen)]
 
@@ -109,13 +111,17 @@ def self_test():
     assert "8 bytes in local memory" in resources(activate, stack=8)[0][0]
     assert "16 bytes in local memory" in resources(activate, local=16)[0][0]
 
-    def accesses(*instructions):
+    def accesses(*instructions, symbol=activate):
         body = "".join(f"\t{instruction} \t[%rd1], %r1;\n" for instruction in instructions)
-        return [text for text in check_accesses(f".visible .entry {activate}(\n)\n{{\n{body}}}\n") if "there is no" not in text]
+        complaints = check_accesses(f".visible .entry {symbol}(\n)\n{{\n{body}}}\n")
+        return [text for text in complaints if "there is no" not in text]
     assert accesses("ld.global.v4.u32", "ld.global.f32", "st.global.v4.u32") == []
     assert accesses("ld.global.nc.v4.f32", "st.global.v4.u16") == []
     assert "no load of 16 bytes" in accesses("ld.global.v2.u32")[0]
     assert "1 loads or stores of single 16-bit" in accesses("ld.global.v4.u32", "st.global.u16")[0]
+    moments, of_channel = "_ZN7annulus4cuda13batch_momentsEv", ["st.global.u16"] * 3
+    assert accesses("ld.global.v4.u32", *of_channel[:2], symbol=moments) == []
+    assert "3 loads or stores of single 16-bit" in accesses("ld.global.v4.u32", *of_channel, symbol=moments)[0]
     assert "there is no kernel update" in check_accesses("")
 
 

@@ -77,9 +77,31 @@ struct SharedSums {
   __device__ float& images() const { return memory[2 * channels]; }
 };
 
+// What a channel's moments are used for: they are the batch's, or this rank's part of a synchronized batch norm's. Then
+// it shares the sums of distances to the running mean, which is the same on all ranks, and of their squares. Means
+// close to it lose no precision.
+struct UseMoments {
+  const float *scale, *shift, *running_mean;
+  float epsilon, images;
+  Statistics statistics;
+  SharedSums shared;  // only if synchronized
+
+  __device__ void operator()(unsigned channel, const Moments& moments) {
+    if (shared.memory == nullptr) {
+      const float variance = moments.squares / moments.count;
+      statistics.set_forward(channel, scale[channel], shift[channel], moments.mean, variance < 0 ? 0 : variance,
+                             epsilon);
+      return;
+    }
+    const float distance = moments.mean - running_mean[channel], sum = moments.count * distance;
+    shared.set(channel, {{sum, moments.squares + sum * distance}});
+    if (channel == 0) shared.images() = images;
+  }
+};
+
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    batch_moments(Columns columns, const T* input, Moments* partial) {
+    batch_moments(Columns columns, const T* input, Moments* partial, unsigned* counters, UseMoments use) {
   constexpr unsigned kBatch = 4;
   // Adds up distances to the thread's first value instead of values, because their squares are small.
   Packed<T> values[kBatch];
@@ -103,70 +125,15 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
       const float mean = sums.at[i] / count;
       moments[i] = {count, first.at[i] + mean, squares.at[i] - sums.at[i] * mean};
     }
-  store_block_sums(columns, moments, partial);
+  add_up_columns(columns, moments, partial, counters, use);
 }
 
-// The results of a pass over all values, for each channel: the blocks' are combined, or they follow from the sums that
-// a convolution computed.
-template <class Sum>
-struct OfBlocks {
-  Columns columns;
-  const Sum* partial;
-
-  dim3 grid() const { return columns.sum_grid(); }
-  dim3 block() const { return columns.sum_block(); }
-  template <class Finish>
-  __device__ void for_each_channel(const Finish& finish) const {
-    add_up_stripes(columns, partial, finish);
-  }
-};
-struct OfConvolution {
-  unsigned channels;
-
-  dim3 grid() const { return channel_blocks(channels); }
-  dim3 block() const { return kChannelThreads; }
-};
-struct MomentsOfConvolution : OfConvolution {
-  float count;
-  FusibleNorm::ChannelSums sums;
-
-  template <class Finish>
-  __device__ void for_each_channel(const Finish& finish) const {
-    const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
-    if (channel >= channels) return;
-    const float mean = sums.values[channel] / count;
-    finish(channel, Moments{count, mean, sums.squares[channel] - sums.values[channel] * mean});
-  }
-};
-struct GradientSumsOfConvolution : OfConvolution {
-  NormGradient norm;
-
-  template <class Finish>
-  __device__ void for_each_channel(const Finish& finish) const {
-    const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
-    if (channel < channels)
-      finish(channel, Sums<2>{{norm.sum[channel], norm.normalized_sum[channel] / norm.inverse[channel]}});
-  }
-};
-
-template <class Source>
-__global__ void finish_forward(Source source, const float* scale, const float* shift, float epsilon,
-                               Statistics statistics) {
-  source.for_each_channel([&](unsigned channel, const Moments& moments) {
-    const float variance = moments.squares / moments.count;
-    statistics.set_forward(channel, scale[channel], shift[channel], moments.mean, variance < 0 ? 0 : variance, epsilon);
-  });
-}
-
-// Computes the sums of distances to the running mean, which is the same on all ranks, and of their squares. Means close
-// to it lose no precision.
-template <class Source>
-__global__ void share_moments(Source source, const float* running_mean, float images, SharedSums shared) {
-  source.for_each_channel([&](unsigned channel, const Moments& moments) {
-    const float distance = moments.mean - running_mean[channel], sum = moments.count * distance;
-    shared.set(channel, {{sum, moments.squares + sum * distance}});
-    if (channel == 0) shared.images() = images;
-  });
+// The same from the sums that a convolution computed.
+__global__ void moments_of_convolution(unsigned channels, float count, FusibleNorm::ChannelSums sums, UseMoments use) {
+  const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
+  if (channel >= channels) return;
+  const float mean = sums.values[channel] / count;
+  use(channel, Moments{count, mean, sums.squares[channel] - sums.values[channel] * mean});
 }
 
 __global__ void finish_shared_forward(SharedSums shared, float pixels, const float* running_mean, const float* scale,
@@ -242,18 +209,57 @@ __device__ Vector<T> passed(Vector<T> gradient, unsigned positive) {
   return gradient;
 }
 
+// The destinations of the parameters' gradients and of this rank's contribution to the statistics; all are null if none
+// is needed.
+struct ParameterGradients {
+  float *scale, *shift, *mean, *variance;
+  float weight;  // of the statistics
+
+  // Inference needs the unbiased variance; the batch's is smaller by a factor of (n - 1) / n.
+  __device__ void set(unsigned channel, const Sums<2>& sums, float unscale, const Statistics& statistics,
+                      float values) {
+    if (scale == nullptr) return;
+    scale[channel] = unscale * statistics.inverse[channel] * sums.of[1];
+    shift[channel] = unscale * sums.of[0];
+    mean[channel] = weight * statistics.mean[channel];
+    variance[channel] = weight * (values / (values > 1 ? values - 1 : 1)) * statistics.variance[channel];
+  }
+};
+
+// What a channel's sums are used for. If the batch norm is synchronized, they are this rank's part of the sums that the
+// input's gradient needs; the parameters' gradients are all-reduced later with all others.
+struct UseGradientSums {
+  float pixels, images;  // of this rank
+  const float* unscale;
+  bool frozen;  // the statistics do not depend on the input
+  Statistics statistics;
+  ParameterGradients to;
+  SharedSums shared;  // only if synchronized
+
+  __device__ void operator()(unsigned channel, const Sums<2>& sums) {
+    const bool synchronized = shared.memory != nullptr;
+    const float values = pixels * (synchronized ? shared.images() : images);
+    to.set(channel, sums, *unscale, statistics, values);
+    if (synchronized)
+      shared.set(channel, sums);
+    else
+      statistics.set_backward(channel, frozen ? Sums<2>{} : sums, values);
+  }
+};
+
 // The sums of the gradient, and of the gradient times the input's distance to the mean.
 template <class T, Active active>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     gradient_sums(Columns columns, const T* __restrict__ input, const T* __restrict__ output_gradient,
-                  const std::uint8_t* __restrict__ positive, Statistics statistics, Sums<2>* partial) {
+                  const std::uint8_t* __restrict__ positive, Sums<2>* partial, unsigned* counters,
+                  UseGradientSums use) {
   constexpr unsigned kBatch = 2;
   Vector<T> mean{}, factor{}, offset{};
   if (own_vector() < columns.vectors) {
-    mean = load_floats<kLanes<T>>(statistics.mean + own_vector() * kLanes<T>);
+    mean = load_floats<kLanes<T>>(use.statistics.mean + own_vector() * kLanes<T>);
     if constexpr (active == Active::recomputed) {
-      factor = load_floats<kLanes<T>>(statistics.factor + own_vector() * kLanes<T>);
-      offset = load_floats<kLanes<T>>(statistics.offset + own_vector() * kLanes<T>);
+      factor = load_floats<kLanes<T>>(use.statistics.factor + own_vector() * kLanes<T>);
+      offset = load_floats<kLanes<T>>(use.statistics.offset + own_vector() * kLanes<T>);
     }
   }
   Sums<2> sums[kLanes<T>]{};
@@ -275,44 +281,14 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
           sums[i].of[1] += gradient.at[i] * (in.at[i] - mean.at[i]);
         }
       });
-  store_block_sums(columns, sums, partial);
+  add_up_columns(columns, sums, partial, counters, use);
 }
 
-// The destinations of the parameters' gradients and of this rank's contribution to the statistics; all are null if none
-// is needed.
-struct ParameterGradients {
-  float *scale, *shift, *mean, *variance;
-  float weight;  // of the statistics
-
-  // Inference needs the unbiased variance; the batch's is smaller by a factor of (n - 1) / n.
-  __device__ void set(unsigned channel, const Sums<2>& sums, float unscale, const Statistics& statistics,
-                      float values) {
-    if (scale == nullptr) return;
-    scale[channel] = unscale * statistics.inverse[channel] * sums.of[1];
-    shift[channel] = unscale * sums.of[0];
-    mean[channel] = weight * statistics.mean[channel];
-    variance[channel] = weight * (values / (values > 1 ? values - 1 : 1)) * statistics.variance[channel];
-  }
-};
-
-// `frozen`: the statistics do not depend on the input.
-template <class Source>
-__global__ void finish_backward(Source source, float values, const float* unscale, bool frozen, Statistics statistics,
-                                ParameterGradients to) {
-  source.for_each_channel([&](unsigned channel, const Sums<2>& sums) {
-    statistics.set_backward(channel, frozen ? Sums<2>{} : sums, values);
-    to.set(channel, sums, *unscale, statistics, values);
-  });
-}
-
-// The parameters' gradients are all-reduced later with all others, but the input's gradient needs these sums now.
-template <class Source>
-__global__ void share_gradient_sums(Source source, const float* unscale, float pixels, Statistics statistics,
-                                    ParameterGradients to, SharedSums shared) {
-  source.for_each_channel([&](unsigned channel, const Sums<2>& sums) {
-    to.set(channel, sums, *unscale, statistics, pixels * shared.images());
-    shared.set(channel, sums);
-  });
+// The same from the sums that a convolution computed.
+__global__ void gradient_sums_of_convolution(unsigned channels, NormGradient norm, UseGradientSums use) {
+  const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
+  if (channel < channels)
+    use(channel, Sums<2>{{norm.sum[channel], norm.normalized_sum[channel] / norm.inverse[channel]}});
 }
 
 __global__ void finish_shared_backward(SharedSums shared, float pixels, Statistics statistics) {
@@ -372,6 +348,7 @@ class BatchNormOp : public Op, public FusibleNorm {
         columns_(channels_last(inputs[0]).outer() * channels_last(inputs[0]).pixels(),
                  channels_last(inputs[0]).channels(), kLanes<T>, context.multiprocessors),
         own_(allocate_device(Statistics::kArrays * columns_.channels * sizeof(float))),
+        counters_(allocate_device(columns_.counters() * sizeof(unsigned))),
         statistics_(data<float>(own_.view()), columns_.channels) {
     info_.output = value_spec(inputs[0].shape, context.type());
     info_.parameters.assign(kCount, channels_spec({inputs[0].shape[1]}, context.type()));
@@ -435,12 +412,13 @@ class BatchNormOp : public Op, public FusibleNorm {
     if (!uses_batch_statistics()) {
       launch(prepare_inference, channel_blocks(columns_.channels), kChannelThreads, lane(), columns_.channels,
              p[kScale], p[kShift], p[kMean], p[kVariance], operation_.epsilon, statistics_);
-    } else if (sums_memory_.view()) {
-      finish_moments(MomentsOfConvolution{{columns_.channels}, values(), sums_});
     } else {
-      auto* partial = static_cast<Moments*>(partial_);
-      launch(batch_moments<T>, columns_.grid(), columns_.block(), lane(), columns_, input_, partial);
-      finish_moments(OfBlocks<Moments>{columns_, partial});
+      compute_moments({p[kScale], p[kShift], p[kMean], operation_.epsilon, batch_, statistics_, shared_});
+      if (operation_.synchronized) {
+        add_up(shared_.bytes());
+        launch(finish_shared_forward, channel_blocks(columns_.channels), kChannelThreads, lane(), shared_, pixels_,
+               p[kMean], p[kScale], p[kShift], operation_.epsilon, statistics_);
+      }
     }
     if (leaves_output()) return;
     launch(normalize_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, addend_, statistics_,
@@ -450,13 +428,13 @@ class BatchNormOp : public Op, public FusibleNorm {
   void backward(float sample_weight) override {
     const auto& g = parameter_gradients_;
     const ParameterGradients to{g[kScale], g[kShift], g[kMean], g[kVariance], batch_ * sample_weight};
-    if (gradient_memory_.view()) {
-      finish_gradient_sums(GradientSumsOfConvolution{{columns_.channels}, norm_gradient_}, to);
-    } else {
-      auto* partial = static_cast<Sums<2>*>(partial_);
-      launch(gradient_sums_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, output_gradient_,
-             positive(), statistics_, partial);
-      finish_gradient_sums(OfBlocks<Sums<2>>{columns_, partial}, to);
+    const UseGradientSums use{pixels_,     batch_, context_.unscale, operation_.frozen_statistics,
+                              statistics_, to,     shared_};
+    compute_gradient_sums(use);
+    if (operation_.synchronized) {
+      add_up(shared_.bytes() - sizeof(float));  // the number of images is known
+      launch(finish_shared_backward, channel_blocks(columns_.channels), kChannelThreads, lane(), shared_, pixels_,
+             statistics_);
     }
     if (!gradient_.wanted() && !addend_gradient_.wanted()) return;
     launch(input_gradients_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, output_gradient_,
@@ -466,37 +444,27 @@ class BatchNormOp : public Op, public FusibleNorm {
  private:
   cudaStream_t lane() const { return context_.lane.get(); }
   std::uint8_t* positive() const { return data<std::uint8_t>(positive_.view()); }
+  unsigned* counters() const { return data<unsigned>(counters_.view()); }
 
   bool uses_batch_statistics() const { return mode_ == Mode::training && !operation_.frozen_statistics; }
   bool leaves_output() const { return statistics_.scale16 != nullptr; }
-  float values() const { return static_cast<float>(columns_.rows); }  // in a channel
 
-  template <class Source>
-  void finish_moments(const Source& source) {
-    const auto& p = parameter_values_;
-    if (!operation_.synchronized) {
-      launch(finish_forward<Source>, source.grid(), source.block(), lane(), source, p[kScale], p[kShift],
-             operation_.epsilon, statistics_);
-      return;
-    }
-    launch(share_moments<Source>, source.grid(), source.block(), lane(), source, p[kMean], batch_, shared_);
-    add_up(shared_.bytes());
-    launch(finish_shared_forward, channel_blocks(columns_.channels), kChannelThreads, lane(), shared_, pixels_,
-           p[kMean], p[kScale], p[kShift], operation_.epsilon, statistics_);
+  void compute_moments(const UseMoments& use) {
+    if (sums_memory_.view())
+      launch(moments_of_convolution, channel_blocks(columns_.channels), kChannelThreads, lane(), columns_.channels,
+             static_cast<float>(columns_.rows), sums_, use);
+    else
+      launch(batch_moments<T>, columns_.grid(), columns_.block(), lane(), columns_, input_,
+             static_cast<Moments*>(partial_), counters(), use);
   }
 
-  template <class Source>
-  void finish_gradient_sums(const Source& source, const ParameterGradients& to) {
-    if (!operation_.synchronized) {
-      launch(finish_backward<Source>, source.grid(), source.block(), lane(), source, values(), context_.unscale,
-             operation_.frozen_statistics, statistics_, to);
-      return;
-    }
-    launch(share_gradient_sums<Source>, source.grid(), source.block(), lane(), source, context_.unscale, pixels_,
-           statistics_, to, shared_);
-    add_up(shared_.bytes() - sizeof(float));  // the number of images is known
-    launch(finish_shared_backward, channel_blocks(columns_.channels), kChannelThreads, lane(), shared_, pixels_,
-           statistics_);
+  void compute_gradient_sums(const UseGradientSums& use) {
+    if (gradient_memory_.view())
+      launch(gradient_sums_of_convolution, channel_blocks(columns_.channels), kChannelThreads, lane(),
+             columns_.channels, norm_gradient_, use);
+    else
+      launch(gradient_sums_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, output_gradient_,
+             positive(), static_cast<Sums<2>*>(partial_), counters(), use);
   }
 
   void add_up(std::size_t bytes) {
@@ -524,7 +492,7 @@ class BatchNormOp : public Op, public FusibleNorm {
   Context& context_;
   float batch_, pixels_;
   Columns columns_;
-  Buffer own_, positive_;  // positive: a bit for each value, a byte for each 16 bytes; only if needed
+  Buffer own_, counters_, positive_;  // positive: a bit for each value, a byte for each 16 bytes; only if needed
   Statistics statistics_;
   Buffer sums_memory_, factors_memory_, gradient_memory_;  // only if convolutions do passes of it
   FusibleNorm::ChannelSums sums_{};

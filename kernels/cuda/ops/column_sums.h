@@ -90,23 +90,90 @@ __device__ void store_block_sums(const Columns& columns, Sum (&sums)[count], Sum
   for (unsigned i = 0; i < count; ++i) to[i] = sums[i];
 }
 
+// Adds up the blocks' stored sums of a group of stripes: those at a distance of kGroups from each other.
+template <class Sum>
+__device__ Sum sum_of_group(const Columns& columns, const Sum* partial, unsigned group, unsigned channel) {
+  constexpr unsigned kBatch = 8;  // number of loads in flight
+  Sum sum{};
+  for (unsigned first = group; first < columns.stripes; first += kBatch * Columns::kGroups) {
+    Sum stored[kBatch]{};
+    for (unsigned k = 0; k < kBatch; ++k)
+      if (const std::size_t stripe = first + k * Columns::kGroups; stripe < columns.stripes)
+        stored[k] = partial[stripe * columns.channels + channel];
+    for (unsigned k = 0; k < kBatch; ++k) sum = combined(sum, stored[k]);
+  }
+  return sum;
+}
+
 // In a block of sum_block(): adds up the blocks' stored sums, and calls finish(channel, sum) once for each channel.
 template <class Sum, class Finish>
 __device__ void add_up_stripes(const Columns& columns, const Sum* partial, const Finish& finish) {
-  constexpr unsigned kStep = Columns::kThreads / Columns::kSumChannels;
-  constexpr unsigned kBatch = 8;  // number of loads in flight
   const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
   Sum sum[1]{};
-  if (channel < columns.channels)
-    for (unsigned first = threadIdx.y; first < columns.stripes; first += kBatch * kStep) {
-      Sum stored[kBatch]{};
-      for (unsigned k = 0; k < kBatch; ++k)
-        if (const std::size_t stripe = first + k * kStep; stripe < columns.stripes)
-          stored[k] = partial[stripe * columns.channels + channel];
-      for (unsigned k = 0; k < kBatch; ++k) sum[0] = combined(sum[0], stored[k]);
-    }
+  if (channel < columns.channels) sum[0] = sum_of_group(columns, partial, threadIdx.y, channel);
   add_up_block(sum);
   if (threadIdx.y == 0 && channel < columns.channels) finish(channel, sum[0]);
+}
+
+// In the order of add_up_block().
+template <unsigned count, class Sum>
+__device__ Sum added_in_halves(Sum (&sums)[count]) {
+  for (unsigned half = count / 2; half > 0; half /= 2)
+    for (unsigned k = 0; k < half; ++k) sums[k] = combined(sums[k], sums[k + half]);
+  return sums[0];
+}
+
+// The sum over all groups, of which each has stored its own in place of its first stripe's.
+template <class Sum>
+__device__ Sum sum_of_groups(const Columns& columns, const Sum* partial, unsigned channel) {
+  constexpr unsigned kBatch = 8, kBatches = Columns::kGroups / kBatch;
+  Sum sums[kBatches];
+  for (unsigned i = 0; i < kBatches; ++i) {
+    Sum stored[kBatch]{};
+    for (unsigned k = 0; k < kBatch; ++k)
+      if (const std::size_t group = k * kBatches + i; group < columns.stripes)
+        stored[k] = partial[group * columns.channels + channel];
+    sums[i] = added_in_halves(stored);
+  }
+  return added_in_halves(sums);
+}
+
+// Whether the block is the last of `blocks` that call this with the same counter, which is 0 before and after. Then
+// all its threads see what these blocks' threads wrote before they called it.
+__device__ inline bool is_last_of(unsigned blocks, unsigned* counter) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0 && threadIdx.y == 0) {
+    __threadfence();
+    last = atomicInc(counter, blocks - 1) == blocks - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
+// Adds up all blocks' sums, in the order of store_block_sums() and add_up_stripes() whichever block comes last, and
+// calls finish(channel, sum) once for each channel. The last block of each group of stripes adds up the group's, and
+// the last of those the groups', because a single block would need longer than another kernel. `counters`: counters()
+// zeros, which are zeros again afterwards.
+template <unsigned count, class Sum, class Finish>
+__device__ void add_up_columns(const Columns& columns, Sum (&sums)[count], Sum* partial, unsigned* counters,
+                               Finish finish) {
+  static_assert(Columns::kThreads / Columns::kWidth >= count, "a thread for each of the block's channels");
+  store_block_sums(columns, sums, partial);
+  const unsigned group = blockIdx.y % Columns::kGroups, groups = min(columns.stripes, Columns::kGroups);
+  const unsigned stripes = (columns.stripes - group + Columns::kGroups - 1) / Columns::kGroups;  // of the group
+  const unsigned within = threadIdx.y * blockDim.x + threadIdx.x;
+  const unsigned channel = blockIdx.x * blockDim.x * count + within;
+  const bool has_channel = within < blockDim.x * count && channel < columns.channels;
+  unsigned* const own_counters = counters + blockIdx.x * (Columns::kGroups + 1);
+  if (stripes > 1) {
+    if (!is_last_of(stripes, own_counters + group)) return;
+    if (has_channel)
+      partial[std::size_t{group} * columns.channels + channel] = sum_of_group(columns, partial, group, channel);
+  }
+  if (!is_last_of(groups, own_counters + Columns::kGroups)) return;
+  if (has_channel) finish(channel, sum_of_groups(columns, partial, channel));
 }
 
 }  // namespace annulus::cuda

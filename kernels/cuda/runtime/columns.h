@@ -9,13 +9,15 @@ namespace annulus::cuda {
 // The launch configuration of kernels over a {rows, channels'} matrix that process each channel separately. A block
 // takes `width` neighbouring vectors of 16 bytes of `height` rows at a time and moves down the matrix, so a thread
 // always has the same channels and keeps their constants and sums in registers. The order of sums over the rows depends
-// only on the sizes: each thread adds up its rows, the block its threads, and another kernel the blocks.
+// only on the sizes: each thread adds up its rows, the block its threads, and then another kernel the blocks, or those
+// blocks that arrive last.
 struct Columns {
-  static constexpr unsigned kThreads = 256;    // of a block, or slightly fewer
-  static constexpr unsigned kWidth = 32;       // at most: 512 neighbouring bytes
-  static constexpr unsigned kBlocksEach = 3;   // for each multiprocessor, all of them resident
-  static constexpr unsigned kRowsEach = 4;     // for each thread, at least
-  static constexpr unsigned kSumChannels = 8;  // of a block that adds up the blocks' sums
+  static constexpr unsigned kThreads = 256;                     // of a block, or slightly fewer
+  static constexpr unsigned kWidth = 32;                        // at most: 512 neighbouring bytes
+  static constexpr unsigned kBlocksEach = 3;                    // for each multiprocessor, all of them resident
+  static constexpr unsigned kRowsEach = 4;                      // for each thread, at least
+  static constexpr unsigned kSumChannels = 8;                   // of a block that adds up the blocks' sums
+  static constexpr unsigned kGroups = kThreads / kSumChannels;  // of stripes, whose sums are added up first
 
   Columns(std::size_t rows, std::size_t channels, unsigned lanes, int multiprocessors);
 
@@ -24,8 +26,11 @@ struct Columns {
 
   // For the kernel that adds up the blocks' sums.
   dim3 sum_grid() const { return {(channels + kSumChannels - 1) / kSumChannels}; }
-  dim3 sum_block() const { return {kSumChannels, kThreads / kSumChannels}; }
+  dim3 sum_block() const { return {kSumChannels, kGroups}; }
   std::size_t partial_sums() const { return std::size_t{stripes} * channels; }
+
+  // For kernels whose last blocks add up the blocks' sums.
+  std::size_t counters() const { return std::size_t{tiles} * (kGroups + 1); }
 
   std::size_t rows;
   unsigned channels, vectors;  // of a row

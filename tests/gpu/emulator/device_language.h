@@ -45,7 +45,9 @@ std::uint64_t warp_barrier(WarpOperation operation, unsigned mask, std::uint64_t
 
 unsigned lane();  // of the current thread, within its warp
 
-void fence();  // not inline: g++ warns of fences in code whose accesses are reported
+enum class FenceScope { block, device };  // device: and beyond
+
+void fence(FenceScope scope);  // not inline: g++ warns of fences in code whose accesses are reported
 
 template <class T>
 T shuffle(unsigned mask, T value, int source) {
@@ -160,13 +162,13 @@ inline unsigned atomicInc(unsigned* address, unsigned most) {
 }
 
 inline void __threadfence_block() {
-  emulated::fence();
+  emulated::fence(emulated::FenceScope::block);
 }
 inline void __threadfence() {
-  emulated::fence();
+  emulated::fence(emulated::FenceScope::device);
 }
 inline void __threadfence_system() {
-  emulated::fence();
+  emulated::fence(emulated::FenceScope::device);
 }
 
 // Loads and stores with cache hints, which are ignored here.

@@ -341,8 +341,9 @@ unsigned lane() {
   return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % warpSize;
 }
 
-void fence() {
+void fence(FenceScope scope) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (scope == FenceScope::device) races::pass_fence();
 }
 
 cudaError_t launch(const cudaLaunchConfig_t& configuration, Work thread) {

@@ -19,6 +19,7 @@ constexpr std::uintptr_t kPage = 4096, kWord = 4;
 constexpr unsigned kWarp = 32, kMostWarps = 1024 / kWarp;
 
 enum class Access { read, write, atomic };
+enum class Atomic { load, store, update };
 constexpr std::array<const char*, 3> kVerbs{"reads", "writes", "atomically accesses"};
 constexpr std::array<const char*, 3> kPasts{"has read", "has written", "has atomically accessed"};
 
@@ -39,22 +40,44 @@ struct Page {
   std::array<Accesses, kPage> at;
 };
 
+// A fence. Who knows it comes after the accesses of its block before the block's last barrier, and after those of its
+// thread before the fence.
+struct Fence {
+  std::uint32_t time = 0, barrier_time = 0, block = 0;
+  unsigned thread = 0;
+};
+using Fences = std::vector<Fence>;
+
+void append(Fences& to, const Fences& fences) {
+  to.insert(to.end(), fences.begin(), fences.end());
+}
+
+// The fences that a thread has learned of. (A block's threads know the same after its next barrier.)
+struct Learned {
+  Fences seen;    // by atomic accesses: it knows them from its next fence on
+  Fences known;   // and the block not yet
+  Fences passed;  // its last one, and those that it knew then
+};
+
 // Of one kernel after another.
 class Checker {
  public:
   void begin_kernel();
   void begin_block(unsigned number);
   void begin_thread(unsigned number) { thread_ = number; }
-  void pass_block_barrier() { block_passed_ = ++time_; }
+  void pass_block_barrier();
   void pass_warp_barrier(unsigned warp) { warp_passed_[warp] = ++time_; }
+  void pass_fence();
   void use_stack(const void* memory, std::size_t bytes);
 
   void check(const void* address, std::size_t bytes, Access access, const void* code);
+  void pass_on_fences(const volatile void* address, Atomic access);
 
  private:
   Page& page_of(std::uintptr_t address);
   bool is_latest(const Accessed& before) const;
   bool ordered(const Accessed& before, bool shared) const;
+  bool knows(const Accessed& before) const;
   void add(Accessed& to, bool shared) const;
   [[noreturn]] void report(const void* address, std::size_t bytes, Access access, bool shared, Access access_before,
                            const Accessed& before, const void* code) const;
@@ -66,6 +89,10 @@ class Checker {
   std::uintptr_t stack_ = 0;
   std::size_t stack_bytes_ = 0;
 
+  Fences block_knows_;                             // since its last barrier
+  std::unordered_map<unsigned, Learned> learned_;  // by thread of the block
+  std::unordered_map<const volatile void*, Fences> passed_on_;
+
   std::vector<std::unique_ptr<Page>> pages_;        // kept for later kernels
   std::unordered_map<std::uintptr_t, Page*> used_;  // by number of the page
   std::uintptr_t last_number_ = 0;
@@ -76,12 +103,41 @@ void Checker::begin_kernel() {
   kernel_began_ = ++time_;
   used_.clear();
   last_ = nullptr;
+  passed_on_.clear();
 }
 
 void Checker::begin_block(unsigned number) {
   block_ = number;
   block_passed_ = ++time_;
   warp_passed_.fill(0);
+  block_knows_.clear();
+  learned_.clear();
+}
+
+void Checker::pass_block_barrier() {
+  block_passed_ = ++time_;
+  for (auto& [thread, learned] : learned_) {
+    append(block_knows_, learned.known);
+    learned.known.clear();
+  }
+}
+
+void Checker::pass_fence() {
+  Learned& own = learned_[thread_];
+  append(own.known, own.seen);
+  own.seen.clear();
+  own.passed = {{++time_, block_passed_, block_, thread_}};
+  append(own.passed, own.known);
+  append(own.passed, block_knows_);
+}
+
+// Who reads what an update has written learns of the fences before it, and of those that the update itself could learn.
+void Checker::pass_on_fences(const volatile void* address, Atomic access) {
+  Fences& here = passed_on_[address];
+  Learned& own = learned_[thread_];
+  if (access != Atomic::store) append(own.seen, here);
+  if (access == Atomic::store) here.clear();
+  if (access != Atomic::load) append(here, own.passed);
 }
 
 void Checker::use_stack(const void* memory, std::size_t bytes) {
@@ -119,12 +175,25 @@ bool Checker::is_latest(const Accessed& before) const {
 bool Checker::ordered(const Accessed& before, bool shared) const {
   using By = Accessed::By;
   if (before.time < kernel_began_) return true;
-  if (before.block != block_) return shared;  // which is another memory then
+  if (before.block != block_) return shared || knows(before);  // shared memory is another one then
   if (before.by == By::grid) return false;
   if (before.time < block_passed_) return true;
   if (before.by == By::block || before.thread / kWarp != thread_ / kWarp) return false;
   if (before.time < warp_passed_[thread_ / kWarp]) return true;
   return before.by == By::thread && before.thread == thread_;
+}
+
+// Whether the running thread knows a fence after these accesses of another block.
+bool Checker::knows(const Accessed& before) const {
+  if (before.by == Accessed::By::grid) return false;
+  const auto after = [&](const Fence& fence) {
+    if (fence.block != before.block) return false;
+    if (before.time < fence.barrier_time) return true;
+    return before.by == Accessed::By::thread && before.thread == fence.thread && before.time < fence.time;
+  };
+  if (std::ranges::any_of(block_knows_, after)) return true;
+  const auto own = learned_.find(thread_);
+  return own != learned_.end() && std::ranges::any_of(own->second.known, after);
 }
 
 // Accesses before those that are ordered need not be remembered: who comes after these comes after them as well.
@@ -175,8 +244,8 @@ void Checker::report(const void* address, std::size_t bytes, Access access, bool
   Dl_info file{};
   dladdr(code, &file);
   const auto offset = static_cast<const std::byte*>(code) - static_cast<const std::byte*>(file.dli_fbase) - 1;
-  abort_emulation(fmt::format("a race in {} memory: thread {} of block {} {} {} bytes at {} that {} {}, and no barrier "
-                              "orders them (the code: addr2line -Cfipe {} {:#x})",
+  abort_emulation(fmt::format("a race in {} memory: thread {} of block {} {} {} bytes at {} that {} {}, and neither a "
+                              "barrier nor fences order them (the code: addr2line -Cfipe {} {:#x})",
                               shared ? "shared" : "device", thread_, block_, kVerbs[static_cast<std::size_t>(access)],
                               bytes, address, name_of(before), kPasts[static_cast<std::size_t>(access_before)],
                               file.dli_fname, offset)
@@ -214,6 +283,10 @@ void pass_warp_barrier(unsigned warp) {
   if (checking != nullptr) checking->pass_warp_barrier(warp);
 }
 
+void pass_fence() {
+  if (checking != nullptr) checking->pass_fence();
+}
+
 void use_stack(const void* memory, std::size_t bytes) {
   if (checking != nullptr) checking->use_stack(memory, bytes);
 }
@@ -224,13 +297,21 @@ inline void check(const volatile void* address, std::size_t bytes, Access access
   if (checking != nullptr) checking->check(const_cast<const void*>(address), bytes, access, code);
 }
 
+inline void check_atomic(const volatile void* address, std::size_t bytes, Atomic access, const void* code) {
+  if (checking == nullptr) return;
+  checking->check(const_cast<const void*>(address), bytes, Access::atomic, code);
+  checking->pass_on_fences(address, access);
+}
+
 }  // namespace
 }  // namespace emulated::races
 
 // The functions that the compiler calls.
 
 using emulated::races::Access;
+using emulated::races::Atomic;
 using emulated::races::check;
+using emulated::races::check_atomic;
 
 #define CODE __builtin_return_address(0)
 
@@ -251,33 +332,37 @@ using emulated::races::check;
 #define ATOMIC_UPDATE(bits, name)                                                                                    \
   std::uint##bits##_t __tsan_atomic##bits##_##name(volatile std::uint##bits##_t* address, std::uint##bits##_t value, \
                                                    int) {                                                            \
-    check(address, bits / 8, Access::atomic, CODE);                                                                  \
+    check_atomic(address, bits / 8, Atomic::update, CODE);                                                           \
     return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                                        \
   }
 
 #define ATOMICS_OF(bits)                                                                                               \
   std::uint##bits##_t __tsan_atomic##bits##_load(const volatile std::uint##bits##_t* address, int) {                   \
-    check(address, bits / 8, Access::atomic, CODE);                                                                    \
+    check_atomic(address, bits / 8, Atomic::load, CODE);                                                               \
     return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                                 \
   }                                                                                                                    \
   void __tsan_atomic##bits##_store(volatile std::uint##bits##_t* address, std::uint##bits##_t value, int) {            \
-    check(address, bits / 8, Access::atomic, CODE);                                                                    \
+    check_atomic(address, bits / 8, Atomic::store, CODE);                                                              \
     __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                                \
   }                                                                                                                    \
   std::uint##bits##_t __tsan_atomic##bits##_exchange(volatile std::uint##bits##_t* address, std::uint##bits##_t value, \
                                                      int) {                                                            \
-    check(address, bits / 8, Access::atomic, CODE);                                                                    \
+    check_atomic(address, bits / 8, Atomic::update, CODE);                                                             \
     return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                      \
   }                                                                                                                    \
   int __tsan_atomic##bits##_compare_exchange_strong(                                                                   \
       volatile std::uint##bits##_t* address, std::uint##bits##_t* expected, std::uint##bits##_t value, int, int) {     \
-    check(address, bits / 8, Access::atomic, CODE);                                                                    \
-    return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);           \
+    const bool exchanged =                                                                                             \
+        __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);              \
+    check_atomic(address, bits / 8, exchanged ? Atomic::update : Atomic::load, CODE);                                  \
+    return exchanged;                                                                                                  \
   }                                                                                                                    \
   int __tsan_atomic##bits##_compare_exchange_weak(                                                                     \
       volatile std::uint##bits##_t* address, std::uint##bits##_t* expected, std::uint##bits##_t value, int, int) {     \
-    check(address, bits / 8, Access::atomic, CODE);                                                                    \
-    return __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);            \
+    const bool exchanged =                                                                                             \
+        __atomic_compare_exchange_n(address, expected, value, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);               \
+    check_atomic(address, bits / 8, exchanged ? Atomic::update : Atomic::load, CODE);                                  \
+    return exchanged;                                                                                                  \
   }                                                                                                                    \
   ATOMIC_UPDATE(bits, fetch_add)                                                                                       \
   ATOMIC_UPDATE(bits, fetch_sub)                                                                                       \

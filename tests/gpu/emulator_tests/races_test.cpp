@@ -46,15 +46,27 @@ __global__ void byte_of_a_word(int* values) {
   if (threadIdx.x == 1) reinterpret_cast<unsigned char*>(values)[1] = 1;
 }
 
+enum class Mistake { none, no_barrier, no_fence_before, fence_of_block, no_fence_after, other_counter, first_block };
+
+// The last block that arrives adds up all blocks' values.
+template <Mistake mistake>
 __global__ void sum_in_last_block(int* values, unsigned* done) {
   __shared__ bool last;
+  values[blockIdx.x * kThreads + threadIdx.x] = static_cast<int>(blockIdx.x);
+  if (mistake != Mistake::no_barrier) __syncthreads();
   if (threadIdx.x == 0) {
-    values[blockIdx.x] = static_cast<int>(blockIdx.x);
-    last = atomicAdd(done, 1u) == gridDim.x - 1;
+    if (mistake == Mistake::fence_of_block) __threadfence_block();
+    if (mistake != Mistake::fence_of_block && mistake != Mistake::no_fence_before) __threadfence();
+    const unsigned before = atomicAdd(done + (mistake == Mistake::other_counter ? blockIdx.x : 0), 1u);
+    last = mistake == Mistake::other_counter ? blockIdx.x == gridDim.x - 1
+                                             : before == (mistake == Mistake::first_block ? 0 : gridDim.x - 1);
+    if (mistake != Mistake::no_fence_after) __threadfence();
   }
   __syncthreads();
-  if (!last || threadIdx.x > 0) return;
-  for (unsigned block = 1; block < gridDim.x; ++block) values[0] += values[block];
+  if (!last) return;
+  for (unsigned block = 0; block < gridDim.x; ++block)
+    if (block != blockIdx.x)
+      values[blockIdx.x * kThreads + threadIdx.x] += values[(block + 1) * kThreads - 1 - threadIdx.x];
 }
 
 // Overwrites what the next block reads, or has read.
@@ -101,18 +113,19 @@ class MemoryOfKernels {
   }
 
   int* values() const { return values_.get(); }
-  unsigned* zero() const { return zero_.get(); }
+  unsigned* zeros() const { return zeros_.get(); }
   unsigned char* bytes() const { return bytes_.get(); }
 
  private:
   DeviceArray<int> values_{std::vector<int>(4 * kThreads, 1)};
-  DeviceArray<unsigned> zero_{std::vector<unsigned>{0}};
+  DeviceArray<unsigned> zeros_{std::vector<unsigned>(3)};
   DeviceArray<unsigned char> bytes_{std::size_t{4} * kThreads};
 };
 
 void check_race(const Ending& ending, const std::string& text) {
   CHECK(ending.signal == SIGABRT);
-  CHECK_THAT(ending.text, Catch::Contains("a race in " + text) && Catch::Contains("no barrier orders them"));
+  CHECK_THAT(ending.text,
+             Catch::Contains("a race in " + text) && Catch::Contains("neither a barrier nor fences order them"));
 }
 
 }  // namespace
@@ -128,10 +141,23 @@ TEST_CASE("races within a block are reported") {
 
 TEST_CASE("races between blocks are reported") {
   const MemoryOfKernels memory;
-  check_race(memory.ending_after(sum_in_last_block, 3, memory.values(), memory.zero()), "device memory");
   check_race(memory.ending_after(add_neighbour, 3, memory.values()), "device memory");
   check_race(memory.ending_after(count_without_atomics, 2, memory.values()), "device memory");
   check_race(memory.ending_after(read_what_others_count, 2, memory.values()), "device memory");
+}
+
+TEST_CASE("fences and atomics order blocks, and mistakes with them are reported") {
+  const auto ending = [](auto* kernel) {
+    const MemoryOfKernels memory;
+    return memory.ending_after(kernel, 3, memory.values(), memory.zeros());
+  };
+  CHECK(ending(sum_in_last_block<Mistake::none>).text == "");
+  check_race(ending(sum_in_last_block<Mistake::no_barrier>), "device memory");
+  check_race(ending(sum_in_last_block<Mistake::no_fence_before>), "device memory");
+  check_race(ending(sum_in_last_block<Mistake::fence_of_block>), "device memory");
+  check_race(ending(sum_in_last_block<Mistake::no_fence_after>), "device memory");
+  check_race(ending(sum_in_last_block<Mistake::other_counter>), "device memory");
+  check_race(ending(sum_in_last_block<Mistake::first_block>), "device memory");
 }
 
 TEST_CASE("kernels without races are not reported, nor are consecutive kernels") {

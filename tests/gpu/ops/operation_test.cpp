@@ -125,6 +125,26 @@ TEST_CASE("on a GPU: batch norm, fused with an addition and a ReLU") {
     }
 }
 
+// The last blocks to arrive add up a batch norm's sums; another kernel adds up a repeated operand's.
+TEST_CASE("on a GPU: sums have the same bits whether the last blocks or another kernel add them up") {
+  Gpu gpu(Precision::fp32);
+  gpu.context.multiprocessors = GENERATE(1, 12, 132);
+  for (const Shape& shape : {Shape{1, 3, 2, 2}, Shape{2, 200, 32, 32}, Shape{2, 200, 40, 79}}) {  // up to 158 stripes
+    CAPTURE(gpu.context.multiprocessors, to_string(shape));
+    Trial norm(gpu, BatchNorm{}, {shape}, Wanted::none);
+    Trial sum(gpu, Arithmetic{Arithmetic::Operator::sum}, {shape, {1, shape[1], 1, 1}}, Wanted::written);
+    norm.op->forward();
+    for (const std::uint64_t seed : {1, 2}) {
+      const Values gradient = random_values(elements(shape), seed);
+      for (Trial* trial : {&norm, &sum}) {
+        trial->output_gradient[0].write(gradient);
+        trial->op->backward(1);
+      }
+      CHECK(norm.parameter_gradients[1].read() == sum.input_gradients[1].read());
+    }
+  }
+}
+
 TEST_CASE("on a GPU: batch norm statistics are accurate for means far from 0") {
   Gpu gpu(Precision::fp32);
   const Shape shape{4, 5, 9, 9};
