@@ -73,6 +73,7 @@ class GpuCheck(helper.ProgramTest):
         self.stand_in("annulus_gpu_tests", PASSES)
         self.stand_in("annulus_gpu_mpi_device_tests", f'[ "$OMPI_COMM_WORLD_RANK" != 0 ] || {PASSES}')
         self.stand_in("compute-sanitizer", 'shift 4; exec "$@"')
+        self.stand_in("nvidia-smi", 'case $1 in *=name,*) echo "NVIDIA H100 PCIe, 580.95" ;; esac')
         missing = self.stand_in("no-pytorch", "echo '{\"missing\": \"nothing there\"}'")
         report, made = self.check("--data", self.data, "--python", missing, "--skip", "train_precisions,small")
         self.assertEqual(report["status"], "incomplete")
@@ -120,6 +121,15 @@ class GpuCheck(helper.ProgramTest):
             self.assertAlmostEqual(row["it / our ring"], row["us"] / ring["us"])
         measured = [target["value"] for target in report["targets"] if target["check"] == "all_reduce_2"]
         self.assertEqual(len(measured), 2)
+
+    def test_peaks_of_an_unknown_gpu(self):
+        self.take_annulus()
+        self.stand_in("nvidia-smi", 'case $1 in *=name,*) echo "NVIDIA T400, 580.95" ;; esac')
+        _, made = self.check("--python", "false", "--only", "profile")
+        lines = made["profile"]["figures"]["kernels"]
+        self.assertNotIn("ms predicted", lines[0])
+        self.assertIn("ms measured", lines[0])
+        self.assertIn("the peaks of NVIDIA T400 are unknown", lines[-1])
 
     def test_a_program_that_fails_hides_no_figure_of_others(self):
         self.stand_in("annulus", f"[ $1 = doctor ] || exit 3; {DOCTOR}")
