@@ -136,10 +136,7 @@ CheckpointEvaluator::CheckpointEvaluator(const World& world, const EvaluateOptio
                            .rank = world.rank(),
                            .ranks = world.size(),
                            .start = {}};
-  const DecoderChoice choice =
-      choose_decoder(world, *device_, *samples_, input_, trial, options.data.decode, file.header().run.gpu_decodes);
-  input_.make_decoder = choice.make;
-  if (world.root() && !choice.report.empty()) fmt::print("{}\n", choice.report);
+  set_decoder(world, *device_, *samples_, input_, trial, options.data.decode, file.header().run.gpu_decodes);
 }
 
 nlohmann::json CheckpointEvaluator::evaluate(const CheckpointFile& file) {

@@ -204,11 +204,8 @@ void bench_input(const World& world, const BenchInputOptions& options) {
   const BatchRequest batches{options.seed, global_batch, world.rank(),       world.size(),
                              {},           UINT64_MAX,   world.local_rank(), world.local_size()};
   const std::string& decode = options.data.decode;
-  if (decode == "gpu" || (decode == "auto" && dataset.info().encoded())) {
-    const DecoderChoice choice = choose_decoder(world, *open_device(world, {}), dataset, plan, batches, decode);
-    plan.make_decoder = choice.make;
-    if (world.root() && !choice.report.empty()) fmt::print("{}\n", choice.report);
-  }
+  if (decode == "gpu" || (decode == "auto" && dataset.info().encoded()))
+    set_decoder(world, *open_device(world, {}), dataset, plan, batches, decode);
   Loader loader(dataset, plan, batches);
   BadSamples bad(world.rank());
   std::size_t skipped = 0;

@@ -93,4 +93,11 @@ DecoderChoice choose_decoder(const World& world, const Device& device, const Sam
                              gpu_ms, cpu_ms));
 }
 
+void set_decoder(const World& world, const Device& device, const Samples& data, InputPlan& plan,
+                 const BatchRequest& trial, const std::string& option, std::optional<bool> earlier) {
+  const DecoderChoice choice = choose_decoder(world, device, data, plan, trial, option, earlier);
+  plan.make_decoder = choice.make;
+  if (world.root() && !choice.report.empty()) fmt::print("{}\n", choice.report);
+}
+
 }  // namespace annulus

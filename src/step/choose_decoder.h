@@ -25,4 +25,8 @@ struct DecoderChoice {
 DecoderChoice choose_decoder(const World& world, const Device& device, const Samples& data, const InputPlan& plan,
                              const BatchRequest& trial, const std::string& option, std::optional<bool> earlier = {});
 
+// Chooses the plan's decoder in this way, and prints the report on rank 0.
+void set_decoder(const World& world, const Device& device, const Samples& data, InputPlan& plan,
+                 const BatchRequest& trial, const std::string& option, std::optional<bool> earlier = {});
+
 }  // namespace annulus
