@@ -130,12 +130,16 @@ def load(out):
     return sorted(raw, key=lambda m: (m["kind"], m["ranks"], m["repeat"]))
 
 
+def expect_equal(place, found, wanted):
+    """What is stored at this place must have been measured with these settings."""
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            give_up(f"{place} was measured with other settings: {name} is {found.get(name)} there, and {value} here; "
+                    "give another --out")
+
+
 def expect_same(out, settings, machine):
     """The folder's measurements must have the same settings and kind of machine."""
-    wanted = {**dataclasses.asdict(settings), **machine}
     for m in load(out):
-        found = {**dataclasses.asdict(stored_settings(m)), **m["machine"]}
-        for name, value in wanted.items():
-            if found[name] != value:
-                give_up(f"{out} holds measurements with other settings: {name} is {found[name]} there, and {value} here; "
-                        "give another --out")
+        expect_equal(out, {**dataclasses.asdict(stored_settings(m)), **m["machine"]},
+                     {**dataclasses.asdict(settings), **machine})

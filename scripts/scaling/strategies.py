@@ -23,7 +23,7 @@ from benchmark import give_up, number, plural, run, say, table, write
 from scaling import status
 from scaling.estimates import median_interval, ratio_interval
 from scaling.runner import Launcher
-from scaling.settings import hash_of
+from scaling.settings import expect_equal, hash_of
 
 
 def file_of(out, strategy, ranks, seed):
@@ -103,9 +103,7 @@ def read(file, settings):
         stored, results = found["settings"], found["results"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         give_up(f"{file} cannot be read ({type(error).__name__}: {error}): delete it, and the same command repeats the training")
-    for name, value in settings.items():
-        if stored.get(name) != value:
-            give_up(f"{file} was trained with another {name}: {stored.get(name)} there, and {value} here; give another --out")
+    expect_equal(file, stored, settings)
     return results
 
 

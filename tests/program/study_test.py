@@ -463,7 +463,7 @@ class Study(helper.ProgramTest):
         result = self.assert_ends(0, *command, *strategies, "--until", "accuracy=0.5", "--", "--lr", 0.05)
         self.assertNotIn("seed", result.err)
         result = self.assert_ends(1, *command, *strategies, "--until", "accuracy=0.5", "--", "--lr", 0.06)
-        self.assertIn("was trained with another train_options", result.err)
+        self.assertIn("was measured with other settings: train_options is", result.err)
 
     def test_strategies_that_fail_or_miss_the_goal(self):
         out = self.folder / "strategies"
