@@ -17,7 +17,7 @@ struct VisionTransformer {
   std::size_t patch, layers, heads, width, hidden;  // hidden: units of the dense layers between two widths
 };
 
-constexpr float kEpsilon = 1e-6f, kStddev = 0.02f;
+constexpr float kEpsilon = 1e-6f, kVitStddev = 0.02f;
 
 // Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", AISTATS 2010.
 Linear glorot(std::size_t units, std::size_t inputs) {
@@ -41,7 +41,7 @@ Value tokens(Graph& g, const VisionTransformer& vit, Value images) {
   Value token = learned(g, "class_token", {1, 1, vit.width}, 0);
   token = g.add("class_token.expand", Expand{{Expand::kBatch, 1, vit.width}}, {token, Graph::kImages});
   x = g.add("concat", Concat{1}, {token, x});
-  const Value positions = learned(g, "encoder.pos_embedding", {1, count + 1, vit.width}, kStddev);
+  const Value positions = learned(g, "encoder.pos_embedding", {1, count + 1, vit.width}, kVitStddev);
   return g.add("encoder.add", Arithmetic{Arithmetic::Operator::sum}, {x, positions});
 }
 
@@ -69,7 +69,7 @@ Graph vision_transformer(const Task& task, const VisionTransformer& vit) {
   x = g.add("slice", Slice{.axis = 1, .begin = 0, .size = 1}, {x});
   x = g.add("flatten", Reshape{{Reshape::kInferred, vit.width}}, {x});
   x = g.add("encoder.ln", LayerNorm{.axis = 1, .epsilon = kEpsilon}, {x});
-  x = g.add("heads.head", Dense{.units = task.classes, .stddev = kStddev}, {x});
+  x = g.add("heads.head", Dense{.units = task.classes, .stddev = kVitStddev}, {x});
   return with_loss(g, task, x);
 }
 

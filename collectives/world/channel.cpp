@@ -11,8 +11,8 @@ namespace {
 
 // A rank that waits yields its core to others that compute, and after some milliseconds it also stops polling in
 // between: it may wait for the others' evaluation.
-constexpr int kYields = 2000;
-constexpr auto kNap = std::chrono::microseconds(50);
+constexpr int kPolls = 2000;
+constexpr auto kPause = std::chrono::microseconds(50);
 
 constexpr std::chrono::seconds kArrival(1);  // see withdraw()
 
@@ -86,10 +86,10 @@ void Channel::complete(std::span<MPI_Request> receives, std::span<MPI_Request> s
           give_up(sends);
           fail("a rank was lost");
         }
-        if (polls < kYields)
+        if (polls < kPolls)
           std::this_thread::yield();
         else
-          std::this_thread::sleep_for(kNap);
+          std::this_thread::sleep_for(kPause);
       }
 }
 

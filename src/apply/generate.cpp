@@ -88,7 +88,7 @@ std::size_t complete(const std::string& text) {
 }
 
 // Prints text unchanged, except for control characters on a terminal. Holds a character back until it is complete.
-class Output {
+class TextOutput {
  public:
   void add(std::string_view text) {
     pending_ += text;
@@ -127,7 +127,7 @@ void generate(const World& world, const GenerateOptions& options) {
   prompt.insert(prompt.end(), given.begin(), given.end());
   std::vector<float> logits;
   for (const std::int32_t token : prompt) logits = reader.read(token);
-  Output output;
+  TextOutput output;
   output.add(options.prompt);
   const double begun = now_seconds();
   std::size_t count = 0;

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::uint64_t kSeed = 2;  // another order than that of ShardLayout
+constexpr std::uint64_t kHoldOutSeed = 2;  // another order than that of ShardLayout
 
 std::size_t count_to_hold_out(std::size_t samples, double share) {
   return std::min(static_cast<std::size_t>(std::lround(share * static_cast<double>(samples))), samples - 1);
@@ -27,7 +27,7 @@ std::vector<std::uint8_t> hold_out(std::span<const std::int32_t> labels, double 
   for (std::size_t label = 0; label < of_class.size(); ++label) {
     const std::vector<std::size_t>& samples = of_class[label];
     if (samples.empty()) continue;
-    const EpochOrder order(samples.size(), kSeed, label);
+    const EpochOrder order(samples.size(), kHoldOutSeed, label);
     for (std::size_t i = 0; i < count_to_hold_out(samples.size(), share); ++i) held_out[samples[order.sample(i)]] = 1;
   }
   return held_out;

@@ -18,7 +18,7 @@ std::filesystem::path plain_or_compressed(const std::filesystem::path& plain) {
   fail("{}: missing, with and without .gz; the source must be a folder with the four IDX files", plain.string());
 }
 
-IdxFiles files_of(const std::filesystem::path& folder, const std::string& prefix) {
+IdxFiles idx_files(const std::filesystem::path& folder, const std::string& prefix) {
   return {plain_or_compressed(folder / (prefix + "-images-idx3-ubyte")),
           plain_or_compressed(folder / (prefix + "-labels-idx1-ubyte"))};
 }
@@ -37,8 +37,8 @@ Shape checked_shapes(const IdxFiles& files) {
 
 // A piece is a whole split because gzip has no random access. Its name is the prefix of its files.
 SourcePlan plan_idx(const SourceFolders& folders) {
-  const IdxFiles train = files_of(folders.source, "train");
-  const IdxFiles test = files_of(folders.source, "t10k");
+  const IdxFiles train = idx_files(folders.source, "train");
+  const IdxFiles test = idx_files(folders.source, "t10k");
   const Shape train_shape = checked_shapes(train);
   const Shape test_shape = checked_shapes(test);
   if (train_shape[1] != test_shape[1] || train_shape[2] != test_shape[2]) {
@@ -54,7 +54,7 @@ SourcePlan plan_idx(const SourceFolders& folders) {
 
 void read_idx_piece(const SourceFolders& folders, const SourcePlan& plan, const SourceSplit& split, std::size_t piece,
                     const TakeSample& take) {
-  const IdxFiles files = files_of(folders.source, split.pieces[piece]);
+  const IdxFiles files = idx_files(folders.source, split.pieces[piece]);
   const IdxArray labels = read_idx(files.labels);
   IdxReader images(files.images);
   std::vector<std::uint8_t> pixels(plan.pixels->bytes());

@@ -14,7 +14,7 @@ struct NpyFiles {
   std::filesystem::path images, labels;
 };
 
-NpyFiles files_of(const std::filesystem::path& folder, const std::string& split) {
+NpyFiles npy_files(const std::filesystem::path& folder, const std::string& split) {
   return {folder / (split + "_images.npy"), folder / (split + "_labels.npy")};
 }
 
@@ -93,7 +93,7 @@ SourcePlan plan_npy(const SourceFolders& folders) {
   SourcePlan plan;
   std::vector<std::filesystem::path> files;
   for (const std::string name : {"train", "test"}) {
-    const NpyFiles of_split = files_of(folders.source, name);
+    const NpyFiles of_split = npy_files(folders.source, name);
     if (name == "test" && !std::filesystem::exists(of_split.images)) break;
     PixelShape pixels;
     plan.splits.push_back(plan_split(of_split, name, pixels));
@@ -110,7 +110,7 @@ SourcePlan plan_npy(const SourceFolders& folders) {
 
 void read_npy_piece(const SourceFolders& folders, const SourcePlan& plan, const SourceSplit& split, std::size_t piece,
                     const TakeSample& take) {
-  const NpyFiles files = files_of(folders.source, split.name);
+  const NpyFiles files = npy_files(folders.source, split.name);
   const NpyFile images(files.images);
   const std::size_t begin = std::stoull(split.pieces[piece]);
   const Range range{begin, std::min(begin + kPieceSamples, images.shape()[0])};

@@ -5,14 +5,14 @@
 namespace annulus {
 namespace {
 
-constexpr std::uint64_t kSeed = 1;
+constexpr std::uint64_t kShuffleSeed = 1;
 
 }  // namespace
 
 ShardLayout::ShardLayout(std::span<const std::uint64_t> sizes, bool shuffled, std::size_t files,
                          std::span<const std::uint8_t> held_out)
     : bytes_(sizes.size()) {
-  if (shuffled) order_.emplace(sizes.size(), kSeed, 0);
+  if (shuffled) order_.emplace(sizes.size(), kShuffleSeed, 0);
   if (!held_out.empty()) move_to_end(held_out);
   const std::size_t held = static_cast<std::size_t>(std::ranges::count(held_out, 1));
   const auto add_shards = [&](std::size_t begin, std::size_t count) {

@@ -14,7 +14,7 @@ std::string header() {
   return text;
 }
 
-std::optional<std::uint64_t> step_of(std::string_view line) {
+std::optional<std::uint64_t> step_of_row(std::string_view line) {
   if (line == header()) return 0;
   std::uint64_t step = 0;
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), step);
@@ -34,7 +34,7 @@ const std::filesystem::path& with_our_columns(const std::filesystem::path& file)
 }  // namespace
 
 CsvWriter::CsvWriter(const std::filesystem::path& file, std::uint64_t step) : file_(with_our_columns(file)) {
-  keep_lines_until(file_, step, step_of);
+  keep_lines_until(file_, step, step_of_row);
   if (file_.size() == 0) file_.append(header() + '\n');
 }
 

@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-std::optional<std::uint64_t> step_of(std::string_view line) {
+std::optional<std::uint64_t> step_of_line(std::string_view line) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_unsigned()) return {};
   return json["step"].get<std::uint64_t>();
@@ -14,7 +14,7 @@ std::optional<std::uint64_t> step_of(std::string_view line) {
 }  // namespace
 
 JsonLinesWriter::JsonLinesWriter(const std::filesystem::path& file, std::uint64_t step) : file_(file) {
-  keep_lines_until(file_, step, step_of);
+  keep_lines_until(file_, step, step_of_line);
 }
 
 void JsonLinesWriter::write(const MetricsRecord& record) {

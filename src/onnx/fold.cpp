@@ -492,7 +492,7 @@ HostTensor where(const Attributes&, const Inputs& inputs) {
 }
 
 // The product of all elements.
-HostTensor product(const Attributes& attributes, const Inputs& inputs) {
+HostTensor product_of_elements(const Attributes& attributes, const Inputs& inputs) {
   const HostTensor& from = input(inputs, 0);
   const auto axes = wholes_or(inputs, 1, attributes, "axes");
   if (from.shape.size() > 1 || axes.size() > 1) fail("a product over some of several dimensions is not supported");
@@ -554,7 +554,7 @@ const std::map<std::string_view, Rule>& rules() {
       {"Pow", pairwise<Power>},
       {"Range", range},
       {"Reciprocal", each<reciprocal>},
-      {"ReduceProd", product},
+      {"ReduceProd", product_of_elements},
       {"Reshape", reshape},
       {"ScatterND", scatter_nd},
       {"Sigmoid", each<sigmoid>},

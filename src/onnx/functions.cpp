@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kDeepest = 100, kMostNodes = std::size_t{1} << 17, kMostBytes = std::size_t{1} << 28;
+constexpr std::size_t kDeepest = 100, kMostNodes = std::size_t{1} << 17, kMostWrittenOut = std::size_t{1} << 28;
 
 // Later versions of the format have default values of functions' attributes, which our library keeps as unknown fields.
 constexpr int kDefaults = 11;
@@ -118,7 +118,8 @@ class Inliner {
 
   void count(std::size_t bytes) {
     bytes_ += bytes;
-    if (bytes_ > kMostBytes) fail("its functions have more than {} MiB, if they are written out", kMostBytes >> 20);
+    if (bytes_ > kMostWrittenOut)
+      fail("its functions have more than {} MiB, if they are written out", kMostWrittenOut >> 20);
   }
 
   // Gives a node of a function, and the graphs in its attributes, the names and attributes of a call.

@@ -53,7 +53,7 @@ void read_gemm(NodeReader& n) {
 }
 
 // The product of two values, whose stacks are made equal.
-Value product(NodeReader& n, Value a, Value b) {
+Value stacked_product(NodeReader& n, Value a, Value b) {
   Shape of_a = n.shape(a), of_b = n.shape(b);
   if (of_a.size() < 2 || of_b.size() < 2) fail("the product with a vector is not supported: use a matrix");
   const std::size_t dimensions = std::max(of_a.size(), of_b.size());
@@ -81,7 +81,8 @@ Value product(NodeReader& n, Value a, Value b) {
 
 void read_matrix_product(NodeReader& n) {
   auto weight = n.stored(1);
-  if (!weight || n.input_shape(1).size() != 2 || !n.is_weight(1)) return n.set(product(n, n.value(0), n.value(1)));
+  if (!weight || n.input_shape(1).size() != 2 || !n.is_weight(1))
+    return n.set(stacked_product(n, n.value(0), n.value(1)));
   const Shape shape = n.input_shape(1);
   const Value x = table(n, 0);
   if (features(n.shape(x)) != shape[0])
@@ -126,7 +127,7 @@ void read_einsum(NodeReader& n) {
   if (summed.size() != 1 || of_a.size() != 1 || of_b.size() != 1) fail("its equation is not supported: use MatMul");
   const Value left = in_order(n, n.value(0), a, stack + of_a + summed);
   const Value right = in_order(n, n.value(1), b, stack + summed + of_b);
-  n.set(in_order(n, product(n, left, right), stack + of_a + of_b, out));
+  n.set(in_order(n, stacked_product(n, left, right), stack + of_a + of_b, out));
 }
 
 }  // namespace
