@@ -78,7 +78,8 @@ std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const W
 }
 
 std::unique_ptr<AllReduce> make_shard_all_reduce(const World& world, Device& device, std::size_t shards) {
-  if (!device.info().shares_host_memory) fail("--shards is not supported on GPUs yet: use --device cpu");
+  if (!device.info().shares_host_memory)
+    fail("{} is not supported on GPUs yet: use --device cpu", shards > 0 ? "--shards" : "--survive");
   if (world.size() == 1) return no_all_reduce_needed(device);
   return run_on_host(world, make_host_shard_all_reduce(world, shards));
 }

@@ -176,6 +176,9 @@ class Device : public Lane {
 
   // Kernels over flat arrays.
   virtual void zero(DeviceView to) = 0;
+  virtual void copy(DeviceView from, DeviceView to) = 0;                      // this and the next two of float32
+  virtual void scale(DeviceView from, float factor, DeviceView to) = 0;       // to = factor from
+  virtual void add_scaled(DeviceView from, float factor, DeviceView to) = 0;  // to += factor from
   virtual void add(DeviceView from, DeviceView to, DataType type) = 0;
   virtual void swap(DeviceView a, DeviceView b) = 0;  // float32
   // to[index[i]] += from[i] for rows of `width` values, in the order of i. Rows with a negative index (int32) are

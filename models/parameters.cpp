@@ -111,7 +111,13 @@ void Parameters::swap_weights(DeviceView other) {
 }
 
 void Parameters::weights_changed() {
-  if (copies()) device_.cast_params(weights(), copies());
+  weights_changed({0, weights().bytes / sizeof(float)});
+}
+
+void Parameters::weights_changed(const Range& range) {
+  if (!copies()) return;
+  const std::size_t begin = range.begin * sizeof(float), bytes = range.size() * sizeof(float);
+  device_.cast_params(weights().slice(begin, bytes), copies().slice(begin / kNarrower, bytes / kNarrower));
 }
 
 }  // namespace annulus

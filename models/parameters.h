@@ -61,11 +61,6 @@ class Parameters {
   // REQUIRES: it is not frozen.
   DeviceView gradient(const Parameter& p) const { return gradients().slice(p.offset, p.bytes); }
 
-  // REQUIRES: there are copies. `range`: of the weights, in floats.
-  DeviceView copies(const Range& range) const {
-    return copies().slice(range.begin * sizeof(float) / kNarrower, range.size() * sizeof(float) / kNarrower);
-  }
-
   // A node's parameters in the order of their declaration, and the range of its gradients in the arena, in bytes. The
   // gradient of a shared parameter is that of the last node that has it.
   std::vector<const Parameter*> of_node(std::size_t node) const;
@@ -82,8 +77,10 @@ class Parameters {
   // Swaps the weights that are not frozen with those in another arena, which has the layout of the gradients.
   void swap_weights(DeviceView other);
 
-  // Updates the copies. To be called after anything other than an Update has changed weights.
+  // Updates the copies, or those of a range in floats. To be called after anything other than an Update has changed
+  // weights.
   void weights_changed();
+  void weights_changed(const Range& range);
 
  private:
   static constexpr std::size_t kNarrower = 2;  // a copy is 16 bits

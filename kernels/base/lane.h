@@ -21,6 +21,8 @@ class Lane {
   virtual Mark mark() { return {now_seconds(), 0}; }
   // Returns the time of a mark, after waiting for it. REQUIRES: it is one of the last 10,000 or so.
   virtual double seconds(const Mark& mark) { return mark.seconds; }
+  // Returns the mark with its time, after waiting for it, so that it is known from now on.
+  Mark timed(const Mark& mark) { return {seconds(mark), 0}; }
 };
 
 }  // namespace annulus

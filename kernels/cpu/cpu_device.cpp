@@ -95,6 +95,19 @@ void CpuDevice::read(const TensorSpec& spec, DeviceView from, std::span<float> h
 void CpuDevice::zero(DeviceView to) {
   std::memset(to.address, 0, to.bytes);
 }
+
+void CpuDevice::copy(DeviceView from, DeviceView to) {
+  cpu::copy(floats(from), floats(to));
+}
+
+void CpuDevice::scale(DeviceView from, float factor, DeviceView to) {
+  cpu::scale(floats(from), factor, floats(to));
+}
+
+void CpuDevice::add_scaled(DeviceView from, float factor, DeviceView to) {
+  cpu::add_scaled(floats(from), factor, floats(to));
+}
+
 void CpuDevice::add(DeviceView from, DeviceView to, DataType) {
   cpu::add(floats(from), floats(to));
 }

@@ -21,6 +21,9 @@ class CpuDevice : public Device {
   void write(std::span<const float> host, const TensorSpec& spec, DeviceView to) override;
   void read(const TensorSpec& spec, DeviceView from, std::span<float> host) override;
   void zero(DeviceView to) override;
+  void copy(DeviceView from, DeviceView to) override;
+  void scale(DeviceView from, float factor, DeviceView to) override;
+  void add_scaled(DeviceView from, float factor, DeviceView to) override;
   void add(DeviceView from, DeviceView to, DataType type) override;
   void swap(DeviceView a, DeviceView b) override;
   void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to) override;

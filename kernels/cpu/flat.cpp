@@ -58,4 +58,8 @@ void scale(std::span<const float> from, float factor, std::span<float> to) {
   for_each_element(from.size(), [in = from.data(), out = to.data(), factor](auto i) { out[i] = factor * in[i]; });
 }
 
+void add_scaled(std::span<const float> from, float factor, std::span<float> to) {
+  for_each_element(from.size(), [in = from.data(), out = to.data(), factor](auto i) { out[i] += factor * in[i]; });
+}
+
 }  // namespace annulus::cpu

@@ -18,6 +18,7 @@ void move_towards(std::span<const float> goal, std::span<float> values,
                   float share);  // values += share (goal - values)
 // to[index[i]] += from[i] for rows of `width` floats, in the order of i. Rows with a negative index are skipped.
 void add_rows(std::span<const float> from, std::span<const std::int32_t> index, std::size_t width, std::span<float> to);
-void scale(std::span<const float> from, float factor, std::span<float> to);
+void scale(std::span<const float> from, float factor, std::span<float> to);       // to = factor from
+void add_scaled(std::span<const float> from, float factor, std::span<float> to);  // to += factor from
 
 }  // namespace annulus::cpu

@@ -143,6 +143,18 @@ void CudaDevice::zero(DeviceView to) {
   check(cudaMemsetAsync(to.address, 0, to.bytes, lane()));
 }
 
+void CudaDevice::copy(DeviceView from, DeviceView to) {
+  check(cudaMemcpyAsync(to.address, from.address, to.bytes, cudaMemcpyDeviceToDevice, lane()));
+}
+
+void CudaDevice::scale(DeviceView from, float factor, DeviceView to) {
+  cuda::scale(from, factor, to, context_);
+}
+
+void CudaDevice::add_scaled(DeviceView from, float factor, DeviceView to) {
+  cuda::add_scaled(from, factor, to, context_);
+}
+
 void CudaDevice::add(DeviceView from, DeviceView to, DataType type) {
   cuda::add(from, to, type, context_);
 }

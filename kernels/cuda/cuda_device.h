@@ -31,6 +31,9 @@ class CudaDevice final : public Device {
   void write(std::span<const float> host, const TensorSpec& spec, DeviceView to) override;
   void read(const TensorSpec& spec, DeviceView from, std::span<float> host) override;
   void zero(DeviceView to) override;
+  void copy(DeviceView from, DeviceView to) override;
+  void scale(DeviceView from, float factor, DeviceView to) override;
+  void add_scaled(DeviceView from, float factor, DeviceView to) override;
   void add(DeviceView from, DeviceView to, DataType type) override;
   void swap(DeviceView a, DeviceView b) override;
   void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to) override;
@@ -38,7 +41,7 @@ class CudaDevice final : public Device {
   LossScaling* loss_scaling() override { return scaling_.get(); }
   void finish() override;
   Mark mark() override { return {0, clock_.mark(lane())}; }
-  double seconds(const Mark& mark) override { return clock_.seconds(mark.number); }
+  double seconds(const Mark& mark) override { return mark.number == 0 ? mark.seconds : clock_.seconds(mark.number); }
   void await(const Mark& mark) override { clock_.await(lane(), mark.number); }
   void run_beside(const std::function<void()>& work) override;
   std::unique_ptr<Recording> record(const std::function<void()>& work) override;

@@ -2,8 +2,6 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "kernels/base/host_memory.h"
-#include "kernels/cpu/flat.h"
 #include "src/step/strategy.h"
 
 namespace annulus {
@@ -30,6 +28,17 @@ std::vector<UpdateSegment> segments_of(const Parameters& parameters, bool statis
   return segments;
 }
 
+// Segments without gaps become one range.
+std::vector<Range> joined(const std::vector<UpdateSegment>& segments) {
+  std::vector<Range> ranges;
+  for (const UpdateSegment& segment : segments)
+    if (!ranges.empty() && ranges.back().end == segment.range.begin)
+      ranges.back().end = segment.range.end;
+    else
+      ranges.push_back(segment.range);
+  return ranges;
+}
+
 // Running statistics are a rank's own until finish(), because training does not use them.
 class Local final : public Strategy {
  public:
@@ -40,14 +49,15 @@ class Local final : public Strategy {
         optimizer_(optimizer),
         overlaps_(options.overlap),
         rate_(outer.rate),
-        trained_(segments_of(parameters_, false)),
-        statistics_(segments_of(parameters_, true)),
+        trained_(joined(segments_of(parameters_, false))),
+        statistics_(joined(segments_of(parameters_, true))),
         differences_(all_reduce.allocate(parameters_.gradients().bytes)),
         common_(device_.allocate(parameters_.gradients().bytes)),
         begun_(device_.allocate(parameters_.gradients().bytes)),
         velocity_(device_.allocate(parameters_.gradients().bytes)),
         error_(all_reduce.info().wire == WireType::int8 ? device_.allocate(parameters_.gradients().bytes) : Buffer{}),
-        update_(device_.plan(outer.rule, {common_.view(), differences_, {}, {velocity_.view()}}, trained_)),
+        update_(device_.plan(outer.rule, {common_.view(), differences_, {}, {velocity_.view()}},
+                             segments_of(parameters_, false))),
         keeps_velocity_(outer.rule.momentum > 0),
         ranks_(options.ranks) {}
 
@@ -70,22 +80,25 @@ class Local final : public Strategy {
 
   void end_part(std::size_t /*number*/, float clip_norm) override {
     optimizer_.begin_step();
+    LossScaling* const scaling = device_.loss_scaling();
+    if (scaling != nullptr) scaling->judge(parameters_.gradients());
     if (clip_norm > 0) optimizer_.clip(clip_norm);
-    optimizer_.update({0, parameters_.gradients().bytes / sizeof(float)});
+    optimizer_.update(whole());
+    if (scaling != nullptr) scaling->conclude();
   }
 
   void end_round(float weight) override {
     weight_ = weight;
-    for (const UpdateSegment& segment : trained_) {
-      const float* common = floats(common_.view(), segment.range);
-      float *begun = floats(begun_.view(), segment.range), *now = floats(parameters_.weights(), segment.range);
-      float* to = floats(differences_, segment.range);
-      for (std::size_t i = 0; i < segment.range.size(); ++i) {
-        const float difference = begun[i] - now[i];
-        to[i] = weight * difference;
-        begun[i] = now[i] = common[i] - difference;
-      }
+    for (const Range& range : trained_) {
+      const DeviceView now = slice_of(parameters_.weights(), range), difference = slice_of(begun_.view(), range);
+      device_.add_scaled(now, -1, difference);
+      device_.scale(difference, weight, slice_of(differences_, range));
+      if (!overlaps_) continue;
+      device_.copy(slice_of(common_.view(), range), now);
+      device_.add_scaled(difference, -1, now);
+      device_.copy(now, slice_of(begun_.view(), range));
     }
+    if (overlaps_) parameters_.weights_changed();
   }
 
   void update(std::size_t bucket) override {
@@ -93,6 +106,7 @@ class Local final : public Strategy {
     update_->run(range, rate_, 1);
     if (overlaps_) return;
     for (const DeviceView to : {parameters_.weights(), begun_.view()}) copy_trained(common_.view(), to, range);
+    parameters_.weights_changed(range);
   }
 
   void finish() override {
@@ -100,29 +114,26 @@ class Local final : public Strategy {
     if (error_.view()) apply_error();
     copy_trained(common_.view(), parameters_.weights(), whole());
     average_statistics();
+    parameters_.weights_changed();
   }
 
   DeviceView gather(DeviceView state) override {
     const DeviceView mean = parameters_.gradients();
-    cpu::scale(annulus::floats(state), 1 / static_cast<float>(ranks_), annulus::floats(mean));
+    device_.scale(state, 1 / static_cast<float>(ranks_), mean);
     all_reduce_arena(mean);
     return mean;
   }
-  void adopt(DeviceView gathered, DeviceView state) override {
-    cpu::copy(annulus::floats(gathered), annulus::floats(state));
-  }
+  void adopt(DeviceView gathered, DeviceView state) override { device_.copy(gathered, state); }
 
   DeviceView outer_velocity() override { return keeps_velocity_ ? velocity_.view() : DeviceView{}; }
 
  private:
-  static float* floats(DeviceView arena, const Range& range) { return annulus::floats(arena).data() + range.begin; }
-
   Range whole() const { return {0, differences_.bytes / sizeof(float)}; }
 
   void copy_trained(DeviceView from, DeviceView to, const Range& within) const {
-    for (const UpdateSegment& segment : trained_) {
-      const Range part{std::max(segment.range.begin, within.begin), std::min(segment.range.end, within.end)};
-      if (part.begin < part.end) std::copy_n(floats(from, part), part.size(), floats(to, part));
+    for (const Range& range : trained_) {
+      const Range part{std::max(range.begin, within.begin), std::min(range.end, within.end)};
+      if (part.begin < part.end) device_.copy(slice_of(from, part), slice_of(to, part));
     }
   }
 
@@ -130,48 +141,41 @@ class Local final : public Strategy {
     AllReduce::Ticket last = 0;
     for (std::size_t bucket = 0; bucket < buckets_->size(); ++bucket) {
       const Range range = buckets_->range(bucket);
-      last = all_reduce_.enqueue(arena.slice(range.begin * sizeof(float), range.size() * sizeof(float)),
-                                 AllReduce::Next::compute, bucket);
+      last = all_reduce_.enqueue(slice_of(arena, range), AllReduce::Next::compute, bucket);
     }
     all_reduce_.join(last);
   }
 
   // Moves the common weights by the differences that 8-bit messages have not yet transferred.
   void apply_error() {
-    const std::span error = annulus::floats(error_.view()), common = annulus::floats(common_.view());
     all_reduce_arena(error_.view());
-    for (std::size_t i = 0; i < error.size(); ++i) common[i] -= rate_ * error[i];
-    std::ranges::fill(error, 0.0f);
+    device_.add_scaled(error_.view(), -rate_, common_.view());
+    device_.zero(error_.view());
   }
 
   // In one array, because there are many short ones: in the memory of the gradients, which are not needed now.
   void average_statistics() {
-    const std::span<float> arena = annulus::floats(parameters_.gradients());
     const auto each = [&](auto visit) {
-      for (const UpdateSegment& segment : statistics_)
-        visit(std::span(floats(parameters_.weights(), segment.range), segment.range.size()));
+      std::size_t begin = 0;
+      for (const Range& range : statistics_) {
+        visit(slice_of(parameters_.weights(), range), slice_of(parameters_.gradients(), {begin, begin + range.size()}));
+        begin += range.size();
+      }
+      return begin;
     };
-    std::size_t count = 0;
-    each([&](std::span<float> values) {
-      cpu::scale(values, weight_, arena.subspan(count, values.size()));
-      count += values.size();
-    });
+    const std::size_t count = each([&](DeviceView own, DeviceView mean) { device_.scale(own, weight_, mean); });
     if (count == 0) return;
-    all_reduce_.wait(all_reduce_.enqueue(view_of(arena.first(count)), AllReduce::Next::wait));
-    auto mean = arena.begin();
-    each([&](std::span<float> values) {
-      std::copy_n(mean, values.size(), values.begin());
-      mean += static_cast<std::ptrdiff_t>(values.size());
-    });
+    all_reduce_.join(all_reduce_.enqueue(slice_of(parameters_.gradients(), {0, count}), AllReduce::Next::wait));
+    each([&](DeviceView own, DeviceView mean) { device_.copy(mean, own); });
   }
 
   Device& device_;
-  const Parameters& parameters_;
+  Parameters& parameters_;
   AllReduce& all_reduce_;
   Optimizer& optimizer_;
   const bool overlaps_;
   const float rate_;
-  const std::vector<UpdateSegment> trained_, statistics_;
+  const std::vector<Range> trained_, statistics_;  // in floats
   const DeviceView differences_;
   Buffer common_;    // the weights without the differences that are not yet all-reduced
   Buffer begun_;     // this rank's weights when it began the round

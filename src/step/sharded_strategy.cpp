@@ -40,16 +40,14 @@ class Sharded final : public Strategy {
   }
   void await_weights(std::size_t bucket) override {
     all_reduce_.join(gathered_[bucket]);
-    if (!parameters_.copies()) return;
-    const Range range = buckets_->range(bucket);
-    device_.cast_params(part(parameters_.weights(), range), parameters_.copies(range));
+    parameters_.weights_changed(buckets_->range(bucket));
   }
 
   void swap_weights(Parameters& parameters, DeviceView other) override {
     if (!common_) return Strategy::swap_weights(parameters, other);
     all_reduce_.join(meet());  // nobody reads them any more
     for (std::size_t bucket = 0; bucket < buckets_->size(); ++bucket)
-      device_.swap(part(parameters.weights(), chunk(bucket)), part(other, chunk(bucket)));
+      device_.swap(slice_of(parameters.weights(), chunk(bucket)), slice_of(other, chunk(bucket)));
     all_reduce_.join(meet());
   }
 
@@ -69,20 +67,16 @@ class Sharded final : public Strategy {
     return {whole.begin + part.begin, whole.begin + part.end};
   }
 
-  static DeviceView part(DeviceView arena, const Range& range) {
-    return arena.slice(range.begin * sizeof(float), range.size() * sizeof(float));
-  }
-
   // Waits until all ranks have written their chunks of the common weights.
   AllReduce::Ticket meet() const {
     return all_reduce_.all_gather(parameters_.weights(), AllReduce::Next::wait, AllReduce::kWithinPass);
   }
 
   AllReduce::Ticket gather(DeviceView arena, std::size_t bucket) const {
-    return all_reduce_.all_gather(part(arena, buckets_->range(bucket)), AllReduce::Next::compute, bucket);
+    return all_reduce_.all_gather(slice_of(arena, buckets_->range(bucket)), AllReduce::Next::compute, bucket);
   }
 
-  const Parameters& parameters_;
+  Parameters& parameters_;
   Device& device_;
   AllReduce& all_reduce_;
   Optimizer& optimizer_;

@@ -8,9 +8,9 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, Model& model, A
                                         Optimizer& optimizer, const RoundOptions& round) {
   if (name == "synchronous") return make_synchronous_strategy(optimizer);
   if (name == "sharded") return make_sharded_strategy(model, all_reduce, optimizer);
-  if (!model.device().info().shares_host_memory)
-    fail("--strategy {} is not supported on GPUs yet: use --strategy synchronous or sharded", name);
   if (name == "local") return make_local_strategy(model, all_reduce, optimizer, round);
+  if (!model.device().info().shares_host_memory)
+    fail("--strategy {} is not supported on GPUs yet: use --strategy synchronous, sharded or local", name);
   if (name == "async") return make_async_strategy(model, all_reduce, optimizer, round);
   fail("unknown strategy '{}'", name);
 }

@@ -27,6 +27,11 @@ struct RoundOptions {
   const World* world = nullptr;   // all ranks (async)
 };
 
+// Of an arena; `range` in floats.
+inline DeviceView slice_of(DeviceView arena, const Range& range) {
+  return arena.slice(range.begin * sizeof(float), range.size() * sizeof(float));
+}
+
 // How the gradients that a rank computed become the weights that it computes with next. The trainer runs the step; all
 // ranks have the same weights after it.
 class Strategy {

@@ -32,10 +32,10 @@ BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
 // Returns the option that requires all all-reduces of a step before its first update; empty if buckets are updated one
 // by one.
 std::string_view waits_for_all(Model& model, const Optimizer& optimizer, const StepOptions& options) {
+  if (options.strategy == "local") return "";  // a rank's own updates do not wait
   if (model.device().loss_scaling() != nullptr) return "--precision fp16";
   if (options.strategy == "sharded" && optimizer.needs_whole_parameters())
     return "--optimizer lars and --strategy sharded";
-  if (options.strategy == "local") return "";  // own updates are clipped by themselves
   return options.clip_norm > 0 ? "--clip-norm" : "";
 }
 
@@ -120,11 +120,12 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
   plan_strategy();
   expect_flushed_subnormals();
   allocate_kept();
+  if (strategy_->has_rounds()) round_metrics_ = device_.allocate(metrics_slot(exchanged()).bytes);
   if (options_.pipeline != nullptr) link_stages();
   activity_.plan(buckets_.size());
   model_.sum_over_ranks([this](DeviceView values) {
     const AllReduce::Ticket ticket = all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass);
-    const StepTimestamps::Part part = wait_for_ranks([&] { all_reduce_.join(ticket); });
+    const Timestamps::Part part = wait_for_ranks([&] { all_reduce_.join(ticket); });
     if (!rehearsing_) timestamps_.finishing.push_back(part);
   });
 }
@@ -211,14 +212,16 @@ void Trainer::cut_buckets(const BucketOptions& options) {
 
 StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const Mark& begun) {
   StepMetrics metrics;
-  timestamps_.begun = begun;
+  // A long round has more marks than are kept.
+  const auto kept = [&](const Mark& mark) { return strategy_->has_rounds() ? device_.timed(mark) : mark; };
+  timestamps_.begun = kept(begun);
   {
-    const LaneSpan span(device_, lane_, "step", TraceLane::kNone, begun);
+    const LaneSpan span(device_, lane_, "step", TraceLane::kNone, timestamps_.begun);
     {
-      const LaneSpan input(device_, lane_, "wait for images", TraceLane::kNone, begun);
+      const LaneSpan input(device_, lane_, "wait for images", TraceLane::kNone, timestamps_.begun);
       load(batch, 0);
     }
-    timestamps_.loaded = device_.mark();
+    timestamps_.loaded = kept(device_.mark());
     timestamps_.steps = steps_of(batch);
     compute(batch, flags);
     timestamps_.computed = device_.mark();
@@ -242,7 +245,9 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const M
   }
   if (lane_ != nullptr) timestamps_.spans = lane_->spans().size();
   std::swap(timestamps_, last_timestamps_);
-  if (device_.info().shares_host_memory) record_times(last_timestamps_);  // the step is complete
+  // The step is complete, or it was a round, after which a GPU may have nothing to do for a moment.
+  if (device_.info().shares_host_memory || strategy_->has_rounds()) record_times(last_timestamps_);
+  if (strategy_->has_rounds()) buckets_.read_deferred_marks();
   return metrics;
 }
 
@@ -263,30 +268,35 @@ void Trainer::finish() {
 
 // Books a step's times in the ledger. Outside of a step there are only waits and updates.
 void Trainer::record_times(StepTimestamps& timestamps) {
+  book(timestamps, timestamps);
+  const double finishing = std::exchange(timestamps.finishing_seconds, 0.0);
+  const double neighbours = std::exchange(timestamps.neighbours_seconds, 0.0);
   if (timestamps.open) {
-    double finishing = 0;
-    for (const StepTimestamps::Part& part : timestamps.finishing) finishing += seconds(part);
     const double begun = device_.seconds(timestamps.begun), loaded = device_.seconds(timestamps.loaded),
                  computed = device_.seconds(timestamps.computed);
-    own_seconds_ = computed - begun;
-    for (const StepTimestamps::Part& part : timestamps.neighbours) own_seconds_ -= seconds(part);
+    own_seconds_ = computed - begun - neighbours;
     ledger_.add(StepTimes::input, loaded - begun);
     ledger_.add(StepTimes::compute, computed - loaded - finishing);
     const bool alone = options_.pipeline != nullptr && options_.ranks == 1;  // the only rank with its stage
     if (all_reduce_.info().reduces && !alone) ledger_.add_arrival(computed);
+    ledger_.end_step(device_.seconds(timestamps.ended) - begun, timestamps.steps);
   }
+  timestamps.open = false;
+}
+
+// Books times that are not a whole step's.
+void Trainer::book(Timestamps& timestamps, StepTimestamps& step) {
+  for (const Timestamps::Part& part : timestamps.finishing) step.finishing_seconds += seconds(part);
   for (const GradientBuckets::Times& wait : timestamps.waits)
     ledger_.add_wait(device_.seconds(wait.ready), device_.seconds(wait.wait_begin), device_.seconds(wait.wait_end));
-  for (const StepTimestamps::Part& part : timestamps.neighbours)
+  for (const Timestamps::Part& part : timestamps.neighbours) {
     ledger_.add(StepTimes::waiting_for_slower_ranks, seconds(part));
-  for (const StepTimestamps::Part& part : timestamps.pulls)
-    ledger_.add(StepTimes::exposed_communication, seconds(part));
-  for (const StepTimestamps::Part& part : timestamps.updates) ledger_.add(StepTimes::optimizer, seconds(part));
-  for (const StepTimestamps::Part& part : timestamps.norms) ledger_.add(StepTimes::optimizer, -seconds(part));
-  if (timestamps.open)
-    ledger_.end_step(device_.seconds(timestamps.ended) - device_.seconds(timestamps.begun), timestamps.steps);
+    step.neighbours_seconds += seconds(part);
+  }
+  for (const Timestamps::Part& part : timestamps.pulls) ledger_.add(StepTimes::exposed_communication, seconds(part));
+  for (const Timestamps::Part& part : timestamps.updates) ledger_.add(StepTimes::optimizer, seconds(part));
+  for (const Timestamps::Part& part : timestamps.norms) ledger_.add(StepTimes::optimizer, -seconds(part));
   if (lane_ != nullptr) resolve(device_, *lane_, timestamps.spans);
-  timestamps.open = false;
   timestamps.finishing.clear();
   timestamps.waits.clear();
   timestamps.pulls.clear();
@@ -325,7 +335,8 @@ void Trainer::finish_undeferred() {
   use_all_gradients();
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     if (!buckets_.is_deferred(bucket) && held_back(bucket)) update(bucket);
-  if (LossScaling* scaling = device_.loss_scaling(); scaling != nullptr && !rehearsing_) scaling->conclude();
+  LossScaling* const scaling = device_.loss_scaling();
+  if (scaling != nullptr && updates_together() && !rehearsing_) scaling->conclude();
   pending_ = buckets_.deferred();
   if (strategy_->scatters() && !rehearsing_) send_weights();
 }
@@ -477,7 +488,9 @@ void Trainer::begin_round(const StepPlan& round) {
 // Computes this rank's share of a round, each part with the weights that the strategy has for it, and sends the
 // metrics.
 void Trainer::compute_round(const Batch& batch, const ControlFlags& flags) {
-  Metrics& sums = round_metrics_ = {};
+  const DeviceView metrics = metrics_slot(model_.parameters().gradients());
+  Timestamps last_part;
+  device_.zero(round_metrics_.view());
   computing_ = true;
   std::size_t number = 0;
   for (; part(batch, number).size() > 0; ++number) {
@@ -490,10 +503,13 @@ void Trainer::compute_round(const Batch& batch, const ControlFlags& flags) {
     if (const auto steps = strategy_->staleness()) ledger_.add_staleness(*steps);
     forward(batch, number);
     backward_with_embedding(batch, number, [this](std::size_t) { activity_.tick(); });
-    const Metrics means = peek_metrics(model_.parameters().gradients());
-    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += weight_of(mean_over(batch, number), batch) * means[i];
+    device_.add_scaled(metrics, weight_of(mean_over(batch, number), batch), round_metrics_.view());
     work_within_round(Activity::Phase::optimizer, timestamps_.updates,
                       [&] { strategy_->end_part(number, options_.clip_norm); });
+    // Waits for the part before this one, so that a GPU always has work, but no more than that of a part.
+    if (lane_ != nullptr) timestamps_.spans = lane_->spans().size();
+    book(last_part, timestamps_);
+    std::swap(last_part, static_cast<Timestamps&>(timestamps_));
   }
   wait_within_round([&] { strategy_->await_part(number); });
   if (!sends_differences())
@@ -501,13 +517,14 @@ void Trainer::compute_round(const Batch& batch, const ControlFlags& flags) {
                       [&] { strategy_->end_round(weight_of(batch.size(), batch)); });
   computing_ = updating_ = false;
   optimizer_.set_step(before_round_ + timestamps_.steps);
-  send_metrics(round_metrics_, flags);
+  send_metrics(flags);
+  book(last_part, timestamps_);
 }
 
 // Sends a round's metrics. Their bucket may hold gradients, too, which nobody reads.
-void Trainer::send_metrics(const Metrics& metrics, const ControlFlags& flags) {
+void Trainer::send_metrics(const ControlFlags& flags) {
   if (!sends_differences()) device_.zero(exchanged().slice(0, buckets_.range(0).end * sizeof(float)));
-  device_.upload(std::as_bytes(std::span(metrics)), metrics_slot(exchanged()));
+  device_.copy(round_metrics_.view(), metrics_slot(exchanged()));
   begin_backward(flags);
   buckets_.ready(buckets_.range(0).end);
 }
@@ -520,9 +537,9 @@ void Trainer::wait_for_metrics(const Batch& batch, const ControlFlags& flags) {
       if (!regroup_()) throw;
       std::array<double, 1> computed{weight_of(batch.size(), batch)};  // of the round's samples, by those that are left
       options_.round.world->sum(computed);
-      Metrics metrics = round_metrics_;
-      for (float& sum : metrics) sum /= computed[0] > 0 ? static_cast<float>(computed[0]) : 1;
-      send_metrics(metrics, flags);
+      if (computed[0] > 0)
+        device_.scale(round_metrics_.view(), static_cast<float>(1 / computed[0]), round_metrics_.view());
+      send_metrics(flags);
     }
 }
 
@@ -542,7 +559,7 @@ void Trainer::wait_within_round(const std::function<void()>& wait) {
 }
 
 // Books work as one of these parts of the step, which are pulls or updates.
-void Trainer::work_within_round(Activity::Phase phase, std::vector<StepTimestamps::Part>& parts,
+void Trainer::work_within_round(Activity::Phase phase, std::vector<Timestamps::Part>& parts,
                                 const std::function<void()>& work) {
   activity_.enter(phase);
   const Mark begun = device_.mark();
@@ -610,8 +627,8 @@ void Trainer::keep(const Batch& batch, std::size_t number) {
   for (; left > 1; --left) device_.add(written(kept_[--kept_now_]), gradients, DataType::f32);
   if (left == 1)
     device_.add(gradients, written(kept_[kept_now_ - 1]), DataType::f32);
-  else  // a copy: 0 + -0 would have another sign. Shards are only computed in the host's memory.
-    device_.upload({gradients.address, gradients.bytes}, written(kept_[kept_now_++]));
+  else  // adding to zeros would turn -0 to 0
+    device_.copy(gradients, written(kept_[kept_now_++]));
 }
 
 // The number of gradients on the stack to which a part's are added.
@@ -650,7 +667,7 @@ void Trainer::begin_backward(const ControlFlags& flags) {
 
 // Sends the rows of a shared embedding's gradient when backward has ended, before deferred buckets.
 void Trainer::send_rows(const Batch& batch, AllReduce::Ticket tokens) {
-  const StepTimestamps::Part waited = wait_for_ranks([&] { all_reduce_.wait(tokens); });
+  const Timestamps::Part waited = wait_for_ranks([&] { all_reduce_.wait(tokens); });
   if (!rehearsing_) timestamps_.finishing.push_back(waited);
   Network::EmbeddingGradient gradient = *model_.embedding_gradient();  // for an empty share, without rows
   if (batch.size() > 0) {
@@ -674,13 +691,13 @@ void Trainer::exchange(Activity::Phase phase, const char* name, const std::funct
   wait();
   activity_.enter(before);
   if (!computing_) return;
-  const StepTimestamps::Part waited{begun, device_.mark()};
+  const Timestamps::Part waited{begun, device_.mark()};
   timestamps_.neighbours.push_back(waited);
   timestamps_.finishing.push_back(waited);
 }
 
 template <class Wait>
-Trainer::StepTimestamps::Part Trainer::wait_for_ranks(const Wait& wait) {
+Trainer::Timestamps::Part Trainer::wait_for_ranks(const Wait& wait) {
   const Activity::Phase before = activity_.snapshot().phase;
   activity_.enter(Activity::Phase::waiting_within_pass);
   const Mark begun = device_.mark();
@@ -750,20 +767,15 @@ DeviceView Trainer::exchanged() const {
 }
 
 DeviceView Trainer::metrics_slot(DeviceView arena) const {
-  return arena.slice(model_.parameters().metrics()->offset, sizeof(Metrics));
-}
-
-// Zeros if another stage of a pipeline has them.
-Trainer::Metrics Trainer::peek_metrics(DeviceView arena) const {
-  Metrics metrics{};
-  if (model_.parameters().metrics() != nullptr)
-    device_.peek(metrics_slot(arena), std::as_writable_bytes(std::span(metrics)));
-  return metrics;
+  const Parameter& metrics = *model_.parameters().metrics();
+  return arena.slice(metrics.offset, metrics.bytes);
 }
 
 StepMetrics Trainer::read_metrics() {
   const Parameters& parameters = model_.parameters();
-  const Metrics means = peek_metrics(exchanged());
+  Metrics means{};  // zeros if another stage of a pipeline has them
+  if (parameters.metrics() != nullptr)
+    device_.peek(metrics_slot(exchanged()).slice(0, sizeof means), std::as_writable_bytes(std::span(means)));
   ControlFlags flags;
   device_.peek(exchanged().slice(parameters.steering().offset, sizeof flags),
                std::as_writable_bytes(std::span(&flags, 1)));

@@ -112,8 +112,8 @@ class Trainer {
   // gradients; the caller acts on them. Throws Error if the loss is not finite, before any parameter has changed.
   // `begun`: when the step began on the device's lane, for the ledger.
   //
-  // On a GPU the step may still be running when this returns: the loss is known early in backward, and the rest of the
-  // step has been queued on the lane. The times of a step are booked during the next one.
+  // On a GPU a step that is no round may still be running when this returns: the loss is known early in backward, and
+  // the rest of the step has been queued on the lane. Its times are booked during the next one.
   StepMetrics step(const Batch& batch, const ControlFlags& flags, const Mark& begun);
 
   // Completes the last step. step() returns while the all-reduces of deferred buckets (see GradientBuckets), or of a
@@ -158,15 +158,12 @@ class Trainer {
   bool reduces() const { return all_reduce_.info().reduces; }  // see AllReduceInfo
   Strategy& strategy() { return *strategy_; }
   // How long this rank took for its own part of the last step: until it had nothing left but to wait for the others.
-  // REQUIRES: the device shares the host's memory.
+  // REQUIRES: the device shares the host's memory, or the step was a round.
   double own_seconds() const { return own_seconds_; }
 
  private:
-  // Marks in the lane from which a step's times are booked, once the work there is done.
-  struct StepTimestamps {
-    bool open = false;
-    Mark begun, loaded, computed, ended;
-    std::size_t steps = 1;  // as which it counts
+  // Marks in the lane from which times are booked, once the work there is done.
+  struct Timestamps {
     struct Part {
       Mark begin, end;
     };
@@ -177,7 +174,13 @@ class Trainer {
     std::vector<Part> neighbours;  // waits for other stages of a pipeline, or for other ranks within a round
     std::vector<Part> pulls;       // of weights within a round
     std::vector<GradientBuckets::Times> waits;
-    std::size_t spans = 0;  // number in the timeline's lane when the step ended
+    std::size_t spans = 0;  // number in the timeline's lane
+  };
+  struct StepTimestamps : Timestamps {
+    bool open = false;
+    Mark begun, loaded, computed, ended;
+    std::size_t steps = 1;                                 // as which it counts
+    double finishing_seconds = 0, neighbours_seconds = 0;  // sums of what was booked
   };
 
   void allocate_kept();
@@ -195,7 +198,7 @@ class Trainer {
   std::size_t sent_buckets() const { return strategy_->has_rounds() && !sends_differences() ? 1 : buckets_.size(); }
   static float weight_of(std::size_t samples, const Batch& batch);
   void wait_within_round(const std::function<void()>& wait);
-  void work_within_round(Activity::Phase phase, std::vector<StepTimestamps::Part>& parts,
+  void work_within_round(Activity::Phase phase, std::vector<Timestamps::Part>& parts,
                          const std::function<void()>& work);
   std::size_t mean_over(const Batch& batch, std::size_t number) const;
   std::size_t steps_of(const Batch& batch) const;
@@ -216,7 +219,7 @@ class Trainer {
   void tick();
   void begin_backward(const ControlFlags& flags);
   template <class Wait>
-  StepTimestamps::Part wait_for_ranks(const Wait& wait);  // for an all-reduce that is not a bucket's
+  Timestamps::Part wait_for_ranks(const Wait& wait);  // for an all-reduce that is not a bucket's
   void plan_strategy();
   void sum_norms(DeviceView values);
   std::span<const std::int32_t> last_windows(const Batch& batch) const;
@@ -233,14 +236,14 @@ class Trainer {
   void await_weights(std::size_t bucket);
   using Metrics = std::array<float, 2>;  // loss and measure
   DeviceView exchanged() const;
-  DeviceView metrics_slot(DeviceView arena) const;
-  Metrics peek_metrics(DeviceView arena) const;
-  void send_metrics(const Metrics& metrics, const ControlFlags& flags);
+  DeviceView metrics_slot(DeviceView arena) const;  // REQUIRES: there is one
+  void send_metrics(const ControlFlags& flags);
   void wait_for_metrics(const Batch& batch, const ControlFlags& flags);
   StepMetrics read_metrics();
   void exchange(Activity::Phase phase, const char* name, const std::function<void()>& wait);
   void record_times(StepTimestamps& timestamps);
-  double seconds(const StepTimestamps::Part& part) { return device_.seconds(part.end) - device_.seconds(part.begin); }
+  void book(Timestamps& timestamps, StepTimestamps& step);
+  double seconds(const Timestamps::Part& part) { return device_.seconds(part.end) - device_.seconds(part.begin); }
 
   Model& model_;
   Device& device_;
@@ -267,11 +270,11 @@ class Trainer {
   GradientBuckets buckets_;
   Range pending_;                   // buckets that are deferred, or whose weights are being sent, and not finished
   std::uint64_t before_round_ = 0;  // steps
-  Metrics round_metrics_{};         // of this rank's share
-  bool rehearsing_ = false;         // nothing is updated or booked
-  bool computing_ = false;          // the passes of a step
-  bool updating_ = false;           // some parameters are those of the next step
-  double own_seconds_ = 0;          // see own_seconds()
+  Buffer round_metrics_;     // means over a round so far, each part's with its weight; empty if there are no rounds
+  bool rehearsing_ = false;  // nothing is updated or booked
+  bool computing_ = false;   // the passes of a step
+  bool updating_ = false;    // some parameters are those of the next step
+  double own_seconds_ = 0;   // see own_seconds()
   std::function<const Batch*()> peek_next_ = [] { return nullptr; };
   std::function<void()> before_update_ = [] {};
   std::function<void(std::size_t)> before_part_ = [](std::size_t) {};

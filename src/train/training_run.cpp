@@ -315,7 +315,12 @@ void TrainingRun::checkpoint() {
   state_.crossover = replica_.all_reduce.info().crossover;
   state_.buckets = replica_.trainer.bucket_options();
   state_.loss_scaling.reset();
-  if (LossScaling* scaling = inputs_.device->loss_scaling()) state_.loss_scaling = scaling->state();
+  if (LossScaling* scaling = inputs_.device->loss_scaling()) {
+    LossScaling::State common = scaling->state();  // else, after local steps, each rank would have its own
+    world_.broadcast(std::as_writable_bytes(std::span(&common, 1)));
+    scaling->set_state(common);
+    state_.loss_scaling = common;
+  }
   Checkpoint copy;
   if (!inputs_.pipeline) copy = copy_state();
   check_replicas(inputs_.replicas(), replica_.model, replica_.optimizer, fmt::format("after step {}", state_.step));

@@ -11,6 +11,7 @@ import hosts_test
 import numpy as np
 import PIL.Image
 from helper import command, read_checkpoint, run
+from strategy_test import assert_waits_less_in_timed_rounds
 
 PARTS = ["input", "compute", "exposed_communication", "waiting_for_slower_ranks", "optimizer", "rest"]
 RUN, STEP, ALL_REDUCE = range(3)  # the timeline's lanes
@@ -336,6 +337,105 @@ class Sharded(GpuTest):
     def test_refusals(self):
         result = run(*self.training(self.folder / "out", strategy="sharded", all_reduce="mpi"), ranks=2)
         self.assert_refused(result, "needs an all-reduce of reduce-scatter and all-gather, such as ring, direct or nccl")
+
+
+class Local(GpuTest):
+    def train_local(self, name, ranks=2, **options):
+        """Rounds of 3 steps: of 3 and 2 in each epoch."""
+        out = self.folder / name
+        return out, self.train(out, ranks=ranks, strategy="local", sync_every=3, bucket="16KiB", **options)
+
+    def test_the_weights_of_the_cpu(self):
+        for ranks, environment, options in (
+                (0, None, {"outer": "nesterov"}), (2, gpus(2), {"all_reduce": "direct", "ema": 0.9, "clip_norm": 1}),
+                (2, gpus(2), {"all_reduce": "nccl", "optimizer": "adamw", "lr": 0.001, "momentum": None}),
+                (3, None, {"all_reduce": "message-ring", "wire": "bf16"}),
+                (4, gpus(4), {"all_reduce": "ring", "outer": "nesterov", "overlap": True, "global_batch": 20})):
+            with self.subTest(ranks=ranks, **options):
+                options = {"precision": "fp32", "epochs": 2, "metrics_every": 1, **options}
+                narrow = "wire" in options
+                on_cpu = {**options, "all_reduce": "message-ring" if narrow else None}
+                (cpu, of_cpu), (gpu, of_gpu) = (
+                    self.train_local(f"{ranks}-{len(options)}/{device}", ranks, device=device, environment=environment,
+                                     **how) for device, how in (("cpu", on_cpu), ("cuda", options)))
+                self.assert_same_losses(of_cpu, of_gpu, 1e-3 if narrow else 1e-4)
+                self.assertLess(self.farthest(cpu / "checkpoint.h5", gpu / "checkpoint.h5"), 1e-2 if narrow else 1e-4)
+                self.assertEqual(*([line["step"] for line in helper.metrics(out)] for out in (cpu, gpu)))
+                states = [read_checkpoint(out / "checkpoint.h5") for out in (cpu, gpu)]
+                for group in states[0]:
+                    self.assertEqual(states[0][group].keys() - {"milliseconds", "crossover"},
+                                     states[1][group].keys() - {"milliseconds", "crossover"}, group)
+
+    def test_every_precision_learns(self):
+        for precision in ("bf16", "fp16"):
+            with self.subTest(precision):
+                _, results = self.train_local(precision, model="mlp", precision=precision, epochs=3, outer="nesterov")
+                losses = [epoch["train_loss"] for epoch in results["epochs"]]
+                self.assertLess(losses[2], 0.5 * losses[0])
+
+    def test_resumed_runs_are_bit_identical(self):
+        for name, options in (("bf16", {"model": "resnet20", "outer": "nesterov", "overlap": True, "ema": 0.9}),
+                              ("fp16", {"precision": "fp16"})):
+            with self.subTest(name):
+                options = {"ranks": 3, "epochs": 3, "checkpoint_every": 3, "eval_every": "end", **options}
+                whole, _ = self.train_local(f"{name}/whole", max_steps=13, **options)
+                for steps in (3, 13):
+                    parts, _ = self.train_local(f"{name}/parts", max_steps=steps, resume=True, **options)
+                self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
+
+    def test_resuming_elsewhere(self):
+        options = {"precision": "fp32", "epochs": 3, "outer": "nesterov"}
+        out, _ = self.train_local("out", max_steps=5, **options)
+        for ranks, device in ((2, "cuda"), (2, "cpu"), (3, "cuda"), (3, "cpu")):
+            shutil.copytree(out, self.folder / f"{ranks}-{device}")
+            self.train_local(f"{ranks}-{device}", ranks, device=device, max_steps=10, resume=True, **options)
+        for ranks in (2, 3):
+            found = [self.folder / f"{ranks}-{device}/checkpoint.h5" for device in ("cuda", "cpu")]
+            self.assertLess(self.farthest(*found), 1e-4)
+        self.train(out, ranks=3, precision="fp32", epochs=3, max_steps=7, resume=True)  # with synchronous steps
+
+    def test_repeated_runs_are_bit_identical(self):
+        outs = [self.train_local(name, 3, model="resnet20", overlap=True)[0] for name in ("a", "b")]
+        self.assert_same_state(*(out / "checkpoint.h5" for out in outs))
+
+    def test_a_slow_rank_makes_fewer_updates_in_timed_rounds(self):
+        def run_rounds(name, **options):
+            out = self.folder / name
+            return out, self.train(out, ranks=2, model="mlp", strategy="local", eval_steps=1, **options)
+        assert_waits_less_in_timed_rounds(self, run_rounds)
+
+    def test_the_ledger_adds_up(self):
+        _, results = self.train_local("out", epochs=2)
+        ledger = results["ledger"]
+        for part in PARTS[:-1]:
+            self.assertGreaterEqual(ledger[part], 0, part)
+        self.assertGreater(ledger["optimizer"], 0)
+        self.assertAlmostEqual(sum(ledger[part] for part in PARTS), ledger["wall"], delta=1e-6 * ledger["wall"])
+
+    def test_timeline(self):
+        file = self.folder / "timeline.json"
+        self.train_local("out", epochs=4, overlap=True, timeline=file)
+        names = [event["name"] for event in json.loads(file.read_text()) if event["ph"] == "X" and event["pid"] == 1]
+        self.assertEqual(names.count("step"), 3)  # the rounds from the sixth on, of 2, 3 and 2 steps
+        self.assertEqual(names.count("forward"), 7)
+
+    def test_a_network_with_shared_embeddings(self):
+        options = {"model": "gpt-tiny", "data": self.import_texts(), "length": 16, "global_batch": 4, "max_steps": 6,
+                   "precision": "fp32"}
+        found = [self.train_local(device, device=device, **options) for device in ("cpu", "cuda")]
+        for name in ("train_loss", "validation_loss"):
+            cpu, gpu = (results["epochs"][0][name] for _, results in found)
+            self.assertAlmostEqual(cpu, gpu, delta=1e-4 * cpu)
+        self.assertLess(self.farthest(*(out / "checkpoint.h5" for out, _ in found)), 1e-4)
+
+    def test_refusals(self):
+        for change, why in (({"wire": "int8"}, "--wire int8 is not supported on GPUs yet: use fp32 or bf16"),
+                            ({"survive": True}, "--survive is not supported on GPUs yet: use --device cpu"),
+                            ({"strategy": "async"}, "--strategy async is not supported on GPUs yet")):
+            with self.subTest(**change):
+                result = run(*self.training(self.folder / "out", **{"strategy": "local", **change}), ranks=2)
+                self.assertEqual(result.status, 1, str(result))
+                self.assertRegex(result.err, why)
 
 
 def jpeg(pixels, mode="RGB", **options):

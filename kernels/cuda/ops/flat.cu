@@ -21,6 +21,23 @@ __global__ void widen_vectors(const T* from, float* to, const float* factor, std
   }
 }
 
+__global__ void scale_vectors(const float* from, float factor, float* to, std::size_t vectors) {
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
+    Vector<float> values = load(from, i);
+    for (unsigned k = 0; k < kLanes<float>; ++k) values.at[k] *= factor;
+    store(values, to, i);
+  }
+}
+
+__global__ void add_scaled_vectors(const float* from, float factor, float* to, std::size_t vectors) {
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
+    const Vector<float> more = load(from, i);
+    Vector<float> values = load(to, i);
+    for (unsigned k = 0; k < kLanes<float>; ++k) values.at[k] += factor * more.at[k];
+    store(values, to, i);
+  }
+}
+
 __global__ void move_vectors(const float* from, float* to, float share, const std::uint32_t* skip,
                              std::size_t vectors) {
   if (skipped(skip)) return;
@@ -73,6 +90,14 @@ void add(DeviceView from, DeviceView to, DataType type, const Context& context) 
     using T = decltype(zero);
     over_vectors(add_vectors<T>, to.bytes / kVectorBytes, context, data<T>(to), data<T>(from), data<T>(to));
   });
+}
+
+void scale(DeviceView from, float factor, DeviceView to, const Context& context) {
+  over_vectors(scale_vectors, to.bytes / kVectorBytes, context, data<float>(from), factor, data<float>(to));
+}
+
+void add_scaled(DeviceView from, float factor, DeviceView to, const Context& context) {
+  over_vectors(add_scaled_vectors, to.bytes / kVectorBytes, context, data<float>(from), factor, data<float>(to));
 }
 
 void move_towards(DeviceView goal, DeviceView values, float share, const Context& context) {

@@ -10,6 +10,8 @@ void add(DeviceView from, DeviceView to, DataType type, const Context& context);
 // to[index[i]] += from[i], see Device::add_rows().
 void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to,
               const Context& context);
+void scale(DeviceView from, float factor, DeviceView to, const Context& context);       // to = factor from, float32
+void add_scaled(DeviceView from, float factor, DeviceView to, const Context& context);  // to += factor from, float32
 // values += share (goal - values), float32. Does nothing in a step without updates (see LossScaling).
 void move_towards(DeviceView goal, DeviceView values, float share, const Context& context);
 void swap(DeviceView a, DeviceView b, const Context& context);                             // float32

@@ -20,7 +20,10 @@ LaneClock::LaneClock() : events_(kRemembered) {
 
 std::uint64_t LaneClock::mark(cudaStream_t stream) {
   Event& event = events_[++last_ % kRemembered];
-  if (!event) event = make_timed_event();
+  if (event)
+    check(cudaEventSynchronize(event.get()));  // a mark that is no longer kept is done, see await()
+  else
+    event = make_timed_event();
   check(cudaEventRecord(event.get(), stream));
   return last_;
 }
@@ -33,7 +36,7 @@ cudaEvent_t LaneClock::event(std::uint64_t mark) const {
 }
 
 void LaneClock::await(cudaStream_t stream, std::uint64_t mark) {
-  check(cudaStreamWaitEvent(stream, event(mark)));
+  if (mark + kRemembered > last_) check(cudaStreamWaitEvent(stream, event(mark)));
 }
 
 double LaneClock::seconds(std::uint64_t mark) {

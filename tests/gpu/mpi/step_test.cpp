@@ -9,9 +9,11 @@
 
 #include "kernels/base/random.h"
 #include "kernels/cuda/runtime/compute_lane.h"
+#include "kernels/cuda/runtime/lane_clock.h"
 #include "models/synchronize.h"
 #include "models/zoo.h"
 #include "src/step/trainer.h"
+#include "tests/mpi/image_batch.h"
 #include "tests/unit/random_values.h"
 #include "tests/unit/test_device.h"
 
@@ -76,10 +78,13 @@ class GatedAllReduce final : public AllReduce {
 
 struct Run {
   Run(Precision precision, const UpdateRule& rule, const BucketOptions& buckets, TraceLane* lane = nullptr,
-      const StepOptions& options = {})
-      : device(make_device({.name = "cuda", .precision = precision})),
+      const StepOptions& options = {}, const std::string& on = "cuda")
+      : Run(precision, graph(precision), rule, buckets, lane, options, on) {}
+  Run(Precision precision, const Graph& graph, const UpdateRule& rule, const BucketOptions& buckets, TraceLane* lane,
+      const StepOptions& options, const std::string& on = "cuda")
+      : device(make_device({.name = on, .threads = 1, .precision = precision})),
         all_reduce(world, *device),
-        model(*device, graph(precision), Mode::training, kBatch, allocate_in(all_reduce)),
+        model(*device, graph, Mode::training, kBatch, allocate_in(all_reduce)),
         optimizer(*device, model.parameters(), rule, 0.05f, 0.9),
         trainer(model, all_reduce, optimizer, ledger, buckets, activity, lane, options) {
     model.record_to(lane);
@@ -98,6 +103,14 @@ struct Run {
     for (std::uint64_t step = begin; step < end; ++step)
       trainer.step(random_batch(step, step % 4 == 3 ? 3 : kBatch), {}, device->mark());
     trainer.finish();
+  }
+
+  // A round of `size` samples.
+  StepMetrics round(std::uint64_t number, std::size_t size) {
+    const StepPlan plan{0, {1000 * number, 1000 * number + size}, false};
+    trainer.begin_round(plan);
+    const Range share = plan.share(world.rank(), world.size(), 0, kBatch);
+    return trainer.step(test::image_batch(plan, share, 16 * 16 * 3, kClasses), {}, device->mark());
   }
 
   std::vector<std::byte> weights() { return test::bytes_of(*device, model.parameters().weights()); }
@@ -259,6 +272,117 @@ TEST_CASE("sharded steps keep a share of the optimizer's state in GPU memory") {
   CHECK(share < (1.0 / world.size() + 0.05) * whole);
 }
 
+namespace {
+
+StepOptions local_steps(const std::string& outer, bool overlap) {
+  const auto n = static_cast<std::size_t>(World().size());
+  return {.global_batch = kBatch * n, .strategy = "local", .round = {kBatch, outer, n, overlap}};
+}
+
+// An arena with the gradients' layout, row-major.
+std::vector<float> values_of(Run& run, DeviceView arena) {
+  std::vector<float> values;
+  for (const Parameter& p : run.model.parameters().updated()) {
+    std::vector<float> of_one(elements(p.spec.shape));
+    run.device->read(p.spec, arena.slice(p.offset, p.bytes), of_one);
+    values.insert(values.end(), of_one.begin(), of_one.end());
+  }
+  return values;
+}
+
+double farthest(const std::vector<float>& a, const std::vector<float>& b) {
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(double{a[i]} - double{b[i]}));
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("rounds of local steps give the weights of the CPU") {
+  const std::string outer = GENERATE("average", "nesterov");
+  const bool overlap = GENERATE(false, true);
+  CAPTURE(outer, overlap);
+  const StepOptions options = local_steps(outer, overlap);
+  const Graph graph = make_model("lenet", kTask);
+  Run gpu(Precision::fp32, graph, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options),
+      cpu(Precision::fp32, graph, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options, "cpu");
+  const auto weights = [](Run& run) { return values_of(run, run.model.parameters().weights()); };
+  const auto start = weights(gpu);
+  // Some ranks have more samples than others, or none.
+  std::uint64_t number = 0;
+  for (const std::size_t parts :
+       {2 * options.round.ranks, 2 * options.round.ranks + 1, (options.round.ranks + 1) / 2}) {
+    const StepMetrics found = gpu.round(number, parts * kBatch), expected = cpu.round(number, parts * kBatch);
+    CHECK(found.loss == Approx(expected.loss).epsilon(1e-5));
+    CHECK(found.measure == Approx(expected.measure).epsilon(1e-5));
+    CHECK(found.steps == expected.steps);
+    CHECK(gpu.optimizer.step() == cpu.optimizer.step());
+    CHECK(gpu.trainer.own_seconds() >= 0);
+    ++number;
+  }
+  for (Run* run : {&gpu, &cpu}) run->trainer.finish();
+  CHECK(farthest(weights(gpu), start) > 1e-2);
+  CHECK(farthest(weights(gpu), weights(cpu)) < 1e-5);
+  if (const DeviceView velocity = gpu.trainer.strategy().outer_velocity())
+    CHECK(farthest(values_of(gpu, velocity), values_of(cpu, cpu.trainer.strategy().outer_velocity())) < 1e-5);
+  for (const bool states : {true, false}) {
+    const auto gathered = [&](Run& run) {
+      return values_of(run, run.trainer.strategy().gather(states ? run.optimizer.state(0) : run.optimizer.average()));
+    };
+    CHECK(farthest(gathered(gpu), gathered(cpu)) < 1e-5);
+  }
+}
+
+TEST_CASE("after a round all ranks have the same weights, and narrow copies of them") {
+  const Precision precision = GENERATE(Precision::bf16, Precision::fp16);
+  const bool overlap = GENERATE(false, true);
+  CAPTURE(to_string(precision), overlap);
+  const StepOptions options = local_steps("nesterov", overlap);
+  Run run(precision, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options);
+  const Parameters& parameters = run.model.parameters();
+  const auto expect_narrow_copies = [&] {
+    const Buffer expected = run.device->allocate(parameters.copies().bytes);
+    run.device->cast_params(parameters.weights(), expected.view());
+    CHECK(run.copies() == test::bytes_of(*run.device, expected.view()));
+  };
+  for (std::uint64_t number = 0; number < 3; ++number) {
+    run.round(number, 2 * options.global_batch);
+    expect_narrow_copies();
+  }
+  run.trainer.finish();
+  expect_narrow_copies();
+  const auto weights = run.weights();
+  const std::uint64_t bits =
+      std::hash<std::string_view>()({reinterpret_cast<const char*>(weights.data()), weights.size()});
+  CHECK(run.world.gather(bits) == std::vector(options.round.ranks, bits));
+}
+
+TEST_CASE("in fp16 each rank skips its own updates that overflow") {
+  const StepOptions options = local_steps("average", false);
+  Run run(Precision::fp16, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options);
+  const bool overflows = run.world.rank() == run.world.size() - 1;
+  LossScaling& scaling = *run.device->loss_scaling();
+  scaling.set_state({.scale = overflows ? 0x1p24f : 1024, .good_steps = 0});
+  run.round(0, 2 * options.global_batch);
+  run.trainer.finish();
+  CHECK(scaling.state().scale == (overflows ? 0x1p22f : 1024));
+  CHECK(scaling.state().good_steps == (overflows ? 0 : 2));
+  for (const float weight : test::floats_of(*run.device, run.model.parameters().weights()))
+    REQUIRE(std::isfinite(weight));
+}
+
+TEST_CASE("a round may have more marks than are kept") {
+  if (many_ranks()) return;
+  const StepOptions options = local_steps("average", true);
+  Run run(Precision::bf16, Sgd{}, kSomeBuckets, nullptr, options);
+  run.trainer.before_part([&](std::size_t) {
+    for (std::size_t mark = 0; mark < cuda::LaneClock::kRemembered / 3; ++mark) run.device->mark();
+  });
+  for (std::uint64_t number = 0; number < 2; ++number) run.round(number, 4 * options.global_batch);
+  run.trainer.finish();
+  CHECK(run.ledger.close(run.world).mean().steps == 8);
+}
+
 TEST_CASE("a step allocates no GPU memory") {
   if (many_ranks()) return;
   const Precision precision = GENERATE(Precision::bf16, Precision::fp16);
@@ -266,6 +390,18 @@ TEST_CASE("a step allocates no GPU memory") {
   run.steps(0, 8);  // plans, workspaces, recordings
   const std::size_t before = free_memory();
   run.steps(8, 16);
+  CHECK(free_memory() == before);
+}
+
+TEST_CASE("a round allocates no GPU memory") {
+  if (many_ranks()) return;
+  const StepOptions options = local_steps("nesterov", GENERATE(false, true));
+  Run run(Precision::bf16, AdamW{}, kSomeBuckets, nullptr, options);
+  for (std::uint64_t number = 0; number < 3; ++number) run.round(number, 2 * options.global_batch);
+  run.trainer.finish();
+  const std::size_t before = free_memory();
+  for (std::uint64_t number = 3; number < 6; ++number) run.round(number, 2 * options.global_batch);
+  run.trainer.finish();
   CHECK(free_memory() == before);
 }
 
