@@ -139,11 +139,11 @@ class Update {
   // If the norm of a step's gradients, over all trained parameters, is above `limit`, scales them down to it (Pascanu,
   // Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013, algorithm 1). To be called
   // before the step's first run(), when all gradients are final. The result is bit-identical for any number of threads;
-  // on a GPU, the host does not wait for it.
+  // on a GPU, the host does not wait for it, except in include()'s function.
   virtual void clip(float limit) = 0;
   // From now on, norms are those of other arenas' gradients, too: all(squares) returns the sum of all squares, given
   // that of this arena's.
-  virtual void include(const std::function<double(double squares)>& /*all*/) {}
+  virtual void include(const std::function<double(double squares)>& all) = 0;
   // Measures the norm of the gradients as they are now, without changing them.
   virtual void measure_norm() = 0;
   virtual GradientNorms take_norms() = 0;  // found by either since the last call, before clipping

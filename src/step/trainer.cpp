@@ -166,6 +166,16 @@ double Trainer::sum_squares(double squares) {
   return sum[0];
 }
 
+// Adds up a float of each stage, in place.
+void Trainer::sum_over_stages(DeviceView value) {
+  float own = 0;
+  device_.download(value, std::as_writable_bytes(std::span(&own, 1)));
+  std::array sum{double{own}};
+  exchange(Activity::Phase::waiting_for_stage, "wait for the stages' flags", [&] { options_.pipeline->sum(sum); });
+  own = static_cast<float>(sum[0]);
+  device_.upload(std::as_bytes(std::span(&own, 1)), value);
+}
+
 void Trainer::allocate_kept() {
   const DeviceView gradients = model_.parameters().gradients();
   std::size_t height = options_.parts > 1 ? 1 : 0, subtrees = 1;
@@ -378,6 +388,7 @@ void Trainer::use_all_gradients() {
   if (LossScaling* scaling = device_.loss_scaling()) {
     scaling->judge(model_.parameters().gradients());
     if (optimizer_.sharded()) scaling->agree([this](DeviceView ranks) { sum_norms(ranks); });
+    if (options_.pipeline != nullptr) scaling->agree([this](DeviceView stages) { sum_over_stages(stages); });
   }
   if (options_.clip_norm > 0) optimizer_.clip(options_.clip_norm);
   if (optimizer_.sharded() && optimizer_.needs_whole_parameters()) optimizer_.measure_parameters();

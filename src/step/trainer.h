@@ -186,6 +186,7 @@ class Trainer {
   void allocate_kept();
   void link_stages();
   double sum_squares(double squares);
+  void sum_over_stages(DeviceView value);
   void load(const Batch& batch, std::size_t part);
   void prefetch_next();
   Network& network(const Batch& batch, std::size_t part);

@@ -24,7 +24,6 @@ PipelineRanks::PipelineRanks(const World& world, std::size_t stages_)
 
 PipelinePlan plan_pipeline(const World& world, Device& device, const Graph& graph, std::size_t stages,
                            std::size_t parts, std::size_t batch, std::size_t arenas, Activity& activity) {
-  if (!device.info().shares_host_memory) fail("--pipeline is not supported on GPUs yet: use --device cpu");
   const Graph cut = planned_graph(graph);
   const std::vector<Range> segments = cut_everywhere(cut);
   const auto costs = measure_segments(world, device, cut, segments, batch, arenas, [&activity] { activity.tick(); });

@@ -438,6 +438,65 @@ class Local(GpuTest):
                 self.assertRegex(result.err, why)
 
 
+class Pipeline(GpuTest):
+    def run_with(self, name, ranks, stages, **options):
+        out = self.folder / name
+        return out, self.train(out, ranks=ranks, pipeline=stages, accumulate=4, **options)
+
+    def test_the_bits_of_the_whole_network(self):
+        for model, ranks, stages, options in (("lenet", 2, 2, {"precision": "fp32", "environment": gpus(2)}),
+                                              ("resnet20", 4, 2, {"precision": "bf16", "environment": gpus(4)}),
+                                              ("lenet", 3, 3, {"precision": "bf16", "ema": 0.9})):
+            with self.subTest(model=model, ranks=ranks, stages=stages):
+                options = {"model": model, "max_steps": 4, **options}
+                (whole, of_whole), (piped, of_piped) = (
+                    self.run_with(f"{model}-{stages}/{name}", *how, **options)
+                    for name, how in (("whole", (ranks // stages, 1)), ("piped", (ranks, stages))))
+                self.assert_same_state(whole / "checkpoint.h5", piped / "checkpoint.h5")
+                self.assertEqual(self.losses(of_whole), self.losses(of_piped))
+                self.assertEqual(of_piped["pipeline"]["stages"], stages)
+
+    def test_fp16(self):
+        """All stages skip the same steps, also if the gradients of some of them only overflow."""
+        options = {"precision": "fp16", "resume": True, "epochs": 3}
+        for name, how in (("whole", (0, 1)), ("piped", (2, 2))):
+            out, _ = self.run_with(name, *how, max_steps=2, **options)
+            helper.edit_checkpoint(out / "checkpoint.h5",
+                                   lambda file: file.attrs.modify("loss_scale", np.uint64(2 ** 24)))
+            self.run_with(name, *how, max_steps=12, **options)
+        self.assert_same_state(*(self.folder / name / "checkpoint.h5" for name in ("whole", "piped")))
+        self.assertLess(self.scaling(read_checkpoint(self.folder / "piped/checkpoint.h5"))[0], 2 ** 24)
+
+    def test_norms(self):
+        options = {"precision": "fp32", "max_steps": 4, "metrics_every": 2, "clip_norm": 0.5}
+        outs = [self.run_with(name, *how, **options)[0] for name, how in (("whole", (0, 1)), ("piped", (2, 2)))]
+        norms = [[line["gradient_norm"] for line in helper.metrics(out) if line["kind"] == "train"] for out in outs]
+        self.assertEqual(len(norms[0]), 2)
+        np.testing.assert_allclose(norms[1], norms[0], rtol=1e-5)
+        self.assertLess(self.farthest(*(out / "checkpoint.h5" for out in outs)), 1e-5)
+
+    def test_resuming_elsewhere(self):
+        options = {"precision": "fp32", "optimizer": "adamw", "lr": 0.001, "momentum": None, "epochs": 2}
+        whole, _ = self.run_with("whole", 0, 1, max_steps=9, device="cpu", **options)
+        for steps, ranks, device in ((3, 2, "cuda"), (6, 2, "cpu"), (9, 3, "cuda")):
+            parts, _ = self.run_with("parts", ranks, ranks, max_steps=steps, device=device, resume=True, **options)
+        self.assertLess(self.farthest(whole / "checkpoint.h5", parts / "checkpoint.h5"), 1e-4)
+
+    def test_a_shared_embedding(self):
+        options = {"data": self.import_texts(), "model": "gpt-tiny", "length": 16, "precision": "fp32", "max_steps": 6,
+                   "global_batch": 8}
+        found = [self.run_with(name, *how, **options) for name, how in (("whole", (0, 1)), ("piped", (3, 3)))]
+        for name in ("train_loss", "validation_loss"):
+            whole, piped = (results["epochs"][0][name] for _, results in found)
+            self.assertAlmostEqual(whole, piped, delta=1e-5 * whole)
+
+    def test_a_killed_stage_ends_the_job(self):
+        result = run(*self.training(self.folder / "out", pipeline=2, accumulate=4, epochs=20), "--inject",
+                     "kill:rank=0,step=7", ranks=2)
+        self.assertEqual(result.status, 128 + signal.SIGKILL, str(result))
+        self.assertLess(result.seconds, 15)
+
+
 def jpeg(pixels, mode="RGB", **options):
     """A JPEG file. With all colours, because those at a crop's edge are interpolated from less."""
     file = io.BytesIO()

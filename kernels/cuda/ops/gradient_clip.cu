@@ -107,21 +107,33 @@ void GradientClip::measure_norm() const {
 }
 
 void GradientClip::find_factor_to(float limit) const {
-  if (chunks_.empty() && !sum_over_ranks_) return;
+  if (chunks_.empty() && !sum_over_ranks_ && !include_) return;
   auto* squares = data<Sums<1>>(squares_.view());
   std::size_t count = chunks_.size();
   if (count > 0)
     launch(chunk_squares, static_cast<unsigned>(count), dim3(1, kThreads), context_.lane.get(),
            data<Chunk>(device_chunks_.view()), kAll, gradients_, squares);
-  if (sum_over_ranks_) {
+  if (sum_over_ranks_ || include_) {
     auto* const all = data<Sums<1>>(all_squares_.view());
     launch(add_up_chunks, 1, dim3(1, kThreads), context_.lane.get(), squares, count, all);
-    sum_over_ranks_(all_squares_.view());
+    if (sum_over_ranks_) sum_over_ranks_(all_squares_.view());
+    if (include_) include_others();
     squares = all;
     count = 1;
   }
   launch(find_factor, 1, dim3(1, kThreads), context_.lane.get(), squares, count, limit, context_.skip,
          data<State>(state_.view()));
+}
+
+void GradientClip::include_others() const {
+  float squares = 0;
+  const auto copy = [&](void* to, const void* from) {
+    check(cudaMemcpyAsync(to, from, sizeof squares, cudaMemcpyDefault, context_.lane.get()));
+    check(cudaStreamSynchronize(context_.lane.get()));
+  };
+  copy(&squares, all_squares_.view().address);
+  squares = static_cast<float>(include_(squares));
+  copy(all_squares_.view().address, &squares);
 }
 
 void GradientClip::add_squares(const Range& slice) const {

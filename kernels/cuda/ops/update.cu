@@ -297,6 +297,7 @@ class ArenaUpdate : public Update {
     if (slice.size() > 0) local_->compute(slice, std::get<Lars>(rule_).trust, data<SegmentFactors>(factors_.view()));
   }
   void clip(float limit) override { clip_.clip(limit); }
+  void include(const std::function<double(double squares)>& all) override { clip_.include(all); }
   void measure_norm() override { clip_.measure_norm(); }
   GradientNorms take_norms() override { return clip_.take_norms(); }
   void add_squares(const Range& slice) override { clip_.add_squares(slice); }
