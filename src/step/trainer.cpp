@@ -542,14 +542,15 @@ void Trainer::send_metrics(const ControlFlags& flags) {
 
 // If ranks were lost in a round that all others have completed, these send their metrics again.
 void Trainer::wait_for_metrics(const Batch& batch, const ControlFlags& flags) {
+  double share = 1;  // of the round's samples, by the ranks that are left
   while (true) try {
       return wait(0);  // it holds the metrics
     } catch (const Error&) {
       if (!regroup_()) throw;
-      std::array<double, 1> computed{weight_of(batch.size(), batch)};  // of the round's samples, by those that are left
-      options_.round.world->sum(computed);
-      if (computed[0] > 0)
-        device_.scale(round_metrics_.view(), static_cast<float>(1 / computed[0]), round_metrics_.view());
+      const double before = share;
+      share = weight_of(batch.size(), batch);
+      options_.round.world->sum({&share, 1});
+      if (share > 0) device_.scale(round_metrics_.view(), static_cast<float>(before / share), round_metrics_.view());
       send_metrics(flags);
     }
 }
