@@ -63,15 +63,14 @@ class Async final : public Strategy {
   void begin_round(const StepPlan& round) override {
     const std::size_t steps = (round.global_batch() + options_.global_batch - 1) / options_.global_batch;
     round_.emplace(round, options_.ranks, options_.batch, steps);
-    first_step_ = optimizer_.step();
+    // Until the end of the round, ranks exchange nothing else.
+    options_.world->begin_round(optimizer_.step(), static_cast<int>(options_.servers > 0 ? options_.ranks : 0));
     if (!serves()) return;
     if (done_ == 0) publish_initial();
     owner_ = std::async(std::launch::async, [this] { update_own_chunks(); });
   }
 
   void await_part(std::size_t number) override {
-    if (number == 0)
-      options_.world->begin_round(first_step_, static_cast<int>(options_.servers > 0 ? options_.ranks : 0));
     const bool drains = number == parts().size();
     server_->await_steps(drains ? done_ + round_->size() : earliest(done_ + parts()[number].first));
   }
@@ -210,10 +209,9 @@ class Async final : public Strategy {
   std::unique_ptr<ParameterServer> server_;
   std::optional<LookAhead> look_ahead_;  // none without staleness
   std::optional<RoundSteps> round_;
-  std::uint64_t done_ = 0;        // steps before this round, since the last plan()
-  std::uint64_t first_step_ = 0;  // likewise, of the optimizer
-  std::size_t age_ = 0;           // see staleness()
-  std::future<void> owner_;       // last: it ends before the members that it uses
+  std::uint64_t done_ = 0;   // steps before this round, since the last plan()
+  std::size_t age_ = 0;      // see staleness()
+  std::future<void> owner_;  // last: it ends before the members that it uses
 };
 
 }  // namespace

@@ -126,6 +126,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   const Mark begun = inputs_.device->mark();
   record_.activity.enter(Activity::Phase::input);
   const StepPlan plan = loader_.next_plan();
+  note_recovery();  // before a round, in which ranks exchange nothing else
   epoch.rate = inputs_.schedule.rate(middle(plan, inputs_.training->info().size), state_.rate_reductions);
   replica_.optimizer.set_rate(epoch.rate);
   if (inputs_.has_rounds()) replica_.trainer.begin_round(plan);
@@ -133,7 +134,6 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   inject_before(state_.step + 1);
   record_.activity.enter(Activity::Phase::input);
   const Batch& batch = loader_.next();
-  note_recovery();
   if (survival_ != nullptr && world_.root()) survival_->answer_requests();
   metrics_.begin_step(state_.step + 1);
   StepMetrics metrics;
