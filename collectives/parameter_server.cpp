@@ -24,10 +24,9 @@ ParameterServer::ParameterServer(const World& world, const std::vector<Range>& o
       owner_backoff_(polls_on_this_node(world.local_size()), world.interruption()),
       world_(world),
       rank_(static_cast<std::size_t>(world.rank())),
-      owned_(gather(world, own)) {}
-
-bool ParameterServer::serves(std::size_t rank) const {
-  return std::ranges::any_of(owned(rank), [](const Range& range) { return range.size() > 0; });
+      owned_(gather(world, own)) {
+  for (std::size_t rank = 0; rank < ranks(); ++rank)
+    if (std::ranges::any_of(owned(rank), [](const Range& range) { return range.size() > 0; })) servers_.push_back(rank);
 }
 
 }  // namespace annulus

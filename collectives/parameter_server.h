@@ -64,15 +64,16 @@ class ParameterServer {
   ParameterServer(const World& world, const std::vector<Range>& own);
 
   const std::vector<Range>& owned(std::size_t rank) const { return owned_[rank]; }
-  bool serves(std::size_t rank) const;  // whether any of its ranges is not empty
+  const std::vector<std::size_t>& servers() const { return servers_; }  // the ranks whose ranges are not all empty
   const std::atomic<bool>& lost(std::size_t rank) const { return world_.lost(static_cast<int>(rank)); }
 
   Backoff worker_backoff_, owner_backoff_;
 
  private:
-  const World world_;  // as it is now: it may go on without lost ranks
+  const World world_;  // a copy: the original continues without lost ranks
   const std::size_t rank_;
   const std::vector<std::vector<Range>> owned_;  // by each rank
+  std::vector<std::size_t> servers_;
 };
 
 // Creates one of shared memory if all ranks are on one node, else one of messages. `own`: the ranges of an array of

@@ -50,7 +50,7 @@ MessageParameterServer::MessageParameterServer(const World& world, const std::ve
   }
   while (sent_.size() < pending)
     sent_.push_back({allocate_host(count * sizeof(float)), std::vector(ranks(), MPI_REQUEST_NULL)});
-  if (!serves(this->rank())) return;
+  if (size_of(own) == 0) return;
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
     for (Buffer* buffer : {&workers_[rank].gradients, &workers_[rank].weights})
       *buffer = allocate_host(size_of(own) * sizeof(float));
@@ -87,8 +87,7 @@ void MessageParameterServer::withdraw() {
 void MessageParameterServer::await_steps(std::uint64_t step) {
   for (Owner& owner : owners_) requests_.complete({}, {&owner.sent_request, 1});
   needed_ = step;
-  for (std::size_t rank = 0; rank < ranks(); ++rank) {
-    if (!serves(rank)) continue;
+  for (const std::size_t rank : servers()) {
     Owner& owner = owners_[rank];
     const int from = static_cast<int>(rank);
     replies_.start_receiving(std::as_writable_bytes(std::span(&owner.step, 1)), from, owner.step_arrives);
@@ -100,8 +99,7 @@ void MessageParameterServer::await_steps(std::uint64_t step) {
 
 std::uint64_t MessageParameterServer::pull(std::span<float> weights) {
   std::uint64_t oldest = std::numeric_limits<std::uint64_t>::max();
-  for (std::size_t rank = 0; rank < ranks(); ++rank) {
-    if (!serves(rank)) continue;
+  for (const std::size_t rank : servers()) {
     Owner& owner = owners_[rank];
     replies_.complete({&owner.weights_arrive, 1}, {});
     unpack(slice(pulled_, owner.packed).data(), owned(rank), weights);
@@ -113,8 +111,7 @@ std::uint64_t MessageParameterServer::pull(std::span<float> weights) {
 void MessageParameterServer::contribute() {
   Sent& contribution = sent_[contributed_++ % sent_.size()];
   gradients_.complete({}, contribution.requests);
-  for (std::size_t rank = 0; rank < ranks(); ++rank) {
-    if (!serves(rank)) continue;
+  for (const std::size_t rank : servers()) {
     const std::span<float> packed = slice(contribution.packed, owners_[rank].packed);
     pack(this->contribution(), owned(rank), packed.data());
     gradients_.start_sending(std::as_bytes(packed), static_cast<int>(rank), contribution.requests[rank]);

@@ -51,16 +51,14 @@ std::span<float> SharedMemoryParameterServer::array(std::size_t rank, std::span<
 }
 
 void SharedMemoryParameterServer::await_steps(std::uint64_t step) {
-  for (std::size_t rank = 0; rank < ranks(); ++rank)
-    if (serves(rank)) peers_[rank].published->await(narrow(step + 1), worker_backoff_);
+  for (const std::size_t rank : servers()) peers_[rank].published->await(narrow(step + 1), worker_backoff_);
 }
 
 // The weights of the step after the next one overwrite those that are read here. If that may have begun meanwhile, they
 // are read again.
 std::uint64_t SharedMemoryParameterServer::pull(std::span<float> weights) {
   std::optional<std::uint32_t> oldest;
-  for (std::size_t rank = 0; rank < ranks(); ++rank) {
-    if (!serves(rank)) continue;
+  for (const std::size_t rank : servers()) {
     const SharedCounter& published = *peers_[rank].published;
     std::uint32_t before = published.value(), after = before;
     do {
@@ -81,7 +79,7 @@ void SharedMemoryParameterServer::contribute() {
 std::span<const float> SharedMemoryParameterServer::await_contribution(std::size_t rank) {
   Peer& worker = peers_[rank];
   const std::span<float> own = contributions_[worker.used % contributions_.size()];
-  if (!worker.contributed->await(narrow(worker.used + 1), owner_backoff_, lost(rank))) return {};
+  if (!worker.contributed->await(narrow(worker.used + 1), owner_backoff_, &lost(rank))) return {};
   ++worker.used;
   return array(rank, own);
 }

@@ -21,17 +21,13 @@ class alignas(64) SharedCounter {  // a cache line of its own, against false sha
 
   // Waits until the counter is at `value` or beyond. Polls for a while if the backoff is urgent, then yields the core
   // for a while, then sleeps until the counter is raised: ranks may outnumber cores, and the awaited rank may be
-  // waiting for this core. Throws Error if the wait is abandoned.
-  void await(std::uint32_t value, const Backoff& backoff) const { await(value, backoff, nullptr); }
-  // The same, but also ends when the owner is lost. Returns whether the counter is there.
-  bool await(std::uint32_t value, const Backoff& backoff, const std::atomic<bool>& lost) const {
-    return await(value, backoff, &lost);
-  }
+  // waiting for this core. Throws Error if the wait is abandoned. `lost`: also ends the wait, if it becomes true.
+  // Returns whether the counter is there.
+  bool await(std::uint32_t value, const Backoff& backoff, const std::atomic<bool>* lost = nullptr) const;
 
  private:
   bool reached(std::uint32_t value) const { return static_cast<std::int32_t>(this->value() - value) >= 0; }
 
-  bool await(std::uint32_t value, const Backoff& backoff, const std::atomic<bool>* lost) const;
   bool sleep_until(std::uint32_t value, const Backoff& backoff, const std::atomic<bool>* lost) const;
 
   std::atomic<std::uint32_t> value_ = 0;

@@ -63,7 +63,6 @@ class Async final : public Strategy {
   void begin_round(const StepPlan& round) override {
     const std::size_t steps = (round.global_batch() + options_.global_batch - 1) / options_.global_batch;
     round_.emplace(round, options_.ranks, options_.batch, steps);
-    // Until the end of the round, ranks exchange nothing else.
     options_.world->begin_round(optimizer_.step(), static_cast<int>(options_.servers > 0 ? options_.ranks : 0));
     if (!serves()) return;
     if (done_ == 0) publish_initial();

@@ -180,7 +180,7 @@ class Trainer {
     bool open = false;
     Mark begun, loaded, computed, ended;
     std::size_t steps = 1;                                 // as which it counts
-    double finishing_seconds = 0, neighbours_seconds = 0;  // sums of what was booked
+    double finishing_seconds = 0, neighbours_seconds = 0;  // of the times booked so far
   };
 
   void allocate_kept();

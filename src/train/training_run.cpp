@@ -126,7 +126,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   const Mark begun = inputs_.device->mark();
   record_.activity.enter(Activity::Phase::input);
   const StepPlan plan = loader_.next_plan();
-  note_recovery();  // before a round, in which ranks exchange nothing else
+  note_recovery();  // before begin_round(): within a round, ranks have no other exchange
   epoch.rate = inputs_.schedule.rate(middle(plan, inputs_.training->info().size), state_.rate_reductions);
   replica_.optimizer.set_rate(epoch.rate);
   if (inputs_.has_rounds()) replica_.trainer.begin_round(plan);
@@ -158,7 +158,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
     epoch.skipped += skipped_on_all_ranks(inputs_.replicas(), record_.bad_samples.report(batch));
   metrics_.step(place(), metrics, count, epoch);
   replica_.holds_state = true;
-  if (regrouped) fail("ranks were lost in step {}", state_.step);  // what is due is made up for
+  if (regrouped) fail("ranks were lost in step {}", state_.step);  // the run that follows does what is due now
   const Due now = due(batch.step, metrics);
   // Also after an evaluation or a checkpoint, so that the run does not go back behind it.
   const bool copies = metrics.control_flags.copy > 0 || now.evaluation || now.checkpoint;

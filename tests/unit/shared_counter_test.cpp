@@ -41,8 +41,8 @@ TEST_CASE("awaiting the counter of a lost rank ends") {
   const Backoff backoff(GENERATE(0, 1000));
   const SharedCounter counter;
   std::atomic<bool> lost = false;
-  CHECK(counter.await(0, backoff, lost));
+  CHECK(counter.await(0, backoff, &lost));
   std::jthread loss([&] { lost = true; });
-  CHECK_FALSE(counter.await(1, backoff, lost));
-  CHECK(counter.await(0, backoff, lost));  // what it did before counts
+  CHECK_FALSE(counter.await(1, backoff, &lost));
+  CHECK(counter.await(0, backoff, &lost));  // it was there before the loss
 }

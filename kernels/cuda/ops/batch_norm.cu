@@ -189,8 +189,8 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
       });
 }
 
-// How a pass of backward knows where the ReLU was active: there is none, or the gradient has zeros where it was not;
-// forward stored a bit for each value; or the output is computed again.
+// How a backward pass finds out where the ReLU was active. Everywhere: there is none, or the gradient is already zero
+// elsewhere. Stored: from the bit that forward stored for each value. Recomputed: from the output, computed again.
 enum class Active { everywhere, stored, recomputed };
 
 // Returns a bit for each positive value of factor input + offset.
