@@ -189,15 +189,18 @@ CLI::Option* add_interval_option(CLI::App& command, const std::string& name, Int
 
 void add_strategy_options(CLI::App& command, TrainOptions& o) {
   const std::string group = "All-reduce";
+  std::vector<std::string> strategies = strategy_names();
+  strategies.insert(strategies.begin(), "auto");
   command
       .add_option(
           "--strategy", o.strategy,
-          "synchronous: all ranks make the same update after every step; sharded: the same bits, but each rank "
-          "updates a part of the weights, and has only that part of the optimizer's state and of --ema's "
-          "average (ZeRO-1); local: each updates weights of its own, which are averaged every --sync-every (local SGD, "
-          "DiLoCo), for slow networks and unequal ranks; async: ranks push gradients to the owners of weights and pull "
-          "these, at most --staleness steps ahead of the slowest (parameter server), for unequal ranks")
-      ->check(one_of(strategy_names()))
+          "synchronous, or auto: all ranks make the same update after every step; sharded: the same bits, but each "
+          "rank updates a part of the weights, and has only that part of the optimizer's state and of --ema's "
+          "average (ZeRO-1); local: each updates weights of its own, which are averaged every --sync-every (local "
+          "SGD, DiLoCo), for slow networks and unequal ranks; async: ranks push gradients to the owners of weights "
+          "and pull these, at most --staleness steps ahead of the slowest (parameter server), for unequal ranks")
+      ->transform(CLI::Transformer(std::map<std::string, std::string>{{"auto", "synchronous"}}).description(""))
+      ->check(one_of(strategies))
       ->capture_default_str()
       ->group(group);
   add_interval_option(command, "--sync-every", o.sync_every,

@@ -3,6 +3,17 @@ do not depend on the strategy."""
 import helper
 
 
+class Default(helper.ProgramTest):
+    def test_auto(self):
+        """The default is synchronous, also by the name auto, which a run's settings resolve."""
+        for strategy in None, "auto":
+            out = self.folder / str(strategy)
+            self.train(out, model="mlp", max_steps=1, eval_steps=1, strategy=strategy)
+            self.assertIn('strategy="synchronous"', (out / "config.toml").read_text())
+        result = helper.run(*self.training(self.folder / "out", strategy="automatic"))
+        self.assertIn("expected auto, synchronous, sharded, local or async", result.err)
+
+
 class Sharded(helper.ProgramTest):
     def run_with(self, name, ranks, strategy, **options):
         out = self.folder / name
