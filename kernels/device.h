@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -212,7 +211,7 @@ struct DeviceRequest {
   int threads = 0;                       // of the CPU; 0: one for each processor that this process may use
   std::optional<Precision> precision{};  // bf16 on a GPU and fp32 on a CPU, if not set
   int gpu = 0;                           // the GPU's number
-  std::filesystem::path tuning{};        // file of measured convolution plans; empty: heuristics choose
+  std::string tuning{};                  // file of measured convolution plans; empty: heuristics choose
 };
 
 // Throws Error if there is no such device on this machine, or if it does not support the precision.
