@@ -28,11 +28,12 @@ struct AllReduceInfo {
   // The largest size, in bytes, of arrays that are added in a different order than larger ones because that was
   // measured to be faster. None if there is only one order.
   std::optional<std::size_t> crossover = {};
-  // The messages' number format; fp32 also if it sends none; int8 only in enqueue_with_feedback().
+  // The messages' number format in enqueue() and reduce_scatter(); fp32 also if it sends none; int8 only in
+  // enqueue_with_feedback().
   WireType wire = WireType::fp32;
   // False if the arrays are left unchanged, which is not training but measures the cost of communication.
   bool reduces = true;
-  bool halves = false;  // whether reduce_scatter() and all_gather() can be used
+  bool halves = false;  // whether reduce_scatter(), all_gather() and enqueue_exact() can be used
 };
 
 // All-reduces (sums) float32 arrays over all ranks, in place, while the caller goes on computing. This is the interface
@@ -79,10 +80,16 @@ class AllReduce {
   // error is passed to its next all-reduce, and begins as zeros. REQUIRES: info().wire is int8, thus several ranks.
   virtual Ticket enqueue_with_feedback(DeviceView values, DeviceView error, Next next, std::size_t bucket);
 
+  // The same without rounding values in messages, whatever info().wire is. REQUIRES: info().halves.
+  virtual Ticket enqueue_exact(DeviceView values, Next next, std::size_t bucket) {
+    return enqueue(values, next, bucket);
+  }
+
   // The two halves of an all-reduce, enqueued like one. In a reduce-scatter a rank receives the sums of its chunk of
   // the array, the same bits as in an all-reduce of the whole; the rest of its array is undefined then, and may be read
   // by other ranks until the next all-reduce or all-gather is complete. An all-gather copies every rank's chunk to all
-  // ranks. REQUIRES: info().halves, and `values` is in allocate()'s or allocate_common()'s memory.
+  // ranks, every bit of it, since info().wire is for gradients and not for weights. REQUIRES: info().halves, and
+  // `values` is in allocate()'s or allocate_common()'s memory.
   virtual Ticket reduce_scatter(DeviceView values, Next next, std::size_t bucket);
   virtual Ticket all_gather(DeviceView values, Next next, std::size_t bucket);
   virtual Range chunk(std::size_t count) const;  // this rank's, of an array of `count` floats

@@ -41,6 +41,9 @@ class AllReduceAlgorithm {
     fail("this all-reduce has no error feedback");
   }
 
+  // See AllReduce::enqueue_exact.
+  virtual void all_reduce_exact(std::span<float> values) { all_reduce(values); }
+
   // See AllReduce. REQUIRES: info().halves, and `values` is in allocate()'s memory.
   virtual void reduce_scatter(std::span<float> /*values*/) { fail("this all-reduce has no reduce-scatter"); }
   virtual void all_gather(std::span<float> /*values*/) { fail("this all-reduce has no all-gather"); }

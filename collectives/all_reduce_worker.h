@@ -54,6 +54,9 @@ class AllReduceWorker final : public AllReduce {
   Ticket enqueue_with_feedback(DeviceView values, DeviceView error, Next next, std::size_t bucket) override {
     return add({floats(values), bucket, nullptr, floats(error)}, next);
   }
+  Ticket enqueue_exact(DeviceView values, Next next, std::size_t bucket) override {
+    return add({floats(values), bucket, &AllReduceAlgorithm::all_reduce_exact}, next);
+  }
   Ticket reduce_scatter(DeviceView values, Next next, std::size_t bucket) override {
     return add({floats(values), bucket, &AllReduceAlgorithm::reduce_scatter}, next);
   }

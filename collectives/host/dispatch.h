@@ -11,6 +11,7 @@ namespace annulus {
 class Dispatch : public AllReduceAlgorithm {
  public:
   void all_reduce(std::span<float> values) override { main_->all_reduce(values); }
+  void all_reduce_exact(std::span<float> values) override { main_->all_reduce_exact(values); }
   void reduce_scatter(std::span<float> values) override { main_->reduce_scatter(values); }
   void all_gather(std::span<float> values) override { main_->all_gather(values); }
   Range chunk(std::size_t count) const override { return main_->chunk(count); }

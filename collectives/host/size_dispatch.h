@@ -27,6 +27,12 @@ class SizeDispatch final : public Dispatch {
     else
       Dispatch::all_reduce(values);
   }
+  void all_reduce_exact(std::span<float> values) override {
+    if (other().info().wire == WireType::fp32)
+      all_reduce(values);
+    else
+      Dispatch::all_reduce_exact(values);
+  }
   // A small array has the bits of `small`, which sums all chunks.
   void reduce_scatter(std::span<float> values) override {
     if (is_small(values))

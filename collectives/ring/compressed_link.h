@@ -24,6 +24,7 @@ class CompressedLink final : public RingLink {
     return link_->bytes_on_wire(coded_bytes(wire_, bytes / sizeof(float)));
   }
   void round(std::span<float> values) const override;
+  RingLink& exact() override { return link_->exact(); }
 
  private:
   struct Exchange {

@@ -16,9 +16,7 @@ std::span<float> part_of(std::span<float> values, const Range& range) {
 
 Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size,
            std::shared_ptr<AllReduceContext> context, RingOptions options, std::unique_ptr<RingMemory> memory)
-    : AllReduceAlgorithm({.order = "ring of " + to_string(link->wire()),
-                          .wire = link->wire(),
-                          .halves = link->wire() == WireType::fp32}),  // weights must not be rounded on the way
+    : AllReduceAlgorithm({.order = "ring of " + to_string(link->wire()), .wire = link->wire(), .halves = true}),
       memory_(std::move(memory)),
       link_(std::move(link)),
       rank_(rank),
@@ -32,20 +30,25 @@ Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size,
 
 // While the window is full, the oldest exchange is collected before the next is posted. At the end the window is
 // drained.
-void Ring::run(std::span<float> values, std::size_t first_half, std::size_t end_half) {
+void Ring::run(RingLink& link, std::span<float> values, std::size_t first_half, std::size_t end_half) {
   const RingPartition cut(values.size(), size_, options_);
   const std::size_t half = cut.exchanges / 2, begin = first_half * half, end = end_half * half;
   for (std::size_t number = begin; number < end + cut.window; ++number) {
-    if (number >= begin + cut.window) collect(values, cut.exchange(rank_, number - cut.window));
-    if (number < end) post(values, cut.exchange(rank_, number), slot(cut, number));
+    if (number >= begin + cut.window) collect(link, values, cut.exchange(rank_, number - cut.window));
+    if (number < end) post(link, values, cut.exchange(rank_, number), slot(cut, number));
   }
-  link_->finish();
+  link.finish();
+}
+
+void Ring::reduce_scatter(std::span<float> values) {
+  run(*link_, values, 0, 1);
+  link_->round(part_of(values, chunk(values.size())));
 }
 
 void Ring::all_reduce_with_feedback(std::span<float> values, std::span<float> error) {
   memory_->add(values, std::as_bytes(error));
   error_ = error;
-  run(values, 0, 2);
+  run(*link_, values, 0, 2);
   error_ = {};
 }
 
@@ -61,31 +64,31 @@ std::span<float> Ring::slot(const RingPartition& cut, std::size_t number) {
   return memory_->scratch(cut.window * largest).subspan(number % cut.window * largest, largest);
 }
 
-void Ring::post(std::span<float> values, const RingExchange& exchange, std::span<float> slot) {
+void Ring::post(RingLink& link, std::span<float> values, const RingExchange& exchange, std::span<float> slot) {
   const std::span<float> send = part_of(values, exchange.send), receive = part_of(values, exchange.receive);
   const std::span<float> landing = exchange.adds ? slot.first(receive.size()) : receive;
   // Without rounding a complete chunk, this rank's bits would differ from all others'.
-  if (exchange.complete || (exchange.adds && !error_.empty())) round(send, exchange.send);
-  link_->post(std::as_bytes(send), std::as_writable_bytes(landing));
-  bytes_sent_ += link_->bytes_on_wire(send.size_bytes());
+  if (exchange.complete || (exchange.adds && !error_.empty())) round(link, send, exchange.send);
+  link.post(std::as_bytes(send), std::as_writable_bytes(landing));
+  bytes_sent_ += link.bytes_on_wire(send.size_bytes());
 }
 
-void Ring::round(std::span<float> send, const Range& range) {
-  if (error_.empty()) return link_->round(send);
+void Ring::round(const RingLink& link, std::span<float> send, const Range& range) {
+  if (error_.empty()) return link.round(send);
   const std::span<float> error = part_of(error_, range);
   std::ranges::copy(send, error.begin());
-  link_->round(send);
+  link.round(send);
   for (std::size_t i = 0; i < send.size(); ++i) error[i] -= send[i];
 }
 
-void Ring::collect(std::span<float> values, const RingExchange& exchange) {
+void Ring::collect(RingLink& link, std::span<float> values, const RingExchange& exchange) {
   const TraceSpan span(lane_, exchange.adds ? "reduce-scatter" : "all-gather");
   context_->progress.enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
                             .number = exchange.step + 1,
                             .of = 2 * (size_ - 1)});
   const std::span<const std::byte> arrived = [&] {
     const TraceSpan wait(lane_, "wait for bytes");
-    return link_->collect();
+    return link.collect();
   }();
   const std::span<float> receive = part_of(values, exchange.receive);
   if (exchange.adds)

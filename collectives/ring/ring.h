@@ -89,6 +89,12 @@ namespace annulus {
 // ring_partition.h computes both, ring_seconds() (all_reduce_model.h) the time that follows from a link's latency
 // and bandwidth.
 //
+// Messages that round
+// -------------------
+// If messages round, the complete chunk is rounded before it is copied to all, so that all ranks have the same bits.
+// The reduce-scatter by itself ends with that, too. The all-gather by itself does not round: what it copies, such as
+// weights, may need every bit.
+//
 // Error feedback
 // --------------
 // If messages round, a rank rounds every chunk once: the partial sums that it sends in the reduce-scatter, and the
@@ -101,20 +107,21 @@ class Ring final : public AllReduceAlgorithm {
   Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<AllReduceContext> context,
        RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
 
-  void all_reduce(std::span<float> values) override { run(values, 0, 2); }
+  void all_reduce(std::span<float> values) override { run(*link_, values, 0, 2); }
   void all_reduce_with_feedback(std::span<float> values, std::span<float> error) override;
-  void reduce_scatter(std::span<float> values) override { run(values, 0, 1); }
-  void all_gather(std::span<float> values) override { run(values, 1, 2); }
+  void all_reduce_exact(std::span<float> values) override { run(link_->exact(), values, 0, 2); }
+  void reduce_scatter(std::span<float> values) override;
+  void all_gather(std::span<float> values) override { run(link_->exact(), values, 1, 2); }
   Range chunk(std::size_t count) const override { return RingPartition::chunk_of(count, size_, (rank_ + 1) % size_); }
   std::span<std::byte> allocate(std::size_t bytes) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
-  void run(std::span<float> values, std::size_t first_half, std::size_t end_half);
+  void run(RingLink& link, std::span<float> values, std::size_t first_half, std::size_t end_half);
   std::span<float> slot(const RingPartition& cut, std::size_t number);
-  void post(std::span<float> values, const RingExchange& exchange, std::span<float> slot);
-  void round(std::span<float> send, const Range& range);
-  void collect(std::span<float> values, const RingExchange& exchange);
+  void post(RingLink& link, std::span<float> values, const RingExchange& exchange, std::span<float> slot);
+  void round(const RingLink& link, std::span<float> send, const Range& range);
+  void collect(RingLink& link, std::span<float> values, const RingExchange& exchange);
 
   std::unique_ptr<RingMemory> memory_;  // outlives the link, which may still write to its scratch
   std::unique_ptr<RingLink> link_;

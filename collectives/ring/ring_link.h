@@ -35,6 +35,8 @@ class RingLink {
 
   // Rounds values to what the next rank receives, if the link does not carry every bit.
   virtual void round(std::span<float>) const {}
+  // Returns a link that does, over which exchanges may go if none is in flight on this one, and vice versa.
+  virtual RingLink& exact() { return *this; }
 };
 
 }  // namespace annulus

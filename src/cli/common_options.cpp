@@ -136,7 +136,8 @@ CLI::Option* add_wire_option(CLI::App& command, std::string& wire, bool int8) {
   if (int8) types.emplace_back("int8");
   return command
       .add_option("--wire", wire,
-                  fmt::format("Data type of messages between nodes: fp32, bf16 or fp16{}; sums are always in fp32",
+                  fmt::format("Data type of messages between nodes: fp32, bf16 or fp16{}; sums, and the weights of "
+                              "--strategy sharded, are always in fp32",
                               int8 ? ", or int8 on CPUs for the differences of --strategy local" : ""))
       ->check(one_of(types))
       ->capture_default_str();

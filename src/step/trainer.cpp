@@ -397,7 +397,7 @@ void Trainer::use_all_gradients() {
 
 // Between steps, when metrics are logged, nothing is booked.
 void Trainer::sum_norms(DeviceView values) {
-  const AllReduce::Ticket ticket = all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass);
+  const AllReduce::Ticket ticket = all_reduce_.enqueue_exact(values, AllReduce::Next::wait, AllReduce::kWithinPass);
   if (updating_)
     timestamps_.norms.push_back(wait_for_ranks([&] { all_reduce_.join(ticket); }));
   else

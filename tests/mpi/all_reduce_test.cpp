@@ -173,13 +173,15 @@ TEST_CASE("on one node, ring and shm are bit-identical") {
 
 TEST_CASE("a reduce-scatter and an all-gather together are an all-reduce, bit for bit") {
   const Case algorithm = GENERATE(Case{"ring"}, Case{"message-ring"}, Case{"shm"}, Case{"auto"}, Case{"auto", 1});
+  const WireType wire = GENERATE(WireType::fp32, WireType::bf16, WireType::fp16);
   const World world(algorithm.ranks_per_node);
   const std::vector<std::size_t> sizes = sizes_for(world.size());
-  const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device);
+  const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device, wire);
   REQUIRE(all_reduce->info().halves);
+  const std::size_t bytes_of_value = all_reduce->info().wire == WireType::fp32 ? 4 : 2;
   const Arrays whole(*all_reduce, true, sizes), halves(*all_reduce, true, sizes);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    CAPTURE(algorithm, sizes[i]);
+    CAPTURE(algorithm, to_string(wire), sizes[i]);
     for (const auto& values : {whole[i], halves[i]})
       std::ranges::copy(fractions(sizes[i], world.rank()), values.begin());
     const std::uint64_t before = all_reduce->progress().snapshot().bytes_sent;
@@ -195,9 +197,35 @@ TEST_CASE("a reduce-scatter and an all-gather together are an all-reduce, bit fo
       if (at < chunk.begin || at >= chunk.end) halves[i][at] = -1;
     all_reduce->wait(all_reduce->all_gather(view_of(halves[i]), AllReduce::Next::wait, 0));
     check_equal(halves[i], {whole[i].begin(), whole[i].end()});
-    if (algorithm.algorithm.ends_with("ring")) CHECK(all_reduce->progress().snapshot().bytes_sent - before == 2 * sent);
+    if (algorithm.algorithm.ends_with("ring")) {
+      const std::size_t scattered = sizes[i] - chunk.size(), gathered = sent / bytes_of_value - scattered;
+      CHECK(all_reduce->progress().snapshot().bytes_sent - before ==
+            sent + scattered * bytes_of_value + gathered * sizeof(float));
+    }
     const auto chunks = world.gather(std::uint64_t{chunk.size()});
     CHECK(std::accumulate(chunks.begin(), chunks.end(), std::uint64_t{0}) == sizes[i]);
+  }
+}
+
+TEST_CASE("with 16-bit messages all-gathers and exact all-reduces do not round") {
+  const Case algorithm = GENERATE(Case{"message-ring"}, Case{"auto", 1});
+  const World world(algorithm.ranks_per_node);
+  const auto all_reduce =
+      make_all_reduce(algorithm.algorithm, world, *device, GENERATE(WireType::bf16, WireType::fp16));
+  const std::vector<std::size_t> sizes{1, 997, kLarge};
+  const Arrays arrays(*all_reduce, true, sizes);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    CAPTURE(algorithm, sizes[i]);
+    const std::vector<float> expected = fractions(sizes[i], 0);
+    const Range chunk = all_reduce->chunk(sizes[i]);
+    std::ranges::fill(arrays[i], -1.0f);
+    std::copy_n(expected.begin() + static_cast<std::ptrdiff_t>(chunk.begin), chunk.size(),
+                arrays[i].subspan(chunk.begin).begin());
+    all_reduce->wait(all_reduce->all_gather(view_of(arrays[i]), AllReduce::Next::wait, 0));
+    check_equal(arrays[i], expected);
+    std::ranges::copy(integers(sizes[i], world.rank()), arrays[i].begin());
+    all_reduce->wait(all_reduce->enqueue_exact(view_of(arrays[i]), AllReduce::Next::wait, 0));
+    check_equal(arrays[i], exact_sum(sizes[i], world.size()));
   }
 }
 
@@ -230,7 +258,6 @@ TEST_CASE("all-reduces that cannot be cut in half refuse it") {
     CHECK_FALSE(all_reduce->info().halves);
     CHECK_THROWS_AS(all_reduce->chunk(16), Error);
   }
-  CHECK_FALSE(make_all_reduce("message-ring", world, *device, WireType::bf16)->info().halves);
 }
 
 TEST_CASE("the measured crossover of shm does not change the result's bits") {

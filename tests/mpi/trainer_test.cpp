@@ -458,8 +458,8 @@ namespace {
 // A replica with an average, whose gradients are in the all-reduce's memory.
 struct Gatherable {
   Gatherable(const World& world, const std::string& algorithm, const UpdateRule& rule, const BucketOptions& buckets,
-             const StepOptions& options = {}, const Graph& graph = with_norms())
-      : all_reduce(make_all_reduce(algorithm, world, *device)),
+             const StepOptions& options = {}, const Graph& graph = with_norms(), WireType wire = WireType::fp32)
+      : all_reduce(make_all_reduce(algorithm, world, *device, wire)),
         model(
             *device, graph, Mode::training, 2, allocate_in(*all_reduce), [] {},
             allocate_weights(options.strategy, *all_reduce)),
@@ -489,18 +489,22 @@ struct Gatherable {
 TEST_CASE("sharded training has the bits of synchronous training and a share of the optimizer's memory") {
   const World world;
   const auto n = static_cast<std::size_t>(world.size());
-  const std::string algorithm = GENERATE("shm", "ring", "message-ring");
+  const auto [algorithm, wire] = GENERATE(table<std::string, WireType>({{"shm", WireType::fp32},
+                                                                        {"ring", WireType::fp32},
+                                                                        {"message-ring", WireType::fp32},
+                                                                        {"message-ring", WireType::bf16}}));
   const UpdateRule rule = GENERATE(UpdateRule(kRule), UpdateRule(AdamW{.weight_decay = 0.01f}),
                                    UpdateRule(Lars{.momentum = 0.9f, .weight_decay = 0.01f, .trust = 0.1f}));
   const float clip_norm = GENERATE(0.0f, 0.5f);
   const double deferred = clip_norm > 0 || std::holds_alternative<Lars>(rule) ? 0 : 0.5;
   if (n == 1 && algorithm != "ring") return;
-  Gatherable whole(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm}),
-      sharded(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm, .strategy = "sharded"});
+  Gatherable whole(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm}, with_norms(), wire),
+      sharded(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm, .strategy = "sharded"}, with_norms(),
+              wire);
   REQUIRE(whole.trainer.buckets().size() > 2);
   REQUIRE((sharded.trainer.buckets().deferred().size() > 0) == (deferred > 0));
   for (std::size_t step = 0; step < 4; ++step) {
-    CAPTURE(algorithm, rule.index(), clip_norm, step);
+    CAPTURE(algorithm, to_string(wire), rule.index(), clip_norm, step);
     const StepPlan what = plan(step, step == 2 && n > 1 ? n - 1 : 2 * n);  // once the last rank's share is empty
     const StepMetrics expected = whole.step(world, what), found = sharded.step(world, what);
     CHECK(found.loss == expected.loss);
@@ -508,6 +512,7 @@ TEST_CASE("sharded training has the bits of synchronous training and a share of 
     if (step == 1) continue;  // the next step's forward completes it
     for (Gatherable* run : {&whole, &sharded}) run->trainer.finish();
     CHECK(sharded.weights() == whole.weights());
+    check_same_on_all_ranks(world, sharded.model.parameters().weights());
   }
   if (clip_norm == 0)
     for (Gatherable* run : {&whole, &sharded}) run->optimizer.measure_norm();

@@ -23,6 +23,7 @@ class Sharded(helper.ProgramTest):
         runs = ((2, {"optimizer": "adamw", "lr": 0.001, "momentum": None}),
                 (3, {"model": "resnet20", "weight_decay": 0.001, "all_reduce": "ring"}),
                 (4, {"all_reduce": "message-ring", "accumulate": 2}),
+                (3, {"all_reduce": "message-ring", "wire": "bf16", "clip_norm": 0.5, "ema": 0.9}),
                 (2, {"clip_norm": 0.5, "ema": 0.9, "freeze": "conv1"}),
                 (2, {"ema": 0.9, "defer": 0.5}),
                 (7, {"clip_norm": 0.5, "ema": 0.9, "optimizer": "lars", "batch": 8, "all_reduce": "ring"}))
