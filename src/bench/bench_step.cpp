@@ -156,19 +156,19 @@ struct Candidate {
                  .global_batch = global_batch_of(options, world),
                  .strategy = strategy}),
         buckets(to_string(trainer.bucket_options())) {
-    if (trained != nullptr) {
-      restore_parameters(trained->file, model);
-      restore_states(trained->file, model, optimizer);
-      optimizer.set_step(trained->checkpoint().run.step);
-    } else {
-      model.parameters().initialize(1);
-    }
+    model.parameters().initialize(1);
     model.record_to(timeline.step());
     all_reduce->record_to(timeline.all_reduce());
     ledger.observe([this](double wall_seconds, double compute_seconds) {
       seconds.push_back(wall_seconds);
       compute.push_back(compute_seconds);
     });
+  }
+
+  void restore(const TrainedNetwork& trained) {
+    restore_parameters(trained.file, model);
+    restore_states(trained.file, model, optimizer);
+    optimizer.set_step(trained.checkpoint().run.step);
   }
 
   std::string algorithm, strategy;
@@ -284,13 +284,15 @@ struct Turns {
 };
 
 // Returns the turns that fill the requested time; the same on every rank.
-Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, bool tune, double seconds, Meter& meter) {
+Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, const TrainedNetwork* trained, bool tune,
+              double seconds, Meter& meter) {
   double slowest = 0, done = 0;
   meter.begin();
   for (Candidate& candidate : candidates) {
     meter.show("warming up " + candidate.name, done, "");
     done += 1 / static_cast<double>(candidates.size());
     if (tune) candidate.buckets = to_string(tune_buckets(world, candidate.trainer, batch));
+    if (trained != nullptr) candidate.restore(*trained);  // after tuning, which may discard states
     announce_slow_steps(meter, candidate, make_steps(world, candidate, batch, 1), seconds);
     const double first = make_steps(world, candidate, batch, kFirstSteps - 1);
     candidate.after_first_steps = checksum(candidate.model, candidate.optimizer);
@@ -469,7 +471,8 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   const OnError abandon_all_reduces(
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
   Meter meter(world.root(), Meter::Style::bar);
-  const Turns turns = warm_up(world, candidates, batch, options.tune_buckets, options.seconds, meter);
+  const Turns turns =
+      warm_up(world, candidates, batch, trained ? &*trained : nullptr, options.tune_buckets, options.seconds, meter);
   take_turns(world, candidates, batch, turns, timeline, meter);
   const std::string timeline_text = timeline.write(world);
   auto peak_memory = static_cast<double>(peak_memory_bytes());

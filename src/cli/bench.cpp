@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "collectives/all_reduce.h"
@@ -139,8 +138,6 @@ void add_bench(CLI::App& app, Command& chosen) {
     if (step_options->shards > 0 &&
         (step_options->all_reduce != std::vector<std::string>{"auto"} || step_options->wire != "fp32"))
       throw CLI::ValidationError("--shards", "sums in an order of its own: remove --all-reduce and --wire");
-    if (step_options->tune_buckets && std::ranges::count(step_options->strategy, "sharded") > 0)
-      throw CLI::ValidationError("--bucket", "tune does not support --strategy sharded yet: give a size");
     // As train does: the bits of a step depend on the number of threads, whose default depends on the number of ranks.
     if (step_options->shards > 0 && step_options->device.threads == 0) step_options->device.threads = 1;
     step_options->configuration = step->config_to_str(true, false);

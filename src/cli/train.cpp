@@ -301,9 +301,8 @@ void expect_sense(const TrainOptions& o) {
     fail("--min-ranks and --lost-after belong to --survive: add it, or remove them");
   if (o.strategy != "local" && o.wire == "int8")
     fail("--wire int8 belongs to --strategy local, and this is {}: use bf16", o.strategy);
-  if (o.strategy == "sharded")
-    if (const auto option = first_used({{o.shards > 0, "--shards"}, {o.tune_buckets, "--bucket tune"}}))
-      fail("--strategy sharded does not support {} yet: remove it, or use --strategy synchronous", *option);
+  if (o.strategy == "sharded" && o.shards > 0)
+    fail("--strategy sharded needs a reduce-scatter, and the sum of --shards in a tree has none: remove one of them");
   if (local || async)
     if (const auto option = first_used({{o.shards > 0, "--shards"},
                                         {o.accumulate > 1, "--accumulate"},

@@ -21,9 +21,10 @@ struct BucketTuning {
 
 // Chooses the bucket options by measurement. Small buckets begin their all-reduces early but pay the latency often,
 // large ones vice versa; the optimum depends on the network, the machine and the model. So a few sizes and deferred
-// shares are tried, in turns, on rehearsals of the step with `batch`, which change neither parameters nor the
-// optimizer's state. Leaves the trainer with the best ones, or with the default if no others are much faster. The same
-// on every rank. Takes some seconds, or two steps with each option if those take longer. Collective.
+// shares are tried, in turns, on rehearsals of the step with `batch`, which do not change parameters; the optimizer's
+// states may be discarded, see Trainer::cut_buckets(). Leaves the trainer with the best ones, or with the default if no
+// others are much faster. The same on every rank. Takes some seconds, or two steps with each option if those take
+// longer. Collective.
 BucketTuning tune_buckets(const World& world, Trainer& trainer, const Batch& batch);
 
 std::string to_string(const BucketOptions& buckets);  // "1 MiB, 25 % deferred"

@@ -318,9 +318,10 @@ void Trainer::book(Timestamps& timestamps, StepTimestamps& step) {
 double Trainer::rehearse(const Batch& batch) {
   rehearsing_ = true;
   double seconds = 0;
-  // The last repetition is timed. It begins as steps do: with deferred buckets of the previous one, and, on a device
-  // that records work, with the recordings made in the second.
-  for (int time = device_.info().records ? -1 : buckets_.deferred().size() > 0 ? 0 : 1; time < 2; ++time) {
+  // The last repetition is timed. It begins as steps do: with deferred buckets and weights of the previous one, and, on
+  // a device that records work, with the recordings made in the second.
+  const bool leaves_work = buckets_.deferred().size() > 0 || strategy_->scatters();
+  for (int time = device_.info().records ? -1 : leaves_work ? 0 : 1; time < 2; ++time) {
     const double begun = now_seconds();
     load(batch, 0);
     compute(batch, {});
@@ -348,7 +349,7 @@ void Trainer::finish_undeferred() {
   LossScaling* const scaling = device_.loss_scaling();
   if (scaling != nullptr && updates_together() && !rehearsing_) scaling->conclude();
   pending_ = buckets_.deferred();
-  if (strategy_->scatters() && !rehearsing_) send_weights();
+  if (strategy_->scatters()) send_weights();
 }
 
 // Sends the updated weights in the order in which the next forward needs them, and waits for an embedding that is also
@@ -733,9 +734,9 @@ void Trainer::finish(std::size_t bucket) {
   if (buckets_.is_deferred(bucket)) {
     wait(bucket);
     update(bucket);
-    if (!rehearsing_) strategy_->send_weights(bucket);
+    strategy_->send_weights(bucket);
   }
-  if (strategy_->scatters() && !rehearsing_) await_weights(bucket);
+  if (strategy_->scatters()) await_weights(bucket);
 }
 
 // Waits for the first bucket until this thread can read the step's metrics; for the others until the lane can continue.
@@ -759,7 +760,7 @@ void Trainer::wait(std::size_t bucket) {
 // are done, a layer's weights are read in its own passes only, and buckets with a table that two layers share are held
 // back.
 void Trainer::update(std::size_t bucket) {
-  if (rehearsing_) return;
+  if (rehearsing_) return strategy_->skip_update();
   activity_.enter(Activity::Phase::optimizer, bucket);
   const Mark begun = device_.mark();
   const LaneSpan span(device_, lane_, "update of bucket", static_cast<std::int64_t>(bucket + 1), begun);

@@ -130,7 +130,8 @@ class Trainer {
   }
   PartNorms take_parts() { return part_norms_.take(); }  // REQUIRES: after finish()
 
-  // Runs a step's computation and all-reduces without the update, to time other buckets. Changes gradients only.
+  // Runs a step's computation, all-reduces and gathers without the update, to time other buckets. Changes gradients
+  // only.
   // Returns the time in seconds.
   double rehearse(const Batch& batch);
 
@@ -151,7 +152,9 @@ class Trainer {
   // Continues after a step was left by an exception because ranks were lost. REQUIRES: the all-reduce continues, too.
   void continue_with(const StepOptions& options);
 
-  void cut_buckets(const BucketOptions& options);  // REQUIRES: after finish(); the same on every rank
+  // May discard the optimizer's states and average, see Strategy::plan(). REQUIRES: after finish(); the same on every
+  // rank.
+  void cut_buckets(const BucketOptions& options);
   const BucketOptions& bucket_options() const { return bucket_options_; }  // with their size in bytes
   const GradientBuckets& buckets() const { return buckets_; }
   bool may_defer() const { return !updates_together(); }

@@ -273,6 +273,11 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   replica.plan_networks(inputs);
   replica.model.parameters().initialize(options.seed);
   world.barrier();  // before rank 0 sets others, because all ranks of a node may have one array of weights
+  const bool nothing_to_do = inputs.complete(state) && state.score && is_tested(inputs);
+  if (!nothing_to_do) {  // before the optimizer's states are set, which depend on the buckets if each rank keeps a part
+    activity.enter(Phase::tuning);
+    record.result.buckets = choose_buckets(inputs, replica.trainer, state);
+  }
   if (!resumption) {
     activity.enter(Phase::opening);
     for (const std::string& line : initial_weights(inputs, replica.model)) record.progress.line(printable(line));
@@ -288,7 +293,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   } else if (options.resume) {
     record.progress.line(fmt::format("nothing to resume in {}: starting a new run", options.out.string()));
   }
-  if (inputs.complete(state) && state.score && is_tested(inputs)) {
+  if (nothing_to_do) {
     if (world.root()) report_nothing_to_do(inputs, state);
     activity.enter(Phase::ending);
     pass_on_best(inputs);
@@ -299,7 +304,6 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   if (options.sync_batch_norm) check_passes(inputs, state);
   activity.enter(Phase::tuning);
   choose_decoder(inputs, record, state);
-  record.result.buckets = choose_buckets(inputs, replica.trainer, state);
   fill_in(inputs, replica, record.result);
   announce(inputs, replica, record, resumption && world.root() ? resumption->stored->file.header().summing : "");
 

@@ -624,6 +624,33 @@ TEST_CASE("tuning changes only the buckets, and all ranks choose the same") {
   CHECK(replica.step(world, plan(1, 2 * n)).control_flags == ControlFlags{});  // rehearsals leave no flag set
 }
 
+TEST_CASE("tuning sharded steps changes no weights, and leaves states of the chosen buckets") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  const std::string algorithm = GENERATE("shm", "message-ring");
+  CAPTURE(algorithm);
+  Task task = kTask;
+  task.classes = 1000;
+  const Graph graph = make_model("mlp", task);
+  Gatherable sharded(world, algorithm, kRule, {64, 0.5}, {.strategy = "sharded"}, graph);
+  world.barrier();
+  const std::uint64_t weights = sharded.weights();
+  const StepPlan what = plan(1, n - 1);
+  const BucketTuning tuning =
+      tune_buckets(world, sharded.trainer, samples(what, what.share(world.rank(), world.size())));
+  CHECK(sharded.weights() == weights);
+  CHECK(tuning.trials.empty() == (n == 1));
+  sharded.optimizer.begin_average();
+  Gatherable whole(world, algorithm, kRule, tuning.chosen, {}, graph);
+  for (std::size_t step = 0; step < 3; ++step)
+    for (Gatherable* run : {&whole, &sharded}) run->step(world, plan(step, 2 * n));
+  for (Gatherable* run : {&whole, &sharded}) run->trainer.finish();
+  CHECK(sharded.weights() == whole.weights());
+  CHECK(sharded.weights() != weights);
+  CHECK(hash(sharded.trainer.strategy().gather(sharded.optimizer.state(0))) == hash(whole.optimizer.state(0)));
+  CHECK(hash(sharded.trainer.strategy().gather(sharded.optimizer.average())) == hash(whole.optimizer.average()));
+}
+
 TEST_CASE("control flags are summed, including those of ranks without samples") {
   const World world;
   const int n = world.size();
