@@ -303,13 +303,14 @@ void Trainer::book(Timestamps& timestamps, StepTimestamps& step) {
     ledger_.add(StepTimes::waiting_for_slower_ranks, seconds(part));
     step.neighbours_seconds += seconds(part);
   }
-  for (const Timestamps::Part& part : timestamps.pulls) ledger_.add(StepTimes::exposed_communication, seconds(part));
+  for (const Timestamps::Part& part : timestamps.transfers)
+    ledger_.add(StepTimes::exposed_communication, seconds(part));
   for (const Timestamps::Part& part : timestamps.updates) ledger_.add(StepTimes::optimizer, seconds(part));
   for (const Timestamps::Part& part : timestamps.norms) ledger_.add(StepTimes::optimizer, -seconds(part));
   if (lane_ != nullptr) resolve(device_, *lane_, timestamps.spans);
   timestamps.finishing.clear();
   timestamps.waits.clear();
-  timestamps.pulls.clear();
+  timestamps.transfers.clear();
   timestamps.updates.clear();
   timestamps.norms.clear();
   timestamps.neighbours.clear();
@@ -511,12 +512,14 @@ void Trainer::compute_round(const Batch& batch, const ControlFlags& flags) {
       load(batch, number);
     }
     wait_within_round([&] { strategy_->await_part(number); });
-    work_within_round(Activity::Phase::waiting_for_steps, timestamps_.pulls, [&] { strategy_->begin_part(number); });
+    work_within_round(Activity::Phase::waiting_for_steps, timestamps_.transfers,
+                      [&] { strategy_->begin_part(number); });
     if (const auto steps = strategy_->staleness()) ledger_.add_staleness(*steps);
     forward(batch, number);
     backward_with_embedding(batch, number, [this](std::size_t) { activity_.tick(); });
     device_.add_scaled(metrics, weight_of(mean_over(batch, number), batch), round_metrics_.view());
-    work_within_round(Activity::Phase::optimizer, timestamps_.updates,
+    // If no differences are sent after the round, the part's gradients are sent now.
+    work_within_round(Activity::Phase::optimizer, sends_differences() ? timestamps_.updates : timestamps_.transfers,
                       [&] { strategy_->end_part(number, options_.clip_norm); });
     // Waits for the part before this one, so that a GPU always has work, but no more than that of a part.
     if (lane_ != nullptr) timestamps_.spans = lane_->spans().size();
@@ -525,7 +528,7 @@ void Trainer::compute_round(const Batch& batch, const ControlFlags& flags) {
   }
   wait_within_round([&] { strategy_->await_part(number); });
   if (!sends_differences())
-    work_within_round(Activity::Phase::waiting_for_steps, timestamps_.pulls,
+    work_within_round(Activity::Phase::waiting_for_steps, timestamps_.transfers,
                       [&] { strategy_->end_round(weight_of(batch.size(), batch)); });
   computing_ = updating_ = false;
   optimizer_.set_step(before_round_ + timestamps_.steps);
@@ -571,7 +574,7 @@ void Trainer::wait_within_round(const std::function<void()>& wait) {
   exchange(Activity::Phase::waiting_for_steps, "wait for steps", wait);
 }
 
-// Books work as one of these parts of the step, which are pulls or updates.
+// Books work as one of these parts of the step, which are transfers or updates.
 void Trainer::work_within_round(Activity::Phase phase, std::vector<Timestamps::Part>& parts,
                                 const std::function<void()>& work) {
   activity_.enter(phase);

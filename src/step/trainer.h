@@ -170,12 +170,12 @@ class Trainer {
     struct Part {
       Mark begin, end;
     };
-    // Of deferred buckets, waits within passes, pulls and updates of own weights: not booked as compute.
+    // Of deferred buckets, waits within passes, transfers and updates of own weights: not booked as compute.
     std::vector<Part> finishing;
     std::vector<Part> updates;
     std::vector<Part> norms;       // waits for sums of norms within updates: not booked as optimizer
     std::vector<Part> neighbours;  // waits for other stages of a pipeline, or for other ranks within a round
-    std::vector<Part> pulls;       // of weights within a round
+    std::vector<Part> transfers;   // of weights and gradients within a round
     std::vector<GradientBuckets::Times> waits;
     std::size_t spans = 0;  // number in the timeline's lane
   };
