@@ -162,6 +162,7 @@ class Device : public Lane {
   virtual TensorSpec values(const Shape& shape) { return plain(shape, DataType::f32); }
 
   virtual Buffer allocate(std::size_t bytes) = 0;                           // zeroed, aligned for any use
+  virtual Buffer allocate_pinned(std::size_t bytes) = 0;                    // of the host, for copy()
   virtual void upload(std::span<const std::byte> host, DeviceView to) = 0;  // `host` may change once it returns
   // Begins an upload() that is expected later, so that it takes less time. REQUIRES: `host` does not change before it.
   virtual void prefetch(std::span<const std::byte> /*host*/) {}
@@ -175,7 +176,8 @@ class Device : public Lane {
 
   // Kernels over flat arrays.
   virtual void zero(DeviceView to) = 0;
-  virtual void copy(DeviceView from, DeviceView to) = 0;                      // this and the next two of float32
+  virtual void copy(DeviceView from, DeviceView to) = 0;                      // this and the next two of float32;
+                                                                              // also from and to pinned memory
   virtual void scale(DeviceView from, float factor, DeviceView to) = 0;       // to = factor from
   virtual void add_scaled(DeviceView from, float factor, DeviceView to) = 0;  // to += factor from
   virtual void add(DeviceView from, DeviceView to, DataType type) = 0;

@@ -16,6 +16,7 @@ class CpuDevice : public Device {
                                const std::vector<UpdateSegment>& segments) override;
   TensorSpec plain(const Shape& shape, DataType type) override;
   Buffer allocate(std::size_t bytes) override;
+  Buffer allocate_pinned(std::size_t bytes) override { return allocate(bytes); }
   void upload(std::span<const std::byte> host, DeviceView to) override;
   void download(DeviceView from, std::span<std::byte> host) override;
   void write(std::span<const float> host, const TensorSpec& spec, DeviceView to) override;

@@ -106,6 +106,10 @@ Buffer CudaDevice::allocate(std::size_t bytes) {
   return allocate_device(bytes);
 }
 
+Buffer CudaDevice::allocate_pinned(std::size_t bytes) {
+  return cuda::allocate_pinned(bytes);
+}
+
 void CudaDevice::upload(std::span<const std::byte> host, DeviceView to) {
   uploader_.upload(host, to, lane());
 }
@@ -144,7 +148,7 @@ void CudaDevice::zero(DeviceView to) {
 }
 
 void CudaDevice::copy(DeviceView from, DeviceView to) {
-  check(cudaMemcpyAsync(to.address, from.address, to.bytes, cudaMemcpyDeviceToDevice, lane()));
+  check(cudaMemcpyAsync(to.address, from.address, to.bytes, cudaMemcpyDefault, lane()));
 }
 
 void CudaDevice::scale(DeviceView from, float factor, DeviceView to) {

@@ -24,6 +24,7 @@ class CudaDevice final : public Device {
   TensorSpec plain(const Shape& shape, DataType type) override;
   TensorSpec values(const Shape& shape) override;
   Buffer allocate(std::size_t bytes) override;
+  Buffer allocate_pinned(std::size_t bytes) override;
   void upload(std::span<const std::byte> host, DeviceView to) override;
   void prefetch(std::span<const std::byte> host) override { uploader_.prefetch(host); }
   void download(DeviceView from, std::span<std::byte> host) override;

@@ -1,5 +1,8 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <future>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -17,20 +20,31 @@ namespace {
 
 constexpr std::size_t kPredicted = 2;  // steps that weights are predicted ahead
 
+// The device on which owners update if ranks compute on GPUs.
+std::unique_ptr<Device> make_host(const RoundOptions& options) {
+  const int processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  return make_device("cpu", std::clamp(processors / options.world->local_size(), 1, options.threads));
+}
+
 // During a round this rank's thread is the worker: for each part of its share it pulls the weights and pushes
 // gradients. Another thread is the owner of this rank's chunks: it updates them in every step of the round. Ranks that
 // only serve have no parts, and the others no chunks then, so that they can be lost during a round: the owners go on
 // without their gradients.
+//
+// A rank may compute on a GPU. Then its weights and gradients are copied through pinned memory; all else is the host's.
 class Async final : public Strategy {
  public:
   Async(Model& model, AllReduce& all_reduce, Optimizer& optimizer, const RoundOptions& options)
       : parameters_(model.parameters()),
         device_(model.device()),
+        host_of_gpu_(device_.info().shares_host_memory ? nullptr : make_host(options)),
+        host_(host_of_gpu_ ? *host_of_gpu_ : device_),
         all_reduce_(all_reduce),
         optimizer_(optimizer),
         options_(options),
-        weights_(model.device().allocate(parameters_.gradients().bytes)),
-        sums_(model.device().allocate(parameters_.gradients().bytes)),
+        weights_(host_.allocate(parameters_.gradients().bytes)),
+        sums_(host_.allocate(parameters_.gradients().bytes)),
+        pinned_(host_of_gpu_ ? device_.allocate_pinned(parameters_.gradients().bytes) : Buffer{}),
         digits_(all_reduce.allocate(ExactSum::kDigits * sizeof(float))) {}
 
   ~Async() override { stop(); }
@@ -41,13 +55,13 @@ class Async final : public Strategy {
   void plan(const GradientBuckets& buckets, const SumOverRanks& sum) override {
     const std::vector<Range> chunks = own_chunks(buckets);
     if (options_.staleness > 0)
-      look_ahead_.emplace(device_, floats(weights_.view()).size(), chunks, optimizer_.momentum(), kPredicted);
+      look_ahead_.emplace(host_, floats(weights_.view()).size(), chunks, optimizer_.momentum(), kPredicted);
     const auto sum_digits = [this, sum](DeviceView digits) {
-      cpu::copy(floats(digits), floats(digits_));
+      device_.upload(std::as_bytes(floats(digits)), digits_);
       sum(digits_);
-      cpu::copy(floats(digits_), floats(digits));
+      device_.download(digits_, std::as_writable_bytes(floats(digits)));
     };
-    optimizer_.keep(chunks, sum_digits, weights_.view(), sums_.view());
+    optimizer_.keep(chunks, sum_digits, host_, {weights_.view(), sums_.view(), {}, {}});
     // When a part begins, the contributions to at most `staleness` + 1 steps are not used yet: a part that takes
     // several steps may be due in the one in which the next part begins. Its own is added to them.
     server_ = make_parameter_server(*options_.world, chunks, floats(sums_.view()).size(), options_.staleness + 2);
@@ -74,17 +88,16 @@ class Async final : public Strategy {
     server_->await_steps(drains ? done_ + round_->size() : earliest(done_ + parts()[number].first));
   }
 
-  void begin_part(std::size_t number) override {
-    age_ = done_ + parts()[number].due - server_->pull(served(parameters_.weights()));
-  }
+  void begin_part(std::size_t number) override { age_ = done_ + parts()[number].due - pull(); }
 
   std::size_t mean_over(std::size_t number, std::size_t /*samples*/) const override {
     return round_->samples(parts()[number].due);
   }
 
   void end_part(std::size_t number, float /*clip_norm*/) override {
-    correct_for_age();
-    const auto gradients = served(parameters_.gradients()), contribution = server_->contribution();
+    const bool overflows = overflowed();
+    const std::span<float> gradients = to_host(parameters_.gradients()), contribution = server_->contribution();
+    correct(gradients, overflows);
     if (number > 0 && due_together(number - 1, number))
       cpu::add(gradients, contribution);
     else
@@ -93,7 +106,7 @@ class Async final : public Strategy {
   }
 
   void end_round(float /*weight*/) override {
-    server_->pull(served(parameters_.weights()));
+    pull();
     if (owner_.valid()) owner_.get();
     done_ += round_->size();
     options_.world->end_round();
@@ -106,9 +119,10 @@ class Async final : public Strategy {
   // The sum of the ranks' chunks, with zeros elsewhere: -0, because 0 + -0 is another number than -0.
   DeviceView gather(DeviceView state) override {
     const DeviceView arena = parameters_.gradients();
-    std::ranges::fill(floats(arena), -0.0f);
+    device_.zero(arena);
+    device_.scale(arena, -1, arena);
     optimizer_.read(state, arena);
-    all_reduce_.wait(all_reduce_.enqueue(arena, AllReduce::Next::wait));
+    all_reduce_.join(all_reduce_.enqueue(arena, AllReduce::Next::wait));
     return arena;
   }
 
@@ -142,8 +156,25 @@ class Async final : public Strategy {
   std::span<const RoundSteps::Part> parts() const { return round_->parts(rank()); }
   bool due_together(std::size_t a, std::size_t b) const { return parts()[a].due == parts()[b].due; }
 
-  // What owners update of an arena.
-  std::span<float> served(DeviceView arena) const { return floats(arena.slice(0, sums_.view().bytes)); }
+  // What owners update of an arena, and host memory for it.
+  DeviceView served(DeviceView arena) const { return arena.slice(0, sums_.view().bytes); }
+  DeviceView on_host(DeviceView arena) const { return host_of_gpu_ ? pinned_.view() : served(arena); }
+
+  // Returns what owners update of an arena, in the host's memory, until the next call or pull().
+  std::span<float> to_host(DeviceView arena) {
+    device_.copy(served(arena), on_host(arena));
+    device_.finish();
+    return floats(on_host(arena));
+  }
+
+  // Gets the newest weights. Returns the step that they are of. REQUIRES: those of the last call are on the device.
+  std::uint64_t pull() {
+    const DeviceView weights = served(parameters_.weights()), pulled = on_host(weights);
+    const std::uint64_t step = server_->pull(floats(pulled));
+    device_.copy(pulled, weights);
+    parameters_.weights_changed({0, floats(pulled).size()});
+    return step;
+  }
 
   // Returns the earliest step whose weights may be used after `steps` steps.
   std::uint64_t earliest(std::uint64_t steps) const {
@@ -151,17 +182,34 @@ class Async final : public Strategy {
   }
 
   void publish_initial() {
-    cpu::copy(served(parameters_.weights()), floats(weights_.view()));
+    cpu::copy(to_host(parameters_.weights()), floats(weights_.view()));
     server_->publish(0, floats(weights_.view()));
   }
 
-  // Divides the trained parameters' gradients by their age beyond the prediction, and leaves statistics.
-  void correct_for_age() {
-    if (age_ <= kPredicted + 1) return;
+  // Returns whether the gradients of this part overflow, and adapts this rank's scale of the loss.
+  bool overflowed() {
+    LossScaling* const scaling = device_.loss_scaling();
+    if (scaling == nullptr) return false;
+    float overflows = 0;
+    scaling->judge(parameters_.gradients());
+    scaling->agree([&](DeviceView ranks) {  // this one alone
+      device_.download(ranks, std::as_writable_bytes(std::span(&overflows, 1)));
+    });
+    scaling->conclude();
+    return overflows > 0;
+  }
+
+  // Divides the trained parameters' gradients by their age beyond the prediction, and leaves statistics. Gradients that
+  // overflow become zeros.
+  void correct(std::span<float> gradients, bool overflow) const {
+    if (!overflow && age_ <= kPredicted + 1) return;
     for (const Parameter& p : parameters_.updated())
       if (p.trained()) {
-        const auto gradient = floats(parameters_.gradient(p));
-        cpu::scale(gradient, 1 / static_cast<float>(age_ - kPredicted), gradient);
+        const auto gradient = gradients.subspan(p.offset / sizeof(float), p.bytes / sizeof(float));
+        if (overflow)
+          std::ranges::fill(gradient, 0.0f);
+        else
+          cpu::scale(gradient, 1 / static_cast<float>(age_ - kPredicted), gradient);
       }
   }
 
@@ -198,12 +246,15 @@ class Async final : public Strategy {
     }
   }
 
-  const Parameters& parameters_;
+  Parameters& parameters_;
   Device& device_;
+  const std::unique_ptr<Device> host_of_gpu_;  // null if the device is the host
+  Device& host_;
   AllReduce& all_reduce_;
   Optimizer& optimizer_;
   RoundOptions options_;
   Buffer weights_, sums_;    // this rank's chunks are used: their weights, and the sum of a step's gradients
+  const Buffer pinned_;      // see on_host(); empty if the device is the host
   const DeviceView digits_;  // of a norm, in the all-reduce's memory
   std::unique_ptr<ParameterServer> server_;
   std::optional<LookAhead> look_ahead_;  // none without staleness

@@ -1,6 +1,7 @@
 #include "src/step/optimizer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace annulus {
 namespace {
@@ -20,6 +21,7 @@ std::vector<UpdateSegment> segments_of(const Parameters& parameters, const Optim
 Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay,
                      Keeps keeps, const FactorsOf& factors_of)
     : device_(device),
+      updates_on_(&device),
       parameters_(parameters),
       all_{0, parameters.gradients().bytes / sizeof(float)},
       kind_(rule),
@@ -30,22 +32,16 @@ Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& r
       segments_(segments_of(parameters, factors_of)),
       average_decay_(average_decay),
       arrived_(segments_.size()) {
-  if (keeps == Keeps::all)
-    plan({parameters.weights(), parameters.gradients(), parameters.copies(), {}}, parameters.gradients().bytes);
+  if (keeps == Keeps::all) plan(arenas(), parameters.gradients().bytes);
 }
 
-void Optimizer::keep(const std::vector<Range>& slices, const SumOverRanks& sum, DeviceView weights,
-                     DeviceView gradients) {
-  kept_ = slices;
+void Optimizer::keep(const std::vector<Range>& slices, const SumOverRanks& sum, Device& device, UpdateArenas arenas) {
+  updates_on_ = &device;
+  kept_ = arenas.kept = slices;
+  arenas.sum_over_ranks = sum;
   std::size_t size = 0;
   for (const Range& slice : slices) size += slice.size();
-  plan({.weights = weights,
-        .gradients = gradients,
-        .copies = parameters_.copies(),
-        .states = {},
-        .kept = slices,
-        .sum_over_ranks = sum},
-       size * sizeof(float));
+  plan(std::move(arenas), size * sizeof(float));
 }
 
 // `bytes`: of each state, and of the average.
@@ -54,13 +50,13 @@ void Optimizer::plan(UpdateArenas arenas, std::size_t bytes) {
   states_.clear();
   average_ = {};
   for (std::size_t i = 0; i < annulus::states(kind_); ++i) {
-    states_.push_back(device_.allocate(bytes));
+    states_.push_back(updates_on_->allocate(bytes));
     arenas.states[i] = state(i);
   }
-  if (average_decay_ > 0) average_ = device_.allocate(bytes);
+  if (average_decay_ > 0) average_ = updates_on_->allocate(bytes);
   arenas.average = average();
   arenas.average_decay = average_decay_;
-  rule_ = device_.plan(kind_, arenas, segments_);
+  rule_ = updates_on_->plan(kind_, arenas, segments_);
 }
 
 template <class Visit>
@@ -77,7 +73,7 @@ void Optimizer::read(DeviceView kept, DeviceView whole) const {
   std::vector<std::byte> slice;
   for_each_kept([&](std::size_t place, std::size_t place_in_kept, std::size_t bytes) {
     slice.resize(bytes);
-    device_.download(kept.slice(place_in_kept, bytes), slice);
+    updates_on_->download(kept.slice(place_in_kept, bytes), slice);
     device_.upload(slice, whole.slice(place, bytes));
   });
 }
@@ -86,7 +82,8 @@ void Optimizer::write(DeviceView kept, std::size_t begin, std::span<const std::b
   for_each_kept([&](std::size_t place, std::size_t place_in_kept, std::size_t bytes) {
     const std::size_t from = std::max(place, begin), end = std::min(place + bytes, begin + piece.size());
     if (from < end)
-      device_.upload(piece.subspan(from - begin, end - from), kept.slice(place_in_kept + from - place, end - from));
+      updates_on_->upload(piece.subspan(from - begin, end - from),
+                          kept.slice(place_in_kept + from - place, end - from));
   });
 }
 

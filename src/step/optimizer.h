@@ -39,11 +39,9 @@ class Optimizer {
   // Keeps zeroed states and a zeroed average of these slices of the arenas only, in floats, ascending and disjoint;
   // update() is called for them. The other ranks keep the others, and `sum` adds up their parts of norms. Discards what
   // was kept before.
-  void keep(const std::vector<Range>& slices, const SumOverRanks& sum) {
-    keep(slices, sum, parameters_.weights(), parameters_.gradients());
-  }
-  // The same for other arenas with the layout of the gradients'.
-  void keep(const std::vector<Range>& slices, const SumOverRanks& sum, DeviceView weights, DeviceView gradients);
+  void keep(const std::vector<Range>& slices, const SumOverRanks& sum) { keep(slices, sum, device_, arenas()); }
+  // The same for other arenas with the layout of the gradients', in the memory of a device that makes the updates.
+  void keep(const std::vector<Range>& slices, const SumOverRanks& sum, Device& device, UpdateArenas arenas);
   bool sharded() const { return !kept_.empty(); }  // keep() was called
 
   // To be called after begin_step(), when all of a step's gradients are complete: see Update.
@@ -92,11 +90,13 @@ class Optimizer {
   // Calls visit(place, place in the states, size) for each slice that is kept, in bytes.
   template <class Visit>
   void for_each_kept(Visit visit) const;
+  UpdateArenas arenas() const { return {parameters_.weights(), parameters_.gradients(), parameters_.copies(), {}}; }
   void plan(UpdateArenas arenas, std::size_t bytes);
   void update_whole(const Range& slice);
   void update_complete(const Range& parameters);
 
-  Device& device_;
+  Device& device_;      // of the parameters
+  Device* updates_on_;  // and keeps the states and the average
   Parameters& parameters_;
   const Range all_;  // of the gradients' arena, in floats
   const UpdateRule kind_;

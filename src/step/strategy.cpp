@@ -9,8 +9,6 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, Model& model, A
   if (name == "synchronous") return make_synchronous_strategy(optimizer);
   if (name == "sharded") return make_sharded_strategy(model, all_reduce, optimizer);
   if (name == "local") return make_local_strategy(model, all_reduce, optimizer, round);
-  if (!model.device().info().shares_host_memory)
-    fail("--strategy {} is not supported on GPUs yet: use --strategy synchronous, sharded or local", name);
   if (name == "async") return make_async_strategy(model, all_reduce, optimizer, round);
   fail("unknown strategy '{}'", name);
 }

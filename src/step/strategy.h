@@ -24,6 +24,7 @@ struct RoundOptions {
   std::size_t global_batch = 0;   // samples of a step (async)
   std::size_t staleness = 0;      // the most steps that a rank may be ahead of the slowest one (async)
   std::size_t servers = 0;        // ranks after those that compute, which only serve; 0: all ranks do (async)
+  int threads = 1;                // of the host beside a GPU, if this rank's share of the processors allows it (async)
   const World* world = nullptr;   // all ranks (async)
 };
 
@@ -128,10 +129,11 @@ class Strategy {
 //   synchronous parallel parameter server", NIPS 2013). Within a round, ranks pull weights that are predicted two steps
 //   ahead (LookAhead). A gradient of weights that are N > 3 steps old is divided by N - 2 (Zhang et al.,
 //   "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016). With staleness 0, rounds counted in steps,
-//   and no ranks that only serve, the bits are those of synchronous steps that sum in a ring.
+//   and no ranks that only serve, the bits are those of synchronous steps that sum in a ring. If ranks compute on GPUs,
+//   owners keep all of this in the host's memory and update there, so the bits are others. Gradients of a part that
+//   overflow in 16 bits count as zeros.
 // All references must outlive the strategy. REQUIRES for sharded: the weights are in the all-reduce's common memory;
-// for async: the optimizer does not need whole parameters. Throws Error if it cannot be used with this all-reduce or
-// device.
+// for async: the optimizer does not need whole parameters. Throws Error if it cannot be used with this all-reduce.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, Model& model, AllReduce& all_reduce,
                                         Optimizer& optimizer, const RoundOptions& round);
 

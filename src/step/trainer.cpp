@@ -32,7 +32,7 @@ BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
 // Returns the option that requires all all-reduces of a step before its first update; empty if buckets are updated one
 // by one.
 std::string_view waits_for_all(Model& model, const Optimizer& optimizer, const StepOptions& options) {
-  if (options.strategy == "local") return "";  // a rank's own updates do not wait
+  if (options.strategy == "local" || options.strategy == "async") return "";  // a part's update does not wait
   if (model.device().loss_scaling() != nullptr) return "--precision fp16";
   if (options.strategy == "sharded" && optimizer.needs_whole_parameters())
     return "--optimizer lars and --strategy sharded";

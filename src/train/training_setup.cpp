@@ -12,6 +12,7 @@
 #include "models/state_dict.h"
 #include "models/synchronize.h"
 #include "models/transformer_dropout.h"
+#include "src/job/threads.h"
 #include "src/onnx/network_file.h"
 
 namespace annulus {
@@ -165,7 +166,8 @@ StepOptions step_options(const World& world, const TrainOptions& options, std::s
           .global_batch = global_batch,
           .strategy = options.strategy,
           .round = {part_size(world, options, global_batch), options.outer, workers_of(world, options), options.overlap,
-                    global_batch, options.staleness, ranks - workers_of(world, options), &world}};
+                    global_batch, options.staleness, ranks - workers_of(world, options),
+                    choose_threads(options.device.threads).count, &world}};
 }
 
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {

@@ -424,11 +424,115 @@ class Local(GpuTest):
     def test_refusals(self):
         for change, why in (({"wire": "int8"}, "--wire int8 is not supported on GPUs yet: use fp32 or bf16"),
                             ({"survive": True}, "--survive is not supported on GPUs yet: use --device cpu"),
-                            ({"strategy": "async"}, "--strategy async is not supported on GPUs yet")):
+                            ({"strategy": "async", "survive": True}, "--survive is not supported on GPUs yet")):
             with self.subTest(**change):
                 result = run(*self.training(self.folder / "out", **{"strategy": "local", **change}), ranks=2)
                 self.assertEqual(result.status, 1, str(result))
                 self.assertRegex(result.err, why)
+
+
+class Async(GpuTest):
+    def train_async(self, name, ranks=2, **options):
+        """Rounds of 3 steps: of 3 and 2 in each epoch."""
+        out = self.folder / name
+        return out, self.train(out, ranks=ranks, **{"strategy": "async", "sync_every": 3, "bucket": "16KiB", **options})
+
+    def test_without_staleness(self):
+        """The weights of the CPU, and of synchronous steps."""
+        for ranks, options in ((0, {"model": "mlp"}), (2, {"ema": 0.9, "environment": gpus(2)}),
+                               (3, {"optimizer": "adamw", "lr": 0.001, "momentum": None, "weight_decay": 0.01}),
+                               (2, {"servers": 1}), (3, {"servers": 2, "model": "resnet20", "max_steps": 3})):
+            with self.subTest(ranks=ranks, **options):
+                options = {"precision": "fp32", "epochs": 2, "metrics_every": 1, **options}
+                name = f"{ranks}-{len(options)}"
+                runs = [self.train_async(f"{name}/{device}", ranks, device=device, staleness=0, **options)
+                        for device in ("cuda", "cpu")]
+                workers = max(ranks, 1) - options.pop("servers", 0)
+                runs.append(self.train_async(f"{name}/synchronous", workers, strategy="synchronous", sync_every=None, **options))
+                (gpu, of_gpu), *others = runs
+                for other, of_other in others:
+                    self.assert_same_losses(of_gpu, of_other, 1e-4)
+                    self.assertLess(self.farthest(gpu / "checkpoint.h5", other / "checkpoint.h5"), 1e-4)
+                self.assertEqual(*([line["step"] for line in helper.metrics(out)] for out, _ in runs[:2]))
+                found, expected = (read_checkpoint(out / "checkpoint.h5") for out, _ in runs[:2])
+                for group in helper.STATE:
+                    self.assertEqual(found[group].keys(), expected[group].keys(), group)
+                    for array, values in expected[group].items():
+                        np.testing.assert_allclose(found[group][array], values, rtol=1e-3, atol=1e-5, err_msg=array)
+
+    def test_staleness_in_every_precision(self):
+        for precision, options in (("fp32", {}), ("bf16", {"servers": 1}), ("fp16", {})):
+            with self.subTest(precision):
+                _, results = self.train_async(precision, 3, model="mlp", precision=precision, epochs=3, staleness=2, **options)
+                losses = [epoch["train_loss"] for epoch in results["epochs"]]
+                self.assertLess(losses[2], 0.5 * losses[0])
+                histogram = results["ledger"]["staleness"]["histogram"]
+                self.assertLessEqual(len(histogram), 3)
+                self.assertEqual(sum(histogram), 15 * (3 - options.get("servers", 0)))
+
+    def test_timed_rounds(self):
+        out, results = self.train_async("out", 3, model="mlp", sync_every="1s", servers=1, epochs=3)
+        self.assertLess(results["epochs"][2]["train_loss"], 0.5 * results["epochs"][0]["train_loss"])
+        self.assert_finite(out / "checkpoint.h5")
+
+    def test_servers_compute_nothing(self):
+        _, results = self.train_async("out", 3, servers=2, epochs=2)
+        compute = results["ledger"]["ranks"]["compute"]
+        self.assertTrue(all(seconds < 0.5 * compute[0] for seconds in compute[1:]), compute)
+
+    def test_overflowing_gradients_are_dropped(self):
+        out, _ = self.train_async("out", 3, model="resnet20", precision="fp16", max_steps=3)
+        helper.edit_checkpoint(out / "checkpoint.h5", lambda file: file.attrs.modify("loss_scale", np.uint64(2 ** 24)))
+        before = read_checkpoint(out / "checkpoint.h5")
+        self.train_async("out", 3, model="resnet20", precision="fp16", epochs=4, resume=True)
+        after = read_checkpoint(out / "checkpoint.h5")
+        self.assertLess(self.scaling(after)[0], 2 ** 24)
+        self.assert_finite(out / "checkpoint.h5")
+        for name, values in after["parameters"].items():
+            if name.endswith("variance"):
+                self.assertGreater(np.min(values / before["parameters"][name]), 0.2, name)
+
+    def test_resumed_runs_are_bit_identical(self):
+        for name, options in (("bf16", {"model": "resnet20", "ema": 0.9}), ("fp16", {"precision": "fp16", "servers": 1})):
+            with self.subTest(name):
+                options = {"ranks": 3, "epochs": 3, "checkpoint_every": 3, "eval_every": "end", "staleness": 0, **options}
+                whole, _ = self.train_async(f"{name}/whole", max_steps=13, **options)
+                for steps in (3, 13):
+                    parts, _ = self.train_async(f"{name}/parts", max_steps=steps, resume=True, **options)
+                self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
+
+    def test_resuming_elsewhere(self):
+        options = {"precision": "fp32", "epochs": 3, "ema": 0.9, "staleness": 0}
+        out, _ = self.train_async("out", 3, servers=1, max_steps=5, **options)
+        for ranks, device in ((2, "cuda"), (2, "cpu"), (3, "cuda"), (3, "cpu")):
+            shutil.copytree(out, self.folder / f"{ranks}-{device}")
+            self.train_async(f"{ranks}-{device}", ranks, device=device, max_steps=10, resume=True, **options)
+        for ranks in (2, 3):
+            found = [self.folder / f"{ranks}-{device}/checkpoint.h5" for device in ("cuda", "cpu")]
+            self.assertLess(self.farthest(*found), 1e-4)
+        self.train(out, ranks=2, precision="fp32", epochs=3, ema=0.9, max_steps=7, resume=True)  # with synchronous steps
+
+    def test_the_ledger_adds_up(self):
+        _, results = self.train_async("out", epochs=2)
+        ledger = results["ledger"]
+        for part in PARTS[:-1]:
+            self.assertGreaterEqual(ledger[part], 0, part)
+        self.assertGreater(ledger["exposed_communication"], 0)
+        self.assertAlmostEqual(sum(ledger[part] for part in PARTS), ledger["wall"], delta=1e-6 * ledger["wall"])
+
+    def test_timeline(self):
+        file = self.folder / "timeline.json"
+        self.train_async("out", epochs=4, timeline=file)
+        names = [event["name"] for event in json.loads(file.read_text()) if event["ph"] == "X" and event["pid"] == 1]
+        self.assertEqual(names.count("step"), 3)  # the rounds from the sixth on, of 2, 3 and 2 steps
+        self.assertEqual(names.count("forward"), 7)
+        self.assertEqual(names.count("wait for steps"), 10)  # before each step, and at the end of a round
+
+    def test_a_network_with_shared_embeddings(self):
+        options = {"model": "gpt-tiny", "data": self.import_texts(), "length": 16, "global_batch": 4, "max_steps": 6,
+                   "precision": "fp32", "staleness": 0}
+        found = [self.train_async(device, device=device, **options) for device in ("cpu", "cuda")]
+        self.assertLess(self.farthest(*(out / "checkpoint.h5" for out, _ in found)), 1e-4)
 
 
 class Pipeline(GpuTest):

@@ -85,8 +85,9 @@ struct Run {
       : device(make_device({.name = on, .threads = 1, .precision = precision})),
         all_reduce(world, *device),
         model(*device, graph, Mode::training, kBatch, allocate_in(all_reduce)),
-        optimizer(*device, model.parameters(), rule, 0.05f, 0.9),
-        trainer(model, all_reduce, optimizer, ledger, buckets, activity, lane, options) {
+        optimizer(*device, model.parameters(), rule, 0.05f, 0.9, kept_by(options.strategy)),
+        trainer(model, all_reduce, optimizer, ledger, buckets, activity, lane, options),
+        ranks(static_cast<int>(options.round.ranks)) {
     model.record_to(lane);
     model.parameters().initialize(7);
     optimizer.begin_average();
@@ -109,7 +110,7 @@ struct Run {
   StepMetrics round(std::uint64_t number, std::size_t size) {
     const StepPlan plan{0, {1000 * number, 1000 * number + size}, false};
     trainer.begin_round(plan);
-    const Range share = plan.share(world.rank(), world.size(), 0, kBatch);
+    const Range share = plan.share(world.rank(), ranks, 0, kBatch);
     return trainer.step(test::image_batch(plan, share, 16 * 16 * 3, kClasses), {}, device->mark());
   }
 
@@ -132,6 +133,7 @@ struct Run {
   Ledger ledger{0};
   Activity activity;
   Trainer trainer;
+  const int ranks;  // that compute in a round
 };
 
 bool many_ranks() {
@@ -279,6 +281,18 @@ StepOptions local_steps(const std::string& outer, bool overlap) {
   return {.global_batch = kBatch * n, .strategy = "local", .round = {kBatch, outer, n, overlap}};
 }
 
+StepOptions async_steps(const World& world, std::size_t staleness, std::size_t servers = 0) {
+  const std::size_t n = static_cast<std::size_t>(world.size()) - servers;
+  return {.global_batch = kBatch * n,
+          .strategy = "async",
+          .round = {.batch = kBatch,
+                    .ranks = n,
+                    .global_batch = kBatch * n,
+                    .staleness = staleness,
+                    .servers = servers,
+                    .world = &world}};
+}
+
 // An arena with the gradients' layout, row-major.
 std::vector<float> values_of(Run& run, DeviceView arena) {
   std::vector<float> values;
@@ -298,20 +312,25 @@ double farthest(const std::vector<float>& a, const std::vector<float>& b) {
 
 }  // namespace
 
-TEST_CASE("rounds of local steps give the weights of the CPU") {
-  const std::string outer = GENERATE("average", "nesterov");
-  const bool overlap = GENERATE(false, true);
-  CAPTURE(outer, overlap);
-  const StepOptions options = local_steps(outer, overlap);
+TEST_CASE("rounds give the weights of the CPU") {
+  const World world;
+  const std::size_t servers = world.size() > 1 ? 1 : 0;
+  StepOptions options =
+      GENERATE_COPY(local_steps("average", false), local_steps("average", true), local_steps("nesterov", false),
+                    local_steps("nesterov", true), async_steps(world, 0), async_steps(world, 0, servers));
+  options.round.world = &world;  // of this run of the test
+  CAPTURE(options.strategy, options.round.outer, options.round.overlap, options.round.servers);
   const Graph graph = make_model("lenet", kTask);
   Run gpu(Precision::fp32, graph, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options),
       cpu(Precision::fp32, graph, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options, "cpu");
   const auto weights = [](Run& run) { return values_of(run, run.model.parameters().weights()); };
   const auto start = weights(gpu);
-  // Some ranks have more samples than others, or none.
+  // Some ranks have no samples or, if it does not depend on their timing which weights they have then, more than
+  // others.
   std::uint64_t number = 0;
+  const std::size_t more = options.strategy == "local" ? 1 : 0;
   for (const std::size_t parts :
-       {2 * options.round.ranks, 2 * options.round.ranks + 1, (options.round.ranks + 1) / 2}) {
+       {2 * options.round.ranks, 2 * options.round.ranks + more, (options.round.ranks + 1) / 2}) {
     const StepMetrics found = gpu.round(number, parts * kBatch), expected = cpu.round(number, parts * kBatch);
     CHECK(found.loss == Approx(expected.loss).epsilon(1e-5));
     CHECK(found.measure == Approx(expected.measure).epsilon(1e-5));
@@ -334,10 +353,12 @@ TEST_CASE("rounds of local steps give the weights of the CPU") {
 }
 
 TEST_CASE("after a round all ranks have the same weights, and narrow copies of them") {
+  const World world;
   const Precision precision = GENERATE(Precision::bf16, Precision::fp16);
-  const bool overlap = GENERATE(false, true);
-  CAPTURE(to_string(precision), overlap);
-  const StepOptions options = local_steps("nesterov", overlap);
+  StepOptions options =
+      GENERATE_COPY(local_steps("nesterov", false), local_steps("nesterov", true), async_steps(world, 2));
+  options.round.world = &world;  // of this run of the test
+  CAPTURE(to_string(precision), options.strategy, options.round.overlap);
   Run run(precision, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options);
   const Parameters& parameters = run.model.parameters();
   const auto expect_narrow_copies = [&] {
@@ -371,6 +392,37 @@ TEST_CASE("in fp16 each rank skips its own updates that overflow") {
     REQUIRE(std::isfinite(weight));
 }
 
+TEST_CASE("in fp16 gradients that overflow do not reach the owners of weights") {
+  const World world;
+  const StepOptions options = async_steps(world, 0);
+  Run run(Precision::fp16, Sgd{}, kSomeBuckets, nullptr, options),
+      expected(Precision::fp16, Sgd{}, kSomeBuckets, nullptr, options);
+  const auto weights = [](Run& of) { return test::floats_of(*of.device, of.model.parameters().weights()); };
+  const auto start = weights(run);
+  const bool overflows = world.rank() == world.size() - 1;
+  run.device->loss_scaling()->set_state({.scale = overflows ? 0x1p24f : 1024, .good_steps = 0});
+  expected.device->loss_scaling()->set_state({.scale = 1024, .good_steps = 0});
+  for (Run* of : {&run, &expected}) of->round(0, options.global_batch);
+  CHECK(run.device->loss_scaling()->state().scale == (overflows ? 0x1p23f : 1024));
+  CHECK(run.device->loss_scaling()->state().good_steps == (overflows ? 0 : 1));
+  const auto found = weights(run), whole = weights(expected);
+  for (const Parameter& p : run.model.parameters().updated()) {
+    if (p.role == Role::metric) continue;
+    const std::size_t begin = p.offset / sizeof(float), end = begin + elements(p.spec.shape);
+    const auto same = [&](const std::vector<float>& others) {
+      return std::equal(found.begin() + begin, found.begin() + end, others.begin() + begin);
+    };
+    CAPTURE(p.name);
+    if (p.role == Role::statistic) {
+      CHECK(same(whole));
+    } else if (p.role == Role::weight) {
+      CHECK_FALSE(same(whole));
+      CHECK(same(start) == (world.size() == 1));
+    }
+    CHECK(std::all_of(found.begin() + begin, found.begin() + end, [](float value) { return std::isfinite(value); }));
+  }
+}
+
 TEST_CASE("a round may have more marks than are kept") {
   if (many_ranks()) return;
   const StepOptions options = local_steps("average", true);
@@ -395,7 +447,10 @@ TEST_CASE("a step allocates no GPU memory") {
 
 TEST_CASE("a round allocates no GPU memory") {
   if (many_ranks()) return;
-  const StepOptions options = local_steps("nesterov", GENERATE(false, true));
+  const World world;
+  StepOptions options =
+      GENERATE_COPY(local_steps("nesterov", false), local_steps("nesterov", true), async_steps(world, 2));
+  options.round.world = &world;  // of this run of the test
   Run run(Precision::bf16, AdamW{}, kSomeBuckets, nullptr, options);
   for (std::uint64_t number = 0; number < 3; ++number) run.round(number, 2 * options.global_batch);
   run.trainer.finish();
