@@ -15,10 +15,10 @@ constexpr std::size_t kScratchBytes = 4 << 20;  // for arrays outside allocate()
 
 class Hierarchical final : public StreamAlgorithm {
  public:
-  Hierarchical(const World& world, cuda::SideLane& lane)
+  Hierarchical(const World& world, cuda::SideLane& lane, WireType wire)
       : StreamAlgorithm(lane.stream()),
         node_(make_direct_all_reduce(world.node(), lane)),
-        across_nodes_(make_nccl(world.across_nodes(), lane)),
+        across_nodes_(make_nccl(world.across_nodes(), lane, wire)),
         scratch_(allocate(kScratchBytes)) {}
   ~Hierarchical() override { leave(); }
 
@@ -29,22 +29,24 @@ class Hierarchical final : public StreamAlgorithm {
 
   void put(DeviceView values, Operation operation) override {
     if (operation != Operation::all_reduce) fail("half an all-reduce over GPUs of several nodes");
-    const bool own_memory = std::ranges::any_of(memory_, [&](DeviceView memory) {
-      return values.address >= memory.address && values.address + values.bytes <= memory.address + memory.bytes;
-    });
-    if (own_memory) return put_array(values);
-    while (values.bytes > 0) {
-      const DeviceView piece = values.slice(0, std::min(values.bytes, scratch_.bytes));
+    if (own(values)) return put_array(values);
+    for_each_piece(values, [this](DeviceView piece) {
       copy(piece, scratch_);
       put_array(scratch_.slice(0, piece.bytes));
       copy(scratch_.slice(0, piece.bytes), piece);
-      values = values.slice(piece.bytes, values.bytes - piece.bytes);
-    }
+    });
   }
 
   Range chunk(std::size_t) const override { fail("an all-reduce over GPUs of several nodes has no chunks"); }
   DeviceView allocate(std::size_t bytes) override { return memory_.emplace_back(node_->allocate(bytes)); }
-  std::uint64_t bytes_to_send(DeviceView, Operation) const override { return 0; }  // NCCL chooses the algorithm
+  // Between nodes.
+  std::uint64_t bytes_to_send(DeviceView values, Operation operation) const override {
+    const auto sent = [&](DeviceView array) { return across_nodes_->bytes_to_send(own_chunk(array), operation); };
+    if (own(values)) return sent(values);
+    std::uint64_t bytes = 0;
+    for_each_piece(values, [&](DeviceView piece) { bytes += sent(piece); });
+    return bytes;
+  }
 
   void expect_all_there() override {
     node_->expect_all_there();
@@ -53,12 +55,29 @@ class Hierarchical final : public StreamAlgorithm {
   Place snapshot() override { return node_->snapshot(); }
 
  private:
+  bool own(DeviceView values) const {
+    return std::ranges::any_of(memory_, [&](DeviceView memory) {
+      return values.address >= memory.address && values.address + values.bytes <= memory.address + memory.bytes;
+    });
+  }
+
+  // Of an array elsewhere: pieces that fit the scratch.
+  template <class Visit>
+  void for_each_piece(DeviceView values, const Visit& visit) const {
+    for (std::size_t begin = 0; begin < values.bytes; begin += scratch_.bytes)
+      visit(values.slice(begin, std::min(values.bytes - begin, scratch_.bytes)));
+  }
+
+  DeviceView own_chunk(DeviceView array) const {
+    const Range own = node_->chunk(array.bytes / sizeof(float));
+    return array.slice(own.begin * sizeof(float), own.size() * sizeof(float));
+  }
+
   // Chunks with the same number have the same size on all nodes.
   void put_array(DeviceView array) {
     if (array.bytes < sizeof(float)) return;
     node_->put(array, Operation::reduce_scatter);
-    const Range own = node_->chunk(array.bytes / sizeof(float));
-    across_nodes_->put(array.slice(own.begin * sizeof(float), own.size() * sizeof(float)), Operation::all_reduce);
+    across_nodes_->put(own_chunk(array), Operation::all_reduce);
     node_->put(array, Operation::all_gather);
   }
 
@@ -73,8 +92,8 @@ class Hierarchical final : public StreamAlgorithm {
 
 }  // namespace
 
-std::unique_ptr<StreamAlgorithm> make_gpu_hierarchical(const World& world, cuda::SideLane& lane) {
-  return std::make_unique<Hierarchical>(world, lane);
+std::unique_ptr<StreamAlgorithm> make_gpu_hierarchical(const World& world, cuda::SideLane& lane, WireType wire) {
+  return std::make_unique<Hierarchical>(world, lane, wire);
 }
 
 }  // namespace annulus

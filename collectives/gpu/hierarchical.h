@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "collectives/gpu/stream_algorithm.h"
+#include "collectives/wire_type.h"
 #include "collectives/world/world.h"
 
 namespace annulus {
@@ -15,11 +16,12 @@ class SideLane;
 // only its chunk, 1/N of it on nodes of N GPUs, and all of a node's network adapters send at the same time:
 //
 //    reduce-scatter on the node      (collectives/gpu/direct_all_reduce.h)
-//    all-reduce of the own chunk     with the GPUs of the other nodes that have the same chunk, by NCCL
+//    all-reduce of the own chunk     with the GPUs of the other nodes that have the same chunk, by NCCL, in messages of
+//                                    `wire` (collectives/gpu/nccl.h)
 //    all-gather on the node
 //
 // All of it is queued on one stream. Collective over the world. Throws Error, on all ranks, if the nodes do not have
 // the same number of ranks, at least two, if two ranks share a GPU, or if GPUs cannot access each other's memory.
-std::unique_ptr<StreamAlgorithm> make_gpu_hierarchical(const World& world, cuda::SideLane& lane);
+std::unique_ptr<StreamAlgorithm> make_gpu_hierarchical(const World& world, cuda::SideLane& lane, WireType wire);
 
 }  // namespace annulus

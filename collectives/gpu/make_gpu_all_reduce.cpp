@@ -28,9 +28,10 @@ struct Request {
 };
 
 Made on_stream(const Request& request, std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm,
-               const std::string& name, const std::string& order, bool halves = true) {
+               const std::string& name, const std::string& order, WireType wire = WireType::fp32, bool halves = true) {
   return std::make_unique<AllReduceStream>(
-      AllReduceInfo{.description = fmt::format("{} ({})", name, request.why), .order = order, .halves = halves},
+      AllReduceInfo{
+          .description = fmt::format("{} ({})", name, request.why), .order = order, .wire = wire, .halves = halves},
       std::move(lane), std::move(algorithm));
 }
 
@@ -82,21 +83,26 @@ bool can_be_hierarchical(const World& world) {
          shared_gpu(world).empty();
 }
 
-Made make_hierarchical(const Request& request) {
-  auto lane = make_lane(request);
-  auto hierarchical = make_gpu_hierarchical(request.world, *lane);
-  const std::string name = fmt::format(
-      "hierarchical: over the {} GPUs' memory on each node, between nodes NCCL's "
-      "all-reduce",
-      request.world.local_size());
-  return on_stream(request, std::move(lane), std::move(hierarchical), name, name, false);
+std::string vendors_name(WireType wire) {
+  return wire == WireType::fp32 ? "NCCL's all-reduce"
+                                : fmt::format("all-reduce of {} messages by NCCL", to_string(wire));
 }
 
-Made make_vendors(const Request& request) {
+Made make_hierarchical(const Request& request) {
   auto lane = make_lane(request);
-  auto nccl = make_nccl(request.world, *lane);
-  const std::string name = "NCCL's all-reduce";
-  return on_stream(request, std::move(lane), std::move(nccl), name, name);
+  auto hierarchical = make_gpu_hierarchical(request.world, *lane, request.wire);
+  const std::string name = fmt::format("hierarchical: over the {} GPUs' memory on each node, between nodes {}",
+                                       request.world.local_size(), vendors_name(request.wire));
+  return on_stream(request, std::move(lane), std::move(hierarchical), name, name, request.wire, false);
+}
+
+// 16-bit messages are for the network between nodes.
+Made make_vendors(const Request& request) {
+  const WireType wire = request.world.one_node() ? WireType::fp32 : request.wire;
+  auto lane = make_lane(request);
+  auto nccl = make_nccl(request.world, *lane, wire);
+  const std::string name = vendors_name(wire);
+  return on_stream(request, std::move(lane), std::move(nccl), name, name, wire, wire == WireType::fp32);
 }
 
 // Stages arrays through the host's memory for the host's algorithm of this name.
@@ -111,15 +117,12 @@ bool messages_take_gpu_memory(const World& world) {
   return std::ranges::min(world.gather(std::uint64_t{mpi_takes_gpu_memory()})) == 1;
 }
 
-// `otherwise`: the host's algorithm to use if MPI cannot send from GPU memory, or not in 16 bits.
+// `otherwise`: the host's algorithm to use if MPI cannot send from GPU memory.
 Made make_between_nodes(const std::string& otherwise, const Request& request) {
-  const bool direct = messages_take_gpu_memory(request.world);
-  if (direct && request.wire == WireType::fp32)
-    return make_gpu_message_ring(request.world, request.device,
+  if (messages_take_gpu_memory(request.world))
+    return make_gpu_message_ring(request.world, request.device, request.wire,
                                  "the ranks are on several nodes, and MPI supports GPU memory");
-  return make_through_host(otherwise, request,
-                           fmt::format("the ranks are on several nodes, and MPI {}",
-                                       direct ? "sends only fp32 from GPU memory" : "does not support GPU memory"));
+  return make_through_host(otherwise, request, "the ranks are on several nodes, and MPI does not support GPU memory");
 }
 
 Made make_auto(const Request& request) {
@@ -128,8 +131,11 @@ Made make_auto(const Request& request) {
     return Request{world, request.device, request.wire, request.crossover, std::move(why)};
   };
   if (!world.one_node()) {
-    if (request.wire != WireType::fp32 || !shared_gpu(world).empty()) return make_between_nodes("auto", request);
-    return make_vendors(because("the ranks are on several nodes, and each has a GPU of its own"));
+    if (!shared_gpu(world).empty()) return make_between_nodes("auto", request);
+    const Request own_gpus = because("the ranks are on several nodes, and each has a GPU of its own");
+    // NCCL's own all-reduce also knows the nodes.
+    return request.wire != WireType::fp32 && can_be_hierarchical(world) ? make_hierarchical(own_gpus)
+                                                                        : make_vendors(own_gpus);
   }
   std::string unreachable;
   try {
@@ -150,8 +156,7 @@ std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string& algorithm, con
   if (algorithm == "auto") return make_auto(request);
   if (algorithm == "nccl") return make_vendors(request);
   if (algorithm == "direct") return make_direct(request);
-  if (algorithm == "hierarchical" && wire == WireType::fp32 && can_be_hierarchical(world))
-    return make_hierarchical(request);
+  if (algorithm == "hierarchical" && can_be_hierarchical(world)) return make_hierarchical(request);
   if (algorithm == "ring") return world.one_node() ? make_ring(request) : make_between_nodes("ring", request);
   return make_through_host(algorithm, request);
 }

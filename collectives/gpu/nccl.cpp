@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/gpu/places.h"
+#include "collectives/gpu/wire_codec.h"
 #include "kernels/base/error.h"
 #include "kernels/cuda/runtime/side_lane.h"
 
@@ -32,6 +33,8 @@ constexpr int kMostBlocks = 16;
 
 constexpr std::size_t kAligned = 256 / sizeof(float);  // chunks are multiples of it
 
+constexpr std::size_t kPiece = 1 << 20;  // floats that are sent in 16 bits at a time. Not measured yet
+
 Buffer allocate(std::size_t bytes) {
   void* address = nullptr;
   check(ncclMemAlloc(&address, bytes));
@@ -42,14 +45,14 @@ Buffer allocate(std::size_t bytes) {
 
 class Nccl final : public StreamAlgorithm {
  public:
-  Nccl(const World& world, cuda::SideLane& lane);
+  Nccl(const World& world, cuda::SideLane& lane, WireType wire);
   ~Nccl() override;
 
   void end_waits() noexcept override { communicator_.reset(); }
   void put(DeviceView values, Operation operation) override;
   Range chunk(std::size_t count) const override;
   DeviceView allocate(std::size_t bytes) override;
-  std::uint64_t bytes_to_send(DeviceView, Operation) const override { return 0; }  // NCCL chooses the algorithm
+  std::uint64_t bytes_to_send(DeviceView values, Operation operation) const override;
   void expect_all_there() override;
 
  private:
@@ -61,15 +64,25 @@ class Nccl final : public StreamAlgorithm {
 
   std::size_t even_share(std::size_t count) const { return count / kAligned / size_ * kAligned; }
 
+  void put_coded(float* values, std::size_t count);
+  Range coded_chunk(std::size_t count, std::size_t rank) const { return split_blocks(count, kAligned, size_, rank); }
+  template <class Visit>
+  void for_each_peer(const Visit& visit) const;
+  void send(const std::uint16_t* coded, std::size_t count, std::size_t peer) const;
+  void receive(std::uint16_t* coded, std::size_t count, std::size_t peer) const;
+
   const std::size_t rank_, size_;
-  std::vector<Registered> memory_;  // outlives the communicator
+  const WireType wire_;
+  std::uint16_t *coded_ = nullptr, *arrived_ = nullptr;  // a piece, and the peers' shares of its own chunk
+  std::vector<Registered> memory_;                       // outlives the communicator
   Communicator communicator_;
 };
 
-Nccl::Nccl(const World& world, cuda::SideLane& lane)
+Nccl::Nccl(const World& world, cuda::SideLane& lane, WireType wire)
     : StreamAlgorithm(lane.stream()),
       rank_(static_cast<std::size_t>(world.rank())),
-      size_(static_cast<std::size_t>(world.size())) {
+      size_(static_cast<std::size_t>(world.size())),
+      wire_(wire) {
   if (const std::string shared = shared_gpu(world); !shared.empty())
     fail("NCCL does not support two ranks on one GPU: {}; use --all-reduce ring, or fewer ranks", shared);
   ncclUniqueId id{};
@@ -83,6 +96,14 @@ Nccl::Nccl(const World& world, cuda::SideLane& lane)
     ncclComm_t communicator = nullptr;
     check(ncclCommInitRankConfig(&communicator, world.size(), id, world.rank(), &config));
     communicator_.reset(communicator);
+  });
+  if (wire_ == WireType::fp32) return;
+  world.all_or_none([&] {
+    const auto numbers = [this](std::size_t count) {
+      return reinterpret_cast<std::uint16_t*>(allocate(count * sizeof(std::uint16_t)).address);
+    };
+    coded_ = numbers(kPiece);
+    arrived_ = numbers((size_ - 1) * coded_chunk(kPiece, 0).size());
   });
 }
 
@@ -110,6 +131,11 @@ void Nccl::put(DeviceView values, Operation operation) {
   const std::size_t count = values.bytes / sizeof(float);
   if (count == 0) return;
   auto* const all = reinterpret_cast<float*>(values.address);
+  if (wire_ != WireType::fp32) {
+    if (operation != Operation::all_reduce) fail("half an all-reduce of {} messages by NCCL", to_string(wire_));
+    for (std::size_t begin = 0; begin < count; begin += kPiece) put_coded(all + begin, std::min(kPiece, count - begin));
+    return;
+  }
   if (operation == Operation::all_reduce) {
     check(ncclAllReduce(all, all, count, ncclFloat, ncclSum, communicator_.get(), stream()));
     return;
@@ -130,6 +156,58 @@ void Nccl::put(DeviceView values, Operation operation) {
   check(ncclGroupEnd());
 }
 
+// See nccl.h.
+void Nccl::put_coded(float* values, std::size_t count) {
+  const Range own = coded_chunk(count, rank_);
+  const std::size_t largest = coded_chunk(kPiece, 0).size();
+  for (const Range& part : {Range{0, own.begin}, Range{own.end, count}})
+    cuda::encode(wire_, values + part.begin, coded_ + part.begin, part.size(), stream());
+  std::uint16_t* place = arrived_;
+  for_each_peer([&](std::size_t peer) {
+    const Range theirs = coded_chunk(count, peer);
+    send(coded_ + theirs.begin, theirs.size(), peer);
+    receive(place, own.size(), peer);
+    place += largest;
+  });
+  cuda::sum_coded(wire_, values + own.begin, arrived_, largest, size_ - 1, coded_ + own.begin, own.size(), stream());
+  for_each_peer([&](std::size_t peer) {
+    const Range theirs = coded_chunk(count, peer);
+    send(coded_ + own.begin, own.size(), peer);
+    receive(coded_ + theirs.begin, theirs.size(), peer);
+  });
+  cuda::decode(wire_, coded_, values, count, stream());
+}
+
+// Messages to and from all peers are under way at the same time.
+template <class Visit>
+void Nccl::for_each_peer(const Visit& visit) const {
+  check(ncclGroupStart());
+  for (std::size_t turn = 1; turn < size_; ++turn) visit((rank_ + turn) % size_);
+  check(ncclGroupEnd());
+}
+
+void Nccl::send(const std::uint16_t* coded, std::size_t count, std::size_t peer) const {
+  if (count > 0)
+    check(ncclSend(coded, count * sizeof *coded, ncclUint8, static_cast<int>(peer), communicator_.get(), stream()));
+}
+
+void Nccl::receive(std::uint16_t* coded, std::size_t count, std::size_t peer) const {
+  if (count > 0)
+    check(ncclRecv(coded, count * sizeof *coded, ncclUint8, static_cast<int>(peer), communicator_.get(), stream()));
+}
+
+// NCCL chooses its algorithm, so only our own messages are counted.
+std::uint64_t Nccl::bytes_to_send(DeviceView values, Operation) const {
+  if (wire_ == WireType::fp32) return 0;
+  const std::size_t count = values.bytes / sizeof(float);
+  std::uint64_t numbers = 0;
+  for (std::size_t begin = 0; begin < count; begin += kPiece) {
+    const std::size_t piece = std::min(kPiece, count - begin), own = coded_chunk(piece, rank_).size();
+    numbers += piece - own + (size_ - 1) * own;
+  }
+  return numbers * sizeof(std::uint16_t);
+}
+
 void Nccl::expect_all_there() {
   ncclResult_t state = ncclSuccess;
   check(ncclCommGetAsyncError(communicator_.get(), &state));
@@ -138,8 +216,8 @@ void Nccl::expect_all_there() {
 
 }  // namespace
 
-std::unique_ptr<StreamAlgorithm> make_nccl(const World& world, cuda::SideLane& lane) {
-  return std::make_unique<Nccl>(world, lane);
+std::unique_ptr<StreamAlgorithm> make_nccl(const World& world, cuda::SideLane& lane, WireType wire) {
+  return std::make_unique<Nccl>(world, lane, wire);
 }
 
 }  // namespace annulus

@@ -22,10 +22,11 @@ FEWER_RESIDENT = {  # these compute with values that they keep in registers
 ARRAY_IN_LOCAL_MEMORY = {"normalize_backward"}
 VECTORIZED = {
     "activate", "activate_backward", "add_bias", "add_positions", "add_row_vectors", "add_vectors", "apply", "apply_backward",
-    "batch_moments", "cast_vectors", "channel_moments", "channel_sums", "drop", "embed", "gradient_sums", "hand_on",
-    "input_gradients", "layer_norm", "layer_norm_backward", "layer_norm_sums", "mask_and_add_up", "max_pool",
-    "max_pool_backward", "move_vectors", "prelu", "prelu_backward", "put_vectors", "rectify", "rectify_backward", "softmax",
-    "softmax_backward", "softmax_gradients", "softmax_losses", "sum_vectors", "swap_vectors", "update", "widen_vectors"}
+    "batch_moments", "cast_vectors", "channel_moments", "channel_sums", "decode_vectors", "drop", "embed", "encode_vectors",
+    "gradient_sums", "hand_on", "input_gradients", "layer_norm", "layer_norm_backward", "layer_norm_sums", "mask_and_add_up",
+    "max_pool", "max_pool_backward", "move_vectors", "prelu", "prelu_backward", "put_vectors", "rectify", "rectify_backward",
+    "softmax", "softmax_backward", "softmax_gradients", "softmax_losses", "sum_coded_vectors", "sum_vectors", "swap_vectors",
+    "update", "widen_vectors"}
 SINGLE_16_BIT = {"batch_moments": 2}  # of each channel, by the last block
 
 

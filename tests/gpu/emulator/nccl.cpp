@@ -5,9 +5,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "tests/gpu/emulator/device_memory.h"
 #include "tests/gpu/emulator/emulated_stream.h"
@@ -40,16 +43,39 @@ PlaceIn place_in(ncclComm_t communicator) {
   return place;
 }
 
-// Runs a collective operation of MPI on the stream.
-template <class Begin>
-ncclResult_t enqueue(ncclComm_t communicator, cudaStream_t stream, const Begin& begin) {
-  emulated::enqueue(stream, [=] {
-    MPI_Request request = MPI_REQUEST_NULL;
-    begin(&request);
+// Begins an operation of MPI.
+using Begin = std::function<void(MPI_Request*)>;
+
+// The operations between the calls for a group; the program's are of one communicator, on one stream.
+struct Group {
+  ncclComm_t communicator = nullptr;
+  cudaStream_t stream = nullptr;
+  std::vector<Begin> operations;
+};
+thread_local std::optional<Group> group;
+
+// Runs the operations on the stream, all at the same time.
+void enqueue(const Group& together) {
+  emulated::enqueue(together.stream, [together] {
+    std::vector<MPI_Request> requests(together.operations.size(), MPI_REQUEST_NULL);
+    for (std::size_t i = 0; i < requests.size(); ++i) together.operations[i](&requests[i]);
     int done = 0;
-    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), done == 0 && !communicator->aborted)
+    while (MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+           done == 0 && !together.communicator->aborted)
       std::this_thread::sleep_for(std::chrono::microseconds(50));
   });
+}
+
+ncclResult_t enqueue(ncclComm_t communicator, cudaStream_t stream, const Begin& begin) {
+  if (!group) {
+    enqueue({communicator, stream, {begin}});
+    return ncclSuccess;
+  }
+  if (!group->operations.empty() && (group->communicator != communicator || group->stream != stream))
+    return ncclInvalidArgument;
+  group->communicator = communicator;
+  group->stream = stream;
+  group->operations.push_back(begin);
   return ncclSuccess;
 }
 
@@ -166,12 +192,34 @@ ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDa
   });
 }
 
-// Calls between them are run one after the other.
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t communicator,
+                      cudaStream_t stream) {
+  if (type != ncclUint8 || !emulated::device_reaches(from, count)) return ncclInvalidArgument;
+  return enqueue(communicator, stream, [=](MPI_Request* request) {
+    MPI_Isend(emulated::accessible(from), static_cast<int>(count), MPI_BYTE, peer, 0, communicator->communicator,
+              request);
+  });
+}
+
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t communicator,
+                      cudaStream_t stream) {
+  if (type != ncclUint8 || !emulated::device_reaches(to, count)) return ncclInvalidArgument;
+  return enqueue(communicator, stream, [=](MPI_Request* request) {
+    MPI_Irecv(emulated::accessible(to), static_cast<int>(count), MPI_BYTE, peer, 0, communicator->communicator,
+              request);
+  });
+}
+
 ncclResult_t ncclGroupStart() {
+  if (group) return ncclInvalidArgument;
+  group.emplace();
   return ncclSuccess;
 }
 
 ncclResult_t ncclGroupEnd() {
+  if (!group) return ncclInvalidArgument;
+  if (!group->operations.empty()) enqueue(*group);
+  group.reset();
   return ncclSuccess;
 }
 

@@ -9,7 +9,7 @@
 #include "tests/gpu/emulator/cuda_runtime.h"
 
 enum ncclResult_t { ncclSuccess = 0, ncclSystemError = 2, ncclInvalidArgument = 4, ncclInProgress = 7 };
-enum ncclDataType_t { ncclFloat = 7 };
+enum ncclDataType_t { ncclUint8 = 1, ncclFloat = 7 };
 enum ncclRedOp_t { ncclSum = 0 };
 struct ncclUniqueId {
   char internal[128];
@@ -44,6 +44,11 @@ ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataT
                         int root, ncclComm_t communicator, cudaStream_t stream);
 ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
                            ncclComm_t communicator, cudaStream_t stream);
+// The program sends bytes.
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t communicator,
+                      cudaStream_t stream);
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t communicator,
+                      cudaStream_t stream);
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
 const char* ncclGetErrorString(ncclResult_t result);

@@ -111,7 +111,7 @@ Case gpu_message_ring() {
   return {"ring over messages between GPUs",
           [](const World& world, cuda::CudaDevice& device) -> std::unique_ptr<AllReduce> {
             if (world.size() == 1) return make_all_reduce("ring", world, device);
-            return make_gpu_message_ring(world, device, "test");
+            return make_gpu_message_ring(world, device, WireType::fp32, "test");
           }};
 }
 
@@ -137,6 +137,27 @@ std::vector<Case> cases() {
 }
 
 constexpr std::size_t kLarge = (3 << 20) / sizeof(float);
+
+// All-reduces over several nodes that send 16 bits.
+struct Messages {
+  std::string name;
+  int ranks_per_node;
+  std::string description;  // how it begins
+  double roundings;         // of a value, on its way
+};
+
+std::vector<Messages> messages() {
+  const World world;
+  const double hops = world.size();
+  std::vector<Messages> all;
+  if (mpi_takes_gpu_memory()) all.push_back({"ring", 1, "ring over MPI messages of", hops});
+  if (!shared_gpu(world).empty()) return all;
+  for (const std::string name : {"nccl", "auto"}) all.push_back({name, 1, "all-reduce of", 2});
+  if (world.size() == 4)
+    for (const std::string name : {"hierarchical", "auto"})
+      all.push_back({name, 2, "hierarchical: over the 2 GPUs' memory on each node", 2});
+  return all;
+}
 
 std::vector<std::size_t> sizes_for(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
@@ -375,6 +396,53 @@ TEST_CASE("waiting for the last array waits for all") {
     std::vector<float> sum(arrays[i].bytes / sizeof(float));
     device.download(arrays[i], std::as_writable_bytes(std::span(sum)));
     check_equal(sum, exact_sum(sum.size(), world.size()));
+  }
+}
+
+// The sum of fractions() over the ranks, without rounding.
+std::vector<double> exact_fractions(std::size_t count, int ranks) {
+  std::vector<double> exact(count);
+  for (int rank = 0; rank < ranks; ++rank)
+    std::ranges::transform(exact, fractions(count, rank), exact.begin(), std::plus<>());
+  return exact;
+}
+
+TEST_CASE("16-bit messages of GPUs on several nodes are added in float32, to the same bits on all ranks") {
+  use_gpu(World());
+  if (World().size() == 1 || messages().empty()) return;
+  const WireType wire = GENERATE(WireType::bf16, WireType::fp16);
+  const Messages algorithm = GENERATE(from_range(messages()));
+  const World world(algorithm.ranks_per_node);
+  cuda::CudaDevice device(current_gpu());
+  const auto all_reduce = make_all_reduce(algorithm.name, world, device, wire);
+  CAPTURE(algorithm.name, algorithm.ranks_per_node, to_string(wire), all_reduce->info().description);
+  CHECK(all_reduce->info().wire == wire);
+  CHECK_THAT(all_reduce->info().description,
+             Catch::StartsWith(algorithm.description) && Catch::Contains(to_string(wire)));
+  CHECK(unused_wire(*all_reduce, wire).empty());
+  const std::vector<std::size_t> sizes{0, 1, 5, 63, 64, 65, 997, 20'001, kLarge, (5 << 20) / sizeof(float) + 3};
+  for (const bool own_memory : {true, false}) {
+    Arrays arrays(device, *all_reduce, own_memory, sizes);
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      CAPTURE(own_memory, sizes[i]);
+      dawdle(device, world, i);
+      arrays.fill(i, fractions(sizes[i], world.rank()));
+      const std::uint64_t before = all_reduce->progress().snapshot().bytes_sent;
+      all_reduce->wait(all_reduce->enqueue(arrays[i]));
+      const std::uint64_t sent = all_reduce->progress().snapshot().bytes_sent - before;
+      arrays.take(i);
+      const std::span<const float> found = arrays.taken(i);
+      check_same_on_every_rank(world, found);
+      const std::vector<double> exact = exact_fractions(sizes[i], world.size());
+      double worst = 0;
+      for (std::size_t k = 0; k < exact.size(); ++k) worst = std::max(worst, std::abs(found[k] - exact[k]) / exact[k]);
+      CHECK(worst <= algorithm.roundings * (wire == WireType::bf16 ? 0x1p-8 : 0x1p-11) * (1 + 0x1p-7));
+      if (sizes[i] > 64) CHECK(worst > 0);
+      // Of its node's array the share of a rank, to the other nodes and back.
+      if (sizes[i] != kLarge) continue;
+      const auto nodes = static_cast<std::size_t>(world.size() / world.local_size());
+      CHECK(sent == 2 * (nodes - 1) * (kLarge / static_cast<std::size_t>(world.size())) * sizeof(std::uint16_t));
+    }
   }
 }
 
