@@ -4,8 +4,8 @@
 
 namespace annulus {
 
-// An operation that may, in training, do a part of its neighbours' passes within its own passes, if the device has
-// kernels for that and expects them to be faster. The neighbours' passes still run, and do the rest.
+// An operation that may do a part of its neighbours' passes within its own passes, or leave a part of its own to them,
+// if the device has kernels for that and expects them to be faster. The neighbours' passes still run, and do the rest.
 class NeighbourFusion {
  public:
   virtual ~NeighbourFusion() = default;
@@ -19,6 +19,8 @@ class NeighbourFusion {
   virtual bool reads_previous_input() const = 0;
   // Whether the output of `previous` is not stored: forward() and backward() compute it from that input.
   virtual bool computes_previous() const = 0;
+  // Whether backward() leaves its work to `previous`, whose Bindings::output_gradient is that of this operation.
+  virtual bool leaves_gradient() const { return false; }
 };
 
 inline bool reads_previous_input(const Op& op) {
@@ -29,6 +31,11 @@ inline bool reads_previous_input(const Op& op) {
 inline bool computes_previous(const Op& op) {
   const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);
   return fusion != nullptr && fusion->computes_previous();
+}
+
+inline bool leaves_gradient(const Op& op) {
+  const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);
+  return fusion != nullptr && fusion->leaves_gradient();
 }
 
 }  // namespace annulus

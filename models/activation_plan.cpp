@@ -206,8 +206,8 @@ ActivationPlan::InputGradient ActivationPlan::place_input_gradient(std::size_t n
     return {second_gradients_[value]};
   }
   const auto taken = [&](const InputGradient& other) { return other.piece == gradients_[output]; };
-  if (op.info().input(input).gradient_may_overwrite && gradients_[output] && bytes(value) == bytes(output) &&
-      std::ranges::none_of(input_gradients_[node], taken)) {
+  if (leaves_gradient(op) || (op.info().input(input).gradient_may_overwrite && gradients_[output] &&
+                              bytes(value) == bytes(output) && std::ranges::none_of(input_gradients_[node], taken))) {
     gradient = gradients_[output];
     pieces_[*gradient].first.end = backward_of(value);
   } else {

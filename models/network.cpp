@@ -79,7 +79,7 @@ void Network::fuse(std::vector<Step>& steps) const {
   for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) {
     const bool first = i == nodes_.begin, last = i + 1 == nodes_.end;
     if (!last && neighbour(i, pairs[i], i + 1) != nullptr) steps[i].op->fuse_next(nodes[i + 1].operation);
-    if (auto* fusion = dynamic_cast<NeighbourFusion*>(steps[i].op.get()); fusion != nullptr && steps[i].runs_backward)
+    if (auto* fusion = dynamic_cast<NeighbourFusion*>(steps[i].op.get()))
       fusion->fuse_neighbours(first ? nullptr : neighbour(i, pairs[i - 1], i - 1),
                               last ? nullptr : neighbour(i, only_readers[i], i + 1));
     if (i >= nodes_.begin + 2 && pairs[i - 2] && pairs[i - 1] && steps[i - 2].runs_backward &&

@@ -80,6 +80,15 @@ class Models(helper.ProgramTest):
         self.assertEqual((rows["dense, forward"][-1], rows["dense, backward"][-1]), ("3.00", "4.50"))
         self.assertEqual((rows["optimizer"][-1], rows["in all"][-1]), ("0.50", "8.00"))
 
+    def test_prediction_of_a_batch_norm_with_a_max_pool_after_it(self):
+        result = self.predict("--model", "resnet18", "--batch", 1000, "--bandwidth", 1, "--peak", 1)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = {cells[0]: cells[1:] for cells in (line.strip("| ").split(" | ") for line in result.stdout.splitlines())}
+        stem, pooled = 2000 * 64 * 112 * 112, 2000 * 64 * 56 * 56
+        self.assertEqual(rows["max pool, forward"][:2], ["1", f"{(stem + pooled * 3 / 2) / 1e9:.2f}"])
+        self.assertNotIn("max pool, backward", rows)
+        self.assertEqual(rows["batch norm, forward"][0], "39")  # two kernels of each of 20, but one of the first
+
     def test_prediction_of_unknown_kernels(self):
         result = self.predict("--model", "vit_tiny")
         self.assertEqual(result.returncode, 1)

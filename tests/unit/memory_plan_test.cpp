@@ -77,14 +77,16 @@ class UnitOp final : public Op, public NeighbourFusion {
   void require_input() { info_.inputs[0].backward_reads = true; }
   void read_previous_input() { reads_previous_input_ = true; }
   void fuse_neighbours(Op*, Op*) override { reads_previous_input_ = computes_previous_ = true; }
+  void leave_gradient() { leaves_gradient_ = true; }
   bool reads_previous_input() const override { return reads_previous_input_; }
   bool computes_previous() const override { return computes_previous_; }
+  bool leaves_gradient() const override { return leaves_gradient_; }
   void bind(const Bindings&) override {}
   void forward() override {}
   void backward(float) override {}
 
  private:
-  bool reads_previous_input_ = false, computes_previous_ = false;
+  bool reads_previous_input_ = false, computes_previous_ = false, leaves_gradient_ = false;
 };
 
 // The plan of a chain of nodes, in which the backward pass of the fourth reads the output of the third. If `fused`, the
@@ -156,6 +158,29 @@ TEST_CASE("an output that the next pass computes has no memory, and what it is c
     CHECK((address(first) != address(x)) == (fusion != none));
     // And so does its backward, before which both are recomputed.
     CHECK(plan.recomputed_before(3) == std::vector<std::size_t>{1, 2});
+  }
+}
+
+TEST_CASE("a gradient that is left to the pass before has no copy, and is kept until then") {
+  Graph graph({1, 1, 1});
+  const Value input = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
+  const Value first = graph.add("first", Dense{1}, {input}), second = graph.add("second", Dense{1}, {first});
+  const Value third = graph.add("third", Dense{1}, {second});
+  graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{1}, {third}), Graph::kLabels});
+  for (const bool left : {false, true}) {
+    std::vector<std::unique_ptr<UnitOp>> ops;
+    std::vector<const Op*> views;
+    for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+      ops.push_back(std::make_unique<UnitOp>(false));
+      views.push_back(ops.back().get());
+    }
+    if (left) ops[3]->leave_gradient();
+    const std::vector<TensorSpec> specs(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()});
+    const ActivationPlan plan(graph, {0, views.size()}, views, specs, Mode::training);
+    std::vector<std::byte> arena(plan.bytes());
+    const auto gradient = [&](Value value) { return plan.view(plan.gradient(value), {arena.data(), arena.size()}); };
+    CHECK((gradient(second).address == gradient(third).address) == left);
+    CHECK(gradient(first).address != gradient(second).address);  // the second reads one while it writes the other
   }
 }
 

@@ -2,12 +2,16 @@
 // memory: forward reads the input twice and writes the output, and backward reads the input and the output's gradient
 // twice and writes the input's gradient. (The two passes cannot be merged: every value depends on the statistics.) An
 // addition accesses one more value in forward and one in backward. A ReLU stores a bit for each value, instead of
-// reading the output again. Convolutions before and after it may do the passes of forward and the first one of backward
-// (fusible_norm.h).
+// reading the output again. Convolutions before and after it may do the passes of forward and the first one of
+// backward, and a max pool after it the one that writes the output (fusible_norm.h).
+
+#include <optional>
+#include <type_traits>
 
 #include "kernels/cuda/ops/column_sums.h"
 #include "kernels/cuda/ops/fusible_norm.h"
 #include "kernels/cuda/ops/input_gradient.h"
+#include "kernels/cuda/ops/max_pool.h"
 #include "kernels/cuda/ops/operations.h"
 
 namespace annulus::cuda {
@@ -191,7 +195,15 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
 
 // How a backward pass finds out where the ReLU was active. Everywhere: there is none, or the gradient is already zero
 // elsewhere. Stored: from the bit that forward stored for each value. Recomputed: from the output, computed again.
-enum class Active { everywhere, stored, recomputed };
+// In windows: the ReLU, if any, is a part of the max pool after it, from whose windows the gradient is gathered.
+enum class Active { everywhere, stored, recomputed, in_windows };
+
+// The max pool after a batch norm, for Active::in_windows.
+template <class T>
+struct PoolAfter {
+  Pool pool;
+  const Numbers<T>* from;
+};
 
 // Returns a bit for each positive value of factor input + offset.
 template <class T>
@@ -201,13 +213,34 @@ __device__ unsigned positive_bits(const Vector<T>& input, const Vector<T>& facto
   return bits;
 }
 
+// A vector of the output's gradient, as fetched from memory or gathered from windows.
+template <class T, Active active>
+using Fetched = std::conditional_t<active == Active::in_windows, Vector<T>, Packed<T>>;
+
+template <class T, Active active>
+__device__ Fetched<T, active> fetch_gradient(const T* gradient, const PoolAfter<T>& after, std::size_t index) {
+  if constexpr (active == Active::in_windows)
+    return pooled_gradient(after.pool, gradient, after.from, static_cast<unsigned>(index));
+  else
+    return fetch(gradient, index);
+}
+
 // Returns the output's gradient with zeros where the ReLU was inactive.
 template <class T, Active active>
-__device__ Vector<T> passed(Vector<T> gradient, unsigned positive) {
-  if constexpr (active != Active::everywhere)
-    for (unsigned i = 0; i < kLanes<T>; ++i) gradient.at[i] = positive >> i & 1 ? gradient.at[i] : 0;
-  return gradient;
+__device__ Vector<T> passed(const Fetched<T, active>& fetched, unsigned positive) {
+  if constexpr (active == Active::in_windows) {
+    return fetched;
+  } else {
+    Vector<T> gradient = unpacked<T>(fetched);
+    if constexpr (active != Active::everywhere)
+      for (unsigned i = 0; i < kLanes<T>; ++i) gradient.at[i] = positive >> i & 1 ? gradient.at[i] : 0;
+    return gradient;
+  }
 }
+
+// The number of a thread's loads in flight in a backward pass. A gathered gradient takes more registers.
+template <Active active>
+constexpr unsigned kBackwardBatch = active == Active::in_windows ? 1 : 2;
 
 // The destinations of the parameters' gradients and of this rank's contribution to the statistics; all are null if none
 // is needed.
@@ -251,9 +284,9 @@ struct UseGradientSums {
 template <class T, Active active>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     gradient_sums(Columns columns, const T* __restrict__ input, const T* __restrict__ output_gradient,
-                  const std::uint8_t* __restrict__ positive, Sums<2>* partial, unsigned* counters,
+                  const std::uint8_t* __restrict__ positive, PoolAfter<T> after, Sums<2>* partial, unsigned* counters,
                   UseGradientSums use) {
-  constexpr unsigned kBatch = 2;
+  constexpr unsigned kBatch = kBackwardBatch<active>;
   Vector<T> mean{}, factor{}, offset{};
   if (own_vector() < columns.vectors) {
     mean = load_floats<kLanes<T>>(use.statistics.mean + own_vector() * kLanes<T>);
@@ -263,19 +296,20 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     }
   }
   Sums<2> sums[kLanes<T>]{};
-  Packed<T> values[kBatch], gradients[kBatch];
+  Packed<T> values[kBatch];
+  Fetched<T, active> gradients[kBatch];
   unsigned bits[kBatch]{};
   for_each_row<kBatch>(
       columns, false,
       [&](unsigned k, std::size_t index) {
         values[k] = fetch(input, index);
-        gradients[k] = fetch(output_gradient, index);
+        gradients[k] = fetch_gradient<T, active>(output_gradient, after, index);
         if constexpr (active == Active::stored) bits[k] = positive[index];
       },
       [&](unsigned k, std::size_t) {
         const Vector<T> in = unpacked<T>(values[k]);
         if constexpr (active == Active::recomputed) bits[k] = positive_bits<T>(in, factor, offset);
-        const Vector<T> gradient = passed<T, active>(unpacked<T>(gradients[k]), bits[k]);
+        const Vector<T> gradient = passed<T, active>(gradients[k], bits[k]);
         for (unsigned i = 0; i < kLanes<T>; ++i) {
           sums[i].of[0] += gradient.at[i];
           sums[i].of[1] += gradient.at[i] * (in.at[i] - mean.at[i]);
@@ -302,8 +336,8 @@ __global__ void finish_shared_backward(SharedSums shared, float pixels, Statisti
 template <class T, Active active>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     input_gradients(Columns columns, const T* input, const T* output_gradient, const std::uint8_t* positive,
-                    Statistics statistics, InputGradient<T> to, InputGradient<T> to_addend) {
-  constexpr unsigned kBatch = 2;
+                    PoolAfter<T> after, Statistics statistics, InputGradient<T> to, InputGradient<T> to_addend) {
+  constexpr unsigned kBatch = kBackwardBatch<active>;
   if (own_vector() >= columns.vectors) return;
   const auto factor = load_floats<kLanes<T>>(statistics.factor + own_vector() * kLanes<T>);
   const auto slope = load_floats<kLanes<T>>(statistics.slope + own_vector() * kLanes<T>);
@@ -311,27 +345,28 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   Vector<T> offset{};
   if constexpr (active == Active::recomputed)
     offset = load_floats<kLanes<T>>(statistics.offset + own_vector() * kLanes<T>);
-  Packed<T> values[kBatch], gradients[kBatch], there[kBatch];
+  Packed<T> values[kBatch], there[kBatch];
+  Fetched<T, active> gradients[kBatch];
   unsigned bits[kBatch]{};
   for_each_row<kBatch>(
       columns, true,
       [&](unsigned k, std::size_t index) {
         values[k] = fetch(input, index);
-        gradients[k] = fetch(output_gradient, index);
+        gradients[k] = fetch_gradient<T, active>(output_gradient, after, index);
         there[k] = to.there(index);
         if constexpr (active == Active::stored) bits[k] = positive[index];
       },
       [&](unsigned k, std::size_t index) {
         const Vector<T> in = unpacked<T>(values[k]);
         if constexpr (active == Active::recomputed) bits[k] = positive_bits<T>(in, factor, offset);
-        const Vector<T> gradient = passed<T, active>(unpacked<T>(gradients[k]), bits[k]);
+        const Vector<T> gradient = passed<T, active>(gradients[k], bits[k]);
         if (to.wanted()) {
           Vector<T> result;
           for (unsigned i = 0; i < kLanes<T>; ++i)
             result.at[i] = factor.at[i] * gradient.at[i] + (slope.at[i] * in.at[i] + intercept.at[i]);
           to.put(result, index, there[k]);
         }
-        if constexpr (active != Active::recomputed)  // with an addend the output is stored, and registers are scarce
+        if constexpr (active == Active::everywhere || active == Active::stored)  // with an addend; registers are scarce
           if (to_addend.wanted()) to_addend.put(gradient, index);
       });
 }
@@ -392,6 +427,13 @@ class BatchNormOp : public Op, public FusibleNorm {
     return norm_gradient_;
   }
 
+  bool only_normalizes() const override { return !operation_.relu && !operation_.add; }
+  OutputFactors leave_output_to_pool(const Pool& pool, const void* from) override {
+    after_ = {pool, static_cast<const Numbers<T>*>(from)};
+    info_.inputs[0].gradient_may_overwrite = false;  // the pool's is smaller, and read at other indices
+    return {statistics_.factor, statistics_.offset};
+  }
+
   void sum_over_ranks(const SumOverRanks& sum) override { sum_over_ranks_ = sum; }
 
   void bind(const Bindings& bindings) override {
@@ -420,7 +462,7 @@ class BatchNormOp : public Op, public FusibleNorm {
                p[kMean], p[kScale], p[kShift], operation_.epsilon, statistics_);
       }
     }
-    if (leaves_output()) return;
+    if (leaves_output() || after_) return;
     launch(normalize_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, addend_, statistics_,
            output_values_, positive());
   }
@@ -438,7 +480,7 @@ class BatchNormOp : public Op, public FusibleNorm {
     }
     if (!gradient_.wanted() && !addend_gradient_.wanted()) return;
     launch(input_gradients_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, output_gradient_,
-           positive(), statistics_, gradient_, addend_gradient_);
+           positive(), after(), statistics_, gradient_, addend_gradient_);
   }
 
  private:
@@ -448,6 +490,7 @@ class BatchNormOp : public Op, public FusibleNorm {
 
   bool uses_batch_statistics() const { return mode_ == Mode::training && !operation_.frozen_statistics; }
   bool leaves_output() const { return statistics_.scale16 != nullptr; }
+  PoolAfter<T> after() const { return after_.value_or(PoolAfter<T>{}); }
 
   void compute_moments(const UseMoments& use) {
     if (sums_memory_.view())
@@ -464,7 +507,7 @@ class BatchNormOp : public Op, public FusibleNorm {
              columns_.channels, norm_gradient_, use);
     else
       launch(gradient_sums_kernel(), columns_.grid(), columns_.block(), lane(), columns_, input_, output_gradient_,
-             positive(), static_cast<Sums<2>*>(partial_), counters(), use);
+             positive(), after(), static_cast<Sums<2>*>(partial_), counters(), use);
   }
 
   void add_up(std::size_t bytes) {
@@ -478,11 +521,13 @@ class BatchNormOp : public Op, public FusibleNorm {
 
   // REQUIRES: no convolution does this pass.
   auto gradient_sums_kernel() const {
+    if (after_) return gradient_sums<T, Active::in_windows>;
     if (!operation_.relu) return gradient_sums<T, Active::everywhere>;
     return leaves_output() ? gradient_sums<T, Active::recomputed> : gradient_sums<T, Active::stored>;
   }
 
   auto input_gradients_kernel() const {
+    if (after_) return input_gradients<T, Active::in_windows>;
     if (!operation_.relu || gradient_memory_.view()) return input_gradients<T, Active::everywhere>;
     return leaves_output() ? input_gradients<T, Active::recomputed> : input_gradients<T, Active::stored>;
   }
@@ -497,7 +542,8 @@ class BatchNormOp : public Op, public FusibleNorm {
   Buffer sums_memory_, factors_memory_, gradient_memory_;  // only if convolutions do passes of it
   FusibleNorm::ChannelSums sums_{};
   NormGradient norm_gradient_{};
-  Buffer shared_memory_;  // only if synchronized
+  std::optional<PoolAfter<T>> after_;  // only if it does a pass of this
+  Buffer shared_memory_;               // only if synchronized
   SharedSums shared_{};
   SumOverRanks sum_over_ranks_;
   const T* input_ = nullptr;

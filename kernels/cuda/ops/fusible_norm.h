@@ -4,8 +4,11 @@
 
 namespace annulus::cuda {
 
-// A batch norm, as seen by the convolutions before and after it that may do its passes (ConvolutionFusion). To be
-// called before bind(). All memory is on the device, one value for each channel.
+struct Pool;  // max_pool.h
+
+// A batch norm, as seen by its neighbours that may do its passes: the convolutions before and after it
+// (ConvolutionFusion), or a max pool after it. To be called before bind(). All memory is on the device, one value for
+// each channel.
 class FusibleNorm {
  public:
   struct ChannelSums {
@@ -13,6 +16,9 @@ class FusibleNorm {
   };
   struct ChannelFactors {
     void *scale, *shift;  // in the value type
+  };
+  struct OutputFactors {
+    const float *factor, *offset;
   };
 
   virtual ~FusibleNorm() = default;
@@ -27,6 +33,12 @@ class FusibleNorm {
   // From now on, the operation after it writes the gradient of what the ReLU reads, instead of the output's gradient,
   // and its sums. forward() computes what that takes. REQUIRES: scales_and_rectifies().
   virtual NormGradient take_gradient_sums() = 0;
+
+  virtual bool only_normalizes() const = 0;  // its output is factor input + offset
+  // From now on, forward() computes these factors instead of the output, and backward() gathers the output's gradient
+  // from that of the max pool after it, which is the one that it is given. `from`: Numbers for each of the pool's
+  // output vectors, which the pool's forward() writes; null in inference. REQUIRES: only_normalizes().
+  virtual OutputFactors leave_output_to_pool(const Pool& pool, const void* from) = 0;
 };
 
 }  // namespace annulus::cuda

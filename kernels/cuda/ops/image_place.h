@@ -6,11 +6,12 @@
 
 namespace annulus::cuda {
 
-// The position of the `index`-th vector in images of the given size.
+// The position of the `index`-th vector in images of the given size: of numbers or of Divisors.
 struct Place {
   unsigned image, row, column, vector;
 
-  __device__ Place(unsigned index, unsigned height, unsigned width, unsigned vectors)
+  template <class Height, class Width, class Vectors>
+  __device__ Place(unsigned index, const Height& height, const Width& width, const Vectors& vectors)
       : image(index / vectors / width / height),
         row(index / vectors / width % height),
         column(index / vectors % width),

@@ -1,98 +1,76 @@
-#include <cstdint>
+#include "kernels/cuda/ops/max_pool.h"
 
-#include "kernels/cuda/ops/image_place.h"
+#include "kernels/cuda/ops/fusible_norm.h"
 #include "kernels/cuda/ops/input_gradient.h"
 #include "kernels/cuda/ops/limits.h"
 #include "kernels/cuda/ops/operations.h"
+#include "kernels/neighbour_fusion.h"
 
 namespace annulus::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr std::uint8_t kNoPixel = 255;  // the ReLU was inactive
 
-// Windows over images. A row of pixels of an image is `vectors` times 16 bytes.
-struct Pool {
-  struct Axis {
-    unsigned kernel, stride, padding;
-  };
-  Axis rows, columns;
-  unsigned height, width, out_height, out_width, vectors;
-};
-
-// For each of a vector's values, the number of the pixel in its window that it came from.
-template <class T>
-struct alignas(kLanes<T>) Numbers {
-  std::uint8_t at[kLanes<T>];
-};
-
-template <class T>
-__global__ void max_pool(Pool pool, const T* input, T* output, Numbers<T>* from, float least, unsigned outputs) {
+// If `normalized`, the pixels are factor input + offset, unrounded.
+template <class T, bool normalized>
+__global__ void max_pool(Pool pool, const T* input, FusibleNorm::OutputFactors norm, T* output, Numbers<T>* from,
+                         float least, unsigned outputs) {
+  constexpr unsigned kBatch = 3;  // of a row of the window: loads in flight
   for (std::size_t i = grid_thread(); i < outputs; i += grid_threads()) {
     const Place place(static_cast<unsigned>(i), pool.out_height, pool.out_width, pool.vectors);
+    Vector<T> factor{}, offset{};
+    if constexpr (normalized) {
+      factor = load_floats<kLanes<T>>(norm.factor + place.vector * kLanes<T>);
+      offset = load_floats<kLanes<T>>(norm.offset + place.vector * kLanes<T>);
+    }
     Vector<T> best;
-    Numbers<T> numbers;
+    unsigned numbers[kLanes<T>];
     for (unsigned k = 0; k < kLanes<T>; ++k) {
       best.at[k] = least;
-      numbers.at[k] = kNoPixel;
+      numbers[k] = kNoPixel;
     }
     // Unsigned positions before the image wrap around, and so are beyond its end.
-    unsigned pixel = 0;
-    for (unsigned row = place.row * pool.rows.stride - pool.rows.padding, y = 0; y < pool.rows.kernel; ++y, ++row)
-      for (unsigned column = place.column * pool.columns.stride - pool.columns.padding, x = 0; x < pool.columns.kernel;
-           ++x, ++column, ++pixel) {
-        if (row >= pool.height || column >= pool.width) continue;
-        const Vector<T> values = load(input, vector_at(place, pool.height, pool.width, pool.vectors, row, column));
-        for (unsigned k = 0; k < kLanes<T>; ++k) {
-          // NaN is larger than any number, and nothing is larger than NaN: so divergence is not hidden.
-          const bool larger = !(values.at[k] <= best.at[k]) && best.at[k] == best.at[k];
-          best.at[k] = larger ? values.at[k] : best.at[k];
-          numbers.at[k] = larger ? static_cast<std::uint8_t>(pixel) : numbers.at[k];
+    const unsigned first_column = place.column * pool.columns.stride - pool.columns.padding;
+    for (unsigned row = place.row * pool.rows.stride - pool.rows.padding, y = 0; y < pool.rows.kernel; ++y, ++row) {
+      if (row >= pool.height) continue;
+      for (unsigned x = 0; x < pool.columns.kernel; x += kBatch) {
+        Packed<T> pixels[kBatch];
+        bool inside[kBatch];
+        for (unsigned b = 0; b < kBatch; ++b) {
+          const unsigned column = first_column + x + b;
+          inside[b] = x + b < pool.columns.kernel && column < pool.width;
+          if (inside[b]) pixels[b] = fetch(input, vector_at(place, pool.height, pool.width, pool.vectors, row, column));
+        }
+        for (unsigned b = 0; b < kBatch; ++b) {
+          if (!inside[b]) continue;
+          const Vector<T> values = unpacked<T>(pixels[b]);
+          for (unsigned k = 0; k < kLanes<T>; ++k) {
+            const float value = normalized ? factor.at[k] * values.at[k] + offset.at[k] : values.at[k];
+            // NaN is larger than any number, and nothing is larger than NaN: so divergence is not hidden.
+            const bool larger = !(value <= best.at[k]) && best.at[k] == best.at[k];
+            best.at[k] = larger ? value : best.at[k];
+            numbers[k] = larger ? y * pool.columns.kernel + x + b : numbers[k];
+          }
         }
       }
+    }
     store(best, output, i);
-    if (from != nullptr) from[i] = numbers;
+    if (from != nullptr) from[i] = Numbers<T>::of(numbers);
   }
 }
 
-// The windows along one axis that contain a position: from `first` to before `end`.
-struct Windows {
-  unsigned first, end;
-
-  __device__ Windows(const Pool::Axis& axis, unsigned position, unsigned count) {
-    const unsigned padded = position + axis.padding;
-    first = padded < axis.kernel ? 0 : (padded - axis.kernel) / axis.stride + 1;
-    end = min(padded / axis.stride + 1, count);
-  }
-};
-
-// Each pixel of the input collects gradients from the windows in which it is the largest.
 template <class T>
 __global__ void max_pool_backward(Pool pool, const T* output_gradient, const Numbers<T>* from, InputGradient<T> to,
                                   unsigned inputs) {
-  for (std::size_t i = grid_thread(); i < inputs; i += grid_threads()) {
-    const Place place(static_cast<unsigned>(i), pool.height, pool.width, pool.vectors);
-    const Windows rows(pool.rows, place.row, pool.out_height), columns(pool.columns, place.column, pool.out_width);
-    Vector<T> sum{};
-    for (unsigned row = rows.first; row < rows.end; ++row)
-      for (unsigned column = columns.first; column < columns.end; ++column) {
-        const unsigned y = place.row + pool.rows.padding - row * pool.rows.stride;
-        const unsigned x = place.column + pool.columns.padding - column * pool.columns.stride;
-        const unsigned number = y * pool.columns.kernel + x;
-        const std::size_t window = vector_at(place, pool.out_height, pool.out_width, pool.vectors, row, column);
-        const Vector<T> gradient = load(output_gradient, window);
-        const Numbers<T> numbers = from[window];
-        for (unsigned k = 0; k < kLanes<T>; ++k) sum.at[k] += numbers.at[k] == number ? gradient.at[k] : 0;
-      }
-    to.put(sum, i);
-  }
+  for (std::size_t i = grid_thread(); i < inputs; i += grid_threads())
+    to.put(pooled_gradient(pool, output_gradient, from, static_cast<unsigned>(i)), i);
 }
 
 template <class T>
-class MaxPoolOp : public Op {
+class MaxPoolOp : public Op, public NeighbourFusion {
  public:
   MaxPoolOp(const MaxPool& operation, const Specs& inputs, Mode mode, Context& context)
-      : context_(context), relu_(operation.relu) {
+      : operation_(operation), context_(context) {
     expect_pool_window(operation.kernel);
     const Shape& in = inputs[0].shape;
     const Shape out = output_shape(Operation(operation), {in});
@@ -103,30 +81,44 @@ class MaxPoolOp : public Op {
     outputs_ = vectors_of(channels_last(info_.output));
     const auto count = [](std::size_t size) { return static_cast<unsigned>(size); };
     const auto& [kernel, stride, padding, relu] = operation;
-    pool_ = {.rows = {count(kernel.height), count(stride.height), count(padding.top)},
-             .columns = {count(kernel.width), count(stride.width), count(padding.left)},
-             .height = count(in[2]),
-             .width = count(in[3]),
-             .out_height = count(out[2]),
-             .out_width = count(out[3]),
-             .vectors = count(channels_last(info_.output).channels()) / kLanes<T>};
+    pool_ = {.rows = {count(kernel.height), Divisor(count(stride.height)), count(padding.top)},
+             .columns = {count(kernel.width), Divisor(count(stride.width)), count(padding.left)},
+             .height = Divisor(count(in[2])),
+             .width = Divisor(count(in[3])),
+             .out_height = Divisor(count(out[2])),
+             .out_width = Divisor(count(out[3])),
+             .vectors = Divisor(count(channels_last(info_.output).channels()) / kLanes<T>)};
     if (mode == Mode::training) from_ = allocate_device(outputs_ * sizeof(Numbers<T>));
   }
 
+  // If a pixel is in many windows, the batch norm's backward passes would read each of their gradients twice, which
+  // takes longer than to read the pixel's own twice.
+  void fuse_neighbours(Op* previous, Op* /*next*/) override {
+    const auto& [kernel, stride, padding, relu] = operation_;
+    auto* norm = dynamic_cast<FusibleNorm*>(previous);
+    if (norm == nullptr || !norm->only_normalizes()) return;
+    if (kernel.height > 2 * stride.height || kernel.width > 2 * stride.width) return;
+    norm_ = norm->leave_output_to_pool(pool_, from());
+  }
+  bool reads_previous_input() const override { return computes_previous(); }
+  bool computes_previous() const override { return norm_.factor != nullptr; }
+  bool leaves_gradient() const override { return computes_previous(); }
+
   void bind(const Bindings& bindings) override {
-    input_ = data<T>(bindings.inputs[0]);
+    input_ = data<T>(computes_previous() ? bindings.previous_input : bindings.inputs[0]);
     output_values_ = data<T>(bindings.output);
     output_gradient_ = data<T>(bindings.output_gradient);
     gradient_ = {bindings, 0};
   }
 
   void forward() override {
-    launch(max_pool<T>, blocks_for(outputs_, kThreads, context_.multiprocessors), kThreads, context_.lane.get(), pool_,
-           input_, output_values_, from(), relu_ ? 0.0f : -INFINITY, outputs_);
+    launch(computes_previous() ? max_pool<T, true> : max_pool<T, false>,
+           blocks_for(outputs_, kThreads, context_.multiprocessors), kThreads, context_.lane.get(), pool_, input_,
+           norm_, output_values_, from(), operation_.relu ? 0.0f : -INFINITY, outputs_);
   }
 
   void backward(float) override {
-    if (gradient_.wanted())
+    if (gradient_.wanted() && !leaves_gradient())
       launch(max_pool_backward<T>, blocks_for(inputs_, kThreads, context_.multiprocessors), kThreads,
              context_.lane.get(), pool_, output_gradient_, from(), gradient_, inputs_);
   }
@@ -134,11 +126,12 @@ class MaxPoolOp : public Op {
  private:
   Numbers<T>* from() const { return data<Numbers<T>>(from_.view()); }
 
+  MaxPool operation_;
   Context& context_;
-  bool relu_;
   Pool pool_;
-  unsigned inputs_, outputs_;  // in vectors
-  Buffer from_;                // Numbers for each output vector; empty in inference
+  unsigned inputs_, outputs_;          // in vectors
+  Buffer from_;                        // Numbers for each output vector; empty in inference
+  FusibleNorm::OutputFactors norm_{};  // of the batch norm before it, if it does its passes
   const T* input_ = nullptr;
   T* output_values_ = nullptr;
   const T* output_gradient_ = nullptr;

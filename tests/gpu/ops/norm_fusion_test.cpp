@@ -135,15 +135,6 @@ class Chooser final : public cuda::ConvolutionPlanner {
   std::unique_ptr<cuda::ConvolutionPlanner> planner_ = cuda::make_convolution_planner();
 };
 
-// The batch norms without an output in memory.
-Names left_out(TrainingRun& run) {
-  Network& network = run.model.network(Mode::training, TrainingRun::kBatch);
-  Names names;
-  for (std::size_t i = 0; i < run.model.graph().nodes().size(); ++i)
-    if (!network.value(Graph::output(i))) names.push_back(run.model.graph().nodes()[i].name);
-  return names;
-}
-
 }  // namespace
 
 TEST_CASE("on a GPU: convolutions do the passes of the batch norms beside them") {
@@ -169,8 +160,8 @@ TEST_CASE("on a GPU: convolutions do the passes of the batch norms beside them")
     CAPTURE(name);
     const TuningFile tuning(graph);
     TrainingRun ours(graph, tuning.request()), plain(graph, {.precision = Precision::fp16});
-    if (!tuning.measured()) CHECK(left_out(ours) == expected);
-    CHECK(left_out(plain).empty());
+    if (!tuning.measured()) CHECK(ours.left_out() == expected);
+    CHECK(plain.left_out().empty());
     const double tolerance = test::tolerance(Precision::fp16);
     CHECK(ours.step(Mode::inference) == Approx(plain.step(Mode::inference)).epsilon(tolerance));
     // Where a ReLU's input is rounded to the other side of 0, the gradients of such a small batch change by a few
@@ -200,7 +191,7 @@ TEST_CASE("on a GPU: in other precisions than fp16 no batch norm is fused") {
   const test::TemporaryFolder folder;
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     TrainingRun run(chain(), {.precision = precision, .tuning = folder / "tuning.json"});
-    CHECK(left_out(run).empty());
+    CHECK(run.left_out().empty());
   }
 }
 

@@ -36,6 +36,15 @@ struct TrainingRun {
     return network.loss().loss;
   }
 
+  // The layers without an output in memory.
+  std::vector<std::string> left_out(Mode mode = Mode::training) {
+    Network& network = model.network(mode, kBatch);
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < model.graph().nodes().size(); ++i)
+      if (!network.value(Graph::output(i))) names.push_back(model.graph().nodes()[i].name);
+    return names;
+  }
+
   std::vector<std::byte> gradients() { return bytes_of(*device, model.parameters().gradients()); }
 
   std::unique_ptr<Device> device;
