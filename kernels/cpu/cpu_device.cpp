@@ -11,6 +11,7 @@
 #include "kernels/cpu/dnnl_memory.h"
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/cpu/threads.h"
 #include "kernels/cpu/update.h"
 
 namespace annulus {
@@ -46,7 +47,7 @@ dnnl::memory::desc plain_layout_of(const TensorSpec& spec) {
 }  // namespace
 
 CpuDevice::CpuDevice(int threads) : Device({.description = description(threads)}) {
-  omp_set_num_threads(threads);
+  compute_with(threads);
 }
 
 std::unique_ptr<Op> CpuDevice::plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,

@@ -11,6 +11,7 @@
 #include "kernels/base/host_memory.h"
 #include "kernels/base/split.h"
 #include "kernels/cpu/flat.h"
+#include "kernels/cpu/threads.h"
 #include "src/step/look_ahead.h"
 #include "src/step/round_steps.h"
 #include "src/step/strategy.h"
@@ -80,7 +81,10 @@ class Async final : public Strategy {
     options_.world->begin_round(optimizer_.step(), static_cast<int>(options_.servers > 0 ? options_.ranks : 0));
     if (!serves()) return;
     if (done_ == 0) publish_initial();
-    owner_ = std::async(std::launch::async, [this] { update_own_chunks(); });
+    owner_ = std::async(std::launch::async, [this, threads = cpu::threads()] {
+      cpu::compute_with(threads);
+      update_own_chunks();
+    });
   }
 
   void await_part(std::size_t number) override {
