@@ -1,7 +1,9 @@
 // A device's kernels over flat arrays.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "kernels/base/host_memory.h"
 #include "tests/unit/random_values.h"
 #include "tests/unit/test_device.h"
 
@@ -38,6 +40,19 @@ TEST_CASE("flat arrays are copied, scaled and added") {
   device->copy(to.memory.view(), a.memory.view());
   CHECK(a.now() == found);
   CHECK(to.now() == found);
+}
+
+TEST_CASE("flat arrays are copied from and to pinned memory of the host") {
+  const auto device = test::make_device(2);
+  const Array a(*device, 1000, 1);
+  const Buffer pinned = device->allocate_pinned(a.memory.view().bytes);
+  device->copy(a.memory.view(), pinned.view());
+  device->finish();
+  const std::span<float> host = floats(pinned.view());
+  CHECK(std::ranges::equal(host, a.before));
+  std::ranges::fill(host, 3.0f);
+  device->copy(pinned.view(), a.memory.view());
+  CHECK(a.now() == std::vector(1000, 3.0f));
 }
 
 }  // namespace annulus
