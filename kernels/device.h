@@ -33,7 +33,8 @@ struct Bindings {
   DeviceView second_output_gradient{};      // added to output_gradient; empty unless OpInfo::sums_output_gradients
   DeviceView scratch{};                     // OpInfo::scratch_bytes, in every mode; shared with other operations
   DeviceView next_output{};                 // of the next operation, if OpInfo::computes_next
-  DeviceView previous_input{};              // of the previous operation, if this one differentiates or computes it
+  DeviceView previous_input{};              // the previous operation's first, if this one does a part of its passes
+  DeviceView gradient_of_others{};          // of the first input; empty unless NeighbourFusion::adds_elsewhere()
 
   bool accumulates(std::size_t input) const { return input < accumulate.size() && accumulate[input]; }
 };

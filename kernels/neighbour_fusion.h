@@ -8,17 +8,27 @@ namespace annulus {
 // if the device has kernels for that and expects them to be faster. The neighbours' passes still run, and do the rest.
 class NeighbourFusion {
  public:
+  // Null if there is no such operation, or if only one of both runs backward.
+  struct Neighbours {
+    Op* previous = nullptr;     // computes the operation's only input, which this operation reads first
+    bool shares_input = false;  // whether others read that input, too
+    Op* next = nullptr;         // alone reads the operation's output, as its first input
+  };
+
   virtual ~NeighbourFusion() = default;
 
-  // `previous` computes the operation's only input, from one input; `next` reads its output first. Null if there is no
-  // such operation, if others read the value in between, or if only one of both runs backward.
   // REQUIRES: bind() has not been called.
-  virtual void fuse_neighbours(Op* previous, Op* next) = 0;
+  virtual void fuse_neighbours(const Neighbours& neighbours) = 0;
 
   // Whether the passes read Bindings::previous_input.
   virtual bool reads_previous_input() const = 0;
   // Whether the output of `previous` is not stored: forward() and backward() compute it from that input.
   virtual bool computes_previous() const = 0;
+  // Whether forward() computes and stores the output of `previous`, the end of a residual block, from both its inputs.
+  virtual bool ends_block() const { return false; }
+  // Whether backward() reads the other readers' gradient of a shared input, Bindings::gradient_of_others, and writes
+  // the sum to other memory, instead of adding to it.
+  virtual bool adds_elsewhere() const { return false; }
   // Whether backward() leaves its work to `previous`, whose Bindings::output_gradient is that of this operation.
   virtual bool leaves_gradient() const { return false; }
 };
@@ -36,6 +46,16 @@ inline bool computes_previous(const Op& op) {
 inline bool leaves_gradient(const Op& op) {
   const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);
   return fusion != nullptr && fusion->leaves_gradient();
+}
+
+inline bool ends_block(const Op& op) {
+  const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);
+  return fusion != nullptr && fusion->ends_block();
+}
+
+inline bool adds_elsewhere(const Op& op) {
+  const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);
+  return fusion != nullptr && fusion->adds_elsewhere();
 }
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/neighbour_fusion.h"
@@ -16,13 +17,14 @@ struct Read {
   bool in_backward;  // and in forward
 };
 
-// The values that a node reads: its inputs and, if it does passes of the previous node, that node's input.
+// The values that a node reads: its inputs and, if it does passes of the previous node, that node's inputs.
 std::vector<Read> reads(const Graph& graph, std::size_t node, const Op& op, bool runs_backward) {
   const auto& inputs = graph.nodes()[node].inputs;
   std::vector<Read> all;
   for (std::size_t k = 0; k < inputs.size(); ++k)
     all.push_back({inputs[k], runs_backward && op.info().input(k).backward_reads});
   if (reads_previous_input(op)) all.push_back({graph.nodes()[node - 1].inputs[0], all[0].in_backward});
+  if (ends_block(op)) all.push_back({graph.nodes()[node - 1].inputs[1], false});
   return all;
 }
 
@@ -197,6 +199,11 @@ ActivationPlan::InputGradient ActivationPlan::place_input_gradient(std::size_t n
   const Op& op = *ops_[node];
   if (!wanted_[value]) return {};
   Piece& gradient = gradients_[value];
+  if (gradient && adds_elsewhere(op)) {
+    const Piece others = std::exchange(gradient, add({bytes(value), {backward(node), backward_of(value)}}));
+    pieces_[*others].first.end = backward(node);
+    return {.piece = gradient, .others = others};
+  }
   if (gradient) {  // another node has written it
     if (op.info().input(input).adds_to_gradient) return {gradient, true};
     const bool last = first_node_[value] == node && std::ranges::count(inputs, value) == 1;

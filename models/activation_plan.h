@@ -24,11 +24,13 @@ class ActivationPlan {
 
   // Where a node writes the gradient of one of its inputs. If several nodes read a value, the first to run in backward
   // writes its gradient, and the others add to it. A node that cannot add while it computes writes to a piece of its
-  // own, which is added afterwards or by the node that made the value.
+  // own, which is added afterwards or by the node that made the value. The last may also write the sum to a piece of
+  // its own (NeighbourFusion::adds_elsewhere).
   struct InputGradient {
     Piece piece;              // none if the gradient is not needed
     bool accumulate = false;  // the node adds while it computes
     Piece added_to = {};      // the piece that it is added to afterwards
+    Piece others = {};        // Bindings::gradient_of_others
   };
 
   // Plans for a range of the graph's nodes, a stage (models/stages.h), or for all. `ops` has one element for each node

@@ -105,4 +105,14 @@ std::vector<bool> find_pairs(const Graph& graph) {
   return pairs;
 }
 
+std::vector<bool> find_shared_pairs(const Graph& graph) {
+  const auto readers = count_readers(graph);
+  const auto& nodes = graph.nodes();
+  std::vector<bool> pairs(nodes.size());
+  for (std::size_t i = 0; i + 1 < nodes.size(); ++i)
+    pairs[i] = readers[Graph::output(i)] > 1 && nodes[i + 1].inputs == std::vector{Graph::output(i)} &&
+               !nodes[i].recomputed && !nodes[i + 1].recomputed;
+  return pairs;
+}
+
 }  // namespace annulus

@@ -18,4 +18,8 @@ std::vector<bool> find_only_readers(const Graph& graph);
 // output as its only input, nothing else reads it, and both are recomputed in backward or neither.
 std::vector<bool> find_pairs(const Graph& graph);
 
+// Returns for every node whether the next one has its output as its only input, later ones read it, too, and neither of
+// the two is recomputed.
+std::vector<bool> find_shared_pairs(const Graph& graph);
+
 }  // namespace annulus

@@ -70,7 +70,8 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
 // Lets the device fuse passes of neighbours. A backward pass can only be fused if the gradient of the node's input has
 // the memory of its output's gradient, to which the next node writes.
 void Network::fuse(std::vector<Step>& steps) const {
-  const auto pairs = find_pairs(graph_), only_readers = find_only_readers(graph_);
+  const auto pairs = find_pairs(graph_), shared_pairs = find_shared_pairs(graph_);
+  const auto only_readers = find_only_readers(graph_);
   const auto& nodes = graph_.nodes();
   // The operation beside this one, if `found` and both run backward or neither.
   const auto neighbour = [&](std::size_t i, bool found, std::size_t other) {
@@ -80,8 +81,9 @@ void Network::fuse(std::vector<Step>& steps) const {
     const bool first = i == nodes_.begin, last = i + 1 == nodes_.end;
     if (!last && neighbour(i, pairs[i], i + 1) != nullptr) steps[i].op->fuse_next(nodes[i + 1].operation);
     if (auto* fusion = dynamic_cast<NeighbourFusion*>(steps[i].op.get()))
-      fusion->fuse_neighbours(first ? nullptr : neighbour(i, pairs[i - 1], i - 1),
-                              last ? nullptr : neighbour(i, only_readers[i], i + 1));
+      fusion->fuse_neighbours({.previous = first ? nullptr : neighbour(i, pairs[i - 1] || shared_pairs[i - 1], i - 1),
+                               .shares_input = !first && shared_pairs[i - 1],
+                               .next = last ? nullptr : neighbour(i, only_readers[i], i + 1)});
     if (i >= nodes_.begin + 2 && pairs[i - 2] && pairs[i - 1] && steps[i - 2].runs_backward &&
         steps[i - 1].op->info().input(0).gradient_may_overwrite)
       steps[i].op->fuse_previous(nodes[i - 1].operation);
@@ -121,9 +123,10 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
   if (step.op->info().differentiates_previous || reads_previous_input(*step.op))
     bindings.previous_input = value(graph_.nodes()[node - 1].inputs[0]);
   for (std::size_t k = 0; k < bindings.inputs.size(); ++k) {
-    const auto& [piece, accumulate, added_to] = activation_plan_.input_gradients(node)[k];
+    const auto& [piece, accumulate, added_to, others] = activation_plan_.input_gradients(node)[k];
     bindings.input_gradients.push_back(view(piece));
     bindings.accumulate.push_back(accumulate);
+    if (others) bindings.gradient_of_others = view(others);
     if (added_to) step.additions.push_back({view(piece), view(added_to), specs_[graph_.nodes()[node].inputs[k]].type});
   }
   const auto own = parameters.of_node(node);

@@ -76,17 +76,25 @@ class UnitOp final : public Op, public NeighbourFusion {
   }
   void require_input() { info_.inputs[0].backward_reads = true; }
   void read_previous_input() { reads_previous_input_ = true; }
-  void fuse_neighbours(Op*, Op*) override { reads_previous_input_ = computes_previous_ = true; }
+  void fuse_neighbours(const Neighbours&) override { reads_previous_input_ = computes_previous_ = true; }
   void leave_gradient() { leaves_gradient_ = true; }
+  void add_to_gradients() {
+    for (InputUse& input : info_.inputs) input.adds_to_gradient = true;
+  }
+  void add_elsewhere() { adds_elsewhere_ = true; }
+  void end_block() { reads_previous_input_ = ends_block_ = true; }
   bool reads_previous_input() const override { return reads_previous_input_; }
   bool computes_previous() const override { return computes_previous_; }
   bool leaves_gradient() const override { return leaves_gradient_; }
+  bool ends_block() const override { return ends_block_; }
+  bool adds_elsewhere() const override { return adds_elsewhere_; }
   void bind(const Bindings&) override {}
   void forward() override {}
   void backward(float) override {}
 
  private:
-  bool reads_previous_input_ = false, computes_previous_ = false, leaves_gradient_ = false;
+  bool reads_previous_input_ = false, computes_previous_ = false, leaves_gradient_ = false, ends_block_ = false,
+       adds_elsewhere_ = false;
 };
 
 // The plan of a chain of nodes, in which the backward pass of the fourth reads the output of the third. If `fused`, the
@@ -147,7 +155,7 @@ TEST_CASE("an output that the next pass computes has no memory, and what it is c
     }
     ops[3]->require_input();
     if (fusion == reads_previous_input) ops[3]->read_previous_input();
-    if (fusion == computes_previous) ops[3]->fuse_neighbours(ops[2].get(), ops[4].get());
+    if (fusion == computes_previous) ops[3]->fuse_neighbours({.previous = ops[2].get(), .next = ops[4].get()});
     const std::vector<TensorSpec> specs(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()});
     const ActivationPlan plan(graph, {0, views.size()}, views, specs, Mode::training);
     std::vector<std::byte> arena(plan.bytes());
@@ -181,6 +189,66 @@ TEST_CASE("a gradient that is left to the pass before has no copy, and is kept u
     const auto gradient = [&](Value value) { return plan.view(plan.gradient(value), {arena.data(), arena.size()}); };
     CHECK((gradient(second).address == gradient(third).address) == left);
     CHECK(gradient(first).address != gradient(second).address);  // the second reads one while it writes the other
+  }
+}
+
+// The fifth node computes the output of the fourth, from both of its inputs, or only reads that output.
+TEST_CASE("the inputs of a block's end are kept until the next pass computes its output") {
+  Graph graph({1, 1, 1});
+  Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
+  const Value first = graph.add("first", Dense{1}, {x});
+  const Value end = graph.add("end", Add{}, {graph.add("second", Dense{1}, {first}), first});
+  const Value next = graph.add("next", Dense{1}, {end});
+  graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Add{}, {next, end}), Graph::kLabels});
+  for (const bool computes : {false, true}) {
+    std::vector<std::unique_ptr<UnitOp>> ops;
+    std::vector<const Op*> views;
+    for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+      ops.push_back(std::make_unique<UnitOp>(false));
+      views.push_back(ops.back().get());
+    }
+    if (computes) ops[4]->end_block();
+    const std::vector<TensorSpec> specs(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()});
+    const ActivationPlan plan(graph, {0, views.size()}, views, specs, Mode::inference);
+    std::vector<std::byte> arena(plan.bytes());
+    const auto address = [&](Value value) {
+      return plan.view(plan.value(value), {arena.data(), arena.size()}).address;
+    };
+    for (const Value input : {first, first + 1}) CHECK(address(input) != address(end));
+    const bool kept = address(next) != address(first) && address(next) != address(first + 1);
+    CHECK(kept == computes);
+  }
+}
+
+// The first reader of a value, the last in backward, reads the others' gradient and writes the sum elsewhere.
+TEST_CASE("a gradient that is added elsewhere has two pieces in that pass only") {
+  Graph graph({1, 1, 1});
+  Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
+  const Value shared = graph.add("shared", Dense{1}, {x});
+  const Value first = graph.add("first", Dense{1}, {shared});
+  x = graph.add("second", Add{}, {first, shared});
+  graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{1}, {x}), Graph::kLabels});
+  for (const bool elsewhere : {false, true}) {
+    std::vector<std::unique_ptr<UnitOp>> ops;
+    std::vector<const Op*> views;
+    for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+      ops.push_back(std::make_unique<UnitOp>(false));
+      ops.back()->add_to_gradients();
+      views.push_back(ops.back().get());
+    }
+    if (elsewhere) ops[2]->add_elsewhere();
+    const std::vector<TensorSpec> specs(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()});
+    const ActivationPlan plan(graph, {0, views.size()}, views, specs, Mode::training);
+    std::vector<std::byte> arena(plan.bytes());
+    const auto address = [&](const ActivationPlan::Piece& piece) {
+      return plan.view(piece, {arena.data(), arena.size()}).address;
+    };
+    const auto by_others = plan.input_gradients(3)[1], own = plan.input_gradients(2)[0];
+    CHECK(own.piece == plan.gradient(shared));
+    CHECK(own.accumulate == !elsewhere);
+    CHECK(own.others == (elsewhere ? by_others.piece : std::nullopt));
+    CHECK((address(own.piece) == address(by_others.piece)) == !elsewhere);
+    CHECK(address(own.piece) != address(plan.gradient(first)));
   }
 }
 

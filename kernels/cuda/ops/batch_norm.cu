@@ -34,7 +34,7 @@ struct Statistics {
   // The factor and the offset in 16 bits, if the next operation computes the output, else null. Then those in float32
   // are rounded likewise, so that backward differentiates what that operation computes.
   __half *scale16 = nullptr, *shift16 = nullptr;
-  // The output as a function of (input - mean) inverse, if the next operation computes gradient sums, else null.
+  // The output as a function of (input - mean) inverse, if the next operation computes it for gradient sums, else null.
   float *scale_normalized = nullptr, *shift_normalized = nullptr;
 
   Statistics(float* memory, std::size_t channels)
@@ -408,6 +408,7 @@ class BatchNormOp : public Op, public FusibleNorm {
   }
 
   bool scales_and_rectifies() const override { return mode_ == Mode::training && operation_.relu && !operation_.add; }
+  bool ends_block() const override { return mode_ == Mode::training && operation_.relu && operation_.add; }
   ChannelFactors leave_output() override {
     factors_memory_ = allocate_device(2 * columns_.channels * sizeof(__half));
     statistics_.scale16 = data<__half>(factors_memory_.view());
@@ -419,8 +420,12 @@ class BatchNormOp : public Op, public FusibleNorm {
     constexpr std::size_t kArrays = 7;
     gradient_memory_ = allocate_device(kArrays * columns_.channels * sizeof(float));
     const auto array = [&](std::size_t i) { return data<float>(gradient_memory_.view()) + i * columns_.channels; };
-    statistics_.scale_normalized = array(0);
-    statistics_.shift_normalized = array(1);
+    if (operation_.add) {
+      info_.inputs[0].gradient_may_overwrite = false;  // but the addend's, which is the same as the output's
+    } else {
+      statistics_.scale_normalized = array(0);
+      statistics_.shift_normalized = array(1);
+    }
     positive_ = {};
     norm_gradient_ = {statistics_.mean, statistics_.inverse, array(0), array(1), array(2), array(3), array(4), array(5),
                       array(6)};
@@ -434,6 +439,8 @@ class BatchNormOp : public Op, public FusibleNorm {
     return {statistics_.factor, statistics_.offset};
   }
 
+  void* addend() const override { return const_cast<T*>(addend_); }
+
   void sum_over_ranks(const SumOverRanks& sum) override { sum_over_ranks_ = sum; }
 
   void bind(const Bindings& bindings) override {
@@ -446,6 +453,7 @@ class BatchNormOp : public Op, public FusibleNorm {
     output_gradient_ = data<T>(bindings.output_gradient);
     gradient_ = {bindings, 0};
     addend_gradient_ = operation_.add ? InputGradient<T>(bindings, 1) : InputGradient<T>{};
+    if (passes_everywhere() && addend_gradient_.is(bindings.output_gradient)) addend_gradient_ = {};
     partial_ = context_.workspace(columns_.partial_sums() * sizeof(Moments));
   }
 
@@ -491,6 +499,8 @@ class BatchNormOp : public Op, public FusibleNorm {
   bool uses_batch_statistics() const { return mode_ == Mode::training && !operation_.frozen_statistics; }
   bool leaves_output() const { return statistics_.scale16 != nullptr; }
   PoolAfter<T> after() const { return after_.value_or(PoolAfter<T>{}); }
+  // Whether the output's gradient needs no zeros: there is no ReLU, or a convolution has written them.
+  bool passes_everywhere() const { return !operation_.relu || gradient_memory_.view(); }
 
   void compute_moments(const UseMoments& use) {
     if (sums_memory_.view())
@@ -528,7 +538,7 @@ class BatchNormOp : public Op, public FusibleNorm {
 
   auto input_gradients_kernel() const {
     if (after_) return input_gradients<T, Active::in_windows>;
-    if (!operation_.relu || gradient_memory_.view()) return input_gradients<T, Active::everywhere>;
+    if (passes_everywhere()) return input_gradients<T, Active::everywhere>;
     return leaves_output() ? input_gradients<T, Active::recomputed> : input_gradients<T, Active::stored>;
   }
 

@@ -44,30 +44,36 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     if (mode == Mode::training) backward_weights_ = planned(Pass::backward_weights);
   }
 
-  void fuse_neighbours(Op* previous, Op* next) override {
+  void fuse_neighbours(const Neighbours& neighbours) override {
     if (context_.precision != Precision::fp16 || layer_.groups > 1 || layer_.transposed) return;
-    auto *before = dynamic_cast<FusibleNorm*>(previous), *after = dynamic_cast<FusibleNorm*>(next);
-    const bool bare = !layer_.bias && !layer_.relu;
-    const bool normalized = before != nullptr && before->scales_and_rectifies();
+    auto* before = dynamic_cast<FusibleNorm*>(neighbours.previous);
+    auto* after = dynamic_cast<FusibleNorm*>(neighbours.next);
+    const bool bare = !layer_.bias && !layer_.relu, shared = neighbours.shares_input;
+    const bool normalized = before != nullptr && before->scales_and_rectifies() && !shared;
+    const bool begins_block = before != nullptr && before->ends_block() && shared;
     const ConvolutionFusion possible{.normalized = normalized,
+                                     .ends_block = begins_block,
                                      .statistics = after != nullptr && after->needs_statistics() && bare,
-                                     .gradient_sums = normalized};
+                                     .gradient_sums = normalized || begins_block};
     if (!possible.any()) return;
+    layer_.problem.accumulate = begins_block;
     const ConvolutionFusion fusion = context_.convolutions->choose_fusion(layer_.problem, possible);
     if (!fusion.any()) return;
     layer_.problem.fusion = fusion;
     forward_ = planned(Pass::forward);
     if (fusion.statistics) sums_ = after->take_statistics();
     if (fusion.gradient_sums) norm_ = before->take_gradient_sums();
-    if (!fusion.normalized) return;
-    backward_weights_ = planned(Pass::backward_weights);
-    factors_ = before->leave_output();
+    if (fusion.normalized) backward_weights_ = planned(Pass::backward_weights);
+    if (fusion.normalized || fusion.ends_block) factors_ = before->leave_output();
+    if (fusion.ends_block) ended_ = before;
   }
 
   bool reads_previous_input() const override {
     return layer_.problem.fusion.normalized || layer_.problem.fusion.gradient_sums;
   }
+  bool ends_block() const override { return layer_.problem.fusion.ends_block; }
   bool computes_previous() const override { return layer_.problem.fusion.normalized; }
+  bool adds_elsewhere() const override { return layer_.problem.fusion.gradient_sums && layer_.problem.accumulate; }
 
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;
@@ -78,7 +84,7 @@ class ConvolutionOp : public Op, public NeighbourFusion {
       bytes =
           std::max({bytes, ending_.workspace_bytes(), weight_scratch_bytes() + backward_weights_->workspace_bytes()});
       // Planned only now, because the bindings determine whether it accumulates.
-      layer_.problem.accumulate = bindings.accumulates(0);
+      layer_.problem.accumulate = bindings.accumulates(0) || bindings.gradient_of_others;
       if (bindings.input_gradients[0])
         backward_data_ = planned(layer_.transposed ? Pass::forward : Pass::backward_data);
       if (backward_data_) bytes = std::max(bytes, backward_data_->workspace_bytes());
@@ -109,8 +115,18 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   // The operands are the layer's: values or gradients.
   void run(ConvolutionPlan& plan, std::byte* input, std::byte* weights, std::byte* output, std::byte* workspace) const {
     if (layer_.transposed) std::swap(input, output);
-    plan.run({input, weights, output, factors_.scale, factors_.shift, sums_.values, sums_.squares,
-              bindings_.previous_input.address, norm_},
+    plan.run({.input = input,
+              .weights = weights,
+              .output = output,
+              .scale = factors_.scale,
+              .shift = factors_.shift,
+              .sums = sums_.values,
+              .squares = sums_.squares,
+              .norm_input = bindings_.previous_input.address,
+              .addend = ended_ != nullptr ? ended_->addend() : nullptr,
+              .norm_output = bindings_.inputs[0].address,
+              .gradient_of_others = bindings_.gradient_of_others.address,
+              .norm = norm_},
              workspace, context_.lane.get());
   }
 
@@ -140,9 +156,10 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   Context& context_;
   BiasRelu ending_;
   std::unique_ptr<ConvolutionPlan> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
-  FusibleNorm::ChannelFactors factors_{};  // of the input, if the forward and backward_weights plans normalize it
-  FusibleNorm::ChannelSums sums_{};        // of the output, if the forward plan computes them
-  NormGradient norm_{};                    // of the input, if the backward_data plan computes its sums
+  FusibleNorm::ChannelFactors factors_{};                                        // of the input, if plans compute it
+  const FusibleNorm* ended_ = nullptr;  // the batch norm at the end of a block whose output forward computes
+  FusibleNorm::ChannelSums sums_{};     // of the output, if the forward plan computes them
+  NormGradient norm_{};                 // of the input, if the backward_data plan computes its sums
   Bindings bindings_;
   DeviceView weights_;  // in the value type
   std::byte* workspace_ = nullptr;

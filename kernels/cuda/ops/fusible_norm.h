@@ -28,11 +28,16 @@ class FusibleNorm {
   virtual ChannelSums take_statistics() = 0;
 
   virtual bool scales_and_rectifies() const = 0;  // its output is max(0, scale input + shift)
-  // From now on, forward() computes the factors instead of the output.
+  virtual bool ends_block() const = 0;            // its output is max(0, scale input + shift + addend)
+  // From now on, forward() computes the factors instead of the output. REQUIRES: scales_and_rectifies(), or
+  // ends_block() and take_gradient_sums() has been called.
   virtual ChannelFactors leave_output() = 0;
   // From now on, the operation after it writes the gradient of what the ReLU reads, instead of the output's gradient,
-  // and its sums. forward() computes what that takes. REQUIRES: scales_and_rectifies().
+  // and its sums. forward() computes what that takes; at the end of a block scale and shift are zeros.
+  // REQUIRES: scales_and_rectifies() or ends_block().
   virtual NormGradient take_gradient_sums() = 0;
+
+  virtual void* addend() const = 0;  // REQUIRES: ends_block(), and bind() has been called
 
   virtual bool only_normalizes() const = 0;  // its output is factor input + offset
   // From now on, forward() computes these factors instead of the output, and backward() gathers the output's gradient

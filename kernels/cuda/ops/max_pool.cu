@@ -93,10 +93,10 @@ class MaxPoolOp : public Op, public NeighbourFusion {
 
   // If a pixel is in many windows, the batch norm's backward passes would read each of their gradients twice, which
   // takes longer than to read the pixel's own twice.
-  void fuse_neighbours(Op* previous, Op* /*next*/) override {
+  void fuse_neighbours(const Neighbours& neighbours) override {
     const auto& [kernel, stride, padding, relu] = operation_;
-    auto* norm = dynamic_cast<FusibleNorm*>(previous);
-    if (norm == nullptr || !norm->only_normalizes()) return;
+    auto* norm = dynamic_cast<FusibleNorm*>(neighbours.previous);
+    if (norm == nullptr || !norm->only_normalizes() || neighbours.shares_input) return;
     if (kernel.height > 2 * stride.height || kernel.width > 2 * stride.width) return;
     norm_ = norm->leave_output_to_pool(pool_, from());
   }

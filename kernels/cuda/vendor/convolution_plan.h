@@ -17,13 +17,18 @@ struct ConvolutionFusion {
   // Of forward and backward_weights: the input is max(0, scale x + shift) of the input's values x, rounded to the value
   // type.
   bool normalized = false;
+  // Of forward: the input is max(0, scale x + shift + addend), as at the end of a residual block, and is also written,
+  // because others read it.
+  bool ends_block = false;
   // Of forward: for each filter, the sum of the output's values and that of their squares.
   bool statistics = false;
   // Of backward_data: the input's values are the output of a batch norm with a ReLU. Writes the gradient of what the
-  // ReLU reads, instead of the input's gradient, and for each channel its sums (NormGradient).
+  // ReLU reads, instead of the input's gradient, and for each channel its sums (NormGradient). If it accumulates, it
+  // adds to a gradient in other memory, and finds out from the input's values where the ReLU was active: so the batch
+  // norm may be the end of a residual block, which adds before the ReLU.
   bool gradient_sums = false;
 
-  bool any() const { return normalized || statistics || gradient_sums; }
+  bool any() const { return normalized || ends_block || statistics || gradient_sums; }
   bool operator==(const ConvolutionFusion&) const = default;
 };
 
@@ -49,10 +54,14 @@ struct ConvolutionProblem {
     changed.pass = other;
     changed.accumulate = accumulate && other == Pass::backward_data;
     changed.fusion = {.normalized = fusion.normalized && other != Pass::backward_data,
+                      .ends_block = fusion.ends_block && other == Pass::forward,
                       .statistics = fusion.statistics && other == Pass::forward,
                       .gradient_sums = fusion.gradient_sums && other == Pass::backward_data};
     return changed;
   }
+
+  // Whether it adds to a gradient in other memory.
+  bool adds_elsewhere() const { return accumulate && fusion.gradient_sums; }
 
   // The size of a window.
   std::size_t window_height() const { return dilation.height * (kernel.height - 1) + 1; }
@@ -65,6 +74,8 @@ struct ConvolutionProblem {
 // Device memory for gradient_sums, in float32 one value for each channel. A batch norm with a ReLU, of the values x:
 //   normalized = inverse (x - mean)
 //   output = max(0, scale normalized + shift)
+// The ReLU was active where that is positive or, if the pass accumulates, where scale normalized + shift + the stored
+// output is: then scale and shift must be zeros. (cuDNN has no plans that read the stored output alone.)
 struct NormGradient {
   float *mean, *inverse, *scale, *shift;  // read
   float *sum, *normalized_sum;            // written: of the gradient, and of the gradient times `normalized`
@@ -76,9 +87,12 @@ struct NormGradient {
 // and writes the third.
 struct ConvolutionOperands {
   void *input, *weights, *output;
-  void *scale = nullptr, *shift = nullptr;   // if normalized: of each channel, in the value type
+  void *scale = nullptr, *shift = nullptr;   // if normalized or ends_block: of each channel, in the value type
   void *sums = nullptr, *squares = nullptr;  // if it computes statistics: of each filter, float32
-  void* norm_input = nullptr;                // if it computes gradient sums: the values x of the norm
+  void* norm_input = nullptr;                // if it ends a block or computes gradient sums: the values x of the norm
+  void* addend = nullptr;                    // if it ends a block
+  void* norm_output = nullptr;               // this and the next: if it also accumulates
+  void* gradient_of_others = nullptr;        // to which the input's gradient is added
   NormGradient norm{};
 };
 

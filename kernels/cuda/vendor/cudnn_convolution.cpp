@@ -38,6 +38,9 @@ enum Operand : std::int64_t {
   kScale,
   kShift,
   kNormInput,
+  kAddend,
+  kNormOutput,
+  kGradientOfOthers,
   kSums,
   kSquares,
   kMean,
@@ -78,29 +81,31 @@ void require_sound(const ConvolutionProblem& problem) {
   if (problem.accumulate && problem.pass != Pass::backward_data) wrong("only backward data can add to its result");
   if (problem.fusion.normalized && problem.pass == Pass::backward_data) wrong("backward data does not read the input");
   if (problem.fusion.statistics && problem.pass != Pass::forward) wrong("only forward computes statistics");
-  if (problem.fusion.gradient_sums && (problem.pass != Pass::backward_data || problem.accumulate))
-    wrong("only backward data that does not add to its result computes gradient sums");
+  if (problem.fusion.ends_block && (problem.pass != Pass::forward || problem.fusion.normalized))
+    wrong("only forward of an input that is not normalized ends a block");
+  if (problem.fusion.gradient_sums && problem.pass != Pass::backward_data)
+    wrong("only backward data computes gradient sums");
 }
 
 std::vector<Operand> operands(const ConvolutionProblem& problem) {
   std::vector<Operand> all{kInput, kWeights, kOutput};
   if (problem.fusion.normalized) all.insert(all.end(), {kScale, kShift});
+  if (problem.fusion.ends_block) all.insert(all.end(), {kNormInput, kScale, kShift, kAddend});
   if (problem.fusion.statistics) all.insert(all.end(), {kSums, kSquares});
   if (problem.fusion.gradient_sums)
     all.insert(all.end(), {kNormInput, kMean, kInverse, kNormScale, kNormShift, kGradientSum, kNormalizedSum,
                            kGradientFactor, kValueFactor, kConstant});
+  if (problem.adds_elsewhere()) all.insert(all.end(), {kNormOutput, kGradientOfOthers});
   return all;
 }
 
 std::vector<Operand> written_operands(const ConvolutionProblem& problem) {
-  switch (problem.pass) {
-    case Pass::forward:
-      return problem.fusion.statistics ? std::vector{kOutput, kSums, kSquares} : std::vector{kOutput};
-    case Pass::backward_data:
-      return problem.fusion.gradient_sums ? std::vector{kInput, kGradientSum, kNormalizedSum} : std::vector{kInput};
-    default:
-      return {kWeights};
-  }
+  if (problem.pass == Pass::backward_weights) return {kWeights};
+  std::vector<Operand> all{problem.pass == Pass::forward ? kOutput : kInput};
+  if (problem.fusion.ends_block) all.push_back(kInput);
+  if (problem.fusion.statistics) all.insert(all.end(), {kSums, kSquares});
+  if (problem.fusion.gradient_sums) all.insert(all.end(), {kGradientSum, kNormalizedSum});
+  return all;
 }
 
 void* address(const ConvolutionOperands& operands, Operand operand) {
@@ -117,6 +122,12 @@ void* address(const ConvolutionOperands& operands, Operand operand) {
       return operands.shift;
     case kNormInput:
       return operands.norm_input;
+    case kAddend:
+      return operands.addend;
+    case kNormOutput:
+      return operands.norm_output;
+    case kGradientOfOthers:
+      return operands.gradient_of_others;
     case kSums:
       return operands.sums;
     case kSquares:
@@ -147,6 +158,9 @@ Shape extents(const ConvolutionProblem& p, Operand operand) {
   switch (operand) {
     case kInput:
     case kNormInput:
+    case kAddend:
+    case kNormOutput:
+    case kGradientOfOthers:
       return {p.batch, p.channels, p.height, p.width};
     case kWeights:
       return {p.filters, p.channels, p.kernel.height, p.kernel.width};
@@ -239,6 +253,7 @@ class Builder {
     Tensor input = problem_.fusion.normalized      ? normalized(stored(kInput))
                    : problem_.fusion.gradient_sums ? intermediate()
                                                    : stored(kInput);
+    if (problem_.fusion.ends_block) end_block(input);
     Tensor output = stored(kOutput);
     operations_.emplace_back(names.type)
         .set(names.input, input)
@@ -246,7 +261,7 @@ class Builder {
         .set(names.output, output)
         .set(names.convolution, parts_.emplace_back(convolution(problem_)))
         .set(names.product_factor, 1.0f)
-        .set(names.sum_factor, problem_.accumulate ? 1.0f : 0.0f)
+        .set(names.sum_factor, problem_.accumulate && !problem_.adds_elsewhere() ? 1.0f : 0.0f)
         .finalize();
     if (problem_.fusion.statistics) add_statistics(output);
     if (problem_.fusion.gradient_sums) add_gradient_sums(input);
@@ -268,10 +283,20 @@ class Builder {
     return parts_.emplace_back(channels_last_tensor(id, type, extents, place));
   }
 
+  Tensor scaled_and_shifted(Tensor values) {
+    Tensor scaled = pointwise(CUDNN_POINTWISE_MUL, {&values, &stored(kScale)});
+    return pointwise(CUDNN_POINTWISE_ADD, {&scaled, &stored(kShift)});
+  }
+
   Tensor normalized(Tensor input) {
-    Tensor scaled = pointwise(CUDNN_POINTWISE_MUL, {&input, &stored(kScale)});
-    Tensor shifted = pointwise(CUDNN_POINTWISE_ADD, {&scaled, &stored(kShift)});
+    Tensor shifted = scaled_and_shifted(input);
     return pointwise(CUDNN_POINTWISE_RELU_FWD, {&shifted});
+  }
+
+  void end_block(Tensor input) {
+    Tensor shifted = scaled_and_shifted(stored(kNormInput));
+    Tensor sum = pointwise(CUDNN_POINTWISE_ADD, {&shifted, &stored(kAddend)});
+    operations_.push_back(cudnn::pointwise_operation(function(CUDNN_POINTWISE_RELU_FWD), {&sum}, input));
   }
 
   Tensor pointwise(cudnnPointwiseMode_t mode, std::initializer_list<const Descriptor*> from) {
@@ -297,16 +322,17 @@ class Builder {
   }
 
   // cuDNN's plans are for this order of the batch norm's operations only. Other functions of the same values have none.
-  void add_gradient_sums(Tensor output_gradient) {
+  void add_gradient_sums(Tensor computed) {
     Tensor values = stored(kNormInput), mean = stored(kMean), inverse = stored(kInverse), scale = stored(kNormScale);
     Tensor distance = pointwise(CUDNN_POINTWISE_SUB, {&values, &mean});
     Tensor normalized = pointwise(CUDNN_POINTWISE_MUL, {&distance, &inverse});
     Tensor scaled = pointwise(CUDNN_POINTWISE_MUL, {&normalized, &scale});
     Tensor shifted = pointwise(CUDNN_POINTWISE_ADD, {&scaled, &stored(kNormShift)});
+    Tensor output_gradient = or_sum(computed, kGradientOfOthers), rectified = or_sum(shifted, kNormOutput);
     Tensor gradient = stored(kInput);
     operations_.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
         .set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function(CUDNN_POINTWISE_RELU_BWD))
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, shifted)
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, rectified)
         .set(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, output_gradient)
         .set(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, gradient)
         .finalize();
@@ -323,6 +349,11 @@ class Builder {
         .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC, stored(kValueFactor))
         .set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS, stored(kConstant))
         .finalize();
+  }
+
+  // Returns the sum with what is stored, if the pass adds elsewhere.
+  Tensor or_sum(Tensor value, Operand more) {
+    return problem_.adds_elsewhere() ? pointwise(CUDNN_POINTWISE_ADD, {&value, &stored(more)}) : value;
   }
 
   ConvolutionProblem problem_;
@@ -344,11 +375,11 @@ std::string to_string(const ConvolutionProblem& p) {
   const std::string dilation = p.dilation == 1 ? "" : ", dilation " + text(p.dilation);
   const ConvolutionFusion& fusion = p.fusion;
   return fmt::format(
-      "{} convolution{}{}{}{} in {}, {} x {} x {} x {} by {} filters of {} x {}, stride {}, padding {}{}", name(p.pass),
-      p.accumulate ? " (added)" : "", fusion.normalized ? " of a normalized input" : "",
-      fusion.statistics ? " with statistics" : "", fusion.gradient_sums ? " with gradient sums" : "",
-      to_string(p.precision), p.batch, p.height, p.width, p.channels, p.filters, p.kernel.height, p.kernel.width,
-      text(p.stride), padding, dilation);
+      "{} convolution{}{}{}{}{} in {}, {} x {} x {} x {} by {} filters of {} x {}, stride {}, padding {}{}",
+      name(p.pass), p.accumulate ? " (added)" : "", fusion.normalized ? " of a normalized input" : "",
+      fusion.ends_block ? " that ends a block" : "", fusion.statistics ? " with statistics" : "",
+      fusion.gradient_sums ? " with gradient sums" : "", to_string(p.precision), p.batch, p.height, p.width, p.channels,
+      p.filters, p.kernel.height, p.kernel.width, text(p.stride), padding, dilation);
 }
 
 cudnn::Graph convolution_graph(const ConvolutionProblem& problem) {
@@ -494,8 +525,9 @@ class Scratch {
     const NormGradient norm{floats(kMean),           floats(kInverse),     floats(kNormScale),
                             floats(kNormShift),      floats(kGradientSum), floats(kNormalizedSum),
                             floats(kGradientFactor), floats(kValueFactor), floats(kConstant)};
-    return {of(kInput), of(kWeights), of(kOutput),    of(kScale), of(kShift),
-            of(kSums),  of(kSquares), of(kNormInput), norm};
+    return {of(kInput),  of(kWeights),    of(kOutput),           of(kScale),
+            of(kShift),  of(kSums),       of(kSquares),          of(kNormInput),
+            of(kAddend), of(kNormOutput), of(kGradientOfOthers), norm};
   }
 
   Stopwatch stopwatch_;
@@ -520,10 +552,13 @@ class Planner final : public ConvolutionPlanner {
 
   ConvolutionFusion choose_fusion(const ConvolutionProblem& problem, const ConvolutionFusion& possible) override {
     if (!tuning_) return {};
-    const auto cost = [&](const ConvolutionFusion& fusion) { return step_microseconds(problem, possible, fusion); };
-    const std::array choices{ConvolutionFusion{}, ConvolutionFusion{.statistics = possible.statistics}, possible};
+    ConvolutionFusion all = possible;
+    all.gradient_sums = possible.gradient_sums && gradient_sums_are_faster(problem);
+    all.ends_block = possible.ends_block && all.gradient_sums;  // else backward needs the bits of the ReLU
+    const auto cost = [&](const ConvolutionFusion& fusion) { return step_microseconds(problem, all, fusion); };
+    const std::array choices{ConvolutionFusion{}, ConvolutionFusion{.statistics = possible.statistics}, all};
     ConvolutionFusion fusion = std::ranges::min(choices, {}, cost);
-    fusion.gradient_sums = possible.gradient_sums && gradient_sums_are_faster(problem);
+    fusion.gradient_sums = all.gradient_sums;
     return fusion;
   }
 
@@ -564,8 +599,8 @@ class Planner final : public ConvolutionPlanner {
   }
 
   // The time of forward and backward_weights with the fusion. What is possible and not fused costs a pass of a batch
-  // norm: the one before the convolution reads and writes the input, and the one after it reads the output. These take
-  // at least the time of a copy, and half of that.
+  // norm: the one before the convolution reads and writes the input, at the end of a block reads another value for each
+  // of the input's, and the one after it reads the output. Each takes at least half the time of a copy.
   double step_microseconds(const ConvolutionProblem& problem, const ConvolutionFusion& possible,
                            const ConvolutionFusion& fusion) {
     ConvolutionProblem fused = problem;
@@ -573,16 +608,19 @@ class Planner final : public ConvolutionPlanner {
     double sum = microseconds(fused.with(Pass::forward));
     if (possible.normalized) sum += microseconds(fused.with(Pass::backward_weights));
     if (possible.normalized && !fusion.normalized) sum += copy_microseconds(bytes(problem, kInput));
+    if (possible.ends_block && !fusion.ends_block) sum += 1.5 * copy_microseconds(bytes(problem, kInput));
     if (possible.statistics && !fusion.statistics) sum += copy_microseconds(bytes(problem, kOutput)) / 2;
     return sum;
   }
 
   // Apart, a pass of the batch norm reads two values for each of the input's, which takes at least the time of a copy.
+  // At the end of a block the pass after it also writes the addend's gradient, which then differs from the output's.
   bool gradient_sums_are_faster(const ConvolutionProblem& problem) {
     ConvolutionProblem fused = problem;
     fused.fusion = {.gradient_sums = true};
+    const double copies = problem.accumulate ? 1.5 : 1;
     return microseconds(fused.with(Pass::backward_data)) <
-           microseconds(problem.with(Pass::backward_data)) + copy_microseconds(bytes(problem, kInput));
+           microseconds(problem.with(Pass::backward_data)) + copies * copy_microseconds(bytes(problem, kInput));
   }
 
   // Infinity if no plan is usable.

@@ -83,13 +83,15 @@ std::vector<float> backward_weights(const ConvolutionProblem& p, const std::vect
   return sums;
 }
 
-// max(0, scale x + shift), rounded as a tensor in memory would be.
+// max(0, scale x + shift), with an addend at the end of a block, rounded as a tensor in memory would be.
 std::vector<float> normalized(const ConvolutionProblem& p, std::vector<float> x, const ConvolutionOperands& operands) {
   const DataType type = value_type(p.precision);
   const auto scale = emulated::load(operands.scale, p.channels, type);
   const auto shift = emulated::load(operands.shift, p.channels, type);
+  const auto addend =
+      p.fusion.ends_block ? emulated::load(operands.addend, x.size(), type) : std::vector<float>(x.size());
   for (std::size_t i = 0; i < x.size(); ++i)
-    x[i] = std::max(0.0f, scale[i % p.channels] * x[i] + shift[i % p.channels]);
+    x[i] = std::max(0.0f, scale[i % p.channels] * x[i] + shift[i % p.channels] + addend[i]);
   std::vector<std::byte> rounded(x.size() * size_of(type));
   emulated::store(x, rounded.data(), type);
   return emulated::load(rounded.data(), x.size(), type);
@@ -112,10 +114,16 @@ std::vector<float> through_norm(const ConvolutionProblem& p, std::vector<float> 
   const NormGradient& norm = operands.norm;
   const auto x = emulated::load(operands.norm_input, input_count(p), value_type(p.precision));
   std::vector<float> sums(p.channels), normalized_sums(p.channels);
+  const auto stored = [&](void* values) {
+    return p.adds_elsewhere() ? emulated::load(values, input_count(p), value_type(p.precision))
+                              : std::vector<float>(input_count(p));
+  };
+  const auto output = stored(operands.norm_output), others = stored(operands.gradient_of_others);
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     const std::size_t c = i % p.channels;
     const float normalized = norm.inverse[c] * (x[i] - norm.mean[c]);
-    if (norm.scale[c] * normalized + norm.shift[c] <= 0) gradient[i] = 0;
+    gradient[i] += others[i];
+    if (norm.scale[c] * normalized + norm.shift[c] + output[i] <= 0) gradient[i] = 0;
     sums[c] += gradient[i];
     normalized_sums[c] += gradient[i] * normalized;
   }
@@ -135,6 +143,9 @@ void compute(const ConvolutionProblem& p, const ConvolutionOperands& operands) {
   const auto w = [&] { return emulated::load_factors(operands.weights, weights_count(p), p.precision); };
   const auto dy = [&] { return emulated::load_factors(operands.output, output_count(p), p.precision); };
   const DataType type = value_type(p.precision);
+  if (p.fusion.ends_block)
+    emulated::store(normalized(p, emulated::load(operands.norm_input, input_count(p), type), operands), operands.input,
+                    type);
   switch (p.pass) {
     case forward:
       emulated::store(cuda::forward(p, x(), w()), operands.output, type);
@@ -144,7 +155,7 @@ void compute(const ConvolutionProblem& p, const ConvolutionOperands& operands) {
       return emulated::store(cuda::backward_weights(p, x(), dy()), operands.weights, type);
     case backward_data:
       std::vector<float> sums = cuda::backward_data(p, w(), dy());
-      if (p.accumulate)
+      if (p.accumulate && !p.adds_elsewhere())
         std::ranges::transform(sums, emulated::load(operands.input, sums.size(), type), sums.begin(), std::plus());
       if (p.fusion.gradient_sums) sums = through_norm(p, std::move(sums), operands);
       return emulated::store(sums, operands.input, type);
@@ -166,9 +177,13 @@ class EmulatedConvolution final : public ConvolutionPlan {
     ConvolutionOperands there{accessible("input", operands.input, input_count(problem_), bytes),
                               accessible("weights", operands.weights, weights_count(problem_), bytes),
                               accessible("output", operands.output, output_count(problem_), bytes)};
-    if (problem_.fusion.normalized) {
+    if (problem_.fusion.normalized || problem_.fusion.ends_block) {
       there.scale = accessible("scale", operands.scale, problem_.channels, bytes);
       there.shift = accessible("shift", operands.shift, problem_.channels, bytes);
+    }
+    if (problem_.fusion.ends_block) {
+      there.norm_input = accessible("batch norm's input", operands.norm_input, input_count(problem_), bytes);
+      there.addend = accessible("addend", operands.addend, input_count(problem_), bytes);
     }
     if (problem_.fusion.statistics) {
       there.sums = accessible("sums", operands.sums, problem_.filters, sizeof(float));
@@ -190,6 +205,11 @@ class EmulatedConvolution final : public ConvolutionPlan {
                     floats("value factor", norm.value_factor),
                     floats("constant", norm.constant)};
     }
+    if (problem_.adds_elsewhere()) {
+      there.norm_output = accessible("batch norm's output", operands.norm_output, input_count(problem_), bytes);
+      there.gradient_of_others =
+          accessible("others' gradient", operands.gradient_of_others, input_count(problem_), bytes);
+    }
     void* spoiled = accessible("workspace", workspace, kWorkspaceBytes, 1);
     check(emulated::enqueue(stream, [=, problem = problem_] {
       std::memset(spoiled, 0xff, kWorkspaceBytes);
@@ -202,7 +222,7 @@ class EmulatedConvolution final : public ConvolutionPlan {
 };
 
 // If plans are chosen by measurements, all fusions are that cuDNN has plans for on an H200: it normalizes inputs only
-// along with statistics.
+// along with statistics, and adds the gradients of a strided convolution's input only without their sums.
 class EmulatedConvolutions final : public ConvolutionPlanner {
  public:
   explicit EmulatedConvolutions(bool measures) : measures_(measures) {}
@@ -217,16 +237,17 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
            p.width);
     if (p.accumulate && p.pass != ConvolutionProblem::Pass::backward_data)
       fail("only backward_data of a convolution accumulates");
-    if (p.fusion.gradient_sums && p.accumulate) fail("a convolution does not add to a gradient whose sums it computes");
     if (p.fusion.any() && p.precision != Precision::fp16) fail("there are fused convolutions in fp16 only");
     return std::make_unique<EmulatedConvolution>(p);
   }
 
-  ConvolutionFusion choose_fusion(const ConvolutionProblem&, const ConvolutionFusion& possible) override {
+  ConvolutionFusion choose_fusion(const ConvolutionProblem& p, const ConvolutionFusion& possible) override {
     if (!measures_) return {};
+    const bool sums = possible.gradient_sums && (!p.accumulate || p.stride.area() == 1);
     return {.normalized = possible.normalized && possible.statistics,
+            .ends_block = possible.ends_block && possible.statistics && sums,
             .statistics = possible.statistics,
-            .gradient_sums = possible.gradient_sums};
+            .gradient_sums = sums};
   }
 
  private:

@@ -146,12 +146,46 @@ TEST_CASE("convolutions that normalize their input and compute statistics") {
   }
 }
 
+TEST_CASE("convolutions that compute and store the end of a residual block") {
+  ConvolutionProblem p{Pass::forward, Precision::fp16, 2, 8, 7, 6, 16, 3, 2, 1};
+  const auto x = small_numbers(p.batch * p.height * p.width * p.channels, 3), addend = small_numbers(x.size(), 2),
+             scale = small_numbers(8, 1), shift = small_numbers(8, 2);
+  Operands before{x, small_numbers(p.filters * p.kernel.area() * p.channels, 7),
+                  std::vector(p.batch * p.output_height() * p.output_width() * p.filters, 77.0f)};
+  for (std::size_t i = 0; i < x.size(); ++i)
+    before.input[i] = std::max(0.0f, scale[i % 8] * x[i] + shift[i % 8] + addend[i]);
+  const Operands wanted = convolve(p, before);
+
+  p.fusion.ends_block = true;
+  const DeviceValues input(std::vector(x.size(), 77.0f), DataType::f16), weights(before.weights, DataType::f16),
+      output(before.output, DataType::f16), values(x, DataType::f16), addends(addend, DataType::f16),
+      scales(scale, DataType::f16), shifts(shift, DataType::f16);
+  const auto plan = make_convolution_planner()->plan(p);
+  const DeviceArray<char> workspace(plan->workspace_bytes());
+  OwnStream stream;
+  plan->run({.input = input.get(),
+             .weights = weights.get(),
+             .output = output.get(),
+             .scale = scales.get(),
+             .shift = shifts.get(),
+             .norm_input = values.get(),
+             .addend = addends.get()},
+            workspace.get(), stream);
+  CHECK(input.values(stream) == before.input);
+  CHECK(output.values(stream) == wanted.output);
+  CHECK(values.values(stream) == x);
+  CHECK(addends.values(stream) == addend);
+}
+
+// If it adds, scale and shift need not be zeros here: the ReLU reads their sum with the stored output.
 TEST_CASE("convolutions that differentiate a ReLU and compute the sums of a batch norm's gradient") {
+  const bool adds = GENERATE(false, true);
+  CAPTURE(adds);
   ConvolutionProblem p{Pass::backward_data, Precision::fp16, 2, 8, 7, 6, 16, 3, 2, 1};
   const std::size_t inputs = p.batch * p.height * p.width * p.channels;
   const Operands before{std::vector(inputs, 77.0f), small_numbers(p.filters * p.kernel.area() * p.channels, 7),
                         small_numbers(p.batch * p.output_height() * p.output_width() * p.filters, 5)};
-  const auto x = small_numbers(inputs, 1);
+  const auto x = small_numbers(inputs, 1), norm_output = small_numbers(inputs, 4), others = small_numbers(inputs, 2);
   // Of the 8 channels.
   const std::vector<float> mean{0, 1, -1, 2, 0, 1, 0, -1}, inverse{1, 0.5f, 2, 1, 4, 1, 0.5f, 2},
       scale{1, 2, -1, 0, 1, 3, -2, 1}, shift{0, 1, 0, 1, -2, 0, 1, -1};
@@ -160,14 +194,17 @@ TEST_CASE("convolutions that differentiate a ReLU and compute the sums of a batc
   for (std::size_t i = 0; i < inputs; ++i) {
     const std::size_t c = i % 8;
     const float normalized = (x[i] - mean[c]) * inverse[c];
-    if (scale[c] * normalized + shift[c] <= 0) wanted.input[i] = 0;
+    if (adds) wanted.input[i] += others[i];
+    if (scale[c] * normalized + shift[c] + (adds ? norm_output[i] : 0) <= 0) wanted.input[i] = 0;
     sum[c] += wanted.input[i];
     normalized_sum[c] += wanted.input[i] * normalized;
   }
 
   p.fusion.gradient_sums = true;
+  p.accumulate = adds;
   const DeviceValues input(before.input, DataType::f16), weights(before.weights, DataType::f16),
-      output(before.output, DataType::f16), values(x, DataType::f16);
+      output(before.output, DataType::f16), values(x, DataType::f16), norm_outputs(norm_output, DataType::f16),
+      other_gradients(others, DataType::f16);
   const DeviceValues means(mean, DataType::f32), inverses(inverse, DataType::f32), scales(scale, DataType::f32),
       shifts(shift, DataType::f32);
   const std::vector rubbish(8, 77.0f);
@@ -180,11 +217,14 @@ TEST_CASE("convolutions that differentiate a ReLU and compute the sums of a batc
              .weights = weights.get(),
              .output = output.get(),
              .norm_input = values.get(),
+             .norm_output = adds ? norm_outputs.get() : nullptr,
+             .gradient_of_others = adds ? other_gradients.get() : nullptr,
              .norm = {means.floats(), inverses.floats(), scales.floats(), shifts.floats(), sums.floats(),
                       normalized_sums.floats(), a.floats(), b.floats(), c.floats()}},
             workspace.get(), stream);
   CHECK(input.values(stream) == wanted.input);
   CHECK(values.values(stream) == x);
+  CHECK(other_gradients.values(stream) == others);
   CHECK(sums.values(stream) == sum);
   CHECK(normalized_sums.values(stream) == normalized_sum);
 }

@@ -126,6 +126,7 @@ class Chooser final : public cuda::ConvolutionPlanner {
   cuda::ConvolutionFusion choose_fusion(const cuda::ConvolutionProblem&,
                                         const cuda::ConvolutionFusion& possible) override {
     return {.normalized = wanted_.normalized && possible.normalized,
+            .ends_block = wanted_.ends_block && possible.ends_block,
             .statistics = wanted_.statistics && possible.statistics,
             .gradient_sums = wanted_.gradient_sums && possible.gradient_sums};
   }
@@ -182,9 +183,29 @@ TEST_CASE("on a GPU: a convolution does the passes of the batch norm before it t
   const auto before = plan(BatchNorm{.relu = relu}, cuda::value_spec({2, 16, 5, 5}, DataType::f16));
   const auto convolution = plan(Convolution{.channels = 8, .kernel = 1, .bias = false}, before->output());
   const auto after = plan(BatchNorm{}, convolution->output());
-  dynamic_cast<NeighbourFusion&>(*convolution).fuse_neighbours(before.get(), after.get());
+  dynamic_cast<NeighbourFusion&>(*convolution).fuse_neighbours({.previous = before.get(), .next = after.get()});
   CHECK(computes_previous(*convolution) == (normalized && relu));
   CHECK(reads_previous_input(*convolution) == ((normalized || gradient_sums) && relu));
+}
+
+TEST_CASE("on a GPU: the first convolution of a block does passes of the batch norm at the end of the one before") {
+  const bool chosen = GENERATE(false, true), shared = GENERATE(false, true), relu = GENERATE(false, true);
+  CAPTURE(chosen, shared, relu);
+  test::Gpu gpu(Precision::fp16);
+  gpu.context.convolutions = std::make_unique<Chooser>(
+      cuda::ConvolutionFusion{.normalized = true, .ends_block = chosen, .gradient_sums = chosen});
+  const TensorSpec spec = cuda::value_spec({2, 16, 5, 5}, DataType::f16);
+  const auto end = cuda::plan_any(BatchNorm{.add = true, .relu = relu}, {spec, spec}, Mode::training, gpu.context);
+  const auto begin = cuda::plan_any(Convolution{.channels = 8, .kernel = 1, .bias = false}, {end->output()},
+                                    Mode::training, gpu.context);
+  dynamic_cast<NeighbourFusion&>(*begin).fuse_neighbours({.previous = end.get(), .shares_input = shared});
+  const bool fused = chosen && shared && relu;
+  CHECK_FALSE(computes_previous(*begin));
+  CHECK(reads_previous_input(*begin) == fused);
+  CHECK(ends_block(*begin) == fused);
+  CHECK(adds_elsewhere(*begin) == fused);
+  // Then the addend's gradient is the output's, which stays where it is.
+  CHECK(end->info().input(0).gradient_may_overwrite == !fused);
 }
 
 TEST_CASE("on a GPU: in other precisions than fp16 no batch norm is fused") {

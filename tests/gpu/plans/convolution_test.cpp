@@ -91,11 +91,7 @@ TEST_CASE("an impossible convolution is refused by name") {
              }),
              Contains("only forward computes statistics"));
   CHECK_THAT(refusal([](auto& p) { p.fusion.gradient_sums = true; }), Contains("only backward data"));
-  CHECK_THAT(refusal([](auto& p) {
-               p.pass = Pass::backward_data;
-               p.accumulate = p.fusion.gradient_sums = true;
-             }),
-             Contains("does not add to its result"));
+  CHECK_THAT(refusal([](auto& p) { p.fusion.normalized = p.fusion.ends_block = true; }), Contains("ends a block"));
 }
 
 TEST_CASE("a convolution that cuDNN cannot plan is refused with the reason") {

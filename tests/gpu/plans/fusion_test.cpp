@@ -22,17 +22,20 @@ using Pass = ConvolutionProblem::Pass;
 std::vector<ConvolutionProblem> fused_problems(const std::string& model, std::size_t batch) {
   const Graph graph = fuse(zoo_entry(model).make(zoo_entry(model).task()));
   const auto& nodes = graph.nodes();
-  const auto pairs = find_pairs(graph), only_readers = find_only_readers(graph);
+  const auto pairs = find_pairs(graph), shared_pairs = find_shared_pairs(graph),
+             only_readers = find_only_readers(graph);
   std::vector<ConvolutionProblem> all;
   for (std::size_t i = 1; i < nodes.size(); ++i) {
     const auto* convolution = std::get_if<Convolution>(&nodes[i].operation);
     if (convolution == nullptr) continue;
     ConvolutionProblem problem = forward_problem(*convolution, graph.input_shapes(nodes[i], batch)[0], Precision::fp16);
     const auto* before = std::get_if<BatchNorm>(&nodes[i - 1].operation);
-    const bool normalized = pairs[i - 1] && before != nullptr && before->relu;
+    const bool after_relu = before != nullptr && before->relu, normalized = after_relu && !before->add && pairs[i - 1];
+    problem.accumulate = after_relu && before->add && shared_pairs[i - 1];
     problem.fusion = {.normalized = normalized,
+                      .ends_block = problem.accumulate,
                       .statistics = only_readers[i] && std::holds_alternative<BatchNorm>(nodes[i + 1].operation),
-                      .gradient_sums = normalized};
+                      .gradient_sums = normalized || problem.accumulate};
     all.push_back(problem);
   }
   return all;
@@ -40,29 +43,37 @@ std::vector<ConvolutionProblem> fused_problems(const std::string& model, std::si
 
 TEST_CASE("every convolution of ResNet-50 has fused plans in fp16 on an H200") {
   const auto planner = cuda::make_convolution_planner_for(h200());
-  std::size_t statistics = 0, normalized = 0, gradient_sums = 0, largest = 0;
-  for (const ConvolutionProblem& problem : fused_problems("resnet50", 256)) {
+  std::size_t statistics = 0, normalized = 0, gradient_sums = 0, block_ends = 0, without_plan = 0, largest = 0;
+  for (ConvolutionProblem problem : fused_problems("resnet50", 256)) {
     const auto check = [&](const ConvolutionProblem& fused) {
       INFO(to_string(fused));
       const auto made = plan(*planner, fused);
       CHECK(made->workspace_bytes() <= std::size_t{64} << 20);
       largest = std::max(largest, made->workspace_bytes());
     };
+    if (problem.adds_elsewhere() && problem.stride.area() > 1) {  // a projection
+      CHECK_THAT(error_of([&] { plan(*planner, problem.with(Pass::backward_data)); }), Contains("has no plan"));
+      problem.fusion.ends_block = problem.fusion.gradient_sums = false;
+      ++without_plan;
+    }
     check(problem.with(Pass::forward));
     if (problem.fusion.normalized) check(problem.with(Pass::backward_weights));
     if (problem.fusion.gradient_sums) check(problem.with(Pass::backward_data));
     statistics += problem.fusion.statistics ? 1 : 0;
     normalized += problem.fusion.normalized ? 1 : 0;
     gradient_sums += problem.fusion.gradient_sums ? 1 : 0;
+    block_ends += problem.fusion.ends_block ? 1 : 0;
   }
   CHECK(statistics == 53);
   CHECK(normalized == 32);
-  CHECK(gradient_sums == 32);
+  CHECK(gradient_sums == 32 + 12);
+  CHECK(block_ends == 12);
+  CHECK(without_plan == 3);
   fmt::print(
-      "ResNet-50, fp16: {} fused plans with statistics, {} with normalized inputs, {} with gradient sums; workspaces "
-      "of "
-      "at most {} KiB\n",
-      statistics, normalized, gradient_sums, largest >> 10);
+      "ResNet-50, fp16: {} fused plans with statistics, {} with normalized inputs, {} that end blocks, {} with "
+      "gradient "
+      "sums; workspaces of at most {} KiB\n",
+      statistics, normalized, block_ends, gradient_sums, largest >> 10);
 }
 
 // The second convolution of a block, which can do passes of both batch norms beside it.
@@ -131,6 +142,36 @@ TEST_CASE("convolutions are fused if that was measured to be faster") {
   const auto planner = cuda::make_convolution_planner_for(h200(), empty / "tuning.json");
   CHECK_THAT(error_of([&] { planner->choose_fusion(problem(), kBoth); }),
              Contains("there is no GPU here to measure on"));
+}
+
+TEST_CASE("the end of a block is fused if that was measured to be faster") {
+  const ConvolutionProblem begin{Pass::forward, Precision::fp16, 256, 256, 56, 56, 64, 1, 1, 0, 1, true};
+  const ConvolutionFusion both{.statistics = true, .gradient_sums = true};
+  const ConvolutionFusion all{.ends_block = true, .statistics = true, .gradient_sums = true};
+  const auto chosen = [&](double forward, double data) {
+    const TemporaryFolder folder;
+    const auto file = folder / "tuning.json";
+    ConvolutionTuning tuning(file, fmt::format("NVIDIA H200, cuDNN {}", cudnnGetVersion()));
+    const auto add = [&](Pass pass, const ConvolutionFusion& fusion, double microseconds) {
+      ConvolutionProblem p = begin;
+      p.fusion = fusion;
+      tuning.add(to_string(p.with(pass)), {.microseconds = microseconds});
+    };
+    add(Pass::forward, kNone, 100);
+    add(Pass::forward, kStatistics, 105);
+    add(Pass::forward, all, forward);
+    add(Pass::backward_data, kNone, 80);
+    add(Pass::backward_data, kSums, data);
+    tuning.add("copy of 411041792 bytes", {.microseconds = 60});
+    tuning.add("copy of 102760448 bytes", {.microseconds = 20});
+    return cuda::make_convolution_planner_for(h200(), file)->choose_fusion(begin, all);
+  };
+  // Apart, either pass costs one and a half copies more. Without gradient sums, backward needs the bits of the ReLU.
+  CHECK(chosen(194, 169) == all);
+  CHECK(chosen(196, 169) == both);
+  CHECK(chosen(kNever, 169) == both);
+  CHECK(chosen(194, 171) == kStatistics);
+  CHECK(chosen(194, kNever) == kStatistics);
 }
 
 }  // namespace
