@@ -2,9 +2,10 @@
 """Checks what nvcc made of our kernels: device_code.py FILE, a library or object with kernels.
 
 No kernel has spilled registers or arrays in local memory; of each, enough threads fit a multiprocessor's registers; and
-the kernels that process 16 bytes at a time load and store them so, and no single 16-bit values, except those of
-a whole channel. device_code.py --self-test shows that each violation is found. Exit status 77 if there is no cuobjdump,
-which scripts/setup --all-tests installs.
+the kernels that process 16 bytes at a time load and store them so, and no single 16-bit values, except those of a whole
+channel. A kernel that may start before the one before it has ended awaits that before all else, if it is compiled for
+GPUs that start it so. device_code.py --self-test shows that each violation is found. Exit status 77 if there is no
+cuobjdump, which scripts/setup --all-tests installs.
 """
 import collections
 import pathlib
@@ -80,6 +81,22 @@ def check_accesses(text):
     return complaints + [f"there is no kernel {name}" for name in sorted(VECTORIZED - seen)]
 
 
+def check_early_kernels(text):
+    """The complaints of kernels that take a Predecessor (kernels/cuda/runtime/runtime.h), of cuobjdump -ptx."""
+    complaints, target, unawaited = [], 0, None
+    for line in text.splitlines():
+        if found := re.match(r"\.target sm_(\d+)", line):
+            target = int(found[1])
+        elif entry := re.match(r"(?:\.visible )?\.entry (\w+)", line):
+            unawaited = entry[1] if target >= 90 and "11Predecessor" in entry[1] else None
+        elif "griddepcontrol.wait" in line:
+            unawaited = None
+        elif unawaited and re.match(r"\s*(?:@\S+\s+)?(?:(?:ld|st|atom|red)\.(?!param)|bra|ret)", line):
+            complaints.append(f"{name_of(unawaited)} does not await its predecessor before '{line.strip()}': {unawaited}")
+            unawaited = None
+    return complaints
+
+
 def find_cuobjdump():
     installed = sorted(ROOT.glob("build/peers/cuobjdump/lib/python*/site-packages/nvidia/*/bin/cuobjdump"))
     return shutil.which("cuobjdump") or (installed[-1] if installed else None)
@@ -94,7 +111,8 @@ def main(file):
     def dump(option):
         return subprocess.run([cuobjdump, option, file], capture_output=True, text=True, check=True).stdout
     complaints, kernels = check_resources(dump("--dump-resource-usage"))
-    complaints += check_accesses(dump("-ptx"))
+    ptx = dump("-ptx")
+    complaints += check_accesses(ptx) + check_early_kernels(ptx)
     print(f"{kernels} kernels, {len(complaints)} complaints", *complaints, sep="\n")
     return 1 if complaints or kernels == 0 else 0
 
@@ -124,6 +142,15 @@ def self_test():
     assert accesses("ld.global.v4.u32", *of_channel[:2], symbol=moments) == []
     assert "3 loads or stores of single 16-bit" in accesses("ld.global.v4.u32", *of_channel, symbol=moments)[0]
     assert "there is no kernel update" in check_accesses("")
+
+    def early(*instructions, symbol="_ZN7annulus4cuda3runENS0_11PredecessorEPf", target=90):
+        body = "".join(f"\t{instruction};\n" for instruction in instructions)
+        return check_early_kernels(f".target sm_{target}\n.visible .entry {symbol}(\n)\n{{\n{body}}}\n")
+    assert early("ld.param.u64 %rd1, [p]", "griddepcontrol.wait", "ld.global.f32 %f1, [%rd1]", "ret") == []
+    assert "before 'ld.global.f32" in early("ld.global.f32 %f1, [%rd1]", "griddepcontrol.wait", "ret")[0]
+    assert "run does not await its predecessor before '@%p1 bra" in early("@%p1 bra $L", "griddepcontrol.wait", "ret")[0]
+    assert "before 'ret;'" in early("ret")[0]
+    assert early("ret", target=80) == early("ret", symbol=activate) == []
 
 
 if __name__ == "__main__":

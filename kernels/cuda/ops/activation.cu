@@ -196,7 +196,9 @@ struct Row {
 };
 
 template <class T>
-__global__ void activate(Activation activation, Row row, const T* input, T* output, std::size_t vectors) {
+__global__ void activate(Predecessor previous, Activation activation, Row row, const T* input, T* output,
+                         std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     Vector<T> values = load(input, i);
     const unsigned used = row.used(i, kLanes<T>);
@@ -208,8 +210,9 @@ __global__ void activate(Activation activation, Row row, const T* input, T* outp
 }
 
 template <class T>
-__global__ void activate_backward(Activation activation, Row row, const T* input, const T* output_gradient,
-                                  InputGradient<T> to, std::size_t vectors) {
+__global__ void activate_backward(Predecessor previous, Activation activation, Row row, const T* input,
+                                  const T* output_gradient, InputGradient<T> to, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const Vector<T> values = load(input, i);
     Vector<T> gradient = load(output_gradient, i);

@@ -115,7 +115,8 @@ __device__ __forceinline__ void multiply_features(const Heads& h, const Tile& we
 
 // `sums` become the logarithms of the sums of each query's exponentials; null in inference.
 template <class T, unsigned chunks>
-__global__ void attention(Heads h, const T* input, float* sums, T* output) {
+__global__ void attention(Predecessor previous, Heads h, const T* input, float* sums, T* output) {
+  await(previous);
   __shared__ Tile left, right, weights;
   const std::size_t head = blockIdx.x / h.tiles(), begin = blockIdx.x % h.tiles() * kTile;
   const std::size_t first = std::size_t{blockIdx.y} * chunks * kTile;
@@ -162,7 +163,9 @@ struct Statistics {
 
 // The products of the output and its gradient of each query of each head.
 template <class T>
-__global__ void output_products(Rows rows, Heads h, const T* output, const T* output_gradient, float* products) {
+__global__ void output_products(Predecessor previous, Rows rows, Heads h, const T* output, const T* output_gradient,
+                                float* products) {
+  await(previous);
   rows.for_each([&](std::size_t row) {
     const std::size_t head = row / h.length, at = h.in_output(head) + row % h.length * h.output_row;
     float sum = 0;
@@ -200,8 +203,9 @@ __device__ __forceinline__ void compute_slopes(const Heads& h, const T* input, c
 
 // dQ = slopes K.
 template <class T, unsigned chunks>
-__global__ void query_gradients(Heads h, const T* input, const T* output_gradient, Statistics statistics,
-                                InputGradient<T> to) {
+__global__ void query_gradients(Predecessor previous, Heads h, const T* input, const T* output_gradient,
+                                Statistics statistics, InputGradient<T> to) {
+  await(previous);
   __shared__ Tile left, right, slopes;
   const std::size_t head = blockIdx.x / h.tiles(), begin = blockIdx.x % h.tiles() * kTile;
   const std::size_t first = std::size_t{blockIdx.y} * chunks * kTile;
@@ -222,8 +226,9 @@ __global__ void query_gradients(Heads h, const T* input, const T* output_gradien
 
 // dK = slopes^T Q, dV = (M P)^T dO.
 template <class T, unsigned chunks>
-__global__ void key_gradients(Heads h, const T* input, const T* output_gradient, Statistics statistics,
-                              InputGradient<T> to) {
+__global__ void key_gradients(Predecessor previous, Heads h, const T* input, const T* output_gradient,
+                              Statistics statistics, InputGradient<T> to) {
+  await(previous);
   __shared__ Tile left, right, weights, slopes;
   const std::size_t head = blockIdx.x / h.tiles(), begin = blockIdx.x % h.tiles() * kTile;
   const std::size_t first = std::size_t{blockIdx.y} * chunks * kTile;

@@ -28,7 +28,8 @@ struct Windows {
 };
 
 template <class T>
-__global__ void average(Windows windows, const T* input, T* output, unsigned outputs) {
+__global__ void average(Predecessor previous, Windows windows, const T* input, T* output, unsigned outputs) {
+  await(previous);
   const auto& [rows, columns, vectors] = windows;
   for (std::size_t i = grid_thread(); i < outputs; i += grid_threads()) {
     const Place place(static_cast<unsigned>(i), rows.output_count, columns.output_count, vectors);
@@ -47,7 +48,9 @@ __global__ void average(Windows windows, const T* input, T* output, unsigned out
 
 // Each pixel of the input collects gradients from the windows that contain it.
 template <class T>
-__global__ void average_backward(Windows windows, const T* output_gradient, InputGradient<T> to, unsigned inputs) {
+__global__ void average_backward(Predecessor previous, Windows windows, const T* output_gradient, InputGradient<T> to,
+                                 unsigned inputs) {
+  await(previous);
   const auto& [rows, columns, vectors] = windows;
   for (std::size_t i = grid_thread(); i < inputs; i += grid_threads()) {
     const Place place(static_cast<unsigned>(i), rows.pixel_count, columns.pixel_count, vectors);

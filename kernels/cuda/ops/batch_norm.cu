@@ -105,7 +105,9 @@ struct UseMoments {
 
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    batch_moments(Columns columns, const T* input, Moments* partial, unsigned* counters, UseMoments use) {
+    batch_moments(Predecessor previous, Columns columns, const T* input, Moments* partial, unsigned* counters,
+                  UseMoments use) {
+  await(previous);
   constexpr unsigned kBatch = 4;
   // Adds up distances to the thread's first value instead of values, because their squares are small.
   Packed<T> values[kBatch];
@@ -133,15 +135,18 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
 }
 
 // The same from the sums that a convolution computed.
-__global__ void moments_of_convolution(unsigned channels, float count, FusibleNorm::ChannelSums sums, UseMoments use) {
+__global__ void moments_of_convolution(Predecessor previous, unsigned channels, float count,
+                                       FusibleNorm::ChannelSums sums, UseMoments use) {
+  await(previous);
   const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
   if (channel >= channels) return;
   const float mean = sums.values[channel] / count;
   use(channel, Moments{count, mean, sums.squares[channel] - sums.values[channel] * mean});
 }
 
-__global__ void finish_shared_forward(SharedSums shared, float pixels, const float* running_mean, const float* scale,
-                                      const float* shift, float epsilon, Statistics statistics) {
+__global__ void finish_shared_forward(Predecessor previous, SharedSums shared, float pixels, const float* running_mean,
+                                      const float* scale, const float* shift, float epsilon, Statistics statistics) {
+  await(previous);
   const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
   if (channel >= shared.channels) return;
   const float values = pixels * shared.images();
@@ -151,8 +156,9 @@ __global__ void finish_shared_forward(SharedSums shared, float pixels, const flo
                          variance < 0 ? 0 : variance, epsilon);
 }
 
-__global__ void prepare_inference(unsigned channels, const float* scale, const float* shift, const float* mean,
-                                  const float* variance, float epsilon, Statistics statistics) {
+__global__ void prepare_inference(Predecessor previous, unsigned channels, const float* scale, const float* shift,
+                                  const float* mean, const float* variance, float epsilon, Statistics statistics) {
+  await(previous);
   const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
   if (channel < channels)
     statistics.set_forward(channel, scale[channel], shift[channel], mean[channel], variance[channel], epsilon);
@@ -161,8 +167,9 @@ __global__ void prepare_inference(unsigned channels, const float* scale, const f
 // output = factor input + offset (+ addend), then ReLU if `rectify`; `positive` receives a bit for each positive value.
 template <class T, bool add, bool rectify>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    normalize(Columns columns, const T* __restrict__ input, const T* __restrict__ addend, Statistics statistics,
-              T* __restrict__ output, std::uint8_t* __restrict__ positive) {
+    normalize(Predecessor previous, Columns columns, const T* __restrict__ input, const T* __restrict__ addend,
+              Statistics statistics, T* __restrict__ output, std::uint8_t* __restrict__ positive) {
+  await(previous);
   constexpr unsigned kBatch = 3;
   if (own_vector() >= columns.vectors) return;
   const auto factor = load_floats<kLanes<T>>(statistics.factor + own_vector() * kLanes<T>);
@@ -283,9 +290,10 @@ struct UseGradientSums {
 // The sums of the gradient, and of the gradient times the input's distance to the mean.
 template <class T, Active active>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    gradient_sums(Columns columns, const T* __restrict__ input, const T* __restrict__ output_gradient,
-                  const std::uint8_t* __restrict__ positive, PoolAfter<T> after, Sums<2>* partial, unsigned* counters,
-                  UseGradientSums use) {
+    gradient_sums(Predecessor previous, Columns columns, const T* __restrict__ input,
+                  const T* __restrict__ output_gradient, const std::uint8_t* __restrict__ positive, PoolAfter<T> after,
+                  Sums<2>* partial, unsigned* counters, UseGradientSums use) {
+  await(previous);
   constexpr unsigned kBatch = kBackwardBatch<active>;
   Vector<T> mean{}, factor{}, offset{};
   if (own_vector() < columns.vectors) {
@@ -319,13 +327,16 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
 }
 
 // The same from the sums that a convolution computed.
-__global__ void gradient_sums_of_convolution(unsigned channels, NormGradient norm, UseGradientSums use) {
+__global__ void gradient_sums_of_convolution(Predecessor previous, unsigned channels, NormGradient norm,
+                                             UseGradientSums use) {
+  await(previous);
   const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
   if (channel < channels)
     use(channel, Sums<2>{{norm.sum[channel], norm.normalized_sum[channel] / norm.inverse[channel]}});
 }
 
-__global__ void finish_shared_backward(SharedSums shared, float pixels, Statistics statistics) {
+__global__ void finish_shared_backward(Predecessor previous, SharedSums shared, float pixels, Statistics statistics) {
+  await(previous);
   const unsigned channel = blockIdx.x * blockDim.x + threadIdx.x;
   if (channel < shared.channels) statistics.set_backward(channel, shared.of(channel), pixels * shared.images());
 }
@@ -335,8 +346,10 @@ __global__ void finish_shared_backward(SharedSums shared, float pixels, Statisti
 // is added to is read after the input's gradient has been written.)
 template <class T, Active active>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    input_gradients(Columns columns, const T* input, const T* output_gradient, const std::uint8_t* positive,
-                    PoolAfter<T> after, Statistics statistics, InputGradient<T> to, InputGradient<T> to_addend) {
+    input_gradients(Predecessor previous, Columns columns, const T* input, const T* output_gradient,
+                    const std::uint8_t* positive, PoolAfter<T> after, Statistics statistics, InputGradient<T> to,
+                    InputGradient<T> to_addend) {
+  await(previous);
   constexpr unsigned kBatch = kBackwardBatch<active>;
   if (own_vector() >= columns.vectors) return;
   const auto factor = load_floats<kLanes<T>>(statistics.factor + own_vector() * kLanes<T>);

@@ -7,7 +7,8 @@ namespace {
 
 template <class T, bool rectify>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    add_bias(Columns columns, T* output, const float* bias) {
+    add_bias(Predecessor previous, Columns columns, T* output, const float* bias) {
+  await(previous);
   constexpr unsigned kBatch = 2;
   Floats<kLanes<T>> added{};
   if (bias != nullptr && own_vector() < columns.vectors)
@@ -28,7 +29,9 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
 // Masks the gradient if there is a ReLU, and adds it up if `partial` is not null.
 template <class T, bool rectify>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    mask_and_add_up(Columns columns, const T* __restrict__ output, T* __restrict__ gradient, Sums<1>* partial) {
+    mask_and_add_up(Predecessor previous, Columns columns, const T* __restrict__ output, T* __restrict__ gradient,
+                    Sums<1>* partial) {
+  await(previous);
   constexpr unsigned kBatch = 2;
   Sums<1> sums[kLanes<T>]{};
   Packed<T> outputs[kBatch], gradients[kBatch];
@@ -50,7 +53,9 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   if (partial != nullptr) store_block_sums(columns, sums, partial);
 }
 
-__global__ void finish_bias(Columns columns, const Sums<1>* partial, const float* unscale, float* bias_gradient) {
+__global__ void finish_bias(Predecessor previous, Columns columns, const Sums<1>* partial, const float* unscale,
+                            float* bias_gradient) {
+  await(previous);
   add_up_stripes(columns, partial,
                  [&](unsigned channel, const Sums<1>& sum) { bias_gradient[channel] = *unscale * sum.of[0]; });
 }

@@ -10,8 +10,9 @@ constexpr unsigned kThreads = 256;
 // Runs one block, a single column of threads, for each sample. A class's loss is -t log(sigmoid(x)) - (1 - t)
 // log(1 - sigmoid(x)) = log(1 + exp(x)) - t x, computed without overflow.
 template <class T>
-__global__ void binary_losses(const T* logits, Labels labels, std::uint32_t classes, std::size_t stride,
-                              float smoothing, SampleLoss* losses) {
+__global__ void binary_losses(Predecessor previous, const T* logits, Labels labels, std::uint32_t classes,
+                              std::size_t stride, float smoothing, SampleLoss* losses) {
+  await(previous);
   const T* row = logits + blockIdx.x * stride;
   const Target target = target_of(labels, blockIdx.x);
   const float of_label = load(row, target.label / kLanes<T>).at[target.label % kLanes<T>];
@@ -28,9 +29,10 @@ __global__ void binary_losses(const T* logits, Labels labels, std::uint32_t clas
 
 // d(mean loss) / d(logit) = sample's weight * (sigmoid(logit) - target probability) / (classes * global batch).
 template <class T>
-__global__ void binary_gradients(const T* logits, Labels labels, std::uint32_t classes, unsigned vectors,
-                                 unsigned count, float smoothing, float sample_weight, const float* loss_scale,
-                                 const float* sums, T* gradient, float* metrics) {
+__global__ void binary_gradients(Predecessor previous, const T* logits, Labels labels, std::uint32_t classes,
+                                 unsigned vectors, unsigned count, float smoothing, float sample_weight,
+                                 const float* loss_scale, const float* sums, T* gradient, float* metrics) {
+  await(previous);
   const float weight = sample_weight * *loss_scale / static_cast<float>(classes);
   for (std::size_t i = grid_thread(); i < count; i += grid_threads()) {
     const unsigned row = static_cast<unsigned>(i) / vectors, first = static_cast<unsigned>(i) % vectors * kLanes<T>;

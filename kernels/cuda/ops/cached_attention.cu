@@ -13,8 +13,9 @@ struct Heads {
 
 // Runs one block, a single column of threads, for each head of each sample. `weights`: {batch, heads, positions}.
 template <class T>
-__global__ void attend(const T* input, const std::int32_t* positions, Heads heads, float scale, float* keys,
-                       float* values, float* weights, T* output) {
+__global__ void attend(Predecessor previous, const T* input, const std::int32_t* positions, Heads heads, float scale,
+                       float* keys, float* values, float* weights, T* output) {
+  await(previous);
   const unsigned sample = blockIdx.x / heads.count, head = blockIdx.x % heads.count;
   const auto position = static_cast<unsigned>(positions[sample]);
   const unsigned whole = heads.count * heads.width;

@@ -12,7 +12,8 @@ __device__ Totals combined(const Totals& a, const Totals& b) {
 }
 
 // Runs one block with a single column of threads, so the order of the sums depends only on the batch.
-__global__ void add_up(const SampleLoss* samples, std::size_t batch, float* sums) {
+__global__ void add_up(Predecessor previous, const SampleLoss* samples, std::size_t batch, float* sums) {
+  await(previous);
   Totals totals[1]{};
   for (std::size_t i = threadIdx.y; i < batch; i += blockDim.y)
     totals[0] =

@@ -28,7 +28,8 @@ struct Strip {
 };
 
 template <class T, unsigned lanes>
-__global__ void copy_strip(Strip strip, const T* from, T* to, std::size_t pieces) {
+__global__ void copy_strip(Predecessor previous, Strip strip, const T* from, T* to, std::size_t pieces) {
+  await(previous);
   using P = Piece<T, lanes>;
   const auto* source = reinterpret_cast<const typename P::Stored*>(from);
   auto* target = reinterpret_cast<typename P::Stored*>(to);

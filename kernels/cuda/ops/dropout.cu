@@ -9,8 +9,10 @@ namespace {
 
 // `loop` counts the elements in row-major order; each key has `each` of them.
 template <class T>
-__global__ void drop(DropoutMask mask, bool whole, const __grid_constant__ Loop<1> loop, std::size_t each,
-                     const std::int32_t* keys, const T* from, InputGradient<T> to, std::size_t vectors) {
+__global__ void drop(Predecessor previous, DropoutMask mask, bool whole, const __grid_constant__ Loop<1> loop,
+                     std::size_t each, const std::int32_t* keys, const T* from, InputGradient<T> to,
+                     std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const Lanes lanes = loop.at(static_cast<unsigned>(i)).of[0];
     const auto first = static_cast<std::size_t>(lanes.offset), step = static_cast<std::size_t>(lanes.stride);

@@ -8,8 +8,9 @@ namespace {
 
 // Writes the rows of the windows' first tokens, and the tokens themselves. `row`: vectors of a row.
 template <class T>
-__global__ void embed(const std::int32_t* windows, unsigned length, std::int32_t vocabulary, const float* table,
-                      unsigned row, std::int32_t* embedded, T* output, std::size_t vectors) {
+__global__ void embed(Predecessor previous, const std::int32_t* windows, unsigned length, std::int32_t vocabulary,
+                      const float* table, unsigned row, std::int32_t* embedded, T* output, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const std::size_t token = i / row, vector = i % row;
     const std::int32_t id = windows[token / length * (length + 1) + token % length];
@@ -63,8 +64,9 @@ class TokenEmbeddingOp : public Op {
 // Adds the table's first rows to each sample, or if `positions` is not null the row that it names. `sample`: vectors of
 // a sample.
 template <class T>
-__global__ void add_positions(const T* input, const float* table, const std::int32_t* positions, std::size_t sample,
-                              T* output, std::size_t vectors) {
+__global__ void add_positions(Predecessor previous, const T* input, const float* table, const std::int32_t* positions,
+                              std::size_t sample, T* output, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const std::size_t first = positions == nullptr ? 0 : static_cast<std::size_t>(positions[i / sample]) * sample;
     const Vector<T> more = load_floats<kLanes<T>>(table + (first + i % sample) * kLanes<T>);
@@ -76,8 +78,9 @@ __global__ void add_positions(const T* input, const float* table, const std::int
 
 // The sums over the samples, of which each has `sample` vectors.
 template <class T>
-__global__ void add_up_samples(const T* output_gradient, std::size_t batch, const float* unscale, float* to,
-                               std::size_t sample) {
+__global__ void add_up_samples(Predecessor previous, const T* output_gradient, std::size_t batch, const float* unscale,
+                               float* to, std::size_t sample) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < sample; i += grid_threads()) {
     Vector<T> sum{};
     for (std::size_t n = 0; n < batch; ++n) {
@@ -90,7 +93,8 @@ __global__ void add_up_samples(const T* output_gradient, std::size_t batch, cons
 }
 
 template <class T>
-__global__ void put_vectors(const T* from, InputGradient<T> to, std::size_t vectors) {
+__global__ void put_vectors(Predecessor previous, const T* from, InputGradient<T> to, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) to.put(load(from, i), i);
 }
 

@@ -6,13 +6,16 @@ namespace annulus::cuda {
 namespace {
 
 template <class T>
-__global__ void cast_vectors(const float* from, T* to, std::size_t vectors) {
+__global__ void cast_vectors(Predecessor previous, const float* from, T* to, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads())
     store(load_floats<kLanes<T>>(from + i * kLanes<T>), to, i);
 }
 
 template <class T>
-__global__ void widen_vectors(const T* from, float* to, const float* factor, std::size_t vectors) {
+__global__ void widen_vectors(Predecessor previous, const T* from, float* to, const float* factor,
+                              std::size_t vectors) {
+  await(previous);
   const float by = *factor;
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     Vector<T> values = load(from, i);
@@ -21,7 +24,8 @@ __global__ void widen_vectors(const T* from, float* to, const float* factor, std
   }
 }
 
-__global__ void scale_vectors(const float* from, float factor, float* to, std::size_t vectors) {
+__global__ void scale_vectors(Predecessor previous, const float* from, float factor, float* to, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     Vector<float> values = load(from, i);
     for (unsigned k = 0; k < kLanes<float>; ++k) values.at[k] *= factor;
@@ -29,7 +33,9 @@ __global__ void scale_vectors(const float* from, float factor, float* to, std::s
   }
 }
 
-__global__ void add_scaled_vectors(const float* from, float factor, float* to, std::size_t vectors) {
+__global__ void add_scaled_vectors(Predecessor previous, const float* from, float factor, float* to,
+                                   std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const Vector<float> more = load(from, i);
     Vector<float> values = load(to, i);
@@ -38,8 +44,9 @@ __global__ void add_scaled_vectors(const float* from, float factor, float* to, s
   }
 }
 
-__global__ void move_vectors(const float* from, float* to, float share, const std::uint32_t* skip,
+__global__ void move_vectors(Predecessor previous, const float* from, float* to, float share, const std::uint32_t* skip,
                              std::size_t vectors) {
+  await(previous);
   if (skipped(skip)) return;
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const Vector<float> goal = load(from, i);
@@ -49,7 +56,8 @@ __global__ void move_vectors(const float* from, float* to, float share, const st
   }
 }
 
-__global__ void swap_vectors(float* a, float* b, std::size_t vectors) {
+__global__ void swap_vectors(Predecessor previous, float* a, float* b, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const Packed<float> from_a = fetch(a, i), from_b = fetch(b, i);
     store(unpacked<float>(from_b), a, i);
@@ -59,8 +67,9 @@ __global__ void swap_vectors(float* a, float* b, std::size_t vectors) {
 
 // Rows of one index may be anywhere in `from`, so each thread adds a vector of all of them. `factor` may be null.
 template <class T>
-__global__ void add_row_vectors(const T* from, const std::int32_t* index, std::size_t rows, const float* factor,
-                                float* to, std::size_t vectors) {
+__global__ void add_row_vectors(Predecessor previous, const T* from, const std::int32_t* index, std::size_t rows,
+                                const float* factor, float* to, std::size_t vectors) {
+  await(previous);
   const float by = factor == nullptr ? 1 : *factor;
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads())
     for (std::size_t row = 0; row < rows; ++row) {

@@ -17,8 +17,10 @@ struct Extents {
 // input. A gather has one element in each; its backward pass has those that were read from i. `channels`: the dimension
 // is that of the channels, so each lane has its own list.
 template <class T, bool channels>
-__global__ void add_up_lists(Extents from_size, Extents to_size, unsigned outputs, const std::uint32_t* begin,
-                             const std::uint32_t* list, const T* from, InputGradient<T> to, std::size_t vectors) {
+__global__ void add_up_lists(Predecessor previous, Extents from_size, Extents to_size, unsigned outputs,
+                             const std::uint32_t* begin, const std::uint32_t* list, const T* from, InputGradient<T> to,
+                             std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     Vector<T> sum{};
     if constexpr (channels) {

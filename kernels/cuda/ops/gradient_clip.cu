@@ -18,7 +18,9 @@ struct State {
 };
 
 // Runs one block, a single column of threads, for each chunk: sums the squares of its part in the slice.
-__global__ void chunk_squares(const Chunk* chunks, Chunk slice, const float* gradients, Sums<1>* squares) {
+__global__ void chunk_squares(Predecessor previous, const Chunk* chunks, Chunk slice, const float* gradients,
+                              Sums<1>* squares) {
+  await(previous);
   const Chunk chunk = chunks[blockIdx.x];
   const std::size_t begin = chunk.begin > slice.begin ? chunk.begin : slice.begin;
   const std::size_t end = chunk.end < slice.end ? chunk.end : slice.end;
@@ -31,8 +33,9 @@ __global__ void chunk_squares(const Chunk* chunks, Chunk slice, const float* gra
 
 // Runs in one block. A norm that is not finite makes the gradients not finite either, so divergence shows. But in a
 // skipped step the gradients do not change, because no later step would restore the zeros in the padding.
-__global__ void find_factor(const Sums<1>* squares, std::size_t chunks, float limit, const std::uint32_t* skip,
-                            State* state) {
+__global__ void find_factor(Predecessor previous, const Sums<1>* squares, std::size_t chunks, float limit,
+                            const std::uint32_t* skip, State* state) {
+  await(previous);
   Sums<1> sums[1]{};
   for (std::size_t i = threadIdx.y; i < chunks; i += blockDim.y) sums[0] = combined(sums[0], squares[i]);
   add_up_block(sums);
@@ -47,7 +50,8 @@ __global__ void find_factor(const Sums<1>* squares, std::size_t chunks, float li
 }
 
 // Runs in one block.
-__global__ void add_up_chunks(const Sums<1>* squares, std::size_t chunks, Sums<1>* all) {
+__global__ void add_up_chunks(Predecessor previous, const Sums<1>* squares, std::size_t chunks, Sums<1>* all) {
+  await(previous);
   Sums<1> sums[1]{};
   for (std::size_t i = threadIdx.y; i < chunks; i += blockDim.y) sums[0] = combined(sums[0], squares[i]);
   add_up_block(sums);
@@ -55,14 +59,16 @@ __global__ void add_up_chunks(const Sums<1>* squares, std::size_t chunks, Sums<1
 }
 
 // Runs in one block.
-__global__ void add_to_sum(const Sums<1>* squares, std::size_t chunks, double* sum) {
+__global__ void add_to_sum(Predecessor previous, const Sums<1>* squares, std::size_t chunks, double* sum) {
+  await(previous);
   Sums<1> sums[1]{};
   for (std::size_t i = threadIdx.y; i < chunks; i += blockDim.y) sums[0] = combined(sums[0], squares[i]);
   add_up_block(sums);
   if (threadIdx.y == 0) *sum += sums[0].of[0];
 }
 
-__global__ void scale_chunks(const Chunk* chunks, float* gradients, const State* state) {
+__global__ void scale_chunks(Predecessor previous, const Chunk* chunks, float* gradients, const State* state) {
+  await(previous);
   const float factor = state->factor;
   if (factor == 1) return;
   const Chunk chunk = chunks[blockIdx.x];

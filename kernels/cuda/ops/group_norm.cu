@@ -35,7 +35,8 @@ struct Statistics {
 // blockIdx.z is the sample, whose pixels are the rows.
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    channel_moments(Columns pixels, const T* input, Moments* partial) {
+    channel_moments(Predecessor previous, Columns pixels, const T* input, Moments* partial) {
+  await(previous);
   constexpr unsigned kBatch = 4;
   const T* sample = input + blockIdx.z * pixels.rows * pixels.channels;
   // Adds up distances to the thread's first value, because their squares are small.
@@ -65,8 +66,9 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
 
 // Runs one block, a single column of threads, for each group (blockIdx.x) of each sample (blockIdx.y), with `each`
 // channels.
-__global__ void finish_groups(Columns pixels, unsigned each, const Moments* partial, const float* scale,
-                              const float* shift, float epsilon, Statistics statistics) {
+__global__ void finish_groups(Predecessor previous, Columns pixels, unsigned each, const Moments* partial,
+                              const float* scale, const float* shift, float epsilon, Statistics statistics) {
+  await(previous);
   const unsigned begin = blockIdx.x * each;
   const std::size_t sample = blockIdx.y;
   partial += sample * pixels.stripes * pixels.channels;
@@ -91,7 +93,9 @@ __device__ inline std::size_t statistics_at(std::size_t index, const Columns& pi
 }
 
 template <class T>
-__global__ void apply(Columns pixels, Statistics statistics, const T* input, T* output, std::size_t vectors) {
+__global__ void apply(Predecessor previous, Columns pixels, Statistics statistics, const T* input, T* output,
+                      std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const std::size_t at = statistics_at(i, pixels) * kLanes<T>;
     const auto factor = load_floats<kLanes<T>>(statistics.factor + at);
@@ -105,7 +109,9 @@ __global__ void apply(Columns pixels, Statistics statistics, const T* input, T* 
 // With n the normalized input: the sums of dy n and of dy.
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    channel_sums(Columns pixels, Statistics statistics, const T* input, const T* output_gradient, Sums<2>* partial) {
+    channel_sums(Predecessor previous, Columns pixels, Statistics statistics, const T* input, const T* output_gradient,
+                 Sums<2>* partial) {
+  await(previous);
   constexpr unsigned kBatch = 2;
   const std::size_t sample = blockIdx.z, first = sample * pixels.rows * pixels.channels;
   Floats<kLanes<T>> mean{}, inverse{};
@@ -134,8 +140,9 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
 
 // With g = dy scale: dx = inverse (g - mean(g) - n mean(g n)). Blocks as in finish_groups(). Leaves the sums of each
 // channel in the first stripe.
-__global__ void finish_group_sums(Columns pixels, unsigned each, Sums<2>* partial, const float* scale,
-                                  Statistics statistics) {
+__global__ void finish_group_sums(Predecessor previous, Columns pixels, unsigned each, Sums<2>* partial,
+                                  const float* scale, Statistics statistics) {
+  await(previous);
   const unsigned begin = blockIdx.x * each;
   const std::size_t sample = blockIdx.y;
   partial += sample * pixels.stripes * pixels.channels;
@@ -159,8 +166,10 @@ __global__ void finish_group_sums(Columns pixels, unsigned each, Sums<2>* partia
   }
 }
 
-__global__ void add_up_batch(Columns pixels, std::size_t batch, unsigned channels, const Sums<2>* partial,
-                             const float* unscale, float* scale_gradient, float* shift_gradient) {
+__global__ void add_up_batch(Predecessor previous, Columns pixels, std::size_t batch, unsigned channels,
+                             const Sums<2>* partial, const float* unscale, float* scale_gradient,
+                             float* shift_gradient) {
+  await(previous);
   for (std::size_t c = grid_thread(); c < channels; c += grid_threads()) {
     Sums<2> sum{};
     for (std::size_t n = 0; n < batch; ++n) sum = combined(sum, partial[n * pixels.stripes * pixels.channels + c]);
@@ -170,8 +179,9 @@ __global__ void add_up_batch(Columns pixels, std::size_t batch, unsigned channel
 }
 
 template <class T>
-__global__ void apply_backward(Columns pixels, Statistics statistics, const T* input, const T* output_gradient,
-                               InputGradient<T> to, std::size_t vectors) {
+__global__ void apply_backward(Predecessor previous, Columns pixels, Statistics statistics, const T* input,
+                               const T* output_gradient, InputGradient<T> to, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const std::size_t at = statistics_at(i, pixels) * kLanes<T>;
     const auto gain = load_floats<kLanes<T>>(statistics.gain + at);

@@ -42,7 +42,9 @@ struct Groups {
 };
 
 template <class T, bool depthwise>
-__global__ void convolve(Groups g, const T* input, const T* weights, T* output, unsigned outputs) {
+__global__ void convolve(Predecessor previous, Groups g, const T* input, const T* weights, T* output,
+                         unsigned outputs) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < outputs; i += grid_threads()) {
     const Place place(static_cast<unsigned>(i), g.rows.outputs, g.columns.outputs, g.vectors_out);
     const unsigned first = place.vector * kLanes<T>;
@@ -71,8 +73,9 @@ __global__ void convolve(Groups g, const T* input, const T* weights, T* output, 
 }
 
 template <class T, bool depthwise>
-__global__ void convolve_backward(Groups g, const T* weights, const T* output_gradient, InputGradient<T> to,
-                                  unsigned inputs) {
+__global__ void convolve_backward(Predecessor previous, Groups g, const T* weights, const T* output_gradient,
+                                  InputGradient<T> to, unsigned inputs) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < inputs; i += grid_threads()) {
     const Place place(static_cast<unsigned>(i), g.rows.pixels, g.columns.pixels, g.vectors_in);
     const unsigned first = place.vector * kLanes<T>;
@@ -104,7 +107,9 @@ __global__ void convolve_backward(Groups g, const T* weights, const T* output_gr
 // blockIdx.z is the number of a weight of each filter. Its gradient is a sum over the columns of the output's gradient.
 template <class T, bool depthwise>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    weight_sums(Groups g, Columns outputs, const T* input, const T* output_gradient, Sums<1>* partial) {
+    weight_sums(Predecessor previous, Groups g, Columns outputs, const T* input, const T* output_gradient,
+                Sums<1>* partial) {
+  await(previous);
   constexpr unsigned kBatch = 2;
   const unsigned tap = blockIdx.z % g.taps(), e = blockIdx.z / g.taps();
   const unsigned first = own_vector() * kLanes<T>;
@@ -134,7 +139,8 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
 }
 
 template <class T>
-__global__ void finish_weights(Columns outputs, const Sums<1>* partial, T* gradient) {
+__global__ void finish_weights(Predecessor previous, Columns outputs, const Sums<1>* partial, T* gradient) {
+  await(previous);
   const std::size_t weight = blockIdx.z;
   add_up_stripes(
       outputs, partial + weight * outputs.stripes * outputs.channels,

@@ -27,8 +27,9 @@ __device__ const std::uint8_t* pixel_of(const Images& images, const Augmentation
 // Writes whole vectors, also of three channels in 16 bits: if they were padded to four, the plans that cuDNN prefers
 // for the first convolution, backward and in bf16 forward as well, would copy the images to eight.
 template <class T>
-__global__ void load_pixels(Images images, Augmentation augmentation, const float* factor, const float* offset,
-                            unsigned height, unsigned width, unsigned vectors, T* values) {
+__global__ void load_pixels(Predecessor previous, Images images, Augmentation augmentation, const float* factor,
+                            const float* offset, unsigned height, unsigned width, unsigned vectors, T* values) {
+  await(previous);
   const std::size_t pixels = images.batch * height * width;
   for (std::size_t i = grid_thread(); i < pixels; i += grid_threads()) {
     const unsigned pixel = static_cast<unsigned>(i), line = pixel / width;

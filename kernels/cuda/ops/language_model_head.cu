@@ -29,8 +29,9 @@ struct Windows {
 // Runs one block, a single column of threads, for each token of a block, from `first` on: stores its loss and, if
 // `loss_scale` is not null, replaces its logits by weight * (probabilities - target probabilities).
 template <class T>
-__global__ void token_losses(T* logits, std::size_t stride, Windows windows, std::size_t first, float weight,
-                             const float* loss_scale, TokenLoss* losses) {
+__global__ void token_losses(Predecessor previous, T* logits, std::size_t stride, Windows windows, std::size_t first,
+                             float weight, const float* loss_scale, TokenLoss* losses) {
+  await(previous);
   T* row = logits + blockIdx.x * stride;
   const std::size_t token = first + blockIdx.x;
   const std::int32_t target = windows.target(token);
@@ -77,8 +78,9 @@ __device__ Totals combined(const Totals& a, const Totals& b) {
 
 // Runs one block with a single column of threads, so the order of the sums depends only on the number of tokens.
 // `metrics` is null in inference.
-__global__ void add_up_tokens(const TokenLoss* losses, std::size_t tokens, float length, float sample_weight,
-                              float* sums, float* metrics) {
+__global__ void add_up_tokens(Predecessor previous, const TokenLoss* losses, std::size_t tokens, float length,
+                              float sample_weight, float* sums, float* metrics) {
+  await(previous);
   Totals totals[1]{};
   for (std::size_t i = threadIdx.y; i < tokens; i += blockDim.y)
     totals[0] = combined(totals[0], {losses[i].loss, losses[i].hit, losses[i].present});

@@ -13,8 +13,9 @@ struct Statistics {
 
 // `statistics` is null in inference; `shift` if there is none.
 template <class T>
-__global__ void layer_norm(Rows rows, const T* input, const float* scale, const float* shift, float size, float epsilon,
-                           Statistics* statistics, T* output) {
+__global__ void layer_norm(Predecessor previous, Rows rows, const T* input, const float* scale, const float* shift,
+                           float size, float epsilon, Statistics* statistics, T* output) {
+  await(previous);
   rows.for_each([&](std::size_t row) {
     const std::size_t begin = row * rows.vectors;
     float sum = 0, squares = 0;
@@ -43,8 +44,9 @@ __global__ void layer_norm(Rows rows, const T* input, const float* scale, const 
 
 // With n = (x - mean) factor and g = dy scale: dx = factor (g - mean(g) - n mean(g n)).
 template <class T>
-__global__ void layer_norm_backward(Rows rows, const T* input, const float* scale, float size,
+__global__ void layer_norm_backward(Predecessor previous, Rows rows, const T* input, const float* scale, float size,
                                     const Statistics* statistics, const T* output_gradient, InputGradient<T> to) {
+  await(previous);
   rows.for_each([&](std::size_t row) {
     const std::size_t begin = row * rows.vectors;
     const auto [mean, factor] = statistics[row];
@@ -78,8 +80,9 @@ __global__ void layer_norm_backward(Rows rows, const T* input, const float* scal
 // The sums over all rows of dy n and of dy.
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    layer_norm_sums(Columns columns, const T* input, const T* output_gradient, const Statistics* statistics,
-                    Sums<2>* partial) {
+    layer_norm_sums(Predecessor previous, Columns columns, const T* input, const T* output_gradient,
+                    const Statistics* statistics, Sums<2>* partial) {
+  await(previous);
   constexpr unsigned kBatch = 2;
   Sums<2> sums[kLanes<T>]{};
   Packed<T> inputs[kBatch], gradients[kBatch];
@@ -100,8 +103,9 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   store_block_sums(columns, sums, partial);
 }
 
-__global__ void finish_parameters(Columns columns, const Sums<2>* partial, const float* unscale, float* scale_gradient,
-                                  float* shift_gradient) {
+__global__ void finish_parameters(Predecessor previous, Columns columns, const Sums<2>* partial, const float* unscale,
+                                  float* scale_gradient, float* shift_gradient) {
+  await(previous);
   add_up_stripes(columns, partial, [&](unsigned element, const Sums<2>& sum) {
     scale_gradient[element] = *unscale * sum.of[0];
     if (shift_gradient != nullptr) shift_gradient[element] = *unscale * sum.of[1];

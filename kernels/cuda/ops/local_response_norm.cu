@@ -33,7 +33,8 @@ struct Norm {
 };
 
 template <class T>
-__global__ void normalize(Norm norm, const T* input, T* output, std::size_t vectors) {
+__global__ void normalize(Predecessor previous, Norm norm, const T* input, T* output, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const std::size_t pixel = i * kLanes<T> / norm.in_pixel * norm.in_pixel;
     const auto first = static_cast<unsigned>(i * kLanes<T> - pixel);
@@ -45,8 +46,9 @@ __global__ void normalize(Norm norm, const T* input, T* output, std::size_t vect
 }
 
 template <class T>
-__global__ void normalize_backward(Norm norm, const T* input, const T* output_gradient, InputGradient<T> to,
-                                   std::size_t vectors) {
+__global__ void normalize_backward(Predecessor previous, Norm norm, const T* input, const T* output_gradient,
+                                   InputGradient<T> to, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const std::size_t pixel = i * kLanes<T> / norm.in_pixel * norm.in_pixel;
     const auto first = static_cast<unsigned>(i * kLanes<T> - pixel);

@@ -22,8 +22,9 @@ __device__ Largest combined(const Largest& a, const Largest& b) {
 
 // Runs one block, a single column of threads, for each sample.
 template <class T>
-__global__ void softmax_losses(const T* logits, Labels labels, std::uint32_t classes, std::size_t stride,
-                               float smoothing, Softmax* softmax, SampleLoss* losses) {
+__global__ void softmax_losses(Predecessor previous, const T* logits, Labels labels, std::uint32_t classes,
+                               std::size_t stride, float smoothing, Softmax* softmax, SampleLoss* losses) {
+  await(previous);
   const T* row = logits + blockIdx.x * stride;
   const Target target = target_of(labels, blockIdx.x);
   const std::uint32_t label = target.label, other = target.other;
@@ -58,9 +59,11 @@ __global__ void softmax_losses(const T* logits, Labels labels, std::uint32_t cla
 
 // d(mean loss) / d(logits) = (probabilities - target probabilities) / global batch.
 template <class T>
-__global__ void softmax_gradients(const T* logits, Labels labels, std::uint32_t classes, unsigned vectors,
-                                  unsigned count, float smoothing, const Softmax* softmax, float sample_weight,
-                                  const float* loss_scale, const float* sums, T* gradient, float* metrics) {
+__global__ void softmax_gradients(Predecessor previous, const T* logits, Labels labels, std::uint32_t classes,
+                                  unsigned vectors, unsigned count, float smoothing, const Softmax* softmax,
+                                  float sample_weight, const float* loss_scale, const float* sums, T* gradient,
+                                  float* metrics) {
+  await(previous);
   const float weight = sample_weight * *loss_scale;
   for (std::size_t i = grid_thread(); i < count; i += grid_threads()) {
     const unsigned row = static_cast<unsigned>(i) / vectors, first = static_cast<unsigned>(i) % vectors * kLanes<T>;

@@ -15,7 +15,8 @@ struct Scaling {
   std::uint32_t skip, good_steps;
 };
 
-__global__ void flag_unfit(const float* gradients, std::size_t count, Scaling* scaling) {
+__global__ void flag_unfit(Predecessor previous, const float* gradients, std::size_t count, Scaling* scaling) {
+  await(previous);
   bool unfit = false;
   const auto look = [&](float value) { unfit = unfit || !(fabsf(value) < INFINITY); };
   for (std::size_t i = grid_thread(); i < count / 4; i += grid_threads())
@@ -24,15 +25,18 @@ __global__ void flag_unfit(const float* gradients, std::size_t count, Scaling* s
   if (unfit) atomicExch(&scaling->skip, 1u);
 }
 
-__global__ void report_unfit(const Scaling* scaling, float* ranks) {
+__global__ void report_unfit(Predecessor previous, const Scaling* scaling, float* ranks) {
+  await(previous);
   *ranks = scaling->skip != 0 ? 1 : 0;
 }
 
-__global__ void adopt_unfit(const float* ranks, Scaling* scaling) {
+__global__ void adopt_unfit(Predecessor previous, const float* ranks, Scaling* scaling) {
+  await(previous);
   if (*ranks > 0) scaling->skip = 1;
 }
 
-__global__ void adapt(Scaling* scaling) {
+__global__ void adapt(Predecessor previous, Scaling* scaling) {
+  await(previous);
   Scaling s = *scaling;
   if (s.skip != 0) {
     s.scale = fmaxf(s.scale / 2, kSmallest);

@@ -13,8 +13,9 @@ constexpr unsigned kThreads = 256;
 
 // If `normalized`, the pixels are factor input + offset, unrounded.
 template <class T, bool normalized>
-__global__ void max_pool(Pool pool, const T* input, FusibleNorm::OutputFactors norm, T* output, Numbers<T>* from,
-                         float least, unsigned outputs) {
+__global__ void max_pool(Predecessor previous, Pool pool, const T* input, FusibleNorm::OutputFactors norm, T* output,
+                         Numbers<T>* from, float least, unsigned outputs) {
+  await(previous);
   constexpr unsigned kBatch = 3;  // of a row of the window: loads in flight
   for (std::size_t i = grid_thread(); i < outputs; i += grid_threads()) {
     const Place place(static_cast<unsigned>(i), pool.out_height, pool.out_width, pool.vectors);
@@ -60,8 +61,9 @@ __global__ void max_pool(Pool pool, const T* input, FusibleNorm::OutputFactors n
 }
 
 template <class T>
-__global__ void max_pool_backward(Pool pool, const T* output_gradient, const Numbers<T>* from, InputGradient<T> to,
-                                  unsigned inputs) {
+__global__ void max_pool_backward(Predecessor previous, Pool pool, const T* output_gradient, const Numbers<T>* from,
+                                  InputGradient<T> to, unsigned inputs) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < inputs; i += grid_threads())
     to.put(pooled_gradient(pool, output_gradient, from, static_cast<unsigned>(i)), i);
 }

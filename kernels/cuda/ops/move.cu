@@ -8,7 +8,9 @@ namespace annulus::cuda {
 namespace {
 
 template <class T>
-__global__ void pull_vectors(Move::Pull pull, const T* from, InputGradient<T> to, std::size_t vectors) {
+__global__ void pull_vectors(Predecessor previous, Move::Pull pull, const T* from, InputGradient<T> to,
+                             std::size_t vectors) {
+  await(previous);
   const Loop<1>& loop = pull.loop;
   const unsigned in_row = (loop.channels + kLanes<T> - 1) / kLanes<T>;
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
@@ -41,8 +43,9 @@ constexpr unsigned kTile = 32, kTileRows = 8;
 // Moves tiles of the matrix of the channels and a dimension `along` whose elements are neighbours in the source, so
 // that both reads and writes are of neighbours.
 template <class T>
-__global__ void transpose_tiles(const __grid_constant__ Loop<1> loop, unsigned along, std::int64_t first, const T* from,
-                                InputGradient<T> to, unsigned tiles) {
+__global__ void transpose_tiles(Predecessor previous, const __grid_constant__ Loop<1> loop, unsigned along,
+                                std::int64_t first, const T* from, InputGradient<T> to, unsigned tiles) {
+  await(previous);
   __shared__ float tile[kTile][kTile + 1];
   const unsigned padded = (loop.channels + kLanes<T> - 1) / kLanes<T> * kLanes<T>, extent = loop.size[along];
   const unsigned across_tiles = (padded + kTile - 1) / kTile, along_tiles = (extent + kTile - 1) / kTile;

@@ -16,7 +16,8 @@ void over_vectors(void (*kernel)(Parameters...), std::size_t vectors, const Cont
 
 // to = a + b; may be in place.
 template <class T>
-__global__ void add_vectors(const T* a, const T* b, T* to, std::size_t vectors) {
+__global__ void add_vectors(Predecessor previous, const T* a, const T* b, T* to, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const Vector<T> more = load(b, i);
     Vector<T> sum = load(a, i);

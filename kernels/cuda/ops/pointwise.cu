@@ -6,7 +6,8 @@ namespace annulus::cuda {
 namespace {
 
 template <class T>
-__global__ void rectify(const T* input, T* output, std::size_t vectors) {
+__global__ void rectify(Predecessor previous, const T* input, T* output, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     Vector<T> values = load(input, i);
     for (float& value : values.at) value = relu(value);
@@ -15,7 +16,9 @@ __global__ void rectify(const T* input, T* output, std::size_t vectors) {
 }
 
 template <class T>
-__global__ void rectify_backward(const T* output, const T* output_gradient, InputGradient<T> to, std::size_t vectors) {
+__global__ void rectify_backward(Predecessor previous, const T* output, const T* output_gradient, InputGradient<T> to,
+                                 std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const Vector<T> out = load(output, i);
     Vector<T> gradient = load(output_gradient, i);
@@ -25,7 +28,8 @@ __global__ void rectify_backward(const T* output, const T* output_gradient, Inpu
 }
 
 template <class T>
-__global__ void hand_on(const T* gradient, InputGradient<T> to, std::size_t vectors) {
+__global__ void hand_on(Predecessor previous, const T* gradient, InputGradient<T> to, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) to.put(load(gradient, i), i);
 }
 

@@ -16,8 +16,9 @@ __device__ Floats<kLanes<T>> slopes_of(const float* slopes, bool per_channel, un
 }
 
 template <class T>
-__global__ void prelu(const float* slopes, bool per_channel, unsigned in_row, const T* input, T* output,
-                      std::size_t vectors) {
+__global__ void prelu(Predecessor previous, const float* slopes, bool per_channel, unsigned in_row, const T* input,
+                      T* output, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const auto slope = slopes_of<T>(slopes, per_channel, static_cast<unsigned>(i % in_row));
     Vector<T> values = load(input, i);
@@ -29,8 +30,9 @@ __global__ void prelu(const float* slopes, bool per_channel, unsigned in_row, co
 // Also adds up the slopes' gradients.
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    prelu_backward(Columns columns, const float* slopes, bool per_channel, const T* input, const T* output_gradient,
-                   InputGradient<T> to, Sums<1>* partial) {
+    prelu_backward(Predecessor previous, Columns columns, const float* slopes, bool per_channel, const T* input,
+                   const T* output_gradient, InputGradient<T> to, Sums<1>* partial) {
+  await(previous);
   constexpr unsigned kBatch = 2;
   Floats<kLanes<T>> slope{};
   if (own_vector() < columns.vectors) slope = slopes_of<T>(slopes, per_channel, own_vector());
@@ -54,13 +56,17 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   store_block_sums(columns, sums, partial);
 }
 
-__global__ void finish_slopes(Columns columns, const Sums<1>* partial, const float* unscale, float* gradient) {
+__global__ void finish_slopes(Predecessor previous, Columns columns, const Sums<1>* partial, const float* unscale,
+                              float* gradient) {
+  await(previous);
   add_up_stripes(columns, partial,
                  [&](unsigned channel, const Sums<1>& sum) { gradient[channel] = *unscale * sum.of[0]; });
 }
 
 // Runs one block with a single column of threads.
-__global__ void finish_slope(std::size_t count, const Sums<1>* partial, const float* unscale, float* gradient) {
+__global__ void finish_slope(Predecessor previous, std::size_t count, const Sums<1>* partial, const float* unscale,
+                             float* gradient) {
+  await(previous);
   Sums<1> sum[1]{};
   for (std::size_t i = threadIdx.y; i < count; i += blockDim.y) sum[0] = combined(sum[0], partial[i]);
   add_up_block(sum);

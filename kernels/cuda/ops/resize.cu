@@ -31,7 +31,9 @@ struct Axis {
 };
 
 template <class T>
-__global__ void resize(Axis rows, Axis columns, unsigned in_pixel, const T* input, T* output, std::size_t vectors) {
+__global__ void resize(Predecessor previous, Axis rows, Axis columns, unsigned in_pixel, const T* input, T* output,
+                       std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const Place place(static_cast<unsigned>(i), rows.outputs, columns.outputs, in_pixel);
     const Tap down = rows.taps[place.row], across = columns.taps[place.column];
@@ -50,8 +52,9 @@ __global__ void resize(Axis rows, Axis columns, unsigned in_pixel, const T* inpu
 
 // Each pixel of the input collects gradients from the outputs that sample it.
 template <class T>
-__global__ void resize_backward(Axis rows, Axis columns, unsigned in_pixel, const T* output_gradient,
-                                InputGradient<T> to, std::size_t vectors) {
+__global__ void resize_backward(Predecessor previous, Axis rows, Axis columns, unsigned in_pixel,
+                                const T* output_gradient, InputGradient<T> to, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const Place place(static_cast<unsigned>(i), rows.pixels, columns.pixels, in_pixel);
     const Readers down = rows.readers[place.row], across = columns.readers[place.column];

@@ -41,9 +41,10 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-// Launches a kernel over rows, its first argument.
+// Launches a kernel over rows, its first argument after the predecessor.
 template <class... Parameters, class... Arguments>
-void over_rows(void (*kernel)(Rows, Parameters...), const Rows& rows, const Context& context, Arguments... arguments) {
+void over_rows(void (*kernel)(Predecessor, Rows, Parameters...), const Rows& rows, const Context& context,
+               Arguments... arguments) {
   launch(kernel, blocks_for(rows.rows, Rows::kWarps, context.multiprocessors), dim3(Rows::kWarp, Rows::kWarps),
          context.lane.get(), rows, arguments...);
 }

@@ -62,8 +62,10 @@ struct RowMajor {
 
 // `rows_fit`: neighbouring elements of a vector in `to` are neighbours in `from`.
 template <class T>
-__global__ void reshape(const __grid_constant__ Loop<1> loop, const __grid_constant__ RowMajor source, bool rows_fit,
-                        const T* from, InputGradient<T> to, std::size_t vectors) {
+__global__ void reshape(Predecessor previous, const __grid_constant__ Loop<1> loop,
+                        const __grid_constant__ RowMajor source, bool rows_fit, const T* from, InputGradient<T> to,
+                        std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const Lanes lanes = loop.at(static_cast<unsigned>(i)).of[0];
     const auto first = static_cast<unsigned>(lanes.offset), step = static_cast<unsigned>(lanes.stride);

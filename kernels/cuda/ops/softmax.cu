@@ -6,7 +6,8 @@ namespace annulus::cuda {
 namespace {
 
 template <class T>
-__global__ void softmax(Rows rows, const T* input, T* output) {
+__global__ void softmax(Predecessor previous, Rows rows, const T* input, T* output) {
+  await(previous);
   rows.for_each([&](std::size_t row) {
     const std::size_t begin = row * rows.vectors;
     float largest = -INFINITY, sum = 0;
@@ -30,7 +31,9 @@ __global__ void softmax(Rows rows, const T* input, T* output) {
 
 // dx = y (dy - sum(y dy)).
 template <class T>
-__global__ void softmax_backward(Rows rows, const T* output, const T* output_gradient, InputGradient<T> to) {
+__global__ void softmax_backward(Predecessor previous, Rows rows, const T* output, const T* output_gradient,
+                                 InputGradient<T> to) {
+  await(previous);
   rows.for_each([&](std::size_t row) {
     const std::size_t begin = row * rows.vectors;
     float sum = 0;

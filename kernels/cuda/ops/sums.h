@@ -12,8 +12,9 @@ namespace annulus::cuda {
 
 // Each vector of `to` is a term.
 template <class T, unsigned operands, class Term>
-__global__ void put_terms(const __grid_constant__ Loop<operands> loop, Term term, InputGradient<T> to,
-                          std::size_t vectors) {
+__global__ void put_terms(Predecessor previous, const __grid_constant__ Loop<operands> loop, Term term,
+                          InputGradient<T> to, std::size_t vectors) {
+  await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads())
     to.put(term(loop.at(static_cast<unsigned>(i))), i);
 }
@@ -22,8 +23,9 @@ __global__ void put_terms(const __grid_constant__ Loop<operands> loop, Term term
 // over the rows.
 template <class T, unsigned operands, class Term>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
-    add_up_terms(const __grid_constant__ Loop<operands> kept, const __grid_constant__ Loop<operands> reduced,
-                 Columns columns, Term term, Sums<1>* partial) {
+    add_up_terms(Predecessor previous, const __grid_constant__ Loop<operands> kept,
+                 const __grid_constant__ Loop<operands> reduced, Columns columns, Term term, Sums<1>* partial) {
+  await(previous);
   const Operands<operands> column = kept.at(own_vector());
   Sums<1> sums[kLanes<T>]{};
   for_each_row<1>(
@@ -42,7 +44,8 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
 }
 
 template <class T>
-__global__ void finish_sums(Columns columns, const Sums<1>* partial, InputGradient<T> to) {
+__global__ void finish_sums(Predecessor previous, Columns columns, const Sums<1>* partial, InputGradient<T> to) {
+  await(previous);
   add_up_stripes(columns, partial, [&](unsigned element, const Sums<1>& sum) {
     to.values[element] = T(sum.of[0] + (to.accumulate ? static_cast<float>(to.values[element]) : 0));
   });

@@ -31,8 +31,9 @@ struct SquaredTerms {
 // Runs one block, a single column of threads, for each sample, whose loss and measure it writes. `stride`: between the
 // values of consecutive samples.
 template <class T, class Terms>
-__global__ void target_losses(const T* values, const float* targets, std::uint32_t width, std::size_t stride,
-                              Sums<2>* samples) {
+__global__ void target_losses(Predecessor previous, const T* values, const float* targets, std::uint32_t width,
+                              std::size_t stride, Sums<2>* samples) {
+  await(previous);
   const T* row = values + blockIdx.x * stride;
   const float* wanted = targets + std::size_t{blockIdx.x} * width;
   Sums<2> sums[1]{};
@@ -55,7 +56,8 @@ __device__ Totals combined(const Totals& a, const Totals& b) {
 }
 
 // Runs one block with a single column of threads, so the order of the sums depends only on the batch.
-__global__ void add_up_targets(const Sums<2>* samples, std::size_t batch, float* sums) {
+__global__ void add_up_targets(Predecessor previous, const Sums<2>* samples, std::size_t batch, float* sums) {
+  await(previous);
   Totals totals[1]{};
   for (std::size_t i = threadIdx.y; i < batch; i += blockDim.y)
     totals[0] = combined(totals[0], {samples[i].of[0], samples[i].of[1]});
@@ -66,9 +68,10 @@ __global__ void add_up_targets(const Sums<2>* samples, std::size_t batch, float*
 }
 
 template <class T, class Terms>
-__global__ void target_gradients(const T* values, const float* targets, std::uint32_t width, unsigned vectors,
-                                 unsigned count, float sample_weight, const float* loss_scale, const float* sums,
-                                 T* gradient, float* metrics) {
+__global__ void target_gradients(Predecessor previous, const T* values, const float* targets, std::uint32_t width,
+                                 unsigned vectors, unsigned count, float sample_weight, const float* loss_scale,
+                                 const float* sums, T* gradient, float* metrics) {
+  await(previous);
   const float weight = sample_weight * *loss_scale / static_cast<float>(width);
   for (std::size_t i = grid_thread(); i < count; i += grid_threads()) {
     const unsigned row = static_cast<unsigned>(i) / vectors, first = static_cast<unsigned>(i) % vectors * kLanes<T>;

@@ -108,8 +108,9 @@ __device__ void apply(const Step& step, std::uint32_t segment, const SegmentFact
 
 // Processes 4 floats at a time. Reads and writes each weight and its data once.
 template <class Step, class T>
-__global__ void update(Step step, Arenas<T> arenas, const Owner* owners, const SegmentFactors* factors,
-                       std::size_t begin, std::size_t end, const std::uint32_t* skip) {
+__global__ void update(Predecessor previous, Step step, Arenas<T> arenas, const Owner* owners,
+                       const SegmentFactors* factors, std::size_t begin, std::size_t end, const std::uint32_t* skip) {
+  await(previous);
   if (skipped(skip)) return;
   for (std::size_t i = begin + 4 * grid_thread(); i < end; i += 4 * grid_threads()) {
     const Owner owner = owners[i / kSlot];
@@ -132,7 +133,9 @@ struct ChunkedSegment {
 };
 
 // Runs one block, a single column of threads, for each chunk: adds up the squares of weights and of gradients.
-__global__ void chunk_norms(const Chunk* chunks, const float* weights, const float* gradients, Sums<2>* norms) {
+__global__ void chunk_norms(Predecessor previous, const Chunk* chunks, const float* weights, const float* gradients,
+                            Sums<2>* norms) {
+  await(previous);
   const Chunk chunk = chunks[blockIdx.x];
   Sums<2> sums[1]{};
   for (std::size_t i = chunk.begin + 4 * threadIdx.y; i < chunk.end; i += 4 * blockDim.y) {
@@ -153,14 +156,17 @@ __device__ void add_up_chunks(const ChunkedSegment* segments, const Sums<2>* nor
   add_up_block(sums);
 }
 
-__global__ void segment_norms(const ChunkedSegment* segments, const Sums<2>* norms, Sums<2>* of_segments) {
+__global__ void segment_norms(Predecessor previous, const ChunkedSegment* segments, const Sums<2>* norms,
+                              Sums<2>* of_segments) {
+  await(previous);
   Sums<2> sums[1]{};
   add_up_chunks(segments, norms, sums);
   if (threadIdx.y == 0) of_segments[blockIdx.x] = sums[0];
 }
 
-__global__ void local_rates(const ChunkedSegment* segments, const Sums<2>* norms, float trust,
+__global__ void local_rates(Predecessor previous, const ChunkedSegment* segments, const Sums<2>* norms, float trust,
                             const SegmentFactors* factors, float* local) {
+  await(previous);
   Sums<2> sums[1]{};
   add_up_chunks(segments, norms, sums);
   if (threadIdx.y > 0) return;

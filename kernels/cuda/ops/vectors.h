@@ -12,6 +12,7 @@
 
 #include "kernels/base/tensor.h"
 #include "kernels/cuda/runtime/layout.h"
+#include "kernels/cuda/runtime/predecessor.h"
 
 // A thread reads and writes 16 bytes of values at a time, and computes with them in float32.
 namespace annulus::cuda {

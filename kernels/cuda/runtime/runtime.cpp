@@ -84,4 +84,13 @@ unsigned blocks_for(std::size_t things, unsigned threads, int multiprocessors) {
   return static_cast<unsigned>(std::clamp<std::size_t>((things + threads - 1) / threads, 1, most));
 }
 
+bool awaits_predecessor(const void* kernel) {
+  static const bool all_do = [kernel] {  // all are compiled for the same
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, kernel));
+    return attributes.ptxVersion >= 90;
+  }();
+  return all_do;
+}
+
 }  // namespace annulus::cuda

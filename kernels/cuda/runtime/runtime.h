@@ -43,15 +43,40 @@ Buffer allocate_pinned(std::size_t bytes);          // host memory for copies to
 // times: kernels process the rest in grid strides.
 unsigned blocks_for(std::size_t things, unsigned threads, int multiprocessors);
 
-// Launches a kernel; throws Error if that fails. (A function instead of <<<>>>, so that a kernel's file is plain C++ to
-// other compilers.)
-template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream, Arguments&&... arguments) {
+inline cudaLaunchConfig_t launch_configuration(dim3 grid, dim3 block, cudaStream_t stream) {
   cudaLaunchConfig_t configuration{};
   configuration.gridDim = grid;
   configuration.blockDim = block;
   configuration.stream = stream;
+  return configuration;
+}
+
+// Launches a kernel; throws Error if that fails. (A function instead of <<<>>>, so that a kernel's file is plain C++ to
+// other compilers.)
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream, Arguments&&... arguments) {
+  const cudaLaunchConfig_t configuration = launch_configuration(grid, block, stream);
   check(cudaLaunchKernelEx(&configuration, kernel, static_cast<Parameters>(arguments)...));
+}
+
+// The first parameter of a kernel that calls await() (predecessor.h) before anything else.
+struct Predecessor {};
+
+// Whether await() waits in this kernel, and so in all others: they were compiled for compute capability 9.0 or later.
+bool awaits_predecessor(const void* kernel);
+
+// Launches such a kernel; the predecessor is none of the arguments. The kernel may start before the one before it in
+// the stream has ended, which hides the gap between them (programmatic dependent launch).
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Predecessor, Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
+            Arguments&&... arguments) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t configuration = launch_configuration(grid, block, stream);
+  configuration.attrs = &early;
+  configuration.numAttrs = awaits_predecessor(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
+  check(cudaLaunchKernelEx(&configuration, kernel, Predecessor{}, static_cast<Parameters>(arguments)...));
 }
 
 }  // namespace annulus::cuda

@@ -130,13 +130,23 @@ struct cudaIpcEventHandle_t {
   char reserved[64];
 };
 
-struct cudaLaunchAttribute;  // there are none here
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  struct {
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   std::size_t dynamicSmemBytes;
   cudaStream_t stream;
   cudaLaunchAttribute* attrs;
   unsigned numAttrs;
+};
+
+struct cudaFuncAttributes {
+  int ptxVersion;
 };
 
 constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
@@ -253,6 +263,8 @@ namespace emulated {
 cudaError_t launch(const cudaLaunchConfig_t& configuration, std::function<void()> thread);
 
 }  // namespace emulated
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 
 // Parameters are copied here and now, and each thread gets its own.
 template <class... Parameters, class... Arguments>

@@ -43,6 +43,8 @@ int block_barrier(BlockVote vote, int predicate);
 // or a pattern of ones if that lane does not participate. ballot: returns the mask of the threads whose value is not 0.
 std::uint64_t warp_barrier(WarpOperation operation, unsigned mask, std::uint64_t value, int source_lane);
 
+void await_predecessor();
+
 unsigned lane();  // of the current thread, within its warp
 
 enum class FenceScope { block, device };  // device: and beyond
@@ -228,6 +230,10 @@ inline float __fdiv_rn(float x, float y) {
 inline float __fmaf_rn(float x, float y, float z) {
   return fmaf(x, y, z);
 }
+inline void cudaGridDependencySynchronize() {
+  emulated::await_predecessor();
+}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}  // kernels run in their turn
 // Never contracted to a multiply-add: the volatile product is rounded.
 inline float __fmul_rn(float x, float y) {
   const volatile float product = x * y;

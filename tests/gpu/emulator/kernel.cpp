@@ -129,6 +129,7 @@ struct Waiting {
 
 struct Thread {
   bool done = false;
+  bool awaited_predecessor = false;
   Fiber* fiber = nullptr;  // while it waits
   Waiting waiting;
 };
@@ -139,10 +140,12 @@ thread_local Block* running = nullptr;
 // Runs blocks on the calling stream's thread.
 class Block {
  public:
-  void run(const Work& thread, unsigned number, unsigned count, Order order, std::minstd_rand& random);
+  // `early`: of a kernel that may start before its predecessor has ended.
+  void run(const Work& thread, unsigned number, unsigned count, bool early, Order order, std::minstd_rand& random);
 
   void suspend(const Waiting& waiting);  // of the current thread
   Waiting& waiting() { return threads_[current_].waiting; }
+  void await_predecessor() { threads_[current_].awaited_predecessor = true; }
 
  private:
   static constexpr unsigned kWarp = 32;
@@ -160,6 +163,7 @@ class Block {
   std::vector<Fiber*> free_fibers_;
 
   const Work* work_ = nullptr;
+  bool early_ = false;
   Order order_ = Order::forward;
   std::minstd_rand* random_ = nullptr;
   std::vector<Thread> threads_;
@@ -190,6 +194,8 @@ void Block::run_threads() {
     select(to_begin_.back());
     to_begin_.pop_back();
     (*work_)();
+    if (early_ && !threads_[current_].awaited_predecessor)
+      abort_emulation("a kernel that may start early ends without cudaGridDependencySynchronize");
     threads_[current_].done = true;
     ++done_;
   }
@@ -208,10 +214,12 @@ void Block::suspend(const Waiting& waiting) {
   fiber_->suspend();
 }
 
-void Block::run(const Work& thread, unsigned number, unsigned count, Order order, std::minstd_rand& random) {
+void Block::run(const Work& thread, unsigned number, unsigned count, bool early, Order order,
+                std::minstd_rand& random) {
   running = this;
   races::begin_block(number);
   work_ = &thread;
+  early_ = early;
   order_ = order;
   random_ = &random;
   done_ = 0;
@@ -304,11 +312,11 @@ bool Block::release_warp_group(unsigned first, const Waiting& asked) {
   return true;
 }
 
-void run_grid(const Work& thread, dim3 grid, dim3 block, Order order, bool check_races, unsigned seed) {
+void run_grid(const Work& thread, dim3 grid, dim3 block, bool early, Order order, bool check_races, unsigned seed) {
   thread_local Block runner;
   thread_local std::vector<unsigned> blocks;
   std::minstd_rand random(seed);
-  if (check_races) races::begin_kernel();
+  if (check_races) races::begin_kernel(early);
   gridDim = grid;
   blockDim = block;
   blocks.resize(std::size_t{grid.x} * grid.y * grid.z);
@@ -316,7 +324,7 @@ void run_grid(const Work& thread, dim3 grid, dim3 block, Order order, bool check
   put_in_order(blocks, order, random);
   for (const unsigned i : blocks) {
     blockIdx = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
-    runner.run(thread, i, block.x * block.y * block.z, order, random);
+    runner.run(thread, i, block.x * block.y * block.z, early, order, random);
   }
   races::end_kernel();
 }
@@ -337,6 +345,12 @@ std::uint64_t warp_barrier(WarpOperation operation, unsigned mask, std::uint64_t
   return running->waiting().result;
 }
 
+void await_predecessor() {
+  if (running == nullptr) abort_emulation("cudaGridDependencySynchronize outside of a kernel");
+  running->await_predecessor();
+  races::await_predecessor();
+}
+
 unsigned lane() {
   return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % warpSize;
 }
@@ -354,8 +368,12 @@ cudaError_t launch(const cudaLaunchConfig_t& configuration, Work thread) {
   if (threads == 0 || threads > kMostThreads || block.z > 64) return remember(cudaErrorInvalidConfiguration);
   if (blocks == 0 || blocks > 0x7fffffff || grid.y > kMostRows || grid.z > kMostRows)
     return remember(cudaErrorInvalidConfiguration);
-  // Plain C++ has neither shared memory of a size known at launch nor attributes.
-  if (configuration.dynamicSmemBytes != 0 || configuration.numAttrs != 0) return remember(cudaErrorNotSupported);
+  // Plain C++ has no shared memory of a size known at launch.
+  if (configuration.dynamicSmemBytes != 0) return remember(cudaErrorNotSupported);
+  // A kernel that may start early runs in its turn nevertheless, but must not rely on that.
+  bool early = false;
+  for (unsigned i = 0; i < configuration.numAttrs; ++i)
+    early |= configuration.attrs[i].val.programmaticStreamSerializationAllowed != 0;
 
   if (resolve(configuration.stream).device() != current_device()) return remember(cudaErrorInvalidResourceHandle);
 
@@ -364,7 +382,12 @@ cudaError_t launch(const cudaLaunchConfig_t& configuration, Work thread) {
   const Order order = order_asked_for();
   const bool check_races = std::getenv("ANNULUS_EMULATED_RACES") != nullptr;
   return enqueue(configuration.stream,
-                 [=, thread = std::move(thread)] { run_grid(thread, grid, block, order, check_races, seed); });
+                 [=, thread = std::move(thread)] { run_grid(thread, grid, block, early, order, check_races, seed); });
 }
 
 }  // namespace emulated
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  attributes->ptxVersion = 90;
+  return cudaSuccess;
+}

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -62,12 +63,13 @@ struct Learned {
 // Of one kernel after another.
 class Checker {
  public:
-  void begin_kernel();
+  void begin_kernel(bool early);
   void begin_block(unsigned number);
   void begin_thread(unsigned number) { thread_ = number; }
   void pass_block_barrier();
   void pass_warp_barrier(unsigned warp) { warp_passed_[warp] = ++time_; }
   void pass_fence();
+  void await_predecessor() { awaited_[thread_] = true; }
   void use_stack(const void* memory, std::size_t bytes);
 
   void check(const void* address, std::size_t bytes, Access access, const void* code);
@@ -81,6 +83,9 @@ class Checker {
   void add(Accessed& to, bool shared) const;
   [[noreturn]] void report(const void* address, std::size_t bytes, Access access, bool shared, Access access_before,
                            const Accessed& before, const void* code) const;
+
+  bool early_ = false;
+  std::bitset<kWarp * kMostWarps> awaited_;  // by each thread of the block
 
   std::uint32_t block_ = 0;  // the running thread's
   unsigned thread_ = 0;
@@ -99,7 +104,8 @@ class Checker {
   Page* last_ = nullptr;
 };
 
-void Checker::begin_kernel() {
+void Checker::begin_kernel(bool early) {
+  early_ = early;
   kernel_began_ = ++time_;
   used_.clear();
   last_ = nullptr;
@@ -108,6 +114,7 @@ void Checker::begin_kernel() {
 
 void Checker::begin_block(unsigned number) {
   block_ = number;
+  awaited_.reset();
   block_passed_ = ++time_;
   warp_passed_.fill(0);
   block_knows_.clear();
@@ -209,6 +216,8 @@ void Checker::check(const void* address, std::size_t bytes, Access access, const
   const auto first = reinterpret_cast<std::uintptr_t>(address);
   if (first - stack_ < stack_bytes_) return;
   const bool words = first % kWord == 0 && bytes % kWord == 0, shared = range_of(address) != AddressRange::memory;
+  if (early_ && !shared && !awaited_[thread_])
+    abort_emulation("a kernel that may start early accesses memory before cudaGridDependencySynchronize");
   const auto index = static_cast<std::size_t>(access);
   std::size_t unit = 0;
   for (std::uintptr_t at = first; at < first + bytes; at += unit) {
@@ -257,10 +266,10 @@ constinit thread_local Checker* checking = nullptr;
 
 }  // namespace
 
-void begin_kernel() {
+void begin_kernel(bool early) {
   if (!checker) checker = std::make_unique<Checker>();
   checking = checker.get();
-  checking->begin_kernel();
+  checking->begin_kernel(early);
 }
 
 void end_kernel() {
@@ -281,6 +290,10 @@ void pass_block_barrier() {
 
 void pass_warp_barrier(unsigned warp) {
   if (checking != nullptr) checking->pass_warp_barrier(warp);
+}
+
+void await_predecessor() {
+  if (checking != nullptr) checking->await_predecessor();
 }
 
 void pass_fence() {

@@ -14,13 +14,16 @@
 namespace emulated::races {
 
 // A kernel's accesses are checked between these calls, on the thread that makes them.
-void begin_kernel();
+// `early`: it may start before its predecessor has ended, so a thread that accesses device memory before it has awaited
+// that ends the program as well.
+void begin_kernel(bool early);
 void end_kernel();
 
 void begin_block(unsigned number);
 void begin_thread(unsigned number);  // or resumes it
 void pass_block_barrier();
 void pass_warp_barrier(unsigned warp);
+void await_predecessor();
 void pass_fence();  // the running thread; of the device or the system
 
 // The stack of the kernel's thread that runs now, whose accesses are not checked.

@@ -100,6 +100,17 @@ __global__ void all_in_order(int* values, unsigned char* bytes) {
   atomicAdd(values, 1);
 }
 
+enum class Await { first, after_access, not_everywhere };
+
+template <Await await>
+__global__ void add_one(int* values) {
+  int value = await == Await::after_access ? values[threadIdx.x] : 0;
+  if (await == Await::not_everywhere && threadIdx.x > 0) return;
+  cudaGridDependencySynchronize();
+  if (await != Await::after_access) value = values[threadIdx.x];
+  values[threadIdx.x] = value + 1;
+}
+
 class MemoryOfKernels {
  public:
   template <class... Parameters>
@@ -170,6 +181,34 @@ TEST_CASE("kernels without races are not reported, nor are consecutive kernels")
     cudaStreamSynchronize(stream);
   });
   CHECK(ending.text == "");
+}
+
+TEST_CASE("kernels that may start early and do not await their predecessor first are reported") {
+  const MemoryOfKernels memory;
+  const auto ending_after = [&](void (*kernel)(int*), bool early) {
+    return ending_of([&] {
+      setenv("ANNULUS_EMULATED_RACES", "1", 1);
+      OwnStream stream;
+      cudaLaunchAttribute attribute{};
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = early;
+      cudaLaunchConfig_t configuration{};
+      configuration.gridDim = 1;
+      configuration.blockDim = kThreads;
+      configuration.stream = stream;
+      configuration.attrs = &attribute;
+      configuration.numAttrs = 1;
+      cudaLaunchKernelEx(&configuration, kernel, memory.values());
+      cudaStreamSynchronize(stream);
+    });
+  };
+  CHECK(ending_after(add_one<Await::first>, true).text == "");
+  for (const auto kernel : {add_one<Await::after_access>, add_one<Await::not_everywhere>}) {
+    CHECK(ending_after(kernel, false).text == "");
+    const Ending ending = ending_after(kernel, true);
+    CHECK(ending.signal == SIGABRT);
+    CHECK_THAT(ending.text, Catch::Contains("cudaGridDependencySynchronize"));
+  }
 }
 
 TEST_CASE("the report of a race names the threads") {
