@@ -5,10 +5,8 @@
 #include <deque>
 #include <vector>
 
-#include "collectives/gpu/direct_sum.h"
-#include "collectives/gpu/stream_flags.h"
+#include "collectives/gpu/direct_exchange.h"
 #include "kernels/base/error.h"
-#include "kernels/base/split.h"
 #include "kernels/cuda/runtime/side_lane.h"
 
 namespace annulus {
@@ -16,16 +14,11 @@ namespace {
 
 constexpr std::size_t kRemembered = 1024;  // all-reduces, to find the stream's position
 
-enum Phase { kReady, kSummed, kRead, kPhases };
-constexpr std::array<const char*, kPhases> kWaits{"all arrays are ready, step", "all chunks are summed, step",
-                                                  "all have pulled, step"};
-// Of an all-reduce; its halves are the first phase and the other two, and a small one has only the first.
-constexpr std::array<Phase, kPhases> kAllPhases{kReady, kSummed, kRead};
+using Phase = DirectExchange::Phase;
+using Flags = DirectExchange::Flags;
 
-// Each rank's flags: the number of the last all-reduce in which a peer reached a phase.
-struct Flags {
-  std::uint32_t of[kPhases][cuda::kMostPeers];
-};
+constexpr std::array<const char*, DirectExchange::kPhases> kWaits{
+    "all arrays are ready, step", "all chunks are summed, step", "all have pulled, step"};
 
 class DirectAllReduce final : public PeerAllReduce {
  public:
@@ -33,7 +26,7 @@ class DirectAllReduce final : public PeerAllReduce {
   ~DirectAllReduce() override { leave(); }
 
   void put(DeviceView values, Operation operation) override;
-  Range chunk(std::size_t count) const override { return chunk(count, rank()); }
+  Range chunk(std::size_t count) const override { return exchange_.chunk(count, rank()); }
   std::uint64_t bytes_to_send(DeviceView values, Operation operation) const override;
   Place snapshot() override;
 
@@ -43,32 +36,28 @@ class DirectAllReduce final : public PeerAllReduce {
     std::span<const Phase> phases;  // those in which it meets its peers
   };
 
-  Flags* flags(std::size_t rank) const { return reinterpret_cast<Flags*>(arena_of_flags_.at[rank]); }
   bool small(DeviceView values, Operation operation) const {
     return operation == Operation::all_reduce && values.bytes <= options_.small_bytes;
   }
-  Range chunk(std::size_t count, std::size_t number) const { return split_blocks(count, kLine, size(), number); }
 
   void put_small(DeviceView values);
   void put_array(const Array& array, Operation operation) override;
-  void begin(std::span<const Phase> phases);
-  void sum_own_chunk(const Array& array);
-  void pull_other_chunks(const Array& array);
-  void meet(Phase phase);  // raises this rank's flags on all peers, and awaits theirs
+  std::uint32_t begin(Operation operation);
   void raise_own_flags() override;
 
   const DirectOptions options_;
-  cuda::StreamFlags flags_;
-  Arena arena_of_flags_;
+  const Arena arena_of_flags_;
+  const DirectExchange exchange_;
   std::array<Arena, 2> copies_;                     // of small arrays; used alternately
   std::uint32_t all_reduces_ = 0, small_ones_ = 0;  // put on the stream so far
   std::deque<Job> pending_;                         // may not be complete yet
 };
 
-std::span<const Phase> phases_of(StreamAlgorithm::Operation operation) {
-  const std::span all(kAllPhases);
-  if (operation == StreamAlgorithm::Operation::all_reduce) return all;
-  return operation == StreamAlgorithm::Operation::reduce_scatter ? all.first(1) : all.subspan(1);
+template <class T>
+std::vector<T*> addresses(const std::vector<std::byte*>& at, std::size_t offset = 0) {
+  std::vector<T*> all;
+  for (std::byte* const address : at) all.push_back(reinterpret_cast<T*>(address + offset));
+  return all;
 }
 
 std::vector<std::size_t> others(const World& world) {
@@ -84,24 +73,15 @@ DirectAllReduce::DirectAllReduce(const World& world, cuda::SideLane& lane, const
     : PeerAllReduce(world, lane.stream(), others(world), options.scratch_bytes),
       options_(options),
       arena_of_flags_(share(sizeof(Flags))),
+      exchange_(rank(), addresses<Flags>(arena_of_flags_.at), lane.stream()),
       copies_{share(options.small_bytes), share(options.small_bytes)} {}
 
-void DirectAllReduce::begin(std::span<const Phase> phases) {
+// Returns the number of an all-reduce with the phases of this operation.
+std::uint32_t DirectAllReduce::begin(Operation operation) {
   ++all_reduces_;
   if (pending_.size() == kRemembered) pending_.pop_front();
-  pending_.push_back({all_reduces_, phases});
-}
-
-void DirectAllReduce::meet(Phase phase) {
-  std::array<std::uint32_t*, cuda::kMostPeers> raise{};
-  std::array<const std::uint32_t*, cuda::kMostPeers> await{};
-  std::size_t peers = 0;
-  for (std::size_t turn = 1; turn < size(); ++turn, ++peers) {
-    const std::size_t peer = (rank() + turn) % size();
-    raise[peers] = &flags(peer)->of[phase][rank()];
-    await[peers] = &flags(rank())->of[phase][peer];
-  }
-  flags_.exchange(stream(), {raise.data(), peers}, {await.data(), peers}, all_reduces_);
+  pending_.push_back({all_reduces_, DirectExchange::phases_of(operation)});
+  return all_reduces_;
 }
 
 void DirectAllReduce::put(DeviceView values, Operation operation) {
@@ -113,48 +93,14 @@ void DirectAllReduce::put(DeviceView values, Operation operation) {
 }
 
 void DirectAllReduce::put_small(DeviceView values) {
-  begin(phases_of(Operation::reduce_scatter));
+  const std::uint32_t number = begin(Operation::reduce_scatter);
   const Arena& copies = copies_[++small_ones_ % copies_.size()];
-  cuda::check(cudaMemcpyAsync(copies.own.address, values.address, values.bytes, cudaMemcpyDeviceToDevice, stream()));
-  meet(kReady);
-  std::array<const float*, cuda::kMostPeers> arrays{};
-  std::array<Range, cuda::kMostPeers> chunks{};
-  for (std::size_t peer = 0; peer < size(); ++peer) {
-    arrays[peer] = reinterpret_cast<const float*>(copies.at[peer]);
-    chunks[peer] = chunk(values.bytes / sizeof(float), peer);
-  }
-  cuda::sum_chunks({arrays.data(), size()}, {chunks.data(), size()}, reinterpret_cast<float*>(values.address),
-                   stream());
+  exchange_.put_small(reinterpret_cast<float*>(values.address), addresses<float>(copies.at),
+                      values.bytes / sizeof(float), number);
 }
 
 void DirectAllReduce::put_array(const Array& array, Operation operation) {
-  begin(phases_of(operation));
-  if (operation != Operation::all_gather) {
-    meet(kReady);
-    sum_own_chunk(array);
-  }
-  if (operation != Operation::reduce_scatter) {
-    meet(kSummed);
-    pull_other_chunks(array);
-    meet(kRead);
-  }
-}
-
-void DirectAllReduce::sum_own_chunk(const Array& array) {
-  const Range own = chunk(array.count);
-  std::array<const float*, cuda::kMostPeers> arrays{};
-  for (std::size_t turn = 0; turn < size(); ++turn) arrays[turn] = array.of((rank() + turn) % size()) + own.begin;
-  cuda::sum_arrays({arrays.data(), size()}, array.of(rank()) + own.begin, own.size(), stream());
-}
-
-void DirectAllReduce::pull_other_chunks(const Array& array) {
-  for (std::size_t turn = 1; turn < size(); ++turn) {  // not all from the same rank at a time
-    const std::size_t peer = (rank() + turn) % size();
-    const Range part = chunk(array.count, peer);
-    if (part.size() > 0)
-      cuda::check(cudaMemcpyAsync(array.of(rank()) + part.begin, array.of(peer) + part.begin,
-                                  part.size() * sizeof(float), cudaMemcpyDeviceToDevice, stream()));
-  }
+  exchange_.put(addresses<float>(array.arena->at, array.begin), array.count, operation, begin(operation));
 }
 
 // What the other ranks pull. A larger array elsewhere is all-reduced in pieces.
@@ -186,8 +132,10 @@ StreamAlgorithm::Place DirectAllReduce::snapshot() {
 }
 
 void DirectAllReduce::raise_own_flags() {
-  for (auto& phase : flags(rank())->of)
-    for (std::size_t peer = 0; peer < size(); ++peer) flags_.write(aside(), &phase[peer], all_reduces_);
+  auto* const own = reinterpret_cast<Flags*>(arena_of_flags_.own.address);
+  for (auto& phase : own->of)
+    for (std::size_t peer = 0; peer < size(); ++peer)
+      exchange_.stream_flags().write(aside(), &phase[peer], all_reduces_);
 }
 
 }  // namespace

@@ -18,6 +18,9 @@ namespace annulus {
 // have mapped, a scratch for arrays elsewhere, and how a rank leaves while others may still wait for it.
 class PeerAllReduce : public StreamAlgorithm {
  public:
+  // Floats of an array that are never cut, for the sake of copy engines and kernels.
+  static constexpr std::size_t kLine = 256 / sizeof(float);
+
   ~PeerAllReduce() override;
 
   void end_waits() noexcept override;
@@ -32,9 +35,6 @@ class PeerAllReduce : public StreamAlgorithm {
   double measure();
 
  protected:
-  // Floats of an array that are never cut, for the sake of copy engines and kernels.
-  static constexpr std::size_t kLine = 256 / sizeof(float);
-
   // Memory of this rank that others have mapped, and where theirs is mapped.
   struct Arena {
     DeviceView own;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/gpu/emulator/cuda_runtime.h"
+#include "tests/gpu/emulator/stream_races.h"
 
 namespace emulated {
 
@@ -83,6 +84,7 @@ struct CUstream_st {
     emulated::Work work;
     emulated::Kind kind;
     std::uint64_t number;  // in the hardware's queue
+    emulated::stream_races::Clock before;
   };
 
   void run();
@@ -91,7 +93,8 @@ struct CUstream_st {
   emulated::HardwareQueue& hardware_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Command> queue_;  // its front is running
+  std::deque<Command> queue_;           // its front is running
+  emulated::stream_races::Clock done_;  // after the last command that is done
   bool closing_ = false;
   std::thread thread_;  // from the first work on
 };

@@ -28,9 +28,10 @@ bool reached(const EventState& state, std::uint32_t ticket) {
 void wait_for(EventState& state, std::uint32_t ticket) {
   while (!reached(state, ticket)) {
     const std::uint32_t seen = state.happened.load();
-    if (static_cast<std::int32_t>(seen - ticket) >= 0) return;
+    if (static_cast<std::int32_t>(seen - ticket) >= 0) break;
     syscall(SYS_futex, &state.happened, FUTEX_WAIT, seen, nullptr, nullptr, 0);
   }
+  stream_races::await(&state, ticket);
 }
 
 double now_milliseconds() {
@@ -41,6 +42,7 @@ double now_milliseconds() {
 
 void happen(EventState& state, std::uint32_t ticket) {
   if (reached(state, ticket)) return;
+  stream_races::signal(&state, state.happened, ticket);
   state.milliseconds = now_milliseconds();
   state.happened.store(ticket, std::memory_order_release);
   syscall(SYS_futex, &state.happened, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
@@ -131,7 +133,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (is_captured(event)) return remember(cudaErrorCapturedEvent);
-  return emulated::reached(*event->state, event->state->asked) ? cudaSuccess : cudaErrorNotReady;
+  const std::uint32_t ticket = event->state->asked;
+  if (!emulated::reached(*event->state, ticket)) return cudaErrorNotReady;
+  emulated::stream_races::await(event->state.get(), ticket);
+  return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

@@ -157,11 +157,16 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   if (source == Place::pageable && !captured) {
     const auto* const first = static_cast<const std::byte*>(from);
     const cudaError_t result = enqueue(stream, [staged = std::vector(first, first + bytes), to] {
+      stream_races::write(accessible(to), staged.size());
       std::memcpy(accessible(to), staged.data(), staged.size());
     });
     if (result != cudaSuccess) return result;
   } else {
-    const cudaError_t result = enqueue(stream, [=] { std::memmove(accessible(to), accessible(from), bytes); });
+    const cudaError_t result = enqueue(stream, [=] {
+      stream_races::read(accessible(from), bytes);
+      stream_races::write(accessible(to), bytes);
+      std::memmove(accessible(to), accessible(from), bytes);
+    });
     if (result != cudaSuccess) return result;
   }
   return target == Place::pageable && !captured ? cudaStreamSynchronize(stream) : cudaSuccess;
@@ -301,7 +306,10 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (!emulated::device_reaches(to, bytes)) return remember(cudaErrorInvalidValue);
-  return emulated::enqueue(stream, [=] { std::memset(emulated::accessible(to), value, bytes); });
+  return emulated::enqueue(stream, [=] {
+    emulated::stream_races::write(emulated::accessible(to), bytes);
+    std::memset(emulated::accessible(to), value, bytes);
+  });
 }
 
 // As in CUDA, does not wait for device memory.

@@ -59,13 +59,19 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsi
   const unsigned condition = flags & ~static_cast<unsigned>(CU_STREAM_WAIT_VALUE_FLUSH);
   if (word == nullptr || condition > CU_STREAM_WAIT_VALUE_NOR) return CUDA_ERROR_INVALID_VALUE;
   return result_of(enqueue(
-      stream, [=] { wait_until(std::atomic_ref(*word), value, condition); }, Kind::wait));
+      stream,
+      [=] {
+        wait_until(std::atomic_ref(*word), value, condition);
+        stream_races::await(word, value);
+      },
+      Kind::wait));
 }
 
 CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
   std::uint32_t* const word = word_at(address);
   if (word == nullptr || flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) return CUDA_ERROR_INVALID_VALUE;
   return result_of(enqueue(stream, [=] {
+    stream_races::signal(word, std::atomic_ref(*word).load(), value);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     std::atomic_ref(*word).store(value, std::memory_order_release);
   }));

@@ -12,6 +12,7 @@
 
 #include "tests/gpu/emulator/device_memory.h"
 #include "tests/gpu/emulator/emulated_stream.h"
+#include "tests/gpu/emulator/stream_races.h"
 
 namespace emulated::races {
 namespace {
@@ -64,6 +65,7 @@ struct Learned {
 class Checker {
  public:
   void begin_kernel(bool early);
+  void pass_on_accesses() const;  // to the races between streams
   void begin_block(unsigned number);
   void begin_thread(unsigned number) { thread_ = number; }
   void pass_block_barrier();
@@ -110,6 +112,20 @@ void Checker::begin_kernel(bool early) {
   used_.clear();
   last_ = nullptr;
   passed_on_.clear();
+}
+
+void Checker::pass_on_accesses() const {
+  for (const auto& [number, page] : used_)
+    for (std::size_t i = 0; i < kPage; i += page->unit) {
+      const auto made = [&](Access access) {
+        return page->at[i][static_cast<std::size_t>(access)].time > kernel_began_;
+      };
+      const auto* const address = reinterpret_cast<const void*>(number * kPage + i);
+      if (made(Access::write) || made(Access::atomic))
+        stream_races::write(address, page->unit);
+      else if (made(Access::read))
+        stream_races::read(address, page->unit);
+    }
 }
 
 void Checker::begin_block(unsigned number) {
@@ -273,6 +289,7 @@ void begin_kernel(bool early) {
 }
 
 void end_kernel() {
+  if (checking != nullptr && stream_races::on()) checking->pass_on_accesses();
   checking = nullptr;
 }
 

@@ -68,17 +68,19 @@ void CUstream_st::push(emulated::Work work, emulated::Kind kind) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return queue_.size() < kMostQueued; });
   if (!thread_.joinable()) thread_ = std::thread(&CUstream_st::run, this);
-  queue_.push_back({std::move(work), kind, hardware_.queue()});
+  queue_.push_back({std::move(work), kind, hardware_.queue(), emulated::stream_races::release()});
   changed_.notify_all();
 }
 
 void CUstream_st::synchronize() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return queue_.empty(); });
+  emulated::stream_races::acquire(done_);
 }
 
 bool CUstream_st::idle() {
   const std::lock_guard lock(mutex_);
+  if (queue_.empty()) emulated::stream_races::acquire(done_);
   return queue_.empty();
 }
 
@@ -112,10 +114,12 @@ void CUstream_st::run() {
     if (command.kind != emulated::Kind::wait) hardware_.begun(command.number);
     if (command.kind == emulated::Kind::record) lock.lock();
     emulated::report_illegal_accesses();
+    emulated::stream_races::acquire(command.before);
     command.work();
     if (command.kind == emulated::Kind::wait) hardware_.begun(command.number);
     if (command.kind != emulated::Kind::record) lock.lock();
     queue_.pop_front();
+    done_ = emulated::stream_races::release();
     changed_.notify_all();
   }
 }

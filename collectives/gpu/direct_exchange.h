@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "collectives/gpu/direct_sum.h"
+#include "collectives/gpu/stream_algorithm.h"
+#include "collectives/gpu/stream_flags.h"
+#include "kernels/base/split.h"
+
+namespace annulus {
+
+// What a rank queues on its stream for a direct all-reduce (collectives/gpu/direct_all_reduce.h), given the addresses
+// of all ranks' arrays and flags, in the ranks' order.
+class DirectExchange {
+ public:
+  enum Phase { kReady, kSummed, kRead, kPhases };
+
+  // Each rank's flags: the number of the last all-reduce in which a peer reached a phase.
+  struct Flags {
+    std::uint32_t of[kPhases][cuda::kMostPeers];
+  };
+
+  using Operation = StreamAlgorithm::Operation;
+  using Arrays = std::span<float* const>;
+
+  DirectExchange(std::size_t rank, std::vector<Flags*> flags, cudaStream_t stream)
+      : rank_(rank), flags_(std::move(flags)), stream_(stream) {}
+
+  // The phases in which a rank meets its peers: all of them in an all-reduce, the first or the others in its halves.
+  static std::span<const Phase> phases_of(Operation operation);
+
+  // `number`: of the all-reduce, counted from 1.
+  void put(Arrays arrays, std::size_t count, Operation operation, std::uint32_t number) const;
+  // Of a small array, of which each rank has a copy for the others: meets them once.
+  void put_small(float* values, Arrays copies, std::size_t count, std::uint32_t number) const;
+
+  // Floats of an array.
+  Range chunk(std::size_t count, std::size_t rank) const;
+
+  const cuda::StreamFlags& stream_flags() const { return stream_flags_; }
+
+ private:
+  std::size_t size() const { return flags_.size(); }
+  void meet(Phase phase, std::uint32_t number) const;  // raises this rank's flags on all peers, and awaits theirs
+  void sum_own_chunk(Arrays arrays, std::size_t count) const;
+  void pull_other_chunks(Arrays arrays, std::size_t count) const;
+
+  const std::size_t rank_;
+  const std::vector<Flags*> flags_;
+  const cudaStream_t stream_;
+  const cuda::StreamFlags stream_flags_;
+};
+
+}  // namespace annulus

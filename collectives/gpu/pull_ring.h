@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/gpu/stream_algorithm.h"
+#include "collectives/gpu/stream_flags.h"
+#include "kernels/base/split.h"
+
+namespace annulus {
+
+// What a rank queues on its stream for the ring of collectives/gpu/ipc_ring.h, given the addresses of its neighbours'
+// arrays and flags.
+class PullRing {
+ public:
+  // Each rank's flags, in its own GPU memory: its stream reads them, its neighbours raise them.
+  struct Flags {
+    alignas(128) std::uint32_t ready;     // the previous rank's number of completed exchanges, over all all-reduces
+    alignas(128) std::uint32_t consumed;  // the number of this rank's all-reduces that the next rank has read
+  };
+  struct FlagsOf {
+    Flags *previous, *own, *next;
+  };
+
+  using Operation = StreamAlgorithm::Operation;
+
+  // One all-reduce.
+  struct Job {
+    Operation operation;
+    std::size_t segments;  // of every chunk
+    std::uint32_t begun;   // value of "ready" when the array's own share is ready
+    std::uint32_t number;  // value of "consumed" at its end
+  };
+
+  PullRing(std::size_t rank, std::size_t size, const FlagsOf& flags, std::size_t segment_bytes, cudaStream_t stream)
+      : rank_(rank), size_(size), flags_(flags), segment_bytes_(segment_bytes), stream_(stream) {}
+
+  // `ready`: the highest value so far; `number`: of the all-reduce, counted from 1.
+  Job plan(std::size_t count, Operation operation, std::uint32_t ready, std::uint32_t number) const;
+  void put(float* own, const float* previous, std::size_t count, const Job& job) const;
+
+  std::uint32_t exchanges(const Job& job) const;
+  // The value of "ready" that an exchange waits for.
+  static std::uint32_t ready_for(const Job& job, std::uint32_t exchange);
+  Range chunk(std::size_t count, std::size_t number) const;  // floats of an array
+
+  const cuda::StreamFlags& stream_flags() const { return stream_flags_; }
+
+ private:
+  enum class Pull { add, replace };
+
+  // Returns the next exchange after those of this chunk, which begin with `exchange`.
+  std::uint32_t pull_chunk(float* own, const float* previous, const Range& chunk, const Job& job,
+                           std::uint32_t exchange, Pull pull) const;
+  void notify_next(std::uint32_t ready) const { stream_flags_.write(stream_, &flags_.next->ready, ready); }
+
+  const std::size_t rank_, size_;
+  const FlagsOf flags_;
+  const std::size_t segment_bytes_;
+  const cudaStream_t stream_;
+  const cuda::StreamFlags stream_flags_;
+};
+
+}  // namespace annulus
