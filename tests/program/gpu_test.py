@@ -294,6 +294,10 @@ class Sharded(GpuTest):
     def test_nccl(self):
         self.assert_same_as_synchronous(ranks=2, all_reduce="nccl", environment=gpus(2))
 
+    def test_tuned_buckets(self):
+        results = self.train(self.folder / "out", ranks=2, strategy="sharded", bucket="tune", precision="bf16", max_steps=2)
+        self.assertRegex(results["buckets"], r"of \d+ tried")
+
     def assert_close_to_synchronous(self, **options):
         """Norms are added in another order than by one rank."""
         outs = [self.folder / strategy for strategy in ("synchronous", "sharded")]
