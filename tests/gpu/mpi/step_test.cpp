@@ -313,13 +313,13 @@ double farthest(const std::vector<float>& a, const std::vector<float>& b) {
 }  // namespace
 
 TEST_CASE("rounds give the weights of the CPU") {
-  const World world;
+  const World world(GENERATE(0, 1));  // in parameter servers: on one node, and one rank on each
   const std::size_t servers = world.size() > 1 ? 1 : 0;
   StepOptions options =
       GENERATE_COPY(local_steps("average", false), local_steps("average", true), local_steps("nesterov", false),
                     local_steps("nesterov", true), async_steps(world, 0), async_steps(world, 0, servers));
   options.round.world = &world;  // of this run of the test
-  CAPTURE(options.strategy, options.round.outer, options.round.overlap, options.round.servers);
+  CAPTURE(world.one_node(), options.strategy, options.round.outer, options.round.overlap, options.round.servers);
   const Graph graph = make_model("lenet", kTask);
   Run gpu(Precision::fp32, graph, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options),
       cpu(Precision::fp32, graph, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options, "cpu");
