@@ -26,11 +26,18 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
       });
 }
 
+struct BiasGradient {
+  const float* unscale;
+  float* values;
+
+  __device__ void operator()(unsigned channel, const Sums<1>& sum) const { values[channel] = *unscale * sum.of[0]; }
+};
+
 // Masks the gradient if there is a ReLU, and adds it up if `partial` is not null.
 template <class T, bool rectify>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     mask_and_add_up(Predecessor previous, Columns columns, const T* __restrict__ output, T* __restrict__ gradient,
-                    Sums<1>* partial) {
+                    Sums<1>* partial, unsigned* counters, BiasGradient to) {
   await(previous);
   constexpr unsigned kBatch = 2;
   Sums<1> sums[kLanes<T>]{};
@@ -50,14 +57,7 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
         }
         for (unsigned i = 0; i < kLanes<T>; ++i) sums[i].of[0] += passed.at[i];
       });
-  if (partial != nullptr) store_block_sums(columns, sums, partial);
-}
-
-__global__ void finish_bias(Predecessor previous, Columns columns, const Sums<1>* partial, const float* unscale,
-                            float* bias_gradient) {
-  await(previous);
-  add_up_stripes(columns, partial,
-                 [&](unsigned channel, const Sums<1>& sum) { bias_gradient[channel] = *unscale * sum.of[0]; });
+  if (partial != nullptr) add_up_columns(columns, sums, partial, counters, to);
 }
 
 }  // namespace
@@ -66,7 +66,9 @@ BiasRelu::BiasRelu(bool bias, bool relu, std::size_t rows, std::size_t channels,
     : context_(context),
       bias_(bias),
       relu_(relu),
-      columns_(rows, channels, static_cast<unsigned>(channel_block(context.type())), context.multiprocessors) {}
+      columns_(rows, channels, static_cast<unsigned>(channel_block(context.type())), context.multiprocessors) {
+  if (bias) counters_ = allocate_device(columns_.counters() * sizeof(unsigned));
+}
 
 std::size_t BiasRelu::workspace_bytes() const {
   return bias_ ? columns_.partial_sums() * sizeof(Sums<1>) : 0;
@@ -88,11 +90,9 @@ void BiasRelu::backward(const void* output, void* output_gradient, float* bias_g
   for_type(context_.type(), [&](auto zero) {
     using T = decltype(zero);
     launch(relu_ ? mask_and_add_up<T, true> : mask_and_add_up<T, false>, columns_.grid(), columns_.block(),
-           context_.lane.get(), columns_, static_cast<const T*>(output), static_cast<T*>(output_gradient), partial);
+           context_.lane.get(), columns_, static_cast<const T*>(output), static_cast<T*>(output_gradient), partial,
+           data<unsigned>(counters_.view()), BiasGradient{context_.unscale, bias_gradient});
   });
-  if (adds_up)
-    launch(finish_bias, columns_.sum_grid(), columns_.sum_block(), context_.lane.get(), columns_, partial,
-           context_.unscale, bias_gradient);
 }
 
 }  // namespace annulus::cuda

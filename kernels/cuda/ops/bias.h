@@ -22,6 +22,7 @@ class BiasRelu {
   Context& context_;
   bool bias_, relu_;
   Columns columns_;
+  Buffer counters_;  // only if there is a bias
 };
 
 }  // namespace annulus::cuda

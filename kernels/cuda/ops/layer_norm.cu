@@ -77,11 +77,21 @@ __global__ void layer_norm_backward(Predecessor previous, Rows rows, const T* in
   });
 }
 
-// The sums over all rows of dy n and of dy.
+// The parameters' gradients, from the sums over all rows of dy n and of dy.
+struct ParameterGradients {
+  const float* unscale;
+  float *scale, *shift;  // shift may be null
+
+  __device__ void operator()(unsigned element, const Sums<2>& sum) const {
+    scale[element] = *unscale * sum.of[0];
+    if (shift != nullptr) shift[element] = *unscale * sum.of[1];
+  }
+};
+
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     layer_norm_sums(Predecessor previous, Columns columns, const T* input, const T* output_gradient,
-                    const Statistics* statistics, Sums<2>* partial) {
+                    const Statistics* statistics, Sums<2>* partial, unsigned* counters, ParameterGradients to) {
   await(previous);
   constexpr unsigned kBatch = 2;
   Sums<2> sums[kLanes<T>]{};
@@ -100,16 +110,7 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
           sums[i].of[1] += dy.at[i];
         }
       });
-  store_block_sums(columns, sums, partial);
-}
-
-__global__ void finish_parameters(Predecessor previous, Columns columns, const Sums<2>* partial, const float* unscale,
-                                  float* scale_gradient, float* shift_gradient) {
-  await(previous);
-  add_up_stripes(columns, partial, [&](unsigned element, const Sums<2>& sum) {
-    scale_gradient[element] = *unscale * sum.of[0];
-    if (shift_gradient != nullptr) shift_gradient[element] = *unscale * sum.of[1];
-  });
+  add_up_columns(columns, sums, partial, counters, to);
 }
 
 template <class T>
@@ -127,7 +128,9 @@ class LayerNormOp : public Op {
     for (const auto& parameter : declared)
       info_.parameters.push_back(channels_spec(parameter.shape, context.type(), parameter.shape.size() - 1));
     size_ = static_cast<float>(elements(declared[0].shape));
-    if (mode == Mode::training) statistics_ = allocate_device(rows_.rows * sizeof(Statistics));
+    if (mode == Mode::inference) return;
+    statistics_ = allocate_device(rows_.rows * sizeof(Statistics));
+    counters_ = allocate_device(columns_.counters() * sizeof(unsigned));
   }
 
   void bind(const Bindings& bindings) override {
@@ -142,11 +145,10 @@ class LayerNormOp : public Op {
 
   void backward(float) override {
     const T *input = data<T>(bindings_.inputs[0]), *gradient = data<T>(bindings_.output_gradient);
-    auto* partial = static_cast<Sums<2>*>(workspace_);
+    const ParameterGradients parameters{context_.unscale, data<float>(bindings_.parameter_gradients[0]),
+                                        shift(bindings_.parameter_gradients)};
     launch(layer_norm_sums<T>, columns_.grid(), columns_.block(), context_.lane.get(), columns_, input, gradient,
-           statistics(), partial);
-    launch(finish_parameters, columns_.sum_grid(), columns_.sum_block(), context_.lane.get(), columns_, partial,
-           context_.unscale, data<float>(bindings_.parameter_gradients[0]), shift(bindings_.parameter_gradients));
+           statistics(), static_cast<Sums<2>*>(workspace_), data<unsigned>(counters_.view()), parameters);
     if (const InputGradient<T> to(bindings_, 0); to.wanted())
       over_rows(layer_norm_backward<T>, rows_, context_, input, scale(), size_, statistics(), gradient, to);
   }
@@ -169,7 +171,7 @@ class LayerNormOp : public Op {
   float epsilon_, size_ = 0;  // elements of a row without padding
   Rows rows_;
   Columns columns_;
-  Buffer statistics_;  // of each row; empty in inference
+  Buffer statistics_, counters_;  // statistics: of each row; both are empty in inference
   Bindings bindings_;
   void* workspace_ = nullptr;
 };

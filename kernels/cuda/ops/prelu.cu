@@ -27,11 +27,19 @@ __global__ void prelu(Predecessor previous, const float* slopes, bool per_channe
   }
 }
 
-// Also adds up the slopes' gradients.
+struct SlopeGradients {
+  const float* unscale;
+  float* values;
+
+  __device__ void operator()(unsigned channel, const Sums<1>& sum) const { values[channel] = *unscale * sum.of[0]; }
+};
+
+// Also adds up the slopes' gradients, but those of a single slope only for each block and channel.
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     prelu_backward(Predecessor previous, Columns columns, const float* slopes, bool per_channel, const T* input,
-                   const T* output_gradient, InputGradient<T> to, Sums<1>* partial) {
+                   const T* output_gradient, InputGradient<T> to, Sums<1>* partial, unsigned* counters,
+                   SlopeGradients to_slopes) {
   await(previous);
   constexpr unsigned kBatch = 2;
   Floats<kLanes<T>> slope{};
@@ -53,24 +61,19 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
         }
         if (to.wanted()) to.put(gradient, index);
       });
-  store_block_sums(columns, sums, partial);
-}
-
-__global__ void finish_slopes(Predecessor previous, Columns columns, const Sums<1>* partial, const float* unscale,
-                              float* gradient) {
-  await(previous);
-  add_up_stripes(columns, partial,
-                 [&](unsigned channel, const Sums<1>& sum) { gradient[channel] = *unscale * sum.of[0]; });
+  if (per_channel)
+    add_up_columns(columns, sums, partial, counters, to_slopes);
+  else
+    store_block_sums(columns, sums, partial);
 }
 
 // Runs one block with a single column of threads.
-__global__ void finish_slope(Predecessor previous, std::size_t count, const Sums<1>* partial, const float* unscale,
-                             float* gradient) {
+__global__ void finish_slope(Predecessor previous, std::size_t count, const Sums<1>* partial, SlopeGradients to) {
   await(previous);
   Sums<1> sum[1]{};
   for (std::size_t i = threadIdx.y; i < count; i += blockDim.y) sum[0] = combined(sum[0], partial[i]);
   add_up_block(sum);
-  if (threadIdx.y == 0) *gradient = *unscale * sum[0].of[0];
+  if (threadIdx.y == 0) to(0, sum[0]);
 }
 
 template <class T>
@@ -88,7 +91,9 @@ class PReluOp : public Op {
 
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;
-    if (bindings.output_gradient) workspace_ = context_.workspace(columns_.partial_sums() * sizeof(Sums<1>));
+    if (!bindings.output_gradient) return;
+    workspace_ = context_.workspace(columns_.partial_sums() * sizeof(Sums<1>));
+    counters_ = allocate_device(columns_.counters() * sizeof(unsigned));
   }
 
   void forward() override {
@@ -98,15 +103,12 @@ class PReluOp : public Op {
 
   void backward(float) override {
     auto* partial = static_cast<Sums<1>*>(workspace_);
-    auto* gradient = data<float>(bindings_.parameter_gradients[0]);
+    const SlopeGradients to_slopes{context_.unscale, data<float>(bindings_.parameter_gradients[0])};
     launch(prelu_backward<T>, columns_.grid(), columns_.block(), lane(), columns_, slopes(), per_channel_,
-           data<T>(bindings_.inputs[0]), data<T>(bindings_.output_gradient), InputGradient<T>(bindings_, 0), partial);
-    if (per_channel_)
-      launch(finish_slopes, columns_.sum_grid(), columns_.sum_block(), lane(), columns_, partial, context_.unscale,
-             gradient);
-    else
-      launch(finish_slope, 1, dim3(1, Columns::kThreads), lane(), columns_.partial_sums(), partial, context_.unscale,
-             gradient);
+           data<T>(bindings_.inputs[0]), data<T>(bindings_.output_gradient), InputGradient<T>(bindings_, 0), partial,
+           data<unsigned>(counters_.view()), to_slopes);
+    if (!per_channel_)
+      launch(finish_slope, 1, dim3(1, Columns::kThreads), lane(), columns_.partial_sums(), partial, to_slopes);
   }
 
  private:
@@ -117,6 +119,7 @@ class PReluOp : public Op {
   bool per_channel_;
   Columns columns_;
   Bindings bindings_;
+  Buffer counters_;
   void* workspace_ = nullptr;
 };
 
