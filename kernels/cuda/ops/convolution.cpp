@@ -134,8 +134,8 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     return layer_.bias ? reinterpret_cast<float*>(of[1].address) : nullptr;
   }
 
-  // The size of the weights' gradient in a 16-bit type, at the begin of the workspace, before it is widened. In float32
-  // it is written directly to the arena.
+  // The size of the weights' gradient in a 16-bit type, at the begin of the workspace, before it is widened, because
+  // cuDNN 9.19 has no plan that computes float32 from 16 bits here. In float32 it is written directly to the arena.
   std::size_t weight_scratch_bytes() const {
     if (context_.type() == DataType::f32) return 0;
     constexpr std::size_t kAlignment = 256;  // of the plan's workspace after it
