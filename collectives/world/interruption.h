@@ -11,7 +11,7 @@ namespace annulus {
 // Whether a loss of ranks interrupts this process: then all its waits for other ranks throw Error. By any thread.
 //
 // A loss interrupts at once, unless this process is in a round, in which it needs nothing more from the lost rank. Then
-// it interrupts at the end of the round.
+// it interrupts at the end of the round. The same if such a round begins before a wait has thrown.
 class Interruption {
  public:
   explicit Interruption(std::size_t ranks) : lost_(ranks), dispensable_(ranks) {}

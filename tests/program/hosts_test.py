@@ -100,13 +100,14 @@ class Hosts(HostsTest):
 
     def test_rounds_survive_ranks_and_a_host(self):
         for name, options, faults in (("workers", {"strategy": "async"}, ("kill:rank=0,step=7",)),
-                                      ("worker", {"strategy": "async", "servers": 1}, ("kill:rank=1,step=7",)),
+                                      ("worker", {"strategy": "async", "servers": 1, "sync_every": 8}, ("kill:rank=1,step=7",)),
                                       ("server", {"strategy": "async", "servers": 1, "model": "lenet"}, ("kill:rank=2,step=9",)),
                                       ("local", {"strategy": "local"}, ("kill:rank=1,step=7",))):
             with self.subTest(name):
                 out = self.folder / name
                 injected = [word for fault in faults for word in ("--inject", fault)]
-                arguments = self.training(out, survive=True, sync_every=4, global_batch=30, epochs=3, eval_steps=1, **options)
+                arguments = self.training(out, survive=True, global_batch=30, epochs=3, eval_steps=1,
+                                          **{"sync_every": 4, **options})
                 result = helper.finish(self.launch([*arguments, *injected]))
                 self.assertEqual(result.status, 0, str(result))
                 results = json.loads((out / "results.json").read_text())

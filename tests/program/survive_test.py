@@ -294,8 +294,10 @@ class SurviveInRounds(helper.ProgramTest):
                 self.assert_same_state(out / "checkpoint.h5", parts / "checkpoint.h5")
 
     def test_a_worker_dies_and_the_others_complete_the_round(self):
-        """Owners do not need it. Another rank than 0 then writes the round's record."""
-        for number, (ranks, deaths, servers) in enumerate(((4, {1: 7}, 2), (3, {1: 10}, 1), (4, {1: 6, 2: 7}, 1), (4, {0: 7}, 2))):
+        """Owners do not need it. Another rank than 0 then writes the round's record.
+
+        A worker comes to the seventh step of a round only when all ranks have begun it: before, they may begin it again."""
+        for number, (ranks, deaths, servers) in enumerate(((4, {1: 7}, 2), (3, {1: 15}, 1), (4, {1: 7, 2: 8}, 1), (4, {0: 7}, 2))):
             with self.subTest(ranks=ranks, deaths=deaths, servers=servers):
                 out = self.folder / str(number)
                 results = self.finish_run(out, ranks, deaths, servers=servers, sync_every=8)

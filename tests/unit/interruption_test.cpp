@@ -34,6 +34,17 @@ TEST_CASE("a loss interrupts at once, except in a round that can do without the 
   CHECK(interruption.interrupted());
 }
 
+TEST_CASE("a round that can do without a lost rank can begin after the loss") {
+  Interruption interruption(3);
+  const int lost = GENERATE(1, 2);
+  interruption.lose(static_cast<std::size_t>(lost));
+  CHECK(interruption.interrupted());
+  interruption.begin_round(8, std::array{0, 1});
+  CHECK(interruption.interrupted() == (lost == 2));
+  interruption.end_round();
+  CHECK(interruption.interrupted());
+}
+
 TEST_CASE("a round without a loss interrupts nothing") {
   Interruption interruption(2);
   for (const std::uint64_t round : {1, 2}) {
