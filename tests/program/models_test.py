@@ -89,6 +89,16 @@ class Models(helper.ProgramTest):
         self.assertNotIn("max pool, backward", rows)
         self.assertEqual(rows["batch norm, forward"][0], "39")  # two kernels of each of 20, but one of the first
 
+    def test_prediction_of_fused_batch_norms(self):
+        passes = {}
+        for precision in "bf16", "fp16":
+            result = self.predict("--model", "resnet18", "--bandwidth", 1, "--peak", 1, "--precision", precision)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            rows = {cells[0]: cells[1:] for cells in (line.strip("| ").split(" | ") for line in result.stdout.splitlines())}
+            passes[precision] = [int(rows[f"batch norm, {phase}"][0]) for phase in ("forward", "backward")]
+        # Convolutions compute the outputs of the first batch norm of 8 blocks, and of 4 ends of blocks.
+        self.assertEqual(passes, {"bf16": [39, 40], "fp16": [39 - 8 - 4, 40]})
+
     def test_prediction_of_unknown_kernels(self):
         result = self.predict("--model", "vit_tiny")
         self.assertEqual(result.returncode, 1)
