@@ -125,11 +125,11 @@ def start_ranks(peer, program, arguments, ranks, threads, settings):
 
 
 class Running:
-    """All ranks of one framework with given settings."""
+    """All ranks of one framework with given settings. `program`: default: the framework's."""
 
-    def __init__(self, peer, model, batch, ranks, threads, settings):
+    def __init__(self, peer, model, batch, ranks, threads, settings, program=None):
         self.items = batch * ranks * samples(model)  # images or tokens of a step
-        self.all_ranks = start_ranks(peer, FRAMEWORKS[peer].program, [model, batch], ranks, threads, settings)
+        self.all_ranks = start_ranks(peer, program or FRAMEWORKS[peer].program, [model, batch], ranks, threads, settings)
         try:
             self.version = self.turns(2, 1, START_LIMIT)["version"]
             self.step_seconds = self.turns(1, 1)["seconds"]
