@@ -33,29 +33,10 @@ class NeighbourFusion {
   virtual bool leaves_gradient() const { return false; }
 };
 
-inline bool reads_previous_input(const Op& op) {
+// Whether an operation is a NeighbourFusion of which `what` is true.
+inline bool fuses(const Op& op, bool (NeighbourFusion::*what)() const) {
   const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);
-  return fusion != nullptr && fusion->reads_previous_input();
-}
-
-inline bool computes_previous(const Op& op) {
-  const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);
-  return fusion != nullptr && fusion->computes_previous();
-}
-
-inline bool leaves_gradient(const Op& op) {
-  const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);
-  return fusion != nullptr && fusion->leaves_gradient();
-}
-
-inline bool ends_block(const Op& op) {
-  const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);
-  return fusion != nullptr && fusion->ends_block();
-}
-
-inline bool adds_elsewhere(const Op& op) {
-  const auto* fusion = dynamic_cast<const NeighbourFusion*>(&op);
-  return fusion != nullptr && fusion->adds_elsewhere();
+  return fusion != nullptr && (fusion->*what)();
 }
 
 }  // namespace annulus

@@ -23,8 +23,9 @@ std::vector<Read> reads(const Graph& graph, std::size_t node, const Op& op, bool
   std::vector<Read> all;
   for (std::size_t k = 0; k < inputs.size(); ++k)
     all.push_back({inputs[k], runs_backward && op.info().input(k).backward_reads});
-  if (reads_previous_input(op)) all.push_back({graph.nodes()[node - 1].inputs[0], all[0].in_backward});
-  if (ends_block(op)) all.push_back({graph.nodes()[node - 1].inputs[1], false});
+  if (fuses(op, &NeighbourFusion::reads_previous_input))
+    all.push_back({graph.nodes()[node - 1].inputs[0], all[0].in_backward});
+  if (fuses(op, &NeighbourFusion::ends_block)) all.push_back({graph.nodes()[node - 1].inputs[1], false});
   return all;
 }
 
@@ -166,7 +167,7 @@ bool ActivationPlan::may_overwrite(std::size_t node, std::size_t input) const {
 void ActivationPlan::place_output(std::size_t node) {
   const Value output = Graph::output(node);
   const auto& inputs = graph_.nodes()[node].inputs;
-  if (node + 1 < nodes_.end && computes_previous(*ops_[node + 1])) {
+  if (node + 1 < nodes_.end && fuses(*ops_[node + 1], &NeighbourFusion::computes_previous)) {
     values_[output] = add({0, ranges_[output], ranges_again_[output]});
     return;
   }
@@ -199,7 +200,7 @@ ActivationPlan::InputGradient ActivationPlan::place_input_gradient(std::size_t n
   const Op& op = *ops_[node];
   if (!wanted_[value]) return {};
   Piece& gradient = gradients_[value];
-  if (gradient && adds_elsewhere(op)) {
+  if (gradient && fuses(op, &NeighbourFusion::adds_elsewhere)) {
     const Piece others = std::exchange(gradient, add({bytes(value), {backward(node), backward_of(value)}}));
     pieces_[*others].first.end = backward(node);
     return {.piece = gradient, .others = others};
@@ -213,8 +214,9 @@ ActivationPlan::InputGradient ActivationPlan::place_input_gradient(std::size_t n
     return {second_gradients_[value]};
   }
   const auto taken = [&](const InputGradient& other) { return other.piece == gradients_[output]; };
-  if (leaves_gradient(op) || (op.info().input(input).gradient_may_overwrite && gradients_[output] &&
-                              bytes(value) == bytes(output) && std::ranges::none_of(input_gradients_[node], taken))) {
+  if (fuses(op, &NeighbourFusion::leaves_gradient) ||
+      (op.info().input(input).gradient_may_overwrite && gradients_[output] && bytes(value) == bytes(output) &&
+       std::ranges::none_of(input_gradients_[node], taken))) {
     gradient = gradients_[output];
     pieces_[*gradient].first.end = backward_of(value);
   } else {

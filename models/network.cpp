@@ -120,7 +120,7 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
   bindings.output_gradient = view(activation_plan_.gradient(output));
   bindings.second_output_gradient = view(activation_plan_.second_gradient(output));
   if (step.op->info().computes_next) bindings.next_output = value(output + 1);
-  if (step.op->info().differentiates_previous || reads_previous_input(*step.op))
+  if (step.op->info().differentiates_previous || fuses(*step.op, &NeighbourFusion::reads_previous_input))
     bindings.previous_input = value(graph_.nodes()[node - 1].inputs[0]);
   for (std::size_t k = 0; k < bindings.inputs.size(); ++k) {
     const auto& [piece, accumulate, added_to, others] = activation_plan_.input_gradients(node)[k];

@@ -92,8 +92,8 @@ namespace annulus {
 // Messages that round
 // -------------------
 // If messages round, the complete chunk is rounded before it is copied to all, so that all ranks have the same bits.
-// The reduce-scatter by itself ends with that, too. The all-gather by itself does not round: what it copies, such as
-// weights, may need every bit.
+// A reduce-scatter alone rounds its chunk at its end, too. An all-gather alone rounds nothing, because its values, such
+// as weights, may need every bit.
 //
 // Error feedback
 // --------------

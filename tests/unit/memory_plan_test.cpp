@@ -97,21 +97,31 @@ class UnitOp final : public Op, public NeighbourFusion {
        adds_elsewhere_ = false;
 };
 
-// The plan of a chain of nodes, in which the backward pass of the fourth reads the output of the third. If `fused`, the
-// third computes the fourth.
-ActivationPlan plan_chain(const Graph& graph, Mode mode, bool fused) {
-  std::vector<std::unique_ptr<UnitOp>> ops;
+using UnitOps = std::vector<std::unique_ptr<UnitOp>>;
+
+UnitOps unit_ops(const Graph& graph) {
+  UnitOps ops;
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) ops.push_back(std::make_unique<UnitOp>(false));
+  return ops;
+}
+
+ActivationPlan plan_units(const Graph& graph, const UnitOps& ops, Mode mode) {
   std::vector<const Op*> views;
-  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
-    ops.push_back(std::make_unique<UnitOp>(fused && i == 2));
-    views.push_back(ops.back().get());
-  }
-  ops[3]->require_input();
+  for (const auto& op : ops) views.push_back(op.get());
   return {graph,
           {0, views.size()},
           views,
           std::vector<TensorSpec>(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()}),
           mode};
+}
+
+// The plan of a chain of nodes, in which the backward pass of the fourth reads the output of the third. If `fused`, the
+// third computes the fourth.
+ActivationPlan plan_chain(const Graph& graph, Mode mode, bool fused) {
+  UnitOps ops = unit_ops(graph);
+  ops[2] = std::make_unique<UnitOp>(fused);
+  ops[3]->require_input();
+  return plan_units(graph, ops, mode);
 }
 
 }  // namespace
@@ -147,17 +157,11 @@ TEST_CASE("an output that the next pass computes has no memory, and what it is c
   graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{1}, {x}), Graph::kLabels});
   enum Fusion { none, reads_previous_input, computes_previous };
   for (const Fusion fusion : {none, reads_previous_input, computes_previous}) {
-    std::vector<std::unique_ptr<UnitOp>> ops;
-    std::vector<const Op*> views;
-    for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
-      ops.push_back(std::make_unique<UnitOp>(false));
-      views.push_back(ops.back().get());
-    }
+    const auto ops = unit_ops(graph);
     ops[3]->require_input();
     if (fusion == reads_previous_input) ops[3]->read_previous_input();
     if (fusion == computes_previous) ops[3]->fuse_neighbours({.previous = ops[2].get(), .next = ops[4].get()});
-    const std::vector<TensorSpec> specs(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()});
-    const ActivationPlan plan(graph, {0, views.size()}, views, specs, Mode::training);
+    const ActivationPlan plan = plan_units(graph, ops, Mode::training);
     std::vector<std::byte> arena(plan.bytes());
     const DeviceView memory{arena.data(), arena.size()};
     const auto address = [&](Value value) { return plan.view(plan.value(value), memory).address; };
@@ -176,15 +180,9 @@ TEST_CASE("a gradient that is left to the pass before has no copy, and is kept u
   const Value third = graph.add("third", Dense{1}, {second});
   graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{1}, {third}), Graph::kLabels});
   for (const bool left : {false, true}) {
-    std::vector<std::unique_ptr<UnitOp>> ops;
-    std::vector<const Op*> views;
-    for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
-      ops.push_back(std::make_unique<UnitOp>(false));
-      views.push_back(ops.back().get());
-    }
+    const auto ops = unit_ops(graph);
     if (left) ops[3]->leave_gradient();
-    const std::vector<TensorSpec> specs(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()});
-    const ActivationPlan plan(graph, {0, views.size()}, views, specs, Mode::training);
+    const ActivationPlan plan = plan_units(graph, ops, Mode::training);
     std::vector<std::byte> arena(plan.bytes());
     const auto gradient = [&](Value value) { return plan.view(plan.gradient(value), {arena.data(), arena.size()}); };
     CHECK((gradient(second).address == gradient(third).address) == left);
@@ -201,15 +199,9 @@ TEST_CASE("the inputs of a block's end are kept until the next pass computes its
   const Value next = graph.add("next", Dense{1}, {end});
   graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Add{}, {next, end}), Graph::kLabels});
   for (const bool computes : {false, true}) {
-    std::vector<std::unique_ptr<UnitOp>> ops;
-    std::vector<const Op*> views;
-    for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
-      ops.push_back(std::make_unique<UnitOp>(false));
-      views.push_back(ops.back().get());
-    }
+    const auto ops = unit_ops(graph);
     if (computes) ops[4]->end_block();
-    const std::vector<TensorSpec> specs(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()});
-    const ActivationPlan plan(graph, {0, views.size()}, views, specs, Mode::inference);
+    const ActivationPlan plan = plan_units(graph, ops, Mode::inference);
     std::vector<std::byte> arena(plan.bytes());
     const auto address = [&](Value value) {
       return plan.view(plan.value(value), {arena.data(), arena.size()}).address;
@@ -229,16 +221,10 @@ TEST_CASE("a gradient that is added elsewhere has two pieces in that pass only")
   x = graph.add("second", Add{}, {first, shared});
   graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{1}, {x}), Graph::kLabels});
   for (const bool elsewhere : {false, true}) {
-    std::vector<std::unique_ptr<UnitOp>> ops;
-    std::vector<const Op*> views;
-    for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
-      ops.push_back(std::make_unique<UnitOp>(false));
-      ops.back()->add_to_gradients();
-      views.push_back(ops.back().get());
-    }
+    const auto ops = unit_ops(graph);
+    for (const auto& op : ops) op->add_to_gradients();
     if (elsewhere) ops[2]->add_elsewhere();
-    const std::vector<TensorSpec> specs(graph.values(), {{1}, DataType::f32, std::make_shared<UnitLayout>()});
-    const ActivationPlan plan(graph, {0, views.size()}, views, specs, Mode::training);
+    const ActivationPlan plan = plan_units(graph, ops, Mode::training);
     std::vector<std::byte> arena(plan.bytes());
     const auto address = [&](const ActivationPlan::Piece& piece) {
       return plan.view(piece, {arena.data(), arena.size()}).address;

@@ -74,8 +74,9 @@ struct ConvolutionProblem {
 // Device memory for gradient_sums, in float32 one value for each channel. A batch norm with a ReLU, of the values x:
 //   normalized = inverse (x - mean)
 //   output = max(0, scale normalized + shift)
-// The ReLU was active where that is positive or, if the pass accumulates, where scale normalized + shift + the stored
-// output is: then scale and shift must be zeros. (cuDNN has no plans that read the stored output alone.)
+// The ReLU passes gradients of positive outputs. If the pass accumulates, it is the sum of the stored output and scale
+// normalized + shift that must be positive, so scale and shift must be zeros. (cuDNN has no plans that read the stored
+// output alone.)
 struct NormGradient {
   float *mean, *inverse, *scale, *shift;  // read
   float *sum, *normalized_sum;            // written: of the gradient, and of the gradient times `normalized`

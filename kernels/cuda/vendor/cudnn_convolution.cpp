@@ -351,7 +351,7 @@ class Builder {
         .finalize();
   }
 
-  // Returns the sum with what is stored, if the pass adds elsewhere.
+  // Returns the value or, if the pass adds elsewhere, its sum with a stored operand.
   Tensor or_sum(Tensor value, Operand more) {
     return problem_.adds_elsewhere() ? pointwise(CUDNN_POINTWISE_ADD, {&value, &stored(more)}) : value;
   }

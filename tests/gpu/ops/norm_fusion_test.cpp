@@ -184,8 +184,8 @@ TEST_CASE("on a GPU: a convolution does the passes of the batch norm before it t
   const auto convolution = plan(Convolution{.channels = 8, .kernel = 1, .bias = false}, before->output());
   const auto after = plan(BatchNorm{}, convolution->output());
   dynamic_cast<NeighbourFusion&>(*convolution).fuse_neighbours({.previous = before.get(), .next = after.get()});
-  CHECK(computes_previous(*convolution) == (normalized && relu));
-  CHECK(reads_previous_input(*convolution) == ((normalized || gradient_sums) && relu));
+  CHECK(fuses(*convolution, &NeighbourFusion::computes_previous) == (normalized && relu));
+  CHECK(fuses(*convolution, &NeighbourFusion::reads_previous_input) == ((normalized || gradient_sums) && relu));
 }
 
 TEST_CASE("on a GPU: the first convolution of a block does passes of the batch norm at the end of the one before") {
@@ -200,11 +200,11 @@ TEST_CASE("on a GPU: the first convolution of a block does passes of the batch n
                                     Mode::training, gpu.context);
   dynamic_cast<NeighbourFusion&>(*begin).fuse_neighbours({.previous = end.get(), .shares_input = shared});
   const bool fused = chosen && shared && relu;
-  CHECK_FALSE(computes_previous(*begin));
-  CHECK(reads_previous_input(*begin) == fused);
-  CHECK(ends_block(*begin) == fused);
-  CHECK(adds_elsewhere(*begin) == fused);
-  // Then the addend's gradient is the output's, which stays where it is.
+  CHECK_FALSE(fuses(*begin, &NeighbourFusion::computes_previous));
+  CHECK(fuses(*begin, &NeighbourFusion::reads_previous_input) == fused);
+  CHECK(fuses(*begin, &NeighbourFusion::ends_block) == fused);
+  CHECK(fuses(*begin, &NeighbourFusion::adds_elsewhere) == fused);
+  // The output's gradient is the addend's, too, so it must stay in its memory.
   CHECK(end->info().input(0).gradient_may_overwrite == !fused);
 }
 
